@@ -1,0 +1,87 @@
+/* The engine: takes the memory that plans ask for, and walks them.
+ *
+ * All memory is taken when the engine opens; a step allocates nothing. One control thread calls it.
+ */
+#ifndef SLUICE_ENGINE_H
+#define SLUICE_ENGINE_H
+
+#include "sluice/plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_engine sl_engine;
+
+typedef struct sl_engine_plan {
+    const sl_program *program; /* all plans of an engine use the same tensors in the same order */
+    const sl_plan *plan;
+} sl_engine_plan;
+
+/* Written by lanes around each command when set: for timelines. `command` is the body index. */
+typedef struct sl_engine_observer {
+    void (*ran)(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns);
+    void *user;
+} sl_engine_observer;
+
+typedef struct sl_engine_options {
+    const sl_layout *layout;       /* borrowed for the engine's life, as all pointers here */
+    const sl_homes *homes;
+    const sl_engine_plan *plans;   /* at least one; copied */
+    uint32_t plan_count;
+    uint32_t worker_count;         /* compute workers, >= 1 */
+    bool guard_arenas;             /* tests: guard pages, pattern */
+    const sl_engine_observer *observer; /* or NULL */
+} sl_engine_options;
+
+/* Takes arenas of the largest peak of its plans (on the cpu device), streams and workers. Refuses a
+ * plan that sl_plan_verify would: callers verify first. Parameters and states are not yet set. */
+SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
+SL_API void sl_engine_close(sl_engine *engine);
+
+/* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open.
+ * Inputs may be written between iterations; outputs are current when sl_engine_step returns. */
+SL_API void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot);
+SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint32_t slot);
+
+/* Runs one iteration of a plan: prologue first if the last iteration was of another plan or a
+ * boundary lies between. Returns when all outputs are in host memory and all inputs have been read;
+ * updates on the host lane may still be running. */
+SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
+                                const sl_step_scalars *scalars);
+
+/* Waits for all lanes: the boundary state. Returns the first failure of any lane. */
+SL_API sl_status sl_engine_drain(sl_engine *engine);
+
+/* Copies `bytes` at `first_byte` of a chunk's home from / to `data`. Drains first. */
+SL_API sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                                      uint64_t first_byte, uint64_t bytes, void *data);
+SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                                       uint64_t first_byte, uint64_t bytes, const void *data);
+
+/* Sets persistent slots (caches) to zero. Drains first. */
+SL_API sl_status sl_engine_clear_persistent(sl_engine *engine);
+
+typedef struct sl_engine_statistics {
+    uint64_t step_ns;                    /* of the last sl_engine_step: call to return */
+    uint64_t busy_ns[SL_LANE_COUNT];     /* since the last call of sl_engine_take_statistics */
+    uint64_t stall_ns[SL_LANE_COUNT];    /* what the compute lane waited for, likewise */
+    uint64_t moved_bytes[SL_LANE_COUNT]; /* bytes copied, counted by the engine, likewise */
+    uint64_t measured_peak_bytes[SL_TIER_COUNT]; /* highest byte of each arena a command touched */
+    uint64_t arena_bytes[SL_TIER_COUNT];         /* mapped */
+} sl_engine_statistics;
+
+/* Reads the counters and sets the "since" ones back to zero. */
+SL_API void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics);
+
+/* The arena of a tier, for tests of promise 2. */
+SL_API const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);
+
+/* The workspace query of the cpu kernels for `worker_count` workers; its context is a uint32_t. */
+SL_API uint64_t sl_engine_workspace_bytes(const void *worker_count, sl_op_kind kind,
+                                          const sl_op_attrs *attrs, sl_tier tier);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

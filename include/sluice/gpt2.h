@@ -1,0 +1,56 @@
+/* GPT-2: parameter specs in first-use order and forward ops, written for tensor parallelism. */
+#ifndef SLUICE_GPT2_H
+#define SLUICE_GPT2_H
+
+#include "sluice/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sl_gpt2_shape {
+    uint32_t layers;
+    uint32_t width; /* a multiple of heads */
+    uint32_t heads; /* a multiple of the tensor-parallel size */
+    uint32_t context;
+    uint32_t vocab; /* unpadded */
+} sl_gpt2_shape;
+
+/* Names of the built-in shapes, in order of size; NULL ends the list. */
+SL_API const char *const *sl_gpt2_names(void);
+
+/* The shape called `name`; SL_ERROR_USAGE names the nearest one otherwise. */
+SL_API sl_status sl_gpt2_named(const char *name, sl_gpt2_shape *out_shape);
+
+/* Refuses zero sizes, width % heads, sizes whose products overflow: SL_ERROR_USAGE. */
+SL_API sl_status sl_gpt2_check(const sl_gpt2_shape *shape, uint32_t tp_size);
+
+/* Parameters without padding, the tied head counted once: 124,439,808 for "gpt2". */
+SL_API uint64_t sl_gpt2_parameter_count(const sl_gpt2_shape *shape);
+
+/* The vocabulary padded to a multiple of 128 * tp_size. */
+SL_API uint64_t sl_gpt2_padded_vocab(const sl_gpt2_shape *shape, uint32_t tp_size);
+
+typedef enum sl_gpt2_mode {
+    SL_GPT2_LOSS,  /* tokens and targets in, summed loss out: training and evaluation */
+    SL_GPT2_CACHED /* tokens in, logits of the last token out, keys and values in a cache */
+} sl_gpt2_mode;
+
+typedef struct sl_gpt2_emit_options {
+    uint32_t batch; /* B */
+    uint32_t seq;   /* T <= context */
+    uint32_t tp_size, tp_rank;
+    sl_gpt2_mode mode;
+} sl_gpt2_emit_options;
+
+/* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets; output 0 the loss.
+ * CACHED: input 0 tokens; persistent slot l the cache of layer l, [2, B, context, width / tp_size];
+ * output p the logits [panel rows] of the last token for panel p. With tp_size 1 there are no
+ * collectives. */
+SL_API sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
+                              sl_program **out_forward);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,156 @@
+/* Plans: a program's commands with every move, address and wait decided.
+ *
+ * A plan is prologue + body. The body is run once per iteration, as often as wanted; before the first
+ * iteration after a boundary the prologue runs and is waited for. In the *boundary state* all lanes
+ * are idle and every chunk is current at its home. Visits carried over the body's end are clean, so a
+ * plan needs no epilogue commands: draining the lanes restores the boundary state.
+ *
+ * Memory of each tier is one arena of peak_bytes[tier] bytes; every address is an offset into it.
+ *
+ *   visit      a chunk's stay in a tier that is not its home: fetched (unless first written whole),
+ *              used, written back to its home if dirty
+ *   place      (tier, offset, bytes): where an operand of a command is
+ *   wait       (command, delta): the command of this iteration (delta 0) or of the previous one
+ *              (delta 1) that must have finished; commands of one lane run in order anyway
+ *
+ * Commands stand in issue order, and every delta-0 wait names an earlier command.
+ */
+#ifndef SLUICE_PLAN_H
+#define SLUICE_PLAN_H
+
+#include "sluice/chunk.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sl_lane {
+    SL_LANE_COMPUTE,
+    SL_LANE_H2D,
+    SL_LANE_D2H,
+    SL_LANE_HOST,
+    SL_LANE_READ,
+    SL_LANE_WRITE,
+    SL_LANE_COMM,
+    SL_LANE_COUNT
+} sl_lane;
+
+typedef enum sl_command_kind {
+    SL_COMMAND_RUN,  /* run op `tick` */
+    SL_COMMAND_COPY, /* copy `from` to `to` */
+} sl_command_kind;
+
+typedef struct sl_place {
+    sl_tier tier;
+    uint64_t offset, bytes;
+} sl_place;
+
+typedef struct sl_command {
+    sl_command_kind kind;
+    sl_lane lane;
+    uint32_t tick; /* RUN: the op. COPY: the op before which it is issued (op_count: after the last) */
+    /* RUN: places of the op's operands in order (bytes 0 where absent), then one of its workspace. */
+    uint32_t first_place, place_count; /* into places; place_count = operand_count + 1 */
+    /* COPY of a chunk: group and index; of an input or output: value, and chunk_index SL_NONE. */
+    uint32_t value, chunk_index;
+    sl_group group;
+    sl_place from, to;
+    uint32_t first_wait, wait_count; /* into waits */
+} sl_command;
+
+typedef struct sl_wait {
+    uint32_t command; /* index into body */
+    uint32_t delta;   /* 0: this iteration, 1: the previous one */
+} sl_wait;
+
+/* What a byte of memory is for. */
+typedef enum sl_memory_kind {
+    SL_MEMORY_PARAM, /* the first five follow sl_group */
+    SL_MEMORY_GRAD,
+    SL_MEMORY_MASTER,
+    SL_MEMORY_MOMENT1,
+    SL_MEMORY_MOMENT2,
+    SL_MEMORY_ACTIVATION,
+    SL_MEMORY_WORKSPACE,
+    SL_MEMORY_STAGING, /* input and output slots on the host, block flags */
+    SL_MEMORY_KIND_COUNT
+} sl_memory_kind;
+
+/* One stretch of an arena with its life, in ticks; for reports, the verifier and tests. A life that
+ * wraps (first_tick > last_tick) runs from first_tick to the end of the body and on from its start. */
+typedef struct sl_allocation {
+    sl_memory_kind kind;
+    sl_place place;
+    uint32_t first_tick, last_tick; /* permanent: 0 and op_count */
+    bool is_permanent;
+    uint32_t value, chunk_index; /* as in sl_command */
+    sl_group group;
+} sl_allocation;
+
+typedef struct sl_plan {
+    sl_command *prologue; /* COPY commands, without waits */
+    uint32_t prologue_count;
+    sl_command *body;
+    uint32_t body_count;
+    sl_place *places;
+    uint32_t place_count;
+    sl_wait *waits;
+    uint32_t wait_count;
+    sl_allocation *allocations;
+    uint32_t allocation_count;
+    uint64_t peak_bytes[SL_TIER_COUNT];      /* of the arena */
+    uint64_t live_peak_bytes[SL_TIER_COUNT]; /* lower bound: most bytes live at one tick */
+    uint64_t kind_bytes[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT]; /* at the tick of the live peak */
+    uint64_t moved_bytes[SL_LANE_COUNT];     /* of one iteration, by lane */
+} sl_plan;
+
+/* Workspace bytes of an op on a tier's device; what the kernels' query table answers. */
+typedef uint64_t (*sl_workspace_query)(const void *context, sl_op_kind kind,
+                                       const sl_op_attrs *attrs, sl_tier tier);
+
+#define SL_PREFETCH_AUTO UINT32_MAX
+
+typedef struct sl_plan_request {
+    const sl_program *program;
+    const sl_layout *layout;
+    const sl_homes *homes;
+    uint64_t budget_bytes[SL_TIER_COUNT]; /* UINT64_MAX: no limit */
+    uint32_t prefetch;                    /* most chunks fetched ahead of their use */
+    sl_workspace_query workspace;
+    const void *workspace_context;
+    const sl_machine *machine; /* for how early to fetch */
+} sl_plan_request;
+
+/* Why a request does not fit. */
+typedef struct sl_shortage {
+    sl_tier tier;
+    uint32_t tick;
+    uint64_t missing_bytes;
+    uint64_t needed_bytes; /* a budget of that tier with which planning succeeds */
+} sl_shortage;
+
+/* Plans. SL_ERROR_FIT fills *out_shortage (and only then). Deterministic: equal requests give equal
+ * plans. The plan owns its arrays and refers to none of the request's. */
+SL_API sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
+                               sl_shortage *out_shortage);
+SL_API void sl_plan_close(sl_plan *plan);
+
+/* Accepts or rejects a plan, from the program, the layout and the homes alone; written independently
+ * of the planner. SL_ERROR_INTERNAL says what is wrong, where. */
+SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan);
+
+/* ---- simulation ---- */
+
+typedef struct sl_simulation {
+    double step_seconds;                 /* of a steady iteration */
+    double busy_seconds[SL_LANE_COUNT];  /* of one iteration */
+    double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for */
+} sl_simulation;
+
+SL_API sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
+                                  const sl_machine *machine, sl_simulation *out_simulation);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,199 @@
+/* Programs: values and ops, with shapes and no memory.
+ *
+ * A model emits its forward ops once; sl_program_derive_step turns them into a whole training step,
+ * which is the body of a loop. A program names tensors and chunks by index and never by address.
+ *
+ * Invariants: operands are defined before they are read; an op's operands follow op_list.h's order;
+ * ticks are op indices; tensors are numbered in the order of first use.
+ */
+#ifndef SLUICE_PROGRAM_H
+#define SLUICE_PROGRAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sluice/op_list.h"
+#include "sluice/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SL_NONE UINT32_MAX /* no value, no tensor, no chunk */
+
+typedef enum sl_group {
+    SL_GROUP_PARAM,
+    SL_GROUP_GRAD,
+    SL_GROUP_MASTER,
+    SL_GROUP_MOMENT1,
+    SL_GROUP_MOMENT2,
+    SL_GROUP_COUNT
+} sl_group;
+
+typedef enum sl_value_kind {
+    SL_VALUE_ACTIVATION, /* made and used up within one iteration; gradients of such ones too */
+    SL_VALUE_TENSOR,     /* tensor `index` of `group`; lives inside a chunk */
+    SL_VALUE_CHUNK,      /* chunk `index` of `group`, whole */
+    SL_VALUE_INPUT,      /* handed in by the caller for each iteration, slot `index` */
+    SL_VALUE_OUTPUT,     /* handed out after each iteration, slot `index` */
+    SL_VALUE_PERSISTENT  /* device memory that outlives iterations and plans, slot `index` */
+} sl_value_kind;
+
+typedef struct sl_value {
+    sl_value_kind kind;
+    sl_group group;       /* TENSOR and CHUNK */
+    uint32_t index;       /* by kind, see above */
+    uint32_t micro_batch; /* the micro-batch it belongs to; 0 where that has no meaning */
+    uint64_t bytes;
+    char name[40]; /* for people */
+} sl_value;
+
+/* How a tensor is split over the ranks of a tensor-parallel group. */
+typedef enum sl_shard {
+    SL_SHARD_NONE,    /* replicated */
+    SL_SHARD_COLUMNS, /* the last axis */
+    SL_SHARD_QKV,     /* the last axis, by heads inside each of q, k, v */
+    SL_SHARD_ROWS     /* the first axis */
+} sl_shard;
+
+/* A parameter tensor, or a panel (a run of rows) of one. `shape` is what this rank stores, padding
+ * included; rows from valid_rows on are padding: zero for ever. */
+typedef struct sl_tensor_spec {
+    char name[48];         /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
+    uint32_t rank;         /* 1 or 2; a vector has shape {n, 1} */
+    uint64_t shape[2];
+    uint64_t first_row;    /* of the panel in the whole tensor */
+    uint64_t valid_rows;   /* rows of this panel that exist outside */
+    uint64_t whole_shape[2]; /* of the whole, unpadded, unsplit tensor */
+    uint64_t element_count; /* shape[0] * shape[1] */
+    sl_shard shard;
+    bool decay;            /* weight decay applies */
+    float init_mean;       /* initial value: init_mean + init_deviation * normal */
+    float init_deviation;
+} sl_tensor_spec;
+
+typedef enum sl_phase {
+    SL_PHASE_FORWARD,
+    SL_PHASE_RECOMPUTE,
+    SL_PHASE_BACKWARD,
+    SL_PHASE_UPDATE
+} sl_phase;
+
+typedef struct sl_op {
+    sl_op_kind kind;
+    sl_op_attrs attrs;
+    uint32_t operand[SL_OPERAND_MAX]; /* value indices, SL_NONE where absent */
+    uint32_t segment;                 /* index into segments; SL_NONE for updates */
+    uint32_t micro_batch;
+    sl_phase phase;
+} sl_op;
+
+/* A run of forward ops: the embedding, one transformer block, one row group of the head. */
+typedef struct sl_segment {
+    uint32_t first_op, op_count; /* in the forward program */
+    uint32_t site;    /* segments of one site share gradient accumulators (row groups of the head) */
+    bool is_terminal; /* ends in the loss: runs forward and at once backward */
+    bool is_block;    /* `recompute full` recomputes what is inside it */
+} sl_segment;
+
+typedef struct sl_program {
+    sl_value *values;
+    uint32_t value_count, value_capacity;
+    sl_op *ops;
+    uint32_t op_count, op_capacity;
+    sl_tensor_spec *tensors;
+    uint32_t tensor_count, tensor_capacity;
+    sl_segment *segments;
+    uint32_t segment_count, segment_capacity;
+    uint32_t micro_batch_count;
+    bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
+} sl_program;
+
+/* ---- building (for models) ---- */
+
+/* An empty program; close with sl_program_close. */
+SL_API sl_status sl_program_open(sl_program **out_program);
+
+/* Frees a program; NULL is fine. */
+SL_API void sl_program_close(sl_program *program);
+
+/* Appends a copy of `value`; writes its index. SL_ERROR_SYSTEM when memory is refused. */
+SL_API sl_status sl_program_add_value(sl_program *program, const sl_value *value,
+                                      uint32_t *out_value);
+
+/* Appends a copy of `spec` and the TENSOR value of its parameter; writes the value's index. */
+SL_API sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
+                                       uint32_t *out_value);
+
+/* Starts a segment; the ops that follow belong to it. */
+SL_API sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment);
+
+/* Appends an op of `kind` to the current segment; `operands` in op_list.h's order. Checks operand
+ * count, and bytes of each operand against the op's shapes (SL_ERROR_INTERNAL names both). */
+SL_API sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_attrs *attrs,
+                                   const uint32_t *operands, uint32_t operand_count);
+
+/* ---- the whole step ---- */
+
+typedef enum sl_accumulation { SL_ACCUMULATE_MICRO, SL_ACCUMULATE_LAYER } sl_accumulation;
+typedef enum sl_recompute { SL_RECOMPUTE_NONE, SL_RECOMPUTE_SELECTIVE, SL_RECOMPUTE_FULL } sl_recompute;
+
+/* Where the layout put each tensor; owned by the layout. */
+typedef struct sl_chunk_map {
+    uint32_t chunk_count;
+    uint64_t chunk_elements;         /* a multiple of SL_BLOCK_ELEMENTS */
+    const uint32_t *chunk_of_tensor; /* [tensor_count] */
+} sl_chunk_map;
+
+typedef struct sl_step_options {
+    uint32_t micro_batch_count; /* A >= 1 */
+    sl_accumulation accumulation;
+    sl_recompute recompute;
+    bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
+} sl_step_options;
+
+/* Input slots of a step: slot 2m holds the tokens of micro-batch m, slot 2m+1 its targets.
+ * Output slots: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
+enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
+
+/* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
+ * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The bits of the result
+ * do not depend on `accumulation`, `recompute` or `update_early`. The new program owns copies. */
+SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
+                                        const sl_step_options *options, sl_program **out_step);
+
+/* ---- what the table says of an op ---- */
+
+typedef enum sl_mode { SL_MODE_READ, SL_MODE_WRITE, SL_MODE_UPDATE, SL_MODE_ACCUMULATE } sl_mode;
+
+typedef struct sl_op_info {
+    const char *name;
+    uint32_t operand_count;
+    const char *operand_name[SL_OPERAND_MAX];
+    sl_mode operand_mode[SL_OPERAND_MAX];
+    bool operand_optional[SL_OPERAND_MAX];
+    bool runs_on_host;  /* may run on the host lane, next to its states */
+    bool is_collective; /* runs on the comm lane */
+    bool is_cheap;      /* `recompute selective` recomputes its outputs */
+} sl_op_info;
+
+SL_API const sl_op_info *sl_op_info_of(sl_op_kind kind);
+
+/* True if `op` reads operand i before writing it (READ, UPDATE, ACCUMULATE with the flag set). */
+SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
+SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
+
+/* Bytes of operand i by the op's shapes; 0 where the shapes leave it open (at least that much). */
+SL_API uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                    uint32_t operand_index);
+
+/* Floating-point operations of matrix products (a multiply-add counts 2); 0 for the others. */
+SL_API uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);
+
+/* Bytes that the op reads and writes in memory at least; what a memory-bound op costs. */
+SL_API uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

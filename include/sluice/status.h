@@ -1,0 +1,42 @@
+/* Status codes and the message that explains the last one.
+ *
+ * Every call of the library that can fail returns an sl_status and writes its outputs only on
+ * success. The message is made once, where the error was decided, and is kept per thread.
+ */
+#ifndef SLUICE_STATUS_H
+#define SLUICE_STATUS_H
+
+#if defined(_WIN32)
+#error "sluice needs a POSIX system"
+#endif
+
+#define SL_API __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sl_status {
+    SL_OK = 0,
+    SL_ERROR_USAGE = -1,     /* a wrong option or configuration */
+    SL_ERROR_DATA = -2,      /* an input file breaks its format */
+    SL_ERROR_MISSING = -3,   /* an input file is not there */
+    SL_ERROR_FIT = -4,       /* the run does not fit its budgets */
+    SL_ERROR_INTERNAL = -5,  /* a bug of ours */
+    SL_ERROR_SYSTEM = -6,    /* the system refused memory, a thread or a device */
+    SL_ERROR_IO = -7,        /* reading or writing failed */
+    SL_ERROR_RANK = -8,      /* another rank died or hung */
+    SL_ERROR_NONFINITE = -9, /* a loss or gradient is not finite */
+} sl_status;
+
+/* The message of the last failure in the calling thread; "" before the first. Owned by the library,
+ * valid until the thread's next failure. */
+SL_API const char *sl_status_message(void);
+
+/* The process exit code that CONTRACT-following commands use for `status` (sysexits values). */
+SL_API int sl_status_exit_code(sl_status status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

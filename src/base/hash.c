@@ -1,0 +1,36 @@
+/* The one file that includes xxhash.h. */
+#include "hash.h"
+
+#include <xxhash.h>
+
+uint64_t sl_hash_64(const void *data, uint64_t bytes)
+{
+    return XXH3_64bits(data, bytes);
+}
+
+sl_status sl_hash_open(sl_hash_stream **out_stream)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state || XXH3_128bits_reset(state) != XXH_OK) {
+        XXH3_freeState(state);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a checksum");
+    }
+    *out_stream = (sl_hash_stream *)state;
+    return SL_OK;
+}
+
+void sl_hash_update(sl_hash_stream *stream, const void *data, uint64_t bytes)
+{
+    XXH3_128bits_update((XXH3_state_t *)stream, data, bytes);
+}
+
+sl_hash_value sl_hash_digest(const sl_hash_stream *stream)
+{
+    XXH128_hash_t digest = XXH3_128bits_digest((const XXH3_state_t *)stream);
+    return (sl_hash_value){.high = digest.high64, .low = digest.low64};
+}
+
+void sl_hash_close(sl_hash_stream *stream)
+{
+    XXH3_freeState((XXH3_state_t *)stream);
+}

@@ -1,0 +1,24 @@
+/* Checksums: XXH3 of 64 and 128 bits, through libxxhash. */
+#ifndef SL_BASE_HASH_H
+#define SL_BASE_HASH_H
+
+#include <stdint.h>
+
+#include "status.h"
+
+/* XXH3-64 of `bytes` bytes at `data`, seed 0. */
+uint64_t sl_hash_64(const void *data, uint64_t bytes);
+
+/* A running XXH3-128. */
+typedef struct sl_hash_stream sl_hash_stream;
+
+typedef struct sl_hash_value {
+    uint64_t high, low;
+} sl_hash_value;
+
+sl_status sl_hash_open(sl_hash_stream **out_stream);
+void sl_hash_update(sl_hash_stream *stream, const void *data, uint64_t bytes);
+sl_hash_value sl_hash_digest(const sl_hash_stream *stream);
+void sl_hash_close(sl_hash_stream *stream);
+
+#endif

@@ -1,0 +1,31 @@
+/* Formats a remark and passes it to the callback. No allocation; lines are cut at 1 KiB. */
+#include "log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+static sl_log_callback log_callback;
+static void *log_user;
+
+void sl_log_set_callback(sl_log_callback callback, void *user)
+{
+    pthread_mutex_lock(&log_lock);
+    log_callback = callback;
+    log_user = user;
+    pthread_mutex_unlock(&log_lock);
+}
+
+void sl_log_write(sl_log_level level, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    pthread_mutex_lock(&log_lock);
+    if (log_callback)
+        log_callback(level, line, log_user);
+    pthread_mutex_unlock(&log_lock);
+}

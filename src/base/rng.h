@@ -1,0 +1,27 @@
+/* Counter-based random numbers: Philox4x32-10 (Salmon et al., SC 2011).
+ *
+ * A draw depends on (seed, stream, index) and on nothing else, so order, placement, threads and
+ * ranks cannot change it.
+ */
+#ifndef SL_BASE_RNG_H
+#define SL_BASE_RNG_H
+
+#include <stdint.h>
+
+typedef struct sl_rng_word4 {
+    uint32_t word[4];
+} sl_rng_word4;
+
+/* The four words of counter (index, stream) under key `seed`. */
+sl_rng_word4 sl_rng_draw(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* A uniform integer in [0, bound), bound > 0, without modulo bias worth a name (64-bit multiply). */
+uint64_t sl_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t bound);
+
+/* A uniform double in [0, 1) with 53 bits. */
+double sl_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
+
+/* A standard normal (Box-Muller in double precision, rounded once to float). */
+float sl_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
+
+#endif

@@ -1,0 +1,36 @@
+/* How the rooms make and pass on errors. See include/sluice/status.h for what they mean. */
+#ifndef SL_BASE_STATUS_H
+#define SL_BASE_STATUS_H
+
+#include <stddef.h>
+
+#include "sluice/status.h"
+
+/* Leaves the message of a failure for this thread and returns `status`. */
+sl_status sl_status_fail(sl_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Puts `context` and ": " in front of the message that stands; returns `status`. */
+sl_status sl_status_prefix(sl_status status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno)) makes the message where it is decided. */
+#define SL_FAIL(status, ...) return sl_status_fail(status, __VA_ARGS__)
+
+/* Passes a failure on unchanged. */
+#define SL_TRY(call)                                                                               \
+    do {                                                                                           \
+        sl_status sl_try_status_ = (call);                                                         \
+        if (sl_try_status_ != SL_OK)                                                               \
+            return sl_try_status_;                                                                 \
+    } while (0)
+
+/* As SL_TRY, but jumps to `label` with the failure in `status_variable`. */
+#define SL_TRY_GOTO(status_variable, call, label)                                                  \
+    do {                                                                                           \
+        (status_variable) = (call);                                                                \
+        if ((status_variable) != SL_OK)                                                            \
+            goto label;                                                                            \
+    } while (0)
+
+#endif

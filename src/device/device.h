@@ -1,0 +1,77 @@
+/* The device table: memory, streams, events, copies. One table for each kind of device.
+ *
+ * Contract of every entry: offsets and pointers are the caller's business, nothing is remembered
+ * beyond what is named here; calls are made by one control thread; entries are never NULL. Streams
+ * run beside each other; work of one stream runs in order. A failure of queued work is sticky in its
+ * stream and comes back from stream_finish.
+ *
+ * The table never points at kernels: those are looked up by device kind (kernels/kernels.h).
+ */
+#ifndef SL_DEVICE_DEVICE_H
+#define SL_DEVICE_DEVICE_H
+
+#include "base/queue.h"
+#include "base/status.h"
+
+typedef enum sl_device_kind { SL_DEVICE_CPU, SL_DEVICE_CUDA } sl_device_kind;
+
+typedef struct sl_device sl_device;               /* an open device */
+typedef struct sl_device_stream sl_device_stream; /* work in order */
+typedef struct sl_device_event sl_device_event;   /* a point in a stream */
+
+/* How memory is taken. Guards put an inaccessible page before and one after; the end of the memory
+ * is flush with the page after it (up to 64 bytes of alignment). Pattern fills it with 0xA5 first. */
+typedef enum sl_map_flags { SL_MAP_PLAIN = 0, SL_MAP_GUARDS = 1, SL_MAP_PATTERN = 2 } sl_map_flags;
+
+typedef struct sl_device_ops {
+    sl_device_kind kind;
+    const char *name; /* "cpu", "cuda" */
+
+    /* Opens device number `index`. */
+    sl_status (*open)(int index, sl_device **out_device);
+    void (*close)(sl_device *device);
+
+    /* Free bytes that a device budget may use; what the operating system or driver says now. */
+    sl_status (*free_bytes)(sl_device *device, uint64_t *out_bytes);
+
+    /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes). */
+    sl_status (*map)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
+    void (*unmap)(sl_device *device, void *memory, uint64_t bytes, int flags);
+
+    /* Takes host memory that copies can reach directly: locked, huge pages where allowed; plain with
+     * one warning where not. Same alignment rules. */
+    sl_status (*map_host)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
+    void (*unmap_host)(sl_device *device, void *memory, uint64_t bytes, int flags);
+
+    sl_status (*stream_open)(sl_device *device, const char *name,
+                             const sl_queue_observer *observer, sl_device_stream **out_stream);
+    sl_status (*stream_finish)(sl_device_stream *stream);
+    void (*stream_close)(sl_device_stream *stream);
+
+    sl_status (*event_open)(sl_device *device, sl_device_event **out_event);
+    void (*event_close)(sl_device_event *event);
+    /* As with sl_mark: a wait refers to the record issued last before it. */
+    sl_status (*event_record)(sl_device_event *event, sl_device_stream *stream);
+    sl_status (*event_wait)(sl_device_event *event, sl_device_stream *stream, uint64_t tag);
+    sl_status (*event_finish)(sl_device_event *event);
+
+    /* Queues `function` with a copy of its argument block (at most SL_QUEUE_ARGUMENT_BYTES). The
+     * argument block of a kernel starts with an sl_kernel_call. */
+    sl_status (*launch)(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
+                        const void *arguments, uint32_t argument_bytes);
+
+    /* Queues a copy between device and host memory, either way. */
+    sl_status (*copy)(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
+                      uint64_t bytes);
+} sl_device_ops;
+
+/* The table of a kind of device, or NULL where it was not built. */
+const sl_device_ops *sl_device_ops_of(sl_device_kind kind);
+
+/* ---- what the memory rules of this process leave (Linux, cgroup v1 and v2) ---- */
+
+/* Bytes that this process may still take: the least of the machine's available memory and what each
+ * cgroup above it leaves. */
+sl_status sl_device_host_free_bytes(uint64_t *out_bytes);
+
+#endif
