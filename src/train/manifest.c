@@ -299,7 +299,7 @@ static sl_status parse_files(const char *path, const json_t *root, sl_manifest_e
 {
     json_t *listed = json_object_get(root, "files"), *value;
     const char *name;
-    sl_manifest_file file;
+    sl_manifest_file file = SL_MANIFEST_FILE_COUNT;
     if (!json_is_object(listed))
         SL_FAIL(SL_ERROR_DATA, "%s: key \"files\" is missing or not an object",
                 sl_files_show(path).text);
