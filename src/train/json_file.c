@@ -6,18 +6,31 @@
 
 #include "files.h"
 
-sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes, json_t **out_root)
+/* jansson calls some refusals of memory a syntax error. So a failed parse is done once more, when
+ * there is memory for it; then the text is to blame. */
+static sl_status parse_again(const char *path, const char *text, uint64_t bytes, json_t **out_root)
 {
     json_error_t error;
+    void *probe = malloc(bytes + 1);
+    free(probe);
+    json_t *root = probe ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    if (!root && (!probe || error.text[0] == '\0'))
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse %s", sl_files_show(path).text);
+    if (!root)
+        SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: %s at byte %d", sl_files_show(path).text,
+                sl_files_show(error.text).text, error.position);
+    *out_root = root;
+    return SL_OK;
+}
+
+sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes, json_t **out_root)
+{
     if (memchr(text, '\0', bytes)) /* jansson passes over one behind a number */
         SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: it holds a NUL byte",
                 sl_files_show(path).text);
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root && json_error_code(&error) == json_error_out_of_memory)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse %s", sl_files_show(path).text);
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     if (!root)
-        SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: %s in line %d", sl_files_show(path).text,
-                sl_files_show(error.text).text, error.line);
+        SL_TRY(parse_again(path, text, bytes, &root));
     if (!json_is_object(root)) {
         json_decref(root);
         SL_FAIL(SL_ERROR_DATA, "%s: is not a JSON object", sl_files_show(path).text);

@@ -117,6 +117,7 @@ static sl_status add_counters(json_t *root, const sl_checkpoint_state *state)
     return SL_OK;
 }
 
+/* NULL when memory is refused, as json_pack. */
 static json_t *make_shape(const sl_gpt2_shape *shape)
 {
     json_t *object = json_object();
@@ -125,34 +126,45 @@ static json_t *make_shape(const sl_gpt2_shape *shape)
         memcpy(&value, (const char *)shape + shape_keys[i].offset, sizeof value);
         json_object_set_new(object, shape_keys[i].key, json_integer(value));
     }
-    return object;
+    if (json_object_size(object) == COUNT(shape_keys))
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
 static json_t *make_files(const sl_manifest *manifest)
 {
+    size_t listed_count = 0;
     json_t *object = json_object();
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++) {
         const sl_manifest_entry *entry = &manifest->files[i];
         char hash[HASH_DIGITS + 1];
         if (!entry->is_listed)
             continue;
+        listed_count++;
         format_hash(entry->hash, hash);
         json_object_set_new(
             object, file_infos[i].name,
             json_pack("{s:I, s:s}", "bytes", (json_int_t)entry->bytes, "xxh3_128", hash));
     }
-    return object;
+    if (json_object_size(object) == listed_count)
+        return object;
+    json_decref(object);
+    return NULL;
 }
 
+/* A value that memory was refused for is missing then; sl_manifest_format counts them. */
 static sl_status add_all(json_t *root, const sl_manifest *manifest)
 {
     json_t *config;
     json_object_set_new(root, "format", json_string(FORMAT_NAME));
     json_object_set_new(root, "format_version", json_integer(SL_MANIFEST_VERSION));
     SL_TRY(add_counters(root, &manifest->state));
-    if (sl_json_file_parse("the configuration", manifest->config_json,
-                           strlen(manifest->config_json), &config) != SL_OK)
+    sl_status status = sl_json_file_parse("the configuration", manifest->config_json,
+                                          strlen(manifest->config_json), &config);
+    if (status == SL_ERROR_DATA)
         return sl_status_prefix(SL_ERROR_USAGE, "a checkpoint needs a JSON object");
+    SL_TRY(status);
     json_object_set_new(root, "model", make_shape(&manifest->shape));
     json_object_set_new(root, "config", config);
     json_object_set_new(root, "gemm", json_string(manifest->gemm));

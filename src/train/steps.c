@@ -127,8 +127,9 @@ sl_status sl_steps_list(int directory, const char *directory_path, sl_step_list 
     sl_step_list list = {0};
     DIR *stream = open_stream(directory);
     if (!stream)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(directory_path).text,
-                strerror(errno));
+        SL_FAIL(errno == ENOMEM || errno == EMFILE || errno == ENFILE ? SL_ERROR_SYSTEM
+                                                                      : SL_ERROR_IO,
+                "%s: cannot be listed: %s", sl_files_show(directory_path).text, strerror(errno));
     sl_status status = list_stream(stream, directory_path, &list);
     closedir(stream);
     if (status != SL_OK) {

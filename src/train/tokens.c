@@ -105,29 +105,32 @@ static sl_status set_llmc(token_file *file, const llmc_magic *known, const int32
     return SL_OK;
 }
 
-/* True if FILE.idx beside FILE.bin starts as a Megatron index does. */
-static bool has_megatron_index(const char *bin_path)
+/* Tells if FILE.idx beside FILE.bin starts as a Megatron index does. */
+static sl_status find_megatron_index(const char *bin_path, bool *out_found)
 {
     char *path = strdup(bin_path);
     if (!path)
-        return false;
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
     memcpy(path + strlen(path) - 4, ".idx", 4);
     char start[sizeof MEGATRON_MAGIC] = {0};
     sl_file index;
-    bool found = false;
-    if (sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &index) == SL_OK) {
-        found = index.bytes >= sizeof start &&
-                sl_files_read_at(&index, 0, sizeof start, start) == SL_OK &&
-                memcmp(start, MEGATRON_MAGIC, sizeof start) == 0;
-        sl_files_close(&index);
-    }
+    sl_status status = sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &index);
     free(path);
-    return found;
+    *out_found = false;
+    if (status != SL_OK) /* none that could be read; but memory or descriptors may be at an end */
+        return status == SL_ERROR_SYSTEM ? status : SL_OK;
+    *out_found = index.bytes >= sizeof start &&
+                 sl_files_read_at(&index, 0, sizeof start, start) == SL_OK &&
+                 memcmp(start, MEGATRON_MAGIC, sizeof start) == 0;
+    sl_files_close(&index);
+    return SL_OK;
 }
 
 static sl_status set_nanogpt(token_file *file)
 {
-    if (has_megatron_index(file->file.path))
+    bool is_megatron = false;
+    SL_TRY(find_megatron_index(file->file.path, &is_megatron));
+    if (is_megatron)
         SL_FAIL(SL_ERROR_DATA, "%s: Megatron's indexed tokens (.idx beside .bin) are not read yet",
                 sl_files_show(file->file.path).text);
     if (file->file.bytes % 2 != 0)
