@@ -130,12 +130,12 @@ static uint32_t find_cell(const resolver *r, sl_tier tier, uint64_t address)
     return r->first_cell[tier] + low;
 }
 
-static access access_of(const resolver *r, const span *span)
+static access access_of(const resolver *r, const span *spanned)
 {
-    sl_place place = span->place;
+    sl_place place = spanned->place;
     return (access){.first_cell = find_cell(r, place.tier, place.offset),
                     .last_cell = find_cell(r, place.tier, place.offset + place.bytes),
-                    .writes = span->writes};
+                    .writes = spanned->writes};
 }
 
 /* ---- one walk ---- */
@@ -146,29 +146,29 @@ static void raise_moment(moment *value, moment candidate)
         *value = candidate;
 }
 
-static void find_conflicts(const resolver *r, const access *access, moment needs[SL_LANE_COUNT])
+static void find_conflicts(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
 {
-    for (uint32_t c = access->first_cell; c < access->last_cell; c++) {
-        const cell *cell = &r->cells[c];
-        if (cell->writer >= 0)
-            raise_moment(&needs[cell->writer_lane], cell->writer);
-        for (int lane = 0; access->writes && lane < SL_LANE_COUNT; lane++)
-            raise_moment(&needs[lane], cell->reader[lane]);
+    for (uint32_t c = made->first_cell; c < made->last_cell; c++) {
+        const cell *here = &r->cells[c];
+        if (here->writer >= 0)
+            raise_moment(&needs[here->writer_lane], here->writer);
+        for (int lane = 0; made->writes && lane < SL_LANE_COUNT; lane++)
+            raise_moment(&needs[lane], here->reader[lane]);
     }
 }
 
-static void leave_marks(resolver *r, const access *access, moment now, sl_lane lane)
+static void leave_marks(resolver *r, const access *made, moment now, sl_lane lane)
 {
-    for (uint32_t c = access->first_cell; c < access->last_cell; c++) {
-        cell *cell = &r->cells[c];
-        if (!access->writes) {
-            cell->reader[lane] = now;
+    for (uint32_t c = made->first_cell; c < made->last_cell; c++) {
+        cell *here = &r->cells[c];
+        if (!made->writes) {
+            here->reader[lane] = now;
             continue;
         }
-        cell->writer = now;
-        cell->writer_lane = lane;
+        here->writer = now;
+        here->writer_lane = lane;
         for (int l = 0; l < SL_LANE_COUNT; l++)
-            cell->reader[l] = -1;
+            here->reader[l] = -1;
     }
 }
 

@@ -162,28 +162,28 @@ static sl_status emit_run(emitter *e, uint32_t tick, sl_command *out_command)
     return SL_OK;
 }
 
-static sl_status emit_event(emitter *e, const event *event)
+static sl_status emit_event(emitter *e, const event *what)
 {
     const sl_planner *planner = e->planner;
     sl_command *command = &e->plan->body[e->plan->body_count++];
-    const sl_residency *residency = &planner->tier[event->tier].residency;
-    if (event->kind == EVENT_RUN)
-        return emit_run(e, event->index, command);
-    if (event->kind == EVENT_INPUT) {
-        *command = copy_of_value(e, event->index, 0, SL_TIER_HOST, SL_TIER_DEVICE);
+    const sl_residency *residency = &planner->tier[what->tier].residency;
+    if (what->kind == EVENT_RUN)
+        return emit_run(e, what->index, command);
+    if (what->kind == EVENT_INPUT) {
+        *command = copy_of_value(e, what->index, 0, SL_TIER_HOST, SL_TIER_DEVICE);
         return SL_OK;
     }
-    if (event->kind == EVENT_OUTPUT) {
-        *command = copy_of_value(e, event->index, event->tick + 1, SL_TIER_DEVICE, SL_TIER_HOST);
+    if (what->kind == EVENT_OUTPUT) {
+        *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_DEVICE, SL_TIER_HOST);
         return SL_OK;
     }
-    bool is_fetch = event->kind == EVENT_FETCH;
-    uint32_t v = is_fetch ? event->index : residency->write_backs[event->index].visit;
+    bool is_fetch = what->kind == EVENT_FETCH;
+    uint32_t v = is_fetch ? what->index : residency->write_backs[what->index].visit;
     uint32_t object = residency->visits[v].object;
     sl_place home = place_of_home(planner, object);
-    sl_place away = place_of_visit(planner, event->tier, v);
-    *command = is_fetch ? copy_of_object(e, object, event->tick, home, away)
-                        : copy_of_object(e, object, event->tick + 1, away, home);
+    sl_place away = place_of_visit(planner, what->tier, v);
+    *command = is_fetch ? copy_of_object(e, object, what->tick, home, away)
+                        : copy_of_object(e, object, what->tick + 1, away, home);
     return SL_OK;
 }
 

@@ -93,14 +93,17 @@ static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_s
     sl_tier_state *state = &planner->tier[tier];
     uint32_t op_count = planner->program->op_count;
     uint64_t fixed = sl_bits_round_up(planner->homes->fixed_bytes[tier], SL_ADDRESS_ALIGNMENT);
-    for (uint32_t tick = 0; tick < op_count; tick++)
-        state->room_bytes[tick] = 0; /* first: bytes of values */
-    for (uint32_t i = 0; i < state->value_item_count; i++)
-        for (uint32_t tick = state->items[i].first_tick; tick <= state->items[i].last_tick; tick++)
-            state->room_bytes[tick] +=
-                sl_bits_round_up(state->items[i].bytes, SL_ADDRESS_ALIGNMENT);
+    uint64_t live = 0;
+    for (uint32_t tick = 0; tick <= op_count; tick++)
+        state->room_bytes[tick] = 0; /* first: how the bytes of values change, modulo 2^64 */
+    for (uint32_t i = 0; i < state->value_item_count; i++) {
+        uint64_t bytes = sl_bits_round_up(state->items[i].bytes, SL_ADDRESS_ALIGNMENT);
+        state->room_bytes[state->items[i].first_tick] += bytes;
+        state->room_bytes[state->items[i].last_tick + 1] -= bytes;
+    }
     for (uint32_t tick = 0; tick < op_count; tick++) {
-        uint64_t taken = fixed + state->room_bytes[tick];
+        live += state->room_bytes[tick];
+        uint64_t taken = fixed + live;
         state->room_bytes[tick] = taken <= limit ? limit - taken : 0;
         if (taken > limit && taken - limit > shortage->missing_bytes)
             *shortage = (sl_shortage){tier, tick, taken - limit, 0};

@@ -14,6 +14,8 @@
 
 typedef enum weighting { WEIGH_DISTANCE, WEIGH_RATIO, WEIGH_COST, WEIGHTING_COUNT } weighting;
 
+enum { MOST_LAPS = 3 };
+
 #define NEVER UINT64_MAX
 #define NO_VISIT UINT32_MAX
 
@@ -26,6 +28,7 @@ typedef struct object_state {
     uint32_t visit;           /* open visit, NO_VISIT when not here */
     uint32_t last_write_tick; /* of the open visit */
     uint32_t last_use_tick;   /* of the open visit */
+    bool is_used;             /* in the open visit */
     uint32_t resident_slot;   /* in residents */
 } object_state;
 
@@ -38,6 +41,7 @@ typedef struct walk {
     uint32_t resident_count;
     uint64_t resident_bytes;
     bool *is_carried_in; /* [object_count]: the guess */
+    bool is_guess_wrong; /* a carried object left before it was used */
     bool *is_needed;     /* [object_count]: used away at the present tick */
     sl_residency result;
     uint32_t visit_capacity, write_back_capacity;
@@ -177,6 +181,7 @@ static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
     object->visit = open_visit(w, o, tick, is_fetched);
     object->is_dirty = false;
     object->last_use_tick = tick;
+    object->is_used = false;
     object->resident_slot = w->resident_count;
     w->residents[w->resident_count++] = o;
     w->resident_bytes += w->request->object_bytes[o];
@@ -211,6 +216,10 @@ static void leave(walk *w, uint32_t o)
         write_back(w, o);
     if (object->visit != NO_VISIT)
         w->result.visits[object->visit].last_tick = object->last_use_tick;
+    if (w->is_carried_in[o] && !object->is_used) {
+        w->is_carried_in[o] = false;
+        w->is_guess_wrong = true;
+    }
     uint32_t last = w->residents[--w->resident_count];
     w->residents[object->resident_slot] = last;
     w->objects[last].resident_slot = object->resident_slot;
@@ -280,6 +289,7 @@ static void touch(walk *w, const sl_residency_use *use)
 {
     object_state *object = &w->objects[use->object];
     object->cursor++;
+    object->is_used = true;
     object->last_use_tick = use->tick;
     if (use->writes) {
         object->is_dirty = true;
@@ -325,6 +335,7 @@ static void begin_walk(walk *w)
     w->visit_capacity = w->write_back_capacity = 0;
     w->resident_count = 0;
     w->resident_bytes = 0;
+    w->is_guess_wrong = false;
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         w->objects[o].cursor = 0;
         w->objects[o].visit = NO_VISIT;
@@ -356,7 +367,7 @@ static void walk_body(walk *w)
 /* Drops from the guess what this walk did not leave in place; true if the guess held. */
 static bool shrink_guess(walk *w)
 {
-    bool held = true;
+    bool held = !w->is_guess_wrong;
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         if (w->is_carried_in[o] && !is_here(w, o)) {
             w->is_carried_in[o] = false;
@@ -370,6 +381,7 @@ static void take_guess(walk *w)
 {
     uint64_t room = w->request->tick_count ? w->request->room_bytes[0] : 0;
     uint64_t bytes = 0;
+    memset(w->is_carried_in, 0, w->request->object_count * sizeof *w->is_carried_in);
     for (uint32_t r = 0; r < w->resident_count; r++) {
         uint32_t o = w->residents[r];
         if (bytes + w->request->object_bytes[o] > room)
@@ -429,14 +441,16 @@ static sl_status compact_visits(sl_residency *result)
     return SL_OK;
 }
 
-/* Walks until the carried set stands; leaves the visits in w->result. */
-static sl_status plan_weighting(walk *w, weighting weighting)
+/* Walks until the carried set stands; leaves the visits in w->result. The first guess is what
+ * `laps` walks, each starting where the one before ended, leave behind. */
+static sl_status plan_weighting(walk *w, weighting choice, int laps)
 {
-    w->weighting = weighting;
+    w->weighting = choice;
     memset(w->is_carried_in, 0, w->request->object_count * sizeof *w->is_carried_in);
-    walk_body(w);
-    if (w->status == SL_OK)
+    for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
+        walk_body(w);
         take_guess(w);
+    }
     do {
         walk_body(w);
     } while (w->status == SL_OK && !shrink_guess(w));
@@ -477,8 +491,8 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
     SL_TRY(prepare_walk(request, &w));
     sl_residency best = {0};
     sl_status status = check_room(&w, out_tick, out_missing_bytes);
-    for (int choice = 0; status == SL_OK && choice < WEIGHTING_COUNT; choice++) {
-        status = plan_weighting(&w, (weighting)choice);
+    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * WEIGHTING_COUNT; choice++) {
+        status = plan_weighting(&w, (weighting)(choice / MOST_LAPS), choice % MOST_LAPS + 1);
         bool is_better = choice == 0 || w.result.moved_bytes < best.moved_bytes;
         if (status == SL_OK && is_better) {
             sl_residency_clear(&best);
