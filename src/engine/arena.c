@@ -28,7 +28,7 @@ static uint64_t find_need(const sl_engine_options *options, sl_tier tier)
 
 static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes)
 {
-    sl_engine_arena *arena = &engine->arenas[tier];
+    sl_arena *arena = &engine->arenas[tier];
     uint64_t padded;
     SL_TRY(sl_bits_add(bytes, PLACE_ALIGNMENT - 1, "the arena", &padded));
     uint64_t mapped_bytes = padded / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
@@ -61,8 +61,8 @@ sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options)
 
 void sl_arena_close(sl_engine *engine)
 {
-    sl_engine_arena *device = &engine->arenas[SL_TIER_DEVICE];
-    sl_engine_arena *host = &engine->arenas[SL_TIER_HOST];
+    sl_arena *device = &engine->arenas[SL_TIER_DEVICE];
+    sl_arena *host = &engine->arenas[SL_TIER_HOST];
     if (device->base)
         engine->ops->unmap(engine->device, device->base, device->mapped_bytes, map_flags(engine));
     if (host->base)
@@ -73,7 +73,7 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
 {
     if ((unsigned)place->tier >= SL_ARENA_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "a place in tier %d, which has no arena", (int)place->tier);
-    const sl_engine_arena *arena = &engine->arenas[place->tier];
+    const sl_arena *arena = &engine->arenas[place->tier];
     uint64_t end;
     if (__builtin_add_overflow(place->offset, place->bytes, &end) || end > arena->bytes)
         SL_FAIL(SL_ERROR_INTERNAL,

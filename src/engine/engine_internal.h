@@ -20,11 +20,11 @@
 
 enum { SL_ARENA_COUNT = 2 }; /* SL_TIER_DEVICE and SL_TIER_HOST */
 
-typedef struct sl_engine_arena {
+typedef struct sl_arena {
     unsigned char *base;   /* NULL: nothing is placed here */
     uint64_t bytes;        /* the largest peak of the plans */
     uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
-} sl_engine_arena;
+} sl_arena;
 
 /* A lane at work. The counters are written by the lane's thread. */
 typedef struct sl_engine_lane {
@@ -77,7 +77,7 @@ struct sl_engine {
     const sl_device_ops *ops;
     sl_device *device;
     sl_workers *workers;
-    sl_engine_arena arenas[SL_ARENA_COUNT];
+    sl_arena arenas[SL_ARENA_COUNT];
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
