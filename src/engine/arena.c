@@ -94,7 +94,7 @@ static sl_status queue_copy(sl_engine *engine, sl_lane lane, void *to, const voi
 
 sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data)
 {
-    void *address;
+    void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
     if (place->tier == SL_TIER_HOST) {
         memcpy(address, data, place->bytes);
@@ -106,7 +106,7 @@ sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *d
 
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data)
 {
-    void *address;
+    void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
     if (place->tier == SL_TIER_HOST) {
         memcpy(data, address, place->bytes);
@@ -119,7 +119,7 @@ sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data)
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place)
 {
     static const unsigned char zeros[CLEAR_BYTES];
-    void *address;
+    void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
     if (place->tier == SL_TIER_HOST) {
         memset(address, 0, place->bytes);

@@ -179,7 +179,7 @@ static sl_status bind_slot(const sl_engine *engine, sl_bound_plan *bound, const 
     bool is_input = value->kind == SL_VALUE_INPUT;
     const sl_place *place = is_input ? &command->from : &command->to;
     void **slot = is_input ? &bound->inputs[value->index] : &bound->outputs[value->index];
-    void *address;
+    void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
     if (place->tier != SL_TIER_HOST || (*slot && *slot != address))
         SL_FAIL(SL_ERROR_INTERNAL, "%s slot %u has no one place on the host",

@@ -82,7 +82,7 @@ static sl_status clear_homes(sl_engine *engine)
     const sl_homes *homes = engine->options.homes;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
-            sl_place place;
+            sl_place place = {0};
             SL_TRY(find_home(engine, (sl_group)group, i, &place));
             SL_TRY(sl_arena_clear(engine, &place));
         }
@@ -246,7 +246,7 @@ sl_status sl_engine_drain(sl_engine *engine)
 static sl_status find_part(const sl_engine *engine, sl_group group, uint32_t chunk_index,
                            uint64_t first_byte, sl_place *in_out_part)
 {
-    sl_place home;
+    sl_place home = {0};
     uint64_t end;
     SL_TRY(find_home(engine, group, chunk_index, &home));
     if (__builtin_add_overflow(first_byte, in_out_part->bytes, &end) || end > home.bytes)
