@@ -316,9 +316,12 @@ static void host_lane_when_it_fails_comes_back_from_drain_or_the_next_step(void 
     fakes.fail_kind = SL_OP_ADAMW;
     fakes.fail_position = 2;
     fakes.sleep_us[SL_OP_ADAMW] = 3000;
-    for (uint32_t i = 0; i < 3; i++)
+    for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
-    assert_int_equal(sl_engine_drain(engine), SL_ERROR_NONFINITE);
+    sl_status status = step(engine, TRAIN_PLAN, 2, 2, &output);
+    if (status == SL_OK) /* on a machine that does not stop for 3 ms */
+        status = sl_engine_drain(engine);
+    assert_int_equal(status, SL_ERROR_NONFINITE);
     assert_non_null(strstr(sl_status_message(), "op 3 (adamw) on the host lane: kernel"));
     expect_dead(engine, "fails at 2");
     sl_engine_close(engine);
@@ -416,8 +419,9 @@ static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
     for (uint32_t i = 0; i < STEPS; i++)
         assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
     sl_engine_take_statistics(engine, &statistics);
-    /* Every step but the first stalls for a whole update, less what issuing took: say half. */
-    assert_true(statistics.stall_ns[SL_LANE_H2D] >= (STEPS - 1) * SLEEP_US * UINT64_C(500));
+    /* Every step but the first stalls for a whole update, less what issuing took: say a
+     * quarter. */
+    assert_true(statistics.stall_ns[SL_LANE_H2D] >= (STEPS - 1) * SLEEP_US * UINT64_C(250));
     assert_int_equal(statistics.stall_ns[SL_LANE_HOST], 0);
     assert_int_equal(statistics.stall_ns[SL_LANE_COMPUTE], 0);
     sl_engine_close(engine);
