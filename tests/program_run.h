@@ -104,7 +104,68 @@ typedef struct run_options {
     sl_step_options step;
     float clip;
     uint32_t iterations;
+    uint64_t group_rows; /* 0: as the model groups the rows of the head */
 } run_options;
+
+/* Appends a terminal segment for rows [first_row, first_row + rows) after the pattern of one for
+ * all rows; logits and statistics are its own. */
+static inline void run_append_group(sl_program *to, const sl_program *from,
+                                    const sl_segment *pattern, uint64_t first_row, uint64_t rows)
+{
+    uint32_t *own = malloc(from->value_count * sizeof *own);
+    memset(own, 0xFF, from->value_count * sizeof *own);
+    assert_int_equal(sl_program_add_segment(to, pattern), SL_OK);
+    for (uint32_t o = pattern->first_op; o < pattern->first_op + pattern->op_count; o++) {
+        sl_op op = from->ops[o];
+        uint32_t operand_count = sl_op_info_of(op.kind)->operand_count;
+        for (uint32_t i = 0; i < operand_count; i++) {
+            uint32_t v = op.operand[i];
+            sl_value value = from->values[v];
+            if (value.kind == SL_VALUE_ACTIVATION && sl_op_writes(&op, i) && own[v] == SL_NONE) {
+                value.bytes = value.bytes / op.attrs.row_count * rows;
+                assert_int_equal(sl_program_add_value(to, &value, &own[v]), SL_OK);
+            }
+            op.operand[i] = own[v] == SL_NONE ? v : own[v];
+        }
+        op.attrs.first_row = op.kind == SL_OP_HEAD_LOSS ? 0 : first_row;
+        op.attrs.row_count = rows;
+        if (op.kind == SL_OP_HEAD_LOSS)
+            op.attrs.accumulate = first_row > 0;
+        if (sl_program_add_op(to, op.kind, &op.attrs, op.operand, operand_count) != SL_OK)
+            fail_msg("%s", sl_status_message());
+    }
+    free(own);
+}
+
+/* The same forward program with the head in groups of `group_rows` rows: small enough to run. */
+static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uint64_t group_rows)
+{
+    sl_program *to;
+    uint32_t ignored;
+    assert_int_equal(sl_program_open(&to), SL_OK);
+    for (uint32_t v = 0, t = 0; v < from->value_count; v++)
+        if (from->values[v].kind == SL_VALUE_TENSOR)
+            assert_int_equal(sl_program_add_tensor(to, &from->tensors[t++], &ignored), SL_OK);
+        else
+            assert_int_equal(sl_program_add_value(to, &from->values[v], &ignored), SL_OK);
+    for (uint32_t s = 0; s < from->segment_count; s++) {
+        const sl_segment *segment = &from->segments[s];
+        if (segment->is_terminal) {
+            for (uint64_t row = 0; row < rows; row += group_rows)
+                run_append_group(to, from, segment, row,
+                                 rows - row < group_rows ? rows - row : group_rows);
+            continue;
+        }
+        assert_int_equal(sl_program_add_segment(to, segment), SL_OK);
+        for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+            const sl_op *op = &from->ops[o];
+            assert_int_equal(sl_program_add_op(to, op->kind, &op->attrs, op->operand,
+                                               sl_op_info_of(op->kind)->operand_count),
+                             SL_OK);
+        }
+    }
+    return to;
+}
 
 static inline void run_emit(run *r, const run_options *options, uint32_t rank)
 {
@@ -112,6 +173,12 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
         .batch = options->batch, .seq = options->seq, .tp_size = options->tp_size, .tp_rank = rank};
     if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
         fail_msg("%s", sl_status_message());
+    if (options->group_rows > 0) {
+        sl_program *whole = r->forward[rank];
+        uint64_t rows = (uint64_t)options->batch * options->seq;
+        r->forward[rank] = run_regroup(whole, rows, options->group_rows);
+        sl_program_close(whole);
+    }
     r->layout[rank] = it_layout_make(r->forward[rank], RUN_CHUNK_ELEMENTS);
     if (sl_program_derive_step(r->forward[rank], &r->layout[rank].map, &options->step,
                                &r->step[rank]) != SL_OK)

@@ -91,6 +91,15 @@ static void gradients_when_three_micro_batches_then_agree(void **state)
     check_gradients(&options, runs_full() ? 512 : 16);
 }
 
+static void gradients_when_head_has_row_groups_then_agree(void **state)
+{
+    (void)state;
+    run_options options = tiny_options();
+    options.group_rows = 5; /* 14 rows: 5, 5, 4 */
+    options.step.recompute = SL_RECOMPUTE_FULL;
+    check_gradients(&options, runs_full() ? 512 : 32);
+}
+
 /* ---- bits ---- */
 
 static void assert_same_bits(const run *a, const run *b)
@@ -102,9 +111,10 @@ static void assert_same_bits(const run *a, const run *b)
         assert_memory_equal(a->state[0].group[g], b->state[0].group[g], bytes);
 }
 
-static void compare_schedules(uint32_t micro_batch_count, float clip)
+static void compare_schedules(uint32_t micro_batch_count, float clip, uint64_t group_rows)
 {
     run_options options = tiny_options();
+    options.group_rows = group_rows;
     options.step.micro_batch_count = micro_batch_count;
     options.clip = clip;
     options.iterations = 2;
@@ -127,15 +137,21 @@ static void compare_schedules(uint32_t micro_batch_count, float clip)
 static void schedules_when_one_micro_batch_then_same_bits(void **state)
 {
     (void)state;
-    compare_schedules(1, 0.0f);
-    compare_schedules(1, 0.01f);
+    compare_schedules(1, 0.0f, 0);
+    compare_schedules(1, 0.01f, 0);
 }
 
 static void schedules_when_three_micro_batches_then_same_bits(void **state)
 {
     (void)state;
-    compare_schedules(3, 0.0f);
-    compare_schedules(3, 0.01f);
+    compare_schedules(3, 0.0f, 0);
+    compare_schedules(3, 0.01f, 0);
+}
+
+static void schedules_when_head_has_row_groups_then_same_bits(void **state)
+{
+    (void)state;
+    compare_schedules(2, 0.01f, 4);
 }
 
 /* ---- lives ---- */
@@ -304,8 +320,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_when_compared_with_differences_then_agree),
         cmocka_unit_test(gradients_when_three_micro_batches_then_agree),
+        cmocka_unit_test(gradients_when_head_has_row_groups_then_agree),
         cmocka_unit_test(schedules_when_one_micro_batch_then_same_bits),
         cmocka_unit_test(schedules_when_three_micro_batches_then_same_bits),
+        cmocka_unit_test(schedules_when_head_has_row_groups_then_same_bits),
         cmocka_unit_test(full_recompute_when_derived_then_blocks_leave_nothing_inside),
         cmocka_unit_test(recompute_when_selective_then_only_cheap_ops_repeat),
         cmocka_unit_test(layer_order_when_many_micro_batches_then_blocks_are_contiguous),
