@@ -11,7 +11,7 @@ extern "C" {
 /* The version, "0.1.0"; the library's own, for ever. */
 SL_API const char *sl_version_text(void);
 
-/* The commit it was built from, with "-dirty" where files were changed; "unknown" outside of git. */
+/* The commit it was built from, with "-dirty" if files were changed; "unknown" outside of git. */
 SL_API const char *sl_version_commit(void);
 
 #ifdef __cplusplus
