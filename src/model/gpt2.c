@@ -95,8 +95,8 @@ static sl_status emit_embedding(sl_emit *emit)
                                  .init = {0.0f, 0.02f}};
     uint32_t wpe;
     SL_TRY(sl_program_add_segment(emit->program, &segment));
+    SL_TRY(sl_head_add_panels(emit)); /* before wpe: its low last panel then shares wpe's chunk */
     SL_TRY(sl_emit_add_tensor(emit, &wpe_tensor, false, &wpe));
-    SL_TRY(sl_head_add_panels(emit));
     SL_TRY(sl_emit_add_activation(emit, "embedding", false, emit->width, &emit->stream));
     if (emit->options->tp_size > 1)
         return emit_split_embedding(emit, wpe, emit->stream);

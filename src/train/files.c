@@ -304,7 +304,7 @@ static sl_status sync_parent(char *path)
     const char *parent = !slash ? "." : slash == path ? "/" : path;
     if (slash && slash != path)
         *slash = '\0';
-    int fd;
+    int fd = -1;
     sl_status status = sl_files_open_directory(AT_FDCWD, NULL, parent, SL_LINKS_FOLLOW, &fd);
     if (status == SL_OK) {
         status = sl_files_sync_directory(fd, parent);

@@ -266,8 +266,8 @@ static void index_names(sl_safetensors *file)
 
 static sl_status load_header(sl_safetensors *file)
 {
-    char *text;
-    uint64_t bytes;
+    char *text = NULL;
+    uint64_t bytes = 0;
     json_t *header = NULL;
     SL_TRY(read_header(&file->file, &text, &bytes));
     sl_status status = parse_header(file->file.path, text, bytes, &header);

@@ -112,8 +112,8 @@ static sl_status write_header(sl_safetensors_writer *writer, const char *text, u
 static sl_status start_file(sl_safetensors_writer *writer, const sl_safetensors_plan *tensors,
                             uint32_t tensor_count)
 {
-    char *text;
-    uint64_t data_bytes;
+    char *text = NULL;
+    uint64_t data_bytes = 0;
     SL_TRY(sl_hash_open(&writer->hash));
     SL_TRY(sort_plans(tensors, tensor_count, writer->order));
     SL_TRY(format_header(tensors, writer->order, tensor_count, &text, &data_bytes));
