@@ -57,10 +57,10 @@ static inline sl_status model_engine_read(void *user, sl_group group, uint32_t t
                                           float *data)
 {
     model_engine *model = user;
-    return sl_engine_read_chunk(
-        model->engine, group, model->layout->tensors[tensor_index].chunk_index,
-        model_engine_first_byte(model, tensor_index, first_element), element_count * sizeof *data,
-        data);
+    return sl_engine_read_chunk(model->engine, group,
+                                model->layout->tensors[tensor_index].chunk_index,
+                                model_engine_first_byte(model, tensor_index, first_element),
+                                element_count * sizeof *data, data);
 }
 
 static inline sl_status model_engine_write(void *user, sl_group group, uint32_t tensor_index,
@@ -68,10 +68,10 @@ static inline sl_status model_engine_write(void *user, sl_group group, uint32_t 
                                            const float *data)
 {
     model_engine *model = user;
-    return sl_engine_write_chunk(
-        model->engine, group, model->layout->tensors[tensor_index].chunk_index,
-        model_engine_first_byte(model, tensor_index, first_element), element_count * sizeof *data,
-        data);
+    return sl_engine_write_chunk(model->engine, group,
+                                 model->layout->tensors[tensor_index].chunk_index,
+                                 model_engine_first_byte(model, tensor_index, first_element),
+                                 element_count * sizeof *data, data);
 }
 
 static inline sl_tensor_io model_engine_io(model_engine *model)
@@ -89,8 +89,8 @@ static inline sl_status model_engine_build(model_engine *model)
     sl_gpt2_emit_options emit = {.batch = options->batch,
                                  .seq = options->seq,
                                  .tp_size = 1,
-                                 .mode = options->micro_batches > 0 ? SL_GPT2_LOSS
-                                                                    : SL_GPT2_CACHED};
+                                 .mode =
+                                     options->micro_batches > 0 ? SL_GPT2_LOSS : SL_GPT2_CACHED};
     sl_step_options step = {.micro_batch_count = options->micro_batches,
                             .accumulation = options->accumulation,
                             .recompute = options->recompute};

@@ -36,8 +36,10 @@ static const double tolerance = 1e-5;
 
 #define assert_ok(call)                                                                            \
     do {                                                                                           \
-        if ((call) != SL_OK)                                                                       \
+        if ((call) != SL_OK) {                                                                     \
             fail_msg("%s: %s", #call, sl_status_message());                                        \
+            abort(); /* never reached, which the compiler does not see */                          \
+        }                                                                                          \
     } while (0)
 
 /* ---- the reference ---- */

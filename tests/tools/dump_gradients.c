@@ -1,7 +1,7 @@
 /* dump_gradients MODEL TOKENS OUT: one step with learning rate 0 of the GPT-2 in directory MODEL on
- * the rows of TOKENS (safetensors, "tokens" I32 [A, B, T + 1]: A micro-batches), and what it computes
- * as a safetensors file OUT that was not there before: "loss" [1], "gradient_norm" [1], "logits"
- * [A * B * T, vocab] through the cache token by token, "gradient.NAME" whole and unpadded.
+ * the rows of TOKENS (safetensors, "tokens" I32 [A, B, T + 1]: A micro-batches), and what it
+ * computes as a safetensors file OUT that was not there before: "loss" [1], "gradient_norm" [1],
+ * "logits" [A * B * T, vocab] through the cache token by token, "gradient.NAME" whole and unpadded.
  *
  * For reference/compare_gpt2.py; no test of its own.
  */
@@ -13,13 +13,13 @@
 #include "train/safetensors.h"
 #include "train/whole.h"
 
-typedef struct dump {
+typedef struct dump_job {
     int32_t *rows; /* [A, B, T + 1] */
     uint32_t micro_batches, batch, seq;
     float *logits; /* [A * B * T, vocab] */
     uint32_t vocab;
     float loss, norm;
-} dump;
+} dump_job;
 
 static sl_status check_dimensions(const sl_safetensors_tensor *tensor)
 {
@@ -32,7 +32,7 @@ static sl_status check_dimensions(const sl_safetensors_tensor *tensor)
     return SL_OK;
 }
 
-static sl_status copy_rows(const sl_safetensors *file, dump *dump)
+static sl_status copy_rows(const sl_safetensors *file, dump_job *dump)
 {
     const sl_safetensors_tensor *tensor = sl_safetensors_find(file, "tokens");
     SL_TRY(check_dimensions(tensor));
@@ -45,7 +45,7 @@ static sl_status copy_rows(const sl_safetensors *file, dump *dump)
     return sl_files_read_at(&file->file, tensor->first_byte, tensor->byte_count, dump->rows);
 }
 
-static sl_status read_rows(const char *path, dump *dump)
+static sl_status read_rows(const char *path, dump_job *dump)
 {
     sl_safetensors *file;
     SL_TRY(sl_safetensors_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
@@ -56,7 +56,7 @@ static sl_status read_rows(const char *path, dump *dump)
 
 /* ---- logits ---- */
 
-static sl_status decode_rows(model_engine *model, dump *dump)
+static sl_status decode_rows(model_engine *model, dump_job *dump)
 {
     uint64_t row_count = (uint64_t)dump->micro_batches * dump->batch;
     dump->vocab = model->shape.vocab;
@@ -72,7 +72,7 @@ static sl_status decode_rows(model_engine *model, dump *dump)
     return SL_OK;
 }
 
-static sl_status compute_logits(const char *directory, dump *dump)
+static sl_status compute_logits(const char *directory, dump_job *dump)
 {
     model_engine model;
     model_engine_options options = {.directory = directory, .batch = 1, .seq = 1};
@@ -86,14 +86,15 @@ static sl_status compute_logits(const char *directory, dump *dump)
 
 enum { NAME_BYTES = 64 };
 
-typedef struct output {
+typedef struct output_plan {
     sl_wholes *wholes;
-    sl_safetensors_plan *tensors; /* gradients in the order of wholes, then the rest: strcmp's order */
+    sl_safetensors_plan
+        *tensors; /* gradients in the order of wholes, then the rest: strcmp's order */
     char (*names)[NAME_BYTES];
     uint32_t count;
-} output;
+} output_plan;
 
-static sl_status name_tensors(const dump *dump, output *out)
+static sl_status name_tensors(const dump_job *dump, output_plan *out)
 {
     uint32_t count = out->wholes->count;
     uint64_t token_count = (uint64_t)dump->micro_batches * dump->batch * dump->seq;
@@ -104,8 +105,8 @@ static sl_status name_tensors(const dump *dump, output *out)
     for (uint32_t i = 0; i < count; i++) {
         const sl_whole *whole = &out->wholes->wholes[i];
         snprintf(out->names[i], NAME_BYTES, "gradient.%s", whole->name);
-        out->tensors[i] = (sl_safetensors_plan){
-            out->names[i], whole->rank, {whole->shape[0], whole->shape[1]}};
+        out->tensors[i] =
+            (sl_safetensors_plan){out->names[i], whole->rank, {whole->shape[0], whole->shape[1]}};
     }
     out->tensors[count] = (sl_safetensors_plan){"gradient_norm", 1, {1}};
     out->tensors[count + 1] = (sl_safetensors_plan){"logits", 2, {token_count, dump->vocab}};
@@ -114,7 +115,7 @@ static sl_status name_tensors(const dump *dump, output *out)
     return SL_OK;
 }
 
-static sl_status write_tensors(model_engine *model, const dump *dump, const output *out,
+static sl_status write_tensors(model_engine *model, const dump_job *dump, const output_plan *out,
                                sl_safetensors_writer *writer)
 {
     sl_tensor_io io = model_engine_io(model);
@@ -128,7 +129,7 @@ static sl_status write_tensors(model_engine *model, const dump *dump, const outp
     return sl_safetensors_writer_finish(writer, &bytes, &hash);
 }
 
-static sl_status write_named(model_engine *model, const dump *dump, const output *out,
+static sl_status write_named(model_engine *model, const dump_job *dump, const output_plan *out,
                              const char *path)
 {
     sl_safetensors_writer *writer;
@@ -138,9 +139,9 @@ static sl_status write_named(model_engine *model, const dump *dump, const output
     return status;
 }
 
-static sl_status write_file(model_engine *model, const dump *dump, const char *path)
+static sl_status write_file(model_engine *model, const dump_job *dump, const char *path)
 {
-    output out = {0};
+    output_plan out = {0};
     SL_TRY(sl_whole_open(model->program->tensors, model->program->tensor_count, &out.wholes));
     sl_status status = name_tensors(dump, &out);
     if (status == SL_OK)
@@ -153,7 +154,7 @@ static sl_status write_file(model_engine *model, const dump *dump, const char *p
 
 /* ---- the step ---- */
 
-static sl_status step_and_write(model_engine *model, dump *dump, const char *path)
+static sl_status step_and_write(model_engine *model, dump_job *dump, const char *path)
 {
     sl_step_scalars scalars = model_engine_scalars(1, 0.0f);
     double loss, norm;
@@ -163,7 +164,7 @@ static sl_status step_and_write(model_engine *model, dump *dump, const char *pat
     return write_file(model, dump, path);
 }
 
-static sl_status compute_gradients(const char *directory, dump *dump, const char *path)
+static sl_status compute_gradients(const char *directory, dump_job *dump, const char *path)
 {
     model_engine model;
     model_engine_options options = {.directory = directory,
@@ -178,7 +179,7 @@ static sl_status compute_gradients(const char *directory, dump *dump, const char
 
 static sl_status run(char **argument)
 {
-    dump dump = {0};
+    dump_job dump = {0};
     sl_status status = read_rows(argument[2], &dump);
     if (status == SL_OK)
         status = compute_logits(argument[1], &dump);
