@@ -7,14 +7,14 @@
 #include "command.h"
 #include "train/nearest.h"
 
-typedef struct command {
+typedef struct command_row {
     const char *name;
     int (*run)(int argc, char **argv); /* NULL: of a later version */
     const char *doc;
     const char *instead; /* where run is NULL */
-} command;
+} command_row;
 
-static const command commands[] = {
+static const command_row commands[] = {
     {"train", sl_command_train, "pretrain or continue", NULL},
     {"plan", sl_command_plan, "what train would take and move; nothing is allocated", NULL},
     {"generate", sl_command_generate, "sample from a checkpoint", NULL},
@@ -53,7 +53,7 @@ static void print_help(FILE *stream)
                     "  sluice --version        version, libraries and processor features\n");
 }
 
-static int refuse_later(const command *command)
+static int refuse_later(const command_row *command)
 {
     fprintf(stderr, "sluice: %s comes with a later version: %s\n", command->name, command->instead);
     return EXIT_USAGE;

@@ -175,7 +175,7 @@ static sl_status check_word(const command_line *line, int argc, char **argv, int
             SL_FAIL(SL_ERROR_USAGE, "unknown option %s: options have long names, see --help", word);
         return SL_OK;
     }
-    long_name found;
+    long_name found = {0};
     size_t length = strcspn(word + 2, "=");
     bool has_value = word[2 + length] == '=';
     SL_TRY(find_long(line, word + 2, length, &found));
@@ -210,13 +210,14 @@ static sl_status apply_settings(const command_line *line, sl_config *config)
     for (uint32_t i = 0; i < line->file_count; i++)
         SL_TRY(sl_config_load(config, command, line->files[i]));
     for (uint32_t i = 0; i < line->setting_count; i++) {
-        const setting *setting = &line->settings[i];
-        if (setting->row == SL_CONFIG_ROW_COUNT)
-            SL_TRY(sl_config_assign(config, command, setting->text));
-        else if (sl_config_rows()[setting->row].kind == SL_CONFIG_LIST_OF)
-            SL_TRY(apply_list(config, is_open, setting->row, setting->text));
+        uint32_t row = line->settings[i].row;
+        const char *text = line->settings[i].text;
+        if (row == SL_CONFIG_ROW_COUNT)
+            SL_TRY(sl_config_assign(config, command, text));
+        else if (sl_config_rows()[row].kind == SL_CONFIG_LIST_OF)
+            SL_TRY(apply_list(config, is_open, row, text));
         else
-            SL_TRY(sl_config_set(config, setting->row, setting->text));
+            SL_TRY(sl_config_set(config, row, text));
     }
     return SL_OK;
 }
