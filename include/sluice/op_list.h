@@ -78,7 +78,8 @@ extern "C" {
     /* qkv R [B, T, 3*I], cache U [2, B, cache_rows, I] (keys, values), y W [B, T, I]: appends T */\
     /* keys and values at scalars.position and attends to all rows up to each one's own */         \
     X(ATTENTION_CACHED, attention_cached)                                                          \
-    /* x U: the sum over the ranks of the tensor-parallel group, element_count elements */         \
+    /* x U: the sum over the ranks of the tensor-parallel group, element_count elements; with */   \
+    /* row_count set, x is [R, 4] of HEAD_STATS and is combined as panels are */                   \
     X(ALL_REDUCE, all_reduce)
 
 typedef enum sl_op_kind {
@@ -109,6 +110,8 @@ typedef struct sl_op_attrs {
     uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
     float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
     uint32_t accumulate;     /* mode A adds instead of writing */
+    uint32_t rank_index;     /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
+                             /* the ranks that follows has them once; 0 without tensor parallelism */
 } sl_op_attrs;
 
 /* What changes from step to step; passed to every op by value. */
