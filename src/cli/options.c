@@ -112,7 +112,7 @@ static error_t take_option(int key, char *text, struct argp_state *state)
     command_line *line = state->input;
     if (key == ARGP_KEY_ARG)
         return take_argument(line, text);
-    if (key != 'h' && key < KEY_CONFIG)
+    if (key != 'h' && (key < KEY_CONFIG || key >= KEY_ROW + SL_CONFIG_ROW_COUNT))
         return ARGP_ERR_UNKNOWN;
     line->open_list = NO_LIST;
     if (key == 'h') {
