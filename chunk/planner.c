@@ -197,8 +197,10 @@ static uint64_t find_budget(sl_planner *planner, sl_tier tier, uint64_t budget,
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
         if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
             break;
-        if (plan_tier(planner, tier, budget, &shortage) == SL_OK)
-            return planner->tier[tier].peak_bytes;
+        if (plan_tier(planner, tier, budget, &shortage) != SL_OK)
+            continue;
+        uint64_t peak = planner->tier[tier].peak_bytes; /* what it took may do; holes may differ */
+        return plan_tier(planner, tier, peak, &shortage) == SL_OK ? peak : budget;
     }
     return UINT64_MAX;
 }

@@ -27,6 +27,9 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
     } else if (object < program->value_count) {
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s)", object,
                  program->values[object].name);
+    } else if (object >= sl_verify_slot_object(verify, 0)) {
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "persistent slot %u",
+                 object - sl_verify_slot_object(verify, 0));
     } else {
         uint32_t rest = object - program->value_count;
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "%s chunk %u",
@@ -100,7 +103,7 @@ static sl_status find_slots(sl_verify *verify)
 static sl_status open_verify(sl_verify *verify)
 {
     uint64_t chunks = (uint64_t)SL_GROUP_COUNT * verify->layout->chunk_count;
-    uint64_t objects = verify->program->value_count + chunks;
+    uint64_t objects = verify->program->value_count + chunks + verify->homes->persistent_count;
     if (objects >= SL_NONE)
         return sl_verify_reject(verify, "it has too many values and chunks");
     verify->object_count = (uint32_t)objects;

@@ -1,8 +1,8 @@
 /* What the parts of the verifier share.
  *
- * Objects are what memory can hold a copy of: values that live on their own (object = value index)
- * and chunks of a group (object = value_count + group * chunk_count + chunk_index). Every write
- * advances the object's version. A *cell* is a stretch of a tier that no access of the plan cuts;
+ * Objects are what memory can hold a copy of: values that live on their own (object = value index),
+ * then the chunks of each group, then the persistent slots. Every write advances the object's
+ * version. A *cell* is a stretch of a tier that no access of the plan cuts;
  * it knows which object's copy its bytes belong to and who touched them last.
  *
  * The parts, in the order in which they run: shape (indices, lanes, sizes, places), memory
@@ -28,8 +28,7 @@ typedef struct sl_verify_access {
         whole; /* the copy of the object that they are a part of; `place` itself if all of it */
     uint32_t object; /* SL_NONE: workspace */
     bool reads, writes;
-    bool defines;  /* a write that needs nothing of what was there */
-    bool is_slice; /* a write of some rows: defines the object if it is the first one */
+    bool defines; /* a write that needs nothing of what was there */
 } sl_verify_access;
 
 typedef struct sl_verify_cell {
@@ -92,6 +91,8 @@ const char *sl_verify_name_tier(sl_tier tier);
 /* ---- verify_access.c: what commands touch ---- */
 
 uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_t chunk_index);
+
+uint32_t sl_verify_slot_object(const sl_verify *verify, uint32_t slot);
 
 /* The object of a checked value, or of a checked COPY. */
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value);

@@ -9,6 +9,11 @@ uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_
            chunk_index;
 }
 
+uint32_t sl_verify_slot_object(const sl_verify *verify, uint32_t slot)
+{
+    return sl_verify_chunk_object(verify, SL_GROUP_COUNT, slot);
+}
+
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value)
 {
     const sl_value *it = &verify->program->values[value];
@@ -17,6 +22,8 @@ uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value)
     if (it->kind == SL_VALUE_TENSOR)
         return sl_verify_chunk_object(verify, it->group,
                                       verify->layout->tensors[it->index].chunk_index);
+    if (it->kind == SL_VALUE_PERSISTENT)
+        return sl_verify_slot_object(verify, it->index);
     return value;
 }
 
@@ -39,23 +46,30 @@ sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_
     return home;
 }
 
-sl_lane sl_verify_op_lane(const sl_verify *verify, uint32_t tick)
+/* The chunk that an AdamW updates; SL_NONE where it names none. */
+static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
 {
-    const sl_op *op = &verify->program->ops[tick];
-    const sl_op_info *info = sl_op_info_of(op->kind);
-    if (info->is_collective)
-        return SL_LANE_COMM;
-    if (!info->runs_on_host)
-        return SL_LANE_COMPUTE;
-    for (uint32_t i = 0; i < info->operand_count; i++) {
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         if (op->operand[i] == SL_NONE)
             continue;
         const sl_value *value = &verify->program->values[op->operand[i]];
         if (value->kind == SL_VALUE_CHUNK)
-            return verify->homes->adam_tier[value->index] == SL_TIER_HOST ? SL_LANE_HOST
-                                                                          : SL_LANE_COMPUTE;
+            return value->index;
     }
-    return SL_LANE_COMPUTE;
+    return SL_NONE;
+}
+
+sl_lane sl_verify_op_lane(const sl_verify *verify, uint32_t tick)
+{
+    const sl_op *op = &verify->program->ops[tick];
+    if (sl_op_info_of(op->kind)->is_collective)
+        return SL_LANE_COMM;
+    if (op->kind != SL_OP_ADAMW)
+        return SL_LANE_COMPUTE;
+    uint32_t chunk_index = updated_chunk(verify, op);
+    bool is_on_host =
+        chunk_index != SL_NONE && verify->homes->adam_tier[chunk_index] == SL_TIER_HOST;
+    return is_on_host ? SL_LANE_HOST : SL_LANE_COMPUTE;
 }
 
 sl_tier sl_verify_lane_tier(sl_lane lane)
@@ -73,13 +87,6 @@ uint64_t sl_verify_workspace_bytes(const sl_verify *verify, uint32_t tick)
                               sl_verify_lane_tier(sl_verify_op_lane(verify, tick)));
 }
 
-/* The head's input gradient is made by row groups: each writes only its own rows. */
-static bool writes_rows_only(const sl_op *op, uint32_t operand_index)
-{
-    return op->kind == SL_OP_HEAD_INPUT_BACKWARD && operand_index == 2 &&
-           op->attrs.row_count < op->attrs.batch * op->attrs.seq;
-}
-
 static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op *op,
                                             uint32_t operand_index, const sl_place *place)
 {
@@ -92,9 +99,9 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
         access.whole.offset -= verify->layout->tensors[value->index].first_element * ELEMENT_BYTES;
         access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
     }
-    access.is_slice = access.writes && !access.reads && writes_rows_only(op, operand_index);
-    access.defines = access.writes && !access.reads && !access.is_slice &&
-                     access.place.bytes == access.whole.bytes;
+    if (value->kind == SL_VALUE_PERSISTENT)
+        access.whole.bytes = verify->homes->persistent_bytes[value->index];
+    access.defines = access.writes && !access.reads && access.place.bytes == access.whole.bytes;
     return access;
 }
 

@@ -73,8 +73,7 @@ static sl_status apply_write(sl_verify *verify, const sl_verify_access *access)
         put(verify, SL_NONE, &access->place);
         return SL_OK;
     }
-    bool is_first = access->is_slice && !verify->is_defined[access->object];
-    if (!access->defines && !is_first)
+    if (!access->defines)
         SL_TRY(check_content(verify, access->object, &access->whole, &access->whole));
     define(verify, access->object, &access->whole);
     return SL_OK;
@@ -131,16 +130,13 @@ void sl_verify_data_start(sl_verify *verify)
             if (!verify->is_transient[object])
                 define(verify, object, &home);
         }
-    for (uint32_t i = 0; i < program->value_count; i++) {
-        const sl_value *value = &program->values[i];
-        verify->is_transient[i] =
-            value->kind == SL_VALUE_ACTIVATION || value->kind == SL_VALUE_OUTPUT;
-        if (value->kind != SL_VALUE_PERSISTENT)
-            continue;
-        sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[value->index],
-                          homes->persistent_bytes[value->index]};
-        define(verify, i, &place);
+    for (uint32_t i = 0; i < homes->persistent_count; i++) {
+        sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
+        define(verify, sl_verify_slot_object(verify, i), &place);
     }
+    for (uint32_t i = 0; i < program->value_count; i++)
+        verify->is_transient[i] = program->values[i].kind == SL_VALUE_ACTIVATION ||
+                                  program->values[i].kind == SL_VALUE_OUTPUT;
 }
 
 void sl_verify_data_begin(sl_verify *verify)

@@ -141,8 +141,7 @@ static bool has_allocation(const entry_list *list, uint32_t object, const sl_pla
 
 static bool is_persistent(const sl_verify *verify, uint32_t object)
 {
-    return object < verify->program->value_count &&
-           verify->program->values[object].kind == SL_VALUE_PERSISTENT;
+    return object != SL_NONE && object >= sl_verify_slot_object(verify, 0);
 }
 
 /* A copy before an op may belong to a life that ends with the op before. */
