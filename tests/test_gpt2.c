@@ -118,7 +118,7 @@ static void specs_when_emitted_then_they_add_up_to_the_model(void **state)
     sl_program *program =
         emit(&shape, &(sl_gpt2_emit_options){.batch = 4, .seq = 1024, .tp_size = 1});
     assert_int_equal(count_outside(program), 124439808);
-    assert_string_equal(program->tensors[0].name, "wpe.weight");
+    assert_string_equal(program->tensors[0].name, "wte.weight");
     uint64_t next_id = 0;
     uint32_t panels = 0;
     for (uint32_t t = 0; t < program->tensor_count; t++) {
