@@ -93,6 +93,8 @@ static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_s
     sl_tier_state *state = &planner->tier[tier];
     uint32_t op_count = planner->program->op_count;
     uint64_t fixed = sl_bits_round_up(planner->homes->fixed_bytes[tier], SL_ADDRESS_ALIGNMENT);
+    if (limit < UINT64_MAX - SL_ADDRESS_ALIGNMENT) /* the highest item needs no padding behind it */
+        limit = sl_bits_round_up(limit, SL_ADDRESS_ALIGNMENT);
     uint64_t live = 0;
     for (uint32_t tick = 0; tick <= op_count; tick++)
         state->room_bytes[tick] = 0; /* first: how the bytes of values change, modulo 2^64 */
