@@ -57,9 +57,10 @@ static inline void scratch_close(const scratch_path *path)
     nftw(path->text, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Writes a whole file, replacing it. */
+/* Writes a whole new file; cutting and rewriting an old one makes ext4 flush it to the disk. */
 static inline void scratch_write(const char *path, const void *data, size_t bytes)
 {
+    unlink(path);
     FILE *file = fopen(path, "wb");
     scratch_need(file != NULL, path);
     scratch_need(fwrite(data, 1, bytes, file) == bytes, path);
