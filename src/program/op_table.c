@@ -101,166 +101,127 @@ typedef struct row {
 #define U SL_MODE_UPDATE
 #define A SL_MODE_ACCUMULATE
 
-/* clang-format off: one row an op, one line a column */
-static const row table[SL_OP_COUNT] =
-    {
-        [SL_OP_EMBED_POSITION] =
-            {
-                .info = {"embed_position", 2, {"wpe", "x"}, {R, W}},
-                .operand = {POSITIONS, STREAM},
-            },
-        [SL_OP_EMBED_TOKENS] =
-            {
-                .info = {"embed_tokens", 3, {"tokens", "panel", "x"}, {R, R, U}},
-                .operand = {TOKENS, PANEL, STREAM},
-            },
-        [SL_OP_LAYERNORM] =
-            {
-                .info = {"layernorm",
-                         5,
-                         {"x", "gamma", "beta", "y", "stats"},
-                         {R, R, R, W, W},
-                         .is_cheap = true},
-                .operand = {ROWS_IN, VECTOR_IN, VECTOR_IN, ROWS_IN, MOMENTS},
-            },
-        [SL_OP_LINEAR] =
-            {
-                .info = {"linear",
-                         5,
-                         {"x", "weight", "bias", "residual", "y"},
-                         {R, R, R, R, W},
-                         .operand_optional = {[2] = true, [3] = true}},
-                .operand = {ROWS_IN, MATRIX, VECTOR_OUT, ROWS_OUT, ROWS_OUT},
-                .flops = MATRIX_FLOPS,
-            },
-        [SL_OP_ATTENTION] =
-            {
-                .info = {"attention", 3, {"qkv", "y", "lse"}, {R, W, W}, .is_cheap = true},
-                .operand = {QKV, STREAM, LSE},
-                .flops = ATTENTION_FLOPS,
-            },
-        [SL_OP_GELU] =
-            {
-                .info = {"gelu", 2, {"x", "y"}, {R, W}, .is_cheap = true},
-                .operand = {ELEMENTS, ELEMENTS},
-            },
-        [SL_OP_HEAD_LOGITS] =
-            {
-                .info = {"head_logits", 3, {"x", "panel", "logits"}, {R, R, W}, .is_cheap = true},
-                .operand = {HEAD_STREAM, PANEL, LOGITS},
-                .flops = HEAD_FLOPS,
-            },
-        [SL_OP_HEAD_STATS] =
-            {
-                .info = {"head_stats", 3, {"logits", "targets", "stats"}, {R, R, A}},
-                .operand = {LOGITS, HEAD_TARGETS, STATS},
-            },
-        [SL_OP_HEAD_LOSS] =
-            {
-                .info = {"head_loss", 2, {"stats", "loss"}, {R, A}},
-                .operand = {STATS, LOSS},
-            },
-        [SL_OP_HEAD_LOGITS_BACKWARD] =
-            {
-                .info = {"head_logits_backward", 3, {"targets", "stats", "logits"}, {R, R, U}},
-                .operand = {HEAD_TARGETS, STATS, LOGITS},
-            },
-        [SL_OP_HEAD_INPUT_BACKWARD] =
-            {
-                .info = {"head_input_backward", 3, {"dlogits", "panel", "dx"}, {R, R, A}},
-                .operand = {LOGITS, PANEL, HEAD_STREAM},
-                .flops = HEAD_FLOPS,
-            },
-        [SL_OP_HEAD_WEIGHT_BACKWARD] =
-            {
-                .info = {"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, U}},
-                .operand = {HEAD_STREAM, LOGITS, PANEL},
-                .flops = HEAD_FLOPS,
-            },
-        [SL_OP_LINEAR_INPUT_BACKWARD] =
-            {
-                .info = {"linear_input_backward", 3, {"dy", "weight", "dx"}, {R, R, A}},
-                .operand = {ROWS_OUT, MATRIX, ROWS_IN},
-                .flops = MATRIX_FLOPS,
-            },
-        [SL_OP_LINEAR_WEIGHT_BACKWARD] =
-            {
-                .info = {"linear_weight_backward",
-                         4,
-                         {"x", "dy", "dweight", "dbias"},
-                         {R, R, U, U},
-                         .operand_optional = {[3] = true}},
-                .operand = {ROWS_IN, ROWS_OUT, MATRIX, VECTOR_OUT},
-                .flops = MATRIX_FLOPS,
-            },
-        [SL_OP_GELU_BACKWARD] =
-            {
-                .info = {"gelu_backward", 2, {"x", "d"}, {R, U}},
-                .operand = {ELEMENTS, ELEMENTS},
-            },
-        [SL_OP_ATTENTION_BACKWARD] =
-            {
-                .info = {"attention_backward",
-                         5,
-                         {"qkv", "y", "lse", "dy", "dqkv"},
-                         {R, R, R, R, W}},
-                .operand = {QKV, STREAM, LSE, STREAM, QKV},
-                .flops = ATTENTION_BACKWARD_FLOPS,
-            },
-        [SL_OP_LAYERNORM_BACKWARD] =
-            {
-                .info = {"layernorm_backward",
-                         7,
-                         {"x", "gamma", "stats", "dy", "dx", "dgamma", "dbeta"},
-                         {R, R, R, R, A, U, U}},
-                .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN, VECTOR_IN},
-            },
-        [SL_OP_EMBED_TOKENS_BACKWARD] =
-            {
-                .info = {"embed_tokens_backward", 3, {"tokens", "dx", "dpanel"}, {R, R, A}},
-                .operand = {TOKENS, STREAM, PANEL},
-            },
-        [SL_OP_EMBED_POSITION_BACKWARD] =
-            {
-                .info = {"embed_position_backward", 2, {"dx", "dwpe"}, {R, U}},
-                .operand = {STREAM, POSITIONS},
-            },
-        [SL_OP_ADD] =
-            {
-                .info = {"add", 2, {"x", "y"}, {R, U}},
-                .operand = {ELEMENTS, ELEMENTS},
-            },
-        [SL_OP_CLEAR] =
-            {
-                .info = {"clear", 1, {"y"}, {W}},
-                .operand = {ELEMENTS},
-            },
-        [SL_OP_BLOCK_NORM] =
-            {
-                .info = {"block_norm", 2, {"gradient", "norm"}, {R, A}, .runs_on_host = true},
-                .operand = {ELEMENTS, NORM_SUM},
-            },
-        [SL_OP_NORM_FINISH] =
-            {
-                .info = {"norm_finish", 2, {"norm", "control"}, {R, W}, .runs_on_host = true},
-                .operand = {NORM_SUM, CONTROL},
-            },
-        [SL_OP_ADAMW] =
-            {
-                .info = {"adamw", 5, {"control", "gradient", "moment1", "moment2", "param"}, {R, R, U, U, U}, .runs_on_host = true},
-                .operand = {CONTROL, ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS},
-            },
-        [SL_OP_ATTENTION_CACHED] =
-            {
-                .info = {"attention_cached", 3, {"qkv", "cache", "y"}, {R, U, W}},
-                .operand = {QKV, CACHE, STREAM},
-                .flops = ATTENTION_CACHED_FLOPS,
-            },
-        [SL_OP_ALL_REDUCE] =
-            {
-                .info = {"all_reduce", 1, {"x"}, {U}, .is_collective = true},
-                .operand = {ELEMENTS},
-            },
+/* One row an op; a line each for names and modes, sizes, and products. */
+/* clang-format off */
+static const row table[SL_OP_COUNT] = {
+    [SL_OP_EMBED_POSITION] = {
+        .info = {"embed_position", 2, {"wpe", "x"}, {R, W}},
+        .operand = {POSITIONS, STREAM},
+    },
+    [SL_OP_EMBED_TOKENS] = {
+        .info = {"embed_tokens", 3, {"tokens", "panel", "x"}, {R, R, U}},
+        .operand = {TOKENS, PANEL, STREAM},
+    },
+    [SL_OP_LAYERNORM] = {
+        .info = {"layernorm", 5, {"x", "gamma", "beta", "y", "stats"},
+                 {R, R, R, W, W}, .is_cheap = true},
+        .operand = {ROWS_IN, VECTOR_IN, VECTOR_IN, ROWS_IN, MOMENTS},
+    },
+    [SL_OP_LINEAR] = {
+        .info = {"linear", 5, {"x", "weight", "bias", "residual", "y"},
+                 {R, R, R, R, W}, .operand_optional = {[2] = true, [3] = true}},
+        .operand = {ROWS_IN, MATRIX, VECTOR_OUT, ROWS_OUT, ROWS_OUT},
+        .flops = MATRIX_FLOPS,
+    },
+    [SL_OP_ATTENTION] = {
+        .info = {"attention", 3, {"qkv", "y", "lse"}, {R, W, W}, .is_cheap = true},
+        .operand = {QKV, STREAM, LSE},
+        .flops = ATTENTION_FLOPS,
+    },
+    [SL_OP_GELU] = {
+        .info = {"gelu", 2, {"x", "y"}, {R, W}, .is_cheap = true},
+        .operand = {ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_HEAD_LOGITS] = {
+        .info = {"head_logits", 3, {"x", "panel", "logits"}, {R, R, W}, .is_cheap = true},
+        .operand = {HEAD_STREAM, PANEL, LOGITS},
+        .flops = HEAD_FLOPS,
+    },
+    [SL_OP_HEAD_STATS] = {
+        .info = {"head_stats", 3, {"logits", "targets", "stats"}, {R, R, A}},
+        .operand = {LOGITS, HEAD_TARGETS, STATS},
+    },
+    [SL_OP_HEAD_LOSS] = {
+        .info = {"head_loss", 2, {"stats", "loss"}, {R, A}},
+        .operand = {STATS, LOSS},
+    },
+    [SL_OP_HEAD_LOGITS_BACKWARD] = {
+        .info = {"head_logits_backward", 3, {"targets", "stats", "logits"}, {R, R, U}},
+        .operand = {HEAD_TARGETS, STATS, LOGITS},
+    },
+    [SL_OP_HEAD_INPUT_BACKWARD] = {
+        .info = {"head_input_backward", 3, {"dlogits", "panel", "dx"}, {R, R, A}},
+        .operand = {LOGITS, PANEL, HEAD_STREAM},
+        .flops = HEAD_FLOPS,
+    },
+    [SL_OP_HEAD_WEIGHT_BACKWARD] = {
+        .info = {"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, U}},
+        .operand = {HEAD_STREAM, LOGITS, PANEL},
+        .flops = HEAD_FLOPS,
+    },
+    [SL_OP_LINEAR_INPUT_BACKWARD] = {
+        .info = {"linear_input_backward", 3, {"dy", "weight", "dx"}, {R, R, A}},
+        .operand = {ROWS_OUT, MATRIX, ROWS_IN},
+        .flops = MATRIX_FLOPS,
+    },
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] = {
+        .info = {"linear_weight_backward", 4, {"x", "dy", "dweight", "dbias"},
+                 {R, R, U, U}, .operand_optional = {[3] = true}},
+        .operand = {ROWS_IN, ROWS_OUT, MATRIX, VECTOR_OUT},
+        .flops = MATRIX_FLOPS,
+    },
+    [SL_OP_GELU_BACKWARD] = {
+        .info = {"gelu_backward", 2, {"x", "d"}, {R, U}},
+        .operand = {ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_ATTENTION_BACKWARD] = {
+        .info = {"attention_backward", 5, {"qkv", "y", "lse", "dy", "dqkv"}, {R, R, R, R, W}},
+        .operand = {QKV, STREAM, LSE, STREAM, QKV},
+        .flops = ATTENTION_BACKWARD_FLOPS,
+    },
+    [SL_OP_LAYERNORM_BACKWARD] = {
+        .info = {"layernorm_backward", 7, {"x", "gamma", "stats", "dy", "dx", "dgamma", "dbeta"},
+                 {R, R, R, R, A, U, U}},
+        .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN, VECTOR_IN},
+    },
+    [SL_OP_EMBED_TOKENS_BACKWARD] = {
+        .info = {"embed_tokens_backward", 3, {"tokens", "dx", "dpanel"}, {R, R, A}},
+        .operand = {TOKENS, STREAM, PANEL},
+    },
+    [SL_OP_EMBED_POSITION_BACKWARD] = {
+        .info = {"embed_position_backward", 2, {"dx", "dwpe"}, {R, U}},
+        .operand = {STREAM, POSITIONS},
+    },
+    [SL_OP_ADD] = {
+        .info = {"add", 2, {"x", "y"}, {R, U}},
+        .operand = {ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_CLEAR] = {
+        .info = {"clear", 1, {"y"}, {W}},
+        .operand = {ELEMENTS},
+    },
+    [SL_OP_BLOCK_NORM] = {
+        .info = {"block_norm", 2, {"gradient", "norm"}, {R, A}, .runs_on_host = true},
+        .operand = {ELEMENTS, NORM_SUM},
+    },
+    [SL_OP_NORM_FINISH] = {
+        .info = {"norm_finish", 2, {"norm", "control"}, {R, W}, .runs_on_host = true},
+        .operand = {NORM_SUM, CONTROL},
+    },
+    [SL_OP_ADAMW] = {
+        .info = {"adamw", 5, {"control", "gradient", "moment1", "moment2", "param"},
+                 {R, R, U, U, U}, .runs_on_host = true},
+        .operand = {CONTROL, ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_ATTENTION_CACHED] = {
+        .info = {"attention_cached", 3, {"qkv", "cache", "y"}, {R, U, W}},
+        .operand = {QKV, CACHE, STREAM},
+        .flops = ATTENTION_CACHED_FLOPS,
+    },
+    [SL_OP_ALL_REDUCE] = {
+        .info = {"all_reduce", 1, {"x"}, {U}, .is_collective = true},
+        .operand = {ELEMENTS},
+    },
 };
 /* clang-format on */
 
