@@ -3,9 +3,8 @@
 #ifndef SL_TESTS_PROGRAM_RUN_H
 #define SL_TESTS_PROGRAM_RUN_H
 
-#include "program_walk.h"
-
 #include "interpreter.h"
+#include "program_walk.h"
 #include "sluice/gpt2.h"
 
 enum { RUN_RANKS_MAX = 4, RUN_CHUNK_ELEMENTS = 2 * SL_BLOCK_ELEMENTS };
@@ -105,6 +104,7 @@ typedef struct run_options {
     float clip;
     uint32_t iterations;
     uint64_t group_rows; /* 0: as the model groups the rows of the head */
+    sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
 
 /* Appends a terminal segment for rows [first_row, first_row + rows) after the pattern of one for
@@ -171,7 +171,9 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
 {
     sl_gpt2_emit_options emit = {
         .batch = options->batch, .seq = options->seq, .tp_size = options->tp_size, .tp_rank = rank};
-    if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
+    if (options->emit)
+        r->forward[rank] = options->emit(options);
+    else if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
         fail_msg("%s", sl_status_message());
     if (options->group_rows > 0) {
         sl_program *whole = r->forward[rank];

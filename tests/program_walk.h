@@ -92,8 +92,20 @@ static inline void walk_check_adamw(walk *w, const sl_op *op)
     w->adamw_count[chunk]++;
 }
 
+/* Updates belong to no segment, all else to one and to a micro-batch. */
+static inline void walk_check_place(const walk *w, const sl_op *op)
+{
+    bool is_update =
+        op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_NORM_FINISH || op->kind == SL_OP_ADAMW;
+    assert_int_equal(op->phase == SL_PHASE_UPDATE, is_update);
+    assert_int_equal(op->segment == SL_NONE, is_update);
+    assert_true(is_update || op->segment < w->program->segment_count);
+    assert_true(op->micro_batch < w->program->micro_batch_count);
+}
+
 static inline void walk_op(walk *w, const sl_op *op)
 {
+    walk_check_place(w, op);
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         walk_check_operand(w, op, i);
         if (op->operand[i] != SL_NONE && w->program->values[op->operand[i]].kind == SL_VALUE_TENSOR)

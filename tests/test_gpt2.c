@@ -1,6 +1,8 @@
 /* What could be wrong here: a size or a count, the first id of a panel, rows of the head that no
  * group handles, a part of a split model that is added twice or never. Counts are compared with the
  * published ones; two and three ranks with one, element by element; decoding with the loss. */
+#include <stdio.h>
+
 #include "program_run.h"
 
 static const sl_gpt2_shape tiny = {
@@ -191,6 +193,9 @@ static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
         assert_int_equal(attrs->first_row, next_row);
         assert_int_equal(attrs->row_count, rows[group]);
         assert_int_equal(segment->op_count, 2 * 17 + 1);
+        const sl_op *last = &program->ops[segment->first_op + segment->op_count - 1];
+        assert_int_equal(last->kind, SL_OP_HEAD_LOSS);
+        assert_int_equal(last->attrs.accumulate, group > 0);
         next_row += attrs->row_count;
         group++;
     }
@@ -245,6 +250,9 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
         assert_int_equal(find_spec(program, "h.3.mlp.c_fc.weight")->shape[1], 2 * 768);
         assert_int_equal(find_spec(program, "h.3.mlp.c_fc.bias")->shape[0], 2 * 768);
         assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->shape[0], 768);
+        assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->shard, SL_SHARD_NONE);
+        assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->first_row, 0);
+        assert_int_equal(find_spec(program, "h.3.attn.c_attn.bias")->shard, SL_SHARD_QKV);
         assert_int_equal(find_spec(program, "wte.weight")->shape[0], 1536);
         assert_int_equal(find_spec(program, "wte.weight")->first_row, rank * 25216);
         sl_program_close(program);
@@ -345,33 +353,47 @@ static double last_token_loss(const it_machine *machine, uint32_t target)
     return log(sum) - chosen;
 }
 
+/* Runs `count` tokens from `position` on and returns the loss of the last one. */
+static double decode_tokens(it_machine *machine, uint32_t position, uint32_t count)
+{
+    machine->scalars.position = position;
+    for (uint32_t t = 0; t < count; t++)
+        it_slot(machine, SL_VALUE_INPUT, 0)[t] = run_token(tiny.vocab, 0, position + t);
+    it_run(machine, 1);
+    return last_token_loss(machine, (uint32_t)run_token(tiny.vocab, 0, position + count));
+}
+
+static sl_program *emit_decoder(uint32_t seq)
+{
+    return emit(&tiny, &(sl_gpt2_emit_options){
+                           .batch = 1, .seq = seq, .tp_size = 1, .mode = SL_GPT2_CACHED});
+}
+
 /* One token after the other, each against the cache of those before: the losses add up to those of
  * the whole row at once. */
 static void decoding_when_token_by_token_then_agrees_with_the_loss(void **state)
 {
     (void)state;
     sl_program *loss = emit(&tiny, &(sl_gpt2_emit_options){.batch = 1, .seq = 7, .tp_size = 1});
-    sl_program *decode = emit(
-        &tiny, &(sl_gpt2_emit_options){.batch = 1, .seq = 1, .tp_size = 1, .mode = SL_GPT2_CACHED});
+    sl_program *one = emit_decoder(1), *four = emit_decoder(4);
     it_layout layout = it_layout_make(loss, RUN_CHUNK_ELEMENTS);
     it_state params = it_state_make(&layout);
     run_fill_parameters(loss, &params, 0);
-    assert_int_equal(loss->tensor_count, decode->tensor_count);
-    assert_memory_equal(loss->tensors, decode->tensors, loss->tensor_count * sizeof *loss->tensors);
-    it_machine machine = it_machine_make(decode, &params);
-    double sum = 0.0;
-    for (uint32_t t = 0; t < 7; t++) {
-        machine.scalars.position = t;
-        it_slot(&machine, SL_VALUE_INPUT, 0)[0] = run_token(tiny.vocab, 0, t);
-        it_run(&machine, 1);
-        sum += last_token_loss(&machine, (uint32_t)run_token(tiny.vocab, 0, t + 1));
-    }
+    assert_int_equal(loss->tensor_count, one->tensor_count);
+    assert_memory_equal(loss->tensors, one->tensors, loss->tensor_count * sizeof *loss->tensors);
+    it_machine stepping = it_machine_make(one, &params), prefill = it_machine_make(four, &params);
+    double losses[7], sum = 0.0;
+    for (uint32_t t = 0; t < 7; t++)
+        sum += losses[t] = decode_tokens(&stepping, t, 1);
     assert_true(fabs(sum - run_loss(loss, &params)) < 1e-10);
-    it_machine_free(&machine);
+    assert_true(fabs(decode_tokens(&prefill, 0, 4) - losses[3]) < 1e-12);
+    it_machine_free(&stepping);
+    it_machine_free(&prefill);
     it_state_free(&params);
     it_layout_free(&layout);
     sl_program_close(loss);
-    sl_program_close(decode);
+    sl_program_close(one);
+    sl_program_close(four);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  * plain double-precision interpreter: gradients are compared with finite differences of the loss,
  * and all schedules with each other, bit by bit. A walker checks the form of every step that is
  * run. */
+#include "program_odd.h"
 #include "program_run.h"
 
 static const sl_gpt2_shape tiny = {
@@ -100,6 +101,22 @@ static void gradients_when_head_has_row_groups_then_agree(void **state)
     check_gradients(&options, runs_full() ? 512 : 32);
 }
 
+static run_options odd_options(void)
+{
+    run_options options = tiny_options();
+    options.emit = odd_emit;
+    options.shape.vocab = ODD_IDS;
+    return options;
+}
+
+static void gradients_when_model_is_odd_then_agree(void **state)
+{
+    (void)state;
+    run_options options = odd_options();
+    options.step = (sl_step_options){2, SL_ACCUMULATE_MICRO, SL_RECOMPUTE_FULL, false};
+    check_gradients(&options, runs_full() ? UINT64_MAX : 64);
+}
+
 /* ---- bits ---- */
 
 static void assert_same_bits(const run *a, const run *b)
@@ -111,10 +128,8 @@ static void assert_same_bits(const run *a, const run *b)
         assert_memory_equal(a->state[0].group[g], b->state[0].group[g], bytes);
 }
 
-static void compare_schedules(uint32_t micro_batch_count, float clip, uint64_t group_rows)
+static void compare_schedules(run_options options, uint32_t micro_batch_count, float clip)
 {
-    run_options options = tiny_options();
-    options.group_rows = group_rows;
     options.step.micro_batch_count = micro_batch_count;
     options.clip = clip;
     options.iterations = 2;
@@ -137,38 +152,53 @@ static void compare_schedules(uint32_t micro_batch_count, float clip, uint64_t g
 static void schedules_when_one_micro_batch_then_same_bits(void **state)
 {
     (void)state;
-    compare_schedules(1, 0.0f, 0);
-    compare_schedules(1, 0.01f, 0);
+    compare_schedules(tiny_options(), 1, 0.0f);
+    compare_schedules(tiny_options(), 1, 0.01f);
 }
 
 static void schedules_when_three_micro_batches_then_same_bits(void **state)
 {
     (void)state;
-    compare_schedules(3, 0.0f, 0);
-    compare_schedules(3, 0.01f, 0);
+    compare_schedules(tiny_options(), 3, 0.0f);
+    compare_schedules(tiny_options(), 3, 0.01f);
 }
 
 static void schedules_when_head_has_row_groups_then_same_bits(void **state)
 {
     (void)state;
-    compare_schedules(2, 0.01f, 4);
+    run_options options = tiny_options();
+    options.group_rows = 4;
+    compare_schedules(options, 2, 0.01f);
+}
+
+static void schedules_when_model_is_odd_then_same_bits(void **state)
+{
+    (void)state;
+    compare_schedules(odd_options(), 1, 0.01f);
+    compare_schedules(odd_options(), 3, 0.0f);
 }
 
 /* ---- lives ---- */
+
+/* First and last use of value v. */
+static void find_life(const sl_program *step, uint32_t v, const sl_op **first, const sl_op **last)
+{
+    *first = *last = NULL;
+    for (const sl_op *op = step->ops; op < step->ops + step->op_count; op++)
+        for (int i = 0; i < SL_OPERAND_MAX; i++)
+            if (op->operand[i] == v) {
+                *first = *first ? *first : op;
+                *last = op;
+            }
+}
 
 /* True if all ops from the first to the last use of value v belong to one segment and micro-batch.
  * Clears and norms of whole chunks may stand between. */
 static bool stays_in_one_pass(const sl_program *step, uint32_t v)
 {
-    const sl_op *first = NULL;
-    uint32_t last = 0;
-    for (uint32_t o = 0; o < step->op_count; o++)
-        for (int i = 0; i < SL_OPERAND_MAX; i++)
-            if (step->ops[o].operand[i] == v) {
-                first = first ? first : &step->ops[o];
-                last = o;
-            }
-    for (const sl_op *op = first; op <= &step->ops[last]; op++)
+    const sl_op *first, *last;
+    find_life(step, v, &first, &last);
+    for (const sl_op *op = first; op <= last; op++)
         if (op->segment != SL_NONE &&
             (op->segment != first->segment || op->micro_batch != first->micro_batch))
             return false;
@@ -272,6 +302,88 @@ static void layer_order_when_many_micro_batches_then_blocks_are_contiguous(void 
     run_free(&r);
 }
 
+/* The embedding's own accumulators are as large as the panels of wte. */
+static void layer_order_when_tensor_is_tied_then_one_accumulator_lives_at_a_time(void **state)
+{
+    (void)state;
+    run_options options = tiny_options();
+    options.step = (sl_step_options){3, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_NONE, false};
+    run r;
+    run_step(&options, &r);
+    const sl_op *first, *last, *last_before = NULL;
+    uint32_t count = 0;
+    for (uint32_t v = 0; v < r.step[0]->value_count; v++) {
+        if (strcmp(r.step[0]->values[v].name, "d' wte.weight") != 0)
+            continue;
+        find_life(r.step[0], v, &first, &last);
+        assert_true(last_before == NULL || first > last_before);
+        assert_int_equal(last->kind, SL_OP_ADD);
+        last_before = last;
+        count++;
+    }
+    assert_int_equal(count, 2); /* panels */
+    run_free(&r);
+}
+
+/* ---- the op table ---- */
+
+static void op_table_when_asked_then_counts_by_hand_agree(void **state)
+{
+    (void)state;
+    const sl_op_attrs linear = {.row_count = 6, .in = 4, .out = 5};
+    static const uint64_t linear_bytes[] = {6 * 4 * 4, 4 * 5 * 4, 5 * 4, 6 * 5 * 4, 6 * 5 * 4};
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(sl_op_operand_bytes(SL_OP_LINEAR, &linear, i), linear_bytes[i]);
+    assert_int_equal(sl_op_flops(SL_OP_LINEAR, &linear), 2 * 6 * 4 * 5);
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_LINEAR, &linear), 4 * (24 + 20 + 30));
+    const sl_op_attrs attention = {.batch = 2, .seq = 8, .in = 6, .heads = 3};
+    assert_int_equal(sl_op_operand_bytes(SL_OP_ATTENTION, &attention, 0), 2 * 8 * 18 * 4);
+    assert_int_equal(sl_op_operand_bytes(SL_OP_ATTENTION, &attention, 2), 2 * 3 * 8 * 4);
+    assert_int_equal(sl_op_flops(SL_OP_ATTENTION, &attention), 4 * 2 * 8 * 8 * 6 / 2);
+    assert_int_equal(sl_op_flops(SL_OP_ATTENTION_BACKWARD, &attention), 10 * 2 * 8 * 8 * 6 / 2);
+    const sl_op_attrs chunk = {.element_count = 4096};
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_ADAMW, &chunk), 4 * 4096 * 7 + 16);
+    assert_int_equal(sl_op_traffic_bytes(SL_OP_CLEAR, &chunk), 4 * 4096);
+    assert_int_equal(sl_op_flops(SL_OP_ADAMW, &chunk), 0);
+    assert_int_equal(sl_op_operand_bytes(SL_OP_BLOCK_NORM, &chunk, 1), sizeof(sl_norm_sum));
+    const sl_op_attrs stream = {.batch = 2, .seq = 8, .in = 6};
+    assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &stream, 0), 0); /* open */
+    assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &stream, 1), 2 * 8 * 6 * 4);
+}
+
+static void op_table_when_walked_then_every_op_is_there(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define X(NAME, name) #name,
+        SL_OP_LIST(X)
+#undef X
+    };
+    for (int kind = 0; kind < SL_OP_COUNT; kind++) {
+        const sl_op_info *info = sl_op_info_of((sl_op_kind)kind);
+        assert_string_equal(info->name, names[kind]);
+        assert_in_range(info->operand_count, 1, SL_OPERAND_MAX);
+        for (uint32_t i = 0; i < info->operand_count; i++)
+            assert_non_null(info->operand_name[i]);
+    }
+}
+
+static void op_reads_when_mode_accumulates_then_depends_on_attrs(void **state)
+{
+    (void)state;
+    sl_op op = {.kind = SL_OP_LINEAR_INPUT_BACKWARD};
+    assert_false(sl_op_reads(&op, 2));
+    assert_true(sl_op_writes(&op, 2));
+    op.attrs.accumulate = 1;
+    assert_true(sl_op_reads(&op, 2));
+    assert_false(sl_op_writes(&op, 0));
+    /* A later row group writes its rows only: the others must last. */
+    sl_op piece = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = {.first_row = 128}};
+    assert_true(sl_op_reads(&piece, 2));
+    piece.attrs.first_row = 0;
+    assert_false(sl_op_reads(&piece, 2));
+}
+
 /* ---- errors ---- */
 
 static void add_op_when_bytes_differ_then_names_op_and_operand(void **state)
@@ -321,6 +433,12 @@ int main(void)
         cmocka_unit_test(gradients_when_compared_with_differences_then_agree),
         cmocka_unit_test(gradients_when_three_micro_batches_then_agree),
         cmocka_unit_test(gradients_when_head_has_row_groups_then_agree),
+        cmocka_unit_test(gradients_when_model_is_odd_then_agree),
+        cmocka_unit_test(schedules_when_model_is_odd_then_same_bits),
+        cmocka_unit_test(layer_order_when_tensor_is_tied_then_one_accumulator_lives_at_a_time),
+        cmocka_unit_test(op_table_when_asked_then_counts_by_hand_agree),
+        cmocka_unit_test(op_table_when_walked_then_every_op_is_there),
+        cmocka_unit_test(op_reads_when_mode_accumulates_then_depends_on_attrs),
         cmocka_unit_test(schedules_when_one_micro_batch_then_same_bits),
         cmocka_unit_test(schedules_when_three_micro_batches_then_same_bits),
         cmocka_unit_test(schedules_when_head_has_row_groups_then_same_bits),
