@@ -63,6 +63,10 @@ static void append_items(totals *t, sl_tier tier)
                                       .last_tick = item->last_tick,
                                       .value = source->value,
                                       .chunk_index = SL_NONE};
+        if (source->kind == SL_MEMORY_STAGING) { /* slots belong to the caller between iterations */
+            allocation->is_permanent = true;
+            allocation->last_tick = planner->program->op_count;
+        }
         if (source->object == SL_NONE)
             continue;
         allocation->group = (sl_group)(source->object / planner->chunk_count);
