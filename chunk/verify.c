@@ -143,28 +143,38 @@ static sl_status replay_prologue(sl_verify *verify)
     return SL_OK;
 }
 
-static sl_status replay_body(sl_verify *verify)
+typedef sl_status (*step)(sl_verify *verify, const sl_command *command);
+
+static sl_status replay_body(sl_verify *verify, step take)
 {
-    sl_verify_data_begin(verify);
     for (uint32_t i = 0; i < verify->plan->body_count; i++) {
         verify->command_index = i;
-        SL_TRY(sl_verify_data_step(verify, &verify->plan->body[i]));
-        SL_TRY(sl_verify_order_step(verify, &verify->plan->body[i]));
+        SL_TRY(take(verify, &verify->plan->body[i]));
     }
     verify->command_index = SL_NONE;
-    return sl_verify_data_end(verify);
+    return SL_OK;
 }
 
 /* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
  * others. */
-static sl_status replay(sl_verify *verify)
+static sl_status replay_data(sl_verify *verify)
 {
-    SL_TRY(sl_verify_cells_open(verify));
-    SL_TRY(sl_verify_order_open(verify));
     sl_verify_data_start(verify);
     SL_TRY(replay_prologue(verify));
+    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++) {
+        sl_verify_data_begin(verify);
+        SL_TRY(replay_body(verify, sl_verify_data_step));
+        SL_TRY(sl_verify_data_end(verify));
+    }
+    return SL_OK;
+}
+
+/* The prologue is waited for before the body starts. */
+static sl_status replay_order(sl_verify *verify)
+{
+    SL_TRY(sl_verify_order_open(verify));
     for (verify->iteration = 0; verify->iteration < 2; verify->iteration++)
-        SL_TRY(replay_body(verify));
+        SL_TRY(replay_body(verify, sl_verify_order_step));
     return SL_OK;
 }
 
@@ -180,9 +190,11 @@ sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
     SL_TRY_GOTO(status, open_verify(&verify), close);
     SL_TRY_GOTO(status, find_slots(&verify), close);
     SL_TRY_GOTO(status, sl_verify_shape(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_cells_open(&verify), close);
+    SL_TRY_GOTO(status, replay_data(&verify), close);
+    SL_TRY_GOTO(status, replay_order(&verify), close);
     SL_TRY_GOTO(status, sl_verify_memory(&verify), close);
     SL_TRY_GOTO(status, sl_verify_sweep(&verify), close);
-    SL_TRY_GOTO(status, replay(&verify), close);
 close:
     close_verify(&verify);
     return status;

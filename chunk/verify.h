@@ -5,9 +5,10 @@
  * version. A *cell* is a stretch of a tier that no access of the plan cuts;
  * it knows which object's copy its bytes belong to and who touched them last.
  *
- * The parts, in the order in which they run: shape (indices, lanes, sizes, places), memory
- * (allocations), sweep (overlaps and sums), then the replay of two iterations with data (versions)
- * and order (waits). Shape makes every index and range safe for those behind it.
+ * The parts, in the order in which they run: shape (indices, lanes, sizes, places), two iterations
+ * of data (versions), the same of order (waits), then memory (allocations) and sweep (overlaps,
+ * sums). Shape makes every index and range safe for those behind it; they do not depend on each
+ * other.
  */
 #ifndef SL_CHUNK_VERIFY_H
 #define SL_CHUNK_VERIFY_H
@@ -129,8 +130,6 @@ static inline bool sl_verify_places_equal(const sl_place *a, const sl_place *b)
 /* ---- the parts ---- */
 
 sl_status sl_verify_shape(sl_verify *verify);
-sl_status sl_verify_memory(sl_verify *verify);
-sl_status sl_verify_sweep(sl_verify *verify);
 
 /* Cuts the tiers into cells; sl_verify_cells_close frees them. */
 sl_status sl_verify_cells_open(sl_verify *verify);
@@ -150,5 +149,8 @@ sl_status sl_verify_data_end(sl_verify *verify);
 sl_status sl_verify_order_open(sl_verify *verify);
 void sl_verify_order_close(sl_verify *verify);
 sl_status sl_verify_order_step(sl_verify *verify, const sl_command *command);
+
+sl_status sl_verify_memory(sl_verify *verify);
+sl_status sl_verify_sweep(sl_verify *verify);
 
 #endif
