@@ -172,10 +172,16 @@ static sl_status plan_tier(sl_planner *planner, sl_tier tier, uint64_t budget,
 {
     sl_tier_state *state = &planner->tier[tier];
     uint64_t limit = budget, worst = 0;
+    bool least_tried = false;
     for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
         sl_status status = plan_within(planner, tier, limit, shortage);
-        if (status == SL_ERROR_FIT && worst)
-            break; /* it fits without holes only */
+        if (status == SL_ERROR_FIT && worst) { /* too little: the least room, if not yet tried */
+            if (least_tried)
+                break;
+            least_tried = true;
+            limit += shortage->missing_bytes;
+            continue;
+        }
         SL_TRY(status);
         if (state->peak_bytes <= budget)
             return SL_OK;
@@ -219,6 +225,8 @@ static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
         }
         sl_shortage found = shortage;
         found.needed_bytes = find_budget(planner, tier, budget, &shortage);
+        if (found.needed_bytes <= budget)
+            continue; /* holes fell better elsewhere: that plan stands */
         *out_shortage = found;
         SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
                 names[t], found.tick, sl_op_info_of(planner->program->ops[found.tick].kind)->name,

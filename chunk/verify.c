@@ -73,29 +73,33 @@ sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
             sl_verify_name_command(verify, &commands[verify->command_index], name), what);
 }
 
-/* The permanent places that callers fill with inputs and read outputs from. */
+/* An allocation on the host that holds an input or output at every tick. */
+static bool is_slot(const sl_verify *verify, const sl_allocation *it)
+{
+    if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
+        it->value >= verify->program->value_count)
+        return false;
+    sl_value_kind kind = verify->program->values[it->value].kind;
+    return (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT) && it->first_tick == 0 &&
+           it->last_tick + 1 >= verify->program->op_count;
+}
+
+/* The places that callers fill with inputs and read outputs from. */
 static sl_status find_slots(sl_verify *verify)
 {
     const sl_plan *plan = verify->plan;
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         const sl_allocation *it = &plan->allocations[i];
-        bool is_slot = it->is_permanent && it->place.tier == SL_TIER_HOST &&
-                       it->kind == SL_MEMORY_STAGING && it->chunk_index == SL_NONE &&
-                       it->value < verify->program->value_count;
-        if (!is_slot)
+        if (!is_slot(verify, it))
             continue;
-        const sl_value *value = &verify->program->values[it->value];
-        if (value->kind != SL_VALUE_INPUT && value->kind != SL_VALUE_OUTPUT)
-            return sl_verify_reject(verify, "value %u has a slot, but is no input or output",
-                                    it->value);
+        uint64_t bytes = verify->program->values[it->value].bytes;
         if (verify->slot[it->value].bytes > 0)
             return sl_verify_reject(verify, "value %u has two slots on the host", it->value);
-        if (it->place.bytes < value->bytes || value->bytes == 0)
+        if (it->place.bytes < bytes || bytes == 0)
             return sl_verify_reject(verify, "value %u of %llu bytes has a slot of %llu", it->value,
-                                    (unsigned long long)value->bytes,
-                                    (unsigned long long)it->place.bytes);
+                                    (unsigned long long)bytes, (unsigned long long)it->place.bytes);
         verify->slot[it->value] = it->place;
-        verify->slot[it->value].bytes = value->bytes;
+        verify->slot[it->value].bytes = bytes;
     }
     return SL_OK;
 }

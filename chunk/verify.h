@@ -101,12 +101,15 @@ uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *comman
 /* The home of a chunk; bytes 0 where the group has none. */
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index);
 
-/* The lane that the op at `tick` belongs on, and the tier of its operands. */
-sl_lane sl_verify_op_lane(const sl_verify *verify, uint32_t tick);
+/* May the op at `tick` run on `lane`? AdamW where the homes say, collectives on comm, the rest on
+ * compute, or on host where the op table allows it. */
+bool sl_verify_allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane);
+
+/* The tier that the ops of a lane work on. */
 sl_tier sl_verify_lane_tier(sl_lane lane);
 
-/* Workspace bytes of the op at `tick`. */
-uint64_t sl_verify_workspace_bytes(const sl_verify *verify, uint32_t tick);
+/* Workspace bytes that the op of a RUN needs. */
+uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *command);
 
 /* Lists the accesses of a command whose shape has been checked; returns how many. */
 uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
