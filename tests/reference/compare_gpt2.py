@@ -82,9 +82,16 @@ def report(rows, shown):
             if not error <= max(LIMIT, 2 * torch_error)]
 
 
+def print_case(directory):
+    _, batch, row_tokens = tensor_file.read(
+        os.path.join(directory, "tokens.safetensors"))["tokens"].shape
+    print(f"GPT-2 124M, {batch} rows of {row_tokens - 1} tokens, torch {torch.__version__}")
+
+
 def run(options, directory):
     if not os.path.exists(os.path.join(directory, "tokens.safetensors")):
         make_reference.make_gpt2(directory, options.batch, options.seq)
+    print_case(directory)
     ours = run_tool(options.tool, directory)
     true = run_torch(directory, torch.float64)
     theirs = run_torch(directory, torch.float32)
@@ -99,12 +106,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", default=os.path.join(root, "build/tests/dump_gradients"))
-    parser.add_argument("--directory", metavar="DIR", help="keep the model here and use it again")
+    parser.add_argument("--directory", metavar="DIR", 
+                        help="keep model and tokens here; used as they are if they are there")
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--show", type=int, default=8, metavar="N", help="worst gradients (8)")
     options = parser.parse_args()
-    print(f"torch {torch.__version__}; GPT-2 124M, {options.batch} rows of {options.seq} tokens")
     if options.directory:
         return run(options, options.directory)
     with tempfile.TemporaryDirectory() as directory:

@@ -141,7 +141,7 @@ def logits_of(p, shape, tokens):
 
 def loss_of(p, shape, rows):
     """rows [B, T + 1] -> (mean loss, logits)."""
-    rows = torch.as_tensor(np.asarray(rows), dtype=torch.long)
+    rows = torch.tensor(np.array(rows), dtype=torch.long)
     logits = logits_of(p, shape, rows[:, :-1])
     loss = F.cross_entropy(logits.reshape(-1, shape.vocab), rows[:, 1:].reshape(-1))
     return loss, logits

@@ -161,7 +161,7 @@ def check_transformers(directory):
         directory, dtype=torch.float64, attn_implementation="eager").eval()
     micro_batch = tensor_file.read(os.path.join(directory, "tokens.safetensors"))["tokens"][0, 0]
     ours = tensor_file.read(os.path.join(directory, "gradients.safetensors"))
-    rows = torch.as_tensor(np.array(micro_batch), dtype=torch.long)
+    rows = torch.tensor(np.array(micro_batch), dtype=torch.long)
     logits = model(rows[:, :-1]).logits
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).backward()
     worst = float(np.max(np.abs(logits.detach().numpy() - ours["logits"])))
