@@ -45,8 +45,8 @@
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
       "order of the work over micro-batches")                                                      \
     X(CHOICE, precision, "precision", "fp32", "fp32|bf16|fp16", 0, 0, T, TRAINING, "compute type") \
-    X(REAL, lr, "lr", "3e-4", "X", 0, 1e6, T, TRAINING, "peak learning rate")                      \
-    X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e6, T, TRAINING, "last learning rate (10% of lr)")  \
+    X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, TRAINING, "peak learning rate")                     \
+    X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
     X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
       "steps of warm-up (1% of steps)")                                                            \
     X(CHOICE, lr_schedule, "lr-schedule", "cosine", "cosine|linear|constant", 0, 0, T, TRAINING,   \
