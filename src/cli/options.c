@@ -1,5 +1,6 @@
 /* argp prints the help; names are checked before argp sees them, so that a wrong one gets one line
  * and the nearest right name. Values are collected first and applied after the files, in order. */
+#define _GNU_SOURCE /* asprintf */
 #include "options.h"
 
 #include <argp.h>
@@ -28,6 +29,7 @@ typedef struct command_line {
     uint32_t file_count;
     uint32_t open_list; /* the list option that takes what stands behind it, or NO_LIST */
     sl_status status;
+    char doc[2048];
 } command_line;
 
 static const char *const group_names[SL_CONFIG_GROUP_COUNT] = {
@@ -77,6 +79,25 @@ static void build_options(command_line *line)
     for (int group = 0; group < SL_CONFIG_GROUP_COUNT; group++)
         count = add_group(line, (sl_config_group)group, count);
     memcpy(line->options + count, common_options, sizeof common_options);
+}
+
+/* What stands before the options, and behind them after a vertical tab. */
+static void build_doc(command_line *line)
+{
+    size_t length =
+        (size_t)snprintf(line->doc, sizeof line->doc,
+                         "%s\vSizes take K, M, G and T (1024), with optional iB. A list ends at "
+                         "the next option. Every "
+                         "option can stand in a JSON file for --config; options beside it win.\n",
+                         line->command->doc);
+    if (!(line->command->command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
+        return;
+    const char *comma = "\nBuilt-in shapes: ";
+    for (const char *const *name = sl_gpt2_names(); *name && length < sizeof line->doc; name++) {
+        length +=
+            (size_t)snprintf(line->doc + length, sizeof line->doc - length, "%s%s", comma, *name);
+        comma = ", ";
+    }
 }
 
 static sl_status find_checkpoint_argument(command_line *line, const char *text, uint32_t *out_row)
@@ -171,7 +192,7 @@ static sl_status check_word(const command_line *line, int argc, char **argv, int
 {
     const char *word = argv[*index];
     if (word[1] != '-') {
-        if (strcmp(word, "-h") != 0 && strcmp(word, "-?") != 0)
+        if (strcmp(word, "-h") != 0 && strcmp(word, "-?") != 0 && strcmp(word, "-V") != 0)
             SL_FAIL(SL_ERROR_USAGE, "unknown option %s: options have long names, see --help", word);
         return SL_OK;
     }
@@ -222,12 +243,27 @@ static sl_status apply_settings(const command_line *line, sl_config *config)
     return SL_OK;
 }
 
+/* Adds the default to an option's help; argp frees what is returned. */
+static char *show_default(int key, const char *text, void *user)
+{
+    (void)user;
+    if (key < KEY_ROW || key >= KEY_ROW + SL_CONFIG_ROW_COUNT)
+        return (char *)text;
+    const sl_config_row *row = &sl_config_rows()[key - KEY_ROW];
+    char *longer;
+    if (!*row->initial || is_switch(row) || strcmp(row->initial, "auto") == 0 ||
+        asprintf(&longer, "%s [%s]", text, row->initial) < 0)
+        return (char *)text;
+    return longer;
+}
+
 static sl_status parse_words(command_line *line, int argc, char **argv)
 {
     struct argp argp = {.options = line->options,
                         .parser = take_option,
                         .args_doc = line->command->arguments,
-                        .doc = line->command->doc};
+                        .doc = line->doc,
+                        .help_filter = show_default};
     SL_TRY(check_names(line, argc, argv));
     error_t error = argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, line);
     if (line->status != SL_OK)
@@ -249,6 +285,7 @@ sl_status sl_options_parse(const sl_options_command *command, int argc, char **a
     if (status == SL_OK && (!line.settings || !line.files))
         status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for the command line");
     build_options(&line);
+    build_doc(&line);
     if (status == SL_OK)
         status = parse_words(&line, argc, argv);
     if (status == SL_OK)

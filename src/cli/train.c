@@ -12,11 +12,7 @@
 #include "train/plan_json.h"
 #include "train/units.h"
 
-static const char doc[] =
-    "Pretrains a GPT-2 or continues.\v"
-    "Built-in shapes: see --model. Sizes take K, M, G and T (1024), with optional iB. A list ends "
-    "at "
-    "the next option. Every option can stand in a JSON file for --config; options after it win.";
+static const char doc[] = "Pretrains a GPT-2 or continues.";
 
 static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 {

@@ -142,6 +142,23 @@ static sl_status settle_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
     SL_FAIL(SL_ERROR_FIT, "device and host together do not fit");
 }
 
+/* What is permanent needs no plan to be too much. */
+static sl_status check_fixed(const sl_blueprint *blueprint, sl_misfit *out_misfit)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        uint64_t fixed = blueprint->homes->fixed_bytes[tier];
+        uint64_t budget = blueprint->budget_bytes[tier];
+        if (fixed <= budget)
+            continue;
+        *out_misfit = (sl_misfit){.shortage = {.tier = (sl_tier)tier,
+                                               .missing_bytes = fixed - budget,
+                                               .needed_bytes = fixed},
+                                  .budget_bytes = budget};
+        SL_FAIL(SL_ERROR_FIT, "what is permanent does not fit");
+    }
+    return SL_OK;
+}
+
 static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
 {
     uint64_t device = blueprint->choice.device_memory, host = blueprint->choice.host_memory;
@@ -158,6 +175,8 @@ static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_mis
         budget[SL_TIER_DEVICE] = subtract(shared, host);
     if (host == UINT64_MAX)
         budget[SL_TIER_HOST] = subtract(shared, device);
+    if (blueprint->task.is_probe)
+        SL_TRY(check_fixed(blueprint, out_misfit));
     return plan_all(blueprint, out_misfit);
 }
 

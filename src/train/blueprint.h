@@ -28,6 +28,7 @@ typedef struct sl_task {
     uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
     uint32_t worker_count;
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset */
+    bool is_probe;         /* a misfit may be found early and name too few bytes: for searches */
 } sl_task;
 
 typedef struct sl_choice {

@@ -32,15 +32,15 @@ static sl_status refuse_later_memory(const sl_config *config)
 static sl_status refuse_later_compute(const sl_config *config)
 {
     if (config->precision != SL_CONFIG_FP32)
-        REFUSE_LATER("--precision bf16 and fp16", "use --precision fp32");
+        REFUSE_LATER("half precision (--precision bf16, fp16)", "use --precision fp32");
     if (config->loss_scale && strcmp(config->loss_scale, "dynamic") == 0)
         REFUSE_LATER("--loss-scale dynamic", "use a fixed one; fp32 needs none");
     if (config->dropout > 0)
         REFUSE_LATER("--dropout", "use --dropout 0");
     if (config->tp > 1 || config->pp > 1)
-        REFUSE_LATER("--tp and --pp above 1", "use one rank");
+        REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
     if (config->zero > 1)
-        REFUSE_LATER("--zero 2 and 3", "use one rank and --policy host or static");
+        REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
     if (config->sequence_parallel)
         REFUSE_LATER("--sequence-parallel", "leave it out");
     return SL_OK;
@@ -53,7 +53,7 @@ static sl_status refuse_later_files(const sl_config *config)
     if (config->machine)
         REFUSE_LATER("--machine", "leave it out; rates are then a plain guess");
     if (config->timeline || config->report)
-        REFUSE_LATER("--timeline and --report", "use --log-json");
+        REFUSE_LATER("a timeline or report (--timeline, --report)", "use --log-json");
     return SL_OK;
 }
 

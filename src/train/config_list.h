@@ -45,8 +45,8 @@
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
       "order of the work over micro-batches")                                                      \
     X(CHOICE, precision, "precision", "fp32", "fp32|bf16|fp16", 0, 0, T, TRAINING, "compute type") \
-    X(REAL, lr, "lr", "3e-4", "X", 0, 1e6, T, TRAINING, "peak learning rate")                      \
-    X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e6, T, TRAINING, "last learning rate (10% of lr)")  \
+    X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, TRAINING, "peak learning rate")                     \
+    X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
     X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
       "steps of warm-up (1% of steps)")                                                            \
     X(CHOICE, lr_schedule, "lr-schedule", "cosine", "cosine|linear|constant", 0, 0, T, TRAINING,   \
@@ -74,19 +74,23 @@
     X(SIZE, disk_space, "disk-space", "0", "SIZE", 0, 0, TGE, MEMORY, "budget on the disks")       \
     X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGE, MEMORY, "where the disk tier lives")    \
     X(REAL, offload_params, "offload-params", "0", "F", 0, 1, TGE, MEMORY,                         \
-      "static: share of the parameters on the host")                                               \
-    X(REAL, offload_grads, "offload-grads", "0", "F", 0, 1, T, MEMORY, "likewise gradients")       \
-    X(REAL, offload_optimizer, "offload-optimizer", "0", "F", 0, 1, T, MEMORY, "likewise moments") \
+      "share of the parameters on the host, for static")                                           \
+    X(REAL, offload_grads, "offload-grads", "0", "F", 0, 1, T, MEMORY,                             \
+      "share of the gradients on the host, for static")                                            \
+    X(REAL, offload_optimizer, "offload-optimizer", "0", "F", 0, 1, T, MEMORY,                     \
+      "share of the optimizer states on the host, for static")                                     \
     X(REAL, offload_activations, "offload-activations", "0", "F", 0, 1, T, MEMORY,                 \
-      "likewise activations")                                                                      \
+      "share of the activations on the host")                                                      \
     X(REAL, nvme_params, "nvme-params", "0", "F", 0, 1, T, MEMORY, "share of parameters on disk")  \
-    X(REAL, nvme_grads, "nvme-grads", "0", "F", 0, 1, T, MEMORY, "likewise gradients")             \
-    X(REAL, nvme_optimizer, "nvme-optimizer", "0", "F", 0, 1, T, MEMORY, "likewise moments")       \
+    X(REAL, nvme_grads, "nvme-grads", "0", "F", 0, 1, T, MEMORY, "share of gradients on disk")     \
+    X(REAL, nvme_optimizer, "nvme-optimizer", "0", "F", 0, 1, T, MEMORY,                           \
+      "share of states on disk")                                                                   \
     X(REAL, nvme_activations, "nvme-activations", "0", "F", 0, 1, T, MEMORY,                       \
-      "likewise activations")                                                                      \
+      "share of activations on disk")                                                              \
     X(CHOICE, adam, "adam", "auto", "auto|device|host", 0, 0, T, MEMORY, "where updates run")      \
-    X(COUNT, chunk_size, "chunk-size", "auto", "N", 1, 1e12, TGE, MEMORY, "elements of a chunk")   \
-    X(COUNT, prefetch, "prefetch", "auto", "N", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
+    X(COUNT, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, MEMORY,                     \
+      "elements of a chunk")                                                                       \
+    X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
     X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE, "tensor-parallel ranks")                      \

@@ -62,7 +62,7 @@ static void __attribute__((format(printf, 2, 3))) add(sl_log_json *log, const ch
         log->length = LINE_BYTES - 1;
 }
 
-/* 17 digits read back to the same double, 9 to the same float. */
+/* 17 digits read back to the same double, 9 to the same float; often fewer do. */
 static void add_real(sl_log_json *log, const char *key, double value, int digits)
 {
     if (!isfinite(value)) {
@@ -70,7 +70,11 @@ static void add_real(sl_log_json *log, const char *key, double value, int digits
         return;
     }
     char number[NUMBER_BYTES];
-    snprintf(number, sizeof number, "%.*g", digits, value);
+    for (int fewer = digits - 2; fewer <= digits; fewer++) {
+        snprintf(number, sizeof number, "%.*g", fewer, value);
+        if (strtod(number, NULL) == value)
+            break;
+    }
     add(log, ",\"%s\":%s", key, number);
 }
 

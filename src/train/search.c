@@ -139,17 +139,29 @@ static sl_status try_placements(const sl_search *search, sl_choice *choice,
     return SL_ERROR_FIT;
 }
 
-sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
-                        sl_misfit *out_misfit)
+static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
 {
-    sl_choice choice = search->fixed;
     if (!search->auto_recompute || search->task.work != SL_WORK_TRAIN)
-        return try_placements(search, &choice, out_blueprint, out_misfit);
+        return try_placements(search, choice, out_blueprint, out_misfit);
     for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
-        choice.recompute = (sl_recompute)recompute;
-        sl_status status = try_placements(search, &choice, out_blueprint, out_misfit);
+        choice->recompute = (sl_recompute)recompute;
+        sl_status status = try_placements(search, choice, out_blueprint, out_misfit);
         if (status != SL_ERROR_FIT)
             return status;
     }
     return SL_ERROR_FIT;
+}
+
+sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_misfit *out_misfit)
+{
+    sl_search probing = *search;
+    sl_choice choice = search->fixed;
+    probing.task.is_probe = true;
+    sl_status status = try_recomputes(&probing, &choice, out_blueprint, out_misfit);
+    if (status != SL_ERROR_FIT)
+        return status;
+    /* Once more, for the exact bytes of the last attempt. */
+    return sl_blueprint_draw(&search->task, &choice, out_blueprint, out_misfit);
 }

@@ -31,16 +31,11 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_misfit *out_misfit);
 
-/* After SL_ERROR_FIT: writes options that make it fit, as they stand on the command line, or "" if
- * none were found. Tried in this order: full recomputation, layer by layer, everything on the host,
- * larger budgets within what the machine has, smaller micro-batches, larger budgets at all. */
-sl_status sl_search_suggest(const sl_search *search, const sl_misfit *misfit,
-                            char out_options[SL_SEARCH_SUGGESTION_BYTES]);
-
 /* What a command prints when nothing fits. */
 typedef struct sl_refusal {
     sl_misfit misfit;
-    char suggestion[SL_SEARCH_SUGGESTION_BYTES];
+    bool is_beyond_machine; /* the suggestion takes more memory than this machine has free */
+    char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
 } sl_refusal;
 
 /* sl_search_run, and sl_search_suggest when nothing fits: SL_ERROR_FIT fills *out_refusal and

@@ -169,17 +169,18 @@ static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
     return SL_OK;
 }
 
-sl_status sl_search_suggest(const sl_search *search, const sl_misfit *misfit,
-                            char out_options[SL_SEARCH_SUGGESTION_BYTES])
+static sl_status suggest(const sl_search *search, sl_refusal *refusal)
 {
-    out_options[0] = '\0';
-    SL_TRY(suggest_changes(search, out_options));
-    if (!*out_options)
-        SL_TRY(suggest_budgets(search, misfit, false, out_options));
-    if (!*out_options)
-        SL_TRY(suggest_micro_batch(search, out_options));
-    if (!*out_options)
-        SL_TRY(suggest_budgets(search, misfit, true, out_options));
+    char *options = refusal->suggestion;
+    SL_TRY(suggest_changes(search, options));
+    if (!*options)
+        SL_TRY(suggest_budgets(search, &refusal->misfit, false, options));
+    if (!*options)
+        SL_TRY(suggest_micro_batch(search, options));
+    if (*options)
+        return SL_OK;
+    SL_TRY(suggest_budgets(search, &refusal->misfit, true, options));
+    refusal->is_beyond_machine = *options != '\0';
     return SL_OK;
 }
 
@@ -192,12 +193,12 @@ static sl_status fail_refused(const sl_refusal *refusal)
     sl_units_format_size(misfit->budget_bytes, budget);
     SL_FAIL(
         SL_ERROR_FIT,
-        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s",
+        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
         tiers[misfit->shortage.tier], budget, missing,
         (unsigned long long)misfit->shortage.missing_bytes, misfit->shortage.tick,
         *misfit->op_name ? " (" : "", misfit->op_name, *misfit->op_name ? ")" : "",
-        *refusal->suggestion ? "this fits: " : "no change was found that fits",
-        refusal->suggestion);
+        *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
+        refusal->is_beyond_machine ? " (more than this machine has free)" : "");
 }
 
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
@@ -207,7 +208,7 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     sl_status status = sl_search_run(search, out_blueprint, &refusal.misfit);
     if (status != SL_ERROR_FIT)
         return status;
-    SL_TRY(sl_search_suggest(search, &refusal.misfit, refusal.suggestion));
+    SL_TRY(suggest(search, &refusal));
     *out_refusal = refusal;
     return fail_refused(&refusal);
 }
