@@ -3,7 +3,7 @@
  *
  * A row whose fault has no place in a plan says so (false) and leaves the plan as it was: a plan
  * without visits cannot lack a fetch. Sites are searched by what commands touch, never by index, so
- * the table serves any plan.
+ * the table serves any plan. Over 500 lines because it is one list of faults.
  */
 #ifndef SL_TESTS_PLAN_FAULTS_H
 #define SL_TESTS_PLAN_FAULTS_H
@@ -719,7 +719,7 @@ static inline bool fault_find_write_back(const sl_plan_request *request, const s
                                          uint32_t *index)
 {
     for (; fault_find_copy(plan, SL_LANE_D2H, true, index); ++*index) {
-        bool wraps;
+        bool wraps = false;
         const sl_command *copy = &plan->body[*index];
         uint32_t reader = touch_consumer(request, plan, *index, &wraps);
         if (!fault_is_at_home(request, copy->group, copy->chunk_index, SL_TIER_HOST))
