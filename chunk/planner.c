@@ -93,6 +93,8 @@ static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_s
     sl_tier_state *state = &planner->tier[tier];
     uint32_t op_count = planner->program->op_count;
     uint64_t fixed = sl_bits_round_up(planner->homes->fixed_bytes[tier], SL_ADDRESS_ALIGNMENT);
+    if (limit < UINT64_MAX - SL_ADDRESS_ALIGNMENT) /* the highest item needs no padding behind it */
+        limit = sl_bits_round_up(limit, SL_ADDRESS_ALIGNMENT);
     uint64_t live = 0;
     for (uint32_t tick = 0; tick <= op_count; tick++)
         state->room_bytes[tick] = 0; /* first: how the bytes of values change, modulo 2^64 */
@@ -172,10 +174,16 @@ static sl_status plan_tier(sl_planner *planner, sl_tier tier, uint64_t budget,
 {
     sl_tier_state *state = &planner->tier[tier];
     uint64_t limit = budget, worst = 0;
+    bool least_tried = false;
     for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
         sl_status status = plan_within(planner, tier, limit, shortage);
-        if (status == SL_ERROR_FIT && worst)
-            break; /* it fits without holes only */
+        if (status == SL_ERROR_FIT && worst) { /* too little: the least room, if not yet tried */
+            if (least_tried)
+                break;
+            least_tried = true;
+            limit += shortage->missing_bytes;
+            continue;
+        }
         SL_TRY(status);
         if (state->peak_bytes <= budget)
             return SL_OK;
@@ -219,6 +227,8 @@ static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
         }
         sl_shortage found = shortage;
         found.needed_bytes = find_budget(planner, tier, budget, &shortage);
+        if (found.needed_bytes <= budget)
+            continue; /* holes fell better elsewhere: that plan stands */
         *out_shortage = found;
         SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
                 names[t], found.tick, sl_op_info_of(planner->program->ops[found.tick].kind)->name,

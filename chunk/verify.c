@@ -73,29 +73,33 @@ sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
             sl_verify_name_command(verify, &commands[verify->command_index], name), what);
 }
 
-/* The permanent places that callers fill with inputs and read outputs from. */
+/* An allocation on the host that holds an input or output at every tick. */
+static bool is_slot(const sl_verify *verify, const sl_allocation *it)
+{
+    if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
+        it->value >= verify->program->value_count)
+        return false;
+    sl_value_kind kind = verify->program->values[it->value].kind;
+    return (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT) && it->first_tick == 0 &&
+           it->last_tick + 1 >= verify->program->op_count;
+}
+
+/* The places that callers fill with inputs and read outputs from. */
 static sl_status find_slots(sl_verify *verify)
 {
     const sl_plan *plan = verify->plan;
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         const sl_allocation *it = &plan->allocations[i];
-        bool is_slot = it->is_permanent && it->place.tier == SL_TIER_HOST &&
-                       it->kind == SL_MEMORY_STAGING && it->chunk_index == SL_NONE &&
-                       it->value < verify->program->value_count;
-        if (!is_slot)
+        if (!is_slot(verify, it))
             continue;
-        const sl_value *value = &verify->program->values[it->value];
-        if (value->kind != SL_VALUE_INPUT && value->kind != SL_VALUE_OUTPUT)
-            return sl_verify_reject(verify, "value %u has a slot, but is no input or output",
-                                    it->value);
+        uint64_t bytes = verify->program->values[it->value].bytes;
         if (verify->slot[it->value].bytes > 0)
             return sl_verify_reject(verify, "value %u has two slots on the host", it->value);
-        if (it->place.bytes < value->bytes || value->bytes == 0)
+        if (it->place.bytes < bytes || bytes == 0)
             return sl_verify_reject(verify, "value %u of %llu bytes has a slot of %llu", it->value,
-                                    (unsigned long long)value->bytes,
-                                    (unsigned long long)it->place.bytes);
+                                    (unsigned long long)bytes, (unsigned long long)it->place.bytes);
         verify->slot[it->value] = it->place;
-        verify->slot[it->value].bytes = value->bytes;
+        verify->slot[it->value].bytes = bytes;
     }
     return SL_OK;
 }
@@ -139,28 +143,38 @@ static sl_status replay_prologue(sl_verify *verify)
     return SL_OK;
 }
 
-static sl_status replay_body(sl_verify *verify)
+typedef sl_status (*step)(sl_verify *verify, const sl_command *command);
+
+static sl_status replay_body(sl_verify *verify, step take)
 {
-    sl_verify_data_begin(verify);
     for (uint32_t i = 0; i < verify->plan->body_count; i++) {
         verify->command_index = i;
-        SL_TRY(sl_verify_data_step(verify, &verify->plan->body[i]));
-        SL_TRY(sl_verify_order_step(verify, &verify->plan->body[i]));
+        SL_TRY(take(verify, &verify->plan->body[i]));
     }
     verify->command_index = SL_NONE;
-    return sl_verify_data_end(verify);
+    return SL_OK;
 }
 
 /* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
  * others. */
-static sl_status replay(sl_verify *verify)
+static sl_status replay_data(sl_verify *verify)
 {
-    SL_TRY(sl_verify_cells_open(verify));
-    SL_TRY(sl_verify_order_open(verify));
     sl_verify_data_start(verify);
     SL_TRY(replay_prologue(verify));
+    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++) {
+        sl_verify_data_begin(verify);
+        SL_TRY(replay_body(verify, sl_verify_data_step));
+        SL_TRY(sl_verify_data_end(verify));
+    }
+    return SL_OK;
+}
+
+/* The prologue is waited for before the body starts. */
+static sl_status replay_order(sl_verify *verify)
+{
+    SL_TRY(sl_verify_order_open(verify));
     for (verify->iteration = 0; verify->iteration < 2; verify->iteration++)
-        SL_TRY(replay_body(verify));
+        SL_TRY(replay_body(verify, sl_verify_order_step));
     return SL_OK;
 }
 
@@ -176,9 +190,11 @@ sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
     SL_TRY_GOTO(status, open_verify(&verify), close);
     SL_TRY_GOTO(status, find_slots(&verify), close);
     SL_TRY_GOTO(status, sl_verify_shape(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_cells_open(&verify), close);
+    SL_TRY_GOTO(status, replay_data(&verify), close);
+    SL_TRY_GOTO(status, replay_order(&verify), close);
     SL_TRY_GOTO(status, sl_verify_memory(&verify), close);
     SL_TRY_GOTO(status, sl_verify_sweep(&verify), close);
-    SL_TRY_GOTO(status, replay(&verify), close);
 close:
     close_verify(&verify);
     return status;

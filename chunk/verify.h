@@ -5,9 +5,10 @@
  * version. A *cell* is a stretch of a tier that no access of the plan cuts;
  * it knows which object's copy its bytes belong to and who touched them last.
  *
- * The parts, in the order in which they run: shape (indices, lanes, sizes, places), memory
- * (allocations), sweep (overlaps and sums), then the replay of two iterations with data (versions)
- * and order (waits). Shape makes every index and range safe for those behind it.
+ * The parts, in the order in which they run: shape (indices, lanes, sizes, places), two iterations
+ * of data (versions), the same of order (waits), then memory (allocations) and sweep (overlaps,
+ * sums). Shape makes every index and range safe for those behind it; they do not depend on each
+ * other.
  */
 #ifndef SL_CHUNK_VERIFY_H
 #define SL_CHUNK_VERIFY_H
@@ -101,12 +102,15 @@ uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *comman
 /* The home of a chunk; bytes 0 where the group has none. */
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index);
 
-/* The lane that the op at `tick` belongs on, and the tier of its operands. */
-sl_lane sl_verify_op_lane(const sl_verify *verify, uint32_t tick);
+/* May the op at `tick` run on `lane`? AdamW where the homes say, collectives on comm, the rest on
+ * compute, or on host where the op table allows it. */
+bool sl_verify_allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane);
+
+/* The tier that the ops of a lane work on. */
 sl_tier sl_verify_lane_tier(sl_lane lane);
 
-/* Workspace bytes of the op at `tick`. */
-uint64_t sl_verify_workspace_bytes(const sl_verify *verify, uint32_t tick);
+/* Workspace bytes that the op of a RUN needs. */
+uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *command);
 
 /* Lists the accesses of a command whose shape has been checked; returns how many. */
 uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
@@ -126,8 +130,6 @@ static inline bool sl_verify_places_equal(const sl_place *a, const sl_place *b)
 /* ---- the parts ---- */
 
 sl_status sl_verify_shape(sl_verify *verify);
-sl_status sl_verify_memory(sl_verify *verify);
-sl_status sl_verify_sweep(sl_verify *verify);
 
 /* Cuts the tiers into cells; sl_verify_cells_close frees them. */
 sl_status sl_verify_cells_open(sl_verify *verify);
@@ -147,5 +149,8 @@ sl_status sl_verify_data_end(sl_verify *verify);
 sl_status sl_verify_order_open(sl_verify *verify);
 void sl_verify_order_close(sl_verify *verify);
 sl_status sl_verify_order_step(sl_verify *verify, const sl_command *command);
+
+sl_status sl_verify_memory(sl_verify *verify);
+sl_status sl_verify_sweep(sl_verify *verify);
 
 #endif

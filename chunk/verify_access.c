@@ -59,17 +59,18 @@ static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
     return SL_NONE;
 }
 
-sl_lane sl_verify_op_lane(const sl_verify *verify, uint32_t tick)
+bool sl_verify_allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
 {
     const sl_op *op = &verify->program->ops[tick];
-    if (sl_op_info_of(op->kind)->is_collective)
-        return SL_LANE_COMM;
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    if (info->is_collective)
+        return lane == SL_LANE_COMM;
     if (op->kind != SL_OP_ADAMW)
-        return SL_LANE_COMPUTE;
+        return lane == SL_LANE_COMPUTE || (lane == SL_LANE_HOST && info->runs_on_host);
     uint32_t chunk_index = updated_chunk(verify, op);
     bool is_on_host =
         chunk_index != SL_NONE && verify->homes->adam_tier[chunk_index] == SL_TIER_HOST;
-    return is_on_host ? SL_LANE_HOST : SL_LANE_COMPUTE;
+    return lane == (is_on_host ? SL_LANE_HOST : SL_LANE_COMPUTE);
 }
 
 sl_tier sl_verify_lane_tier(sl_lane lane)
@@ -77,14 +78,14 @@ sl_tier sl_verify_lane_tier(sl_lane lane)
     return lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
 }
 
-uint64_t sl_verify_workspace_bytes(const sl_verify *verify, uint32_t tick)
+uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *command)
 {
     const sl_plan_request *request = verify->request;
-    const sl_op *op = &verify->program->ops[tick];
+    const sl_op *op = &verify->program->ops[command->tick];
     if (!request->workspace)
         return 0;
     return request->workspace(request->workspace_context, op->kind, &op->attrs,
-                              sl_verify_lane_tier(sl_verify_op_lane(verify, tick)));
+                              sl_verify_lane_tier(command->lane));
 }
 
 static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op *op,

@@ -208,6 +208,23 @@ static sl_status check_fixed(const sl_verify *verify)
     return SL_OK;
 }
 
+/* Between iterations slots belong to the caller, while the last commands may still run. */
+static sl_status check_slots(const sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    uint32_t op_count = verify->program->op_count;
+    for (uint32_t value = 0; value < verify->program->value_count; value++) {
+        const sl_place *slot = &verify->slot[value];
+        for (uint32_t i = 0; slot->bytes > 0 && i < plan->allocation_count; i++) {
+            const sl_allocation *it = &plan->allocations[i];
+            if (object_of(verify, it) != value && is_alive(it, op_count) &&
+                sl_verify_places_overlap(&it->place, slot))
+                return reject_allocation(verify, i, "takes a slot between two iterations");
+        }
+    }
+    return SL_OK;
+}
+
 static sl_status check_homes(const entry_list *list)
 {
     const sl_verify *verify = list->verify;
@@ -251,6 +268,7 @@ static sl_status check_list(entry_list *list)
     sl_verify *verify = list->verify;
     SL_TRY(sort_allocations(list));
     SL_TRY(check_homes(list));
+    SL_TRY(check_slots(verify));
     verify->is_prologue = true;
     SL_TRY(check_commands(list, verify->plan->prologue, verify->plan->prologue_count));
     verify->is_prologue = false;

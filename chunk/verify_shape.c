@@ -175,7 +175,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
 
 static sl_status check_workspace(const sl_verify *verify, const sl_command *command)
 {
-    uint64_t needed = sl_verify_workspace_bytes(verify, command->tick);
+    uint64_t needed = sl_verify_workspace_bytes(verify, command);
     const sl_place *place = &verify->plan->places[command->first_place + command->place_count - 1];
     if (place->bytes < needed)
         return sl_verify_reject(verify, "needs %llu bytes of workspace and has %llu",
@@ -232,10 +232,9 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
     if (command->tick >= verify->program->op_count)
         return sl_verify_reject(verify, "runs an op that the program does not have");
     const sl_op_info *info = sl_op_info_of(verify->program->ops[command->tick].kind);
-    sl_lane lane = sl_verify_op_lane(verify, command->tick);
-    if (command->lane != lane)
-        return sl_verify_reject(verify, "is on lane %d and belongs on lane %d", (int)command->lane,
-                                (int)lane);
+    if (!sl_verify_allows_lane(verify, command->tick, command->lane))
+        return sl_verify_reject(verify, "is on lane %d, where its op does not belong",
+                                (int)command->lane);
     if (command->place_count != info->operand_count + 1)
         return sl_verify_reject(verify, "has %u places for %u operands and a workspace",
                                 command->place_count, info->operand_count);
@@ -282,21 +281,21 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     return check_at_home(verify, &command->to, command->group, command->chunk_index);
 }
 
-static sl_status check_slot_copy(const sl_verify *verify, const sl_command *command)
+/* The host end of an input's or output's copy is its slot; other values stay within the iteration.
+ */
+static sl_status check_value_copy(const sl_verify *verify, const sl_command *command)
 {
     if (command->value >= verify->program->value_count)
         return sl_verify_reject(verify, "copies a value that does not exist");
     const sl_value *value = &verify->program->values[command->value];
-    const sl_place *slot = &verify->slot[command->value];
-    bool is_mirror = value->kind == SL_VALUE_ACTIVATION && command->lane == SL_LANE_D2H;
-    if (value->kind != SL_VALUE_INPUT && value->kind != SL_VALUE_OUTPUT && !is_mirror)
-        return sl_verify_reject(verify, "copies a value that is no input and no output");
+    bool is_slotted = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
+    if (!is_slotted && value->kind != SL_VALUE_ACTIVATION)
+        return sl_verify_reject(verify, "copies a value that does not move by itself");
     SL_TRY(check_place(verify, &command->from, value->bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, value->bytes, "its target"));
-    if (is_mirror) /* for an op of the host lane; what it reads is checked where it reads */
-        return SL_OK;
-    const sl_place *host = value->kind == SL_VALUE_INPUT ? &command->from : &command->to;
-    if (!sl_verify_places_equal(host, slot))
+    bool is_fetch = value->kind == SL_VALUE_INPUT || command->from.tier == SL_TIER_HOST;
+    const sl_place *host = is_fetch ? &command->from : &command->to;
+    if (is_slotted && !sl_verify_places_equal(host, &verify->slot[command->value]))
         return sl_verify_reject(verify, "has its end at %s byte %llu, not at the value's slot",
                                 sl_verify_name_tier(host->tier), (unsigned long long)host->offset);
     return SL_OK;
@@ -309,7 +308,7 @@ static sl_status check_copy(const sl_verify *verify, const sl_command *command)
     if (command->chunk_index != SL_NONE)
         SL_TRY(check_chunk_copy(verify, command));
     else
-        SL_TRY(check_slot_copy(verify, command));
+        SL_TRY(check_value_copy(verify, command));
     if (overlaps_flags(verify, &command->to))
         return sl_verify_reject(verify, "copies over the block flags");
     return check_copy_lane(verify, command);

@@ -80,10 +80,9 @@ static inline void plan_case_close(plan_case *c)
     sl_program_close(c->forward);
 }
 
-/* Builds everything up to the request, with unlimited budgets. */
-static inline sl_status plan_case_open(uint64_t seed, plan_case *c)
+/* Builds everything from the chosen sizes up to the request, with unlimited budgets. */
+static inline sl_status plan_case_build(plan_case *c)
 {
-    *c = plan_case_choose(seed);
     sl_status status = sl_gpt2_emit(&c->shape, &c->emit, &c->forward);
     if (status == SL_OK)
         status = sl_layout_build(c->forward, c->chunk_elements, &c->layout);
@@ -97,11 +96,18 @@ static inline sl_status plan_case_open(uint64_t seed, plan_case *c)
     c->request.program = c->program;
     c->request.layout = c->layout;
     c->request.homes = c->homes;
-    c->request.workspace = plan_case_workspace;
+    if (!c->request.workspace)
+        c->request.workspace = plan_case_workspace;
     c->request.machine = &c->machine;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         c->request.budget_bytes[tier] = UINT64_MAX;
     return status;
+}
+
+static inline sl_status plan_case_open(uint64_t seed, plan_case *c)
+{
+    *c = plan_case_choose(seed);
+    return plan_case_build(c);
 }
 
 #endif

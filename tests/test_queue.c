@@ -409,16 +409,19 @@ static void observer_when_set_sees_calls_and_blocking_waits_alone(void **state)
     sl_queue *a = open_queue(8, NULL), *b = open_queue(8, &observer);
     sl_mark *blocking, *reached;
     call_sequence sequence = {0, 0};
-    sequence_args slow = {&sequence, 0, 3000}, own = {&sequence, 1, 2000};
+    _Atomic uint32_t gate = 0;
+    sequence_args own = {&sequence, 0, 2000};
     assert_int_equal(sl_mark_open(&blocking), SL_OK);
     assert_int_equal(sl_mark_open(&reached), SL_OK);
     sl_queue_record(a, reached);
     sl_mark_finish(reached);
     sl_queue_wait(b, 5, reached);
-    sl_queue_call(a, 0, check_sequence, &slow, sizeof slow);
+    call_with_flag(a, wait_for_flag, &gate);
     sl_queue_record(a, blocking);
     sl_queue_wait(b, 6, blocking);
     sl_queue_call(b, 40, check_sequence, &own, sizeof own);
+    sleep_us(20000); /* long enough for b to come to its wait */
+    atomic_store(&gate, 1);
     assert_int_equal(sl_queue_finish(b), SL_OK);
     assert_int_equal(seen.wrong, 0);
     assert_int_equal(seen.ran_count, 1);
@@ -426,7 +429,7 @@ static void observer_when_set_sees_calls_and_blocking_waits_alone(void **state)
     assert_true(seen.busy_ns >= 2000000);
     assert_int_equal(seen.waited_count, 1);
     assert_int_equal(seen.waited_tag, 6);
-    assert_true(seen.waited_ns >= 1000000); /* of 3 ms, less what issuing took */
+    assert_true(seen.waited_ns >= 1000000); /* of 20 ms */
     sl_queue_close(a);
     sl_queue_close(b);
     sl_mark_close(blocking);

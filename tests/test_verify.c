@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "plan_builder.h"
+#include "plan_faults.h"
 
 /* ---- a small program ----
  *
@@ -312,11 +313,42 @@ static void hand_plan_when_a_wait_is_missing_then_rejected(void **state)
     plan_close(&plan);
 }
 
+/* Budgets are as tight as can be, so that a larger peak is over them. */
+static void hand_plan_when_faulty_then_rejected_for_its_reason(void **state)
+{
+    (void)state;
+    sl_plan plan = make_small_plan();
+    sl_plan_request request = small_request;
+    memcpy(request.budget_bytes, plan.peak_bytes, sizeof request.budget_bytes);
+    expect_accepted(&request, &plan);
+    uint32_t planted = 0, missed = 0;
+    for (uint32_t i = 0; i < PLAN_FAULT_COUNT; i++) {
+        sl_plan copy = edit_copy(&plan);
+        if (plan_faults[i].plant(&request, &copy)) {
+            sl_status status = sl_plan_verify(&request, &copy);
+            bool is_right =
+                status == SL_ERROR_INTERNAL && strstr(sl_status_message(), plan_faults[i].message);
+            if (!is_right)
+                print_error("%s: %s\n", plan_faults[i].name,
+                            status == SL_OK ? "accepted" : sl_status_message());
+            planted++;
+            missed += !is_right;
+        } else {
+            print_message("%s: nowhere\n", plan_faults[i].name);
+        }
+        edit_close(&copy);
+    }
+    print_message("%u of %d faults planted\n", planted, PLAN_FAULT_COUNT);
+    assert_int_equal(missed, 0);
+    plan_close(&plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hand_plan_when_right_then_accepted),
         cmocka_unit_test(hand_plan_when_a_wait_is_missing_then_rejected),
+        cmocka_unit_test(hand_plan_when_faulty_then_rejected_for_its_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,7 @@
 
 #include "command.h"
 #include "kernels/kernels.h"
-
-#ifndef SL_VERSION_STRING
-#define SL_VERSION_STRING "unknown"
-#endif
-#ifndef SL_GIT_HASH
-#define SL_GIT_HASH "unknown"
-#endif
+#include "sluice/version.h"
 
 #if defined(__x86_64__)
 /* __builtin_cpu_supports takes literals only. */
@@ -46,7 +40,7 @@ void sl_command_print_version(FILE *stream)
 {
     char features[256];
     sl_command_describe_cpu(features, sizeof features);
-    fprintf(stream, "sluice %s (git %s)\n", SL_VERSION_STRING, SL_GIT_HASH);
+    fprintf(stream, "sluice %s (git %s)\n", sl_version_text(), sl_version_commit());
     fprintf(stream, "compiler: %s\n", __VERSION__);
     fprintf(stream, "cpu kernels: %s\n", sl_kernels_cpu()->description());
     fprintf(stream, "cpu features: %s\n", features);

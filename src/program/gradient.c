@@ -52,18 +52,43 @@ sl_status sl_gradient_open(sl_step *step)
     return SL_OK;
 }
 
-bool sl_gradient_has_deferred(const sl_step *step, uint32_t segment_index)
+static bool op_uses_tensor(const sl_step *step, const sl_op *op, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (is_parameter(step, op->operand[i]) &&
+            step->forward->values[op->operand[i]].index == tensor)
+            return true;
+    return false;
+}
+
+/* True if an op of the segment before `op_index` uses the tensor. */
+static bool is_used_before(const sl_step *step, const sl_segment *segment, uint32_t op_index,
+                           uint32_t tensor)
+{
+    for (uint32_t o = segment->first_op; o < op_index; o++)
+        if (op_uses_tensor(step, &step->forward->ops[o], tensor))
+            return true;
+    return false;
+}
+
+bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index)
 {
     const sl_program *forward = step->forward;
     const sl_segment *segment = &forward->segments[segment_index];
+    bool has_deferred = false;
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
         const sl_op *op = &forward->ops[o];
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-            if (is_parameter(step, op->operand[i]) &&
-                is_deferred(step, op, forward->values[op->operand[i]].index))
-                return true;
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            if (!is_parameter(step, op->operand[i]))
+                continue;
+            uint32_t tensor = forward->values[op->operand[i]].index;
+            if (is_deferred(step, op, tensor))
+                has_deferred = true;
+            else if (is_used_before(step, segment, o, tensor))
+                return false;
+        }
     }
-    return false;
+    return has_deferred;
 }
 
 /* ---- of activations ---- */

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* A factor of a size: a field of sl_op_attrs, or a small constant. */
+/* A factor of a size: a field of sl_op_attrs. */
 typedef enum factor {
     F_END,
     F_BATCH,
@@ -18,25 +18,82 @@ typedef enum factor {
     F_ROWS,
     F_IDS,
     F_ELEMENTS,
-    F_CACHE,
-    F_TWO,
-    F_THREE,
-    F_FOUR
+    F_CACHE
 } factor;
 
-enum { FACTOR_MAX = 5, F32 = 4, F64 = 8 };
+enum { FACTOR_MAX = 4, F32 = 4, F64 = 8 };
 
+/* A product of a unit, in bytes or FLOPs, and factors. */
 typedef struct size {
-    uint32_t unit; /* bytes or FLOPs a product of the factors */
+    uint64_t unit;
     uint8_t factor[FACTOR_MAX];
-    bool is_open;                /* a lower bound, not the size */
-    uint8_t touched[FACTOR_MAX]; /* elements used where that is not the whole operand */
 } size;
+
+/* The sizes of all operands and all matrix products. Elements are float32 or int32 but for the loss
+ * and two structs. */
+typedef enum shape {
+    NOTHING,
+    TOKENS,
+    STREAM, /* the residual stream, and whatever has its shape */
+    POSITIONS,
+    QKV,
+    LSE,
+    CACHE,
+    PANEL,
+    LOGITS,
+    STATS,
+    HEAD_STREAM,  /* of the stream, the rows of one group */
+    HEAD_TARGETS, /* of the targets, likewise */
+    ROWS_IN,
+    ROWS_OUT,
+    MATRIX,
+    VECTOR_IN,
+    VECTOR_OUT,
+    MOMENTS,
+    ELEMENTS,
+    LOSS,
+    NORM_SUM,
+    CONTROL,
+    MATRIX_FLOPS,
+    HEAD_FLOPS,
+    ATTENTION_FLOPS,          /* two products, half of each masked */
+    ATTENTION_BACKWARD_FLOPS, /* five */
+    ATTENTION_CACHED_FLOPS    /* two, with the cache full */
+} shape;
+
+static const size sizes[] = {
+    [TOKENS] = {F32, {F_BATCH, F_SEQ}},
+    [STREAM] = {F32, {F_BATCH, F_SEQ, F_IN}},
+    [POSITIONS] = {F32, {F_SEQ, F_IN}},
+    [QKV] = {3 * F32, {F_BATCH, F_SEQ, F_IN}},
+    [LSE] = {F32, {F_BATCH, F_HEADS, F_SEQ}},
+    [CACHE] = {2 * F32, {F_BATCH, F_CACHE, F_IN}},
+    [PANEL] = {F32, {F_IDS, F_IN}},
+    [LOGITS] = {F32, {F_ROWS, F_IDS}},
+    [STATS] = {4 * F32, {F_ROWS}},
+    [HEAD_STREAM] = {F32, {F_BATCH, F_SEQ, F_IN}},
+    [HEAD_TARGETS] = {F32, {F_BATCH, F_SEQ}},
+    [ROWS_IN] = {F32, {F_ROWS, F_IN}},
+    [ROWS_OUT] = {F32, {F_ROWS, F_OUT}},
+    [MATRIX] = {F32, {F_IN, F_OUT}},
+    [VECTOR_IN] = {F32, {F_IN}},
+    [VECTOR_OUT] = {F32, {F_OUT}},
+    [MOMENTS] = {2 * F32, {F_ROWS}},
+    [ELEMENTS] = {F32, {F_ELEMENTS}},
+    [LOSS] = {F64, {F_END}},
+    [NORM_SUM] = {sizeof(sl_norm_sum), {F_END}},
+    [CONTROL] = {sizeof(sl_step_control), {F_END}},
+    [MATRIX_FLOPS] = {2, {F_ROWS, F_IN, F_OUT}},
+    [HEAD_FLOPS] = {2, {F_ROWS, F_IDS, F_IN}},
+    [ATTENTION_FLOPS] = {2, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
+    [ATTENTION_BACKWARD_FLOPS] = {5, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
+    [ATTENTION_CACHED_FLOPS] = {4, {F_BATCH, F_SEQ, F_CACHE, F_IN}},
+};
 
 typedef struct row {
     sl_op_info info;
-    size operand[SL_OPERAND_MAX];
-    size flops; /* unit 0: none */
+    uint8_t operand[SL_OPERAND_MAX]; /* a shape each */
+    uint8_t flops;
 } row;
 
 #define R SL_MODE_READ
@@ -44,236 +101,129 @@ typedef struct row {
 #define U SL_MODE_UPDATE
 #define A SL_MODE_ACCUMULATE
 
-/* Sizes that several ops share. All float32 or int32 but for the loss and two structs. */
-#define TOKENS                                                                                     \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_BATCH, F_SEQ                                                                         \
-        }                                                                                          \
-    }
-#define STREAM                                                                                     \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_BATCH, F_SEQ, F_IN                                                                   \
-        }                                                                                          \
-    }
-#define QKV                                                                                        \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_BATCH, F_SEQ, F_THREE, F_IN                                                          \
-        }                                                                                          \
-    }
-#define LSE                                                                                        \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_BATCH, F_HEADS, F_SEQ                                                                \
-        }                                                                                          \
-    }
-#define PANEL                                                                                      \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_IDS, F_IN                                                                            \
-        }                                                                                          \
-    }
-#define LOGITS                                                                                     \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_ROWS, F_IDS                                                                          \
-        }                                                                                          \
-    }
-#define HEAD_STREAM                                                                                \
-    {                                                                                              \
-        F32, {F_BATCH, F_SEQ, F_IN}, false,                                                        \
-        {                                                                                          \
-            F_ROWS, F_IN                                                                           \
-        }                                                                                          \
-    }
-#define HEAD_TARGETS                                                                               \
-    {                                                                                              \
-        F32, {F_BATCH, F_SEQ}, false,                                                              \
-        {                                                                                          \
-            F_ROWS                                                                                 \
-        }                                                                                          \
-    }
-#define STATS                                                                                      \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_ROWS, F_FOUR                                                                         \
-        }                                                                                          \
-    }
-#define ROWS_IN                                                                                    \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_ROWS, F_IN                                                                           \
-        }                                                                                          \
-    }
-#define ROWS_OUT                                                                                   \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_ROWS, F_OUT                                                                          \
-        }                                                                                          \
-    }
-#define MATRIX                                                                                     \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_IN, F_OUT                                                                            \
-        }                                                                                          \
-    }
-#define VECTOR_IN                                                                                  \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_IN                                                                                   \
-        }                                                                                          \
-    }
-#define VECTOR_OUT                                                                                 \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_OUT                                                                                  \
-        }                                                                                          \
-    }
-#define MOMENTS                                                                                    \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_ROWS, F_TWO                                                                          \
-        }                                                                                          \
-    }
-#define ELEMENTS                                                                                   \
-    {                                                                                              \
-        F32,                                                                                       \
-        {                                                                                          \
-            F_ELEMENTS                                                                             \
-        }                                                                                          \
-    }
-#define ONE_DOUBLE                                                                                 \
-    {                                                                                              \
-        F64,                                                                                       \
-        {                                                                                          \
-            F_END                                                                                  \
-        }                                                                                          \
-    }
-#define NORM_SUM                                                                                   \
-    {                                                                                              \
-        sizeof(sl_norm_sum),                                                                       \
-        {                                                                                          \
-            F_END                                                                                  \
-        }                                                                                          \
-    }
-#define CONTROL                                                                                    \
-    {                                                                                              \
-        sizeof(sl_step_control),                                                                   \
-        {                                                                                          \
-            F_END                                                                                  \
-        }                                                                                          \
-    }
-#define MATRIX_FLOPS                                                                               \
-    {                                                                                              \
-        2,                                                                                         \
-        {                                                                                          \
-            F_ROWS, F_IN, F_OUT                                                                    \
-        }                                                                                          \
-    }
-#define HEAD_FLOPS                                                                                 \
-    {                                                                                              \
-        2,                                                                                         \
-        {                                                                                          \
-            F_ROWS, F_IDS, F_IN                                                                    \
-        }                                                                                          \
-    }
-
+/* One row an op; a line each for names and modes, sizes, and products. */
+/* clang-format off */
 static const row table[SL_OP_COUNT] = {
-    [SL_OP_EMBED_POSITION] = {{"embed_position", 2, {"wpe", "x"}, {R, W}},
-                              {{F32, {F_SEQ, F_IN}, true, {F_SEQ, F_IN}}, STREAM}},
-    [SL_OP_EMBED_TOKENS] = {{"embed_tokens", 3, {"tokens", "panel", "x"}, {R, R, U}},
-                            {TOKENS, PANEL, STREAM}},
-    [SL_OP_LAYERNORM] =
-        {{"layernorm", 5, {"x", "gamma", "beta", "y", "stats"}, {R, R, R, W, W}, .is_cheap = true},
-         {ROWS_IN, VECTOR_IN, VECTOR_IN, ROWS_IN, MOMENTS}},
-    [SL_OP_LINEAR] = {{"linear",
-                       5,
-                       {"x", "weight", "bias", "residual", "y"},
-                       {R, R, R, R, W},
-                       {false, false, true, true, false}},
-                      {ROWS_IN, MATRIX, VECTOR_OUT, ROWS_OUT, ROWS_OUT},
-                      MATRIX_FLOPS},
-    [SL_OP_ATTENTION] = {{"attention", 3, {"qkv", "y", "lse"}, {R, W, W}, .is_cheap = true},
-                         {QKV, STREAM, LSE},
-                         {2, {F_BATCH, F_SEQ, F_SEQ, F_IN}}},
-    [SL_OP_GELU] = {{"gelu", 2, {"x", "y"}, {R, W}, .is_cheap = true}, {ELEMENTS, ELEMENTS}},
-    [SL_OP_HEAD_LOGITS] =
-        {{"head_logits", 3, {"x", "panel", "logits"}, {R, R, W}, .is_cheap = true},
-         {HEAD_STREAM, PANEL, LOGITS},
-         HEAD_FLOPS},
-    [SL_OP_HEAD_STATS] = {{"head_stats", 3, {"logits", "targets", "stats"}, {R, R, A}},
-                          {LOGITS, HEAD_TARGETS, STATS}},
-    [SL_OP_HEAD_LOSS] = {{"head_loss", 2, {"stats", "loss"}, {R, A}}, {STATS, ONE_DOUBLE}},
-    [SL_OP_HEAD_LOGITS_BACKWARD] =
-        {{"head_logits_backward", 3, {"targets", "stats", "logits"}, {R, R, U}},
-         {HEAD_TARGETS, STATS, LOGITS}},
-    [SL_OP_HEAD_INPUT_BACKWARD] =
-        {{"head_input_backward", 3, {"dlogits", "panel", "dx"}, {R, R, A}},
-         {LOGITS, PANEL, HEAD_STREAM},
-         HEAD_FLOPS},
-    [SL_OP_HEAD_WEIGHT_BACKWARD] =
-        {{"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, U}},
-         {HEAD_STREAM, LOGITS, PANEL},
-         HEAD_FLOPS},
-    [SL_OP_LINEAR_INPUT_BACKWARD] =
-        {{"linear_input_backward", 3, {"dy", "weight", "dx"}, {R, R, A}},
-         {ROWS_OUT, MATRIX, ROWS_IN},
-         MATRIX_FLOPS},
-    [SL_OP_LINEAR_WEIGHT_BACKWARD] = {{"linear_weight_backward",
-                                       4,
-                                       {"x", "dy", "dweight", "dbias"},
-                                       {R, R, U, U},
-                                       {false, false, false, true}},
-                                      {ROWS_IN, ROWS_OUT, MATRIX, VECTOR_OUT},
-                                      MATRIX_FLOPS},
-    [SL_OP_GELU_BACKWARD] = {{"gelu_backward", 2, {"x", "d"}, {R, U}}, {ELEMENTS, ELEMENTS}},
-    [SL_OP_ATTENTION_BACKWARD] =
-        {{"attention_backward", 5, {"qkv", "y", "lse", "dy", "dqkv"}, {R, R, R, R, W}},
-         {QKV, STREAM, LSE, STREAM, QKV},
-         {5, {F_BATCH, F_SEQ, F_SEQ, F_IN}}},
-    [SL_OP_LAYERNORM_BACKWARD] = {{"layernorm_backward",
-                                   7,
-                                   {"x", "gamma", "stats", "dy", "dx", "dgamma", "dbeta"},
-                                   {R, R, R, R, A, U, U}},
-                                  {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN,
-                                   VECTOR_IN}},
-    [SL_OP_EMBED_TOKENS_BACKWARD] =
-        {{"embed_tokens_backward", 3, {"tokens", "dx", "dpanel"}, {R, R, A}},
-         {TOKENS, STREAM, PANEL}},
-    [SL_OP_EMBED_POSITION_BACKWARD] = {{"embed_position_backward", 2, {"dx", "dwpe"}, {R, U}},
-                                       {STREAM, {F32, {F_SEQ, F_IN}, true, {F_SEQ, F_IN}}}},
-    [SL_OP_ADD] = {{"add", 2, {"x", "y"}, {R, U}}, {ELEMENTS, ELEMENTS}},
-    [SL_OP_CLEAR] = {{"clear", 1, {"y"}, {W}}, {ELEMENTS}},
-    [SL_OP_BLOCK_NORM] = {{"block_norm", 2, {"gradient", "norm"}, {R, A}},
-                          {ELEMENTS, NORM_SUM}},
-    [SL_OP_NORM_FINISH] = {{"norm_finish", 2, {"norm", "control"}, {R, W}},
-                           {NORM_SUM, CONTROL}},
-    [SL_OP_ADAMW] = {{"adamw",
-                      5,
-                      {"control", "gradient", "moment1", "moment2", "param"},
-                      {R, R, U, U, U},
-                      .runs_on_host = true},
-                     {CONTROL, ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS}},
-    [SL_OP_ATTENTION_CACHED] = {{"attention_cached", 3, {"qkv", "cache", "y"}, {R, U, W}},
-                                {QKV, {F32, {F_TWO, F_BATCH, F_CACHE, F_IN}}, STREAM},
-                                {4, {F_BATCH, F_SEQ, F_CACHE, F_IN}}},
-    [SL_OP_ALL_REDUCE] = {{"all_reduce", 1, {"x"}, {U}, .is_collective = true}, {ELEMENTS}},
+    [SL_OP_EMBED_POSITION] = {
+        .info = {"embed_position", 2, {"wpe", "x"}, {R, W}},
+        .operand = {POSITIONS, STREAM},
+    },
+    [SL_OP_EMBED_TOKENS] = {
+        .info = {"embed_tokens", 3, {"tokens", "panel", "x"}, {R, R, U}},
+        .operand = {TOKENS, PANEL, STREAM},
+    },
+    [SL_OP_LAYERNORM] = {
+        .info = {"layernorm", 5, {"x", "gamma", "beta", "y", "stats"},
+                 {R, R, R, W, W}, .is_cheap = true},
+        .operand = {ROWS_IN, VECTOR_IN, VECTOR_IN, ROWS_IN, MOMENTS},
+    },
+    [SL_OP_LINEAR] = {
+        .info = {"linear", 5, {"x", "weight", "bias", "residual", "y"},
+                 {R, R, R, R, W}, .operand_optional = {[2] = true, [3] = true}},
+        .operand = {ROWS_IN, MATRIX, VECTOR_OUT, ROWS_OUT, ROWS_OUT},
+        .flops = MATRIX_FLOPS,
+    },
+    [SL_OP_ATTENTION] = {
+        .info = {"attention", 3, {"qkv", "y", "lse"}, {R, W, W}, .is_cheap = true},
+        .operand = {QKV, STREAM, LSE},
+        .flops = ATTENTION_FLOPS,
+    },
+    [SL_OP_GELU] = {
+        .info = {"gelu", 2, {"x", "y"}, {R, W}, .is_cheap = true},
+        .operand = {ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_HEAD_LOGITS] = {
+        .info = {"head_logits", 3, {"x", "panel", "logits"}, {R, R, W}, .is_cheap = true},
+        .operand = {HEAD_STREAM, PANEL, LOGITS},
+        .flops = HEAD_FLOPS,
+    },
+    [SL_OP_HEAD_STATS] = {
+        .info = {"head_stats", 3, {"logits", "targets", "stats"}, {R, R, A}},
+        .operand = {LOGITS, HEAD_TARGETS, STATS},
+    },
+    [SL_OP_HEAD_LOSS] = {
+        .info = {"head_loss", 2, {"stats", "loss"}, {R, A}},
+        .operand = {STATS, LOSS},
+    },
+    [SL_OP_HEAD_LOGITS_BACKWARD] = {
+        .info = {"head_logits_backward", 3, {"targets", "stats", "logits"}, {R, R, U}},
+        .operand = {HEAD_TARGETS, STATS, LOGITS},
+    },
+    [SL_OP_HEAD_INPUT_BACKWARD] = {
+        .info = {"head_input_backward", 3, {"dlogits", "panel", "dx"}, {R, R, A}},
+        .operand = {LOGITS, PANEL, HEAD_STREAM},
+        .flops = HEAD_FLOPS,
+    },
+    [SL_OP_HEAD_WEIGHT_BACKWARD] = {
+        .info = {"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, U}},
+        .operand = {HEAD_STREAM, LOGITS, PANEL},
+        .flops = HEAD_FLOPS,
+    },
+    [SL_OP_LINEAR_INPUT_BACKWARD] = {
+        .info = {"linear_input_backward", 3, {"dy", "weight", "dx"}, {R, R, A}},
+        .operand = {ROWS_OUT, MATRIX, ROWS_IN},
+        .flops = MATRIX_FLOPS,
+    },
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] = {
+        .info = {"linear_weight_backward", 4, {"x", "dy", "dweight", "dbias"},
+                 {R, R, U, U}, .operand_optional = {[3] = true}},
+        .operand = {ROWS_IN, ROWS_OUT, MATRIX, VECTOR_OUT},
+        .flops = MATRIX_FLOPS,
+    },
+    [SL_OP_GELU_BACKWARD] = {
+        .info = {"gelu_backward", 2, {"x", "d"}, {R, U}},
+        .operand = {ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_ATTENTION_BACKWARD] = {
+        .info = {"attention_backward", 5, {"qkv", "y", "lse", "dy", "dqkv"}, {R, R, R, R, W}},
+        .operand = {QKV, STREAM, LSE, STREAM, QKV},
+        .flops = ATTENTION_BACKWARD_FLOPS,
+    },
+    [SL_OP_LAYERNORM_BACKWARD] = {
+        .info = {"layernorm_backward", 7, {"x", "gamma", "stats", "dy", "dx", "dgamma", "dbeta"},
+                 {R, R, R, R, A, U, U}},
+        .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN, VECTOR_IN},
+    },
+    [SL_OP_EMBED_TOKENS_BACKWARD] = {
+        .info = {"embed_tokens_backward", 3, {"tokens", "dx", "dpanel"}, {R, R, A}},
+        .operand = {TOKENS, STREAM, PANEL},
+    },
+    [SL_OP_EMBED_POSITION_BACKWARD] = {
+        .info = {"embed_position_backward", 2, {"dx", "dwpe"}, {R, U}},
+        .operand = {STREAM, POSITIONS},
+    },
+    [SL_OP_ADD] = {
+        .info = {"add", 2, {"x", "y"}, {R, U}},
+        .operand = {ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_CLEAR] = {
+        .info = {"clear", 1, {"y"}, {W}},
+        .operand = {ELEMENTS},
+    },
+    [SL_OP_BLOCK_NORM] = {
+        .info = {"block_norm", 2, {"gradient", "norm"}, {R, A}},
+        .operand = {ELEMENTS, NORM_SUM},
+    },
+    [SL_OP_NORM_FINISH] = {
+        .info = {"norm_finish", 2, {"norm", "control"}, {R, W}},
+        .operand = {NORM_SUM, CONTROL},
+    },
+    [SL_OP_ADAMW] = {
+        .info = {"adamw", 5, {"control", "gradient", "moment1", "moment2", "param"},
+                 {R, R, U, U, U}, .runs_on_host = true},
+        .operand = {CONTROL, ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS},
+    },
+    [SL_OP_ATTENTION_CACHED] = {
+        .info = {"attention_cached", 3, {"qkv", "cache", "y"}, {R, U, W}},
+        .operand = {QKV, CACHE, STREAM},
+        .flops = ATTENTION_CACHED_FLOPS,
+    },
+    [SL_OP_ALL_REDUCE] = {
+        .info = {"all_reduce", 1, {"x"}, {U}, .is_collective = true},
+        .operand = {ELEMENTS},
+    },
 };
+/* clang-format on */
 
 #undef R
 #undef W
@@ -301,12 +251,6 @@ static uint64_t factor_value(factor name, const sl_op_attrs *attrs)
         return attrs->element_count;
     case F_CACHE:
         return attrs->cache_rows;
-    case F_TWO:
-        return 2;
-    case F_THREE:
-        return 3;
-    case F_FOUR:
-        return 4;
     case F_END:
         break;
     }
@@ -325,11 +269,12 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
-static uint64_t multiply_factors(uint64_t unit, const uint8_t *factors, const sl_op_attrs *attrs)
+static uint64_t compute_size(shape shape_name, const sl_op_attrs *attrs)
 {
-    uint64_t product = unit;
-    for (int i = 0; i < FACTOR_MAX && factors[i] != F_END; i++)
-        product = multiply_saturated(product, factor_value((factor)factors[i], attrs));
+    const size *wanted = &sizes[shape_name];
+    uint64_t product = wanted->unit;
+    for (int i = 0; i < FACTOR_MAX && wanted->factor[i] != F_END; i++)
+        product = multiply_saturated(product, factor_value((factor)wanted->factor[i], attrs));
     return product;
 }
 
@@ -361,35 +306,34 @@ bool sl_op_writes(const sl_op *op, uint32_t operand_index)
 
 uint64_t sl_op_shape_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index)
 {
-    const size *operand = &table[kind].operand[operand_index];
-    return multiply_factors(operand->unit, operand->factor, attrs);
+    return compute_size((shape)table[kind].operand[operand_index], attrs);
 }
 
 uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index)
 {
-    if (table[kind].operand[operand_index].is_open)
-        return 0;
+    if (table[kind].operand[operand_index] == POSITIONS)
+        return 0; /* there may be more positions than tokens in a row */
     return sl_op_shape_least_bytes(kind, attrs, operand_index);
 }
 
 uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs)
 {
-    const size *flops = &table[kind].flops;
-    return flops->unit ? multiply_factors(flops->unit, flops->factor, attrs) : 0;
+    return compute_size((shape)table[kind].flops, attrs);
 }
 
-/* Bytes of operand i that the op uses at least once. A row of an embedding panel is used at most
- * once a token. */
+/* Bytes of operand i that the op uses: all, but for row groups of the head, and for the embedding,
+ * where a row of the panel is used at most once a token. */
 static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t i)
 {
-    const size *operand = &table[kind].operand[i];
-    if (operand->touched[0] != F_END)
-        return multiply_factors(operand->unit, operand->touched, attrs);
-    uint64_t bytes = multiply_factors(operand->unit, operand->factor, attrs);
-    bool is_embedding = kind == SL_OP_EMBED_TOKENS && i > 0;
-    if (!is_embedding)
+    shape operand = (shape)table[kind].operand[i];
+    if (operand == HEAD_STREAM)
+        return compute_size(ROWS_IN, attrs);
+    if (operand == HEAD_TARGETS)
+        return multiply_saturated(F32, attrs->row_count);
+    uint64_t bytes = compute_size(operand, attrs);
+    if (kind != SL_OP_EMBED_TOKENS || operand == TOKENS)
         return bytes;
-    uint64_t other = sl_op_shape_least_bytes(kind, attrs, i == 1 ? 2 : 1);
+    uint64_t other = compute_size(operand == PANEL ? STREAM : PANEL, attrs);
     return bytes < other ? bytes : other;
 }
 

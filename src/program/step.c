@@ -85,7 +85,7 @@ static sl_status emit_by_micro_batch(sl_step *step)
 
 static sl_status emit_layer_backward(sl_step *step, uint32_t segment_index)
 {
-    if (sl_gradient_has_deferred(step, segment_index))
+    if (sl_gradient_may_go_by_op(step, segment_index))
         return emit_backward_by_op(step, segment_index);
     for (uint32_t m = 0; m < step->options->micro_batch_count; m++)
         SL_TRY(emit_backward(step, segment_index, m));

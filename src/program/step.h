@@ -89,8 +89,10 @@ typedef enum sl_partial { SL_PARTIAL_NO, SL_PARTIAL_YES } sl_partial;
 
 sl_status sl_gradient_open(sl_step *step);
 
-/* True if a segment uses a parameter whose last site is another one. */
-bool sl_gradient_has_deferred(const sl_step *step, uint32_t segment_index);
+/* True if it helps to run a segment's backward op by op over all micro-batches, because it uses a
+ * parameter whose last site is another one, and if that changes no sum: no two of its ops add to
+ * the same accumulator. */
+bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index);
 
 /* The finished gradient of a forward value, summed over ranks where needed; SL_NONE if the loss
  * does not depend on it. For the rule of the op that makes the value. */
@@ -125,7 +127,8 @@ sl_status sl_backward_emit(sl_step *step, uint32_t op_index);
 
 /* ---- update.c ---- */
 
-/* Norm, and with update_early AdamW, of the chunks that became complete. */
+/* Norm, and with update_early AdamW, of the chunks that became complete. Ops that are emitted next
+ * belong to the update until the caller says otherwise, as after sl_update_finish. */
 sl_status sl_update_flush(sl_step *step);
 
 /* What is left after the last backward op. */

@@ -64,7 +64,6 @@ static void enter_update(sl_step *step)
 /* Chunks wait for the end of a rule, because its later ops may still read their parameters. */
 sl_status sl_update_flush(sl_step *step)
 {
-    const sl_step before = *step;
     enter_update(step);
     for (uint32_t i = 0; i < step->complete_count; i++) {
         SL_TRY(add_to_norm(step, step->complete[i]));
@@ -72,9 +71,6 @@ sl_status sl_update_flush(sl_step *step)
             SL_TRY(update_chunk_early(step, step->complete[i]));
     }
     step->complete_count = 0;
-    step->phase = before.phase;
-    step->segment = before.segment;
-    step->micro_batch = before.micro_batch;
     return SL_OK;
 }
 
