@@ -307,6 +307,28 @@ static void suggestions_when_followed_then_fit(void **state)
     }
 }
 
+static void missing_bytes_when_added_to_the_budget_then_are_enough(void **state)
+{
+    (void)state;
+    for (uint64_t kib = 300; kib < 560; kib += 20) {
+        char text[64];
+        snprintf(text, sizeof text, "device-memory=%lluK", (unsigned long long)kib);
+        const char *const settings[] = {text, "host-memory=1G", "policy=host", NULL};
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal;
+        sl_status status = find(settings, &blueprint, &refusal);
+        sl_blueprint_close(blueprint);
+        if (status == SL_OK)
+            continue;
+        assert_int_equal(status, SL_ERROR_FIT);
+        snprintf(text, sizeof text, "device-memory=%llu",
+                 (unsigned long long)(kib * 1024 + refusal.misfit.shortage.missing_bytes));
+        if (find(settings, &blueprint, &refusal) != SL_OK)
+            fail_msg("%s: %s", text, sl_status_message());
+        sl_blueprint_close(blueprint);
+    }
+}
+
 static void budgets_when_unset_then_share_what_is_there(void **state)
 {
     (void)state;
@@ -342,6 +364,7 @@ int main(void)
         cmocka_unit_test(padding_when_a_session_opens_then_is_zero),
         cmocka_unit_test(search_when_budgets_shrink_then_states_leave_the_device),
         cmocka_unit_test(suggestions_when_followed_then_fit),
+        cmocka_unit_test(missing_bytes_when_added_to_the_budget_then_are_enough),
         cmocka_unit_test(budgets_when_unset_then_share_what_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
