@@ -34,12 +34,13 @@ typedef struct sl_device_ops {
     /* Free bytes that a device budget may use; what the operating system or driver says now. */
     sl_status (*free_bytes)(sl_device *device, uint64_t *out_bytes);
 
-    /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes). */
+    /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes),
+     * zero unless patterned. */
     sl_status (*map)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
     /* Takes host memory that copies can reach directly: locked, huge pages where allowed; plain with
-     * one warning where not. Same alignment rules. */
+     * one warning where not. Same rules of alignment and content. */
     sl_status (*map_host)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap_host)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
