@@ -205,6 +205,8 @@ sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
     *out_blueprint = blueprint;
     return SL_OK;
 close_blueprint:
+    if (status == SL_ERROR_FIT)
+        out_misfit->choice = *choice;
     sl_blueprint_close(blueprint);
     return status;
 }

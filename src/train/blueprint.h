@@ -59,6 +59,7 @@ typedef struct sl_misfit {
     sl_shortage shortage;
     uint64_t budget_bytes; /* of the tier */
     char op_name[32];      /* at the tick, "" after the last op */
+    sl_choice choice;      /* that was tried */
 } sl_misfit;
 
 /* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */

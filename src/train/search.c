@@ -13,7 +13,7 @@ static const struct {
     {SL_POLICY_STATIC, 1, 1, 0},    {SL_POLICY_STATIC, 1, 1, 0.5},  {SL_POLICY_HOST, 0, 0, 0},
 };
 
-enum { LADDER_COUNT = sizeof ladder / sizeof ladder[0] };
+enum { LADDER_COUNT = sizeof ladder / sizeof ladder[0], CONFIRM_ROUNDS = 16 };
 
 static const char *const policy_names[] = {"device", "host", "static"};
 static const char *const recompute_names[] = {"none", "selective", "full"};
@@ -164,4 +164,30 @@ sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
         return status;
     /* Once more, for the exact bytes of the last attempt. */
     return sl_blueprint_draw(&search->task, &choice, out_blueprint, out_misfit);
+}
+
+sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit)
+{
+    sl_choice raised = misfit->choice;
+    sl_misfit latest = *misfit;
+    bool is_host = misfit->shortage.tier == SL_TIER_HOST;
+    uint64_t *budget = is_host ? &raised.host_memory : &raised.device_memory;
+    for (int round = 0; round < CONFIRM_ROUNDS; round++) {
+        sl_blueprint *blueprint = NULL;
+        uint64_t tried = latest.shortage.needed_bytes;
+        if (tried <= misfit->budget_bytes)
+            return SL_OK;
+        *budget = tried;
+        sl_status status = sl_blueprint_draw(&search->task, &raised, &blueprint, &latest);
+        sl_blueprint_close(blueprint);
+        if (status == SL_OK) {
+            misfit->shortage.needed_bytes = tried;
+            misfit->shortage.missing_bytes = tried - misfit->budget_bytes;
+        }
+        if (status != SL_ERROR_FIT)
+            return status;
+        if (latest.shortage.tier != misfit->shortage.tier)
+            return SL_OK;
+    }
+    return SL_OK;
 }

@@ -31,6 +31,11 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_misfit *out_misfit);
 
+/* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those
+ * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
+ * tier becomes short on the way. */
+sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit);
+
 /* What a command prints when nothing fits. */
 typedef struct sl_refusal {
     sl_misfit misfit;

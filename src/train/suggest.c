@@ -208,6 +208,7 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     sl_status status = sl_search_run(search, out_blueprint, &refusal.misfit);
     if (status != SL_ERROR_FIT)
         return status;
+    SL_TRY(sl_search_confirm(search, &refusal.misfit));
     SL_TRY(suggest(search, &refusal));
     *out_refusal = refusal;
     return fail_refused(&refusal);
