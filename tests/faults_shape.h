@@ -76,18 +76,6 @@ static inline bool fault_copy_on_other_lane(const sl_plan_request *request, sl_p
     return true;
 }
 
-/* The first wait of the plan with this delta; NULL if there is none. */
-static inline sl_wait *fault_find_wait(sl_plan *plan, uint32_t delta, uint32_t *out_index)
-{
-    for (uint32_t i = 0; i < plan->body_count; i++)
-        for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
-            *out_index = i;
-            if (plan->waits[plan->body[i].first_wait + w].delta == delta)
-                return &plan->waits[plan->body[i].first_wait + w];
-        }
-    return NULL;
-}
-
 static inline bool fault_wait_for_nobody(const sl_plan_request *request, sl_plan *plan)
 {
     uint32_t index;

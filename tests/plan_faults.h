@@ -3,7 +3,7 @@
  *
  * A row whose fault has no place in a plan says so (false) and leaves the plan as it was: a plan
  * without visits cannot lack a fetch. Sites are searched by what commands touch, never by index, so
- * the table serves any plan. Over 500 lines because it is one list of faults.
+ * the table serves any plan.
  */
 #ifndef SL_TESTS_PLAN_FAULTS_H
 #define SL_TESTS_PLAN_FAULTS_H
@@ -19,10 +19,9 @@ typedef struct plan_fault {
     const char *message;
 } plan_fault;
 
-#define FAULT(name, message)                                                                       \
-    {                                                                                              \
-#name, fault_##name, message                                                               \
-    }
+/* clang-format off */
+#define FAULT(name, message) {#name, fault_##name, message}
+/* clang-format on */
 
 static const plan_fault plan_faults[] = {
     FAULT(op_missing, "it runs"),
