@@ -274,9 +274,9 @@ static void prepare_case(const bench_case *bench)
 
 int main(int count, char **arguments)
 {
-    const uint32_t worker_count = count > 1 ? (uint32_t)atol(arguments[1]) : 0;
-    int rounds = count > 2 ? (int)atol(arguments[2]) : 11;
-    const uint64_t rows = count > 3 ? (uint64_t)atoll(arguments[3]) : 1024;
+    const uint32_t worker_count = count > 1 ? (uint32_t)strtoul(arguments[1], NULL, 10) : 0;
+    int rounds = count > 2 ? (int)strtol(arguments[2], NULL, 10) : 11;
+    const uint64_t rows = count > 3 ? strtoull(arguments[3], NULL, 10) : 1024;
     const char *part = count > 4 ? arguments[4] : "";
     rounds = rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : rounds;
     if (sl_workers_open(worker_count ? worker_count : sl_workers_usable_cpu_count(), &workers))

@@ -5,6 +5,8 @@ Runs `sluice train` and the same step in PyTorch in separate processes in turn (
 machine's speed moves within seconds; what counts is the ratio inside a pair. Both report each step
 as a line on a pipe, and this script takes the time between lines: nobody measures himself. The time
 up to the end of the first step is left out. Memory is the peak resident set of the whole process.
+Other work on the machine spoils a run, PyTorch's spinning threads most of all: its share of the
+processors is measured and printed, and runs with more than 3 % of it are called disturbed.
 
 PyTorch gets the settings that were fastest of those tried: fused AdamW, scaled_dot_product_attention,
 bound OpenMP threads that do not sleep, an allocator that keeps its pages and uses huge ones, and a
@@ -28,6 +30,7 @@ SHAPES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (3
 TOKENS = 1 << 20
 VOCAB, PADDED_VOCAB, CONTEXT = 50257, 50304, 1024
 JEMALLOC = "/usr/lib/*/libjemalloc.so.2"
+OTHERS_LIMIT = 0.03
 KEEP_PAGES = "34359738368"  # 32 GiB: the heap is never trimmed, nothing is mapped on its own
 
 # ---- the PyTorch side: a process of its own ----
@@ -136,10 +139,20 @@ def probe_clock():
     return (time.perf_counter() - start) * 1e3
 
 
+def read_busy_seconds():
+    """Processor seconds of everything on this machine since it started, waiting left out; what a
+    hypervisor took (steal) counts as others' work."""
+    with open("/proc/stat") as file:
+        ticks = [int(word) for word in file.readline().split()[1:]]
+    user, nice, system, _, _, interrupt, soft_interrupt, steal = ticks[:8]
+    return (user + nice + system + interrupt + soft_interrupt + steal) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(name, command, environment, options):
     """Runs `command`, which writes one JSON line a step to its standard output."""
     clock_ms = probe_clock()
     arrivals, losses, end = [], [], {}
+    busy_seconds, start = -read_busy_seconds(), time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                env={**os.environ, **environment})
     for line in process.stdout:
@@ -150,6 +163,8 @@ def measure(name, command, environment, options):
         elif event.get("event") == "end":
             end = event
     _, status, usage = os.wait4(process.pid, 0)
+    busy_seconds += read_busy_seconds() - usage.ru_utime - usage.ru_stime
+    wall_seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != 0 or len(arrivals) != options.steps:
         raise SystemExit(f"{name} ended with {process.returncode} after {len(arrivals)} steps: "
@@ -158,6 +173,7 @@ def measure(name, command, environment, options):
     return {"name": name, "step_seconds": seconds, "losses": losses,
             "tokens_per_s": options.batch * options.seq / statistics.median(seconds),
             "peak_rss_bytes": usage.ru_maxrss * 1024, "clock_probe_ms": clock_ms,
+            "others_share": max(0.0, busy_seconds / wall_seconds / os.cpu_count()),
             "version": end.get("version")}
 
 
@@ -213,8 +229,13 @@ def summarise(pairs):
             for side in ("sluice", "torch")}
     ratios = [pair["sluice"]["tokens_per_s"] / pair["torch"]["tokens_per_s"] for pair in pairs]
     return {"tokens_per_s": speed, "speed_ratio_by_pair": ratios,
-            "speed_ratio": statistics.median(ratios), "peak_rss_bytes": peak,
+            "speed_ratio": statistics.median(ratios),
+            "disturbed_pairs": sum(is_disturbed(pair) for pair in pairs), "peak_rss_bytes": peak,
             "memory_ratio": peak["sluice"] / peak["torch"]}
+
+
+def is_disturbed(pair):
+    return any(run["others_share"] > OTHERS_LIMIT for run in pair.values())
 
 
 def print_pair(index, pair):
@@ -223,7 +244,9 @@ def print_pair(index, pair):
           f"{sluice['tokens_per_s'] / torch['tokens_per_s']:7.3f} "
           f"{sluice['peak_rss_bytes'] / 2 ** 30:9.2f} {torch['peak_rss_bytes'] / 2 ** 30:9.2f} "
           f"{sluice['peak_rss_bytes'] / torch['peak_rss_bytes']:7.3f} "
-          f"{sluice['clock_probe_ms']:6.0f} {torch['clock_probe_ms']:6.0f}", flush=True)
+          f"{sluice['clock_probe_ms']:6.0f} {torch['clock_probe_ms']:6.0f} "
+          f"{sluice['others_share']:7.0%} {torch['others_share']:6.0%}"
+          f"{'  disturbed' if is_disturbed(pair) else ''}", flush=True)
 
 
 def print_summary(summary):
@@ -231,14 +254,17 @@ def print_summary(summary):
     print(f" all {speed['sluice']:10.1f} {speed['torch']:10.1f} {summary['speed_ratio']:7.3f} "
           f"{peak['sluice'] / 2 ** 30:9.2f} {peak['torch'] / 2 ** 30:9.2f} "
           f"{summary['memory_ratio']:7.3f}")
+    if summary["disturbed_pairs"]:
+        print(f"{summary['disturbed_pairs']} pairs are disturbed by other work: run it again alone")
 
 
 def run_pairs(options):
     print(f"{options.model}, {options.batch} rows of {options.seq} tokens, {options.precision}, "
           f"{options.steps} steps a run, the first left out")
-    print(f"{'':4s} {'tokens/s':>21s} {'':7s} {'peak GiB':>19s} {'':7s} {'clock probe ms':>14s}")
+    print(f"{'':4s} {'tokens/s':>21s} {'':7s} {'peak GiB':>19s} {'':7s} {'clock probe ms':>13s} "
+          f"{'others work':>14s}")
     print(f"pair {'sluice':>10s} {'torch':>10s} {'ratio':>7s} {'sluice':>9s} {'torch':>9s} "
-          f"{'ratio':>7s}", flush=True)
+          f"{'ratio':>7s} {'sluice':>6s} {'torch':>6s} {'sluice':>7s} {'torch':>6s}", flush=True)
     pairs = []
     with tempfile.TemporaryDirectory() as directory:
         tokens = os.path.join(directory, "tokens.bin")

@@ -13,7 +13,7 @@
 #include "hazards.h"
 #include "prefetch.h"
 
-enum { ADDRESS_ATTEMPTS = 16, BUDGET_ATTEMPTS = 40 };
+enum { ADDRESS_ATTEMPTS = 16, BUDGET_ATTEMPTS = 64 };
 
 /* ---- opening and closing ---- */
 
@@ -168,6 +168,17 @@ static sl_status plan_within(sl_planner *planner, sl_tier tier, uint64_t limit,
                                &state->peak_bytes);
 }
 
+/* The tick at which values leave the least room: where more budget would help first. */
+static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
+{
+    const uint64_t *room = planner->tier[tier].room_bytes;
+    uint32_t tightest = 0;
+    for (uint32_t tick = 1; tick < planner->program->op_count; tick++)
+        if (room[tick] < room[tightest])
+            tightest = tick;
+    return tightest;
+}
+
 /* Plans one tier within `budget`; the room shrinks by what holes cost until the addresses fit. */
 static sl_status plan_tier(sl_planner *planner, sl_tier tier, uint64_t budget,
                            sl_shortage *shortage)
@@ -191,24 +202,25 @@ static sl_status plan_tier(sl_planner *planner, sl_tier tier, uint64_t budget,
         limit = limit > worst ? limit - worst : 0;
     }
     shortage->missing_bytes = worst;
+    shortage->tick = find_tightest_tick(planner, tier);
     SL_FAIL(SL_ERROR_FIT, "the addresses of tier %d end %llu bytes above the budget", (int)tier,
             (unsigned long long)worst);
 }
 
 /* ---- budgets ---- */
 
-/* The least budget of a tier found to work: what is missing is added until a plan stands. */
-static uint64_t find_budget(sl_planner *planner, sl_tier tier, uint64_t budget,
-                            const sl_shortage *first)
+/* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
+ * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
+ * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. */
+static uint64_t find_budget(sl_planner *planner, sl_tier tier)
 {
-    sl_shortage shortage = *first;
+    sl_shortage shortage = {.tier = tier};
+    uint64_t budget = 0;
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
+        if (plan_tier(planner, tier, budget, &shortage) == SL_OK)
+            return budget;
         if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
             break;
-        if (plan_tier(planner, tier, budget, &shortage) != SL_OK)
-            continue;
-        uint64_t peak = planner->tier[tier].peak_bytes; /* what it took may do; holes may differ */
-        return plan_tier(planner, tier, peak, &shortage) == SL_OK ? peak : budget;
     }
     return UINT64_MAX;
 }
@@ -226,7 +238,7 @@ static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
             continue;
         }
         sl_shortage found = shortage;
-        found.needed_bytes = find_budget(planner, tier, budget, &shortage);
+        found.needed_bytes = find_budget(planner, tier);
         if (found.needed_bytes <= budget)
             continue; /* holes fell better elsewhere: that plan stands */
         *out_shortage = found;

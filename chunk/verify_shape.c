@@ -168,9 +168,10 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
     if (place->tier != sl_verify_lane_tier(command->lane))
         return sl_verify_reject(verify, "has %s in tier %s, out of its lane's reach", name,
                                 sl_verify_name_tier(place->tier));
+    SL_TRY(check_value_place(verify, value, place, name));
     if (sl_op_writes(op, i) && overlaps_flags(verify, place))
         return sl_verify_reject(verify, "writes %s over the block flags", name);
-    return check_value_place(verify, value, place, name);
+    return SL_OK;
 }
 
 static sl_status check_workspace(const sl_verify *verify, const sl_command *command)

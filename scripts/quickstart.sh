@@ -19,7 +19,8 @@ mkdir -p "$out"
 # 4 layers of 192: 1.9 M parameters, so 30 MiB of parameters, gradients and moments in fp32.
 model='--layers 4 --width 192 --heads 6 --context 128'
 budget='--device cpu --policy auto --device-memory 24M'
-data=$(git ls-files -- '*.md' '*.c' '*.h' 2> /dev/null || find . -name '*.md' -o -name '*.[ch]')
+data=$(git ls-files -- '*.md' '*.c' '*.h' 2> /dev/null ||
+    find . -path ./build -prune -o -name '*.md' -print -o -name '*.[ch]' -print)
 
 echo
 echo "A model of 30 MiB of states, a device of 24 MiB. The plan:"

@@ -24,6 +24,7 @@ enum {
     CHUNK_WORDS = CHUNK_BYTES / 8,
     CELL_BYTES = 256, /* one number each */
     WORKSPACE_BYTES = 512,
+    CACHE_BYTES = 200192, /* more than is cleared at once */
     PLACE_COUNT = 26,
     WAIT_COUNT = 19,
     TRAIN_PLAN = 0,
@@ -35,7 +36,7 @@ enum {
     DEVICE_HOME = 0, /* + group * CHUNK_BYTES, with PARAM, GRAD, MOMENT1, MOMENT2 as 0..3 */
     DEVICE_FLAGS = 4 * CHUNK_BYTES,
     DEVICE_CACHE = DEVICE_FLAGS + CELL_BYTES,
-    DEVICE_FIXED = DEVICE_CACHE + CELL_BYTES,
+    DEVICE_FIXED = DEVICE_CACHE + CACHE_BYTES,
     DEVICE_VISIT = DEVICE_FIXED,
     DEVICE_VISIT_GRAD = DEVICE_VISIT + CHUNK_BYTES,
     DEVICE_INPUT = DEVICE_VISIT_GRAD + CHUNK_BYTES,
@@ -63,6 +64,7 @@ typedef struct world_fakes {
     _Atomic uint32_t wrong;      /* checks that failed */
     _Atomic uint32_t warm_count; /* calls of warm_up */
     _Atomic uint32_t run_count;
+    _Atomic uint32_t updates[2];       /* finished, by chunk */
     uint32_t fail_kind, fail_position; /* the op kind that fails, at scalars.position */
     uint32_t sleep_us[SL_OP_COUNT];
     const sl_op *ops; /* of the training program */
@@ -163,6 +165,7 @@ static sl_status fake_update(const sl_kernel_call *call)
     uint64_t moment = read_chunk_number(call->operand[2]) + gradient;
     write_chunk_number(call->operand[2], moment);
     write_chunk_number(call->operand[4], mix(read_chunk_number(call->operand[4]), moment));
+    atomic_fetch_add(&fakes.updates[chunk], 1);
     return SL_OK;
 }
 
@@ -284,7 +287,7 @@ static inline void fill_homes(world *w)
     w->homes.flags_offset[SL_TIER_HOST] = HOST_FLAGS;
     w->homes.flags_bytes[SL_TIER_DEVICE] = w->homes.flags_bytes[SL_TIER_HOST] = 2;
     w->homes.persistent_offset[0] = DEVICE_CACHE;
-    w->homes.persistent_bytes[0] = CELL_BYTES;
+    w->homes.persistent_bytes[0] = CACHE_BYTES;
     w->homes.fixed_bytes[SL_TIER_DEVICE] = DEVICE_FIXED;
     w->homes.fixed_bytes[SL_TIER_HOST] = HOST_FIXED;
     fakes.flags[0] = 1;

@@ -8,7 +8,7 @@
  * CONFIG       directory/config.json                         sl_weights_read_config, --init
  * TOKENS       directory/`file_name`                         sl_tokens_open, --data
  * MANIFEST     changes directory/manifest.json of a good     sl_checkpoint_open, --resume
- *              checkpoint
+ *              checkpoint of step 7, loss scale 1
  */
 #ifndef SL_TESTS_HOSTILE_FILES_H
 #define SL_TESTS_HOSTILE_FILES_H
@@ -221,7 +221,7 @@ static const hostile_row hostile_rows[] = {
     M("width 0", "\"width\" is not an integer from 1", "\"width\": ", "\"width\": 0, \"was\": "),
     M("no configuration", "\"config\" is missing", "\"config\":", "\"conf\":"),
     M("no GEMM", "\"gemm\" is missing", "\"gemm\":", "\"gem\":"),
-    M("no data", "\"data\" is missing", "\"data\":", "\"date\":"),
+    M("no data", "\"data\" is missing", "\"data\": \"", "\"date\": \""),
     M("no files", "\"files\" is missing", "\"files\":", "\"filed\":"),
     M("file in the parent", "no file of a checkpoint", "\"moment1.safetensors\"", "\"../moment1.safetensors\""),
     M("file by another name", "no file of a checkpoint", "\"moment1.safetensors\"", "\"\\u001b.safetensors\""),

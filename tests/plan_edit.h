@@ -151,6 +151,7 @@ static inline uint32_t touch_consumer(const sl_plan_request *request, const sl_p
                                       uint32_t index, bool *out_wraps)
 {
     const sl_place *place = &plan->body[index].to;
+    *out_wraps = false;
     for (uint32_t step = 1; step < plan->body_count; step++) {
         uint32_t next = (index + step) % plan->body_count;
         *out_wraps = next < index;
@@ -162,21 +163,41 @@ static inline uint32_t touch_consumer(const sl_plan_request *request, const sl_p
     return SL_NONE;
 }
 
-/* Would the target of copy `index` hold something else without it, in a later iteration? */
+/* Would `reader`, the consumer of copy `index`, find something else without it in a later
+ * iteration? A place that was partly overwritten may still hold what this reader wants. */
 static inline bool touch_is_needed(const sl_plan_request *request, const sl_plan *plan,
-                                   uint32_t index)
+                                   uint32_t index, uint32_t reader)
 {
+    touch touches[TOUCH_MAX];
     const sl_command *copy = &plan->body[index];
     uint32_t object = touch_copied(request, copy);
-    for (uint32_t step = 1; step < plan->body_count; step++) {
+    uint32_t count = touch_list(request, plan, &plan->body[reader], touches), wanted = 0;
+    while (wanted < count &&
+           !(touches[wanted].reads && places_overlap(&touches[wanted].place, &copy->to)))
+        wanted++;
+    for (uint32_t step = 1; wanted < count && step < plan->body_count; step++) {
         uint32_t before = (index + plan->body_count - step) % plan->body_count;
         if (touch_updates(request, plan, before, object))
-            return true;
-        if (!touch_place(request, plan, before, &copy->to, true))
+            return !touch_place(request, plan, before, &copy->to, true);
+        if (!touch_place(request, plan, before, &touches[wanted].place, true))
             continue;
         const sl_command *other = &plan->body[before];
         return other->kind == SL_COMMAND_RUN || touch_copied(request, other) != object;
     }
+    return false;
+}
+
+/* Does a RUN have two operands in the same bytes, one of them written? */
+static inline bool touch_is_mixed(const sl_plan_request *request, const sl_plan *plan,
+                                  uint32_t index)
+{
+    touch touches[TOUCH_MAX];
+    uint32_t count = touch_list(request, plan, &plan->body[index], touches);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if ((touches[i].writes || touches[j].writes) &&
+                places_overlap(&touches[i].place, &touches[j].place))
+                return true;
     return false;
 }
 

@@ -3,7 +3,7 @@
  *
  * A row whose fault has no place in a plan says so (false) and leaves the plan as it was: a plan
  * without visits cannot lack a fetch. Sites are searched by what commands touch, never by index, so
- * the table serves any plan.
+ * the table serves any plan. Over 500 lines because it is one list of faults.
  */
 #ifndef SL_TESTS_PLAN_FAULTS_H
 #define SL_TESTS_PLAN_FAULTS_H
@@ -330,14 +330,15 @@ static inline bool fault_workspace_over_flags(const sl_plan_request *request, sl
 
 static inline bool fault_home_beside(const sl_plan_request *request, sl_plan *plan)
 {
-    uint32_t index = 0;
-    (void)request;
-    if (!fault_find_copy(plan, SL_LANE_D2H, true, &index) ||
-        plan->body[index].to.offset + 256 + plan->body[index].to.bytes >
-            plan->peak_bytes[SL_TIER_HOST])
-        return false;
-    plan->body[index].to.offset += 256;
-    return true;
+    for (uint32_t i = 0; fault_find_copy(plan, SL_LANE_D2H, true, &i); i++) {
+        sl_command *copy = &plan->body[i];
+        if (!fault_is_at_home(request, copy->group, copy->chunk_index, SL_TIER_HOST) ||
+            copy->to.offset + copy->to.bytes + 256 > plan->peak_bytes[SL_TIER_HOST])
+            continue;
+        copy->to.offset += 256;
+        return true;
+    }
+    return false;
 }
 
 /* An op works on a chunk at home, but not where its home is. */
@@ -615,7 +616,8 @@ static inline bool fault_find_fetch(const sl_plan_request *request, const sl_pla
     for (; fault_find_copy(plan, SL_LANE_H2D, true, index); ++*index) {
         bool wraps;
         *out_reader = touch_consumer(request, plan, *index, &wraps);
-        if (*out_reader != SL_NONE && wraps == is_carried && touch_is_needed(request, plan, *index))
+        if (*out_reader != SL_NONE && wraps == is_carried &&
+            touch_is_needed(request, plan, *index, *out_reader))
             return true;
     }
     return false;
@@ -672,13 +674,13 @@ static inline bool fault_fetch_before_update(const sl_plan_request *request, sl_
         for (; fault_find_fetch(request, plan, is_carried, &index, &reader); index++) {
             uint32_t object = touch_copied(request, &plan->body[index]);
             for (uint32_t i = index; i > 0; i--) {
+                if (touch_place(request, plan, i - 1, &plan->body[index].to, false) ||
+                    touch_place(request, plan, i - 1, &plan->body[index].to, true))
+                    break;
                 if (touch_updates(request, plan, i - 1, object)) {
                     edit_move(request, plan, index, i - 1);
                     return true;
                 }
-                if (touch_place(request, plan, i - 1, &plan->body[index].to, false) ||
-                    touch_place(request, plan, i - 1, &plan->body[index].to, true))
-                    break;
             }
         }
         if (is_carried)
@@ -693,7 +695,7 @@ static inline bool fault_fetch_of_other_chunk(const sl_plan_request *request, sl
     for (; fault_find_fetch(request, plan, false, &index, &reader); index++) {
         sl_command *copy = &plan->body[index];
         for (uint32_t chunk = 0; chunk < request->layout->chunk_count; chunk++) {
-            if (chunk == copy->chunk_index ||
+            if (chunk == copy->chunk_index || copy->group == SL_GROUP_GRAD ||
                 !fault_is_at_home(request, copy->group, chunk, SL_TIER_HOST))
                 continue;
             copy->chunk_index = chunk;
@@ -708,7 +710,7 @@ static inline bool fault_fetch_to_elsewhere(const sl_plan_request *request, sl_p
 {
     uint32_t index = 0, reader;
     if (!fault_find_fetch(request, plan, false, &index, &reader) ||
-        plan->body[index].to.offset < 256)
+        plan->body[index].to.offset < request->homes->fixed_bytes[SL_TIER_DEVICE] + 256)
         return false;
     plan->body[index].to.offset -= 256;
     return true;
@@ -719,7 +721,7 @@ static inline bool fault_find_write_back(const sl_plan_request *request, const s
                                          uint32_t *index)
 {
     for (; fault_find_copy(plan, SL_LANE_D2H, true, index); ++*index) {
-        bool wraps;
+        bool wraps = false;
         const sl_command *copy = &plan->body[*index];
         uint32_t reader = touch_consumer(request, plan, *index, &wraps);
         if (!fault_is_at_home(request, copy->group, copy->chunk_index, SL_TIER_HOST))
@@ -824,10 +826,13 @@ static inline bool fault_tensor_shifted(const sl_plan_request *request, sl_plan 
         const sl_tensor_place *tensor = &request->layout->tensors[value->index];
         sl_place *place = fault_place(plan, i, operand);
         if (fault_is_at_home(request, value->group, tensor->chunk_index, place->tier) ||
-            place->offset < tensor->first_element * 4 + block)
+            place->offset <
+                request->homes->fixed_bytes[place->tier] + tensor->first_element * 4 + block)
             continue;
         place->offset -= block;
-        return true;
+        if (!touch_is_mixed(request, plan, i))
+            return true;
+        place->offset += block;
     }
     return false;
 }

@@ -38,6 +38,10 @@ static sl_status build_plan(uint64_t seed, plan_case *it, sl_plan **out_plan)
     uint64_t least = shortage.needed_bytes;
     uint64_t room = most > least ? most - least : 0;
     it->request.budget_bytes[SL_TIER_DEVICE] = least + plan_case_draw(seed, &counter, room + 1);
+    status = sl_plan_build(&it->request, out_plan, &shortage);
+    if (status != SL_ERROR_FIT)
+        return status;
+    it->request.budget_bytes[SL_TIER_DEVICE] = shortage.needed_bytes;
     return sl_plan_build(&it->request, out_plan, &shortage);
 }
 

@@ -38,6 +38,13 @@ static inline uint64_t training_run_largest(const sl_program *program)
     return most;
 }
 
+static inline float training_run_initial(const sl_tensor_spec *spec, uint32_t tensor, uint64_t i)
+{
+    if (i / spec->shape[1] >= spec->valid_rows)
+        return 0.0f;
+    return spec->init_mean + 5 * spec->init_deviation * sl_rng_normal(3, tensor, i);
+}
+
 static inline sl_status training_run_initialise(training_run *run)
 {
     const sl_program *program = run->c->program;
@@ -46,9 +53,7 @@ static inline sl_status training_run_initialise(training_run *run)
     for (uint32_t t = 0; status == SL_OK && t < program->tensor_count; t++) {
         const sl_tensor_spec *spec = &program->tensors[t];
         for (uint64_t i = 0; i < spec->element_count; i++)
-            data[i] = i / spec->shape[1] < spec->valid_rows
-                          ? spec->init_mean + 5 * spec->init_deviation * sl_rng_normal(3, t, i)
-                          : 0.0f;
+            data[i] = training_run_initial(spec, t, i);
         status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
     }
     free(data);
@@ -71,21 +76,25 @@ static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t 
     return training_run_initialise(out_run);
 }
 
-static inline void training_run_set_inputs(training_run *run, uint32_t step)
+/* The tokens [B, T] and targets [B, T] of micro-batch m of a step. */
+static inline void training_run_draw_rows(const plan_case *c, uint32_t step, uint32_t m,
+                                          int32_t *tokens, int32_t *targets)
 {
-    const plan_case *c = run->c;
-    for (uint32_t m = 0; m < c->step.micro_batch_count; m++) {
-        int32_t *tokens = sl_engine_input(run->engine, 0, 2 * m);
-        int32_t *targets = sl_engine_input(run->engine, 0, 2 * m + 1);
-        for (uint32_t i = 0; i < c->emit.batch * c->emit.seq; i++) {
-            uint64_t position = ((uint64_t)step * 64 + m) * 4096 + i;
-            tokens[i] = (int32_t)sl_rng_below(5, 1, position, c->shape.vocab);
-            targets[i] = (int32_t)sl_rng_below(5, 1, position + 1, c->shape.vocab);
-        }
+    for (uint32_t i = 0; i < c->emit.batch * c->emit.seq; i++) {
+        uint64_t position = ((uint64_t)step * 64 + m) * 4096 + i;
+        tokens[i] = (int32_t)sl_rng_below(5, 1, position, c->shape.vocab);
+        targets[i] = (int32_t)sl_rng_below(5, 1, position + 1, c->shape.vocab);
     }
 }
 
-static inline sl_step_scalars training_run_scalars(const training_run *run, uint32_t step)
+static inline void training_run_set_inputs(training_run *run, uint32_t step)
+{
+    for (uint32_t m = 0; m < run->c->step.micro_batch_count; m++)
+        training_run_draw_rows(run->c, step, m, sl_engine_input(run->engine, 0, 2 * m),
+                               sl_engine_input(run->engine, 0, 2 * m + 1));
+}
+
+static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
 {
     return (sl_step_scalars){.learning_rate = 1e-2f,
                              .weight_decay = 0.1f,
@@ -94,7 +103,7 @@ static inline sl_step_scalars training_run_scalars(const training_run *run, uint
                              .epsilon = 1e-8f,
                              .bias1 = (float)(1.0 - pow(0.9, step)),
                              .bias2_root = (float)sqrt(1.0 - pow(0.95, step)),
-                             .clip = run->clip,
+                             .clip = clip,
                              .loss_scale = 1.0f};
 }
 
@@ -103,7 +112,7 @@ static inline sl_status training_run_steps(training_run *run, uint32_t step_coun
                                            sl_hash_stream *hash)
 {
     for (uint32_t step = 1; step <= step_count; step++) {
-        sl_step_scalars scalars = training_run_scalars(run, step);
+        sl_step_scalars scalars = training_run_scalars(run->clip, step);
         training_run_set_inputs(run, step);
         SL_TRY(sl_engine_step(run->engine, 0, &scalars));
         const sl_step_control *control = sl_engine_output(run->engine, 0, SL_OUTPUT_CONTROL);
