@@ -6,6 +6,7 @@
  *
  * tests/engine_world.h has two plans written by hand and kernels that compute with whole numbers,
  * so that one stale word anywhere changes the result; the oracle is the same arithmetic in a loop.
+ * Over 500 lines because the plans that must be refused stand here, one fault each.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -25,12 +25,12 @@ typedef struct sl_engine_observer {
 } sl_engine_observer;
 
 typedef struct sl_engine_options {
-    const sl_layout *layout;       /* borrowed for the engine's life, as all pointers here */
+    const sl_layout *layout; /* borrowed for the engine's life, as all pointers here */
     const sl_homes *homes;
-    const sl_engine_plan *plans;   /* at least one; copied */
+    const sl_engine_plan *plans; /* at least one; copied */
     uint32_t plan_count;
-    uint32_t worker_count;         /* compute workers, >= 1 */
-    bool guard_arenas;             /* tests: guard pages, pattern */
+    uint32_t worker_count;              /* compute workers, >= 1 */
+    bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
 

@@ -22,10 +22,13 @@ static forward_state carve_scratch(const sl_attention_tile *tile)
     return s;
 }
 
-/* Scores become exponentials against the running maximum of each query, LANES queries at a time. */
-static void exponentiate(const forward_state *s, uint64_t key_count)
+/* Scores become exponentials against the running maximum of each query, LANES queries at a time. Of
+ * the diagonal tile, keys that the weighted sum will not read stay as they are. */
+static void exponentiate(const forward_state *s, uint64_t all_keys, bool diagonal)
 {
     for (uint32_t column = 0; column < QUERIES; column += LANES) {
+        const uint64_t seen = column + LANES + BLOCK_ROWS;
+        const uint64_t key_count = diagonal && seen < all_keys ? seen : all_keys;
         float *scores = s->scores + column;
         const lanes old_max = load_lanes(s->max + column);
         lanes max = old_max;
@@ -55,11 +58,13 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
                          uint64_t key_count)
 {
     const uint64_t width = tile->head_width;
-    multiply_keys(tile->k + first_key * tile->key_row, tile->key_row, key_count, s->transposed,
-                  width, s->scores);
+    const bool diagonal = first_key == tile->first_query;
+    const transposed_rows queries = {s->transposed, width, diagonal};
+    multiply_keys(tile->k + first_key * tile->key_row, tile->key_row, key_count, &queries,
+                  s->scores);
     mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
                     -INFINITY);
-    exponentiate(s, key_count);
+    exponentiate(s, key_count, diagonal);
     if (first_key > 0)
         shrink_sums(s, tile->query_count, width);
     const product weighted = {
@@ -74,6 +79,7 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
         .columns = width,
         .steps = key_count,
         .add = first_key > 0,
+        .part = diagonal ? STEPS_TO_ROW : WHOLE,
     };
     multiply(&weighted);
 }

@@ -86,10 +86,14 @@ static void add_key_tile(const sl_attention_head *head, const backward_state *s,
 {
     const uint64_t width = head->head_width, offset = first_key * head->qkv_row;
     const bool diagonal = first_key == s->first_query; /* the first tile that these keys meet */
-    multiply_keys(head->k + offset, head->qkv_row, key_count, s->q_transposed, width, s->p);
-    multiply_keys(head->v + offset, head->qkv_row, key_count, s->dy_transposed, width, s->ds);
-    if (diagonal)
+    const transposed_rows queries = {s->q_transposed, width, diagonal};
+    const transposed_rows results = {s->dy_transposed, width, diagonal};
+    multiply_keys(head->k + offset, head->qkv_row, key_count, &queries, s->p);
+    multiply_keys(head->v + offset, head->qkv_row, key_count, &results, s->ds);
+    if (diagonal) {
         mask_later_keys(s->p, key_count, 0, -INFINITY);
+        mask_later_keys(s->ds, key_count, 0, 0.0f);
+    }
     soften(s, key_count);
     product to_keys = {
         .b = head->dy + s->first_query * head->y_row,
@@ -99,6 +103,7 @@ static void add_key_tile(const sl_attention_head *head, const backward_state *s,
         .rows = key_count,
         .columns = width,
         .add = !diagonal,
+        .part = diagonal ? STEPS_FROM_ROW : WHOLE,
     };
     add_to_keys(s, s->p, to_keys);
     to_keys.b = s->q;
@@ -117,6 +122,7 @@ static void add_key_tile(const sl_attention_head *head, const backward_state *s,
         .columns = width,
         .steps = key_count,
         .add = first_key > 0,
+        .part = diagonal ? STEPS_TO_ROW : WHOLE,
     };
     multiply(&to_queries);
 }

@@ -11,6 +11,15 @@
 
 #include "lanes.h"
 
+/* What of a product is wanted where A, B or C is the diagonal tile of causal attention: the rest is
+ * zero, or masked later. Whole blocks are done, so a little more than the triangle is. */
+typedef enum triangle {
+    WHOLE,
+    COLUMNS_FROM_ROW, /* of C; the others are left as they are */
+    STEPS_FROM_ROW,
+    STEPS_TO_ROW,
+} triangle;
+
 typedef struct product {
     const float *a;
     uint64_t a_row, a_step; /* from a row of A to the next, from one k to the next */
@@ -20,6 +29,7 @@ typedef struct product {
     uint64_t c_row;
     uint64_t rows, columns, steps; /* m, n, k */
     bool add;                      /* to C, else overwrite it */
+    triangle part;
 } product;
 
 /* Registers: 24 sums and 4 of B with 32 of them, 12 and 2 with 16; A comes from memory. */
@@ -110,23 +120,38 @@ static __attribute__((unused)) void multiply_edge(const product *p, uint32_t row
     }
 }
 
+/* The rows from `row` on and the columns from `column` on of `whole`, as many as a block holds. */
+SL_INLINE void multiply_at(const product *whole, uint64_t row, uint64_t column, uint64_t column_end)
+{
+    product block = *whole;
+    uint64_t step = 0;
+    if (whole->part == COLUMNS_FROM_ROW && column < row / LANES * LANES)
+        column = row / LANES * LANES;
+    if (column >= column_end)
+        return;
+    if (whole->part == STEPS_FROM_ROW)
+        step = row < whole->steps ? row : whole->steps;
+    if (whole->part == STEPS_TO_ROW && row + BLOCK_ROWS < whole->steps)
+        block.steps = row + BLOCK_ROWS;
+    block.steps -= step;
+    block.a = whole->a + row * whole->a_row + step * whole->a_step;
+    block.b = whole->b + column + step * whole->b_step;
+    block.c = whole->c + row * whole->c_row + column;
+    const uint64_t rows_left = whole->rows - row;
+    const uint32_t width = (uint32_t)(column_end - column), vectors = (width + LANES - 1) / LANES;
+    multiply_edge(&block, rows_left < BLOCK_ROWS ? (uint32_t)rows_left : BLOCK_ROWS, vectors,
+                  width - (vectors - 1) * LANES);
+}
+
 /* Walks C block by block. */
 static __attribute__((unused)) void multiply(const product *whole)
 {
     const uint64_t block_columns = BLOCK_VECTORS * LANES;
     for (uint64_t column = 0; column < whole->columns; column += block_columns) {
-        uint64_t left = whole->columns - column;
-        uint32_t width = (uint32_t)(left < block_columns ? left : block_columns);
-        uint32_t vectors = (width + LANES - 1) / LANES;
-        for (uint64_t row = 0; row < whole->rows; row += BLOCK_ROWS) {
-            product block = *whole;
-            uint64_t rows_left = whole->rows - row;
-            block.a = whole->a + row * whole->a_row;
-            block.b = whole->b + column;
-            block.c = whole->c + row * whole->c_row + column;
-            multiply_edge(&block, rows_left < BLOCK_ROWS ? (uint32_t)rows_left : BLOCK_ROWS,
-                          vectors, width - (vectors - 1) * LANES);
-        }
+        const uint64_t left = whole->columns - column;
+        const uint64_t end = column + (left < block_columns ? left : block_columns);
+        for (uint64_t row = 0; row < whole->rows; row += BLOCK_ROWS)
+            multiply_at(whole, row, column, end);
     }
 }
 

@@ -1,0 +1,354 @@
+/* Careful files; see files.h. The one place of this room that names errno values of reading and
+ * writing. */
+#define _GNU_SOURCE
+#include "files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { IO_PIECE_BYTES = 1 << 30 }; /* one read or write moves less than 2 GiB on Linux */
+
+/* ---- text for people ---- */
+
+static size_t show_byte(unsigned char byte, char out[5])
+{
+    if (byte >= 0x20 && byte < 0x7f) {
+        out[0] = (char)byte;
+        return 1;
+    }
+    snprintf(out, 5, "\\x%02x", byte);
+    return 4;
+}
+
+sl_shown sl_files_show(const char *text)
+{
+    enum { HEAD = 100, DOTS = 3 };
+    sl_shown shown = {{0}};
+    size_t length = text ? strlen(text) : 0, used = 0, i = 0;
+    size_t tail = length; /* where the part behind the dots starts */
+    for (size_t room = 0; tail > 0 && room < SL_SHOWN_BYTES - HEAD - DOTS - 10; tail--) {
+        char piece[5];
+        room += show_byte((unsigned char)text[tail - 1], piece);
+    }
+    while (i < length) {
+        char piece[5];
+        if (used >= HEAD && i < tail) {
+            memcpy(shown.text + used, "...", DOTS);
+            used += DOTS;
+            i = tail;
+        }
+        size_t bytes = show_byte((unsigned char)text[i++], piece);
+        memcpy(shown.text + used, piece, bytes);
+        used += bytes;
+    }
+    return shown;
+}
+
+/* ---- opening ---- */
+
+static sl_status fail_open(const char *path, int error)
+{
+    sl_status status = SL_ERROR_IO;
+    if (error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM)
+        status = SL_ERROR_MISSING;
+    else if (error == EMFILE || error == ENFILE || error == ENOMEM)
+        status = SL_ERROR_SYSTEM;
+    else if (error == ELOOP)
+        SL_FAIL(SL_ERROR_DATA, "%s: a symbolic link is not followed here",
+                sl_files_show(path).text);
+    SL_FAIL(status, "%s: cannot be opened: %s", sl_files_show(path).text, strerror(error));
+}
+
+static sl_status join_path(const char *directory_path, const char *name, char **out_path)
+{
+    int length = directory_path ? asprintf(out_path, "%s/%s", directory_path, name)
+                                : asprintf(out_path, "%s", name);
+    if (length < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    return SL_OK;
+}
+
+static sl_status check_regular(const char *path, const struct stat *info)
+{
+    if (S_ISREG(info->st_mode))
+        return SL_OK;
+    const char *kind = S_ISDIR(info->st_mode)    ? "a directory"
+                       : S_ISFIFO(info->st_mode) ? "a FIFO"
+                       : S_ISLNK(info->st_mode)  ? "a symbolic link, which is not followed here"
+                                                 : "a device or socket";
+    SL_FAIL(SL_ERROR_DATA, "%s: is %s, not a regular file", sl_files_show(path).text, kind);
+}
+
+sl_status sl_files_open_directory(int directory, const char *directory_path, const char *name,
+                                  sl_links links, int *out_fd)
+{
+    int flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | (links == SL_LINKS_REFUSE ? O_NOFOLLOW : 0);
+    int fd = openat(directory, name, flags);
+    if (fd >= 0) {
+        *out_fd = fd;
+        return SL_OK;
+    }
+    int error = errno;
+    struct stat info;
+    char *path = NULL;
+    SL_TRY(join_path(directory_path, name, &path));
+    sl_status status;
+    if (error == ENOTDIR && fstatat(directory, name, &info, 0) == 0)
+        status = sl_status_fail(SL_ERROR_DATA, "%s: is not a directory", sl_files_show(path).text);
+    else
+        status = fail_open(path, error);
+    free(path);
+    return status;
+}
+
+static sl_status open_regular(int directory, const char *name, sl_links links, sl_file *file)
+{
+    struct stat info;
+    int refuse = links == SL_LINKS_REFUSE;
+    if (fstatat(directory, name, &info, refuse ? AT_SYMLINK_NOFOLLOW : 0) < 0)
+        return fail_open(file->path, errno);
+    SL_TRY(check_regular(file->path, &info));
+    int flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (refuse ? O_NOFOLLOW : 0);
+    file->fd = openat(directory, name, flags);
+    if (file->fd < 0 || fstat(file->fd, &info) < 0)
+        return fail_open(file->path, errno);
+    SL_TRY(check_regular(file->path, &info)); /* the name may have changed hands in between */
+    file->bytes = (uint64_t)info.st_size;
+    return SL_OK;
+}
+
+sl_status sl_files_open(int directory, const char *directory_path, const char *name, sl_links links,
+                        sl_file *out_file)
+{
+    sl_file file = {.fd = -1};
+    SL_TRY(join_path(directory_path, name, &file.path));
+    sl_status status = open_regular(directory, name, links, &file);
+    if (status != SL_OK) {
+        sl_files_close(&file);
+        return status;
+    }
+    *out_file = file;
+    return SL_OK;
+}
+
+sl_status sl_files_create(int directory, const char *directory_path, const char *name,
+                          sl_file *out_file)
+{
+    sl_file file = {.fd = -1};
+    SL_TRY(join_path(directory_path, name, &file.path));
+    int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    file.fd = openat(directory, name, flags, 0600);
+    if (file.fd < 0) {
+        int error = errno;
+        sl_status_fail(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(file.path).text,
+                       strerror(error));
+        sl_files_close(&file);
+        return SL_ERROR_IO;
+    }
+    *out_file = file;
+    return SL_OK;
+}
+
+void sl_files_close(sl_file *file)
+{
+    if (file->path && file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    *file = (sl_file){.fd = -1};
+}
+
+/* ---- reading and writing ---- */
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static sl_status fail_transfer(const sl_file *file, const char *what, uint64_t bytes,
+                               uint64_t offset, int error)
+{
+    SL_FAIL(SL_ERROR_IO, "%s: %s %llu bytes at offset %llu failed: %s",
+            sl_files_show(file->path).text, what, (unsigned long long)bytes,
+            (unsigned long long)offset, strerror(error));
+}
+
+sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data)
+{
+    uint64_t done = 0;
+    while (done < bytes) {
+        ssize_t got = pread(file->fd, (char *)data + done, smaller(bytes - done, IO_PIECE_BYTES),
+                            (off_t)(offset + done));
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return fail_transfer(file, "reading", bytes - done, offset + done, errno);
+        if (got == 0)
+            SL_FAIL(SL_ERROR_DATA, "%s: ends at byte %llu, but had %llu bytes when it was opened",
+                    sl_files_show(file->path).text, (unsigned long long)(offset + done),
+                    (unsigned long long)file->bytes);
+        done += (uint64_t)got;
+    }
+    return SL_OK;
+}
+
+sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data)
+{
+    uint64_t done = 0;
+    while (done < bytes) {
+        uint64_t piece = smaller(bytes - done, IO_PIECE_BYTES);
+        ssize_t got = pwrite(file->fd, (const char *)data + done, piece, (off_t)file->bytes);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return fail_transfer(file, "writing", bytes - done, file->bytes, got ? errno : EIO);
+        file->bytes += (uint64_t)got;
+        done += (uint64_t)got;
+    }
+    return SL_OK;
+}
+
+sl_status sl_files_reserve(const sl_file *file, uint64_t bytes)
+{
+    int result;
+    do
+        result = fallocate(file->fd, 0, 0, (off_t)bytes);
+    while (result < 0 && errno == EINTR);
+    if (result == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
+        return SL_OK;
+    return fail_transfer(file, "reserving", bytes, 0, errno);
+}
+
+sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes)
+{
+    sync_file_range(file->fd, (off_t)offset, (off_t)bytes, SYNC_FILE_RANGE_WRITE);
+    if (offset < bytes)
+        return SL_OK;
+    uint64_t before = offset - bytes;
+    unsigned wait =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    /* A write error that is reported here is not reported again by fsync. */
+    if (sync_file_range(file->fd, (off_t)before, (off_t)bytes, wait) < 0 &&
+        (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+        return fail_transfer(file, "writing back", bytes, before, errno);
+    posix_fadvise(file->fd, (off_t)before, (off_t)bytes, POSIX_FADV_DONTNEED);
+    return SL_OK;
+}
+
+sl_status sl_files_sync(const sl_file *file)
+{
+    if (fsync(file->fd) == 0)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_IO, "%s: syncing %llu bytes failed: %s", sl_files_show(file->path).text,
+            (unsigned long long)file->bytes, strerror(errno));
+}
+
+sl_status sl_files_sync_directory(int directory, const char *directory_path)
+{
+    if (fsync(directory) == 0 || errno == EINVAL) /* EINVAL: this file system needs none */
+        return SL_OK;
+    SL_FAIL(SL_ERROR_IO, "%s: syncing the directory failed: %s", sl_files_show(directory_path).text,
+            strerror(errno));
+}
+
+sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_text)
+{
+    if (file->bytes > limit)
+        SL_FAIL(SL_ERROR_DATA, "%s: has %llu bytes, more than the %llu that such a file may have",
+                sl_files_show(file->path).text, (unsigned long long)file->bytes,
+                (unsigned long long)limit);
+    char *text = malloc(file->bytes + 1);
+    if (!text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the %llu bytes of %s",
+                (unsigned long long)file->bytes, sl_files_show(file->path).text);
+    sl_status status = sl_files_read_at(file, 0, file->bytes, text);
+    if (status != SL_OK) {
+        free(text);
+        return status;
+    }
+    text[file->bytes] = '\0';
+    *out_text = text;
+    return SL_OK;
+}
+
+sl_status sl_files_write_text(int directory, const char *directory_path, const char *name,
+                              const char *text, uint64_t bytes)
+{
+    sl_file file;
+    SL_TRY(sl_files_create(directory, directory_path, name, &file));
+    sl_status status = sl_files_append(&file, bytes, text);
+    if (status == SL_OK)
+        status = sl_files_sync(&file);
+    sl_files_close(&file);
+    return status;
+}
+
+/* ---- names ---- */
+
+static sl_status make_directory(const char *path)
+{
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_IO, "%s: the directory cannot be made: %s", sl_files_show(path).text,
+            strerror(errno));
+}
+
+static sl_status sync_parent(char *path)
+{
+    char *slash = strrchr(path, '/');
+    const char *parent = !slash ? "." : slash == path ? "/" : path;
+    if (slash && slash != path)
+        *slash = '\0';
+    int fd = -1;
+    sl_status status = sl_files_open_directory(AT_FDCWD, NULL, parent, SL_LINKS_FOLLOW, &fd);
+    if (status == SL_OK) {
+        status = sl_files_sync_directory(fd, parent);
+        close(fd);
+    }
+    if (slash && slash != path)
+        *slash = '/';
+    return status;
+}
+
+static sl_status make_each(char *path)
+{
+    for (char *end = path + 1;; end++) {
+        if (*end != '/' && *end != '\0')
+            continue;
+        char kept = *end;
+        struct stat info;
+        *end = '\0';
+        if (end[-1] != '/' && stat(path, &info) < 0) {
+            SL_TRY(make_directory(path));
+            SL_TRY(sync_parent(path));
+        }
+        *end = kept;
+        if (kept == '\0')
+            return SL_OK;
+    }
+}
+
+sl_status sl_files_make_directories(const char *path)
+{
+    if (path[0] == '\0')
+        SL_FAIL(SL_ERROR_USAGE, "the name of a directory is empty");
+    char *copy = strdup(path);
+    if (!copy)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    sl_status status = make_each(copy);
+    free(copy);
+    return status;
+}
+
+int sl_files_rename(int directory, const char *from, const char *to, sl_rename kind)
+{
+    static const unsigned flags[] = {0, RENAME_NOREPLACE, RENAME_EXCHANGE};
+    if (renameat2(directory, from, directory, to, flags[kind]) == 0)
+        return 0;
+    return errno;
+}

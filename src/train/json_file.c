@@ -1,0 +1,65 @@
+/* Small JSON files; see json_file.h. */
+#include "json_file.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "files.h"
+
+sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes, json_t **out_root)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root && json_error_code(&error) == json_error_out_of_memory)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse %s", sl_files_show(path).text);
+    if (!root)
+        SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: %s in line %d", sl_files_show(path).text,
+                sl_files_show(error.text).text, error.line);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        SL_FAIL(SL_ERROR_DATA, "%s: is not a JSON object", sl_files_show(path).text);
+    }
+    *out_root = root;
+    return SL_OK;
+}
+
+sl_status sl_json_file_read(int directory, const char *directory_path, const char *name,
+                            uint64_t limit, json_t **out_root)
+{
+    sl_file file;
+    char *text = NULL;
+    SL_TRY(sl_files_open(directory, directory_path, name, SL_LINKS_FOLLOW, &file));
+    sl_status status = sl_files_read_text(&file, limit, &text);
+    if (status == SL_OK)
+        status = sl_json_file_parse(file.path, text, file.bytes, out_root);
+    free(text);
+    sl_files_close(&file);
+    return status;
+}
+
+sl_status sl_json_file_get_integer(const char *path, const json_t *object, const char *key,
+                                   sl_json_range range, uint64_t *out_value)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!value)
+        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is missing", sl_files_show(path).text, key);
+    json_int_t number = json_integer_value(value);
+    if (!json_is_integer(value) || number < 0 || (uint64_t)number < range.low ||
+        (uint64_t)number > range.high)
+        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is not an integer from %llu to %llu",
+                sl_files_show(path).text, key, (unsigned long long)range.low,
+                (unsigned long long)range.high);
+    *out_value = (uint64_t)number;
+    return SL_OK;
+}
+
+sl_status sl_json_file_get_string(const char *path, const json_t *object, const char *key,
+                                  const char **out_value)
+{
+    const char *value = json_string_value(json_object_get(object, key));
+    if (!value)
+        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is missing or not a string",
+                sl_files_show(path).text, key);
+    *out_value = value;
+    return SL_OK;
+}

@@ -1,0 +1,383 @@
+/* The strict reader; see safetensors.h. The header is parsed by jansson, which rejects what JSON
+ * forbids; what the format forbids beyond that is checked here, rule by rule, before anything of
+ * the data is read. */
+#define _GNU_SOURCE
+#include "safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors are little endian");
+
+enum { LENGTH_BYTES = 8 }; /* the u64 in front of the header */
+
+typedef struct dtype_info {
+    const char *name;
+    uint64_t bits;
+} dtype_info;
+
+static const dtype_info dtypes[] = {
+#define DTYPE_ROW(name, bits) {#name, bits},
+    SL_DTYPES(DTYPE_ROW)
+#undef DTYPE_ROW
+};
+
+const char *sl_safetensors_dtype_name(sl_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+/* ---- one entry of the header ---- */
+
+/* Where a message belongs: the file and, inside it, the tensor. */
+typedef struct place {
+    sl_shown path, name;
+} place;
+
+#define FAIL_TENSOR(at, ...) return fail_tensor((at), sl_status_fail(SL_ERROR_DATA, __VA_ARGS__))
+
+static sl_status fail_tensor(const place *at, sl_status status)
+{
+    return sl_status_prefix(status, "%s: tensor \"%s\"", at->path.text, at->name.text);
+}
+
+static sl_status parse_dtype(const place *at, const json_t *value, sl_dtype *out_dtype)
+{
+    const char *name = json_string_value(value);
+    if (!name)
+        FAIL_TENSOR(at, "dtype is not a string");
+    for (int i = 0; i < SL_DTYPE_COUNT; i++) {
+        if (strcmp(dtypes[i].name, name) == 0) {
+            *out_dtype = (sl_dtype)i;
+            return SL_OK;
+        }
+    }
+    FAIL_TENSOR(at, "dtype \"%s\" is unknown", sl_files_show(name).text);
+}
+
+static sl_status parse_size(const place *at, const char *what, const json_t *value,
+                            uint64_t *out_size)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        FAIL_TENSOR(at, "%s is not an integer from 0 on", what);
+    *out_size = (uint64_t)json_integer_value(value);
+    return SL_OK;
+}
+
+static sl_status parse_shape(const place *at, const json_t *value, sl_safetensors_tensor *tensor)
+{
+    if (!json_is_array(value))
+        FAIL_TENSOR(at, "shape is not an array");
+    size_t rank = json_array_size(value);
+    if (rank > SL_SAFETENSORS_RANK_MAX)
+        FAIL_TENSOR(at, "shape has %zu dimensions, more than %d", rank, SL_SAFETENSORS_RANK_MAX);
+    tensor->rank = (uint32_t)rank;
+    tensor->element_count = 1;
+    for (size_t i = 0; i < rank; i++) {
+        SL_TRY(parse_size(at, "a dimension", json_array_get(value, i), &tensor->shape[i]));
+        if (__builtin_mul_overflow(tensor->element_count, tensor->shape[i], &tensor->element_count))
+            FAIL_TENSOR(at, "the product of its shape overflows 64 bits");
+    }
+    return SL_OK;
+}
+
+static sl_status parse_offsets(const place *at, const json_t *value, sl_safetensors_tensor *tensor)
+{
+    uint64_t end;
+    if (!json_is_array(value) || json_array_size(value) != 2)
+        FAIL_TENSOR(at, "data_offsets is not an array of two");
+    SL_TRY(parse_size(at, "data_offsets[0]", json_array_get(value, 0), &tensor->first_byte));
+    SL_TRY(parse_size(at, "data_offsets[1]", json_array_get(value, 1), &end));
+    if (end < tensor->first_byte)
+        FAIL_TENSOR(at, "its data ends before it begins");
+    tensor->byte_count = end - tensor->first_byte;
+    return SL_OK;
+}
+
+static sl_status check_byte_count(const place *at, const sl_safetensors_tensor *tensor)
+{
+    uint64_t bits;
+    if (__builtin_mul_overflow(tensor->element_count, dtypes[tensor->dtype].bits, &bits))
+        FAIL_TENSOR(at, "its size in bits overflows 64 bits");
+    if (bits % 8 != 0)
+        FAIL_TENSOR(at, "its size of %llu bits is not whole bytes", (unsigned long long)bits);
+    if (bits / 8 != tensor->byte_count)
+        FAIL_TENSOR(at, "data_offsets span %llu bytes, but shape and dtype need %llu",
+                    (unsigned long long)tensor->byte_count, (unsigned long long)(bits / 8));
+    return SL_OK;
+}
+
+static sl_status parse_tensor(const char *path, const char *name, const json_t *entry,
+                              sl_safetensors_tensor *tensor)
+{
+    place at = {sl_files_show(path), sl_files_show(name)};
+    tensor->name = name;
+    if (strlen(name) > SL_SAFETENSORS_NAME_MAX)
+        FAIL_TENSOR(&at, "its name is longer than %d bytes", SL_SAFETENSORS_NAME_MAX);
+    if (!json_is_object(entry))
+        FAIL_TENSOR(&at, "its entry is not an object");
+    const json_t *dtype = json_object_get(entry, "dtype");
+    const json_t *shape = json_object_get(entry, "shape");
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    if (!dtype || !shape || !offsets || json_object_size(entry) != 3)
+        FAIL_TENSOR(&at, "its entry has not exactly the keys dtype, shape and data_offsets");
+    SL_TRY(parse_dtype(&at, dtype, &tensor->dtype));
+    SL_TRY(parse_shape(&at, shape, tensor));
+    SL_TRY(parse_offsets(&at, offsets, tensor));
+    return check_byte_count(&at, tensor);
+}
+
+static sl_status check_metadata(const char *path, const json_t *metadata)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(metadata))
+        SL_FAIL(SL_ERROR_DATA, "%s: __metadata__ is not an object", sl_files_show(path).text);
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        if (!json_is_string(value))
+            SL_FAIL(SL_ERROR_DATA, "%s: __metadata__ key \"%s\" is not a string",
+                    sl_files_show(path).text, sl_files_show(key).text);
+    }
+    return SL_OK;
+}
+
+/* ---- the whole header ---- */
+
+static sl_status read_header(const sl_file *file, char **out_text, uint64_t *out_bytes)
+{
+    sl_shown path = sl_files_show(file->path);
+    uint64_t bytes;
+    if (file->bytes < LENGTH_BYTES)
+        SL_FAIL(SL_ERROR_DATA, "%s: has %llu bytes, too few for a safetensors file", path.text,
+                (unsigned long long)file->bytes);
+    SL_TRY(sl_files_read_at(file, 0, sizeof bytes, &bytes));
+    if (bytes > file->bytes - LENGTH_BYTES)
+        SL_FAIL(SL_ERROR_DATA, "%s: the header length %llu is beyond the end of the file",
+                path.text, (unsigned long long)bytes);
+    if (bytes > SL_SAFETENSORS_HEADER_MAX)
+        SL_FAIL(SL_ERROR_DATA, "%s: the header length %llu is above the limit of %d", path.text,
+                (unsigned long long)bytes, SL_SAFETENSORS_HEADER_MAX);
+    char *text = malloc(bytes + 1);
+    if (!text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the header of %s", path.text);
+    sl_status status = sl_files_read_at(file, LENGTH_BYTES, bytes, text);
+    if (status != SL_OK) {
+        free(text);
+        return status;
+    }
+    *out_text = text;
+    *out_bytes = bytes;
+    return SL_OK;
+}
+
+static sl_status parse_header(const char *path, const char *text, uint64_t bytes,
+                              json_t **out_header)
+{
+    json_error_t error;
+    uint64_t last = bytes;
+    if (bytes == 0 || text[0] != '{')
+        SL_FAIL(SL_ERROR_DATA, "%s: the header does not start with '{'", sl_files_show(path).text);
+    while (text[last - 1] == ' ')
+        last--;
+    if (text[last - 1] != '}')
+        SL_FAIL(SL_ERROR_DATA, "%s: the header does not end with '}' and spaces",
+                sl_files_show(path).text);
+    json_t *header = json_loadb(text, last, JSON_REJECT_DUPLICATES, &error);
+    if (!header && json_error_code(&error) == json_error_out_of_memory)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse the header of %s", sl_files_show(path).text);
+    if (!header)
+        SL_FAIL(SL_ERROR_DATA, "%s: the header is not strict JSON: %s at byte %d",
+                sl_files_show(path).text, sl_files_show(error.text).text, error.position);
+    *out_header = header;
+    return SL_OK;
+}
+
+static sl_status parse_entries(sl_safetensors *file)
+{
+    const char *name;
+    json_t *entry;
+    json_object_foreach((json_t *)file->header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            SL_TRY(check_metadata(file->file.path, entry));
+            continue;
+        }
+        sl_safetensors_tensor *tensor = &file->tensors[file->tensor_count];
+        SL_TRY(parse_tensor(file->file.path, name, entry, tensor));
+        file->tensor_count++;
+    }
+    return SL_OK;
+}
+
+static int compare_data(const void *a, const void *b)
+{
+    const sl_safetensors_tensor *x = a, *y = b;
+    if (x->first_byte != y->first_byte)
+        return x->first_byte < y->first_byte ? -1 : 1;
+    if (x->byte_count != y->byte_count)
+        return x->byte_count < y->byte_count ? -1 : 1;
+    return strcmp(x->name, y->name); /* empty tensors may share a place */
+}
+
+/* Sorts by place and checks that tensors cover the data exactly; places become file offsets. */
+static sl_status check_cover(sl_safetensors *file, uint64_t header_bytes)
+{
+    uint64_t data_start = LENGTH_BYTES + header_bytes, end = 0;
+    sl_shown path = sl_files_show(file->file.path);
+    if (file->tensor_count > 0)
+        qsort(file->tensors, file->tensor_count, sizeof file->tensors[0], compare_data);
+    for (uint32_t i = 0; i < file->tensor_count; i++) {
+        sl_safetensors_tensor *tensor = &file->tensors[i];
+        if (tensor->first_byte != end)
+            SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\": its data starts at %llu, %s at %llu",
+                    path.text, sl_files_show(tensor->name).text,
+                    (unsigned long long)tensor->first_byte,
+                    tensor->first_byte < end ? "overlapping data that ends"
+                                             : "leaving a hole after data that ends",
+                    (unsigned long long)end);
+        end += tensor->byte_count; /* below 2^63: it is the integer data_offsets[1] */
+        tensor->first_byte += data_start;
+    }
+    if (end != file->file.bytes - data_start)
+        SL_FAIL(SL_ERROR_DATA, "%s: the tensors need %llu bytes of data, but the file has %llu",
+                path.text, (unsigned long long)end,
+                (unsigned long long)(file->file.bytes - data_start));
+    return SL_OK;
+}
+
+static int compare_names(const void *a, const void *b, void *tensors)
+{
+    const sl_safetensors_tensor *all = tensors;
+    return strcmp(all[*(const uint32_t *)a].name, all[*(const uint32_t *)b].name);
+}
+
+static void index_names(sl_safetensors *file)
+{
+    for (uint32_t i = 0; i < file->tensor_count; i++)
+        file->by_name[i] = i;
+    if (file->tensor_count > 0)
+        qsort_r(file->by_name, file->tensor_count, sizeof file->by_name[0], compare_names,
+                file->tensors);
+}
+
+static sl_status load_header(sl_safetensors *file)
+{
+    char *text = NULL;
+    uint64_t bytes = 0;
+    json_t *header = NULL;
+    SL_TRY(read_header(&file->file, &text, &bytes));
+    sl_status status = parse_header(file->file.path, text, bytes, &header);
+    free(text);
+    SL_TRY(status);
+    file->header = header;
+    size_t count = json_object_size(header) + 1; /* calloc(0) may be NULL */
+    file->tensors = calloc(count, sizeof file->tensors[0]);
+    file->by_name = calloc(count, sizeof file->by_name[0]);
+    if (!file->tensors || !file->by_name)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the tensors of %s",
+                sl_files_show(file->file.path).text);
+    SL_TRY(parse_entries(file));
+    SL_TRY(check_cover(file, bytes));
+    index_names(file);
+    return SL_OK;
+}
+
+sl_status sl_safetensors_open(int directory, const char *directory_path, const char *name,
+                              sl_links links, sl_safetensors **out_file)
+{
+    sl_safetensors *file = calloc(1, sizeof *file);
+    if (!file)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to open a file");
+    sl_status status = sl_files_open(directory, directory_path, name, links, &file->file);
+    if (status == SL_OK)
+        status = load_header(file);
+    if (status != SL_OK) {
+        sl_safetensors_close(file);
+        return status;
+    }
+    *out_file = file;
+    return SL_OK;
+}
+
+void sl_safetensors_close(sl_safetensors *file)
+{
+    if (!file)
+        return;
+    sl_files_close(&file->file);
+    json_decref(file->header);
+    free(file->tensors);
+    free(file->by_name);
+    free(file);
+}
+
+const sl_safetensors_tensor *sl_safetensors_find(const sl_safetensors *file, const char *name)
+{
+    uint32_t low = 0, high = file->tensor_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const sl_safetensors_tensor *tensor = &file->tensors[file->by_name[middle]];
+        int order = strcmp(tensor->name, name);
+        if (order == 0)
+            return tensor;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
+/* ---- data ---- */
+
+static float widen_bf16(uint16_t bits)
+{
+    return sl_bits_to_float((uint32_t)bits << 16);
+}
+
+static float widen_f16(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16;
+    uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023;
+    if (exponent == 31) /* infinities and NaNs */
+        return sl_bits_to_float(sign | 0x7f800000 | fraction << 13);
+    if (exponent != 0) /* 127 - 15 = 112 */
+        return sl_bits_to_float(sign | (exponent + 112) << 23 | fraction << 13);
+    float magnitude = (float)fraction * 0x1p-24f; /* zero and subnormals: exact in fp32 */
+    return sign ? -magnitude : magnitude;
+}
+
+/* Widens in place: the 16-bit elements stand in the upper half of `data`, where element i is read
+ * before anything at or above it is overwritten. */
+static void widen_upper_half(sl_dtype dtype, float *data, uint64_t count)
+{
+    const unsigned char *source = (const unsigned char *)data + 2 * count;
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        memcpy(&bits, source + 2 * i, sizeof bits);
+        data[i] = dtype == SL_DTYPE_BF16 ? widen_bf16(bits) : widen_f16(bits);
+    }
+}
+
+sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_tensor *tensor,
+                              uint64_t first_element, uint64_t element_count, float *out_data)
+{
+    if (first_element > tensor->element_count ||
+        element_count > tensor->element_count - first_element)
+        SL_FAIL(SL_ERROR_USAGE, "elements beyond the end of tensor \"%s\" are asked",
+                sl_files_show(tensor->name).text);
+    if (tensor->dtype == SL_DTYPE_F32)
+        return sl_files_read_at(&file->file, tensor->first_byte + 4 * first_element,
+                                4 * element_count, out_data);
+    if (tensor->dtype != SL_DTYPE_F16 && tensor->dtype != SL_DTYPE_BF16)
+        SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is %s; only F32, F16 and BF16 are read",
+                sl_files_show(file->file.path).text, sl_files_show(tensor->name).text,
+                dtypes[tensor->dtype].name);
+    SL_TRY(sl_files_read_at(&file->file, tensor->first_byte + 2 * first_element, 2 * element_count,
+                            (char *)out_data + 2 * element_count));
+    widen_upper_half(tensor->dtype, out_data, element_count);
+    return SL_OK;
+}

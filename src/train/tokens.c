@@ -1,0 +1,378 @@
+/* Tokens of several files as one run; see tokens.h.
+ *
+ * A file is a kind, an offset of its first token and a count; reading is one pread a piece, widened
+ * into the caller's array and checked against the vocabulary there. Nothing is kept of what was
+ * read.
+ */
+#define _GNU_SOURCE
+#include "tokens.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "files.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little endian");
+
+enum {
+    HEADER_WORDS = 256, /* int32 words in front of llm.c's tokens */
+    HEADER_BYTES = 4 * HEADER_WORDS,
+    PIECE_BYTES = 16384 /* read at once, on the stack */
+};
+
+static const uint64_t RNG_STREAM = 0x6461746100000000; /* of row starts; "data" */
+static const char MEGATRON_MAGIC[9] = "MMIDIDX\0";     /* nine bytes, two of them NUL */
+
+typedef enum token_kind { KIND_TEXT, KIND_NANOGPT, KIND_LLMC16, KIND_LLMC32 } token_kind;
+
+/* What llm.c writes in front of its files: known magics, and those of other files of its. */
+typedef struct llmc_magic {
+    int32_t magic, version;
+    token_kind kind; /* KIND_TEXT: not tokens */
+    const char *what;
+} llmc_magic;
+
+static const llmc_magic llmc_magics[] = {
+    {20240520, 1, KIND_LLMC16, "llm.c tokens (uint16)"},
+    {20240801, 7, KIND_LLMC32, "llm.c tokens (uint32)"},
+    {20240522, 0, KIND_TEXT, "an llm.c evaluation file"},
+    {20240326, 0, KIND_TEXT, "an llm.c model"},
+    {20240527, 0, KIND_TEXT, "an llm.c optimizer state"},
+    {20240328, 0, KIND_TEXT, "an llm.c tokenizer"},
+};
+
+static const uint32_t token_bytes_of[] = {1, 2, 2, 4};
+
+typedef struct token_file {
+    sl_file file;
+    token_kind kind;
+    uint64_t data_offset; /* bytes before the first token */
+    uint64_t first_token; /* in the whole run */
+    uint64_t token_count; /* with the end-of-text token of a text file */
+} token_file;
+
+struct sl_tokens {
+    token_file *files;
+    uint32_t file_count;
+    uint32_t vocab_limit; /* 0: none */
+    uint64_t token_count;
+};
+
+/* ---- what a file is ---- */
+
+static bool ends_with(const char *text, const char *ending)
+{
+    size_t length = strlen(text), ending_length = strlen(ending);
+    return length >= ending_length && strcmp(text + length - ending_length, ending) == 0;
+}
+
+static const llmc_magic *find_magic(int32_t magic)
+{
+    for (size_t i = 0; i < sizeof llmc_magics / sizeof llmc_magics[0]; i++)
+        if (llmc_magics[i].magic == magic)
+            return &llmc_magics[i];
+    return NULL;
+}
+
+static sl_status set_llmc(token_file *file, const llmc_magic *known, const int32_t *header)
+{
+    sl_shown path = sl_files_show(file->file.path);
+    if (known->kind == KIND_TEXT)
+        SL_FAIL(SL_ERROR_DATA, "%s: is %s, not tokens", path.text, known->what);
+    if (file->file.bytes < HEADER_BYTES)
+        SL_FAIL(SL_ERROR_DATA, "%s: is cut inside the %d-byte header of %s", path.text,
+                HEADER_BYTES, known->what);
+    if (header[1] != known->version)
+        SL_FAIL(SL_ERROR_DATA, "%s: %s of version %d; version %d is read", path.text, known->what,
+                header[1], known->version);
+    if (header[2] < 1)
+        SL_FAIL(SL_ERROR_DATA, "%s: the header counts %d tokens", path.text, header[2]);
+    file->kind = known->kind;
+    file->data_offset = HEADER_BYTES;
+    file->token_count = (uint64_t)header[2];
+    uint64_t expected = HEADER_BYTES + file->token_count * token_bytes_of[known->kind];
+    if (file->file.bytes != expected)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: the header counts %d tokens, which is %llu bytes, but the file has %llu",
+                path.text, header[2], (unsigned long long)expected,
+                (unsigned long long)file->file.bytes);
+    return SL_OK;
+}
+
+/* True if FILE.idx beside FILE.bin starts as a Megatron index does. */
+static bool has_megatron_index(const char *bin_path)
+{
+    char *path = strdup(bin_path);
+    if (!path)
+        return false;
+    memcpy(path + strlen(path) - 4, ".idx", 4);
+    char start[sizeof MEGATRON_MAGIC] = {0};
+    sl_file index;
+    bool found = false;
+    if (sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &index) == SL_OK) {
+        found = index.bytes >= sizeof start &&
+                sl_files_read_at(&index, 0, sizeof start, start) == SL_OK &&
+                memcmp(start, MEGATRON_MAGIC, sizeof start) == 0;
+        sl_files_close(&index);
+    }
+    free(path);
+    return found;
+}
+
+static sl_status set_nanogpt(token_file *file)
+{
+    if (has_megatron_index(file->file.path))
+        SL_FAIL(SL_ERROR_DATA, "%s: Megatron's indexed tokens (.idx beside .bin) are not read yet",
+                sl_files_show(file->file.path).text);
+    if (file->file.bytes % 2 != 0)
+        SL_FAIL(SL_ERROR_DATA, "%s: %llu bytes are not whole uint16 tokens",
+                sl_files_show(file->file.path).text, (unsigned long long)file->file.bytes);
+    file->kind = KIND_NANOGPT;
+    file->token_count = file->file.bytes / 2;
+    return SL_OK;
+}
+
+static sl_status set_text(token_file *file, const void *start, uint64_t start_bytes)
+{
+    if (memchr(start, '\0', start_bytes))
+        sl_log_write(SL_LOG_WARNING,
+                     "%s: read as text, but holds NUL bytes; headerless tokens must be named .bin",
+                     sl_files_show(file->file.path).text);
+    file->kind = KIND_TEXT;
+    file->token_count = file->file.bytes + 1;
+    return SL_OK;
+}
+
+static sl_status recognise(token_file *file)
+{
+    int32_t header[HEADER_WORDS] = {0};
+    uint64_t bytes = file->file.bytes < HEADER_BYTES ? file->file.bytes : HEADER_BYTES;
+    if (bytes == 0)
+        SL_FAIL(SL_ERROR_DATA, "%s: is empty", sl_files_show(file->file.path).text);
+    SL_TRY(sl_files_read_at(&file->file, 0, bytes, header));
+    if (bytes >= sizeof MEGATRON_MAGIC &&
+        memcmp(header, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) == 0)
+        SL_FAIL(SL_ERROR_DATA, "%s: Megatron's indexed tokens (.idx beside .bin) are not read yet",
+                sl_files_show(file->file.path).text);
+    const llmc_magic *known = bytes >= sizeof header[0] ? find_magic(header[0]) : NULL;
+    if (known)
+        return set_llmc(file, known, header);
+    if (ends_with(file->file.path, ".bin"))
+        return set_nanogpt(file);
+    return set_text(file, header, bytes);
+}
+
+/* ---- opening ---- */
+
+static sl_status add_file(sl_tokens *tokens, const char *path)
+{
+    token_file *file = &tokens->files[tokens->file_count];
+    SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file->file));
+    tokens->file_count++; /* from here on, close frees it */
+    SL_TRY(recognise(file));
+    file->first_token = tokens->token_count;
+    return sl_bits_add(tokens->token_count, file->token_count, "the number of tokens",
+                       &tokens->token_count);
+}
+
+static sl_status add_files(sl_tokens *tokens, const char *const *paths, uint32_t path_count)
+{
+    for (uint32_t i = 0; i < path_count; i++)
+        SL_TRY(add_file(tokens, paths[i]));
+    return SL_OK;
+}
+
+sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
+                         sl_tokens **out_tokens)
+{
+    if (path_count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "no data file is given");
+    sl_tokens *tokens = calloc(1, sizeof *tokens);
+    if (tokens)
+        tokens->files = calloc(path_count, sizeof *tokens->files);
+    if (!tokens || !tokens->files) {
+        free(tokens);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u files", path_count);
+    }
+    sl_status status = add_files(tokens, paths, path_count);
+    if (status == SL_OK)
+        status = sl_tokens_limit_vocab(tokens, vocab_limit);
+    if (status != SL_OK) {
+        sl_tokens_close(tokens);
+        return status;
+    }
+    *out_tokens = tokens;
+    return SL_OK;
+}
+
+void sl_tokens_close(sl_tokens *tokens)
+{
+    if (!tokens)
+        return;
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        sl_files_close(&tokens->files[i].file);
+    free(tokens->files);
+    free(tokens);
+}
+
+sl_status sl_tokens_limit_vocab(sl_tokens *tokens, uint32_t vocab_limit)
+{
+    uint32_t needed = sl_tokens_vocab_needed(tokens);
+    if (vocab_limit != 0 && vocab_limit < needed)
+        SL_FAIL(SL_ERROR_USAGE, "text needs a vocabulary of %u, but it has %u", needed,
+                vocab_limit);
+    tokens->vocab_limit = vocab_limit;
+    return SL_OK;
+}
+
+uint64_t sl_tokens_count(const sl_tokens *tokens)
+{
+    return tokens->token_count;
+}
+
+uint32_t sl_tokens_vocab_needed(const sl_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        if (tokens->files[i].kind == KIND_TEXT)
+            return SL_TOKENS_BYTE_VOCAB;
+    return 0;
+}
+
+bool sl_tokens_is_text(const sl_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        if (tokens->files[i].kind != KIND_TEXT)
+            return false;
+    return true;
+}
+
+/* ---- reading ---- */
+
+static void widen(token_kind kind, const unsigned char *data, uint64_t count, uint32_t *out_ids)
+{
+    uint32_t token_bytes = token_bytes_of[kind];
+    for (uint64_t i = 0; i < count; i++) {
+        out_ids[i] = 0;
+        memcpy(&out_ids[i], data + i * token_bytes, token_bytes);
+    }
+}
+
+static sl_status check_ids(const sl_tokens *tokens, const token_file *file, uint64_t first,
+                           uint64_t count, const uint32_t *ids)
+{
+    uint32_t limit = tokens->vocab_limit ? tokens->vocab_limit : (uint32_t)INT32_MAX;
+    for (uint64_t i = 0; i < count; i++)
+        if (ids[i] >= limit)
+            SL_FAIL(SL_ERROR_DATA, "%s: token %llu of the file is %u, not below the vocabulary %u",
+                    sl_files_show(file->file.path).text, (unsigned long long)(first + i), ids[i],
+                    limit);
+    return SL_OK;
+}
+
+/* Stored tokens [first, first + count) of one file, in pieces. */
+static sl_status read_stored(const sl_tokens *tokens, const token_file *file, uint64_t first,
+                             uint64_t count, int32_t *out_ids)
+{
+    unsigned char data[PIECE_BYTES];
+    uint32_t ids[PIECE_BYTES];
+    uint32_t token_bytes = token_bytes_of[file->kind];
+    while (count > 0) {
+        uint64_t piece = count < PIECE_BYTES / token_bytes ? count : PIECE_BYTES / token_bytes;
+        SL_TRY(sl_files_read_at(&file->file, file->data_offset + first * token_bytes,
+                                piece * token_bytes, data));
+        widen(file->kind, data, piece, ids);
+        SL_TRY(check_ids(tokens, file, first, piece, ids));
+        memcpy(out_ids, ids, piece * sizeof ids[0]);
+        first += piece;
+        count -= piece;
+        out_ids += piece;
+    }
+    return SL_OK;
+}
+
+static sl_status read_file_tokens(const sl_tokens *tokens, const token_file *file, uint64_t first,
+                                  uint64_t count, int32_t *out_ids)
+{
+    bool reads_end = file->kind == KIND_TEXT && first + count == file->token_count;
+    if (reads_end)
+        out_ids[--count] = SL_TOKENS_END_OF_TEXT;
+    return read_stored(tokens, file, first, count, out_ids);
+}
+
+/* The file that token `token` < token_count is in. */
+static uint32_t find_file(const sl_tokens *tokens, uint64_t token)
+{
+    uint32_t low = 0, high = tokens->file_count - 1;
+    while (low < high) {
+        uint32_t middle = low + (high - low + 1) / 2;
+        if (tokens->files[middle].first_token <= token)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t token_count,
+                         int32_t *out_ids)
+{
+    if (first_token > tokens->token_count || token_count > tokens->token_count - first_token)
+        SL_FAIL(SL_ERROR_USAGE, "tokens from %llu on, %llu of them, are asked of %llu",
+                (unsigned long long)first_token, (unsigned long long)token_count,
+                (unsigned long long)tokens->token_count);
+    while (token_count > 0) {
+        const token_file *file = &tokens->files[find_file(tokens, first_token)];
+        uint64_t first = first_token - file->first_token;
+        uint64_t left = file->token_count - first;
+        uint64_t piece = token_count < left ? token_count : left;
+        SL_TRY(read_file_tokens(tokens, file, first, piece, out_ids));
+        first_token += piece;
+        token_count -= piece;
+        out_ids += piece;
+    }
+    return SL_OK;
+}
+
+/* ---- identity and order ---- */
+
+sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT])
+{
+    sl_hash_stream *stream;
+    SL_TRY(sl_hash_open(&stream));
+    for (uint32_t i = 0; i < tokens->file_count; i++) {
+        const token_file *file = &tokens->files[i];
+        const char *slash = strrchr(file->file.path, '/');
+        const char *name = slash ? slash + 1 : file->file.path;
+        uint64_t facts[2] = {file->kind, file->file.bytes};
+        sl_hash_update(stream, name, strlen(name) + 1);
+        sl_hash_update(stream, facts, sizeof facts);
+    }
+    sl_hash_value value = sl_hash_digest(stream);
+    sl_hash_close(stream);
+    snprintf(out_text, SL_TOKENS_FINGERPRINT, "%016llx%016llx", (unsigned long long)value.high,
+             (unsigned long long)value.low);
+    return SL_OK;
+}
+
+sl_status sl_tokens_row_start(sl_data_order order, uint64_t seed, uint64_t global_row, uint64_t seq,
+                              uint64_t token_count, uint64_t *out_start)
+{
+    if (seq == 0)
+        SL_FAIL(SL_ERROR_USAGE, "rows of 0 tokens");
+    if (token_count <= seq)
+        SL_FAIL(SL_ERROR_DATA,
+                "the data has %llu tokens, but a row of %llu needs %llu with its last target",
+                (unsigned long long)token_count, (unsigned long long)seq,
+                (unsigned long long)seq + 1);
+    if (order == SL_DATA_SEQUENTIAL)
+        *out_start = global_row % ((token_count - 1) / seq) * seq;
+    else
+        *out_start = sl_rng_below(seed, RNG_STREAM, global_row, token_count - seq);
+    return SL_OK;
+}

@@ -1,0 +1,524 @@
+/* safetensors files, and bad Hugging Face directories. What could be wrong: a rule of the format
+ * not enforced (a table of bad files, each with its message), a good file refused, offsets or
+ * widening wrong by an element, an index that leads outside its directory. Oracles: files written
+ * by hand here, byte by byte; jansson and the layout's definition for files that the writer wrote;
+ * ldexp for half precision. Over 500 lines because bad files stand here byte by byte. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+
+#include "hostile_files.h"
+#include "train/safetensors.h"
+#include "train/weights.h"
+
+static int open_scratch(void **state)
+{
+    static scratch_path directory;
+    directory = scratch_open();
+    *state = &directory;
+    return 0;
+}
+
+static int close_scratch(void **state)
+{
+    scratch_close(*state);
+    return 0;
+}
+
+static sl_safetensors *must_open(const char *path)
+{
+    sl_safetensors *file = NULL;
+    if (sl_safetensors_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    return file;
+}
+
+static void expect_failure(const char *what, sl_status status, sl_status expected,
+                           const char *fragment)
+{
+    if (status != expected || !strstr(sl_status_message(), fragment))
+        fail_msg("%s: status %d, message \"%s\", expected \"%s\"", what, status,
+                 status ? sl_status_message() : "", fragment);
+    for (const char *c = sl_status_message(); *c; c++)
+        if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e)
+            fail_msg("%s: the message holds byte %02x", what, (unsigned char)*c);
+}
+
+/* Writes a file from its parts, as the format says. */
+static void write_by_hand(const char *path, const char *header, const void *data, size_t bytes)
+{
+    FILE *file = fopen(path, "wb");
+    uint64_t length = strlen(header);
+    scratch_need(file != NULL, path);
+    fwrite(&length, 8, 1, file);
+    fwrite(header, 1, length, file);
+    fwrite(data, 1, bytes, file);
+    fclose(file);
+}
+
+/* ---- bad files ---- */
+
+static sl_status open_hostile(const hostile_row *row, const char *directory)
+{
+    sl_gpt2_shape shape;
+    sl_tensor_io io = {0}; /* a refused file never reaches it */
+    if (row->kind == HOSTILE_CONFIG)
+        return sl_weights_read_config(directory, &shape);
+    if (row->kind == HOSTILE_INDEX)
+        return sl_weights_import(directory, NULL, 0, &io);
+    sl_safetensors *file = NULL;
+    scratch_path path = scratch_join(directory, "model.safetensors");
+    return sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);
+}
+
+static void hostile_when_opened_then_told(void **state)
+{
+    const scratch_path *directory = *state;
+    int count = 0;
+    for (int i = 0; i < HOSTILE_COUNT; i++) {
+        const hostile_row *row = &hostile_rows[i];
+        if (row->kind == HOSTILE_TOKENS || row->kind == HOSTILE_MANIFEST)
+            continue;
+        char name[16];
+        snprintf(name, sizeof name, "%d", i);
+        scratch_path folder = scratch_join(directory->text, name);
+        scratch_need(mkdir(folder.text, 0700) == 0, folder.text);
+        if (row->kind == HOSTILE_INDEX) /* a trap that would be found if the path were followed */
+            hostile_write_shard(scratch_join(directory->text, "outside.safetensors").text, "a");
+        hostile_write(row, folder.text);
+        sl_status expected =
+            strcmp(row->fragment, "cannot be opened") == 0 ? SL_ERROR_MISSING : SL_ERROR_DATA;
+        expect_failure(row->what, open_hostile(row, folder.text), expected, row->fragment);
+        count++;
+    }
+    printf("%d bad files\n", count);
+    assert_true(count >= 80);
+}
+
+static void short_files_when_opened_then_told(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    sl_safetensors *file = NULL;
+    for (size_t bytes = 0; bytes < 8; bytes++) {
+        scratch_write(path.text, "\0\0\0\0\0\0\0\0", bytes);
+        sl_status status = sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);
+        expect_failure("short", status, SL_ERROR_DATA, "too few for a safetensors file");
+    }
+}
+
+static void no_regular_file_when_opened_then_refused(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a"), fifo = scratch_join(path.text, "x");
+    sl_safetensors *file = NULL;
+    write_by_hand(path.text, "{}", "", 0);
+    fifo = scratch_join(directory->text, "fifo");
+    scratch_path link = scratch_join(directory->text, "link");
+    scratch_need(mkfifo(fifo.text, 0600) == 0 && symlink("a", link.text) == 0, "set-up");
+    expect_failure("fifo", sl_safetensors_open(AT_FDCWD, NULL, fifo.text, SL_LINKS_FOLLOW, &file),
+                   SL_ERROR_DATA, "is a FIFO");
+    expect_failure("device",
+                   sl_safetensors_open(AT_FDCWD, NULL, "/dev/zero", SL_LINKS_FOLLOW, &file),
+                   SL_ERROR_DATA, "device");
+    expect_failure("link", sl_safetensors_open(AT_FDCWD, NULL, link.text, SL_LINKS_REFUSE, &file),
+                   SL_ERROR_DATA, "symbolic link");
+    sl_safetensors_close(must_open(link.text));
+    sl_safetensors_close(NULL);
+}
+
+/* ---- good files ---- */
+
+static void good_headers_when_opened_then_accepted(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    static const struct {
+        const char *header;
+        size_t data_bytes;
+        uint32_t tensor_count;
+    } rows[] = {
+        {"{}", 0, 0},
+        {"{}      ", 0, 0},
+        {"{\"__metadata__\":{\"format\":\"pt\",\"x\":\"\"}}", 0, 0},
+        {"{\"s\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 1},
+        {"{\"e\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]}}", 0, 1},
+        {"{\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]},"
+         "\"s\":{\"data_offsets\":[0,4],\"shape\":[1,1,1,1,1,1,1,1],\"dtype\":\"F32\"}}",
+         4, 2},
+        {"{\"n\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, 1},
+        {"{\"n\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3, 1},
+        {"{\"\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, 1},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        write_by_hand(path.text, rows[i].header, "\0\0\0\0", rows[i].data_bytes);
+        sl_safetensors *file = must_open(path.text);
+        assert_int_equal(file->tensor_count, rows[i].tensor_count);
+        sl_safetensors_close(file);
+    }
+}
+
+static void every_dtype_when_opened_then_known(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    /* The list of the format, and the bytes of eight elements. */
+    static const struct {
+        const char *name;
+        size_t bytes;
+    } rows[] = {{"BOOL", 8},        {"F4", 4},         {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+                {"I8", 8},          {"F8_E5M2", 8},    {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},
+                {"U16", 16},        {"F16", 16},       {"BF16", 16},   {"I32", 32},    {"U32", 32},
+                {"F32", 32},        {"C64", 64},       {"F64", 64},    {"I64", 64},    {"U64", 64},
+                {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}};
+    assert_int_equal(sizeof rows / sizeof rows[0], SL_DTYPE_COUNT);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char header[128], data[64] = {0};
+        float values[8];
+        snprintf(header, sizeof header,
+                 "{\"a\":{\"dtype\":\"%s\",\"shape\":[8],\"data_offsets\":[0,%zu]}}", rows[i].name,
+                 rows[i].bytes);
+        write_by_hand(path.text, header, data, rows[i].bytes);
+        sl_safetensors *file = must_open(path.text);
+        const sl_safetensors_tensor *tensor = sl_safetensors_find(file, "a");
+        int readable = strcmp(rows[i].name, "F32") == 0 || strcmp(rows[i].name, "F16") == 0 ||
+                       strcmp(rows[i].name, "BF16") == 0;
+        sl_status status = sl_safetensors_read(file, tensor, 0, 8, values);
+        if (readable)
+            assert_int_equal(status, SL_OK);
+        else
+            expect_failure(rows[i].name, status, SL_ERROR_DATA, rows[i].name);
+        sl_safetensors_close(file);
+    }
+}
+
+static void read_when_range_is_outside_then_usage_error(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    static const float data[3] = {1, 2, 3};
+    float values[4] = {0};
+    write_by_hand(path.text, "{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}",
+                  data, sizeof data);
+    sl_safetensors *file = must_open(path.text);
+    const sl_safetensors_tensor *tensor = sl_safetensors_find(file, "a");
+    assert_null(sl_safetensors_find(file, "b"));
+    assert_int_equal(sl_safetensors_read(file, tensor, 1, 2, values), SL_OK);
+    assert_true(values[0] == 2 && values[1] == 3 && values[2] == 0);
+    assert_int_equal(sl_safetensors_read(file, tensor, 3, 0, values), SL_OK);
+    assert_int_equal(sl_safetensors_read(file, tensor, 2, 2, values), SL_ERROR_USAGE);
+    assert_int_equal(sl_safetensors_read(file, tensor, UINT64_MAX, 2, values), SL_ERROR_USAGE);
+    scratch_need(truncate(path.text, (off_t)file->file.bytes - 1) == 0, path.text);
+    expect_failure("cut", sl_safetensors_read(file, tensor, 0, 3, values), SL_ERROR_DATA,
+                   "ends at");
+    sl_safetensors_close(file);
+}
+
+/* The value of a half-precision number, from its definition. */
+static double half_value(uint32_t bits)
+{
+    int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
+    double magnitude = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+    return bits >> 15 ? -magnitude : magnitude;
+}
+
+static void half_types_when_read_then_every_value_is_exact(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    uint16_t *data = malloc(65536 * 2);
+    float *values = malloc(65536 * 4);
+    for (uint32_t i = 0; i < 65536; i++)
+        data[i] = (uint16_t)i;
+    for (int is_brain = 0; is_brain < 2; is_brain++) {
+        write_by_hand(
+            path.text,
+            is_brain ? "{\"a\":{\"dtype\":\"BF16\",\"shape\":[65536],\"data_offsets\":[0,131072]}}"
+                     : "{\"a\":{\"dtype\":\"F16\",\"shape\":[65536],\"data_offsets\":[0,131072]}}",
+            data, 131072);
+        sl_safetensors *file = must_open(path.text);
+        assert_int_equal(sl_safetensors_read(file, &file->tensors[0], 0, 65536, values), SL_OK);
+        for (uint32_t i = 0; i < 65536; i++) {
+            uint32_t bits;
+            memcpy(&bits, &values[i], 4);
+            if (is_brain) {
+                assert_true(bits == i << 16);
+            } else if ((i >> 10 & 31) == 31) {
+                assert_true((i & 1023) ? isnan(values[i]) : isinf(values[i]));
+                assert_true(!!signbit(values[i]) == i >> 15);
+            } else {
+                assert_true((double)values[i] == half_value(i));
+                assert_true(!!signbit(values[i]) == i >> 15);
+            }
+        }
+        sl_safetensors_close(file);
+    }
+    free(data);
+    free(values);
+}
+
+/* ---- the writer ---- */
+
+static void writer_when_small_then_these_bytes(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    static const sl_safetensors_plan plans[] = {{"b", 1, {1}}, {"a", 2, {1, 2}}};
+    static const float data[3] = {1.0f, -2.0f, 0.5f};
+    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},"
+                                 "\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
+                                 "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}";
+    char expected[512] = {0};
+    size_t length = (sizeof header - 1 + 7) / 8 * 8;
+    expected[0] = (char)length; /* little endian, below 256 */
+    memset(expected + 8, ' ', length);
+    memcpy(expected + 8, header, sizeof header - 1);
+    memcpy(expected + 8 + length, data, sizeof data);
+    assert_true(length < 256 && length % 8 == 0);
+
+    sl_safetensors_writer *writer = NULL;
+    uint64_t bytes = 0;
+    sl_hash_value hash;
+    assert_int_equal(sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, plans, 2, &writer),
+                     SL_OK);
+    assert_int_equal(sl_safetensors_writer_order(writer, 0), 1);
+    assert_int_equal(sl_safetensors_writer_order(writer, 1), 0);
+    assert_int_equal(sl_safetensors_writer_append(writer, data, 2), SL_OK);
+    assert_int_equal(sl_safetensors_writer_finish(writer, &bytes, &hash), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_safetensors_writer_append(writer, data, 2), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_safetensors_writer_append(writer, data + 2, 1), SL_OK);
+    assert_int_equal(sl_safetensors_writer_finish(writer, &bytes, &hash), SL_OK);
+    sl_safetensors_writer_close(writer);
+
+    size_t found_bytes;
+    char *found = scratch_read(path.text, &found_bytes);
+    assert_int_equal(found_bytes, 8 + length + sizeof data);
+    assert_int_equal(bytes, found_bytes);
+    assert_memory_equal(found, expected, found_bytes);
+    sl_hash_stream *stream;
+    assert_int_equal(sl_hash_open(&stream), SL_OK);
+    sl_hash_update(stream, found, found_bytes);
+    sl_hash_value whole = sl_hash_digest(stream);
+    assert_true(whole.high == hash.high && whole.low == hash.low);
+    sl_hash_close(stream);
+    free(found);
+}
+
+static void writer_when_misused_then_refused(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    static const sl_safetensors_plan twice[] = {{"a", 1, {1}}, {"a", 1, {1}}};
+    static const sl_safetensors_plan large[] = {{"a", 2, {1ull << 32, 1ull << 31}}};
+    static const sl_safetensors_plan sum[] = {{"a", 1, {1ull << 60}}, {"b", 1, {1ull << 60}}};
+    sl_safetensors_writer *writer = NULL;
+    expect_failure("twice",
+                   sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, twice, 2, &writer),
+                   SL_ERROR_USAGE, "two tensors");
+    unlink(path.text);
+    expect_failure("large",
+                   sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, large, 1, &writer),
+                   SL_ERROR_USAGE, "overflows");
+    unlink(path.text);
+    expect_failure("sum", sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, sum, 2, &writer),
+                   SL_ERROR_USAGE, "overflows");
+    /* The file is there now: another writer must not take it over. */
+    expect_failure("exists",
+                   sl_safetensors_writer_open(AT_FDCWD, NULL, path.text, twice, 1, &writer),
+                   SL_ERROR_IO, "cannot be made");
+    sl_safetensors_writer_close(NULL);
+}
+
+enum { RANDOM_TENSORS_MAX = 20 };
+
+typedef struct random_file {
+    sl_safetensors_plan plans[RANDOM_TENSORS_MAX];
+    char names[RANDOM_TENSORS_MAX][32];
+    float *data[RANDOM_TENSORS_MAX];
+    uint64_t counts[RANDOM_TENSORS_MAX];
+    uint32_t count;
+} random_file;
+
+static void draw_file(random_file *file, uint64_t *random)
+{
+    file->count = (uint32_t)scratch_below(random, RANDOM_TENSORS_MAX + 1);
+    for (uint32_t i = 0; i < file->count; i++) {
+        sl_safetensors_plan *plan = &file->plans[i];
+        /* Names that need escapes in JSON and that sort differently from their order here. */
+        snprintf(file->names[i], sizeof file->names[i], "%llx\"\\\n\xc3\xa9%u",
+                 (unsigned long long)scratch_below(random, 256), i);
+        plan->name = file->names[i];
+        plan->rank = (uint32_t)scratch_below(random, 3);
+        file->counts[i] = 1;
+        for (uint32_t d = 0; d < plan->rank; d++)
+            file->counts[i] *= plan->shape[d] = scratch_below(random, 60);
+        file->data[i] = malloc(file->counts[i] * 4 + 4);
+        for (uint64_t j = 0; j < file->counts[i]; j++) {
+            uint32_t bits = (uint32_t)(scratch_draw(random) >> 32);
+            memcpy(&file->data[i][j], &bits, 4);
+        }
+    }
+}
+
+static void write_file(const random_file *file, const char *path, uint64_t *random)
+{
+    sl_safetensors_writer *writer = NULL;
+    uint64_t bytes;
+    sl_hash_value hash;
+    assert_int_equal(
+        sl_safetensors_writer_open(AT_FDCWD, NULL, path, file->plans, file->count, &writer), SL_OK);
+    for (uint32_t i = 0; i < file->count; i++) {
+        uint32_t which = sl_safetensors_writer_order(writer, i);
+        for (uint64_t done = 0; done < file->counts[which];) {
+            uint64_t piece = 1 + scratch_below(random, file->counts[which] - done);
+            assert_int_equal(sl_safetensors_writer_append(writer, file->data[which] + done, piece),
+                             SL_OK);
+            done += piece;
+        }
+    }
+    assert_int_equal(sl_safetensors_writer_finish(writer, &bytes, &hash), SL_OK);
+    sl_safetensors_writer_close(writer);
+}
+
+/* Looks the tensors up with nothing but jansson and the definition of the format. */
+static void check_by_definition(const random_file *file, const char *path)
+{
+    size_t bytes;
+    uint64_t length;
+    char *text = scratch_read(path, &bytes);
+    memcpy(&length, text, 8);
+    assert_int_equal((8 + length) % 8, 0);
+    json_t *header = json_loadb(text + 8, length, 0, NULL);
+    assert_non_null(header);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(header, "__metadata__"), "format")),
+        "pt");
+    assert_int_equal(json_object_size(header), file->count + 1);
+    for (uint32_t i = 0; i < file->count; i++) {
+        json_t *entry = json_object_get(header, file->names[i]);
+        json_int_t first, end;
+        assert_int_equal(json_unpack(entry, "{s:[I,I]}", "data_offsets", &first, &end), 0);
+        assert_int_equal(end - first, file->counts[i] * 4);
+        assert_int_equal(json_array_size(json_object_get(entry, "shape")), file->plans[i].rank);
+        assert_memory_equal(text + 8 + length + first, file->data[i], file->counts[i] * 4);
+    }
+    json_decref(header);
+    free(text);
+}
+
+static void check_by_reader(const random_file *file, const char *path, uint64_t *random)
+{
+    sl_safetensors *opened = must_open(path);
+    assert_int_equal(opened->tensor_count, file->count);
+    for (uint32_t i = 0; i < file->count; i++) {
+        const sl_safetensors_tensor *tensor = sl_safetensors_find(opened, file->names[i]);
+        assert_non_null(tensor);
+        assert_int_equal(tensor->rank, file->plans[i].rank);
+        for (uint32_t d = 0; d < tensor->rank; d++)
+            assert_int_equal(tensor->shape[d], file->plans[i].shape[d]);
+        uint64_t first = scratch_below(random, file->counts[i] + 1);
+        uint64_t count = scratch_below(random, file->counts[i] - first + 1);
+        float *values = malloc(count * 4 + 4);
+        assert_int_equal(sl_safetensors_read(opened, tensor, first, count, values), SL_OK);
+        assert_memory_equal(values, file->data[i] + first, count * 4);
+        free(values);
+    }
+    sl_safetensors_close(opened);
+}
+
+static void random_files_when_written_then_read_back(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    uint64_t random = scratch_seed("random_files", 7);
+    uint64_t rounds = scratch_count(100, 3000);
+    for (uint64_t round = 0; round < rounds; round++) {
+        random_file file = {0};
+        draw_file(&file, &random);
+        unlink(path.text);
+        write_file(&file, path.text, &random);
+        check_by_definition(&file, path.text);
+        check_by_reader(&file, path.text, &random);
+        for (uint32_t i = 0; i < file.count; i++)
+            free(file.data[i]);
+    }
+}
+
+/* Bytes of a good file changed, cut or added at random: whatever is still accepted must lie wholly
+ * in the file, without holes, and be readable; nothing may crash (this runs under ASan and UBSan).
+ */
+static void mutated_files_when_opened_then_refused_or_sound(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "a");
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "\"h.0.w\":{\"dtype\":\"F16\",\"shape\":[2,3],\"data_offsets\":[0,12]},"
+        "\"wte\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[12,28]}}   ";
+    static const char alphabet[] = "{}[]\",:0123456789.-eFBUI \\\x00\xff";
+    uint64_t random = scratch_seed("mutated_files", 11);
+    uint64_t rounds = scratch_count(20000, 1000000);
+    unsigned char data[400];
+    uint64_t accepted = 0, length = sizeof header - 1;
+    for (uint64_t round = 0; round < rounds; round++) {
+        size_t bytes = 8 + length + 28;
+        memcpy(data, &length, 8);
+        memcpy(data + 8, header, length);
+        memset(data + 8 + length, 0x3c, 28);
+        for (uint64_t i = 0, n = 1 + scratch_below(&random, 3); i < n; i++)
+            data[scratch_below(&random, 8 + length)] =
+                scratch_below(&random, 4)
+                    ? (unsigned char)alphabet[scratch_below(&random, sizeof alphabet - 1)]
+                    : (unsigned char)scratch_draw(&random);
+        if (scratch_below(&random, 8) == 0)
+            bytes = scratch_below(&random, sizeof data);
+        scratch_write(path.text, data, bytes);
+        sl_safetensors *file = NULL;
+        sl_status status = sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);
+        if (status != SL_OK) {
+            assert_int_equal(status, SL_ERROR_DATA);
+            continue;
+        }
+        uint64_t end = UINT64_MAX, sum = 0;
+        for (uint32_t i = 0; i < file->tensor_count; i++) {
+            const sl_safetensors_tensor *tensor = &file->tensors[i];
+            assert_true(i == 0 || tensor->first_byte == end);
+            end = tensor->first_byte + tensor->byte_count;
+            sum += tensor->byte_count;
+            float values[64];
+            if (tensor->element_count <= 64)
+                sl_safetensors_read(file, tensor, 0, tensor->element_count, values);
+        }
+        assert_true(file->tensor_count == 0 || end == bytes);
+        assert_true(sum < bytes);
+        accepted++;
+        sl_safetensors_close(file);
+    }
+    printf("mutated_files: %llu of %llu accepted\n", (unsigned long long)accepted,
+           (unsigned long long)rounds);
+    assert_true(accepted > 0 && accepted < rounds);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
+    const struct CMUnitTest tests[] = {
+        TEST(hostile_when_opened_then_told),
+        TEST(short_files_when_opened_then_told),
+        TEST(no_regular_file_when_opened_then_refused),
+        TEST(good_headers_when_opened_then_accepted),
+        TEST(every_dtype_when_opened_then_known),
+        TEST(read_when_range_is_outside_then_usage_error),
+        TEST(half_types_when_read_then_every_value_is_exact),
+        TEST(writer_when_small_then_these_bytes),
+        TEST(writer_when_misused_then_refused),
+        TEST(random_files_when_written_then_read_back),
+        TEST(mutated_files_when_opened_then_refused_or_sound),
+    };
+    return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
+}
