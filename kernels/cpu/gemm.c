@@ -25,7 +25,7 @@ enum {
     TILE_COLUMNS = 384,
     TILE_ROWS_MIN = 64,
     TILE_COLUMNS_MIN = 96,
-    TILES_WANTED = 16,
+    TILES_WANTED = 16, /* 32 would cost 3 % at 1024 rows */
     ROUND_TO = 16      /* floats of a cache line */
 };
 
