@@ -17,28 +17,46 @@ static bool is_plain(unsigned char byte)
     return (byte >= 0x20 && byte != 0x7f) || byte == '\n' || byte == '\t';
 }
 
+typedef struct printer {
+    bool is_terminal;
+    const char *prompt; /* still to be printed, or NULL */
+} printer;
+
 /* A model can print anything; a terminal must not obey it. */
-static void print_bytes(void *user, const char *bytes, uint32_t byte_count)
+static void print_text(const printer *self, const char *bytes, size_t byte_count)
 {
-    bool is_terminal = *(const bool *)user;
-    for (uint32_t i = 0; i < byte_count; i++) {
+    for (size_t i = 0; i < byte_count; i++) {
         unsigned char byte = (unsigned char)bytes[i];
-        if (is_terminal && !is_plain(byte))
+        if (self->is_terminal && !is_plain(byte))
             printf("\\x%02x", byte);
         else
             putchar(byte);
     }
+}
+
+/* The prompt waits for the first token, so that a failure before it prints nothing. */
+static void print_prompt(printer *self)
+{
+    if (self->prompt)
+        print_text(self, self->prompt, strlen(self->prompt));
+    self->prompt = NULL;
+}
+
+static void print_token(void *user, const char *bytes, uint32_t byte_count)
+{
+    printer *self = user;
+    print_prompt(self);
+    print_text(self, bytes, byte_count);
     fflush(stdout);
 }
 
 static sl_status generate(sl_config *config)
 {
-    bool is_terminal = isatty(STDOUT_FILENO) == 1;
     sl_refusal refusal;
-    sl_generate_args args = {config, print_bytes, &is_terminal, sl_command_watch_signals()};
-    if (config->prompt && !config->quiet)
-        print_bytes(&is_terminal, config->prompt, (uint32_t)strlen(config->prompt));
+    printer self = {isatty(STDOUT_FILENO) == 1, config->quiet ? NULL : config->prompt};
+    sl_generate_args args = {config, print_token, &self, sl_command_watch_signals()};
     SL_TRY(sl_generate_run(&args, &refusal));
+    print_prompt(&self);
     putchar('\n');
     return SL_OK;
 }

@@ -2,12 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "search.h"
 #include "units.h"
 
 enum { BUDGET_ROUNDS = 12 };
 
-static const uint64_t budget_unit = 1024 * 1024;
+static const uint64_t page_bytes = 4096;
 
 /* True if the changed search finds a blueprint. *out_misfit is the last shortage otherwise. */
 static sl_status try_change(const sl_search *search, bool *out_fits, sl_misfit *out_misfit)
@@ -78,10 +79,13 @@ static sl_status suggest_changes(const sl_search *search, char *out_options)
     return SL_OK;
 }
 
+/* Up to a size that is easy to read: at most 1/64 more, whole pages. */
 static uint64_t round_budget(uint64_t bytes)
 {
-    uint64_t rounded = bytes / budget_unit * budget_unit;
-    return rounded == bytes || rounded > UINT64_MAX - budget_unit ? bytes : rounded + budget_unit;
+    uint64_t unit = page_bytes;
+    while (unit <= bytes / 128)
+        unit *= 2;
+    return bytes > UINT64_MAX - unit ? bytes : sl_bits_round_up(bytes, unit);
 }
 
 /* Raises the budget of the tier that is short; false when that does not get anywhere. */
@@ -91,7 +95,7 @@ static bool raise_budget(sl_search *search, const sl_misfit *misfit)
     uint64_t *budget = is_host ? &search->fixed.host_memory : &search->fixed.device_memory;
     uint64_t needed = misfit->shortage.needed_bytes;
     if (needed <= misfit->budget_bytes)
-        needed = misfit->budget_bytes + misfit->shortage.missing_bytes + budget_unit;
+        needed = misfit->budget_bytes + misfit->shortage.missing_bytes + page_bytes;
     needed = round_budget(needed);
     if (*budget != UINT64_MAX && needed <= *budget)
         return false;
