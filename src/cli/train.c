@@ -69,6 +69,13 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
         printf("  %-6s planned peak %" PRIu64 " bytes, measured %" PRIu64 " bytes\n",
                sl_plan_json_tier_names[tier], end->planned_peak_bytes[tier],
                end->measured_peak_bytes[tier]);
+    const sl_blueprint *blueprint = trainer->session->blueprint;
+    sl_simulation simulation;
+    if (end->run_steps && sl_plan_simulate(blueprint->programs[0], blueprint->plans[0],
+                                           &blueprint->machine, &simulation) == SL_OK)
+        printf("  step   predicted %.1f ms, measured %.1f ms (mean of %" PRIu64 ")\n",
+               1e3 * simulation.step_seconds, 1e3 * end->seconds / (double)end->run_steps,
+               end->run_steps);
 }
 
 static sl_status run_loop(sl_trainer *trainer)
