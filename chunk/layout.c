@@ -11,7 +11,8 @@
 #include "sluice/chunk.h"
 
 enum {
-    ELEMENT_BYTES = sizeof(float), /* of every group for now */
+    ELEMENT_BYTES = sizeof(float),                         /* of every group for now */
+    ALL_GROUPS_BYTES = ELEMENT_BYTES * SL_GROUP_COUNT * 2, /* of an element, with room for gaps */
     /* Far above any machine, far below overflow: the sums and products here stay exact. */
     BLOCK_BITS_MAX = 48
 };
@@ -67,7 +68,7 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
 {
     uint64_t block_count, unused;
     SL_TRY(sl_bits_multiply(chunk_count, chunk_blocks, "the layout's size", &block_count));
-    SL_TRY(sl_bits_multiply(block_count, SL_BLOCK_ELEMENTS * ELEMENT_BYTES * SL_GROUP_COUNT * 2,
+    SL_TRY(sl_bits_multiply(block_count, (uint64_t)SL_BLOCK_ELEMENTS * ALL_GROUPS_BYTES,
                             "the layout's size", &unused));
     if (chunk_count >= SL_NONE)
         SL_FAIL(SL_ERROR_USAGE, "%llu chunks are too many", (unsigned long long)chunk_count);

@@ -26,30 +26,30 @@ static void define(sl_verify *verify, uint32_t object, const sl_place *place)
     put(verify, object, place);
 }
 
-static sl_status reject_cell(const sl_verify *verify, uint32_t object, const sl_place *place,
+/* What a cell holds instead of the newest version of `object`. */
+static const char *describe_cell(const sl_verify *verify, uint32_t object, const sl_place *whole,
+                                 const sl_verify_cell *cell, char out_name[SL_VERIFY_NAME_BYTES])
+{
+    if (cell->object == SL_NONE)
+        return "nothing";
+    if (cell->object != object)
+        return sl_verify_name_object(verify, cell->object, out_name);
+    return cell->base != whole->offset ? "another part of it" : "a stale version of it";
+}
+
+static sl_status reject_cell(const sl_verify *verify, uint32_t object, const sl_place *whole,
                              const sl_verify_cell *cell)
 {
     char wanted[SL_VERIFY_NAME_BYTES], found[SL_VERIFY_NAME_BYTES];
-    const char *tier = sl_verify_name_tier(place->tier);
-    unsigned long long first = cell->first_byte, end = cell[1].first_byte;
+    const char *who = verify->command_index == SL_NONE ? "the end of an iteration " : "";
     sl_verify_name_object(verify, object, wanted);
     if (!verify->is_defined[object])
-        return sl_verify_reject(verify, "needs %s, which was never written in this iteration",
-                                wanted);
-    if (cell->object == SL_NONE)
-        return sl_verify_reject(verify, "needs %s at %s bytes [%llu, %llu), which hold nothing",
-                                wanted, tier, first, end);
-    sl_verify_name_object(verify, cell->object, found);
-    if (cell->object != object)
-        return sl_verify_reject(verify, "needs %s at %s bytes [%llu, %llu), which hold %s", wanted,
-                                tier, first, end, found);
-    if (cell->base != place->offset)
-        return sl_verify_reject(verify,
-                                "needs %s at %s bytes [%llu, %llu), which hold another part of it",
-                                wanted, tier, first, end);
-    return sl_verify_reject(verify,
-                            "needs %s at %s bytes [%llu, %llu), which hold a stale version of it",
-                            wanted, tier, first, end);
+        return sl_verify_reject(verify, "%sneeds %s, which was never written in this iteration",
+                                who, wanted);
+    return sl_verify_reject(
+        verify, "%sneeds %s at %s bytes [%llu, %llu), which hold %s", who, wanted,
+        sl_verify_name_tier(whole->tier), (unsigned long long)cell->first_byte,
+        (unsigned long long)cell[1].first_byte, describe_cell(verify, object, whole, cell, found));
 }
 
 /* Does `part` of the copy at `whole` hold the newest version? */
@@ -166,14 +166,13 @@ static sl_status check_outputs(sl_verify *verify)
         if (verify->program->values[i].kind != SL_VALUE_OUTPUT || !is_written(verify->program, i))
             continue;
         if (verify->slot[i].bytes == 0)
-            return sl_verify_reject(verify, "output value %u has no slot on the host", i);
-        sl_status status = check_content(verify, i, &verify->slot[i], &verify->slot[i]);
-        if (status != SL_OK)
-            return sl_status_prefix(status, "an output is not on the host in the end");
+            return sl_verify_reject(verify, "it has no slot on the host for output value %u", i);
+        SL_TRY(check_content(verify, i, &verify->slot[i], &verify->slot[i]));
     }
     return SL_OK;
 }
 
+/* Every chunk is current at its home, and every output on the host. */
 sl_status sl_verify_data_end(sl_verify *verify)
 {
     const sl_homes *homes = verify->homes;
@@ -183,9 +182,7 @@ sl_status sl_verify_data_end(sl_verify *verify)
             uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
             if (verify->is_transient[object])
                 continue;
-            sl_status status = check_content(verify, object, &home, &home);
-            if (status != SL_OK)
-                return sl_status_prefix(status, "a chunk is not current at its home in the end");
+            SL_TRY(check_content(verify, object, &home, &home));
         }
     return check_outputs(verify);
 }

@@ -3,12 +3,23 @@
 # dev workflow (sanitizers, warnings as errors, quick tests). Tools that are not installed are named
 # and skipped; scripts/install_deps.sh --check installs them.
 #
-# usage: check.sh [--no-workflow]
+# usage: check.sh [--no-workflow] [--tidy]
+#   --no-workflow   without building and testing
+#   --tidy          clang-tidy too, over every source (some minutes)
 set -eu
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 failures=0
+workflow=yes
+tidy=no
+for option in "$@"; do
+    case $option in
+    --no-workflow) workflow=no ;;
+    --tidy) tidy=yes ;;
+    *) echo "check.sh: unknown option $option" >&2; exit 64 ;;
+    esac
+done
 
 # step NAME COMMAND...: runs one check and goes on when it fails.
 step()
@@ -54,6 +65,13 @@ compile_rooms_alone()
         done
 }
 
+check_tidy()
+{
+    cmake --preset dev > /dev/null
+    sources | grep -E '^(src|chunk|kernels|offload)/.*\.c$' | grep -v '^kernels/cpu/vector/' |
+        xargs -P "$(nproc)" -n 6 clang-tidy-14 -p build/dev --quiet 2> /dev/null
+}
+
 check_scripts()
 {
     shellcheck scripts/*.sh scripts/check_layers scripts/check_size .ci/run tests/package/run.sh
@@ -80,7 +98,8 @@ step "headers alone, C" compile_alone gcc c11 c
 step_with g++ "headers alone, C++" compile_alone g++ c++11 cc
 step "headers of rooms alone" compile_rooms_alone
 step_with shellcheck scripts check_scripts
-[ "${1:-}" = --no-workflow ] || step "dev workflow" cmake --workflow --preset dev
+[ $workflow = no ] || step "dev workflow" cmake --workflow --preset dev
+[ $tidy = no ] || step_with clang-tidy-14 tidy check_tidy
 
 if [ "$failures" -ne 0 ]; then
     echo "$failures checks failed"

@@ -49,13 +49,30 @@ static void steps_when_repeated_give_the_numbers_of_a_plain_loop(void **state)
     }
 }
 
+enum { PROLOGUE_COPIES = 300 };
+
+/* A prologue that takes its time, in a lane whose order does not cover for the engine: wrong chunks
+ * first, the right one last. */
+static void lengthen_prologue(world *w, sl_command *prologue)
+{
+    for (uint32_t i = 0; i < PROLOGUE_COPIES; i++) {
+        prologue[i] = w->eval_prologue[0];
+        prologue[i].lane = SL_LANE_D2H;
+        if (i + 1 < PROLOGUE_COPIES)
+            prologue[i].from.offset = HOST_HOME + 2 * CHUNK_BYTES;
+    }
+    w->eval.prologue = prologue;
+    w->eval.prologue_count = PROLOGUE_COPIES;
+}
+
 static void plans_when_switched_at_random_see_each_others_results(void **state)
 {
     (void)state;
+    static sl_command prologue[PROLOGUE_COPIES];
     world w;
     world_numbers numbers;
     world_init(&w);
-    w.eval_prologue[0].lane = SL_LANE_D2H; /* so that no lane's order covers for the engine */
+    lengthen_prologue(&w, prologue);
     sl_engine *engine = open_world(&w);
     start_numbers(engine, &numbers);
     fakes.sleep_us[SL_OP_ADAMW] = 300; /* the host lane is still at work when a plan changes */

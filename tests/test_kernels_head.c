@@ -173,6 +173,39 @@ static void head_when_walked_by_panels_is_a_softmax(void **state)
     }
 }
 
+/* Targets that no id answers to, padding included: no logit is theirs and no gradient. */
+static void head_when_targets_do_not_exist_ignores_them(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, IDS = 40, VALID = 33 };
+    static const int32_t strange[ROWS] = {-1, VALID, IDS - 1, INT32_MIN, INT32_MAX};
+    const sl_op_attrs attrs = {.batch = 1,
+                               .seq = ROWS,
+                               .row_count = ROWS,
+                               .id_count = IDS,
+                               .valid_id_count = VALID,
+                               .scale = 1.0f};
+    kernel_case stats = {.kind = SL_OP_HEAD_STATS, .attrs = attrs};
+    float *logits = case_random(&stats, 0, ROWS * IDS, 1);
+    memcpy(case_operand(&stats, 1, sizeof strange), strange, sizeof strange);
+    case_operand(&stats, 2, ROWS * 4 * sizeof(float));
+    case_run(&stats);
+    kernel_case back = {.kind = SL_OP_HEAD_LOGITS_BACKWARD, .attrs = attrs};
+    back.scalars.loss_scale = 1.0f;
+    memcpy(case_operand(&back, 0, sizeof strange), strange, sizeof strange);
+    memcpy(case_operand(&back, 1, ROWS * 4 * sizeof(float)), stats.result[2],
+           ROWS * 4 * sizeof(float));
+    memcpy(case_operand(&back, 2, ROWS * IDS * sizeof(float)), logits, ROWS * IDS * sizeof(float));
+    case_run(&back);
+    const float *gradient = back.result[2];
+    for (int i = 0; i < ROWS * IDS; i++)
+        assert_true(i % IDS < VALID ? gradient[i] > 0.0f : gradient[i] == 0.0f);
+    for (int row = 0; row < ROWS; row++)
+        assert_true(((float *)stats.result[2])[row * 4 + 2] == 0.0f);
+    case_close(&stats);
+    case_close(&back);
+}
+
 /* Some tokens lie outside the vocabulary: they must be nobody's row. */
 static void fill_tokens(int32_t *tokens, uint64_t count, uint64_t ids)
 {
@@ -283,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(head_when_walked_by_panels_is_a_softmax),
+        cmocka_unit_test(head_when_targets_do_not_exist_ignores_them),
         cmocka_unit_test(embed_tokens_when_run_add_the_panel),
         cmocka_unit_test(embed_tokens_backward_when_run_adds_in_row_order),
         cmocka_unit_test(positions_when_embedded_and_back_are_exact),

@@ -49,34 +49,41 @@ static bool join_path(char *out_path, const char *a, const char *b, const char *
 
 /* ---- reading one value ---- */
 
-/* Reads the number after `key` and blanks or ':' at the start of a line; "" is any file's start.
- * "max" is no limit. */
+/* Reads a number, or "max", which is no limit. */
+static bool parse_value(const char *text, uint64_t *out_value)
+{
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (end == text && strncmp(text, "max", 3) != 0)
+        return false;
+    *out_value = end == text || errno == ERANGE ? UINT64_MAX : value;
+    return true;
+}
+
+/* Where the value starts on a line "key value" or "key: value"; NULL if the key is another one. An
+ * empty key is that of any line. */
+static const char *find_value(const char *line, const char *key)
+{
+    size_t length = strlen(key);
+    if (strncmp(line, key, length) != 0)
+        return NULL;
+    size_t gap = strspn(line + length, ": \t");
+    return length == 0 || gap > 0 ? line + length + gap : NULL;
+}
+
+/* Reads the value of the first line with `key`. */
 static bool read_value(const char *path, const char *key, uint64_t *out_value)
 {
     FILE *file = fopen(path, "re");
     if (!file)
         return false;
     char line[512];
-    bool is_found = false;
-    size_t key_length = strlen(key);
-    while (!is_found && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, key_length) != 0)
-            continue;
-        const char *text = line + key_length + strspn(line + key_length, ": \t");
-        if (key_length > 0 && text == line + key_length)
-            continue; /* a longer key */
-        char *end;
-        errno = 0;
-        uint64_t value = strtoull(text, &end, 10);
-        is_found = true;
-        if (end == text && strncmp(text, "max", 3) != 0)
-            break;
-        *out_value = (end == text || errno == ERANGE) ? UINT64_MAX : value;
-        fclose(file);
-        return true;
-    }
+    const char *text = NULL;
+    while (!text && fgets(line, sizeof line, file))
+        text = find_value(line, key);
     fclose(file);
-    return false;
+    return text && parse_value(text, out_value);
 }
 
 static bool read_file_value(const char *directory, const char *file, const char *key,

@@ -53,7 +53,7 @@ static sl_status check_hash(const sl_file *file, sl_hash_value expected)
 {
     sl_hash_value found = {0};
     sl_hash_stream *stream;
-    void *piece = malloc(HASH_PIECE_BYTES);
+    void *piece = malloc(file->bytes < HASH_PIECE_BYTES ? file->bytes + 1 : HASH_PIECE_BYTES);
     if (!piece)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %s", sl_files_show(file->path).text);
     sl_status status = sl_hash_open(&stream);

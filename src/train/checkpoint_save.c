@@ -38,7 +38,7 @@ typedef struct save_job {
     const sl_checkpoint_save_args *args;
     int directory; /* args->directory */
     int inside;    /* the temporary directory in it */
-    sl_step_entry final_name, temporary_name;
+    sl_step_entry final_name, temporary_name, trash_name;
     char *temporary_path;
     sl_wholes *wholes;
     prefixed_name *names;       /* [wholes->count] */
@@ -166,11 +166,13 @@ static sl_status make_temporary(save_job *job)
 /* Where a file system cannot exchange names: between the two renames step-N is not there. */
 static int replace_in_two(const save_job *job)
 {
-    const char *final = job->final_name.name;
-    sl_step_entry trash = sl_steps_name(SL_STEP_TRASH, job->final_name.step);
-    int error = sl_files_rename(job->directory, final, trash.name, SL_RENAME_REPLACE);
-    if (error == 0 || error == ENOENT)
-        error = sl_files_rename(job->directory, job->temporary_name.name, final, SL_RENAME_REPLACE);
+    const char *final = job->final_name.name, *trash = job->trash_name.name;
+    int moved = sl_files_rename(job->directory, final, trash, SL_RENAME_REPLACE);
+    if (moved != 0 && moved != ENOENT)
+        return moved;
+    int error = sl_files_rename(job->directory, job->temporary_name.name, final, SL_RENAME_REPLACE);
+    if (error != 0 && moved == 0)
+        sl_files_rename(job->directory, trash, final, SL_RENAME_REPLACE);
     return error;
 }
 
@@ -202,12 +204,10 @@ static sl_status write_latest(const save_job *job)
     return sl_files_sync_directory(job->directory, path);
 }
 
-/* Removes what stands under the temporary name: the unfinished files, or, after an exchange, the
- * checkpoint that was replaced. */
-static void remove_temporary(const save_job *job)
+static void remove_if_there(const save_job *job, const char *name)
 {
-    if (faccessat(job->directory, job->temporary_name.name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        sl_steps_remove(job->directory, job->args->directory, job->temporary_name.name);
+    if (faccessat(job->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        sl_steps_remove(job->directory, job->args->directory, name);
 }
 
 /* The checkpoint is safe by now: what fails from here on is only told. */
@@ -216,7 +216,8 @@ static void tidy(const save_job *job)
     const sl_checkpoint_save_args *args = job->args;
     if (write_latest(job) != SL_OK)
         sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
-    remove_temporary(job);
+    remove_if_there(job, job->temporary_name.name); /* what was replaced, by exchange */
+    remove_if_there(job, job->trash_name.name);     /* or in two */
     sl_steps_prune(job->directory, args->directory, args->state->step, args->keep);
 }
 
@@ -232,7 +233,7 @@ static sl_status write_and_publish(save_job *job)
         status = publish(job);
     close(job->inside);
     if (status != SL_OK) {
-        remove_temporary(job);
+        remove_if_there(job, job->temporary_name.name);
         return status;
     }
     /* If this fails, nothing is removed: it is not known which names would survive a crash. */
@@ -262,6 +263,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
         .directory = -1,
         .final_name = sl_steps_name(SL_STEP_FINAL, args->state->step),
         .temporary_name = sl_steps_name(SL_STEP_TEMPORARY, args->state->step),
+        .trash_name = sl_steps_name(SL_STEP_TRASH, args->state->step),
         .manifest = {.state = *args->state,
                      .shape = *args->shape,
                      .config_json = (char *)args->config_json,

@@ -80,6 +80,15 @@ static sl_status group_panels(sl_wholes *list, uint32_t tensor_count)
     return SL_OK;
 }
 
+static uint64_t count_piece_elements(const sl_tensor_spec *tensors, uint32_t tensor_count)
+{
+    uint64_t largest = 1;
+    for (uint32_t i = 0; i < tensor_count; i++)
+        if (tensors[i].element_count > largest)
+            largest = tensors[i].element_count;
+    return smaller(largest, SL_WHOLE_PIECE_ELEMENTS);
+}
+
 sl_status sl_whole_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
                         sl_wholes **out_wholes)
 {
@@ -90,7 +99,8 @@ sl_status sl_whole_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
     list->tensors = tensors;
     list->wholes = calloc(room, sizeof list->wholes[0]);
     list->order = calloc(room, sizeof list->order[0]);
-    list->piece = malloc(SL_WHOLE_PIECE_ELEMENTS * sizeof list->piece[0]);
+    list->piece_elements = count_piece_elements(tensors, tensor_count);
+    list->piece = malloc(list->piece_elements * sizeof list->piece[0]);
     sl_status status = SL_OK;
     if (!list->wholes || !list->order || !list->piece)
         status =
@@ -145,9 +155,9 @@ static sl_status clear_padding(const sl_wholes *wholes, uint32_t tensor_index, s
     uint64_t first = spec->valid_rows * spec->shape[1];
     uint64_t left = spec->shape[0] * spec->shape[1] - first;
     if (left > 0)
-        memset(wholes->piece, 0, smaller(left, SL_WHOLE_PIECE_ELEMENTS) * sizeof(float));
+        memset(wholes->piece, 0, smaller(left, wholes->piece_elements) * sizeof(float));
     while (left > 0) {
-        uint64_t piece = smaller(left, SL_WHOLE_PIECE_ELEMENTS);
+        uint64_t piece = smaller(left, wholes->piece_elements);
         SL_TRY(io->write(io->user, group, tensor_index, first, piece, wholes->piece));
         first += piece;
         left -= piece;
@@ -163,8 +173,8 @@ static sl_status load_panel(const sl_wholes *wholes, uint32_t tensor_index,
     const sl_tensor_spec *spec = &wholes->tensors[tensor_index];
     uint64_t start = spec->first_row * spec->shape[1];
     uint64_t count = spec->valid_rows * spec->shape[1];
-    for (uint64_t done = 0; done < count; done += SL_WHOLE_PIECE_ELEMENTS) {
-        uint64_t piece = smaller(count - done, SL_WHOLE_PIECE_ELEMENTS);
+    for (uint64_t done = 0; done < count; done += wholes->piece_elements) {
+        uint64_t piece = smaller(count - done, wholes->piece_elements);
         SL_TRY(sl_safetensors_read(file, tensor, start + done, piece, wholes->piece));
         SL_TRY(io->write(io->user, group, tensor_index, done, piece, wholes->piece));
     }
@@ -184,8 +194,8 @@ static sl_status save_panel(const sl_wholes *wholes, uint32_t tensor_index, sl_g
 {
     const sl_tensor_spec *spec = &wholes->tensors[tensor_index];
     uint64_t count = spec->valid_rows * spec->shape[1];
-    for (uint64_t done = 0; done < count; done += SL_WHOLE_PIECE_ELEMENTS) {
-        uint64_t piece = smaller(count - done, SL_WHOLE_PIECE_ELEMENTS);
+    for (uint64_t done = 0; done < count; done += wholes->piece_elements) {
+        uint64_t piece = smaller(count - done, wholes->piece_elements);
         SL_TRY(io->read(io->user, group, tensor_index, done, piece, wholes->piece));
         SL_TRY(sl_safetensors_writer_append(writer, wholes->piece, piece));
     }

@@ -15,7 +15,7 @@
 #include "safetensors.h"
 #include "tensor_io.h"
 
-enum { SL_WHOLE_PIECE_ELEMENTS = 1 << 20 }; /* 4 MiB: what is in memory of a tensor */
+enum { SL_WHOLE_PIECE_ELEMENTS = 1 << 20 }; /* 4 MiB: the most that is in memory of a tensor */
 
 typedef struct sl_whole {
     const char *name; /* of the program, without prefix */
@@ -30,7 +30,8 @@ typedef struct sl_wholes {
     uint32_t count;
     const sl_tensor_spec *tensors; /* borrowed */
     uint32_t *order;               /* what the panels point into */
-    float *piece;                  /* [SL_WHOLE_PIECE_ELEMENTS] */
+    uint64_t piece_elements;       /* SL_WHOLE_PIECE_ELEMENTS, or the largest panel if smaller */
+    float *piece;                  /* [piece_elements] */
 } sl_wholes;
 
 /* Builds the list; `tensors` is borrowed. SL_ERROR_USAGE: the panels of a tensor do not make up a

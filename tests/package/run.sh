@@ -9,7 +9,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 
 cmake --install "$1" --prefix "$place/installed" > "$place/log"
-cmake -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" >> "$place/log"
+cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" >> "$place/log"
 cmake --build "$place/build" >> "$place/log"
 
 # pkg-config finds the place by where its file lies, so an install can be moved.

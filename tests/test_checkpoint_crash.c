@@ -1,0 +1,360 @@
+/* Checkpoints when things go wrong: each system call of a save made to fail, once and from then on;
+ * cut short; the process ended in it; killed at random moments; the disk full. What could be wrong:
+ * a failure not noticed, a half-written checkpoint visible, the only good one deleted too early,
+ * something renamed before it was synced, remains that stay for ever. The oracle after each: the
+ * newest valid checkpoint holds, bit for bit, one of the contents that were saved, and the next
+ * save works and leaves no remains. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "checkpoint_case.h"
+#include "faulty_calls.h"
+
+static int open_scratch(void **state)
+{
+    static scratch_path directory;
+    directory = scratch_open();
+    *state = &directory;
+    faults = (fault_plan){0};
+    return 0;
+}
+
+static int close_scratch(void **state)
+{
+    faults = (fault_plan){0};
+    scratch_close(*state);
+    return 0;
+}
+
+/* What each case starts from and does. NEW: step 3 is there, step 7 is saved. AGAIN: step 7 is
+ * there too and is saved with another content. */
+enum { CONTENT_OLD = 1, CONTENT_THERE, CONTENT_NEW };
+
+typedef struct sweep_case {
+    const char *name;
+    int is_again;
+    int plain_renames;
+} sweep_case;
+
+static const sweep_case sweeps[] = {
+    {"new", 0, 0},
+    {"again", 1, 0},
+    {"new, plain renames", 0, 1},
+    {"again, plain renames", 1, 1},
+};
+
+enum { SWEEP_COUNT = sizeof sweeps / sizeof sweeps[0] };
+
+static void set_up(const sweep_case *sweep, const char *directory)
+{
+    faults = (fault_plan){.plain_renames = sweep->plain_renames};
+    scratch_need(case_save(directory, 3, 0, CONTENT_OLD) == SL_OK, sl_status_message());
+    if (sweep->is_again)
+        scratch_need(case_save(directory, 7, 0, CONTENT_THERE) == SL_OK, sl_status_message());
+}
+
+/* After a failed or ended save: something that was saved is found; then a good save of step 7
+ * leaves itself and LATEST alone. */
+static void check_recovery(const sweep_case *sweep, const char *directory, uint64_t call,
+                           int must_be_new)
+{
+    static const uint64_t contents[] = {CONTENT_OLD, CONTENT_THERE, CONTENT_NEW};
+    faults = (fault_plan){.plain_renames = sweep->plain_renames};
+    uint64_t newest = case_newest(directory, contents, 3);
+    int in_two = sweep->is_again && sweep->plain_renames; /* step 7 may be gone for a moment */
+    if (newest == 0 || (must_be_new && newest != 7) || (sweep->is_again && newest != 7 && !in_two))
+        fail_msg("%s, call %llu: the newest is %llu", sweep->name, (unsigned long long)call,
+                 (unsigned long long)newest);
+    if (must_be_new)
+        assert_int_equal(case_newest(directory, contents + 2, 1), 7);
+    assert_int_equal(case_save(directory, 7, 1, CONTENT_NEW), SL_OK);
+    assert_int_equal(case_newest(directory, contents + 2, 1), 7);
+    if (case_count(directory, "") != 2)
+        fail_msg("%s, call %llu: %d entries are left", sweep->name, (unsigned long long)call,
+                 case_count(directory, ""));
+}
+
+/* One case in a fresh directory. False when the save has fewer calls than that. */
+static int run_case(const sweep_case *sweep, const char *parent, uint64_t call, int kind,
+                    int all_after)
+{
+    scratch_path directory = scratch_join(parent, "case");
+    set_up(sweep, directory.text);
+    faults.armed = 1;
+    faults.first = call;
+    faults.kind = kind;
+    faults.all_after = all_after;
+    sl_status status = case_save(directory.text, 7, 1, CONTENT_NEW);
+    faults.armed = 0;
+    int reached = faults.calls >= call;
+    if (status != SL_OK && (status != SL_ERROR_IO || !strstr(sl_status_message(), strerror(kind))))
+        fail_msg("%s, call %llu, errno %d: status %d, \"%s\"", sweep->name,
+                 (unsigned long long)call, kind, status, sl_status_message());
+    if (status != SL_OK && (kind == FAULT_SHORT || kind == EINTR || !reached))
+        fail_msg("%s, call %llu: %s", sweep->name, (unsigned long long)call, sl_status_message());
+    check_recovery(sweep, directory.text, call, status == SL_OK);
+    scratch_close(&directory);
+    return reached;
+}
+
+static void every_call_when_failing_then_older_checkpoint_stands(void **state)
+{
+    const scratch_path *parent = *state;
+    static const int kinds[] = {EIO, ENOSPC, FAULT_SHORT, EINTR};
+    uint64_t cases = 0, stride = scratch_count(5, 1);
+    for (int s = 0; s < SWEEP_COUNT; s++)
+        for (int k = 0; k < 4; k++)
+            for (int all_after = 0; all_after < (k == 3 ? 1 : 2); all_after++)
+                for (uint64_t call = 1 + cases % stride;
+                     run_case(&sweeps[s], parent->text, call, kinds[k], all_after); call += stride)
+                    cases++;
+    printf("%llu failed calls\n", (unsigned long long)cases);
+    assert_true(cases > 300);
+}
+
+static void every_call_when_process_ends_in_it_then_valid_checkpoint(void **state)
+{
+    const scratch_path *parent = *state;
+    uint64_t cases = 0, stride = scratch_count(3, 1);
+    for (int s = 0; s < SWEEP_COUNT; s++) {
+        int result = 0;
+        for (uint64_t call = 1; result == 0; call += stride, cases++) {
+            scratch_path directory = scratch_join(parent->text, "case");
+            set_up(&sweeps[s], directory.text);
+            pid_t child = fork();
+            scratch_need(child >= 0, "fork");
+            if (child == 0) {
+                faults.armed = 1;
+                faults.first = call;
+                faults.kind = FAULT_DIE;
+                _exit(case_save(directory.text, 7, 1, CONTENT_NEW) == SL_OK ? 0 : 1);
+            }
+            scratch_need(waitpid(child, &result, 0) == child, "waitpid");
+            result = WEXITSTATUS(result) == 137 ? 0 : 1 + WEXITSTATUS(result);
+            check_recovery(&sweeps[s], directory.text, call, result == 1);
+            scratch_close(&directory);
+        }
+        assert_int_equal(result, 1); /* the last case ran to its end, and well */
+    }
+    printf("%llu ends\n", (unsigned long long)cases);
+}
+
+/* ---- kill -9 ---- */
+
+static void save_for_ever(const char *directory, uint64_t step)
+{
+    for (;; step++)
+        if (case_save(directory, step, 2, step) != SL_OK)
+            _exit(1);
+}
+
+static void run_when_killed_at_random_then_newest_is_whole(void **state)
+{
+    const scratch_path *directory = *state;
+    uint64_t random = scratch_seed("killed_at_random", 99);
+    uint64_t rounds = scratch_count(30, 300), newest = 0, advances = 0;
+    for (uint64_t round = 0; round < rounds; round++) {
+        pid_t child = fork();
+        scratch_need(child >= 0, "fork");
+        if (child == 0)
+            save_for_ever(directory->text, newest + 1);
+        struct timespec wait = {0, (long)scratch_below(&random, 20000000)};
+        int result;
+        nanosleep(&wait, NULL);
+        kill(child, SIGKILL);
+        scratch_need(waitpid(child, &result, 0) == child, "waitpid");
+        assert_true(WIFSIGNALED(result)); /* it did not end by itself */
+        sl_checkpoint *checkpoint = NULL;
+        uint64_t before = newest;
+        if (sl_checkpoint_find_newest(directory->text, &checkpoint) == SL_OK) {
+            newest = sl_checkpoint_describe(checkpoint)->state.step;
+            assert_true(case_holds(checkpoint, newest, newest));
+            sl_checkpoint_close(checkpoint);
+        }
+        assert_true(newest >= before); /* once there is one, there is always one */
+        advances += newest > before;
+        assert_true(case_count(directory->text, ".tmp-") <= 2); /* a dead one is removed */
+    }
+    printf("killed %llu times, the last checkpoint is of step %llu\n", (unsigned long long)rounds,
+           (unsigned long long)newest);
+    assert_true(advances > rounds / 4);
+}
+
+/* ---- no room ---- */
+
+static sl_status save_in_limit(const char *directory, uint64_t limit, int no_reservation)
+{
+    struct rlimit old, tight;
+    getrlimit(RLIMIT_FSIZE, &old);
+    tight = (struct rlimit){.rlim_cur = limit, .rlim_max = old.rlim_max};
+    faults.no_reservation = no_reservation;
+    scratch_need(setrlimit(RLIMIT_FSIZE, &tight) == 0, "setrlimit");
+    sl_status status = case_save(directory, 7, 1, CONTENT_NEW);
+    setrlimit(RLIMIT_FSIZE, &old);
+    faults.no_reservation = 0;
+    return status;
+}
+
+static void files_when_size_is_limited_then_error_names_file_and_bytes(void **state)
+{
+    const scratch_path *directory = *state;
+    static const uint64_t old[] = {CONTENT_OLD};
+    signal(SIGXFSZ, SIG_IGN);
+    scratch_need(case_save(directory->text, 3, 0, CONTENT_OLD) == SL_OK, sl_status_message());
+    for (uint64_t limit = 0; limit < 8000; limit += 250) {
+        for (int no_reservation = 0; no_reservation < 2; no_reservation++) {
+            assert_int_equal(save_in_limit(directory->text, limit, no_reservation), SL_ERROR_IO);
+            const char *message = sl_status_message();
+            assert_non_null(strstr(message, "step-00000007.tmp-"));
+            assert_non_null(strstr(message, " bytes "));
+            assert_non_null(strstr(message, strerror(EFBIG)));
+            assert_int_equal(case_count(directory->text, ""), 2); /* step 3 and LATEST */
+            assert_int_equal(case_newest(directory->text, old, 1), 3);
+        }
+    }
+    assert_int_equal(save_in_limit(directory->text, 1 << 20, 0), SL_OK);
+}
+
+/* Fills tmpfs of every size; runs in a mount namespace of its own. Returns an exit code. */
+static int fill_small_disks(const char *directory)
+{
+    uint64_t good = 0, full = 0;
+    if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return 77;
+    for (int kilobytes = 8; kilobytes <= 160; kilobytes += 8) {
+        char options[64];
+        snprintf(options, sizeof options, "size=%dk,mode=700", kilobytes);
+        if (mount("sluice", directory, "tmpfs", 0, options) < 0)
+            return 77;
+        uint64_t saved = 0, content = 0;
+        for (uint64_t step = 1; step <= 4; step++) {
+            faults.no_reservation = step % 2 != 0;
+            sl_status status = case_save(directory, step, 0, step);
+            if (status != SL_OK && status != SL_ERROR_IO)
+                return 2;
+            if (status == SL_OK)
+                saved = content = step;
+            if (case_newest(directory, &content, 1) != saved || case_count(directory, ".tmp-") != 0)
+                return 3;
+            good += status == SL_OK;
+            full += status != SL_OK;
+        }
+        umount(directory);
+    }
+    return good > 5 && full > 5 ? 0 : 4;
+}
+
+static void disk_when_full_then_older_checkpoint_stands(void **state)
+{
+    const scratch_path *directory = *state;
+    pid_t child = fork();
+    int result;
+    scratch_need(child >= 0, "fork");
+    if (child == 0)
+        _exit(fill_small_disks(directory->text));
+    scratch_need(waitpid(child, &result, 0) == child, "waitpid");
+    if (WIFEXITED(result) && WEXITSTATUS(result) == 77) {
+        printf("skipped: a tmpfs cannot be mounted here\n");
+        skip();
+    }
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
+
+/* ---- the order on the disk ---- */
+
+/* The index of the first line from `from` on that starts with `text`; -1 if there is none. */
+static int find_line(char *const *lines, int count, int from, const char *text)
+{
+    for (int i = from; i < count; i++)
+        if (strncmp(lines[i], text, strlen(text)) == 0)
+            return i;
+    return -1;
+}
+
+static int read_lines(FILE *file, char **lines, int most)
+{
+    int count = 0;
+    size_t room = 0;
+    rewind(file);
+    while (count < most && (lines[count] = NULL, getline(&lines[count], &room, file)) > 0) {
+        count++;
+        room = 0;
+    }
+    free(lines[count]);
+    return count;
+}
+
+static void save_when_traced_then_synced_before_renamed(void **state)
+{
+    const scratch_path *directory = *state;
+    enum { LINES_MAX = 1000 };
+    static char *lines[LINES_MAX + 1];
+    char text[256];
+    static const char *const names[] = {"config.json", "model.safetensors", "moment1.safetensors",
+                                        "moment2.safetensors", "manifest.json"};
+    set_up(&sweeps[0], directory->text);
+    faults.trace = tmpfile();
+    faults.armed = 1;
+    assert_int_equal(case_save(directory->text, 7, 1, CONTENT_NEW), SL_OK);
+    faults.armed = 0;
+    int count = read_lines(faults.trace, lines, LINES_MAX);
+    fclose(faults.trace);
+    const char *base = strrchr(directory->text, '/') + 1;
+
+    snprintf(text, sizeof text, "rename %s step-00000007.tmp-", base);
+    int published = find_line(lines, count, 0, text);
+    assert_true(published > 0);
+    for (int i = 0; i < 5; i++) {
+        int synced, written = -1;
+        snprintf(text, sizeof text, "fsync %s ", names[i]);
+        synced = find_line(lines, count, 0, text);
+        snprintf(text, sizeof text, "pwrite %s ", names[i]);
+        for (int j = 0; (j = find_line(lines, count, j, text)) >= 0; j++)
+            written = j;
+        assert_true(written >= 0 && written < synced && synced < published);
+    }
+    /* The temporary directory after all of its files were made, before it is renamed. */
+    int inside = find_line(lines, count, 0, "fsync step-00000007.tmp-");
+    snprintf(text, sizeof text, "create step-00000007.tmp-");
+    for (int j = 0; (j = find_line(lines, count, j, text)) >= 0; j++)
+        assert_true(j < inside);
+    assert_true(inside >= 0 && inside < published);
+    /* Then the parent, LATEST, the parent again, and only then the old one goes. */
+    snprintf(text, sizeof text, "fsync %s ", base);
+    int parent = find_line(lines, count, published, text);
+    int latest_written = find_line(lines, count, 0, "fsync LATEST.tmp");
+    snprintf(text, sizeof text, "rename %s LATEST.tmp LATEST", base);
+    int latest = find_line(lines, count, 0, text);
+    snprintf(text, sizeof text, "rename %s step-00000003 .trash-step-00000003-", base);
+    int trash = find_line(lines, count, 0, text);
+    int gone = find_line(lines, count, 0, "unlink .trash-step-00000003-");
+    assert_true(published < parent && parent < latest && latest_written < latest);
+    assert_true(latest < trash && trash < gone);
+    for (int i = 0; i < count; i++)
+        free(lines[i]);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
+    const struct CMUnitTest tests[] = {
+        TEST(every_call_when_failing_then_older_checkpoint_stands),
+        TEST(every_call_when_process_ends_in_it_then_valid_checkpoint),
+        TEST(run_when_killed_at_random_then_newest_is_whole),
+        TEST(files_when_size_is_limited_then_error_names_file_and_bytes),
+        TEST(disk_when_full_then_older_checkpoint_stands),
+        TEST(save_when_traced_then_synced_before_renamed),
+    };
+    return cmocka_run_group_tests_name("checkpoint_crash", tests, NULL, NULL);
+}
