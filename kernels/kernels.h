@@ -2,8 +2,9 @@
  *
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its
- * result depends on shapes and inputs alone, not on addresses (256-byte aligned), workspace content,
- * or the number of workers. It returns SL_ERROR_INTERNAL for a shape that it does not cover.
+ * result depends on shapes and inputs alone, not on addresses (256-byte aligned), workspace
+ * content, or the number of workers. It returns SL_ERROR_INTERNAL for a shape that it does not
+ * cover.
  */
 #ifndef SL_KERNELS_KERNELS_H
 #define SL_KERNELS_KERNELS_H
@@ -32,7 +33,7 @@ typedef struct sl_kernel_table {
     /* Takes whatever the kernels' libraries allocate lazily, on every worker, for one op's shapes;
      * called once for each distinct op before the first step. May allocate. */
     sl_status (*warm_up)(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers);
-    const char *(*description)(void); /* GEMM library, its version, instruction set: for --version */
+    const char *(*description)(void); /* GEMM library and version, instruction set */
 } sl_kernel_table;
 
 const sl_kernel_table *sl_kernels_cpu(void);

@@ -25,12 +25,12 @@ typedef struct sl_engine_observer {
 } sl_engine_observer;
 
 typedef struct sl_engine_options {
-    const sl_layout *layout;       /* borrowed for the engine's life, as all pointers here */
+    const sl_layout *layout; /* borrowed for the engine's life, as all pointers here */
     const sl_homes *homes;
-    const sl_engine_plan *plans;   /* at least one; copied */
+    const sl_engine_plan *plans; /* at least one; copied */
     uint32_t plan_count;
-    uint32_t worker_count;         /* compute workers, >= 1 */
-    bool guard_arenas;             /* tests: guard pages, pattern */
+    uint32_t worker_count;              /* compute workers, >= 1 */
+    bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
 
@@ -40,7 +40,9 @@ SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **ou
 SL_API void sl_engine_close(sl_engine *engine);
 
 /* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open.
- * Inputs may be written between iterations; outputs are current when sl_engine_step returns. */
+ * Inputs may be written between iterations; outputs are current when sl_engine_step returns. Slots
+ * of different plans may share memory: asking for an input of another plan than the one that ran
+ * last waits for the lanes. */
 SL_API void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot);
 SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint32_t slot);
 

@@ -4,9 +4,9 @@
  * data through a fixed order of operands; it knows nothing of memory. Kernels are written against
  * this file alone; src/program/op_table.c adds names, bytes, FLOPs and the backward rules.
  *
- * Shapes below use B = batch, T = seq, R = row_count rows starting at row first_row of the B*T rows,
- * I = in, O = out, H = heads, P = id_count token ids starting at first_id, C = in. All tensors are
- * row-major and fp32 unless said otherwise; tokens and targets are int32 [B, T].
+ * Shapes below use B = batch, T = seq, R = row_count rows starting at row first_row of the B*T
+ * rows, I = in, O = out, H = heads, P = id_count token ids starting at first_id, C = in. All
+ * tensors are row-major and fp32 unless said otherwise; tokens and targets are int32 [B, T].
  *
  * Operand modes: R read, W written whole, U updated (read and written), A added to when
  * attrs.accumulate is set, else written whole. "?" marks an operand that may be absent (NULL).
@@ -24,7 +24,7 @@ extern "C" {
 #define SL_OP_LIST(X)                                                                              \
     /* wpe R [>=position+T, I], x W [B, T, I]: x[b, t] = wpe[scalars.position + t] */              \
     X(EMBED_POSITION, embed_position)                                                              \
-    /* tokens R, panel R [P, I], x U [B, T, I]: adds the rows of tokens that fall into the panel */\
+    /* tokens R, panel R [P, I], x U [B, T, I]: adds the rows of tokens inside the panel */        \
     X(EMBED_TOKENS, embed_tokens)                                                                  \
     /* x R [R, I], gamma R [I], beta R [I], y W [R, I], stats W [R, 2] (mean, 1/deviation) */      \
     X(LAYERNORM, layernorm)                                                                        \
@@ -72,13 +72,14 @@ extern "C" {
     X(BLOCK_NORM, block_norm)                                                                      \
     /* norm R (sl_norm_sum), control W (sl_step_control) */                                        \
     X(NORM_FINISH, norm_finish)                                                                    \
-    /* control R, gradient R, moment1 U, moment2 U, param U: one chunk of element_count elements; */ \
-    /* decoupled weight decay on blocks whose flag is set; writes nothing where control says skip */ \
+    /* control R, gradient R, moment1 U, moment2 U, param U: a chunk of element_count; */          \
+    /* decoupled weight decay on blocks whose flag is set; writes nothing if control skips */      \
     X(ADAMW, adamw)                                                                                \
-    /* qkv R [B, T, 3*I], cache U [2, B, cache_rows, I] (keys, values), y W [B, T, I]: appends T */\
+    /* qkv R [B, T, 3*I], cache U [2, B, cache_rows, I] (keys, values), y W [B, T, I]: adds T */   \
     /* keys and values at scalars.position and attends to all rows up to each one's own */         \
     X(ATTENTION_CACHED, attention_cached)                                                          \
-    /* x U: the sum over the ranks of the tensor-parallel group, element_count elements */         \
+    /* x U: the sum over the ranks of the tensor-parallel group, element_count elements; with */   \
+    /* row_count set, x is [R, 4] of HEAD_STATS and is combined as panels are */                   \
     X(ALL_REDUCE, all_reduce)
 
 typedef enum sl_op_kind {
@@ -89,7 +90,7 @@ typedef enum sl_op_kind {
 } sl_op_kind;
 
 enum {
-    SL_OPERAND_MAX = 7,   /* operands of one op */
+    SL_OPERAND_MAX = 7,      /* operands of one op */
     SL_BLOCK_ELEMENTS = 2048 /* every tensor of a chunk starts on a block; the unit of norms */
 };
 
@@ -109,6 +110,8 @@ typedef struct sl_op_attrs {
     uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
     float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
     uint32_t accumulate;     /* mode A adds instead of writing */
+    uint32_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
+                         /* the ranks that follows has them once; 0 without tensor parallelism */
 } sl_op_attrs;
 
 /* What changes from step to step; passed to every op by value. */
@@ -116,10 +119,10 @@ typedef struct sl_step_scalars {
     float learning_rate;
     float weight_decay;
     float beta1, beta2, epsilon;
-    float bias1;      /* 1 - beta1^t */
-    float bias2_root; /* sqrt(1 - beta2^t) */
-    float clip;       /* largest gradient norm; 0: no clipping */
-    float loss_scale; /* 1 without half precision */
+    float bias1;       /* 1 - beta1^t */
+    float bias2_root;  /* sqrt(1 - beta2^t) */
+    float clip;        /* largest gradient norm; 0: no clipping */
+    float loss_scale;  /* 1 without half precision */
     uint32_t position; /* tokens already in the cache; 0 in training */
 } sl_step_scalars;
 

@@ -1,9 +1,9 @@
 /* Plans: a program's commands with every move, address and wait decided.
  *
- * A plan is prologue + body. The body is run once per iteration, as often as wanted; before the first
- * iteration after a boundary the prologue runs and is waited for. In the *boundary state* all lanes
- * are idle and every chunk is current at its home. Visits carried over the body's end are clean, so a
- * plan needs no epilogue commands: draining the lanes restores the boundary state.
+ * A plan is prologue + body. The body is run once per iteration, as often as wanted; before the
+ * first iteration after a boundary the prologue runs and is waited for. In the *boundary state* all
+ * lanes are idle and every chunk is current at its home. Visits carried over the body's end are
+ * clean, so a plan needs no epilogue commands: draining the lanes restores the boundary state.
  *
  * Memory of each tier is one arena of peak_bytes[tier] bytes; every address is an offset into it.
  *
@@ -48,8 +48,9 @@ typedef struct sl_place {
 typedef struct sl_command {
     sl_command_kind kind;
     sl_lane lane;
-    uint32_t tick; /* RUN: the op. COPY: the op before which it is issued (op_count: after the last) */
-    /* RUN: places of the op's operands in order (bytes 0 where absent), then one of its workspace. */
+    /* RUN: the op. COPY: the op before which it is issued (op_count: after the last). */
+    uint32_t tick;
+    /* RUN: places of the op's operands in order (bytes 0 if absent), then one of its workspace. */
     uint32_t first_place, place_count; /* into places; place_count = operand_count + 1 */
     /* COPY of a chunk: group and index; of an input or output: value, and chunk_index SL_NONE. */
     uint32_t value, chunk_index;
@@ -77,7 +78,7 @@ typedef enum sl_memory_kind {
 } sl_memory_kind;
 
 /* One stretch of an arena with its life, in ticks; for reports, the verifier and tests. A life that
- * wraps (first_tick > last_tick) runs from first_tick to the end of the body and on from its start. */
+ * wraps (first_tick > last_tick) runs from first_tick to the body's end and on from its start. */
 typedef struct sl_allocation {
     sl_memory_kind kind;
     sl_place place;
@@ -101,7 +102,7 @@ typedef struct sl_plan {
     uint64_t peak_bytes[SL_TIER_COUNT];      /* of the arena */
     uint64_t live_peak_bytes[SL_TIER_COUNT]; /* lower bound: most bytes live at one tick */
     uint64_t kind_bytes[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT]; /* at the tick of the live peak */
-    uint64_t moved_bytes[SL_LANE_COUNT];     /* of one iteration, by lane */
+    uint64_t moved_bytes[SL_LANE_COUNT];                      /* of one iteration, by lane */
 } sl_plan;
 
 /* Workspace bytes of an op on a tier's device; what the kernels' query table answers. */
@@ -135,8 +136,8 @@ SL_API sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_pla
                                sl_shortage *out_shortage);
 SL_API void sl_plan_close(sl_plan *plan);
 
-/* Accepts or rejects a plan, from the program, the layout and the homes alone; written independently
- * of the planner. SL_ERROR_INTERNAL says what is wrong, where. */
+/* Accepts or rejects a plan, from the program, the layout and the homes alone; written
+ * independently of the planner. SL_ERROR_INTERNAL says what is wrong, where. */
 SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan);
 
 /* ---- simulation ---- */

@@ -59,16 +59,16 @@ typedef enum sl_shard {
 /* A parameter tensor, or a panel (a run of rows) of one. `shape` is what this rank stores, padding
  * included; rows from valid_rows on are padding: zero for ever. */
 typedef struct sl_tensor_spec {
-    char name[48];         /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
-    uint32_t rank;         /* 1 or 2; a vector has shape {n, 1} */
+    char name[48]; /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
+    uint32_t rank; /* 1 or 2; a vector has shape {n, 1} */
     uint64_t shape[2];
-    uint64_t first_row;    /* of the panel in the whole tensor */
-    uint64_t valid_rows;   /* rows of this panel that exist outside */
+    uint64_t first_row;      /* of the panel in the whole tensor */
+    uint64_t valid_rows;     /* rows of this panel that exist outside */
     uint64_t whole_shape[2]; /* of the whole, unpadded, unsplit tensor */
-    uint64_t element_count; /* shape[0] * shape[1] */
+    uint64_t element_count;  /* shape[0] * shape[1] */
     sl_shard shard;
-    bool decay;            /* weight decay applies */
-    float init_mean;       /* initial value: init_mean + init_deviation * normal */
+    bool decay;      /* weight decay applies */
+    float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;
 } sl_tensor_spec;
 
@@ -91,7 +91,7 @@ typedef struct sl_op {
 /* A run of forward ops: the embedding, one transformer block, one row group of the head. */
 typedef struct sl_segment {
     uint32_t first_op, op_count; /* in the forward program */
-    uint32_t site;    /* segments of one site share gradient accumulators (row groups of the head) */
+    uint32_t site; /* segments of one site share gradient accumulators (row groups of the head) */
     bool is_terminal; /* ends in the loss: runs forward and at once backward */
     bool is_block;    /* `recompute full` recomputes what is inside it */
 } sl_segment;
@@ -136,7 +136,11 @@ SL_API sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const s
 /* ---- the whole step ---- */
 
 typedef enum sl_accumulation { SL_ACCUMULATE_MICRO, SL_ACCUMULATE_LAYER } sl_accumulation;
-typedef enum sl_recompute { SL_RECOMPUTE_NONE, SL_RECOMPUTE_SELECTIVE, SL_RECOMPUTE_FULL } sl_recompute;
+typedef enum sl_recompute {
+    SL_RECOMPUTE_NONE,
+    SL_RECOMPUTE_SELECTIVE,
+    SL_RECOMPUTE_FULL
+} sl_recompute;
 
 /* Where the layout put each tensor; owned by the layout. */
 typedef struct sl_chunk_map {

@@ -1,10 +1,11 @@
 /* An ordered queue: one thread that runs calls in the order they were given, and marks that order
- * calls of different queues among each other. The cpu device's streams and the host lane are queues.
+ * calls of different queues among each other. The cpu device's streams and the host lane are
+ * queues.
  *
  * A mark is recorded in one queue and waited for in another. As with CUDA events, a wait refers to
  * the most recent record that was *issued* before the wait was issued; a wait for a mark that was
- * never recorded is no wait. The first failing call makes its queue sticky: later calls are skipped,
- * marks still fire, and sl_queue_finish returns the failure.
+ * never recorded is no wait. The first failing call makes its queue sticky: later calls are
+ * skipped, marks still fire, and sl_queue_finish returns the failure.
  *
  * All issuing is done by one control thread. After sl_queue_open nothing allocates: a full queue
  * blocks the issuer.
@@ -38,8 +39,8 @@ sl_status sl_queue_open(const char *name, uint32_t capacity, const sl_queue_obse
                         sl_queue **out_queue);
 
 /* Appends a call with a copy of `argument_bytes` <= SL_QUEUE_ARGUMENT_BYTES bytes. */
-void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function,
-                   const void *arguments, uint32_t argument_bytes);
+void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function, const void *arguments,
+                   uint32_t argument_bytes);
 
 /* Appends a record of `mark`. */
 void sl_queue_record(sl_queue *queue, sl_mark *mark);

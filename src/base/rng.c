@@ -19,8 +19,8 @@ static void mix_round(uint32_t counter[4], const uint32_t key[2])
 
 sl_rng_word4 sl_rng_draw(uint64_t seed, uint64_t stream, uint64_t index)
 {
-    sl_rng_word4 counter = {{(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream,
-                             (uint32_t)(stream >> 32)}};
+    sl_rng_word4 counter = {
+        {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
     for (int round = 0; round < PHILOX_ROUNDS; round++) {
         mix_round(counter.word, key);

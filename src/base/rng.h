@@ -15,7 +15,8 @@ typedef struct sl_rng_word4 {
 /* The four words of counter (index, stream) under key `seed`. */
 sl_rng_word4 sl_rng_draw(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* A uniform integer in [0, bound), bound > 0, without modulo bias worth a name (64-bit multiply). */
+/* A uniform integer in [0, bound), bound > 0, without modulo bias worth a name (64-bit multiply).
+ */
 uint64_t sl_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t bound);
 
 /* A uniform double in [0, 1) with 53 bits. */

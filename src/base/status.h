@@ -15,7 +15,11 @@ sl_status sl_status_prefix(sl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno)) makes the message where it is decided. */
-#define SL_FAIL(status, ...) return sl_status_fail(status, __VA_ARGS__)
+#define SL_FAIL(status, ...)                                                                       \
+    do {                                                                                           \
+        (void)sl_status_fail((status), __VA_ARGS__);                                               \
+        return (status); /* so that the compiler sees which value leaves */                        \
+    } while (0)
 
 /* Passes a failure on unchanged. */
 #define SL_TRY(call)                                                                               \

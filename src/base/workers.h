@@ -13,7 +13,8 @@
 
 typedef struct sl_workers sl_workers;
 
-/* One tile of a job. worker_index is in [0, worker_count): use it for scratch, never for results. */
+/* One tile of a job. worker_index is in [0, worker_count): use it for scratch, never for results.
+ */
 typedef void (*sl_tile_function)(void *job, uint64_t tile_index, uint32_t worker_index);
 
 /* Starts a pool of `worker_count` >= 1 workers; the caller of a run is one of them. */

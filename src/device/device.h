@@ -2,8 +2,8 @@
  *
  * Contract of every entry: offsets and pointers are the caller's business, nothing is remembered
  * beyond what is named here; calls are made by one control thread; entries are never NULL. Streams
- * run beside each other; work of one stream runs in order. A failure of queued work is sticky in its
- * stream and comes back from stream_finish.
+ * run beside each other; work of one stream runs in order. A failure of queued work is sticky in
+ * its stream and comes back from stream_finish.
  *
  * The table never points at kernels: those are looked up by device kind (kernels/kernels.h).
  */
@@ -20,7 +20,8 @@ typedef struct sl_device_stream sl_device_stream; /* work in order */
 typedef struct sl_device_event sl_device_event;   /* a point in a stream */
 
 /* How memory is taken. Guards put an inaccessible page before and one after; the end of the memory
- * is flush with the page after it (up to 64 bytes of alignment). Pattern fills it with 0xA5 first. */
+ * is flush with the page after it (up to 64 bytes of alignment). Pattern fills it with 0xA5 first.
+ */
 typedef enum sl_map_flags { SL_MAP_PLAIN = 0, SL_MAP_GUARDS = 1, SL_MAP_PATTERN = 2 } sl_map_flags;
 
 typedef struct sl_device_ops {
@@ -34,17 +35,18 @@ typedef struct sl_device_ops {
     /* Free bytes that a device budget may use; what the operating system or driver says now. */
     sl_status (*free_bytes)(sl_device *device, uint64_t *out_bytes);
 
-    /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes). */
+    /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes),
+     * zero unless patterned. */
     sl_status (*map)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
-    /* Takes host memory that copies can reach directly: locked, huge pages where allowed; plain with
-     * one warning where not. Same alignment rules. */
+    /* Takes host memory that copies can reach directly: locked, huge pages where allowed; plain
+     * with one warning where not. Same rules of alignment and content. */
     sl_status (*map_host)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap_host)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
-    sl_status (*stream_open)(sl_device *device, const char *name,
-                             const sl_queue_observer *observer, sl_device_stream **out_stream);
+    sl_status (*stream_open)(sl_device *device, const char *name, const sl_queue_observer *observer,
+                             sl_device_stream **out_stream);
     sl_status (*stream_finish)(sl_device_stream *stream);
     void (*stream_close)(sl_device_stream *stream);
 

@@ -1,0 +1,255 @@
+/* Gives every chunk of every group its home, and lays out what is permanent in each tier.
+ *
+ * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
+ * programs with and without optimizer states agree on where parameters are), each one's chunks in
+ * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots.
+ *
+ * Stagger: an AdamW loop reads four groups side by side, and arrays at equal offsets modulo large
+ * powers of two halve its bandwidth. So the slot that chunk 0 of a group has, or would have if its
+ * home were here, starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index keep the
+ * groups' distance even where the policy put different shares of the groups on this tier.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "sluice/chunk.h"
+
+enum {
+    LEAST_ALIGNMENT = 256,
+    DIRECT_ALIGNMENT = 4096,       /* of whatever direct I/O may touch */
+    DIRECT_CHUNK_BYTES = 64 << 10, /* chunks from here up are aligned for it */
+    STAGGER_BYTES = 68 << 10,      /* LIMITS.md: 64 bytes do not help, 68 KiB do */
+    STAGGER_PERIOD = 1 << 20,
+    STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and would pad much */
+};
+
+static const char size_name[] = "the permanent part of a tier";
+
+void sl_homes_close(sl_homes *homes)
+{
+    if (homes == NULL)
+        return;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        free(homes->tier[group]);
+        free(homes->offset[group]);
+    }
+    free(homes->adam_tier);
+    free(homes);
+}
+
+static sl_status open_homes(const sl_program *program, uint32_t chunk_count, sl_homes **out_homes)
+{
+    sl_homes *homes = calloc(1, sizeof *homes);
+    if (homes == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the homes of %u chunks", chunk_count);
+    homes->chunk_count = chunk_count;
+    homes->adam_tier = calloc(chunk_count, sizeof *homes->adam_tier);
+    bool complete = homes->adam_tier != NULL;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        if (!program->has_state[group])
+            continue;
+        homes->tier[group] = calloc(chunk_count, sizeof *homes->tier[group]);
+        homes->offset[group] = calloc(chunk_count, sizeof *homes->offset[group]);
+        complete = complete && homes->tier[group] != NULL && homes->offset[group] != NULL;
+    }
+    if (!complete) {
+        sl_homes_close(homes);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the homes of %u chunks", chunk_count);
+    }
+    *out_homes = homes;
+    return SL_OK;
+}
+
+static sl_status check_request(const sl_program *program, const sl_layout *layout,
+                               const sl_policy_options *options)
+{
+    if (program->tensor_count != layout->tensor_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the layout is of %u tensors, the program has %u",
+                layout->tensor_count, program->tensor_count);
+    if (options->policy > SL_POLICY_STATIC || options->adam > SL_ADAM_HOST)
+        SL_FAIL(SL_ERROR_USAGE, "unknown policy %d or place of AdamW %d", (int)options->policy,
+                (int)options->adam);
+    if (options->policy != SL_POLICY_STATIC)
+        return SL_OK;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        double fraction = options->host_fraction[group];
+        if (!(fraction >= 0.0 && fraction <= 1.0))
+            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %d is not between 0 and 1", fraction,
+                    group);
+    }
+    return SL_OK;
+}
+
+/* ---- the policy: tiers ---- */
+
+/* How many chunks of `group`, from the last one down, live on the host. */
+static uint32_t count_host_chunks(const sl_policy_options *options, int group, uint32_t chunk_count)
+{
+    if (options->policy == SL_POLICY_DEVICE)
+        return 0;
+    if (options->policy == SL_POLICY_HOST)
+        return chunk_count;
+    /* The slack keeps 0.07 of 100 chunks at 7: the product may be rounded up by an ulp or two. */
+    double share = options->host_fraction[group] * chunk_count;
+    double host_count = ceil(share - 1e-9 * chunk_count);
+    return host_count >= chunk_count ? chunk_count : (uint32_t)host_count;
+}
+
+static void choose_tiers(const sl_policy_options *options, sl_homes *homes)
+{
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        if (homes->tier[group] == NULL)
+            continue;
+        uint32_t host_count = count_host_chunks(options, group, homes->chunk_count);
+        uint32_t device_count = homes->chunk_count - host_count;
+        memset(homes->tier[group], SL_TIER_DEVICE, device_count);
+        memset(homes->tier[group] + device_count, SL_TIER_HOST, host_count);
+    }
+}
+
+/* AdamW runs next to its moments unless the options say where. */
+static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
+{
+    const uint8_t *beside = homes->tier[SL_GROUP_MOMENT1];
+    if (options->adam == SL_ADAM_DEVICE || (beside == NULL && options->adam == SL_ADAM_AUTO))
+        memset(homes->adam_tier, SL_TIER_DEVICE, homes->chunk_count);
+    else if (options->adam == SL_ADAM_HOST)
+        memset(homes->adam_tier, SL_TIER_HOST, homes->chunk_count);
+    else
+        memcpy(homes->adam_tier, beside, homes->chunk_count);
+}
+
+/* ---- addresses ---- */
+
+/* The least offset >= `offset` that is congruent to `residue` modulo `period`. */
+static sl_status advance_to_residue(uint64_t offset, uint64_t residue, uint64_t period,
+                                    uint64_t *out_offset)
+{
+    uint64_t distance = (residue % period + period - offset % period) % period;
+    return sl_bits_add(offset, distance, size_name, out_offset);
+}
+
+static sl_status align_end(uint64_t alignment, uint64_t *end)
+{
+    return advance_to_residue(*end, 0, alignment, end);
+}
+
+/* Where the first slot of `group` on a tier starts, at or after `*end`; writes it to `*end`. */
+static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier_chunk_count,
+                                  uint64_t slot_bytes, uint64_t alignment, uint64_t *end)
+{
+    if (slot_bytes * tier_chunk_count < STAGGER_FROM_BYTES)
+        return align_end(alignment, end);
+    uint64_t residue = (uint64_t)group * STAGGER_BYTES + first_chunk * slot_bytes;
+    return advance_to_residue(*end, residue, STAGGER_PERIOD, end);
+}
+
+/* Appends the chunks of `group` whose home is `tier`. */
+static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, sl_homes *homes,
+                             uint64_t *end)
+{
+    uint64_t chunk_bytes = sl_layout_chunk_bytes(layout, (sl_group)group);
+    uint64_t alignment = chunk_bytes >= DIRECT_CHUNK_BYTES ? DIRECT_ALIGNMENT : LEAST_ALIGNMENT;
+    uint64_t slot_bytes = sl_bits_round_up(chunk_bytes, alignment);
+    uint32_t first_chunk = SL_NONE, tier_chunk_count = 0;
+    for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
+        if (homes->tier[group][chunk] != tier)
+            continue;
+        first_chunk = first_chunk == SL_NONE ? chunk : first_chunk;
+        tier_chunk_count++;
+    }
+    if (tier_chunk_count == 0)
+        return SL_OK;
+    SL_TRY(advance_to_group(group, first_chunk, tier_chunk_count, slot_bytes, alignment, end));
+    for (uint32_t chunk = first_chunk; chunk < homes->chunk_count; chunk++) {
+        if (homes->tier[group][chunk] != tier)
+            continue;
+        homes->offset[group][chunk] = *end;
+        SL_TRY(sl_bits_add(*end, slot_bytes, size_name, end));
+    }
+    return SL_OK;
+}
+
+/* Appends the block flags where AdamW runs on `tier`. */
+static sl_status place_flags(const sl_program *program, const sl_layout *layout, sl_tier tier,
+                             sl_homes *homes, uint64_t *end)
+{
+    bool updates = program->has_state[SL_GROUP_MOMENT1];
+    if (!updates || memchr(homes->adam_tier, tier, homes->chunk_count) == NULL)
+        return SL_OK;
+    SL_TRY(align_end(LEAST_ALIGNMENT, end));
+    homes->flags_offset[tier] = *end;
+    homes->flags_bytes[tier] = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    return sl_bits_add(*end, homes->flags_bytes[tier], size_name, end);
+}
+
+/* Slots are numbered from 0; a slot is as large as the largest value that names it. */
+static sl_status measure_persistent(const sl_program *program, sl_homes *homes)
+{
+    for (uint32_t index = 0; index < program->value_count; index++) {
+        const sl_value *value = &program->values[index];
+        if (value->kind != SL_VALUE_PERSISTENT)
+            continue;
+        if (value->index >= SL_PERSISTENT_MAX)
+            SL_FAIL(SL_ERROR_USAGE, "persistent slot %u of value %s: there are %d", value->index,
+                    value->name, SL_PERSISTENT_MAX);
+        if (value->index >= homes->persistent_count)
+            homes->persistent_count = value->index + 1;
+        if (value->bytes > homes->persistent_bytes[value->index])
+            homes->persistent_bytes[value->index] = value->bytes;
+    }
+    return SL_OK;
+}
+
+static sl_status place_persistent(sl_homes *homes, uint64_t *end)
+{
+    for (uint32_t slot = 0; slot < homes->persistent_count; slot++) {
+        SL_TRY(align_end(LEAST_ALIGNMENT, end));
+        homes->persistent_offset[slot] = *end;
+        SL_TRY(sl_bits_add(*end, homes->persistent_bytes[slot], size_name, end));
+    }
+    return SL_OK;
+}
+
+static sl_status place_tier(const sl_program *program, const sl_layout *layout, sl_tier tier,
+                            sl_homes *homes)
+{
+    uint64_t end = 0;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        if (homes->tier[group] != NULL)
+            SL_TRY(place_group(layout, group, tier, homes, &end));
+    SL_TRY(place_flags(program, layout, tier, homes, &end));
+    if (tier == SL_TIER_DEVICE)
+        SL_TRY(place_persistent(homes, &end));
+    SL_TRY(align_end(LEAST_ALIGNMENT, &end));
+    homes->fixed_bytes[tier] = end;
+    return SL_OK;
+}
+
+static sl_status decide_homes(const sl_program *program, const sl_layout *layout,
+                              const sl_policy_options *options, sl_homes *homes)
+{
+    choose_tiers(options, homes);
+    choose_adam_tiers(options, homes);
+    SL_TRY(measure_persistent(program, homes));
+    SL_TRY(place_tier(program, layout, SL_TIER_DEVICE, homes));
+    return place_tier(program, layout, SL_TIER_HOST, homes);
+}
+
+sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
+                         const sl_policy_options *options, sl_homes **out_homes)
+{
+    sl_homes *homes = NULL;
+    SL_TRY(check_request(program, layout, options));
+    SL_TRY(open_homes(program, layout->chunk_count, &homes));
+    sl_status status = decide_homes(program, layout, options, homes);
+    if (status != SL_OK) {
+        sl_homes_close(homes);
+        return status;
+    }
+    *out_homes = homes;
+    return SL_OK;
+}

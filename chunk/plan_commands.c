@@ -1,0 +1,320 @@
+/* Writes down the commands of a plan in issue order, with the places of their operands.
+ *
+ * Around op t: copies of inputs, fetches that start at t, the op, write-backs of chunks last
+ * written by it, copies of outputs and mirrors last written by it.
+ */
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "planner.h"
+
+typedef enum event_kind {
+    EVENT_INPUT,
+    EVENT_FETCH,
+    EVENT_RUN,
+    EVENT_WRITE_BACK,
+    EVENT_OUTPUT
+} event_kind;
+
+typedef struct event {
+    uint32_t tick;
+    event_kind kind;
+    sl_tier tier;   /* FETCH and WRITE_BACK: the tier visited */
+    uint32_t index; /* value, visit, op, write-back */
+} event;
+
+typedef struct emitter {
+    const sl_planner *planner;
+    sl_plan *plan;
+    event *events;
+    uint32_t event_count;
+    uint32_t *first_visit[SL_TIER_COUNT]; /* [object_count]: a visit of the object, SL_NONE */
+    uint32_t *next_visit[SL_TIER_COUNT];  /* [visit_count] */
+} emitter;
+
+/* ---- places ---- */
+
+static sl_place place_of_item(const sl_planner *planner, sl_tier tier, uint32_t item)
+{
+    const sl_address_item *found = &planner->tier[tier].items[item];
+    return (sl_place){.tier = tier, .offset = found->offset, .bytes = found->bytes};
+}
+
+static sl_place place_of_home(const sl_planner *planner, uint32_t object)
+{
+    uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
+    return (sl_place){.tier = (sl_tier)planner->homes->tier[group][chunk],
+                      .offset = planner->homes->offset[group][chunk],
+                      .bytes = planner->object_bytes[object]};
+}
+
+static sl_place place_of_visit(const sl_planner *planner, sl_tier tier, uint32_t visit)
+{
+    return place_of_item(planner, tier, planner->tier[tier].first_visit_item + visit);
+}
+
+static bool is_there(const sl_visit *visit, uint32_t tick)
+{
+    if (visit->first_tick > visit->last_tick)
+        return tick >= visit->first_tick || tick <= visit->last_tick;
+    return tick >= visit->first_tick && tick <= visit->last_tick;
+}
+
+static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, uint32_t object,
+                                 sl_place *out_place)
+{
+    sl_place home = place_of_home(e->planner, object);
+    if (home.tier == tier) {
+        *out_place = home;
+        return SL_OK;
+    }
+    const sl_residency *residency = &e->planner->tier[tier].residency;
+    for (uint32_t v = e->first_visit[tier][object]; v != SL_NONE; v = e->next_visit[tier][v]) {
+        if (is_there(&residency->visits[v], tick)) {
+            *out_place = place_of_visit(e->planner, tier, v);
+            return SL_OK;
+        }
+    }
+    SL_FAIL(SL_ERROR_INTERNAL, "chunk object %u is not on tier %d at tick %u", object, (int)tier,
+            tick);
+}
+
+static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, sl_place *out_place)
+{
+    const sl_planner *planner = e->planner;
+    sl_tier tier = sl_planner_tier_of_op(planner, tick);
+    uint32_t v = planner->program->ops[tick].operand[i];
+    *out_place = (sl_place){.tier = tier};
+    if (v == SL_NONE)
+        return SL_OK;
+    const sl_value *value = &planner->program->values[v];
+    if (value->kind == SL_VALUE_PERSISTENT) {
+        out_place->offset = planner->homes->persistent_offset[value->index];
+        out_place->bytes = value->bytes;
+        return SL_OK;
+    }
+    if (!sl_planner_is_state(value)) {
+        *out_place = place_of_item(planner, tier, planner->tier[tier].lives[v].item);
+        return SL_OK;
+    }
+    SL_TRY(place_of_object(e, tier, tick, sl_planner_object_of(planner, value), out_place));
+    if (value->kind == SL_VALUE_TENSOR)
+        out_place->offset += planner->layout->tensors[value->index].first_element * sizeof(float);
+    out_place->bytes = value->bytes;
+    return SL_OK;
+}
+
+/* ---- commands ---- */
+
+static sl_lane lane_of_copy(sl_tier from)
+{
+    return from == SL_TIER_HOST ? SL_LANE_H2D : SL_LANE_D2H;
+}
+
+static sl_command copy_command(uint32_t tick, sl_place from, sl_place to)
+{
+    return (sl_command){.kind = SL_COMMAND_COPY,
+                        .lane = lane_of_copy(from.tier),
+                        .tick = tick,
+                        .value = SL_NONE,
+                        .chunk_index = SL_NONE,
+                        .from = from,
+                        .to = to};
+}
+
+static sl_command copy_of_object(const emitter *e, uint32_t object, uint32_t tick, sl_place from,
+                                 sl_place to)
+{
+    sl_command command = copy_command(tick, from, to);
+    command.group = (sl_group)(object / e->planner->chunk_count);
+    command.chunk_index = object % e->planner->chunk_count;
+    return command;
+}
+
+static sl_command copy_of_value(const emitter *e, uint32_t v, uint32_t tick, sl_tier from,
+                                sl_tier to)
+{
+    const sl_planner *planner = e->planner;
+    sl_command command =
+        copy_command(tick, place_of_item(planner, from, planner->tier[from].lives[v].item),
+                     place_of_item(planner, to, planner->tier[to].lives[v].item));
+    command.value = v;
+    return command;
+}
+
+static sl_status emit_run(emitter *e, uint32_t tick, sl_command *out_command)
+{
+    const sl_planner *planner = e->planner;
+    sl_tier tier = sl_planner_tier_of_op(planner, tick);
+    uint32_t operand_count = sl_op_info_of(planner->program->ops[tick].kind)->operand_count;
+    *out_command = (sl_command){.kind = SL_COMMAND_RUN,
+                                .lane = sl_planner_lane_of_op(planner, tick),
+                                .tick = tick,
+                                .value = SL_NONE,
+                                .chunk_index = SL_NONE,
+                                .first_place = e->plan->place_count,
+                                .place_count = operand_count + 1};
+    for (uint32_t i = 0; i < operand_count; i++)
+        SL_TRY(place_of_operand(e, tick, i, &e->plan->places[e->plan->place_count++]));
+    uint32_t workspace = planner->tier[tier].workspace_item[tick];
+    e->plan->places[e->plan->place_count++] =
+        workspace == SL_NONE ? (sl_place){.tier = tier} : place_of_item(planner, tier, workspace);
+    return SL_OK;
+}
+
+static sl_status emit_event(emitter *e, const event *what)
+{
+    const sl_planner *planner = e->planner;
+    sl_command *command = &e->plan->body[e->plan->body_count++];
+    const sl_residency *residency = &planner->tier[what->tier].residency;
+    if (what->kind == EVENT_RUN)
+        return emit_run(e, what->index, command);
+    if (what->kind == EVENT_INPUT) {
+        *command = copy_of_value(e, what->index, 0, SL_TIER_HOST, SL_TIER_DEVICE);
+        return SL_OK;
+    }
+    if (what->kind == EVENT_OUTPUT) {
+        *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_DEVICE, SL_TIER_HOST);
+        return SL_OK;
+    }
+    bool is_fetch = what->kind == EVENT_FETCH;
+    uint32_t v = is_fetch ? what->index : residency->write_backs[what->index].visit;
+    uint32_t object = residency->visits[v].object;
+    sl_place home = place_of_home(planner, object);
+    sl_place away = place_of_visit(planner, what->tier, v);
+    *command = is_fetch ? copy_of_object(e, object, what->tick, home, away)
+                        : copy_of_object(e, object, what->tick + 1, away, home);
+    return SL_OK;
+}
+
+/* ---- events ---- */
+
+static int compare_events(const void *left, const void *right)
+{
+    const event *a = left, *b = right;
+    if (a->tick != b->tick)
+        return a->tick < b->tick ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->tier != b->tier)
+        return a->tier < b->tier ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static void add_event(emitter *e, uint32_t tick, event_kind kind, sl_tier tier, uint32_t index)
+{
+    e->events[e->event_count++] = (event){tick, kind, tier, index};
+}
+
+static void list_value_events(emitter *e)
+{
+    const sl_planner *planner = e->planner;
+    for (uint32_t v = 0; v < planner->program->value_count; v++) {
+        const sl_value *value = &planner->program->values[v];
+        bool on_device = planner->tier[SL_TIER_DEVICE].lives[v].first_tick != SL_NONE;
+        bool on_host = planner->tier[SL_TIER_HOST].lives[v].first_tick != SL_NONE;
+        if (sl_planner_is_state(value) || !on_device || !on_host)
+            continue;
+        if (value->kind == SL_VALUE_INPUT)
+            add_event(e, 0, EVENT_INPUT, SL_TIER_DEVICE, v);
+        else
+            add_event(e, planner->last_write[v], EVENT_OUTPUT, SL_TIER_DEVICE, v);
+    }
+}
+
+static void list_events(emitter *e)
+{
+    const sl_planner *planner = e->planner;
+    list_value_events(e);
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++)
+        add_event(e, tick, EVENT_RUN, SL_TIER_DEVICE, tick);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        const sl_residency *residency = &planner->tier[tier].residency;
+        for (uint32_t v = 0; v < residency->visit_count; v++)
+            if (residency->visits[v].is_fetched)
+                add_event(e, residency->visits[v].first_tick, EVENT_FETCH, (sl_tier)tier, v);
+        for (uint32_t b = 0; b < residency->write_back_count; b++)
+            add_event(e, residency->write_backs[b].after_tick, EVENT_WRITE_BACK, (sl_tier)tier, b);
+    }
+    qsort(e->events, e->event_count, sizeof *e->events, compare_events);
+}
+
+/* ---- the whole ---- */
+
+static void link_visits(emitter *e, sl_tier tier)
+{
+    const sl_residency *residency = &e->planner->tier[tier].residency;
+    for (uint32_t o = 0; o < e->planner->object_count; o++)
+        e->first_visit[tier][o] = SL_NONE;
+    for (uint32_t v = residency->visit_count; v-- > 0;) {
+        uint32_t object = residency->visits[v].object;
+        e->next_visit[tier][v] = e->first_visit[tier][object];
+        e->first_visit[tier][object] = v;
+    }
+}
+
+static void release_emitter(emitter *e)
+{
+    free(e->events);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        free(e->first_visit[tier]);
+        free(e->next_visit[tier]);
+    }
+}
+
+static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitter *e)
+{
+    const sl_program *program = planner->program;
+    uint64_t copies = 0, carried = 0;
+    *e = (emitter){.planner = planner, .plan = plan};
+    bool is_refused = false;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        const sl_residency *residency = &planner->tier[tier].residency;
+        copies += (uint64_t)residency->visit_count + residency->write_back_count;
+        carried += residency->visit_count;
+        e->first_visit[tier] = calloc((uint64_t)planner->object_count + 1, sizeof(uint32_t));
+        e->next_visit[tier] = calloc((uint64_t)residency->visit_count + 1, sizeof(uint32_t));
+        is_refused |= !e->first_visit[tier] || !e->next_visit[tier];
+    }
+    uint64_t command_count = copies + program->op_count + program->value_count;
+    e->events = calloc(command_count + 1, sizeof *e->events);
+    plan->body = calloc(command_count + 1, sizeof *plan->body);
+    plan->prologue = calloc(carried + 1, sizeof *plan->prologue);
+    plan->places =
+        calloc((uint64_t)program->op_count * (SL_OPERAND_MAX + 1) + 1, sizeof *plan->places);
+    if (is_refused || !e->events || !plan->body || !plan->prologue || !plan->places) {
+        release_emitter(e);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan of %llu commands",
+                (unsigned long long)command_count);
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        link_visits(e, (sl_tier)tier);
+    return SL_OK;
+}
+
+static void emit_prologue(emitter *e)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        const sl_residency *residency = &e->planner->tier[tier].residency;
+        for (uint32_t v = 0; v < residency->visit_count; v++) {
+            uint32_t object = residency->visits[v].object;
+            if (residency->visits[v].is_carried)
+                e->plan->prologue[e->plan->prologue_count++] =
+                    copy_of_object(e, object, 0, place_of_home(e->planner, object),
+                                   place_of_visit(e->planner, (sl_tier)tier, v));
+        }
+    }
+}
+
+sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan)
+{
+    emitter e;
+    SL_TRY(prepare_emitter(planner, plan, &e));
+    emit_prologue(&e);
+    list_events(&e);
+    sl_status status = SL_OK;
+    for (uint32_t n = 0; status == SL_OK && n < e.event_count; n++)
+        status = emit_event(&e, &e.events[n]);
+    release_emitter(&e);
+    return status;
+}

@@ -1,0 +1,221 @@
+/* When values live and which chunks ops use, tier by tier. Decides nothing: lives follow from the
+ * program, and an op's tier from the homes. */
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "planner.h"
+
+/* ---- where an op runs ---- */
+
+uint32_t sl_planner_object_of(const sl_planner *planner, const sl_value *value)
+{
+    uint32_t chunk = value->kind == SL_VALUE_TENSOR
+                         ? planner->layout->tensors[value->index].chunk_index
+                         : value->index;
+    return (uint32_t)value->group * planner->chunk_count + chunk;
+}
+
+sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick)
+{
+    const sl_op *op = &planner->program->ops[tick];
+    if (!sl_op_info_of(op->kind)->runs_on_host)
+        return SL_TIER_DEVICE;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        if (op->operand[i] == SL_NONE)
+            continue;
+        const sl_value *value = &planner->program->values[op->operand[i]];
+        if (value->kind == SL_VALUE_CHUNK)
+            return (sl_tier)planner->homes->adam_tier[value->index];
+    }
+    return SL_TIER_DEVICE;
+}
+
+sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick)
+{
+    if (sl_op_info_of(planner->program->ops[tick].kind)->is_collective)
+        return SL_LANE_COMM;
+    return sl_planner_tier_of_op(planner, tick) == SL_TIER_HOST ? SL_LANE_HOST : SL_LANE_COMPUTE;
+}
+
+/* ---- items ---- */
+
+sl_status sl_plan_lives_add_item(sl_tier_state *state, const sl_address_item *item,
+                                 const sl_item_source *source, uint32_t *out_item)
+{
+    if (state->item_count == state->item_capacity) {
+        uint32_t capacity = state->item_capacity ? 2 * state->item_capacity : 1024;
+        sl_address_item *items = realloc(state->items, (uint64_t)capacity * sizeof *items);
+        if (!items)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u items", capacity);
+        state->items = items;
+        sl_item_source *sources = realloc(state->sources, (uint64_t)capacity * sizeof *sources);
+        if (!sources)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u items", capacity);
+        state->sources = sources;
+        state->item_capacity = capacity;
+    }
+    state->items[state->item_count] = *item;
+    state->sources[state->item_count] = *source;
+    *out_item = state->item_count++;
+    return SL_OK;
+}
+
+/* ---- lives ---- */
+
+static void extend_life(sl_life *life, uint32_t tick)
+{
+    if (life->first_tick == SL_NONE)
+        life->first_tick = tick;
+    life->last_tick = tick;
+}
+
+static void visit_operand(sl_planner *planner, uint32_t tick, uint32_t operand_index)
+{
+    const sl_op *op = &planner->program->ops[tick];
+    uint32_t v = op->operand[operand_index];
+    if (v == SL_NONE || sl_planner_is_state(&planner->program->values[v]))
+        return;
+    extend_life(&planner->tier[sl_planner_tier_of_op(planner, tick)].lives[v], tick);
+    if (sl_op_writes(op, operand_index))
+        planner->last_write[v] = tick;
+}
+
+/* Inputs are copied in before the first op, outputs out after their last writer; a value that a
+ * host-lane op reads is mirrored on the host from its last write on. */
+static void complete_life(sl_planner *planner, uint32_t v)
+{
+    const sl_value *value = &planner->program->values[v];
+    sl_life *device = &planner->tier[SL_TIER_DEVICE].lives[v];
+    sl_life *host = &planner->tier[SL_TIER_HOST].lives[v];
+    uint32_t last_op = planner->program->op_count - 1;
+    bool is_input = value->kind == SL_VALUE_INPUT && device->first_tick != SL_NONE;
+    bool is_output = value->kind == SL_VALUE_OUTPUT && device->first_tick != SL_NONE;
+    if (is_input)
+        device->first_tick = 0;
+    if (is_input || is_output) {
+        host->first_tick = 0; /* its slot belongs to the caller between iterations */
+        host->last_tick = last_op;
+    } else if (host->first_tick != SL_NONE && planner->last_write[v] != SL_NONE) {
+        host->first_tick = planner->last_write[v];
+    }
+}
+
+static sl_status add_value_items(sl_planner *planner, sl_tier tier)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    for (uint32_t v = 0; v < planner->program->value_count; v++) {
+        const sl_value *value = &planner->program->values[v];
+        sl_life *life = &state->lives[v];
+        life->item = SL_NONE;
+        if (life->first_tick == SL_NONE || value->kind == SL_VALUE_PERSISTENT)
+            continue;
+        bool is_slot = tier == SL_TIER_HOST && value->kind != SL_VALUE_ACTIVATION;
+        sl_address_item item = {
+            .bytes = value->bytes, .first_tick = life->first_tick, .last_tick = life->last_tick};
+        sl_item_source source = {.kind = is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION,
+                                 .value = v,
+                                 .object = SL_NONE};
+        SL_TRY(sl_plan_lives_add_item(state, &item, &source, &life->item));
+    }
+    return SL_OK;
+}
+
+static sl_status add_workspace_items(sl_planner *planner)
+{
+    const sl_plan_request *request = planner->request;
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++) {
+        const sl_op *op = &planner->program->ops[tick];
+        sl_tier tier = sl_planner_tier_of_op(planner, tick);
+        for (int t = 0; t < SL_TIER_COUNT; t++)
+            planner->tier[t].workspace_item[tick] = SL_NONE;
+        uint64_t bytes = request->workspace(request->workspace_context, op->kind, &op->attrs, tier);
+        if (!bytes)
+            continue;
+        sl_address_item item = {.bytes = bytes, .first_tick = tick, .last_tick = tick};
+        sl_item_source source = {.kind = SL_MEMORY_WORKSPACE, .value = SL_NONE, .object = SL_NONE};
+        SL_TRY(sl_plan_lives_add_item(&planner->tier[tier], &item, &source,
+                                      &planner->tier[tier].workspace_item[tick]));
+    }
+    return SL_OK;
+}
+
+/* ---- uses of chunks ---- */
+
+/* Merges operand i of op `tick` into the uses of this tick, which start at `first_use`. */
+static void merge_use(const sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t i,
+                      uint32_t first_use)
+{
+    const sl_op *op = &planner->program->ops[tick];
+    const sl_value *value = &planner->program->values[op->operand[i]];
+    sl_tier_state *state = (sl_tier_state *)&planner->tier[tier];
+    uint32_t object = sl_planner_object_of(planner, value);
+    uint32_t u = first_use;
+    while (u < state->use_count && state->uses[u].object != object)
+        u++;
+    if (u == state->use_count)
+        state->uses[state->use_count++] =
+            (sl_residency_use){.tick = tick,
+                               .object = object,
+                               .is_away = sl_planner_tier_of_op(planner, tick) == tier};
+    state->uses[u].reads |= value->kind == SL_VALUE_TENSOR || sl_op_reads(op, i);
+    state->uses[u].writes |= sl_op_writes(op, i);
+}
+
+static void find_uses(const sl_planner *planner, sl_tier tier)
+{
+    const sl_program *program = planner->program;
+    const sl_tier_state *state = &planner->tier[tier];
+    for (uint32_t tick = 0; tick < program->op_count; tick++) {
+        uint32_t first_use = state->use_count;
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            uint32_t v = program->ops[tick].operand[i];
+            if (v == SL_NONE || !sl_planner_is_state(&program->values[v]))
+                continue;
+            uint32_t object = sl_planner_object_of(planner, &program->values[v]);
+            uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
+            if (planner->homes->tier[group][chunk] != (uint8_t)tier)
+                merge_use(planner, tier, tick, i, first_use);
+        }
+    }
+}
+
+static sl_status check_homes(const sl_planner *planner)
+{
+    const sl_program *program = planner->program;
+    for (uint32_t v = 0; v < program->value_count; v++) {
+        const sl_value *value = &program->values[v];
+        if (!sl_planner_is_state(value))
+            continue;
+        bool has_home = planner->homes->tier[value->group] != NULL;
+        uint32_t count =
+            value->kind == SL_VALUE_TENSOR ? planner->layout->tensor_count : planner->chunk_count;
+        if (!has_home || value->index >= count)
+            SL_FAIL(SL_ERROR_INTERNAL, "value %u (%s) has no home in group %d", v, value->name,
+                    (int)value->group);
+    }
+    return SL_OK;
+}
+
+sl_status sl_plan_lives_find(sl_planner *planner)
+{
+    const sl_program *program = planner->program;
+    SL_TRY(check_homes(planner));
+    for (uint32_t v = 0; v < program->value_count; v++) {
+        planner->last_write[v] = SL_NONE;
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            planner->tier[tier].lives[v] = (sl_life){SL_NONE, SL_NONE, SL_NONE};
+    }
+    for (uint32_t tick = 0; tick < program->op_count; tick++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+            visit_operand(planner, tick, i);
+    for (uint32_t v = 0; v < program->value_count; v++)
+        complete_life(planner, v);
+    SL_TRY(add_value_items(planner, SL_TIER_DEVICE));
+    SL_TRY(add_value_items(planner, SL_TIER_HOST));
+    SL_TRY(add_workspace_items(planner));
+    find_uses(planner, SL_TIER_DEVICE);
+    find_uses(planner, SL_TIER_HOST);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        planner->tier[tier].value_item_count = planner->tier[tier].item_count;
+    return SL_OK;
+}

@@ -1,0 +1,22 @@
+/* Prefetch: moves the fetch of each visit to an earlier tick, so that the link is done in time.
+ *
+ * Knows visits, room and seconds; nothing of addresses. A fetch may move over the start of the body
+ * into the tail of the previous iteration; its visit then wraps and is carried.
+ */
+#ifndef SL_CHUNK_PREFETCH_H
+#define SL_CHUNK_PREFETCH_H
+
+#include "residency.h"
+
+typedef struct sl_prefetch_request {
+    const sl_residency_request *residency;
+    const double *tick_seconds; /* [tick_count]: how long each op takes, by estimate */
+    double bytes_per_second;    /* of the fetching lane */
+    uint32_t most_ahead;        /* visits fetched ahead at any tick; UINT32_MAX: no limit */
+} sl_prefetch_request;
+
+/* Sets first_tick (and is_carried where it wraps) of the fetched visits. No fetch starts before the
+ * tick after the object's last earlier use, and no tick gets more bytes than its room. */
+sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency);
+
+#endif

@@ -1,0 +1,69 @@
+/* Residency: when a chunk that is used away from its home stays there between uses.
+ *
+ * One tier at a time, in ticks of a loop body. It knows objects, bytes and uses; it knows nothing
+ * of addresses, lanes or time.
+ *
+ *   away use   on the tier that is planned: the object must be there
+ *   home use   at the object's home: ends any visit before it (dirty content is written back first)
+ *   visit      first .. last tick of an uninterrupted stay; fetched unless its first use writes the
+ *              object whole; carried visits cross the end of the body, clean, and wrap
+ *
+ * The victim is the object with the farthest next use, weighted by what evicting it costs (Belady's
+ * rule, extended to write-backs). Objects whose first use in the body writes them whole hold
+ * nothing from one iteration to the next and are never written back for the loop's sake.
+ */
+#ifndef SL_CHUNK_RESIDENCY_H
+#define SL_CHUNK_RESIDENCY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct sl_residency_use {
+    uint32_t tick, object;
+    bool is_away;
+    bool reads, writes; /* writes without reads: the whole object */
+} sl_residency_use;
+
+typedef struct sl_residency_request {
+    uint32_t tick_count;
+    const sl_residency_use *uses; /* by tick; at most one an object and tick */
+    uint32_t use_count;
+    uint32_t object_count;
+    const uint64_t *object_bytes; /* [object_count] */
+    const uint64_t *room_bytes;   /* [tick_count]: what visits may take at each tick */
+} sl_residency_request;
+
+typedef struct sl_visit {
+    uint32_t object;
+    uint32_t first_tick; /* > last_tick: wraps round the end of the body */
+    uint32_t last_tick;
+    uint32_t
+        first_use;   /* the tick of the first use after the fetch; >= first_tick before prefetch */
+    bool is_fetched; /* in the body */
+    bool is_carried; /* here at the start of the body: the prologue loads it */
+} sl_visit;
+
+typedef struct sl_write_back {
+    uint32_t visit;
+    uint32_t after_tick;
+} sl_write_back;
+
+typedef struct sl_residency {
+    sl_visit *visits;
+    uint32_t visit_count;
+    sl_write_back *write_backs;
+    uint32_t write_back_count;
+    uint64_t moved_bytes; /* fetches and write-backs of one body */
+} sl_residency;
+
+/* Plans the visits of one tier. SL_ERROR_FIT when the objects of one tick do not fit: writes the
+ * tick and the missing bytes (the largest over all ticks). */
+sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *out_residency,
+                            uint32_t *out_tick, uint64_t *out_missing_bytes);
+
+/* Frees the arrays and zeroes the struct. */
+void sl_residency_clear(sl_residency *residency);
+
+#endif

@@ -1,0 +1,297 @@
+/* Plays a plan against a description of a machine. Touches no memory of the plan's tiers.
+ *
+ * Lanes work in order and beside each other. A command starts when its lane is free and its waits
+ * are over. The control thread issues an iteration when the outputs of the one before are in host
+ * memory and its inputs have been read, as sl_engine_step does. Where the machine's compute and
+ * host lanes share the cores, each runs at half speed while both are busy (processor sharing); what
+ * copies take from the cores is left out.
+ *
+ * Time is virtual and moves from one end of a command to the next, so the result depends on the
+ * arguments alone. The last of ITERATIONS iterations is measured, from the end of the one before
+ * it; by then the pipeline is filled. Within it, busy time of the compute lane and all stalls add
+ * up to the time from its last command there to its last command here.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "sluice/plan.h"
+
+enum { ITERATIONS = 6 };
+
+typedef struct lane_state {
+    const uint32_t *commands; /* of this lane, in order */
+    uint32_t command_count;
+    uint32_t next;       /* index into commands: running, or the next to run */
+    uint32_t iteration;  /* of that command */
+    uint32_t wait_index; /* the first of its waits not known to be over */
+    sl_lane released_by; /* lane of what it waited for last */
+    bool is_running;
+    double remaining_seconds; /* of the running command, at full speed */
+    double free_since;        /* end of the lane's last command */
+} lane_state;
+
+typedef struct player {
+    const sl_plan *plan;
+    double *seconds;         /* [body_count] of each command alone */
+    uint32_t *done_count;    /* [body_count] iterations in which it has ended */
+    uint32_t *lane_commands; /* [body_count], one run for each lane */
+    bool *gates;             /* [body_count]: the next iteration is issued after it */
+    uint32_t gate_count;
+    uint32_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
+    uint32_t commands_left[ITERATIONS];
+    double end_seconds[ITERATIONS]; /* of each iteration */
+    sl_lane gated_by;               /* lane of the gate that opened last */
+    bool shares_cores;
+    double now;
+    lane_state lane[SL_LANE_COUNT];
+    sl_simulation result;
+} player;
+
+/* ---- how long a command takes alone ---- */
+
+static sl_status measure_copy(const sl_command *command, const sl_machine *machine,
+                              double *out_seconds)
+{
+    double rate;
+    if (command->lane == SL_LANE_H2D)
+        rate = machine->h2d_bytes;
+    else if (command->lane == SL_LANE_D2H)
+        rate = machine->d2h_bytes;
+    else
+        SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %d, of which the machine has no rate",
+                (int)command->lane);
+    *out_seconds = (double)command->from.bytes / rate + machine->copy_seconds;
+    return SL_OK;
+}
+
+static sl_status measure_command(const sl_program *program, const sl_command *command,
+                                 const sl_machine *machine, double *out_seconds)
+{
+    if (command->lane >= SL_LANE_COUNT)
+        SL_FAIL(SL_ERROR_INTERNAL, "a command on unknown lane %d", (int)command->lane);
+    if (command->kind == SL_COMMAND_COPY)
+        return measure_copy(command, machine, out_seconds);
+    if (command->tick >= program->op_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "a command runs op %u of %u", command->tick, program->op_count);
+    const sl_op *op = &program->ops[command->tick];
+    double rate = command->lane == SL_LANE_HOST ? machine->host_bytes : machine->device_bytes;
+    double computing = (double)sl_op_flops(op->kind, &op->attrs) / machine->gemm_flops;
+    double moving = (double)sl_op_traffic_bytes(op->kind, &op->attrs) / rate;
+    *out_seconds = (computing > moving ? computing : moving) + machine->op_seconds;
+    return SL_OK;
+}
+
+static sl_status check_machine(const sl_machine *machine)
+{
+    const double rates[] = {machine->gemm_flops, machine->device_bytes, machine->host_bytes,
+                            machine->h2d_bytes, machine->d2h_bytes};
+    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
+        if (!(rates[i] > 0.0))
+            SL_FAIL(SL_ERROR_USAGE, "machine %s has a rate that is not positive", machine->name);
+    if (!(machine->op_seconds >= 0.0 && machine->copy_seconds >= 0.0))
+        SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative fixed cost", machine->name);
+    return SL_OK;
+}
+
+/* ---- opening ---- */
+
+static void close_player(player *p)
+{
+    free(p->gates);
+    free(p->lane_commands);
+    free(p->done_count);
+    free(p->seconds);
+}
+
+/* Inputs and outputs are what the caller waits for between iterations. */
+static bool is_gate(const sl_program *program, const sl_command *command)
+{
+    if (command->kind != SL_COMMAND_COPY || command->value >= program->value_count)
+        return false;
+    sl_value_kind kind = program->values[command->value].kind;
+    return kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT;
+}
+
+static void sort_into_lanes(player *p)
+{
+    uint32_t filled = 0;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        p->lane[lane].commands = p->lane_commands + filled;
+        for (uint32_t command = 0; command < p->plan->body_count; command++)
+            if ((int)p->plan->body[command].lane == lane)
+                p->lane_commands[filled++] = command;
+        p->lane[lane].command_count =
+            (uint32_t)(p->lane_commands + filled - p->lane[lane].commands);
+    }
+}
+
+static sl_status check_waits(const sl_plan *plan, const sl_command *command)
+{
+    if (command->first_wait > plan->wait_count ||
+        command->wait_count > plan->wait_count - command->first_wait)
+        SL_FAIL(SL_ERROR_INTERNAL, "a command's waits are outside of the plan's");
+    for (uint32_t wait = 0; wait < command->wait_count; wait++)
+        if (plan->waits[command->first_wait + wait].command >= plan->body_count)
+            SL_FAIL(SL_ERROR_INTERNAL, "a command waits for one that is not in the body");
+    return SL_OK;
+}
+
+static sl_status open_player(const sl_program *program, const sl_plan *plan,
+                             const sl_machine *machine, player *p)
+{
+    uint32_t count = plan->body_count;
+    memset(p, 0, sizeof *p);
+    p->plan = plan;
+    p->shares_cores = machine->shares_cores;
+    p->seconds = calloc(count + 1u, sizeof *p->seconds);
+    p->done_count = calloc(count + 1u, sizeof *p->done_count);
+    p->lane_commands = calloc(count + 1u, sizeof *p->lane_commands);
+    p->gates = calloc(count + 1u, sizeof *p->gates);
+    if (!p->seconds || !p->done_count || !p->lane_commands || !p->gates)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to simulate %u commands", count);
+    for (uint32_t command = 0; command < count; command++) {
+        SL_TRY(measure_command(program, &plan->body[command], machine, &p->seconds[command]));
+        SL_TRY(check_waits(plan, &plan->body[command]));
+        p->gates[command] = is_gate(program, &plan->body[command]);
+        p->gate_count += p->gates[command];
+    }
+    for (int iteration = 0; iteration < ITERATIONS; iteration++) {
+        p->gates_left[iteration] = p->gate_count;
+        p->commands_left[iteration] = count;
+    }
+    sort_into_lanes(p);
+    return SL_OK;
+}
+
+/* ---- playing ---- */
+
+static bool has_ended(const player *p, const sl_wait *wait, uint32_t iteration)
+{
+    return p->done_count[wait->command] + wait->delta >= iteration + 1;
+}
+
+/* True if the next command of `lane` may start now. Remembers what it waited for last. */
+static bool may_start(player *p, lane_state *lane)
+{
+    if (lane->iteration > 0 && p->gates_left[lane->iteration - 1] > 0) {
+        lane->released_by = SL_LANE_COUNT; /* by the gate, whichever opens last */
+        return false;
+    }
+    const sl_command *command = &p->plan->body[lane->commands[lane->next]];
+    for (; lane->wait_index < command->wait_count; lane->wait_index++) {
+        const sl_wait *wait = &p->plan->waits[command->first_wait + lane->wait_index];
+        if (has_ended(p, wait, lane->iteration))
+            continue;
+        lane->released_by = p->plan->body[wait->command].lane;
+        return false;
+    }
+    return true;
+}
+
+static bool is_measured(uint32_t iteration)
+{
+    return iteration == ITERATIONS - 1;
+}
+
+static void start_command(player *p, sl_lane lane_index)
+{
+    lane_state *lane = &p->lane[lane_index];
+    if (lane_index == SL_LANE_COMPUTE && is_measured(lane->iteration) &&
+        p->now > lane->free_since) {
+        sl_lane cause = lane->released_by == SL_LANE_COUNT ? p->gated_by : lane->released_by;
+        p->result.stall_seconds[cause] += p->now - lane->free_since;
+    }
+    lane->is_running = true;
+    lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
+}
+
+static void end_command(player *p, sl_lane lane_index)
+{
+    lane_state *lane = &p->lane[lane_index];
+    uint32_t command = lane->commands[lane->next];
+    p->done_count[command]++;
+    if (p->gates[command] && --p->gates_left[lane->iteration] == 0)
+        p->gated_by = lane_index;
+    if (--p->commands_left[lane->iteration] == 0)
+        p->end_seconds[lane->iteration] = p->now;
+    lane->is_running = false;
+    lane->free_since = p->now;
+    lane->wait_index = 0;
+    lane->released_by = lane_index;
+    if (++lane->next == lane->command_count) {
+        lane->next = 0;
+        lane->iteration++;
+    }
+}
+
+/* Starts whatever may start; false if nothing runs then. */
+static bool start_ready(player *p)
+{
+    bool runs = false;
+    for (int index = 0; index < SL_LANE_COUNT; index++) {
+        lane_state *lane = &p->lane[index];
+        bool is_over = lane->command_count == 0 || lane->iteration == ITERATIONS;
+        if (!lane->is_running && !is_over && may_start(p, lane))
+            start_command(p, (sl_lane)index);
+        runs = runs || lane->is_running;
+    }
+    return runs;
+}
+
+static double find_speed(const player *p, int lane_index)
+{
+    bool uses_cores = lane_index == SL_LANE_COMPUTE || lane_index == SL_LANE_HOST;
+    bool both = p->lane[SL_LANE_COMPUTE].is_running && p->lane[SL_LANE_HOST].is_running;
+    return p->shares_cores && uses_cores && both ? 0.5 : 1.0;
+}
+
+/* Moves time to the next end of a command and ends every command that ends then. */
+static void advance_time(player *p)
+{
+    double speed[SL_LANE_COUNT], step_seconds = -1.0;
+    for (int index = 0; index < SL_LANE_COUNT; index++) {
+        speed[index] = find_speed(p, index);
+        double seconds = p->lane[index].remaining_seconds / speed[index];
+        if (p->lane[index].is_running && (step_seconds < 0.0 || seconds < step_seconds))
+            step_seconds = seconds;
+    }
+    p->now += step_seconds;
+    for (int index = 0; index < SL_LANE_COUNT; index++) {
+        lane_state *lane = &p->lane[index];
+        if (!lane->is_running)
+            continue;
+        if (is_measured(lane->iteration))
+            p->result.busy_seconds[index] += step_seconds;
+        bool ends = lane->remaining_seconds / speed[index] <= step_seconds;
+        lane->remaining_seconds -= step_seconds * speed[index];
+        if (ends)
+            end_command(p, (sl_lane)index);
+    }
+}
+
+static sl_status play_all(player *p)
+{
+    while (p->commands_left[ITERATIONS - 1] > 0) {
+        if (!start_ready(p))
+            SL_FAIL(SL_ERROR_INTERNAL, "the plan's commands wait for each other for ever");
+        advance_time(p);
+    }
+    double end = p->end_seconds[ITERATIONS - 1];
+    p->result.step_seconds = end - p->end_seconds[ITERATIONS - 2];
+    return SL_OK;
+}
+
+sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
+                           const sl_machine *machine, sl_simulation *out_simulation)
+{
+    player p;
+    SL_TRY(check_machine(machine));
+    sl_status status = open_player(program, plan, machine, &p);
+    if (status == SL_OK)
+        status = play_all(&p);
+    if (status == SL_OK)
+        *out_simulation = p.result;
+    close_player(&p);
+    return status;
+}

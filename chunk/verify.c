@@ -1,0 +1,201 @@
+/* Accepts or rejects plans: opens what the parts share, runs them in turn, words the rejection.
+ *
+ * Written from the contract in sluice/plan.h alone, so that a mistake of the planner's is not made
+ * here a second time. Nothing here is tuned to how plans are made.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "verify.h"
+
+static const char *const group_names[SL_GROUP_COUNT] = {"param", "grad", "master", "moment1",
+                                                        "moment2"};
+static const char *const tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
+
+const char *sl_verify_name_tier(sl_tier tier)
+{
+    return tier_names[tier];
+}
+
+const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
+                                  char out_name[SL_VERIFY_NAME_BYTES])
+{
+    const sl_program *program = verify->program;
+    if (object == SL_NONE) {
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "workspace");
+    } else if (object < program->value_count) {
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s)", object,
+                 program->values[object].name);
+    } else if (object >= sl_verify_slot_object(verify, 0)) {
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "persistent slot %u",
+                 object - sl_verify_slot_object(verify, 0));
+    } else {
+        uint32_t rest = object - program->value_count;
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "%s chunk %u",
+                 group_names[rest / verify->layout->chunk_count],
+                 rest % verify->layout->chunk_count);
+    }
+    return out_name;
+}
+
+/* Is safe for commands whose shape is not checked yet. */
+const char *sl_verify_name_command(const sl_verify *verify, const sl_command *command,
+                                   char out_name[SL_VERIFY_NAME_BYTES])
+{
+    const sl_program *program = verify->program;
+    bool is_run = command->kind == SL_COMMAND_RUN;
+    if (is_run && command->tick < program->op_count)
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "%s, tick %u",
+                 sl_op_info_of(program->ops[command->tick].kind)->name, command->tick);
+    else if (is_run)
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "no op, tick %u", command->tick);
+    else if (command->chunk_index != SL_NONE && (unsigned)command->group < SL_GROUP_COUNT)
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "copy of %s chunk %u", group_names[command->group],
+                 command->chunk_index);
+    else
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "copy of value %u", command->value);
+    return out_name;
+}
+
+sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
+{
+    char what[512], name[SL_VERIFY_NAME_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (verify->command_index == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "the plan is wrong: %s", what);
+    const sl_command *commands = verify->is_prologue ? verify->plan->prologue : verify->plan->body;
+    SL_FAIL(SL_ERROR_INTERNAL, "the plan is wrong: %scommand %u (%s) %s",
+            verify->is_prologue ? "prologue " : "", verify->command_index,
+            sl_verify_name_command(verify, &commands[verify->command_index], name), what);
+}
+
+/* An allocation on the host that holds an input or output at every tick. */
+static bool is_slot(const sl_verify *verify, const sl_allocation *it)
+{
+    if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
+        it->value >= verify->program->value_count)
+        return false;
+    sl_value_kind kind = verify->program->values[it->value].kind;
+    return (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT) && it->first_tick == 0 &&
+           it->last_tick + 1 >= verify->program->op_count;
+}
+
+/* The places that callers fill with inputs and read outputs from. */
+static sl_status find_slots(sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    for (uint32_t i = 0; i < plan->allocation_count; i++) {
+        const sl_allocation *it = &plan->allocations[i];
+        if (!is_slot(verify, it))
+            continue;
+        uint64_t bytes = verify->program->values[it->value].bytes;
+        if (verify->slot[it->value].bytes > 0)
+            return sl_verify_reject(verify, "value %u has two slots on the host", it->value);
+        if (it->place.bytes < bytes || bytes == 0)
+            return sl_verify_reject(verify, "value %u of %llu bytes has a slot of %llu", it->value,
+                                    (unsigned long long)bytes, (unsigned long long)it->place.bytes);
+        verify->slot[it->value] = it->place;
+        verify->slot[it->value].bytes = bytes;
+    }
+    return SL_OK;
+}
+
+static sl_status open_verify(sl_verify *verify)
+{
+    uint64_t chunks = (uint64_t)SL_GROUP_COUNT * verify->layout->chunk_count;
+    uint64_t objects = verify->program->value_count + chunks + verify->homes->persistent_count;
+    if (objects >= SL_NONE)
+        return sl_verify_reject(verify, "it has too many values and chunks");
+    verify->object_count = (uint32_t)objects;
+    verify->version = calloc(objects + 1, sizeof *verify->version);
+    verify->is_defined = calloc(objects + 1, sizeof *verify->is_defined);
+    verify->is_transient = calloc(objects + 1, sizeof *verify->is_transient);
+    verify->slot = calloc((size_t)verify->program->value_count + 1, sizeof *verify->slot);
+    if (!verify->version || !verify->is_defined || !verify->is_transient || !verify->slot)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
+                verify->plan->body_count);
+    return SL_OK;
+}
+
+static void close_verify(sl_verify *verify)
+{
+    sl_verify_order_close(verify);
+    sl_verify_cells_close(verify);
+    free(verify->slot);
+    free(verify->is_transient);
+    free(verify->is_defined);
+    free(verify->version);
+}
+
+static sl_status replay_prologue(sl_verify *verify)
+{
+    verify->is_prologue = true;
+    for (uint32_t i = 0; i < verify->plan->prologue_count; i++) {
+        verify->command_index = i;
+        SL_TRY(sl_verify_data_step(verify, &verify->plan->prologue[i]));
+    }
+    verify->is_prologue = false;
+    verify->command_index = SL_NONE;
+    return SL_OK;
+}
+
+typedef sl_status (*step)(sl_verify *verify, const sl_command *command);
+
+static sl_status replay_body(sl_verify *verify, step take)
+{
+    for (uint32_t i = 0; i < verify->plan->body_count; i++) {
+        verify->command_index = i;
+        SL_TRY(take(verify, &verify->plan->body[i]));
+    }
+    verify->command_index = SL_NONE;
+    return SL_OK;
+}
+
+/* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
+ * others. */
+static sl_status replay_data(sl_verify *verify)
+{
+    sl_verify_data_start(verify);
+    SL_TRY(replay_prologue(verify));
+    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++) {
+        sl_verify_data_begin(verify);
+        SL_TRY(replay_body(verify, sl_verify_data_step));
+        SL_TRY(sl_verify_data_end(verify));
+    }
+    return SL_OK;
+}
+
+/* The prologue is waited for before the body starts. */
+static sl_status replay_order(sl_verify *verify)
+{
+    SL_TRY(sl_verify_order_open(verify));
+    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++)
+        SL_TRY(replay_body(verify, sl_verify_order_step));
+    return SL_OK;
+}
+
+sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
+{
+    sl_verify verify = {.request = request,
+                        .program = request->program,
+                        .layout = request->layout,
+                        .homes = request->homes,
+                        .plan = plan,
+                        .command_index = SL_NONE};
+    sl_status status;
+    SL_TRY_GOTO(status, open_verify(&verify), close);
+    SL_TRY_GOTO(status, find_slots(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_shape(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_cells_open(&verify), close);
+    SL_TRY_GOTO(status, replay_data(&verify), close);
+    SL_TRY_GOTO(status, replay_order(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_memory(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_sweep(&verify), close);
+close:
+    close_verify(&verify);
+    return status;
+}

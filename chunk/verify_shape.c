@@ -1,0 +1,398 @@
+/* Checks one command at a time: indices, lanes, sizes, alignment, waits; and that the body runs
+ * every op once, in order. Knows nothing of what memory holds. */
+#include <stdlib.h>
+
+#include "verify.h"
+
+enum { ELEMENT_BYTES = 4, COMMANDS_MAX = 1 << 29 };
+
+/* ---- what does not depend on a command ---- */
+
+static sl_status check_value(const sl_verify *verify, uint32_t index)
+{
+    const sl_value *value = &verify->program->values[index];
+    const sl_layout *layout = verify->layout;
+    bool has_chunk = value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
+    if (value->kind == SL_VALUE_TENSOR && value->index >= layout->tensor_count)
+        return sl_verify_reject(verify, "value %u is tensor %u of a layout of %u", index,
+                                value->index, layout->tensor_count);
+    if (value->kind == SL_VALUE_CHUNK && value->index >= layout->chunk_count)
+        return sl_verify_reject(verify, "value %u is chunk %u of a layout of %u", index,
+                                value->index, layout->chunk_count);
+    if (has_chunk &&
+        ((unsigned)value->group >= SL_GROUP_COUNT || !verify->homes->tier[value->group]))
+        return sl_verify_reject(verify, "value %u is of a group without homes", index);
+    if (value->kind == SL_VALUE_PERSISTENT &&
+        (value->index >= verify->homes->persistent_count ||
+         value->bytes > verify->homes->persistent_bytes[value->index]))
+        return sl_verify_reject(verify,
+                                "value %u is persistent slot %u, which is not there or too "
+                                "small",
+                                index, value->index);
+    return SL_OK;
+}
+
+static sl_status check_ops(const sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    for (uint32_t tick = 0; tick < program->op_count; tick++)
+        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++) {
+            uint32_t value = program->ops[tick].operand[i];
+            if (value != SL_NONE && value >= program->value_count)
+                return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick,
+                                        value, program->value_count);
+        }
+    return SL_OK;
+}
+
+static sl_status check_frame(const sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    const sl_homes *homes = verify->homes;
+    if (homes->chunk_count != verify->layout->chunk_count)
+        return sl_verify_reject(verify, "its homes are of %u chunks, its layout is of %u",
+                                homes->chunk_count, verify->layout->chunk_count);
+    if (plan->body_count > COMMANDS_MAX)
+        return sl_verify_reject(verify, "it has %u commands", plan->body_count);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (plan->peak_bytes[tier] > verify->request->budget_bytes[tier])
+            return sl_verify_reject(verify, "its %s peak of %llu bytes is over the budget of %llu",
+                                    sl_verify_name_tier((sl_tier)tier),
+                                    (unsigned long long)plan->peak_bytes[tier],
+                                    (unsigned long long)verify->request->budget_bytes[tier]);
+        if (homes->fixed_bytes[tier] > plan->peak_bytes[tier])
+            return sl_verify_reject(verify, "its %s peak of %llu bytes does not hold the homes",
+                                    sl_verify_name_tier((sl_tier)tier),
+                                    (unsigned long long)plan->peak_bytes[tier]);
+    }
+    for (uint32_t i = 0; i < verify->program->value_count; i++)
+        SL_TRY(check_value(verify, i));
+    return check_ops(verify);
+}
+
+/* ---- places ---- */
+
+static sl_status check_place(const sl_verify *verify, const sl_place *place, uint64_t bytes,
+                             const char *name)
+{
+    if ((unsigned)place->tier >= SL_TIER_COUNT)
+        return sl_verify_reject(verify, "has %s in a tier that does not exist", name);
+    if (place->bytes != bytes)
+        return sl_verify_reject(verify, "has %llu bytes for %s, which has %llu",
+                                (unsigned long long)place->bytes, name, (unsigned long long)bytes);
+    if (place->offset % SL_VERIFY_ALIGNMENT != 0)
+        return sl_verify_reject(verify, "has %s at %s byte %llu, which is not aligned", name,
+                                sl_verify_name_tier(place->tier),
+                                (unsigned long long)place->offset);
+    uint64_t peak = verify->plan->peak_bytes[place->tier];
+    if (bytes > peak || place->offset > peak - bytes)
+        return sl_verify_reject(verify,
+                                "has %s at %s bytes [%llu, +%llu), outside the peak of %llu", name,
+                                sl_verify_name_tier(place->tier), (unsigned long long)place->offset,
+                                (unsigned long long)bytes, (unsigned long long)peak);
+    return SL_OK;
+}
+
+/* In the tier of its home a chunk is at its home and nowhere else. */
+static sl_status check_at_home(const sl_verify *verify, const sl_place *whole, sl_group group,
+                               uint32_t chunk_index)
+{
+    char name[SL_VERIFY_NAME_BYTES];
+    sl_place home = sl_verify_home(verify, group, chunk_index);
+    if (whole->tier != home.tier || whole->offset == home.offset)
+        return SL_OK;
+    sl_verify_name_object(verify, sl_verify_chunk_object(verify, group, chunk_index), name);
+    return sl_verify_reject(verify, "has %s at %s byte %llu, but its home is at byte %llu", name,
+                            sl_verify_name_tier(home.tier), (unsigned long long)whole->offset,
+                            (unsigned long long)home.offset);
+}
+
+static sl_status check_tensor_place(const sl_verify *verify, const sl_value *value,
+                                    const sl_place *place, const char *name)
+{
+    const sl_tensor_place *tensor = &verify->layout->tensors[value->index];
+    uint64_t first = tensor->first_element * ELEMENT_BYTES;
+    if (place->offset < first)
+        return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
+                                (unsigned long long)place->offset, (unsigned long long)first);
+    sl_place whole = {place->tier, place->offset - first,
+                      sl_layout_chunk_bytes(verify->layout, value->group)};
+    if (first + value->bytes > whole.bytes)
+        return sl_verify_reject(verify, "has %s of %llu bytes, which overruns its chunk", name,
+                                (unsigned long long)value->bytes);
+    SL_TRY(check_place(verify, &whole, whole.bytes, name));
+    return check_at_home(verify, &whole, value->group, tensor->chunk_index);
+}
+
+static sl_status check_value_place(const sl_verify *verify, const sl_value *value,
+                                   const sl_place *place, const char *name)
+{
+    if (value->kind == SL_VALUE_TENSOR)
+        return check_tensor_place(verify, value, place, name);
+    if (value->kind == SL_VALUE_CHUNK) {
+        if (value->bytes != sl_layout_chunk_bytes(verify->layout, value->group))
+            return sl_verify_reject(verify, "has %s of %llu bytes, which is no chunk's size", name,
+                                    (unsigned long long)value->bytes);
+        return check_at_home(verify, place, value->group, value->index);
+    }
+    if (value->kind == SL_VALUE_PERSISTENT &&
+        place->offset != verify->homes->persistent_offset[value->index])
+        return sl_verify_reject(verify, "has %s at byte %llu, not where it persists", name,
+                                (unsigned long long)place->offset);
+    return SL_OK;
+}
+
+static bool overlaps_flags(const sl_verify *verify, const sl_place *place)
+{
+    const sl_homes *homes = verify->homes;
+    sl_place flags = {place->tier, homes->flags_offset[place->tier],
+                      homes->flags_bytes[place->tier]};
+    return flags.bytes > 0 && sl_verify_places_overlap(&flags, place);
+}
+
+/* ---- RUN ---- */
+
+static sl_status check_operand(const sl_verify *verify, const sl_command *command, uint32_t i)
+{
+    const sl_op *op = &verify->program->ops[command->tick];
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    const sl_place *place = &verify->plan->places[command->first_place + i];
+    const char *name = info->operand_name[i] ? info->operand_name[i] : "an operand";
+    if (op->operand[i] == SL_NONE) {
+        if (place->bytes != 0)
+            return sl_verify_reject(verify, "has a place for %s, which is absent", name);
+        return SL_OK;
+    }
+    const sl_value *value = &verify->program->values[op->operand[i]];
+    SL_TRY(check_place(verify, place, value->bytes, name));
+    if (place->tier != sl_verify_lane_tier(command->lane))
+        return sl_verify_reject(verify, "has %s in tier %s, out of its lane's reach", name,
+                                sl_verify_name_tier(place->tier));
+    SL_TRY(check_value_place(verify, value, place, name));
+    if (sl_op_writes(op, i) && overlaps_flags(verify, place))
+        return sl_verify_reject(verify, "writes %s over the block flags", name);
+    return SL_OK;
+}
+
+static sl_status check_workspace(const sl_verify *verify, const sl_command *command)
+{
+    uint64_t needed = sl_verify_workspace_bytes(verify, command);
+    const sl_place *place = &verify->plan->places[command->first_place + command->place_count - 1];
+    if (place->bytes < needed)
+        return sl_verify_reject(verify, "needs %llu bytes of workspace and has %llu",
+                                (unsigned long long)needed, (unsigned long long)place->bytes);
+    if (place->bytes == 0)
+        return SL_OK;
+    SL_TRY(check_place(verify, place, place->bytes, "workspace"));
+    if (place->tier != sl_verify_lane_tier(command->lane))
+        return sl_verify_reject(verify, "has workspace in tier %s, out of its lane's reach",
+                                sl_verify_name_tier(place->tier));
+    if (overlaps_flags(verify, place))
+        return sl_verify_reject(verify, "has workspace over the block flags");
+    return SL_OK;
+}
+
+/* Kernels may not find two operands in the same bytes unless the program says so. */
+static sl_status check_disjoint(const sl_verify *verify, const sl_command *command)
+{
+    char first[SL_VERIFY_NAME_BYTES], second[SL_VERIFY_NAME_BYTES];
+    sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
+    uint32_t count = sl_verify_list_accesses(verify, command, accesses);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            bool is_same = accesses[i].object == accesses[j].object &&
+                           sl_verify_places_equal(&accesses[i].place, &accesses[j].place);
+            if (is_same || !(accesses[i].writes || accesses[j].writes) ||
+                !sl_verify_places_overlap(&accesses[i].place, &accesses[j].place))
+                continue;
+            return sl_verify_reject(verify, "has %s and %s in the same %s bytes at %llu",
+                                    sl_verify_name_object(verify, accesses[j].object, first),
+                                    sl_verify_name_object(verify, accesses[i].object, second),
+                                    sl_verify_name_tier(accesses[i].place.tier),
+                                    (unsigned long long)accesses[i].place.offset);
+        }
+    return SL_OK;
+}
+
+/* AdamW reads one flag for each block of its chunk. */
+static sl_status check_flags(const sl_verify *verify, const sl_command *command)
+{
+    const sl_op *op = &verify->program->ops[command->tick];
+    uint64_t blocks = op->attrs.element_count / SL_BLOCK_ELEMENTS;
+    uint64_t bytes = verify->homes->flags_bytes[sl_verify_lane_tier(command->lane)];
+    if (op->kind == SL_OP_ADAMW && (blocks > bytes || op->attrs.first_block > bytes - blocks))
+        return sl_verify_reject(verify, "needs %llu block flags from %llu on; there are %llu",
+                                (unsigned long long)blocks,
+                                (unsigned long long)op->attrs.first_block,
+                                (unsigned long long)bytes);
+    return SL_OK;
+}
+
+static sl_status check_run(const sl_verify *verify, const sl_command *command)
+{
+    if (command->tick >= verify->program->op_count)
+        return sl_verify_reject(verify, "runs an op that the program does not have");
+    const sl_op_info *info = sl_op_info_of(verify->program->ops[command->tick].kind);
+    if (!sl_verify_allows_lane(verify, command->tick, command->lane))
+        return sl_verify_reject(verify, "is on lane %d, where its op does not belong",
+                                (int)command->lane);
+    if (command->place_count != info->operand_count + 1)
+        return sl_verify_reject(verify, "has %u places for %u operands and a workspace",
+                                command->place_count, info->operand_count);
+    if (command->first_place > verify->plan->place_count ||
+        command->place_count > verify->plan->place_count - command->first_place)
+        return sl_verify_reject(verify, "has places from %u on, behind the last",
+                                command->first_place);
+    for (uint32_t i = 0; i < info->operand_count; i++)
+        SL_TRY(check_operand(verify, command, i));
+    SL_TRY(check_workspace(verify, command));
+    SL_TRY(check_flags(verify, command));
+    return check_disjoint(verify, command);
+}
+
+/* ---- COPY ---- */
+
+static sl_status check_copy_lane(const sl_verify *verify, const sl_command *command)
+{
+    sl_lane lane = SL_LANE_COUNT;
+    if (command->from.tier == SL_TIER_HOST && command->to.tier == SL_TIER_DEVICE)
+        lane = SL_LANE_H2D;
+    if (command->from.tier == SL_TIER_DEVICE && command->to.tier == SL_TIER_HOST)
+        lane = SL_LANE_D2H;
+    if (lane == SL_LANE_COUNT)
+        return sl_verify_reject(verify, "copies from %s to %s, which no lane does",
+                                sl_verify_name_tier(command->from.tier),
+                                sl_verify_name_tier(command->to.tier));
+    if (lane != command->lane)
+        return sl_verify_reject(verify, "copies from %s to %s on lane %d",
+                                sl_verify_name_tier(command->from.tier),
+                                sl_verify_name_tier(command->to.tier), (int)command->lane);
+    return SL_OK;
+}
+
+static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *command)
+{
+    if ((unsigned)command->group >= SL_GROUP_COUNT || !verify->homes->tier[command->group] ||
+        command->chunk_index >= verify->layout->chunk_count)
+        return sl_verify_reject(verify, "copies a chunk that does not exist");
+    uint64_t bytes = sl_layout_chunk_bytes(verify->layout, command->group);
+    SL_TRY(check_place(verify, &command->from, bytes, "its source"));
+    SL_TRY(check_place(verify, &command->to, bytes, "its target"));
+    SL_TRY(check_at_home(verify, &command->from, command->group, command->chunk_index));
+    return check_at_home(verify, &command->to, command->group, command->chunk_index);
+}
+
+/* The host end of an input's or output's copy is its slot; other values stay within the iteration.
+ */
+static sl_status check_value_copy(const sl_verify *verify, const sl_command *command)
+{
+    if (command->value >= verify->program->value_count)
+        return sl_verify_reject(verify, "copies a value that does not exist");
+    const sl_value *value = &verify->program->values[command->value];
+    bool is_slotted = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
+    if (!is_slotted && value->kind != SL_VALUE_ACTIVATION)
+        return sl_verify_reject(verify, "copies a value that does not move by itself");
+    SL_TRY(check_place(verify, &command->from, value->bytes, "its source"));
+    SL_TRY(check_place(verify, &command->to, value->bytes, "its target"));
+    bool is_fetch = value->kind == SL_VALUE_INPUT || command->from.tier == SL_TIER_HOST;
+    const sl_place *host = is_fetch ? &command->from : &command->to;
+    if (is_slotted && !sl_verify_places_equal(host, &verify->slot[command->value]))
+        return sl_verify_reject(verify, "has its end at %s byte %llu, not at the value's slot",
+                                sl_verify_name_tier(host->tier), (unsigned long long)host->offset);
+    return SL_OK;
+}
+
+static sl_status check_copy(const sl_verify *verify, const sl_command *command)
+{
+    if (command->tick > verify->program->op_count)
+        return sl_verify_reject(verify, "is issued at tick %u, after the last", command->tick);
+    if (command->chunk_index != SL_NONE)
+        SL_TRY(check_chunk_copy(verify, command));
+    else
+        SL_TRY(check_value_copy(verify, command));
+    if (overlaps_flags(verify, &command->to))
+        return sl_verify_reject(verify, "copies over the block flags");
+    return check_copy_lane(verify, command);
+}
+
+/* ---- the sequence ---- */
+
+static sl_status check_waits(const sl_verify *verify, const sl_command *command)
+{
+    const sl_plan *plan = verify->plan;
+    if (command->first_wait > plan->wait_count ||
+        command->wait_count > plan->wait_count - command->first_wait)
+        return sl_verify_reject(verify, "has waits from %u on, behind the last",
+                                command->first_wait);
+    if (verify->is_prologue && command->wait_count > 0)
+        return sl_verify_reject(verify, "has waits");
+    for (uint32_t i = 0; i < command->wait_count; i++) {
+        const sl_wait *wait = &plan->waits[command->first_wait + i];
+        if (wait->command >= plan->body_count)
+            return sl_verify_reject(verify, "waits for command %u, which does not exist",
+                                    wait->command);
+        if (wait->delta > 1)
+            return sl_verify_reject(verify, "waits %u iterations back", wait->delta);
+        if (wait->delta == 0 && wait->command >= verify->command_index)
+            return sl_verify_reject(verify, "waits for command %u, which is not issued yet",
+                                    wait->command);
+    }
+    return SL_OK;
+}
+
+static sl_status check_command(const sl_verify *verify, const sl_command *command)
+{
+    if ((unsigned)command->lane >= SL_LANE_COUNT)
+        return sl_verify_reject(verify, "is on lane %d, which does not exist", (int)command->lane);
+    SL_TRY(check_waits(verify, command));
+    if (command->kind == SL_COMMAND_COPY)
+        return check_copy(verify, command);
+    if (command->kind != SL_COMMAND_RUN || verify->is_prologue)
+        return sl_verify_reject(verify, "is of a kind that has no place here");
+    return check_run(verify, command);
+}
+
+/* Ops run in tick order, each once; the copies of a tick stand before its op. */
+static sl_status check_sequence(sl_verify *verify)
+{
+    uint32_t next_tick = 0;
+    for (uint32_t i = 0; i < verify->plan->body_count; i++) {
+        const sl_command *command = &verify->plan->body[i];
+        verify->command_index = i;
+        if (command->kind == SL_COMMAND_COPY && command->tick != next_tick)
+            return sl_verify_reject(verify,
+                                    "says that it is issued before op %u, but op %u is next",
+                                    command->tick, next_tick);
+        if (command->kind == SL_COMMAND_COPY)
+            continue;
+        if (command->tick != next_tick)
+            return sl_verify_reject(verify, "runs op %u where op %u is next", command->tick,
+                                    next_tick);
+        next_tick++;
+    }
+    verify->command_index = SL_NONE;
+    if (next_tick != verify->program->op_count)
+        return sl_verify_reject(verify, "it runs %u of %u ops", next_tick,
+                                verify->program->op_count);
+    return SL_OK;
+}
+
+static sl_status check_commands(sl_verify *verify, const sl_command *commands, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        verify->command_index = i;
+        SL_TRY(check_command(verify, &commands[i]));
+    }
+    verify->command_index = SL_NONE;
+    return SL_OK;
+}
+
+sl_status sl_verify_shape(sl_verify *verify)
+{
+    SL_TRY(check_frame(verify));
+    verify->is_prologue = true;
+    SL_TRY(check_commands(verify, verify->plan->prologue, verify->plan->prologue_count));
+    verify->is_prologue = false;
+    SL_TRY(check_commands(verify, verify->plan->body, verify->plan->body_count));
+    return check_sequence(verify);
+}

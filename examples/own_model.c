@@ -1,0 +1,333 @@
+/* A model that is not GPT-2, on sluice's engine: a byte-level language model of residual MLP
+ * blocks.
+ *
+ * It shows the whole way with public headers alone: emit forward ops with shapes and no memory, lay
+ * the tensors out in chunks, derive the training step, choose homes, plan within a device budget,
+ * verify, run. Backward ops, updates and every move come from the library.
+ *
+ *   own_model FILE [STEPS]     trains on the bytes of FILE, states on the host
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sluice/engine.h"
+
+enum { BATCH = 8, SEQ = 64, ROWS = BATCH * SEQ, WIDTH = 128, HIDDEN = 512, BLOCKS = 4, IDS = 256 };
+
+static const uint32_t worker_count = 2;
+
+/* ---- the model: values and ops ---- */
+
+static sl_status add_activation(sl_program *program, uint64_t columns, uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .bytes = ROWS * columns * sizeof(float)};
+    snprintf(value.name, sizeof value.name, "activation of %llu", (unsigned long long)columns);
+    return sl_program_add_value(program, &value, out_value);
+}
+
+static sl_status add_tensor(sl_program *program, const char *name, uint64_t rows, uint64_t columns,
+                            float mean, uint32_t *out_value)
+{
+    sl_tensor_spec spec = {.rank = columns > 1 ? 2 : 1,
+                           .shape = {rows, columns},
+                           .valid_rows = rows,
+                           .whole_shape = {rows, columns},
+                           .element_count = rows * columns,
+                           .decay = columns > 1,
+                           .init_mean = mean,
+                           .init_deviation = columns > 1 ? 0.05f : 0.0f};
+    snprintf(spec.name, sizeof spec.name, "%s.%u", name, program->tensor_count);
+    return sl_program_add_tensor(program, &spec, out_value);
+}
+
+static sl_status emit_linear(sl_program *program, uint32_t x, uint64_t in, uint64_t out,
+                             uint32_t residual, uint32_t *out_y)
+{
+    uint32_t weight, bias;
+    sl_op_attrs attrs = {.row_count = ROWS, .in = in, .out = out};
+    sl_status status = add_tensor(program, "weight", in, out, 0.0f, &weight);
+    if (status == SL_OK)
+        status = add_tensor(program, "bias", out, 1, 0.0f, &bias);
+    if (status == SL_OK)
+        status = add_activation(program, out, out_y);
+    if (status != SL_OK)
+        return status;
+    uint32_t operands[] = {x, weight, bias, residual, *out_y};
+    return sl_program_add_op(program, SL_OP_LINEAR, &attrs, operands, 5);
+}
+
+static sl_status emit_norm(sl_program *program, uint32_t x, uint32_t *out_y)
+{
+    uint32_t gamma, beta, stats;
+    sl_op_attrs attrs = {.row_count = ROWS, .in = WIDTH};
+    sl_status status = add_tensor(program, "gamma", WIDTH, 1, 1.0f, &gamma);
+    if (status == SL_OK)
+        status = add_tensor(program, "beta", WIDTH, 1, 0.0f, &beta);
+    if (status == SL_OK)
+        status = add_activation(program, WIDTH, out_y);
+    if (status == SL_OK)
+        status = add_activation(program, 2, &stats);
+    if (status != SL_OK)
+        return status;
+    uint32_t operands[] = {x, gamma, beta, *out_y, stats};
+    return sl_program_add_op(program, SL_OP_LAYERNORM, &attrs, operands, 5);
+}
+
+/* x + W2 gelu(W1 norm(x)) */
+static sl_status emit_block(sl_program *program, uint32_t *x)
+{
+    uint32_t normal, hidden, active;
+    sl_segment segment = {.site = program->segment_count, .is_block = true};
+    sl_op_attrs gelu = {.element_count = (uint64_t)ROWS * HIDDEN};
+    sl_status status = sl_program_add_segment(program, &segment);
+    if (status == SL_OK)
+        status = emit_norm(program, *x, &normal);
+    if (status == SL_OK)
+        status = emit_linear(program, normal, WIDTH, HIDDEN, SL_NONE, &hidden);
+    if (status == SL_OK)
+        status = add_activation(program, HIDDEN, &active);
+    if (status != SL_OK)
+        return status;
+    uint32_t operands[] = {hidden, active};
+    status = sl_program_add_op(program, SL_OP_GELU, &gelu, operands, 2);
+    return status == SL_OK ? emit_linear(program, active, HIDDEN, WIDTH, *x, x) : status;
+}
+
+static sl_status emit_embedding(sl_program *program, uint32_t tokens, uint32_t table,
+                                uint32_t *out_x)
+{
+    sl_segment segment = {.site = program->segment_count};
+    sl_op_attrs clear = {.element_count = (uint64_t)ROWS * WIDTH};
+    sl_op_attrs embed = {.batch = BATCH, .seq = SEQ, .in = WIDTH, .id_count = IDS};
+    sl_status status = sl_program_add_segment(program, &segment);
+    if (status == SL_OK)
+        status = add_activation(program, WIDTH, out_x);
+    if (status == SL_OK)
+        status = sl_program_add_op(program, SL_OP_CLEAR, &clear, out_x, 1);
+    if (status != SL_OK)
+        return status;
+    uint32_t operands[] = {tokens, table, *out_x};
+    return sl_program_add_op(program, SL_OP_EMBED_TOKENS, &embed, operands, 3);
+}
+
+static sl_status emit_head(sl_program *program, uint32_t x, uint32_t table, uint32_t targets)
+{
+    uint32_t logits, stats, loss;
+    sl_segment segment = {.site = program->segment_count, .is_terminal = true};
+    sl_value loss_value = {
+        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
+    sl_op_attrs attrs = {.batch = BATCH,
+                         .seq = SEQ,
+                         .in = WIDTH,
+                         .row_count = ROWS,
+                         .id_count = IDS,
+                         .valid_id_count = IDS};
+    sl_status status = sl_program_add_segment(program, &segment);
+    if (status == SL_OK)
+        status = add_activation(program, IDS, &logits);
+    if (status == SL_OK)
+        status = add_activation(program, 4, &stats);
+    if (status == SL_OK)
+        status = sl_program_add_value(program, &loss_value, &loss);
+    if (status != SL_OK)
+        return status;
+    uint32_t logits_operands[] = {x, table, logits};
+    uint32_t stats_operands[] = {logits, targets, stats};
+    uint32_t loss_operands[] = {stats, loss};
+    status = sl_program_add_op(program, SL_OP_HEAD_LOGITS, &attrs, logits_operands, 3);
+    if (status == SL_OK)
+        status = sl_program_add_op(program, SL_OP_HEAD_STATS, &attrs, stats_operands, 3);
+    return status == SL_OK ? sl_program_add_op(program, SL_OP_HEAD_LOSS, &attrs, loss_operands, 2)
+                           : status;
+}
+
+static sl_status emit_model(sl_program *program)
+{
+    uint32_t tokens, targets, table, x;
+    sl_value input = {.kind = SL_VALUE_INPUT, .bytes = ROWS * sizeof(int32_t), .name = "tokens"};
+    sl_status status = sl_program_add_value(program, &input, &tokens);
+    input.index = 1;
+    if (status == SL_OK)
+        status = sl_program_add_value(program, &input, &targets);
+    if (status == SL_OK)
+        status = add_tensor(program, "table", IDS, WIDTH, 0.0f, &table);
+    if (status == SL_OK)
+        status = emit_embedding(program, tokens, table, &x);
+    for (int block = 0; status == SL_OK && block < BLOCKS; block++)
+        status = emit_block(program, &x);
+    return status == SL_OK ? emit_head(program, x, table, targets) : status;
+}
+
+/* ---- from the model to a plan ---- */
+
+typedef struct setup {
+    sl_program *forward, *step;
+    sl_layout *layout;
+    sl_homes *homes;
+    sl_plan *plan;
+    sl_engine *engine;
+} setup;
+
+static sl_status make_plan(setup *s)
+{
+    sl_policy_options policy = {.policy = SL_POLICY_HOST};
+    sl_machine machine = sl_machine_default(worker_count);
+    sl_shortage shortage;
+    sl_status status = sl_homes_build(s->step, s->layout, &policy, &s->homes);
+    if (status != SL_OK)
+        return status;
+    sl_plan_request request = {.program = s->step,
+                               .layout = s->layout,
+                               .homes = s->homes,
+                               .budget_bytes = {5u << 20, 64u << 20, 0},
+                               .prefetch = SL_PREFETCH_AUTO,
+                               .workspace = sl_engine_workspace_bytes,
+                               .workspace_context = &worker_count,
+                               .machine = &machine};
+    status = sl_plan_build(&request, &s->plan, &shortage);
+    if (status == SL_ERROR_FIT)
+        fprintf(stderr, "a budget of %llu bytes would do\n",
+                (unsigned long long)shortage.needed_bytes);
+    return status == SL_OK ? sl_plan_verify(&request, s->plan) : status;
+}
+
+static sl_status open_setup(setup *s)
+{
+    sl_step_options options = {.micro_batch_count = 1, .recompute = SL_RECOMPUTE_FULL};
+    sl_status status = sl_program_open(&s->forward);
+    if (status == SL_OK)
+        status = emit_model(s->forward);
+    if (status == SL_OK)
+        status = sl_layout_build(s->forward, 0, &s->layout);
+    if (status != SL_OK)
+        return status;
+    sl_chunk_map chunks = sl_layout_chunk_map(s->layout);
+    status = sl_program_derive_step(s->forward, &chunks, &options, &s->step);
+    if (status == SL_OK)
+        status = make_plan(s);
+    if (status != SL_OK)
+        return status;
+    sl_engine_plan plan = {s->step, s->plan};
+    sl_engine_options engine = {.layout = s->layout,
+                                .homes = s->homes,
+                                .plans = &plan,
+                                .plan_count = 1,
+                                .worker_count = worker_count};
+    return sl_engine_open(&engine, &s->engine);
+}
+
+static void close_setup(setup *s)
+{
+    sl_engine_close(s->engine);
+    sl_plan_close(s->plan);
+    sl_homes_close(s->homes);
+    sl_layout_close(s->layout);
+    sl_program_close(s->step);
+    sl_program_close(s->forward);
+}
+
+/* ---- training ---- */
+
+static float draw(void) /* roughly normal */
+{
+    float sum = 0.0f;
+    for (int i = 0; i < 12; i++)
+        sum += (float)rand() / (float)RAND_MAX;
+    return sum - 6.0f;
+}
+
+static sl_status initialise(setup *s)
+{
+    for (uint32_t t = 0; t < s->step->tensor_count; t++) {
+        const sl_tensor_spec *spec = &s->step->tensors[t];
+        const sl_tensor_place *place = &s->layout->tensors[t];
+        for (uint64_t i = 0; i < spec->element_count; i++) {
+            float value = spec->init_mean + spec->init_deviation * draw();
+            sl_status status = sl_engine_write_chunk(s->engine, SL_GROUP_PARAM, place->chunk_index,
+                                                     (place->first_element + i) * sizeof value,
+                                                     sizeof value, &value);
+            if (status != SL_OK)
+                return status;
+        }
+    }
+    return SL_OK;
+}
+
+static void fill_rows(setup *s, const unsigned char *text, long length)
+{
+    int32_t *tokens = sl_engine_input(s->engine, 0, 0);
+    int32_t *targets = sl_engine_input(s->engine, 0, 1);
+    for (int b = 0; b < BATCH; b++) {
+        long start = rand() % (length - SEQ);
+        for (int t = 0; t < SEQ; t++) {
+            tokens[b * SEQ + t] = text[start + t];
+            targets[b * SEQ + t] = text[start + t + 1];
+        }
+    }
+}
+
+static sl_status train(setup *s, const unsigned char *text, long length, int step_count)
+{
+    sl_status status = initialise(s);
+    for (int step = 1; status == SL_OK && step <= step_count; step++) {
+        sl_step_scalars scalars = {.learning_rate = 1e-3f,
+                                   .weight_decay = 0.1f,
+                                   .beta1 = 0.9f,
+                                   .beta2 = 0.95f,
+                                   .epsilon = 1e-8f,
+                                   .bias1 = 1.0f - powf(0.9f, (float)step),
+                                   .bias2_root = sqrtf(1.0f - powf(0.95f, (float)step)),
+                                   .clip = 1.0f,
+                                   .loss_scale = 1.0f};
+        fill_rows(s, text, length);
+        status = sl_engine_step(s->engine, 0, &scalars);
+        const double *loss = sl_engine_output(s->engine, 0, SL_OUTPUT_LOSS);
+        if (status == SL_OK && (step == 1 || step % 20 == 0))
+            printf("step %d  loss %.4f\n", step, *loss / ROWS);
+    }
+    return status;
+}
+
+static unsigned char *read_text(const char *path, long *out_length)
+{
+    FILE *file = fopen(path, "rb");
+    unsigned char *text = NULL;
+    if (!file)
+        return NULL;
+    if (fseek(file, 0, SEEK_END) == 0 && (*out_length = ftell(file)) > SEQ + 1) {
+        rewind(file);
+        text = malloc((size_t)*out_length);
+        if (text && fread(text, 1, (size_t)*out_length, file) != (size_t)*out_length) {
+            free(text);
+            text = NULL;
+        }
+    }
+    fclose(file);
+    return text;
+}
+
+int main(int argc, char **argv)
+{
+    setup s = {0};
+    long length = 0;
+    unsigned char *text = argc > 1 ? read_text(argv[1], &length) : NULL;
+    if (!text) {
+        fprintf(stderr, "usage: own_model FILE [STEPS]   (FILE: more than %d bytes)\n", SEQ + 1);
+        return 64;
+    }
+    sl_status status = open_setup(&s);
+    if (status == SL_OK) {
+        printf("device %llu bytes, host %llu bytes, moved %llu bytes a step\n",
+               (unsigned long long)s.plan->peak_bytes[SL_TIER_DEVICE],
+               (unsigned long long)s.plan->peak_bytes[SL_TIER_HOST],
+               (unsigned long long)(s.plan->moved_bytes[SL_LANE_H2D] +
+                                    s.plan->moved_bytes[SL_LANE_D2H]));
+        status = train(&s, text, length, argc > 2 ? (int)strtol(argv[2], NULL, 10) : 100);
+    }
+    if (status != SL_OK)
+        fprintf(stderr, "own_model: %s\n", sl_status_message());
+    close_setup(&s);
+    free(text);
+    return sl_status_exit_code(status);
+}

@@ -1,0 +1,202 @@
+/* The attention ops: which heads and queries make a tile. Forward a tile is 64 queries of one head;
+ * backward it is a whole head, because every key collects gradients from all later queries. */
+#include "attention.h"
+
+#include <string.h>
+
+#include "ops.h"
+#include "tiles.h"
+#include "vector.h"
+
+enum { QUERIES = SL_ATTENTION_QUERIES, FLOATS_PER_LINE = 64 };
+
+typedef struct attention_job {
+    const sl_op_attrs *attrs;
+    uint64_t head_width, position;
+    const float *qkv, *y, *dy, *lse;
+    float *out, *out_lse; /* y or dqkv; lse */
+    float *keys, *values; /* of the cache */
+    float *scratch;
+    uint64_t scratch_floats; /* of one worker */
+} attention_job;
+
+/* One worker's scratch, a multiple of 256 bytes. */
+static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    if (attrs->heads == 0)
+        return 0;
+    const uint64_t width = attrs->in / attrs->heads;
+    uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD ? sl_vector_attention_backward_floats(width)
+                                                       : sl_vector_attention_floats(width);
+    return sl_bits_round_up(floats, FLOATS_PER_LINE);
+}
+
+uint64_t sl_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                      uint32_t worker_count)
+{
+    return count_scratch(kind, attrs) * sizeof(float) * worker_count;
+}
+
+static sl_status prepare(const sl_kernel_call *call, sl_op_kind kind, attention_job *out_job)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    if (attrs->heads == 0 || attrs->in % attrs->heads != 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu features over %llu heads",
+                (unsigned long long)attrs->in, (unsigned long long)attrs->heads);
+    *out_job = (attention_job){
+        .attrs = attrs,
+        .head_width = attrs->in / attrs->heads,
+        .qkv = call->operand[0],
+        .scratch = call->workspace,
+        .scratch_floats = count_scratch(kind, attrs),
+    };
+    return SL_OK;
+}
+
+typedef struct head_place {
+    uint64_t row_of_batch, head, tile_of_queries;
+} head_place;
+
+/* The last queries see the most keys: they come first, so that the long tiles do not end the job
+ * alone. */
+static head_place place_of(const sl_op_attrs *attrs, uint64_t tile_index)
+{
+    const uint64_t heads = attrs->batch * attrs->heads;
+    const uint64_t query_tiles = sl_tiles_count(attrs->seq, QUERIES);
+    const uint64_t head = tile_index % heads;
+    return (head_place){head / attrs->heads, head % attrs->heads,
+                        query_tiles - 1 - tile_index / heads};
+}
+
+static uint64_t count_query_tiles(const sl_op_attrs *attrs)
+{
+    return attrs->batch * attrs->heads * sl_tiles_count(attrs->seq, QUERIES);
+}
+
+static void attend(const attention_job *job, head_place place, sl_attention_tile tile,
+                   uint32_t worker_index)
+{
+    const sl_op_attrs *attrs = job->attrs;
+    const sl_span queries = sl_tiles_span(attrs->seq, QUERIES, place.tile_of_queries);
+    const uint64_t row = place.row_of_batch * attrs->seq + queries.first;
+    const uint64_t feature = place.head * job->head_width;
+    tile.q = job->qkv + row * 3 * attrs->in + feature;
+    tile.q_row = 3 * attrs->in;
+    tile.y = job->out + row * attrs->in + feature;
+    tile.y_row = attrs->in;
+    tile.query_count = queries.count;
+    tile.first_query = job->position + queries.first;
+    tile.head_width = job->head_width;
+    tile.scratch = job->scratch + worker_index * job->scratch_floats;
+    if (job->out_lse != NULL)
+        tile.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +
+                   queries.first;
+    sl_vector_current()->attention_forward(&tile);
+}
+
+static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    const attention_job *job = argument;
+    const sl_op_attrs *attrs = job->attrs;
+    const head_place place = place_of(attrs, tile_index);
+    const float *q =
+        job->qkv + place.row_of_batch * attrs->seq * 3 * attrs->in + place.head * job->head_width;
+    const sl_attention_tile tile = {
+        .k = q + attrs->in, .v = q + 2 * attrs->in, .key_row = 3 * attrs->in};
+    attend(job, place, tile, worker_index);
+}
+
+sl_status sl_op_attention(const sl_kernel_call *call)
+{
+    attention_job job;
+    SL_TRY(prepare(call, SL_OP_ATTENTION, &job));
+    job.out = call->operand[1];
+    job.out_lse = call->operand[2];
+    sl_workers_run(call->workers, count_query_tiles(call->attrs), attend_tile, &job);
+    return SL_OK;
+}
+
+/* Copies the new keys and values of one row of the batch into the cache. */
+static void append_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const attention_job *job = argument;
+    const sl_op_attrs *attrs = job->attrs;
+    const uint64_t bytes = attrs->in * sizeof(float);
+    for (uint64_t t = 0; t < attrs->seq; t++) {
+        const float *row = job->qkv + (tile_index * attrs->seq + t) * 3 * attrs->in;
+        uint64_t cached = (tile_index * attrs->cache_rows + job->position + t) * attrs->in;
+        memcpy(job->keys + cached, row + attrs->in, bytes);
+        memcpy(job->values + cached, row + 2 * attrs->in, bytes);
+    }
+}
+
+static void attend_cached_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    const attention_job *job = argument;
+    const sl_op_attrs *attrs = job->attrs;
+    const head_place place = place_of(attrs, tile_index);
+    const uint64_t cached =
+        place.row_of_batch * attrs->cache_rows * attrs->in + place.head * job->head_width;
+    const sl_attention_tile tile = {
+        .k = job->keys + cached, .v = job->values + cached, .key_row = attrs->in};
+    attend(job, place, tile, worker_index);
+}
+
+sl_status sl_op_attention_cached(const sl_kernel_call *call)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    attention_job job;
+    SL_TRY(prepare(call, SL_OP_ATTENTION_CACHED, &job));
+    job.position = call->scalars.position;
+    if (job.position > attrs->cache_rows || attrs->seq > attrs->cache_rows - job.position)
+        SL_FAIL(SL_ERROR_INTERNAL, "%llu tokens do not fit a cache of %llu that holds %llu",
+                (unsigned long long)attrs->seq, (unsigned long long)attrs->cache_rows,
+                (unsigned long long)job.position);
+    job.keys = call->operand[1];
+    job.values = job.keys + attrs->batch * attrs->cache_rows * attrs->in;
+    job.out = call->operand[2];
+    sl_workers_run(call->workers, attrs->batch, append_tile, &job);
+    sl_workers_run(call->workers, count_query_tiles(attrs), attend_cached_tile, &job);
+    return SL_OK;
+}
+
+static void differentiate_head(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    const attention_job *job = argument;
+    const sl_op_attrs *attrs = job->attrs;
+    const uint64_t row = tile_index / attrs->heads * attrs->seq;
+    const uint64_t feature = tile_index % attrs->heads * job->head_width;
+    const float *q = job->qkv + row * 3 * attrs->in + feature;
+    float *dq = job->out + row * 3 * attrs->in + feature;
+    const sl_attention_head head = {
+        .q = q,
+        .k = q + attrs->in,
+        .v = q + 2 * attrs->in,
+        .y = job->y + row * attrs->in + feature,
+        .dy = job->dy + row * attrs->in + feature,
+        .lse = job->lse + tile_index * attrs->seq,
+        .dq = dq,
+        .dk = dq + attrs->in,
+        .dv = dq + 2 * attrs->in,
+        .qkv_row = 3 * attrs->in,
+        .y_row = attrs->in,
+        .seq = attrs->seq,
+        .head_width = job->head_width,
+        .scratch = job->scratch + worker_index * job->scratch_floats,
+    };
+    sl_vector_current()->attention_backward(&head);
+}
+
+sl_status sl_op_attention_backward(const sl_kernel_call *call)
+{
+    attention_job job;
+    SL_TRY(prepare(call, SL_OP_ATTENTION_BACKWARD, &job));
+    job.y = call->operand[1];
+    job.lse = call->operand[2];
+    job.dy = call->operand[3];
+    job.out = call->operand[4];
+    sl_workers_run(call->workers, call->attrs->batch * call->attrs->heads, differentiate_head,
+                   &job);
+    return SL_OK;
+}

@@ -1,0 +1,73 @@
+/* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH turns the whole sum
+ * into what the update needs. */
+#include "block_norm.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "norm_sum.h"
+#include "ops.h"
+#include "tiles.h"
+#include "vector.h"
+
+enum { TILE_BLOCKS = 64 };
+
+typedef struct norm_job {
+    const float *gradient;
+    sl_norm_sum *sums; /* one a tile */
+    uint64_t block_count;
+} norm_job;
+
+static void sum_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const norm_job *job = argument;
+    const sl_span span = sl_tiles_span(job->block_count, TILE_BLOCKS, tile_index);
+    float block_sums[TILE_BLOCKS];
+    sl_vector_current()->block_norm(job->gradient + span.first * SL_BLOCK_ELEMENTS, span.count,
+                                    block_sums);
+    sl_norm_sum *sum = &job->sums[tile_index];
+    memset(sum, 0, sizeof *sum);
+    for (uint64_t block = 0; block < span.count; block++)
+        sl_norm_sum_add(sum, block_sums[block]);
+}
+
+uint64_t sl_block_norm_workspace_bytes(const sl_op_attrs *attrs)
+{
+    return sl_tiles_count(attrs->element_count / SL_BLOCK_ELEMENTS, TILE_BLOCKS) *
+           sizeof(sl_norm_sum);
+}
+
+sl_status sl_op_block_norm(const sl_kernel_call *call)
+{
+    if (call->attrs->element_count % SL_BLOCK_ELEMENTS != 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "a norm of %llu elements is not whole blocks",
+                (unsigned long long)call->attrs->element_count);
+    norm_job job = {call->operand[0], call->workspace,
+                    call->attrs->element_count / SL_BLOCK_ELEMENTS};
+    const uint64_t tiles = sl_tiles_count(job.block_count, TILE_BLOCKS);
+    sl_workers_run(call->workers, tiles, sum_tile, &job);
+    sl_norm_sum *norm = call->operand[1];
+    if (!call->attrs->accumulate)
+        memset(norm, 0, sizeof *norm);
+    for (uint64_t tile = 0; tile < tiles; tile++)
+        sl_norm_sum_merge(norm, &job.sums[tile]);
+    return SL_OK;
+}
+
+/* In double throughout, rounded once at the end. A gradient that is not finite leaves a NaN norm
+ * and a factor of 0. */
+sl_status sl_op_norm_finish(const sl_kernel_call *call)
+{
+    const double loss_scale = (double)call->scalars.loss_scale, clip = (double)call->scalars.clip;
+    const double norm = sqrt(sl_norm_sum_value(call->operand[0])) / loss_scale;
+    sl_step_control *control = call->operand[1];
+    *control = (sl_step_control){.grad_norm = (float)norm};
+    if (!isfinite(norm)) {
+        control->skip = 1;
+        return SL_OK;
+    }
+    double factor = clip > 0.0 ? clip / (norm + 1e-6) : 1.0;
+    control->clip_scale = (float)((factor < 1.0 ? factor : 1.0) / loss_scale);
+    return SL_OK;
+}

@@ -1,0 +1,124 @@
+/* Token and position embeddings and their gradients. */
+#include <string.h>
+
+#include "ops.h"
+#include "tiles.h"
+#include "vector.h"
+
+enum { TILE_ROWS = 32, TILE_COLUMNS = 64 };
+
+typedef struct embed_job {
+    const sl_op_attrs *attrs;
+    const int32_t *tokens;
+    const float *from;
+    float *to;
+    uint64_t position;
+} embed_job;
+
+static void place_positions(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const embed_job *job = argument;
+    const uint64_t seq = job->attrs->seq, width = job->attrs->in;
+    const sl_span rows = sl_tiles_span(job->attrs->batch * seq, TILE_ROWS, tile_index);
+    for (uint64_t row = rows.first; row < rows.first + rows.count; row++)
+        memcpy(job->to + row * width, job->from + (job->position + row % seq) * width,
+               width * sizeof *job->to);
+}
+
+sl_status sl_op_embed_position(const sl_kernel_call *call)
+{
+    embed_job job = {.attrs = call->attrs,
+                     .from = call->operand[0],
+                     .to = call->operand[1],
+                     .position = call->scalars.position};
+    const uint64_t rows = call->attrs->batch * call->attrs->seq;
+    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), place_positions, &job);
+    return SL_OK;
+}
+
+/* The row of the panel that holds `token`, or NONE: of another panel, or no token at all. */
+static const uint64_t NONE = UINT64_MAX;
+
+static uint64_t find_row(const sl_op_attrs *attrs, int32_t token)
+{
+    int64_t row = (int64_t)token - (int64_t)attrs->first_id;
+    return row >= 0 && (uint64_t)row < attrs->id_count ? (uint64_t)row : NONE;
+}
+
+static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const embed_job *job = argument;
+    const uint64_t width = job->attrs->in;
+    const sl_span rows = sl_tiles_span(job->attrs->batch * job->attrs->seq, TILE_ROWS, tile_index);
+    for (uint64_t row = rows.first; row < rows.first + rows.count; row++) {
+        uint64_t panel_row = find_row(job->attrs, job->tokens[row]);
+        if (panel_row != NONE)
+            sl_vector_current()->add(job->from + panel_row * width, job->to + row * width, width);
+    }
+}
+
+sl_status sl_op_embed_tokens(const sl_kernel_call *call)
+{
+    embed_job job = {.attrs = call->attrs,
+                     .tokens = call->operand[0],
+                     .from = call->operand[1],
+                     .to = call->operand[2]};
+    const uint64_t rows = call->attrs->batch * call->attrs->seq;
+    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), add_tokens, &job);
+    return SL_OK;
+}
+
+/* A tile is a range of columns and walks all rows, so the rows of a token are added in their order
+ * whoever does it. */
+static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const embed_job *job = argument;
+    const sl_op_attrs *attrs = job->attrs;
+    const sl_span columns = sl_tiles_span(attrs->in, TILE_COLUMNS, tile_index);
+    float *panel = job->to + columns.first;
+    if (!attrs->accumulate)
+        for (uint64_t row = 0; row < attrs->id_count; row++)
+            memset(panel + row * attrs->in, 0, columns.count * sizeof *panel);
+    for (uint64_t row = 0; row < attrs->batch * attrs->seq; row++) {
+        uint64_t panel_row = find_row(attrs, job->tokens[row]);
+        if (panel_row != NONE)
+            sl_vector_current()->add(job->from + row * attrs->in + columns.first,
+                                     panel + panel_row * attrs->in, columns.count);
+    }
+}
+
+sl_status sl_op_embed_tokens_backward(const sl_kernel_call *call)
+{
+    embed_job job = {.attrs = call->attrs,
+                     .tokens = call->operand[0],
+                     .from = call->operand[1],
+                     .to = call->operand[2]};
+    sl_workers_run(call->workers, sl_tiles_count(call->attrs->in, TILE_COLUMNS), gather_columns,
+                   &job);
+    return SL_OK;
+}
+
+static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const embed_job *job = argument;
+    const uint64_t seq = job->attrs->seq, width = job->attrs->in;
+    const sl_span positions = sl_tiles_span(seq, TILE_ROWS, tile_index);
+    for (uint64_t i = positions.first * width; i < (positions.first + positions.count) * width;
+         i++) {
+        float sum = job->from[i];
+        for (uint64_t b = 1; b < job->attrs->batch; b++)
+            sum += job->from[b * seq * width + i];
+        job->to[i] += sum;
+    }
+}
+
+sl_status sl_op_embed_position_backward(const sl_kernel_call *call)
+{
+    embed_job job = {.attrs = call->attrs, .from = call->operand[0], .to = call->operand[1]};
+    sl_workers_run(call->workers, sl_tiles_count(call->attrs->seq, TILE_ROWS), sum_batch, &job);
+    return SL_OK;
+}

@@ -1,0 +1,91 @@
+/* Layer normalisation over rows. Backward, dgamma and dbeta of a tile of rows go to the workspace
+ * and are added in the order of the tiles. */
+#include "norm.h"
+
+#include <string.h>
+
+#include "ops.h"
+#include "partials.h"
+#include "vector.h"
+
+enum { FORWARD_ROWS = 16 };
+
+static void normalise_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    sl_norm_rows rows = *(const sl_norm_rows *)argument;
+    const sl_span span = sl_tiles_span(rows.row_count, FORWARD_ROWS, tile_index);
+    rows.x += span.first * rows.width;
+    rows.y += span.first * rows.width;
+    rows.stats += span.first * 2;
+    rows.row_count = span.count;
+    sl_vector_current()->norm_forward(&rows);
+}
+
+sl_status sl_op_layernorm(const sl_kernel_call *call)
+{
+    sl_norm_rows rows = {
+        .x = call->operand[0],
+        .gamma = call->operand[1],
+        .beta = call->operand[2],
+        .y = call->operand[3],
+        .stats = call->operand[4],
+        .row_count = call->attrs->row_count,
+        .width = call->attrs->in,
+    };
+    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, FORWARD_ROWS), normalise_tile,
+                   &rows);
+    return SL_OK;
+}
+
+typedef struct backward_job {
+    sl_norm_rows rows;
+    float *partials; /* [tiles, 2, width] */
+} backward_job;
+
+static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const backward_job *job = argument;
+    sl_norm_rows rows = job->rows;
+    const sl_span span =
+        sl_tiles_span(rows.row_count, sl_partials_rows(rows.row_count), tile_index);
+    rows.x += span.first * rows.width;
+    rows.dy += span.first * rows.width;
+    rows.dx += span.first * rows.width;
+    rows.stats += span.first * 2;
+    rows.row_count = span.count;
+    rows.dgamma = job->partials + tile_index * 2 * rows.width;
+    rows.dbeta = rows.dgamma + rows.width;
+    memset(rows.dgamma, 0, 2 * rows.width * sizeof *rows.dgamma);
+    sl_vector_current()->norm_backward(&rows);
+}
+
+uint64_t sl_norm_workspace_bytes(const sl_op_attrs *attrs)
+{
+    return sl_partials_count(attrs->row_count) * 2 * attrs->in * sizeof(float);
+}
+
+sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
+{
+    const uint64_t width = call->attrs->in;
+    const uint64_t tiles = sl_partials_count(call->attrs->row_count);
+    backward_job job = {
+        .rows =
+            {
+                .x = call->operand[0],
+                .gamma = call->operand[1],
+                .stats = call->operand[2],
+                .dy = call->operand[3],
+                .dx = call->operand[4],
+                .row_count = call->attrs->row_count,
+                .width = width,
+                .add = call->attrs->accumulate != 0,
+            },
+        .partials = call->workspace,
+    };
+    sl_workers_run(call->workers, tiles, differentiate_tile, &job);
+    sl_partials_add(call->workers, job.partials, tiles, 2 * width, width, call->operand[5]);
+    sl_partials_add(call->workers, job.partials + width, tiles, 2 * width, width, call->operand[6]);
+    return SL_OK;
+}

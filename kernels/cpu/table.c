@@ -1,0 +1,57 @@
+/* The table of the cpu kernels. */
+#include <stdio.h>
+
+#include "attention.h"
+#include "block_norm.h"
+#include "linear.h"
+#include "norm.h"
+#include "ops.h"
+#include "vector.h"
+
+static uint64_t workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)
+{
+    switch ((int)kind) {
+    case SL_OP_ATTENTION:
+    case SL_OP_ATTENTION_CACHED:
+    case SL_OP_ATTENTION_BACKWARD:
+        return sl_attention_workspace_bytes(kind, attrs, worker_count);
+    case SL_OP_LAYERNORM_BACKWARD:
+        return sl_norm_workspace_bytes(attrs);
+    case SL_OP_BLOCK_NORM:
+        return sl_block_norm_workspace_bytes(attrs);
+    default:
+        return sl_linear_workspace_bytes(kind, attrs);
+    }
+}
+
+static sl_status warm_up(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers)
+{
+    sl_gemm gemm;
+    if (!sl_linear_describe(kind, attrs, &gemm))
+        return SL_OK; /* the others allocate nothing */
+    return sl_gemm_warm_up(&gemm, workers);
+}
+
+static const char *description(void)
+{
+    static _Thread_local char text[96];
+    snprintf(text, sizeof text, "%s, %s", sl_gemm_library(), sl_vector_current()->isa);
+    return text;
+}
+
+static const sl_kernel_table table = {
+    .run =
+        {
+#define X(NAME, name) [SL_OP_##NAME] = sl_op_##name,
+            SL_OP_LIST(X)
+#undef X
+        },
+    .workspace_bytes = workspace_bytes,
+    .warm_up = warm_up,
+    .description = description,
+};
+
+const sl_kernel_table *sl_kernels_cpu(void)
+{
+    return &table;
+}

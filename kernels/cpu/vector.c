@@ -1,0 +1,66 @@
+/* Which instruction sets were compiled, which of them this processor has, and which is in use. */
+#include "vector.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#if defined(__x86_64__)
+extern const sl_vector sl_vector_table_avx512, sl_vector_table_avx2;
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool has_avx512(void)
+{
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+extern const sl_vector sl_vector_table_plain;
+
+static bool has_anything(void)
+{
+    return true;
+}
+
+static const struct compiled {
+    const sl_vector *table;
+    bool (*runs_here)(void);
+} all[] = {
+#if defined(__x86_64__)
+    {&sl_vector_table_avx512, has_avx512},
+    {&sl_vector_table_avx2, has_avx2},
+#endif
+    {&sl_vector_table_plain, has_anything},
+};
+
+static _Atomic(const sl_vector *) chosen;
+
+const sl_vector *sl_vector_usable(uint32_t index)
+{
+    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].runs_here() && index-- == 0)
+            return all[i].table;
+    return NULL;
+}
+
+uint32_t sl_vector_usable_count(void)
+{
+    uint32_t count = 0;
+    while (sl_vector_usable(count) != NULL)
+        count++;
+    return count;
+}
+
+const sl_vector *sl_vector_current(void)
+{
+    const sl_vector *table = atomic_load_explicit(&chosen, memory_order_acquire);
+    return table != NULL ? table : sl_vector_usable(0);
+}
+
+void sl_vector_choose(const sl_vector *table)
+{
+    atomic_store_explicit(&chosen, table, memory_order_release);
+}

@@ -1,0 +1,112 @@
+/* Attention of up to QUERIES queries of one head, key tile by key tile with a running softmax (Dao
+ * et al. 2022): the scores of one tile are all that is ever stored. */
+#include "attention.h"
+
+typedef struct forward_state {
+    float *transposed; /* [head_width, QUERIES], scaled queries */
+    float *scores;     /* [KEYS, QUERIES] */
+    float *sum;        /* [QUERIES, head_width], the weighted values */
+    float *max, *weight,
+        *shrink; /* [QUERIES]; shrink: what the last tile's maximum did to the sums */
+} forward_state;
+
+static forward_state carve_scratch(const sl_attention_tile *tile)
+{
+    forward_state s;
+    s.transposed = tile->scratch;
+    s.scores = s.transposed + QUERIES * tile->head_width;
+    s.sum = s.scores + KEYS * QUERIES;
+    s.max = s.sum + QUERIES * tile->head_width;
+    s.weight = s.max + QUERIES;
+    s.shrink = s.weight + QUERIES;
+    return s;
+}
+
+/* Scores become exponentials against the running maximum of each query, LANES queries at a time. Of
+ * the diagonal tile, keys that the weighted sum will not read stay as they are. */
+static void exponentiate(const forward_state *s, uint64_t all_keys, bool diagonal)
+{
+    for (uint32_t column = 0; column < QUERIES; column += LANES) {
+        const uint64_t seen = column + LANES + BLOCK_ROWS;
+        const uint64_t key_count = diagonal && seen < all_keys ? seen : all_keys;
+        float *scores = s->scores + column;
+        const lanes old_max = load_lanes(s->max + column);
+        lanes max = old_max;
+        for (uint64_t key = 0; key < key_count; key++)
+            max = max_lanes(load_lanes(scores + key * QUERIES), max);
+        lanes sum = set_lanes(0.0f);
+        for (uint64_t key = 0; key < key_count; key++) {
+            lanes value = exp_lanes(load_lanes(scores + key * QUERIES) - max);
+            store_lanes(scores + key * QUERIES, value);
+            sum += value;
+        }
+        lanes shrink = exp_lanes(old_max - max);
+        store_lanes(s->max + column, max);
+        store_lanes(s->shrink + column, shrink);
+        store_lanes(s->weight + column, fma_lanes(load_lanes(s->weight + column), shrink, sum));
+    }
+}
+
+static void shrink_sums(const forward_state *s, uint64_t query_count, uint64_t width)
+{
+    for (uint64_t i = 0; i < query_count; i++)
+        for (uint64_t d = 0; d < width; d++)
+            s->sum[i * width + d] *= s->shrink[i];
+}
+
+static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, uint64_t first_key,
+                         uint64_t key_count)
+{
+    const uint64_t width = tile->head_width;
+    const bool diagonal = first_key == tile->first_query;
+    const transposed_rows queries = {s->transposed, width, diagonal};
+    multiply_keys(tile->k + first_key * tile->key_row, tile->key_row, key_count, &queries,
+                  s->scores);
+    mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
+                    -INFINITY);
+    exponentiate(s, key_count, diagonal);
+    if (first_key > 0)
+        shrink_sums(s, tile->query_count, width);
+    const product weighted = {
+        .a = s->scores,
+        .a_row = 1,
+        .a_step = QUERIES,
+        .b = tile->v + first_key * tile->key_row,
+        .b_step = tile->key_row,
+        .c = s->sum,
+        .c_row = width,
+        .rows = tile->query_count,
+        .columns = width,
+        .steps = key_count,
+        .add = first_key > 0,
+        .part = diagonal ? STEPS_TO_ROW : WHOLE,
+    };
+    multiply(&weighted);
+}
+
+static void write_result(const sl_attention_tile *tile, const forward_state *s)
+{
+    for (uint64_t i = 0; i < tile->query_count; i++) {
+        const float inverse = 1.0f / s->weight[i];
+        for (uint64_t d = 0; d < tile->head_width; d++)
+            tile->y[i * tile->y_row + d] = s->sum[i * tile->head_width + d] * inverse;
+        if (tile->lse != NULL)
+            tile->lse[i] = s->max[i] + logf(s->weight[i]);
+    }
+}
+
+void SL_VECTOR(attention_forward)(const sl_attention_tile *tile)
+{
+    const forward_state s = carve_scratch(tile);
+    const float scale = 1.0f / sqrtf((float)tile->head_width);
+    transpose_rows(tile->q, tile->q_row, tile->query_count, tile->head_width, scale, s.transposed);
+    for (uint32_t i = 0; i < QUERIES; i++) {
+        s.max[i] = -INFINITY;
+        s.weight[i] = 0.0f;
+    }
+    /* Key 0 is seen by every query, so from the first tile on every maximum is a number. */
+    const uint64_t key_end = tile->first_query + tile->query_count;
+    for (uint64_t key = 0; key < key_end; key += KEYS)
+        add_key_tile(tile, &s, key, key_end - key < KEYS ? key_end - key : KEYS);
+    write_result(tile, &s);
+}

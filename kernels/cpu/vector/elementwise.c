@@ -1,0 +1,83 @@
+/* Loops over elements: exp, add, GELU and its derivative, bias and residual, sums of columns. */
+#include <stddef.h>
+
+#include "exp.h"
+#include "isa.h"
+
+void SL_VECTOR(exp)(const float *x, float *y, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        store_lanes(y + i, exp_lanes(load_lanes(x + i)));
+    uint32_t rest = (uint32_t)(count - i);
+    if (rest > 0)
+        store_part(y + i, exp_lanes(load_part(x + i, rest)), rest);
+}
+
+void SL_VECTOR(add)(const float *restrict x, float *restrict y, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        y[i] += x[i];
+}
+
+/* The tanh form, 0.5 x (1 + tanh(u)), is x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3):
+ * one exponential, and no cancellation where x is far below 0. */
+static const float TWO_ROOT = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
+static const float CUBIC = 0.044715f;
+
+SL_INLINE lanes gelu_lanes(lanes x)
+{
+    lanes two_u = x * set_lanes(TWO_ROOT) * fma_lanes(x * x, set_lanes(CUBIC), set_lanes(1.0f));
+    return x / (set_lanes(1.0f) + exp_lanes(-two_u));
+}
+
+/* s + x s (1 - s) 2u' with s = 1 / (1 + exp(-2u)). */
+SL_INLINE lanes gelu_slope_lanes(lanes x)
+{
+    const lanes one = set_lanes(1.0f), root = set_lanes(TWO_ROOT);
+    lanes square = x * x;
+    lanes two_u = x * root * fma_lanes(square, set_lanes(CUBIC), one);
+    lanes s = one / (one + exp_lanes(-two_u));
+    lanes slope = root * fma_lanes(square, set_lanes(3 * CUBIC), one);
+    return fma_lanes(x * slope, s * (one - s), s);
+}
+
+void SL_VECTOR(gelu)(const float *x, float *y, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        store_lanes(y + i, gelu_lanes(load_lanes(x + i)));
+    uint32_t rest = (uint32_t)(count - i);
+    if (rest > 0)
+        store_part(y + i, gelu_lanes(load_part(x + i, rest)), rest);
+}
+
+void SL_VECTOR(gelu_backward)(const float *x, float *d, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        store_lanes(d + i, load_lanes(d + i) * gelu_slope_lanes(load_lanes(x + i)));
+    uint32_t rest = (uint32_t)(count - i);
+    if (rest > 0)
+        store_part(d + i, load_part(d + i, rest) * gelu_slope_lanes(load_part(x + i, rest)), rest);
+}
+
+void SL_VECTOR(bias_residual)(float *restrict y, const float *restrict bias,
+                              const float *restrict residual, uint64_t count)
+{
+    if (bias != NULL)
+        for (uint64_t i = 0; i < count; i++)
+            y[i] += bias[i];
+    if (residual != NULL)
+        for (uint64_t i = 0; i < count; i++)
+            y[i] += residual[i];
+}
+
+void SL_VECTOR(column_sums)(const float *restrict x, uint64_t row_count, uint64_t width,
+                            float *restrict sums)
+{
+    memset(sums, 0, width * sizeof *sums);
+    for (uint64_t row = 0; row < row_count; row++)
+        for (uint64_t i = 0; i < width; i++)
+            sums[i] += x[row * width + i];
+}

@@ -1,0 +1,158 @@
+/* A small matrix product in registers: C[m, n] (+)= A[m, k] B[k, n], all in cache.
+ *
+ * A is read one float at a time through any two strides, so it needs no packing and may be
+ * transposed; rows of B and C are contiguous. Each element of C is one chain of multiply-adds over
+ * k in order, so it does not depend on how m and n are cut.
+ */
+#ifndef SL_KERNELS_CPU_VECTOR_PRODUCT_H
+#define SL_KERNELS_CPU_VECTOR_PRODUCT_H
+
+#include <stdbool.h>
+
+#include "lanes.h"
+
+/* What of a product is wanted where A, B or C is the diagonal tile of causal attention: the rest is
+ * zero, or masked later. Whole blocks are done, so a little more than the triangle is. */
+typedef enum triangle {
+    WHOLE,
+    COLUMNS_FROM_ROW, /* of C; the others are left as they are */
+    STEPS_FROM_ROW,
+    STEPS_TO_ROW,
+} triangle;
+
+typedef struct product {
+    const float *a;
+    uint64_t a_row, a_step; /* from a row of A to the next, from one k to the next */
+    const float *b;
+    uint64_t b_step;
+    float *c;
+    uint64_t c_row;
+    uint64_t rows, columns, steps; /* m, n, k */
+    bool add;                      /* to C, else overwrite it */
+    triangle part;
+} product;
+
+/* Registers: 24 sums and 4 of B with 32 of them, 12 and 2 with 16; A comes from memory. */
+enum { BLOCK_ROWS = 6, BLOCK_VECTORS = LANES == 16 ? 4 : 2 };
+
+/* One block of `rows` x (`vectors` registers, `part` lanes of the last). rows and vectors are
+ * constants where this is inlined. */
+SL_INLINE void multiply_block(const product *p, const uint32_t rows, const uint32_t vectors,
+                              uint32_t part)
+{
+    lanes sum[BLOCK_ROWS][BLOCK_VECTORS];
+#pragma GCC unroll 6
+    for (uint32_t i = 0; i < rows; i++)
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j < vectors; j++)
+            sum[i][j] = set_lanes(0.0f);
+
+    const float *a = p->a, *b = p->b;
+    for (uint64_t step = 0; step < p->steps; step++) {
+        lanes row_of_b[BLOCK_VECTORS];
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j + 1 < vectors; j++)
+            row_of_b[j] = load_lanes(b + j * LANES);
+        row_of_b[vectors - 1] = load_part(b + (vectors - 1) * LANES, part);
+#pragma GCC unroll 6
+        for (uint32_t i = 0; i < rows; i++) {
+            lanes factor = set_lanes(a[i * p->a_row]);
+#pragma GCC unroll 4
+            for (uint32_t j = 0; j < vectors; j++)
+                sum[i][j] = fma_lanes(factor, row_of_b[j], sum[i][j]);
+        }
+        a += p->a_step;
+        b += p->b_step;
+    }
+
+#pragma GCC unroll 6
+    for (uint32_t i = 0; i < rows; i++) {
+        float *c = p->c + i * p->c_row;
+#pragma GCC unroll 4
+        for (uint32_t j = 0; j + 1 < vectors; j++) {
+            lanes old = p->add ? load_lanes(c + j * LANES) : set_lanes(0.0f);
+            store_lanes(c + j * LANES, old + sum[i][j]);
+        }
+        c += (vectors - 1) * LANES;
+        lanes old = p->add ? load_part(c, part) : set_lanes(0.0f);
+        store_part(c, old + sum[i][vectors - 1], part);
+    }
+}
+
+#define MULTIPLY_ROWS(vectors)                                                                     \
+    switch (rows) {                                                                                \
+    case 1:                                                                                        \
+        multiply_block(p, 1, vectors, part);                                                       \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        multiply_block(p, 2, vectors, part);                                                       \
+        break;                                                                                     \
+    case 3:                                                                                        \
+        multiply_block(p, 3, vectors, part);                                                       \
+        break;                                                                                     \
+    case 4:                                                                                        \
+        multiply_block(p, 4, vectors, part);                                                       \
+        break;                                                                                     \
+    case 5:                                                                                        \
+        multiply_block(p, 5, vectors, part);                                                       \
+        break;                                                                                     \
+    default:                                                                                       \
+        multiply_block(p, 6, vectors, part);                                                       \
+    }
+
+static __attribute__((unused)) void multiply_edge(const product *p, uint32_t rows, uint32_t vectors,
+                                                  uint32_t part)
+{
+    switch (vectors) {
+    case 1:
+        MULTIPLY_ROWS(1)
+        break;
+    case 2:
+        MULTIPLY_ROWS(2)
+        break;
+#if defined(__AVX512F__)
+    case 3:
+        MULTIPLY_ROWS(3)
+        break;
+    default:
+        MULTIPLY_ROWS(4)
+#endif
+    }
+}
+
+/* The rows from `row` on and the columns from `column` on of `whole`, as many as a block holds. */
+SL_INLINE void multiply_at(const product *whole, uint64_t row, uint64_t column, uint64_t column_end)
+{
+    product block = *whole;
+    uint64_t step = 0;
+    if (whole->part == COLUMNS_FROM_ROW && column < row / LANES * LANES)
+        column = row / LANES * LANES;
+    if (column >= column_end)
+        return;
+    if (whole->part == STEPS_FROM_ROW)
+        step = row < whole->steps ? row : whole->steps;
+    if (whole->part == STEPS_TO_ROW && row + BLOCK_ROWS < whole->steps)
+        block.steps = row + BLOCK_ROWS;
+    block.steps -= step;
+    block.a = whole->a + row * whole->a_row + step * whole->a_step;
+    block.b = whole->b + column + step * whole->b_step;
+    block.c = whole->c + row * whole->c_row + column;
+    const uint64_t rows_left = whole->rows - row;
+    const uint32_t width = (uint32_t)(column_end - column), vectors = (width + LANES - 1) / LANES;
+    multiply_edge(&block, rows_left < BLOCK_ROWS ? (uint32_t)rows_left : BLOCK_ROWS, vectors,
+                  width - (vectors - 1) * LANES);
+}
+
+/* Walks C block by block. */
+static __attribute__((unused)) void multiply(const product *whole)
+{
+    const uint64_t block_columns = BLOCK_VECTORS * LANES;
+    for (uint64_t column = 0; column < whole->columns; column += block_columns) {
+        const uint64_t left = whole->columns - column;
+        const uint64_t end = column + (left < block_columns ? left : block_columns);
+        for (uint64_t row = 0; row < whole->rows; row += BLOCK_ROWS)
+            multiply_at(whole, row, column, end);
+    }
+}
+
+#endif

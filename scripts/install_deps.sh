@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs what building and testing sluice needs and this machine lacks, by apt; asks sudo only when
+# not root. Where everything is there it does nothing and needs no network.
+#
+# usage: install_deps.sh [--check]    with developer tools: formatter, linters
+set -eu
+
+needed='cmake ninja-build gcc libc6-dev pkg-config git libjansson-dev libxxhash-dev
+        libopenblas-dev libcmocka-dev libjemalloc-dev'
+for_check='g++ clang-format-14 clang-tidy-14 shellcheck'
+
+packages=$needed
+[ "${1:-}" != --check ] || packages="$needed $for_check"
+
+if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+    echo "install_deps.sh: this is no Debian; please install the equivalents of: $packages" >&2
+    exit 0
+fi
+
+missing=
+for package in $packages; do
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2> /dev/null || true)
+    [ "$state" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+[ "$(id -u)" -eq 0 ] || as_root=sudo
+echo "Installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+$as_root apt-get update -qq
+# shellcheck disable=SC2086 # a list of words on purpose
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing

@@ -1,0 +1,42 @@
+#!/bin/sh
+# From a fresh Debian 12 machine to a trained model: installs what is missing, builds, pretrains a
+# small GPT-2 on the text files of this checkout with a device budget that does not hold its states,
+# and prints a sample. Nothing is downloaded but packages. Can be run again; starts anew.
+#
+# usage: quickstart.sh [STEPS]
+set -eu
+cd "$(dirname "$0")/.."
+steps=${1:-600}
+out=build/quickstart
+
+scripts/install_deps.sh
+cmake --preset release
+cmake --build --preset release --target sluice_command
+sluice=build/release/sluice
+rm -rf "$out"
+mkdir -p "$out"
+
+# 4 layers of 192: 1.9 M parameters, so 30 MiB of parameters, gradients and moments in fp32.
+model='--layers 4 --width 192 --heads 6 --context 128'
+budget='--device cpu --policy auto --device-memory 24M'
+data=$(git ls-files -- '*.md' '*.c' '*.h' 2> /dev/null ||
+    find . -path ./build -prune -o -name '*.md' -print -o -name '*.[ch]' -print)
+
+echo
+echo "A model of 30 MiB of states, a device of 24 MiB. The plan:"
+# shellcheck disable=SC2086 # lists of words on purpose
+"$sluice" plan $model $budget --data $data --tokenizer byte --micro-batch 8
+
+echo
+echo "Training $steps steps; the loss starts near ln 257 = 5.5 and falls:"
+# shellcheck disable=SC2086
+"$sluice" train $model $budget --data $data --tokenizer byte --micro-batch 8 --steps "$steps" \
+    --lr 2e-3 --save "$out/checkpoint" --log-json "$out/log.jsonl"
+
+echo
+echo "A sample:"
+"$sluice" generate --checkpoint "$out/checkpoint" --prompt '/* ' --tokens 120 --temperature 0.8 --seed 1
+
+echo
+echo "Checkpoint: $out/checkpoint"
+echo "Report of every step: $out/log.jsonl"

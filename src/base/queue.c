@@ -1,0 +1,344 @@
+/* Queues and marks over one mutex and two conditions each. Knows nothing of what its calls do.
+ *
+ * Invariants of a queue, under its lock:
+ *   done <= issued <= done + capacity; item i stands in slot i % capacity from issue to completion
+ *   only the queue's thread writes `done` and `status`, only the issuer writes `issued`
+ *   status leaves SL_OK once and for ever; `message` is written before that and never again
+ *
+ * Invariants of a mark: records are numbered 1, 2, … as they are issued; reached <= issued;
+ * `reached` grows by one at a time, so "reached >= n" means that record n and all before it have
+ * run, whatever queues they stand in. A wait carries the number issued when it was issued. Every
+ * wait therefore refers to items issued before it: the graph of waits has no circle, and no
+ * deadlock is possible.
+ *
+ * Threads sleep at once instead of spinning: on a machine with few cores a spinning lane would take
+ * the core that the command it waits for runs on.
+ */
+#define _GNU_SOURCE
+#include "queue.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bits.h"
+#include "clock.h"
+
+enum { MESSAGE_BYTES = 1024, THREAD_NAME_BYTES = 16, ITEM_ALIGNMENT = 64 };
+
+typedef enum item_kind { ITEM_CALL, ITEM_RECORD, ITEM_WAIT, ITEM_STOP } item_kind;
+
+typedef struct queue_item {
+    _Alignas(ITEM_ALIGNMENT) unsigned char arguments[SL_QUEUE_ARGUMENT_BYTES];
+    item_kind kind;
+    uint64_t tag;
+    sl_queue_function function; /* CALL */
+    sl_mark *mark;              /* RECORD, WAIT */
+    uint64_t number;            /* RECORD: its own; WAIT: the record waited for */
+} queue_item;
+
+struct sl_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t has_work; /* for the queue's thread */
+    pthread_cond_t has_room; /* for the issuer: `done` has come to `issuer_needs` */
+    uint64_t issued, done;
+    uint64_t issuer_needs;
+    bool issuer_waits, thread_waits;
+    sl_status status;
+    char message[MESSAGE_BYTES];
+    sl_queue_observer observer;
+    bool is_observed;
+    uint32_t capacity;
+    queue_item *items;
+    pthread_t thread;
+    char name[THREAD_NAME_BYTES];
+};
+
+struct sl_mark {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t issued; /* the control thread's */
+    _Atomic uint64_t reached;
+    uint32_t waiter_count;
+};
+
+/* ---- marks ---- */
+
+static void block_until_reached(sl_mark *mark, uint64_t number)
+{
+    mark->waiter_count++;
+    while (atomic_load_explicit(&mark->reached, memory_order_relaxed) < number)
+        pthread_cond_wait(&mark->changed, &mark->lock);
+    mark->waiter_count--;
+}
+
+/* Waits for record `number`; returns whether it had to block. */
+static bool wait_for_mark(sl_mark *mark, uint64_t number)
+{
+    if (atomic_load_explicit(&mark->reached, memory_order_acquire) >= number)
+        return false;
+    pthread_mutex_lock(&mark->lock);
+    block_until_reached(mark, number);
+    pthread_mutex_unlock(&mark->lock);
+    return true;
+}
+
+/* Runs record `number`. A mark recorded in several queues is reached in the order of issue. */
+static void reach_mark(sl_mark *mark, uint64_t number)
+{
+    pthread_mutex_lock(&mark->lock);
+    block_until_reached(mark, number - 1);
+    atomic_store_explicit(&mark->reached, number, memory_order_release);
+    if (mark->waiter_count > 0)
+        pthread_cond_broadcast(&mark->changed);
+    pthread_mutex_unlock(&mark->lock);
+}
+
+sl_status sl_mark_open(sl_mark **out_mark)
+{
+    sl_mark *mark = calloc(1, sizeof *mark);
+    if (!mark)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a mark");
+    pthread_mutex_init(&mark->lock, NULL); /* with default attributes neither can fail on Linux */
+    pthread_cond_init(&mark->changed, NULL);
+    *out_mark = mark;
+    return SL_OK;
+}
+
+/* Always takes the lock: when this returns, the thread that reached the mark has let go of it. */
+void sl_mark_finish(sl_mark *mark)
+{
+    pthread_mutex_lock(&mark->lock);
+    block_until_reached(mark, mark->issued);
+    pthread_mutex_unlock(&mark->lock);
+}
+
+void sl_mark_close(sl_mark *mark)
+{
+    if (!mark)
+        return;
+    pthread_cond_destroy(&mark->changed);
+    pthread_mutex_destroy(&mark->lock);
+    free(mark);
+}
+
+/* ---- the queue's thread ---- */
+
+static queue_item *wait_for_item(sl_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->thread_waits = true;
+    while (queue->done == queue->issued)
+        pthread_cond_wait(&queue->has_work, &queue->lock);
+    queue->thread_waits = false;
+    queue_item *item = &queue->items[queue->done % queue->capacity];
+    pthread_mutex_unlock(&queue->lock);
+    return item;
+}
+
+static void retire_item(sl_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    queue->done++;
+    if (queue->issuer_waits && queue->done >= queue->issuer_needs)
+        pthread_cond_signal(&queue->has_room);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* Keeps the first failure; its message stands in this thread. */
+static void keep_failure(sl_queue *queue, sl_status status)
+{
+    pthread_mutex_lock(&queue->lock);
+    snprintf(queue->message, sizeof queue->message, "%s", sl_status_message());
+    queue->status = status;
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static void run_call(sl_queue *queue, queue_item *item)
+{
+    if (queue->status != SL_OK) /* written by this thread alone */
+        return;
+    uint64_t start_ns = queue->is_observed ? sl_clock_now_ns() : 0;
+    sl_status status = item->function(item->arguments);
+    if (status != SL_OK)
+        keep_failure(queue, status);
+    if (queue->is_observed && queue->observer.ran)
+        queue->observer.ran(queue->observer.user, item->tag, start_ns, sl_clock_now_ns());
+}
+
+static void run_wait(sl_queue *queue, queue_item *item)
+{
+    uint64_t start_ns = queue->is_observed ? sl_clock_now_ns() : 0;
+    bool has_blocked = wait_for_mark(item->mark, item->number);
+    if (has_blocked && queue->is_observed && queue->observer.waited)
+        queue->observer.waited(queue->observer.user, item->tag, start_ns, sl_clock_now_ns());
+}
+
+static void *run_items(void *argument)
+{
+    sl_queue *queue = argument;
+    pthread_setname_np(pthread_self(), queue->name);
+    for (;;) {
+        queue_item *item = wait_for_item(queue);
+        if (item->kind == ITEM_STOP)
+            return NULL;
+        if (item->kind == ITEM_CALL)
+            run_call(queue, item);
+        else if (item->kind == ITEM_WAIT)
+            run_wait(queue, item);
+        else
+            reach_mark(item->mark, item->number);
+        retire_item(queue);
+    }
+}
+
+/* Signals are the control thread's business: the queue's thread blocks them all. */
+static sl_status start_thread(sl_queue *queue)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&queue->thread, NULL, run_items, queue);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot start the thread of queue %s: %s", queue->name,
+                strerror(error));
+    return SL_OK;
+}
+
+/* ---- the issuer ---- */
+
+/* Blocks until `done` items have run; the lock is held. */
+static void wait_until_done(sl_queue *queue, uint64_t done)
+{
+    queue->issuer_needs = done;
+    queue->issuer_waits = true;
+    while (queue->done < done)
+        pthread_cond_wait(&queue->has_room, &queue->lock);
+    queue->issuer_waits = false;
+}
+
+/* Locks the queue and returns the next free slot. A full queue is left to empty by a quarter, so
+ * that issuer and thread do not wake each other at every item. */
+static queue_item *take_slot(sl_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    if (queue->issued - queue->done == queue->capacity)
+        wait_until_done(queue, queue->done + sl_bits_divide_up(queue->capacity, 4));
+    return &queue->items[queue->issued % queue->capacity];
+}
+
+static void give_slot(sl_queue *queue)
+{
+    queue->issued++;
+    if (queue->thread_waits)
+        pthread_cond_signal(&queue->has_work);
+    pthread_mutex_unlock(&queue->lock);
+}
+
+static sl_status allocate_items(sl_queue *queue)
+{
+    uint64_t bytes;
+    SL_TRY(sl_bits_multiply(queue->capacity, sizeof(queue_item), "queue capacity", &bytes));
+    queue->items = aligned_alloc(ITEM_ALIGNMENT, bytes);
+    if (!queue->items)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u items of queue %s", queue->capacity,
+                queue->name);
+    memset(queue->items, 0, bytes);
+    return SL_OK;
+}
+
+static void free_queue(sl_queue *queue)
+{
+    pthread_cond_destroy(&queue->has_room);
+    pthread_cond_destroy(&queue->has_work);
+    pthread_mutex_destroy(&queue->lock);
+    free(queue->items);
+    free(queue);
+}
+
+sl_status sl_queue_open(const char *name, uint32_t capacity, const sl_queue_observer *observer,
+                        sl_queue **out_queue)
+{
+    if (capacity == 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "queue %s has no capacity", name);
+    sl_queue *queue = calloc(1, sizeof *queue);
+    if (!queue)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for queue %s", name);
+    snprintf(queue->name, sizeof queue->name, "%s", name);
+    queue->capacity = capacity;
+    queue->is_observed = observer != NULL;
+    if (observer)
+        queue->observer = *observer;
+    pthread_mutex_init(&queue->lock, NULL);
+    pthread_cond_init(&queue->has_work, NULL);
+    pthread_cond_init(&queue->has_room, NULL);
+    sl_status status;
+    SL_TRY_GOTO(status, allocate_items(queue), fail);
+    SL_TRY_GOTO(status, start_thread(queue), fail);
+    *out_queue = queue;
+    return SL_OK;
+fail:
+    free_queue(queue);
+    return status;
+}
+
+void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function, const void *arguments,
+                   uint32_t argument_bytes)
+{
+    assert(argument_bytes <= SL_QUEUE_ARGUMENT_BYTES);
+    queue_item *item = take_slot(queue);
+    item->kind = ITEM_CALL;
+    item->tag = tag;
+    item->function = function;
+    if (argument_bytes > 0)
+        memcpy(item->arguments, arguments, argument_bytes);
+    give_slot(queue);
+}
+
+void sl_queue_record(sl_queue *queue, sl_mark *mark)
+{
+    queue_item *item = take_slot(queue);
+    item->kind = ITEM_RECORD;
+    item->mark = mark;
+    item->number = ++mark->issued;
+    give_slot(queue);
+}
+
+void sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark)
+{
+    if (mark->issued == 0)
+        return;
+    queue_item *item = take_slot(queue);
+    item->kind = ITEM_WAIT;
+    item->tag = tag;
+    item->mark = mark;
+    item->number = mark->issued;
+    give_slot(queue);
+}
+
+sl_status sl_queue_finish(sl_queue *queue)
+{
+    pthread_mutex_lock(&queue->lock);
+    wait_until_done(queue, queue->issued);
+    sl_status status = queue->status;
+    pthread_mutex_unlock(&queue->lock);
+    if (status != SL_OK)
+        SL_FAIL(status, "%s", queue->message);
+    return SL_OK;
+}
+
+void sl_queue_close(sl_queue *queue)
+{
+    if (!queue)
+        return;
+    queue_item *item = take_slot(queue);
+    item->kind = ITEM_STOP;
+    give_slot(queue);
+    pthread_join(queue->thread, NULL);
+    free_queue(queue);
+}

@@ -1,0 +1,14 @@
+/* Hands out what the build wrote down of itself (cmake/commit.cmake). */
+#include "sluice/version.h"
+
+#include "sluice_commit.h"
+
+const char *sl_version_text(void)
+{
+    return SL_VERSION_TEXT;
+}
+
+const char *sl_version_commit(void)
+{
+    return SL_VERSION_COMMIT;
+}

@@ -1,0 +1,166 @@
+/* sluice doctor: what this machine has, what is missing, and what each missing thing costs. */
+#define _GNU_SOURCE
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/workers.h"
+#include "command.h"
+#include "device/device.h"
+#include "kernels/kernels.h"
+#include "options.h"
+#include "train/units.h"
+
+enum { TEXT_BYTES = 256, FINDING_MAX = 16 };
+
+static const char doc[] = "Prints what this machine has, what is missing, and what that costs.";
+
+typedef struct finding {
+    const char *name;
+    char value[TEXT_BYTES];
+    char cost[TEXT_BYTES]; /* "" where nothing is missing */
+} finding;
+
+typedef struct findings {
+    finding items[FINDING_MAX];
+    uint32_t count;
+} findings;
+
+static finding *add(findings *all, const char *name)
+{
+    finding *fresh = &all->items[all->count++];
+    fresh->name = name;
+    return fresh;
+}
+
+static void find_cpu(findings *all)
+{
+    finding *features = add(all, "cpu features");
+    sl_command_describe_cpu(features->value, sizeof features->value);
+    if (!strstr(features->value, "avx512f"))
+        snprintf(features->cost, TEXT_BYTES, "matrix products at half the rate or less");
+    finding *cores = add(all, "cores");
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t usable = sl_workers_usable_cpu_count();
+    snprintf(cores->value, TEXT_BYTES, "%u usable of %ld online", usable, online);
+    if ((long)usable < online)
+        snprintf(cores->cost, TEXT_BYTES,
+                 "this process is bound to %u of %ld cores (affinity mask): the others stay idle",
+                 usable, online);
+}
+
+static void find_memory(findings *all)
+{
+    char size[SL_UNITS_TEXT_BYTES];
+    finding *memory = add(all, "memory");
+    uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
+    sl_units_format_size(pages * page, size);
+    snprintf(memory->value, TEXT_BYTES, "%s in the machine", size);
+    finding *available = add(all, "free to use");
+    uint64_t free_bytes;
+    if (sl_device_host_free_bytes(&free_bytes) != SL_OK) {
+        snprintf(available->value, TEXT_BYTES, "unknown");
+        snprintf(available->cost, TEXT_BYTES, "budgets must be given by hand: %s",
+                 sl_status_message());
+        return;
+    }
+    sl_units_format_size(free_bytes, size);
+    snprintf(available->value, TEXT_BYTES, "%s after cgroup limits; budgets default to 80%% of it",
+             size);
+}
+
+static void find_locked_memory(findings *all)
+{
+    finding *locked = add(all, "locked memory");
+    struct rlimit limit;
+    char size[SL_UNITS_TEXT_BYTES];
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        snprintf(locked->value, TEXT_BYTES, "no limit");
+        return;
+    }
+    sl_units_format_size(limit.rlim_cur, size);
+    snprintf(locked->value, TEXT_BYTES, "%s (ulimit -l)", size);
+    snprintf(locked->cost, TEXT_BYTES,
+             "host memory beyond it can be paged out; the cpu device "
+             "itself does not need it locked");
+}
+
+static void find_huge_pages(findings *all)
+{
+    finding *pages = add(all, "huge pages");
+    char mode[TEXT_BYTES] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+    if (file && fgets(mode, sizeof mode, file))
+        mode[strcspn(mode, "\n")] = '\0';
+    if (file)
+        fclose(file);
+    snprintf(pages->value, TEXT_BYTES, "%.200s", *mode ? mode : "not offered by this kernel");
+    if (!*mode || strstr(mode, "[never]"))
+        snprintf(pages->cost, TEXT_BYTES, "more time on address translation: some percent of Adam");
+}
+
+static void find_libraries(findings *all)
+{
+    finding *gemm = add(all, "matrix product");
+    snprintf(gemm->value, TEXT_BYTES, "%.200s", sl_kernels_cpu()->description());
+    static const struct {
+        const char *name, *cost;
+    } later[] = {
+        {"cuda", "work runs on the processor's cores"},
+        {"io_uring", "there is no disk tier: states must fit into memory"},
+        {"nccl, mpi", "one rank: one process does all the work"},
+    };
+    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
+        finding *library = add(all, later[i].name);
+        snprintf(library->value, TEXT_BYTES, "not used by this version");
+        snprintf(library->cost, TEXT_BYTES, "%s", later[i].cost);
+    }
+}
+
+static void print_text(const findings *all)
+{
+    for (uint32_t i = 0; i < all->count; i++) {
+        printf("%-15s %s\n", all->items[i].name, all->items[i].value);
+        if (*all->items[i].cost)
+            printf("%-15s   costs: %s\n", "", all->items[i].cost);
+    }
+}
+
+static void print_json(const findings *all)
+{
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < all->count; i++)
+        json_object_set_new(
+            object, all->items[i].name,
+            json_pack("{s:s, s:s}", "value", all->items[i].value, "cost", all->items[i].cost));
+    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
+    if (text)
+        puts(text);
+    free(text);
+    json_decref(object);
+}
+
+int sl_command_doctor(int argc, char **argv)
+{
+    static const sl_options_command command = {SL_CONFIG_DOCTOR, "sluice doctor", NULL, doc};
+    sl_config config;
+    findings all = {0};
+    sl_status status = sl_options_parse(&command, argc, argv, &config);
+    int code = status == SL_OK ? 0 : sl_command_fail(status);
+    if (status == SL_OK) {
+        find_cpu(&all);
+        find_memory(&all);
+        find_locked_memory(&all);
+        find_huge_pages(&all);
+        find_libraries(&all);
+        if (config.json)
+            print_json(&all);
+        else
+            print_text(&all);
+    }
+    sl_config_clear(&config);
+    return code;
+}

@@ -1,0 +1,137 @@
+/* sluice plan: the plan that train would run, as a table or as JSON. Nothing large is allocated. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "command.h"
+#include "options.h"
+#include "train/plan_json.h"
+#include "train/trainer.h"
+#include "train/units.h"
+
+static const char doc[] =
+    "Prints the plan of the options that train takes: bytes of each tier by kind, moves of a step "
+    "by "
+    "lane, and the step time that a simulation predicts. Takes no memory for the model.";
+
+static sl_status print_json(json_t *object)
+{
+    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    if (!text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan's totals");
+    puts(text);
+    free(text);
+    return SL_OK;
+}
+
+static void print_row(const char *name, const char *note, const uint64_t bytes[2])
+{
+    char device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
+    sl_units_format_size(bytes[0], device);
+    sl_units_format_size(bytes[1], host);
+    printf("  %-12s %14s %14s%s\n", name, device, host, note);
+}
+
+static void print_tiers(const sl_blueprint *blueprint)
+{
+    uint64_t peak[2], live[2];
+    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
+        peak[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+        live[tier] = sl_blueprint_live_peak_bytes(blueprint, (sl_tier)tier);
+    }
+    printf("  %-12s %14s %14s\n", "bytes", "device", "host");
+    for (int kind = 0; kind < SL_MEMORY_KIND_COUNT; kind++) {
+        const sl_plan *plan = blueprint->plans[0];
+        uint64_t bytes[2] = {plan->kind_bytes[SL_TIER_DEVICE][kind],
+                             plan->kind_bytes[SL_TIER_HOST][kind]};
+        if (bytes[0] || bytes[1])
+            print_row(sl_plan_json_kind_names[kind], "", bytes);
+    }
+    print_row("live peak", "   (a lower bound of the peak)", live);
+    print_row("peak", "", peak);
+    print_row("budget", "", blueprint->budget_bytes);
+}
+
+static void print_lanes(const sl_blueprint *blueprint, const sl_simulation *simulation)
+{
+    printf("\n  %-12s %14s %14s %14s\n", "lane", "moved a step", "busy", "compute waits");
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        char moved[SL_UNITS_TEXT_BYTES];
+        if (simulation->busy_seconds[lane] <= 0)
+            continue;
+        sl_units_format_size(blueprint->plans[0]->moved_bytes[lane], moved);
+        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_plan_json_lane_names[lane], moved,
+               1e3 * simulation->busy_seconds[lane], 1e3 * simulation->stall_seconds[lane]);
+    }
+}
+
+static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blueprint)
+{
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            &simulation));
+    const sl_choice *choice = &blueprint->choice;
+    const sl_layout *layout = blueprint->layout;
+    char chunk[SL_UNITS_TEXT_BYTES], text[192];
+    sl_units_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM), chunk);
+    printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens\n",
+           sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
+           blueprint->task.seq);
+    sl_command_describe_choice(choice, text, sizeof text);
+    puts(text);
+    printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
+           layout->chunk_elements, chunk, 100 * layout->padding_fraction);
+    print_tiers(blueprint);
+    print_lanes(blueprint, &simulation);
+    printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
+           blueprint->machine.name);
+    return SL_OK;
+}
+
+static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *blueprint)
+{
+    json_t *object = NULL;
+    if (!trainer->config->json)
+        return print_table(trainer, blueprint);
+    SL_TRY(sl_plan_json_format(blueprint, &object));
+    sl_status status = print_json(object);
+    json_decref(object);
+    return status;
+}
+
+/* The message of the refusal stays for the line on standard error. */
+static void print_misfit(const sl_refusal *refusal)
+{
+    json_t *object = NULL;
+    if (sl_plan_json_format_misfit(&refusal->misfit, refusal->suggestion, &object) == SL_OK)
+        (void)print_json(object);
+    json_decref(object);
+}
+
+static sl_status plan(sl_config *config, sl_trainer *trainer)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    SL_TRY(sl_trainer_prepare(config, trainer));
+    sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
+    if (status == SL_ERROR_FIT && config->json)
+        print_misfit(&refusal);
+    SL_TRY(status);
+    status = print_fit(trainer, blueprint);
+    sl_blueprint_close(blueprint);
+    return status;
+}
+
+int sl_command_plan(int argc, char **argv)
+{
+    static const sl_options_command command = {SL_CONFIG_PLAN, "sluice plan", NULL, doc};
+    sl_config config;
+    sl_trainer trainer = {0};
+    sl_status status = sl_options_parse(&command, argc, argv, &config);
+    if (status == SL_OK)
+        status = plan(&config, &trainer);
+    int code = status == SL_OK ? 0 : sl_command_fail(status);
+    sl_trainer_close(&trainer);
+    sl_config_clear(&config);
+    return code;
+}

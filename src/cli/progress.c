@@ -1,0 +1,103 @@
+/* Prints to standard output. Plain lines come at most twice a second, the first and the last
+ * always. */
+#include "progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "train/units.h"
+
+enum { TIME_BYTES = 32 };
+
+static const double live_seconds = 0.1, plain_seconds = 0.5;
+
+static double read_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void format_time(double seconds, char out_text[TIME_BYTES])
+{
+    unsigned long long whole = seconds < 1e9 ? (unsigned long long)(seconds + 0.5) : 999999999;
+    if (whole >= 3600)
+        snprintf(out_text, TIME_BYTES, "%llu:%02llu:%02llu", whole / 3600, whole / 60 % 60,
+                 whole % 60);
+    else
+        snprintf(out_text, TIME_BYTES, "%llu:%02llu", whole / 60, whole % 60);
+}
+
+void sl_progress_start(sl_progress *progress, const sl_trainer *trainer)
+{
+    *progress = (sl_progress){.is_quiet = trainer->config->quiet,
+                              .is_live = isatty(STDOUT_FILENO) == 1,
+                              .last_step = trainer->config->steps,
+                              .first_step = trainer->state.step,
+                              .started = read_seconds()};
+}
+
+void sl_progress_break(sl_progress *progress)
+{
+    if (progress->is_line_open)
+        printf("\n");
+    progress->is_line_open = false;
+}
+
+static void print_line(sl_progress *progress, const sl_step_report *report, double now)
+{
+    char left[TIME_BYTES], device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
+    double steps_done = (double)(report->step - progress->first_step);
+    double steps_left = (double)(progress->last_step - report->step);
+    format_time(steps_left * (now - progress->started) / steps_done, left);
+    sl_units_format_size(report->peak_bytes[SL_TIER_DEVICE], device);
+    sl_units_format_size(report->peak_bytes[SL_TIER_HOST], host);
+    printf("%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f%s  norm %.3g  lr %.2e  %.0f tok/s  "
+           "device %s  host %s  left %s%s",
+           progress->is_live ? "\r\033[K" : "", report->step, progress->last_step, report->loss,
+           report->skipped ? " (skipped)" : "", (double)report->grad_norm,
+           (double)report->learning_rate, report->tokens_per_s, device, host, left,
+           progress->is_live ? "" : "\n");
+    fflush(stdout);
+    progress->is_line_open = progress->is_live;
+    progress->shown = now;
+}
+
+static void show_step(void *user, const sl_step_report *report)
+{
+    sl_progress *progress = user;
+    double now = read_seconds();
+    double pause = progress->is_live ? live_seconds : plain_seconds;
+    bool is_end = report->step == progress->first_step + 1 || report->step == progress->last_step;
+    if (progress->is_quiet || (!is_end && now - progress->shown < pause))
+        return;
+    print_line(progress, report, now);
+}
+
+static void show_eval(void *user, const sl_eval_report *report)
+{
+    sl_progress *progress = user;
+    if (progress->is_quiet)
+        return;
+    sl_progress_break(progress);
+    printf("eval at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " tokens)\n",
+           report->step, report->loss, report->perplexity, report->tokens);
+    fflush(stdout);
+}
+
+static void show_saved(void *user, uint64_t step)
+{
+    sl_progress *progress = user;
+    if (progress->is_quiet)
+        return;
+    sl_progress_break(progress);
+    printf("saved step %" PRIu64 "\n", step);
+    fflush(stdout);
+}
+
+sl_loop_events sl_progress_events(sl_progress *progress)
+{
+    return (sl_loop_events){show_step, show_eval, show_saved, progress};
+}

@@ -1,0 +1,117 @@
+/* sluice train: from options to a loop, and what a person sees on the way. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "command.h"
+#include "options.h"
+#include "progress.h"
+#include "train/config_json.h"
+#include "train/loop.h"
+#include "train/plan_json.h"
+#include "train/units.h"
+
+static const char doc[] = "Pretrains a GPT-2 or continues.";
+
+static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
+{
+    char peak[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
+    sl_units_format_size(sl_blueprint_peak_bytes(blueprint, tier), peak);
+    sl_units_format_size(blueprint->budget_bytes[tier], budget);
+    printf("  %-6s %s of %s\n", sl_plan_json_tier_names[tier], peak, budget);
+}
+
+static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
+{
+    const sl_choice *choice = &blueprint->choice;
+    char text[192];
+    printf("model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u\n",
+           sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
+           trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
+    printf("step    %u x %u rows of %" PRIu64 " tokens\n", choice->accumulate, choice->micro_batch,
+           trainer->config->seq);
+    sl_command_describe_choice(choice, text, sizeof text);
+    printf("plan    %s, %u chunks\n", text, blueprint->layout->chunk_count);
+    print_tier(blueprint, SL_TIER_DEVICE);
+    print_tier(blueprint, SL_TIER_HOST);
+    fflush(stdout);
+}
+
+static sl_status log_start(sl_trainer *trainer)
+{
+    json_t *config = NULL, *plan = NULL;
+    sl_status status = sl_config_format(trainer->config, SL_CONFIG_TRAIN, &config);
+    if (status == SL_OK)
+        status = sl_plan_json_format(trainer->session->blueprint, &plan);
+    if (status == SL_OK)
+        status = sl_log_json_start(trainer->log, config, plan);
+    json_decref(config);
+    json_decref(plan);
+    return status;
+}
+
+static void print_end(const sl_trainer *trainer, const sl_end_report *end)
+{
+    bool was_stopped = strcmp(end->reason, "signal") == 0;
+    if (was_stopped && !trainer->config->save)
+        printf("stopped by a signal after step %" PRIu64 "; nothing was saved (no --save)\n",
+               end->step);
+    else if (was_stopped)
+        printf("stopped by a signal after step %" PRIu64 "; saved in %s\n", end->step,
+               trainer->config->save);
+    if (trainer->config->quiet)
+        return;
+    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++)
+        printf("  %-6s planned peak %" PRIu64 " bytes, measured %" PRIu64 " bytes\n",
+               sl_plan_json_tier_names[tier], end->planned_peak_bytes[tier],
+               end->measured_peak_bytes[tier]);
+    const sl_blueprint *blueprint = trainer->session->blueprint;
+    sl_simulation simulation;
+    if (end->run_steps && sl_plan_simulate(blueprint->programs[0], blueprint->plans[0],
+                                           &blueprint->machine, &simulation) == SL_OK)
+        printf("  step   predicted %.1f ms, measured %.1f ms (mean of %" PRIu64 ")\n",
+               1e3 * simulation.step_seconds, 1e3 * end->seconds / (double)end->run_steps,
+               end->run_steps);
+}
+
+static sl_status run_loop(sl_trainer *trainer)
+{
+    sl_progress progress;
+    sl_end_report end;
+    const volatile sig_atomic_t *stop = sl_command_watch_signals();
+    SL_TRY(log_start(trainer));
+    sl_progress_start(&progress, trainer);
+    sl_loop_events events = sl_progress_events(&progress);
+    sl_status status = sl_loop_run(trainer, &events, stop, &end);
+    sl_progress_break(&progress);
+    if (status == SL_OK)
+        print_end(trainer, &end);
+    return status;
+}
+
+static sl_status train(sl_config *config, sl_trainer *trainer)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    SL_TRY(sl_trainer_prepare(config, trainer));
+    SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
+    SL_TRY(sl_trainer_open(trainer, blueprint));
+    if (!config->quiet)
+        print_plan(trainer, trainer->session->blueprint);
+    return run_loop(trainer);
+}
+
+int sl_command_train(int argc, char **argv)
+{
+    static const sl_options_command command = {SL_CONFIG_TRAIN, "sluice train", NULL, doc};
+    sl_config config;
+    sl_trainer trainer = {0};
+    sl_status status = sl_options_parse(&command, argc, argv, &config);
+    if (status == SL_OK)
+        status = train(&config, &trainer);
+    int code = status == SL_OK ? 0 : sl_command_fail(status);
+    sl_trainer_close(&trainer);
+    sl_config_clear(&config);
+    return code;
+}

@@ -1,0 +1,49 @@
+/* --version: what this binary is made of. */
+#include <jansson.h>
+#include <string.h>
+
+#include "command.h"
+#include "kernels/kernels.h"
+#include "sluice/version.h"
+
+#if defined(__x86_64__)
+/* __builtin_cpu_supports takes literals only. */
+#define ADD_FEATURE(name)                                                                          \
+    if (__builtin_cpu_supports(name))                                                              \
+    append_word(out_text, capacity, name)
+#endif
+
+static void append_word(char *text, size_t capacity, const char *word)
+{
+    size_t length = strlen(text);
+    if (length < capacity)
+        snprintf(text + length, capacity - length, "%s%s", length ? " " : "", word);
+}
+
+void sl_command_describe_cpu(char *out_text, size_t capacity)
+{
+    out_text[0] = '\0';
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    ADD_FEATURE("avx2");
+    ADD_FEATURE("fma");
+    ADD_FEATURE("avx512f");
+    ADD_FEATURE("avx512bw");
+    ADD_FEATURE("avx512vl");
+    ADD_FEATURE("avx512bf16");
+#endif
+    if (!*out_text)
+        append_word(out_text, capacity, "none that is used");
+}
+
+void sl_command_print_version(FILE *stream)
+{
+    char features[256];
+    sl_command_describe_cpu(features, sizeof features);
+    fprintf(stream, "sluice %s (git %s)\n", sl_version_text(), sl_version_commit());
+    fprintf(stream, "compiler: %s\n", __VERSION__);
+    fprintf(stream, "cpu kernels: %s\n", sl_kernels_cpu()->description());
+    fprintf(stream, "cpu features: %s\n", features);
+    fprintf(stream, "jansson: %s\n", JANSSON_VERSION);
+    fprintf(stream, "cuda: no   nccl: no   mpi: no   io_uring: no\n");
+}

@@ -1,0 +1,210 @@
+/* The cpu as a device: streams are queues, events are marks, copies are memcpy in the stream's
+ * thread. Knows nothing of kernels and plans. */
+#include "cpu.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+
+enum { STREAM_CAPACITY = 1024 }; /* items; a full stream blocks the control thread */
+
+struct sl_device {
+    bool has_warned_of_locking;
+};
+
+struct sl_device_stream {
+    sl_queue *queue;
+};
+
+struct sl_device_event {
+    sl_mark *mark;
+};
+
+/* ---- device and memory ---- */
+
+static sl_status open_device(int index, sl_device **out_device)
+{
+    if (index != 0)
+        SL_FAIL(SL_ERROR_USAGE, "there is no cpu device %d, only 0", index);
+    sl_device *device = calloc(1, sizeof *device);
+    if (!device)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a device");
+    *out_device = device;
+    return SL_OK;
+}
+
+static void close_device(sl_device *device)
+{
+    free(device);
+}
+
+static sl_status free_bytes(sl_device *device, uint64_t *out_bytes)
+{
+    (void)device;
+    return sl_device_host_free_bytes(out_bytes);
+}
+
+static sl_status map(sl_device *device, uint64_t bytes, int flags, void **out_memory)
+{
+    (void)device;
+    return sl_cpu_memory_map(bytes, flags, out_memory);
+}
+
+static void unmap(sl_device *device, void *memory, uint64_t bytes, int flags)
+{
+    (void)device;
+    sl_cpu_memory_unmap(memory, bytes, flags);
+}
+
+static sl_status map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory)
+{
+    void *memory;
+    SL_TRY(sl_cpu_memory_map(bytes, flags, &memory));
+    if (mlock(memory, bytes) != 0 && !device->has_warned_of_locking) {
+        device->has_warned_of_locking = true;
+        sl_log_write(SL_LOG_WARNING,
+                     "cannot lock %" PRIu64 " bytes of host memory (%s); it may be swapped out: "
+                     "raise the memlock limit (ulimit -l)",
+                     bytes, strerror(errno));
+    }
+    *out_memory = memory;
+    return SL_OK;
+}
+
+/* ---- streams ---- */
+
+static sl_status open_stream(sl_device *device, const char *name, const sl_queue_observer *observer,
+                             sl_device_stream **out_stream)
+{
+    (void)device;
+    sl_device_stream *stream = calloc(1, sizeof *stream);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for stream %s", name);
+    sl_status status = sl_queue_open(name, STREAM_CAPACITY, observer, &stream->queue);
+    if (status != SL_OK) {
+        free(stream);
+        return status;
+    }
+    *out_stream = stream;
+    return SL_OK;
+}
+
+static sl_status finish_stream(sl_device_stream *stream)
+{
+    return sl_queue_finish(stream->queue);
+}
+
+static void close_stream(sl_device_stream *stream)
+{
+    if (!stream)
+        return;
+    sl_queue_close(stream->queue);
+    free(stream);
+}
+
+/* ---- events ---- */
+
+static sl_status open_event(sl_device *device, sl_device_event **out_event)
+{
+    (void)device;
+    sl_device_event *event = calloc(1, sizeof *event);
+    if (!event)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for an event");
+    sl_status status = sl_mark_open(&event->mark);
+    if (status != SL_OK) {
+        free(event);
+        return status;
+    }
+    *out_event = event;
+    return SL_OK;
+}
+
+static void close_event(sl_device_event *event)
+{
+    if (!event)
+        return;
+    sl_mark_close(event->mark);
+    free(event);
+}
+
+static sl_status record_event(sl_device_event *event, sl_device_stream *stream)
+{
+    sl_queue_record(stream->queue, event->mark);
+    return SL_OK;
+}
+
+static sl_status wait_for_event(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
+{
+    sl_queue_wait(stream->queue, tag, event->mark);
+    return SL_OK;
+}
+
+static sl_status finish_event(sl_device_event *event)
+{
+    sl_mark_finish(event->mark);
+    return SL_OK;
+}
+
+/* ---- work ---- */
+
+typedef struct copy_args {
+    void *to;
+    const void *from;
+    uint64_t bytes;
+} copy_args;
+
+static sl_status run_copy(void *arguments)
+{
+    const copy_args *args = arguments;
+    memcpy(args->to, args->from, args->bytes);
+    return SL_OK;
+}
+
+static sl_status launch(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
+                        const void *arguments, uint32_t argument_bytes)
+{
+    if (argument_bytes > SL_QUEUE_ARGUMENT_BYTES)
+        SL_FAIL(SL_ERROR_INTERNAL, "an argument block of %u bytes exceeds %d", argument_bytes,
+                SL_QUEUE_ARGUMENT_BYTES);
+    sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
+    return SL_OK;
+}
+
+static sl_status copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
+                      uint64_t bytes)
+{
+    copy_args args = {to, from, bytes};
+    sl_queue_call(stream->queue, tag, run_copy, &args, sizeof args);
+    return SL_OK;
+}
+
+const sl_device_ops *sl_cpu_ops(void)
+{
+    static const sl_device_ops ops = {
+        .kind = SL_DEVICE_CPU,
+        .name = "cpu",
+        .open = open_device,
+        .close = close_device,
+        .free_bytes = free_bytes,
+        .map = map,
+        .unmap = unmap,
+        .map_host = map_host,
+        .unmap_host = unmap,
+        .stream_open = open_stream,
+        .stream_finish = finish_stream,
+        .stream_close = close_stream,
+        .event_open = open_event,
+        .event_close = close_event,
+        .event_record = record_event,
+        .event_wait = wait_for_event,
+        .event_finish = finish_event,
+        .launch = launch,
+        .copy = copy,
+    };
+    return &ops;
+}

@@ -1,0 +1,285 @@
+/* What the memory rules of this process leave: /proc/meminfo and the memory cgroups above it, of
+ * both versions. Knows nothing of budgets.
+ *
+ * A file that is missing or does not parse is a rule that does not exist: containers hide parts of
+ * these trees. Only /proc/meminfo must be there.
+ */
+#include "cpu.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+
+/* The names of one version of the memory cgroup. */
+typedef struct hierarchy {
+    const char *file_system;  /* type of the mount */
+    const char *mount_option; /* that the mount carries; NULL: any mount of the type */
+    const char *limits[2];    /* files; NULL: no second one */
+    const char *usage;        /* file */
+    const char *whole_limit;  /* key of memory.stat: least limit of all ancestors, or NULL */
+    const char *reclaimable;  /* key of memory.stat: page cache that gives way at once */
+} hierarchy;
+
+static const hierarchy hierarchies[] = {
+    {"cgroup",
+     "memory",
+     {"memory.limit_in_bytes", NULL},
+     "memory.usage_in_bytes",
+     "hierarchical_memory_limit",
+     "total_inactive_file"},
+    {"cgroup2", NULL, {"memory.max", "memory.high"}, "memory.current", NULL, "inactive_file"},
+};
+
+/* A mount: its directory, and which directory of the file system that is. */
+typedef struct mount {
+    char root[PATH_MAX];
+    char point[PATH_MAX];
+} mount;
+
+static bool join_path(char *out_path, const char *a, const char *b, const char *c)
+{
+    int length = snprintf(out_path, PATH_MAX, "%s%s%s", a, b, c);
+    return length >= 0 && length < PATH_MAX;
+}
+
+/* ---- reading one value ---- */
+
+/* Reads a number, or "max", which is no limit. */
+static bool parse_value(const char *text, uint64_t *out_value)
+{
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (end == text && strncmp(text, "max", 3) != 0)
+        return false;
+    *out_value = end == text || errno == ERANGE ? UINT64_MAX : value;
+    return true;
+}
+
+/* Where the value starts on a line "key value" or "key: value"; NULL if the key is another one. An
+ * empty key is that of any line. */
+static const char *find_value(const char *line, const char *key)
+{
+    size_t length = strlen(key);
+    if (strncmp(line, key, length) != 0)
+        return NULL;
+    size_t gap = strspn(line + length, ": \t");
+    return length == 0 || gap > 0 ? line + length + gap : NULL;
+}
+
+/* Reads the value of the first line with `key`. */
+static bool read_value(const char *path, const char *key, uint64_t *out_value)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    char line[512];
+    const char *text = NULL;
+    while (!text && fgets(line, sizeof line, file))
+        text = find_value(line, key);
+    fclose(file);
+    return text && parse_value(text, out_value);
+}
+
+static bool read_file_value(const char *directory, const char *file, const char *key,
+                            uint64_t *out_value)
+{
+    char path[PATH_MAX];
+    return join_path(path, directory, "/", file) && read_value(path, key, out_value);
+}
+
+/* ---- finding this process's cgroup ---- */
+
+/* True if the comma-separated `list` of `length` bytes holds `word`. */
+static bool list_holds(const char *list, size_t length, const char *word)
+{
+    size_t word_length = strlen(word);
+    const char *end = list + length;
+    while (list < end) {
+        const char *comma = memchr(list, ',', (size_t)(end - list));
+        const char *stop = comma ? comma : end;
+        if ((size_t)(stop - list) == word_length && memcmp(list, word, word_length) == 0)
+            return true;
+        list = stop + 1;
+    }
+    return false;
+}
+
+/* Takes the path of a line "id:controllers:path" if it is the one of `kind`. */
+static bool parse_cgroup_line(const char *line, const hierarchy *kind, char *out_path)
+{
+    const char *controllers = strchr(line, ':');
+    const char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!path)
+        return false;
+    size_t length = (size_t)(path - controllers - 1);
+    bool is_ours =
+        kind->mount_option ? list_holds(controllers + 1, length, kind->mount_option) : length == 0;
+    return is_ours && join_path(out_path, path + 1, "", "");
+}
+
+/* Calls for each line of a file of any line length, without its line end. */
+typedef bool (*line_function)(char *line, void *context);
+
+/* Returns whether `take` accepted a line; stops there. */
+static bool scan_lines(const char *path, line_function take, void *context)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    char *line = NULL;
+    size_t capacity = 0;
+    bool is_taken = false;
+    while (!is_taken && getline(&line, &capacity, file) >= 0) {
+        line[strcspn(line, "\n")] = '\0';
+        is_taken = take(line, context);
+    }
+    free(line);
+    fclose(file);
+    return is_taken;
+}
+
+typedef struct search {
+    const hierarchy *kind;
+    char *path;  /* the cgroup's path in its hierarchy */
+    mount *best; /* a mount of that hierarchy; one that holds `path` is the last one */
+    bool is_mounted;
+} search;
+
+static bool take_cgroup_line(char *line, void *context)
+{
+    search *wanted = context;
+    return parse_cgroup_line(line, wanted->kind, wanted->path);
+}
+
+/* Undoes mountinfo's octal escapes in place. */
+static void unescape(char *text)
+{
+    char *to = text;
+    for (const char *from = text; *from; to++) {
+        unsigned value;
+        if (from[0] == '\\' && sscanf(from + 1, "%3o", &value) == 1) {
+            *to = (char)value;
+            from += 4;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = '\0';
+}
+
+/* True if `path` is `root` or below it. */
+static bool is_below(const char *path, const char *root)
+{
+    size_t length = strlen(root);
+    if (length == 1)
+        return true; /* "/" */
+    return strncmp(path, root, length) == 0 && (path[length] == '/' || path[length] == '\0');
+}
+
+/* A line of mountinfo: "id parent device root point options [optional …] - type source super". */
+static bool take_mount_line(char *line, void *context)
+{
+    search *wanted = context;
+    char *tail = strstr(line, " - ");
+    if (!tail)
+        return false;
+    *tail = '\0';
+    char *head_state, *tail_state, *fields[5];
+    char *field = strtok_r(line, " ", &head_state);
+    for (int i = 0; i < 5; i++, field = strtok_r(NULL, " ", &head_state)) {
+        if (!field)
+            return false;
+        fields[i] = field;
+    }
+    const char *type = strtok_r(tail + 3, " ", &tail_state);
+    const char *source = strtok_r(NULL, " ", &tail_state);
+    const char *options = strtok_r(NULL, " ", &tail_state);
+    const char *option = wanted->kind->mount_option;
+    if (!type || !source || strcmp(type, wanted->kind->file_system) != 0)
+        return false;
+    if (option && (!options || !list_holds(options, strlen(options), option)))
+        return false;
+    unescape(fields[3]);
+    unescape(fields[4]);
+    wanted->is_mounted = join_path(wanted->best->root, fields[3], "", "") &&
+                         join_path(wanted->best->point, fields[4], "", "");
+    return wanted->is_mounted && is_below(wanted->path, fields[3]);
+}
+
+/* ---- walking up ---- */
+
+/* What one cgroup leaves; UINT64_MAX where it has no limit. */
+static uint64_t read_level(const hierarchy *kind, const char *directory)
+{
+    uint64_t limit = UINT64_MAX, usage = 0, reclaimable = 0, value;
+    for (int i = 0; i < 2 && kind->limits[i]; i++) {
+        if (read_file_value(directory, kind->limits[i], "", &value) && value < limit)
+            limit = value;
+    }
+    if (kind->whole_limit && read_file_value(directory, "memory.stat", kind->whole_limit, &value) &&
+        value < limit)
+        limit = value;
+    if (limit > INT64_MAX / 2) /* version 1 says "none" with the largest multiple of a page */
+        return UINT64_MAX;
+    (void)read_file_value(directory, kind->usage, "", &usage);
+    (void)read_file_value(directory, "memory.stat", kind->reclaimable, &reclaimable);
+    uint64_t held = usage > reclaimable ? usage - reclaimable : 0;
+    return limit > held ? limit - held : 0;
+}
+
+/* The least that any cgroup from `directory` up to its first `top_length` bytes leaves. */
+static uint64_t read_levels(const hierarchy *kind, char *directory, size_t top_length)
+{
+    uint64_t least = UINT64_MAX;
+    for (;;) {
+        uint64_t left = read_level(kind, directory);
+        least = left < least ? left : least;
+        char *slash = strrchr(directory, '/');
+        if (!slash || strlen(directory) <= top_length)
+            return least;
+        *slash = '\0';
+    }
+}
+
+/* Where the process's cgroup is not below the mount (namespaces), the mount's own one is the
+ * nearest that can be seen. */
+static uint64_t read_hierarchy(const hierarchy *kind, const char *root)
+{
+    char path[PATH_MAX], file[PATH_MAX], directory[PATH_MAX], top[PATH_MAX];
+    mount place;
+    search wanted = {kind, path, &place, false};
+    if (!join_path(file, root, "/proc/self/cgroup", "") ||
+        !scan_lines(file, take_cgroup_line, &wanted))
+        return UINT64_MAX;
+    if (!join_path(file, root, "/proc/self/mountinfo", ""))
+        return UINT64_MAX;
+    bool is_inside = scan_lines(file, take_mount_line, &wanted) && !strstr(path, "/..");
+    if (!wanted.is_mounted || !join_path(top, root, place.point, ""))
+        return UINT64_MAX;
+    size_t root_length = strlen(place.root) > 1 ? strlen(place.root) : 0;
+    const char *below = is_inside ? path + root_length : "";
+    if (!join_path(directory, top, below, ""))
+        return UINT64_MAX;
+    return read_levels(kind, directory, strlen(top));
+}
+
+sl_status sl_cpu_limits_free_bytes(const char *root, uint64_t *out_bytes)
+{
+    char file[PATH_MAX];
+    uint64_t kib, bytes;
+    if (!join_path(file, root, "/proc/meminfo", "") || !read_value(file, "MemAvailable", &kib))
+        SL_FAIL(SL_ERROR_SYSTEM, "%s/proc/meminfo does not say how much memory is available", root);
+    SL_TRY(sl_bits_multiply(kib, 1024, "available memory", &bytes));
+    for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++) {
+        uint64_t left = read_hierarchy(&hierarchies[i], root);
+        bytes = left < bytes ? left : bytes;
+    }
+    *out_bytes = bytes;
+    return SL_OK;
+}

@@ -1,0 +1,140 @@
+/* The arenas: one stretch of memory a tier, as large as the largest peak of the engine's plans.
+ * Knows nothing of commands. */
+#include "engine_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/bits.h"
+
+enum { PLACE_ALIGNMENT = 256, CLEAR_BYTES = 1 << 16 };
+
+static const char *const tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
+
+static int map_flags(const sl_engine *engine)
+{
+    return engine->options.guard_arenas ? SL_MAP_GUARDS | SL_MAP_PATTERN : SL_MAP_PLAIN;
+}
+
+static uint64_t find_need(const sl_engine_options *options, sl_tier tier)
+{
+    uint64_t need = options->homes->fixed_bytes[tier];
+    for (uint32_t i = 0; i < options->plan_count; i++) {
+        uint64_t peak = options->plans[i].plan->peak_bytes[tier];
+        need = peak > need ? peak : need;
+    }
+    return need;
+}
+
+static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes)
+{
+    sl_arena *arena = &engine->arenas[tier];
+    uint64_t padded;
+    SL_TRY(sl_bits_add(bytes, PLACE_ALIGNMENT - 1, "the arena", &padded));
+    uint64_t mapped_bytes = padded / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
+    void *base;
+    sl_status status =
+        tier == SL_TIER_DEVICE
+            ? engine->ops->map(engine->device, mapped_bytes, map_flags(engine), &base)
+            : engine->ops->map_host(engine->device, mapped_bytes, map_flags(engine), &base);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "the %s arena", tier_names[tier]);
+    arena->base = base;
+    arena->bytes = bytes;
+    arena->mapped_bytes = mapped_bytes;
+    return SL_OK;
+}
+
+sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        uint64_t need = find_need(options, (sl_tier)tier);
+        if (need == 0)
+            continue;
+        if (tier >= SL_ARENA_COUNT)
+            SL_FAIL(SL_ERROR_INTERNAL, "the plan uses the %s tier, which this engine lacks",
+                    tier_names[tier]);
+        SL_TRY(map_arena(engine, (sl_tier)tier, need));
+    }
+    return SL_OK;
+}
+
+void sl_arena_close(sl_engine *engine)
+{
+    sl_arena *device = &engine->arenas[SL_TIER_DEVICE];
+    sl_arena *host = &engine->arenas[SL_TIER_HOST];
+    if (device->base)
+        engine->ops->unmap(engine->device, device->base, device->mapped_bytes, map_flags(engine));
+    if (host->base)
+        engine->ops->unmap_host(engine->device, host->base, host->mapped_bytes, map_flags(engine));
+}
+
+sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out_address)
+{
+    if ((unsigned)place->tier >= SL_ARENA_COUNT)
+        SL_FAIL(SL_ERROR_INTERNAL, "a place in tier %d, which has no arena", (int)place->tier);
+    const sl_arena *arena = &engine->arenas[place->tier];
+    uint64_t end;
+    if (__builtin_add_overflow(place->offset, place->bytes, &end) || end > arena->bytes)
+        SL_FAIL(SL_ERROR_INTERNAL,
+                "a place of %" PRIu64 " bytes at %" PRIu64 " is outside the %s arena of %" PRIu64
+                " bytes",
+                place->bytes, place->offset, tier_names[place->tier], arena->bytes);
+    *out_address = arena->base + place->offset;
+    return SL_OK;
+}
+
+/* Queues one uncounted copy; the host side may be plain memory. */
+static sl_status queue_copy(sl_engine *engine, sl_lane lane, void *to, const void *from,
+                            uint64_t bytes)
+{
+    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, lane, 0);
+    return engine->ops->copy(engine->lanes[lane].stream, tag, to, from, bytes);
+}
+
+sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data)
+{
+    void *address = NULL;
+    SL_TRY(sl_arena_at(engine, place, &address));
+    if (place->tier == SL_TIER_HOST) {
+        memcpy(address, data, place->bytes);
+        return SL_OK;
+    }
+    SL_TRY(queue_copy(engine, SL_LANE_H2D, address, data, place->bytes));
+    return engine->ops->stream_finish(engine->lanes[SL_LANE_H2D].stream);
+}
+
+sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data)
+{
+    void *address = NULL;
+    SL_TRY(sl_arena_at(engine, place, &address));
+    if (place->tier == SL_TIER_HOST) {
+        memcpy(data, address, place->bytes);
+        return SL_OK;
+    }
+    SL_TRY(queue_copy(engine, SL_LANE_D2H, data, address, place->bytes));
+    return engine->ops->stream_finish(engine->lanes[SL_LANE_D2H].stream);
+}
+
+sl_status sl_arena_clear(sl_engine *engine, const sl_place *place)
+{
+    static const unsigned char zeros[CLEAR_BYTES];
+    void *address = NULL;
+    SL_TRY(sl_arena_at(engine, place, &address));
+    if (place->tier == SL_TIER_HOST) {
+        memset(address, 0, place->bytes);
+        return SL_OK;
+    }
+    unsigned char *to = address;
+    for (uint64_t done = 0; done < place->bytes; done += CLEAR_BYTES) {
+        uint64_t left = place->bytes - done;
+        uint64_t bytes = left < CLEAR_BYTES ? left : CLEAR_BYTES;
+        SL_TRY(queue_copy(engine, SL_LANE_H2D, to + done, zeros, bytes));
+    }
+    return engine->ops->stream_finish(engine->lanes[SL_LANE_H2D].stream);
+}
+
+const void *sl_engine_arena(const sl_engine *engine, sl_tier tier)
+{
+    return (unsigned)tier < SL_ARENA_COUNT ? engine->arenas[tier].base : NULL;
+}

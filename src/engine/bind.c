@@ -1,0 +1,271 @@
+/* Binds a plan: every index becomes a pointer, every wait an event, once, when the engine opens.
+ *
+ * It trusts sl_plan_verify for what a plan means, and checks for itself whatever would make the
+ * engine touch memory that is not its own.
+ */
+#include "engine_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+
+/* ---- addresses ---- */
+
+static sl_status bind_place(const sl_engine *engine, const sl_place *place, sl_bound_command *bound,
+                            void **out_address)
+{
+    *out_address = NULL;
+    if (place->bytes == 0)
+        return SL_OK;
+    SL_TRY(sl_arena_at(engine, place, out_address));
+    uint64_t end = place->offset + place->bytes;
+    if (end > bound->touched_end[place->tier])
+        bound->touched_end[place->tier] = end;
+    return SL_OK;
+}
+
+/* Hands AdamW the flags of the tier it runs on. */
+static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
+{
+    const sl_homes *homes = engine->options.homes;
+    sl_tier tier = bound->command->lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
+    sl_place place = {tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
+    uint64_t blocks = sl_bits_divide_up(op->attrs.element_count, SL_BLOCK_ELEMENTS);
+    uint64_t end;
+    if (__builtin_add_overflow(op->attrs.first_block, blocks, &end) || end > place.bytes)
+        SL_FAIL(SL_ERROR_INTERNAL, "there are no block flags for the update of tick %u",
+                bound->command->tick);
+    void *flags;
+    SL_TRY(bind_place(engine, &place, bound, &flags));
+    bound->call.block_flags = flags;
+    return SL_OK;
+}
+
+static sl_status bind_operands(const sl_engine *engine, const sl_plan *plan,
+                               sl_bound_command *bound)
+{
+    const sl_command *command = bound->command;
+    uint64_t end = (uint64_t)command->first_place + command->place_count;
+    if (command->place_count == 0 || command->place_count > SL_OPERAND_MAX + 1 ||
+        end > plan->place_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the command of tick %u has %u places", command->tick,
+                command->place_count);
+    const sl_place *places = plan->places + command->first_place;
+    uint32_t operand_count = command->place_count - 1;
+    for (uint32_t i = 0; i < operand_count; i++)
+        SL_TRY(bind_place(engine, &places[i], bound, &bound->call.operand[i]));
+    return bind_place(engine, &places[operand_count], bound, &bound->call.workspace);
+}
+
+static sl_status bind_run(const sl_engine *engine, const sl_engine_plan *source,
+                          sl_bound_command *bound)
+{
+    const sl_command *command = bound->command;
+    if (command->tick >= source->program->op_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "tick %u is not in the program", command->tick);
+    const sl_op *op = &source->program->ops[command->tick];
+    bound->op_kind = op->kind;
+    bound->kernel = (unsigned)op->kind < SL_OP_COUNT ? engine->kernels->run[op->kind] : NULL;
+    if (!bound->kernel)
+        SL_FAIL(SL_ERROR_INTERNAL, "no kernel for op kind %d of tick %u", (int)op->kind,
+                command->tick);
+    bound->call.attrs = &op->attrs;
+    bound->call.workers = engine->workers;
+    SL_TRY(bind_operands(engine, source->plan, bound));
+    return op->kind == SL_OP_ADAMW ? bind_flags(engine, op, bound) : SL_OK;
+}
+
+static sl_status bind_copy(const sl_engine *engine, sl_bound_command *bound)
+{
+    const sl_command *command = bound->command;
+    if (command->from.bytes != command->to.bytes || command->from.bytes == 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "a copy of %" PRIu64 " bytes to %" PRIu64, command->from.bytes,
+                command->to.bytes);
+    void *from;
+    SL_TRY(bind_place(engine, &command->from, bound, &from));
+    SL_TRY(bind_place(engine, &command->to, bound, &bound->to));
+    bound->from = from;
+    bound->bytes = command->from.bytes;
+    return SL_OK;
+}
+
+static sl_status bind_command(const sl_engine *engine, const sl_engine_plan *source,
+                              sl_bound_command *bound)
+{
+    const sl_command *command = bound->command;
+    if ((unsigned)command->lane >= SL_LANE_COUNT || !engine->lanes[command->lane].stream)
+        SL_FAIL(SL_ERROR_INTERNAL, "a command for lane %d, which this engine lacks",
+                (int)command->lane);
+    if (command->kind == SL_COMMAND_RUN)
+        return bind_run(engine, source, bound);
+    return bind_copy(engine, bound);
+}
+
+/* ---- waits ---- */
+
+static sl_status ask_for_event(const sl_engine *engine, sl_bound_command *bound)
+{
+    return bound->event ? SL_OK : engine->ops->event_open(engine->device, &bound->event);
+}
+
+/* A lane works in order, so waits for its own commands are left out. */
+static sl_status bind_waits(const sl_engine *engine, sl_bound_plan *bound, uint32_t index)
+{
+    sl_bound_command *waiter = &bound->body[index];
+    const sl_command *command = waiter->command;
+    if ((uint64_t)command->first_wait + command->wait_count > bound->plan->wait_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the waits of command %u are not in the plan", index);
+    waiter->first_wait = bound->wait_count;
+    for (uint32_t i = 0; i < command->wait_count; i++) {
+        const sl_wait *wait = &bound->plan->waits[command->first_wait + i];
+        if (wait->command >= bound->plan->body_count || wait->delta > 1 ||
+            (wait->delta == 0 && wait->command >= index))
+            SL_FAIL(SL_ERROR_INTERNAL, "command %u waits for command %u, %u iterations back", index,
+                    wait->command, wait->delta);
+        sl_bound_command *target = &bound->body[wait->command];
+        if (target->command->lane == command->lane)
+            continue;
+        SL_TRY(ask_for_event(engine, target));
+        sl_bound_wait *out = &bound->waits[bound->wait_count++];
+        out->event = target->event;
+        out->tag = sl_measure_tag(SL_TAG_BODY, target->command->lane, wait->command);
+        out->delta = wait->delta;
+    }
+    waiter->wait_count = bound->wait_count - waiter->first_wait;
+    return SL_OK;
+}
+
+/* ---- inputs and outputs ---- */
+
+static sl_status count_slots(sl_bound_plan *bound)
+{
+    for (uint32_t i = 0; i < bound->program->value_count; i++) {
+        const sl_value *value = &bound->program->values[i];
+        uint32_t *count = value->kind == SL_VALUE_INPUT    ? &bound->input_count
+                          : value->kind == SL_VALUE_OUTPUT ? &bound->output_count
+                                                           : NULL;
+        if (!count)
+            continue;
+        if (value->index == SL_NONE)
+            SL_FAIL(SL_ERROR_INTERNAL, "value %u has no slot", i);
+        *count = value->index + 1 > *count ? value->index + 1 : *count;
+    }
+    bound->inputs = calloc((size_t)bound->input_count + 1, sizeof *bound->inputs);
+    bound->outputs = calloc((size_t)bound->output_count + 1, sizeof *bound->outputs);
+    if (!bound->inputs || !bound->outputs)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the slots of a plan");
+    return SL_OK;
+}
+
+/* The value of a copy, if it is an input or an output; else NULL. */
+static const sl_value *find_slot_value(const sl_bound_plan *bound, const sl_command *command)
+{
+    if (command->kind != SL_COMMAND_COPY || command->chunk_index != SL_NONE ||
+        command->value >= bound->program->value_count)
+        return NULL;
+    const sl_value *value = &bound->program->values[command->value];
+    bool is_slot = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
+    return is_slot ? value : NULL;
+}
+
+/* Notes the host end of a copy of an input or output. */
+static sl_status bind_slot(const sl_engine *engine, sl_bound_plan *bound, const sl_command *command)
+{
+    const sl_value *value = find_slot_value(bound, command);
+    if (!value)
+        return SL_OK;
+    bool is_input = value->kind == SL_VALUE_INPUT;
+    const sl_place *place = is_input ? &command->from : &command->to;
+    void **slot = is_input ? &bound->inputs[value->index] : &bound->outputs[value->index];
+    void *address = NULL;
+    SL_TRY(sl_arena_at(engine, place, &address));
+    if (place->tier != SL_TIER_HOST || (*slot && *slot != address))
+        SL_FAIL(SL_ERROR_INTERNAL, "%s slot %u has no one place on the host",
+                is_input ? "input" : "output", value->index);
+    *slot = address;
+    return SL_OK;
+}
+
+/* An iteration waits for all computation and for all copies of inputs and outputs. */
+static sl_status bind_awaited(const sl_engine *engine, sl_bound_plan *bound)
+{
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        bound->last_awaited[lane] = SL_NONE;
+    for (uint32_t i = 0; i < bound->plan->body_count; i++) {
+        const sl_command *command = &bound->plan->body[i];
+        if (command->lane == SL_LANE_COMPUTE || find_slot_value(bound, command))
+            bound->last_awaited[command->lane] = i;
+    }
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        if (bound->last_awaited[lane] != SL_NONE)
+            SL_TRY(ask_for_event(engine, &bound->body[bound->last_awaited[lane]]));
+    }
+    return SL_OK;
+}
+
+/* ---- the whole plan ---- */
+
+static sl_status allocate(sl_bound_plan *bound)
+{
+    const sl_plan *plan = bound->plan;
+    bound->prologue = calloc((size_t)plan->prologue_count + 1, sizeof *bound->prologue);
+    bound->body = calloc((size_t)plan->body_count + 1, sizeof *bound->body);
+    bound->waits = calloc((size_t)plan->wait_count + 1, sizeof *bound->waits);
+    if (!bound->prologue || !bound->body || !bound->waits)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan of %u commands", plan->body_count);
+    return SL_OK;
+}
+
+static sl_status bind_prologue(const sl_engine *engine, const sl_engine_plan *source,
+                               sl_bound_plan *bound)
+{
+    for (uint32_t i = 0; i < bound->plan->prologue_count; i++) {
+        const sl_command *command = &bound->plan->prologue[i];
+        if (command->kind != SL_COMMAND_COPY)
+            SL_FAIL(SL_ERROR_INTERNAL, "command %u of the prologue is not a copy", i);
+        bound->prologue[i].command = command;
+        bound->prologue[i].tag = sl_measure_tag(SL_TAG_PROLOGUE, command->lane, i);
+        SL_TRY(bind_command(engine, source, &bound->prologue[i]));
+    }
+    return SL_OK;
+}
+
+static sl_status bind_body(const sl_engine *engine, const sl_engine_plan *source,
+                           sl_bound_plan *bound)
+{
+    for (uint32_t i = 0; i < bound->plan->body_count; i++) {
+        const sl_command *command = &bound->plan->body[i];
+        bound->body[i].command = command;
+        bound->body[i].tag = sl_measure_tag(SL_TAG_BODY, command->lane, i);
+        SL_TRY(bind_command(engine, source, &bound->body[i]));
+        SL_TRY(bind_slot(engine, bound, command));
+    }
+    for (uint32_t i = 0; i < bound->plan->body_count; i++)
+        SL_TRY(bind_waits(engine, bound, i));
+    return bind_awaited(engine, bound);
+}
+
+sl_status sl_bind_open(sl_engine *engine, const sl_engine_plan *source, sl_bound_plan *out_bound)
+{
+    out_bound->program = source->program;
+    out_bound->plan = source->plan;
+    SL_TRY(allocate(out_bound));
+    SL_TRY(count_slots(out_bound));
+    SL_TRY(bind_prologue(engine, source, out_bound));
+    return bind_body(engine, source, out_bound);
+}
+
+void sl_bind_close(sl_engine *engine, sl_bound_plan *bound)
+{
+    for (uint32_t i = 0; bound->body && i < bound->plan->body_count; i++) {
+        if (bound->body[i].event)
+            engine->ops->event_close(bound->body[i].event);
+    }
+    free(bound->prologue);
+    free(bound->body);
+    free(bound->waits);
+    free(bound->inputs);
+    free(bound->outputs);
+}

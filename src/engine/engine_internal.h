@@ -1,0 +1,146 @@
+/* What the files of the engine share.
+ *
+ *   engine.c   the public calls, opening and closing
+ *   arena.c    one stretch of memory a tier; addresses are made here and nowhere else
+ *   bind.c     turns a plan's indices into pointers, once, when the engine opens
+ *   walk.c     issues bound commands to the lanes and waits for them
+ *   measure.c  what the lanes did and for how long
+ *
+ * Threads: everything here belongs to the control thread except what is marked as shared with
+ * lanes, which is atomic. Bound plans are not written after the engine has opened.
+ */
+#ifndef SL_ENGINE_INTERNAL_H
+#define SL_ENGINE_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "device/device.h"
+#include "kernels/kernels.h"
+#include "sluice/engine.h"
+
+enum { SL_ARENA_COUNT = 2 }; /* SL_TIER_DEVICE and SL_TIER_HOST */
+
+typedef struct sl_arena {
+    unsigned char *base;   /* NULL: nothing is placed here */
+    uint64_t bytes;        /* the largest peak of the plans */
+    uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
+} sl_arena;
+
+/* A lane at work. The counters are written by the lane's thread. */
+typedef struct sl_engine_lane {
+    const sl_engine_observer *observer; /* the caller's, or NULL */
+    sl_lane lane;
+    sl_device_stream *stream;                  /* NULL: this engine does not have the lane */
+    _Atomic uint64_t busy_ns;                  /* shared with lanes */
+    _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* shared with lanes */
+} sl_engine_lane;
+
+typedef struct sl_bound_wait {
+    sl_device_event *event;
+    uint64_t tag;
+    uint32_t delta;
+} sl_bound_wait;
+
+/* A command with its addresses. */
+typedef struct sl_bound_command {
+    const sl_command *command;
+    uint64_t tag;
+    sl_kernel kernel;    /* RUN */
+    sl_op_kind op_kind;  /* RUN */
+    sl_kernel_call call; /* RUN: all but the scalars */
+    void *to;            /* COPY */
+    const void *from;    /* COPY */
+    uint64_t bytes;      /* COPY */
+    uint32_t first_wait,
+        wait_count;         /* into waits: those that the lane's own order does not cover */
+    sl_device_event *event; /* recorded after it; NULL: nobody asks */
+    uint64_t touched_end[SL_ARENA_COUNT]; /* end of the highest place it touches */
+} sl_bound_command;
+
+typedef struct sl_bound_plan {
+    const sl_program *program;
+    const sl_plan *plan;
+    sl_bound_command *prologue; /* [plan->prologue_count] */
+    sl_bound_command *body;     /* [plan->body_count] */
+    sl_bound_wait *waits;       /* [plan->wait_count] at most */
+    uint32_t wait_count;
+    void **inputs;  /* [input_count] by slot; NULL: no command reads it */
+    void **outputs; /* [output_count] by slot */
+    uint32_t input_count, output_count;
+    /* The last command of each lane that an iteration has to wait for; SL_NONE: none. */
+    uint32_t last_awaited[SL_LANE_COUNT];
+} sl_bound_plan;
+
+struct sl_engine {
+    sl_engine_options options; /* `plans` stands in bound plans; only borrowed pointers are used */
+    const sl_kernel_table *kernels;
+    const sl_device_ops *ops;
+    sl_device *device;
+    sl_workers *workers;
+    sl_arena arenas[SL_ARENA_COUNT];
+    sl_engine_lane lanes[SL_LANE_COUNT];
+    sl_bound_plan *plans;
+    uint32_t plan_count;
+    uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */
+    _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
+    uint64_t step_ns;
+    uint64_t moved_bytes[SL_LANE_COUNT];
+    uint64_t touched_end[SL_ARENA_COUNT];
+};
+
+/* sl_engine_open with kernels of the caller's: for tests. */
+sl_status sl_engine_open_with(const sl_engine_options *options, const sl_kernel_table *kernels,
+                              sl_engine **out_engine);
+
+/* ---- arena.c ---- */
+
+/* Maps the arenas that the plans and homes of `options` need; SL_ERROR_INTERNAL on a disk tier. */
+sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options);
+void sl_arena_close(sl_engine *engine);
+
+/* The address of a stretch; SL_ERROR_INTERNAL if it is not inside an arena. */
+sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out_address);
+
+/* Copies between an arena and plain memory and waits for it; `address` is in tier's arena. */
+sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data);
+sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data);
+sl_status sl_arena_clear(sl_engine *engine, const sl_place *place);
+
+/* ---- bind.c ---- */
+
+/* Resolves a plan. On failure what was made is left for sl_bind_close. */
+sl_status sl_bind_open(sl_engine *engine, const sl_engine_plan *source, sl_bound_plan *out_bound);
+void sl_bind_close(sl_engine *engine, sl_bound_plan *bound);
+
+/* ---- walk.c ---- */
+
+/* Issues the prologue and waits for it. */
+sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *bound);
+
+/* Issues one iteration; `is_first`: nothing of the previous iteration is waited for. */
+sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *bound,
+                       const sl_step_scalars *scalars, bool is_first);
+
+/* Waits for the part of the iteration that sl_engine_step promises. */
+sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *bound);
+
+/* Waits for all lanes; returns the failure of the lane that failed first. */
+sl_status sl_walk_drain(sl_engine *engine);
+
+/* Lets the kernels warm up for every distinct op, in the lane that will run it. */
+sl_status sl_walk_warm_up(sl_engine *engine);
+
+/* ---- measure.c ---- */
+
+/* A tag says what an item of a lane is. For waits it names the command that is waited for. */
+typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_tag_kind;
+
+uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command);
+
+/* What `lane`'s stream is to call. */
+sl_queue_observer sl_measure_observer(sl_engine_lane *lane);
+
+/* Counts a command as it is issued. */
+void sl_measure_issue(sl_engine *engine, const sl_bound_command *bound);
+
+#endif

@@ -1,0 +1,71 @@
+/* Counts what lanes did. Times are taken in the lanes' threads, bytes and peaks where commands are
+ * issued. Knows nothing of plans.
+ *
+ * A tag is kind << 56 | lane << 32 | command.
+ */
+#include "engine_internal.h"
+
+#include <string.h>
+
+enum { KIND_SHIFT = 56, LANE_SHIFT = 32, LANE_MASK = 0xff };
+
+uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command)
+{
+    return (uint64_t)kind << KIND_SHIFT | (uint64_t)lane << LANE_SHIFT | command;
+}
+
+static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
+{
+    sl_engine_lane *lane = user;
+    sl_tag_kind kind = (sl_tag_kind)(tag >> KIND_SHIFT);
+    if (kind == SL_TAG_UNCOUNTED)
+        return;
+    atomic_fetch_add_explicit(&lane->busy_ns, end_ns - start_ns, memory_order_relaxed);
+    if (kind == SL_TAG_BODY && lane->observer)
+        lane->observer->ran(lane->observer->user, lane->lane, (uint32_t)tag, start_ns, end_ns);
+}
+
+static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
+{
+    sl_engine_lane *lane = user;
+    uint64_t waited_for = tag >> LANE_SHIFT & LANE_MASK;
+    atomic_fetch_add_explicit(&lane->waited_ns[waited_for], end_ns - start_ns,
+                              memory_order_relaxed);
+}
+
+sl_queue_observer sl_measure_observer(sl_engine_lane *lane)
+{
+    sl_queue_observer observer = {count_run, count_wait, lane};
+    return observer;
+}
+
+void sl_measure_issue(sl_engine *engine, const sl_bound_command *bound)
+{
+    if (bound->command->kind == SL_COMMAND_COPY)
+        engine->moved_bytes[bound->command->lane] += bound->bytes;
+    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
+        if (bound->touched_end[tier] > engine->touched_end[tier])
+            engine->touched_end[tier] = bound->touched_end[tier];
+    }
+}
+
+static uint64_t take(_Atomic uint64_t *counter)
+{
+    return atomic_exchange_explicit(counter, 0, memory_order_relaxed);
+}
+
+void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics)
+{
+    sl_engine_statistics statistics = {.step_ns = engine->step_ns};
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        statistics.busy_ns[lane] = take(&engine->lanes[lane].busy_ns);
+        statistics.stall_ns[lane] = take(&engine->lanes[SL_LANE_COMPUTE].waited_ns[lane]);
+        statistics.moved_bytes[lane] = engine->moved_bytes[lane];
+        engine->moved_bytes[lane] = 0;
+    }
+    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
+        statistics.measured_peak_bytes[tier] = engine->touched_end[tier];
+        statistics.arena_bytes[tier] = engine->arenas[tier].bytes;
+    }
+    *out_statistics = statistics;
+}

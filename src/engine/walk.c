@@ -1,0 +1,204 @@
+/* Issues bound commands to the lanes. Knows which event orders what, and nothing of what is
+ * computed.
+ *
+ * An iteration is issued whole, in the order of the plan; lanes start on it while the rest is being
+ * issued. All synchronisation is by events on the lanes; the control thread waits only at the end.
+ */
+#include "engine_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const lane_names[SL_LANE_COUNT] = {
+    [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",   [SL_LANE_D2H] = "d2h",
+    [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read", [SL_LANE_WRITE] = "write",
+    [SL_LANE_COMM] = "comm",
+};
+
+static const char *const op_names[SL_OP_COUNT] = {
+#define X(NAME, name) #name,
+    SL_OP_LIST(X)
+#undef X
+};
+
+/* ---- in the lanes' threads ---- */
+
+typedef struct run_args {
+    sl_kernel_call call; /* first, as the device table wants it */
+    const sl_bound_command *bound;
+    _Atomic uint32_t *failed_lane;
+} run_args;
+
+_Static_assert(sizeof(run_args) <= SL_QUEUE_ARGUMENT_BYTES, "a kernel call fits a queue's item");
+
+/* A failure is noted for the control thread at once: it does not wait for the host lane's end. */
+static sl_status note_failure(sl_status status, const run_args *args)
+{
+    const sl_command *command = args->bound->command;
+    uint32_t nobody = SL_NONE;
+    atomic_compare_exchange_strong(args->failed_lane, &nobody, (uint32_t)command->lane);
+    return sl_status_prefix(status, "op %u (%s) on the %s lane", command->tick,
+                            op_names[args->bound->op_kind], lane_names[command->lane]);
+}
+
+static sl_status run_kernel(void *arguments)
+{
+    const run_args *args = arguments;
+    sl_status status = args->bound->kernel(&args->call);
+    return status == SL_OK ? SL_OK : note_failure(status, args);
+}
+
+/* ---- issuing ---- */
+
+static sl_status issue(sl_engine *engine, const sl_bound_command *bound,
+                       const sl_step_scalars *scalars)
+{
+    sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
+    sl_measure_issue(engine, bound);
+    if (bound->command->kind == SL_COMMAND_COPY)
+        return engine->ops->copy(stream, bound->tag, bound->to, bound->from, bound->bytes);
+    run_args args = {bound->call, bound, &engine->failed_lane};
+    args.call.scalars = *scalars;
+    return engine->ops->launch(stream, bound->tag, run_kernel, &args, sizeof args);
+}
+
+static sl_status issue_waits(sl_engine *engine, const sl_bound_plan *plan,
+                             const sl_bound_command *bound, bool is_first)
+{
+    sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
+    for (uint32_t i = 0; i < bound->wait_count; i++) {
+        const sl_bound_wait *wait = &plan->waits[bound->first_wait + i];
+        if (wait->delta > 0 && is_first)
+            continue;
+        SL_TRY(engine->ops->event_wait(wait->event, stream, wait->tag));
+    }
+    return SL_OK;
+}
+
+sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *plan, const sl_step_scalars *scalars,
+                       bool is_first)
+{
+    for (uint32_t i = 0; i < plan->plan->body_count; i++) {
+        const sl_bound_command *bound = &plan->body[i];
+        sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
+        SL_TRY(issue_waits(engine, plan, bound, is_first));
+        SL_TRY(issue(engine, bound, scalars));
+        if (bound->event)
+            SL_TRY(engine->ops->event_record(bound->event, stream));
+    }
+    return SL_OK;
+}
+
+/* ---- waiting ---- */
+
+sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *plan)
+{
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        uint32_t last = plan->last_awaited[lane];
+        if (last != SL_NONE)
+            SL_TRY(engine->ops->event_finish(plan->body[last].event));
+    }
+    if (atomic_load(&engine->failed_lane) != SL_NONE)
+        return sl_walk_drain(engine);
+    return SL_OK;
+}
+
+sl_status sl_walk_drain(sl_engine *engine)
+{
+    uint32_t failed = SL_NONE;
+    engine->current_plan = SL_NONE;
+    for (uint32_t lane = 0; lane < SL_LANE_COUNT; lane++) {
+        sl_device_stream *stream = engine->lanes[lane].stream;
+        if (stream && engine->ops->stream_finish(stream) != SL_OK && failed == SL_NONE)
+            failed = lane;
+    }
+    uint32_t first = atomic_load(&engine->failed_lane);
+    failed = first != SL_NONE ? first : failed;
+    if (failed == SL_NONE)
+        return SL_OK;
+    return engine->ops->stream_finish(engine->lanes[failed].stream); /* its message is the last */
+}
+
+sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *plan)
+{
+    SL_TRY(sl_walk_drain(engine));
+    for (uint32_t i = 0; i < plan->plan->prologue_count; i++)
+        SL_TRY(issue(engine, &plan->prologue[i], NULL));
+    return sl_walk_drain(engine);
+}
+
+/* ---- warming up ---- */
+
+typedef struct warm_args {
+    sl_op_kind kind;
+    sl_op_attrs attrs;
+    const sl_kernel_table *kernels;
+    sl_workers *workers;
+} warm_args;
+
+_Static_assert(sizeof(warm_args) <= SL_QUEUE_ARGUMENT_BYTES, "a warm-up fits a queue's item");
+
+static sl_status run_warm_up(void *arguments)
+{
+    const warm_args *args = arguments;
+    sl_status status = args->kernels->warm_up(args->kind, &args->attrs, args->workers);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "warming up %s", op_names[args->kind]);
+    return SL_OK;
+}
+
+/* Orders RUN commands by lane, op and sizes; sl_op_attrs has no padding, so its bytes compare. */
+static int compare_runs(const void *a, const void *b)
+{
+    const sl_bound_command *x = *(const sl_bound_command *const *)a;
+    const sl_bound_command *y = *(const sl_bound_command *const *)b;
+    if (x->command->lane != y->command->lane)
+        return x->command->lane < y->command->lane ? -1 : 1;
+    if (x->op_kind != y->op_kind)
+        return x->op_kind < y->op_kind ? -1 : 1;
+    return memcmp(x->call.attrs, y->call.attrs, sizeof *x->call.attrs);
+}
+
+static uint64_t gather_runs(const sl_engine *engine, const sl_bound_command **out_runs)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < engine->plan_count; i++) {
+        const sl_bound_plan *plan = &engine->plans[i];
+        for (uint32_t j = 0; j < plan->plan->body_count; j++) {
+            if (plan->body[j].kernel)
+                out_runs[count++] = &plan->body[j];
+        }
+    }
+    return count;
+}
+
+static sl_status warm_up_each(sl_engine *engine, const sl_bound_command *const *runs,
+                              uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (i > 0 && compare_runs(&runs[i - 1], &runs[i]) == 0)
+            continue;
+        sl_lane lane = runs[i]->command->lane;
+        warm_args args = {runs[i]->op_kind, *runs[i]->call.attrs, engine->kernels, engine->workers};
+        uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, lane, 0);
+        SL_TRY(
+            engine->ops->launch(engine->lanes[lane].stream, tag, run_warm_up, &args, sizeof args));
+    }
+    return SL_OK;
+}
+
+sl_status sl_walk_warm_up(sl_engine *engine)
+{
+    uint64_t capacity = 1;
+    for (uint32_t i = 0; i < engine->plan_count; i++)
+        capacity += engine->plans[i].plan->body_count;
+    const sl_bound_command **runs = calloc(capacity, sizeof *runs);
+    if (!runs)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu commands", (unsigned long long)capacity);
+    uint64_t count = gather_runs(engine, runs);
+    qsort(runs, count, sizeof *runs, compare_runs);
+    sl_status status = warm_up_each(engine, runs, count);
+    free(runs);
+    sl_status drained = sl_walk_drain(engine);
+    return drained != SL_OK ? drained : status;
+}

@@ -1,0 +1,51 @@
+/* Parameters and activations of an emission: their specs, names and bytes. */
+#include "emit.h"
+
+#include <stdio.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+
+/* Names of tensors and values are short, so cutting them cannot happen; layers have 5 digits. */
+static void write_name(const sl_emit *emit, const char *name, bool is_inner, size_t bytes,
+                       char *out_name)
+{
+    if (is_inner)
+        snprintf(out_name, bytes, "h.%u.%s", emit->layer, name);
+    else
+        snprintf(out_name, bytes, "%s", name);
+}
+
+sl_status sl_emit_add_tensor(sl_emit *emit, const sl_emit_tensor *tensor, bool is_inner,
+                             uint32_t *out_value)
+{
+    bool is_matrix = tensor->columns != 0;
+    uint64_t columns = is_matrix ? tensor->columns : 1;
+    bool is_split = emit->options->tp_size > 1;
+    sl_tensor_spec spec = {
+        .rank = is_matrix ? 2 : 1,
+        .shape = {tensor->rows, columns},
+        .valid_rows = tensor->rows,
+        .whole_shape = {tensor->whole_rows ? tensor->whole_rows : tensor->rows,
+                        tensor->whole_columns ? tensor->whole_columns : columns},
+        .shard = is_split ? tensor->shard : SL_SHARD_NONE,
+        .decay = is_matrix,
+        .init_mean = tensor->init.mean,
+        .init_deviation = tensor->init.deviation,
+    };
+    if (spec.shard == SL_SHARD_ROWS)
+        spec.first_row = emit->options->tp_rank * tensor->rows;
+    write_name(emit, tensor->name, is_inner, sizeof spec.name, spec.name);
+    SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
+    return sl_program_add_tensor(emit->program, &spec, out_value);
+}
+
+sl_status sl_emit_add_activation(sl_emit *emit, const char *name, bool is_inner, uint64_t elements,
+                                 uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION};
+    write_name(emit, name, is_inner, sizeof value.name, value.name);
+    SL_TRY(sl_bits_multiply(emit->rows, elements, value.name, &value.bytes));
+    SL_TRY(sl_bits_multiply(value.bytes, sizeof(float), value.name, &value.bytes));
+    return sl_program_add_value(emit->program, &value, out_value);
+}

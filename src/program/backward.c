@@ -1,0 +1,252 @@
+/* Backward rules, one an op kind. A rule gathers forward values (recomputed where forgotten) and
+ * the gradient of what the op wrote, and emits ops that contribute to the gradients of what it
+ * read.
+ *
+ * Gradients that are aliased (a residual, in-place ops) are never read again under their old name:
+ * all readers of a value stand after its maker, so their rules have been emitted before.
+ */
+#include "base/status.h"
+#include "step.h"
+
+typedef sl_status (*rule)(sl_step *step, uint32_t op_index);
+
+static const sl_op *forward_op(const sl_step *step, uint32_t op_index)
+{
+    return &step->forward->ops[op_index];
+}
+
+static bool wants_gradient(const sl_step *step, uint32_t forward_value)
+{
+    return forward_value != SL_NONE &&
+           step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
+}
+
+/* Where ranks hold parts of a tensor, dx of an op that reads it is a part of a sum too. */
+static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_shard inner)
+{
+    const sl_value *value = &step->forward->values[weight_value];
+    if (value->kind != SL_VALUE_TENSOR)
+        return SL_PARTIAL_NO;
+    sl_shard shard = step->forward->tensors[value->index].shard;
+    return shard == SL_SHARD_NONE || shard == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
+}
+
+static sl_status emit_nothing(sl_step *step, uint32_t op_index)
+{
+    (void)step;
+    (void)op_index;
+    return SL_OK;
+}
+
+static sl_status emit_embed_position(sl_step *step, uint32_t op_index)
+{
+    enum { WPE, X };
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t dx, dwpe;
+    SL_TRY(sl_gradient_take(step, op->operand[X], &dx));
+    if (dx == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_gradient_begin(step, op_index, WPE, &dwpe, NULL));
+    SL_TRY(
+        sl_instance_emit(step, SL_OP_EMBED_POSITION_BACKWARD, &op->attrs, (uint32_t[]){dx, dwpe}));
+    return sl_gradient_end(step, op_index, WPE);
+}
+
+static sl_status emit_embed_tokens(sl_step *step, uint32_t op_index)
+{
+    enum { TOKENS, PANEL, X };
+    const sl_op *op = forward_op(step, op_index);
+    sl_op_attrs attrs = op->attrs;
+    uint32_t tokens, dx, dpanel;
+    SL_TRY(sl_gradient_take(step, op->operand[X], &dx));
+    if (dx == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_instance_find(step, op->operand[TOKENS], &tokens));
+    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, &attrs.accumulate));
+    SL_TRY(sl_instance_emit(step, SL_OP_EMBED_TOKENS_BACKWARD, &attrs,
+                            (uint32_t[]){tokens, dx, dpanel}));
+    return sl_gradient_end(step, op_index, PANEL);
+}
+
+static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
+{
+    enum { X, GAMMA, BETA, Y, STATS };
+    const sl_op *op = forward_op(step, op_index);
+    sl_op_attrs attrs = op->attrs;
+    uint32_t x, gamma, stats, dy, dx, dgamma, dbeta;
+    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    if (dy == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_recompute_need(step, op->operand[X], &x));
+    SL_TRY(sl_recompute_need(step, op->operand[STATS], &stats));
+    SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
+    SL_TRY(sl_gradient_begin(step, op_index, GAMMA, &dgamma, NULL));
+    SL_TRY(sl_gradient_begin(step, op_index, BETA, &dbeta, NULL));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], 0, UINT64_MAX, SL_PARTIAL_NO, &dx,
+                                  &attrs.accumulate));
+    SL_TRY(sl_instance_emit(step, SL_OP_LAYERNORM_BACKWARD, &attrs,
+                            (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta}));
+    SL_TRY(sl_gradient_end(step, op_index, GAMMA));
+    return sl_gradient_end(step, op_index, BETA);
+}
+
+enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS, LINEAR_RESIDUAL, LINEAR_Y };
+
+static sl_status emit_linear_weight(sl_step *step, uint32_t op_index, uint32_t dy)
+{
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t x, dweight, dbias;
+    SL_TRY(sl_recompute_need(step, op->operand[LINEAR_X], &x));
+    SL_TRY(sl_gradient_begin(step, op_index, LINEAR_WEIGHT, &dweight, NULL));
+    SL_TRY(sl_gradient_begin(step, op_index, LINEAR_BIAS, &dbias, NULL));
+    SL_TRY(sl_instance_emit(step, SL_OP_LINEAR_WEIGHT_BACKWARD, &op->attrs,
+                            (uint32_t[]){x, dy, dweight, dbias}));
+    SL_TRY(sl_gradient_end(step, op_index, LINEAR_WEIGHT));
+    return sl_gradient_end(step, op_index, LINEAR_BIAS);
+}
+
+static sl_status emit_linear_input(sl_step *step, const sl_op *op, uint32_t dy)
+{
+    sl_op_attrs attrs = op->attrs;
+    uint32_t weight, dx;
+    if (!wants_gradient(step, op->operand[LINEAR_X]))
+        return SL_OK;
+    sl_partial partial = partial_through(step, op->operand[LINEAR_WEIGHT], SL_SHARD_ROWS);
+    SL_TRY(sl_instance_find(step, op->operand[LINEAR_WEIGHT], &weight));
+    SL_TRY(sl_gradient_contribute(step, op->operand[LINEAR_X], 0, UINT64_MAX, partial, &dx,
+                                  &attrs.accumulate));
+    return sl_instance_emit(step, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
+                            (uint32_t[]){dy, weight, dx});
+}
+
+/* The residual comes last: its gradient is dy itself, which later rules add to in place. */
+static sl_status emit_linear(sl_step *step, uint32_t op_index)
+{
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t dy;
+    SL_TRY(sl_gradient_take(step, op->operand[LINEAR_Y], &dy));
+    if (dy == SL_NONE)
+        return SL_OK;
+    SL_TRY(emit_linear_weight(step, op_index, dy));
+    SL_TRY(emit_linear_input(step, op, dy));
+    if (!wants_gradient(step, op->operand[LINEAR_RESIDUAL]))
+        return SL_OK;
+    return sl_gradient_add(step, op->operand[LINEAR_RESIDUAL], dy, true);
+}
+
+static sl_status emit_attention(sl_step *step, uint32_t op_index)
+{
+    enum { QKV, Y, LSE };
+    const sl_op *op = forward_op(step, op_index);
+    const sl_value *qkv_value = &step->forward->values[op->operand[QKV]];
+    uint32_t qkv, y, lse, dy, dqkv;
+    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    if (dy == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_recompute_need(step, op->operand[QKV], &qkv));
+    SL_TRY(sl_recompute_need(step, op->operand[Y], &y));
+    SL_TRY(sl_recompute_need(step, op->operand[LSE], &lse));
+    SL_TRY(sl_instance_add_activation(step, "d ", qkv_value->name, qkv_value->bytes, &dqkv));
+    SL_TRY(sl_instance_emit(step, SL_OP_ATTENTION_BACKWARD, &op->attrs,
+                            (uint32_t[]){qkv, y, lse, dy, dqkv}));
+    return sl_gradient_add(step, op->operand[QKV], dqkv, true);
+}
+
+static sl_status emit_gelu(sl_step *step, uint32_t op_index)
+{
+    enum { X, Y };
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t x, d;
+    SL_TRY(sl_gradient_take(step, op->operand[Y], &d));
+    if (d == SL_NONE)
+        return SL_OK;
+    SL_TRY(sl_recompute_need(step, op->operand[X], &x));
+    SL_TRY(sl_instance_emit(step, SL_OP_GELU_BACKWARD, &op->attrs, (uint32_t[]){x, d}));
+    return sl_gradient_add(step, op->operand[X], d, true);
+}
+
+/* The statistics of each panel give the gradient of its logits, in their place. */
+static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
+{
+    enum { LOGITS, TARGETS, STATS };
+    const sl_op *op = forward_op(step, op_index);
+    sl_op_attrs attrs = op->attrs;
+    double tokens = (double)attrs.batch * (double)attrs.seq * step->options->micro_batch_count;
+    attrs.scale = (float)(1.0 / tokens);
+    attrs.accumulate = 0;
+    uint32_t logits, targets, stats;
+    SL_TRY(sl_recompute_need(step, op->operand[LOGITS], &logits));
+    SL_TRY(sl_instance_find(step, op->operand[TARGETS], &targets));
+    SL_TRY(sl_instance_find(step, op->operand[STATS], &stats));
+    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_LOGITS_BACKWARD, &attrs,
+                            (uint32_t[]){targets, stats, logits}));
+    sl_gradient_set(step, op->operand[LOGITS], logits);
+    return SL_OK;
+}
+
+static sl_status emit_head_weight(sl_step *step, uint32_t op_index, uint32_t dlogits)
+{
+    enum { X, PANEL };
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t x, dpanel;
+    SL_TRY(sl_recompute_need(step, op->operand[X], &x));
+    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, NULL));
+    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_WEIGHT_BACKWARD, &op->attrs,
+                            (uint32_t[]){x, dlogits, dpanel}));
+    return sl_gradient_end(step, op_index, PANEL);
+}
+
+static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
+{
+    enum { X, PANEL, LOGITS };
+    const sl_op *op = forward_op(step, op_index);
+    sl_op_attrs attrs = op->attrs;
+    uint32_t dlogits, panel, dx;
+    SL_TRY(sl_gradient_take(step, op->operand[LOGITS], &dlogits));
+    if (dlogits == SL_NONE)
+        return SL_OK;
+    sl_partial partial = partial_through(step, op->operand[PANEL], SL_SHARD_COLUMNS);
+    SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], attrs.first_row,
+                                  attrs.first_row + attrs.row_count, partial, &dx,
+                                  &attrs.accumulate));
+    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
+                            (uint32_t[]){dlogits, panel, dx}));
+    return emit_head_weight(step, op_index, dlogits);
+}
+
+/* No alias: y is updated in place, so its gradient is still wanted by the ops before. */
+static sl_status emit_add(sl_step *step, uint32_t op_index)
+{
+    enum { X, Y };
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t dy;
+    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    if (dy == SL_NONE || !wants_gradient(step, op->operand[X]))
+        return SL_OK;
+    return sl_gradient_add(step, op->operand[X], dy, false);
+}
+
+/* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. */
+static const rule rules[SL_OP_COUNT] = {
+    [SL_OP_EMBED_POSITION] = emit_embed_position,
+    [SL_OP_EMBED_TOKENS] = emit_embed_tokens,
+    [SL_OP_LAYERNORM] = emit_layernorm,
+    [SL_OP_LINEAR] = emit_linear,
+    [SL_OP_ATTENTION] = emit_attention,
+    [SL_OP_GELU] = emit_gelu,
+    [SL_OP_HEAD_LOGITS] = emit_head_logits,
+    [SL_OP_HEAD_STATS] = emit_head_stats,
+    [SL_OP_HEAD_LOSS] = emit_nothing,
+    [SL_OP_ADD] = emit_add,
+    [SL_OP_CLEAR] = emit_nothing,
+    [SL_OP_ALL_REDUCE] = emit_nothing,
+};
+
+sl_status sl_backward_emit(sl_step *step, uint32_t op_index)
+{
+    sl_op_kind kind = forward_op(step, op_index)->kind;
+    if (rules[kind] == NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s has no backward rule", sl_op_info_of(kind)->name);
+    return rules[kind](step, op_index);
+}

@@ -1,0 +1,16 @@
+/* Building inside the room: ops with every field chosen by the caller. */
+#ifndef SL_PROGRAM_BUILD_H
+#define SL_PROGRAM_BUILD_H
+
+#include "sluice/program.h"
+
+/* Appends a copy of `op` after the checks of sl_program_add_op. */
+sl_status sl_build_append_op(sl_program *program, const sl_op *op);
+
+/* As sl_program_add_tensor, without making a value. */
+sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec);
+
+/* Copies a segment as it stands, first_op and op_count included. */
+sl_status sl_build_append_segment(sl_program *program, const sl_segment *segment);
+
+#endif

@@ -1,0 +1,243 @@
+/* Where gradients are gathered: one value for each activation and micro-batch, one accumulator for
+ * each parameter and site.
+ *
+ * Invariants: additions into one accumulator come in the same order in every schedule. A tensor
+ * that several sites use gathers the uses of its last site in the grad group; each other use has an
+ * accumulator of its own, added once, after the last micro-batch. A chunk of the grad group is
+ * cleared right before its first write.
+ */
+#include "base/status.h"
+#include "step.h"
+
+static bool is_parameter(const sl_step *step, uint32_t forward_value)
+{
+    return forward_value != SL_NONE && step->forward->values[forward_value].kind == SL_VALUE_TENSOR;
+}
+
+/* A use of a tensor at another site than its last. */
+static bool is_deferred(const sl_step *step, const sl_op *op, uint32_t tensor)
+{
+    return step->forward->segments[op->segment].site != step->last_site[tensor];
+}
+
+static void note_last_sites(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t o = 0; o < forward->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+            if (is_parameter(step, op->operand[i]))
+                step->last_site[forward->values[op->operand[i]].index] =
+                    forward->segments[op->segment].site;
+    }
+}
+
+sl_status sl_gradient_open(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    note_last_sites(step);
+    for (uint32_t o = 0; o < forward->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            if (!is_parameter(step, op->operand[i]))
+                continue;
+            if (sl_op_writes(op, i))
+                SL_FAIL(SL_ERROR_INTERNAL, "%s writes parameter %s", sl_op_info_of(op->kind)->name,
+                        forward->values[op->operand[i]].name);
+            uint32_t tensor = forward->values[op->operand[i]].index;
+            step->open_writes[step->chunks->chunk_of_tensor[tensor]] +=
+                is_deferred(step, op, tensor) ? 1 : step->options->micro_batch_count;
+        }
+    }
+    return SL_OK;
+}
+
+static bool op_uses_tensor(const sl_step *step, const sl_op *op, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (is_parameter(step, op->operand[i]) &&
+            step->forward->values[op->operand[i]].index == tensor)
+            return true;
+    return false;
+}
+
+/* True if an op of the segment before `op_index` uses the tensor. */
+static bool is_used_before(const sl_step *step, const sl_segment *segment, uint32_t op_index,
+                           uint32_t tensor)
+{
+    for (uint32_t o = segment->first_op; o < op_index; o++)
+        if (op_uses_tensor(step, &step->forward->ops[o], tensor))
+            return true;
+    return false;
+}
+
+bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index)
+{
+    const sl_program *forward = step->forward;
+    const sl_segment *segment = &forward->segments[segment_index];
+    bool has_deferred = false;
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            if (!is_parameter(step, op->operand[i]))
+                continue;
+            uint32_t tensor = forward->values[op->operand[i]].index;
+            if (is_deferred(step, op, tensor))
+                has_deferred = true;
+            else if (is_used_before(step, segment, o, tensor))
+                return false;
+        }
+    }
+    return has_deferred;
+}
+
+/* ---- of activations ---- */
+
+sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient)
+{
+    uint64_t index = sl_instance_index(step, forward_value);
+    uint32_t gradient = step->gradient[index];
+    if (gradient != SL_NONE && step->gradient_partial[index] == SL_PARTIAL_YES) {
+        uint64_t bytes = step->program->values[gradient].bytes;
+        sl_op_attrs attrs = {.element_count = bytes / sizeof(float)};
+        SL_TRY(sl_instance_emit(step, SL_OP_ALL_REDUCE, &attrs, &gradient));
+        step->gradient_partial[index] = SL_PARTIAL_NO;
+    }
+    *out_gradient = gradient;
+    return SL_OK;
+}
+
+void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient)
+{
+    uint64_t index = sl_instance_index(step, forward_value);
+    step->gradient[index] = gradient;
+    step->gradient_rows[index] = UINT64_MAX;
+    step->gradient_partial[index] = SL_PARTIAL_NO;
+}
+
+sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value, uint64_t first_row,
+                                 uint64_t end_row, sl_partial partial, uint32_t *out_gradient,
+                                 uint32_t *out_accumulate)
+{
+    const sl_value *value = &step->forward->values[forward_value];
+    uint64_t index = sl_instance_index(step, forward_value);
+    if (step->gradient[index] == SL_NONE) {
+        SL_TRY(sl_instance_add_activation(step, "d ", value->name, value->bytes,
+                                          &step->gradient[index]));
+        step->gradient_partial[index] = (uint8_t)partial;
+    }
+    if (step->gradient_partial[index] != partial)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s feeds both split and replicated ops", value->name);
+    *out_gradient = step->gradient[index];
+    *out_accumulate = first_row < step->gradient_rows[index];
+    if (end_row > step->gradient_rows[index])
+        step->gradient_rows[index] = end_row;
+    return SL_OK;
+}
+
+sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, bool may_alias)
+{
+    uint64_t index = sl_instance_index(step, forward_value);
+    if (may_alias && step->gradient[index] == SL_NONE) {
+        sl_gradient_set(step, forward_value, part);
+        return SL_OK;
+    }
+    uint32_t gradient = SL_NONE, adds = 0;
+    SL_TRY(sl_gradient_contribute(step, forward_value, 0, UINT64_MAX, SL_PARTIAL_NO, &gradient,
+                                  &adds));
+    sl_op_attrs attrs = {.element_count = step->program->values[part].bytes / sizeof(float)};
+    if (!adds)
+        SL_TRY(sl_instance_emit(step, SL_OP_CLEAR, &attrs, &gradient));
+    return sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){part, gradient});
+}
+
+/* ---- of parameters ---- */
+
+static sl_status clear_value(sl_step *step, uint32_t value)
+{
+    sl_op_attrs attrs = {.element_count = step->program->values[value].bytes / sizeof(float)};
+    return sl_instance_emit(step, SL_OP_CLEAR, &attrs, &value);
+}
+
+static sl_status clear_chunk_once(sl_step *step, uint32_t tensor)
+{
+    uint32_t chunk_index = step->chunks->chunk_of_tensor[tensor];
+    if (step->is_cleared[chunk_index])
+        return SL_OK;
+    step->is_cleared[chunk_index] = true;
+    return clear_value(step, step->chunk_value[SL_GROUP_GRAD][chunk_index]);
+}
+
+/* An accumulator of a deferred use is made by the first micro-batch. */
+static sl_status begin_deferred(sl_step *step, uint32_t tensor, uint32_t *accumulator,
+                                uint32_t *out_accumulate)
+{
+    bool is_first = *accumulator == SL_NONE;
+    const sl_tensor_spec *spec = &step->forward->tensors[tensor];
+    if (is_first)
+        SL_TRY(sl_instance_add_activation(step, "d' ", spec->name,
+                                          spec->element_count * sizeof(float), accumulator));
+    if (out_accumulate != NULL)
+        *out_accumulate = !is_first;
+    else if (is_first)
+        SL_TRY(clear_value(step, *accumulator));
+    return SL_OK;
+}
+
+sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_index,
+                            uint32_t *out_gradient, uint32_t *out_accumulate)
+{
+    const sl_op *op = &step->forward->ops[op_index];
+    uint32_t forward_value = op->operand[operand_index];
+    *out_gradient = SL_NONE;
+    if (forward_value == SL_NONE)
+        return SL_OK;
+    if (!is_parameter(step, forward_value))
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: %s is not a parameter", sl_op_info_of(op->kind)->name,
+                step->forward->values[forward_value].name);
+    uint32_t tensor = step->forward->values[forward_value].index;
+    if (is_deferred(step, op, tensor)) {
+        uint32_t *accumulator = &step->accumulator[op_index * SL_OPERAND_MAX + operand_index];
+        SL_TRY(begin_deferred(step, tensor, accumulator, out_accumulate));
+        *out_gradient = *accumulator;
+        return SL_OK;
+    }
+    SL_TRY(clear_chunk_once(step, tensor));
+    if (out_accumulate != NULL)
+        *out_accumulate = 1;
+    *out_gradient = step->grad_of_tensor[tensor];
+    return SL_OK;
+}
+
+static void close_write(sl_step *step, uint32_t tensor)
+{
+    uint32_t chunk_index = step->chunks->chunk_of_tensor[tensor];
+    if (--step->open_writes[chunk_index] == 0)
+        step->complete[step->complete_count++] = chunk_index;
+}
+
+static sl_status end_deferred(sl_step *step, uint32_t tensor, uint32_t accumulator)
+{
+    if (step->micro_batch + 1 < step->options->micro_batch_count)
+        return SL_OK;
+    SL_TRY(clear_chunk_once(step, tensor));
+    sl_op_attrs attrs = {.element_count = step->forward->tensors[tensor].element_count};
+    uint32_t operands[] = {accumulator, step->grad_of_tensor[tensor]};
+    SL_TRY(sl_instance_emit(step, SL_OP_ADD, &attrs, operands));
+    close_write(step, tensor);
+    return SL_OK;
+}
+
+sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index)
+{
+    const sl_op *op = &step->forward->ops[op_index];
+    uint32_t forward_value = op->operand[operand_index];
+    if (forward_value == SL_NONE)
+        return SL_OK;
+    uint32_t tensor = step->forward->values[forward_value].index;
+    if (is_deferred(step, op, tensor))
+        return end_deferred(step, tensor,
+                            step->accumulator[op_index * SL_OPERAND_MAX + operand_index]);
+    close_write(step, tensor);
+    return SL_OK;
+}

@@ -1,0 +1,164 @@
+/* Counterparts of forward values and ops in the step, one set a micro-batch. Parameters and outputs
+ * are shared by all micro-batches. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "step.h"
+
+/* What a step keeps for each parameter in fp32: no master copy. */
+static const bool group_is_used[SL_GROUP_COUNT] = {
+    [SL_GROUP_PARAM] = true,
+    [SL_GROUP_GRAD] = true,
+    [SL_GROUP_MOMENT1] = true,
+    [SL_GROUP_MOMENT2] = true,
+};
+
+static const char *const group_name[SL_GROUP_COUNT] = {
+    [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",       [SL_GROUP_MASTER] = "master",
+    [SL_GROUP_MOMENT1] = "moment1", [SL_GROUP_MOMENT2] = "moment2",
+};
+
+static sl_status add_tensor_values(sl_step *step, sl_group group, uint32_t *values)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t t = 0; t < forward->tensor_count; t++) {
+        sl_value value = {.kind = SL_VALUE_TENSOR,
+                          .group = group,
+                          .index = t,
+                          .bytes = forward->tensors[t].element_count * sizeof(float)};
+        snprintf(value.name, sizeof value.name, "%s%.36s", group == SL_GROUP_GRAD ? "d " : "",
+                 forward->tensors[t].name);
+        SL_TRY(sl_program_add_value(step->program, &value, &values[t]));
+    }
+    return SL_OK;
+}
+
+static sl_status add_chunk_values(sl_step *step, sl_group group, uint32_t *values)
+{
+    uint64_t bytes;
+    SL_TRY(sl_bits_multiply(step->chunks->chunk_elements, sizeof(float), "chunk", &bytes));
+    for (uint32_t c = 0; c < step->chunks->chunk_count; c++) {
+        sl_value value = {.kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes};
+        snprintf(value.name, sizeof value.name, "%s chunk %u", group_name[group], c);
+        SL_TRY(sl_program_add_value(step->program, &value, &values[c]));
+    }
+    return SL_OK;
+}
+
+sl_status sl_instance_open(sl_step *step)
+{
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++)
+        SL_TRY(sl_build_append_tensor(step->program, &step->forward->tensors[t]));
+    for (uint32_t s = 0; s < step->forward->segment_count; s++)
+        SL_TRY(sl_build_append_segment(step->program, &step->forward->segments[s]));
+    SL_TRY(add_tensor_values(step, SL_GROUP_PARAM, step->param_of_tensor));
+    SL_TRY(add_tensor_values(step, SL_GROUP_GRAD, step->grad_of_tensor));
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        step->program->has_state[group] = group_is_used[group];
+        if (group_is_used[group])
+            SL_TRY(add_chunk_values(step, (sl_group)group, step->chunk_value[group]));
+    }
+    return SL_OK;
+}
+
+sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
+                           const uint32_t *operands)
+{
+    sl_op op = {.kind = kind,
+                .attrs = *attrs,
+                .segment = step->segment,
+                .micro_batch = step->micro_batch,
+                .phase = step->phase};
+    uint32_t operand_count = sl_op_info_of(kind)->operand_count;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        op.operand[i] = i < operand_count ? operands[i] : SL_NONE;
+    return sl_build_append_op(step->program, &op);
+}
+
+sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const char *name,
+                                     uint64_t bytes, uint32_t *out_value)
+{
+    sl_value value = {
+        .kind = SL_VALUE_ACTIVATION, .micro_batch = step->micro_batch, .bytes = bytes};
+    snprintf(value.name, sizeof value.name, "%s%s", prefix, name);
+    return sl_program_add_value(step->program, &value, out_value);
+}
+
+uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value)
+{
+    return (uint64_t)step->micro_batch * step->forward->value_count + forward_value;
+}
+
+/* Where the counterpart of a forward value is noted. */
+static uint32_t *locate_counterpart(sl_step *step, uint32_t forward_value)
+{
+    const sl_value *value = &step->forward->values[forward_value];
+    switch (value->kind) {
+    case SL_VALUE_TENSOR:
+        return &step->param_of_tensor[value->index];
+    case SL_VALUE_OUTPUT:
+    case SL_VALUE_PERSISTENT:
+        return &step->counterpart[forward_value];
+    case SL_VALUE_ACTIVATION:
+    case SL_VALUE_INPUT:
+    case SL_VALUE_CHUNK:
+        break;
+    }
+    return &step->counterpart[sl_instance_index(step, forward_value)];
+}
+
+static sl_status add_counterpart(sl_step *step, uint32_t forward_value, uint32_t *out_value)
+{
+    enum { INPUTS_A_MICRO_BATCH = 2 };
+    sl_value value = step->forward->values[forward_value];
+    if (value.kind == SL_VALUE_CHUNK)
+        SL_FAIL(SL_ERROR_INTERNAL, "forward value %s is a chunk", value.name);
+    if (value.kind == SL_VALUE_INPUT && value.index >= INPUTS_A_MICRO_BATCH)
+        SL_FAIL(SL_ERROR_INTERNAL, "input slot %u: a step has tokens and targets only",
+                value.index);
+    if (value.kind == SL_VALUE_INPUT)
+        value.index += INPUTS_A_MICRO_BATCH * step->micro_batch;
+    if (value.kind == SL_VALUE_INPUT || value.kind == SL_VALUE_ACTIVATION)
+        value.micro_batch = step->micro_batch;
+    return sl_program_add_value(step->program, &value, out_value);
+}
+
+sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_value)
+{
+    uint32_t found = *locate_counterpart(step, forward_value);
+    if (found == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s is read before it is made",
+                step->forward->values[forward_value].name);
+    *out_value = found;
+    return SL_OK;
+}
+
+/* Values from outside are made where they are first met, others where they are first written. */
+static sl_status map_operand(sl_step *step, const sl_op *op, uint32_t operand_index,
+                             uint32_t *out_value)
+{
+    uint32_t forward_value = op->operand[operand_index];
+    *out_value = SL_NONE;
+    if (forward_value == SL_NONE)
+        return SL_OK;
+    uint32_t *counterpart = locate_counterpart(step, forward_value);
+    bool is_inner = step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
+    bool may_make = !is_inner || !sl_op_reads(op, operand_index);
+    if (*counterpart == SL_NONE && may_make)
+        SL_TRY(add_counterpart(step, forward_value, counterpart));
+    return sl_instance_find(step, forward_value, out_value);
+}
+
+sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op)
+{
+    uint32_t operands[SL_OPERAND_MAX];
+    uint32_t operand_count = sl_op_info_of(forward_op->kind)->operand_count;
+    for (uint32_t i = 0; i < operand_count; i++)
+        SL_TRY(map_operand(step, forward_op, i, &operands[i]));
+    sl_op_attrs attrs = forward_op->attrs;
+    if (forward_op->kind == SL_OP_HEAD_LOSS && step->micro_batch > 0)
+        attrs.accumulate = 1; /* one loss for all micro-batches */
+    return sl_instance_emit(step, forward_op->kind, &attrs, operands);
+}

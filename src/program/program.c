@@ -1,0 +1,158 @@
+/* Building of programs: four growing arrays. Knows the op table, and nothing of models or passes.
+ *
+ * Invariant: every op that stands in a program has the operands that the table demands, each with
+ * the bytes that the op's shapes give.
+ */
+#include "build.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "op_shape.h"
+
+enum { FIRST_CAPACITY = 64 };
+
+/* Makes room for one more element of `element_bytes`; capacities double. */
+static sl_status grow_array(void **array, uint32_t count, uint32_t *capacity, size_t element_bytes)
+{
+    if (count < *capacity)
+        return SL_OK;
+    uint64_t wanted = *capacity == 0 ? FIRST_CAPACITY : 2ull * *capacity;
+    if (wanted >= SL_NONE)
+        SL_FAIL(SL_ERROR_SYSTEM, "a program of more than 2^31 entries");
+    uint64_t bytes;
+    SL_TRY(sl_bits_multiply(wanted, element_bytes, "program array", &bytes));
+    void *grown = realloc(*array, bytes);
+    if (grown == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a program (%llu bytes)", (unsigned long long)bytes);
+    *array = grown;
+    *capacity = (uint32_t)wanted;
+    return SL_OK;
+}
+
+sl_status sl_program_open(sl_program **out_program)
+{
+    sl_program *program = calloc(1, sizeof *program);
+    if (program == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a program");
+    program->micro_batch_count = 1;
+    *out_program = program;
+    return SL_OK;
+}
+
+void sl_program_close(sl_program *program)
+{
+    if (program == NULL)
+        return;
+    free(program->values);
+    free(program->ops);
+    free(program->tensors);
+    free(program->segments);
+    free(program);
+}
+
+sl_status sl_program_add_value(sl_program *program, const sl_value *value, uint32_t *out_value)
+{
+    SL_TRY(grow_array((void **)&program->values, program->value_count, &program->value_capacity,
+                      sizeof *program->values));
+    *out_value = program->value_count;
+    program->values[program->value_count++] = *value;
+    return SL_OK;
+}
+
+sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec)
+{
+    uint64_t element_count, bytes;
+    SL_TRY(sl_bits_multiply(spec->shape[0], spec->shape[1], spec->name, &element_count));
+    SL_TRY(sl_bits_multiply(element_count, sizeof(float), spec->name, &bytes));
+    if (element_count == 0 || element_count != spec->element_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "tensor %s: %llu elements do not make its shape", spec->name,
+                (unsigned long long)spec->element_count);
+    SL_TRY(grow_array((void **)&program->tensors, program->tensor_count, &program->tensor_capacity,
+                      sizeof *program->tensors));
+    program->tensors[program->tensor_count++] = *spec;
+    program->has_state[SL_GROUP_PARAM] = true;
+    return SL_OK;
+}
+
+sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
+                                uint32_t *out_value)
+{
+    SL_TRY(sl_build_append_tensor(program, spec));
+    sl_value value = {.kind = SL_VALUE_TENSOR,
+                      .group = SL_GROUP_PARAM,
+                      .index = program->tensor_count - 1,
+                      .bytes = spec->element_count * sizeof(float)};
+    memcpy(value.name, spec->name, sizeof value.name - 1);
+    return sl_program_add_value(program, &value, out_value);
+}
+
+sl_status sl_build_append_segment(sl_program *program, const sl_segment *segment)
+{
+    SL_TRY(grow_array((void **)&program->segments, program->segment_count,
+                      &program->segment_capacity, sizeof *program->segments));
+    program->segments[program->segment_count++] = *segment;
+    return SL_OK;
+}
+
+sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment)
+{
+    sl_segment fresh = *segment;
+    fresh.first_op = program->op_count;
+    fresh.op_count = 0;
+    return sl_build_append_segment(program, &fresh);
+}
+
+static sl_status check_operand(const sl_program *program, const sl_op *op, uint32_t operand_index)
+{
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    const char *operand_name = info->operand_name[operand_index];
+    uint32_t value_index = op->operand[operand_index];
+    if (value_index == SL_NONE && info->operand_optional[operand_index])
+        return SL_OK;
+    if (value_index >= program->value_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s is missing", info->name, operand_name);
+    const sl_value *value = &program->values[value_index];
+    uint64_t least = sl_op_shape_least_bytes(op->kind, &op->attrs, operand_index);
+    bool is_exact = sl_op_operand_bytes(op->kind, &op->attrs, operand_index) != 0;
+    if (least == 0 || value->bytes < least || (is_exact && value->bytes != least))
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s takes %llu bytes, value %s has %llu", info->name,
+                operand_name, (unsigned long long)least, value->name,
+                (unsigned long long)value->bytes);
+    return SL_OK;
+}
+
+sl_status sl_build_append_op(sl_program *program, const sl_op *op)
+{
+    uint32_t operand_count = sl_op_info_of(op->kind)->operand_count;
+    for (uint32_t i = 0; i < operand_count; i++)
+        SL_TRY(check_operand(program, op, i));
+    SL_TRY(grow_array((void **)&program->ops, program->op_count, &program->op_capacity,
+                      sizeof *program->ops));
+    program->ops[program->op_count++] = *op;
+    return SL_OK;
+}
+
+sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_attrs *attrs,
+                            const uint32_t *operands, uint32_t operand_count)
+{
+    if ((uint32_t)kind >= SL_OP_COUNT)
+        SL_FAIL(SL_ERROR_INTERNAL, "no op has number %d", (int)kind);
+    const sl_op_info *info = sl_op_info_of(kind);
+    if (operand_count != info->operand_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s takes %u operands, not %u", info->name, info->operand_count,
+                operand_count);
+    bool has_segment = program->segment_count > 0;
+    sl_op op = {.kind = kind,
+                .attrs = *attrs,
+                .segment = has_segment ? program->segment_count - 1 : SL_NONE,
+                .phase = SL_PHASE_FORWARD};
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        op.operand[i] = i < operand_count ? operands[i] : SL_NONE;
+    SL_TRY(sl_build_append_op(program, &op));
+    if (has_segment)
+        program->segments[program->segment_count - 1].op_count++;
+    return SL_OK;
+}

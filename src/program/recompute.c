@@ -1,0 +1,171 @@
+/* Which forward values are forgotten after their segment's forward, and how they are made again.
+ *
+ * A value is forgotten if every op that writes it may run a second time. An op may run a second
+ * time if the mode allows it and nothing that it writes is read in another segment: what leaves a
+ * segment is kept, and so a chain of recomputed ops never leaves its segment.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "step.h"
+
+static bool op_may_repeat(const sl_program *forward, const sl_op *op, sl_recompute mode)
+{
+    switch (mode) {
+    case SL_RECOMPUTE_NONE:
+        return false;
+    case SL_RECOMPUTE_SELECTIVE:
+        return sl_op_info_of(op->kind)->is_cheap;
+    case SL_RECOMPUTE_FULL:
+        break;
+    }
+    return forward->segments[op->segment].is_block || op->kind == SL_OP_HEAD_LOGITS;
+}
+
+/* The segment in which each value is first written; values that two segments touch are kept. */
+static sl_status keep_shared_values(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    uint32_t *owner = malloc(forward->value_count * sizeof *owner);
+    if (owner == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a program");
+    memset(owner, 0xFF, forward->value_count * sizeof *owner);
+    for (uint32_t o = 0; o < forward->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+            uint32_t v = op->operand[i];
+            if (v == SL_NONE)
+                continue;
+            if (owner[v] == SL_NONE)
+                owner[v] = op->segment;
+            if (owner[v] != op->segment)
+                step->is_forgotten[v] = false;
+        }
+    }
+    free(owner);
+    return SL_OK;
+}
+
+/* True if `op` writes a value that is kept. */
+static bool writes_kept_value(const sl_step *step, const sl_op *op)
+{
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) && !step->is_forgotten[op->operand[i]])
+            return true;
+    return false;
+}
+
+/* Keeps all that `op` writes; true if that changed anything. */
+static bool keep_written_values(sl_step *step, const sl_op *op)
+{
+    bool changed = false;
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+        uint32_t v = op->operand[i];
+        if (v == SL_NONE || !sl_op_writes(op, i) || !step->is_forgotten[v])
+            continue;
+        step->is_forgotten[v] = false;
+        changed = true;
+    }
+    return changed;
+}
+
+/* An op runs again as a whole or not at all, so what it writes is forgotten or kept together. */
+static void keep_together(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    bool changed = true;
+    while (changed) {
+        changed = false;
+        for (uint32_t o = 0; o < forward->op_count; o++) {
+            const sl_op *op = &forward->ops[o];
+            bool may_repeat = op_may_repeat(forward, op, step->options->recompute);
+            if (!may_repeat || writes_kept_value(step, op))
+                changed |= keep_written_values(step, op);
+        }
+    }
+}
+
+sl_status sl_recompute_open(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t v = 0; v < forward->value_count; v++)
+        step->is_forgotten[v] = forward->values[v].kind == SL_VALUE_ACTIVATION;
+    SL_TRY(keep_shared_values(step));
+    keep_together(step);
+    return SL_OK;
+}
+
+void sl_recompute_forget(sl_step *step, uint32_t segment_index)
+{
+    const sl_segment *segment = &step->forward->segments[segment_index];
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+        const sl_op *op = &step->forward->ops[o];
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+            uint32_t v = op->operand[i];
+            if (v != SL_NONE && step->is_forgotten[v])
+                step->counterpart[sl_instance_index(step, v)] = SL_NONE;
+        }
+    }
+}
+
+static bool is_missing(const sl_step *step, uint32_t forward_value)
+{
+    return forward_value != SL_NONE && step->is_forgotten[forward_value] &&
+           step->counterpart[sl_instance_index(step, forward_value)] == SL_NONE;
+}
+
+static bool writes_wanted_value(const sl_step *step, const sl_op *op)
+{
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) && step->is_wanted[op->operand[i]])
+            return true;
+    return false;
+}
+
+/* From the last op to the first: what a wanted op reads is wanted too, if it is not there. */
+static void want_sources(sl_step *step, const sl_segment *segment)
+{
+    for (uint32_t o = segment->op_count; o-- > 0;) {
+        const sl_op *op = &step->forward->ops[segment->first_op + o];
+        if (!writes_wanted_value(step, op))
+            continue;
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (is_missing(step, op->operand[i]))
+                step->is_wanted[op->operand[i]] = true;
+    }
+}
+
+static sl_status emit_wanted(sl_step *step, const sl_segment *segment)
+{
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
+        if (writes_wanted_value(step, &step->forward->ops[o]))
+            SL_TRY(sl_instance_emit_op(step, &step->forward->ops[o]));
+    return SL_OK;
+}
+
+static void want_nothing(sl_step *step, const sl_segment *segment)
+{
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+        const sl_op *op = &step->forward->ops[o];
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] != SL_NONE)
+                step->is_wanted[op->operand[i]] = false;
+    }
+}
+
+sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out_value)
+{
+    if (is_missing(step, forward_value)) {
+        const sl_segment *segment = &step->forward->segments[step->segment];
+        sl_phase phase = step->phase;
+        step->phase = SL_PHASE_RECOMPUTE;
+        step->is_wanted[forward_value] = true;
+        want_sources(step, segment);
+        sl_status status = emit_wanted(step, segment);
+        want_nothing(step, segment);
+        step->phase = phase;
+        SL_TRY(status);
+    }
+    return sl_instance_find(step, forward_value, out_value);
+}

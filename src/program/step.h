@@ -1,0 +1,137 @@
+/* What the passes that derive a training step share; private to the room.
+ *
+ * Words: a forward value or op is one of the forward program; its counterpart in the step belongs
+ * to one micro-batch. Maps over (micro-batch m, forward value v) are indexed with m * F + v, where
+ * F is the forward program's value count.
+ *
+ * Passes, by file: step.c the schedule; instance.c counterparts of forward values and ops;
+ * recompute.c which of them are forgotten and made again; backward.c one rule an op kind;
+ * gradient.c where gradients are gathered; update.c norms and AdamW.
+ */
+#ifndef SL_PROGRAM_STEP_H
+#define SL_PROGRAM_STEP_H
+
+#include "build.h"
+
+typedef struct sl_step {
+    const sl_program *forward; /* borrowed, as the next two */
+    const sl_chunk_map *chunks;
+    const sl_step_options *options;
+    sl_program *program; /* the step; handed out at the end */
+
+    /* What the ops that are emitted now belong to. */
+    uint32_t micro_batch;
+    uint32_t segment;
+    sl_phase phase;
+
+    /* instance.c */
+    uint32_t *param_of_tensor;             /* [tensors] step values */
+    uint32_t *grad_of_tensor;              /* [tensors] */
+    uint32_t *chunk_value[SL_GROUP_COUNT]; /* [chunks]; NULL for MASTER */
+    uint32_t *counterpart;                 /* [A * F], SL_NONE: not made, or forgotten */
+
+    /* recompute.c */
+    bool *is_forgotten; /* [F]: dies after its segment's forward, is made again on demand */
+    bool *is_wanted;    /* [F], scratch, false between calls */
+
+    /* gradient.c */
+    uint32_t *gradient;        /* [A * F], SL_NONE: none yet */
+    uint64_t *gradient_rows;   /* [A * F]: rows below this one have been written */
+    uint8_t *gradient_partial; /* [A * F], an sl_partial */
+    uint32_t *last_site;       /* [tensors]: site of the last segment that uses it */
+    uint32_t *accumulator;     /* [forward ops * SL_OPERAND_MAX], of deferred uses */
+    uint32_t *open_writes;     /* [chunks]: gradient writes still to come */
+    bool *is_cleared;          /* [chunks]: CLEAR was emitted */
+
+    /* update.c */
+    uint32_t *complete; /* chunks whose last write belongs to the rule being emitted */
+    uint32_t complete_count;
+    uint32_t norm; /* of all gradients, SL_NONE before its first use */
+} sl_step;
+
+/* ---- instance.c ---- */
+
+/* Makes the parameter, gradient and chunk values of the step. */
+sl_status sl_instance_open(sl_step *step);
+
+/* Appends an op of the current micro-batch, segment and phase. `operands` has the table's count. */
+sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
+                           const uint32_t *operands);
+
+/* A new ACTIVATION value of the current micro-batch, called `prefix` + `name`. */
+sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const char *name,
+                                     uint64_t bytes, uint32_t *out_value);
+
+/* The place of forward value `forward_value` in the maps, for the current micro-batch. */
+uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value);
+
+/* Appends the counterpart of a forward op. ACTIVATION values that it writes are made, those it
+ * reads must be there. */
+sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op);
+
+/* The counterpart of a forward value as it stands; SL_ERROR_INTERNAL when there is none. */
+sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_value);
+
+/* ---- recompute.c ---- */
+
+sl_status sl_recompute_open(sl_step *step);
+
+/* Forgets the counterparts that a segment's forward leaves behind for recomputation. */
+void sl_recompute_forget(sl_step *step, uint32_t segment_index);
+
+/* The counterpart of a forward value, recomputed first if it was forgotten. */
+sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out_value);
+
+/* ---- gradient.c ---- */
+
+/* What is still missing in a gradient that every rank of a tensor-parallel group has a part of. */
+typedef enum sl_partial { SL_PARTIAL_NO, SL_PARTIAL_YES } sl_partial;
+
+sl_status sl_gradient_open(sl_step *step);
+
+/* True if it helps to run a segment's backward op by op over all micro-batches, because it uses a
+ * parameter whose last site is another one, and if that changes no sum: no two of its ops add to
+ * the same accumulator. */
+bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index);
+
+/* The finished gradient of a forward value, summed over ranks where needed; SL_NONE if the loss
+ * does not depend on it. For the rule of the op that makes the value. */
+sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient);
+
+/* Declares `gradient` to be the gradient of a forward value. */
+void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient);
+
+/* Adds the whole of step value `part` to the gradient of a forward value. `part` itself becomes the
+ * gradient where there was none and `may_alias`. */
+sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, bool may_alias);
+
+/* Rows [first_row, end_row) of the gradient of a forward value, about to be contributed to: the
+ * value and whether the contribution adds (else it writes). Whole values: 0 and UINT64_MAX. */
+sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value, uint64_t first_row,
+                                 uint64_t end_row, sl_partial partial, uint32_t *out_gradient,
+                                 uint32_t *out_accumulate);
+
+/* The accumulator that the rule of forward op `op_index` adds the gradient of its parameter operand
+ * to; SL_NONE for an absent one. `out_accumulate` is NULL where the op updates (the accumulator is
+ * then cleared first), else it is set to whether the op adds. */
+sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_index,
+                            uint32_t *out_gradient, uint32_t *out_accumulate);
+
+/* After the op that adds was emitted: moves deferred sums on and notices complete chunks. */
+sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index);
+
+/* ---- backward.c ---- */
+
+/* Emits the backward ops of a forward op for the current micro-batch. */
+sl_status sl_backward_emit(sl_step *step, uint32_t op_index);
+
+/* ---- update.c ---- */
+
+/* Norm, and with update_early AdamW, of the chunks that became complete. Ops that are emitted next
+ * belong to the update until the caller says otherwise, as after sl_update_finish. */
+sl_status sl_update_flush(sl_step *step);
+
+/* What is left after the last backward op. */
+sl_status sl_update_finish(sl_step *step);
+
+#endif

@@ -1,0 +1,241 @@
+/* Emits, lays out, places, derives, plans and verifies, in that order.
+ *
+ * Budgets: a set one is taken as it is. One that is unset gets what the other leaves of the shared
+ * bytes. With both unset the host takes what it needs and the device gets the rest: the host's need
+ * hardly depends on the device's budget, so planning again with the rest settles quickly.
+ */
+#include "blueprint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "sluice/engine.h"
+
+enum { SETTLE_ROUNDS = 6 };
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t subtract(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
+                              sl_program **out_program)
+{
+    sl_gpt2_emit_options options = {.batch = choice->micro_batch, .seq = task->seq, .tp_size = 1};
+    if (task->work == SL_WORK_GENERATE) {
+        options.mode = SL_GPT2_CACHED;
+        options.seq = program_index == 0 ? task->seq : 1;
+    }
+    if (task->work == SL_WORK_EVALUATE && program_index == 1)
+        options.batch = task->tail_rows;
+    return sl_gpt2_emit(&task->shape, &options, out_program);
+}
+
+/* Writes the training step made of forward program *program in its place. */
+static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program)
+{
+    const sl_choice *choice = &blueprint->choice;
+    sl_chunk_map map = sl_layout_chunk_map(blueprint->layout);
+    sl_step_options options = {.micro_batch_count = choice->accumulate,
+                               .accumulation = choice->accumulation,
+                               .recompute = choice->recompute,
+                               .update_early = blueprint->task.update_early};
+    sl_program *step = NULL;
+    SL_TRY(sl_program_derive_step(*program, &map, &options, &step));
+    sl_program_close(*program);
+    *program = step;
+    return SL_OK;
+}
+
+static uint32_t count_programs(const sl_task *task)
+{
+    if (task->work == SL_WORK_GENERATE)
+        return 2;
+    if (task->work == SL_WORK_EVALUATE)
+        return task->tail_rows ? 2 : 1;
+    return task->with_evaluation ? 2 : 1;
+}
+
+/* Fills in all that does not depend on budgets. */
+static sl_status build_programs(sl_blueprint *blueprint)
+{
+    const sl_task *task = &blueprint->task;
+    blueprint->program_count = count_programs(task);
+    for (uint32_t i = 0; i < blueprint->program_count; i++)
+        SL_TRY(emit_forward(task, &blueprint->choice, i, &blueprint->programs[i]));
+    SL_TRY(sl_layout_build(blueprint->programs[0], task->chunk_elements, &blueprint->layout));
+    if (task->work == SL_WORK_TRAIN)
+        SL_TRY(derive_step(blueprint, &blueprint->programs[0]));
+    return sl_homes_build(blueprint->programs[0], blueprint->layout, &blueprint->choice.placement,
+                          &blueprint->homes);
+}
+
+static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t program_index)
+{
+    sl_plan_request request = {.program = blueprint->programs[program_index],
+                               .layout = blueprint->layout,
+                               .homes = blueprint->homes,
+                               .prefetch = blueprint->task.prefetch,
+                               .workspace = sl_engine_workspace_bytes,
+                               .workspace_context = &blueprint->task.worker_count,
+                               .machine = &blueprint->machine};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        request.budget_bytes[tier] = blueprint->budget_bytes[tier];
+    return request;
+}
+
+static void describe_misfit(const sl_blueprint *blueprint, uint32_t program_index,
+                            const sl_shortage *shortage, sl_misfit *out_misfit)
+{
+    const sl_program *program = blueprint->programs[program_index];
+    const char *name = "";
+    if (shortage->tick < program->op_count)
+        name = sl_op_info_of(program->ops[shortage->tick].kind)->name;
+    *out_misfit =
+        (sl_misfit){.shortage = *shortage, .budget_bytes = blueprint->budget_bytes[shortage->tier]};
+    snprintf(out_misfit->op_name, sizeof out_misfit->op_name, "%s", name);
+}
+
+static sl_status plan_all(sl_blueprint *blueprint, sl_misfit *out_misfit)
+{
+    for (uint32_t i = 0; i < blueprint->program_count; i++) {
+        sl_plan_close(blueprint->plans[i]);
+        blueprint->plans[i] = NULL;
+        sl_plan_request request = make_request(blueprint, i);
+        sl_shortage shortage = {0};
+        sl_status status = sl_plan_build(&request, &blueprint->plans[i], &shortage);
+        if (status == SL_ERROR_FIT)
+            describe_misfit(blueprint, i, &shortage, out_misfit);
+        SL_TRY(status);
+    }
+    return SL_OK;
+}
+
+/* Both budgets unset: gives the host what it took and the device the rest, until both agree. */
+static sl_status settle_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
+{
+    uint64_t shared = blueprint->task.shared_bytes;
+    uint64_t *budget = blueprint->budget_bytes;
+    uint64_t overshoot = 0;
+    for (int round = 0; round < SETTLE_ROUNDS; round++) {
+        SL_TRY(plan_all(blueprint, out_misfit));
+        uint64_t host = sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST);
+        uint64_t device = sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
+        if (device <= subtract(shared, host)) {
+            budget[SL_TIER_HOST] = subtract(shared, budget[SL_TIER_DEVICE]);
+            budget[SL_TIER_HOST] = larger(budget[SL_TIER_HOST], host);
+            budget[SL_TIER_DEVICE] = subtract(shared, budget[SL_TIER_HOST]);
+            return SL_OK;
+        }
+        overshoot = device - subtract(shared, host);
+        budget[SL_TIER_DEVICE] = subtract(shared, host);
+    }
+    *out_misfit = (sl_misfit){.budget_bytes = budget[SL_TIER_DEVICE]};
+    out_misfit->shortage = (sl_shortage){.tier = SL_TIER_DEVICE,
+                                         .missing_bytes = overshoot,
+                                         .needed_bytes = budget[SL_TIER_DEVICE] + overshoot};
+    SL_FAIL(SL_ERROR_FIT, "device and host together do not fit");
+}
+
+/* What is permanent needs no plan to be too much. */
+static sl_status check_fixed(const sl_blueprint *blueprint, sl_misfit *out_misfit)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        uint64_t fixed = blueprint->homes->fixed_bytes[tier];
+        uint64_t budget = blueprint->budget_bytes[tier];
+        if (fixed <= budget)
+            continue;
+        *out_misfit = (sl_misfit){.shortage = {.tier = (sl_tier)tier,
+                                               .missing_bytes = fixed - budget,
+                                               .needed_bytes = fixed},
+                                  .budget_bytes = budget};
+        SL_FAIL(SL_ERROR_FIT, "what is permanent does not fit");
+    }
+    return SL_OK;
+}
+
+static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
+{
+    uint64_t device = blueprint->choice.device_memory, host = blueprint->choice.host_memory;
+    uint64_t shared = blueprint->task.shared_bytes;
+    uint64_t *budget = blueprint->budget_bytes;
+    budget[SL_TIER_DISK] = 0;
+    budget[SL_TIER_DEVICE] = device;
+    budget[SL_TIER_HOST] = host;
+    if (device == UINT64_MAX && host == UINT64_MAX) {
+        budget[SL_TIER_DEVICE] = budget[SL_TIER_HOST] = shared;
+        return settle_budgets(blueprint, out_misfit);
+    }
+    if (device == UINT64_MAX)
+        budget[SL_TIER_DEVICE] = subtract(shared, host);
+    if (host == UINT64_MAX)
+        budget[SL_TIER_HOST] = subtract(shared, device);
+    if (blueprint->task.is_probe)
+        SL_TRY(check_fixed(blueprint, out_misfit));
+    return plan_all(blueprint, out_misfit);
+}
+
+static sl_status verify_all(const sl_blueprint *blueprint)
+{
+    for (uint32_t i = 0; i < blueprint->program_count; i++) {
+        sl_plan_request request = make_request(blueprint, i);
+        SL_TRY(sl_plan_verify(&request, blueprint->plans[i]));
+    }
+    return SL_OK;
+}
+
+sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
+                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    sl_blueprint *blueprint = calloc(1, sizeof *blueprint);
+    if (!blueprint)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a blueprint");
+    blueprint->task = *task;
+    blueprint->choice = *choice;
+    blueprint->machine = sl_machine_default(task->worker_count);
+    sl_status status;
+    SL_TRY_GOTO(status, build_programs(blueprint), close_blueprint);
+    SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_misfit), close_blueprint);
+    SL_TRY_GOTO(status, verify_all(blueprint), close_blueprint);
+    *out_blueprint = blueprint;
+    return SL_OK;
+close_blueprint:
+    if (status == SL_ERROR_FIT)
+        out_misfit->choice = *choice;
+    sl_blueprint_close(blueprint);
+    return status;
+}
+
+void sl_blueprint_close(sl_blueprint *blueprint)
+{
+    if (!blueprint)
+        return;
+    for (uint32_t i = 0; i < SL_BLUEPRINT_PROGRAM_MAX; i++) {
+        sl_plan_close(blueprint->plans[i]);
+        sl_program_close(blueprint->programs[i]);
+    }
+    sl_homes_close(blueprint->homes);
+    sl_layout_close(blueprint->layout);
+    free(blueprint);
+}
+
+uint64_t sl_blueprint_peak_bytes(const sl_blueprint *blueprint, sl_tier tier)
+{
+    uint64_t peak = 0;
+    for (uint32_t i = 0; i < blueprint->program_count; i++)
+        peak = larger(peak, blueprint->plans[i]->peak_bytes[tier]);
+    return peak;
+}
+
+uint64_t sl_blueprint_live_peak_bytes(const sl_blueprint *blueprint, sl_tier tier)
+{
+    uint64_t peak = 0;
+    for (uint32_t i = 0; i < blueprint->program_count; i++)
+        peak = larger(peak, blueprint->plans[i]->live_peak_bytes[tier]);
+    return peak;
+}

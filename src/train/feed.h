@@ -1,0 +1,30 @@
+/* Rows of tokens on their way into the input slots of a plan. */
+#ifndef SL_TRAIN_FEED_H
+#define SL_TRAIN_FEED_H
+
+#include "sluice/engine.h"
+#include "tokens.h"
+
+typedef struct sl_feed {
+    const sl_tokens *tokens; /* borrowed */
+    sl_data_order order;
+    uint64_t seed;
+    uint32_t seq; /* T: tokens of a row */
+    int32_t *row; /* [T + 1] */
+} sl_feed;
+
+/* Checks that the files hold a row. sl_feed_close frees the row buffer; `tokens` stays the
+ * caller's. SL_ERROR_DATA: too few tokens. */
+sl_status sl_feed_open(const sl_tokens *tokens, sl_data_order order, uint64_t seed, uint32_t seq,
+                       sl_feed *out_feed);
+void sl_feed_close(sl_feed *feed);
+
+/* Whole rows without overlap: floor((n - 1) / T). */
+uint64_t sl_feed_row_count(const sl_feed *feed);
+
+/* Reads rows [first_row, first_row + row_count) into inputs 2m (tokens) and 2m + 1 (targets, one
+ * token later) of micro-batch m of a plan. No allocation. */
+sl_status sl_feed_fill(const sl_feed *feed, sl_engine *engine, uint32_t plan_index,
+                       uint32_t micro_batch, uint64_t first_row, uint32_t row_count);
+
+#endif

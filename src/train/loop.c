@@ -1,0 +1,213 @@
+/* One step is: rows in, one iteration of plan 0, outcome out. Nothing here allocates between steps
+ * but the saving of checkpoints. */
+#include "loop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "evaluate.h"
+#include "schedule.h"
+
+enum { EVALUATION_MICRO_BATCHES = 64, SKIPS_IN_A_ROW_MAX = 50 };
+enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
+
+typedef struct loop {
+    sl_trainer *trainer;
+    const sl_loop_events *events;
+    const volatile sig_atomic_t *stop;
+    uint64_t evaluated_step; /* UINT64_MAX: none yet */
+    sl_end_report end;
+} loop;
+
+static double read_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* 6 N a token for all parameters, and 6 L C T for causal attention. */
+static double count_flops(const sl_trainer *trainer, uint64_t tokens)
+{
+    const sl_gpt2_shape *shape = &trainer->shape;
+    double parameters = (double)sl_gpt2_parameter_count(shape);
+    double attention = (double)shape->layers * (double)shape->width * (double)trainer->config->seq;
+    return 6 * (parameters + attention) * (double)tokens;
+}
+
+static sl_status fill_inputs(const sl_trainer *trainer)
+{
+    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
+    uint64_t row = trainer->state.next_row;
+    for (uint32_t m = 0; m < trainer->session->blueprint->choice.accumulate; m++, row += batch)
+        SL_TRY(sl_feed_fill(&trainer->feed, trainer->session->engine, PLAN_STEP, m, row, batch));
+    return SL_OK;
+}
+
+static void take_statistics(loop *run, sl_step_report *report)
+{
+    sl_engine_statistics statistics;
+    sl_engine_take_statistics(run->trainer->session->engine, &statistics);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        report->peak_bytes[tier] = statistics.measured_peak_bytes[tier];
+        run->end.measured_peak_bytes[tier] = statistics.measured_peak_bytes[tier];
+    }
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        report->moved_bytes[lane] = statistics.moved_bytes[lane];
+        report->stall_ms[lane] = 1e-6 * (double)statistics.stall_ns[lane];
+    }
+}
+
+/* Counts a step that ran, and writes its numbers. */
+static void finish_step(loop *run, double started, const sl_step_scalars *scalars,
+                        sl_step_report *report)
+{
+    sl_trainer *trainer = run->trainer;
+    const sl_choice *choice = &trainer->session->blueprint->choice;
+    const sl_engine *engine = trainer->session->engine;
+    const sl_step_control *control = sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
+    uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate;
+    double seconds = read_seconds() - started;
+    trainer->state.step++;
+    trainer->state.next_row += rows;
+    trainer->state.tokens_total += rows * trainer->config->seq;
+    trainer->state.skipped_steps += control->skip != 0;
+    *report = (sl_step_report){.step = trainer->state.step,
+                               .grad_norm = control->grad_norm,
+                               .learning_rate = scalars->learning_rate,
+                               .tokens = rows * trainer->config->seq,
+                               .tokens_total = trainer->state.tokens_total,
+                               .step_ms = 1e3 * seconds,
+                               .skipped = control->skip != 0};
+    double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
+    report->loss = loss_sum / (double)report->tokens;
+    report->tokens_per_s = (double)report->tokens / seconds;
+    report->flops = count_flops(trainer, report->tokens);
+    take_statistics(run, report);
+    run->end.run_steps++;
+    run->end.seconds += seconds;
+    run->end.last_loss = report->loss;
+}
+
+/* A skip is counted; a stop is a failure, and so is a run of skips without end. */
+static sl_status judge_step(sl_trainer *trainer, const sl_step_report *report)
+{
+    bool is_finite = isfinite(report->loss) && !report->skipped;
+    trainer->skips_in_a_row = is_finite ? 0 : trainer->skips_in_a_row + 1;
+    if (is_finite)
+        return SL_OK;
+    if (trainer->config->nonfinite == SL_CONFIG_STOP)
+        SL_FAIL(SL_ERROR_NONFINITE,
+                "step %" PRIu64 ": loss %g, gradient norm %g: not finite, and nothing of this step "
+                "was saved; try a lower --lr, or --nonfinite skip",
+                report->step, report->loss, (double)report->grad_norm);
+    if (trainer->skips_in_a_row >= SKIPS_IN_A_ROW_MAX)
+        SL_FAIL(SL_ERROR_NONFINITE, "step %" PRIu64 ": %d steps in a row were not finite",
+                report->step, SKIPS_IN_A_ROW_MAX);
+    return SL_OK;
+}
+
+static sl_status run_step(loop *run)
+{
+    sl_trainer *trainer = run->trainer;
+    double started = read_seconds();
+    uint64_t update = trainer->state.step - trainer->state.skipped_steps + 1;
+    sl_step_scalars scalars = sl_schedule_scalars(trainer->config, trainer->state.step, update);
+    sl_step_report report;
+    SL_TRY(fill_inputs(trainer));
+    SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
+    finish_step(run, started, &scalars, &report);
+    SL_TRY(sl_log_json_step(trainer->log, &report));
+    if (run->events->step)
+        run->events->step(run->events->user, &report);
+    return judge_step(trainer, &report);
+}
+
+static sl_status evaluate(loop *run)
+{
+    sl_trainer *trainer = run->trainer;
+    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
+    uint64_t micro_batches = sl_feed_row_count(&trainer->eval_feed) / batch;
+    if (micro_batches > EVALUATION_MICRO_BATCHES)
+        micro_batches = EVALUATION_MICRO_BATCHES;
+    sl_evaluate_range range = {PLAN_EVALUATION, batch, 0, micro_batches};
+    sl_eval_report report = {.step = trainer->state.step};
+    double loss_sum = 0;
+    SL_TRY(sl_engine_drain(trainer->session->engine));
+    SL_TRY(sl_evaluate_rows(trainer->session, &trainer->eval_feed, &range, &loss_sum));
+    sl_evaluate_report(loss_sum, micro_batches * batch * trainer->config->seq, &report);
+    sl_engine_statistics of_evaluation; /* not of the next step */
+    sl_engine_take_statistics(trainer->session->engine, &of_evaluation);
+    run->evaluated_step = report.step;
+    SL_TRY(sl_log_json_eval(trainer->log, &report));
+    if (run->events->eval)
+        run->events->eval(run->events->user, &report);
+    return SL_OK;
+}
+
+static sl_status save(loop *run)
+{
+    SL_TRY(sl_trainer_save(run->trainer));
+    if (run->events->saved)
+        run->events->saved(run->events->user, run->trainer->saved_step);
+    return SL_OK;
+}
+
+static bool is_due(uint64_t step, uint64_t every)
+{
+    return every && step % every == 0;
+}
+
+static sl_status run_steps(loop *run)
+{
+    sl_trainer *trainer = run->trainer;
+    const sl_config *config = trainer->config;
+    while (trainer->state.step < config->steps && !*run->stop) {
+        SL_TRY(run_step(run));
+        if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
+            SL_TRY(evaluate(run));
+        if (config->save && is_due(trainer->state.step, config->save_every))
+            SL_TRY(save(run));
+    }
+    bool was_stopped = trainer->state.step < config->steps;
+    run->end.reason = was_stopped ? "signal" : "done";
+    if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
+        SL_TRY(evaluate(run));
+    if (config->save && trainer->saved_step != trainer->state.step)
+        SL_TRY(save(run));
+    return sl_engine_drain(trainer->session->engine);
+}
+
+static void describe_end(loop *run)
+{
+    const sl_trainer *trainer = run->trainer;
+    sl_step_report after_last_step;
+    take_statistics(run, &after_last_step);
+    run->end.step = trainer->state.step;
+    run->end.tokens_total = trainer->state.tokens_total;
+    run->end.skipped_steps = trainer->state.skipped_steps;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        run->end.planned_peak_bytes[tier] =
+            sl_blueprint_peak_bytes(trainer->session->blueprint, (sl_tier)tier);
+}
+
+sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
+                      const volatile sig_atomic_t *stop, sl_end_report *out_end)
+{
+    loop run = {.trainer = trainer, .events = events, .stop = stop, .evaluated_step = UINT64_MAX};
+    run.end.last_loss = NAN;
+    sl_status status = run_steps(&run);
+    if (status != SL_OK)
+        run.end.reason = "error";
+    describe_end(&run);
+    *out_end = run.end;
+    if (status == SL_OK)
+        return sl_log_json_end(trainer->log, &run.end);
+    /* The failure stands; whether the log takes one more line is second to it. */
+    char message[512];
+    snprintf(message, sizeof message, "%s", sl_status_message());
+    (void)sl_log_json_end(trainer->log, &run.end);
+    SL_FAIL(status, "%s", message);
+}

@@ -1,0 +1,193 @@
+/* The order in which choices are tried. See suggest.c for what would fit when none does. */
+#include "search.h"
+
+#include "device/device.h"
+
+/* Shares of the host that `auto` tries: what is used least often leaves the device first. */
+static const struct {
+    sl_policy policy;
+    double moments, grads, params;
+} ladder[] = {
+    {SL_POLICY_DEVICE, 0, 0, 0},    {SL_POLICY_STATIC, 0.25, 0, 0}, {SL_POLICY_STATIC, 0.5, 0, 0},
+    {SL_POLICY_STATIC, 0.75, 0, 0}, {SL_POLICY_STATIC, 1, 0, 0},    {SL_POLICY_STATIC, 1, 0.5, 0},
+    {SL_POLICY_STATIC, 1, 1, 0},    {SL_POLICY_STATIC, 1, 1, 0.5},  {SL_POLICY_HOST, 0, 0, 0},
+};
+
+enum { LADDER_COUNT = sizeof ladder / sizeof ladder[0], CONFIRM_ROUNDS = 16 };
+
+static const char *const policy_names[] = {"device", "host", "static"};
+static const char *const recompute_names[] = {"none", "selective", "full"};
+static const char *const accumulation_names[] = {"micro", "layer"};
+
+const char *sl_search_policy_name(sl_policy policy)
+{
+    return policy_names[policy];
+}
+
+const char *sl_search_recompute_name(sl_recompute recompute)
+{
+    return recompute_names[recompute];
+}
+
+const char *sl_search_accumulation_name(sl_accumulation accumulation)
+{
+    return accumulation_names[accumulation];
+}
+
+static sl_policy_options place(sl_policy policy, double moments, double grads, double params)
+{
+    sl_policy_options placement = {.policy = policy};
+    placement.host_fraction[SL_GROUP_PARAM] = params;
+    placement.host_fraction[SL_GROUP_GRAD] = grads;
+    placement.host_fraction[SL_GROUP_MOMENT1] = moments;
+    placement.host_fraction[SL_GROUP_MOMENT2] = moments;
+    return placement;
+}
+
+/* What the rules of the machine leave, of which sluice takes four fifths. */
+static sl_status measure_shared_bytes(uint64_t *out_bytes)
+{
+    uint64_t free_bytes;
+    SL_TRY(sl_device_host_free_bytes(&free_bytes));
+    *out_bytes = free_bytes / 5 * 4;
+    return SL_OK;
+}
+
+static uint64_t unset_to(uint64_t value, uint64_t when_unset)
+{
+    return value == SL_CONFIG_UNSET ? when_unset : value;
+}
+
+static void init_training(const sl_config *config, sl_search *search)
+{
+    search->task.with_evaluation = config->eval_data.count > 0;
+    /* Only then is no update ever taken back: see DESIGN.md, "Chunks". */
+    search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP;
+    search->auto_recompute = config->recompute == SL_CONFIG_RECOMPUTE_AUTO;
+    search->auto_accumulation = config->accumulation == SL_CONFIG_ACCUMULATION_AUTO;
+    search->fixed.accumulate = (uint32_t)config->accumulate;
+    if (!search->auto_recompute)
+        search->fixed.recompute = (sl_recompute)config->recompute;
+    if (config->accumulation != SL_CONFIG_ACCUMULATION_AUTO)
+        search->fixed.accumulation = (sl_accumulation)config->accumulation;
+}
+
+sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
+                         sl_search *out_search)
+{
+    sl_search search = {.task = {.work = work, .shape = *shape}};
+    SL_TRY(measure_shared_bytes(&search.task.shared_bytes));
+    search.task.chunk_elements = unset_to(config->chunk_size, 0);
+    search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
+    search.task.worker_count = (uint32_t)config->threads;
+    search.fixed.micro_batch = work == SL_WORK_GENERATE ? 1 : (uint32_t)config->micro_batch;
+    search.fixed.accumulate = 1;
+    search.fixed.device_memory = config->device_memory;
+    search.fixed.host_memory = config->host_memory;
+    search.auto_policy = config->policy == SL_CONFIG_POLICY_AUTO;
+    search.fixed.placement =
+        place(search.auto_policy ? SL_POLICY_DEVICE : (sl_policy)config->policy,
+              config->offload_optimizer, config->offload_grads, config->offload_params);
+    search.fixed.placement.adam = (sl_adam_place)config->adam;
+    if (work != SL_WORK_GENERATE)
+        search.task.seq = (uint32_t)config->seq;
+    if (work == SL_WORK_TRAIN)
+        init_training(config, &search);
+    *out_search = search;
+    return SL_OK;
+}
+
+/* Layer by layer saves moves of parameters and gradients, and costs memory for activations. */
+static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
+{
+    bool is_moving =
+        placement->policy == SL_POLICY_HOST ||
+        (placement->policy == SL_POLICY_STATIC && (placement->host_fraction[SL_GROUP_PARAM] > 0 ||
+                                                   placement->host_fraction[SL_GROUP_GRAD] > 0));
+    return is_moving ? SL_ACCUMULATE_LAYER : SL_ACCUMULATE_MICRO;
+}
+
+static sl_status try_accumulations(const sl_search *search, sl_choice *choice,
+                                   sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    if (!search->auto_accumulation || choice->accumulate == 1)
+        return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+    choice->accumulation = prefer_accumulation(&choice->placement);
+    sl_status status = sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+    if (status != SL_ERROR_FIT || choice->accumulation == SL_ACCUMULATE_MICRO)
+        return status;
+    choice->accumulation = SL_ACCUMULATE_MICRO;
+    return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+}
+
+static sl_status try_placements(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    if (!search->auto_policy)
+        return try_accumulations(search, choice, out_blueprint, out_misfit);
+    for (int rung = 0; rung < LADDER_COUNT; rung++) {
+        sl_adam_place adam = choice->placement.adam;
+        choice->placement = place(ladder[rung].policy, ladder[rung].moments, ladder[rung].grads,
+                                  ladder[rung].params);
+        choice->placement.adam = adam;
+        sl_status status = try_accumulations(search, choice, out_blueprint, out_misfit);
+        if (status != SL_ERROR_FIT)
+            return status;
+        if (out_misfit->shortage.tier == SL_TIER_HOST)
+            return status; /* every rung further up needs more of the host */
+    }
+    return SL_ERROR_FIT;
+}
+
+static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    if (!search->auto_recompute || search->task.work != SL_WORK_TRAIN)
+        return try_placements(search, choice, out_blueprint, out_misfit);
+    for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
+        choice->recompute = (sl_recompute)recompute;
+        sl_status status = try_placements(search, choice, out_blueprint, out_misfit);
+        if (status != SL_ERROR_FIT)
+            return status;
+    }
+    return SL_ERROR_FIT;
+}
+
+sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_misfit *out_misfit)
+{
+    sl_search probing = *search;
+    sl_choice choice = search->fixed;
+    probing.task.is_probe = true;
+    sl_status status = try_recomputes(&probing, &choice, out_blueprint, out_misfit);
+    if (status != SL_ERROR_FIT)
+        return status;
+    /* Once more, for the exact bytes of the last attempt. */
+    return sl_blueprint_draw(&search->task, &choice, out_blueprint, out_misfit);
+}
+
+sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit)
+{
+    sl_choice raised = misfit->choice;
+    sl_misfit latest = *misfit;
+    bool is_host = misfit->shortage.tier == SL_TIER_HOST;
+    uint64_t *budget = is_host ? &raised.host_memory : &raised.device_memory;
+    for (int round = 0; round < CONFIRM_ROUNDS; round++) {
+        sl_blueprint *blueprint = NULL;
+        uint64_t tried = latest.shortage.needed_bytes;
+        if (tried <= misfit->budget_bytes)
+            return SL_OK;
+        *budget = tried;
+        sl_status status = sl_blueprint_draw(&search->task, &raised, &blueprint, &latest);
+        sl_blueprint_close(blueprint);
+        if (status == SL_OK) {
+            misfit->shortage.needed_bytes = tried;
+            misfit->shortage.missing_bytes = tried - misfit->budget_bytes;
+        }
+        if (status != SL_ERROR_FIT)
+            return status;
+        if (latest.shortage.tier != misfit->shortage.tier)
+            return SL_OK;
+    }
+    return SL_OK;
+}

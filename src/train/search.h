@@ -1,0 +1,56 @@
+/* Finds a choice that fits: resolves what is "auto", and says what would fit when nothing does.
+ *
+ * Everything found was drawn and verified; a suggestion too is a blueprint that was drawn.
+ */
+#ifndef SL_TRAIN_SEARCH_H
+#define SL_TRAIN_SEARCH_H
+
+#include "blueprint.h"
+#include "config.h"
+
+enum { SL_SEARCH_SUGGESTION_BYTES = 256 };
+
+/* What a configuration leaves open and what it fixes. */
+typedef struct sl_search {
+    sl_task task;
+    sl_choice fixed; /* fields below that are not auto, and all others */
+    bool auto_recompute;
+    bool auto_accumulation;
+    bool auto_policy;
+} sl_search;
+
+/* The search that a checked configuration asks for. `task` is filled in but for `seq` of prompts.
+ */
+sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
+                         sl_search *out_search);
+
+/* Draws the first choice that fits. Without recomputation first, then with selective and with full
+ * one; within each: everything on the device, then shares of moments, gradients and parameters on
+ * the host, then everything on the host. Copies cost less than computing again, unless
+ * micro-batches are tiny. SL_ERROR_FIT fills *out_misfit with the last, most frugal attempt. */
+sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_misfit *out_misfit);
+
+/* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those
+ * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
+ * tier becomes short on the way. */
+sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit);
+
+/* What a command prints when nothing fits. */
+typedef struct sl_refusal {
+    sl_misfit misfit;
+    bool is_beyond_machine; /* the suggestion takes more memory than this machine has free */
+    char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
+} sl_refusal;
+
+/* sl_search_run, and sl_search_suggest when nothing fits: SL_ERROR_FIT fills *out_refusal and
+ * leaves one message with tier, op, bytes and the options that fit. */
+sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
+                         sl_refusal *out_refusal);
+
+/* The name of a placement for people: device, host or static. */
+const char *sl_search_policy_name(sl_policy policy);
+const char *sl_search_recompute_name(sl_recompute recompute);
+const char *sl_search_accumulation_name(sl_accumulation accumulation);
+
+#endif

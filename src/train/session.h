@@ -1,0 +1,32 @@
+/* A blueprint with memory under it: the engine, and tensors by name and element.
+ *
+ * Knows no files. Tensors are reached through sl_tensor_io, whatever chunk and tier they are in.
+ */
+#ifndef SL_TRAIN_SESSION_H
+#define SL_TRAIN_SESSION_H
+
+#include "blueprint.h"
+#include "sluice/engine.h"
+#include "tensor_io.h"
+
+typedef struct sl_session {
+    sl_blueprint *blueprint;       /* owned */
+    sl_engine *engine;             /* owned */
+    sl_tensor_io io;               /* over the chunks of the engine; drains it */
+    const sl_tensor_spec *tensors; /* of program 0, [tensor_count] */
+    uint32_t tensor_count;
+    const bool *has_state; /* groups of program 0, [SL_GROUP_COUNT] */
+} sl_session;
+
+/* Opens the engine for a blueprint and takes it over, also on failure. All states are zero.
+ * SL_ERROR_SYSTEM: memory was refused. */
+sl_status sl_session_open(sl_blueprint *blueprint, sl_session **out_session);
+
+/* NULL is fine. */
+void sl_session_close(sl_session *session);
+
+/* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
+ * the whole tensor and the element's position in it, and on nothing else. */
+sl_status sl_session_initialise(sl_session *session, uint64_t seed);
+
+#endif

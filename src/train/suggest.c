@@ -1,0 +1,219 @@
+/* What would make a run fit: each change is made to the search and the search is run again. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "search.h"
+#include "units.h"
+
+enum { BUDGET_ROUNDS = 12 };
+
+static const uint64_t page_bytes = 4096;
+
+/* True if the changed search finds a blueprint. *out_misfit is the last shortage otherwise. */
+static sl_status try_change(const sl_search *search, bool *out_fits, sl_misfit *out_misfit)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_status status = sl_search_run(search, &blueprint, out_misfit);
+    sl_blueprint_close(blueprint);
+    *out_fits = status == SL_OK;
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+/* The changes that cost no memory, from cheap to dear; each may stand alone or with the others. */
+typedef enum change { CHANGE_RECOMPUTE = 1, CHANGE_LAYER = 2, CHANGE_HOST = 4 } change;
+
+static unsigned find_open_changes(const sl_search *search)
+{
+    unsigned changes = 0;
+    if (search->task.work == SL_WORK_TRAIN && !search->auto_recompute &&
+        search->fixed.recompute != SL_RECOMPUTE_FULL)
+        changes |= CHANGE_RECOMPUTE;
+    if (search->fixed.accumulate > 1 && !search->auto_accumulation &&
+        search->fixed.accumulation != SL_ACCUMULATE_LAYER)
+        changes |= CHANGE_LAYER;
+    if (!search->auto_policy && search->fixed.placement.policy != SL_POLICY_HOST)
+        changes |= CHANGE_HOST;
+    return changes;
+}
+
+static void apply_changes(sl_search *search, unsigned changes)
+{
+    if (changes & CHANGE_RECOMPUTE)
+        search->fixed.recompute = SL_RECOMPUTE_FULL;
+    if (changes & CHANGE_LAYER)
+        search->fixed.accumulation = SL_ACCUMULATE_LAYER;
+    if (changes & CHANGE_HOST)
+        search->fixed.placement =
+            (sl_policy_options){.policy = SL_POLICY_HOST, .adam = search->fixed.placement.adam};
+}
+
+static void print_changes(unsigned changes, char *out_options)
+{
+    snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "%s%s%s",
+             changes & CHANGE_RECOMPUTE ? "--recompute full " : "",
+             changes & CHANGE_LAYER ? "--accumulation layer " : "",
+             changes & CHANGE_HOST ? "--policy host " : "");
+    size_t length = strlen(out_options);
+    if (length)
+        out_options[length - 1] = '\0';
+}
+
+static sl_status suggest_changes(const sl_search *search, char *out_options)
+{
+    static const unsigned order[] = {1, 2, 4, 3, 5, 6, 7};
+    unsigned open = find_open_changes(search);
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        if ((order[i] & open) != order[i])
+            continue;
+        sl_search changed = *search;
+        apply_changes(&changed, order[i]);
+        bool fits;
+        sl_misfit misfit;
+        SL_TRY(try_change(&changed, &fits, &misfit));
+        if (!fits)
+            continue;
+        print_changes(order[i], out_options);
+        return SL_OK;
+    }
+    return SL_OK;
+}
+
+/* Up to a size that is easy to read: at most 1/64 more, whole pages. */
+static uint64_t round_budget(uint64_t bytes)
+{
+    uint64_t unit = page_bytes;
+    while (unit <= bytes / 128)
+        unit *= 2;
+    return bytes > UINT64_MAX - unit ? bytes : sl_bits_round_up(bytes, unit);
+}
+
+/* Raises the budget of the tier that is short; false when that does not get anywhere. */
+static bool raise_budget(sl_search *search, const sl_misfit *misfit)
+{
+    bool is_host = misfit->shortage.tier == SL_TIER_HOST;
+    uint64_t *budget = is_host ? &search->fixed.host_memory : &search->fixed.device_memory;
+    uint64_t needed = misfit->shortage.needed_bytes;
+    if (needed <= misfit->budget_bytes)
+        needed = misfit->budget_bytes + misfit->shortage.missing_bytes + page_bytes;
+    needed = round_budget(needed);
+    if (*budget != UINT64_MAX && needed <= *budget)
+        return false;
+    *budget = needed;
+    return true;
+}
+
+static void print_budgets(const sl_search *old, const sl_search *raised, char *out_options)
+{
+    char device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
+    sl_units_format_exact_size(raised->fixed.device_memory, device);
+    sl_units_format_exact_size(raised->fixed.host_memory, host);
+    bool with_device = raised->fixed.device_memory != old->fixed.device_memory;
+    bool with_host = raised->fixed.host_memory != old->fixed.host_memory;
+    snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "%s%s%s%s%s",
+             with_device ? "--device-memory " : "", with_device ? device : "",
+             with_device && with_host ? " " : "", with_host ? "--host-memory " : "",
+             with_host ? host : "");
+}
+
+/* The bytes that the budgets of a search take from the machine; unset ones take what is left. */
+static uint64_t sum_budgets(const sl_search *search)
+{
+    uint64_t device = search->fixed.device_memory, host = search->fixed.host_memory;
+    uint64_t sum = 0;
+    if (device != UINT64_MAX)
+        sum = device;
+    if (host != UINT64_MAX && __builtin_add_overflow(sum, host, &sum))
+        return UINT64_MAX;
+    return sum;
+}
+
+/* Larger budgets; beyond the machine only if `beyond` is set. */
+static sl_status suggest_budgets(const sl_search *search, const sl_misfit *misfit, bool beyond,
+                                 char *out_options)
+{
+    sl_search raised = *search;
+    sl_misfit latest = *misfit;
+    for (int round = 0; round < BUDGET_ROUNDS; round++) {
+        if (!raise_budget(&raised, &latest))
+            return SL_OK;
+        if (!beyond && sum_budgets(&raised) > search->task.shared_bytes)
+            return SL_OK;
+        bool fits;
+        SL_TRY(try_change(&raised, &fits, &latest));
+        if (!fits)
+            continue;
+        print_budgets(search, &raised, out_options);
+        return SL_OK;
+    }
+    return SL_OK;
+}
+
+/* Halves the micro-batch; the step keeps its rows by more micro-batches. */
+static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
+{
+    sl_search smaller = *search;
+    while (smaller.fixed.micro_batch > 1 && smaller.fixed.micro_batch % 2 == 0) {
+        smaller.fixed.micro_batch /= 2;
+        if (search->task.work == SL_WORK_TRAIN)
+            smaller.fixed.accumulate *= 2;
+        bool fits;
+        sl_misfit misfit;
+        SL_TRY(try_change(&smaller, &fits, &misfit));
+        if (!fits)
+            continue;
+        if (search->task.work == SL_WORK_TRAIN)
+            snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--micro-batch %u --accumulate %u",
+                     smaller.fixed.micro_batch, smaller.fixed.accumulate);
+        else
+            snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--micro-batch %u",
+                     smaller.fixed.micro_batch);
+        return SL_OK;
+    }
+    return SL_OK;
+}
+
+static sl_status suggest(const sl_search *search, sl_refusal *refusal)
+{
+    char *options = refusal->suggestion;
+    SL_TRY(suggest_changes(search, options));
+    if (!*options)
+        SL_TRY(suggest_budgets(search, &refusal->misfit, false, options));
+    if (!*options)
+        SL_TRY(suggest_micro_batch(search, options));
+    if (*options)
+        return SL_OK;
+    SL_TRY(suggest_budgets(search, &refusal->misfit, true, options));
+    refusal->is_beyond_machine = *options != '\0';
+    return SL_OK;
+}
+
+static sl_status fail_refused(const sl_refusal *refusal)
+{
+    static const char *const tiers[SL_TIER_COUNT] = {"device", "host", "disk"};
+    const sl_misfit *misfit = &refusal->misfit;
+    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
+    sl_units_format_size(misfit->shortage.missing_bytes, missing);
+    sl_units_format_size(misfit->budget_bytes, budget);
+    SL_FAIL(
+        SL_ERROR_FIT,
+        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
+        tiers[misfit->shortage.tier], budget, missing,
+        (unsigned long long)misfit->shortage.missing_bytes, misfit->shortage.tick,
+        *misfit->op_name ? " (" : "", misfit->op_name, *misfit->op_name ? ")" : "",
+        *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
+        refusal->is_beyond_machine ? " (more than this machine has free)" : "");
+}
+
+sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
+                         sl_refusal *out_refusal)
+{
+    sl_refusal refusal = {0};
+    sl_status status = sl_search_run(search, out_blueprint, &refusal.misfit);
+    if (status != SL_ERROR_FIT)
+        return status;
+    SL_TRY(sl_search_confirm(search, &refusal.misfit));
+    SL_TRY(suggest(search, &refusal));
+    *out_refusal = refusal;
+    return fail_refused(&refusal);
+}

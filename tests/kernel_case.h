@@ -1,0 +1,187 @@
+/* One call of a cpu kernel under test: random operands of exact size (so that a sanitizer sees one
+ * float too far), a workspace full of NaNs, and the same call with 1, 2, 3 and 5 workers, which
+ * must agree in every bit. Each test program runs its tests once for every instruction set. */
+#ifndef SL_TESTS_KERNEL_CASE_H
+#define SL_TESTS_KERNEL_CASE_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "kernels/cpu/vector.h"
+#include "kernels/kernels.h"
+
+#define MAYBE_UNUSED __attribute__((unused))
+
+static const double UNIT = 0x1p-24; /* the largest relative error of one rounding to fp32 */
+
+typedef struct kernel_case {
+    sl_op_kind kind;
+    sl_op_attrs attrs;
+    sl_step_scalars scalars;
+    void *input[SL_OPERAND_MAX];  /* as they stand before the call */
+    void *result[SL_OPERAND_MAX]; /* as the call leaves them */
+    uint64_t bytes[SL_OPERAND_MAX];
+    const uint8_t *block_flags;
+} kernel_case;
+
+static uint64_t test_seed = 20240607, draw_count;
+
+static MAYBE_UNUSED uint64_t draw_below(uint64_t bound)
+{
+    return sl_rng_below(test_seed, 1, draw_count++, bound);
+}
+
+/* In [least, most]. */
+static MAYBE_UNUSED uint64_t draw_between(uint64_t least, uint64_t most)
+{
+    return least + draw_below(most - least + 1);
+}
+
+static MAYBE_UNUSED int rounds(int quick)
+{
+    return getenv("SL_TEST_FULL") ? quick * 10 : quick;
+}
+
+static void *allocate(uint64_t bytes)
+{
+    void *memory = NULL;
+    assert_int_equal(posix_memalign(&memory, 256, bytes ? bytes : 1), 0);
+    return memory;
+}
+
+/* Gives operand `index` room; returns it for filling. */
+static MAYBE_UNUSED void *case_operand(kernel_case *c, int index, uint64_t bytes)
+{
+    c->bytes[index] = bytes;
+    c->input[index] = allocate(bytes);
+    c->result[index] = allocate(bytes);
+    memset(c->input[index], 0xff, bytes); /* NaN until someone fills it */
+    return c->input[index];
+}
+
+static MAYBE_UNUSED float *case_random(kernel_case *c, int index, uint64_t count, float scale)
+{
+    float *values = case_operand(c, index, count * sizeof(float));
+    uint64_t stream = 1000 + draw_count++;
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = scale * sl_rng_normal(test_seed, stream, i);
+    return values;
+}
+
+static sl_workers *pools[4];
+static const uint32_t POOL_SIZES[4] = {1, 2, 3, 5};
+
+static void case_run_once(kernel_case *c, sl_workers *pool)
+{
+    const sl_kernel_table *table = sl_kernels_cpu();
+    sl_kernel_call call = {
+        .attrs = &c->attrs, .scalars = c->scalars, .block_flags = c->block_flags, .workers = pool};
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        if (c->bytes[i] > 0)
+            memcpy(c->result[i], c->input[i], c->bytes[i]);
+        call.operand[i] = c->result[i];
+    }
+    uint64_t bytes = table->workspace_bytes(c->kind, &c->attrs, sl_workers_count(pool));
+    call.workspace = allocate(bytes);
+    memset(call.workspace, 0xff, bytes);
+    sl_status status = table->run[c->kind](&call);
+    free(call.workspace);
+    if (status != SL_OK)
+        fail_msg("kernel %d failed: %s", (int)c->kind, sl_status_message());
+}
+
+/* Runs the case with every pool; all results must be the same bits. */
+static MAYBE_UNUSED void case_run(kernel_case *c)
+{
+    void *first[SL_OPERAND_MAX] = {0};
+    for (int p = 0; p < 4; p++) {
+        case_run_once(c, pools[p]);
+        for (int i = 0; i < SL_OPERAND_MAX; i++) {
+            if (c->bytes[i] == 0)
+                continue;
+            if (p == 0) {
+                first[i] = allocate(c->bytes[i]);
+                memcpy(first[i], c->result[i], c->bytes[i]);
+            } else if (memcmp(first[i], c->result[i], c->bytes[i]) != 0) {
+                fail_msg("op %d, operand %d: %u workers give other bits than 1", (int)c->kind, i,
+                         POOL_SIZES[p]);
+            }
+        }
+    }
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        free(first[i]);
+}
+
+static MAYBE_UNUSED void case_close(kernel_case *c)
+{
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        free(c->input[i]);
+        free(c->result[i]);
+    }
+}
+
+/* |got - want| <= bound, element by element. */
+static MAYBE_UNUSED void case_compare(const kernel_case *c, int index, const double *want,
+                                      const double *bound)
+{
+    const float *got = c->result[index];
+    for (uint64_t i = 0; i < c->bytes[index] / sizeof(float); i++)
+        if (!(fabs((double)got[i] - want[i]) <= bound[i]))
+            fail_msg("%s: op %d, operand %d, element %llu: got %.9g, want %.9g within %.3g "
+                     "(B %llu T %llu I %llu O %llu H %llu R %llu P %llu)",
+                     sl_vector_current()->isa, (int)c->kind, index, (unsigned long long)i,
+                     (double)got[i], want[i], bound[i], (unsigned long long)c->attrs.batch,
+                     (unsigned long long)c->attrs.seq, (unsigned long long)c->attrs.in,
+                     (unsigned long long)c->attrs.out, (unsigned long long)c->attrs.heads,
+                     (unsigned long long)c->attrs.row_count, (unsigned long long)c->attrs.id_count);
+}
+
+static MAYBE_UNUSED void case_compare_bits(const kernel_case *c, int index, const void *want)
+{
+    const float *got = c->result[index], *expected = want;
+    if (memcmp(got, want, c->bytes[index]) == 0)
+        return;
+    for (uint64_t i = 0; i < c->bytes[index] / sizeof(float); i++)
+        if (memcmp(&got[i], &expected[i], sizeof(float)) != 0)
+            fail_msg("%s: op %d, operand %d, element %llu: got %a, want %a",
+                     sl_vector_current()->isa, (int)c->kind, index, (unsigned long long)i,
+                     (double)got[i], (double)expected[i]);
+}
+
+/* The operands that the call must not touch. */
+static MAYBE_UNUSED void case_expect_unchanged(const kernel_case *c, int first, int count)
+{
+    for (int i = first; i < first + count; i++)
+        if (c->bytes[i] > 0)
+            case_compare_bits(c, i, c->input[i]);
+}
+
+/* Runs the group for every instruction set of this processor; returns the failures. */
+#define RUN_FOR_EVERY_ISA(tests, out_failures)                                                     \
+    do {                                                                                           \
+        if (getenv("SL_TEST_SEED"))                                                                \
+            test_seed = strtoull(getenv("SL_TEST_SEED"), NULL, 0);                                 \
+        print_message("seed %llu (SL_TEST_SEED)\n", (unsigned long long)test_seed);                \
+        for (int p = 0; p < 4; p++)                                                                \
+            if (sl_workers_open(POOL_SIZES[p], &pools[p]) != SL_OK)                                \
+                return 1;                                                                          \
+        for (uint32_t i = 0; i < sl_vector_usable_count(); i++) {                                  \
+            sl_vector_choose(sl_vector_usable(i));                                                 \
+            print_message("%s\n", sl_kernels_cpu()->description());                                \
+            (out_failures) += cmocka_run_group_tests(tests, NULL, NULL);                           \
+        }                                                                                          \
+        for (int p = 0; p < 4; p++)                                                                \
+            sl_workers_close(pools[p]);                                                            \
+    } while (0)
+
+#endif

@@ -1,0 +1,122 @@
+/* The ops in double, as plainly as they can be written; each also gives the magnitude that its
+ * rounding errors are relative to: the sum of the absolute values of the terms. A sum of n terms in
+ * fp32, in any order, is off by at most n * UNIT * magnitude. */
+#ifndef SL_TESTS_KERNEL_REFERENCE_H
+#define SL_TESTS_KERNEL_REFERENCE_H
+
+#include <math.h>
+#include <stdint.h>
+
+/* c[m, n] += op(a) op(b); strides in elements. */
+typedef struct reference_product {
+    const double *a, *b;
+    uint64_t m, n, k;
+    uint64_t a_row, a_step, b_step, b_column;
+} reference_product;
+
+static inline void reference_multiply(const reference_product *p, double *c, double *magnitude)
+{
+    for (uint64_t i = 0; i < p->m; i++)
+        for (uint64_t j = 0; j < p->n; j++)
+            for (uint64_t s = 0; s < p->k; s++) {
+                double term =
+                    p->a[i * p->a_row + s * p->a_step] * p->b[s * p->b_step + j * p->b_column];
+                c[i * p->n + j] += term;
+                magnitude[i * p->n + j] += fabs(term);
+            }
+}
+
+static inline double reference_gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static inline double reference_gelu_slope(double x)
+{
+    double t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+/* One row. */
+static inline void reference_norm(const double *x, const double *gamma, const double *beta,
+                                  uint64_t width, double *y, double *stats)
+{
+    double mean = 0, variance = 0;
+    for (uint64_t i = 0; i < width; i++)
+        mean += x[i] / (double)width;
+    for (uint64_t i = 0; i < width; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / (double)width;
+    stats[0] = mean;
+    stats[1] = 1 / sqrt(variance + 1e-5);
+    for (uint64_t i = 0; i < width; i++)
+        y[i] = (x[i] - mean) * stats[1] * gamma[i] + beta[i];
+}
+
+/* One row; adds to dx, dgamma and dbeta. */
+static inline void reference_norm_backward(const double *x, const double *gamma, const double *dy,
+                                           uint64_t width, double *dx, double *dgamma,
+                                           double *dbeta)
+{
+    double mean = 0, variance = 0, plain = 0, crossed = 0;
+    for (uint64_t i = 0; i < width; i++)
+        mean += x[i] / (double)width;
+    for (uint64_t i = 0; i < width; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / (double)width;
+    double inverse = 1 / sqrt(variance + 1e-5);
+    for (uint64_t i = 0; i < width; i++) {
+        plain += dy[i] * gamma[i] / (double)width;
+        crossed += dy[i] * gamma[i] * (x[i] - mean) * inverse / (double)width;
+    }
+    for (uint64_t i = 0; i < width; i++) {
+        double normal = (x[i] - mean) * inverse;
+        dx[i] += inverse * (dy[i] * gamma[i] - plain - normal * crossed);
+        dgamma[i] += dy[i] * normal;
+        dbeta[i] += dy[i];
+    }
+}
+
+/* One head: q, k, v are [rows, width] with stride `stride`; query i sees keys 0 .. first + i. */
+typedef struct reference_head {
+    const double *q, *k, *v;
+    uint64_t stride, queries, first, width;
+} reference_head;
+
+static inline double reference_score(const reference_head *h, uint64_t query, uint64_t key,
+                                     double *magnitude)
+{
+    double sum = 0;
+    *magnitude = 0;
+    for (uint64_t d = 0; d < h->width; d++) {
+        double term = h->q[query * h->stride + d] * h->k[key * h->stride + d];
+        sum += term;
+        *magnitude += fabs(term);
+    }
+    *magnitude /= sqrt((double)h->width);
+    return sum / sqrt((double)h->width);
+}
+
+/* y[width] of one query, the magnitude of each, its lse and the largest score magnitude. */
+static inline void reference_attend(const reference_head *h, uint64_t query, double *y,
+                                    double *y_magnitude, double *lse, double *score_magnitude)
+{
+    double max = -INFINITY, sum = 0, magnitude;
+    *score_magnitude = 0;
+    for (uint64_t key = 0; key <= h->first + query; key++) {
+        max = fmax(max, reference_score(h, query, key, &magnitude));
+        *score_magnitude = fmax(*score_magnitude, magnitude);
+    }
+    for (uint64_t key = 0; key <= h->first + query; key++)
+        sum += exp(reference_score(h, query, key, &magnitude) - max);
+    *lse = max + log(sum);
+    for (uint64_t d = 0; d < h->width; d++)
+        y[d] = y_magnitude[d] = 0;
+    for (uint64_t key = 0; key <= h->first + query; key++) {
+        double p = exp(reference_score(h, query, key, &magnitude) - *lse);
+        for (uint64_t d = 0; d < h->width; d++) {
+            y[d] += p * h->v[key * h->stride + d];
+            y_magnitude[d] += p * fabs(h->v[key * h->stride + d]);
+        }
+    }
+}
+
+#endif

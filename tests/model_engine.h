@@ -1,0 +1,223 @@
+/* A GPT-2 of a Hugging Face directory, from its files to an open engine, by the plainest way: for
+ * tests and test tools that compare numbers. Everything on the device or everything on the host, no
+ * budgets; every plan is verified before it runs.
+ */
+#ifndef SL_TESTS_MODEL_ENGINE_H
+#define SL_TESTS_MODEL_ENGINE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/workers.h"
+#include "sluice/engine.h"
+#include "sluice/gpt2.h"
+#include "train/weights.h"
+
+typedef struct model_engine_options {
+    const char *directory;
+    uint32_t batch, seq;
+    uint32_t micro_batches; /* of a training step; 0: decoding with a cache */
+    sl_policy policy;
+    sl_accumulation accumulation;
+    sl_recompute recompute;
+} model_engine_options;
+
+typedef struct model_engine {
+    model_engine_options options;
+    sl_gpt2_shape shape;
+    sl_program *program;
+    sl_layout *layout;
+    sl_homes *homes;
+    sl_plan *plan;
+    sl_engine *engine;
+} model_engine;
+
+static inline void model_engine_close(model_engine *model)
+{
+    sl_engine_close(model->engine);
+    sl_plan_close(model->plan);
+    sl_homes_close(model->homes);
+    sl_layout_close(model->layout);
+    sl_program_close(model->program);
+    *model = (model_engine){0};
+}
+
+/* ---- tensors inside chunks ---- */
+
+static inline uint64_t model_engine_first_byte(const model_engine *model, uint32_t tensor_index,
+                                               uint64_t first_element)
+{
+    return (model->layout->tensors[tensor_index].first_element + first_element) * sizeof(float);
+}
+
+static inline sl_status model_engine_read(void *user, sl_group group, uint32_t tensor_index,
+                                          uint64_t first_element, uint64_t element_count,
+                                          float *data)
+{
+    model_engine *model = user;
+    return sl_engine_read_chunk(model->engine, group,
+                                model->layout->tensors[tensor_index].chunk_index,
+                                model_engine_first_byte(model, tensor_index, first_element),
+                                element_count * sizeof *data, data);
+}
+
+static inline sl_status model_engine_write(void *user, sl_group group, uint32_t tensor_index,
+                                           uint64_t first_element, uint64_t element_count,
+                                           const float *data)
+{
+    model_engine *model = user;
+    return sl_engine_write_chunk(model->engine, group,
+                                 model->layout->tensors[tensor_index].chunk_index,
+                                 model_engine_first_byte(model, tensor_index, first_element),
+                                 element_count * sizeof *data, data);
+}
+
+static inline sl_tensor_io model_engine_io(model_engine *model)
+{
+    sl_tensor_io io = {model_engine_read, model_engine_write, model};
+    return io;
+}
+
+/* ---- opening ---- */
+
+/* Layouts are made of the forward program, for the step is made for a layout. */
+static inline sl_status model_engine_build(model_engine *model)
+{
+    const model_engine_options *options = &model->options;
+    sl_gpt2_emit_options emit = {.batch = options->batch,
+                                 .seq = options->seq,
+                                 .tp_size = 1,
+                                 .mode =
+                                     options->micro_batches > 0 ? SL_GPT2_LOSS : SL_GPT2_CACHED};
+    sl_step_options step = {.micro_batch_count = options->micro_batches,
+                            .accumulation = options->accumulation,
+                            .recompute = options->recompute};
+    SL_TRY(sl_gpt2_emit(&model->shape, &emit, &model->program));
+    SL_TRY(sl_layout_build(model->program, 0, &model->layout));
+    if (options->micro_batches == 0)
+        return SL_OK;
+    sl_program *forward = model->program;
+    sl_chunk_map chunks = sl_layout_chunk_map(model->layout);
+    model->program = NULL;
+    sl_status status = sl_program_derive_step(forward, &chunks, &step, &model->program);
+    sl_program_close(forward);
+    return status;
+}
+
+static inline sl_status model_engine_plan(model_engine *model, const uint32_t *worker_count)
+{
+    sl_policy_options policy = {.policy = model->options.policy};
+    sl_machine machine = sl_machine_default(*worker_count);
+    sl_shortage shortage;
+    SL_TRY(sl_homes_build(model->program, model->layout, &policy, &model->homes));
+    sl_plan_request request = {.program = model->program,
+                               .layout = model->layout,
+                               .homes = model->homes,
+                               .budget_bytes = {UINT64_MAX, UINT64_MAX, UINT64_MAX},
+                               .prefetch = SL_PREFETCH_AUTO,
+                               .workspace = sl_engine_workspace_bytes,
+                               .workspace_context = worker_count,
+                               .machine = &machine};
+    SL_TRY(sl_plan_build(&request, &model->plan, &shortage));
+    return sl_plan_verify(&request, model->plan);
+}
+
+static inline sl_status model_engine_start(model_engine *model)
+{
+    uint32_t worker_count = sl_workers_usable_cpu_count();
+    SL_TRY(sl_weights_read_config(model->options.directory, &model->shape));
+    SL_TRY(model_engine_build(model));
+    SL_TRY(model_engine_plan(model, &worker_count));
+    sl_engine_plan plan = {model->program, model->plan};
+    sl_engine_options engine = {.layout = model->layout,
+                                .homes = model->homes,
+                                .plans = &plan,
+                                .plan_count = 1,
+                                .worker_count = worker_count};
+    SL_TRY(sl_engine_open(&engine, &model->engine));
+    sl_tensor_io io = model_engine_io(model);
+    return sl_weights_import(model->options.directory, model->program->tensors,
+                             model->program->tensor_count, &io);
+}
+
+/* Opens an engine with the weights of the directory; close it with model_engine_close. */
+static inline sl_status model_engine_open(const model_engine_options *options,
+                                          model_engine *out_model)
+{
+    model_engine model = {.options = *options};
+    sl_status status = model_engine_start(&model);
+    if (status == SL_OK)
+        *out_model = model;
+    else
+        model_engine_close(&model);
+    return status;
+}
+
+/* ---- running ---- */
+
+/* The scalars of AdamW's step `step` >= 1, as the references are made. */
+static inline sl_step_scalars model_engine_scalars(uint32_t step, float learning_rate)
+{
+    sl_step_scalars scalars = {.learning_rate = learning_rate,
+                               .weight_decay = 0.1f,
+                               .beta1 = 0.9f,
+                               .beta2 = 0.95f,
+                               .epsilon = 1e-8f,
+                               .bias1 = (float)(1.0 - pow(0.9, step)),
+                               .bias2_root = (float)sqrt(1.0 - pow(0.95, step)),
+                               .clip = 1.0f,
+                               .loss_scale = 1.0f};
+    return scalars;
+}
+
+/* Hands in rows [B, T + 1] as micro-batch m: the first T tokens, and the last T as targets. */
+static inline void model_engine_set_rows(model_engine *model, uint32_t micro_batch,
+                                         const int32_t *rows)
+{
+    uint32_t seq = model->options.seq;
+    int32_t *tokens = sl_engine_input(model->engine, 0, 2 * micro_batch);
+    int32_t *targets = sl_engine_input(model->engine, 0, 2 * micro_batch + 1);
+    for (uint32_t b = 0; b < model->options.batch; b++) {
+        memcpy(tokens + b * seq, rows + b * (seq + 1), seq * sizeof *tokens);
+        memcpy(targets + b * seq, rows + b * (seq + 1) + 1, seq * sizeof *targets);
+    }
+}
+
+/* One training step on [A, B, T + 1] tokens; writes the mean loss and the gradient's norm. */
+static inline sl_status model_engine_step(model_engine *model, const int32_t *rows,
+                                          const sl_step_scalars *scalars, double *out_loss,
+                                          double *out_norm)
+{
+    const model_engine_options *options = &model->options;
+    uint32_t row_tokens = options->batch * (options->seq + 1);
+    for (uint32_t m = 0; m < options->micro_batches; m++)
+        model_engine_set_rows(model, m, rows + m * row_tokens);
+    SL_TRY(sl_engine_step(model->engine, 0, scalars));
+    const double *loss = sl_engine_output(model->engine, 0, SL_OUTPUT_LOSS);
+    const sl_step_control *control = sl_engine_output(model->engine, 0, SL_OUTPUT_CONTROL);
+    *out_loss = *loss / ((double)options->micro_batches * options->batch * options->seq);
+    *out_norm = control->grad_norm;
+    return SL_OK;
+}
+
+/* Appends `seq` tokens to the cache, of which `position` are in it already, and copies the logits
+ * [vocab] of the last one. */
+static inline sl_status model_engine_decode(model_engine *model, const int32_t *tokens,
+                                            uint32_t position, float *out_logits)
+{
+    uint32_t slot = 0;
+    sl_step_scalars scalars = {.position = position, .loss_scale = 1.0f};
+    memcpy(sl_engine_input(model->engine, 0, 0), tokens, model->options.seq * sizeof *tokens);
+    SL_TRY(sl_engine_step(model->engine, 0, &scalars));
+    for (uint32_t t = 0; t < model->program->tensor_count; t++) {
+        const sl_tensor_spec *spec = &model->program->tensors[t];
+        if (strcmp(spec->name, "wte.weight") == 0)
+            memcpy(out_logits + spec->first_row, sl_engine_output(model->engine, 0, slot++),
+                   spec->valid_rows * sizeof *out_logits);
+    }
+    return SL_OK;
+}
+
+#endif

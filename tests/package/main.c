@@ -1,0 +1,24 @@
+/* A program outside of sluice: lays GPT-2 out and prints what it got. */
+#include <stdio.h>
+
+#include <sluice/chunk.h>
+#include <sluice/gpt2.h>
+#include <sluice/version.h>
+
+int main(void)
+{
+    sl_gpt2_shape shape;
+    sl_gpt2_emit_options options = {.batch = 1, .seq = 64, .tp_size = 1};
+    sl_program *program = NULL;
+    sl_layout *layout = NULL;
+    if (sl_gpt2_named("gpt2", &shape) != SL_OK ||
+        sl_gpt2_emit(&shape, &options, &program) != SL_OK ||
+        sl_layout_build(program, 0, &layout) != SL_OK) {
+        fprintf(stderr, "%s\n", sl_status_message());
+        return 1;
+    }
+    printf("sluice %s: %u chunks\n", sl_version_text(), (unsigned)layout->chunk_count);
+    sl_layout_close(layout);
+    sl_program_close(program);
+    return 0;
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs a build of sluice into an empty place and uses it as a stranger would: by find_package,
+# shared and static, and by pkg-config. Finds what an install rule, an export or a visibility forgot.
+#
+# usage: run.sh BUILD_DIR
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+cmake --install "$1" --prefix "$place/installed" > "$place/log"
+cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" >> "$place/log"
+cmake --build "$place/build" >> "$place/log"
+
+# pkg-config finds the place by where its file lies, so an install can be moved.
+mv "$place/installed" "$place/moved"
+libraries=$(dirname "$(find "$place/moved" -name libsluice.so)")
+export PKG_CONFIG_PATH="$libraries/pkgconfig"
+# shellcheck disable=SC2046 # lists of words on purpose
+cc "$here/main.c" -o "$place/with_pkg_config" $(pkg-config --cflags --libs sluice)
+
+for program in build/with_static build/with_shared with_pkg_config; do
+    LD_LIBRARY_PATH="$libraries" "$place/$program" | tee "$place/said"
+    grep -q '^sluice [0-9.]*: [0-9]* chunks$' "$place/said"
+done
+if nm -D --defined-only "$libraries/libsluice.so" | grep -v ' sl_'; then
+    echo "names that do not start with sl_ are visible" >&2
+    exit 1
+fi
+if nm -D --defined-only "$libraries/libsluice.so" | grep ' sl_status_fail$'; then
+    echo "names that are not marked SL_API are visible" >&2
+    exit 1
+fi

@@ -1,0 +1,109 @@
+/* Faults of plans. Each row plants one fault in a copy of a right plan, where it is truly wrong,
+ * and names a piece of the message with which the verifier must reject it.
+ *
+ * A row whose fault has no place in a plan says so (false) and leaves the plan as it was: a plan
+ * without visits cannot lack a fetch. Sites are searched by what commands touch, never by index, so
+ * the table serves any plan.
+ */
+#ifndef SL_TESTS_PLAN_FAULTS_H
+#define SL_TESTS_PLAN_FAULTS_H
+
+#include "faults_data.h"
+#include "faults_memory.h"
+#include "faults_order.h"
+#include "faults_shape.h"
+
+typedef struct plan_fault {
+    const char *name;
+    bool (*plant)(const sl_plan_request *request, sl_plan *plan);
+    const char *message;
+} plan_fault;
+
+/* clang-format off */
+#define FAULT(name, message) {#name, fault_##name, message}
+/* clang-format on */
+
+static const plan_fault plan_faults[] = {
+    FAULT(op_missing, "it runs"),
+    FAULT(op_repeated, "is next"),
+    FAULT(ops_swapped, "is next"),
+    FAULT(op_on_comm, "where its op does not belong"),
+    FAULT(adamw_elsewhere, "where its op does not belong"),
+    FAULT(copy_on_other_lane, "copies from host to device on lane"),
+    FAULT(wait_for_nobody, "which does not exist"),
+    FAULT(wait_for_itself, "which is not issued yet"),
+    FAULT(wait_two_back, "iterations back"),
+    FAULT(waits_behind_last, "has waits from"),
+    FAULT(place_too_few, "operands and a workspace"),
+    FAULT(places_behind_last, "has places from"),
+    FAULT(operand_misaligned, "is not aligned"),
+    FAULT(operand_outside, "outside the peak"),
+    FAULT(operand_shrunk, "which has"),
+    FAULT(operand_on_other_tier, "out of its lane's reach"),
+    FAULT(operand_uninvited, "which is absent"),
+    FAULT(operands_together, "in the same device bytes"),
+    FAULT(workspace_shrunk, "bytes of workspace"),
+    FAULT(workspace_over_flags, "over the block flags"),
+    FAULT(home_beside, "but its home is at"),
+    FAULT(chunk_beside_home, "but its home is at"),
+    FAULT(input_from_elsewhere, "not at the value's slot"),
+    FAULT(copy_shrunk, "bytes for its source"),
+    FAULT(copy_untimely, "says that it is issued"),
+    FAULT(op_in_prologue, "of a kind that has no place here"),
+    FAULT(wait_in_prologue, "has waits"),
+    FAULT(peak_too_small, "outside the peak"),
+    FAULT(peak_over_budget, "over the budget"),
+
+    FAULT(allocations_overlap, "overlap at"),
+    FAULT(life_too_short, "where no allocation of it lives"),
+    FAULT(activation_unallocated, "where no allocation of it lives"),
+    FAULT(visit_unallocated, "where no allocation of it lives"),
+    FAULT(carried_visit_cut, "where no allocation of it lives at tick 0"),
+    FAULT(visit_of_other_kind, "is of another kind than its chunk"),
+    FAULT(home_lent, "is among what outlives the plan"),
+    FAULT(home_unallocated, "no permanent allocation holds the home of"),
+    FAULT(home_moved, "is permanent, but not its chunk's home"),
+    FAULT(flags_unallocated, "no permanent allocation holds the block flags"),
+    FAULT(slot_unallocated, "not at the value's slot"),
+    FAULT(life_beyond_end, "lives at ticks that do not exist"),
+    FAULT(live_peak_off, "live peak is"),
+    FAULT(kinds_off, "bytes by kind"),
+    FAULT(moved_off, "it moves"),
+
+    FAULT(fetch_missing, "which hold"),
+    FAULT(fetch_too_late, "which hold"),
+    FAULT(fetch_before_update, "which hold a stale version"),
+    FAULT(fetch_of_other_chunk, "which hold"),
+    FAULT(fetch_to_elsewhere, "which hold"),
+    FAULT(carried_fetch_missing, "which hold"),
+    FAULT(prologue_fetch_missing, "which hold nothing"),
+    FAULT(write_back_missing, "which hold"),
+    FAULT(write_back_too_early, "which hold"),
+    FAULT(output_missing, "the end of an iteration needs value"),
+    FAULT(output_too_early, "needs value"),
+    FAULT(input_missing, "which hold"),
+    FAULT(input_too_late, "which hold"),
+    FAULT(tensor_shifted, "which hold"),
+
+    FAULT(use_before_fetch, "without waiting for"),
+    FAULT(use_before_carried_fetch, "without waiting for"),
+    FAULT(write_back_before_op, "without waiting for"),
+    FAULT(write_before_write_back, "without waiting for"),
+    FAULT(write_before_last_write_back, "without waiting for"),
+    FAULT(fetch_over_reader, "without waiting for"),
+    FAULT(fetch_over_last_reader, "without waiting for"),
+    FAULT(fetch_over_write_back, "without waiting for"),
+    FAULT(fetch_over_last_write_back, "without waiting for"),
+    FAULT(update_before_arrival, "without waiting for"),
+    FAULT(fetch_before_host_update, "without waiting for"),
+    FAULT(fetch_before_last_update, "without waiting for"),
+    FAULT(wait_on_previous, "without waiting for"),
+    FAULT(wait_on_previous_missing, "without waiting for"),
+    FAULT(no_waits, "without waiting for"),
+};
+
+#undef FAULT
+
+enum { PLAN_FAULT_COUNT = sizeof plan_faults / sizeof *plan_faults };
+
+#endif

@@ -1,0 +1,320 @@
+/* A machine of symbols that runs plans: memory holds hashes, an op mixes what it reads into what it
+ * writes, and lanes go on in any order that waits allow. Two runs that agree on every hash would
+ * agree on every number; a byte read too early, too late or from elsewhere shows in the end.
+ *
+ * It knows nothing of versions and clocks, so it can judge those who do. One command is one
+ * instant: any two that are not ordered happen in either order, sooner or later.
+ */
+#ifndef SL_TESTS_PLAN_MACHINE_H
+#define SL_TESTS_PLAN_MACHINE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/rng.h"
+#include "plan_edit.h"
+
+enum { UNIT_BYTES = 256, MACHINE_ITERATIONS = 2, MACHINE_ROUNDS = 2 };
+
+/* Units of memory, one hash each. */
+typedef struct units {
+    uint64_t *first;
+    uint64_t count;
+} units;
+
+static inline uint64_t machine_mix(uint64_t a, uint64_t b)
+{
+    uint64_t x = (a ^ (b + 0x9E3779B97F4A7C15u)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 29)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 32);
+}
+
+static inline uint64_t machine_units(uint64_t bytes)
+{
+    return (bytes + UNIT_BYTES - 1) / UNIT_BYTES;
+}
+
+static inline void machine_fill(units at, uint64_t seed)
+{
+    for (uint64_t i = 0; i < at.count; i++)
+        at.first[i] = machine_mix(seed, i);
+}
+
+static inline void machine_run_op(const sl_op *op, uint32_t tick, const units *operands)
+{
+    uint32_t count = sl_op_info_of(op->kind)->operand_count;
+    uint64_t digest = machine_mix(tick, (uint64_t)op->kind);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint64_t j = 0;
+             op->operand[i] != SL_NONE && sl_op_reads(op, i) && j < operands[i].count; j++)
+            digest = machine_mix(digest, operands[i].first[j]);
+    for (uint32_t i = 0; i < count; i++)
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i))
+            machine_fill(operands[i], machine_mix(digest, i));
+}
+
+/* ---- the plain order: every object has memory of its own ---- */
+
+typedef struct plain_run {
+    const sl_plan_request *request;
+    units *objects; /* [object_count] */
+    uint32_t object_count;
+} plain_run;
+
+static inline uint64_t input_seed(uint32_t value, uint32_t iteration)
+{
+    return machine_mix(0x1234, machine_mix(value, iteration));
+}
+
+static inline void plain_open(plain_run *run, const sl_plan_request *request)
+{
+    const sl_program *program = request->program;
+    uint32_t chunks = request->layout->chunk_count;
+    *run = (plain_run){.request = request};
+    run->object_count = program->value_count + SL_GROUP_COUNT * chunks;
+    run->objects = calloc(run->object_count, sizeof *run->objects);
+    for (uint32_t i = 0; i < run->object_count; i++) {
+        bool is_chunk = i >= program->value_count;
+        uint64_t bytes = is_chunk ? request->layout->chunk_elements * 4 : program->values[i].bytes;
+        if (!is_chunk && (program->values[i].kind == SL_VALUE_TENSOR ||
+                          program->values[i].kind == SL_VALUE_CHUNK))
+            bytes = 0;
+        run->objects[i].count = machine_units(bytes);
+        run->objects[i].first = calloc(run->objects[i].count + 1, sizeof(uint64_t));
+        machine_fill(run->objects[i], i);
+    }
+}
+
+static inline void plain_close(plain_run *run)
+{
+    for (uint32_t i = 0; i < run->object_count; i++)
+        free(run->objects[i].first);
+    free(run->objects);
+}
+
+static inline units plain_operand(const plain_run *run, uint32_t value)
+{
+    const sl_value *it = &run->request->program->values[value];
+    units whole = run->objects[touch_object(run->request, value)];
+    if (it->kind != SL_VALUE_TENSOR)
+        return whole;
+    uint64_t first = run->request->layout->tensors[it->index].first_element * 4 / UNIT_BYTES;
+    return (units){whole.first + first, machine_units(it->bytes)};
+}
+
+static inline void plain_iterate(plain_run *run, uint32_t iteration)
+{
+    const sl_program *program = run->request->program;
+    units operands[SL_OPERAND_MAX];
+    for (uint32_t i = 0; i < program->value_count; i++)
+        if (program->values[i].kind == SL_VALUE_INPUT)
+            machine_fill(run->objects[i], input_seed(i, iteration));
+    for (uint32_t tick = 0; tick < program->op_count; tick++) {
+        const sl_op *op = &program->ops[tick];
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] != SL_NONE)
+                operands[i] = plain_operand(run, op->operand[i]);
+        machine_run_op(op, tick, operands);
+    }
+}
+
+/* ---- the plan, on lanes ---- */
+
+typedef struct machine {
+    const sl_plan_request *request;
+    const sl_plan *plan;
+    units arena[SL_TIER_COUNT];
+    uint32_t *queue[SL_LANE_COUNT]; /* body indices of each lane */
+    uint32_t queue_count[SL_LANE_COUNT];
+    uint32_t done[SL_LANE_COUNT]; /* commands finished, over iterations */
+    uint32_t *position;           /* [body_count] in its queue */
+    uint64_t seed, draws;
+    uint32_t iteration; /* of the first one of this round */
+} machine;
+
+static inline units machine_at(const machine *it, const sl_place *place)
+{
+    return (units){it->arena[place->tier].first + place->offset / UNIT_BYTES,
+                   machine_units(place->bytes)};
+}
+
+static inline sl_place machine_home(const machine *it, sl_group group, uint32_t chunk)
+{
+    const sl_homes *homes = it->request->homes;
+    return (sl_place){(sl_tier)homes->tier[group][chunk], homes->offset[group][chunk],
+                      it->request->layout->chunk_elements * 4};
+}
+
+static inline void machine_open(machine *it, const sl_plan_request *request, const sl_plan *plan,
+                                uint64_t seed)
+{
+    *it = (machine){.request = request, .plan = plan, .seed = seed};
+    it->position = calloc((size_t)plan->body_count + 1, sizeof *it->position);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        it->queue[lane] = calloc((size_t)plan->body_count + 1, sizeof *it->queue[lane]);
+    for (uint32_t i = 0; i < plan->body_count; i++) {
+        sl_lane lane = plan->body[i].lane;
+        it->position[i] = it->queue_count[lane];
+        it->queue[lane][it->queue_count[lane]++] = i;
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        it->arena[tier].count = machine_units(plan->peak_bytes[tier]);
+        it->arena[tier].first = calloc(it->arena[tier].count + 1, sizeof(uint64_t));
+        machine_fill(it->arena[tier], machine_mix(seed, (uint64_t)tier));
+    }
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t i = 0; request->homes->tier[group] && i < request->layout->chunk_count; i++) {
+            sl_place home = machine_home(it, (sl_group)group, i);
+            machine_fill(machine_at(it, &home), touch_chunk(request, (sl_group)group, i));
+        }
+}
+
+static inline void machine_close(machine *it)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        free(it->arena[tier].first);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        free(it->queue[lane]);
+    free(it->position);
+}
+
+static inline void machine_execute(machine *it, const sl_command *command, uint32_t iteration)
+{
+    units operands[SL_OPERAND_MAX];
+    const sl_program *program = it->request->program;
+    if (command->kind == SL_COMMAND_COPY) {
+        units from = machine_at(it, &command->from), to = machine_at(it, &command->to);
+        bool is_input = command->chunk_index == SL_NONE &&
+                        program->values[command->value].kind == SL_VALUE_INPUT;
+        if (is_input)
+            machine_fill(from, input_seed(command->value, iteration));
+        memcpy(to.first, from.first, to.count * sizeof *to.first);
+        return;
+    }
+    const sl_op *op = &program->ops[command->tick];
+    const sl_place *places = it->plan->places + command->first_place;
+    for (uint32_t i = 0; i + 1 < command->place_count; i++)
+        operands[i] = machine_at(it, &places[i]);
+    machine_fill(machine_at(it, &places[command->place_count - 1]), it->draws);
+    machine_run_op(op, command->tick, operands);
+}
+
+/* Has the command that a wait names finished? */
+static inline bool machine_is_done(const machine *it, const sl_wait *wait, uint32_t iteration)
+{
+    sl_lane lane = it->plan->body[wait->command].lane;
+    if (wait->delta > iteration)
+        return true;
+    return it->done[lane] >
+           (iteration - wait->delta) * it->queue_count[lane] + it->position[wait->command];
+}
+
+static inline bool machine_try_lane(machine *it, int lane)
+{
+    uint32_t count = it->queue_count[lane];
+    if (count == 0 || it->done[lane] == MACHINE_ITERATIONS * count)
+        return false;
+    uint32_t iteration = it->done[lane] / count;
+    const sl_command *command = &it->plan->body[it->queue[lane][it->done[lane] % count]];
+    for (uint32_t i = 0; i < command->wait_count; i++)
+        if (!machine_is_done(it, &it->plan->waits[command->first_wait + i], iteration))
+            return false;
+    machine_execute(it, command, it->iteration + iteration);
+    it->done[lane]++;
+    return true;
+}
+
+/* One lane is in favour for a while, then another: so each gets far ahead and far behind. */
+static inline void machine_run_round(machine *it)
+{
+    uint32_t stuck = 0, favour = 0;
+    memset(it->done, 0, sizeof it->done);
+    for (uint32_t i = 0; i < it->plan->prologue_count; i++)
+        machine_execute(it, &it->plan->prologue[i], it->iteration);
+    while (stuck < SL_LANE_COUNT) {
+        if (sl_rng_below(it->seed, 21, it->draws++, 12) == 0)
+            favour = (uint32_t)sl_rng_below(it->seed, 22, it->draws++, SL_LANE_COUNT);
+        stuck = 0;
+        while (stuck < SL_LANE_COUNT &&
+               !machine_try_lane(it, (int)((favour + stuck) % SL_LANE_COUNT)))
+            stuck++;
+    }
+    it->iteration += MACHINE_ITERATIONS;
+}
+
+/* What is not at home does not outlive the boundary. */
+static inline void machine_forget(machine *it)
+{
+    uint64_t *kept[SL_TIER_COUNT];
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        uint64_t bytes = it->arena[tier].count * sizeof(uint64_t);
+        kept[tier] = malloc(bytes + 1);
+        memcpy(kept[tier], it->arena[tier].first, bytes);
+        machine_fill(it->arena[tier], it->draws++);
+    }
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t i = 0;
+             it->request->homes->tier[group] && i < it->request->layout->chunk_count; i++) {
+            sl_place home = machine_home(it, (sl_group)group, i);
+            units at = machine_at(it, &home);
+            memcpy(at.first, kept[home.tier] + home.offset / UNIT_BYTES,
+                   at.count * sizeof *at.first);
+        }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        free(kept[tier]);
+}
+
+/* Where an output is on the host by the plan's allocations; bytes 0: nowhere. */
+static inline sl_place machine_slot(const machine *it, uint32_t value)
+{
+    for (uint32_t i = 0; i < it->plan->allocation_count; i++) {
+        const sl_allocation *slot = &it->plan->allocations[i];
+        if (slot->place.tier == SL_TIER_HOST && slot->chunk_index == SL_NONE &&
+            slot->value == value)
+            return slot->place;
+    }
+    return (sl_place){SL_TIER_HOST, 0, 0};
+}
+
+static inline bool machine_agrees(const machine *it, const plain_run *plain)
+{
+    const sl_program *program = it->request->program;
+    for (uint32_t i = 0; i < plain->object_count; i++) {
+        sl_place place = {0};
+        if (i < program->value_count && program->values[i].kind == SL_VALUE_OUTPUT)
+            place = machine_slot(it, i);
+        uint32_t chunk = i - program->value_count, chunks = it->request->layout->chunk_count;
+        bool is_kept = i >= program->value_count && chunk / chunks != SL_GROUP_GRAD &&
+                       it->request->homes->tier[chunk / chunks];
+        if (is_kept)
+            place = machine_home(it, (sl_group)(chunk / chunks), chunk % chunks);
+        units at = machine_at(it, &place);
+        if (place.bytes > 0 &&
+            memcmp(at.first, plain->objects[i].first, plain->objects[i].count * sizeof *at.first))
+            return false;
+    }
+    return true;
+}
+
+/* Runs the plan in one random order, twice from the boundary, and compares with the plain order. */
+static inline bool machine_is_right(const sl_plan_request *request, const sl_plan *plan,
+                                    uint64_t seed)
+{
+    machine it;
+    plain_run plain;
+    bool is_right = true;
+    machine_open(&it, request, plan, seed);
+    plain_open(&plain, request);
+    for (uint32_t round = 0; round < MACHINE_ROUNDS && is_right; round++) {
+        machine_run_round(&it);
+        for (uint32_t i = 0; i < MACHINE_ITERATIONS; i++)
+            plain_iterate(&plain, round * MACHINE_ITERATIONS + i);
+        is_right = machine_agrees(&it, &plain);
+        machine_forget(&it);
+    }
+    plain_close(&plain);
+    machine_close(&it);
+    return is_right;
+}
+
+#endif

@@ -1,0 +1,153 @@
+/* Walks any training step and checks what must hold whatever the model and the options. */
+#ifndef SL_TESTS_PROGRAM_WALK_H
+#define SL_TESTS_PROGRAM_WALK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "sluice/program.h"
+
+typedef struct walk {
+    const sl_program *program;
+    const sl_chunk_map *map;
+    bool *is_defined;        /* [values] */
+    bool *is_first_defined;  /* [tensors]: the gradient was written */
+    uint32_t *clear_count;   /* [chunks] */
+    uint32_t *norm_count;    /* [chunks]: into the norm that is handed out */
+    uint32_t *adamw_count;   /* [chunks] */
+    uint32_t *normed_chunks; /* [values]: chunks that a norm value has seen */
+} walk;
+
+static inline bool walk_is(const sl_value *value, sl_value_kind kind, sl_group group)
+{
+    return value->kind == kind && value->group == group;
+}
+
+/* Bytes as the table says; and read only after written. */
+static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
+{
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    if (op->operand[i] == SL_NONE) {
+        assert_true(info->operand_optional[i]);
+        return;
+    }
+    assert_true(op->operand[i] < w->program->value_count);
+    const sl_value *value = &w->program->values[op->operand[i]];
+    uint64_t bytes = sl_op_operand_bytes(op->kind, &op->attrs, i);
+    if (bytes != 0)
+        assert_int_equal(value->bytes, bytes);
+    bool comes_from_outside = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_PERSISTENT ||
+                              value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
+    if (sl_op_reads(op, i) && !comes_from_outside && !w->is_defined[op->operand[i]])
+        fail_msg("%s reads %s before it is written", info->name, value->name);
+}
+
+/* Gradients: a chunk is cleared once, then written, then normed; parameters are read before AdamW.
+ */
+static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
+{
+    const sl_value *value = &w->program->values[op->operand[i]];
+    uint32_t chunk = w->map->chunk_of_tensor[value->index];
+    if (value->group == SL_GROUP_PARAM) {
+        assert_false(sl_op_writes(op, i));
+        assert_int_equal(w->adamw_count[chunk], 0);
+        return;
+    }
+    assert_int_equal(value->group, SL_GROUP_GRAD);
+    assert_int_equal(w->clear_count[chunk], 1);
+    assert_int_equal(w->norm_count[chunk], 0);
+    assert_true(sl_op_reads(op, i)); /* added to, never overwritten */
+    w->is_first_defined[value->index] = true;
+}
+
+static inline void walk_check_norm(walk *w, const sl_op *op)
+{
+    const sl_value *gradient = &w->program->values[op->operand[0]];
+    assert_true(walk_is(gradient, SL_VALUE_CHUNK, SL_GROUP_GRAD));
+    for (uint32_t t = 0; t < w->program->tensor_count; t++)
+        if (w->map->chunk_of_tensor[t] == gradient->index)
+            assert_true(w->is_first_defined[t]);
+    assert_int_equal(op->attrs.accumulate, w->normed_chunks[op->operand[1]] > 0);
+    w->normed_chunks[op->operand[1]]++;
+    w->norm_count[gradient->index]++;
+}
+
+static inline void walk_check_adamw(walk *w, const sl_op *op)
+{
+    static const sl_group groups[] = {SL_GROUP_GRAD, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2,
+                                      SL_GROUP_PARAM};
+    uint32_t chunk = w->program->values[op->operand[1]].index;
+    for (int i = 0; i < 4; i++) {
+        const sl_value *value = &w->program->values[op->operand[i + 1]];
+        assert_true(walk_is(value, SL_VALUE_CHUNK, groups[i]));
+        assert_int_equal(value->index, chunk);
+    }
+    assert_true(w->norm_count[chunk] > 0);
+    assert_int_equal(op->attrs.first_block, chunk * (w->map->chunk_elements / SL_BLOCK_ELEMENTS));
+    w->adamw_count[chunk]++;
+}
+
+/* Updates belong to no segment, all else to one and to a micro-batch. */
+static inline void walk_check_place(const walk *w, const sl_op *op)
+{
+    bool is_update =
+        op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_NORM_FINISH || op->kind == SL_OP_ADAMW;
+    assert_int_equal(op->phase == SL_PHASE_UPDATE, is_update);
+    assert_int_equal(op->segment == SL_NONE, is_update);
+    assert_true(is_update || op->segment < w->program->segment_count);
+    assert_true(op->micro_batch < w->program->micro_batch_count);
+}
+
+static inline void walk_op(walk *w, const sl_op *op)
+{
+    walk_check_place(w, op);
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+        walk_check_operand(w, op, i);
+        if (op->operand[i] != SL_NONE && w->program->values[op->operand[i]].kind == SL_VALUE_TENSOR)
+            walk_check_tensor(w, op, i);
+    }
+    if (op->kind == SL_OP_CLEAR && w->program->values[op->operand[0]].kind == SL_VALUE_CHUNK)
+        w->clear_count[w->program->values[op->operand[0]].index]++;
+    if (op->kind == SL_OP_BLOCK_NORM)
+        walk_check_norm(w, op);
+    if (op->kind == SL_OP_ADAMW)
+        walk_check_adamw(w, op);
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i))
+            w->is_defined[op->operand[i]] = true;
+}
+
+/* Checks a whole training step; early: norms come twice, once for the chunk alone. */
+static inline void walk_step(const sl_program *step, const sl_chunk_map *map, bool early)
+{
+    walk w = {.program = step, .map = map};
+    w.is_defined = calloc(step->value_count + 1, sizeof(bool));
+    w.normed_chunks = calloc(step->value_count + 1, sizeof(uint32_t));
+    w.is_first_defined = calloc(step->tensor_count + 1, sizeof(bool));
+    w.clear_count = calloc(map->chunk_count, sizeof(uint32_t));
+    w.norm_count = calloc(map->chunk_count, sizeof(uint32_t));
+    w.adamw_count = calloc(map->chunk_count, sizeof(uint32_t));
+    for (uint32_t tick = 0; tick < step->op_count; tick++)
+        walk_op(&w, &step->ops[tick]);
+    for (uint32_t c = 0; c < map->chunk_count; c++) {
+        assert_int_equal(w.clear_count[c], 1);
+        assert_int_equal(w.norm_count[c], early ? 2 : 1);
+        assert_int_equal(w.adamw_count[c], 1);
+    }
+    for (uint32_t v = 0; v < step->value_count; v++)
+        if (step->values[v].kind == SL_VALUE_OUTPUT)
+            assert_true(w.is_defined[v]);
+    free(w.is_defined);
+    free(w.normed_chunks);
+    free(w.is_first_defined);
+    free(w.clear_count);
+    free(w.norm_count);
+    free(w.adamw_count);
+}
+
+#endif

@@ -1,0 +1,187 @@
+/* Runs a plan one command after the other in the test's own memory, and watches what is touched.
+ *
+ * Memory is one heap block a tier of exactly the planned peak, so a byte beyond it is a heap error.
+ * Before each command everything but the command's own places is poisoned (under ASan), and the
+ * last bytes of every place that the command has to write whole are set to a pattern that must be
+ * gone afterwards. Knows nothing of lanes: the plan's issue order is one right order.
+ */
+#ifndef SL_TESTS_SERIAL_WALK_H
+#define SL_TESTS_SERIAL_WALK_H
+
+#include "training_run.h"
+
+#include "base/workers.h"
+#include "kernels/kernels.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(address, bytes) ((void)(address), (void)(bytes))
+#endif
+
+static const uint32_t serial_walk_pattern = 0xA5A5A5A5u;
+
+typedef struct serial_walk {
+    const plan_case *c;
+    const sl_plan *plan;
+    sl_workers *workers;
+    unsigned char *memory[SL_TIER_COUNT];
+    uint64_t untouched_places; /* whose last bytes kept the pattern */
+    uint64_t checked_places;
+} serial_walk;
+
+static inline unsigned char *serial_walk_at(const serial_walk *walk, const sl_place *place)
+{
+    return walk->memory[place->tier] + place->offset;
+}
+
+static inline sl_status serial_walk_open(const plan_case *c, const sl_plan *plan,
+                                         serial_walk *out_walk)
+{
+    *out_walk = (serial_walk){.c = c, .plan = plan};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        uint64_t bytes = plan->peak_bytes[tier] ? plan->peak_bytes[tier] : 1;
+        void *memory = NULL;
+        if (posix_memalign(&memory, 4096, bytes))
+            return SL_ERROR_SYSTEM;
+        memset(memory, 0, bytes);
+        out_walk->memory[tier] = memory;
+        const sl_homes *homes = c->homes;
+        if (homes->flags_bytes[tier])
+            memcpy(out_walk->memory[tier] + homes->flags_offset[tier], c->layout->block_flags,
+                   homes->flags_bytes[tier]);
+        ASAN_POISON_MEMORY_REGION(memory, bytes);
+    }
+    return sl_workers_open(2, &out_walk->workers);
+}
+
+static inline void serial_walk_close(serial_walk *walk)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        ASAN_UNPOISON_MEMORY_REGION(walk->memory[tier], walk->plan->peak_bytes[tier]);
+        free(walk->memory[tier]);
+    }
+    sl_workers_close(walk->workers);
+}
+
+/* ---- tensors at their homes ---- */
+
+static inline void serial_walk_copy_tensor(serial_walk *walk, sl_group group, uint32_t tensor,
+                                           float *data, bool writes)
+{
+    const sl_tensor_place *place = &walk->c->layout->tensors[tensor];
+    const sl_homes *homes = walk->c->homes;
+    uint64_t bytes = walk->c->program->tensors[tensor].element_count * sizeof(float);
+    unsigned char *home = walk->memory[homes->tier[group][place->chunk_index]] +
+                          homes->offset[group][place->chunk_index] +
+                          place->first_element * sizeof(float);
+    ASAN_UNPOISON_MEMORY_REGION(home, bytes);
+    memcpy(writes ? (void *)home : (void *)data, writes ? (const void *)data : home, bytes);
+    ASAN_POISON_MEMORY_REGION(home, bytes);
+}
+
+/* ---- commands ---- */
+
+static inline void serial_walk_open_place(const serial_walk *walk, const sl_place *place)
+{
+    if (place->bytes)
+        ASAN_UNPOISON_MEMORY_REGION(serial_walk_at(walk, place), place->bytes);
+}
+
+static inline void serial_walk_shut_place(const serial_walk *walk, const sl_place *place)
+{
+    if (place->bytes)
+        ASAN_POISON_MEMORY_REGION(serial_walk_at(walk, place), place->bytes);
+}
+
+static inline void serial_walk_mark(const serial_walk *walk, const sl_place *place)
+{
+    memcpy(serial_walk_at(walk, place) + place->bytes - sizeof serial_walk_pattern,
+           &serial_walk_pattern, sizeof serial_walk_pattern);
+}
+
+static inline void serial_walk_check(serial_walk *walk, const sl_place *place)
+{
+    uint32_t found;
+    memcpy(&found, serial_walk_at(walk, place) + place->bytes - sizeof found, sizeof found);
+    walk->checked_places++;
+    walk->untouched_places += found == serial_walk_pattern;
+}
+
+/* Whether op must write operand i to its last byte, whatever was there. A row group of the head
+ * writes its own rows only. */
+static inline bool serial_walk_writes_whole(const sl_op *op, uint32_t i)
+{
+    return sl_op_writes(op, i) && !sl_op_reads(op, i) && op->kind != SL_OP_HEAD_INPUT_BACKWARD;
+}
+
+static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *command,
+                                        const sl_step_scalars *scalars)
+{
+    const sl_op *op = &walk->c->program->ops[command->tick];
+    const sl_place *places = &walk->plan->places[command->first_place];
+    uint32_t operand_count = command->place_count - 1;
+    sl_tier tier = command->lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
+    sl_place flags = {tier, walk->c->homes->flags_offset[tier], walk->c->homes->flags_bytes[tier]};
+    sl_kernel_call call = {.attrs = &op->attrs, .workers = walk->workers, .scalars = *scalars};
+    for (uint32_t i = 0; i <= operand_count; i++)
+        serial_walk_open_place(walk, &places[i]);
+    serial_walk_open_place(walk, &flags);
+    for (uint32_t i = 0; i < operand_count; i++) {
+        call.operand[i] = places[i].bytes ? serial_walk_at(walk, &places[i]) : NULL;
+        if (places[i].bytes && serial_walk_writes_whole(op, i))
+            serial_walk_mark(walk, &places[i]);
+    }
+    call.workspace =
+        places[operand_count].bytes ? serial_walk_at(walk, &places[operand_count]) : NULL;
+    call.block_flags = serial_walk_at(walk, &flags);
+    sl_status status = sl_kernels_cpu()->run[op->kind](&call);
+    for (uint32_t i = 0; status == SL_OK && i < operand_count; i++)
+        if (places[i].bytes && serial_walk_writes_whole(op, i))
+            serial_walk_check(walk, &places[i]);
+    for (uint32_t i = 0; i <= operand_count; i++)
+        serial_walk_shut_place(walk, &places[i]);
+    serial_walk_shut_place(walk, &flags);
+    return status;
+}
+
+static inline void serial_walk_copy(serial_walk *walk, const sl_command *command)
+{
+    serial_walk_open_place(walk, &command->from);
+    serial_walk_open_place(walk, &command->to);
+    serial_walk_mark(walk, &command->to);
+    memcpy(serial_walk_at(walk, &command->to), serial_walk_at(walk, &command->from),
+           command->from.bytes);
+    serial_walk_shut_place(walk, &command->from);
+    serial_walk_shut_place(walk, &command->to);
+}
+
+static inline sl_status serial_walk_commands(serial_walk *walk, const sl_command *commands,
+                                             uint32_t count, const sl_step_scalars *scalars)
+{
+    for (uint32_t n = 0; n < count; n++) {
+        if (commands[n].kind == SL_COMMAND_COPY)
+            serial_walk_copy(walk, &commands[n]);
+        else
+            SL_TRY(serial_walk_run(walk, &commands[n], scalars));
+    }
+    return SL_OK;
+}
+
+/* The host place of an input or output slot. */
+static inline const sl_place *serial_walk_slot(const serial_walk *walk, sl_value_kind kind,
+                                               uint32_t slot)
+{
+    for (uint32_t n = 0; n < walk->plan->body_count; n++) {
+        const sl_command *command = &walk->plan->body[n];
+        if (command->kind != SL_COMMAND_COPY || command->value == SL_NONE)
+            continue;
+        const sl_value *value = &walk->c->program->values[command->value];
+        if (value->kind == kind && value->index == slot)
+            return kind == SL_VALUE_INPUT ? &command->from : &command->to;
+    }
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* What could be wrong here: a command leaves with the wrong exit code or more than one line of
+ * complaint; the log lacks a key or a placement changes a number in it; the plan is not what the
+ * run takes; a refusal suggests what does not fit. Every case runs the built command. */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+/* ---- usage ---- */
+
+static void usage_when_wrong_then_one_line_and_64(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments, *part;
+        int code;
+    } cases[] = {
+        {"", "no command", 64},
+        {"trian", "did you mean train?", 64},
+        {"profile --model gpt2", "later version", 64},
+        {"bench", "later version", 64},
+        {"convert a b", "later version", 64},
+        {"tokenize a", "later version", 64},
+        {"train --model gpt2", "--data", 64},
+        {"train " TINY "--data text --stpes 3", "did you mean --steps?", 64},
+        {"train " TINY "--data text --steps", "needs a value", 64},
+        {"train " TINY "--data text --steps x", "--steps", 64},
+        {"train " TINY "--data text --quiet=1", "takes no value", 64},
+        {"train " TINY "--data text -q", "-q", 64},
+        {"train " TINY "--steps 3 text", "\"text\"", 64},
+        {"train --model gpt3 --data text", "gpt2", 64},
+        {"train " TINY "--data text --precision bf16", "later version", 64},
+        {"train " TINY "--data text --seq 33", "context of 32", 64},
+        {"train " TINY "--data missing", "missing", 66},
+        {"train " TINY "--data short", "needs 33", 65},
+        {"train " TINY "--data text --vocab 100", "", 64},
+        {"train " TINY "--data text --config missing.json", "missing.json", 66},
+        {"train " TINY "--data text --config bad.json", "bad.json", 65},
+        {"train " TINY "--data text --init missing", "missing", 66},
+        {"train " TINY "--data text --log-json no/such/log", "no/such/log", 74},
+        {"generate --prompt a", "--checkpoint", 64},
+        {"generate nowhere --prompt a", "nowhere", 66},
+        {"eval nowhere --data text", "nowhere", 66},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int code = sluice("%s", cases[i].arguments);
+        if (code != cases[i].code)
+            fail_msg("\"%s\" left with %d: %s", cases[i].arguments, code, complaint);
+        assert_one_complaint(cases[i].part);
+        assert_string_equal(output, "");
+    }
+}
+
+static void help_and_version_when_asked_then_are_printed(void **state)
+{
+    (void)state;
+    assert_code(sluice("--help"), 0);
+    assert_has(output, "doctor");
+    assert_code(sluice("train -h"), 0);
+    assert_has(output, "--device-memory=SIZE");
+    assert_has(output, "gpt2-xl");
+    assert_code(sluice("plan --help"), 0);
+    assert_has(output, "--json");
+    assert_code(sluice("--version"), 0);
+    assert_has(output, "sluice ");
+    assert_has(output, "git ");
+    assert_code(sluice("train --version"), 0);
+    assert_has(output, "sluice ");
+    assert_code(sluice("doctor"), 0);
+    assert_has(output, "cores");
+}
+
+/* ---- training ---- */
+
+static void assert_tiers_as_planned(const json_t *end)
+{
+    static const char *const tiers[] = {"device", "host", "disk"};
+    json_t *all = json_object_get(end, "tiers");
+    for (int i = 0; i < 3; i++) {
+        json_t *tier = json_object_get(all, tiers[i]);
+        json_int_t planned = json_integer_value(json_object_get(tier, "planned_peak_bytes"));
+        json_int_t measured = json_integer_value(json_object_get(tier, "measured_peak_bytes"));
+        if (planned != measured)
+            fail_msg("%s: planned %lld, measured %lld", tiers[i], (long long)planned,
+                     (long long)measured);
+    }
+}
+
+static void train_when_plain_then_learns_and_logs_by_the_contract(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " TINY "--data text --steps 60 --lr 3e-3 --eval-data text "
+                       "--eval-every 30 --log-json log"),
+                0);
+    assert_has(output, "step 60/60");
+    json_t *events = read_log("log");
+    size_t count = json_array_size(events);
+    assert_int_equal(count, 1 + 60 + 2 + 1);
+    json_t *start = json_array_get(events, 0), *end = json_array_get(events, count - 1);
+    assert_string_equal(kind_of(start), "start");
+    json_t *config = json_object_get(start, "config");
+    assert_int_equal(json_integer_value(json_object_get(config, "vocab")), 257);
+    assert_string_equal(json_string_value(json_object_get(config, "policy")), "device");
+    assert_true(json_is_true(json_object_get(json_object_get(start, "plan"), "fits")));
+    assert_string_equal(kind_of(end), "end");
+    assert_string_equal(json_string_value(json_object_get(end, "reason")), "done");
+    assert_tiers_as_planned(end);
+    /* A fresh model is nearly indifferent among 257 ids: ln 257 = 5.549; text has far less. */
+    double first = find_step(events, 1).loss, last = find_step(events, 60).loss;
+    assert_true(fabs(first - 5.549) < 0.3);
+    assert_true(last < first - 1.5);
+    json_t *step = json_array_get(events, 1);
+    assert_int_equal(json_integer_value(json_object_get(step, "tokens")), 64);
+    double n = (257.0 + 32) * 32 + 2 * (12 * 32 * 32 + 13 * 32) + 64;
+    double flops = 64 * (6 * n + 6.0 * 2 * 32 * 32);
+    assert_true(json_number_value(json_object_get(step, "flops")) == flops);
+    json_decref(events);
+}
+
+static void train_when_placed_in_any_way_then_numbers_are_the_same(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {
+        "--policy host",
+        "--policy host --recompute full --threads 1",
+        "--policy host --recompute selective --prefetch 0 --threads 3",
+        "--policy static --offload-params 0.5 --offload-grads 0.3 --offload-optimizer 0.7",
+        "--policy static --offload-optimizer 1 --adam device --chunk-size 50000",
+        "--accumulation layer --policy host",
+        "--accumulation micro --policy host --chunk-size 20000",
+    };
+    const char *common = TINY "--accumulate 2 --data text --steps 6 --quiet";
+    assert_code(sluice("train %s --policy device --accumulation micro --log-json base", common), 0);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_code(sluice("train %s %s --log-json way", common, ways[i]), 0);
+        assert_same_steps("base", "way", 1, 6);
+        json_t *events = read_log("way");
+        assert_tiers_as_planned(json_array_get(events, json_array_size(events) - 1));
+        json_decref(events);
+    }
+}
+
+static void train_when_data_are_sequential_then_rows_follow_the_formula(void **state)
+{
+    (void)state;
+    /* One step of 4 rows as 1 x 4 or as 2 x 2 reads the same tokens: the loss before any update is
+     * the same sum in another order. 128 tokens of about 5.5 in double: 1e-9 leaves room for the
+     * fp32 arithmetic of equal rows, which is the same. */
+    const char *common = "--layers 1 --width 32 --heads 2 --context 32 --data text --steps 1 "
+                         "--data-order sequential --quiet";
+    assert_code(sluice("train %s --micro-batch 4 --log-json a", common), 0);
+    assert_code(sluice("train %s --micro-batch 2 --accumulate 2 --log-json b", common), 0);
+    json_t *a = read_log("a"), *b = read_log("b");
+    assert_true(fabs(find_step(a, 1).loss - find_step(b, 1).loss) < 1e-6);
+    json_decref(a);
+    json_decref(b);
+}
+
+static void train_when_configured_by_file_then_options_beside_it_win(void **state)
+{
+    (void)state;
+    FILE *file = fopen("run.json", "w");
+    fputs("{\"layers\": 2, \"width\": 32, \"heads\": 2, \"context\": 32, \"micro_batch\": 2,"
+          " \"data\": [\"missing\"], \"steps\": 50, \"quiet\": true}",
+          file);
+    fclose(file);
+    assert_code(sluice("train --steps 2 --config run.json --data text text --set lr=0.5 "
+                       "--log-json log"),
+                0);
+    json_t *events = read_log("log");
+    json_t *config = json_object_get(json_array_get(events, 0), "config");
+    assert_int_equal(json_integer_value(json_object_get(config, "steps")), 2);
+    assert_int_equal(json_array_size(json_object_get(config, "data")), 2);
+    assert_true(json_number_value(json_object_get(config, "lr")) == 0.5);
+    assert_int_equal(json_integer_value(json_object_get(config, "width")), 32);
+    json_decref(events);
+}
+
+/* ---- what does not fit ---- */
+
+static void fit_when_refused_then_the_suggestion_fits(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "--device-memory 60K",
+        "--device-memory 500K --policy device",
+        "--device-memory 200K --policy host --recompute none",
+        "--device-memory 1G --host-memory 1K --policy host",
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_code(sluice("train " TINY "--data text --steps 1 --quiet %s", cases[i]), 69);
+        assert_one_complaint("misses");
+        assert_code(sluice("plan " TINY "--data text --json %s", cases[i]), 69);
+        json_t *plan = json_loads(output, 0, NULL);
+        assert_non_null(plan);
+        assert_true(json_is_false(json_object_get(plan, "fits")));
+        assert_true(json_integer_value(json_object_get(plan, "missing_bytes")) > 0);
+        assert_true(json_is_integer(json_object_get(plan, "tick")));
+        const char *options = json_string_value(json_object_get(plan, "suggestion"));
+        assert_code(sluice("train " TINY "--data text --steps 1 --quiet %s %s", cases[i], options),
+                    0);
+        json_decref(plan);
+    }
+}
+
+static void plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = {"peak_bytes", "live_peak_bytes", "budget_bytes", "param",
+                                        "grad",       "master",          "moment1",      "moment2",
+                                        "activation", "workspace",       "staging"};
+    static const char *const tiers[] = {"device", "host", "disk"};
+    const char *options = TINY "--data text --policy host --device-memory 700K --host-memory 2M";
+    assert_code(sluice("plan %s --json", options), 0);
+    json_t *plan = json_loads(output, 0, NULL);
+    assert_non_null(plan);
+    assert_true(json_is_true(json_object_get(plan, "fits")));
+    for (int tier = 0; tier < 3; tier++)
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+            json_t *bytes = json_object_get(
+                json_object_get(json_object_get(plan, "tiers"), tiers[tier]), kinds[i]);
+            if (!json_is_integer(bytes))
+                fail_msg("no %s of %s", kinds[i], tiers[tier]);
+        }
+    assert_true(json_number_value(json_object_get(plan, "predicted_step_ms")) > 0);
+    assert_true(json_integer_value(json_object_get(plan, "chunk_count")) > 0);
+    assert_true(json_integer_value(json_object_get(plan, "chunk_elements")) > 0);
+    assert_true(json_is_real(json_object_get(plan, "padding_fraction")));
+    assert_true(json_is_object(json_object_get(plan, "moved_bytes_per_step")));
+    json_int_t planned = json_integer_value(
+        json_object_get(json_object_get(json_object_get(plan, "tiers"), "device"), "peak_bytes"));
+    assert_true(planned <= 700 * 1024);
+    assert_code(sluice("train %s --steps 2 --quiet --log-json log", options), 0);
+    json_t *events = read_log("log");
+    json_t *step = json_array_get(events, 2);
+    assert_int_equal(json_integer_value(json_object_get(step, "device_bytes")), planned);
+    json_t *moved = json_object_get(plan, "moved_bytes_per_step");
+    assert_int_equal(json_integer_value(json_object_get(step, "h2d_bytes")),
+                     json_integer_value(json_object_get(moved, "h2d")));
+    json_decref(events);
+    json_decref(plan);
+    assert_code(sluice("plan %s", options), 0);
+    assert_has(output, "live peak");
+    assert_has(output, "predicted step");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
+        cmocka_unit_test(help_and_version_when_asked_then_are_printed),
+        cmocka_unit_test(train_when_plain_then_learns_and_logs_by_the_contract),
+        cmocka_unit_test(train_when_placed_in_any_way_then_numbers_are_the_same),
+        cmocka_unit_test(train_when_data_are_sequential_then_rows_follow_the_formula),
+        cmocka_unit_test(train_when_configured_by_file_then_options_beside_it_win),
+        cmocka_unit_test(fit_when_refused_then_the_suggestion_fits),
+        cmocka_unit_test(plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

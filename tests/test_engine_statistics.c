@@ -1,0 +1,143 @@
+/* What could be wrong in the statistics: bytes, times or peaks that are invented, counted twice, or
+ * booked on the wrong lane. Bytes and peaks are compared with the plan written by hand, times with
+ * sleeps that never end early, and with what the observer saw. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "engine_steps.h"
+
+typedef struct seen_lane {
+    _Atomic uint64_t count, busy_ns, last_end_ns;
+    _Atomic uint32_t commands; /* a bit each */
+} seen_lane;
+
+static seen_lane seen[SL_LANE_COUNT];
+
+static void note_ran(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns)
+{
+    seen_lane *own = (seen_lane *)user + lane;
+    world_check(start_ns <= end_ns && start_ns >= own->last_end_ns);
+    own->last_end_ns = end_ns;
+    own->count++;
+    own->busy_ns += end_ns - start_ns;
+    own->commands |= 1u << command;
+}
+
+static void check_moved(const sl_engine_statistics *statistics, uint64_t h2d, uint64_t d2h)
+{
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        uint64_t expected = lane == SL_LANE_H2D ? h2d : lane == SL_LANE_D2H ? d2h : 0;
+        assert_int_equal(statistics->moved_bytes[lane], expected);
+    }
+}
+
+static void statistics_when_taken_add_up(void **state)
+{
+    (void)state;
+    const uint32_t commands[SL_LANE_COUNT] = {
+        [SL_LANE_COMPUTE] = 1u << 2 | 1u << 3 | 1u << 5 | 1u << 8,
+        [SL_LANE_H2D] = 1u << 0 | 1u << 1,
+        [SL_LANE_D2H] = 1u << 4 | 1u << 6,
+        [SL_LANE_HOST] = 1u << 7,
+    };
+    const uint32_t counts[SL_LANE_COUNT] = {4, 2, 2, 1};
+    enum { STEPS = 20, SLEEP_US = 1000 };
+    world w;
+    uint64_t output;
+    sl_engine_statistics statistics;
+    sl_engine_observer observer = {note_ran, seen};
+    world_init(&w);
+    memset(seen, 0, sizeof seen);
+    w.options.observer = &observer;
+    sl_engine *engine = open_world(&w);
+    fakes.sleep_us[SL_OP_ADAMW] = SLEEP_US;
+    sl_engine_take_statistics(engine, &statistics);
+    check_moved(&statistics, 0, 0);
+    assert_int_equal(statistics.measured_peak_bytes[SL_TIER_DEVICE], 0);
+    assert_int_equal(statistics.busy_ns[SL_LANE_COMPUTE], 0); /* warming up does not count */
+    for (uint32_t i = 0; i < STEPS; i++)
+        assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
+    assert_int_equal(sl_engine_drain(engine), SL_OK);
+    sl_engine_take_statistics(engine, &statistics);
+    check_moved(&statistics, STEPS * (CHUNK_BYTES + 8), STEPS * (CHUNK_BYTES + 8));
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        assert_int_equal(seen[lane].count, STEPS * counts[lane]);
+        assert_int_equal(seen[lane].commands, commands[lane]);
+        assert_int_equal(seen[lane].busy_ns, statistics.busy_ns[lane]);
+    }
+    /* nanosleep never returns early: each update takes at least its sleep. */
+    assert_true(statistics.busy_ns[SL_LANE_HOST] >= STEPS * SLEEP_US * UINT64_C(1000));
+    assert_true(statistics.busy_ns[SL_LANE_COMPUTE] >= STEPS * SLEEP_US * UINT64_C(1000));
+    assert_true(statistics.step_ns >= SLEEP_US * UINT64_C(1000)); /* of the update on the device */
+    assert_int_equal(statistics.measured_peak_bytes[SL_TIER_DEVICE], DEVICE_PEAK);
+    assert_int_equal(statistics.measured_peak_bytes[SL_TIER_HOST], HOST_OUTPUT + 8);
+    assert_int_equal(statistics.arena_bytes[SL_TIER_DEVICE], DEVICE_PEAK);
+    assert_int_equal(statistics.arena_bytes[SL_TIER_HOST], HOST_PEAK);
+    assert_int_equal(fakes.wrong, 0);
+    sl_engine_take_statistics(engine, &statistics);
+    check_moved(&statistics, 0, 0);
+    assert_int_equal(statistics.busy_ns[SL_LANE_HOST], 0);
+    sl_engine_close(engine);
+}
+
+/* The host update takes 4 ms, the device's work of an iteration none: forward waits for the copy of
+ * the parameters, which waits for the update. */
+static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
+{
+    (void)state;
+    enum { STEPS = 10, SLEEP_US = 4000 };
+    world w;
+    uint64_t output;
+    sl_engine_statistics statistics;
+    world_init(&w);
+    w.train_body[8] = w.train_body[5];
+    sl_engine *engine = open_world(&w);
+    fakes.sleep_us[SL_OP_ADAMW] = SLEEP_US;
+    for (uint32_t i = 0; i < STEPS; i++)
+        assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
+    sl_engine_take_statistics(engine, &statistics);
+    /* Every step but the first stalls for a whole update, less what issuing took: say a
+     * quarter. */
+    assert_true(statistics.stall_ns[SL_LANE_H2D] >= (STEPS - 1) * SLEEP_US * UINT64_C(250));
+    assert_int_equal(statistics.stall_ns[SL_LANE_HOST], 0);
+    assert_int_equal(statistics.stall_ns[SL_LANE_COMPUTE], 0);
+    sl_engine_close(engine);
+}
+
+static void prologue_when_a_plan_goes_on_is_not_run_again(void **state)
+{
+    (void)state;
+    world w;
+    uint64_t output;
+    sl_engine_statistics statistics;
+    world_init(&w);
+    sl_engine *engine = open_world(&w);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(step(engine, EVAL_PLAN, i, i, &output), SL_OK);
+    sl_engine_take_statistics(engine, &statistics);
+    check_moved(&statistics, CHUNK_BYTES + 3 * 8, 3 * 8);
+    assert_int_equal(step(engine, EVAL_PLAN, 0, 0, &output), SL_OK);
+    sl_engine_take_statistics(engine, &statistics);
+    check_moved(&statistics, 8, 8);
+    assert_int_equal(sl_engine_drain(engine), SL_OK);
+    assert_int_equal(step(engine, EVAL_PLAN, 0, 0, &output), SL_OK);
+    sl_engine_take_statistics(engine, &statistics);
+    check_moved(&statistics, CHUNK_BYTES + 8, 8);
+    sl_engine_close(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(statistics_when_taken_add_up),
+        cmocka_unit_test(stalls_when_the_host_is_slow_name_the_lane_waited_for),
+        cmocka_unit_test(prologue_when_a_plan_goes_on_is_not_run_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

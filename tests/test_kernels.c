@@ -1,0 +1,404 @@
+/* What could be wrong in a kernel: an edge of a tile, a shape that no register width divides, a sum
+ * that depends on the number of workers or on what the workspace held, an operand read as the wrong
+ * layout, an id outside the vocabulary. Every op is compared with a plain double version of itself
+ * over random shapes, odd ones included, in every instruction set, with bounds derived from the
+ * number of roundings; case_run compares worker counts bit by bit. The gradients are checked
+ * against finite differences in test_kernels_gradient.c, the exact ops in test_kernels_exact.c. */
+#include "kernel_case.h"
+#include "kernel_reference.h"
+
+enum { SHAPES = 20 };
+
+static double *zeros(uint64_t count)
+{
+    double *values = calloc(count ? count : 1, sizeof *values);
+    assert_non_null(values);
+    return values;
+}
+
+static double *widen(const float *values, uint64_t count)
+{
+    double *wide = zeros(count);
+    for (uint64_t i = 0; i < count; i++)
+        wide[i] = (double)values[i];
+    return wide;
+}
+
+/* want starts as `old` (or 0), bound as |old|. */
+static void start_from(const float *old, uint64_t count, double **want, double **magnitude)
+{
+    *want = old ? widen(old, count) : zeros(count);
+    *magnitude = zeros(count);
+    for (uint64_t i = 0; i < count; i++)
+        (*magnitude)[i] = fabs((*want)[i]);
+}
+
+static void check_sums(const kernel_case *c, int index, double *want, double *magnitude,
+                       double terms)
+{
+    for (uint64_t i = 0; i < c->bytes[index] / sizeof(float); i++)
+        magnitude[i] *= terms * UNIT;
+    case_compare(c, index, want, magnitude);
+    free(want);
+    free(magnitude);
+}
+
+static void check_product(const kernel_case *c, int index, const reference_product *p,
+                          const float *old)
+{
+    double *want, *magnitude;
+    start_from(old, p->m * p->n, &want, &magnitude);
+    reference_multiply(p, want, magnitude);
+    check_sums(c, index, want, magnitude, (double)p->k + 4);
+}
+
+static uint64_t draw_size(int round)
+{
+    static const uint64_t odd[] = {1, 2, 3, 5, 16, 17, 31, 33, 64, 65, 96, 100, 127, 129, 200};
+    return round % 7 == 6 ? draw_between(200, 420) : odd[draw_below(sizeof odd / sizeof *odd)];
+}
+
+static void linear_when_run_equals_the_product(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_size(round), out = draw_size(round);
+        kernel_case c = {.kind = SL_OP_LINEAR, .attrs = {.row_count = rows, .in = in, .out = out}};
+        double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
+        double *weight = widen(case_random(&c, 1, in * out, 1), in * out);
+        float *bias = round % 2 ? case_random(&c, 2, out, 1) : NULL;
+        float *residual = round % 3 ? case_random(&c, 3, rows * out, 1) : NULL;
+        case_operand(&c, 4, rows * out * sizeof(float));
+        case_run(&c);
+        double *want, *magnitude;
+        start_from(residual, rows * out, &want, &magnitude);
+        for (uint64_t i = 0; bias && i < rows * out; i++) {
+            want[i] += (double)bias[i % out];
+            magnitude[i] += fabs((double)bias[i % out]);
+        }
+        reference_product p = {x, weight, rows, out, in, in, 1, out, 1};
+        reference_multiply(&p, want, magnitude);
+        check_sums(&c, 4, want, magnitude, (double)in + 4);
+        case_expect_unchanged(&c, 0, 4);
+        free(x);
+        free(weight);
+        case_close(&c);
+    }
+}
+
+static void linear_input_backward_when_run_equals_the_product(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_size(round), out = draw_size(round);
+        kernel_case c = {.kind = SL_OP_LINEAR_INPUT_BACKWARD,
+                         .attrs = {.row_count = rows, .in = in, .out = out}};
+        c.attrs.accumulate = round % 2;
+        double *dy = widen(case_random(&c, 0, rows * out, 1), rows * out);
+        double *weight = widen(case_random(&c, 1, in * out, 1), in * out);
+        float *dx = round % 2 ? case_random(&c, 2, rows * in, 1)
+                              : case_operand(&c, 2, rows * in * sizeof(float));
+        case_run(&c);
+        reference_product p = {dy, weight, rows, in, out, out, 1, 1, out};
+        check_product(&c, 2, &p, round % 2 ? dx : NULL);
+        case_expect_unchanged(&c, 0, 2);
+        free(dy);
+        free(weight);
+        case_close(&c);
+    }
+}
+
+static void linear_weight_backward_when_run_adds_the_product(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_size(round), out = draw_size(round);
+        kernel_case c = {.kind = SL_OP_LINEAR_WEIGHT_BACKWARD,
+                         .attrs = {.row_count = rows, .in = in, .out = out}};
+        double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
+        double *dy = widen(case_random(&c, 1, rows * out, 1), rows * out);
+        float *dweight = case_random(&c, 2, in * out, 1);
+        float *dbias = round % 2 ? case_random(&c, 3, out, 1) : NULL;
+        case_run(&c);
+        reference_product p = {x, dy, in, out, rows, 1, in, out, 1};
+        check_product(&c, 2, &p, dweight);
+        double one = 1;
+        reference_product sums = {&one, dy, 1, out, rows, 0, 0, out, 1};
+        if (dbias)
+            check_product(&c, 3, &sums, dbias);
+        case_expect_unchanged(&c, 0, 2);
+        free(x);
+        free(dy);
+        case_close(&c);
+    }
+}
+
+static void head_products_when_run_use_their_rows(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t all = draw_between(1, 90), first = draw_below(all), in = draw_size(round);
+        uint64_t rows = draw_between(1, all - first), ids = draw_size(round);
+        bool add = round % 2;
+        sl_op_attrs attrs = {
+            .row_count = rows, .first_row = first, .in = in, .id_count = ids, .accumulate = add};
+
+        kernel_case logits = {.kind = SL_OP_HEAD_LOGITS, .attrs = attrs};
+        double *x = widen(case_random(&logits, 0, all * in, 1), all * in);
+        double *panel = widen(case_random(&logits, 1, ids * in, 1), ids * in);
+        case_operand(&logits, 2, rows * ids * sizeof(float));
+        case_run(&logits);
+        reference_product forward = {x + first * in, panel, rows, ids, in, in, 1, 1, in};
+        check_product(&logits, 2, &forward, NULL);
+        case_close(&logits);
+
+        kernel_case input = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = attrs};
+        double *dlogits = widen(case_random(&input, 0, rows * ids, 1), rows * ids);
+        panel[0] = (double)(case_random(&input, 1, ids * in, 1)[0]);
+        for (uint64_t i = 0; i < ids * in; i++)
+            panel[i] = (double)((float *)input.input[1])[i];
+        float *dx = case_random(&input, 2, all * in, 1);
+        case_run(&input);
+        double *want, *magnitude;
+        start_from(dx, all * in, &want, &magnitude);
+        if (!add) {
+            memset(want + first * in, 0, rows * in * sizeof *want);
+            memset(magnitude + first * in, 0, rows * in * sizeof *want);
+        }
+        reference_product to_x = {dlogits, panel, rows, in, ids, ids, 1, in, 1};
+        reference_multiply(&to_x, want + first * in, magnitude + first * in);
+        check_sums(&input, 2, want, magnitude, (double)ids + 4);
+        case_close(&input);
+
+        kernel_case weight = {.kind = SL_OP_HEAD_WEIGHT_BACKWARD, .attrs = attrs};
+        free(x);
+        free(dlogits);
+        x = widen(case_random(&weight, 0, all * in, 1), all * in);
+        dlogits = widen(case_random(&weight, 1, rows * ids, 1), rows * ids);
+        float *dpanel = case_random(&weight, 2, ids * in, 1);
+        case_run(&weight);
+        reference_product to_panel = {dlogits, x + first * in, ids, in, rows, 1, ids, in, 1};
+        check_product(&weight, 2, &to_panel, dpanel);
+        case_close(&weight);
+        free(x);
+        free(dlogits);
+        free(panel);
+    }
+}
+
+static void layernorm_when_run_equals_the_definition(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_size(round);
+        kernel_case c = {.kind = SL_OP_LAYERNORM, .attrs = {.row_count = rows, .in = in}};
+        double *x = widen(case_random(&c, 0, rows * in, 2), rows * in);
+        double *gamma = widen(case_random(&c, 1, in, 1), in);
+        double *beta = widen(case_random(&c, 2, in, 1), in);
+        case_operand(&c, 3, rows * in * sizeof(float));
+        case_operand(&c, 4, rows * 2 * sizeof(float));
+        case_run(&c);
+        double *y = zeros(rows * in), *y_bound = zeros(rows * in);
+        double *stats = zeros(rows * 2), *stats_bound = zeros(rows * 2);
+        for (uint64_t row = 0; row < rows; row++) {
+            reference_norm(x + row * in, gamma, beta, in, y + row * in, stats + row * 2);
+            /* The mean is off by in * UNIT * average |x|; that shifts every x - mean, and the
+             * deviation by as much relative to itself. */
+            double average = 0, inverse = stats[row * 2 + 1], terms = (double)in + 16;
+            for (uint64_t i = 0; i < in; i++)
+                average += fabs(x[row * in + i]) / (double)in;
+            stats_bound[row * 2] = terms * UNIT * average;
+            stats_bound[row * 2 + 1] = 2 * terms * UNIT * inverse * (1 + average * inverse);
+            for (uint64_t i = 0; i < in; i++) {
+                double size = (fabs(x[row * in + i]) + average) * inverse;
+                y_bound[row * in + i] =
+                    4 * terms * UNIT *
+                    (fabs(gamma[i]) * size * (1 + average * inverse) + fabs(beta[i]));
+            }
+        }
+        case_compare(&c, 3, y, y_bound);
+        case_compare(&c, 4, stats, stats_bound);
+        case_expect_unchanged(&c, 0, 3);
+        void *all[] = {x, gamma, beta, y, y_bound, stats, stats_bound};
+        for (int i = 0; i < 7; i++)
+            free(all[i]);
+        case_close(&c);
+    }
+}
+
+static void layernorm_backward_when_run_equals_the_derivative(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t rows = draw_size(round), in = draw_between(2, 300);
+        kernel_case c = {.kind = SL_OP_LAYERNORM_BACKWARD, .attrs = {.row_count = rows, .in = in}};
+        c.attrs.accumulate = round % 2;
+        double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
+        double *gamma = widen(case_random(&c, 1, in, 1), in);
+        float *stats = case_operand(&c, 2, rows * 2 * sizeof(float));
+        double *dy = widen(case_random(&c, 3, rows * in, 1), rows * in);
+        float *dx_old = case_random(&c, 4, rows * in, 1);
+        float *dgamma_old = case_random(&c, 5, in, 1), *dbeta_old = case_random(&c, 6, in, 1);
+        double *dx, *dx_bound, *dgamma, *dgamma_bound, *dbeta, *dbeta_bound, *y = zeros(in);
+        start_from(round % 2 ? dx_old : NULL, rows * in, &dx, &dx_bound);
+        start_from(dgamma_old, in, &dgamma, &dgamma_bound);
+        start_from(dbeta_old, in, &dbeta, &dbeta_bound);
+        for (uint64_t row = 0; row < rows; row++) {
+            double s[2], size = 0;
+            reference_norm(x + row * in, gamma, gamma, in, y, s);
+            stats[row * 2] = (float)s[0];
+            stats[row * 2 + 1] = (float)s[1];
+            reference_norm_backward(x + row * in, gamma, dy + row * in, in, dx + row * in, dgamma,
+                                    dbeta);
+            for (uint64_t i = 0; i < in; i++) /* of either mean, both times the normal x */
+                size += fabs(dy[row * in + i] * gamma[i]) / (double)in;
+            for (uint64_t i = 0; i < in; i++) {
+                double normal = (fabs(x[row * in + i]) + fabs(s[0])) * s[1];
+                dx_bound[row * in + i] +=
+                    4 * s[1] * (fabs(dy[row * in + i] * gamma[i]) + size + 4 * normal * size);
+                dgamma_bound[i] += 4 * fabs(dy[row * in + i]) * normal;
+                dbeta_bound[i] += fabs(dy[row * in + i]);
+            }
+        }
+        case_run(&c);
+        check_sums(&c, 4, dx, dx_bound, (double)in + 16);
+        check_sums(&c, 5, dgamma, dgamma_bound, (double)rows + 8);
+        check_sums(&c, 6, dbeta, dbeta_bound, (double)rows + 8);
+        case_expect_unchanged(&c, 0, 4);
+        free(x);
+        free(gamma);
+        free(dy);
+        free(y);
+        case_close(&c);
+    }
+}
+
+/* 2u of the tanh form: the exponential's argument, whose rounding errors are relative to it. */
+static double exponent_of(double x)
+{
+    return fabs(2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+}
+
+static void gelu_when_run_equals_the_definition(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t count = round == 0 ? 70000 : draw_between(1, 2000);
+        kernel_case c = {.kind = SL_OP_GELU, .attrs = {.element_count = count}};
+        float *x = case_random(&c, 0, count, 3);
+        case_operand(&c, 1, count * sizeof(float));
+        case_run(&c);
+        double *want = zeros(count), *bound = zeros(count);
+        for (uint64_t i = 0; i < count; i++) {
+            double v = (double)x[i];
+            /* x / (1 + exp(-2u)) does not cancel, unlike 1 + tanh in double far below 0 */
+            want[i] = v / (1 + exp(-2 * sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+            assert_true(fabs(want[i] - reference_gelu(v)) <= 1e-14);
+            /* Where the exponential overflows, the result is 0 and less than 16 * 2^-128 is lost.
+             */
+            bound[i] = (8 + 4 * exponent_of(v)) * UNIT * fabs(want[i]) + 0x1p-124;
+        }
+        case_compare(&c, 1, want, bound);
+        free(want);
+        free(bound);
+        case_close(&c);
+    }
+}
+
+static void gelu_backward_when_run_equals_the_derivative(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t count = round == 0 ? 70000 : draw_between(1, 2000);
+        kernel_case c = {.kind = SL_OP_GELU_BACKWARD, .attrs = {.element_count = count}};
+        float *x = case_random(&c, 0, count, 3), *d = case_random(&c, 1, count, 1);
+        case_run(&c);
+        double *want = zeros(count), *bound = zeros(count);
+        for (uint64_t i = 0; i < count; i++) {
+            double v = (double)x[i];
+            want[i] = (double)d[i] * reference_gelu_slope(v);
+            /* Two terms of opposite sign, each at most max(1, |v| * 1.3). */
+            bound[i] =
+                (16 + 8 * exponent_of(v)) * UNIT * fabs((double)d[i]) * fmin(1 + fabs(v), 2.0);
+        }
+        case_compare(&c, 1, want, bound);
+        free(want);
+        free(bound);
+        case_close(&c);
+    }
+}
+
+static void elementwise_ops_when_run_are_exact(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        uint64_t count = round == 0 ? 70000 : draw_between(1, 3000);
+        kernel_case add = {.kind = SL_OP_ADD, .attrs = {.element_count = count}};
+        float *x = case_random(&add, 0, count, 1), *y = case_random(&add, 1, count, 1);
+        case_run(&add);
+        float *want = allocate(count * sizeof *want);
+        for (uint64_t i = 0; i < count; i++)
+            want[i] = y[i] + x[i];
+        case_compare_bits(&add, 1, want);
+        case_close(&add);
+        kernel_case clear = {.kind = SL_OP_CLEAR, .attrs = {.element_count = count}};
+        case_random(&clear, 0, count, 1);
+        case_run(&clear);
+        memset(want, 0, count * sizeof *want);
+        case_compare_bits(&clear, 0, want);
+        case_close(&clear);
+        free(want);
+    }
+}
+
+static void table_when_asked_has_every_op(void **state)
+{
+    (void)state;
+    const sl_kernel_table *table = sl_kernels_cpu();
+    const sl_op_attrs attrs = {.batch = 2,
+                               .seq = 3,
+                               .in = 40,
+                               .out = 24,
+                               .heads = 4,
+                               .row_count = 6,
+                               .id_count = 9,
+                               .valid_id_count = 9,
+                               .element_count = 3 * SL_BLOCK_ELEMENTS};
+    for (int kind = 0; kind < SL_OP_COUNT; kind++) {
+        assert_non_null(table->run[kind]);
+        assert_int_equal(table->warm_up((sl_op_kind)kind, &attrs, pools[2]), SL_OK);
+        assert_true(table->workspace_bytes((sl_op_kind)kind, &attrs, 3) < 1 << 20);
+    }
+    assert_non_null(strstr(table->description(), sl_vector_current()->isa));
+}
+
+static void kernels_when_a_shape_is_not_theirs_fail(void **state)
+{
+    (void)state;
+    sl_step_control control = {0};
+    sl_op_attrs attrs = {.element_count = SL_BLOCK_ELEMENTS + 1, .in = 3, .out = 0};
+    sl_kernel_call call = {.attrs = &attrs, .workers = pools[0], .operand = {&control}};
+    const sl_op_kind refused[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_LINEAR};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sl_kernels_cpu()->run[refused[i]](&call), SL_ERROR_INTERNAL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(linear_when_run_equals_the_product),
+        cmocka_unit_test(linear_input_backward_when_run_equals_the_product),
+        cmocka_unit_test(linear_weight_backward_when_run_adds_the_product),
+        cmocka_unit_test(head_products_when_run_use_their_rows),
+        cmocka_unit_test(layernorm_when_run_equals_the_definition),
+        cmocka_unit_test(layernorm_backward_when_run_equals_the_derivative),
+        cmocka_unit_test(gelu_when_run_equals_the_definition),
+        cmocka_unit_test(gelu_backward_when_run_equals_the_derivative),
+        cmocka_unit_test(elementwise_ops_when_run_are_exact),
+        cmocka_unit_test(table_when_asked_has_every_op),
+        cmocka_unit_test(kernels_when_a_shape_is_not_theirs_fail),
+    };
+    int failures = 0;
+    RUN_FOR_EVERY_ISA(tests, failures);
+    return failures;
+}

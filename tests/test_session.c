@@ -1,0 +1,371 @@
+/* What could be wrong here: a tensor is read or written at the place of another, a panel or a chunk
+ * border shifts the initial values, padding is not zero, a choice is called fitting that is not, or
+ * a suggestion does not help. Tensors are compared with plain arrays beside the session; initial
+ * values with the draw of their element, worked out from name, row and column of the whole tensor.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/hash.h"
+#include "base/rng.h"
+#include "train/search.h"
+#include "train/session.h"
+
+static const sl_gpt2_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */
+
+static uint64_t read_seed(void)
+{
+    const char *given = getenv("SL_TEST_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 10) : 1;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    return seed;
+}
+
+/* A configuration with `settings`, which end with NULL. */
+static void configure(sl_config *config, const char *const *settings)
+{
+    assert_int_equal(sl_config_init(config), SL_OK);
+    assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    for (; *settings; settings++)
+        assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, *settings), SL_OK);
+    if (sl_config_check(config, SL_CONFIG_TRAIN) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    assert_int_equal(sl_config_fit_model(config, &small), SL_OK);
+}
+
+static void start_search(sl_search *search, const char *const *settings)
+{
+    sl_config config;
+    configure(&config, settings);
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &small, search), SL_OK);
+    sl_config_clear(&config);
+}
+
+static sl_status find(const char *const *settings, sl_blueprint **out_blueprint,
+                      sl_refusal *out_refusal)
+{
+    sl_search search;
+    start_search(&search, settings);
+    return sl_search_find(&search, out_blueprint, out_refusal);
+}
+
+static sl_session *open_session(const char *const *settings)
+{
+    sl_blueprint *blueprint;
+    sl_session *session;
+    sl_refusal refusal;
+    if (find(settings, &blueprint, &refusal) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    if (sl_session_open(blueprint, &session) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    return session;
+}
+
+static const char *const on_device[] = {"policy=device", NULL};
+static const char *const on_host[] = {"policy=host", "threads=1", NULL};
+static const char *const spread[] = {
+    "policy=static",    "offload-params=0.5", "offload-optimizer=0.3",
+    "chunk-size=40000", "threads=3",          NULL};
+static const char *const *const ways[] = {on_device, on_host, spread};
+
+enum { WAY_COUNT = sizeof ways / sizeof ways[0] };
+
+static void initial_values_when_placed_in_any_way_then_depend_on_name_and_position(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAY_COUNT; way++) {
+        sl_session *session = open_session(ways[way]);
+        assert_int_equal(sl_session_initialise(session, 42), SL_OK);
+        uint32_t panels = 0;
+        for (uint32_t i = 0; i < session->tensor_count; i++) {
+            const sl_tensor_spec *tensor = &session->tensors[i];
+            float *data = malloc(tensor->element_count * sizeof *data);
+            uint64_t stream = sl_hash_64(tensor->name, strlen(tensor->name));
+            panels += strcmp(tensor->name, "wte.weight") == 0;
+            assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, i, 0,
+                                              tensor->element_count, data),
+                             SL_OK);
+            for (uint64_t row = 0; row < tensor->shape[0]; row++)
+                for (uint64_t column = 0; column < tensor->shape[1]; column++) {
+                    uint64_t whole = (tensor->first_row + row) * tensor->whole_shape[1] + column;
+                    float expected = tensor->init_mean;
+                    if (tensor->init_deviation != 0)
+                        expected += tensor->init_deviation * sl_rng_normal(42, stream, whole);
+                    if (tensor->first_row + row >= tensor->whole_shape[0])
+                        expected = 0;
+                    assert_true(data[row * tensor->shape[1] + column] == expected);
+                }
+            free(data);
+        }
+        assert_true(panels > 1);
+        sl_session_close(session);
+    }
+}
+
+static void initial_values_when_drawn_then_are_spread_as_asked(void **state)
+{
+    (void)state;
+    sl_session *session = open_session(on_device);
+    assert_int_equal(sl_session_initialise(session, 7), SL_OK);
+    double sum = 0, squares = 0;
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < session->tensor_count; i++) {
+        const sl_tensor_spec *tensor = &session->tensors[i];
+        if (strcmp(tensor->name, "wte.weight") != 0)
+            continue;
+        uint64_t elements = tensor->valid_rows * tensor->shape[1];
+        float *data = malloc(elements * sizeof *data);
+        assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, i, 0, elements, data),
+                         SL_OK);
+        for (uint64_t k = 0; k < elements; k++) {
+            sum += data[k];
+            squares += (double)data[k] * data[k];
+        }
+        count += elements;
+        free(data);
+    }
+    assert_int_equal(count, 48000);
+    double mean = sum / (double)count, deviation = sqrt(squares / (double)count);
+    /* Five standard errors: 0.02 / sqrt(48000) for the mean, by sqrt(2) less for the deviation. */
+    assert_true(fabs(mean) < 5 * 0.02 / sqrt(48000.0));
+    assert_true(fabs(deviation - 0.02) < 5 * 0.02 / sqrt(2 * 48000.0));
+    sl_session_close(session);
+}
+
+/* Plain arrays of what should be in every tensor of every group. */
+typedef struct shadow {
+    float **data; /* [SL_GROUP_COUNT * tensor_count], NULL where there is no such group */
+} shadow;
+
+static void write_random_runs(sl_session *session, shadow *expected, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 400; i++) {
+        uint32_t group = (uint32_t)sl_rng_below(seed, 1, i, SL_GROUP_COUNT);
+        uint32_t tensor = (uint32_t)sl_rng_below(seed, 2, i, session->tensor_count);
+        if (!session->has_state[group])
+            continue;
+        uint64_t elements = session->tensors[tensor].element_count;
+        uint64_t first = sl_rng_below(seed, 3, i, elements);
+        uint64_t count = 1 + sl_rng_below(seed, 4, i, elements - first);
+        float *target = expected->data[group * session->tensor_count + tensor] + first;
+        for (uint64_t k = 0; k < count; k++)
+            target[k] = sl_rng_normal(seed, 5 + i, k);
+        assert_int_equal(
+            session->io.write(session->io.user, (sl_group)group, tensor, first, count, target),
+            SL_OK);
+    }
+}
+
+static void tensors_when_written_in_runs_then_read_back_and_leave_others_alone(void **state)
+{
+    (void)state;
+    uint64_t seed = read_seed();
+    for (int way = 0; way < WAY_COUNT; way++) {
+        sl_session *session = open_session(ways[way]);
+        shadow expected = {calloc(SL_GROUP_COUNT * (size_t)session->tensor_count, sizeof(float *))};
+        for (uint32_t i = 0; i < SL_GROUP_COUNT * session->tensor_count; i++)
+            expected.data[i] =
+                calloc(session->tensors[i % session->tensor_count].element_count, sizeof(float));
+        write_random_runs(session, &expected, seed + (uint64_t)way);
+        for (uint32_t i = 0; i < SL_GROUP_COUNT * session->tensor_count; i++) {
+            uint32_t group = i / session->tensor_count, tensor = i % session->tensor_count;
+            uint64_t elements = session->tensors[tensor].element_count;
+            float *data = malloc(elements * sizeof *data);
+            if (session->has_state[group]) {
+                assert_int_equal(
+                    session->io.read(session->io.user, (sl_group)group, tensor, 0, elements, data),
+                    SL_OK);
+                assert_memory_equal(data, expected.data[i], elements * sizeof *data);
+            }
+            free(data);
+            free(expected.data[i]);
+        }
+        free(expected.data);
+        sl_session_close(session);
+    }
+}
+
+static void tensors_when_reached_beyond_their_end_then_fail(void **state)
+{
+    (void)state;
+    sl_session *session = open_session(on_host);
+    float data[4];
+    uint64_t elements = session->tensors[0].element_count;
+    assert_int_equal(session->io.read(session->io.user, SL_GROUP_PARAM, 0, elements - 3, 4, data),
+                     SL_ERROR_INTERNAL);
+    assert_int_equal(session->io.write(session->io.user, SL_GROUP_PARAM, 0, UINT64_MAX, 2, data),
+                     SL_ERROR_INTERNAL);
+    assert_int_equal(
+        session->io.read(session->io.user, SL_GROUP_PARAM, session->tensor_count, 0, 1, data),
+        SL_ERROR_INTERNAL);
+    sl_session_close(session);
+}
+
+static void padding_when_a_session_opens_then_is_zero(void **state)
+{
+    (void)state;
+    sl_session *session = open_session(spread);
+    assert_int_equal(sl_session_initialise(session, 1), SL_OK);
+    const sl_layout *layout = session->blueprint->layout;
+    uint8_t *is_used = calloc(layout->chunk_count, layout->chunk_elements);
+    float *chunk = malloc(layout->chunk_elements * sizeof *chunk);
+    for (uint32_t i = 0; i < layout->tensor_count; i++)
+        memset(is_used + layout->tensors[i].chunk_index * layout->chunk_elements +
+                   layout->tensors[i].first_element,
+               1, session->tensors[i].element_count);
+    for (uint32_t i = 0; i < layout->chunk_count; i++) {
+        assert_int_equal(sl_engine_read_chunk(session->engine, SL_GROUP_PARAM, i, 0,
+                                              layout->chunk_elements * sizeof *chunk, chunk),
+                         SL_OK);
+        for (uint64_t k = 0; k < layout->chunk_elements; k++)
+            assert_true(is_used[i * layout->chunk_elements + k] || chunk[k] == 0);
+    }
+    free(chunk);
+    free(is_used);
+    sl_session_close(session);
+}
+
+/* ---- search ---- */
+
+static void search_when_budgets_shrink_then_states_leave_the_device(void **state)
+{
+    (void)state;
+    sl_blueprint *blueprint;
+    sl_refusal refusal;
+    const char *const roomy[] = {"device-memory=1G", "host-memory=1G", NULL};
+    assert_int_equal(find(roomy, &blueprint, &refusal), SL_OK);
+    assert_int_equal(blueprint->choice.placement.policy, SL_POLICY_DEVICE);
+    assert_int_equal(blueprint->choice.recompute, SL_RECOMPUTE_NONE);
+    uint64_t all = sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
+    sl_blueprint_close(blueprint);
+    uint64_t host_before = 0;
+    for (uint64_t share = 95; share >= 75; share -= 10) {
+        char device[64];
+        snprintf(device, sizeof device, "device-memory=%llu",
+                 (unsigned long long)(all / 100 * share));
+        const char *const tight[] = {device, "host-memory=1G", NULL};
+        assert_int_equal(find(tight, &blueprint, &refusal), SL_OK);
+        assert_true(sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE) <= all / 100 * share);
+        uint64_t host = sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST);
+        assert_true(host >= host_before);
+        assert_int_not_equal(blueprint->choice.placement.policy, SL_POLICY_DEVICE);
+        host_before = host;
+        sl_blueprint_close(blueprint);
+    }
+}
+
+/* A configuration with the options of a suggestion behind its own. */
+static sl_status find_with(const char *const *settings, const char *suggestion,
+                           sl_blueprint **out_blueprint)
+{
+    const char *all[24];
+    char text[SL_SEARCH_SUGGESTION_BYTES], pairs[8][64];
+    uint32_t count = 0, pair = 0;
+    for (; settings[count]; count++)
+        all[count] = settings[count];
+    snprintf(text, sizeof text, "%s", suggestion);
+    char *save = NULL;
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        snprintf(pairs[pair], sizeof pairs[pair], "%s=%s", word + 2, strtok_r(NULL, " ", &save));
+        all[count++] = pairs[pair++];
+    }
+    all[count] = NULL;
+    sl_refusal refusal;
+    return find(all, out_blueprint, &refusal);
+}
+
+static void suggestions_when_followed_then_fit(void **state)
+{
+    (void)state;
+    static const char *const cases[][5] = {
+        {"device-memory=300K", "host-memory=1G"},
+        {"device-memory=900K", "host-memory=1G", "recompute=none"},
+        {"device-memory=2M", "host-memory=1G", "policy=device"},
+        {"device-memory=1M", "host-memory=500K"},
+        {"device-memory=1G", "host-memory=1"},
+        {"device-memory=1M", "host-memory=100K", "policy=host", "recompute=full"},
+        {"device-memory=2M", "host-memory=1G", "policy=device", "accumulate=4"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal = {0};
+        if (find(cases[i], &blueprint, &refusal) != SL_ERROR_FIT)
+            fail_msg("case %zu fits: it tests nothing", i);
+        print_message("%s\n", sl_status_message());
+        assert_true(refusal.misfit.shortage.missing_bytes > 0);
+        assert_true(*refusal.suggestion != '\0');
+        assert_non_null(strstr(sl_status_message(), refusal.suggestion));
+        if (find_with(cases[i], refusal.suggestion, &blueprint) != SL_OK)
+            fail_msg("case %zu: %s does not fit: %s", i, refusal.suggestion, sl_status_message());
+        sl_blueprint_close(blueprint);
+    }
+}
+
+static void missing_bytes_when_added_to_the_budget_then_are_enough(void **state)
+{
+    (void)state;
+    for (uint64_t kib = 300; kib < 560; kib += 20) {
+        char text[64];
+        snprintf(text, sizeof text, "device-memory=%lluK", (unsigned long long)kib);
+        const char *const settings[] = {text, "host-memory=1G", "policy=host", NULL};
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal;
+        sl_status status = find(settings, &blueprint, &refusal);
+        sl_blueprint_close(blueprint);
+        if (status == SL_OK)
+            continue;
+        assert_int_equal(status, SL_ERROR_FIT);
+        snprintf(text, sizeof text, "device-memory=%llu",
+                 (unsigned long long)(kib * 1024 + refusal.misfit.shortage.missing_bytes));
+        if (find(settings, &blueprint, &refusal) != SL_OK)
+            fail_msg("%s: %s", text, sl_status_message());
+        sl_blueprint_close(blueprint);
+    }
+}
+
+static void budgets_when_unset_then_share_what_is_there(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAY_COUNT; way++) {
+        sl_search search;
+        sl_blueprint *blueprint;
+        sl_refusal refusal;
+        start_search(&search, ways[way]);
+        assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
+        const uint64_t *budget = blueprint->budget_bytes;
+        assert_true(budget[SL_TIER_DEVICE] + budget[SL_TIER_HOST] <= search.task.shared_bytes);
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            assert_true(sl_blueprint_peak_bytes(blueprint, (sl_tier)tier) <= budget[tier]);
+        uint64_t device = sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
+        uint64_t host = sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST);
+        sl_blueprint_close(blueprint);
+        /* With hardly more than that in all it still fits; with less than its least it does not. */
+        search.task.shared_bytes = device + host;
+        assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
+        sl_blueprint_close(blueprint);
+        search.task.shared_bytes = host / 2 + 4096;
+        assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_ERROR_FIT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(initial_values_when_placed_in_any_way_then_depend_on_name_and_position),
+        cmocka_unit_test(initial_values_when_drawn_then_are_spread_as_asked),
+        cmocka_unit_test(tensors_when_written_in_runs_then_read_back_and_leave_others_alone),
+        cmocka_unit_test(tensors_when_reached_beyond_their_end_then_fail),
+        cmocka_unit_test(padding_when_a_session_opens_then_is_zero),
+        cmocka_unit_test(search_when_budgets_shrink_then_states_leave_the_device),
+        cmocka_unit_test(suggestions_when_followed_then_fit),
+        cmocka_unit_test(missing_bytes_when_added_to_the_budget_then_are_enough),
+        cmocka_unit_test(budgets_when_unset_then_share_what_is_there),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

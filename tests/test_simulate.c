@@ -1,0 +1,368 @@
+/* The simulator: what could be wrong is a command that starts too early or too late, sharing that
+ * loses or invents work, stalls put on the wrong lane, or time that depends on anything but the
+ * plan. Small plans with times in whole seconds are checked by hand; random ones against a
+ * recurrence that needs no events: without sharing, a command starts at the latest of what it waits
+ * for.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sluice/plan.h"
+#include "spec_programs.h"
+
+enum { COMMANDS_MAX = 64, WAITS_MAX = 256, VALUE_CHUNK = 0, VALUE_OUTPUT = 1, UNIT = 1000 };
+
+/* A plan made by hand: op i takes seconds[i] on its lane. */
+typedef struct scene {
+    sl_op ops[COMMANDS_MAX];
+    sl_command body[COMMANDS_MAX];
+    sl_wait waits[WAITS_MAX];
+    sl_value values[2];
+    sl_program program;
+    sl_plan plan;
+    sl_machine machine;
+} scene;
+
+/* Rates at which CLEAR of UNIT elements, or a copy of UNIT bytes, takes one second. */
+static void open_scene(scene *s)
+{
+    memset(s, 0, sizeof *s);
+    sl_op_attrs one_second = {.element_count = UNIT};
+    double bytes = (double)sl_op_traffic_bytes(SL_OP_CLEAR, &one_second);
+    s->machine = (sl_machine){.name = "test",
+                              .gemm_flops = 1e30,
+                              .device_bytes = bytes,
+                              .host_bytes = bytes,
+                              .h2d_bytes = UNIT,
+                              .d2h_bytes = UNIT};
+    s->values[VALUE_CHUNK].kind = SL_VALUE_CHUNK;
+    s->values[VALUE_OUTPUT].kind = SL_VALUE_OUTPUT;
+    s->program.ops = s->ops;
+    s->program.values = s->values;
+    s->program.value_count = 2;
+    s->plan.body = s->body;
+    s->plan.waits = s->waits;
+}
+
+static sl_command *add_command(scene *s, sl_lane lane)
+{
+    sl_command *command = &s->body[s->plan.body_count++];
+    command->lane = lane;
+    command->first_wait = s->plan.wait_count;
+    command->chunk_index = SL_NONE;
+    command->value = SL_NONE;
+    return command;
+}
+
+static uint32_t add_run(scene *s, sl_lane lane, uint64_t seconds)
+{
+    sl_command *command = add_command(s, lane);
+    command->kind = SL_COMMAND_RUN;
+    command->tick = s->program.op_count;
+    s->ops[s->program.op_count++] =
+        (sl_op){.kind = SL_OP_CLEAR, .attrs.element_count = seconds * UNIT};
+    return s->plan.body_count - 1;
+}
+
+static uint32_t add_copy(scene *s, sl_lane lane, uint32_t value, uint64_t seconds)
+{
+    sl_command *command = add_command(s, lane);
+    command->kind = SL_COMMAND_COPY;
+    command->value = value;
+    command->from.bytes = command->to.bytes = seconds * UNIT;
+    return s->plan.body_count - 1;
+}
+
+/* The command added last waits for `command`. */
+static void add_wait(scene *s, uint32_t command, uint32_t delta)
+{
+    s->waits[s->plan.wait_count++] = (sl_wait){command, delta};
+    s->body[s->plan.body_count - 1].wait_count++;
+}
+
+static sl_simulation play(const scene *s)
+{
+    sl_simulation simulation;
+    assert_int_equal(sl_plan_simulate(&s->program, &s->plan, &s->machine, &simulation), SL_OK);
+    return simulation;
+}
+
+/* Times here are sums of some hundred doubles below 2^12: errors stay under 1e-9 s. */
+static void assert_seconds(double found, double expected)
+{
+    if (!(fabs(found - expected) < 1e-9))
+        fail_msg("%.12f s instead of %.12f s", found, expected);
+}
+
+static void ops_of_one_lane_take_the_sum_of_their_times(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    add_run(&s, SL_LANE_COMPUTE, 1);
+    add_run(&s, SL_LANE_COMPUTE, 2);
+    add_run(&s, SL_LANE_COMPUTE, 3);
+    s.machine.op_seconds = 0.5;
+    sl_simulation found = play(&s);
+    assert_seconds(found.step_seconds, 7.5);
+    assert_seconds(found.busy_seconds[SL_LANE_COMPUTE], 7.5);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        assert_seconds(found.stall_seconds[lane], 0);
+}
+
+static void matrix_products_take_the_larger_of_arithmetic_and_traffic(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    add_run(&s, SL_LANE_COMPUTE, 1);
+    s.ops[0] = (sl_op){.kind = SL_OP_LINEAR, .attrs = {.row_count = 8, .in = 16, .out = 32}};
+    s.machine.gemm_flops = 2 * 8 * 16 * 32 / 5.0; /* five seconds of multiply-adds */
+    s.machine.device_bytes = 1e30;
+    assert_seconds(play(&s).step_seconds, 5);
+    s.machine.device_bytes = (double)sl_op_traffic_bytes(SL_OP_LINEAR, &s.ops[0].attrs) / 9.0;
+    assert_seconds(play(&s).step_seconds, 9);
+}
+
+static void copy_into_the_only_slot_is_waited_for(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    uint32_t fetch = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 4);
+    add_wait(&s, 1, 1); /* the slot is free when the op of the iteration before is done */
+    add_run(&s, SL_LANE_COMPUTE, 1);
+    add_wait(&s, fetch, 0);
+    s.machine.copy_seconds = 0.25;
+    sl_simulation found = play(&s);
+    assert_seconds(found.step_seconds, 5.25);
+    assert_seconds(found.stall_seconds[SL_LANE_H2D], 4.25);
+    assert_seconds(found.busy_seconds[SL_LANE_H2D], 4.25);
+    assert_seconds(found.busy_seconds[SL_LANE_COMPUTE], 1);
+}
+
+static void copies_into_two_slots_overlap_with_compute(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    uint32_t first = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 2);
+    add_wait(&s, 2, 1);
+    uint32_t second = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 2);
+    add_wait(&s, 3, 1);
+    add_run(&s, SL_LANE_COMPUTE, 3);
+    add_wait(&s, first, 0);
+    add_run(&s, SL_LANE_COMPUTE, 3);
+    add_wait(&s, second, 0);
+    sl_simulation found = play(&s);
+    /* first fetch waits for op 2 and is used 3 s later: 2 s of it hide behind op 3 */
+    assert_seconds(found.step_seconds, 6);
+    assert_seconds(found.stall_seconds[SL_LANE_H2D], 0);
+    assert_seconds(found.busy_seconds[SL_LANE_H2D], 4);
+}
+
+static void compute_and_host_share_the_cores_where_the_machine_says_so(void **state)
+{
+    (void)state;
+    for (uint64_t host_seconds = 1; host_seconds <= 5; host_seconds++) {
+        scene s;
+        open_scene(&s);
+        uint32_t run = add_run(&s, SL_LANE_COMPUTE, 3);
+        add_wait(&s, 1, 1); /* an update that overlaps the next forward pass ends before the next */
+        add_run(&s, SL_LANE_HOST, host_seconds);
+        add_wait(&s, run, 1);
+        double longer = host_seconds > 3 ? (double)host_seconds : 3;
+        assert_seconds(play(&s).step_seconds, longer);
+        s.machine.shares_cores = true;
+        sl_simulation found = play(&s);
+        assert_seconds(found.step_seconds, 3 + (double)host_seconds);
+        /* side by side each takes twice the shorter one's time, then the longer one runs alone */
+        double shorter = host_seconds < 3 ? (double)host_seconds : 3;
+        double alone = host_seconds > 3 ? (double)host_seconds - 3 : 0;
+        assert_seconds(found.busy_seconds[SL_LANE_HOST], 2 * shorter + alone);
+        assert_seconds(found.stall_seconds[SL_LANE_HOST], alone);
+    }
+}
+
+static void iteration_starts_when_the_outputs_of_the_last_have_arrived(void **state)
+{
+    (void)state;
+    for (int is_output = 0; is_output < 2; is_output++) {
+        scene s;
+        open_scene(&s);
+        uint32_t run = add_run(&s, SL_LANE_COMPUTE, 3);
+        add_copy(&s, SL_LANE_D2H, is_output ? VALUE_OUTPUT : VALUE_CHUNK, 1);
+        add_wait(&s, run, 0);
+        sl_simulation found = play(&s);
+        assert_seconds(found.step_seconds, is_output ? 4 : 3);
+        assert_seconds(found.stall_seconds[SL_LANE_D2H], is_output ? 1 : 0);
+    }
+}
+
+static void stall_belongs_to_the_wait_that_is_over_last(void **state)
+{
+    (void)state;
+    for (uint64_t host_seconds = 1; host_seconds <= 4; host_seconds += 3) {
+        scene s;
+        open_scene(&s);
+        uint32_t fetch = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 2);
+        add_wait(&s, 2, 1);
+        uint32_t update = add_run(&s, SL_LANE_HOST, host_seconds);
+        add_wait(&s, 2, 1);
+        add_run(&s, SL_LANE_COMPUTE, 1);
+        add_wait(&s, update, 0);
+        add_wait(&s, fetch, 0);
+        sl_simulation found = play(&s);
+        sl_lane last = host_seconds > 2 ? SL_LANE_HOST : SL_LANE_H2D;
+        double waited = host_seconds > 2 ? 4 : 2;
+        assert_seconds(found.stall_seconds[last], waited);
+        assert_seconds(found.step_seconds, 1 + waited);
+    }
+}
+
+static void commands_that_wait_for_each_other_are_an_error(void **state)
+{
+    (void)state;
+    scene s;
+    sl_simulation untouched = {.step_seconds = -7}, found = untouched;
+    open_scene(&s);
+    add_run(&s, SL_LANE_COMPUTE, 1);
+    add_wait(&s, 1, 0);
+    add_run(&s, SL_LANE_HOST, 1);
+    add_wait(&s, 0, 0);
+    assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
+    s.waits[0].command = 2;
+    assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
+    s.waits[0] = (sl_wait){1, 1};
+    s.body[0].tick = 2;
+    assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
+    s.body[0].tick = 0;
+    s.machine.d2h_bytes = 0;
+    assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
+    s.machine.d2h_bytes = (double)NAN;
+    assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
+    assert_memory_equal(&found, &untouched, sizeof found);
+}
+
+/* ---- random plans ---- */
+
+static double duration_of(const scene *s, const sl_command *command)
+{
+    uint64_t units = command->kind == SL_COMMAND_COPY ? command->from.bytes
+                                                      : s->ops[command->tick].attrs.element_count;
+    return (double)(units / UNIT);
+}
+
+static void fill_at_random(scene *s, uint64_t *random)
+{
+    static const sl_lane lanes[] = {SL_LANE_COMPUTE, SL_LANE_COMPUTE, SL_LANE_HOST, SL_LANE_H2D,
+                                    SL_LANE_D2H};
+    uint32_t count = 1 + (uint32_t)spec_random(random, COMMANDS_MAX - 1);
+    for (uint32_t i = 0; i < count; i++) {
+        sl_lane lane = lanes[spec_random(random, 5)];
+        uint64_t seconds = spec_random(random, 9);
+        if (lane == SL_LANE_COMPUTE || lane == SL_LANE_HOST)
+            add_run(s, lane, seconds);
+        else
+            add_copy(s, lane, spec_random(random, 4) == 0 ? VALUE_OUTPUT : VALUE_CHUNK, seconds);
+        for (uint64_t w = spec_random(random, 4); w > 0; w--) {
+            uint32_t delta = i == 0 || spec_random(random, 2);
+            add_wait(s, (uint32_t)spec_random(random, delta ? count : i), delta);
+        }
+    }
+}
+
+/* End of iteration 4 and 5 of 0 .. 5, without sharing: waits name earlier commands or the iteration
+ * before, so one pass in issue order knows every start. */
+static double step_by_recurrence(const scene *s, double *out_compute_seconds)
+{
+    double end[2][COMMANDS_MAX] = {{0}}, lane_end[SL_LANE_COUNT] = {0};
+    double gate = 0, iteration_end[6] = {0}, compute_end[6] = {0};
+    for (uint32_t iteration = 0; iteration < 6; iteration++) {
+        double next_gate = gate;
+        for (uint32_t c = 0; c < s->plan.body_count; c++) {
+            const sl_command *command = &s->body[c];
+            double start = fmax(lane_end[command->lane], gate);
+            for (uint32_t w = 0; w < command->wait_count; w++) {
+                sl_wait wait = s->waits[command->first_wait + w];
+                start = fmax(start, end[(iteration + wait.delta) % 2][wait.command]);
+            }
+            double ended = start + duration_of(s, command);
+            end[iteration % 2][c] = lane_end[command->lane] = ended;
+            iteration_end[iteration] = fmax(iteration_end[iteration], ended);
+            if (command->kind == SL_COMMAND_COPY && command->value == VALUE_OUTPUT)
+                next_gate = fmax(next_gate, ended);
+        }
+        gate = next_gate;
+        compute_end[iteration] = lane_end[SL_LANE_COMPUTE];
+    }
+    *out_compute_seconds = compute_end[5] - compute_end[4];
+    return iteration_end[5] - iteration_end[4];
+}
+
+static void random_plans_take_what_the_recurrence_says(void **state)
+{
+    (void)state;
+    uint64_t random = spec_seed(5);
+    for (uint32_t round = 0; round < spec_count(3000, 100000); round++) {
+        scene s;
+        open_scene(&s);
+        fill_at_random(&s, &random);
+        sl_simulation found = play(&s);
+        double compute_seconds, stalled = 0, busy[SL_LANE_COUNT] = {0};
+        assert_seconds(found.step_seconds, step_by_recurrence(&s, &compute_seconds));
+        for (uint32_t c = 0; c < s.plan.body_count; c++)
+            busy[s.body[c].lane] += duration_of(&s, &s.body[c]);
+        for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+            assert_seconds(found.busy_seconds[lane], busy[lane]);
+            stalled += found.stall_seconds[lane];
+        }
+        assert_seconds(found.busy_seconds[SL_LANE_COMPUTE] + stalled, compute_seconds);
+
+        s.machine.shares_cores = true;
+        sl_simulation shared = play(&s), again = play(&s);
+        assert_memory_equal(&shared, &again, sizeof shared);
+        double longest = 0;
+        for (uint32_t c = 0; c < s.plan.body_count; c++)
+            longest += 2 * duration_of(&s, &s.body[c]);
+        assert_true(shared.step_seconds <= longest + 1e-9);
+        assert_true(shared.busy_seconds[SL_LANE_HOST] >= busy[SL_LANE_HOST] - 1e-9);
+        assert_true(shared.busy_seconds[SL_LANE_HOST] <= 2 * busy[SL_LANE_HOST] + 1e-9);
+    }
+}
+
+static void default_machine_is_usable_and_grows_with_workers(void **state)
+{
+    (void)state;
+    sl_machine one = sl_machine_default(1), many = sl_machine_default(16);
+    assert_true(one.gemm_flops > 0 && one.h2d_bytes > 0 && one.d2h_bytes > 0);
+    assert_true(many.gemm_flops > one.gemm_flops);
+    assert_true(many.device_bytes >= one.device_bytes);
+    assert_true(one.shares_cores);
+    assert_int_not_equal(one.name[0], 0);
+    assert_true(sl_machine_default(0).gemm_flops > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ops_of_one_lane_take_the_sum_of_their_times),
+        cmocka_unit_test(matrix_products_take_the_larger_of_arithmetic_and_traffic),
+        cmocka_unit_test(copy_into_the_only_slot_is_waited_for),
+        cmocka_unit_test(copies_into_two_slots_overlap_with_compute),
+        cmocka_unit_test(compute_and_host_share_the_cores_where_the_machine_says_so),
+        cmocka_unit_test(iteration_starts_when_the_outputs_of_the_last_have_arrived),
+        cmocka_unit_test(stall_belongs_to_the_wait_that_is_over_last),
+        cmocka_unit_test(commands_that_wait_for_each_other_are_an_error),
+        cmocka_unit_test(random_plans_take_what_the_recurrence_says),
+        cmocka_unit_test(default_machine_is_usable_and_grows_with_workers),
+    };
+    return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
+}

@@ -1,0 +1,163 @@
+/* What could be wrong in a worker pool: a tile runs twice or never, a run returns early, a late
+ * thread works on a job that has ended, a sleeper is never woken, two callers mix their jobs, two
+ * threads share a worker index. Counters per tile, jobs that die right after their run, pauses that
+ * let the helpers fall asleep, and several callers at once find these; TSan finds the rest. */
+#include <limits.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/workers.h"
+
+enum { TILES_MAX = 257, WORKERS_MAX = 8 };
+
+typedef struct counting_job {
+    _Atomic uint32_t runs[TILES_MAX];
+    _Atomic uint32_t inside[WORKERS_MAX]; /* threads that use this worker index now */
+    _Atomic uint32_t shared_index;
+    uint32_t magic;
+    uint32_t worker_count;
+} counting_job;
+
+static void count_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    counting_job *job = argument;
+    assert_true(job->magic == 0x51u);
+    assert_true(worker_index < job->worker_count);
+    if (atomic_fetch_add(&job->inside[worker_index], 1) != 0)
+        atomic_fetch_add(&job->shared_index, 1);
+    atomic_fetch_add(&job->runs[tile_index], 1);
+    atomic_fetch_sub(&job->inside[worker_index], 1);
+}
+
+static void run_and_check(sl_workers *pool, uint64_t tile_count)
+{
+    counting_job job;
+    memset(&job, 0, sizeof job);
+    job.magic = 0x51u;
+    job.worker_count = sl_workers_count(pool);
+    sl_workers_run(pool, tile_count, count_tile, &job);
+    job.magic = 0; /* whoever still works on it now fails */
+    for (uint64_t i = 0; i < TILES_MAX; i++)
+        assert_int_equal(job.runs[i], i < tile_count ? 1 : 0);
+    assert_int_equal(job.shared_index, 0);
+}
+
+static uint32_t rounds(uint32_t quick)
+{
+    return getenv("SL_TEST_FULL") ? quick * 20 : quick;
+}
+
+static void every_tile_when_run_runs_once(void **state)
+{
+    (void)state;
+    for (uint32_t worker_count = 1; worker_count <= WORKERS_MAX; worker_count++) {
+        sl_workers *pool;
+        assert_int_equal(sl_workers_open(worker_count, &pool), SL_OK);
+        assert_int_equal(sl_workers_count(pool), worker_count);
+        for (uint32_t i = 0; i < rounds(300); i++)
+            run_and_check(pool, i % (TILES_MAX + 1));
+        sl_workers_close(pool);
+    }
+}
+
+static void helpers_when_asleep_are_woken(void **state)
+{
+    (void)state;
+    sl_workers *pool;
+    assert_int_equal(sl_workers_open(3, &pool), SL_OK);
+    for (uint32_t i = 0; i < rounds(200); i++) {
+        struct timespec pause = {.tv_nsec = (long)(i % 10) * 50000};
+        nanosleep(&pause, NULL);
+        run_and_check(pool, 5);
+    }
+    sl_workers_close(pool);
+}
+
+/* Two tiles that wait for each other need two threads at once. */
+typedef struct meeting_job {
+    _Atomic uint32_t arrived;
+} meeting_job;
+
+static void meet(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)tile_index;
+    (void)worker_index;
+    meeting_job *job = argument;
+    atomic_fetch_add(&job->arrived, 1);
+    while (atomic_load(&job->arrived) < 2) {
+        struct timespec pause = {.tv_nsec = 1000};
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void tiles_when_slow_run_beside_each_other(void **state)
+{
+    (void)state;
+    sl_workers *pool;
+    assert_int_equal(sl_workers_open(2, &pool), SL_OK);
+    for (uint32_t i = 0; i < rounds(50); i++) {
+        meeting_job job = {0};
+        sl_workers_run(pool, 2, meet, &job);
+        assert_int_equal(job.arrived, 2);
+    }
+    sl_workers_close(pool);
+}
+
+static void *call_many_times(void *argument)
+{
+    for (uint32_t i = 0; i < rounds(300); i++)
+        run_and_check(argument, 1 + i % 40);
+    return NULL;
+}
+
+static void callers_when_several_do_not_mix(void **state)
+{
+    (void)state;
+    for (uint32_t worker_count = 1; worker_count <= 4; worker_count += 3) {
+        sl_workers *pool;
+        pthread_t callers[3];
+        assert_int_equal(sl_workers_open(worker_count, &pool), SL_OK);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(pthread_create(&callers[i], NULL, call_many_times, pool), 0);
+        for (int i = 0; i < 3; i++)
+            pthread_join(callers[i], NULL);
+        sl_workers_close(pool);
+    }
+}
+
+static void open_when_no_worker_is_asked_for_fails(void **state)
+{
+    (void)state;
+    sl_workers *pool;
+    assert_int_equal(sl_workers_open(0, &pool), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "worker"));
+    sl_workers_close(NULL);
+}
+
+static void usable_cpus_when_counted_are_at_least_one(void **state)
+{
+    (void)state;
+    assert_in_range(sl_workers_usable_cpu_count(), 1, 1 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_tile_when_run_runs_once),
+        cmocka_unit_test(helpers_when_asleep_are_woken),
+        cmocka_unit_test(tiles_when_slow_run_beside_each_other),
+        cmocka_unit_test(callers_when_several_do_not_mix),
+        cmocka_unit_test(open_when_no_worker_is_asked_for_fails),
+        cmocka_unit_test(usable_cpus_when_counted_are_at_least_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

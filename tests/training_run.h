@@ -1,0 +1,147 @@
+/* A few training steps of a plan_case on the real engine and kernels, and a digest of all that came
+ * out: every loss and norm, and every parameter and moment of every tensor (not of chunks, whose
+ * sizes differ from case to case). */
+#ifndef SL_TESTS_TRAINING_RUN_H
+#define SL_TESTS_TRAINING_RUN_H
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "plan_cases.h"
+#include "sluice/engine.h"
+
+typedef struct training_run {
+    plan_case *c;
+    sl_plan *plan;
+    sl_engine *engine;
+    float clip;
+} training_run;
+
+static inline sl_status training_run_visit(training_run *run, sl_group group, uint32_t tensor,
+                                           float *data, bool writes)
+{
+    const sl_tensor_place *place = &run->c->layout->tensors[tensor];
+    uint64_t bytes = run->c->program->tensors[tensor].element_count * sizeof(float);
+    uint64_t first = place->first_element * sizeof(float);
+    return writes
+               ? sl_engine_write_chunk(run->engine, group, place->chunk_index, first, bytes, data)
+               : sl_engine_read_chunk(run->engine, group, place->chunk_index, first, bytes, data);
+}
+
+static inline uint64_t training_run_largest(const sl_program *program)
+{
+    uint64_t most = 0;
+    for (uint32_t t = 0; t < program->tensor_count; t++)
+        most = program->tensors[t].element_count > most ? program->tensors[t].element_count : most;
+    return most;
+}
+
+static inline float training_run_initial(const sl_tensor_spec *spec, uint32_t tensor, uint64_t i)
+{
+    if (i / spec->shape[1] >= spec->valid_rows)
+        return 0.0f;
+    return spec->init_mean + 5 * spec->init_deviation * sl_rng_normal(3, tensor, i);
+}
+
+static inline sl_status training_run_initialise(training_run *run)
+{
+    const sl_program *program = run->c->program;
+    float *data = calloc(training_run_largest(program), sizeof *data);
+    sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;
+    for (uint32_t t = 0; status == SL_OK && t < program->tensor_count; t++) {
+        const sl_tensor_spec *spec = &program->tensors[t];
+        for (uint64_t i = 0; i < spec->element_count; i++)
+            data[i] = training_run_initial(spec, t, i);
+        status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
+    }
+    free(data);
+    return status;
+}
+
+/* Opens engine and weights for the plan; `worker_count` compute workers. */
+static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t worker_count,
+                                          bool guards, training_run *out_run)
+{
+    sl_engine_plan engine_plan = {c->program, plan};
+    sl_engine_options options = {.layout = c->layout,
+                                 .homes = c->homes,
+                                 .plans = &engine_plan,
+                                 .plan_count = 1,
+                                 .worker_count = worker_count,
+                                 .guard_arenas = guards};
+    *out_run = (training_run){.c = c, .plan = plan, .clip = c->step.update_early ? 0.0f : 1.0f};
+    SL_TRY(sl_engine_open(&options, &out_run->engine));
+    return training_run_initialise(out_run);
+}
+
+/* The tokens [B, T] and targets [B, T] of micro-batch m of a step. */
+static inline void training_run_draw_rows(const plan_case *c, uint32_t step, uint32_t m,
+                                          int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t i = 0; i < c->emit.batch * c->emit.seq; i++) {
+        uint64_t position = ((uint64_t)step * 64 + m) * 4096 + i;
+        tokens[i] = (int32_t)sl_rng_below(5, 1, position, c->shape.vocab);
+        targets[i] = (int32_t)sl_rng_below(5, 1, position + 1, c->shape.vocab);
+    }
+}
+
+static inline void training_run_set_inputs(training_run *run, uint32_t step)
+{
+    for (uint32_t m = 0; m < run->c->step.micro_batch_count; m++)
+        training_run_draw_rows(run->c, step, m, sl_engine_input(run->engine, 0, 2 * m),
+                               sl_engine_input(run->engine, 0, 2 * m + 1));
+}
+
+static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
+{
+    return (sl_step_scalars){.learning_rate = 1e-2f,
+                             .weight_decay = 0.1f,
+                             .beta1 = 0.9f,
+                             .beta2 = 0.95f,
+                             .epsilon = 1e-8f,
+                             .bias1 = (float)(1.0 - pow(0.9, step)),
+                             .bias2_root = (float)sqrt(1.0 - pow(0.95, step)),
+                             .clip = clip,
+                             .loss_scale = 1.0f};
+}
+
+/* Runs steps 1..step_count and adds each loss and norm to `hash`. */
+static inline sl_status training_run_steps(training_run *run, uint32_t step_count,
+                                           sl_hash_stream *hash)
+{
+    for (uint32_t step = 1; step <= step_count; step++) {
+        sl_step_scalars scalars = training_run_scalars(run->clip, step);
+        training_run_set_inputs(run, step);
+        SL_TRY(sl_engine_step(run->engine, 0, &scalars));
+        const sl_step_control *control = sl_engine_output(run->engine, 0, SL_OUTPUT_CONTROL);
+        sl_hash_update(hash, sl_engine_output(run->engine, 0, SL_OUTPUT_LOSS), sizeof(double));
+        sl_hash_update(hash, &control->grad_norm, sizeof control->grad_norm);
+    }
+    return sl_engine_drain(run->engine);
+}
+
+static inline sl_status training_run_hash_states(training_run *run, sl_hash_stream *hash)
+{
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    const sl_program *program = run->c->program;
+    float *data = calloc(training_run_largest(program), sizeof *data);
+    sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;
+    for (uint32_t g = 0; g < 3; g++) {
+        for (uint32_t t = 0; status == SL_OK && t < program->tensor_count; t++) {
+            status = training_run_visit(run, groups[g], t, data, false);
+            sl_hash_update(hash, data, program->tensors[t].element_count * sizeof *data);
+        }
+    }
+    free(data);
+    return status;
+}
+
+static inline void training_run_close(training_run *run)
+{
+    sl_engine_close(run->engine);
+    sl_plan_close(run->plan);
+}
+
+#endif
