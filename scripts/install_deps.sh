@@ -5,9 +5,8 @@
 # usage: install_deps.sh [--check]    with developer tools: formatter, linters
 set -eu
 
-# ocl-icd-opencl-dev: the CMake file of Debian's oneDNN asks for it, its package only recommends it.
-needed='cmake ninja-build gcc libc6-dev pkg-config git libjansson-dev libxxhash-dev libdnnl-dev
-        ocl-icd-opencl-dev libcmocka-dev libjemalloc-dev'
+needed='cmake ninja-build gcc libc6-dev pkg-config git libjansson-dev libxxhash-dev
+        libopenblas-dev libcmocka-dev libjemalloc-dev'
 for_check='g++ clang-format-14 clang-tidy-14 shellcheck'
 
 packages=$needed

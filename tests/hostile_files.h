@@ -87,6 +87,7 @@ static const hostile_row hostile_rows[] = {
     S("overlong UTF-8", "not strict JSON", "{\"\xc0\xaf\":{}}"),
     S("lone surrogate", "not strict JSON", "{\"\\ud800\":{}}"),
     S("NUL in a name", "not strict JSON", "{\"a\\u0000b\":{}}"),
+    S("NUL behind a number", "holds a NUL byte", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1\0],\"data_offsets\":[0,4]}}", .data_bytes = 4),
     S("raw control byte in a name", "not strict JSON", "{\"a\x1b[31m\":{}}"),
     S("one tensor twice", "duplicate", "{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]},"
       "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", .data_bytes = 4),
@@ -109,6 +110,7 @@ static const hostile_row hostile_rows[] = {
     S("shape is a number", "shape is not an array", ONE("F32", "1", "[0,4]"), .data_bytes = 4),
     S("negative dimension", "not an integer from 0 on", ONE("F32", "[-1]", "[0,4]"), .data_bytes = 4),
     S("real dimension", "not an integer from 0 on", ONE("F32", "[1.0]", "[0,4]"), .data_bytes = 4),
+    S("minus zero as dimension", "holds the number -0", ONE("F32", "[-0]", "[0,0]")),
     S("string as dimension", "not an integer from 0 on", ONE("F32", "[\"1\"]", "[0,4]"), .data_bytes = 4),
     S("nine dimensions", "more than 8", ONE("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), .data_bytes = 4),
     S("2^32 x 2^32 elements", "overflows 64 bits", ONE("F32", "[4294967296,4294967296]", "[0,0]")),
@@ -163,6 +165,7 @@ static const hostile_row hostile_rows[] = {
     C("config is empty", "not strict JSON", ""),
     C("config is a list", "not a JSON object", "[]"),
     C("config with a key twice", "duplicate", GPT2("\"n_layer\":1,\"n_layer\":2")),
+    C("config with a NUL behind a number", "holds a NUL byte", "{\"model_type\":\"gpt2\",\"n_layer\":2\0}"),
     C("no model_type", "\"model_type\" is missing", "{}"),
     C("another model", "model_type is \"llama\"", "{\"model_type\":\"llama\"}"),
     C("another model, with an escape sequence", "\\x1b[2J", "{\"model_type\":\"\\u001b[2J\"}"),

@@ -351,6 +351,38 @@ static void elementwise_ops_when_run_are_exact(void **state)
     }
 }
 
+static void table_when_asked_has_every_op(void **state)
+{
+    (void)state;
+    const sl_kernel_table *table = sl_kernels_cpu();
+    const sl_op_attrs attrs = {.batch = 2,
+                               .seq = 3,
+                               .in = 40,
+                               .out = 24,
+                               .heads = 4,
+                               .row_count = 6,
+                               .id_count = 9,
+                               .valid_id_count = 9,
+                               .element_count = 3 * SL_BLOCK_ELEMENTS};
+    for (int kind = 0; kind < SL_OP_COUNT; kind++) {
+        assert_non_null(table->run[kind]);
+        assert_int_equal(table->warm_up((sl_op_kind)kind, &attrs, pools[2]), SL_OK);
+        assert_true(table->workspace_bytes((sl_op_kind)kind, &attrs, 3) < 1 << 20);
+    }
+    assert_non_null(strstr(table->description(), sl_vector_current()->isa));
+}
+
+static void kernels_when_a_shape_is_not_theirs_fail(void **state)
+{
+    (void)state;
+    sl_step_control control = {0};
+    sl_op_attrs attrs = {.element_count = SL_BLOCK_ELEMENTS + 1, .in = 3, .out = 0};
+    sl_kernel_call call = {.attrs = &attrs, .workers = pools[0], .operand = {&control}};
+    const sl_op_kind refused[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_LINEAR};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(sl_kernels_cpu()->run[refused[i]](&call), SL_ERROR_INTERNAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +395,8 @@ int main(void)
         cmocka_unit_test(gelu_when_run_equals_the_definition),
         cmocka_unit_test(gelu_backward_when_run_equals_the_derivative),
         cmocka_unit_test(elementwise_ops_when_run_are_exact),
+        cmocka_unit_test(table_when_asked_has_every_op),
+        cmocka_unit_test(kernels_when_a_shape_is_not_theirs_fail),
     };
     int failures = 0;
     RUN_FOR_EVERY_ISA(tests, failures);

@@ -151,7 +151,7 @@ static void good_headers_when_opened_then_accepted(void **state)
         {"{\"e\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[4,4]},"
          "\"s\":{\"data_offsets\":[0,4],\"shape\":[1,1,1,1,1,1,1,1],\"dtype\":\"F32\"}}",
          4, 2},
-        {"{\"n\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, 1},
+        {"{\"-0\\\"-0\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[0,2]}}", 2, 1},
         {"{\"n\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3, 1},
         {"{\"\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,2]}}", 2, 1},
     };

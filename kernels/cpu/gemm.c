@@ -1,18 +1,14 @@
-/* Matrix products by oneDNN's sgemm, one thread a tile.
+/* Matrix products: a library's single-threaded call on tiles that follow from the shape alone.
  *
- * Measured on two Zen 4 cores at GPT-2 124M shapes: oneDNN 200 to 227 GFLOP/s, OpenBLAS and BLIS
- * 175 to 200, of 235 possible; and the same bits for the same tile on any thread and at any
- * address. Debian builds oneDNN with OpenMP, so each thread that calls it first sets its own OpenMP
- * team to one thread; then no parallel region is ever entered. */
+ * Which library is a choice of the build (gemm_library.h); the tiles are the same for all of them.
+ */
 #include "gemm.h"
 
-#include <dnnl.h>
-#include <omp.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "gemm_library.h"
 #include "tiles.h"
 #include "vector.h"
 
@@ -25,7 +21,7 @@ enum {
     TILE_COLUMNS = 384,
     TILE_ROWS_MIN = 64,
     TILE_COLUMNS_MIN = 96,
-    TILES_WANTED = 16,
+    TILES_WANTED = 16, /* 32 would cost 3 % at 1024 rows */
     ROUND_TO = 16      /* floats of a cache line */
 };
 
@@ -68,20 +64,22 @@ static uint64_t leading_b(const sl_gemm *gemm)
     return gemm->transpose_b ? gemm->k : gemm->n;
 }
 
-static _Thread_local bool has_one_thread;
-
 /* The one call of the library: `part` is rows x columns of `gemm` at its own addresses. */
 static bool multiply(const sl_gemm *gemm, const sl_gemm *part)
 {
-    if (!has_one_thread)
-        omp_set_num_threads(1);
-    has_one_thread = true;
-    dnnl_status_t status =
-        dnnl_sgemm(gemm->transpose_a ? 'T' : 'N', gemm->transpose_b ? 'T' : 'N',
-                   (dnnl_dim_t)part->m, (dnnl_dim_t)part->n, (dnnl_dim_t)gemm->k, 1.0f, part->a,
-                   (dnnl_dim_t)leading_a(gemm), part->b, (dnnl_dim_t)leading_b(gemm),
-                   gemm->add ? 1.0f : 0.0f, part->c, (dnnl_dim_t)gemm->n);
-    return status == dnnl_success;
+    sl_gemm_tile tile = {.transpose_a = gemm->transpose_a,
+                         .transpose_b = gemm->transpose_b,
+                         .m = part->m,
+                         .n = part->n,
+                         .k = gemm->k,
+                         .a = part->a,
+                         .leading_a = leading_a(gemm),
+                         .b = part->b,
+                         .leading_b = leading_b(gemm),
+                         .add = gemm->add,
+                         .c = part->c,
+                         .leading_c = gemm->n};
+    return sl_gemm_library_multiply(&tile);
 }
 
 typedef struct gemm_job {
@@ -188,8 +186,5 @@ sl_status sl_gemm_warm_up(const sl_gemm *gemm, sl_workers *workers)
 
 const char *sl_gemm_library(void)
 {
-    static _Thread_local char text[64];
-    const dnnl_version_t *version = dnnl_version();
-    snprintf(text, sizeof text, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-    return text;
+    return sl_gemm_library_name();
 }

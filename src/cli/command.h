@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "train/blueprint.h"
 #include "train/config.h"
 
 int sl_command_train(int argc, char **argv);
@@ -21,6 +22,9 @@ void sl_command_print_version(FILE *stream);
 
 /* What this processor can do that matters here, such as "avx2 fma avx512f". */
 void sl_command_describe_cpu(char *out_text, size_t capacity);
+
+/* "policy static (host: …), recompute …, accumulation …" in one line, for people. */
+void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity);
 
 /* Counts SIGINT and SIGTERM from now on; the second one leaves the process at once with 130. */
 const volatile sig_atomic_t *sl_command_watch_signals(void);

@@ -72,19 +72,13 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
                             &simulation));
     const sl_choice *choice = &blueprint->choice;
     const sl_layout *layout = blueprint->layout;
-    char chunk[SL_UNITS_TEXT_BYTES];
+    char chunk[SL_UNITS_TEXT_BYTES], text[192];
     sl_units_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM), chunk);
     printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens\n",
            sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
            blueprint->task.seq);
-    printf("policy %s (host: params %.0f%%, grads %.0f%%, moments %.0f%%), recompute %s, "
-           "accumulation %s\n",
-           sl_search_policy_name(choice->placement.policy),
-           100 * choice->placement.host_fraction[SL_GROUP_PARAM],
-           100 * choice->placement.host_fraction[SL_GROUP_GRAD],
-           100 * choice->placement.host_fraction[SL_GROUP_MOMENT1],
-           sl_search_recompute_name(choice->recompute),
-           sl_search_accumulation_name(choice->accumulation));
+    sl_command_describe_choice(choice, text, sizeof text);
+    puts(text);
     printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
            layout->chunk_elements, chunk, 100 * layout->padding_fraction);
     print_tiers(blueprint);

@@ -25,17 +25,14 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     const sl_choice *choice = &blueprint->choice;
+    char text[192];
     printf("model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u\n",
            sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
            trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
     printf("step    %u x %u rows of %" PRIu64 " tokens\n", choice->accumulate, choice->micro_batch,
            trainer->config->seq);
-    printf("plan    policy %s (host: params %.0f%%, grads %.0f%%, moments %.0f%%), recompute %s, "
-           "accumulation %s, %u chunks\n",
-           sl_search_policy_name(choice->placement.policy), 100 * trainer->config->offload_params,
-           100 * trainer->config->offload_grads, 100 * trainer->config->offload_optimizer,
-           sl_search_recompute_name(choice->recompute),
-           sl_search_accumulation_name(choice->accumulation), blueprint->layout->chunk_count);
+    sl_command_describe_choice(choice, text, sizeof text);
+    printf("plan    %s, %u chunks\n", text, blueprint->layout->chunk_count);
     print_tier(blueprint, SL_TIER_DEVICE);
     print_tier(blueprint, SL_TIER_HOST);
     fflush(stdout);
@@ -69,6 +66,13 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
         printf("  %-6s planned peak %" PRIu64 " bytes, measured %" PRIu64 " bytes\n",
                sl_plan_json_tier_names[tier], end->planned_peak_bytes[tier],
                end->measured_peak_bytes[tier]);
+    const sl_blueprint *blueprint = trainer->session->blueprint;
+    sl_simulation simulation;
+    if (end->run_steps && sl_plan_simulate(blueprint->programs[0], blueprint->plans[0],
+                                           &blueprint->machine, &simulation) == SL_OK)
+        printf("  step   predicted %.1f ms, measured %.1f ms (mean of %" PRIu64 ")\n",
+               1e3 * simulation.step_seconds, 1e3 * end->seconds / (double)end->run_steps,
+               end->run_steps);
 }
 
 static sl_status run_loop(sl_trainer *trainer)

@@ -9,6 +9,9 @@
 sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes, json_t **out_root)
 {
     json_error_t error;
+    if (memchr(text, '\0', bytes)) /* jansson passes over one behind a number */
+        SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: it holds a NUL byte",
+                sl_files_show(path).text);
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!root && json_error_code(&error) == json_error_out_of_memory)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse %s", sl_files_show(path).text);

@@ -188,6 +188,7 @@ sl_status sl_log_json_end(sl_log_json *log, const sl_end_report *report)
     add_count(log, "step", report->step);
     add_count(log, "tokens_total", report->tokens_total);
     add_count(log, "skipped_steps", report->skipped_steps);
+    add_count(log, "run_steps", report->run_steps);
     add_double(log, "seconds", report->seconds);
     add_double(log, "loss", report->last_loss);
     add(log, ",\"tiers\":{");

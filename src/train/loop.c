@@ -86,6 +86,7 @@ static void finish_step(loop *run, double started, const sl_step_scalars *scalar
     report->tokens_per_s = (double)report->tokens / seconds;
     report->flops = count_flops(trainer, report->tokens);
     take_statistics(run, report);
+    run->end.run_steps++;
     run->end.seconds += seconds;
     run->end.last_loss = report->loss;
 }

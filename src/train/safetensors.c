@@ -174,6 +174,24 @@ static sl_status read_header(const sl_file *file, char **out_text, uint64_t *out
     return SL_OK;
 }
 
+/* What jansson lets through: a NUL byte behind a number, and -0 as the integer 0. */
+static sl_status check_laxities(const char *path, const char *text, uint64_t bytes)
+{
+    bool in_string = false;
+    if (memchr(text, '\0', bytes))
+        SL_FAIL(SL_ERROR_DATA, "%s: the header is not strict JSON: it holds a NUL byte",
+                sl_files_show(path).text);
+    for (uint64_t i = 0; i + 1 < bytes; i++) {
+        if (text[i] == '"')
+            in_string = !in_string;
+        else if (in_string && text[i] == '\\')
+            i++; /* an escaped quote ends no string */
+        else if (!in_string && text[i] == '-' && text[i + 1] == '0')
+            SL_FAIL(SL_ERROR_DATA, "%s: the header holds the number -0", sl_files_show(path).text);
+    }
+    return SL_OK;
+}
+
 static sl_status parse_header(const char *path, const char *text, uint64_t bytes,
                               json_t **out_header)
 {
@@ -186,6 +204,7 @@ static sl_status parse_header(const char *path, const char *text, uint64_t bytes
     if (text[last - 1] != '}')
         SL_FAIL(SL_ERROR_DATA, "%s: the header does not end with '}' and spaces",
                 sl_files_show(path).text);
+    SL_TRY(check_laxities(path, text, last));
     json_t *header = json_loadb(text, last, JSON_REJECT_DUPLICATES, &error);
     if (!header && json_error_code(&error) == json_error_out_of_memory)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse the header of %s", sl_files_show(path).text);

@@ -1,0 +1,178 @@
+/* Running the built command in a directory of its own, and looking at what a user would see. For
+ * the test programs of the command; each defines _GNU_SOURCE first and includes this once. */
+#ifndef SL_TESTS_COMMAND_RUN_H
+#define SL_TESTS_COMMAND_RUN_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+
+enum { PATH_BYTES = 512, TEXT_BYTES = 1 << 16, COMMAND_BYTES = 4096 };
+
+static char directory[] = "/tmp/sluice-command-XXXXXX";
+static char binary[PATH_BYTES];
+static char output[TEXT_BYTES], complaint[TEXT_BYTES]; /* of the last command */
+
+/* A model of 2 layers that takes milliseconds a step. */
+#define TINY "--layers 2 --width 32 --heads 2 --context 32 --micro-batch 2 "
+
+static void read_text(const char *name, char *text)
+{
+    FILE *file = fopen(name, "r");
+    assert_non_null(file);
+    size_t length = fread(text, 1, TEXT_BYTES - 1, file);
+    text[length] = '\0';
+    fclose(file);
+}
+
+/* Runs `sluice ARGUMENTS`; returns its exit code. */
+static int __attribute__((format(printf, 1, 2))) sluice(const char *format, ...)
+{
+    char arguments[COMMAND_BYTES], command[COMMAND_BYTES + PATH_BYTES + 64];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(arguments, sizeof arguments, format, list);
+    va_end(list);
+    snprintf(command, sizeof command, "'%s' %s >out 2>err </dev/null", binary, arguments);
+    int status = system(command);
+    read_text("out", output);
+    read_text("err", complaint);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("\"%s\" is not in \"%s\"", part, text);
+}
+
+/* One line on standard error, with the name in front. */
+static void assert_one_complaint(const char *part)
+{
+    char *end = strchr(complaint, '\n');
+    if (strncmp(complaint, "sluice: ", 8) != 0 || !end || end[1] != '\0')
+        fail_msg("not one line: \"%s\"", complaint);
+    assert_has(complaint, part);
+}
+
+static void assert_code(int code, int expected)
+{
+    if (code != expected)
+        fail_msg("exit code %d, not %d: %s", code, expected, complaint);
+}
+
+/* Event `index` of a kind in a log; borrowed from *out_lines, which the caller releases. */
+static json_t *read_log(const char *name)
+{
+    json_t *events = json_array();
+    char line[1 << 14];
+    FILE *file = fopen(name, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        json_t *event = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        if (!event)
+            fail_msg("%s: not JSON: %s", name, line);
+        json_array_append_new(events, event);
+    }
+    fclose(file);
+    return events;
+}
+
+static const char *kind_of(const json_t *event)
+{
+    return json_string_value(json_object_get(event, "event"));
+}
+
+/* The values that no placement may change, of step `step`. */
+typedef struct numbers {
+    double loss, grad_norm, lr;
+} numbers;
+
+static numbers find_step(const json_t *events, json_int_t step)
+{
+    size_t index;
+    json_t *event;
+    json_array_foreach((json_t *)events, index, event)
+    {
+        if (strcmp(kind_of(event), "step") == 0 &&
+            json_integer_value(json_object_get(event, "step")) == step)
+            return (numbers){json_number_value(json_object_get(event, "loss")),
+                             json_number_value(json_object_get(event, "grad_norm")),
+                             json_number_value(json_object_get(event, "lr"))};
+    }
+    fail_msg("no step %lld", (long long)step);
+    return (numbers){0};
+}
+
+static void assert_same_steps(const char *name, const char *other, json_int_t first,
+                              json_int_t last)
+{
+    json_t *a = read_log(name), *b = read_log(other);
+    for (json_int_t step = first; step <= last; step++) {
+        numbers left = find_step(a, step), right = find_step(b, step);
+        if (memcmp(&left, &right, sizeof left) != 0)
+            fail_msg("%s and %s differ at step %lld: loss %.17g and %.17g", name, other,
+                     (long long)step, left.loss, right.loss);
+    }
+    json_decref(a);
+    json_decref(b);
+}
+
+/* ---- set-up ---- */
+
+static void write_texts(void)
+{
+    static const char *const words[] = {"the", "lock",  "gate", "water", "rises",
+                                        "and", "falls", "of",   "a",     "boat"};
+    FILE *file = fopen("text", "w");
+    unsigned draw = 12345;
+    for (int i = 0; i < 3000; i++) {
+        draw = draw * 1664525u + 1013904223u;
+        fprintf(file, "%s%s", words[draw >> 16 & 7], i % 12 == 11 ? ".\n" : " ");
+    }
+    fclose(file);
+    file = fopen("short", "w");
+    fputs("too short", file);
+    fclose(file);
+    file = fopen("bad.json", "w");
+    fputs("{\"steps\": 1, \"steps\": 2}", file);
+    fclose(file);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    ssize_t length = readlink("/proc/self/exe", binary, sizeof binary - 1);
+    if (length < 0 || !mkdtemp(directory) || chdir(directory) != 0)
+        return 1;
+    binary[length] = '\0';
+    for (int i = 0; i < 2; i++)
+        *strrchr(binary, '/') = '\0';
+    strncat(binary, "/sluice", sizeof binary - strlen(binary) - 1);
+    if (access(binary, X_OK) != 0) {
+        print_message("%s was not built: skipped\n", binary);
+        exit(77);
+    }
+    write_texts();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[PATH_BYTES];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
+}
+
+#endif
