@@ -125,6 +125,7 @@ EDIT(place_on_no_tier, fault_place(plan, FIRST_RUN, 1)->tier = SL_TIER_COUNT)
 EDIT(workspace_on_host, fault_place(plan, LOSS_RUN, 2)->tier = SL_TIER_HOST;
      fault_place(plan, LOSS_RUN, 2)->offset = 0)
 EDIT(tensor_below_chunk, fault_place(plan, 2, 1)->offset = 0)
+EDIT(chunk_beyond_peak, fault_place(plan, FIRST_RUN, 0)->offset = VISIT + 8192)
 EDIT(activation_over_flags, fault_place(plan, FIRST_RUN, 1)->offset = 131072)
 EDIT(slot_twice, plan->allocations[plan->allocation_count] = *find_slot(plan, LOSS);
      plan->allocation_count++)
@@ -162,6 +163,7 @@ static const plan_fault small_faults[] = {
     FAULT(place_on_no_tier, "in a tier that does not exist"),
     FAULT(workspace_on_host, "has workspace in tier host"),
     FAULT(tensor_below_chunk, "bytes into its chunk"),
+    FAULT(chunk_beyond_peak, "outside the peak"),
     FAULT(activation_over_flags, "over the block flags"),
     FAULT(slot_twice, "has two slots"),
     FAULT(slot_too_small, "has a slot of 4"),
@@ -260,6 +262,23 @@ static void plan_when_program_is_another_then_rejected(void **state)
     plan_close(&plan);
 }
 
+/* An output that no op writes needs no slot. */
+static void plan_when_an_output_is_unused_then_accepted(void **state)
+{
+    (void)state;
+    sl_value values[VALUE_COUNT + 1];
+    sl_program program = small_program;
+    sl_plan_request request = small_request;
+    sl_plan plan = make_small_plan();
+    memcpy(values, small_values, sizeof small_values);
+    values[VALUE_COUNT] = (sl_value){.kind = SL_VALUE_OUTPUT, .index = 2, .bytes = 8};
+    program.values = values;
+    program.value_count++;
+    request.program = &program;
+    expect_accepted(&request, &plan);
+    plan_close(&plan);
+}
+
 /* Words of a plan turned at random: any verdict will do, but nothing may break. */
 static void plan_when_garbled_then_judged_without_harm(void **state)
 {
@@ -302,6 +321,7 @@ int main(void)
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
+        cmocka_unit_test(plan_when_an_output_is_unused_then_accepted),
         cmocka_unit_test(plan_when_garbled_then_judged_without_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
