@@ -82,8 +82,6 @@ uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *co
 {
     const sl_plan_request *request = verify->request;
     const sl_op *op = &verify->program->ops[command->tick];
-    if (!request->workspace)
-        return 0;
     return request->workspace(request->workspace_context, op->kind, &op->attrs,
                               sl_verify_lane_tier(command->lane));
 }

@@ -45,7 +45,8 @@ static inline bool fault_activation_unallocated(const sl_plan_request *request, 
 {
     (void)request;
     for (uint32_t i = 0; i < plan->allocation_count; i++)
-        if (plan->allocations[i].kind == SL_MEMORY_ACTIVATION) {
+        if (plan->allocations[i].kind == SL_MEMORY_ACTIVATION &&
+            !plan->allocations[i].is_permanent) {
             edit_remove_allocation(plan, i);
             return true;
         }

@@ -44,6 +44,8 @@ FAULT_DROP_WAIT(fault_fetch_over_last_write_back, H2D, D2H, 1)
 FAULT_DROP_WAIT(fault_update_before_arrival, HOST, D2H, 0)
 FAULT_DROP_WAIT(fault_fetch_before_host_update, H2D, HOST, 0)
 FAULT_DROP_WAIT(fault_fetch_before_last_update, H2D, HOST, 1)
+FAULT_DROP_WAIT(fault_collective_before_op, COMM, COMPUTE, 0)
+FAULT_DROP_WAIT(fault_use_before_collective, COMPUTE, COMM, 0)
 #undef FAULT_DROP_WAIT
 
 /* A wait on this iteration becomes one on the previous. */

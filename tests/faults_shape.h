@@ -277,6 +277,17 @@ static inline bool fault_input_from_elsewhere(const sl_plan_request *request, sl
     return true;
 }
 
+/* A cache that is not where it persists would be lost between two plans. */
+static inline bool fault_cache_elsewhere(const sl_plan_request *request, sl_plan *plan)
+{
+    uint32_t index = 0, operand;
+    if (!fault_find_operand(request, plan, SL_VALUE_PERSISTENT, &index, &operand))
+        return false;
+    sl_place *place = fault_place(plan, index, operand);
+    place->offset += 256;
+    return place->offset + place->bytes <= plan->peak_bytes[place->tier];
+}
+
 static inline bool fault_copy_shrunk(const sl_plan_request *request, sl_plan *plan)
 {
     (void)request;

@@ -14,270 +14,8 @@
 
 #include "base/rng.h"
 #include "base/status.h"
-#include "plan_builder.h"
 #include "plan_faults.h"
-
-/* ---- a small program ----
- *
- * Two chunks of two blocks. Chunk 0 holds tensors 0 and 1, lives on the host and visits the device;
- * its AdamW runs on the host. Chunk 1 holds tensor 2 and lives on the device. */
-
-enum { CHUNK_BYTES = 16384, TENSOR_BYTES = 8192, ROWS_BYTES = 1024, VISIT = 196608 };
-
-enum {
-    TOKENS,
-    P0,
-    P1,
-    P2,
-    G0,
-    G1,
-    G2,
-    X,
-    Y,
-    DX,
-    LOSS,
-    CONTROL,
-    NORM,
-    PC0,
-    GC0,
-    MC0,
-    VC0,
-    PC1,
-    GC1,
-    MC1,
-    VC1,
-    VALUE_COUNT
-};
-
-#define TENSOR(group_, index_, bytes_)                                                             \
-    {                                                                                              \
-        .kind = SL_VALUE_TENSOR, .group = SL_GROUP_##group_, .index = index_, .bytes = bytes_,     \
-        .name = #group_ " tensor " #index_                                                         \
-    }
-#define CHUNK(group_, index_)                                                                      \
-    {                                                                                              \
-        .kind = SL_VALUE_CHUNK, .group = SL_GROUP_##group_, .index = index_, .bytes = CHUNK_BYTES, \
-        .name = #group_ " chunk " #index_                                                          \
-    }
-#define VALUE(kind_, index_, bytes_, name_)                                                        \
-    {                                                                                              \
-        .kind = SL_VALUE_##kind_, .index = index_, .bytes = bytes_, .name = name_                  \
-    }
-
-static sl_value small_values[VALUE_COUNT] = {
-    [TOKENS] = VALUE(INPUT, 0, 256, "tokens"),
-    [P0] = TENSOR(PARAM, 0, TENSOR_BYTES),
-    [P1] = TENSOR(PARAM, 1, TENSOR_BYTES),
-    [P2] = TENSOR(PARAM, 2, CHUNK_BYTES),
-    [G0] = TENSOR(GRAD, 0, TENSOR_BYTES),
-    [G1] = TENSOR(GRAD, 1, TENSOR_BYTES),
-    [G2] = TENSOR(GRAD, 2, CHUNK_BYTES),
-    [X] = VALUE(ACTIVATION, 0, ROWS_BYTES, "x"),
-    [Y] = VALUE(ACTIVATION, 0, ROWS_BYTES, "y"),
-    [DX] = VALUE(ACTIVATION, 0, ROWS_BYTES, "dx"),
-    [LOSS] = VALUE(OUTPUT, 0, 8, "loss"),
-    [CONTROL] = VALUE(OUTPUT, 1, 16, "control"),
-    [NORM] = VALUE(ACTIVATION, 0, 64, "norm"),
-    [PC0] = CHUNK(PARAM, 0),
-    [GC0] = CHUNK(GRAD, 0),
-    [MC0] = CHUNK(MOMENT1, 0),
-    [VC0] = CHUNK(MOMENT2, 0),
-    [PC1] = CHUNK(PARAM, 1),
-    [GC1] = CHUNK(GRAD, 1),
-    [MC1] = CHUNK(MOMENT1, 1),
-    [VC1] = CHUNK(MOMENT2, 1),
-};
-
-#define OP(kind_, ...)                                                                             \
-    {                                                                                              \
-        .kind = SL_OP_##kind_, .operand = { __VA_ARGS__ }                                          \
-    }
-#define ADDING(kind_, ...)                                                                         \
-    {                                                                                              \
-        .kind = SL_OP_##kind_, .attrs = {.accumulate = 1}, .operand = { __VA_ARGS__ }              \
-    }
-#define UPDATE(first_block_, ...)                                                                  \
-    {                                                                                              \
-        .kind = SL_OP_ADAMW, .attrs = {.element_count = 4096, .first_block = first_block_},        \
-        .operand = {                                                                               \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
-    }
-
-static sl_op small_ops[] = {
-    OP(EMBED_POSITION, P0, X),                     /* 0 */
-    OP(EMBED_TOKENS, TOKENS, P1, X),               /* 1 */
-    OP(LINEAR, X, P2, SL_NONE, SL_NONE, Y),        /* 2 */
-    OP(HEAD_LOSS, Y, LOSS),                        /* 3 */
-    OP(CLEAR, GC1),                                /* 4 */
-    OP(LINEAR_INPUT_BACKWARD, Y, P2, DX),          /* 5 */
-    OP(LINEAR_WEIGHT_BACKWARD, X, Y, G2, SL_NONE), /* 6 */
-    OP(CLEAR, GC0),                                /* 7 */
-    OP(EMBED_TOKENS_BACKWARD, TOKENS, DX, G1),     /* 8 */
-    OP(EMBED_POSITION_BACKWARD, DX, G0),           /* 9 */
-    OP(BLOCK_NORM, GC0, NORM),                     /* 10 */
-    ADDING(BLOCK_NORM, GC1, NORM),                 /* 11 */
-    OP(NORM_FINISH, NORM, CONTROL),                /* 12 */
-    UPDATE(0, CONTROL, GC0, MC0, VC0, PC0),        /* 13 */
-    UPDATE(2, CONTROL, GC1, MC1, VC1, PC1),        /* 14 */
-};
-
-enum { SMALL_OP_COUNT = sizeof small_ops / sizeof *small_ops };
-
-static sl_program small_program = {.values = small_values,
-                                   .value_count = VALUE_COUNT,
-                                   .ops = small_ops,
-                                   .op_count = SMALL_OP_COUNT,
-                                   .micro_batch_count = 1,
-                                   .has_state = {true, true, false, true, true}};
-
-static sl_tensor_place small_tensors[] = {{0, 0}, {0, 2048}, {1, 0}};
-static uint32_t small_chunk_of_tensor[] = {0, 0, 1};
-static uint8_t small_flags[4];
-static sl_layout small_layout = {.chunk_elements = 4096,
-                                 .chunk_count = 2,
-                                 .tensor_count = 3,
-                                 .tensors = small_tensors,
-                                 .chunk_of_tensor = small_chunk_of_tensor,
-                                 .block_flags = small_flags};
-
-/* Chunk 0 of each group on the host, chunk 1 on the device, 32 KiB apart; flags behind them. */
-static uint8_t small_tier[] = {SL_TIER_HOST, SL_TIER_DEVICE};
-static uint64_t small_offset[4][2] = {{0, 0}, {32768, 32768}, {65536, 65536}, {98304, 98304}};
-static sl_homes small_homes = {
-    .chunk_count = 2,
-    .tier = {small_tier, small_tier, NULL, small_tier, small_tier},
-    .offset = {small_offset[0], small_offset[1], NULL, small_offset[2], small_offset[3]},
-    .adam_tier = small_tier,
-    .flags_offset = {131072, 131072, 0},
-    .flags_bytes = {4, 4, 0},
-    .fixed_bytes = {131328, 131328, 0}};
-
-/* The loss needs 512 bytes of workspace. */
-static uint64_t small_workspace(const void *context, sl_op_kind kind, const sl_op_attrs *attrs,
-                                sl_tier tier)
-{
-    (void)context, (void)attrs, (void)tier;
-    return kind == SL_OP_HEAD_LOSS ? 512 : 0;
-}
-
-static const sl_plan_request small_request = {.program = &small_program,
-                                              .layout = &small_layout,
-                                              .homes = &small_homes,
-                                              .budget_bytes = {UINT64_MAX, UINT64_MAX, UINT64_MAX},
-                                              .workspace = small_workspace};
-
-/* ---- its plan ---- */
-
-static void place_values(plan_builder *builder)
-{
-    static const struct {
-        uint32_t value;
-        sl_tier tier;
-        uint64_t offset;
-    } rows[] = {{TOKENS, SL_TIER_HOST, 131328},    {LOSS, SL_TIER_HOST, 131584},
-                {CONTROL, SL_TIER_HOST, 131840},   {TOKENS, SL_TIER_DEVICE, 131584},
-                {X, SL_TIER_DEVICE, 132096},       {Y, SL_TIER_DEVICE, 133120},
-                {DX, SL_TIER_DEVICE, 134144},      {LOSS, SL_TIER_DEVICE, 135168},
-                {CONTROL, SL_TIER_DEVICE, 135424}, {NORM, SL_TIER_DEVICE, 132096}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *plan_value_at(builder, rows[i].tier, rows[i].value) =
-            (sl_place){rows[i].tier, rows[i].offset, small_values[rows[i].value].bytes};
-    sl_place visit = {SL_TIER_DEVICE, VISIT, CHUNK_BYTES};
-    *plan_chunk_at(builder, SL_TIER_DEVICE, SL_GROUP_PARAM, 0) = visit;
-    *plan_chunk_at(builder, SL_TIER_DEVICE, SL_GROUP_GRAD, 0) = visit;
-}
-
-/* Param chunk 0 visits from the end of an iteration to op 1 of the next; in between the same bytes
- * hold grad chunk 0. The norm takes over the bytes of x. */
-static void allocate_small(plan_builder *builder)
-{
-    static const struct {
-        uint32_t value, ticks[2];
-    } rows[] = {{TOKENS, {0, 8}}, {X, {0, 6}},         {Y, {2, 6}},     {DX, {5, 9}},
-                {LOSS, {3, 4}},   {CONTROL, {12, 14}}, {NORM, {10, 12}}};
-    static const uint32_t always[2] = {0, SMALL_OP_COUNT}, param[2] = {15, 1}, grad[2] = {7, 10};
-    plan_allocate_homes(builder);
-    plan_allocate_value(builder, SL_MEMORY_STAGING, SL_TIER_HOST, TOKENS, always);
-    plan_allocate_value(builder, SL_MEMORY_STAGING, SL_TIER_HOST, LOSS, always);
-    plan_allocate_value(builder, SL_MEMORY_STAGING, SL_TIER_HOST, CONTROL, always);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        plan_allocate_value(builder, SL_MEMORY_ACTIVATION, SL_TIER_DEVICE, rows[i].value,
-                            rows[i].ticks);
-    plan_allocate_visit(builder, SL_TIER_DEVICE, SL_GROUP_PARAM, 0, param);
-    plan_allocate_visit(builder, SL_TIER_DEVICE, SL_GROUP_GRAD, 0, grad);
-    sl_allocation workspace = {.kind = SL_MEMORY_WORKSPACE,
-                               .place = {SL_TIER_DEVICE, 136192, 512},
-                               .first_tick = 3,
-                               .last_tick = 3,
-                               .value = SL_NONE,
-                               .chunk_index = SL_NONE};
-    plan_add_allocation(builder, &workspace);
-}
-
-/* By hand. Device: homes 4 * 16384, flags 4. At ticks 8 and 9 live besides: grad chunk 0, tokens
- * 256 (8 only), dx 1024. At tick 15 only param chunk 0; at 0: tokens, x, param chunk 0. At 7:
- * tokens, dx, grad chunk 0 too. The most activations beside a visit: 0 and 1 (256 + 1024), 7 and 8
- * (256 + 1024). */
-static void sum_small(sl_plan *plan)
-{
-    static const uint64_t device[SL_MEMORY_KIND_COUNT] = {32768, 16384, 0, 16384,
-                                                          16384, 1280,  0, 4};
-    static const uint64_t host[SL_MEMORY_KIND_COUNT] = {16384, 16384, 0, 16384,
-                                                        16384, 0,     0, 4 + 256 + 8 + 16};
-    memcpy(plan->kind_bytes[SL_TIER_DEVICE], device, sizeof device);
-    memcpy(plan->kind_bytes[SL_TIER_HOST], host, sizeof host);
-    plan->live_peak_bytes[SL_TIER_DEVICE] = 5 * 16384 + 1280 + 4;
-    plan->live_peak_bytes[SL_TIER_HOST] = 4 * 16384 + 284;
-}
-
-static uint32_t add_small_run(plan_builder *builder, uint32_t tick)
-{
-    static const sl_place none = {SL_TIER_DEVICE, 0, 0}, some = {SL_TIER_DEVICE, 136192, 512};
-    sl_lane lane = tick == 13 ? SL_LANE_HOST : SL_LANE_COMPUTE;
-    return plan_add_run(builder, tick, lane, tick == 3 ? some : none);
-}
-
-static void add_small_body(plan_builder *builder)
-{
-    enum { FETCH = 19 };
-    uint32_t made[SMALL_OP_COUNT];
-    uint32_t tokens = plan_add_value_copy(builder, 0, SL_TIER_DEVICE, TOKENS);
-    made[0] = add_small_run(builder, 0);
-    plan_add_wait(builder, FETCH, 1);
-    made[1] = add_small_run(builder, 1);
-    plan_add_wait(builder, tokens, 0);
-    for (uint32_t tick = 2; tick < SMALL_OP_COUNT; tick++) {
-        uint32_t copy = SL_NONE;
-        if (tick == 4)
-            copy = plan_add_value_copy(builder, tick, SL_TIER_HOST, LOSS);
-        if (tick == 10)
-            copy = plan_add_chunk_copy(builder, tick, SL_TIER_HOST, SL_GROUP_GRAD, 0);
-        if (tick == 13)
-            copy = plan_add_value_copy(builder, tick, SL_TIER_HOST, CONTROL);
-        if (copy != SL_NONE)
-            plan_add_wait(builder, made[tick - 1], 0);
-        made[tick] = add_small_run(builder, tick);
-        if (tick == 13)
-            plan_add_wait(builder, copy, 0);
-    }
-    plan_add_chunk_copy(builder, SMALL_OP_COUNT, SL_TIER_DEVICE, SL_GROUP_PARAM, 0);
-    plan_add_wait(builder, made[13], 0);
-}
-
-static sl_plan make_small_plan(void)
-{
-    plan_builder builder;
-    plan_begin(&builder, &small_request);
-    place_values(&builder);
-    sl_command fetch = plan_chunk_copy(&builder, 0, SL_TIER_DEVICE, SL_GROUP_PARAM, 0);
-    plan_add_prologue(&builder, &fetch);
-    add_small_body(&builder);
-    allocate_small(&builder);
-    sl_plan plan = plan_end(&builder);
-    sum_small(&plan);
-    return plan;
-}
+#include "small_plan.h"
 
 static void expect_accepted(const sl_plan_request *request, const sl_plan *plan)
 {
@@ -387,6 +125,7 @@ EDIT(place_on_no_tier, fault_place(plan, FIRST_RUN, 1)->tier = SL_TIER_COUNT)
 EDIT(workspace_on_host, fault_place(plan, LOSS_RUN, 2)->tier = SL_TIER_HOST;
      fault_place(plan, LOSS_RUN, 2)->offset = 0)
 EDIT(tensor_below_chunk, fault_place(plan, 2, 1)->offset = 0)
+EDIT(chunk_beyond_peak, fault_place(plan, FIRST_RUN, 0)->offset = VISIT + 8192)
 EDIT(activation_over_flags, fault_place(plan, FIRST_RUN, 1)->offset = 131072)
 EDIT(slot_twice, plan->allocations[plan->allocation_count] = *find_slot(plan, LOSS);
      plan->allocation_count++)
@@ -424,6 +163,7 @@ static const plan_fault small_faults[] = {
     FAULT(place_on_no_tier, "in a tier that does not exist"),
     FAULT(workspace_on_host, "has workspace in tier host"),
     FAULT(tensor_below_chunk, "bytes into its chunk"),
+    FAULT(chunk_beyond_peak, "outside the peak"),
     FAULT(activation_over_flags, "over the block flags"),
     FAULT(slot_twice, "has two slots"),
     FAULT(slot_too_small, "has a slot of 4"),
@@ -522,6 +262,23 @@ static void plan_when_program_is_another_then_rejected(void **state)
     plan_close(&plan);
 }
 
+/* An output that no op writes needs no slot. */
+static void plan_when_an_output_is_unused_then_accepted(void **state)
+{
+    (void)state;
+    sl_value values[VALUE_COUNT + 1];
+    sl_program program = small_program;
+    sl_plan_request request = small_request;
+    sl_plan plan = make_small_plan();
+    memcpy(values, small_values, sizeof small_values);
+    values[VALUE_COUNT] = (sl_value){.kind = SL_VALUE_OUTPUT, .index = 2, .bytes = 8};
+    program.values = values;
+    program.value_count++;
+    request.program = &program;
+    expect_accepted(&request, &plan);
+    plan_close(&plan);
+}
+
 /* Words of a plan turned at random: any verdict will do, but nothing may break. */
 static void plan_when_garbled_then_judged_without_harm(void **state)
 {
@@ -564,6 +321,7 @@ int main(void)
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
+        cmocka_unit_test(plan_when_an_output_is_unused_then_accepted),
         cmocka_unit_test(plan_when_garbled_then_judged_without_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

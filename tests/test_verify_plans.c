@@ -20,6 +20,8 @@
 
 enum { QUICK_PLANS = 60, FULL_PLANS = 3000 };
 
+static uint32_t planted[PLAN_FAULT_COUNT]; /* over all tests */
+
 /* A plan with a budget between the least that works and all that is wanted. */
 static sl_status build_plan(uint64_t seed, plan_case *it, sl_plan **out_plan)
 {
@@ -46,8 +48,7 @@ static sl_status build_plan(uint64_t seed, plan_case *it, sl_plan **out_plan)
 }
 
 /* Plants each fault that has a place; counts those. */
-static void plant_faults(uint64_t seed, const sl_plan_request *request, const sl_plan *plan,
-                         uint32_t planted[PLAN_FAULT_COUNT])
+static void plant_faults(uint64_t seed, const sl_plan_request *request, const sl_plan *plan)
 {
     for (uint32_t i = 0; i < PLAN_FAULT_COUNT; i++) {
         sl_plan copy = edit_copy(plan);
@@ -64,7 +65,7 @@ static void plant_faults(uint64_t seed, const sl_plan_request *request, const sl
 }
 
 /* Budgets are as tight as the plan allows: then a larger peak is over them. */
-static void check_plan(uint64_t seed, uint32_t planted[PLAN_FAULT_COUNT])
+static void check_plan(uint64_t seed)
 {
     plan_case it;
     sl_plan *plan = NULL;
@@ -76,7 +77,7 @@ static void check_plan(uint64_t seed, uint32_t planted[PLAN_FAULT_COUNT])
     if (sl_plan_verify(&it.request, plan) != SL_OK)
         fail_msg("seed %llu: a right plan was rejected: %s", (unsigned long long)seed,
                  sl_status_message());
-    plant_faults(seed, &it.request, plan, planted);
+    plant_faults(seed, &it.request, plan);
     sl_plan_close(plan);
     plan_case_close(&it);
 }
@@ -84,21 +85,66 @@ static void check_plan(uint64_t seed, uint32_t planted[PLAN_FAULT_COUNT])
 static void gpt2_plan_when_faulty_then_rejected_for_its_reason(void **state)
 {
     (void)state;
-    uint32_t planted[PLAN_FAULT_COUNT] = {0};
-    uint32_t missing = 0, total = 0, count = getenv("SL_TEST_FULL") ? FULL_PLANS : QUICK_PLANS;
     const char *only = getenv("SL_TEST_SEED");
     uint64_t first = only ? strtoull(only, NULL, 10) : 1;
-    for (uint64_t seed = first; seed < first + (only ? 1 : count); seed++)
-        check_plan(seed, planted);
+    uint64_t count = getenv("SL_TEST_FULL") ? FULL_PLANS : QUICK_PLANS;
+    uint64_t last = only ? first : first + count - 1;
+    print_message("seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)last);
+    for (uint64_t seed = first; seed <= last; seed++)
+        check_plan(seed);
+}
+
+/* One forward program as it is: decoding, or the loss, whole or a half of two ranks. */
+static void check_forward(sl_gpt2_mode mode, uint32_t tp_size, sl_policy policy)
+{
+    plan_case it = {.shape = {3, 64, 4, 32, 300}, .policy = {.policy = policy}};
+    sl_shortage shortage;
+    sl_plan *plan = NULL;
+    it.emit = (sl_gpt2_emit_options){
+        .batch = 1, .seq = mode == SL_GPT2_CACHED ? 1 : 16, .tp_size = tp_size, .mode = mode};
+    it.policy.host_fraction[SL_GROUP_PARAM] = 0.5;
+    assert_int_equal(sl_gpt2_emit(&it.shape, &it.emit, &it.forward), SL_OK);
+    assert_int_equal(sl_layout_build(it.forward, 0, &it.layout), SL_OK);
+    assert_int_equal(sl_homes_build(it.forward, it.layout, &it.policy, &it.homes), SL_OK);
+    it.machine = sl_machine_default(2);
+    it.request = (sl_plan_request){.program = it.forward,
+                                   .layout = it.layout,
+                                   .homes = it.homes,
+                                   .budget_bytes = {UINT64_MAX, UINT64_MAX, UINT64_MAX},
+                                   .prefetch = SL_PREFETCH_AUTO,
+                                   .workspace = plan_case_workspace,
+                                   .machine = &it.machine};
+    assert_int_equal(sl_plan_build(&it.request, &plan, &shortage), SL_OK);
+    if (sl_plan_verify(&it.request, plan) != SL_OK)
+        fail_msg("a right plan was rejected: %s", sl_status_message());
+    plant_faults(0, &it.request, plan);
+    sl_plan_close(plan);
+    plan_case_close(&it);
+}
+
+/* Persistent caches, and collectives. */
+static void forward_plan_when_faulty_then_rejected_for_its_reason(void **state)
+{
+    (void)state;
+    for (int policy = SL_POLICY_DEVICE; policy <= SL_POLICY_STATIC; policy++)
+        for (uint32_t tp_size = 1; tp_size <= 2; tp_size++) {
+            check_forward(SL_GPT2_CACHED, tp_size, (sl_policy)policy);
+            check_forward(SL_GPT2_LOSS, tp_size, (sl_policy)policy);
+        }
+}
+
+static void faults_when_all_plans_are_done_then_each_was_planted(void **state)
+{
+    (void)state;
+    uint32_t missing = 0, total = 0;
     for (uint32_t i = 0; i < PLAN_FAULT_COUNT; i++) {
         total += planted[i];
         missing += planted[i] == 0;
         if (planted[i] == 0)
             print_message("never planted: %s\n", plan_faults[i].name);
     }
-    print_message("%u faults planted in plans of seeds %llu to %llu\n", total,
-                  (unsigned long long)first, (unsigned long long)(first + count - 1));
-    if (!only)
+    print_message("%u faults planted\n", total);
+    if (!getenv("SL_TEST_SEED"))
         assert_int_equal(missing, 0);
 }
 
@@ -106,6 +152,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_plan_when_faulty_then_rejected_for_its_reason),
+        cmocka_unit_test(forward_plan_when_faulty_then_rejected_for_its_reason),
+        cmocka_unit_test(faults_when_all_plans_are_done_then_each_was_planted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
