@@ -89,7 +89,6 @@ def open_adamw(model):
 def torch_worker(options):
     """Trains and prints a line a step, as sluice's log has them."""
     import torch
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(1)
     model = build_model(options)
     adamw = open_adamw(model)
@@ -108,7 +107,9 @@ def torch_worker(options):
 
 def torch_environment(options):
     """What is set for PyTorch beyond the caller's environment."""
-    added = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores", "OMP_WAIT_POLICY": "active"}
+    # The count is taken here: once OpenMP has bound its threads, the worker sees its own core only.
+    added = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores", "OMP_WAIT_POLICY": "active",
+             "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0)))}
     preload = [options.mkl_vendor_override] if options.mkl_vendor_override else []
     found = sorted(glob.glob(JEMALLOC))
     if options.allocator == "jemalloc" and not found:
