@@ -1,6 +1,6 @@
 /* Stands in for the system calls that write checkpoints: counts them, makes a chosen one fail, cuts
- * it short or ends the process in it, and keeps a trace. To be included by one test program only:
- * its definitions take the place of the C library's.
+ * it short, loses what it writes or ends the process in it, and keeps a trace. To be included by
+ * one test program only: its definitions take the place of the C library's.
  *
  * fsync is only recorded: a killed process leaves the same files with or without it, and thousands
  * of real ones would take minutes.
@@ -18,7 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { FAULT_SHORT = -1, FAULT_DIE = -2 }; /* else an errno value */
+enum { FAULT_SHORT = -1, FAULT_DIE = -2, FAULT_LOST = -3 }; /* else an errno value */
 
 typedef struct fault_plan {
     int armed;      /* count calls and act */
@@ -63,7 +63,8 @@ static inline int fault_hits(int can_repeat)
         return 0;
     if (faults.kind == FAULT_DIE)
         _exit(137);
-    if (faults.kind == FAULT_SHORT || (faults.kind == EINTR && !can_repeat))
+    if (faults.kind == FAULT_SHORT || faults.kind == FAULT_LOST ||
+        (faults.kind == EINTR && !can_repeat))
         return 0;
     errno = faults.kind;
     return 1;
@@ -81,6 +82,8 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
     fault_trace("pwrite", fd, "", "");
     if (fault_hits(1))
         return -1;
+    if (faults.armed && faults.kind == FAULT_LOST && faults.calls == faults.first)
+        return (ssize_t)bytes;
     return syscall(SYS_pwrite64, fd, data, fault_cut(bytes), offset);
 }
 
