@@ -113,9 +113,9 @@ static sl_status open_verify(sl_verify *verify)
     verify->object_count = (uint32_t)objects;
     verify->version = calloc(objects + 1, sizeof *verify->version);
     verify->is_defined = calloc(objects + 1, sizeof *verify->is_defined);
-    verify->is_transient = calloc(objects + 1, sizeof *verify->is_transient);
+    verify->is_used_up = calloc(objects + 1, sizeof *verify->is_used_up);
     verify->slot = calloc((size_t)verify->program->value_count + 1, sizeof *verify->slot);
-    if (!verify->version || !verify->is_defined || !verify->is_transient || !verify->slot)
+    if (!verify->version || !verify->is_defined || !verify->is_used_up || !verify->slot)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
                 verify->plan->body_count);
     return SL_OK;
@@ -126,7 +126,7 @@ static void close_verify(sl_verify *verify)
     sl_verify_order_close(verify);
     sl_verify_cells_close(verify);
     free(verify->slot);
-    free(verify->is_transient);
+    free(verify->is_used_up);
     free(verify->is_defined);
     free(verify->version);
 }

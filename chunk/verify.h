@@ -55,9 +55,9 @@ typedef struct sl_verify {
 
     /* [object_count] */
     uint32_t object_count;
-    uint32_t *version;  /* the newest */
-    bool *is_defined;   /* has been written, and its content still means something */
-    bool *is_transient; /* means nothing once the iteration is over */
+    uint32_t *version; /* the newest */
+    bool *is_defined;  /* has been written */
+    bool *is_used_up;  /* a gradient that AdamW reads: means nothing once the iteration is over */
 
     sl_place *slot; /* [value_count] inputs' and outputs' place on the host; bytes 0: none */
 

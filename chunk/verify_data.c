@@ -44,8 +44,7 @@ static sl_status reject_cell(const sl_verify *verify, uint32_t object, const sl_
     const char *who = verify->command_index == SL_NONE ? "the end of an iteration " : "";
     sl_verify_name_object(verify, object, wanted);
     if (!verify->is_defined[object])
-        return sl_verify_reject(verify, "%sneeds %s, which was never written in this iteration",
-                                who, wanted);
+        return sl_verify_reject(verify, "%sneeds %s, which nothing has written", who, wanted);
     return sl_verify_reject(
         verify, "%sneeds %s at %s bytes [%llu, %llu), which hold %s", who, wanted,
         sl_verify_name_tier(whole->tier), (unsigned long long)cell->first_byte,
@@ -113,7 +112,7 @@ static void mark_used_gradients(sl_verify *verify)
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
             const sl_value *value = &program->values[op->operand[i]];
             if (value->kind == SL_VALUE_CHUNK && value->group == SL_GROUP_GRAD)
-                verify->is_transient[sl_verify_value_object(verify, op->operand[i])] = true;
+                verify->is_used_up[sl_verify_value_object(verify, op->operand[i])] = true;
         }
     }
 }
@@ -121,29 +120,24 @@ static void mark_used_gradients(sl_verify *verify)
 void sl_verify_data_start(sl_verify *verify)
 {
     const sl_homes *homes = verify->homes;
-    const sl_program *program = verify->program;
     mark_used_gradients(verify);
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
             sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
             uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
-            if (!verify->is_transient[object])
+            if (!verify->is_used_up[object])
                 define(verify, object, &home);
         }
     for (uint32_t i = 0; i < homes->persistent_count; i++) {
         sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
         define(verify, sl_verify_slot_object(verify, i), &place);
     }
-    for (uint32_t i = 0; i < program->value_count; i++)
-        verify->is_transient[i] = program->values[i].kind == SL_VALUE_ACTIVATION ||
-                                  program->values[i].kind == SL_VALUE_OUTPUT;
 }
 
+/* The caller has filled the inputs. What an iteration reads before it writes it was found in the
+ * first one, where nothing was there. */
 void sl_verify_data_begin(sl_verify *verify)
 {
-    for (uint32_t object = 0; object < verify->object_count; object++)
-        if (verify->is_transient[object])
-            verify->is_defined[object] = false;
     for (uint32_t i = 0; i < verify->program->value_count; i++)
         if (verify->program->values[i].kind == SL_VALUE_INPUT)
             define(verify, i, &verify->slot[i]);
@@ -180,7 +174,7 @@ sl_status sl_verify_data_end(sl_verify *verify)
         for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
             sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
             uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
-            if (verify->is_transient[object])
+            if (verify->is_used_up[object])
                 continue;
             SL_TRY(check_content(verify, object, &home, &home));
         }

@@ -53,6 +53,16 @@ static inline bool fault_op_on_comm(const sl_plan_request *request, sl_plan *pla
     return true;
 }
 
+static inline bool fault_op_on_host(const sl_plan_request *request, sl_plan *plan)
+{
+    uint32_t index = 0;
+    if (!fault_find_run(plan, SL_LANE_COMPUTE, &index) ||
+        sl_op_info_of(fault_op(request, &plan->body[index])->kind)->runs_on_host)
+        return false;
+    plan->body[index].lane = SL_LANE_HOST;
+    return true;
+}
+
 /* On the lane that this chunk's AdamW does not belong on. */
 static inline bool fault_adamw_elsewhere(const sl_plan_request *request, sl_plan *plan)
 {

@@ -28,6 +28,7 @@ static const plan_fault plan_faults[] = {
     FAULT(op_repeated, "is next"),
     FAULT(ops_swapped, "is next"),
     FAULT(op_on_comm, "where its op does not belong"),
+    FAULT(op_on_host, "where its op does not belong"),
     FAULT(adamw_elsewhere, "where its op does not belong"),
     FAULT(copy_on_other_lane, "copies from host to device on lane"),
     FAULT(wait_for_nobody, "which does not exist"),

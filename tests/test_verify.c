@@ -121,6 +121,10 @@ EDIT(copy_of_no_group, plan->body[FETCH].group = SL_GROUP_MASTER)
 EDIT(copy_of_no_value, plan->body[INPUT_COPY].value = VALUE_COUNT)
 EDIT(copy_of_tensor, plan->body[INPUT_COPY].value = P0)
 EDIT(copy_over_flags, plan->body[FETCH].to.offset = 131072)
+EDIT(gradient_in_prologue, plan->prologue[0].group = SL_GROUP_GRAD;
+     plan->prologue[0].from.offset = 32768)
+EDIT(copy_beyond_groups, plan->body[FETCH].group = SL_GROUP_COUNT)
+EDIT(allocation_beyond_groups, plan->allocations[0].group = SL_GROUP_COUNT)
 EDIT(place_on_no_tier, fault_place(plan, FIRST_RUN, 1)->tier = SL_TIER_COUNT)
 EDIT(workspace_on_host, fault_place(plan, LOSS_RUN, 2)->tier = SL_TIER_HOST;
      fault_place(plan, LOSS_RUN, 2)->offset = 0)
@@ -160,6 +164,10 @@ static const plan_fault small_faults[] = {
     FAULT(copy_of_no_value, "copies a value that does not exist"),
     FAULT(copy_of_tensor, "copies a value that does not move by itself"),
     FAULT(copy_over_flags, "copies over the block flags"),
+    FAULT(gradient_in_prologue,
+          "prologue command 0 (copy of grad chunk 0) needs grad chunk 0, which"),
+    FAULT(copy_beyond_groups, "copies a chunk that does not exist"),
+    FAULT(allocation_beyond_groups, "is for a chunk that does not exist"),
     FAULT(place_on_no_tier, "in a tier that does not exist"),
     FAULT(workspace_on_host, "has workspace in tier host"),
     FAULT(tensor_below_chunk, "bytes into its chunk"),
