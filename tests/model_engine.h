@@ -13,7 +13,7 @@
 #include "base/workers.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
-#include "train/weights.h"
+#include "train/data/weights.h"
 
 typedef struct model_engine_options {
     const char *directory;

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "train/config_json.h"
-#include "train/nearest.h"
-#include "train/schedule.h"
-#include "train/units.h"
+#include "train/config/config_json.h"
+#include "train/config/nearest.h"
+#include "train/config/units.h"
+#include "train/run/schedule.h"
 
 static void assert_message_has(const char *part)
 {

@@ -7,7 +7,7 @@
 
 #include "hostile_files.h"
 #include "safetensors_case.h"
-#include "train/weights.h"
+#include "train/data/weights.h"
 
 /* ---- bad files ---- */
 

@@ -14,8 +14,8 @@
 
 #include "base/hash.h"
 #include "base/rng.h"
-#include "train/search.h"
-#include "train/session.h"
+#include "train/setup/search.h"
+#include "train/setup/session.h"
 
 static const sl_gpt2_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */
 

@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "train/blueprint.h"
-#include "train/config.h"
+#include "train/config/config.h"
+#include "train/setup/blueprint.h"
 
 int sl_command_train(int argc, char **argv);
 int sl_command_plan(int argc, char **argv);

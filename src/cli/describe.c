@@ -1,6 +1,6 @@
 /* A choice in words: shares are named where they are part of the policy. */
 #include "command.h"
-#include "train/search.h"
+#include "train/setup/search.h"
 
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
 {

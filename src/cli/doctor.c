@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "options.h"
-#include "train/units.h"
+#include "train/config/units.h"
 
 enum { TEXT_BYTES = 256, FINDING_MAX = 16 };
 

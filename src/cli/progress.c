@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "train/units.h"
+#include "train/config/units.h"
 
 enum { TIME_BYTES = 32 };
 

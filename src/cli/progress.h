@@ -2,7 +2,7 @@
 #ifndef SL_CLI_PROGRESS_H
 #define SL_CLI_PROGRESS_H
 
-#include "train/loop.h"
+#include "train/run/loop.h"
 
 typedef struct sl_progress {
     bool is_quiet, is_live;

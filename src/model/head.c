@@ -14,7 +14,7 @@
 enum { ROW_UNIT = 128, STATS_A_ROW = 4 };
 
 /* Bytes of all logits of one row group, at most. A constant: it fixes the order of sums. */
-static const uint64_t group_logits_bytes = 256ull << 20;
+static const uint64_t group_logits_bytes = 128ull << 20;
 
 uint64_t sl_head_panel_first_id(const sl_emit *emit, uint32_t panel)
 {

@@ -133,7 +133,7 @@ static const row table[SL_OP_COUNT] = {
         .operand = {ELEMENTS, ELEMENTS},
     },
     [SL_OP_HEAD_LOGITS] = {
-        .info = {"head_logits", 3, {"x", "panel", "logits"}, {R, R, W}, .is_cheap = true},
+        .info = {"head_logits", 3, {"x", "panel", "logits"}, {R, R, W}},
         .operand = {HEAD_STREAM, PANEL, LOGITS},
         .flops = HEAD_FLOPS,
     },

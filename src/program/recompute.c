@@ -20,7 +20,7 @@ static bool op_may_repeat(const sl_program *forward, const sl_op *op, sl_recompu
     case SL_RECOMPUTE_FULL:
         break;
     }
-    return forward->segments[op->segment].is_block || op->kind == SL_OP_HEAD_LOGITS;
+    return forward->segments[op->segment].is_block;
 }
 
 /* The segment in which each value is first written; values that two segments touch are kept. */

@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #include "model_engine.h"
-#include "train/safetensors.h"
-#include "train/whole.h"
+#include "train/data/safetensors.h"
+#include "train/data/whole.h"
 
 typedef struct dump_job {
     int32_t *rows; /* [A, B, T + 1] */

@@ -4,7 +4,7 @@
 
 #include "base/bits.h"
 #include "search.h"
-#include "units.h"
+#include "train/config/units.h"
 
 enum { BUDGET_ROUNDS = 12 };
 

@@ -37,7 +37,7 @@ typedef struct sl_end_report {
     const char *reason; /* "done", "signal", "error" */
     uint64_t step, tokens_total, skipped_steps;
     uint64_t run_steps; /* steps of this run */
-    double seconds; /* of this run's steps */
+    double seconds;     /* of this run's steps */
     double last_loss;
     uint64_t planned_peak_bytes[SL_TIER_COUNT], measured_peak_bytes[SL_TIER_COUNT];
 } sl_end_report;

@@ -3,8 +3,8 @@
 #ifndef SL_TRAIN_SOURCE_H
 #define SL_TRAIN_SOURCE_H
 
-#include "checkpoint.h"
 #include "session.h"
+#include "train/checkpoint/checkpoint.h"
 
 typedef struct sl_source {
     char *directory;           /* of a Hugging Face model, else NULL */

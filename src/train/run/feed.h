@@ -3,7 +3,7 @@
 #define SL_TRAIN_FEED_H
 
 #include "sluice/engine.h"
-#include "tokens.h"
+#include "train/data/tokens.h"
 
 typedef struct sl_feed {
     const sl_tokens *tokens; /* borrowed */

@@ -7,7 +7,7 @@
 
 #include "blueprint.h"
 #include "sluice/engine.h"
-#include "tensor_io.h"
+#include "train/data/tensor_io.h"
 
 typedef struct sl_session {
     sl_blueprint *blueprint;       /* owned */

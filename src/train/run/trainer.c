@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "config_json.h"
 #include "kernels/kernels.h"
+#include "train/config/config_json.h"
 
 static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens)
 {

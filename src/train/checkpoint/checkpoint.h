@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #include "sluice/gpt2.h"
-#include "tensor_io.h"
+#include "train/data/tensor_io.h"
 
 /* The counters of a run after step `step`: with the tensors, all that an exact resume needs. */
 typedef struct sl_checkpoint_state {

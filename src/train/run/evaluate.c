@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "source.h"
+#include "train/setup/source.h"
 
 sl_status sl_evaluate_rows(sl_session *session, const sl_feed *feed, const sl_evaluate_range *range,
                            double *loss_sum)

@@ -6,7 +6,7 @@
 
 #include "base/workers.h"
 #include "config.h"
-#include "tokens.h"
+#include "train/data/tokens.h"
 #include "units.h"
 
 #define REFUSE_LATER(option, instead)                                                              \

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "files.h"
 #include "manifest.h"
+#include "train/data/files.h"
 
 /* ---- names ---- */
 

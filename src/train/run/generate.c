@@ -7,8 +7,8 @@
 
 #include "base/rng.h"
 #include "sample.h"
-#include "source.h"
-#include "tokens.h"
+#include "train/data/tokens.h"
+#include "train/setup/source.h"
 
 enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, TOKEN_TEXT_BYTES = 16 };
 

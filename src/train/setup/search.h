@@ -6,7 +6,7 @@
 #define SL_TRAIN_SEARCH_H
 
 #include "blueprint.h"
-#include "config.h"
+#include "train/config/config.h"
 
 enum { SL_SEARCH_SUGGESTION_BYTES = 256 };
 

@@ -7,14 +7,14 @@
 #ifndef SL_TRAIN_TRAINER_H
 #define SL_TRAIN_TRAINER_H
 
-#include "checkpoint.h"
-#include "config.h"
 #include "feed.h"
 #include "log_json.h"
-#include "search.h"
-#include "session.h"
-#include "source.h"
-#include "tokens.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/config/config.h"
+#include "train/data/tokens.h"
+#include "train/setup/search.h"
+#include "train/setup/session.h"
+#include "train/setup/source.h"
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */

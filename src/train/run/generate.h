@@ -4,8 +4,8 @@
 
 #include <signal.h>
 
-#include "config.h"
-#include "search.h"
+#include "train/config/config.h"
+#include "train/setup/search.h"
 
 /* Receives each new token's bytes as they come: at most 16. */
 typedef void (*sl_generate_sink)(void *user, const char *bytes, uint32_t byte_count);

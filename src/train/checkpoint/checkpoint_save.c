@@ -22,12 +22,12 @@
 #include "base/log.h"
 #include "checkpoint.h"
 #include "checkpoint_open.h"
-#include "files.h"
 #include "manifest.h"
-#include "safetensors.h"
 #include "steps.h"
-#include "weights.h"
-#include "whole.h"
+#include "train/data/files.h"
+#include "train/data/safetensors.h"
+#include "train/data/weights.h"
+#include "train/data/whole.h"
 
 static const char LATEST_NAME[] = "LATEST";
 static const char LATEST_TEMPORARY[] = "LATEST.tmp";

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "files.h"
-#include "json_file.h"
+#include "train/data/files.h"
+#include "train/data/json_file.h"
 
 static const char FORMAT_NAME[] = "sluice-checkpoint";
 static const char TAIL_START[] = ",\n  \"checksum\": \"";

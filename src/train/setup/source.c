@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "weights.h"
+#include "train/data/weights.h"
 
 enum { PATH_BYTES = 4096 };
 

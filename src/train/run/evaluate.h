@@ -2,11 +2,11 @@
 #ifndef SL_TRAIN_EVALUATE_H
 #define SL_TRAIN_EVALUATE_H
 
-#include "config.h"
 #include "feed.h"
 #include "log_json.h"
-#include "search.h"
-#include "session.h"
+#include "train/config/config.h"
+#include "train/setup/search.h"
+#include "train/setup/session.h"
 
 /* Micro-batches of rows that follow each other. */
 typedef struct sl_evaluate_range {

@@ -15,11 +15,11 @@
 
 #include "base/log.h"
 #include "checkpoint_open.h"
-#include "files.h"
 #include "manifest.h"
-#include "safetensors.h"
 #include "steps.h"
-#include "whole.h"
+#include "train/data/files.h"
+#include "train/data/safetensors.h"
+#include "train/data/whole.h"
 
 _Static_assert(sizeof SL_CHECKPOINT_PREFIX + sizeof(((sl_tensor_spec *)NULL)->name) <=
                    SL_CHECKPOINT_NAME_BYTES,
