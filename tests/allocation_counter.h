@@ -24,11 +24,13 @@
 
 static _Atomic bool allocation_counter_is_on;
 static _Atomic uint64_t allocation_counter_calls, allocation_counter_bytes;
+static _Atomic uint64_t allocation_counter_largest; /* bytes of one request */
 
 static inline void allocation_counter_start(void)
 {
     atomic_store(&allocation_counter_calls, 0);
     atomic_store(&allocation_counter_bytes, 0);
+    atomic_store(&allocation_counter_largest, 0);
     atomic_store(&allocation_counter_is_on, true);
 }
 
@@ -50,6 +52,10 @@ static void count_allocation(size_t bytes)
         return;
     atomic_fetch_add(&allocation_counter_calls, 1);
     atomic_fetch_add(&allocation_counter_bytes, bytes);
+    uint64_t largest = atomic_load(&allocation_counter_largest);
+    while (bytes > largest &&
+           !atomic_compare_exchange_weak(&allocation_counter_largest, &largest, bytes))
+        continue;
 }
 
 void *malloc(size_t bytes)

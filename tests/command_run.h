@@ -21,6 +21,7 @@ enum { PATH_BYTES = 512, TEXT_BYTES = 1 << 16, COMMAND_BYTES = 4096 };
 static char directory[] = "/tmp/sluice-command-XXXXXX";
 static char binary[PATH_BYTES];
 static char output[TEXT_BYTES], complaint[TEXT_BYTES]; /* of the last command */
+static unsigned limit_s = 250; /* of a command; one that takes longer leaves with 124 */
 
 /* A model of 2 layers that takes milliseconds a step. */
 #define TINY "--layers 2 --width 32 --heads 2 --context 32 --micro-batch 2 "
@@ -42,7 +43,8 @@ static int __attribute__((format(printf, 1, 2))) sluice(const char *format, ...)
     va_start(list, format);
     vsnprintf(arguments, sizeof arguments, format, list);
     va_end(list);
-    snprintf(command, sizeof command, "'%s' %s >out 2>err </dev/null", binary, arguments);
+    snprintf(command, sizeof command, "timeout -k 1 %u '%s' %s >out 2>err </dev/null", limit_s,
+             binary, arguments);
     int status = system(command);
     read_text("out", output);
     read_text("err", complaint);

@@ -39,6 +39,23 @@ static void resume_when_a_run_was_cut_then_goes_on_bit_for_bit(void **state)
     }
 }
 
+static void resume_when_a_line_of_the_log_was_cut_then_lines_stay_whole(void **state)
+{
+    (void)state;
+    const char *common = "train " TINY "--data text --quiet --save lines --resume --log-json lines.log";
+    assert_code(sluice("%s --steps 3", common), 0);
+    json_t *events = read_log("lines.log");
+    size_t count = json_array_size(events);
+    json_decref(events);
+    assert_int_equal(system("truncate -s -10 lines.log"), 0); /* in the "end" line */
+    assert_code(sluice("%s --steps 5", common), 0);
+    events = read_log("lines.log");
+    assert_int_equal(json_array_size(events), count - 1 + 4); /* start, 4, 5, end */
+    find_step(events, 3);
+    find_step(events, 5);
+    json_decref(events);
+}
+
 static void resume_when_the_model_differs_then_is_refused(void **state)
 {
     (void)state;
@@ -222,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resume_when_a_run_was_cut_then_goes_on_bit_for_bit),
+        cmocka_unit_test(resume_when_a_line_of_the_log_was_cut_then_lines_stay_whole),
         cmocka_unit_test(resume_when_the_model_differs_then_is_refused),
         cmocka_unit_test(signal_when_saving_then_leaves_a_checkpoint_and_0),
         cmocka_unit_test(signal_when_not_saving_then_says_so),

@@ -1,6 +1,6 @@
 /* What could be wrong here: a tensor is read or written at the place of another, a panel or a chunk
- * border shifts the initial values, padding is not zero, a choice is called fitting that is not, or
- * a suggestion does not help. Tensors are compared with plain arrays beside the session; initial
+ * border shifts the initial values, padding is not zero, or a choice is called fitting that is not
+ * (suggestions: test_suggestion.c). Tensors are compared with plain arrays beside the session; initial
  * values with the draw of their element, worked out from name, row and column of the whole tensor.
  */
 #include <math.h>
@@ -260,53 +260,6 @@ static void search_when_budgets_shrink_then_states_leave_the_device(void **state
     }
 }
 
-/* A configuration with the options of a suggestion behind its own. */
-static sl_status find_with(const char *const *settings, const char *suggestion,
-                           sl_blueprint **out_blueprint)
-{
-    const char *all[24];
-    char text[SL_SEARCH_SUGGESTION_BYTES], pairs[8][64];
-    uint32_t count = 0, pair = 0;
-    for (; settings[count]; count++)
-        all[count] = settings[count];
-    snprintf(text, sizeof text, "%s", suggestion);
-    char *save = NULL;
-    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
-        snprintf(pairs[pair], sizeof pairs[pair], "%s=%s", word + 2, strtok_r(NULL, " ", &save));
-        all[count++] = pairs[pair++];
-    }
-    all[count] = NULL;
-    sl_refusal refusal;
-    return find(all, out_blueprint, &refusal);
-}
-
-static void suggestions_when_followed_then_fit(void **state)
-{
-    (void)state;
-    static const char *const cases[][5] = {
-        {"device-memory=300K", "host-memory=1G"},
-        {"device-memory=900K", "host-memory=1G", "recompute=none"},
-        {"device-memory=2M", "host-memory=1G", "policy=device"},
-        {"device-memory=1M", "host-memory=500K"},
-        {"device-memory=1G", "host-memory=1"},
-        {"device-memory=1M", "host-memory=100K", "policy=host", "recompute=full"},
-        {"device-memory=2M", "host-memory=1G", "policy=device", "accumulate=4"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sl_blueprint *blueprint = NULL;
-        sl_refusal refusal = {0};
-        if (find(cases[i], &blueprint, &refusal) != SL_ERROR_FIT)
-            fail_msg("case %zu fits: it tests nothing", i);
-        print_message("%s\n", sl_status_message());
-        assert_true(refusal.misfit.shortage.missing_bytes > 0);
-        assert_true(*refusal.suggestion != '\0');
-        assert_non_null(strstr(sl_status_message(), refusal.suggestion));
-        if (find_with(cases[i], refusal.suggestion, &blueprint) != SL_OK)
-            fail_msg("case %zu: %s does not fit: %s", i, refusal.suggestion, sl_status_message());
-        sl_blueprint_close(blueprint);
-    }
-}
-
 static void missing_bytes_when_added_to_the_budget_then_are_enough(void **state)
 {
     (void)state;
@@ -363,7 +316,6 @@ int main(void)
         cmocka_unit_test(tensors_when_reached_beyond_their_end_then_fail),
         cmocka_unit_test(padding_when_a_session_opens_then_is_zero),
         cmocka_unit_test(search_when_budgets_shrink_then_states_leave_the_device),
-        cmocka_unit_test(suggestions_when_followed_then_fit),
         cmocka_unit_test(missing_bytes_when_added_to_the_budget_then_are_enough),
         cmocka_unit_test(budgets_when_unset_then_share_what_is_there),
     };

@@ -2,12 +2,17 @@
 #include "log_json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
 
 enum { LINE_BYTES = 2048, NUMBER_BYTES = 32, FILE_BUFFER_BYTES = 1 << 14 };
 
@@ -21,11 +26,31 @@ struct sl_log_json {
 
 static const char *const tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
 
+/* A run that was killed may have left half a line at the end, which the next event would join. */
+static void cut_half_line(const char *path)
+{
+    char byte;
+    struct stat info;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        off_t end = info.st_size;
+        while (end > 0 && pread(fd, &byte, 1, end - 1) == 1 && byte != '\n')
+            end--;
+        if (end < info.st_size && ftruncate(fd, end) != 0)
+            sl_log_write(SL_LOG_WARNING, "%s: its last line is half a line and stays: %s", path,
+                         strerror(errno));
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
 sl_status sl_log_json_open(const char *path, bool append, sl_log_json **out_log)
 {
     sl_log_json *log = calloc(1, sizeof *log);
     if (!log)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the log");
+    if (path && append)
+        cut_half_line(path);
     if (path) {
         log->path = strdup(path);
         log->file = fopen(path, append ? "ae" : "we");
