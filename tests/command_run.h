@@ -18,7 +18,7 @@
 
 enum { PATH_BYTES = 512, TEXT_BYTES = 1 << 16, COMMAND_BYTES = 4096 };
 
-static char directory[] = "/tmp/sluice-command-XXXXXX";
+static char work_directory[] = "/tmp/sluice-command-XXXXXX";
 static char binary[PATH_BYTES];
 static char output[TEXT_BYTES], complaint[TEXT_BYTES]; /* of the last command */
 static unsigned limit_s = 250; /* of a command; one that takes longer leaves with 124 */
@@ -36,7 +36,7 @@ static void read_text(const char *name, char *text)
 }
 
 /* Runs `sluice ARGUMENTS`; returns its exit code. */
-static int __attribute__((format(printf, 1, 2))) sluice(const char *format, ...)
+static inline int __attribute__((format(printf, 1, 2))) sluice(const char *format, ...)
 {
     char arguments[COMMAND_BYTES], command[COMMAND_BYTES + PATH_BYTES + 64];
     va_list list;
@@ -59,7 +59,7 @@ static void assert_has(const char *text, const char *part)
 }
 
 /* One line on standard error, with the name in front. */
-static void assert_one_complaint(const char *part)
+static inline void assert_one_complaint(const char *part)
 {
     char *end = strchr(complaint, '\n');
     if (strncmp(complaint, "sluice: ", 8) != 0 || !end || end[1] != '\0')
@@ -67,7 +67,7 @@ static void assert_one_complaint(const char *part)
     assert_has(complaint, part);
 }
 
-static void assert_code(int code, int expected)
+static inline void assert_code(int code, int expected)
 {
     if (code != expected)
         fail_msg("exit code %d, not %d: %s", code, expected, complaint);
@@ -116,8 +116,8 @@ static numbers find_step(const json_t *events, json_int_t step)
     return (numbers){0};
 }
 
-static void assert_same_steps(const char *name, const char *other, json_int_t first,
-                              json_int_t last)
+static inline void assert_same_steps(const char *name, const char *other, json_int_t first,
+                                     json_int_t last)
 {
     json_t *a = read_log(name), *b = read_log(other);
     for (json_int_t step = first; step <= last; step++) {
@@ -155,7 +155,7 @@ static int set_up(void **state)
 {
     (void)state;
     ssize_t length = readlink("/proc/self/exe", binary, sizeof binary - 1);
-    if (length < 0 || !mkdtemp(directory) || chdir(directory) != 0)
+    if (length < 0 || !mkdtemp(work_directory) || chdir(work_directory) != 0)
         return 1;
     binary[length] = '\0';
     for (int i = 0; i < 2; i++)
@@ -173,7 +173,7 @@ static int tear_down(void **state)
 {
     (void)state;
     char command[PATH_BYTES];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
+    snprintf(command, sizeof command, "rm -rf %s", work_directory);
     return chdir("/") == 0 && system(command) == 0 ? 0 : 1;
 }
 

@@ -42,7 +42,8 @@ static void resume_when_a_run_was_cut_then_goes_on_bit_for_bit(void **state)
 static void resume_when_a_line_of_the_log_was_cut_then_lines_stay_whole(void **state)
 {
     (void)state;
-    const char *common = "train " TINY "--data text --quiet --save lines --resume --log-json lines.log";
+    const char *common =
+        "train " TINY "--data text --quiet --save lines --resume --log-json lines.log";
     assert_code(sluice("%s --steps 3", common), 0);
     json_t *events = read_log("lines.log");
     size_t count = json_array_size(events);

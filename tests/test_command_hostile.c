@@ -2,6 +2,8 @@
  * wrong exit code, prints more than one line, or a line that does not say what is wrong. Every row
  * of hostile_files.h goes to every command that reads such a file. */
 #define _GNU_SOURCE
+#include <stdbool.h>
+
 #include "command_run.h"
 
 #include "hostile_files.h"
@@ -66,8 +68,8 @@ static void tokens_when_hostile_then_one_line_and_65(void **state)
             continue;
         hostile_write(row, ".");
         assert_refused(row, sluice("train " TINY "--data text %s --steps 1", row->file_name));
-        assert_refused(row, sluice("train " TINY "--data text --eval-data %s --steps 1",
-                                   row->file_name));
+        assert_refused(
+            row, sluice("train " TINY "--data text --eval-data %s --steps 1", row->file_name));
         assert_refused(row, sluice("eval plain --data %s", row->file_name));
         count++;
     }

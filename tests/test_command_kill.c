@@ -1,8 +1,8 @@
-/* What could be wrong here: a run that is killed leaves no valid checkpoint, or one that is not what
- * it says, or the run that goes on from it is not the run that was never killed. A run is killed at
- * moments that are uniform over its duration, in training and in saving, goes on in the next of the
- * three placements, is killed again, until it ends; its files and logged numbers are then compared
- * with those of the run in one piece.
+/* What could be wrong here: a run that is killed leaves no valid checkpoint, or one that is not
+ * what it says, or the run that goes on from it is not the run that was never killed. A run is
+ * killed at moments that are uniform over its duration, in training and in saving, goes on in the
+ * next of the three placements, is killed again, until it ends; its files and logged numbers are
+ * then compared with those of the run in one piece.
  *
  * Moments depend on the machine: a seed repeats the draw, not the place in the program. */
 #define _GNU_SOURCE
@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <time.h>
 
 #include "scratch_dir.h"

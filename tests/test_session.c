@@ -1,7 +1,8 @@
 /* What could be wrong here: a tensor is read or written at the place of another, a panel or a chunk
  * border shifts the initial values, padding is not zero, or a choice is called fitting that is not
- * (suggestions: test_suggestion.c). Tensors are compared with plain arrays beside the session; initial
- * values with the draw of their element, worked out from name, row and column of the whole tensor.
+ * (suggestions: test_suggestion.c). Tensors are compared with plain arrays beside the session;
+ * initial values with the draw of their element, worked out from name, row and column of the whole
+ * tensor.
  */
 #include <math.h>
 #include <setjmp.h>

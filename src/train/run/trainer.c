@@ -100,7 +100,8 @@ static sl_status open_feeds(sl_trainer *trainer)
 static sl_status take_state(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
-    trainer->state = (sl_checkpoint_state){.seed = config->seed};
+    trainer->state =
+        (sl_checkpoint_state){.seed = config->seed, .loss_scale = strtod(config->loss_scale, NULL)};
     trainer->saved_step = UINT64_MAX;
     if (!trainer->resumed)
         return SL_OK;
