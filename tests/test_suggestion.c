@@ -138,7 +138,8 @@ static void draw_placement(uint64_t *random, settings *list)
     static const char *const adams[] = {"auto", "device", "host"};
     const char *policy = draw_word(random, policies, 4);
     add(list, "policy=%s", policy);
-    add(list, "adam=%s", draw_word(random, adams, 3));
+    if (strcmp(policy, "host") == 0 || strcmp(policy, "static") == 0) /* elsewhere it is refused */
+        add(list, "adam=%s", draw_word(random, adams, 3));
     if (strcmp(policy, "static") != 0)
         return;
     add(list, "offload-params=0.%u", (unsigned)scratch_below(random, 10));

@@ -37,6 +37,22 @@ static unsigned find_open_changes(const sl_search *search)
     return changes;
 }
 
+/* Fractions that were given go to 1: another policy would refuse them. */
+static void place_on_host(sl_policy_options *placement)
+{
+    if (placement->policy != SL_POLICY_STATIC)
+        placement->policy = SL_POLICY_HOST;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        placement->host_fraction[group] = placement->policy == SL_POLICY_STATIC ? 1.0 : 0.0;
+}
+
+static const char *print_host(const sl_search *search)
+{
+    return search->fixed.placement.policy == SL_POLICY_STATIC
+               ? "--offload-params 1 --offload-grads 1 --offload-optimizer 1 "
+               : "--policy host ";
+}
+
 static void apply_changes(sl_search *search, unsigned changes)
 {
     if (changes & CHANGE_RECOMPUTE)
@@ -44,16 +60,15 @@ static void apply_changes(sl_search *search, unsigned changes)
     if (changes & CHANGE_LAYER)
         search->fixed.accumulation = SL_ACCUMULATE_LAYER;
     if (changes & CHANGE_HOST)
-        search->fixed.placement =
-            (sl_policy_options){.policy = SL_POLICY_HOST, .adam = search->fixed.placement.adam};
+        place_on_host(&search->fixed.placement);
 }
 
-static void print_changes(unsigned changes, char *out_options)
+static void print_changes(const sl_search *search, unsigned changes, char *out_options)
 {
     snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "%s%s%s",
              changes & CHANGE_RECOMPUTE ? "--recompute full " : "",
              changes & CHANGE_LAYER ? "--accumulation layer " : "",
-             changes & CHANGE_HOST ? "--policy host " : "");
+             changes & CHANGE_HOST ? print_host(search) : "");
     size_t length = strlen(out_options);
     if (length)
         out_options[length - 1] = '\0';
@@ -73,7 +88,7 @@ static sl_status suggest_changes(const sl_search *search, char *out_options)
         SL_TRY(try_change(&changed, &fits, &misfit));
         if (!fits)
             continue;
-        print_changes(order[i], out_options);
+        print_changes(search, order[i], out_options);
         return SL_OK;
     }
     return SL_OK;
