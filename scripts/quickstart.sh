@@ -6,7 +6,7 @@
 # usage: quickstart.sh [STEPS]
 set -eu
 cd "$(dirname "$0")/.."
-steps=${1:-600}
+steps=${1:-1400}
 out=build/quickstart
 
 scripts/install_deps.sh
@@ -35,7 +35,7 @@ echo "Training $steps steps; the loss starts near ln 257 = 5.5 and falls:"
 
 echo
 echo "A sample:"
-"$sluice" generate --checkpoint "$out/checkpoint" --prompt '/* ' --tokens 120 --temperature 0.8 --seed 1
+"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 110 --temperature 0.7 --seed 1
 
 echo
 echo "Checkpoint: $out/checkpoint"
