@@ -219,7 +219,7 @@ static void run_when_killed_anywhere_then_ends_as_the_run_in_one_piece(void **st
     uint64_t random = scratch_seed("kills", 1) * 2685821657736338717ull + 1;
     uint64_t goal = scratch_count(10, 100);
     for (int way = 0; way < WAY_COUNT; way++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "whole-%d", way);
         durations[way] = measure(ways[way], name);
         print_message("in one piece, %s: %.2f s\n", ways[way], durations[way]);
