@@ -39,8 +39,10 @@ typedef struct sl_layout {
  * and says how large it must be. */
 SL_API sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                                  sl_layout **out_layout);
+/* Frees a layout; NULL is fine. */
 SL_API void sl_layout_close(sl_layout *layout);
 
+/* The part of a layout that sl_program_derive_step wants; borrows its arrays. */
 static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
 {
     sl_chunk_map map = {layout->chunk_count, layout->chunk_elements, layout->chunk_of_tensor};
@@ -86,6 +88,7 @@ typedef struct sl_homes {
  * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2. */
 SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
                                 const sl_policy_options *options, sl_homes **out_homes);
+/* Frees homes; NULL is fine. */
 SL_API void sl_homes_close(sl_homes *homes);
 
 /* ---- machine ---- */

@@ -34,9 +34,12 @@ typedef struct sl_engine_options {
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
 
-/* Takes arenas of the largest peak of its plans (on the cpu device), streams and workers. Refuses a
- * plan that sl_plan_verify would: callers verify first. Parameters and states are not yet set. */
+/* Takes arenas of the largest peak of its plans (on the cpu device), streams and workers. Checks
+ * what keeps it inside its arenas (SL_ERROR_INTERNAL); whether a plan is right is the question of
+ * sl_plan_verify, so verify first. Parameters and states are not yet set. */
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
+
+/* Drains, stops the lanes and returns all memory; NULL is fine. */
 SL_API void sl_engine_close(sl_engine *engine);
 
 /* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open.
@@ -55,9 +58,11 @@ SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
 /* Waits for all lanes: the boundary state. Returns the first failure of any lane. */
 SL_API sl_status sl_engine_drain(sl_engine *engine);
 
-/* Copies `bytes` at `first_byte` of a chunk's home from / to `data`. Drains first. */
+/* Copies `bytes` at `first_byte` of a chunk's home to `data`. Drains first. */
 SL_API sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                       uint64_t first_byte, uint64_t bytes, void *data);
+
+/* The same the other way: sets the home. Padding is never written, so it stays zero. */
 SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                        uint64_t first_byte, uint64_t bytes, const void *data);
 

@@ -52,7 +52,8 @@ typedef struct sl_command {
     uint32_t tick;
     /* RUN: places of the op's operands in order (bytes 0 if absent), then one of its workspace. */
     uint32_t first_place, place_count; /* into places; place_count = operand_count + 1 */
-    /* COPY of a chunk: group and index; of an input or output: value, and chunk_index SL_NONE. */
+    /* COPY of a chunk: group and index; of an input, an output or an activation that a host-lane op
+     * reads: value, and chunk_index SL_NONE. */
     uint32_t value, chunk_index;
     sl_group group;
     sl_place from, to;
@@ -134,6 +135,8 @@ typedef struct sl_shortage {
  * plans. The plan owns its arrays and refers to none of the request's. */
 SL_API sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
                                sl_shortage *out_shortage);
+
+/* Frees a plan; NULL is fine. */
 SL_API void sl_plan_close(sl_plan *plan);
 
 /* Accepts or rejects a plan, from the program, the layout and the homes alone; written
@@ -148,6 +151,8 @@ typedef struct sl_simulation {
     double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for */
 } sl_simulation;
 
+/* Predicts the time of an iteration: lanes in order, waits as the plan has them, durations from the
+ * machine's rates. Deterministic; SL_ERROR_SYSTEM when memory is refused. */
 SL_API sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
                                   const sl_machine *machine, sl_simulation *out_simulation);
 

@@ -181,10 +181,13 @@ typedef struct sl_op_info {
     bool is_cheap;      /* `recompute selective` recomputes its outputs */
 } sl_op_info;
 
+/* The table row of an op; valid for ever. */
 SL_API const sl_op_info *sl_op_info_of(sl_op_kind kind);
 
 /* True if `op` reads operand i before writing it (READ, UPDATE, ACCUMULATE with the flag set). */
 SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
+
+/* True if `op` writes operand i (WRITE, UPDATE, ACCUMULATE). */
 SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
 /* Bytes of operand i by the op's shapes; 0 where the shapes leave it open (at least that much). */
