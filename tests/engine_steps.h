@@ -11,6 +11,15 @@ static inline uint32_t rounds(uint32_t quick)
     return getenv("SL_TEST_FULL") ? quick * 20 : quick;
 }
 
+/* Makes the update of chunk 1 a second `finish`, so that only the host lane updates. It overwrites
+ * the control, so it waits until that has been copied out (wait 14 of the world's list). */
+static inline void update_on_host_only(world *w)
+{
+    w->train_body[8] = w->train_body[5];
+    w->train_body[8].first_wait = 14;
+    w->train_body[8].wait_count = 1;
+}
+
 static inline sl_engine *open_world(world *w)
 {
     sl_engine *engine = NULL;

@@ -57,8 +57,7 @@ static void host_lane_when_it_fails_comes_back_from_drain_or_the_next_step(void 
     world w;
     uint64_t output;
     world_init(&w);
-    w.train_body[8] = w.train_body[5]; /* only the host lane updates */
-    w.train_body[8].tick = 2;
+    update_on_host_only(&w);
     sl_engine *engine = open_world(&w);
     fakes.fail_kind = SL_OP_ADAMW;
     fakes.fail_position = 2;

@@ -96,9 +96,7 @@ static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
     uint64_t output;
     sl_engine_statistics statistics;
     world_init(&w);
-    w.train_body[8] = w.train_body[5]; /* again, once the control has been copied out */
-    w.train_body[8].first_wait = 14;
-    w.train_body[8].wait_count = 1;
+    update_on_host_only(&w);
     sl_engine *engine = open_world(&w);
     fakes.sleep_us[SL_OP_ADAMW] = SLEEP_US;
     for (uint32_t i = 0; i < STEPS; i++)
