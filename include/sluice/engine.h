@@ -47,6 +47,8 @@ SL_API void sl_engine_close(sl_engine *engine);
  * of different plans may share memory: asking for an input of another plan than the one that ran
  * last waits for the lanes. */
 SL_API void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot);
+
+/* The same for an output; read it before the next step of any plan. */
 SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint32_t slot);
 
 /* Runs one iteration of a plan: prologue first if the last iteration was of another plan or a
