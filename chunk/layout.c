@@ -11,8 +11,7 @@
 #include "sluice/chunk.h"
 
 enum {
-    ELEMENT_BYTES = sizeof(float),                         /* of every group for now */
-    ALL_GROUPS_BYTES = ELEMENT_BYTES * SL_GROUP_COUNT * 2, /* of an element, with room for gaps */
+    ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* of an element at most, with room for gaps */
     /* Far above any machine, far below overflow: the sums and products here stay exact. */
     BLOCK_BITS_MAX = 48
 };
@@ -135,6 +134,8 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                 open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
                 free_blocks);
     place_tensors(program, tensor_blocks, layout);
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        layout->group_type[group] = sl_program_group_type(program, (sl_group)group);
     *out_layout = layout;
 free_blocks:
     free(tensor_blocks);
@@ -153,6 +154,5 @@ void sl_layout_close(sl_layout *layout)
 
 uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group)
 {
-    (void)group;
-    return layout->chunk_elements * ELEMENT_BYTES;
+    return layout->chunk_elements * sl_type_bytes(layout->group_type[group]);
 }

@@ -99,7 +99,8 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
     }
     SL_TRY(place_of_object(e, tier, tick, sl_planner_object_of(planner, value), out_place));
     if (value->kind == SL_VALUE_TENSOR)
-        out_place->offset += planner->layout->tensors[value->index].first_element * sizeof(float);
+        out_place->offset += planner->layout->tensors[value->index].first_element *
+                             sl_type_bytes(planner->layout->group_type[value->group]);
     out_place->bytes = value->bytes;
     return SL_OK;
 }

@@ -39,10 +39,7 @@ static double seconds_of_op(const sl_planner *planner, uint32_t tick)
     const sl_op *op = &planner->program->ops[tick];
     const sl_machine *machine = planner->request->machine;
     bool is_host = sl_planner_tier_of_op(planner, tick) == SL_TIER_HOST;
-    double rate = is_host ? machine->host_bytes : machine->device_bytes;
-    double compute = (double)sl_op_flops(op->kind, &op->attrs) / machine->gemm_flops;
-    double memory = (double)sl_op_traffic_bytes(op->kind, &op->attrs) / rate;
-    return (compute > memory ? compute : memory) + machine->op_seconds;
+    return sl_machine_op_seconds(machine, op->kind, &op->attrs, is_host);
 }
 
 static sl_status open_tier(const sl_program *program, sl_tier_state *state)
@@ -145,11 +142,12 @@ static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *sho
     *shortage = (sl_shortage){.tier = tier};
     SL_TRY(sl_residency_plan(&residency, &state->residency, &shortage->tick,
                              &shortage->missing_bytes));
-    sl_prefetch_request prefetch = {.residency = &residency,
-                                    .tick_seconds = planner->tick_seconds,
-                                    .bytes_per_second = tier == SL_TIER_DEVICE ? machine->h2d_bytes
-                                                                               : machine->d2h_bytes,
-                                    .most_ahead = planner->request->prefetch};
+    sl_prefetch_request prefetch = {
+        .residency = &residency,
+        .tick_seconds = planner->tick_seconds,
+        .bytes_per_second =
+            machine->copy_rate[tier == SL_TIER_DEVICE ? SL_MACHINE_H2D : SL_MACHINE_D2H],
+        .most_ahead = planner->request->prefetch};
     SL_TRY(sl_prefetch_plan(&prefetch, &state->residency));
     return add_visit_items(planner, tier);
 }

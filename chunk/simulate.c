@@ -53,15 +53,26 @@ typedef struct player {
 static sl_status measure_copy(const sl_command *command, const sl_machine *machine,
                               double *out_seconds)
 {
-    double rate;
-    if (command->lane == SL_LANE_H2D)
-        rate = machine->h2d_bytes;
-    else if (command->lane == SL_LANE_D2H)
-        rate = machine->d2h_bytes;
-    else
+    sl_machine_lane lane;
+    switch (command->lane) {
+    case SL_LANE_H2D:
+        lane = SL_MACHINE_H2D;
+        break;
+    case SL_LANE_D2H:
+        lane = SL_MACHINE_D2H;
+        break;
+    case SL_LANE_READ:
+        lane = SL_MACHINE_READ;
+        break;
+    case SL_LANE_WRITE:
+        lane = SL_MACHINE_WRITE;
+        break;
+    default:
         SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %d, of which the machine has no rate",
                 (int)command->lane);
-    *out_seconds = (double)command->from.bytes / rate + machine->copy_seconds;
+    }
+    *out_seconds =
+        (double)command->from.bytes / machine->copy_rate[lane] + machine->copy_seconds[lane];
     return SL_OK;
 }
 
@@ -75,21 +86,17 @@ static sl_status measure_command(const sl_program *program, const sl_command *co
     if (command->tick >= program->op_count)
         SL_FAIL(SL_ERROR_INTERNAL, "a command runs op %u of %u", command->tick, program->op_count);
     const sl_op *op = &program->ops[command->tick];
-    double rate = command->lane == SL_LANE_HOST ? machine->host_bytes : machine->device_bytes;
-    double computing = (double)sl_op_flops(op->kind, &op->attrs) / machine->gemm_flops;
-    double moving = (double)sl_op_traffic_bytes(op->kind, &op->attrs) / rate;
-    *out_seconds = (computing > moving ? computing : moving) + machine->op_seconds;
+    *out_seconds =
+        sl_machine_op_seconds(machine, op->kind, &op->attrs, command->lane == SL_LANE_HOST);
     return SL_OK;
 }
 
 static sl_status check_machine(const sl_machine *machine)
 {
-    const double rates[] = {machine->gemm_flops, machine->device_bytes, machine->host_bytes,
-                            machine->h2d_bytes, machine->d2h_bytes};
-    for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++)
-        if (!(rates[i] > 0.0))
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+        if (!(machine->copy_rate[lane] > 0.0 && machine->copy_seconds[lane] >= 0.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s has a rate that is not positive", machine->name);
-    if (!(machine->op_seconds >= 0.0 && machine->copy_seconds >= 0.0))
+    if (!(machine->op_seconds >= 0.0))
         SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative fixed cost", machine->name);
     return SL_OK;
 }

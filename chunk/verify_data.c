@@ -110,6 +110,8 @@ static void mark_used_gradients(sl_verify *verify)
         if (op->kind != SL_OP_ADAMW)
             continue;
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+            if (op->operand[i] == SL_NONE)
+                continue;
             const sl_value *value = &program->values[op->operand[i]];
             if (value->kind == SL_VALUE_CHUNK && value->group == SL_GROUP_GRAD)
                 verify->is_used_up[sl_verify_value_object(verify, op->operand[i])] = true;

@@ -17,7 +17,7 @@ typedef struct it_layout {
     uint8_t *flags; /* weight decay, one a block */
 } it_layout;
 
-static inline uint64_t it_round(uint64_t elements)
+static inline uint64_t it_whole_blocks(uint64_t elements)
 {
     return (elements + SL_BLOCK_ELEMENTS - 1) / SL_BLOCK_ELEMENTS * SL_BLOCK_ELEMENTS;
 }
@@ -27,14 +27,14 @@ static inline it_layout it_layout_make(const sl_program *forward, uint64_t chunk
     it_layout layout = {0};
     uint32_t n = forward->tensor_count;
     for (uint32_t t = 0; t < n; t++)
-        if (it_round(forward->tensors[t].element_count) > chunk_elements)
-            chunk_elements = it_round(forward->tensors[t].element_count);
+        if (it_whole_blocks(forward->tensors[t].element_count) > chunk_elements)
+            chunk_elements = it_whole_blocks(forward->tensors[t].element_count);
     layout.chunk_of_tensor = malloc((n + 1) * sizeof(uint32_t));
     layout.first_element = malloc((n + 1) * sizeof(uint64_t));
     uint64_t used = 0;
     uint32_t chunk = 0;
     for (uint32_t t = 0; t < n; t++) {
-        uint64_t size = it_round(forward->tensors[t].element_count);
+        uint64_t size = it_whole_blocks(forward->tensors[t].element_count);
         if (used + size > chunk_elements) {
             chunk++;
             used = 0;

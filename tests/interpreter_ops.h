@@ -350,6 +350,13 @@ static inline void it_clear(const it_call *c)
         c->x[0][e] = 0.0;
 }
 
+/* Numbers here are doubles, and never rounded. */
+static inline void it_round(const it_call *c)
+{
+    for (uint64_t e = 0; e < c->a->element_count; e++)
+        c->x[1][e] = c->x[0][e];
+}
+
 /* Block sums are rounded to multiples of 2^-52 and so added exactly below 2^0: the order of chunks
  * cannot matter, as op_list.h promises. */
 static inline void it_block_norm(const it_call *c)

@@ -47,7 +47,8 @@ static inline sl_place *plan_value_at(plan_builder *builder, sl_tier tier, uint3
 static inline sl_place plan_home(const sl_plan_request *request, sl_group group, uint32_t chunk)
 {
     sl_place home = {(sl_tier)request->homes->tier[group][chunk],
-                     request->homes->offset[group][chunk], request->layout->chunk_elements * 4};
+                     request->homes->offset[group][chunk],
+                     sl_layout_chunk_bytes(request->layout, group)};
     return home;
 }
 

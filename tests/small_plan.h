@@ -90,7 +90,8 @@ static sl_value small_values[VALUE_COUNT] = {
     {                                                                                              \
         .kind = SL_OP_ADAMW, .attrs = {.element_count = 4096, .first_block = first_block_},        \
         .operand = {                                                                               \
-            __VA_ARGS__                                                                            \
+            __VA_ARGS__,                                                                           \
+            SL_NONE                                                                                \
         }                                                                                          \
     }
 

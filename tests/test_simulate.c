@@ -36,12 +36,14 @@ static void open_scene(scene *s)
     memset(s, 0, sizeof *s);
     sl_op_attrs one_second = {.element_count = UNIT};
     double bytes = (double)sl_op_traffic_bytes(SL_OP_CLEAR, &one_second);
-    s->machine = (sl_machine){.name = "test",
-                              .gemm_flops = 1e30,
-                              .device_bytes = bytes,
-                              .host_bytes = bytes,
-                              .h2d_bytes = UNIT,
-                              .d2h_bytes = UNIT};
+    s->machine = (sl_machine){.name = "test"};
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        for (int kind = 0; kind < SL_OP_COUNT; kind++)
+            s->machine.op[kind][type].byte_rate = bytes;
+        s->machine.host_adamw[type].byte_rate = bytes;
+    }
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+        s->machine.copy_rate[lane] = UNIT;
     s->values[VALUE_CHUNK].kind = SL_VALUE_CHUNK;
     s->values[VALUE_OUTPUT].kind = SL_VALUE_OUTPUT;
     s->program.ops = s->ops;
@@ -117,18 +119,18 @@ static void ops_of_one_lane_take_the_sum_of_their_times(void **state)
         assert_seconds(found.stall_seconds[lane], 0);
 }
 
-static void matrix_products_take_the_larger_of_arithmetic_and_traffic(void **state)
+static void matrix_products_take_arithmetic_and_traffic(void **state)
 {
     (void)state;
     scene s;
     open_scene(&s);
     add_run(&s, SL_LANE_COMPUTE, 1);
     s.ops[0] = (sl_op){.kind = SL_OP_LINEAR, .attrs = {.row_count = 8, .in = 16, .out = 32}};
-    s.machine.gemm_flops = 2 * 8 * 16 * 32 / 5.0; /* five seconds of multiply-adds */
-    s.machine.device_bytes = 1e30;
+    sl_op_rate *rate = &s.machine.op[SL_OP_LINEAR][SL_TYPE_FP32];
+    *rate = (sl_op_rate){.flop_rate = 2 * 8 * 16 * 32 / 5.0}; /* five seconds of multiply-adds */
     assert_seconds(play(&s).step_seconds, 5);
-    s.machine.device_bytes = (double)sl_op_traffic_bytes(SL_OP_LINEAR, &s.ops[0].attrs) / 9.0;
-    assert_seconds(play(&s).step_seconds, 9);
+    rate->byte_rate = (double)sl_op_traffic_bytes(SL_OP_LINEAR, &s.ops[0].attrs) / 9.0;
+    assert_seconds(play(&s).step_seconds, 14);
 }
 
 static void copy_into_the_only_slot_is_waited_for(void **state)
@@ -140,7 +142,7 @@ static void copy_into_the_only_slot_is_waited_for(void **state)
     add_wait(&s, 1, 1); /* the slot is free when the op of the iteration before is done */
     add_run(&s, SL_LANE_COMPUTE, 1);
     add_wait(&s, fetch, 0);
-    s.machine.copy_seconds = 0.25;
+    s.machine.copy_seconds[SL_MACHINE_H2D] = 0.25;
     sl_simulation found = play(&s);
     assert_seconds(found.step_seconds, 5.25);
     assert_seconds(found.stall_seconds[SL_LANE_H2D], 4.25);
@@ -244,9 +246,9 @@ static void commands_that_wait_for_each_other_are_an_error(void **state)
     s.body[0].tick = 2;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
     s.body[0].tick = 0;
-    s.machine.d2h_bytes = 0;
+    s.machine.copy_rate[SL_MACHINE_D2H] = 0;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
-    s.machine.d2h_bytes = (double)NAN;
+    s.machine.copy_rate[SL_MACHINE_D2H] = (double)NAN;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
     assert_memory_equal(&found, &untouched, sizeof found);
 }
@@ -342,19 +344,21 @@ static void default_machine_is_usable_and_grows_with_workers(void **state)
 {
     (void)state;
     sl_machine one = sl_machine_default(1), many = sl_machine_default(16);
-    assert_true(one.gemm_flops > 0 && one.h2d_bytes > 0 && one.d2h_bytes > 0);
-    assert_true(many.gemm_flops > one.gemm_flops);
-    assert_true(many.device_bytes >= one.device_bytes);
+    sl_op_attrs attrs = {.row_count = 64, .in = 64, .out = 64};
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+        assert_true(one.copy_rate[lane] > 0);
+    assert_true(sl_machine_op_seconds(&one, SL_OP_LINEAR, &attrs, false) >
+                sl_machine_op_seconds(&many, SL_OP_LINEAR, &attrs, false));
     assert_true(one.shares_cores);
     assert_int_not_equal(one.name[0], 0);
-    assert_true(sl_machine_default(0).gemm_flops > 0);
+    assert_true(sl_machine_default(0).op[SL_OP_LINEAR][SL_TYPE_FP32].flop_rate > 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ops_of_one_lane_take_the_sum_of_their_times),
-        cmocka_unit_test(matrix_products_take_the_larger_of_arithmetic_and_traffic),
+        cmocka_unit_test(matrix_products_take_arithmetic_and_traffic),
         cmocka_unit_test(copy_into_the_only_slot_is_waited_for),
         cmocka_unit_test(copies_into_two_slots_overlap_with_compute),
         cmocka_unit_test(compute_and_host_share_the_cores_where_the_machine_says_so),

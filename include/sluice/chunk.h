@@ -29,8 +29,9 @@ typedef struct sl_layout {
     sl_tensor_place *tensors;  /* [tensor_count] */
     uint32_t *chunk_of_tensor; /* [tensor_count], for sl_chunk_map */
     uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
-    uint64_t valid_elements;   /* elements of tensors, vocabulary padding included */
-    double padding_fraction;   /* 1 - valid_elements / (chunk_count * chunk_elements) */
+    sl_type group_type[SL_GROUP_COUNT]; /* of elements, by the program's types */
+    uint64_t valid_elements;            /* elements of tensors, vocabulary padding included */
+    double padding_fraction;            /* 1 - valid_elements / (chunk_count * chunk_elements) */
 } sl_layout;
 
 /* Packs the tensors of `program` in order, each on a block, none across chunks. chunk_elements 0:
@@ -49,7 +50,7 @@ static inline sl_chunk_map sl_layout_chunk_map(const sl_layout *layout)
     return map;
 }
 
-/* Bytes of one chunk of `group`; all groups are fp32 for now. */
+/* Bytes of one chunk of `group`. */
 SL_API uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group);
 
 /* ---- homes ---- */
@@ -58,30 +59,40 @@ typedef enum sl_policy {
     SL_POLICY_DEVICE,
     SL_POLICY_HOST,
     SL_POLICY_STATIC,
+    SL_POLICY_NVME
 } sl_policy;
 
 typedef enum sl_adam_place { SL_ADAM_AUTO, SL_ADAM_DEVICE, SL_ADAM_HOST } sl_adam_place;
 
 typedef struct sl_policy_options {
     sl_policy policy;
-    double host_fraction[SL_GROUP_COUNT]; /* STATIC: of each group's chunks, from the last down */
+    /* STATIC and NVME: shares of each group's chunks; the disk's from the last chunk down, then the
+     * host's. What is left lives on the device under STATIC, on the host under NVME. */
+    double disk_fraction[SL_GROUP_COUNT], host_fraction[SL_GROUP_COUNT];
     sl_adam_place adam;
 } sl_policy_options;
+
+/* The disk tier is read and written in whole pieces, cut at multiples of SL_PIECE_BYTES of its
+ * address space; slots there, and whatever it is copied from and to, start on SL_DIRECT_ALIGNMENT
+ * and are a multiple of it long. */
+enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
 
 enum { SL_PERSISTENT_MAX = 512 };
 
 /* What is permanent in each tier, at the bottom of its arena. Shared by all plans of a run. */
 typedef struct sl_homes {
     uint32_t chunk_count;
-    uint8_t *tier[SL_GROUP_COUNT];        /* [chunk_count], an sl_tier; NULL: no such group */
-    uint64_t *offset[SL_GROUP_COUNT];     /* [chunk_count], bytes into the home tier's arena */
-    uint8_t *adam_tier;                   /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST */
+    uint8_t *tier[SL_GROUP_COUNT];    /* [chunk_count], an sl_tier; NULL: no such group */
+    uint64_t *offset[SL_GROUP_COUNT]; /* [chunk_count], bytes into the home tier's arena */
+    uint8_t *adam_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
     uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
     uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no AdamW runs */
     uint32_t persistent_count;
     uint64_t persistent_offset[SL_PERSISTENT_MAX]; /* device */
     uint64_t persistent_bytes[SL_PERSISTENT_MAX];
-    uint64_t fixed_bytes[SL_TIER_COUNT]; /* end of the permanent part */
+    uint64_t bounce_offset, bounce_bytes; /* host: one piece, for parts of chunks on disk at the */
+                                          /* boundary; 0 bytes if no chunk lives on disk */
+    uint64_t fixed_bytes[SL_TIER_COUNT];  /* end of the permanent part */
 } sl_homes;
 
 /* Gives every chunk of every group that `program` uses its home. Slots of different groups are
@@ -93,20 +104,41 @@ SL_API void sl_homes_close(sl_homes *homes);
 
 /* ---- machine ---- */
 
-/* Rates of a machine, bytes and FLOP per second. */
+/* The lanes that copy, in the order of a machine's tables. */
+typedef enum sl_machine_lane {
+    SL_MACHINE_H2D,
+    SL_MACHINE_D2H,
+    SL_MACHINE_READ,
+    SL_MACHINE_WRITE,
+    SL_MACHINE_LANE_COUNT
+} sl_machine_lane;
+
+/* How fast one kind of op runs: seconds = op_seconds + flops / flop_rate + traffic / byte_rate. */
+typedef struct sl_op_rate {
+    double flop_rate, byte_rate; /* a second; a term whose rate is 0 is left out */
+} sl_op_rate;
+
+/* What a machine does with one op or one copy at a time, and how much of it that takes. */
 typedef struct sl_machine {
     char name[64];
-    double gemm_flops;   /* of the compute lane, fp32 */
-    double device_bytes; /* memory traffic of memory-bound ops on the compute lane */
-    double host_bytes;   /* memory traffic of AdamW on the host lane */
-    double h2d_bytes, d2h_bytes;
-    double op_seconds;   /* fixed cost of one op */
-    double copy_seconds; /* fixed cost of one copy */
-    bool shares_cores;   /* compute and host lane share the cores: their times add */
+    sl_op_rate op[SL_OP_COUNT][SL_TYPE_COUNT]; /* by compute type, on the compute lane */
+    sl_op_rate host_adamw[SL_TYPE_COUNT];      /* AdamW on the host lane */
+    double copy_rate[SL_MACHINE_LANE_COUNT]; /* bytes a second of h2d, d2h, read and write alone */
+    double mixed_disk_rate; /* bytes a second, read and written together, when both lanes run */
+    double op_seconds;      /* fixed cost of one op */
+    double copy_seconds[SL_MACHINE_LANE_COUNT]; /* and of one copy */
+    double core_count; /* compute workers; lanes that need more than these slow each other */
+    double copy_cores[SL_MACHINE_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
+    bool shares_cores; /* compute and host lane share the cores: their times add */
+    bool is_measured;
 } sl_machine;
 
 /* A plain guess for this kind of device with `worker_count` threads. */
 SL_API sl_machine sl_machine_default(uint32_t worker_count);
+
+/* Seconds of one op alone, on the compute lane or, for AdamW, on the host lane. */
+SL_API double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind,
+                                    const sl_op_attrs *attrs, bool on_host);
 
 #ifdef __cplusplus
 }

@@ -29,7 +29,10 @@ typedef struct sl_engine_options {
     const sl_homes *homes;
     const sl_engine_plan *plans; /* at least one; copied */
     uint32_t plan_count;
-    uint32_t worker_count;              /* compute workers, >= 1 */
+    uint32_t worker_count; /* compute workers, >= 1 */
+    const char *const
+        *disk_directories; /* of the disk tier; not asked for where nothing is there */
+    uint32_t disk_directory_count;
     bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
@@ -77,13 +80,17 @@ typedef struct sl_engine_statistics {
     uint64_t stall_ns[SL_LANE_COUNT];    /* what the compute lane waited for, likewise */
     uint64_t moved_bytes[SL_LANE_COUNT]; /* bytes copied, counted by the engine, likewise */
     uint64_t measured_peak_bytes[SL_TIER_COUNT]; /* highest byte of each arena a command touched */
-    uint64_t arena_bytes[SL_TIER_COUNT];         /* mapped */
+    uint64_t arena_bytes[SL_TIER_COUNT];         /* mapped, or reserved on disk */
 } sl_engine_statistics;
 
 /* Reads the counters and sets the "since" ones back to zero. */
 SL_API void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics);
 
-/* The arena of a tier, for tests of promise 2. */
+/* How the disk tier is reached, for people: "io_uring, 32 x 1 MiB, registered buffers" or why not;
+ * "" where nothing is on disk. Valid while the engine is open. */
+SL_API const char *sl_engine_disk_description(const sl_engine *engine);
+
+/* The arena of device or host, for tests of promise 2. */
 SL_API const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);
 
 /* The workspace query of the cpu kernels for `worker_count` workers; its context is a uint32_t. */

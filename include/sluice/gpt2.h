@@ -41,6 +41,7 @@ typedef struct sl_gpt2_emit_options {
     uint32_t seq;   /* T <= context */
     uint32_t tp_size, tp_rank;
     sl_gpt2_mode mode;
+    sl_type type, grad_type; /* the program's */
 } sl_gpt2_emit_options;
 
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets; output 0 the

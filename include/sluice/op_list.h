@@ -6,7 +6,13 @@
  *
  * Shapes below use B = batch, T = seq, R = row_count rows starting at row first_row of the B*T
  * rows, I = in, O = out, H = heads, P = id_count token ids starting at first_id, C = in. All
- * tensors are row-major and fp32 unless said otherwise; tokens and targets are int32 [B, T].
+ * tensors are row-major; tokens and targets are int32 [B, T].
+ *
+ * Element types: parameters and activations are of attrs.type, the compute type; sums inside a
+ * kernel are fp32 and rounded once (to nearest, ties to even) where they are stored. "f" marks an
+ * operand that is fp32 whatever the compute type: statistics, and the accumulators of parameter
+ * gradients. "g" marks a gradient chunk, stored as attrs.grad_type (fp32 or attrs.type): each
+ * element is rounded to attrs.type when it is read, so both ways of storing it give the same bits.
  *
  * Operand modes: R read, W written whole, U updated (read and written), A added to when
  * attrs.accumulate is set, else written whole. "?" marks an operand that may be absent (NULL).
@@ -26,54 +32,60 @@ extern "C" {
     X(EMBED_POSITION, embed_position)                                                              \
     /* tokens R, panel R [P, I], x U [B, T, I]: adds the rows of tokens inside the panel */        \
     X(EMBED_TOKENS, embed_tokens)                                                                  \
-    /* x R [R, I], gamma R [I], beta R [I], y W [R, I], stats W [R, 2] (mean, 1/deviation) */      \
+    /* x R [R, I], gamma R [I], beta R [I], y W [R, I], stats W f [R, 2] (mean, 1/deviation) */    \
     X(LAYERNORM, layernorm)                                                                        \
     /* x R [R, I], weight R [I, O], bias R? [O], residual R? [R, O], y W [R, O] */                 \
     X(LINEAR, linear)                                                                              \
-    /* qkv R [B, T, 3*I] (q, k, v; I = H * head width), y W [B, T, I], lse W [B, H, T] (log of */  \
-    /* the sum of exponentials); causal, scaled by 1/sqrt(head width), never stores T x T */       \
+    /* qkv R [B, T, 3*I] (q, k, v; I = H * head width), y W [B, T, I], lse W f [B, H, T] (log */   \
+    /* of the sum of exponentials); causal, scaled by 1/sqrt(head width), never stores T x T */    \
     X(ATTENTION, attention)                                                                        \
     /* x R, y W, element_count elements; the tanh form */                                          \
     X(GELU, gelu)                                                                                  \
     /* x R [B*T, I] (rows first_row.. only), panel R [P, I], logits W [R, P] */                    \
     X(HEAD_LOGITS, head_logits)                                                                    \
-    /* logits R [R, P], targets R (rows first_row..), stats A [R, 4] (max, sum of exponentials */  \
+    /* logits R [R, P], targets R (rows first_row..), stats A f [R, 4] (max, sum of exponentials   \
+     */                                                                                            \
     /* against max, logit of the target, 0); ids >= valid_id_count do not exist */                 \
     X(HEAD_STATS, head_stats)                                                                      \
-    /* stats R [R, 4], loss A double[1]: the sum over rows of -log p(target), in row order */      \
+    /* stats R f [R, 4], loss A double[1]: the sum over rows of -log p(target), in row order */    \
     X(HEAD_LOSS, head_loss)                                                                        \
-    /* targets R, stats R [R, 4], logits U [R, P]: in place (softmax - one hot) * scale, with */   \
+    /* targets R, stats R f [R, 4], logits U [R, P]: in place (softmax - one hot) * scale, with */ \
     /* scale = attrs.scale * scalars.loss_scale; zero at ids >= valid_id_count */                  \
     X(HEAD_LOGITS_BACKWARD, head_logits_backward)                                                  \
-    /* dlogits R [R, P], panel R [P, I], dx A [B*T, I] (rows first_row.. only) */                  \
+    /* dlogits R [R, P], panel R [P, I], dx A f [B*T, I] (rows first_row.. only) */                \
     X(HEAD_INPUT_BACKWARD, head_input_backward)                                                    \
-    /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel U [P, I] */                  \
+    /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel U f [P, I] */                \
     X(HEAD_WEIGHT_BACKWARD, head_weight_backward)                                                  \
     /* dy R [R, O], weight R [I, O], dx A [R, I] */                                                \
     X(LINEAR_INPUT_BACKWARD, linear_input_backward)                                                \
-    /* x R [R, I], dy R [R, O], dweight U [I, O], dbias U? [O] */                                  \
+    /* x R [R, I], dy R [R, O], dweight U f [I, O], dbias U? f [O] */                              \
     X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward)                                              \
     /* x R, d U: in place d *= gelu'(x), element_count elements */                                 \
     X(GELU_BACKWARD, gelu_backward)                                                                \
-    /* qkv R [B, T, 3*I], y R [B, T, I], lse R [B, H, T], dy R [B, T, I], dqkv W [B, T, 3*I] */    \
+    /* qkv R [B, T, 3*I], y R [B, T, I], lse R f [B, H, T], dy R [B, T, I], dqkv W [B, T, 3*I] */  \
     X(ATTENTION_BACKWARD, attention_backward)                                                      \
-    /* x R [R, I], gamma R [I], stats R [R, 2], dy R [R, I], dx A [R, I], dgamma U [I], dbeta U */ \
+    /* x R [R, I], gamma R [I], stats R f [R, 2], dy R [R, I], dx A [R, I], dgamma U f [I], */     \
+    /* dbeta U f [I] */                                                                            \
     X(LAYERNORM_BACKWARD, layernorm_backward)                                                      \
-    /* tokens R, dx R [B, T, I], dpanel A [P, I]: rows of a token are added in row order */        \
+    /* tokens R, dx R [B, T, I], dpanel A f [P, I]: rows of a token are added in row order */      \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward)                                                \
-    /* dx R [B, T, I], dwpe U [>=T, I]: the sum over b in order, then added */                     \
+    /* dx R [B, T, I], dwpe U f [>=T, I]: the sum over b in order, then added */                   \
     X(EMBED_POSITION_BACKWARD, embed_position_backward)                                            \
     /* x R, y U: y += x, element_count elements */                                                 \
     X(ADD, add)                                                                                    \
     /* y W: zero, element_count elements */                                                        \
     X(CLEAR, clear)                                                                                \
-    /* gradient R [element_count] (a chunk), norm A (sl_norm_sum): per block a fixed fp32 tree, */ \
-    /* block sums added exactly */                                                                 \
+    /* x R f, y W: x rounded to attrs.type, element_count elements */                              \
+    X(ROUND, round)                                                                                \
+    /* gradient R g [element_count] (a chunk), norm A (sl_norm_sum): per block a fixed fp32 */     \
+    /* tree, block sums added exactly */                                                           \
     X(BLOCK_NORM, block_norm)                                                                      \
     /* norm R (sl_norm_sum), control W (sl_step_control) */                                        \
     X(NORM_FINISH, norm_finish)                                                                    \
-    /* control R, gradient R, moment1 U, moment2 U, param U: a chunk of element_count; */          \
-    /* decoupled weight decay on blocks whose flag is set; writes nothing if control skips */      \
+    /* control R, gradient R g, moment1 U f, moment2 U f, param U or W, master U? f: a chunk of */ \
+    /* element_count; decoupled weight decay on blocks whose flag is set. fp32: updates param; */  \
+    /* half precision: updates master and writes param = master, rounded, which is also all */     \
+    /* that is written if control skips */                                                         \
     X(ADAMW, adamw)                                                                                \
     /* qkv R [B, T, 3*I], cache U [2, B, cache_rows, I] (keys, values), y W [B, T, I]: adds T */   \
     /* keys and values at scalars.position and attends to all rows up to each one's own */         \
@@ -94,8 +106,16 @@ enum {
     SL_BLOCK_ELEMENTS = 2048 /* every tensor of a chunk starts on a block; the unit of norms */
 };
 
+/* Types of elements, as they are stored. Kernels compute in fp32. */
+typedef enum sl_type { SL_TYPE_FP32, SL_TYPE_BF16, SL_TYPE_FP16, SL_TYPE_COUNT } sl_type;
+
+static inline uint64_t sl_type_bytes(sl_type type)
+{
+    return type == SL_TYPE_FP32 ? 4 : 2;
+}
+
 /* The sizes of one op. Only those that its shapes name are set; the rest are 0. */
-typedef struct sl_op_attrs {
+typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint64_t batch;          /* B: rows of a micro-batch */
     uint64_t seq;            /* T: tokens of a row */
     uint64_t in, out;        /* features read and written a row */
@@ -110,6 +130,8 @@ typedef struct sl_op_attrs {
     uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
     float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
     uint32_t accumulate;     /* mode A adds instead of writing */
+    uint16_t type;           /* an sl_type, of all operands not marked otherwise */
+    uint16_t grad_type;      /* BLOCK_NORM, ADAMW: an sl_type */
     uint32_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
                          /* the ranks that follows has them once; 0 without tensor parallelism */
 } sl_op_attrs;

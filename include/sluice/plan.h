@@ -4,6 +4,10 @@
  * first iteration after a boundary the prologue runs and is waited for. In the *boundary state* all
  * lanes are idle and every chunk is current at its home. Visits carried over the body's end are
  * clean, so a plan needs no epilogue commands: draining the lanes restores the boundary state.
+ * Commands of the prologue run one after the other.
+ *
+ * Nothing is copied between device and disk directly: what lives on disk and is used on the device
+ * visits the host on its way, fetched there by the read lane and written back by the write lane.
  *
  * Memory of each tier is one arena of peak_bytes[tier] bytes; every address is an offset into it.
  *
@@ -52,8 +56,8 @@ typedef struct sl_command {
     uint32_t tick;
     /* RUN: places of the op's operands in order (bytes 0 if absent), then one of its workspace. */
     uint32_t first_place, place_count; /* into places; place_count = operand_count + 1 */
-    /* COPY of a chunk: group and index; of an input, an output or an activation that a host-lane op
-     * reads: value, and chunk_index SL_NONE. */
+    /* COPY of a chunk: group and index; of an input, an output or an activation (one that a
+     * host-lane op reads, or one whose home is not the device): value, and chunk_index SL_NONE. */
     uint32_t value, chunk_index;
     sl_group group;
     sl_place from, to;
@@ -74,7 +78,8 @@ typedef enum sl_memory_kind {
     SL_MEMORY_MOMENT2,
     SL_MEMORY_ACTIVATION,
     SL_MEMORY_WORKSPACE,
-    SL_MEMORY_STAGING, /* input and output slots on the host, block flags */
+    SL_MEMORY_STAGING, /* on the host: input and output slots, block flags, the bounce piece, the */
+                       /* hop of a prologue; visits of what lives on disk count as their group */
     SL_MEMORY_KIND_COUNT
 } sl_memory_kind;
 
@@ -117,7 +122,11 @@ typedef struct sl_plan_request {
     const sl_layout *layout;
     const sl_homes *homes;
     uint64_t budget_bytes[SL_TIER_COUNT]; /* UINT64_MAX: no limit */
-    uint32_t prefetch;                    /* most chunks fetched ahead of their use */
+    /* Shares, by bytes, of the activations that the forward pass leaves for the backward pass and
+     * whose home is not the device: the disk takes those made first (they are away longest), then
+     * the host. They visit the device while used, and leave it only for want of room. */
+    double disk_activations, host_activations;
+    uint32_t prefetch; /* most chunks fetched ahead of their use */
     sl_workspace_query workspace;
     const void *workspace_context;
     const sl_machine *machine; /* for how early to fetch */

@@ -45,6 +45,7 @@ typedef struct sl_value {
     uint32_t index;       /* by kind, see above */
     uint32_t micro_batch; /* the micro-batch it belongs to; 0 where that has no meaning */
     uint64_t bytes;
+    sl_type type;  /* of its elements; FP32 where that has no meaning */
     char name[40]; /* for people */
 } sl_value;
 
@@ -106,8 +107,18 @@ typedef struct sl_program {
     sl_segment *segments;
     uint32_t segment_count, segment_capacity;
     uint32_t micro_batch_count;
+    sl_type type;      /* compute type: of parameters and activations; set before building */
+    sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
+
+/* How elements of a group are stored: parameters in the compute type, states in fp32. */
+static inline sl_type sl_program_group_type(const sl_program *program, sl_group group)
+{
+    if (group == SL_GROUP_PARAM)
+        return program->type;
+    return group == SL_GROUP_GRAD ? program->grad_type : SL_TYPE_FP32;
+}
 
 /* ---- building (for models) ---- */
 
@@ -162,7 +173,11 @@ enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
  * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The bits of the result
- * do not depend on `accumulation`, `recompute` or `update_early`. The new program owns copies. */
+ * do not depend on `accumulation`, `recompute`, `update_early` or the forward program's grad_type.
+ * Types are the forward program's. With a grad_type of half precision, gradients are gathered in
+ * fp32 accumulators and rounded once into the grad group, which takes one micro-batch or
+ * accumulation by layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all step).
+ * The new program owns copies. */
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 

@@ -61,6 +61,12 @@ sl_status sl_op_clear(const sl_kernel_call *call)
     return SL_OK;
 }
 
+sl_status sl_op_round(const sl_kernel_call *call)
+{
+    (void)call;
+    SL_FAIL(SL_ERROR_INTERNAL, "half precision is not there yet");
+}
+
 /* The cpu device has one rank in its tensor-parallel group, and the sum over one rank is what is
  * there already. A second rank brings a collective, not another kernel. */
 sl_status sl_op_all_reduce(const sl_kernel_call *call)

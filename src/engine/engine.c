@@ -289,3 +289,9 @@ uint64_t sl_engine_workspace_bytes(const void *worker_count, sl_op_kind kind,
         return 0;
     return sl_kernels_cpu()->workspace_bytes(kind, attrs, *(const uint32_t *)worker_count);
 }
+
+const char *sl_engine_disk_description(const sl_engine *engine)
+{
+    (void)engine;
+    return "";
+}

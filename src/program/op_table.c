@@ -21,16 +21,16 @@ typedef enum factor {
     F_CACHE
 } factor;
 
-enum { FACTOR_MAX = 4, F32 = 4, F64 = 8 };
+enum { FACTOR_MAX = 4, TYPED = 0, F32 = 4, F64 = 8 };
 
-/* A product of a unit, in bytes or FLOPs, and factors. */
+/* A product of elements of some bytes (TYPED: by the op's compute type), or of FLOPs, a count and
+ * factors. */
 typedef struct size {
-    uint64_t unit;
+    uint64_t element_bytes, count;
     uint8_t factor[FACTOR_MAX];
 } size;
 
-/* The sizes of all operands and all matrix products. Elements are float32 or int32 but for the loss
- * and two structs. */
+/* The sizes of all operands and all matrix products. */
 typedef enum shape {
     NOTHING,
     TOKENS,
@@ -54,6 +54,14 @@ typedef enum shape {
     LOSS,
     NORM_SUM,
     CONTROL,
+    HEAD_STREAM_F, /* with F: in fp32 whatever the compute type */
+    PANEL_F,
+    MATRIX_F,
+    VECTOR_IN_F,
+    VECTOR_OUT_F,
+    POSITIONS_F,
+    ELEMENTS_F,
+    GRADIENT, /* elements of a gradient chunk, as they are stored */
     MATRIX_FLOPS,
     HEAD_FLOPS,
     ATTENTION_FLOPS,          /* two products, half of each masked */
@@ -62,32 +70,40 @@ typedef enum shape {
 } shape;
 
 static const size sizes[] = {
-    [TOKENS] = {F32, {F_BATCH, F_SEQ}},
-    [STREAM] = {F32, {F_BATCH, F_SEQ, F_IN}},
-    [POSITIONS] = {F32, {F_SEQ, F_IN}},
-    [QKV] = {3 * F32, {F_BATCH, F_SEQ, F_IN}},
-    [LSE] = {F32, {F_BATCH, F_HEADS, F_SEQ}},
-    [CACHE] = {2 * F32, {F_BATCH, F_CACHE, F_IN}},
-    [PANEL] = {F32, {F_IDS, F_IN}},
-    [LOGITS] = {F32, {F_ROWS, F_IDS}},
-    [STATS] = {4 * F32, {F_ROWS}},
-    [HEAD_STREAM] = {F32, {F_BATCH, F_SEQ, F_IN}},
-    [HEAD_TARGETS] = {F32, {F_BATCH, F_SEQ}},
-    [ROWS_IN] = {F32, {F_ROWS, F_IN}},
-    [ROWS_OUT] = {F32, {F_ROWS, F_OUT}},
-    [MATRIX] = {F32, {F_IN, F_OUT}},
-    [VECTOR_IN] = {F32, {F_IN}},
-    [VECTOR_OUT] = {F32, {F_OUT}},
-    [MOMENTS] = {2 * F32, {F_ROWS}},
-    [ELEMENTS] = {F32, {F_ELEMENTS}},
-    [LOSS] = {F64, {F_END}},
-    [NORM_SUM] = {sizeof(sl_norm_sum), {F_END}},
-    [CONTROL] = {sizeof(sl_step_control), {F_END}},
-    [MATRIX_FLOPS] = {2, {F_ROWS, F_IN, F_OUT}},
-    [HEAD_FLOPS] = {2, {F_ROWS, F_IDS, F_IN}},
-    [ATTENTION_FLOPS] = {2, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
-    [ATTENTION_BACKWARD_FLOPS] = {5, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
-    [ATTENTION_CACHED_FLOPS] = {4, {F_BATCH, F_SEQ, F_CACHE, F_IN}},
+    [TOKENS] = {F32, 1, {F_BATCH, F_SEQ}},
+    [STREAM] = {TYPED, 1, {F_BATCH, F_SEQ, F_IN}},
+    [POSITIONS] = {TYPED, 1, {F_SEQ, F_IN}},
+    [QKV] = {TYPED, 3, {F_BATCH, F_SEQ, F_IN}},
+    [LSE] = {F32, 1, {F_BATCH, F_HEADS, F_SEQ}},
+    [CACHE] = {TYPED, 2, {F_BATCH, F_CACHE, F_IN}},
+    [PANEL] = {TYPED, 1, {F_IDS, F_IN}},
+    [LOGITS] = {TYPED, 1, {F_ROWS, F_IDS}},
+    [STATS] = {F32, 4, {F_ROWS}},
+    [HEAD_STREAM] = {TYPED, 1, {F_BATCH, F_SEQ, F_IN}},
+    [HEAD_TARGETS] = {F32, 1, {F_BATCH, F_SEQ}},
+    [ROWS_IN] = {TYPED, 1, {F_ROWS, F_IN}},
+    [ROWS_OUT] = {TYPED, 1, {F_ROWS, F_OUT}},
+    [MATRIX] = {TYPED, 1, {F_IN, F_OUT}},
+    [VECTOR_IN] = {TYPED, 1, {F_IN}},
+    [VECTOR_OUT] = {TYPED, 1, {F_OUT}},
+    [MOMENTS] = {F32, 2, {F_ROWS}},
+    [ELEMENTS] = {TYPED, 1, {F_ELEMENTS}},
+    [LOSS] = {F64, 1, {F_END}},
+    [NORM_SUM] = {sizeof(sl_norm_sum), 1, {F_END}},
+    [CONTROL] = {sizeof(sl_step_control), 1, {F_END}},
+    [HEAD_STREAM_F] = {F32, 1, {F_BATCH, F_SEQ, F_IN}},
+    [PANEL_F] = {F32, 1, {F_IDS, F_IN}},
+    [MATRIX_F] = {F32, 1, {F_IN, F_OUT}},
+    [VECTOR_IN_F] = {F32, 1, {F_IN}},
+    [VECTOR_OUT_F] = {F32, 1, {F_OUT}},
+    [POSITIONS_F] = {F32, 1, {F_SEQ, F_IN}},
+    [ELEMENTS_F] = {F32, 1, {F_ELEMENTS}},
+    [GRADIENT] = {TYPED, 1, {F_ELEMENTS}},
+    [MATRIX_FLOPS] = {1, 2, {F_ROWS, F_IN, F_OUT}},
+    [HEAD_FLOPS] = {1, 2, {F_ROWS, F_IDS, F_IN}},
+    [ATTENTION_FLOPS] = {1, 2, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
+    [ATTENTION_BACKWARD_FLOPS] = {1, 5, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
+    [ATTENTION_CACHED_FLOPS] = {1, 4, {F_BATCH, F_SEQ, F_CACHE, F_IN}},
 };
 
 typedef struct row {
@@ -151,12 +167,12 @@ static const row table[SL_OP_COUNT] = {
     },
     [SL_OP_HEAD_INPUT_BACKWARD] = {
         .info = {"head_input_backward", 3, {"dlogits", "panel", "dx"}, {R, R, A}},
-        .operand = {LOGITS, PANEL, HEAD_STREAM},
+        .operand = {LOGITS, PANEL, HEAD_STREAM_F},
         .flops = HEAD_FLOPS,
     },
     [SL_OP_HEAD_WEIGHT_BACKWARD] = {
         .info = {"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, U}},
-        .operand = {HEAD_STREAM, LOGITS, PANEL},
+        .operand = {HEAD_STREAM, LOGITS, PANEL_F},
         .flops = HEAD_FLOPS,
     },
     [SL_OP_LINEAR_INPUT_BACKWARD] = {
@@ -167,7 +183,7 @@ static const row table[SL_OP_COUNT] = {
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = {
         .info = {"linear_weight_backward", 4, {"x", "dy", "dweight", "dbias"},
                  {R, R, U, U}, .operand_optional = {[3] = true}},
-        .operand = {ROWS_IN, ROWS_OUT, MATRIX, VECTOR_OUT},
+        .operand = {ROWS_IN, ROWS_OUT, MATRIX_F, VECTOR_OUT_F},
         .flops = MATRIX_FLOPS,
     },
     [SL_OP_GELU_BACKWARD] = {
@@ -182,15 +198,15 @@ static const row table[SL_OP_COUNT] = {
     [SL_OP_LAYERNORM_BACKWARD] = {
         .info = {"layernorm_backward", 7, {"x", "gamma", "stats", "dy", "dx", "dgamma", "dbeta"},
                  {R, R, R, R, A, U, U}},
-        .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN, VECTOR_IN},
+        .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN_F, VECTOR_IN_F},
     },
     [SL_OP_EMBED_TOKENS_BACKWARD] = {
         .info = {"embed_tokens_backward", 3, {"tokens", "dx", "dpanel"}, {R, R, A}},
-        .operand = {TOKENS, STREAM, PANEL},
+        .operand = {TOKENS, STREAM, PANEL_F},
     },
     [SL_OP_EMBED_POSITION_BACKWARD] = {
         .info = {"embed_position_backward", 2, {"dx", "dwpe"}, {R, U}},
-        .operand = {STREAM, POSITIONS},
+        .operand = {STREAM, POSITIONS_F},
     },
     [SL_OP_ADD] = {
         .info = {"add", 2, {"x", "y"}, {R, U}},
@@ -200,18 +216,22 @@ static const row table[SL_OP_COUNT] = {
         .info = {"clear", 1, {"y"}, {W}},
         .operand = {ELEMENTS},
     },
+    [SL_OP_ROUND] = {
+        .info = {"round", 2, {"x", "y"}, {R, W}},
+        .operand = {ELEMENTS_F, ELEMENTS},
+    },
     [SL_OP_BLOCK_NORM] = {
         .info = {"block_norm", 2, {"gradient", "norm"}, {R, A}},
-        .operand = {ELEMENTS, NORM_SUM},
+        .operand = {GRADIENT, NORM_SUM},
     },
     [SL_OP_NORM_FINISH] = {
         .info = {"norm_finish", 2, {"norm", "control"}, {R, W}},
         .operand = {NORM_SUM, CONTROL},
     },
     [SL_OP_ADAMW] = {
-        .info = {"adamw", 5, {"control", "gradient", "moment1", "moment2", "param"},
-                 {R, R, U, U, U}, .runs_on_host = true},
-        .operand = {CONTROL, ELEMENTS, ELEMENTS, ELEMENTS, ELEMENTS},
+        .info = {"adamw", 6, {"control", "gradient", "moment1", "moment2", "param", "master"},
+                 {R, R, U, U, U, U}, .operand_optional = {[5] = true}, .runs_on_host = true},
+        .operand = {CONTROL, GRADIENT, ELEMENTS_F, ELEMENTS_F, ELEMENTS, ELEMENTS_F},
     },
     [SL_OP_ATTENTION_CACHED] = {
         .info = {"attention_cached", 3, {"qkv", "cache", "y"}, {R, U, W}},
@@ -269,10 +289,17 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
     return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
 }
 
+static uint64_t find_element_bytes(shape shape_name, const sl_op_attrs *attrs)
+{
+    if (sizes[shape_name].element_bytes != TYPED)
+        return sizes[shape_name].element_bytes;
+    return sl_type_bytes((sl_type)(shape_name == GRADIENT ? attrs->grad_type : attrs->type));
+}
+
 static uint64_t compute_size(shape shape_name, const sl_op_attrs *attrs)
 {
     const size *wanted = &sizes[shape_name];
-    uint64_t product = wanted->unit;
+    uint64_t product = find_element_bytes(shape_name, attrs) * wanted->count;
     for (int i = 0; i < FACTOR_MAX && wanted->factor[i] != F_END; i++)
         product = multiply_saturated(product, factor_value((factor)wanted->factor[i], attrs));
     return product;
@@ -285,6 +312,9 @@ const sl_op_info *sl_op_info_of(sl_op_kind kind)
 
 bool sl_op_reads(const sl_op *op, uint32_t operand_index)
 {
+    enum { ADAMW_PARAM = 4 };
+    if (op->kind == SL_OP_ADAMW && operand_index == ADAMW_PARAM)
+        return op->attrs.type == SL_TYPE_FP32; /* else made from master */
     switch (table[op->kind].info.operand_mode[operand_index]) {
     case SL_MODE_READ:
     case SL_MODE_UPDATE:
@@ -311,7 +341,8 @@ uint64_t sl_op_shape_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint
 
 uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t operand_index)
 {
-    if (table[kind].operand[operand_index] == POSITIONS)
+    shape operand = (shape)table[kind].operand[operand_index];
+    if (operand == POSITIONS || operand == POSITIONS_F)
         return 0; /* there may be more positions than tokens in a row */
     return sl_op_shape_least_bytes(kind, attrs, operand_index);
 }
@@ -328,6 +359,8 @@ static uint64_t count_touched_bytes(sl_op_kind kind, const sl_op_attrs *attrs, u
     shape operand = (shape)table[kind].operand[i];
     if (operand == HEAD_STREAM)
         return compute_size(ROWS_IN, attrs);
+    if (operand == HEAD_STREAM_F)
+        return compute_size(ROWS_IN, attrs) / sl_type_bytes((sl_type)attrs->type) * F32;
     if (operand == HEAD_TARGETS)
         return multiply_saturated(F32, attrs->row_count);
     uint64_t bytes = compute_size(operand, attrs);
@@ -343,7 +376,8 @@ uint64_t sl_op_traffic_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     sl_op op = {.kind = kind, .attrs = *attrs};
     uint64_t total = 0;
     for (uint32_t i = 0; i < info->operand_count; i++) {
-        if (info->operand_optional[i])
+        bool is_master = kind == SL_OP_ADAMW && attrs->type != SL_TYPE_FP32;
+        if (info->operand_optional[i] && !is_master)
             continue;
         uint64_t bytes = count_touched_bytes(kind, attrs, i);
         if (sl_op_reads(&op, i))

@@ -29,10 +29,12 @@ static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t contro
     uint64_t elements = step->chunks->chunk_elements;
     sl_op_attrs attrs = {.element_count = elements,
                          .first_block = chunk_index * (elements / SL_BLOCK_ELEMENTS)};
-    uint32_t operands[] = {control, step->chunk_value[SL_GROUP_GRAD][chunk_index],
+    uint32_t operands[] = {control,
+                           step->chunk_value[SL_GROUP_GRAD][chunk_index],
                            step->chunk_value[SL_GROUP_MOMENT1][chunk_index],
                            step->chunk_value[SL_GROUP_MOMENT2][chunk_index],
-                           step->chunk_value[SL_GROUP_PARAM][chunk_index]};
+                           step->chunk_value[SL_GROUP_PARAM][chunk_index],
+                           SL_NONE};
     return sl_instance_emit(step, SL_OP_ADAMW, &attrs, operands);
 }
 

@@ -1,0 +1,69 @@
+/* The disk store: one address space over preallocated, nameless files in one or more directories.
+ *
+ * It knows offsets, bytes and checksums; it knows nothing of chunks, plans and policies. Its space
+ * is cut into pieces of SL_STORE_PIECE_BYTES; piece n lies in directory n modulo their number. A
+ * stretch is read as it was written: cut at the same piece boundaries, so every part has the
+ * checksum that was noted when it was written, and is compared with it when it is read. What was
+ * never written reads as zeros.
+ *
+ *   store.c             stretches -> requests, checksums, short transfers, retries, messages
+ *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
+ *   transport.h         how requests reach the kernel: a table of a few entries
+ *   store_uring.c       ... by io_uring, one ring a lane
+ *   store_threads.c     ... by threads, where io_uring is not allowed
+ *
+ * Offsets, lengths and addresses are multiples of SL_STORE_ALIGNMENT. Two stretches that overlap
+ * are never in flight together; that is the caller's business (a plan's waits see to it).
+ */
+#ifndef SL_OFFLOAD_STORE_H
+#define SL_OFFLOAD_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { SL_STORE_ALIGNMENT = 4096, SL_STORE_PIECE_BYTES = 1 << 20 };
+
+/* Each lane is used by one thread at a time and has a ring, or threads, of its own. */
+typedef enum sl_store_lane { SL_STORE_READ, SL_STORE_WRITE, SL_STORE_LANE_COUNT } sl_store_lane;
+
+struct sl_transport_ops;
+
+typedef struct sl_store_options {
+    const char *const *directories; /* at least one; each must be safe to write to */
+    uint32_t directory_count;
+    uint64_t bytes;        /* of the address space; reserved on the disks when it opens */
+    void *buffer;          /* memory that all transfers use, to register; NULL: unregistered */
+    uint64_t buffer_bytes; /* may be registered in parts of at most 1 GiB */
+    uint32_t depth;        /* pieces in flight a lane; 0: the default */
+    const struct sl_transport_ops *transport; /* NULL: io_uring if a probe succeeds, else threads */
+} sl_store_options;
+
+typedef struct sl_store sl_store;
+
+/* Opens the files and reserves their space. SL_ERROR_IO names directory, bytes needed and bytes
+ * free, or what is unsafe about a directory; SL_ERROR_MISSING: no such directory. */
+sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
+
+/* Waits for the kernel to be done with every buffer, then closes; NULL is fine. */
+void sl_store_close(sl_store *store);
+
+/* Moves one stretch and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
+ * offset and errno, or expected and found checksum; the lane is then dead and every later call of
+ * it returns the same. */
+sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);
+sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes);
+
+/* For people: "io_uring, 32 x 1 MiB, registered buffers" or "threads (io_uring: not permitted)". */
+const char *sl_store_description(const sl_store *store);
+
+typedef struct sl_store_counts {
+    uint64_t read_bytes, written_bytes; /* that reached the disks */
+    uint64_t requests, short_transfers, retries;
+} sl_store_counts;
+
+/* Since the store was opened; no lane may be at work. */
+sl_store_counts sl_store_count(const sl_store *store);
+
+#endif

@@ -1,0 +1,57 @@
+/* How requests of one lane reach the kernel. One table for each way; store.c is the only caller.
+ *
+ * Contract of every entry: one thread at a time; a request belongs to the transport from submit
+ * until wait hands it back, with `result` set as a system call would leave it (bytes moved, or
+ * -errno). At most `depth` requests are out. A transport judges no result.
+ */
+#ifndef SL_OFFLOAD_TRANSPORT_H
+#define SL_OFFLOAD_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct sl_transport sl_transport;
+
+typedef struct sl_transport_request {
+    uint32_t file; /* index into the transport's files */
+    bool is_write;
+    uint64_t offset; /* in the file */
+    void *data;
+    uint32_t bytes;
+    int32_t result; /* out */
+} sl_transport_request;
+
+typedef struct sl_transport_options {
+    const int *files; /* open descriptors; borrowed */
+    uint32_t file_count;
+    uint32_t depth;
+    void *buffer; /* to register, or NULL */
+    uint64_t buffer_bytes;
+} sl_transport_options;
+
+typedef struct sl_transport_ops {
+    const char *name;
+
+    /* SL_ERROR_SYSTEM: not possible here; the message says why. */
+    sl_status (*open)(const sl_transport_options *options, sl_transport **out_transport);
+
+    /* Hands `count` requests to the kernel at once. A failure means that none was taken. */
+    sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
+                        uint32_t count);
+
+    /* Blocks until at least one request has come back; writes up to `most` of them. */
+    sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
+                      uint32_t *out_count);
+
+    /* Drains, then closes. */
+    void (*close)(sl_transport *transport);
+
+    /* What is special about it: "registered buffers"; "" if nothing. */
+    const char *(*note)(const sl_transport *transport);
+} sl_transport_ops;
+
+extern const sl_transport_ops sl_transport_uring, sl_transport_threads;
+
+#endif
