@@ -117,7 +117,7 @@ static inline it_machine it_machine_make(const sl_program *program, const it_sta
     machine.data = calloc(program->value_count + 1, sizeof(double *));
     for (uint32_t v = 0; v < program->value_count; v++) {
         const sl_value *value = &program->values[v];
-        uint64_t elements = value->bytes / 4;
+        uint64_t elements = value->bytes / sl_type_bytes(value->type);
         if (value->kind == SL_VALUE_TENSOR) {
             machine.data[v] = it_state_tensor(state, value->group, value->index);
         } else if (value->kind == SL_VALUE_CHUNK) {

@@ -381,10 +381,9 @@ static inline void it_adamw(const it_call *c)
 {
     const sl_step_scalars *s = &c->machine->scalars;
     const uint8_t *flags = c->machine->state->layout->flags + c->a->first_block;
-    if (c->x[0][2] != 0.0)
-        return;
-    for (uint64_t e = 0; e < c->a->element_count; e++) {
-        double g = c->x[1][e] * c->x[0][1], *p = &c->x[4][e];
+    double *updated = c->a->type == SL_TYPE_FP32 ? c->x[4] : c->x[5]; /* param, or its master */
+    for (uint64_t e = 0; e < c->a->element_count && c->x[0][2] == 0.0; e++) {
+        double g = c->x[1][e] * c->x[0][1], *p = &updated[e];
         double *m1 = &c->x[2][e], *m2 = &c->x[3][e];
         *m1 = s->beta1 * *m1 + (1.0 - s->beta1) * g;
         *m2 = s->beta2 * *m2 + (1.0 - s->beta2) * g * g;
@@ -392,6 +391,8 @@ static inline void it_adamw(const it_call *c)
             *p -= s->learning_rate * s->weight_decay * *p;
         *p -= s->learning_rate * (*m1 / s->bias1) / (sqrt(*m2) / s->bias2_root + s->epsilon);
     }
+    if (updated != c->x[4])
+        memcpy(c->x[4], updated, c->a->element_count * sizeof(double));
 }
 
 static void (*const it_table[SL_OP_COUNT])(const it_call *) = {

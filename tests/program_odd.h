@@ -18,7 +18,10 @@ typedef struct odd {
 
 static inline uint32_t odd_value(odd *o, sl_value_kind kind, uint32_t slot, uint64_t elements)
 {
-    sl_value value = {.kind = kind, .index = slot, .bytes = elements * 4, .name = "odd"};
+    bool is_typed = kind == SL_VALUE_ACTIVATION;
+    sl_value value = {.kind = kind, .index = slot, .name = "odd"};
+    value.type = is_typed ? o->program->type : SL_TYPE_FP32;
+    value.bytes = elements * sl_type_bytes(value.type);
     uint32_t index;
     assert_int_equal(sl_program_add_value(o->program, &value, &index), SL_OK);
     return index;
@@ -28,6 +31,16 @@ static inline uint32_t odd_value(odd *o, sl_value_kind kind, uint32_t slot, uint
 static inline uint32_t odd_rows(odd *o, uint64_t features)
 {
     return odd_value(o, SL_VALUE_ACTIVATION, 0, o->batch * o->seq * features);
+}
+
+/* Statistics: fp32 whatever the type. */
+static inline uint32_t odd_statistics(odd *o, uint64_t numbers)
+{
+    sl_type type = o->program->type;
+    o->program->type = SL_TYPE_FP32;
+    uint32_t value = odd_rows(o, numbers);
+    o->program->type = type;
+    return value;
 }
 
 static inline uint32_t odd_tensor(odd *o, const char *name, uint64_t rows, uint64_t columns)
@@ -53,6 +66,7 @@ static inline void odd_segment(odd *o, bool is_block, bool is_terminal)
 static inline void odd_op(odd *o, sl_op_kind kind, sl_op_attrs attrs, const uint32_t *operands)
 {
     uint32_t count = sl_op_info_of(kind)->operand_count;
+    attrs.type = (uint16_t)o->program->type;
     if (sl_program_add_op(o->program, kind, &attrs, operands, count) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
@@ -77,7 +91,7 @@ static inline uint32_t odd_gelu(odd *o, uint32_t x)
 
 static inline uint32_t odd_attention(odd *o, uint32_t qkv, uint64_t heads)
 {
-    uint32_t y = odd_rows(o, o->width), lse = odd_rows(o, heads);
+    uint32_t y = odd_rows(o, o->width), lse = odd_statistics(o, heads);
     sl_op_attrs attrs = {.batch = o->batch, .seq = o->seq, .in = o->width, .heads = heads};
     odd_op(o, SL_OP_ATTENTION, attrs, (uint32_t[]){qkv, y, lse});
     return y;
@@ -92,7 +106,7 @@ static inline void odd_add(odd *o, uint32_t x, uint32_t y)
 static inline void odd_head(odd *o, uint32_t x, uint32_t table, uint32_t targets)
 {
     uint64_t rows = o->batch * o->seq;
-    uint32_t logits = odd_rows(o, ODD_IDS), stats = odd_rows(o, 4);
+    uint32_t logits = odd_rows(o, ODD_IDS), stats = odd_statistics(o, 4);
     uint32_t loss = odd_value(o, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS, 2);
     sl_op_attrs attrs = {.batch = o->batch,
                          .seq = o->seq,
@@ -110,6 +124,8 @@ static inline sl_program *odd_emit(const run_options *options)
 {
     odd o = {.batch = options->batch, .seq = options->seq, .width = options->shape.width};
     assert_int_equal(sl_program_open(&o.program), SL_OK);
+    o.program->type = options->type;
+    o.program->grad_type = options->grad_type;
     uint64_t rows = o.batch * o.seq, C = o.width;
     uint32_t tokens = odd_value(&o, SL_VALUE_INPUT, 0, rows);
     uint32_t targets = odd_value(&o, SL_VALUE_INPUT, 1, rows);

@@ -61,12 +61,15 @@ static inline void run_fill_parameters(const sl_program *program, const it_state
     for (uint32_t t = 0; t < program->tensor_count; t++) {
         const sl_tensor_spec *spec = &program->tensors[t];
         double *to = it_state_tensor(state, SL_GROUP_PARAM, t);
+        double *master = it_state_tensor(state, SL_GROUP_MASTER, t);
         for (uint64_t e = 0; e < spec->element_count; e++) {
             uint64_t row, column;
             run_coordinates(spec, rank, e, &row, &column);
             bool is_padding = e / spec->shape[1] >= spec->valid_rows;
             double draw = run_draw(run_name_hash(spec->name), row, column);
             to[e] = is_padding ? 0.0 : (double)spec->init_mean + 0.3 * draw;
+            if (program->type != SL_TYPE_FP32)
+                master[e] = to[e];
         }
     }
 }
@@ -103,6 +106,7 @@ typedef struct run_options {
     sl_step_options step;
     float clip;
     uint32_t iterations;
+    sl_type type, grad_type;
     uint64_t group_rows; /* 0: as the model groups the rows of the head */
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
@@ -143,6 +147,8 @@ static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uin
     sl_program *to;
     uint32_t ignored;
     assert_int_equal(sl_program_open(&to), SL_OK);
+    to->type = from->type;
+    to->grad_type = from->grad_type;
     for (uint32_t v = 0, t = 0; v < from->value_count; v++)
         if (from->values[v].kind == SL_VALUE_TENSOR)
             assert_int_equal(sl_program_add_tensor(to, &from->tensors[t++], &ignored), SL_OK);
@@ -169,8 +175,12 @@ static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uin
 
 static inline void run_emit(run *r, const run_options *options, uint32_t rank)
 {
-    sl_gpt2_emit_options emit = {
-        .batch = options->batch, .seq = options->seq, .tp_size = options->tp_size, .tp_rank = rank};
+    sl_gpt2_emit_options emit = {.batch = options->batch,
+                                 .seq = options->seq,
+                                 .tp_size = options->tp_size,
+                                 .tp_rank = rank,
+                                 .type = options->type,
+                                 .grad_type = options->grad_type};
     if (options->emit)
         r->forward[rank] = options->emit(options);
     else if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)

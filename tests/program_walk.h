@@ -28,6 +28,53 @@ static inline bool walk_is(const sl_value *value, sl_value_kind kind, sl_group g
     return value->kind == kind && value->group == group;
 }
 
+/* The type that op_list.h gives an operand, written down once more: "f" is fp32, "g" as gradients
+ * are stored, all else of the compute type; FP32 where elements have no type. */
+static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
+{
+    static const uint8_t fp32_operands[SL_OP_COUNT] = {
+        [SL_OP_EMBED_TOKENS] = 1 << 0,
+        [SL_OP_LAYERNORM] = 1 << 4,
+        [SL_OP_ATTENTION] = 1 << 2,
+        [SL_OP_HEAD_STATS] = 1 << 1 | 1 << 2,
+        [SL_OP_HEAD_LOSS] = 1 << 0 | 1 << 1,
+        [SL_OP_HEAD_LOGITS_BACKWARD] = 1 << 0 | 1 << 1,
+        [SL_OP_HEAD_INPUT_BACKWARD] = 1 << 2,
+        [SL_OP_HEAD_WEIGHT_BACKWARD] = 1 << 2,
+        [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 2 | 1 << 3,
+        [SL_OP_ATTENTION_BACKWARD] = 1 << 2,
+        [SL_OP_LAYERNORM_BACKWARD] = 1 << 2 | 1 << 5 | 1 << 6,
+        [SL_OP_EMBED_TOKENS_BACKWARD] = 1 << 0 | 1 << 2,
+        [SL_OP_EMBED_POSITION_BACKWARD] = 1 << 1,
+        [SL_OP_ROUND] = 1 << 0,
+        [SL_OP_BLOCK_NORM] = 1 << 1,
+        [SL_OP_NORM_FINISH] = 1 << 0 | 1 << 1,
+        [SL_OP_ADAMW] = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5,
+    };
+    if (fp32_operands[op->kind] >> i & 1)
+        return SL_TYPE_FP32;
+    bool is_stored_gradient =
+        (op->kind == SL_OP_BLOCK_NORM && i == 0) || (op->kind == SL_OP_ADAMW && i == 1);
+    return (sl_type)(is_stored_gradient ? op->attrs.grad_type : op->attrs.type);
+}
+
+/* Only what works on sums is of another type than the program. */
+static inline void walk_check_type(const walk *w, const sl_op *op, uint32_t i)
+{
+    bool is_any_type =
+        op->kind == SL_OP_CLEAR || op->kind == SL_OP_ADD || op->kind == SL_OP_ALL_REDUCE;
+    const sl_value *value = &w->program->values[op->operand[i]];
+    if (value->type != walk_type_of(op, i))
+        fail_msg("%s: operand %u, %s, is of type %d, not %d", sl_op_info_of(op->kind)->name, i,
+                 value->name, (int)value->type, (int)walk_type_of(op, i));
+    if (!is_any_type)
+        assert_int_equal(op->attrs.type, w->program->type);
+    if (op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_ADAMW)
+        assert_int_equal(op->attrs.grad_type, w->program->grad_type);
+    if (value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK)
+        assert_int_equal(value->type, sl_program_group_type(w->program, value->group));
+}
+
 /* Bytes as the table says; and read only after written. */
 static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
 {
@@ -41,6 +88,7 @@ static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
     uint64_t bytes = sl_op_operand_bytes(op->kind, &op->attrs, i);
     if (bytes != 0)
         assert_int_equal(value->bytes, bytes);
+    walk_check_type(w, op, i);
     bool comes_from_outside = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_PERSISTENT ||
                               value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
     if (sl_op_reads(op, i) && !comes_from_outside && !w->is_defined[op->operand[i]])
@@ -61,7 +109,12 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     assert_int_equal(value->group, SL_GROUP_GRAD);
     assert_int_equal(w->clear_count[chunk], 1);
     assert_int_equal(w->norm_count[chunk], 0);
-    assert_true(sl_op_reads(op, i)); /* added to, never overwritten */
+    if (w->program->grad_type == SL_TYPE_FP32) {
+        assert_true(sl_op_reads(op, i)); /* added to, never overwritten */
+    } else {
+        assert_int_equal(op->kind, SL_OP_ROUND); /* once */
+        assert_false(w->is_first_defined[value->index]);
+    }
     w->is_first_defined[value->index] = true;
 }
 
@@ -86,6 +139,12 @@ static inline void walk_check_adamw(walk *w, const sl_op *op)
         const sl_value *value = &w->program->values[op->operand[i + 1]];
         assert_true(walk_is(value, SL_VALUE_CHUNK, groups[i]));
         assert_int_equal(value->index, chunk);
+    }
+    bool has_master = w->program->type != SL_TYPE_FP32;
+    assert_int_equal(op->operand[5] != SL_NONE, has_master);
+    if (has_master) {
+        assert_true(walk_is(&w->program->values[op->operand[5]], SL_VALUE_CHUNK, SL_GROUP_MASTER));
+        assert_int_equal(w->program->values[op->operand[5]].index, chunk);
     }
     assert_true(w->norm_count[chunk] > 0);
     assert_int_equal(op->attrs.first_block, chunk * (w->map->chunk_elements / SL_BLOCK_ELEMENTS));

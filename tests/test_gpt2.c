@@ -93,6 +93,9 @@ static void emit_when_options_are_wrong_then_usage_error(void **state)
         {.batch = 1, .seq = 8, .tp_size = 1}, /* context 7 */
         {.batch = 1, .seq = 7, .tp_size = 2, .tp_rank = 2},
         {.batch = 2, .seq = 7, .tp_size = 1, .mode = SL_GPT2_CACHED},
+        {.batch = 1, .seq = 7, .tp_size = 1, .grad_type = SL_TYPE_BF16},
+        {.batch = 1, .seq = 7, .tp_size = 1, .type = SL_TYPE_FP16, .grad_type = SL_TYPE_BF16},
+        {.batch = 1, .seq = 7, .tp_size = 1, .type = SL_TYPE_COUNT},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         sl_program *program = NULL;
@@ -223,6 +226,34 @@ static void step_when_derived_for_gpt2_then_well_formed(void **state)
     sl_program_close(program);
 }
 
+/* The same, in half precision: every type and size is the walker's to judge. */
+static void step_when_derived_in_half_precision_then_well_formed(void **state)
+{
+    (void)state;
+    sl_gpt2_shape shape;
+    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    for (int s = 0; s < 12; s++) {
+        bool is_layer = s % 2 == 0, is_half = s % 3 == 0;
+        sl_program *step,
+            *program =
+                emit(&shape, &(sl_gpt2_emit_options){.batch = 1,
+                                                     .seq = 1024,
+                                                     .tp_size = 1,
+                                                     .type = s < 6 ? SL_TYPE_BF16 : SL_TYPE_FP16,
+                                                     .grad_type = SL_TYPE_FP32});
+        program->grad_type = is_half ? program->type : SL_TYPE_FP32;
+        it_layout layout = it_layout_make(program, 4ull << 20);
+        sl_step_options options = {is_layer || !is_half ? 3 : 1, (sl_accumulation)is_layer,
+                                   (sl_recompute)(s / 2 % 3), s / 6};
+        assert_int_equal(sl_program_derive_step(program, &layout.map, &options, &step), SL_OK);
+        walk_step(step, &layout.map, options.update_early);
+        assert_true(step->has_state[SL_GROUP_MASTER]);
+        sl_program_close(step);
+        it_layout_free(&layout);
+        sl_program_close(program);
+    }
+}
+
 /* ---- tensor parallelism ---- */
 
 static uint32_t count_collectives(const sl_program *program)
@@ -295,13 +326,15 @@ static void compare_ranks(const run *whole, const run *split, sl_group group, ui
     }
 }
 
-static void compare_tensor_parallel(uint32_t tp_size, sl_recompute recompute)
+static void compare_tensor_parallel(uint32_t tp_size, sl_recompute recompute, sl_type type)
 {
     run_options options = {.shape = tiny,
                            .batch = 2,
                            .seq = 7,
                            .tp_size = 1,
                            .step = {2, SL_ACCUMULATE_LAYER, recompute, false},
+                           .type = type,
+                           .grad_type = type,
                            .iterations = 1};
     run whole, split;
     run_step(&options, &whole);
@@ -318,8 +351,9 @@ static void gradients_when_split_over_ranks_then_agree_with_one(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 3; mode++) {
-        compare_tensor_parallel(2, (sl_recompute)mode);
-        compare_tensor_parallel(3, (sl_recompute)mode);
+        compare_tensor_parallel(2, (sl_recompute)mode, SL_TYPE_FP32);
+        compare_tensor_parallel(3, (sl_recompute)mode, SL_TYPE_FP32);
+        compare_tensor_parallel(2, (sl_recompute)mode, SL_TYPE_BF16);
     }
 }
 
@@ -363,10 +397,11 @@ static double decode_tokens(it_machine *machine, uint32_t position, uint32_t cou
     return last_token_loss(machine, (uint32_t)run_token(tiny.vocab, 0, position + count));
 }
 
-static sl_program *emit_decoder(uint32_t seq)
+static sl_program *emit_decoder(uint32_t seq, sl_type type)
 {
-    return emit(&tiny, &(sl_gpt2_emit_options){
-                           .batch = 1, .seq = seq, .tp_size = 1, .mode = SL_GPT2_CACHED});
+    return emit(&tiny,
+                &(sl_gpt2_emit_options){
+                    .batch = 1, .seq = seq, .tp_size = 1, .mode = SL_GPT2_CACHED, .type = type});
 }
 
 /* One token after the other, each against the cache of those before: the losses add up to those of
@@ -375,7 +410,7 @@ static void decoding_when_token_by_token_then_agrees_with_the_loss(void **state)
 {
     (void)state;
     sl_program *loss = emit(&tiny, &(sl_gpt2_emit_options){.batch = 1, .seq = 7, .tp_size = 1});
-    sl_program *one = emit_decoder(1), *four = emit_decoder(4);
+    sl_program *one = emit_decoder(1, SL_TYPE_FP32), *four = emit_decoder(4, SL_TYPE_FP16);
     it_layout layout = it_layout_make(loss, RUN_CHUNK_ELEMENTS);
     it_state params = it_state_make(&layout);
     run_fill_parameters(loss, &params, 0);
@@ -408,6 +443,7 @@ int main(void)
         cmocka_unit_test(specs_when_emitted_then_start_as_gpt2_does),
         cmocka_unit_test(head_when_many_rows_then_groups_cover_each_row_once),
         cmocka_unit_test(step_when_derived_for_gpt2_then_well_formed),
+        cmocka_unit_test(step_when_derived_in_half_precision_then_well_formed),
         cmocka_unit_test(emit_when_two_ranks_then_sizes_are_halved),
         cmocka_unit_test(gradients_when_split_over_ranks_then_agree_with_one),
         cmocka_unit_test(decoding_when_token_by_token_then_agrees_with_the_loss),

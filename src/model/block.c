@@ -34,10 +34,10 @@ sl_status sl_block_emit_norm(sl_emit *emit, const char *name, bool is_inner, uin
     uint32_t gamma, beta, y, stats;
     SL_TRY(add_norm_parameters(emit, name, is_inner, &gamma, &beta));
     SL_TRY(sl_emit_add_activation(emit, name, is_inner, emit->width, &y));
-    SL_TRY(sl_emit_add_activation(emit, moments, is_inner, MOMENTS_A_ROW, &stats));
+    SL_TRY(sl_emit_add_statistics(emit, moments, is_inner, MOMENTS_A_ROW, &stats));
     sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width};
     uint32_t operands[] = {emit->stream, gamma, beta, y, stats};
-    SL_TRY(sl_program_add_op(emit->program, SL_OP_LAYERNORM, &attrs, operands, 5));
+    SL_TRY(sl_emit_add_op(emit, SL_OP_LAYERNORM, &attrs, operands, 5));
     *out_y = y;
     return SL_OK;
 }
@@ -56,20 +56,22 @@ static sl_status emit_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
     uint32_t y, lse;
     SL_TRY(sl_emit_add_activation(emit, "attn", true, emit->local_width, &y));
     sl_op_attrs attrs = attention_attrs(emit);
-    SL_TRY(sl_emit_add_activation(emit, "attn.lse", true, attrs.heads, &lse));
+    SL_TRY(sl_emit_add_statistics(emit, "attn.lse", true, attrs.heads, &lse));
     uint32_t operands[] = {qkv, y, lse};
-    SL_TRY(sl_program_add_op(emit->program, SL_OP_ATTENTION, &attrs, operands, 3));
+    SL_TRY(sl_emit_add_op(emit, SL_OP_ATTENTION, &attrs, operands, 3));
     *out_y = y;
     return SL_OK;
 }
 
 static sl_status add_cache(sl_emit *emit, uint32_t *out_cache)
 {
-    sl_value cache = {.kind = SL_VALUE_PERSISTENT, .index = emit->layer};
+    sl_value cache = {
+        .kind = SL_VALUE_PERSISTENT, .index = emit->layer, .type = emit->program->type};
     uint64_t rows = 2ull * emit->options->batch;
     snprintf(cache.name, sizeof cache.name, "h.%u.cache", emit->layer);
     SL_TRY(sl_bits_multiply(rows, emit->shape->context, cache.name, &rows));
-    SL_TRY(sl_bits_multiply(rows, emit->local_width * sizeof(float), cache.name, &cache.bytes));
+    uint64_t row_bytes = emit->local_width * sl_type_bytes(cache.type);
+    SL_TRY(sl_bits_multiply(rows, row_bytes, cache.name, &cache.bytes));
     return sl_program_add_value(emit->program, &cache, out_cache);
 }
 
@@ -81,7 +83,7 @@ static sl_status emit_cached_attention(sl_emit *emit, uint32_t qkv, uint32_t *ou
     sl_op_attrs attrs = attention_attrs(emit);
     attrs.cache_rows = emit->shape->context;
     uint32_t operands[] = {qkv, cache, y};
-    SL_TRY(sl_program_add_op(emit->program, SL_OP_ATTENTION_CACHED, &attrs, operands, 3));
+    SL_TRY(sl_emit_add_op(emit, SL_OP_ATTENTION_CACHED, &attrs, operands, 3));
     *out_y = y;
     return SL_OK;
 }
@@ -117,7 +119,7 @@ static sl_status emit_gelu(sl_emit *emit, uint32_t x, uint64_t features, uint32_
     SL_TRY(sl_emit_add_activation(emit, "mlp.gelu", true, features, out_y));
     sl_op_attrs attrs = {.element_count = emit->rows * features};
     uint32_t operands[] = {x, *out_y};
-    return sl_program_add_op(emit->program, SL_OP_GELU, &attrs, operands, 2);
+    return sl_emit_add_op(emit, SL_OP_GELU, &attrs, operands, 2);
 }
 
 static sl_status emit_mlp_half(sl_emit *emit)

@@ -1,4 +1,4 @@
-/* Parameters and activations of an emission: their specs, names and bytes. */
+/* Parameters, activations and ops of an emission: their specs, names, types and bytes. */
 #include "emit.h"
 
 #include <stdio.h>
@@ -40,12 +40,33 @@ sl_status sl_emit_add_tensor(sl_emit *emit, const sl_emit_tensor *tensor, bool i
     return sl_program_add_tensor(emit->program, &spec, out_value);
 }
 
+static sl_status add_rows(sl_emit *emit, sl_value *value, uint64_t elements, uint32_t *out_value)
+{
+    SL_TRY(sl_bits_multiply(emit->rows, elements, value->name, &value->bytes));
+    SL_TRY(sl_bits_multiply(value->bytes, sl_type_bytes(value->type), value->name, &value->bytes));
+    return sl_program_add_value(emit->program, value, out_value);
+}
+
 sl_status sl_emit_add_activation(sl_emit *emit, const char *name, bool is_inner, uint64_t elements,
                                  uint32_t *out_value)
 {
-    sl_value value = {.kind = SL_VALUE_ACTIVATION};
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = emit->program->type};
     write_name(emit, name, is_inner, sizeof value.name, value.name);
-    SL_TRY(sl_bits_multiply(emit->rows, elements, value.name, &value.bytes));
-    SL_TRY(sl_bits_multiply(value.bytes, sizeof(float), value.name, &value.bytes));
-    return sl_program_add_value(emit->program, &value, out_value);
+    return add_rows(emit, &value, elements, out_value);
+}
+
+sl_status sl_emit_add_statistics(sl_emit *emit, const char *name, bool is_inner, uint64_t elements,
+                                 uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = SL_TYPE_FP32};
+    write_name(emit, name, is_inner, sizeof value.name, value.name);
+    return add_rows(emit, &value, elements, out_value);
+}
+
+sl_status sl_emit_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
+                         const uint32_t *operands, uint32_t operand_count)
+{
+    sl_op_attrs typed = *attrs;
+    typed.type = (uint16_t)emit->program->type;
+    return sl_program_add_op(emit->program, kind, &typed, operands, operand_count);
 }

@@ -42,10 +42,18 @@ typedef struct sl_emit_tensor {
 sl_status sl_emit_add_tensor(sl_emit *emit, const sl_emit_tensor *tensor, bool is_inner,
                              uint32_t *out_value);
 
-/* Appends an ACTIVATION value of `elements` fp32 numbers a row of the micro-batch, called
- * "h.N.name" (`is_inner`) or "name". */
+/* Appends an ACTIVATION value of `elements` numbers of the compute type a row of the micro-batch,
+ * called "h.N.name" (`is_inner`) or "name". */
 sl_status sl_emit_add_activation(sl_emit *emit, const char *name, bool is_inner, uint64_t elements,
                                  uint32_t *out_value);
+
+/* As sl_emit_add_activation, of fp32 numbers whatever the compute type. */
+sl_status sl_emit_add_statistics(sl_emit *emit, const char *name, bool is_inner, uint64_t elements,
+                                 uint32_t *out_value);
+
+/* sl_program_add_op with attrs->type set to the compute type. */
+sl_status sl_emit_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
+                         const uint32_t *operands, uint32_t operand_count);
 
 /* ---- block.c ---- */
 

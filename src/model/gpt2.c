@@ -18,6 +18,10 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     if (options->batch == 0 || options->seq == 0 || options->seq > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "%u rows of %u tokens: rows must be positive, tokens 1 to %u",
                 options->batch, options->seq, shape->context);
+    if (options->type >= SL_TYPE_COUNT ||
+        (options->grad_type != SL_TYPE_FP32 && options->grad_type != options->type))
+        SL_FAIL(SL_ERROR_USAGE, "gradients of type %d with compute type %d: fp32 or the same",
+                (int)options->grad_type, (int)options->type);
     if (options->mode == SL_GPT2_CACHED && options->batch != 1)
         SL_FAIL(SL_ERROR_USAGE, "decoding takes one row, not %u", options->batch);
     return SL_OK;
@@ -57,7 +61,7 @@ static sl_status emit_position(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
     sl_op_attrs attrs = stream_attrs(emit);
     uint32_t operands[] = {wpe, x};
-    return sl_program_add_op(emit->program, SL_OP_EMBED_POSITION, &attrs, operands, 2);
+    return sl_emit_add_op(emit, SL_OP_EMBED_POSITION, &attrs, operands, 2);
 }
 
 static sl_status emit_panels(sl_emit *emit, uint32_t x)
@@ -67,7 +71,7 @@ static sl_status emit_panels(sl_emit *emit, uint32_t x)
         attrs.first_id = sl_head_panel_first_id(emit, p);
         attrs.id_count = sl_head_panel_ids(emit, p);
         uint32_t operands[] = {emit->tokens, emit->panels[p], x};
-        SL_TRY(sl_program_add_op(emit->program, SL_OP_EMBED_TOKENS, &attrs, operands, 3));
+        SL_TRY(sl_emit_add_op(emit, SL_OP_EMBED_TOKENS, &attrs, operands, 3));
     }
     return SL_OK;
 }
@@ -79,11 +83,11 @@ static sl_status emit_split_embedding(sl_emit *emit, uint32_t wpe, uint32_t x)
     uint32_t position;
     SL_TRY(sl_emit_add_activation(emit, "position", false, emit->width, &position));
     SL_TRY(emit_position(emit, wpe, position));
-    SL_TRY(sl_program_add_op(emit->program, SL_OP_CLEAR, &whole, &x, 1));
+    SL_TRY(sl_emit_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
     SL_TRY(emit_panels(emit, x));
-    SL_TRY(sl_program_add_op(emit->program, SL_OP_ALL_REDUCE, &whole, &x, 1));
+    SL_TRY(sl_emit_add_op(emit, SL_OP_ALL_REDUCE, &whole, &x, 1));
     uint32_t operands[] = {position, x};
-    return sl_program_add_op(emit->program, SL_OP_ADD, &whole, operands, 2);
+    return sl_emit_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
 static sl_status emit_embedding(sl_emit *emit)
@@ -136,6 +140,8 @@ sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *o
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u panels", emit.panel_count);
     sl_status status;
     SL_TRY_GOTO(status, sl_program_open(&emit.program), free_panels);
+    emit.program->type = options->type;
+    emit.program->grad_type = options->grad_type;
     SL_TRY_GOTO(status, emit_model(&emit), close_program);
     *out_forward = emit.program;
     free(emit.panels);

@@ -76,12 +76,12 @@ static sl_op_attrs head_attrs(const sl_emit *emit, uint64_t first_row, uint64_t 
     return attrs;
 }
 
-/* A value of `row_count` rows of `columns` fp32 numbers. */
+/* A value of `row_count` rows of `columns` numbers of its type. */
 static sl_status add_rows(sl_emit *emit, sl_value *value, uint64_t row_count, uint64_t columns,
                           uint32_t *out_value)
 {
     SL_TRY(sl_bits_multiply(row_count, columns, value->name, &value->bytes));
-    SL_TRY(sl_bits_multiply(value->bytes, sizeof(float), value->name, &value->bytes));
+    SL_TRY(sl_bits_multiply(value->bytes, sl_type_bytes(value->type), value->name, &value->bytes));
     return sl_program_add_value(emit->program, value, out_value);
 }
 
@@ -89,20 +89,20 @@ static sl_status emit_logits(sl_emit *emit, const sl_op_attrs *attrs, uint32_t x
                              uint32_t logits)
 {
     uint32_t operands[] = {x, emit->panels[panel], logits};
-    return sl_program_add_op(emit->program, SL_OP_HEAD_LOGITS, attrs, operands, 3);
+    return sl_emit_add_op(emit, SL_OP_HEAD_LOGITS, attrs, operands, 3);
 }
 
 static sl_status emit_panel_stats(sl_emit *emit, sl_op_attrs attrs, uint32_t x, uint32_t panel,
                                   uint32_t stats)
 {
-    sl_value value = {.kind = SL_VALUE_ACTIVATION};
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = emit->program->type};
     snprintf(value.name, sizeof value.name, "logits %u", panel);
     uint32_t logits;
     SL_TRY(add_rows(emit, &value, attrs.row_count, attrs.id_count, &logits));
     SL_TRY(emit_logits(emit, &attrs, x, panel, logits));
     attrs.accumulate = panel > 0;
     uint32_t operands[] = {logits, emit->targets, stats};
-    return sl_program_add_op(emit->program, SL_OP_HEAD_STATS, &attrs, operands, 3);
+    return sl_emit_add_op(emit, SL_OP_HEAD_STATS, &attrs, operands, 3);
 }
 
 static sl_status combine_stats(sl_emit *emit, uint64_t row_count, uint32_t stats)
@@ -110,7 +110,7 @@ static sl_status combine_stats(sl_emit *emit, uint64_t row_count, uint32_t stats
     if (emit->options->tp_size == 1)
         return SL_OK;
     sl_op_attrs attrs = {.element_count = STATS_A_ROW * row_count, .row_count = row_count};
-    return sl_program_add_op(emit->program, SL_OP_ALL_REDUCE, &attrs, &stats, 1);
+    return sl_program_add_op(emit->program, SL_OP_ALL_REDUCE, &attrs, &stats, 1); /* fp32 */
 }
 
 static sl_status emit_group(sl_emit *emit, uint64_t first_row, uint64_t row_count, uint32_t x,
@@ -124,12 +124,13 @@ static sl_status emit_group(sl_emit *emit, uint64_t first_row, uint64_t row_coun
     SL_TRY(combine_stats(emit, row_count, stats));
     sl_op_attrs attrs = {.row_count = row_count, .accumulate = first_row > 0};
     uint32_t operands[] = {stats, loss};
-    return sl_program_add_op(emit->program, SL_OP_HEAD_LOSS, &attrs, operands, 2);
+    return sl_emit_add_op(emit, SL_OP_HEAD_LOSS, &attrs, operands, 2);
 }
 
 static uint64_t count_group_rows(const sl_emit *emit)
 {
-    uint64_t fitting = group_logits_bytes / sizeof(float) / emit->padded_vocab;
+    uint64_t element_bytes = sl_type_bytes(emit->program->type);
+    uint64_t fitting = group_logits_bytes / element_bytes / emit->padded_vocab;
     uint64_t rows = fitting / ROW_UNIT * ROW_UNIT;
     if (rows < ROW_UNIT)
         rows = ROW_UNIT;
@@ -157,7 +158,7 @@ sl_status sl_head_emit_last_logits(sl_emit *emit, uint32_t x)
     sl_segment segment = {.site = emit->program->segment_count, .is_terminal = true};
     SL_TRY(sl_program_add_segment(emit->program, &segment));
     for (uint32_t p = 0; p < emit->panel_count; p++) {
-        sl_value value = {.kind = SL_VALUE_OUTPUT, .index = p};
+        sl_value value = {.kind = SL_VALUE_OUTPUT, .index = p, .type = emit->program->type};
         snprintf(value.name, sizeof value.name, "logits %u", p);
         sl_op_attrs attrs = head_attrs(emit, emit->rows - 1, 1, p);
         uint32_t logits;

@@ -59,10 +59,10 @@ sl_status sl_linear_emit(sl_emit *emit, const sl_linear_args *args, uint32_t *ou
                          .out = local.out,
                          .rank_index = local.is_summed ? emit->options->tp_rank : 0};
     uint32_t operands[] = {args->x, weight, bias, args->residual, y};
-    SL_TRY(sl_program_add_op(emit->program, SL_OP_LINEAR, &attrs, operands, 5));
+    SL_TRY(sl_emit_add_op(emit, SL_OP_LINEAR, &attrs, operands, 5));
     if (local.is_summed) {
         sl_op_attrs sum = {.element_count = emit->rows * local.out};
-        SL_TRY(sl_program_add_op(emit->program, SL_OP_ALL_REDUCE, &sum, &y, 1));
+        SL_TRY(sl_emit_add_op(emit, SL_OP_ALL_REDUCE, &sum, &y, 1));
     }
     *out_y = y;
     return SL_OK;

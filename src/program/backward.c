@@ -82,8 +82,8 @@ static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
     SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
     SL_TRY(sl_gradient_begin(step, op_index, GAMMA, &dgamma, NULL));
     SL_TRY(sl_gradient_begin(step, op_index, BETA, &dbeta, NULL));
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], 0, UINT64_MAX, SL_PARTIAL_NO, &dx,
-                                  &attrs.accumulate));
+    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.accumulate));
     SL_TRY(sl_instance_emit(step, SL_OP_LAYERNORM_BACKWARD, &attrs,
                             (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta}));
     SL_TRY(sl_gradient_end(step, op_index, GAMMA));
@@ -111,10 +111,11 @@ static sl_status emit_linear_input(sl_step *step, const sl_op *op, uint32_t dy)
     uint32_t weight, dx;
     if (!wants_gradient(step, op->operand[LINEAR_X]))
         return SL_OK;
-    sl_partial partial = partial_through(step, op->operand[LINEAR_WEIGHT], SL_SHARD_ROWS);
+    const sl_contribution whole = {
+        0, UINT64_MAX, (sl_type)attrs.type,
+        partial_through(step, op->operand[LINEAR_WEIGHT], SL_SHARD_ROWS)};
     SL_TRY(sl_instance_find(step, op->operand[LINEAR_WEIGHT], &weight));
-    SL_TRY(sl_gradient_contribute(step, op->operand[LINEAR_X], 0, UINT64_MAX, partial, &dx,
-                                  &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, op->operand[LINEAR_X], &whole, &dx, &attrs.accumulate));
     return sl_instance_emit(step, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dy, weight, dx});
 }
@@ -146,7 +147,8 @@ static sl_status emit_attention(sl_step *step, uint32_t op_index)
     SL_TRY(sl_recompute_need(step, op->operand[QKV], &qkv));
     SL_TRY(sl_recompute_need(step, op->operand[Y], &y));
     SL_TRY(sl_recompute_need(step, op->operand[LSE], &lse));
-    SL_TRY(sl_instance_add_activation(step, "d ", qkv_value->name, qkv_value->bytes, &dqkv));
+    SL_TRY(sl_instance_add_activation(step, "d ", qkv_value->name, qkv_value->bytes,
+                                      qkv_value->type, &dqkv));
     SL_TRY(sl_instance_emit(step, SL_OP_ATTENTION_BACKWARD, &op->attrs,
                             (uint32_t[]){qkv, y, lse, dy, dqkv}));
     return sl_gradient_add(step, op->operand[QKV], dqkv, true);
@@ -196,6 +198,7 @@ static sl_status emit_head_weight(sl_step *step, uint32_t op_index, uint32_t dlo
     return sl_gradient_end(step, op_index, PANEL);
 }
 
+/* dx is a sum over panels: gathered in fp32, and rounded where it is taken. */
 static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
 {
     enum { X, PANEL, LOGITS };
@@ -205,11 +208,10 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
     SL_TRY(sl_gradient_take(step, op->operand[LOGITS], &dlogits));
     if (dlogits == SL_NONE)
         return SL_OK;
-    sl_partial partial = partial_through(step, op->operand[PANEL], SL_SHARD_COLUMNS);
+    const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
+                                  partial_through(step, op->operand[PANEL], SL_SHARD_COLUMNS)};
     SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], attrs.first_row,
-                                  attrs.first_row + attrs.row_count, partial, &dx,
-                                  &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.accumulate));
     SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dlogits, panel, dx}));
     return emit_head_weight(step, op_index, dlogits);

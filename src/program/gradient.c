@@ -4,7 +4,9 @@
  * Invariants: additions into one accumulator come in the same order in every schedule. A tensor
  * that several sites use gathers the uses of its last site in the grad group; each other use has an
  * accumulator of its own, added once, after the last micro-batch. A chunk of the grad group is
- * cleared right before its first write.
+ * cleared right before its first write. Where the grad group is in half precision, an fp32 sum of
+ * each tensor takes its place in all of this, from the first addition to the last, and is rounded
+ * into it.
  */
 #include "base/status.h"
 #include "step.h"
@@ -18,6 +20,12 @@ static bool is_parameter(const sl_step *step, uint32_t forward_value)
 static bool is_deferred(const sl_step *step, const sl_op *op, uint32_t tensor)
 {
     return step->forward->segments[op->segment].site != step->last_site[tensor];
+}
+
+/* The grad group cannot hold sums: a tensor's is gathered beside it and rounded into it once. */
+static bool is_gathered_apart(const sl_step *step)
+{
+    return step->program->grad_type != SL_TYPE_FP32;
 }
 
 static void note_last_sites(sl_step *step)
@@ -45,10 +53,13 @@ sl_status sl_gradient_open(sl_step *step)
                 SL_FAIL(SL_ERROR_INTERNAL, "%s writes parameter %s", sl_op_info_of(op->kind)->name,
                         forward->values[op->operand[i]].name);
             uint32_t tensor = forward->values[op->operand[i]].index;
-            step->open_writes[step->chunks->chunk_of_tensor[tensor]] +=
+            step->open_parts[tensor] +=
                 is_deferred(step, op, tensor) ? 1 : step->options->micro_batch_count;
         }
     }
+    for (uint32_t t = 0; t < forward->tensor_count; t++)
+        step->open_writes[step->chunks->chunk_of_tensor[t]] +=
+            is_gathered_apart(step) ? step->open_parts[t] > 0 : step->open_parts[t];
     return SL_OK;
 }
 
@@ -93,17 +104,41 @@ bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index)
 
 /* ---- of activations ---- */
 
+/* An op on the whole of step value `value`, of its type. */
+static sl_op_attrs whole_attrs(const sl_step *step, uint32_t value)
+{
+    const sl_value *whole = &step->program->values[value];
+    return (sl_op_attrs){.element_count = whole->bytes / sl_type_bytes(whole->type),
+                         .type = (uint16_t)whole->type};
+}
+
+/* Goes on with a gradient that was gathered in fp32 in the type of its forward value. */
+static sl_status round_gradient(sl_step *step, uint32_t forward_value)
+{
+    const sl_value *value = &step->forward->values[forward_value];
+    uint64_t index = sl_instance_index(step, forward_value);
+    uint32_t sum = step->gradient[index], rounded;
+    if (sum == SL_NONE || step->program->values[sum].type == value->type)
+        return SL_OK;
+    SL_TRY(
+        sl_instance_add_activation(step, "d ", value->name, value->bytes, value->type, &rounded));
+    sl_op_attrs attrs = whole_attrs(step, rounded);
+    SL_TRY(sl_instance_emit(step, SL_OP_ROUND, &attrs, (uint32_t[]){sum, rounded}));
+    step->gradient[index] = rounded;
+    return SL_OK;
+}
+
 sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient)
 {
     uint64_t index = sl_instance_index(step, forward_value);
     uint32_t gradient = step->gradient[index];
     if (gradient != SL_NONE && step->gradient_partial[index] == SL_PARTIAL_YES) {
-        uint64_t bytes = step->program->values[gradient].bytes;
-        sl_op_attrs attrs = {.element_count = bytes / sizeof(float)};
+        sl_op_attrs attrs = whole_attrs(step, gradient);
         SL_TRY(sl_instance_emit(step, SL_OP_ALL_REDUCE, &attrs, &gradient));
         step->gradient_partial[index] = SL_PARTIAL_NO;
     }
-    *out_gradient = gradient;
+    SL_TRY(round_gradient(step, forward_value));
+    *out_gradient = step->gradient[index];
     return SL_OK;
 }
 
@@ -115,23 +150,36 @@ void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient)
     step->gradient_partial[index] = SL_PARTIAL_NO;
 }
 
-sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value, uint64_t first_row,
-                                 uint64_t end_row, sl_partial partial, uint32_t *out_gradient,
+static sl_status start_gradient(sl_step *step, uint32_t forward_value,
+                                const sl_contribution *contribution)
+{
+    const sl_value *value = &step->forward->values[forward_value];
+    uint64_t index = sl_instance_index(step, forward_value);
+    uint64_t elements = value->bytes / sl_type_bytes(value->type);
+    step->gradient_partial[index] = (uint8_t)contribution->partial;
+    return sl_instance_add_activation(step, contribution->type == value->type ? "d " : "d+ ",
+                                      value->name, elements * sl_type_bytes(contribution->type),
+                                      contribution->type, &step->gradient[index]);
+}
+
+sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value,
+                                 const sl_contribution *contribution, uint32_t *out_gradient,
                                  uint32_t *out_accumulate)
 {
     const sl_value *value = &step->forward->values[forward_value];
     uint64_t index = sl_instance_index(step, forward_value);
-    if (step->gradient[index] == SL_NONE) {
-        SL_TRY(sl_instance_add_activation(step, "d ", value->name, value->bytes,
-                                          &step->gradient[index]));
-        step->gradient_partial[index] = (uint8_t)partial;
-    }
-    if (step->gradient_partial[index] != partial)
+    if (step->gradient[index] == SL_NONE)
+        SL_TRY(start_gradient(step, forward_value, contribution));
+    if (step->gradient_partial[index] != contribution->partial)
         SL_FAIL(SL_ERROR_INTERNAL, "%s feeds both split and replicated ops", value->name);
+    if (contribution->type == value->type)
+        SL_TRY(round_gradient(step, forward_value));
     *out_gradient = step->gradient[index];
-    *out_accumulate = first_row < step->gradient_rows[index];
-    if (end_row > step->gradient_rows[index])
-        step->gradient_rows[index] = end_row;
+    if (step->program->values[*out_gradient].type != contribution->type)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s feeds the head after other ops", value->name);
+    *out_accumulate = contribution->first_row < step->gradient_rows[index];
+    if (contribution->end_row > step->gradient_rows[index])
+        step->gradient_rows[index] = contribution->end_row;
     return SL_OK;
 }
 
@@ -143,9 +191,9 @@ sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, 
         return SL_OK;
     }
     uint32_t gradient = SL_NONE, adds = 0;
-    SL_TRY(sl_gradient_contribute(step, forward_value, 0, UINT64_MAX, SL_PARTIAL_NO, &gradient,
-                                  &adds));
-    sl_op_attrs attrs = {.element_count = step->program->values[part].bytes / sizeof(float)};
+    sl_op_attrs attrs = whole_attrs(step, part);
+    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
+    SL_TRY(sl_gradient_contribute(step, forward_value, &whole, &gradient, &adds));
     if (!adds)
         SL_TRY(sl_instance_emit(step, SL_OP_CLEAR, &attrs, &gradient));
     return sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){part, gradient});
@@ -155,7 +203,7 @@ sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, 
 
 static sl_status clear_value(sl_step *step, uint32_t value)
 {
-    sl_op_attrs attrs = {.element_count = step->program->values[value].bytes / sizeof(float)};
+    sl_op_attrs attrs = whole_attrs(step, value);
     return sl_instance_emit(step, SL_OP_CLEAR, &attrs, &value);
 }
 
@@ -168,15 +216,37 @@ static sl_status clear_chunk_once(sl_step *step, uint32_t tensor)
     return clear_value(step, step->chunk_value[SL_GROUP_GRAD][chunk_index]);
 }
 
+static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t tensor,
+                                 uint32_t *out_accumulator)
+{
+    const sl_tensor_spec *spec = &step->forward->tensors[tensor];
+    return sl_instance_add_activation(step, prefix, spec->name, spec->element_count * sizeof(float),
+                                      SL_TYPE_FP32, out_accumulator);
+}
+
+/* Where a tensor's gradient is gathered, zero or a sum so far. */
+static sl_status open_sum(sl_step *step, uint32_t tensor, uint32_t *out_sum)
+{
+    uint32_t *sum = &step->tensor_sum[tensor];
+    if (is_gathered_apart(step) && *sum == SL_NONE) {
+        SL_TRY(add_accumulator(step, "d+ ", tensor, sum));
+        SL_TRY(clear_value(step, *sum));
+    }
+    if (!is_gathered_apart(step)) {
+        SL_TRY(clear_chunk_once(step, tensor));
+        *sum = step->grad_of_tensor[tensor];
+    }
+    *out_sum = *sum;
+    return SL_OK;
+}
+
 /* An accumulator of a deferred use is made by the first micro-batch. */
 static sl_status begin_deferred(sl_step *step, uint32_t tensor, uint32_t *accumulator,
                                 uint32_t *out_accumulate)
 {
     bool is_first = *accumulator == SL_NONE;
-    const sl_tensor_spec *spec = &step->forward->tensors[tensor];
     if (is_first)
-        SL_TRY(sl_instance_add_activation(step, "d' ", spec->name,
-                                          spec->element_count * sizeof(float), accumulator));
+        SL_TRY(add_accumulator(step, "d' ", tensor, accumulator));
     if (out_accumulate != NULL)
         *out_accumulate = !is_first;
     else if (is_first)
@@ -202,30 +272,42 @@ sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_i
         *out_gradient = *accumulator;
         return SL_OK;
     }
-    SL_TRY(clear_chunk_once(step, tensor));
     if (out_accumulate != NULL)
         *out_accumulate = 1;
-    *out_gradient = step->grad_of_tensor[tensor];
-    return SL_OK;
+    return open_sum(step, tensor, out_gradient);
 }
 
-static void close_write(sl_step *step, uint32_t tensor)
+/* After the last addition to a sum that is gathered apart. */
+static sl_status round_sum(sl_step *step, uint32_t tensor)
 {
+    SL_TRY(clear_chunk_once(step, tensor));
+    uint32_t operands[] = {step->tensor_sum[tensor], step->grad_of_tensor[tensor]};
+    sl_op_attrs attrs = whole_attrs(step, operands[1]);
+    return sl_instance_emit(step, SL_OP_ROUND, &attrs, operands);
+}
+
+static sl_status close_part(sl_step *step, uint32_t tensor)
+{
+    bool is_last = --step->open_parts[tensor] == 0;
+    if (is_gathered_apart(step) && !is_last)
+        return SL_OK;
+    if (is_gathered_apart(step))
+        SL_TRY(round_sum(step, tensor));
     uint32_t chunk_index = step->chunks->chunk_of_tensor[tensor];
     if (--step->open_writes[chunk_index] == 0)
         step->complete[step->complete_count++] = chunk_index;
+    return SL_OK;
 }
 
 static sl_status end_deferred(sl_step *step, uint32_t tensor, uint32_t accumulator)
 {
     if (step->micro_batch + 1 < step->options->micro_batch_count)
         return SL_OK;
-    SL_TRY(clear_chunk_once(step, tensor));
-    sl_op_attrs attrs = {.element_count = step->forward->tensors[tensor].element_count};
-    uint32_t operands[] = {accumulator, step->grad_of_tensor[tensor]};
-    SL_TRY(sl_instance_emit(step, SL_OP_ADD, &attrs, operands));
-    close_write(step, tensor);
-    return SL_OK;
+    uint32_t sum;
+    SL_TRY(open_sum(step, tensor, &sum));
+    sl_op_attrs attrs = whole_attrs(step, accumulator);
+    SL_TRY(sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){accumulator, sum}));
+    return close_part(step, tensor);
 }
 
 sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index)
@@ -238,6 +320,5 @@ sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_ind
     if (is_deferred(step, op, tensor))
         return end_deferred(step, tensor,
                             step->accumulator[op_index * SL_OPERAND_MAX + operand_index]);
-    close_write(step, tensor);
-    return SL_OK;
+    return close_part(step, tensor);
 }

@@ -7,27 +7,27 @@
 #include "base/status.h"
 #include "step.h"
 
-/* What a step keeps for each parameter in fp32: no master copy. */
-static const bool group_is_used[SL_GROUP_COUNT] = {
-    [SL_GROUP_PARAM] = true,
-    [SL_GROUP_GRAD] = true,
-    [SL_GROUP_MOMENT1] = true,
-    [SL_GROUP_MOMENT2] = true,
-};
-
 static const char *const group_name[SL_GROUP_COUNT] = {
     [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",       [SL_GROUP_MASTER] = "master",
     [SL_GROUP_MOMENT1] = "moment1", [SL_GROUP_MOMENT2] = "moment2",
 };
 
+/* What a step keeps for each parameter: a master copy only where parameters are rounded. */
+static bool group_is_used(const sl_step *step, sl_group group)
+{
+    return group != SL_GROUP_MASTER || step->program->type != SL_TYPE_FP32;
+}
+
 static sl_status add_tensor_values(sl_step *step, sl_group group, uint32_t *values)
 {
     const sl_program *forward = step->forward;
+    sl_type type = sl_program_group_type(step->program, group);
     for (uint32_t t = 0; t < forward->tensor_count; t++) {
         sl_value value = {.kind = SL_VALUE_TENSOR,
                           .group = group,
                           .index = t,
-                          .bytes = forward->tensors[t].element_count * sizeof(float)};
+                          .bytes = forward->tensors[t].element_count * sl_type_bytes(type),
+                          .type = type};
         snprintf(value.name, sizeof value.name, "%s%.36s", group == SL_GROUP_GRAD ? "d " : "",
                  forward->tensors[t].name);
         SL_TRY(sl_program_add_value(step->program, &value, &values[t]));
@@ -38,9 +38,11 @@ static sl_status add_tensor_values(sl_step *step, sl_group group, uint32_t *valu
 static sl_status add_chunk_values(sl_step *step, sl_group group, uint32_t *values)
 {
     uint64_t bytes;
-    SL_TRY(sl_bits_multiply(step->chunks->chunk_elements, sizeof(float), "chunk", &bytes));
+    sl_type type = sl_program_group_type(step->program, group);
+    SL_TRY(sl_bits_multiply(step->chunks->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
     for (uint32_t c = 0; c < step->chunks->chunk_count; c++) {
-        sl_value value = {.kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes};
+        sl_value value = {
+            .kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes, .type = type};
         snprintf(value.name, sizeof value.name, "%s chunk %u", group_name[group], c);
         SL_TRY(sl_program_add_value(step->program, &value, &values[c]));
     }
@@ -56,8 +58,9 @@ sl_status sl_instance_open(sl_step *step)
     SL_TRY(add_tensor_values(step, SL_GROUP_PARAM, step->param_of_tensor));
     SL_TRY(add_tensor_values(step, SL_GROUP_GRAD, step->grad_of_tensor));
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        step->program->has_state[group] = group_is_used[group];
-        if (group_is_used[group])
+        bool is_used = group_is_used(step, (sl_group)group);
+        step->program->has_state[group] = is_used;
+        if (is_used)
             SL_TRY(add_chunk_values(step, (sl_group)group, step->chunk_value[group]));
     }
     return SL_OK;
@@ -78,10 +81,12 @@ sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *at
 }
 
 sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const char *name,
-                                     uint64_t bytes, uint32_t *out_value)
+                                     uint64_t bytes, sl_type type, uint32_t *out_value)
 {
-    sl_value value = {
-        .kind = SL_VALUE_ACTIVATION, .micro_batch = step->micro_batch, .bytes = bytes};
+    sl_value value = {.kind = SL_VALUE_ACTIVATION,
+                      .micro_batch = step->micro_batch,
+                      .bytes = bytes,
+                      .type = type};
     snprintf(value.name, sizeof value.name, "%s%s", prefix, name);
     return sl_program_add_value(step->program, &value, out_value);
 }

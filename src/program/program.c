@@ -84,7 +84,8 @@ sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec *spec,
     sl_value value = {.kind = SL_VALUE_TENSOR,
                       .group = SL_GROUP_PARAM,
                       .index = program->tensor_count - 1,
-                      .bytes = spec->element_count * sizeof(float)};
+                      .bytes = spec->element_count * sl_type_bytes(program->type),
+                      .type = program->type};
     memcpy(value.name, spec->name, sizeof value.name - 1);
     return sl_program_add_value(program, &value, out_value);
 }

@@ -140,6 +140,7 @@ static sl_status allocate_maps(sl_step *step)
         {(void **)&step->grad_of_tensor, tensors, sizeof(uint32_t), true},
         {(void **)&step->chunk_value[SL_GROUP_PARAM], chunks, sizeof(uint32_t), true},
         {(void **)&step->chunk_value[SL_GROUP_GRAD], chunks, sizeof(uint32_t), true},
+        {(void **)&step->chunk_value[SL_GROUP_MASTER], chunks, sizeof(uint32_t), true},
         {(void **)&step->chunk_value[SL_GROUP_MOMENT1], chunks, sizeof(uint32_t), true},
         {(void **)&step->chunk_value[SL_GROUP_MOMENT2], chunks, sizeof(uint32_t), true},
         {(void **)&step->counterpart, pairs, sizeof(uint32_t), true},
@@ -150,6 +151,8 @@ static sl_status allocate_maps(sl_step *step)
         {(void **)&step->gradient_partial, pairs, sizeof(uint8_t), false},
         {(void **)&step->last_site, tensors, sizeof(uint32_t), true},
         {(void **)&step->accumulator, uses, sizeof(uint32_t), true},
+        {(void **)&step->tensor_sum, tensors, sizeof(uint32_t), true},
+        {(void **)&step->open_parts, tensors, sizeof(uint32_t), false},
         {(void **)&step->open_writes, chunks, sizeof(uint32_t), false},
         {(void **)&step->is_cleared, chunks, sizeof(bool), false},
         {(void **)&step->complete, chunks, sizeof(uint32_t), false},
@@ -173,6 +176,8 @@ static void free_maps(sl_step *step)
     free(step->gradient_partial);
     free(step->last_site);
     free(step->accumulator);
+    free(step->tensor_sum);
+    free(step->open_parts);
     free(step->open_writes);
     free(step->is_cleared);
     free(step->complete);
@@ -192,6 +197,23 @@ static sl_status check_forward(const sl_program *forward)
     return SL_OK;
 }
 
+/* In micro-batch order every tensor's sum in fp32 would live from the first micro-batch to the
+ * last: as much memory as a grad group in fp32, and more work. */
+static sl_status check_types(const sl_program *forward, const sl_step_options *options)
+{
+    if (forward->grad_type == SL_TYPE_FP32)
+        return SL_OK;
+    if (forward->grad_type != forward->type)
+        SL_FAIL(SL_ERROR_INTERNAL, "gradients of type %d in a program of type %d",
+                (int)forward->grad_type, (int)forward->type);
+    if (options->micro_batch_count > 1 && options->accumulation != SL_ACCUMULATE_LAYER)
+        SL_FAIL(SL_ERROR_USAGE,
+                "gradients in half precision take one micro-batch or accumulation by layer, not "
+                "%u micro-batches in micro order: keep gradients in fp32",
+                options->micro_batch_count);
+    return SL_OK;
+}
+
 static sl_status check_request(const sl_program *forward, const sl_chunk_map *chunks,
                                const sl_step_options *options)
 {
@@ -204,6 +226,7 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
         if (chunks->chunk_of_tensor[t] >= chunks->chunk_count ||
             forward->tensors[t].element_count > chunks->chunk_elements)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in no chunk", forward->tensors[t].name);
+    SL_TRY(check_types(forward, options));
     return check_forward(forward);
 }
 
@@ -211,6 +234,8 @@ static sl_status emit_step(sl_step *step)
 {
     SL_TRY(allocate_maps(step));
     step->program->micro_batch_count = step->options->micro_batch_count;
+    step->program->type = step->forward->type;
+    step->program->grad_type = step->forward->grad_type;
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));
     SL_TRY(sl_gradient_open(step));

@@ -27,7 +27,7 @@ typedef struct sl_step {
     /* instance.c */
     uint32_t *param_of_tensor;             /* [tensors] step values */
     uint32_t *grad_of_tensor;              /* [tensors] */
-    uint32_t *chunk_value[SL_GROUP_COUNT]; /* [chunks]; NULL for MASTER */
+    uint32_t *chunk_value[SL_GROUP_COUNT]; /* [chunks]; SL_NONE in unused groups */
     uint32_t *counterpart;                 /* [A * F], SL_NONE: not made, or forgotten */
 
     /* recompute.c */
@@ -40,6 +40,8 @@ typedef struct sl_step {
     uint8_t *gradient_partial; /* [A * F], an sl_partial */
     uint32_t *last_site;       /* [tensors]: site of the last segment that uses it */
     uint32_t *accumulator;     /* [forward ops * SL_OPERAND_MAX], of deferred uses */
+    uint32_t *tensor_sum;      /* [tensors]: where a gradient is gathered before it is rounded */
+    uint32_t *open_parts;      /* [tensors]: additions to it still to come */
     uint32_t *open_writes;     /* [chunks]: gradient writes still to come */
     bool *is_cleared;          /* [chunks]: CLEAR was emitted */
 
@@ -60,7 +62,7 @@ sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *at
 
 /* A new ACTIVATION value of the current micro-batch, called `prefix` + `name`. */
 sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const char *name,
-                                     uint64_t bytes, uint32_t *out_value);
+                                     uint64_t bytes, sl_type type, uint32_t *out_value);
 
 /* The place of forward value `forward_value` in the maps, for the current micro-batch. */
 uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value);
@@ -94,8 +96,9 @@ sl_status sl_gradient_open(sl_step *step);
  * the same accumulator. */
 bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index);
 
-/* The finished gradient of a forward value, summed over ranks where needed; SL_NONE if the loss
- * does not depend on it. For the rule of the op that makes the value. */
+/* The finished gradient of a forward value, summed over ranks and rounded to the value's type where
+ * needed; SL_NONE if the loss does not depend on it. For the rule of the op that makes the value.
+ */
 sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient);
 
 /* Declares `gradient` to be the gradient of a forward value. */
@@ -105,10 +108,17 @@ void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient);
  * gradient where there was none and `may_alias`. */
 sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, bool may_alias);
 
-/* Rows [first_row, end_row) of the gradient of a forward value, about to be contributed to: the
- * value and whether the contribution adds (else it writes). Whole values: 0 and UINT64_MAX. */
-sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value, uint64_t first_row,
-                                 uint64_t end_row, sl_partial partial, uint32_t *out_gradient,
+/* What an op is about to write or add to a gradient. */
+typedef struct sl_contribution {
+    uint64_t first_row, end_row; /* whole values: 0 and UINT64_MAX */
+    sl_type type;                /* of the elements that the op writes */
+    sl_partial partial;
+} sl_contribution;
+
+/* The gradient of a forward value, about to be contributed to: the value and whether the
+ * contribution adds (else it writes). */
+sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value,
+                                 const sl_contribution *contribution, uint32_t *out_gradient,
                                  uint32_t *out_accumulate);
 
 /* The accumulator that the rule of forward op `op_index` adds the gradient of its parameter operand

@@ -3,15 +3,23 @@
 #include "base/status.h"
 #include "step.h"
 
+static sl_op_attrs typed_attrs(const sl_step *step)
+{
+    return (sl_op_attrs){.type = (uint16_t)step->program->type,
+                         .grad_type = (uint16_t)step->program->grad_type};
+}
+
 static sl_status add_norm_value(sl_step *step, const char *name, uint32_t *out_norm)
 {
-    return sl_instance_add_activation(step, name, "", sizeof(sl_norm_sum), out_norm);
+    return sl_instance_add_activation(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
 }
 
 static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t norm,
                                  bool accumulate)
 {
-    sl_op_attrs attrs = {.element_count = step->chunks->chunk_elements, .accumulate = accumulate};
+    sl_op_attrs attrs = typed_attrs(step);
+    attrs.element_count = step->chunks->chunk_elements;
+    attrs.accumulate = accumulate;
     uint32_t operands[] = {step->chunk_value[SL_GROUP_GRAD][chunk_index], norm};
     return sl_instance_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }
@@ -27,21 +35,22 @@ static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
 static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
 {
     uint64_t elements = step->chunks->chunk_elements;
-    sl_op_attrs attrs = {.element_count = elements,
-                         .first_block = chunk_index * (elements / SL_BLOCK_ELEMENTS)};
+    sl_op_attrs attrs = typed_attrs(step);
+    attrs.element_count = elements;
+    attrs.first_block = chunk_index * (elements / SL_BLOCK_ELEMENTS);
     uint32_t operands[] = {control,
                            step->chunk_value[SL_GROUP_GRAD][chunk_index],
                            step->chunk_value[SL_GROUP_MOMENT1][chunk_index],
                            step->chunk_value[SL_GROUP_MOMENT2][chunk_index],
                            step->chunk_value[SL_GROUP_PARAM][chunk_index],
-                           SL_NONE};
+                           step->chunk_value[SL_GROUP_MASTER][chunk_index]};
     return sl_instance_emit(step, SL_OP_ADAMW, &attrs, operands);
 }
 
 static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control)
 {
-    return sl_instance_emit(step, SL_OP_NORM_FINISH, &(sl_op_attrs){0},
-                            (uint32_t[]){norm, control});
+    sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
+    return sl_instance_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){norm, control});
 }
 
 /* Without clipping the control of a chunk says only whether its own gradient is finite. */
@@ -49,8 +58,8 @@ static sl_status update_chunk_early(sl_step *step, uint32_t chunk_index)
 {
     uint32_t norm, control;
     SL_TRY(add_norm_value(step, "chunk norm", &norm));
-    SL_TRY(
-        sl_instance_add_activation(step, "chunk control", "", sizeof(sl_step_control), &control));
+    SL_TRY(sl_instance_add_activation(step, "chunk control", "", sizeof(sl_step_control),
+                                      SL_TYPE_FP32, &control));
     SL_TRY(emit_block_norm(step, chunk_index, norm, false));
     SL_TRY(emit_norm_finish(step, norm, control));
     return emit_adamw(step, chunk_index, control);
