@@ -123,10 +123,24 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
             (unsigned long long)found.missing_bytes, (unsigned long long)budget);
 }
 
+/* Plans the device again so that it asks less of the host: nothing is fetched ahead from disk; and
+ * with `is_least` within its least budget, which gives one and the same plan for every budget. */
+static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_shortage *shortage)
+{
+    uint64_t budget = planner->request->budget_bytes[SL_TIER_DEVICE];
+    planner->stages_ahead = false;
+    if (is_least && sl_plan_tier_find_least(planner, SL_TIER_DEVICE) <= budget)
+        return SL_OK;
+    sl_status status = sl_plan_tier_fit(planner, SL_TIER_DEVICE, budget, shortage);
+    if (status != SL_ERROR_FIT)
+        return status;
+    planner->stages_ahead = true; /* holes fell better there: that plan again */
+    return plan_or_refuse(planner, SL_TIER_DEVICE, shortage);
+}
+
 /* What the host must hold of what lives on disk follows from the device's moves. Where it has no
- * room for them, the device is planned again so that they ask for less: first without fetching
- * ahead from disk, then also within the least budget, which is one and the same plan for every
- * budget and the one that a shortage of the host speaks of. */
+ * room for them, the device is planned again, ever more modestly; a shortage of the host speaks of
+ * the most modest plan. */
 static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shortage)
 {
     sl_shortage ignored;
@@ -134,23 +148,12 @@ static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shor
     SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
     SL_TRY(plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage));
     sl_status status = plan_host(planner, &ignored);
-    if (status != SL_ERROR_FIT)
-        return status;
-    if (planner->has_disk) {
-        planner->stages_ahead = false;
-        status = sl_plan_tier_fit(planner, SL_TIER_DEVICE,
-                                  planner->request->budget_bytes[SL_TIER_DEVICE], &ignored);
-        if (status == SL_OK)
-            status = plan_host(planner, &ignored);
-        if (status != SL_ERROR_FIT)
-            return status;
-        if (sl_plan_tier_find_least(planner, SL_TIER_DEVICE) >
-            planner->request->budget_bytes[SL_TIER_DEVICE])
-            SL_FAIL(SL_ERROR_INTERNAL, "the least plan of the device is above its budget");
+    for (int is_least = 0; status == SL_ERROR_FIT && planner->has_disk && is_least <= 1;
+         is_least++) {
+        SL_TRY(plan_modest_device(planner, is_least, out_shortage));
+        status = plan_host(planner, &ignored);
     }
-    SL_TRY(sl_plan_uses_find(planner, SL_TIER_HOST));
-    SL_TRY(sl_plan_lives_add_hop(planner));
-    return plan_or_refuse(planner, SL_TIER_HOST, out_shortage);
+    return status == SL_ERROR_FIT ? plan_or_refuse(planner, SL_TIER_HOST, out_shortage) : status;
 }
 
 static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
