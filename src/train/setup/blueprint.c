@@ -23,10 +23,20 @@ static uint64_t subtract(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
+{
+    bool is_short_lived = choice->accumulate == 1 || choice->accumulation == SL_ACCUMULATE_LAYER;
+    return is_short_lived ? task->type : SL_TYPE_FP32;
+}
+
 static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
                               sl_program **out_program)
 {
-    sl_gpt2_emit_options options = {.batch = choice->micro_batch, .seq = task->seq, .tp_size = 1};
+    sl_gpt2_emit_options options = {.batch = choice->micro_batch,
+                                    .seq = task->seq,
+                                    .tp_size = 1,
+                                    .type = task->type,
+                                    .grad_type = sl_blueprint_grad_type(task, choice)};
     if (task->work == SL_WORK_GENERATE) {
         options.mode = SL_GPT2_CACHED;
         options.seq = program_index == 0 ? task->seq : 1;
@@ -80,6 +90,8 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
     sl_plan_request request = {.program = blueprint->programs[program_index],
                                .layout = blueprint->layout,
                                .homes = blueprint->homes,
+                               .disk_activations = blueprint->choice.disk_activations,
+                               .host_activations = blueprint->choice.host_activations,
                                .prefetch = blueprint->task.prefetch,
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &blueprint->task.worker_count,
@@ -164,7 +176,7 @@ static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_mis
     uint64_t device = blueprint->choice.device_memory, host = blueprint->choice.host_memory;
     uint64_t shared = blueprint->task.shared_bytes;
     uint64_t *budget = blueprint->budget_bytes;
-    budget[SL_TIER_DISK] = 0;
+    budget[SL_TIER_DISK] = blueprint->choice.disk_space;
     budget[SL_TIER_DEVICE] = device;
     budget[SL_TIER_HOST] = host;
     if (device == UINT64_MAX && host == UINT64_MAX) {
