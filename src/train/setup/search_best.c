@@ -1,15 +1,16 @@
 /* The fastest choice among those that fit, as far as a simulation can tell.
  *
  * A plan costs time to draw, so few are: a choice whose arithmetic alone takes longer than the best
- * plan so far is passed over, and so is the rest of a ladder once a rung is slower than the one
- * before, for later rungs move more. A later choice must be faster by more than simulations are
- * exact. Nothing here looks at a clock: equal searches end equally.
+ * plan so far is passed over. Each ladder is walked from its most frugal rung, so that where
+ * nothing fits one plan shows it, towards rungs that move less, and left after two in a row that
+ * are slower than one before. A later choice must be faster by more than simulations are exact.
+ * Nothing here looks at a clock: equal searches end equally.
  */
 #include <math.h>
 
 #include "search_ladder.h"
 
-enum { DRAWS_MAX = 24 };
+enum { DRAWS_MAX = 40, PATIENCE = 2 };
 
 static const double gain = 0.98; /* of the best time, below which a change is worth while */
 
@@ -55,21 +56,47 @@ static sl_status enter(contest *self, const sl_choice *choice, double *out_secon
     return status == SL_ERROR_FIT ? SL_OK : status;
 }
 
+/* A way over some rungs: what was met on it. */
+typedef struct way {
+    double least_seconds; /* INFINITY: nothing fits yet */
+    uint32_t slower_count;
+    sl_tier short_tier; /* of the last rung that did not fit */
+    bool is_over;
+} way;
+
+static sl_status try_rung(contest *self, uint32_t rung, sl_choice *choice, way *so_far)
+{
+    double seconds;
+    sl_search_take_rung(rung, choice);
+    SL_TRY(enter(self, choice, &seconds, &so_far->short_tier));
+    bool is_slower = isfinite(seconds) && seconds >= so_far->least_seconds;
+    so_far->slower_count = is_slower ? so_far->slower_count + 1 : 0;
+    bool has_fitted = isfinite(so_far->least_seconds);
+    if (!isfinite(seconds))
+        so_far->is_over = has_fitted || so_far->short_tier != SL_TIER_HOST;
+    else
+        so_far->least_seconds = fmin(seconds, so_far->least_seconds);
+    if (so_far->slower_count >= PATIENCE || self->draw_count >= DRAWS_MAX)
+        so_far->is_over = true;
+    return SL_OK;
+}
+
+/* From the rung that takes least of the device towards those that move less, until the device is
+ * short; on the way there only the host may be. Where nothing fits, on to the disk. */
 static sl_status climb(contest *self, sl_choice choice)
 {
-    double seconds, before = INFINITY;
-    sl_tier short_tier = SL_TIER_DEVICE;
+    double seconds;
+    way host = {.least_seconds = INFINITY}, disk = {.least_seconds = INFINITY};
     if (!self->search->auto_policy)
-        return enter(self, &choice, &seconds, &short_tier);
-    uint32_t rung = 0;
-    while (rung < sl_search_rung_count(self->search) && self->draw_count < DRAWS_MAX) {
-        sl_search_take_rung(rung, &choice);
-        SL_TRY(enter(self, &choice, &seconds, &short_tier));
-        if (seconds >= before && isfinite(before))
-            return SL_OK;
-        before = seconds;
-        rung = isfinite(seconds) ? rung + 1 : sl_search_next_rung(rung, short_tier);
-    }
+        return enter(self, &choice, &seconds, &host.short_tier);
+    for (uint32_t rung = SL_SEARCH_FIRST_ON_DISK; rung-- > 0 && !host.is_over;)
+        SL_TRY(try_rung(self, rung, &choice, &host));
+    if (isfinite(host.least_seconds))
+        return SL_OK;
+    disk.is_over = self->draw_count >= DRAWS_MAX;
+    uint32_t rung_count = sl_search_rung_count(self->search);
+    for (uint32_t rung = SL_SEARCH_FIRST_ON_DISK; rung < rung_count && !disk.is_over; rung++)
+        SL_TRY(try_rung(self, rung, &choice, &disk));
     return SL_OK;
 }
 
