@@ -201,17 +201,56 @@ static sl_status verify_all(const sl_blueprint *blueprint)
     return SL_OK;
 }
 
-sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
+                                sl_blueprint **out_blueprint)
 {
     sl_blueprint *blueprint = calloc(1, sizeof *blueprint);
     if (!blueprint)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a blueprint");
     blueprint->task = *task;
     blueprint->choice = *choice;
-    blueprint->machine = sl_machine_default(task->worker_count);
+    blueprint->machine =
+        *task->machine.name ? task->machine : sl_machine_default(task->worker_count);
+    sl_status status = build_programs(blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
+        return status;
+    }
+    *out_blueprint = blueprint;
+    return SL_OK;
+}
+
+/* An update may run beside the rest unless compute and host lane share the cores. */
+static double bound_op_seconds(const sl_machine *machine, const sl_op *op)
+{
+    double seconds = sl_machine_op_seconds(machine, op->kind, &op->attrs, false);
+    if (!sl_op_info_of(op->kind)->runs_on_host)
+        return seconds;
+    double on_host = sl_machine_op_seconds(machine, op->kind, &op->attrs, true);
+    if (!machine->shares_cores)
+        return 0;
+    return on_host < seconds ? on_host : seconds;
+}
+
+sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
+                                     double *out_seconds)
+{
+    sl_blueprint *blueprint = NULL;
+    SL_TRY(open_blueprint(task, choice, &blueprint));
+    double seconds = 0;
+    for (uint32_t i = 0; i < blueprint->programs[0]->op_count; i++)
+        seconds += bound_op_seconds(&blueprint->machine, &blueprint->programs[0]->ops[i]);
+    sl_blueprint_close(blueprint);
+    *out_seconds = seconds;
+    return SL_OK;
+}
+
+sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
+                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    sl_blueprint *blueprint = NULL;
     sl_status status;
-    SL_TRY_GOTO(status, build_programs(blueprint), close_blueprint);
+    SL_TRY(open_blueprint(task, choice, &blueprint));
     SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_misfit), close_blueprint);
     SL_TRY_GOTO(status, verify_all(blueprint), close_blueprint);
     *out_blueprint = blueprint;

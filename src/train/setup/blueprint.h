@@ -31,7 +31,9 @@ typedef struct sl_task {
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset */
     const char *const *disk_directories; /* of the disk tier, for the session; borrowed */
     uint32_t disk_directory_count;
-    bool is_probe; /* a misfit may be found early and name too few bytes: for searches */
+    uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
+    sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
+    bool is_probe;           /* a misfit may be found early and name too few bytes: for searches */
 } sl_task;
 
 typedef struct sl_choice {
@@ -70,6 +72,11 @@ typedef struct sl_misfit {
 /* How gradients are stored: in the compute type where their sums live for one layer only or for one
  * micro-batch, else in fp32. The bits of a run do not depend on it. */
 sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice);
+
+/* Seconds that program 0 computes at least, on the machine of the task, however it is placed: no
+ * plan is needed to know them. */
+sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
+                                     double *out_seconds);
 
 /* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */
 sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
