@@ -33,7 +33,6 @@ static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **st
         "zero=3",
         "timeline=a",
         "report=a",
-        "machine=a",
         "tokenizer=some/path",
         "sequence-parallel=true",
     };

@@ -216,7 +216,7 @@ static double find_fastest(const char *device_memory)
 static void compare_with_all(double slowness)
 {
     static const char *const budgets[] = {"device-memory=64M", "device-memory=8M",
-                                          "device-memory=4M", "device-memory=3M"};
+                                          "device-memory=4M", "device-memory=5M"};
     copy_slowness = slowness;
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
         sl_config config;
