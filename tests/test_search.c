@@ -215,8 +215,8 @@ static double find_fastest(const char *device_memory)
  * With slow copies the first choice that fits takes nearly twice as long as the best. */
 static void compare_with_all(double slowness)
 {
-    static const char *const budgets[] = {"device-memory=64M", "device-memory=8M",
-                                          "device-memory=4M", "device-memory=5M"};
+    static const char *const budgets[] = {"device-memory=64M", "device-memory=9M",
+                                          "device-memory=7M", "device-memory=6M"};
     copy_slowness = slowness;
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
         sl_config config;
