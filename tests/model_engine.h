@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/status.h"
 #include "base/workers.h"
 #include "sluice/engine.h"
@@ -22,6 +23,7 @@ typedef struct model_engine_options {
     sl_policy policy;
     sl_accumulation accumulation;
     sl_recompute recompute;
+    sl_type type, grad_type;
 } model_engine_options;
 
 typedef struct model_engine {
@@ -46,10 +48,26 @@ static inline void model_engine_close(model_engine *model)
 
 /* ---- tensors inside chunks ---- */
 
-static inline uint64_t model_engine_first_byte(const model_engine *model, uint32_t tensor_index,
-                                               uint64_t first_element)
+/* Numbers are floats outside; in chunks they have the group's type. */
+static inline void model_engine_from_half(sl_type type, const uint16_t *half, uint64_t count,
+                                          float *out)
 {
-    return (model->layout->tensors[tensor_index].first_element + first_element) * sizeof(float);
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = type == SL_TYPE_BF16 ? sl_half_from_bf16(half[i]) : sl_half_from_fp16(half[i]);
+}
+
+static inline void model_engine_to_half(sl_type type, const float *from, uint64_t count,
+                                        uint16_t *out_half)
+{
+    for (uint64_t i = 0; i < count; i++)
+        out_half[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(from[i]) : sl_half_to_fp16(from[i]);
+}
+
+static inline uint64_t model_engine_first_byte(const model_engine *model, sl_group group,
+                                               uint32_t tensor_index, uint64_t first_element)
+{
+    return (model->layout->tensors[tensor_index].first_element + first_element) *
+           sl_type_bytes(model->layout->group_type[group]);
 }
 
 static inline sl_status model_engine_read(void *user, sl_group group, uint32_t tensor_index,
@@ -57,10 +75,19 @@ static inline sl_status model_engine_read(void *user, sl_group group, uint32_t t
                                           float *data)
 {
     model_engine *model = user;
-    return sl_engine_read_chunk(model->engine, group,
-                                model->layout->tensors[tensor_index].chunk_index,
-                                model_engine_first_byte(model, tensor_index, first_element),
-                                element_count * sizeof *data, data);
+    sl_type type = model->layout->group_type[group];
+    uint64_t bytes = element_count * sl_type_bytes(type);
+    uint16_t *half = malloc(bytes);
+    if (half == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu elements", (unsigned long long)element_count);
+    void *to = type == SL_TYPE_FP32 ? (void *)data : (void *)half;
+    sl_status status = sl_engine_read_chunk(
+        model->engine, group, model->layout->tensors[tensor_index].chunk_index,
+        model_engine_first_byte(model, group, tensor_index, first_element), bytes, to);
+    if (type != SL_TYPE_FP32)
+        model_engine_from_half(type, half, element_count, data);
+    free(half);
+    return status;
 }
 
 static inline sl_status model_engine_write(void *user, sl_group group, uint32_t tensor_index,
@@ -68,10 +95,22 @@ static inline sl_status model_engine_write(void *user, sl_group group, uint32_t 
                                            const float *data)
 {
     model_engine *model = user;
-    return sl_engine_write_chunk(model->engine, group,
-                                 model->layout->tensors[tensor_index].chunk_index,
-                                 model_engine_first_byte(model, tensor_index, first_element),
-                                 element_count * sizeof *data, data);
+    sl_type type = model->layout->group_type[group];
+    uint64_t bytes = element_count * sl_type_bytes(type);
+    if (group == SL_GROUP_PARAM && model->homes->tier[SL_GROUP_MASTER])
+        SL_TRY(model_engine_write(user, SL_GROUP_MASTER, tensor_index, first_element, element_count,
+                                  data));
+    uint16_t *half = malloc(bytes);
+    if (half == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu elements", (unsigned long long)element_count);
+    if (type != SL_TYPE_FP32)
+        model_engine_to_half(type, data, element_count, half);
+    const void *from = type == SL_TYPE_FP32 ? (const void *)data : (const void *)half;
+    sl_status status = sl_engine_write_chunk(
+        model->engine, group, model->layout->tensors[tensor_index].chunk_index,
+        model_engine_first_byte(model, group, tensor_index, first_element), bytes, from);
+    free(half);
+    return status;
 }
 
 static inline sl_tensor_io model_engine_io(model_engine *model)
@@ -89,6 +128,8 @@ static inline sl_status model_engine_build(model_engine *model)
     sl_gpt2_emit_options emit = {.batch = options->batch,
                                  .seq = options->seq,
                                  .tp_size = 1,
+                                 .type = options->type,
+                                 .grad_type = options->grad_type,
                                  .mode =
                                      options->micro_batches > 0 ? SL_GPT2_LOSS : SL_GPT2_CACHED};
     sl_step_options step = {.micro_batch_count = options->micro_batches,
@@ -209,13 +250,18 @@ static inline sl_status model_engine_decode(model_engine *model, const int32_t *
 {
     uint32_t slot = 0;
     sl_step_scalars scalars = {.position = position, .loss_scale = 1.0f};
+    sl_type type = model->options.type;
     memcpy(sl_engine_input(model->engine, 0, 0), tokens, model->options.seq * sizeof *tokens);
     SL_TRY(sl_engine_step(model->engine, 0, &scalars));
     for (uint32_t t = 0; t < model->program->tensor_count; t++) {
         const sl_tensor_spec *spec = &model->program->tensors[t];
-        if (strcmp(spec->name, "wte.weight") == 0)
-            memcpy(out_logits + spec->first_row, sl_engine_output(model->engine, 0, slot++),
-                   spec->valid_rows * sizeof *out_logits);
+        if (strcmp(spec->name, "wte.weight") != 0)
+            continue;
+        const void *logits = sl_engine_output(model->engine, 0, slot++);
+        if (type == SL_TYPE_FP32)
+            memcpy(out_logits + spec->first_row, logits, spec->valid_rows * sizeof *out_logits);
+        else
+            model_engine_from_half(type, logits, spec->valid_rows, out_logits + spec->first_row);
     }
     return SL_OK;
 }

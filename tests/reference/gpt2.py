@@ -143,20 +143,28 @@ def loss_of(p, shape, rows):
     """rows [B, T + 1] -> (mean loss, logits)."""
     rows = torch.tensor(np.array(rows), dtype=torch.long)
     logits = logits_of(p, shape, rows[:, :-1])
-    loss = F.cross_entropy(logits.reshape(-1, shape.vocab), rows[:, 1:].reshape(-1))
+    flat = logits.reshape(-1, shape.vocab)
+    loss = F.cross_entropy(flat.float() if flat.itemsize == 2 else flat, rows[:, 1:].reshape(-1))
     return loss, logits
 
 
-def gradients_of(weights, shape, micro_batches, dtype):
-    """micro_batches [A, B, T + 1] -> (loss, logits [A, B, T, vocab], {name: gradient}) as numpy."""
+def _to_numpy(tensor):
+    return (tensor.float() if tensor.itemsize == 2 else tensor).numpy()
+
+
+def gradients_of(weights, shape, micro_batches, dtype, loss_scale=1.0):
+    """micro_batches [A, B, T + 1] -> (loss, logits [A, B, T, vocab], {name: gradient}) as numpy, half
+    precision as float32. The loss is multiplied by `loss_scale` for the way back, and gradients
+    divided by it."""
     p = parameters(weights, dtype)
     total, logits = 0.0, []
     for rows in micro_batches:
         loss, some_logits = loss_of(p, shape, rows)
-        (loss / len(micro_batches)).backward()
+        (loss_scale * loss / len(micro_batches)).backward()
         total += loss.item() / len(micro_batches)
-        logits.append(some_logits.detach().numpy())
-    return total, np.stack(logits), {name: tensor.grad.numpy() for name, tensor in p.items()}
+        logits.append(_to_numpy(some_logits.detach()))
+    return total, np.stack(logits), {name: _to_numpy(tensor.grad) / np.float32(loss_scale)
+                                     for name, tensor in p.items()}
 
 
 def without_key_bias(name, values):

@@ -147,9 +147,12 @@ def make_small(directory):
         tensor_file.write(os.path.join(directory, name + ".safetensors"), tensors)
 
 
-def make_gpt2(directory, batch, seq):
+def make_gpt2(directory, batch, seq, dtype=torch.float32):
+    """Weights are fp32 in the file, but rounded to `dtype`."""
     shape = gpt2.SHAPES["gpt2"]
-    gpt2.write_directory(directory, shape, gpt2.draw_initial(shape, seed=3))
+    weights = {name: torch.tensor(values).to(dtype).float().numpy()
+               for name, values in gpt2.draw_initial(shape, seed=3).items()}
+    gpt2.write_directory(directory, shape, weights)
     tokens = draw_tokens(shape, (1, batch, seq + 1), seed=4)
     tensor_file.write(os.path.join(directory, "tokens.safetensors"), {"tokens": tokens})
 

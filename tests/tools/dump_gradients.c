@@ -1,7 +1,10 @@
-/* dump_gradients MODEL TOKENS OUT: one step with learning rate 0 of the GPT-2 in directory MODEL on
- * the rows of TOKENS (safetensors, "tokens" I32 [A, B, T + 1]: A micro-batches), and what it
- * computes as a safetensors file OUT that was not there before: "loss" [1], "gradient_norm" [1],
- * "logits" [A * B * T, vocab] through the cache token by token, "gradient.NAME" whole and unpadded.
+/* dump_gradients MODEL TOKENS OUT [bf16|fp16]: one step with learning rate 0 of the GPT-2 in
+ * directory MODEL on the rows of TOKENS (safetensors, "tokens" I32 [A, B, T + 1]: A micro-batches),
+ * and what it computes as a safetensors file OUT that was not there before: "loss" [1],
+ * "gradient_norm" [1], "logits" [A * B * T, vocab] through the cache token by token,
+ * "gradient.NAME" whole and unpadded.
+ *
+ * In fp16 the loss is scaled by LOSS_SCALE on the way back, and gradients are divided by it.
  *
  * For reference/compare_gpt2.py; no test of its own.
  */
@@ -19,7 +22,10 @@ typedef struct dump_job {
     float *logits; /* [A * B * T, vocab] */
     uint32_t vocab;
     float loss, norm;
+    sl_type type;
 } dump_job;
+
+static const float LOSS_SCALE = 4096.0f;
 
 static sl_status check_dimensions(const sl_safetensors_tensor *tensor)
 {
@@ -75,7 +81,8 @@ static sl_status decode_rows(model_engine *model, dump_job *dump)
 static sl_status compute_logits(const char *directory, dump_job *dump)
 {
     model_engine model;
-    model_engine_options options = {.directory = directory, .batch = 1, .seq = 1};
+    model_engine_options options = {
+        .directory = directory, .batch = 1, .seq = 1, .type = dump->type};
     SL_TRY(model_engine_open(&options, &model));
     sl_status status = decode_rows(&model, dump);
     model_engine_close(&model);
@@ -115,10 +122,21 @@ static sl_status name_tensors(const dump_job *dump, output_plan *out)
     return SL_OK;
 }
 
+/* Reads what model_engine_read reads, without the loss scale. */
+static sl_status read_unscaled(void *user, sl_group group, uint32_t tensor_index,
+                               uint64_t first_element, uint64_t element_count, float *data)
+{
+    model_engine *model = user;
+    SL_TRY(model_engine_read(user, group, tensor_index, first_element, element_count, data));
+    for (uint64_t i = 0; i < element_count && model->options.type == SL_TYPE_FP16; i++)
+        data[i] /= LOSS_SCALE;
+    return SL_OK;
+}
+
 static sl_status write_tensors(model_engine *model, const dump_job *dump, const output_plan *out,
                                sl_safetensors_writer *writer)
 {
-    sl_tensor_io io = model_engine_io(model);
+    sl_tensor_io io = {read_unscaled, model_engine_write, model};
     uint64_t token_count = (uint64_t)dump->micro_batches * dump->batch * dump->seq, bytes;
     sl_hash_value hash;
     for (uint32_t i = 0; i < out->wholes->count; i++)
@@ -157,6 +175,8 @@ static sl_status write_file(model_engine *model, const dump_job *dump, const cha
 static sl_status step_and_write(model_engine *model, dump_job *dump, const char *path)
 {
     sl_step_scalars scalars = model_engine_scalars(1, 0.0f);
+    if (dump->type == SL_TYPE_FP16)
+        scalars.loss_scale = LOSS_SCALE;
     double loss, norm;
     SL_TRY(model_engine_step(model, dump->rows, &scalars, &loss, &norm));
     dump->loss = (float)loss;
@@ -170,16 +190,19 @@ static sl_status compute_gradients(const char *directory, dump_job *dump, const 
     model_engine_options options = {.directory = directory,
                                     .batch = dump->batch,
                                     .seq = dump->seq,
-                                    .micro_batches = dump->micro_batches};
+                                    .micro_batches = dump->micro_batches,
+                                    .type = dump->type,
+                                    .grad_type =
+                                        dump->micro_batches == 1 ? dump->type : SL_TYPE_FP32};
     SL_TRY(model_engine_open(&options, &model));
     sl_status status = step_and_write(&model, dump, path);
     model_engine_close(&model);
     return status;
 }
 
-static sl_status run(char **argument)
+static sl_status run(char **argument, sl_type type)
 {
-    dump_job dump = {0};
+    dump_job dump = {.type = type};
     sl_status status = read_rows(argument[2], &dump);
     if (status == SL_OK)
         status = compute_logits(argument[1], &dump);
@@ -190,13 +213,24 @@ static sl_status run(char **argument)
     return status;
 }
 
+/* SL_TYPE_COUNT: no such type. */
+static sl_type find_type(const char *name)
+{
+    static const char *const names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
+    int type = SL_TYPE_FP32;
+    while (type < SL_TYPE_COUNT && strcmp(name, names[type]) != 0)
+        type++;
+    return (sl_type)type;
+}
+
 int main(int argument_count, char **argument)
 {
-    if (argument_count != 4) {
-        fprintf(stderr, "usage: dump_gradients MODEL TOKENS OUT\n");
+    sl_type type = argument_count == 5 ? find_type(argument[4]) : SL_TYPE_FP32;
+    if (argument_count < 4 || argument_count > 5 || type == SL_TYPE_COUNT) {
+        fprintf(stderr, "usage: dump_gradients MODEL TOKENS OUT [fp32|bf16|fp16]\n");
         return sl_status_exit_code(SL_ERROR_USAGE);
     }
-    sl_status status = run(argument);
+    sl_status status = run(argument, type);
     if (status != SL_OK)
         fprintf(stderr, "dump_gradients: %s\n", sl_status_message());
     return sl_status_exit_code(status);
