@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,22 +15,21 @@
 #include <unistd.h>
 
 typedef struct store_calls_plan {
-    int no_nameless;      /* errno of O_TMPFILE; 0: it works */
-    int no_direct_open;   /* errno of O_DIRECT at open */
-    int no_direct_moves;  /* errno of transfers with O_DIRECT */
-    int reservation;      /* errno of fallocate */
-    int reservation_once; /* of the first fallocate alone */
-    uint32_t direct_unit; /* what statx says; 0: what it says here, UINT32_MAX: no direct I/O */
-    uint64_t fails_at;    /* the call that fails with EIO, from 1; 0: none */
-    uint64_t calls;       /* so far */
+    int no_nameless;        /* errno of O_TMPFILE; 0: it works */
+    int no_direct_open;     /* errno of O_DIRECT at open */
+    int no_direct_moves;    /* errno of transfers with O_DIRECT */
+    int reservation;        /* errno of fallocate */
+    int reservation_once;   /* of the first fallocate alone */
+    uint32_t direct_unit;   /* what statx says; 0: what it says here, UINT32_MAX: no direct I/O */
+    uint64_t fails_at;      /* the call that fails with EIO, from 1; 0: none */
+    _Atomic uint64_t calls; /* so far; a store's threads make some */
 } store_calls_plan;
 
 static store_calls_plan store_calls;
 
 static inline int store_call_fails(int error)
 {
-    store_calls.calls++;
-    if (store_calls.fails_at == store_calls.calls)
+    if (store_calls.fails_at == atomic_fetch_add(&store_calls.calls, 1) + 1)
         error = EIO;
     errno = error;
     return error != 0;
