@@ -9,7 +9,8 @@ extern const sl_vector sl_vector_table_avx512, sl_vector_table_avx2;
 
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 static bool has_avx512(void)
