@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gemm_micro.h"
 #include "sluice/op_list.h"
 
 /* Rows of a normalisation; `width` features each. */
@@ -101,8 +102,7 @@ typedef struct sl_strided_rows {
     X(add_strided, (const sl_strided_rows *rows, float *sums))                                     \
     X(gelu, (const void *x, void *y, sl_type type, uint64_t count))                                \
     X(gelu_backward, (const void *x, void *d, sl_type type, uint64_t count))                       \
-    X(column_sums, (const float *x, uint64_t row_count, uint64_t width, float *sums))              \
-    X(bias_residual, (float *y, const float *bias, const float *residual, uint64_t count))         \
+    X(column_sums, (const void *x, sl_type type, uint64_t row_count, uint64_t width, float *sums)) \
     X(norm_forward, (const sl_norm_rows *rows))                                                    \
     X(norm_backward, (const sl_norm_rows *rows))                                                   \
     X(head_stats, (const sl_head_rows *rows))                                                      \
@@ -114,6 +114,7 @@ typedef struct sl_strided_rows {
 
 typedef struct sl_vector {
     const char *isa;
+    const sl_gemm_micro *gemm[SL_TYPE_COUNT]; /* by the operands' type */
 #define X(name, arguments) void(*name) arguments;
     SL_VECTOR_LIST(X)
 #undef X
