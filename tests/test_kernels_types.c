@@ -249,6 +249,164 @@ static void ops_when_in_half_precision_are_fp32_rounded_once(void **state)
             }
 }
 
+/* One chunk and its update: by `full` in fp32 with the rounded gradient, by the others in half
+ * precision, with the gradient stored rounded and as it came. */
+typedef struct update_cases {
+    kernel_case full, stored_half, stored_fp32;
+    uint8_t *flags;
+    uint64_t count;
+    sl_type type;
+} update_cases;
+
+static kernel_case open_update(sl_type type, sl_type grad_type, uint64_t count)
+{
+    return (kernel_case){
+        .kind = SL_OP_ADAMW,
+        .attrs = {.element_count = count, .type = (uint16_t)type, .grad_type = (uint16_t)grad_type},
+        .scalars = {.learning_rate = 3e-4f,
+                    .weight_decay = 0.1f,
+                    .beta1 = 0.9f,
+                    .beta2 = 0.95f,
+                    .epsilon = 1e-8f,
+                    .bias1 = 0.271f,
+                    .bias2_root = 0.3776f}};
+}
+
+static void fill_update(kernel_case *c, const float *gradient, const float *state, uint32_t skip)
+{
+    const uint64_t count = c->attrs.element_count;
+    sl_step_control *control = case_operand(c, 0, sizeof *control);
+    *control = (sl_step_control){.grad_norm = 1.0f, .clip_scale = 0.37f, .skip = skip};
+    const sl_type stored = (sl_type)c->attrs.grad_type, type = (sl_type)c->attrs.type;
+    void *to = case_operand(c, 1, count * sl_type_bytes(stored));
+    for (uint64_t i = 0; i < count; i++)
+        if (stored == SL_TYPE_FP32)
+            ((float *)to)[i] = gradient[i];
+        else
+            ((uint16_t *)to)[i] = to_half(stored, gradient[i]);
+    memcpy(case_operand(c, 2, count * 4), state, count * 4);
+    memcpy(case_operand(c, 3, count * 4), state + count, count * 4);
+    if (type != SL_TYPE_FP32)
+        case_operand(c, 4, count * 2); /* NaN: must not be read */
+    memcpy(case_operand(c, type == SL_TYPE_FP32 ? 4 : 5, count * 4), state + 2 * count, count * 4);
+}
+
+static update_cases draw_update(int round, uint32_t skip)
+{
+    update_cases u = {.type = HALVES[round % 2]};
+    const uint64_t blocks = round == 0 ? 150 : draw_between(1, 5);
+    u.count = blocks * BLOCK;
+    u.full = open_update(SL_TYPE_FP32, SL_TYPE_FP32, u.count);
+    u.stored_half = open_update(u.type, u.type, u.count);
+    u.stored_fp32 = open_update(u.type, SL_TYPE_FP32, u.count);
+    u.flags = allocate(blocks);
+    for (uint64_t i = 0; i < blocks; i++)
+        u.flags[i] = (uint8_t)draw_below(2);
+    u.full.block_flags = u.stored_half.block_flags = u.stored_fp32.block_flags = u.flags;
+    float *gradient = allocate(u.count * 4), *state = allocate(3 * u.count * 4);
+    fill_floats(gradient, u.count, "gradient");
+    fill_floats(state, u.count, "moment1");
+    fill_floats(state + u.count, u.count, "moment2");
+    fill_floats(state + 2 * u.count, u.count, "param");
+    gradient[0] = -0x1.8p-25f; /* subnormal in fp16 */
+    gradient[1] = 0x1.8p-133f; /* subnormal in bf16 */
+    fill_update(&u.stored_half, gradient, state, skip);
+    fill_update(&u.stored_fp32, gradient, state, skip);
+    for (uint64_t i = 0; i < u.count; i++)
+        gradient[i] = from_half(u.type, to_half(u.type, gradient[i]));
+    fill_update(&u.full, gradient, state, skip);
+    free(gradient);
+    free(state);
+    return u;
+}
+
+static void close_update(update_cases *u)
+{
+    case_close(&u->full);
+    case_close(&u->stored_half);
+    case_close(&u->stored_fp32);
+    free(u->flags);
+}
+
+/* Moments and master are those of `full`; the parameters are the master, rounded. */
+static void expect_update(const update_cases *u, const kernel_case *c)
+{
+    case_compare_bits(c, 2, u->full.result[2]);
+    case_compare_bits(c, 3, u->full.result[3]);
+    case_compare_bits(c, 5, u->full.result[4]);
+    case_expect_unchanged(c, 0, 2);
+    const uint16_t *param = c->result[4];
+    const float *master = c->result[5];
+    for (uint64_t i = 0; i < u->count; i++)
+        assert_int_equal(param[i], to_half(u->type, master[i]));
+}
+
+/* test_kernels_exact compares fp32 with its definition in every instruction set, so these agree
+ * over instruction sets too. */
+static void adamw_when_in_half_precision_updates_the_master(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        update_cases u = draw_update(round, round % 7 == 6);
+        case_run(&u.full);
+        case_run(&u.stored_half);
+        case_run(&u.stored_fp32);
+        expect_update(&u, &u.stored_half);
+        expect_update(&u, &u.stored_fp32);
+        if (round % 7 == 6)
+            case_expect_unchanged(&u.full, 0, 5);
+        close_update(&u);
+    }
+}
+
+static void expect_refused(sl_op_kind kind, const kernel_case *c)
+{
+    sl_kernel_call call = {.attrs = &c->attrs, .workers = pools[0]};
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        call.operand[i] = c->result[i];
+    assert_int_equal(sl_kernels_cpu()->run[kind](&call), SL_ERROR_INTERNAL);
+}
+
+static void updates_when_their_types_do_not_fit_fail(void **state)
+{
+    (void)state;
+    update_cases u = draw_update(1, 0);
+    free(u.stored_half.result[5]);
+    u.stored_half.result[5] = NULL; /* no master */
+    expect_refused(SL_OP_ADAMW, &u.stored_half);
+    u.stored_fp32.attrs.grad_type = SL_TYPE_BF16; /* of fp16 */
+    expect_refused(SL_OP_ADAMW, &u.stored_fp32);
+    expect_refused(SL_OP_BLOCK_NORM, &u.stored_fp32);
+    close_update(&u);
+}
+
+static sl_norm_sum find_norm(const kernel_case *update)
+{
+    kernel_case c = {.kind = SL_OP_BLOCK_NORM, .attrs = update->attrs};
+    memcpy(case_operand(&c, 0, update->bytes[1]), update->input[1], update->bytes[1]);
+    case_operand(&c, 1, sizeof(sl_norm_sum));
+    case_run(&c);
+    const sl_norm_sum norm = *(sl_norm_sum *)c.result[1];
+    case_close(&c);
+    return norm;
+}
+
+static void block_norm_when_in_half_precision_rounds_as_it_reads(void **state)
+{
+    (void)state;
+    for (int round = 0; round < rounds(SHAPES); round++) {
+        update_cases u = draw_update(round, 0);
+        const sl_norm_sum want = find_norm(&u.full), stored_half = find_norm(&u.stored_half);
+        sl_norm_sum stored_fp32 = find_norm(&u.stored_fp32);
+        assert_memory_equal(&want, &stored_half, sizeof want);
+        assert_memory_equal(&want, &stored_fp32, sizeof want);
+        ((float *)u.stored_fp32.input[1])[draw_below(u.count)] = 65520.0f; /* infinite in fp16 */
+        stored_fp32 = find_norm(&u.stored_fp32);
+        assert_int_equal(stored_fp32.nonfinite, u.type == SL_TYPE_FP16);
+        close_update(&u);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +415,9 @@ int main(void)
         cmocka_unit_test(floats_when_random_round_to_nearest_even),
         cmocka_unit_test(conversions_when_short_touch_nothing_else),
         cmocka_unit_test(ops_when_in_half_precision_are_fp32_rounded_once),
+        cmocka_unit_test(adamw_when_in_half_precision_updates_the_master),
+        cmocka_unit_test(updates_when_their_types_do_not_fit_fail),
+        cmocka_unit_test(block_norm_when_in_half_precision_rounds_as_it_reads),
     };
     int failures = 0;
     RUN_FOR_EVERY_ISA(tests, failures);
