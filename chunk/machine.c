@@ -17,7 +17,7 @@ sl_machine sl_machine_default(uint32_t worker_count)
 {
     uint32_t workers = worker_count == 0 ? 1 : worker_count;
     uint32_t reading = workers < saturating_cores ? workers : saturating_cores;
-    const sl_op_rate rate = {core_flops * workers, core_bytes * reading};
+    const sl_op_rate rate = {core_flops * workers, core_bytes * reading, 0};
     sl_machine machine = {.op_seconds = 5e-6, .core_count = workers, .shares_cores = true};
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         for (int kind = 0; kind < SL_OP_COUNT; kind++)
@@ -40,7 +40,7 @@ double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const s
 {
     const sl_op_rate *rate =
         on_host ? &machine->host_adamw[attrs->type] : &machine->op[kind][attrs->type];
-    double seconds = machine->op_seconds;
+    double seconds = machine->op_seconds + rate->seconds;
     if (rate->flop_rate > 0)
         seconds += (double)sl_op_flops(kind, attrs) / rate->flop_rate;
     if (rate->byte_rate > 0)

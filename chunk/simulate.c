@@ -3,8 +3,9 @@
  * Lanes work in order and beside each other. A command starts when its lane is free and its waits
  * are over. The control thread issues an iteration when the outputs of the one before are in host
  * memory and its inputs have been read, as sl_engine_step does. Where the machine's compute and
- * host lanes share the cores, each runs at half speed while both are busy (processor sharing); what
- * copies take from the cores is left out.
+ * host lanes share the cores they take turns in one pool of workers: each runs at half speed while
+ * both are busy. The pool's threads and the copies that keep a core busy share core_count cores as
+ * a fair scheduler would have it; read and write lane share the disk.
  *
  * Time is virtual and moves from one end of a command to the next, so the result depends on the
  * arguments alone. The last of ITERATIONS iterations is measured, from the end of the one before
@@ -33,6 +34,7 @@ typedef struct lane_state {
 
 typedef struct player {
     const sl_plan *plan;
+    const sl_machine *machine;
     double *seconds;         /* [body_count] of each command alone */
     uint32_t *done_count;    /* [body_count] iterations in which it has ended */
     uint32_t *lane_commands; /* [body_count], one run for each lane */
@@ -42,35 +44,31 @@ typedef struct player {
     uint32_t commands_left[ITERATIONS];
     double end_seconds[ITERATIONS]; /* of each iteration */
     sl_lane gated_by;               /* lane of the gate that opened last */
-    bool shares_cores;
     double now;
     lane_state lane[SL_LANE_COUNT];
     sl_simulation result;
 } player;
+
+/* The machine's lane of each lane that copies; SL_MACHINE_LANE_COUNT: it does not. */
+static const sl_machine_lane copy_lanes[SL_LANE_COUNT] = {
+    [SL_LANE_COMPUTE] = SL_MACHINE_LANE_COUNT,
+    [SL_LANE_HOST] = SL_MACHINE_LANE_COUNT,
+    [SL_LANE_COMM] = SL_MACHINE_LANE_COUNT,
+    [SL_LANE_H2D] = SL_MACHINE_H2D,
+    [SL_LANE_D2H] = SL_MACHINE_D2H,
+    [SL_LANE_READ] = SL_MACHINE_READ,
+    [SL_LANE_WRITE] = SL_MACHINE_WRITE,
+};
 
 /* ---- how long a command takes alone ---- */
 
 static sl_status measure_copy(const sl_command *command, const sl_machine *machine,
                               double *out_seconds)
 {
-    sl_machine_lane lane;
-    switch (command->lane) {
-    case SL_LANE_H2D:
-        lane = SL_MACHINE_H2D;
-        break;
-    case SL_LANE_D2H:
-        lane = SL_MACHINE_D2H;
-        break;
-    case SL_LANE_READ:
-        lane = SL_MACHINE_READ;
-        break;
-    case SL_LANE_WRITE:
-        lane = SL_MACHINE_WRITE;
-        break;
-    default:
+    sl_machine_lane lane = copy_lanes[command->lane];
+    if (lane == SL_MACHINE_LANE_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %d, of which the machine has no rate",
                 (int)command->lane);
-    }
     *out_seconds =
         (double)command->from.bytes / machine->copy_rate[lane] + machine->copy_seconds[lane];
     return SL_OK;
@@ -96,6 +94,13 @@ static sl_status check_machine(const sl_machine *machine)
     for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
         if (!(machine->copy_rate[lane] > 0.0 && machine->copy_seconds[lane] >= 0.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s has a rate that is not positive", machine->name);
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+        if (!(machine->copy_cores[lane] >= 0.0 && machine->copy_cores[lane] <= 1.0))
+            SL_FAIL(SL_ERROR_USAGE, "machine %s: a copy takes %g cores; it has one thread",
+                    machine->name, machine->copy_cores[lane]);
+    if (!(machine->core_count >= 0.0 && machine->mixed_disk_rate >= 0.0))
+        SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative number of cores or rate of its disk",
+                machine->name);
     if (!(machine->op_seconds >= 0.0))
         SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative fixed cost", machine->name);
     return SL_OK;
@@ -150,7 +155,7 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     uint32_t count = plan->body_count;
     memset(p, 0, sizeof *p);
     p->plan = plan;
-    p->shares_cores = machine->shares_cores;
+    p->machine = machine;
     p->seconds = calloc(count + 1u, sizeof *p->seconds);
     p->done_count = calloc(count + 1u, sizeof *p->done_count);
     p->lane_commands = calloc(count + 1u, sizeof *p->lane_commands);
@@ -246,19 +251,84 @@ static bool start_ready(player *p)
     return runs;
 }
 
-static double find_speed(const player *p, int lane_index)
+/* Cores that each thread of a lane keeps busy, and how many threads that lane has. */
+typedef struct demand {
+    double thread_count, cores;
+} demand;
+
+static bool is_busy(const player *p, sl_lane lane)
 {
-    bool uses_cores = lane_index == SL_LANE_COMPUTE || lane_index == SL_LANE_HOST;
-    bool both = p->lane[SL_LANE_COMPUTE].is_running && p->lane[SL_LANE_HOST].is_running;
-    return p->shares_cores && uses_cores && both ? 0.5 : 1.0;
+    return p->lane[lane].is_running;
+}
+
+/* Compute and host lane take turns in one pool where they share the cores: the pool counts once. */
+static demand find_demand(const player *p, sl_lane lane)
+{
+    const demand pool = {p->machine->core_count, 1.0};
+    if (!is_busy(p, lane))
+        return (demand){0, 0};
+    if (lane == SL_LANE_HOST)
+        return p->machine->shares_cores && is_busy(p, SL_LANE_COMPUTE) ? (demand){0, 0} : pool;
+    if (lane == SL_LANE_COMPUTE)
+        return p->machine->shares_cores ? pool : (demand){0, 0};
+    sl_machine_lane copy = copy_lanes[lane];
+    return (demand){1.0, copy == SL_MACHINE_LANE_COUNT ? 0 : p->machine->copy_cores[copy]};
+}
+
+/* The most of a core that a thread gets if the cores are shared fairly: those who want less get all
+ * they want, the others divide what is left. Grows from round to round, as more are satisfied. */
+static double find_share(const player *p)
+{
+    double share = 0.0;
+    if (p->machine->core_count <= 0)
+        return 1.0;
+    for (int round = 0; round < SL_LANE_COUNT; round++) {
+        double left = p->machine->core_count, thread_count = 0;
+        for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+            demand wanted = find_demand(p, (sl_lane)lane);
+            if (wanted.cores > share)
+                thread_count += wanted.thread_count;
+            else
+                left -= wanted.thread_count * wanted.cores;
+        }
+        if (thread_count <= 0)
+            return 1.0;
+        share = left / thread_count;
+    }
+    return share;
+}
+
+/* Where read and write lane together are faster than the disk takes both, each gets its part. */
+static double find_disk_speed(const player *p)
+{
+    const sl_machine *machine = p->machine;
+    double together = machine->copy_rate[SL_MACHINE_READ] + machine->copy_rate[SL_MACHINE_WRITE];
+    bool is_mixed = is_busy(p, SL_LANE_READ) && is_busy(p, SL_LANE_WRITE);
+    bool is_limited = machine->mixed_disk_rate > 0 && machine->mixed_disk_rate < together;
+    return is_mixed && is_limited ? machine->mixed_disk_rate / together : 1.0;
+}
+
+static void find_speeds(const player *p, double speed[SL_LANE_COUNT])
+{
+    bool takes_turns =
+        p->machine->shares_cores && is_busy(p, SL_LANE_COMPUTE) && is_busy(p, SL_LANE_HOST);
+    double share = find_share(p), disk = find_disk_speed(p);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        double cores = find_demand(p, (sl_lane)lane).cores;
+        speed[lane] = cores > share ? share / cores : 1.0;
+    }
+    if (takes_turns)
+        speed[SL_LANE_COMPUTE] = speed[SL_LANE_HOST] = speed[SL_LANE_COMPUTE] / 2;
+    speed[SL_LANE_READ] *= disk;
+    speed[SL_LANE_WRITE] *= disk;
 }
 
 /* Moves time to the next end of a command and ends every command that ends then. */
 static void advance_time(player *p)
 {
     double speed[SL_LANE_COUNT], step_seconds = -1.0;
+    find_speeds(p, speed);
     for (int index = 0; index < SL_LANE_COUNT; index++) {
-        speed[index] = find_speed(p, index);
         double seconds = p->lane[index].remaining_seconds / speed[index];
         if (p->lane[index].is_running && (step_seconds < 0.0 || seconds < step_seconds))
             step_seconds = seconds;

@@ -193,6 +193,100 @@ static void compute_and_host_share_the_cores_where_the_machine_says_so(void **st
     }
 }
 
+/* A run, a host op and a copy that start together; each iteration waits for all of the last. */
+static sl_simulation play_together(scene *s, uint64_t run, uint64_t host, uint64_t copy)
+{
+    add_run(s, SL_LANE_COMPUTE, run);
+    add_run(s, SL_LANE_HOST, host);
+    add_copy(s, SL_LANE_H2D, VALUE_CHUNK, copy);
+    for (uint32_t i = 0; i < 3; i++) {
+        s->body[i].first_wait = s->plan.wait_count;
+        s->body[i].wait_count = 3;
+        for (uint32_t other = 0; other < 3; other++)
+            s->waits[s->plan.wait_count++] = (sl_wait){other, 1};
+    }
+    return play(s);
+}
+
+static void copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it(void **state)
+{
+    (void)state;
+    static const struct {
+        double core_count, copy_cores;
+        uint64_t run, host, copy;
+        double step_seconds;
+    } cases[] = {
+        {2, 0, 6, 0, 6, 6},
+        {2, 1, 6, 0, 6, 9},     /* three threads on two cores: 2/3 each, both to the end */
+        {2, 1, 6, 0, 3, 7.5},   /* 4.5 s together make 3 and 3; then 3 alone */
+        {2, 0.5, 6, 0, 6, 7.5}, /* wants less than 2/3 and gets it: the pool makes 4.5 in 6 s */
+        {4, 1, 6, 0, 6, 7.5},   /* five threads on four cores: 4/5 each */
+        {2, 1, 6, 3, 3, 10.5},  /* the pool counts once: (2 * (6 + 3) + 3) / 2 */
+        {0, 1, 6, 0, 6, 6},     /* cores without number */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scene s;
+        open_scene(&s);
+        s.machine.shares_cores = true;
+        s.machine.core_count = cases[i].core_count;
+        s.machine.copy_cores[SL_MACHINE_H2D] = cases[i].copy_cores;
+        sl_simulation found = play_together(&s, cases[i].run, cases[i].host, cases[i].copy);
+        assert_seconds(found.step_seconds, cases[i].step_seconds);
+    }
+}
+
+static void copies_take_cores_from_host_alone_where_compute_has_a_device(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    s.machine.core_count = 2;
+    s.machine.copy_cores[SL_MACHINE_H2D] = 1;
+    sl_simulation found = play_together(&s, 6, 6, 6);
+    assert_seconds(found.step_seconds, 9);
+    assert_seconds(found.busy_seconds[SL_LANE_COMPUTE], 6);
+}
+
+static void reads_and_writes_share_the_disk_up_to_its_mixed_rate(void **state)
+{
+    (void)state;
+    static const struct {
+        double mixed, step_seconds; /* of 4 s of reading beside 2 s of writing */
+    } cases[] = {
+        {0, 4},                    /* not known: no limit */
+        {2 * UNIT, 4},             /* as much as both */
+        {UNIT, 6},                 /* half each for 4 s, then 2 s of reading */
+        {1.5 * UNIT, 8 / 3.0 + 2}, /* 3/4 each until 2 s are written */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        scene s;
+        open_scene(&s);
+        s.machine.mixed_disk_rate = cases[i].mixed;
+        uint32_t read = add_copy(&s, SL_LANE_READ, VALUE_CHUNK, 4);
+        add_wait(&s, 1, 1);
+        add_copy(&s, SL_LANE_WRITE, VALUE_CHUNK, 2);
+        add_wait(&s, read, 1);
+        assert_seconds(play(&s).step_seconds, cases[i].step_seconds);
+    }
+}
+
+static void machines_without_sense_are_refused(void **state)
+{
+    (void)state;
+    for (int fault = 0; fault < 4; fault++) {
+        scene s;
+        sl_simulation found;
+        open_scene(&s);
+        add_run(&s, SL_LANE_COMPUTE, 1);
+        double *broken[] = {&s.machine.copy_cores[SL_MACHINE_READ], &s.machine.core_count,
+                            &s.machine.mixed_disk_rate, &s.machine.op_seconds};
+        *broken[fault] = -1;
+        assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
+        *broken[fault] = fault == 0 ? 1.5 : (double)NAN; /* a copy has one thread */
+        assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
+    }
+}
+
 static void iteration_starts_when_the_outputs_of_the_last_have_arrived(void **state)
 {
     (void)state;
@@ -265,10 +359,10 @@ static double duration_of(const scene *s, const sl_command *command)
 static void fill_at_random(scene *s, uint64_t *random)
 {
     static const sl_lane lanes[] = {SL_LANE_COMPUTE, SL_LANE_COMPUTE, SL_LANE_HOST, SL_LANE_H2D,
-                                    SL_LANE_D2H};
+                                    SL_LANE_D2H,     SL_LANE_READ,    SL_LANE_WRITE};
     uint32_t count = 1 + (uint32_t)spec_random(random, COMMANDS_MAX - 1);
     for (uint32_t i = 0; i < count; i++) {
-        sl_lane lane = lanes[spec_random(random, 5)];
+        sl_lane lane = lanes[spec_random(random, 7)];
         uint64_t seconds = spec_random(random, 9);
         if (lane == SL_LANE_COMPUTE || lane == SL_LANE_HOST)
             add_run(s, lane, seconds);
@@ -337,6 +431,16 @@ static void random_plans_take_what_the_recurrence_says(void **state)
         assert_true(shared.step_seconds <= longest + 1e-9);
         assert_true(shared.busy_seconds[SL_LANE_HOST] >= busy[SL_LANE_HOST] - 1e-9);
         assert_true(shared.busy_seconds[SL_LANE_HOST] <= 2 * busy[SL_LANE_HOST] + 1e-9);
+
+        s.machine.core_count = 2;
+        s.machine.mixed_disk_rate = UNIT;
+        for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+            s.machine.copy_cores[lane] = 0.3 * lane;
+        shared = play(&s), again = play(&s);
+        assert_memory_equal(&shared, &again, sizeof shared);
+        assert_true(shared.step_seconds <= 2 * longest + 1e-9);
+        for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+            assert_true(shared.busy_seconds[lane] >= busy[lane] - 1e-9);
     }
 }
 
@@ -362,6 +466,10 @@ int main(void)
         cmocka_unit_test(copy_into_the_only_slot_is_waited_for),
         cmocka_unit_test(copies_into_two_slots_overlap_with_compute),
         cmocka_unit_test(compute_and_host_share_the_cores_where_the_machine_says_so),
+        cmocka_unit_test(copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it),
+        cmocka_unit_test(copies_take_cores_from_host_alone_where_compute_has_a_device),
+        cmocka_unit_test(reads_and_writes_share_the_disk_up_to_its_mixed_rate),
+        cmocka_unit_test(machines_without_sense_are_refused),
         cmocka_unit_test(iteration_starts_when_the_outputs_of_the_last_have_arrived),
         cmocka_unit_test(stall_belongs_to_the_wait_that_is_over_last),
         cmocka_unit_test(commands_that_wait_for_each_other_are_an_error),

@@ -113,9 +113,10 @@ typedef enum sl_machine_lane {
     SL_MACHINE_LANE_COUNT
 } sl_machine_lane;
 
-/* How fast one kind of op runs: seconds = op_seconds + flops / flop_rate + traffic / byte_rate. */
+/* How fast one kind of op runs: op_seconds + seconds + flops / flop_rate + traffic / byte_rate. */
 typedef struct sl_op_rate {
     double flop_rate, byte_rate; /* a second; a term whose rate is 0 is left out */
+    double seconds;              /* fixed cost beyond the machine's op_seconds */
 } sl_op_rate;
 
 /* What a machine does with one op or one copy at a time, and how much of it that takes. */

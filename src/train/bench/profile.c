@@ -1,0 +1,120 @@
+/* The default path, and whose rates a plan is made with. */
+#define _GNU_SOURCE /* asprintf */
+#include "profile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/workers.h"
+#include "kernels/kernels.h"
+#include "sluice/version.h"
+
+sl_status sl_profile_find_path(char **out_path)
+{
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int length;
+    if (config && config[0] == '/')
+        length = asprintf(out_path, "%s/sluice/machine.json", config);
+    else if (home && home[0] == '/')
+        length = asprintf(out_path, "%s/.config/sluice/machine.json", home);
+    else
+        SL_FAIL(SL_ERROR_MISSING, "there is no place for a machine profile: neither "
+                                  "XDG_CONFIG_HOME nor HOME is an absolute path");
+    if (length < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    return SL_OK;
+}
+
+/* The first "model name" of /proc/cpuinfo; other architectures than x86 have none. */
+static void find_cpu(char *out_text)
+{
+    char line[256];
+    snprintf(out_text, SL_PROFILE_TEXT_BYTES, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        colon[strcspn(colon, "\n")] = '\0';
+        snprintf(out_text, SL_PROFILE_TEXT_BYTES, "%.100s", colon + 1 + strspn(colon + 1, " \t"));
+        break;
+    }
+    if (file)
+        fclose(file);
+}
+
+void sl_profile_init(sl_profile *profile, uint32_t thread_count)
+{
+    *profile = (sl_profile){.thread_count = thread_count};
+    if (gethostname(profile->host, sizeof profile->host) != 0)
+        profile->host[0] = '\0';
+    profile->host[sizeof profile->host - 1] = '\0';
+    find_cpu(profile->cpu);
+    snprintf(profile->kernels, sizeof profile->kernels, "%.120s", sl_kernels_cpu()->description());
+    snprintf(profile->version, sizeof profile->version, "%.60s %.60s", sl_version_text(),
+             sl_version_commit());
+    time_t now = time(NULL);
+    struct tm parts;
+    if (gmtime_r(&now, &parts))
+        strftime(profile->date, sizeof profile->date, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    profile->core_count = sl_workers_usable_cpu_count();
+    profile->machine = sl_machine_default(thread_count);
+}
+
+sl_status sl_profile_check(const sl_profile *profile, uint32_t worker_count)
+{
+    sl_profile here;
+    sl_profile_init(&here, worker_count);
+    if (strcmp(profile->cpu, here.cpu) != 0)
+        SL_FAIL(SL_ERROR_DATA, "it was measured on another processor (%s; this one is %s)",
+                profile->cpu, here.cpu);
+    if (profile->thread_count != worker_count)
+        SL_FAIL(SL_ERROR_DATA, "it was measured with %u compute workers, not %u",
+                profile->thread_count, worker_count);
+    if (strcmp(profile->kernels, here.kernels) != 0)
+        SL_FAIL(SL_ERROR_DATA, "it was measured with other kernels (%s; these are %s)",
+                profile->kernels, here.kernels);
+    return SL_OK;
+}
+
+/* A file that nobody named may be missing, damaged or foreign: then a guess does, with a note. */
+static void find_default(uint32_t worker_count, sl_machine *out_machine, char *out_note)
+{
+    sl_profile profile;
+    char *path = NULL;
+    sl_status status = sl_profile_find_path(&path);
+    if (status == SL_OK)
+        status = sl_profile_load(path, &profile);
+    bool is_sound = status == SL_OK;
+    if (is_sound)
+        status = sl_profile_check(&profile, worker_count);
+    *out_machine = status == SL_OK ? profile.machine : sl_machine_default(worker_count);
+    if (status == SL_ERROR_MISSING)
+        snprintf(out_note, SL_PROFILE_NOTE_BYTES,
+                 "this machine was not measured; sluice bench does that in a minute");
+    else if (status != SL_OK)
+        snprintf(out_note, SL_PROFILE_NOTE_BYTES,
+                 "the machine profile is not used: %s%s%.300s; sluice bench makes a new one",
+                 is_sound ? path : "", is_sound ? ": " : "", sl_status_message());
+    free(path);
+}
+
+sl_status sl_profile_find_machine(const char *path, uint32_t worker_count, sl_machine *out_machine,
+                                  char *out_note)
+{
+    sl_profile profile;
+    out_note[0] = '\0';
+    if (!path || !*path) {
+        find_default(worker_count, out_machine, out_note);
+        return SL_OK;
+    }
+    SL_TRY(sl_profile_load(path, &profile));
+    if (sl_profile_check(&profile, worker_count) != SL_OK)
+        snprintf(out_note, SL_PROFILE_NOTE_BYTES, "%.150s describes another machine: %.300s", path,
+                 sl_status_message());
+    *out_machine = profile.machine;
+    return SL_OK;
+}

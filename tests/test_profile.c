@@ -1,0 +1,254 @@
+/* What could be wrong here: a rate that is written and not read back, or read into another op or
+ * lane; a damaged file, or one of another machine, that plans are made with; a sound one that is
+ * not found; a file that is torn when a process dies while it writes. Every number of a profile is
+ * set to another value and compared after a round trip; files are damaged one key at a time. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "scratch_dir.h"
+#include "train/bench/profile.h"
+
+enum { WORKERS = 3 };
+
+/* Rates that are all different and have nine digits or fewer, as the file keeps them. */
+static void fill_machine(sl_machine *machine)
+{
+    double next = 1001;
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        for (int kind = 0; kind < SL_OP_COUNT; kind++, next += 3)
+            machine->op[kind][type] = (sl_op_rate){next, next + 1, next + 2};
+        machine->host_adamw[type] = (sl_op_rate){next, next + 1, next + 2};
+        next += 3;
+    }
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
+        machine->copy_rate[lane] = next++;
+        machine->copy_seconds[lane] = next++;
+        machine->copy_cores[lane] = next++;
+    }
+    machine->mixed_disk_rate = next++;
+    machine->op_seconds = next++;
+}
+
+static void profile_when_saved_then_every_number_comes_back(void **state)
+{
+    (void)state;
+    sl_profile saved, loaded;
+    sl_profile_init(&saved, WORKERS);
+    fill_machine(&saved.machine);
+    snprintf(saved.disk, sizeof saved.disk, "/some/where");
+    assert_int_equal(sl_profile_save(&saved, "deep/er/machine.json", NULL), SL_OK);
+    assert_int_equal(sl_profile_load("deep/er/machine.json", &loaded), SL_OK);
+    const sl_machine *a = &saved.machine, *b = &loaded.machine;
+    assert_memory_equal(a->op, b->op, sizeof a->op);
+    assert_memory_equal(a->host_adamw, b->host_adamw, sizeof a->host_adamw);
+    assert_memory_equal(a->copy_rate, b->copy_rate, sizeof a->copy_rate);
+    assert_memory_equal(a->copy_seconds, b->copy_seconds, sizeof a->copy_seconds);
+    assert_memory_equal(a->copy_cores, b->copy_cores, sizeof a->copy_cores);
+    assert_true(a->mixed_disk_rate == b->mixed_disk_rate && a->op_seconds == b->op_seconds);
+    assert_true(b->is_measured && b->shares_cores && b->core_count == WORKERS);
+    assert_string_equal(saved.host, loaded.host);
+    assert_string_equal(saved.cpu, loaded.cpu);
+    assert_string_equal(saved.kernels, loaded.kernels);
+    assert_string_equal(saved.date, loaded.date);
+    assert_string_equal(saved.disk, loaded.disk);
+    assert_int_equal(sl_profile_check(&loaded, WORKERS), SL_OK);
+}
+
+static void profile_when_saved_again_then_replaced_and_nothing_left_behind(void **state)
+{
+    (void)state;
+    sl_profile profile, loaded;
+    sl_profile_init(&profile, WORKERS);
+    assert_int_equal(sl_profile_save(&profile, "again/machine.json", NULL), SL_OK);
+    profile.machine.op_seconds = 0.125;
+    assert_int_equal(sl_profile_save(&profile, "again/machine.json", NULL), SL_OK);
+    assert_int_equal(sl_profile_load("again/machine.json", &loaded), SL_OK);
+    assert_true(loaded.machine.op_seconds == 0.125);
+    assert_int_equal(unlink("again/machine.json"), 0);
+    assert_int_equal(rmdir("again"), 0); /* empty: no temporary file */
+    assert_int_not_equal(sl_profile_save(&profile, "/proc/no/machine.json", NULL), SL_OK);
+}
+
+/* ---- damage ---- */
+
+typedef struct damage {
+    const char *path[4]; /* keys down to the one that is changed */
+    const char *value;   /* JSON in an array; NULL: the key is left out */
+    const char *said;    /* part of the message */
+} damage;
+
+static const damage damages[] = {
+    {{"sluice_machine"}, "[2]", "sluice_machine"},
+    {{"sluice_machine"}, NULL, "sluice_machine"},
+    {{"thread_count"}, "[0]", "thread_count"},
+    {{"thread_count"}, "[\"two\"]", "thread_count"},
+    {{"cpu"}, "[7]", "cpu"},
+    {{"kernels"}, NULL, "kernels"},
+    {{"op_seconds"}, "[-1]", "op_seconds"},
+    {{"mixed_disk_rate"}, "[0]", "mixed_disk_rate"},
+    {{"copies"}, NULL, "h2d"},
+    {{"copies", "read", "byte_rate"}, "[0.5]", "byte_rate"},
+    {{"copies", "write", "seconds"}, "[null]", "write"},
+    {{"ops", "linear", "bf16"}, NULL, "linear"},
+    {{"ops", "linear", "fp32", "flop_rate"}, "[-3]", "flop_rate"},
+    {{"ops", "linaer"}, "[{}]", "linaer"},
+    {{"host_adamw"}, NULL, "host_adamw"},
+    {{"host_adamw", "fp16", "seconds"}, "[[]]", "host_adamw"},
+};
+
+static void plant(const damage *planted, const char *name)
+{
+    json_t *root = json_load_file("sound.json", 0, NULL), *object = root;
+    int depth = 0;
+    assert_non_null(root);
+    for (; depth < 3 && planted->path[depth + 1]; depth++)
+        object = json_object_get(object, planted->path[depth]);
+    json_t *wrapped = planted->value ? json_loads(planted->value, 0, NULL) : NULL;
+    if (wrapped)
+        json_object_set(object, planted->path[depth], json_array_get(wrapped, 0));
+    else
+        assert_int_equal(json_object_del(object, planted->path[depth]), 0);
+    assert_int_equal(json_dump_file(root, name, 0), 0);
+    json_decref(wrapped);
+    json_decref(root);
+}
+
+static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
+{
+    (void)state;
+    sl_profile profile;
+    sl_machine machine;
+    char note[SL_PROFILE_NOTE_BYTES];
+    sl_profile_init(&profile, WORKERS);
+    assert_int_equal(sl_profile_save(&profile, "sound.json", NULL), SL_OK);
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        plant(&damages[i], "damaged.json");
+        memset(&profile, 7, sizeof profile);
+        sl_profile untouched = profile;
+        assert_int_equal(sl_profile_load("damaged.json", &profile), SL_ERROR_DATA);
+        if (!strstr(sl_status_message(), damages[i].said))
+            fail_msg("damage %d: \"%s\" does not name %s", (int)i, sl_status_message(),
+                     damages[i].said);
+        assert_memory_equal(&profile, &untouched, sizeof profile);
+        assert_int_equal(sl_profile_find_machine("damaged.json", WORKERS, &machine, note),
+                         SL_ERROR_DATA);
+    }
+    assert_int_equal(truncate("sound.json", 1000), 0);
+    assert_int_equal(sl_profile_load("sound.json", &profile), SL_ERROR_DATA);
+    assert_int_equal(sl_profile_load("nowhere.json", &profile), SL_ERROR_MISSING);
+}
+
+/* ---- found by itself ---- */
+
+static void save_default(const sl_profile *profile)
+{
+    char *path = NULL;
+    assert_int_equal(sl_profile_find_path(&path), SL_OK);
+    assert_int_equal(sl_profile_save(profile, path, NULL), SL_OK);
+    free(path);
+}
+
+static void default_profile_when_of_this_machine_then_used_else_a_guess_with_a_reason(void **state)
+{
+    (void)state;
+    sl_machine found;
+    char note[SL_PROFILE_NOTE_BYTES], directory[4096];
+    assert_non_null(getcwd(directory, sizeof directory));
+    setenv("XDG_CONFIG_HOME", directory, 1);
+    assert_int_equal(sl_profile_find_machine(NULL, WORKERS, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_non_null(strstr(note, "sluice bench"));
+
+    sl_profile profile;
+    sl_profile_init(&profile, WORKERS);
+    profile.machine.op_seconds = 0.5;
+    save_default(&profile);
+    assert_int_equal(sl_profile_find_machine("", WORKERS, &found, note), SL_OK);
+    assert_true(found.is_measured && found.op_seconds == 0.5);
+    assert_string_equal(note, "");
+
+    assert_int_equal(sl_profile_find_machine(NULL, WORKERS + 1, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_true(found.core_count == WORKERS + 1);
+    assert_non_null(strstr(note, "3 compute workers, not 4"));
+
+    snprintf(profile.cpu, sizeof profile.cpu, "Z80");
+    save_default(&profile);
+    assert_int_equal(sl_profile_find_machine(NULL, WORKERS, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_non_null(strstr(note, "Z80"));
+
+    FILE *file = fopen("sluice/machine.json", "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(sl_profile_find_machine(NULL, WORKERS, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_non_null(strstr(note, "JSON"));
+}
+
+static void profile_when_named_and_foreign_then_used_and_noted(void **state)
+{
+    (void)state;
+    sl_profile profile;
+    sl_machine found;
+    char note[SL_PROFILE_NOTE_BYTES];
+    sl_profile_init(&profile, 64);
+    assert_int_equal(sl_profile_save(&profile, "big.json", NULL), SL_OK);
+    assert_int_equal(sl_profile_find_machine("big.json", WORKERS, &found, note), SL_OK);
+    assert_true(found.is_measured && found.core_count == 64);
+    assert_non_null(strstr(note, "64 compute workers"));
+}
+
+static void path_when_no_directory_is_absolute_then_missing(void **state)
+{
+    (void)state;
+    char *path = NULL;
+    setenv("XDG_CONFIG_HOME", "relative", 1);
+    setenv("HOME", "/home/of", 1);
+    assert_int_equal(sl_profile_find_path(&path), SL_OK);
+    assert_string_equal(path, "/home/of/.config/sluice/machine.json");
+    free(path);
+    unsetenv("HOME");
+    assert_int_equal(sl_profile_find_path(&path), SL_ERROR_MISSING);
+}
+
+/* ---- set-up: a directory of its own to stand in ---- */
+
+static scratch_path scratch;
+
+static int enter_scratch(void **state)
+{
+    (void)state;
+    scratch = scratch_open();
+    return chdir(scratch.text);
+}
+
+static int leave_scratch(void **state)
+{
+    (void)state;
+    int result = chdir("/");
+    scratch_close(&scratch);
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(profile_when_saved_then_every_number_comes_back),
+        cmocka_unit_test(profile_when_saved_again_then_replaced_and_nothing_left_behind),
+        cmocka_unit_test(file_when_damaged_then_refused_by_key_and_not_used),
+        cmocka_unit_test(default_profile_when_of_this_machine_then_used_else_a_guess_with_a_reason),
+        cmocka_unit_test(profile_when_named_and_foreign_then_used_and_noted),
+        cmocka_unit_test(path_when_no_directory_is_absolute_then_missing),
+    };
+    return cmocka_run_group_tests_name("profile", tests, enter_scratch, leave_scratch);
+}
