@@ -7,6 +7,7 @@
 #ifndef TESTS_ENGINE_DISK_WORLD_H
 #define TESTS_ENGINE_DISK_WORLD_H
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "engine_steps.h"
@@ -166,7 +167,7 @@ static inline void disk_world_init(disk_world *d, const char *directory,
     memset(d, 0, sizeof *d);
     world *w = &d->w;
     world_init(w);
-    strcpy(w->values[VALUE_ACTIVATION].name, "h.0.spill");
+    snprintf(w->values[VALUE_ACTIVATION].name, sizeof w->values[0].name, "h.0.spill");
     fill_disk_homes(d);
     w->places[4] = disk_place(SL_TIER_DEVICE, DEVICE_SPILL, 8); /* forward writes */
     w->places[6] = disk_place(SL_TIER_DEVICE, DEVICE_BACK, 8);  /* backward reads */
