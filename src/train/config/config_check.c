@@ -30,8 +30,6 @@ static sl_status refuse_later_files(const sl_config *config)
 {
     if (config->tokenizer && strcmp(config->tokenizer, "byte") != 0)
         REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
-    if (config->machine)
-        REFUSE_LATER("--machine", "leave it out; rates are then a plain guess");
     if (config->timeline || config->report)
         REFUSE_LATER("a timeline or report (--timeline, --report)", "use --log-json");
     return SL_OK;
