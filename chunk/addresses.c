@@ -11,6 +11,14 @@ typedef struct ordered_item {
     uint32_t index;
 } ordered_item;
 
+typedef struct placer {
+    sl_address_item *items;
+    uint32_t item_count;
+    uint64_t base, alignment; /* base is aligned */
+    uint32_t *placed;         /* by offset */
+    ordered_item *order;      /* [item_count] */
+} placer;
+
 bool sl_addresses_meet(const sl_address_item *a, const sl_address_item *b)
 {
     bool a_wraps = a->first_tick > a->last_tick;
@@ -50,42 +58,39 @@ static int compare_by_tick(const void *left, const void *right)
 }
 
 /* The lowest offset at which `item` meets none of the placed ones, which stand by offset. */
-static uint64_t find_gap(const sl_address_item *items, const uint32_t *placed,
-                         uint32_t placed_count, const sl_address_item *item, uint64_t base)
+static uint64_t find_gap(const placer *p, uint32_t placed_count, const sl_address_item *item)
 {
-    uint64_t candidate = base;
-    for (uint32_t p = 0; p < placed_count; p++) {
-        const sl_address_item *other = &items[placed[p]];
+    uint64_t candidate = p->base;
+    for (uint32_t n = 0; n < placed_count; n++) {
+        const sl_address_item *other = &p->items[p->placed[n]];
         if (!sl_addresses_meet(item, other))
             continue;
         if (other->offset >= candidate && other->offset - candidate >= item->bytes)
             break;
-        uint64_t end = sl_bits_round_up(other->offset + other->bytes, SL_ADDRESS_ALIGNMENT);
+        uint64_t end = sl_bits_round_up(other->offset + other->bytes, p->alignment);
         candidate = end > candidate ? end : candidate;
     }
     return candidate;
 }
 
-static void insert_placed(const sl_address_item *items, uint32_t *placed, uint32_t placed_count,
-                          uint32_t index)
+static void insert_placed(placer *p, uint32_t placed_count, uint32_t index)
 {
     uint32_t at = placed_count;
-    while (at > 0 && items[placed[at - 1]].offset > items[index].offset) {
-        placed[at] = placed[at - 1];
+    while (at > 0 && p->items[p->placed[at - 1]].offset > p->items[index].offset) {
+        p->placed[at] = p->placed[at - 1];
         at--;
     }
-    placed[at] = index;
+    p->placed[at] = index;
 }
 
-static uint64_t place_in_order(sl_address_item *items, const ordered_item *order,
-                               uint32_t item_count, uint64_t base, uint32_t *placed)
+/* Returns the end of the highest item. */
+static uint64_t place_in_order(placer *p)
 {
-    uint64_t peak = base;
-    base = sl_bits_round_up(base, SL_ADDRESS_ALIGNMENT);
-    for (uint32_t n = 0; n < item_count; n++) {
-        sl_address_item *item = &items[order[n].index];
-        item->offset = find_gap(items, placed, n, item, base);
-        insert_placed(items, placed, n, order[n].index);
+    uint64_t peak = p->base;
+    for (uint32_t n = 0; n < p->item_count; n++) {
+        sl_address_item *item = &p->items[p->order[n].index];
+        item->offset = find_gap(p, n, item);
+        insert_placed(p, n, p->order[n].index);
         if (item->offset + item->bytes > peak)
             peak = item->offset + item->bytes;
     }
@@ -93,27 +98,33 @@ static uint64_t place_in_order(sl_address_item *items, const ordered_item *order
 }
 
 sl_status sl_addresses_assign(sl_address_item *items, uint32_t item_count, uint64_t base,
-                              uint64_t *out_peak)
+                              uint64_t alignment, uint64_t *out_peak)
 {
     sl_status status = SL_OK;
-    uint32_t *placed = calloc((uint64_t)item_count + 1, sizeof *placed);
-    ordered_item *order = calloc((uint64_t)item_count + 1, sizeof *order);
-    if (!placed || !order) {
+    placer p = {.items = items,
+                .item_count = item_count,
+                .base = sl_bits_round_up(base, alignment),
+                .alignment = alignment,
+                .placed = calloc((uint64_t)item_count + 1, sizeof(uint32_t)),
+                .order = calloc((uint64_t)item_count + 1, sizeof(ordered_item))};
+    if (!p.placed || !p.order) {
         status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to place %u items", item_count);
         goto free_lists;
     }
     for (uint32_t n = 0; n < item_count; n++)
-        order[n] = (ordered_item){&items[n], n};
-    qsort(order, item_count, sizeof *order, compare_by_tick);
-    uint64_t peak_by_tick = place_in_order(items, order, item_count, base, placed);
-    qsort(order, item_count, sizeof *order, compare_by_size);
-    *out_peak = place_in_order(items, order, item_count, base, placed);
+        p.order[n] = (ordered_item){&items[n], n};
+    qsort(p.order, item_count, sizeof *p.order, compare_by_tick);
+    uint64_t peak_by_tick = place_in_order(&p);
+    qsort(p.order, item_count, sizeof *p.order, compare_by_size);
+    *out_peak = place_in_order(&p);
     if (peak_by_tick < *out_peak) {
-        qsort(order, item_count, sizeof *order, compare_by_tick);
-        *out_peak = place_in_order(items, order, item_count, base, placed);
+        qsort(p.order, item_count, sizeof *p.order, compare_by_tick);
+        *out_peak = place_in_order(&p);
     }
+    if (item_count == 0)
+        *out_peak = base;
 free_lists:
-    free(order);
-    free(placed);
+    free(p.order);
+    free(p.placed);
     return status;
 }

@@ -11,20 +11,19 @@
 
 #include "base/status.h"
 
-enum { SL_ADDRESS_ALIGNMENT = 256 };
-
 typedef struct sl_address_item {
     uint64_t bytes;
     uint32_t first_tick, last_tick;
-    uint64_t offset; /* out: a multiple of SL_ADDRESS_ALIGNMENT */
+    uint64_t offset; /* out: a multiple of the alignment */
 } sl_address_item;
 
 /* Whether two lives share a tick. */
 bool sl_addresses_meet(const sl_address_item *a, const sl_address_item *b);
 
-/* Places every item at or above `base`; writes the offsets and the end of the highest item (at
- * least `base`). First fit in two orders, by size and by first tick; the lower peak wins. */
+/* Places every item at or above `base` on a multiple of `alignment`; writes the offsets and the end
+ * of the highest item (at least `base`). First fit in two orders, by size and by first tick; the
+ * lower peak wins. */
 sl_status sl_addresses_assign(sl_address_item *items, uint32_t item_count, uint64_t base,
-                              uint64_t *out_peak);
+                              uint64_t alignment, uint64_t *out_peak);
 
 #endif

@@ -2,12 +2,16 @@
  *
  * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each one's chunks in
- * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots.
+ * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots,
+ * and on the host, where some chunk lives on disk, the bounce piece.
  *
- * Stagger: an AdamW loop reads four groups side by side, and arrays at equal offsets modulo large
- * powers of two halve its bandwidth. So the slot that chunk 0 of a group has, or would have if its
- * home were here, starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index keep the
- * groups' distance even where the policy put different shares of the groups on this tier.
+ * Every slot starts on SL_DIRECT_ALIGNMENT, whatever tier it is in: direct I/O may touch it, and a
+ * chunk is a multiple of that long.
+ *
+ * Stagger, in memory: an AdamW loop reads four groups side by side, and arrays at equal offsets
+ * modulo large powers of two halve its bandwidth. So the slot that chunk 0 of a group has, or would
+ * have if its home were here, starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index
+ * keep the groups' distance even where the policy put different shares of the groups on this tier.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,13 +23,12 @@
 
 enum {
     LEAST_ALIGNMENT = 256,
-    DIRECT_ALIGNMENT = 4096,       /* of whatever direct I/O may touch */
-    DIRECT_CHUNK_BYTES = 64 << 10, /* chunks from here up are aligned for it */
-    STAGGER_BYTES = 68 << 10,      /* LIMITS.md: 64 bytes do not help, 68 KiB do */
+    STAGGER_BYTES = 68 << 10, /* LIMITS.md: 64 bytes do not help, 68 KiB do */
     STAGGER_PERIOD = 1 << 20,
     STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and would pad much */
 };
 
+static const double share_slack = 1e-9;
 static const char size_name[] = "the permanent part of a tier";
 
 void sl_homes_close(sl_homes *homes)
@@ -63,54 +66,74 @@ static sl_status open_homes(const sl_program *program, uint32_t chunk_count, sl_
     return SL_OK;
 }
 
+/* Fractions of each group are shares, and the disk's and the host's together are one at most. */
+static sl_status check_fractions(const sl_policy_options *options)
+{
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        double disk = options->disk_fraction[group], host = options->host_fraction[group];
+        if (!(disk >= 0.0 && disk <= 1.0) || !(host >= 0.0 && host <= 1.0))
+            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %d is not between 0 and 1",
+                    disk >= 0.0 && disk <= 1.0 ? host : disk, group);
+        if (options->policy == SL_POLICY_STATIC && disk + host > 1.0 + share_slack)
+            SL_FAIL(SL_ERROR_USAGE,
+                    "fractions %g on disk and %g on the host of group %d are more than the whole",
+                    disk, host, group);
+    }
+    return SL_OK;
+}
+
 static sl_status check_request(const sl_program *program, const sl_layout *layout,
                                const sl_policy_options *options)
 {
     if (program->tensor_count != layout->tensor_count)
         SL_FAIL(SL_ERROR_INTERNAL, "the layout is of %u tensors, the program has %u",
                 layout->tensor_count, program->tensor_count);
-    if (options->policy > SL_POLICY_STATIC || options->adam > SL_ADAM_HOST)
+    if (options->policy > SL_POLICY_NVME || options->adam > SL_ADAM_HOST)
         SL_FAIL(SL_ERROR_USAGE, "unknown policy %d or place of AdamW %d", (int)options->policy,
                 (int)options->adam);
-    if (options->policy != SL_POLICY_STATIC)
-        return SL_OK;
-    for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        double fraction = options->host_fraction[group];
-        if (!(fraction >= 0.0 && fraction <= 1.0))
-            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %d is not between 0 and 1", fraction,
-                    group);
-    }
+    if (options->policy == SL_POLICY_STATIC || options->policy == SL_POLICY_NVME)
+        return check_fractions(options);
     return SL_OK;
 }
 
 /* ---- the policy: tiers ---- */
 
-/* How many chunks of `group`, from the last one down, live on the host. */
-static uint32_t count_host_chunks(const sl_policy_options *options, int group, uint32_t chunk_count)
+/* `share` of the chunks, rounded up. The slack keeps 0.07 of 100 chunks at 7: the product may be
+ * rounded up by an ulp or two. */
+static uint32_t count_share(double share, uint32_t chunk_count)
 {
-    if (options->policy == SL_POLICY_DEVICE)
-        return 0;
-    if (options->policy == SL_POLICY_HOST)
-        return chunk_count;
-    /* The slack keeps 0.07 of 100 chunks at 7: the product may be rounded up by an ulp or two. */
-    double share = options->host_fraction[group] * chunk_count;
-    double host_count = ceil(share - 1e-9 * chunk_count);
-    return host_count >= chunk_count ? chunk_count : (uint32_t)host_count;
+    double count = ceil((share - share_slack) * chunk_count);
+    return count >= chunk_count ? chunk_count : (uint32_t)count;
+}
+
+/* How many chunks of `group`, from the last one down, live on the disk, and how many on the disk or
+ * the host. */
+static void count_away(const sl_policy_options *options, int group, uint32_t chunk_count,
+                       uint32_t *out_disk, uint32_t *out_away)
+{
+    double disk = options->disk_fraction[group], host = options->host_fraction[group];
+    bool has_shares = options->policy == SL_POLICY_STATIC || options->policy == SL_POLICY_NVME;
+    *out_disk = has_shares ? count_share(disk, chunk_count) : 0;
+    *out_away = options->policy == SL_POLICY_DEVICE ? 0 : chunk_count;
+    if (options->policy == SL_POLICY_STATIC)
+        *out_away = count_share(disk + host, chunk_count);
 }
 
 static void choose_tiers(const sl_policy_options *options, sl_homes *homes)
 {
+    uint32_t chunk_count = homes->chunk_count;
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         if (homes->tier[group] == NULL)
             continue;
-        uint32_t host_count = count_host_chunks(options, group, homes->chunk_count);
-        uint32_t device_count = homes->chunk_count - host_count;
-        memset(homes->tier[group], SL_TIER_DEVICE, device_count);
-        memset(homes->tier[group] + device_count, SL_TIER_HOST, host_count);
+        uint32_t disk, away;
+        count_away(options, group, chunk_count, &disk, &away);
+        memset(homes->tier[group], SL_TIER_DEVICE, chunk_count - away);
+        memset(homes->tier[group] + chunk_count - away, SL_TIER_HOST, away - disk);
+        memset(homes->tier[group] + chunk_count - disk, SL_TIER_DISK, disk);
     }
 }
 
-/* AdamW runs next to its moments unless the options say where. */
+/* AdamW runs next to its moments, on the host where they are on disk, unless the options say. */
 static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
 {
     const uint8_t *beside = homes->tier[SL_GROUP_MOMENT1];
@@ -119,7 +142,9 @@ static void choose_adam_tiers(const sl_policy_options *options, sl_homes *homes)
     else if (options->adam == SL_ADAM_HOST)
         memset(homes->adam_tier, SL_TIER_HOST, homes->chunk_count);
     else
-        memcpy(homes->adam_tier, beside, homes->chunk_count);
+        for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++)
+            homes->adam_tier[chunk] =
+                beside[chunk] == SL_TIER_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST;
 }
 
 /* ---- addresses ---- */
@@ -137,12 +162,12 @@ static sl_status align_end(uint64_t alignment, uint64_t *end)
     return advance_to_residue(*end, 0, alignment, end);
 }
 
-/* Where the first slot of `group` on a tier starts, at or after `*end`; writes it to `*end`. */
+/* Where the first slot of `group` in memory starts, at or after `*end`; writes it to `*end`. */
 static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier_chunk_count,
-                                  uint64_t slot_bytes, uint64_t alignment, uint64_t *end)
+                                  uint64_t slot_bytes, uint64_t *end)
 {
     if (slot_bytes * tier_chunk_count < STAGGER_FROM_BYTES)
-        return align_end(alignment, end);
+        return align_end(SL_DIRECT_ALIGNMENT, end);
     uint64_t residue = (uint64_t)group * STAGGER_BYTES + first_chunk * slot_bytes;
     return advance_to_residue(*end, residue, STAGGER_PERIOD, end);
 }
@@ -151,9 +176,8 @@ static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier
 static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, sl_homes *homes,
                              uint64_t *end)
 {
-    uint64_t chunk_bytes = sl_layout_chunk_bytes(layout, (sl_group)group);
-    uint64_t alignment = chunk_bytes >= DIRECT_CHUNK_BYTES ? DIRECT_ALIGNMENT : LEAST_ALIGNMENT;
-    uint64_t slot_bytes = sl_bits_round_up(chunk_bytes, alignment);
+    uint64_t slot_bytes =
+        sl_bits_round_up(sl_layout_chunk_bytes(layout, (sl_group)group), SL_DIRECT_ALIGNMENT);
     uint32_t first_chunk = SL_NONE, tier_chunk_count = 0;
     for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
         if (homes->tier[group][chunk] != tier)
@@ -163,7 +187,8 @@ static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, s
     }
     if (tier_chunk_count == 0)
         return SL_OK;
-    SL_TRY(advance_to_group(group, first_chunk, tier_chunk_count, slot_bytes, alignment, end));
+    if (tier != SL_TIER_DISK)
+        SL_TRY(advance_to_group(group, first_chunk, tier_chunk_count, slot_bytes, end));
     for (uint32_t chunk = first_chunk; chunk < homes->chunk_count; chunk++) {
         if (homes->tier[group][chunk] != tier)
             continue;
@@ -214,6 +239,21 @@ static sl_status place_persistent(sl_homes *homes, uint64_t *end)
     return SL_OK;
 }
 
+/* Appends the bounce piece if any chunk lives on disk. */
+static sl_status place_bounce(sl_homes *homes, uint64_t *end)
+{
+    bool has_disk = false;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        has_disk = has_disk || (homes->tier[group] != NULL &&
+                                memchr(homes->tier[group], SL_TIER_DISK, homes->chunk_count));
+    if (!has_disk)
+        return SL_OK;
+    SL_TRY(align_end(SL_DIRECT_ALIGNMENT, end));
+    homes->bounce_offset = *end;
+    homes->bounce_bytes = SL_PIECE_BYTES;
+    return sl_bits_add(*end, homes->bounce_bytes, size_name, end);
+}
+
 static sl_status place_tier(const sl_program *program, const sl_layout *layout, sl_tier tier,
                             sl_homes *homes)
 {
@@ -224,6 +264,8 @@ static sl_status place_tier(const sl_program *program, const sl_layout *layout, 
     SL_TRY(place_flags(program, layout, tier, homes, &end));
     if (tier == SL_TIER_DEVICE)
         SL_TRY(place_persistent(homes, &end));
+    if (tier == SL_TIER_HOST)
+        SL_TRY(place_bounce(homes, &end));
     SL_TRY(align_end(LEAST_ALIGNMENT, &end));
     homes->fixed_bytes[tier] = end;
     return SL_OK;
@@ -236,7 +278,8 @@ static sl_status decide_homes(const sl_program *program, const sl_layout *layout
     choose_adam_tiers(options, homes);
     SL_TRY(measure_persistent(program, homes));
     SL_TRY(place_tier(program, layout, SL_TIER_DEVICE, homes));
-    return place_tier(program, layout, SL_TIER_HOST, homes);
+    SL_TRY(place_tier(program, layout, SL_TIER_HOST, homes));
+    return place_tier(program, layout, SL_TIER_DISK, homes);
 }
 
 sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,

@@ -1,25 +1,27 @@
 /* Writes down the commands of a plan in issue order, with the places of their operands.
  *
- * Around op t: copies of inputs, fetches that start at t, the op, write-backs of chunks last
- * written by it, copies of outputs and mirrors last written by it.
+ * Around op t: copies of inputs, fetches from disk that start at t, the other fetches, the op,
+ * write-backs of what it wrote last, those to disk, copies of outputs and mirrors last written by
+ * it. So what moves between device and disk at one tick finds its copy on the host in order.
  */
 #include <stdlib.h>
 
-#include "base/bits.h"
 #include "planner.h"
 
 typedef enum event_kind {
     EVENT_INPUT,
+    EVENT_DISK_FETCH,
     EVENT_FETCH,
     EVENT_RUN,
     EVENT_WRITE_BACK,
+    EVENT_DISK_WRITE_BACK,
     EVENT_OUTPUT
 } event_kind;
 
 typedef struct event {
     uint32_t tick;
     event_kind kind;
-    sl_tier tier;   /* FETCH and WRITE_BACK: the tier visited */
+    sl_tier tier;   /* fetches and write-backs: the tier visited */
     uint32_t index; /* value, visit, op, write-back */
 } event;
 
@@ -42,6 +44,11 @@ static sl_place place_of_item(const sl_planner *planner, sl_tier tier, uint32_t 
 
 static sl_place place_of_home(const sl_planner *planner, uint32_t object)
 {
+    if (object >= planner->first_activation) {
+        sl_tier tier = (sl_tier)planner->home_tier[object];
+        uint32_t v = object - planner->first_activation;
+        return place_of_item(planner, tier, planner->tier[tier].lives[v].item);
+    }
     uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
     return (sl_place){.tier = (sl_tier)planner->homes->tier[group][chunk],
                       .offset = planner->homes->offset[group][chunk],
@@ -75,8 +82,18 @@ static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, 
             return SL_OK;
         }
     }
-    SL_FAIL(SL_ERROR_INTERNAL, "chunk object %u is not on tier %d at tick %u", object, (int)tier,
-            tick);
+    SL_FAIL(SL_ERROR_INTERNAL, "object %u is not on tier %d at tick %u", object, (int)tier, tick);
+}
+
+/* The other end of a move at `tick` between `tier` and the home: the home itself, but the host's
+ * copy between device and disk. */
+static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, uint32_t object,
+                                 sl_place *out_place)
+{
+    if (tier == SL_TIER_DEVICE && e->planner->passes_host[object])
+        return place_of_object(e, SL_TIER_HOST, tick, object, out_place);
+    *out_place = place_of_home(e->planner, object);
+    return SL_OK;
 }
 
 static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, sl_place *out_place)
@@ -93,11 +110,12 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
         out_place->bytes = value->bytes;
         return SL_OK;
     }
-    if (!sl_planner_is_state(value)) {
+    uint32_t object = sl_planner_object_of(planner, v);
+    if (object == SL_NONE) {
         *out_place = place_of_item(planner, tier, planner->tier[tier].lives[v].item);
         return SL_OK;
     }
-    SL_TRY(place_of_object(e, tier, tick, sl_planner_object_of(planner, value), out_place));
+    SL_TRY(place_of_object(e, tier, tick, object, out_place));
     if (value->kind == SL_VALUE_TENSOR)
         out_place->offset += planner->layout->tensors[value->index].first_element *
                              sl_type_bytes(planner->layout->group_type[value->group]);
@@ -107,15 +125,19 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
 
 /* ---- commands ---- */
 
-static sl_lane lane_of_copy(sl_tier from)
+static sl_lane lane_of_copy(sl_tier from, sl_tier to)
 {
+    if (from == SL_TIER_DISK)
+        return SL_LANE_READ;
+    if (to == SL_TIER_DISK)
+        return SL_LANE_WRITE;
     return from == SL_TIER_HOST ? SL_LANE_H2D : SL_LANE_D2H;
 }
 
 static sl_command copy_command(uint32_t tick, sl_place from, sl_place to)
 {
     return (sl_command){.kind = SL_COMMAND_COPY,
-                        .lane = lane_of_copy(from.tier),
+                        .lane = lane_of_copy(from.tier, to.tier),
                         .tick = tick,
                         .value = SL_NONE,
                         .chunk_index = SL_NONE,
@@ -127,6 +149,10 @@ static sl_command copy_of_object(const emitter *e, uint32_t object, uint32_t tic
                                  sl_place to)
 {
     sl_command command = copy_command(tick, from, to);
+    if (object >= e->planner->first_activation) {
+        command.value = object - e->planner->first_activation;
+        return command;
+    }
     command.group = (sl_group)(object / e->planner->chunk_count);
     command.chunk_index = object % e->planner->chunk_count;
     return command;
@@ -163,11 +189,23 @@ static sl_status emit_run(emitter *e, uint32_t tick, sl_command *out_command)
     return SL_OK;
 }
 
-static sl_status emit_event(emitter *e, const event *what)
+static sl_status emit_move(emitter *e, const event *what, sl_command *out_command)
 {
     const sl_planner *planner = e->planner;
-    sl_command *command = &e->plan->body[e->plan->body_count++];
     const sl_residency *residency = &planner->tier[what->tier].residency;
+    bool is_fetch = what->kind == EVENT_FETCH || what->kind == EVENT_DISK_FETCH;
+    uint32_t v = is_fetch ? what->index : residency->write_backs[what->index].visit;
+    uint32_t object = residency->visits[v].object;
+    sl_place away = place_of_visit(planner, what->tier, v), source;
+    SL_TRY(place_of_source(e, what->tier, what->tick, object, &source));
+    *out_command = is_fetch ? copy_of_object(e, object, what->tick, source, away)
+                            : copy_of_object(e, object, what->tick + 1, away, source);
+    return SL_OK;
+}
+
+static sl_status emit_event(emitter *e, const event *what)
+{
+    sl_command *command = &e->plan->body[e->plan->body_count++];
     if (what->kind == EVENT_RUN)
         return emit_run(e, what->index, command);
     if (what->kind == EVENT_INPUT) {
@@ -178,14 +216,7 @@ static sl_status emit_event(emitter *e, const event *what)
         *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_DEVICE, SL_TIER_HOST);
         return SL_OK;
     }
-    bool is_fetch = what->kind == EVENT_FETCH;
-    uint32_t v = is_fetch ? what->index : residency->write_backs[what->index].visit;
-    uint32_t object = residency->visits[v].object;
-    sl_place home = place_of_home(planner, object);
-    sl_place away = place_of_visit(planner, what->tier, v);
-    *command = is_fetch ? copy_of_object(e, object, what->tick, home, away)
-                        : copy_of_object(e, object, what->tick + 1, away, home);
-    return SL_OK;
+    return emit_move(e, what, command);
 }
 
 /* ---- events ---- */
@@ -223,20 +254,33 @@ static void list_value_events(emitter *e)
     }
 }
 
+static void list_moves(emitter *e, sl_tier tier)
+{
+    const sl_residency *residency = &e->planner->tier[tier].residency;
+    const bool *passes_host = e->planner->passes_host;
+    for (uint32_t v = 0; v < residency->visit_count; v++) {
+        const sl_visit *visit = &residency->visits[v];
+        bool is_disk = tier == SL_TIER_HOST && passes_host[visit->object];
+        if (visit->is_fetched)
+            add_event(e, visit->first_tick, is_disk ? EVENT_DISK_FETCH : EVENT_FETCH, tier, v);
+    }
+    for (uint32_t b = 0; b < residency->write_back_count; b++) {
+        const sl_write_back *write_back = &residency->write_backs[b];
+        bool is_disk =
+            tier == SL_TIER_HOST && passes_host[residency->visits[write_back->visit].object];
+        add_event(e, write_back->after_tick, is_disk ? EVENT_DISK_WRITE_BACK : EVENT_WRITE_BACK,
+                  tier, b);
+    }
+}
+
 static void list_events(emitter *e)
 {
     const sl_planner *planner = e->planner;
     list_value_events(e);
     for (uint32_t tick = 0; tick < planner->program->op_count; tick++)
         add_event(e, tick, EVENT_RUN, SL_TIER_DEVICE, tick);
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        const sl_residency *residency = &planner->tier[tier].residency;
-        for (uint32_t v = 0; v < residency->visit_count; v++)
-            if (residency->visits[v].is_fetched)
-                add_event(e, residency->visits[v].first_tick, EVENT_FETCH, (sl_tier)tier, v);
-        for (uint32_t b = 0; b < residency->write_back_count; b++)
-            add_event(e, residency->write_backs[b].after_tick, EVENT_WRITE_BACK, (sl_tier)tier, b);
-    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        list_moves(e, (sl_tier)tier);
     qsort(e->events, e->event_count, sizeof *e->events, compare_events);
 }
 
@@ -272,7 +316,7 @@ static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitt
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         const sl_residency *residency = &planner->tier[tier].residency;
         copies += (uint64_t)residency->visit_count + residency->write_back_count;
-        carried += residency->visit_count;
+        carried += 2 * (uint64_t)residency->visit_count; /* in two hops at most */
         e->first_visit[tier] = calloc((uint64_t)planner->object_count + 1, sizeof(uint32_t));
         e->next_visit[tier] = calloc((uint64_t)residency->visit_count + 1, sizeof(uint32_t));
         is_refused |= !e->first_visit[tier] || !e->next_visit[tier];
@@ -293,17 +337,29 @@ static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitt
     return SL_OK;
 }
 
+/* Loads a carried visit from its home; from disk to the device by way of the hop. */
+static void emit_carried(emitter *e, sl_tier tier, uint32_t v)
+{
+    const sl_planner *planner = e->planner;
+    uint32_t object = planner->tier[tier].residency.visits[v].object;
+    sl_place from = place_of_home(planner, object), to = place_of_visit(planner, tier, v);
+    sl_command *commands = e->plan->prologue;
+    if (tier == SL_TIER_DEVICE && from.tier == SL_TIER_DISK) {
+        sl_place hop = place_of_item(planner, SL_TIER_HOST, planner->hop_item);
+        hop.bytes = from.bytes; /* it is as large as the largest such object */
+        commands[e->plan->prologue_count++] = copy_of_object(e, object, 0, from, hop);
+        from = hop;
+    }
+    commands[e->plan->prologue_count++] = copy_of_object(e, object, 0, from, to);
+}
+
 static void emit_prologue(emitter *e)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         const sl_residency *residency = &e->planner->tier[tier].residency;
-        for (uint32_t v = 0; v < residency->visit_count; v++) {
-            uint32_t object = residency->visits[v].object;
+        for (uint32_t v = 0; v < residency->visit_count; v++)
             if (residency->visits[v].is_carried)
-                e->plan->prologue[e->plan->prologue_count++] =
-                    copy_of_object(e, object, 0, place_of_home(e->planner, object),
-                                   place_of_visit(e->planner, (sl_tier)tier, v));
-        }
+                emit_carried(e, (sl_tier)tier, v);
     }
 }
 

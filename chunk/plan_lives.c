@@ -1,14 +1,22 @@
-/* When values live and which chunks ops use, tier by tier. Decides nothing: lives follow from the
- * program, and an op's tier from the homes. */
+/* What moves, and when values live, tier by tier. Decides nothing: lives follow from the program,
+ * and an op's tier from the homes.
+ *
+ * An activation whose home is not the device is an object: on the device it has visits, and only
+ * in its home tier a life of its own, from first to last use.
+ */
 #include <stdlib.h>
 
-#include "base/bits.h"
+#include "activation_homes.h"
 #include "planner.h"
 
 /* ---- where an op runs ---- */
 
-uint32_t sl_planner_object_of(const sl_planner *planner, const sl_value *value)
+uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
 {
+    const sl_value *value = &planner->program->values[v];
+    uint32_t activation = planner->first_activation + v;
+    if (!sl_planner_is_state(value))
+        return planner->home_tier[activation] == SL_TIER_DEVICE ? SL_NONE : activation;
     uint32_t chunk = value->kind == SL_VALUE_TENSOR
                          ? planner->layout->tensors[value->index].chunk_index
                          : value->index;
@@ -90,6 +98,12 @@ static void complete_life(sl_planner *planner, uint32_t v)
     uint32_t last_op = planner->program->op_count - 1;
     bool is_input = value->kind == SL_VALUE_INPUT && device->first_tick != SL_NONE;
     bool is_output = value->kind == SL_VALUE_OUTPUT && device->first_tick != SL_NONE;
+    uint8_t home = planner->home_tier[planner->first_activation + v];
+    if (home != SL_TIER_DEVICE) {
+        planner->tier[home].lives[v] = *device;
+        device->first_tick = SL_NONE;
+        return;
+    }
     if (is_input)
         device->first_tick = 0;
     if (is_input || is_output) {
@@ -139,44 +153,60 @@ static sl_status add_workspace_items(sl_planner *planner)
     return SL_OK;
 }
 
-/* ---- uses of chunks ---- */
+/* ---- objects ---- */
 
-/* Merges operand i of op `tick` into the uses of this tick, which start at `first_use`. */
-static void merge_use(const sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t i,
-                      uint32_t first_use)
-{
-    const sl_op *op = &planner->program->ops[tick];
-    const sl_value *value = &planner->program->values[op->operand[i]];
-    sl_tier_state *state = (sl_tier_state *)&planner->tier[tier];
-    uint32_t object = sl_planner_object_of(planner, value);
-    uint32_t u = first_use;
-    while (u < state->use_count && state->uses[u].object != object)
-        u++;
-    if (u == state->use_count)
-        state->uses[state->use_count++] =
-            (sl_residency_use){.tick = tick,
-                               .object = object,
-                               .is_away = sl_planner_tier_of_op(planner, tick) == tier};
-    state->uses[u].reads |= value->kind == SL_VALUE_TENSOR || sl_op_reads(op, i);
-    state->uses[u].writes |= sl_op_writes(op, i);
-}
-
-static void find_uses(const sl_planner *planner, sl_tier tier)
+/* A chunk whose first use in the body writes it whole holds nothing from one body to the next. */
+static void find_outliving(sl_planner *planner, uint32_t *first_tick)
 {
     const sl_program *program = planner->program;
-    const sl_tier_state *state = &planner->tier[tier];
+    for (uint32_t o = 0; o < planner->object_count; o++)
+        first_tick[o] = SL_NONE;
     for (uint32_t tick = 0; tick < program->op_count; tick++) {
-        uint32_t first_use = state->use_count;
+        const sl_op *op = &program->ops[tick];
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-            uint32_t v = program->ops[tick].operand[i];
+            uint32_t v = op->operand[i];
             if (v == SL_NONE || !sl_planner_is_state(&program->values[v]))
                 continue;
-            uint32_t object = sl_planner_object_of(planner, &program->values[v]);
-            uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
-            if (planner->homes->tier[group][chunk] != (uint8_t)tier)
-                merge_use(planner, tier, tick, i, first_use);
+            uint32_t object = sl_planner_object_of(planner, v);
+            bool is_whole = program->values[v].kind == SL_VALUE_CHUNK;
+            if (first_tick[object] == SL_NONE)
+                first_tick[object] = tick;
+            if (first_tick[object] == tick && (!is_whole || sl_op_reads(op, i)))
+                planner->outlives[object] = true;
         }
     }
+}
+
+static void set_home(sl_planner *planner, uint32_t object, uint8_t tier, uint64_t bytes)
+{
+    planner->home_tier[object] = tier;
+    planner->object_bytes[object] = bytes;
+    planner->passes_host[object] = tier == SL_TIER_DISK;
+    planner->has_disk = planner->has_disk || tier == SL_TIER_DISK;
+}
+
+static sl_status find_objects(sl_planner *planner)
+{
+    const sl_plan_request *request = planner->request;
+    const sl_homes *homes = planner->homes;
+    uint32_t first = planner->first_activation;
+    for (uint32_t o = 0; o < first; o++) {
+        uint32_t group = o / planner->chunk_count, chunk = o % planner->chunk_count;
+        if (homes->tier[group])
+            set_home(planner, o, homes->tier[group][chunk],
+                     sl_layout_chunk_bytes(planner->layout, (sl_group)group));
+    }
+    SL_TRY(sl_activation_homes_choose(planner->program, request->disk_activations,
+                                      request->host_activations, planner->home_tier + first));
+    for (uint32_t v = 0; v < planner->program->value_count; v++)
+        set_home(planner, first + v, planner->home_tier[first + v],
+                 planner->program->values[v].bytes);
+    uint32_t *first_tick = calloc((uint64_t)planner->object_count + 1, sizeof *first_tick);
+    if (!first_tick)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u objects", planner->object_count);
+    find_outliving(planner, first_tick);
+    free(first_tick);
+    return SL_OK;
 }
 
 static sl_status check_homes(const sl_planner *planner)
@@ -200,6 +230,7 @@ sl_status sl_plan_lives_find(sl_planner *planner)
 {
     const sl_program *program = planner->program;
     SL_TRY(check_homes(planner));
+    SL_TRY(find_objects(planner));
     for (uint32_t v = 0; v < program->value_count; v++) {
         planner->last_write[v] = SL_NONE;
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
@@ -210,12 +241,34 @@ sl_status sl_plan_lives_find(sl_planner *planner)
             visit_operand(planner, tick, i);
     for (uint32_t v = 0; v < program->value_count; v++)
         complete_life(planner, v);
-    SL_TRY(add_value_items(planner, SL_TIER_DEVICE));
-    SL_TRY(add_value_items(planner, SL_TIER_HOST));
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        SL_TRY(add_value_items(planner, (sl_tier)tier));
     SL_TRY(add_workspace_items(planner));
-    find_uses(planner, SL_TIER_DEVICE);
-    find_uses(planner, SL_TIER_HOST);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         planner->tier[tier].value_item_count = planner->tier[tier].item_count;
+    planner->host_value_item_count = planner->tier[SL_TIER_HOST].item_count;
+    planner->hop_item = SL_NONE;
+    return SL_OK;
+}
+
+sl_status sl_plan_lives_add_hop(sl_planner *planner)
+{
+    const sl_residency *device = &planner->tier[SL_TIER_DEVICE].residency;
+    sl_tier_state *host = &planner->tier[SL_TIER_HOST];
+    uint64_t bytes = 0;
+    for (uint32_t v = 0; v < device->visit_count; v++) {
+        uint32_t object = device->visits[v].object;
+        bool hops = device->visits[v].is_carried && planner->passes_host[object];
+        if (hops && planner->object_bytes[object] > bytes)
+            bytes = planner->object_bytes[object];
+    }
+    host->item_count = planner->host_value_item_count;
+    planner->hop_item = SL_NONE;
+    if (bytes) {
+        sl_address_item item = {.bytes = bytes, .first_tick = 0, .last_tick = 0};
+        sl_item_source source = {.kind = SL_MEMORY_STAGING, .value = SL_NONE, .object = SL_NONE};
+        SL_TRY(sl_plan_lives_add_item(host, &item, &source, &planner->hop_item));
+    }
+    host->value_item_count = host->item_count;
     return SL_OK;
 }

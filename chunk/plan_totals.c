@@ -44,6 +44,7 @@ static void append_homes(totals *t)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         append_permanent(t, SL_MEMORY_STAGING, (sl_tier)tier, homes->flags_offset[tier],
                          homes->flags_bytes[tier]);
+    append_permanent(t, SL_MEMORY_STAGING, SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes);
     for (uint32_t slot = 0; slot < homes->persistent_count; slot++)
         append_permanent(t, SL_MEMORY_ACTIVATION, SL_TIER_DEVICE, homes->persistent_offset[slot],
                          homes->persistent_bytes[slot]);
@@ -63,7 +64,8 @@ static void append_items(totals *t, sl_tier tier)
                                       .last_tick = item->last_tick,
                                       .value = source->value,
                                       .chunk_index = SL_NONE};
-        if (source->kind == SL_MEMORY_STAGING) { /* slots belong to the caller between iterations */
+        bool is_slot = source->kind == SL_MEMORY_STAGING && source->value != SL_NONE;
+        if (is_slot) { /* slots belong to the caller between iterations */
             allocation->is_permanent = true;
             allocation->last_tick = planner->program->op_count;
         }
@@ -131,7 +133,7 @@ sl_status sl_plan_totals_fill(const sl_planner *planner, sl_plan *plan)
 {
     const sl_homes *homes = planner->homes;
     uint64_t capacity =
-        (uint64_t)SL_GROUP_COUNT * homes->chunk_count + SL_TIER_COUNT + homes->persistent_count + 1;
+        (uint64_t)SL_GROUP_COUNT * homes->chunk_count + SL_TIER_COUNT + homes->persistent_count + 2;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         capacity += planner->tier[tier].item_count;
     int64_t *difference = calloc((uint64_t)planner->program->op_count + 2, sizeof *difference);

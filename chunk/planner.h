@@ -1,12 +1,18 @@
 /* The planner's working state, shared by the files that make a plan step by step:
  *
- *   plan_lives.c     when each value lives, which chunk each op uses where
+ *   activation_homes.c  which activations live on the host or disk  (its own header)
+ *   plan_lives.c     when each value lives, and where
+ *   plan_uses.c      who needs which object in a tier, and when
  *   residency.c      when chunks stay away from home      (its own header)
  *   prefetch.c       how early they are fetched           (its own header)
  *   addresses.c      where everything lies                (its own header)
  *   plan_commands.c  the commands and the places of their operands
  *   hazards.c        who waits for whom                   (its own header)
- *   planner.c        runs these, again with less room where addresses do not fit
+ *   plan_tier.c      one tier within a budget, again with less room where addresses do not fit
+ *   planner.c        runs these
+ *
+ * Objects are what moves between tiers: the chunks of each group (group * chunk_count + chunk),
+ * then every value that is an activation whose home is not the device (first_activation + value).
  */
 #ifndef SL_CHUNK_PLANNER_H
 #define SL_CHUNK_PLANNER_H
@@ -24,8 +30,8 @@ typedef struct sl_life {
 /* What an address item is; stands beside it. */
 typedef struct sl_item_source {
     sl_memory_kind kind;
-    uint32_t value;  /* SL_NONE for workspaces and visits */
-    uint32_t object; /* a visit's: group * chunk_count + chunk; else SL_NONE */
+    uint32_t value;  /* SL_NONE for workspaces, visits of chunks and the hop */
+    uint32_t object; /* of a chunk's visit; else SL_NONE */
 } sl_item_source;
 
 /* One tier's share of the state. */
@@ -36,9 +42,11 @@ typedef struct sl_tier_state {
     uint32_t value_item_count; /* items before the visits' */
     sl_life *lives;            /* [value_count] */
     uint32_t *workspace_item;  /* [op_count], SL_NONE where an op needs none */
-    sl_residency_use *uses;    /* of chunks whose home is another tier */
+    sl_residency_use *uses;    /* of objects whose home is another tier */
     uint32_t use_count;
-    uint64_t *room_bytes; /* [op_count] */
+    uint64_t *room_bytes; /* [op_count]: for visits */
+    uint64_t *keep_bytes; /* [op_count]: for visits that are not ahead of their use */
+    uint64_t alignment;   /* of items */
     sl_residency residency;
     uint32_t first_visit_item; /* item of visit 0 */
     uint64_t peak_bytes;
@@ -50,10 +58,18 @@ typedef struct sl_planner {
     const sl_layout *layout;
     const sl_homes *homes;
     uint32_t chunk_count;
-    uint32_t object_count;  /* SL_GROUP_COUNT * chunk_count */
-    uint64_t *object_bytes; /* [object_count] */
-    double *tick_seconds;   /* [op_count] */
-    uint32_t *last_write;   /* [value_count]: tick of the last op that writes it, SL_NONE: none */
+    uint32_t first_activation; /* SL_GROUP_COUNT * chunk_count */
+    uint32_t object_count;     /* first_activation + value_count */
+    uint64_t *object_bytes;    /* [object_count] */
+    uint8_t *home_tier; /* [object_count] an sl_tier; the device for values that stay there */
+    bool *outlives;     /* [object_count]: its content is needed when the body is over */
+    bool *passes_host;  /* [object_count]: its home is the disk */
+    bool has_disk;      /* something lives on disk */
+    bool stages_ahead;  /* the device may fetch ahead what lives on disk: more room on the host */
+    uint32_t hop_item;  /* on the host; SL_NONE: the prologue needs none */
+    uint32_t host_value_item_count; /* items of the host before the hop */
+    double *tick_seconds;           /* [op_count] */
+    uint32_t *last_write; /* [value_count]: tick of the last op that writes it, SL_NONE: none */
     sl_tier_state tier[SL_TIER_COUNT];
 } sl_planner;
 
@@ -63,20 +79,36 @@ sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick);
 /* The lane op `tick` runs on. */
 sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick);
 
-/* The object of a TENSOR or CHUNK value. */
-uint32_t sl_planner_object_of(const sl_planner *planner, const sl_value *value);
+/* The object that value `v` is or is a part of; SL_NONE where it does not move. */
+uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v);
 
 static inline bool sl_planner_is_state(const sl_value *value)
 {
     return value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
 }
 
-/* plan_lives.c: fills lives, items of values and workspaces, and uses. */
+/* plan_lives.c: fills objects, lives and the items of values and workspaces. */
 sl_status sl_plan_lives_find(sl_planner *planner);
+
+/* Gives the host an item for the prologue's hop, if the device's visits need one. */
+sl_status sl_plan_lives_add_hop(sl_planner *planner);
 
 /* Appends an item; writes its index. */
 sl_status sl_plan_lives_add_item(sl_tier_state *state, const sl_address_item *item,
                                  const sl_item_source *source, uint32_t *out_item);
+
+/* plan_uses.c: fills the uses of a tier; the host's follow from the device's visits. */
+sl_status sl_plan_uses_find(sl_planner *planner, sl_tier tier);
+
+/* plan_tier.c: plans one tier within `budget`. SL_ERROR_FIT fills the shortage but for its
+ * needed_bytes. */
+sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
+                           sl_shortage *out_shortage);
+
+/* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
+ * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
+ * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. */
+uint64_t sl_plan_tier_find_least(sl_planner *planner, sl_tier tier);
 
 /* plan_commands.c: makes the commands, places, allocations and totals of the plan. */
 sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan);

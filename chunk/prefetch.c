@@ -1,8 +1,11 @@
-/* Walks the fetches from the last use to the first, as a link that must deliver each in time would
- * schedule them backwards, and lets each start as early as that asks and room allows.
+/* A walk over the fetches from the last use to the first schedules them as links that must deliver
+ * each in time would, and says when each wants to start. A walk from the first use to the last lets
+ * each start as early as it wants and room allows: what is needed first gets the room first, so a
+ * link that is late for all of them still delivers in order, one after the other. A second such
+ * walk lets the first ones go on over the start of the body, into room that the last ones left.
  *
  * Invariant: visits stand in the order of their first tick when they come in, so visit order is the
- * order in which the link delivers.
+ * order in which the links deliver.
  */
 #include "prefetch.h"
 
@@ -14,18 +17,22 @@ typedef struct prefetcher {
     const sl_prefetch_request *request;
     sl_residency *residency;
     uint32_t tick_count;
-    uint64_t *used_bytes;  /* [tick_count]: by visits */
-    uint32_t *ahead_count; /* [tick_count]: visits fetched and not yet used */
-    double *start_seconds; /* [tick_count + 1] */
-    uint32_t *earlier_use; /* [visit_count]: last use of the object before the visit, or NO_USE */
-    uint32_t *last_use;    /* [object_count]: in the body, or NO_USE */
+    uint64_t *used_bytes;   /* [tick_count]: by visits */
+    uint32_t *ahead_count;  /* [tick_count]: visits fetched and not yet used */
+    uint32_t *staged_count; /* [tick_count]: ahead-of-use arrivals by way of the stage */
+    double *start_seconds;  /* [tick_count + 1] */
+    double *wanted_seconds; /* [visit_count]: when its fetch wants to start */
+    uint32_t *earlier_use;  /* [visit_count]: last use of the object before the visit, or NO_USE */
+    uint32_t *last_use;     /* [object_count]: in the body, or NO_USE */
 } prefetcher;
 
 static void release(prefetcher *p)
 {
     free(p->used_bytes);
     free(p->ahead_count);
+    free(p->staged_count);
     free(p->start_seconds);
+    free(p->wanted_seconds);
     free(p->earlier_use);
     free(p->last_use);
 }
@@ -64,10 +71,13 @@ static sl_status prepare(const sl_prefetch_request *request, sl_residency *resid
     *p = (prefetcher){.request = request, .residency = residency, .tick_count = (uint32_t)ticks};
     p->used_bytes = calloc(ticks + 1, sizeof *p->used_bytes);
     p->ahead_count = calloc(ticks + 1, sizeof *p->ahead_count);
+    p->staged_count = calloc(ticks + 1, sizeof *p->staged_count);
     p->start_seconds = calloc(ticks + 1, sizeof *p->start_seconds);
+    p->wanted_seconds = calloc((uint64_t)residency->visit_count + 1, sizeof *p->wanted_seconds);
     p->earlier_use = calloc((uint64_t)residency->visit_count + 1, sizeof *p->earlier_use);
     p->last_use = calloc((uint64_t)request->residency->object_count + 1, sizeof *p->last_use);
-    if (!p->used_bytes || !p->ahead_count || !p->start_seconds || !p->earlier_use || !p->last_use) {
+    if (!p->used_bytes || !p->ahead_count || !p->staged_count || !p->start_seconds ||
+        !p->wanted_seconds || !p->earlier_use || !p->last_use) {
         release(p);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", residency->visit_count);
     }
@@ -85,54 +95,107 @@ static bool has_room(const prefetcher *p, uint32_t tick, uint64_t bytes)
            p->ahead_count[tick] < p->request->most_ahead;
 }
 
-/* Lets the visit start one tick earlier while the wanted start lies before it and there is room. */
-static void move_earlier(prefetcher *p, uint32_t v, double wanted_seconds)
+static bool is_disk(const prefetcher *p, const sl_visit *visit)
+{
+    return p->request->is_disk && p->request->is_disk[visit->object];
+}
+
+/* Whether a fetch of the visit that is ahead of its use may be issued at `tick`. */
+static bool may_arrive(const prefetcher *p, const sl_visit *visit, uint32_t tick)
+{
+    bool is_staged = p->request->is_staged && is_disk(p, visit);
+    return !is_staged || p->staged_count[tick] < p->request->staged_ahead;
+}
+
+/* A step back in time: a tick, and in which iteration it lies. */
+typedef struct step {
+    uint32_t tick;
+    bool is_wrapped; /* in the iteration before */
+} step;
+
+static step step_back(const prefetcher *p, step from)
+{
+    if (from.tick == 0)
+        return (step){p->tick_count - 1, true};
+    return (step){from.tick - 1, from.is_wrapped};
+}
+
+/* Whether the visit may be here at `to`, as far as other uses of its object and room go. */
+static bool may_stay(const prefetcher *p, uint32_t v, step to, bool may_wrap)
+{
+    const sl_visit *visit = &p->residency->visits[v];
+    uint32_t earlier = p->earlier_use[v];
+    if (to.is_wrapped) {
+        bool has_wrap = may_wrap && earlier == NO_USE && !visit->is_carried;
+        uint32_t last_use = p->last_use[visit->object];
+        if (!has_wrap || to.tick <= visit->last_tick || (last_use != NO_USE && to.tick <= last_use))
+            return false;
+    } else if (earlier != NO_USE && to.tick <= earlier) {
+        return false;
+    }
+    return has_room(p, to.tick, p->request->residency->object_bytes[visit->object]);
+}
+
+/* Lets the visit start earlier while the wanted start lies before it and there is room. */
+static void move_earlier(prefetcher *p, uint32_t v, bool may_wrap)
 {
     sl_visit *visit = &p->residency->visits[v];
-    uint64_t bytes = p->request->residency->object_bytes[visit->object];
     double body_seconds = p->start_seconds[p->tick_count];
-    uint32_t earlier = p->earlier_use[v];
-    bool may_wrap = earlier == NO_USE && !visit->is_carried;
-    uint32_t tick = visit->first_tick;
-    double shift = 0.0; /* of the iteration that `tick` lies in */
-    while (p->start_seconds[tick] + shift > wanted_seconds) {
-        uint32_t next = tick - 1;
-        double next_shift = shift;
-        if (tick == 0) {
-            if (!may_wrap)
-                break;
-            next = p->tick_count - 1;
-            next_shift = -body_seconds;
-            earlier = p->last_use[visit->object];
-        }
-        bool is_floor = earlier != NO_USE && next <= earlier && (next_shift < 0 || !may_wrap);
-        if (is_floor || (next_shift < 0 && next <= visit->last_tick) || !has_room(p, next, bytes))
+    step now = {visit->first_tick, false}, arrival = now;
+    while (p->start_seconds[now.tick] - (now.is_wrapped ? body_seconds : 0.0) >
+           p->wanted_seconds[v]) {
+        step next = step_back(p, now);
+        if (!may_stay(p, v, next, may_wrap))
             break;
-        tick = next;
-        shift = next_shift;
-        p->used_bytes[tick] += bytes;
-        p->ahead_count[tick]++;
+        now = next;
+        if (may_arrive(p, visit, now.tick))
+            arrival = now;
     }
-    visit->first_tick = tick;
-    visit->is_carried = visit->is_carried || shift < 0.0;
+    if (arrival.tick == visit->first_tick)
+        return;
+    bool was_ahead = visit->first_tick != visit->first_use;
+    if (was_ahead && is_disk(p, visit))
+        p->staged_count[visit->first_tick]--;
+    for (step at = {visit->first_tick, false}; at.tick != arrival.tick;) {
+        at = step_back(p, at);
+        p->used_bytes[at.tick] += p->request->residency->object_bytes[visit->object];
+        p->ahead_count[at.tick]++;
+    }
+    if (is_disk(p, visit))
+        p->staged_count[arrival.tick]++;
+    visit->first_tick = arrival.tick;
+    visit->is_carried = visit->is_carried || arrival.is_wrapped;
+}
+
+/* Each link delivers in order of use, as late as it may, with one copy's time as slack. */
+static void want_starts(prefetcher *p)
+{
+    const sl_residency *residency = p->residency;
+    double body_seconds = p->start_seconds[p->tick_count];
+    double link_free[2] = {body_seconds, body_seconds};
+    for (uint32_t v = residency->visit_count; v-- > 0;) {
+        const sl_visit *visit = &residency->visits[v];
+        if (!visit->is_fetched)
+            continue;
+        int link = is_disk(p, visit);
+        uint64_t bytes = p->request->residency->object_bytes[visit->object];
+        double seconds = (double)bytes / p->request->bytes_per_second[link];
+        double deadline = p->start_seconds[visit->first_use];
+        double start = (deadline < link_free[link] ? deadline : link_free[link]) - seconds;
+        link_free[link] = start;
+        p->wanted_seconds[v] = start - seconds;
+    }
 }
 
 sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency)
 {
     prefetcher p;
     SL_TRY(prepare(request, residency, &p));
-    double link_free = p.start_seconds[p.tick_count];
-    for (uint32_t v = residency->visit_count; v-- > 0;) {
-        const sl_visit *visit = &residency->visits[v];
-        if (!visit->is_fetched)
-            continue;
-        uint64_t bytes = request->residency->object_bytes[visit->object];
-        double seconds = (double)bytes / request->bytes_per_second;
-        double deadline = p.start_seconds[visit->first_use];
-        double start = (deadline < link_free ? deadline : link_free) - seconds;
-        link_free = start;
-        move_earlier(&p, v, start - seconds); /* one copy's time as slack */
-    }
+    want_starts(&p);
+    for (int may_wrap = 0; may_wrap <= 1; may_wrap++)
+        for (uint32_t v = 0; v < residency->visit_count; v++)
+            if (residency->visits[v].is_fetched)
+                move_earlier(&p, v, may_wrap);
     release(&p);
     return SL_OK;
 }

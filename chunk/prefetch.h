@@ -11,8 +11,13 @@
 typedef struct sl_prefetch_request {
     const sl_residency_request *residency;
     const double *tick_seconds; /* [tick_count]: how long each op takes, by estimate */
-    double bytes_per_second;    /* of the fetching lane */
+    const bool *is_disk;        /* [object_count]: its home is the disk; NULL: none */
+    double bytes_per_second[2]; /* of the lanes that fetch: for other homes, for the disk */
     uint32_t most_ahead;        /* visits fetched ahead at any tick; UINT32_MAX: no limit */
+    /* What lives on disk comes by way of a stage that must hold all fetches of one tick: then at
+     * most staged_ahead of them arrive ahead of their use at any tick. */
+    bool is_staged;
+    uint32_t staged_ahead;
 } sl_prefetch_request;
 
 /* Sets first_tick (and is_carried where it wraps) of the fetched visits. No fetch starts before the

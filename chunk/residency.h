@@ -10,7 +10,8 @@
  *
  * The victim is the object with the farthest next use, weighted by what evicting it costs (Belady's
  * rule, extended to write-backs). Objects whose first use in the body writes them whole hold
- * nothing from one iteration to the next and are never written back for the loop's sake.
+ * nothing from one iteration to the next and are never written back for the loop's sake, unless the
+ * request says that they outlive it.
  */
 #ifndef SL_CHUNK_RESIDENCY_H
 #define SL_CHUNK_RESIDENCY_H
@@ -33,6 +34,9 @@ typedef struct sl_residency_request {
     uint32_t object_count;
     const uint64_t *object_bytes; /* [object_count] */
     const uint64_t *room_bytes;   /* [tick_count]: what visits may take at each tick */
+    const bool
+        *outlives; /* [object_count]: its content is needed when the body is over, although */
+                   /* the first use here writes it whole; NULL: none */
 } sl_residency_request;
 
 typedef struct sl_visit {

@@ -46,7 +46,8 @@ static void group_uses(sl_residency_walk *w)
     for (uint32_t o = 0; o < request->object_count; o++) {
         sl_object_state *object = &w->objects[o];
         const sl_residency_use *first = object->use_count ? use_of(w, object, 0) : NULL;
-        object->is_transient = first && first->writes && !first->reads;
+        bool outlives = request->outlives && request->outlives[o];
+        object->is_transient = first && first->writes && !first->reads && !outlives;
     }
 }
 

@@ -99,6 +99,9 @@ uint32_t sl_verify_slot_object(const sl_verify *verify, uint32_t slot);
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value);
 uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *command);
 
+/* Bytes of one element of `group`. */
+uint64_t sl_verify_element_bytes(const sl_verify *verify, sl_group group);
+
 /* The home of a chunk; bytes 0 where the group has none. */
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index);
 

@@ -1,8 +1,6 @@
 /* Says what memory a command touches, from the program, the layout and the homes. */
 #include "verify.h"
 
-enum { ELEMENT_BYTES = 4 };
-
 uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_t chunk_index)
 {
     return verify->program->value_count + (uint32_t)group * verify->layout->chunk_count +
@@ -32,6 +30,11 @@ uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *comman
     if (command->chunk_index == SL_NONE)
         return command->value;
     return sl_verify_chunk_object(verify, command->group, command->chunk_index);
+}
+
+uint64_t sl_verify_element_bytes(const sl_verify *verify, sl_group group)
+{
+    return sl_layout_chunk_bytes(verify->layout, group) / verify->layout->chunk_elements;
 }
 
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index)
@@ -95,7 +98,8 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     access.reads = sl_op_reads(op, operand_index);
     access.writes = sl_op_writes(op, operand_index);
     if (value->kind == SL_VALUE_TENSOR) {
-        access.whole.offset -= verify->layout->tensors[value->index].first_element * ELEMENT_BYTES;
+        access.whole.offset -= verify->layout->tensors[value->index].first_element *
+                               sl_verify_element_bytes(verify, value->group);
         access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
     }
     if (value->kind == SL_VALUE_PERSISTENT)

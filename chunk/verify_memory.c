@@ -144,6 +144,13 @@ static bool is_persistent(const sl_verify *verify, uint32_t object)
     return object != SL_NONE && object >= sl_verify_slot_object(verify, 0);
 }
 
+/* In the prologue a chunk may pass through staging on the host. */
+static bool is_hop(const entry_list *list, const sl_place *place)
+{
+    return list->verify->is_prologue && place->tier == SL_TIER_HOST &&
+           has_allocation(list, UNNAMED, place, 0);
+}
+
 /* A copy before an op may belong to a life that ends with the op before. */
 static sl_status check_command(const entry_list *list, const sl_command *command)
 {
@@ -157,7 +164,7 @@ static sl_status check_command(const entry_list *list, const sl_command *command
         const sl_place *whole = &accesses[i].whole;
         if (is_persistent(verify, accesses[i].object) ||
             has_allocation(list, accesses[i].object, whole, tick) ||
-            has_allocation(list, accesses[i].object, whole, before))
+            has_allocation(list, accesses[i].object, whole, before) || is_hop(list, whole))
             continue;
         return sl_verify_reject(
             verify, "uses %s at %s bytes [%llu, %llu), where no allocation of it lives at tick %u",
@@ -200,6 +207,9 @@ static sl_status check_fixed(const sl_verify *verify)
                                     "%s",
                                     sl_verify_name_tier((sl_tier)tier));
     }
+    sl_place bounce = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
+    if (bounce.bytes > 0 && !has_permanent(verify->plan, &bounce))
+        return sl_verify_reject(verify, "no permanent allocation holds the bounce piece");
     for (uint32_t i = 0; i < homes->persistent_count; i++) {
         sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
         if (place.bytes > 0 && !has_permanent(verify->plan, &place))

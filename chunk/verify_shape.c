@@ -4,7 +4,7 @@
 
 #include "verify.h"
 
-enum { ELEMENT_BYTES = 4, COMMANDS_MAX = 1 << 29 };
+enum { COMMANDS_MAX = 1 << 29 };
 
 /* ---- what does not depend on a command ---- */
 
@@ -111,7 +111,7 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
                                     const sl_place *place, const char *name)
 {
     const sl_tensor_place *tensor = &verify->layout->tensors[value->index];
-    uint64_t first = tensor->first_element * ELEMENT_BYTES;
+    uint64_t first = tensor->first_element * sl_verify_element_bytes(verify, value->group);
     if (place->offset < first)
         return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
                                 (unsigned long long)place->offset, (unsigned long long)first);
@@ -252,21 +252,32 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
 
 /* ---- COPY ---- */
 
+/* Direct I/O moves whole units, and the disk is never reached from the device. */
 static sl_status check_copy_lane(const sl_verify *verify, const sl_command *command)
 {
-    sl_lane lane = SL_LANE_COUNT;
-    if (command->from.tier == SL_TIER_HOST && command->to.tier == SL_TIER_DEVICE)
-        lane = SL_LANE_H2D;
-    if (command->from.tier == SL_TIER_DEVICE && command->to.tier == SL_TIER_HOST)
-        lane = SL_LANE_D2H;
+    static const sl_lane lanes[SL_TIER_COUNT][SL_TIER_COUNT] = {
+        [SL_TIER_DEVICE] = {SL_LANE_COUNT, SL_LANE_D2H, SL_LANE_COUNT},
+        [SL_TIER_HOST] = {SL_LANE_H2D, SL_LANE_COUNT, SL_LANE_WRITE},
+        [SL_TIER_DISK] = {SL_LANE_COUNT, SL_LANE_READ, SL_LANE_COUNT},
+    };
+    sl_tier from = command->from.tier, to = command->to.tier;
+    sl_lane lane = lanes[from][to];
     if (lane == SL_LANE_COUNT)
         return sl_verify_reject(verify, "copies from %s to %s, which no lane does",
-                                sl_verify_name_tier(command->from.tier),
-                                sl_verify_name_tier(command->to.tier));
+                                sl_verify_name_tier(from), sl_verify_name_tier(to));
     if (lane != command->lane)
         return sl_verify_reject(verify, "copies from %s to %s on lane %d",
-                                sl_verify_name_tier(command->from.tier),
-                                sl_verify_name_tier(command->to.tier), (int)command->lane);
+                                sl_verify_name_tier(from), sl_verify_name_tier(to),
+                                (int)command->lane);
+    bool is_direct = from == SL_TIER_DISK || to == SL_TIER_DISK;
+    uint64_t edges = command->from.offset | command->to.offset | command->from.bytes;
+    if (is_direct && edges % SL_DIRECT_ALIGNMENT != 0)
+        return sl_verify_reject(verify,
+                                "copies %llu bytes from %s byte %llu to %s byte %llu, which direct "
+                                "I/O cannot do",
+                                (unsigned long long)command->from.bytes, sl_verify_name_tier(from),
+                                (unsigned long long)command->from.offset, sl_verify_name_tier(to),
+                                (unsigned long long)command->to.offset);
     return SL_OK;
 }
 

@@ -23,7 +23,7 @@ static inline void update_on_host_only(world *w)
 static inline sl_engine *open_world(world *w)
 {
     sl_engine *engine = NULL;
-    sl_status status = sl_engine_open_with(&w->options, &fake_kernels, &engine);
+    sl_status status = sl_engine_open_with(&w->options, &w->parts, &engine);
     if (status != SL_OK)
         fail_msg("%s", sl_status_message());
     return engine;

@@ -243,6 +243,7 @@ typedef struct world {
     sl_plan train, eval;
     sl_engine_plan plans[2];
     sl_engine_options options;
+    sl_engine_parts parts;
 } world;
 
 static inline void fill_program(world *w)
@@ -392,6 +393,7 @@ static inline void world_init(world *w)
                                      .plans = w->plans,
                                      .plan_count = 2,
                                      .worker_count = 2};
+    w->parts = (sl_engine_parts){.kernels = &fake_kernels};
 }
 
 /* ---- what has to come out ---- */

@@ -75,7 +75,9 @@ static inline void plain_open(plain_run *run, const sl_plan_request *request)
     run->objects = calloc(run->object_count, sizeof *run->objects);
     for (uint32_t i = 0; i < run->object_count; i++) {
         bool is_chunk = i >= program->value_count;
-        uint64_t bytes = is_chunk ? request->layout->chunk_elements * 4 : program->values[i].bytes;
+        sl_group group = (sl_group)(is_chunk ? (i - program->value_count) / chunks : 0);
+        uint64_t bytes =
+            is_chunk ? sl_layout_chunk_bytes(request->layout, group) : program->values[i].bytes;
         if (!is_chunk && (program->values[i].kind == SL_VALUE_TENSOR ||
                           program->values[i].kind == SL_VALUE_CHUNK))
             bytes = 0;
@@ -98,7 +100,8 @@ static inline units plain_operand(const plain_run *run, uint32_t value)
     units whole = run->objects[touch_object(run->request, value)];
     if (it->kind != SL_VALUE_TENSOR)
         return whole;
-    uint64_t first = run->request->layout->tensors[it->index].first_element * 4 / UNIT_BYTES;
+    uint64_t first = run->request->layout->tensors[it->index].first_element *
+                     sl_type_bytes(run->request->layout->group_type[it->group]) / UNIT_BYTES;
     return (units){whole.first + first, machine_units(it->bytes)};
 }
 
@@ -142,7 +145,7 @@ static inline sl_place machine_home(const machine *it, sl_group group, uint32_t 
 {
     const sl_homes *homes = it->request->homes;
     return (sl_place){(sl_tier)homes->tier[group][chunk], homes->offset[group][chunk],
-                      it->request->layout->chunk_elements * 4};
+                      sl_layout_chunk_bytes(it->request->layout, group)};
 }
 
 static inline void machine_open(machine *it, const sl_plan_request *request, const sl_plan *plan,

@@ -108,7 +108,7 @@ static int open_refused(int64_t n)
     world_init(&w);
     (void)sl_status_fail(SL_ERROR_USAGE, "%s", "");
     atomic_store(&refused_at, n);
-    sl_status status = sl_engine_open_with(&w.options, &fake_kernels, &engine);
+    sl_status status = sl_engine_open_with(&w.options, &w.parts, &engine);
     int was_reached = atomic_load(&refused_at) < 0;
     atomic_store(&refused_at, -1);
     if (status == SL_OK) {

@@ -154,7 +154,7 @@ static void open_when_a_plan_is_broken_fails_and_frees(void **state)
         world_init(&w);
         breaks[i](&w);
         (void)sl_status_fail(SL_ERROR_USAGE, "%s", "");
-        sl_status status = sl_engine_open_with(&w.options, &fake_kernels, &engine);
+        sl_status status = sl_engine_open_with(&w.options, &w.parts, &engine);
         if (status == SL_OK || engine || sl_status_message()[0] == '\0')
             fail_msg("break %zu was accepted", i);
     }

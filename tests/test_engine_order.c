@@ -203,7 +203,8 @@ static void run_plans(uint64_t seed)
                                  {&plans[1].program, &plans[1].plan}};
     sl_engine_options options = {
         .layout = &layout, .homes = &homes, .plans = sources, .plan_count = 2, .worker_count = 1};
-    if (sl_engine_open_with(&options, &kernels, &engine) != SL_OK)
+    const sl_engine_parts parts = {.kernels = &kernels};
+    if (sl_engine_open_with(&options, &parts, &engine) != SL_OK)
         fail_msg("%s", sl_status_message());
     for (uint32_t i = 0; i < ITERATIONS; i++) {
         uint32_t plan = i % 5 == 3;

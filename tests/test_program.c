@@ -3,79 +3,9 @@
  * plain double-precision interpreter: gradients are compared with finite differences of the loss,
  * and all schedules with each other, bit by bit. A walker checks the form of every step that is
  * run. */
-#include "program_odd.h"
-#include "program_run.h"
-
-static const sl_gpt2_shape tiny = {
-    .layers = 2, .width = 12, .heads = 3, .context = 7, .vocab = 131};
-
-static bool runs_full(void)
-{
-    return getenv("SL_TEST_FULL") != NULL;
-}
-
-static run_options tiny_options(void)
-{
-    run_options options = {.shape = tiny,
-                           .batch = 2,
-                           .seq = 7,
-                           .tp_size = 1,
-                           .step = {.micro_batch_count = 1},
-                           .clip = 0.0f,
-                           .iterations = 1};
-    return options;
-}
+#include "program_check.h"
 
 /* ---- gradients ---- */
-
-/* Mean loss of all micro-batches, by the forward program. */
-static double measure_loss(const run *r, const run_options *options)
-{
-    double sum = 0.0;
-    for (uint32_t m = 0; m < options->step.micro_batch_count; m++) {
-        it_machine machine = it_machine_make(r->forward[0], &r->state[0]);
-        run_fill_inputs(&machine, options->shape.vocab, m);
-        it_run(&machine, 1);
-        sum += it_slot(&machine, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS)[0];
-        it_machine_free(&machine);
-    }
-    return sum / (options->batch * options->seq * options->step.micro_batch_count);
-}
-
-/* The central difference errs by h^2 / 6 times the third derivative (below 100 here: 2e-7 at most)
- * and by 1e-15 / h from rounding; 1e-6 covers both and is far below any missing term. */
-static void check_element(run *r, const run_options *options, uint32_t tensor, uint64_t element)
-{
-    const double h = 1e-4;
-    double *parameter = it_state_tensor(&r->state[0], SL_GROUP_PARAM, tensor) + element;
-    double gradient = it_state_tensor(&r->state[0], SL_GROUP_GRAD, tensor)[element];
-    double before = *parameter;
-    *parameter = before + h;
-    double above = measure_loss(r, options);
-    *parameter = before - h;
-    double below = measure_loss(r, options);
-    *parameter = before;
-    double expected = (above - below) / (2.0 * h);
-    if (!(fabs(gradient - expected) <= 1e-6 + 1e-5 * fabs(expected)))
-        fail_msg("%s[%llu]: gradient %.12g, difference %.12g", r->forward[0]->tensors[tensor].name,
-                 (unsigned long long)element, gradient, expected);
-}
-
-static void check_gradients(const run_options *options, uint64_t samples)
-{
-    run r;
-    run_step(options, &r);
-    run_fill_parameters(r.forward[0], &r.state[0], 0); /* back to before the update */
-    double loss = measure_loss(&r, options);
-    double tokens = options->batch * options->seq * options->step.micro_batch_count;
-    assert_true(fabs(loss - r.loss / tokens) < 1e-12 * loss);
-    for (uint32_t t = 0; t < r.forward[0]->tensor_count; t++) {
-        uint64_t count = r.forward[0]->tensors[t].element_count;
-        for (uint64_t i = 0; i < (samples < count ? samples : count); i++)
-            check_element(&r, options, t, samples < count ? run_mix(t * 1000 + i) % count : i);
-    }
-    run_free(&r);
-}
 
 static void gradients_when_compared_with_differences_then_agree(void **state)
 {
@@ -101,14 +31,6 @@ static void gradients_when_head_has_row_groups_then_agree(void **state)
     check_gradients(&options, runs_full() ? 512 : 32);
 }
 
-static run_options odd_options(void)
-{
-    run_options options = tiny_options();
-    options.emit = odd_emit;
-    options.shape.vocab = ODD_IDS;
-    return options;
-}
-
 static void gradients_when_model_is_odd_then_agree(void **state)
 {
     (void)state;
@@ -117,39 +39,7 @@ static void gradients_when_model_is_odd_then_agree(void **state)
     check_gradients(&options, runs_full() ? UINT64_MAX : 64);
 }
 
-static const sl_type half_types[][2] = {
-    {SL_TYPE_BF16, SL_TYPE_FP32}, {SL_TYPE_BF16, SL_TYPE_BF16}, {SL_TYPE_FP16, SL_TYPE_FP16}};
-enum { HALF_TYPES = sizeof half_types / sizeof *half_types };
-
-/* The interpreter never rounds, so differences hold for half precision as they do for fp32. */
-static void gradients_when_in_half_precision_then_agree(void **state)
-{
-    (void)state;
-    for (int i = 0; i < HALF_TYPES; i++) {
-        run_options options = tiny_options();
-        options.type = half_types[i][0];
-        options.grad_type = half_types[i][1];
-        options.group_rows = 5;
-        options.step = (sl_step_options){2, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_FULL, false};
-        check_gradients(&options, runs_full() ? 512 : 8);
-        options = odd_options();
-        options.type = half_types[i][0];
-        options.grad_type = half_types[i][1];
-        options.step = (sl_step_options){2, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_NONE, false};
-        check_gradients(&options, runs_full() ? 512 : 8);
-    }
-}
-
 /* ---- bits ---- */
-
-static void assert_same_bits(const run *a, const run *b)
-{
-    assert_memory_equal(&a->loss, &b->loss, sizeof a->loss);
-    assert_memory_equal(a->control, b->control, sizeof a->control);
-    size_t bytes = it_state_elements(&a->state[0]) * sizeof(double);
-    for (int g = 0; g < SL_GROUP_COUNT; g++)
-        assert_memory_equal(a->state[0].group[g], b->state[0].group[g], bytes);
-}
 
 static void compare_schedules(run_options options, uint32_t micro_batch_count, float clip)
 {
@@ -201,56 +91,7 @@ static void schedules_when_model_is_odd_then_same_bits(void **state)
     compare_schedules(odd_options(), 3, 0.0f);
 }
 
-/* A step in half precision adds the same terms in the same order as one in fp32, whatever its
- * gradients are stored as: in doubles that are never rounded all bits are equal. */
-static void compare_types(run_options options)
-{
-    options.clip = 0.01f;
-    options.iterations = 2;
-    for (int layer = 0; layer < 2; layer++) {
-        options.step.accumulation = (sl_accumulation)layer;
-        options.step.micro_batch_count = layer ? 3 : 1;
-        options.type = options.grad_type = SL_TYPE_FP32;
-        run reference;
-        run_step(&options, &reference);
-        for (int i = 0; i < HALF_TYPES; i++) {
-            options.type = half_types[i][0];
-            options.grad_type = half_types[i][1];
-            run other;
-            run_step(&options, &other);
-            size_t bytes = it_state_elements(&other.state[0]) * sizeof(double);
-            assert_memory_equal(other.state[0].group[SL_GROUP_MASTER],
-                                other.state[0].group[SL_GROUP_PARAM], bytes);
-            memset(other.state[0].group[SL_GROUP_MASTER], 0, bytes); /* fp32 has none */
-            assert_same_bits(&reference, &other);
-            run_free(&other);
-        }
-        run_free(&reference);
-    }
-}
-
-static void types_when_compared_then_same_sums_in_the_same_order(void **state)
-{
-    (void)state;
-    run_options options = tiny_options();
-    options.group_rows = 5;
-    compare_types(options);
-    compare_types(odd_options());
-}
-
 /* ---- lives ---- */
-
-/* First and last use of value v. */
-static void find_life(const sl_program *step, uint32_t v, const sl_op **first, const sl_op **last)
-{
-    *first = *last = NULL;
-    for (const sl_op *op = step->ops; op < step->ops + step->op_count; op++)
-        for (int i = 0; i < SL_OPERAND_MAX; i++)
-            if (op->operand[i] == v) {
-                *first = *first ? *first : op;
-                *last = op;
-            }
-}
 
 /* True if all ops from the first to the last use of value v belong to one segment and micro-batch.
  * Clears and norms of whole chunks may stand between. */
@@ -385,100 +226,6 @@ static void layer_order_when_tensor_is_tied_then_one_accumulator_lives_at_a_time
     run_free(&r);
 }
 
-/* ---- half precision ---- */
-
-static run_options half_options(sl_type grad_type)
-{
-    run_options options = tiny_options();
-    options.type = SL_TYPE_BF16;
-    options.grad_type = grad_type;
-    options.group_rows = 5;
-    options.step = (sl_step_options){3, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_NONE, false};
-    return options;
-}
-
-/* Rounds of a tensor's sum into the grad group, and of activations. */
-static void count_rounds(const sl_program *step, uint32_t *rounds_of_tensor, uint32_t *others)
-{
-    *others = 0;
-    for (uint32_t o = 0; o < step->op_count; o++) {
-        const sl_op *op = &step->ops[o];
-        if (op->kind != SL_OP_ROUND)
-            continue;
-        const sl_value *to = &step->values[op->operand[1]];
-        if (to->kind == SL_VALUE_TENSOR)
-            rounds_of_tensor[to->index]++;
-        else
-            (*others)++;
-    }
-}
-
-/* The head's dx is rounded once a micro-batch, for all its row groups and panels. */
-static void half_gradients_when_derived_then_each_tensor_is_rounded_once(void **state)
-{
-    (void)state;
-    for (int is_half = 0; is_half < 2; is_half++) {
-        run_options options = half_options(is_half ? SL_TYPE_BF16 : SL_TYPE_FP32);
-        run r;
-        run_step(&options, &r);
-        uint32_t *rounds = calloc(r.step[0]->tensor_count, sizeof *rounds), others;
-        count_rounds(r.step[0], rounds, &others);
-        assert_int_equal(others, 3);
-        for (uint32_t t = 0; t < r.step[0]->tensor_count; t++)
-            assert_int_equal(rounds[t], is_half);
-        free(rounds);
-        run_free(&r);
-    }
-}
-
-/* A sum lives from its clearing to its rounding: in a block, within the block's backward; of a tied
- * tensor, from the head to the embedding. */
-static void half_gradients_when_derived_then_sums_die_when_rounded(void **state)
-{
-    (void)state;
-    run_options options = half_options(SL_TYPE_BF16);
-    run r;
-    run_step(&options, &r);
-    const sl_program *step = r.step[0];
-    const sl_op *first, *last;
-    uint32_t sums = 0;
-    for (uint32_t v = 0; v < step->value_count; v++) {
-        if (strncmp(step->values[v].name, "d+ ", 3) != 0 || step->values[v].micro_batch != 0)
-            continue;
-        find_life(step, v, &first, &last);
-        assert_int_equal(last->kind, SL_OP_ROUND);
-        if (step->values[last->operand[1]].kind != SL_VALUE_TENSOR)
-            continue;
-        assert_int_equal(step->values[v].type, SL_TYPE_FP32);
-        assert_int_equal(first->kind, SL_OP_CLEAR);
-        bool is_tied = strstr(step->values[v].name, "wte") != NULL;
-        assert_int_equal(last->segment == 0, is_tied || strstr(step->values[v].name, "wpe"));
-        if (!is_tied)
-            assert_int_equal(first->segment, last->segment);
-        sums++;
-    }
-    assert_int_equal(sums, step->tensor_count);
-    run_free(&r);
-}
-
-static void half_gradients_when_micro_batches_come_whole_then_usage_error(void **state)
-{
-    (void)state;
-    run_options options = half_options(SL_TYPE_BF16);
-    run r;
-    run_step(&options, &r);
-    sl_program *step = NULL;
-    sl_step_options micro = {.micro_batch_count = 2, .accumulation = SL_ACCUMULATE_MICRO};
-    assert_int_equal(sl_program_derive_step(r.forward[0], &r.layout[0].map, &micro, &step),
-                     SL_ERROR_USAGE);
-    assert_non_null(strstr(sl_status_message(), "keep gradients in fp32"));
-    assert_null(step);
-    micro.micro_batch_count = 1;
-    assert_int_equal(sl_program_derive_step(r.forward[0], &r.layout[0].map, &micro, &step), SL_OK);
-    sl_program_close(step);
-    run_free(&r);
-}
-
 /* ---- the op table ---- */
 
 static void op_table_when_asked_then_counts_by_hand_agree(void **state)
@@ -588,11 +335,6 @@ int main(void)
         cmocka_unit_test(gradients_when_three_micro_batches_then_agree),
         cmocka_unit_test(gradients_when_head_has_row_groups_then_agree),
         cmocka_unit_test(gradients_when_model_is_odd_then_agree),
-        cmocka_unit_test(gradients_when_in_half_precision_then_agree),
-        cmocka_unit_test(types_when_compared_then_same_sums_in_the_same_order),
-        cmocka_unit_test(half_gradients_when_derived_then_each_tensor_is_rounded_once),
-        cmocka_unit_test(half_gradients_when_derived_then_sums_die_when_rounded),
-        cmocka_unit_test(half_gradients_when_micro_batches_come_whole_then_usage_error),
         cmocka_unit_test(schedules_when_model_is_odd_then_same_bits),
         cmocka_unit_test(layer_order_when_tensor_is_tied_then_one_accumulator_lives_at_a_time),
         cmocka_unit_test(op_table_when_asked_then_counts_by_hand_agree),

@@ -7,6 +7,7 @@
 
 #include "train/config/config.h"
 #include "train/setup/blueprint.h"
+#include "train/setup/wear.h"
 
 int sl_command_train(int argc, char **argv);
 int sl_command_plan(int argc, char **argv);
@@ -25,6 +26,9 @@ void sl_command_describe_cpu(char *out_text, size_t capacity);
 
 /* "policy static (host: …), recompute …, accumulation …" in one line, for people. */
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity);
+
+/* "1.0 GiB written a step, 2.0 TiB a day; --disk-endurance lasts 0.8 years". */
+void sl_command_describe_wear(const sl_wear *wear, char *out_text, size_t capacity);
 
 /* Counts SIGINT and SIGTERM from now on; the second one leaves the process at once with 130. */
 const volatile sig_atomic_t *sl_command_watch_signals(void);

@@ -1,17 +1,44 @@
-/* A choice in words: shares are named where they are part of the policy. */
+/* Choices and wear in words: shares are named where they are part of the policy. */
+#include <math.h>
+#include <string.h>
+
 #include "command.h"
+#include "train/config/units.h"
 #include "train/setup/search.h"
+
+static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT], char *out_text,
+                            size_t capacity)
+{
+    snprintf(out_text, capacity, "%s: params %.0f%%, grads %.0f%%, optimizer %.0f%%", tier,
+             100 * share[SL_GROUP_PARAM], 100 * share[SL_GROUP_GRAD],
+             100 * share[SL_GROUP_MOMENT1]);
+}
 
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity)
 {
-    const double *share = choice->placement.host_fraction;
-    char shares[96] = "";
-    if (choice->placement.policy == SL_POLICY_STATIC)
-        snprintf(shares, sizeof shares, " (host: params %.0f%%, grads %.0f%%, moments %.0f%%)",
-                 100 * share[SL_GROUP_PARAM], 100 * share[SL_GROUP_GRAD],
-                 100 * share[SL_GROUP_MOMENT1]);
-    snprintf(out_text, capacity, "policy %s%s, recompute %s, accumulation %s",
-             sl_search_policy_name(choice->placement.policy), shares,
+    const sl_policy_options *placement = &choice->placement;
+    char host[72] = "", disk[72] = "";
+    bool has_host = placement->policy == SL_POLICY_STATIC;
+    bool has_disk = placement->policy == SL_POLICY_NVME;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        has_disk = has_disk || placement->disk_fraction[group] > 0;
+    if (has_host)
+        describe_shares("host", placement->host_fraction, host, sizeof host);
+    if (has_disk)
+        describe_shares("disk", placement->disk_fraction, disk, sizeof disk);
+    snprintf(out_text, capacity, "policy %s%s%s%s%s%s, recompute %s, accumulation %s",
+             sl_search_policy_name(placement->policy), has_host || has_disk ? " (" : "", host,
+             has_host && has_disk ? "; " : "", disk, has_host || has_disk ? ")" : "",
              sl_search_recompute_name(choice->recompute),
              sl_search_accumulation_name(choice->accumulation));
+}
+
+void sl_command_describe_wear(const sl_wear *wear, char *out_text, size_t capacity)
+{
+    char step[SL_UNITS_TEXT_BYTES], day[SL_UNITS_TEXT_BYTES], years[64] = "";
+    sl_units_format_size((uint64_t)wear->step_bytes, step);
+    sl_units_format_size(wear->day_bytes < 1e19 ? (uint64_t)wear->day_bytes : UINT64_MAX, day);
+    if (isfinite(wear->years))
+        snprintf(years, sizeof years, "; --disk-endurance lasts %.2g years", wear->years);
+    snprintf(out_text, capacity, "%s written a step, %s a day%s", step, day, years);
 }

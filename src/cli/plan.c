@@ -24,27 +24,28 @@ static sl_status print_json(json_t *object)
     return SL_OK;
 }
 
-static void print_row(const char *name, const char *note, const uint64_t bytes[2])
+static void print_row(const char *name, const char *note, const uint64_t bytes[SL_TIER_COUNT])
 {
-    char device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
-    sl_units_format_size(bytes[0], device);
-    sl_units_format_size(bytes[1], host);
-    printf("  %-12s %14s %14s%s\n", name, device, host, note);
+    char text[SL_TIER_COUNT][SL_UNITS_TEXT_BYTES];
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        sl_units_format_size(bytes[tier], text[tier]);
+    printf("  %-12s %14s %14s %14s%s\n", name, text[SL_TIER_DEVICE], text[SL_TIER_HOST],
+           text[SL_TIER_DISK], note);
 }
 
 static void print_tiers(const sl_blueprint *blueprint)
 {
-    uint64_t peak[2], live[2];
-    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
+    uint64_t peak[SL_TIER_COUNT], live[SL_TIER_COUNT];
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         peak[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
         live[tier] = sl_blueprint_live_peak_bytes(blueprint, (sl_tier)tier);
     }
-    printf("  %-12s %14s %14s\n", "bytes", "device", "host");
+    printf("  %-12s %14s %14s %14s\n", "bytes", "device", "host", "disk");
     for (int kind = 0; kind < SL_MEMORY_KIND_COUNT; kind++) {
-        const sl_plan *plan = blueprint->plans[0];
-        uint64_t bytes[2] = {plan->kind_bytes[SL_TIER_DEVICE][kind],
-                             plan->kind_bytes[SL_TIER_HOST][kind]};
-        if (bytes[0] || bytes[1])
+        uint64_t bytes[SL_TIER_COUNT], any = 0;
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            any |= bytes[tier] = blueprint->plans[0]->kind_bytes[tier][kind];
+        if (any)
             print_row(sl_plan_json_kind_names[kind], "", bytes);
     }
     print_row("live peak", "   (a lower bound of the peak)", live);
@@ -65,6 +66,18 @@ static void print_lanes(const sl_blueprint *blueprint, const sl_simulation *simu
     }
 }
 
+static void print_wear(const sl_blueprint *blueprint, const sl_simulation *simulation)
+{
+    char text[160];
+    uint64_t written = blueprint->plans[0]->moved_bytes[SL_LANE_WRITE];
+    if (written == 0)
+        return;
+    sl_wear wear =
+        sl_wear_project((double)written, simulation->step_seconds, blueprint->task.disk_endurance);
+    sl_command_describe_wear(&wear, text, sizeof text);
+    printf("disk: %s\n", text);
+}
+
 static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     sl_simulation simulation;
@@ -72,11 +85,11 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
                             &simulation));
     const sl_choice *choice = &blueprint->choice;
     const sl_layout *layout = blueprint->layout;
-    char chunk[SL_UNITS_TEXT_BYTES], text[192];
+    char chunk[SL_UNITS_TEXT_BYTES], text[256];
     sl_units_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM), chunk);
-    printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens\n",
+    printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s\n",
            sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
-           blueprint->task.seq);
+           blueprint->task.seq, sl_search_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);
     puts(text);
     printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
@@ -85,6 +98,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     print_lanes(blueprint, &simulation);
     printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
            blueprint->machine.name);
+    print_wear(blueprint, &simulation);
     return SL_OK;
 }
 

@@ -49,16 +49,20 @@ void sl_progress_break(sl_progress *progress)
 static void print_line(sl_progress *progress, const sl_step_report *report, double now)
 {
     char left[TIME_BYTES], device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
+    char size[SL_UNITS_TEXT_BYTES], disk[SL_UNITS_TEXT_BYTES + 8] = "";
     double steps_done = (double)(report->step - progress->first_step);
     double steps_left = (double)(progress->last_step - report->step);
     format_time(steps_left * (now - progress->started) / steps_done, left);
     sl_units_format_size(report->peak_bytes[SL_TIER_DEVICE], device);
     sl_units_format_size(report->peak_bytes[SL_TIER_HOST], host);
+    sl_units_format_size(report->peak_bytes[SL_TIER_DISK], size);
+    if (report->peak_bytes[SL_TIER_DISK] > 0)
+        snprintf(disk, sizeof disk, "  disk %s", size);
     printf("%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f%s  norm %.3g  lr %.2e  %.0f tok/s  "
-           "device %s  host %s  left %s%s",
+           "device %s  host %s%s  left %s%s",
            progress->is_live ? "\r\033[K" : "", report->step, progress->last_step, report->loss,
            report->skipped ? " (skipped)" : "", (double)report->grad_norm,
-           (double)report->learning_rate, report->tokens_per_s, device, host, left,
+           (double)report->learning_rate, report->tokens_per_s, device, host, disk, left,
            progress->is_live ? "" : "\n");
     fflush(stdout);
     progress->is_line_open = progress->is_live;

@@ -25,16 +25,20 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     const sl_choice *choice = &blueprint->choice;
-    char text[192];
+    char text[256];
     printf("model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u\n",
            sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
            trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
-    printf("step    %u x %u rows of %" PRIu64 " tokens\n", choice->accumulate, choice->micro_batch,
-           trainer->config->seq);
+    printf("step    %u x %u rows of %" PRIu64 " tokens, in %s\n", choice->accumulate,
+           choice->micro_batch, trainer->config->seq, sl_search_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);
     printf("plan    %s, %u chunks\n", text, blueprint->layout->chunk_count);
     print_tier(blueprint, SL_TIER_DEVICE);
     print_tier(blueprint, SL_TIER_HOST);
+    if (sl_blueprint_peak_bytes(blueprint, SL_TIER_DISK) > 0) {
+        print_tier(blueprint, SL_TIER_DISK);
+        printf("  %-6s %s\n", "", sl_engine_disk_description(trainer->session->engine));
+    }
     fflush(stdout);
 }
 
@@ -51,6 +55,19 @@ static sl_status log_start(sl_trainer *trainer)
     return status;
 }
 
+static void print_wear(const sl_trainer *trainer, const sl_end_report *end)
+{
+    char text[160];
+    double written = (double)end->moved_bytes[SL_LANE_WRITE];
+    if (written <= 0 || end->run_steps == 0)
+        return;
+    sl_wear wear =
+        sl_wear_project(written / (double)end->run_steps, end->seconds / (double)end->run_steps,
+                        trainer->config->disk_endurance);
+    sl_command_describe_wear(&wear, text, sizeof text);
+    printf("  %-6s %s\n", "wear", text);
+}
+
 static void print_end(const sl_trainer *trainer, const sl_end_report *end)
 {
     bool was_stopped = strcmp(end->reason, "signal") == 0;
@@ -62,10 +79,12 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                trainer->config->save);
     if (trainer->config->quiet)
         return;
-    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++)
+    bool has_disk = end->planned_peak_bytes[SL_TIER_DISK] > 0;
+    for (int tier = SL_TIER_DEVICE; tier <= (has_disk ? SL_TIER_DISK : SL_TIER_HOST); tier++)
         printf("  %-6s planned peak %" PRIu64 " bytes, measured %" PRIu64 " bytes\n",
                sl_plan_json_tier_names[tier], end->planned_peak_bytes[tier],
                end->measured_peak_bytes[tier]);
+    print_wear(trainer, end);
     const sl_blueprint *blueprint = trainer->session->blueprint;
     sl_simulation simulation;
     if (end->run_steps && sl_plan_simulate(blueprint->programs[0], blueprint->plans[0],

@@ -16,7 +16,7 @@ static int map_flags(const sl_engine *engine)
     return engine->options.guard_arenas ? SL_MAP_GUARDS | SL_MAP_PATTERN : SL_MAP_PLAIN;
 }
 
-static uint64_t find_need(const sl_engine_options *options, sl_tier tier)
+uint64_t sl_arena_need(const sl_engine_options *options, sl_tier tier)
 {
     uint64_t need = options->homes->fixed_bytes[tier];
     for (uint32_t i = 0; i < options->plan_count; i++) {
@@ -26,12 +26,13 @@ static uint64_t find_need(const sl_engine_options *options, sl_tier tier)
     return need;
 }
 
-static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes)
+/* A size in whole pages makes the base of guarded memory page aligned too. */
+static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes, uint64_t alignment)
 {
     sl_arena *arena = &engine->arenas[tier];
     uint64_t padded;
-    SL_TRY(sl_bits_add(bytes, PLACE_ALIGNMENT - 1, "the arena", &padded));
-    uint64_t mapped_bytes = padded / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
+    SL_TRY(sl_bits_add(bytes, alignment - 1, "the arena", &padded));
+    uint64_t mapped_bytes = padded / alignment * alignment;
     void *base;
     sl_status status =
         tier == SL_TIER_DEVICE
@@ -47,14 +48,13 @@ static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes)
 
 sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options)
 {
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        uint64_t need = find_need(options, (sl_tier)tier);
-        if (need == 0)
-            continue;
-        if (tier >= SL_ARENA_COUNT)
-            SL_FAIL(SL_ERROR_INTERNAL, "the plan uses the %s tier, which this engine lacks",
-                    tier_names[tier]);
-        SL_TRY(map_arena(engine, (sl_tier)tier, need));
+    bool has_disk = sl_arena_need(options, SL_TIER_DISK) > 0;
+    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
+        uint64_t need = sl_arena_need(options, (sl_tier)tier);
+        bool is_direct = has_disk && tier == SL_TIER_HOST;
+        if (need > 0)
+            SL_TRY(map_arena(engine, (sl_tier)tier, need,
+                             is_direct ? SL_DIRECT_ALIGNMENT : PLACE_ALIGNMENT));
     }
     return SL_OK;
 }

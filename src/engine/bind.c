@@ -91,6 +91,13 @@ static sl_status bind_copy(const sl_engine *engine, sl_bound_command *bound)
     return SL_OK;
 }
 
+/* The name of an activation, input or output that is copied, for messages. */
+static const char *find_value_name(const sl_program *program, const sl_command *command)
+{
+    bool is_value = command->chunk_index == SL_NONE && command->value < program->value_count;
+    return is_value ? program->values[command->value].name : NULL;
+}
+
 static sl_status bind_command(const sl_engine *engine, const sl_engine_plan *source,
                               sl_bound_command *bound)
 {
@@ -98,6 +105,9 @@ static sl_status bind_command(const sl_engine *engine, const sl_engine_plan *sou
     if ((unsigned)command->lane >= SL_LANE_COUNT || !engine->lanes[command->lane].stream)
         SL_FAIL(SL_ERROR_INTERNAL, "a command for lane %d, which this engine lacks",
                 (int)command->lane);
+    bound->value_name = find_value_name(source->program, command);
+    if (command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE)
+        return sl_disk_bind(engine, bound);
     if (command->kind == SL_COMMAND_RUN)
         return bind_run(engine, source, bound);
     return bind_copy(engine, bound);

@@ -1,9 +1,9 @@
 /* The engine's public calls. Opening takes everything; nothing here allocates afterwards.
  *
  * States: boundary (current_plan is SL_NONE: lanes idle, chunks current at their homes) or running
- * (current_plan is the plan of the last iteration, whose host lane may still work). sl_engine_step
- * leaves the boundary, every call that drains returns to it. A failure of a lane is final: every
- * later call returns it.
+ * (current_plan is the plan of the last iteration, whose host and disk lanes may still work).
+ * sl_engine_step leaves the boundary, every call that drains returns to it. A failure of a lane is
+ * final: every later call returns it.
  */
 #include "engine_internal.h"
 
@@ -25,21 +25,23 @@ static sl_status check_options(const sl_engine_options *options)
     return SL_OK;
 }
 
-/* The host lane is one more stream of the cpu device, so that it and the other lanes can wait for
- * each other; a device that is not the cpu needs another way for its events to reach this lane. */
+/* The host lane and the disk's are more streams of the cpu device, so that they and the other lanes
+ * can wait for each other; a device that is not the cpu needs another way for its events to reach
+ * them. */
 static sl_status open_lanes(sl_engine *engine)
 {
     static const struct {
         sl_lane lane;
         const char *name;
     } rows[] = {
-        {SL_LANE_COMPUTE, "compute"},
-        {SL_LANE_H2D, "h2d"},
-        {SL_LANE_D2H, "d2h"},
-        {SL_LANE_HOST, "host"},
+        {SL_LANE_COMPUTE, "compute"}, {SL_LANE_H2D, "h2d"},   {SL_LANE_D2H, "d2h"},
+        {SL_LANE_HOST, "host"},       {SL_LANE_READ, "read"}, {SL_LANE_WRITE, "write"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sl_engine_lane *lane = &engine->lanes[rows[i].lane];
+        bool is_disk = rows[i].lane == SL_LANE_READ || rows[i].lane == SL_LANE_WRITE;
+        if (is_disk && !engine->disk.store)
+            continue;
         lane->lane = rows[i].lane;
         lane->observer = engine->options.observer;
         sl_queue_observer observer = sl_measure_observer(lane);
@@ -63,83 +65,21 @@ static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options)
     return SL_OK;
 }
 
-static sl_status find_home(const sl_engine *engine, sl_group group, uint32_t chunk_index,
-                           sl_place *out_place)
-{
-    const sl_homes *homes = engine->options.homes;
-    if ((unsigned)group >= SL_GROUP_COUNT || !homes->tier[group] ||
-        chunk_index >= homes->chunk_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "there is no chunk %u of group %d", chunk_index, (int)group);
-    out_place->tier = (sl_tier)homes->tier[group][chunk_index];
-    out_place->offset = homes->offset[group][chunk_index];
-    out_place->bytes = sl_layout_chunk_bytes(engine->options.layout, group);
-    return SL_OK;
-}
-
-/* Only tensors are ever written into chunks, and their padding has to be zero. */
-static sl_status clear_homes(sl_engine *engine)
-{
-    const sl_homes *homes = engine->options.homes;
-    for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
-            sl_place place = {0};
-            SL_TRY(find_home(engine, (sl_group)group, i, &place));
-            SL_TRY(sl_arena_clear(engine, &place));
-        }
-    }
-    return SL_OK;
-}
-
-static sl_status clear_persistent(sl_engine *engine)
-{
-    const sl_homes *homes = engine->options.homes;
-    for (uint32_t i = 0; i < homes->persistent_count; i++) {
-        sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
-        SL_TRY(sl_arena_clear(engine, &place));
-    }
-    return SL_OK;
-}
-
-static sl_status write_flags(sl_engine *engine)
-{
-    const sl_homes *homes = engine->options.homes;
-    const sl_layout *layout = engine->options.layout;
-    uint64_t block_count = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
-    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
-        sl_place place = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
-        if (place.bytes == 0)
-            continue;
-        if (place.bytes > block_count)
-            SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " block flags for %" PRIu64 " blocks",
-                    place.bytes, block_count);
-        SL_TRY(sl_arena_write(engine, &place, layout->block_flags));
-    }
-    return SL_OK;
-}
-
-/* Fresh memory is zero unless it was patterned. */
-static sl_status fill_memory(sl_engine *engine)
-{
-    if (engine->options.guard_arenas) {
-        SL_TRY(clear_homes(engine));
-        SL_TRY(clear_persistent(engine));
-    }
-    return write_flags(engine);
-}
-
-static sl_status open_parts(sl_engine *engine, const sl_engine_options *options)
+static sl_status open_all(sl_engine *engine, const sl_engine_options *options,
+                          const sl_engine_parts *parts)
 {
     engine->ops = sl_device_ops_of(SL_DEVICE_CPU);
     SL_TRY(engine->ops->open(0, &engine->device));
     SL_TRY(sl_arena_open(engine, options));
+    SL_TRY(sl_disk_open(engine, options, parts));
     SL_TRY(sl_workers_open(options->worker_count, &engine->workers));
     SL_TRY(open_lanes(engine));
     SL_TRY(bind_plans(engine, options));
-    SL_TRY(fill_memory(engine));
+    SL_TRY(sl_boundary_fill(engine));
     return sl_walk_warm_up(engine);
 }
 
-sl_status sl_engine_open_with(const sl_engine_options *options, const sl_kernel_table *kernels,
+sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,
                               sl_engine **out_engine)
 {
     SL_TRY(check_options(options));
@@ -148,10 +88,10 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_kernel_
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an engine");
     engine->options = *options;
     engine->options.plans = NULL; /* the caller's array need not live on */
-    engine->kernels = kernels;
+    engine->kernels = parts->kernels;
     engine->current_plan = SL_NONE;
     atomic_init(&engine->failed_lane, SL_NONE);
-    sl_status status = open_parts(engine, options);
+    sl_status status = open_all(engine, options, parts);
     if (status != SL_OK) {
         sl_engine_close(engine);
         return status;
@@ -162,7 +102,8 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_kernel_
 
 sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine)
 {
-    return sl_engine_open_with(options, sl_kernels_cpu(), out_engine);
+    const sl_engine_parts parts = {.kernels = sl_kernels_cpu()};
+    return sl_engine_open_with(options, &parts, out_engine);
 }
 
 void sl_engine_close(sl_engine *engine)
@@ -182,6 +123,7 @@ void sl_engine_close(sl_engine *engine)
         sl_bind_close(engine, &engine->plans[i]);
     free(engine->plans);
     sl_workers_close(engine->workers);
+    sl_disk_close(engine);
     if (engine->device) {
         sl_arena_close(engine);
         engine->ops->close(engine->device);
@@ -217,6 +159,7 @@ static sl_status run_iteration(sl_engine *engine, uint32_t plan_index,
     if (is_first)
         SL_TRY(sl_walk_prologue(engine, plan));
     engine->current_plan = plan_index;
+    engine->disk.part_bytes = 0;
     sl_status status = sl_walk_body(engine, plan, scalars, is_first);
     if (status == SL_OK)
         return sl_walk_await(engine, plan);
@@ -241,57 +184,10 @@ sl_status sl_engine_drain(sl_engine *engine)
     return sl_walk_drain(engine);
 }
 
-/* ---- at the boundary ---- */
-
-static sl_status find_part(const sl_engine *engine, sl_group group, uint32_t chunk_index,
-                           uint64_t first_byte, sl_place *in_out_part)
-{
-    sl_place home = {0};
-    uint64_t end;
-    SL_TRY(find_home(engine, group, chunk_index, &home));
-    if (__builtin_add_overflow(first_byte, in_out_part->bytes, &end) || end > home.bytes)
-        SL_FAIL(SL_ERROR_INTERNAL,
-                "%" PRIu64 " bytes at %" PRIu64 " are not in a chunk of %" PRIu64 " bytes",
-                in_out_part->bytes, first_byte, home.bytes);
-    in_out_part->tier = home.tier;
-    in_out_part->offset = home.offset + first_byte;
-    return SL_OK;
-}
-
-sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
-                               uint64_t first_byte, uint64_t bytes, void *data)
-{
-    sl_place part = {.bytes = bytes};
-    SL_TRY(find_part(engine, group, chunk_index, first_byte, &part));
-    SL_TRY(sl_walk_drain(engine));
-    return sl_arena_read(engine, &part, data);
-}
-
-sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
-                                uint64_t first_byte, uint64_t bytes, const void *data)
-{
-    sl_place part = {.bytes = bytes};
-    SL_TRY(find_part(engine, group, chunk_index, first_byte, &part));
-    SL_TRY(sl_walk_drain(engine));
-    return sl_arena_write(engine, &part, data);
-}
-
-sl_status sl_engine_clear_persistent(sl_engine *engine)
-{
-    SL_TRY(sl_walk_drain(engine));
-    return clear_persistent(engine);
-}
-
 uint64_t sl_engine_workspace_bytes(const void *worker_count, sl_op_kind kind,
                                    const sl_op_attrs *attrs, sl_tier tier)
 {
     if (tier == SL_TIER_DISK)
         return 0;
     return sl_kernels_cpu()->workspace_bytes(kind, attrs, *(const uint32_t *)worker_count);
-}
-
-const char *sl_engine_disk_description(const sl_engine *engine)
-{
-    (void)engine;
-    return "";
 }

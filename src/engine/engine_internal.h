@@ -2,6 +2,8 @@
  *
  *   engine.c   the public calls, opening and closing
  *   arena.c    one stretch of memory a tier; addresses are made here and nowhere else
+ *   boundary.c chunks and slots between iterations: find, read, write, clear
+ *   disk.c     the disk tier: the store, its two lanes, and parts of chunks that live there
  *   bind.c     turns a plan's indices into pointers, once, when the engine opens
  *   walk.c     issues bound commands to the lanes and waits for them
  *   measure.c  what the lanes did and for how long
@@ -16,9 +18,10 @@
 
 #include "device/device.h"
 #include "kernels/kernels.h"
+#include "offload/store.h"
 #include "sluice/engine.h"
 
-enum { SL_ARENA_COUNT = 2 }; /* SL_TIER_DEVICE and SL_TIER_HOST */
+enum { SL_ARENA_COUNT = 2 }; /* tiers that are memory: SL_TIER_DEVICE and SL_TIER_HOST */
 
 typedef struct sl_arena {
     unsigned char *base;   /* NULL: nothing is placed here */
@@ -35,6 +38,16 @@ typedef struct sl_engine_lane {
     _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* shared with lanes */
 } sl_engine_lane;
 
+/* The disk tier. `part_*` name what the bounce piece holds: a copy of the part of one chunk's home
+ * that lies in one piece of the store. Lanes may write that home, so no iteration leaves it valid.
+ */
+typedef struct sl_disk {
+    sl_store *store;       /* NULL: nothing is on disk */
+    uint64_t bytes;        /* of its address space */
+    unsigned char *bounce; /* in the host arena, SL_PIECE_BYTES; NULL: no chunk lives on disk */
+    uint64_t part_offset, part_bytes; /* 0 bytes: nothing */
+} sl_disk;
+
 typedef struct sl_bound_wait {
     sl_device_event *event;
     uint64_t tag;
@@ -45,16 +58,18 @@ typedef struct sl_bound_wait {
 typedef struct sl_bound_command {
     const sl_command *command;
     uint64_t tag;
-    sl_kernel kernel;    /* RUN */
-    sl_op_kind op_kind;  /* RUN */
-    sl_kernel_call call; /* RUN: all but the scalars */
-    void *to;            /* COPY */
-    const void *from;    /* COPY */
-    uint64_t bytes;      /* COPY */
+    sl_kernel kernel;       /* RUN */
+    sl_op_kind op_kind;     /* RUN */
+    sl_kernel_call call;    /* RUN: all but the scalars */
+    void *to;               /* COPY; NULL: the disk */
+    const void *from;       /* COPY; NULL: the disk */
+    uint64_t bytes;         /* COPY */
+    uint64_t disk_offset;   /* COPY on lanes read and write */
+    const char *value_name; /* COPY of a value; borrowed from the program */
     uint32_t first_wait,
         wait_count;         /* into waits: those that the lane's own order does not cover */
     sl_device_event *event; /* recorded after it; NULL: nobody asks */
-    uint64_t touched_end[SL_ARENA_COUNT]; /* end of the highest place it touches */
+    uint64_t touched_end[SL_TIER_COUNT]; /* end of the highest place it touches */
 } sl_bound_command;
 
 typedef struct sl_bound_plan {
@@ -78,6 +93,7 @@ struct sl_engine {
     sl_device *device;
     sl_workers *workers;
     sl_arena arenas[SL_ARENA_COUNT];
+    sl_disk disk;
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
@@ -85,16 +101,27 @@ struct sl_engine {
     _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
     uint64_t step_ns;
     uint64_t moved_bytes[SL_LANE_COUNT];
-    uint64_t touched_end[SL_ARENA_COUNT];
+    uint64_t touched_end[SL_TIER_COUNT];
 };
 
-/* sl_engine_open with kernels of the caller's: for tests. */
-sl_status sl_engine_open_with(const sl_engine_options *options, const sl_kernel_table *kernels,
+/* What a test may put in the place of the engine's own. */
+typedef struct sl_engine_parts {
+    const sl_kernel_table *kernels;
+    const struct sl_transport_ops *transport; /* NULL: the store's own choice */
+    uint32_t disk_depth;                      /* 0: the store's default */
+} sl_engine_parts;
+
+/* sl_engine_open with parts of the caller's: for tests. */
+sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,
                               sl_engine **out_engine);
 
 /* ---- arena.c ---- */
 
-/* Maps the arenas that the plans and homes of `options` need; SL_ERROR_INTERNAL on a disk tier. */
+/* Bytes of a tier that the plans and homes of `options` need. */
+uint64_t sl_arena_need(const sl_engine_options *options, sl_tier tier);
+
+/* Maps the arenas that the plans and homes of `options` need. With a disk tier the host's base and
+ * size are multiples of SL_DIRECT_ALIGNMENT. */
 sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options);
 void sl_arena_close(sl_engine *engine);
 
@@ -105,6 +132,38 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
 sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data);
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data);
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place);
+
+/* ---- boundary.c ---- */
+
+/* Sets homes and persistent slots to zero where guarded memory was patterned; writes the flags. */
+sl_status sl_boundary_fill(sl_engine *engine);
+
+/* ---- disk.c ---- */
+
+/* Opens the store over the directories of `options` if their plans or homes use the disk; after
+ * sl_arena_open. SL_ERROR_USAGE: no directories. Others: see sl_store_open. */
+sl_status sl_disk_open(sl_engine *engine, const sl_engine_options *options,
+                       const sl_engine_parts *parts);
+void sl_disk_close(sl_engine *engine); /* before sl_arena_close; lanes have ended */
+
+/* Checks and binds a copy of the read or write lane. */
+sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound);
+
+/* Queues a bound copy on its lane. */
+sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound);
+
+/* `bytes` of a chunk from `first_byte` of its home on. */
+typedef struct sl_chunk_part {
+    sl_group group;
+    uint32_t chunk_index;
+    sl_place home;
+    uint64_t first_byte, bytes;
+} sl_chunk_part;
+
+/* Copies between a part of a chunk on disk and plain memory through the lanes, and waits for it.
+ * Lanes are idle. */
+sl_status sl_disk_read(sl_engine *engine, const sl_chunk_part *part, void *data);
+sl_status sl_disk_write(sl_engine *engine, const sl_chunk_part *part, const void *data);
 
 /* ---- bind.c ---- */
 
@@ -123,6 +182,13 @@ sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *bound,
 
 /* Waits for the part of the iteration that sl_engine_step promises. */
 sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *bound);
+
+/* Notes that `lane` failed, for the control thread at once: it does not wait for other lanes' end.
+ * Called by lanes. */
+void sl_walk_note_failure(_Atomic uint32_t *failed_lane, sl_lane lane);
+
+/* "compute", "read", ... */
+const char *sl_walk_lane_name(sl_lane lane);
 
 /* Waits for all lanes; returns the failure of the lane that failed first. */
 sl_status sl_walk_drain(sl_engine *engine);

@@ -43,7 +43,7 @@ void sl_measure_issue(sl_engine *engine, const sl_bound_command *bound)
 {
     if (bound->command->kind == SL_COMMAND_COPY)
         engine->moved_bytes[bound->command->lane] += bound->bytes;
-    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         if (bound->touched_end[tier] > engine->touched_end[tier])
             engine->touched_end[tier] = bound->touched_end[tier];
     }
@@ -63,9 +63,10 @@ void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_stat
         statistics.moved_bytes[lane] = engine->moved_bytes[lane];
         engine->moved_bytes[lane] = 0;
     }
-    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         statistics.measured_peak_bytes[tier] = engine->touched_end[tier];
-        statistics.arena_bytes[tier] = engine->arenas[tier].bytes;
+        statistics.arena_bytes[tier] =
+            tier < SL_ARENA_COUNT ? engine->arenas[tier].bytes : engine->disk.bytes;
     }
     *out_statistics = statistics;
 }

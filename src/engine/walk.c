@@ -15,6 +15,11 @@ static const char *const lane_names[SL_LANE_COUNT] = {
     [SL_LANE_COMM] = "comm",
 };
 
+const char *sl_walk_lane_name(sl_lane lane)
+{
+    return lane_names[lane];
+}
+
 static const char *const op_names[SL_OP_COUNT] = {
 #define X(NAME, name) #name,
     SL_OP_LIST(X)
@@ -31,12 +36,16 @@ typedef struct run_args {
 
 _Static_assert(sizeof(run_args) <= SL_QUEUE_ARGUMENT_BYTES, "a kernel call fits a queue's item");
 
-/* A failure is noted for the control thread at once: it does not wait for the host lane's end. */
+void sl_walk_note_failure(_Atomic uint32_t *failed_lane, sl_lane lane)
+{
+    uint32_t nobody = SL_NONE;
+    atomic_compare_exchange_strong(failed_lane, &nobody, (uint32_t)lane);
+}
+
 static sl_status note_failure(sl_status status, const run_args *args)
 {
     const sl_command *command = args->bound->command;
-    uint32_t nobody = SL_NONE;
-    atomic_compare_exchange_strong(args->failed_lane, &nobody, (uint32_t)command->lane);
+    sl_walk_note_failure(args->failed_lane, command->lane);
     return sl_status_prefix(status, "op %u (%s) on the %s lane", command->tick,
                             op_names[args->bound->op_kind], lane_names[command->lane]);
 }
@@ -55,6 +64,8 @@ static sl_status issue(sl_engine *engine, const sl_bound_command *bound,
 {
     sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
     sl_measure_issue(engine, bound);
+    if (bound->command->lane == SL_LANE_READ || bound->command->lane == SL_LANE_WRITE)
+        return sl_disk_issue(engine, bound);
     if (bound->command->kind == SL_COMMAND_COPY)
         return engine->ops->copy(stream, bound->tag, bound->to, bound->from, bound->bytes);
     run_args args = {bound->call, bound, &engine->failed_lane};
@@ -121,9 +132,14 @@ sl_status sl_walk_drain(sl_engine *engine)
 
 sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *plan)
 {
-    SL_TRY(sl_walk_drain(engine));
-    for (uint32_t i = 0; i < plan->plan->prologue_count; i++)
-        SL_TRY(issue(engine, &plan->prologue[i], NULL));
+    sl_lane lane = SL_LANE_COUNT;
+    for (uint32_t i = 0; i < plan->plan->prologue_count; i++) {
+        const sl_bound_command *bound = &plan->prologue[i];
+        if (bound->command->lane != lane)
+            SL_TRY(sl_walk_drain(engine));
+        lane = bound->command->lane;
+        SL_TRY(issue(engine, bound, NULL));
+    }
     return sl_walk_drain(engine);
 }
 

@@ -25,11 +25,11 @@ typedef struct sl_config_list {
 
 enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL };                 /* data_order */
 enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                        /* others: sl_accumulation */
-enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision */
+enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
 enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
 enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                           /* others: sl_recompute */
-enum { SL_CONFIG_POLICY_AUTO = 3, SL_CONFIG_POLICY_NVME = 4, SL_CONFIG_POLICY_COUNT = 5 };
+enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };  /* others: sl_policy */
 
 typedef enum sl_config_kind {
     SL_CONFIG_TEXT,
@@ -124,6 +124,9 @@ sl_status sl_config_check(sl_config *config, sl_config_command command);
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */
 sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
                           sl_gpt2_shape *out_shape);
+
+/* True if the loss scale follows overflows; the configuration was checked. */
+bool sl_config_scales_dynamically(const sl_config *config);
 
 /* Fills in the row length from the shape and refuses one beyond its context. */
 sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape);

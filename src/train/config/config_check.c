@@ -13,28 +13,8 @@
     SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", option, instead)
 
 /* Options that are refused whenever they differ from the only value of this version. */
-static sl_status refuse_later_memory(const sl_config *config)
-{
-    if (config->policy == SL_CONFIG_POLICY_NVME)
-        REFUSE_LATER("--policy nvme", "use --policy host or static");
-    if (config->nvme_params > 0 || config->nvme_grads > 0 || config->nvme_optimizer > 0 ||
-        config->nvme_activations > 0)
-        REFUSE_LATER("placing a share on disk (--nvme-...)", "use the --offload-... fractions");
-    if (config->disk_space != SL_CONFIG_UNSET && config->disk_space > 0)
-        REFUSE_LATER("the disk tier (--disk-space)", "leave it out or give 0");
-    if (config->disk_dir.count)
-        REFUSE_LATER("the disk tier (--disk-dir)", "leave it out");
-    if (config->offload_activations > 0)
-        REFUSE_LATER("--offload-activations", "use --recompute full");
-    return SL_OK;
-}
-
 static sl_status refuse_later_compute(const sl_config *config)
 {
-    if (config->precision != SL_CONFIG_FP32)
-        REFUSE_LATER("half precision (--precision bf16, fp16)", "use --precision fp32");
-    if (config->loss_scale && strcmp(config->loss_scale, "dynamic") == 0)
-        REFUSE_LATER("--loss-scale dynamic", "use a fixed one; fp32 needs none");
     if (config->dropout > 0)
         REFUSE_LATER("--dropout", "use --dropout 0");
     if (config->tp > 1 || config->pp > 1)
@@ -74,26 +54,118 @@ static void resolve_policy(sl_config *config)
         config->policy -= SL_CONFIG_POLICY_COUNT;
 }
 
-static sl_status check_fractions(const sl_config *config)
+/* A share of something away from the device, and the policies that let the user set it. */
+typedef struct share {
+    const char *name;
+    size_t offset; /* of the field in sl_config */
+    bool is_on_disk;
+    unsigned policies; /* a set of 1 << sl_policy */
+    const char *policy_names;
+} share;
+
+enum {
+    FOR_STATIC = 1 << SL_POLICY_STATIC,
+    FOR_DISK = FOR_STATIC | 1 << SL_POLICY_NVME,
+    FOR_HOST = FOR_DISK | 1 << SL_POLICY_HOST
+};
+
+#define SHARE(name, field, ...)                                                                    \
+    {                                                                                              \
+        name, offsetof(sl_config, field), __VA_ARGS__                                              \
+    }
+
+/* Of each kind the host's share, then the disk's. */
+static const share shares[][2] = {
+    {SHARE("--offload-params", offload_params, false, FOR_STATIC, "static"),
+     SHARE("--nvme-params", nvme_params, true, FOR_DISK, "static or nvme")},
+    {SHARE("--offload-grads", offload_grads, false, FOR_STATIC, "static"),
+     SHARE("--nvme-grads", nvme_grads, true, FOR_DISK, "static or nvme")},
+    {SHARE("--offload-optimizer", offload_optimizer, false, FOR_STATIC, "static"),
+     SHARE("--nvme-optimizer", nvme_optimizer, true, FOR_DISK, "static or nvme")},
+    {SHARE("--offload-activations", offload_activations, false, FOR_HOST, "host, static or nvme"),
+     SHARE("--nvme-activations", nvme_activations, true, FOR_DISK, "static or nvme")},
+};
+
+#undef SHARE
+
+static double read_share(const sl_config *config, const share *of)
 {
-    bool is_any =
-        config->offload_params > 0 || config->offload_grads > 0 || config->offload_optimizer > 0;
-    if (is_any && config->policy != SL_POLICY_STATIC)
-        SL_FAIL(SL_ERROR_USAGE, "the --offload-... fractions are for --policy static: add it");
+    return *(const double *)((const char *)config + of->offset);
+}
+
+static sl_status check_share(const sl_config *config, const share *of)
+{
+    double value = read_share(config, of);
+    if (value > 0 && !(1u << config->policy & of->policies))
+        SL_FAIL(SL_ERROR_USAGE, "%s is for --policy %s: add it", of->name, of->policy_names);
+    if (value > 0 && of->is_on_disk && config->disk_dir.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "%s needs a place on disk: add --disk-dir DIR", of->name);
+    return SL_OK;
+}
+
+static sl_status check_shares(const sl_config *config)
+{
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        const share *host = &shares[i][0], *disk = &shares[i][1];
+        SL_TRY(check_share(config, host));
+        SL_TRY(check_share(config, disk));
+        double host_share = read_share(config, host), disk_share = read_share(config, disk);
+        if (host_share + disk_share > 1 + 1e-9) /* 0.7 and 0.3 are rounded */
+            SL_FAIL(SL_ERROR_USAGE,
+                    "%s %g and %s %g are more than all there is: at most 1 together", host->name,
+                    host_share, disk->name, disk_share);
+    }
+    return SL_OK;
+}
+
+static sl_status check_placement(sl_config *config)
+{
+    SL_TRY(check_shares(config));
     if (config->adam == SL_ADAM_HOST && config->policy == SL_POLICY_DEVICE)
         SL_FAIL(SL_ERROR_USAGE,
                 "--adam host needs states on the host: use --policy host or static");
+    if (config->disk_dir.count)
+        return SL_OK;
+    if (config->policy == SL_POLICY_NVME)
+        SL_FAIL(SL_ERROR_USAGE, "--policy nvme needs a place on disk: add --disk-dir DIR");
+    if (config->disk_space != SL_CONFIG_UNSET && config->disk_space > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--disk-space needs a place on disk: add --disk-dir DIR");
+    config->disk_space = 0;
+    return SL_OK;
+}
+
+bool sl_config_scales_dynamically(const sl_config *config)
+{
+    return strcmp(config->loss_scale, "dynamic") == 0;
+}
+
+/* A dynamic scale finds its way by skipping steps, so there it skips unless told otherwise. */
+static sl_status resolve_loss_scale(sl_config *config)
+{
+    if (!config->loss_scale || strcmp(config->loss_scale, "auto") == 0)
+        SL_TRY(sl_config_set(config, SL_CONFIG_ROW_loss_scale,
+                             config->precision == SL_CONFIG_FP16 ? "dynamic" : "1"));
+    if (!sl_config_scales_dynamically(config)) {
+        if (!config->given[SL_CONFIG_ROW_nonfinite] && config->precision == SL_CONFIG_FP16)
+            config->nonfinite = SL_CONFIG_SKIP;
+        return SL_OK;
+    }
+    if (config->given[SL_CONFIG_ROW_nonfinite] && config->nonfinite == SL_CONFIG_STOP)
+        SL_FAIL(SL_ERROR_USAGE, "--loss-scale dynamic finds the scale by skipping steps that "
+                                "overflow: use --nonfinite skip, or a fixed scale");
+    config->nonfinite = SL_CONFIG_SKIP;
     return SL_OK;
 }
 
 static sl_status check_loss_scale(const sl_config *config)
 {
     double scale = 0;
-    sl_status status =
-        config->loss_scale ? sl_units_parse_real(config->loss_scale, &scale) : SL_ERROR_USAGE;
+    if (sl_config_scales_dynamically(config))
+        return SL_OK;
+    sl_status status = sl_units_parse_real(config->loss_scale, &scale);
     if (status != SL_OK || !(scale > 0 && scale <= 0x1p64))
-        SL_FAIL(SL_ERROR_USAGE, "--loss-scale: \"%s\" is not a number above 0",
-                config->loss_scale ? config->loss_scale : "");
+        SL_FAIL(SL_ERROR_USAGE, "--loss-scale: \"%s\" is neither dynamic nor a number above 0",
+                config->loss_scale);
     return SL_OK;
 }
 
@@ -113,6 +185,7 @@ static sl_status check_saving(const sl_config *config)
 static sl_status check_training(sl_config *config, sl_config_command command)
 {
     SL_TRY(refuse_later_compute(config));
+    SL_TRY(resolve_loss_scale(config));
     SL_TRY(check_loss_scale(config));
     SL_TRY(check_saving(config));
     if (command == SL_CONFIG_TRAIN && config->data.count == 0)
@@ -144,9 +217,8 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
         return SL_OK;
     SL_TRY(check_device(config));
     resolve_policy(config);
-    SL_TRY(refuse_later_memory(config));
     SL_TRY(refuse_later_files(config));
-    SL_TRY(check_fractions(config));
+    SL_TRY(check_placement(config));
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = sl_workers_usable_cpu_count();
     if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))

@@ -44,7 +44,8 @@
       "steps to train, all runs together")                                                         \
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
       "order of the work over micro-batches")                                                      \
-    X(CHOICE, precision, "precision", "fp32", "fp32|bf16|fp16", 0, 0, T, TRAINING, "compute type") \
+    X(CHOICE, precision, "precision", "fp32", "fp32|bf16|fp16", 0, 0, TGE, TRAINING,               \
+      "compute type; master weights and moments are fp32")                                         \
     X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, TRAINING, "peak learning rate")                     \
     X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
     X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
@@ -57,22 +58,27 @@
     X(REAL, beta2, "beta2", "0.95", "X", 0, 0.9999999, T, TRAINING, "decay of the second moment")  \
     X(REAL, eps, "eps", "1e-8", "X", 1e-30, 1, T, TRAINING, "keeps AdamW from dividing by zero")   \
     X(REAL, clip, "clip", "1.0", "X", 0, 1e30, T, TRAINING, "largest gradient norm; 0: off")       \
-    X(TEXT, loss_scale, "loss-scale", "1", "N|dynamic", 0, 0, T, TRAINING, "factor on gradients")  \
+    X(TEXT, loss_scale, "loss-scale", "auto", "N|dynamic", 0, 0, T, TRAINING,                      \
+      "factor on the loss (dynamic for fp16, else 1)")                                             \
     X(CHOICE, nonfinite, "nonfinite", "stop", "stop|skip", 0, 0, T, TRAINING,                      \
-      "what a gradient that is not finite does")                                                   \
+      "what a gradient that is not finite does (skip where the loss scale is dynamic)")            \
     X(CHOICE, recompute, "recompute", "auto", "none|selective|full|auto", 0, 0, T, TRAINING,       \
       "activations computed again in the backward pass")                                           \
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, TRAINING, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \
     X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGE, MEMORY, "where the work runs")    \
-    X(CHOICE, policy, "policy", "auto", "device|host|static|auto|nvme|cuda|cpu|const", 0, 0, TGE,  \
+    X(CHOICE, policy, "policy", "auto", "device|host|static|nvme|auto|cuda|cpu|const", 0, 0, TGE,  \
       MEMORY, "who lives where; cuda, cpu and const are other names of device, host and static")   \
     X(SIZE, device_memory, "device-memory", "auto", "SIZE", 0, 0, TGE, MEMORY,                     \
       "budget on the device for everything placed there")                                          \
     X(SIZE, host_memory, "host-memory", "auto", "SIZE", 0, 0, TGE, MEMORY, "budget on the host")   \
-    X(SIZE, disk_space, "disk-space", "0", "SIZE", 0, 0, TGE, MEMORY, "budget on the disks")       \
-    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGE, MEMORY, "where the disk tier lives")    \
+    X(SIZE, disk_space, "disk-space", "auto", "SIZE", 0, 0, TGE, MEMORY,                           \
+      "budget on the disks (90% of what is free in --disk-dir)")                                   \
+    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGE, MEMORY,                                 \
+      "where the disk tier lives; several share the work")                                         \
+    X(SIZE, disk_endurance, "disk-endurance", "0", "SIZE", 0, 0, T, MEMORY,                        \
+      "bytes that the disks are rated to have written, for the report of wear; 0: not known")      \
     X(REAL, offload_params, "offload-params", "0", "F", 0, 1, TGE, MEMORY,                         \
       "share of the parameters on the host, for static")                                           \
     X(REAL, offload_grads, "offload-grads", "0", "F", 0, 1, T, MEMORY,                             \
@@ -80,13 +86,15 @@
     X(REAL, offload_optimizer, "offload-optimizer", "0", "F", 0, 1, T, MEMORY,                     \
       "share of the optimizer states on the host, for static")                                     \
     X(REAL, offload_activations, "offload-activations", "0", "F", 0, 1, T, MEMORY,                 \
-      "share of the activations on the host")                                                      \
-    X(REAL, nvme_params, "nvme-params", "0", "F", 0, 1, T, MEMORY, "share of parameters on disk")  \
-    X(REAL, nvme_grads, "nvme-grads", "0", "F", 0, 1, T, MEMORY, "share of gradients on disk")     \
+      "share of the activations on the host, for host, static and nvme")                           \
+    X(REAL, nvme_params, "nvme-params", "0", "F", 0, 1, TGE, MEMORY,                               \
+      "share of the parameters on disk, for static and nvme")                                      \
+    X(REAL, nvme_grads, "nvme-grads", "0", "F", 0, 1, T, MEMORY,                                   \
+      "share of the gradients on disk, for static and nvme")                                       \
     X(REAL, nvme_optimizer, "nvme-optimizer", "0", "F", 0, 1, T, MEMORY,                           \
-      "share of states on disk")                                                                   \
+      "share of the optimizer states on disk (nvme: all)")                                         \
     X(REAL, nvme_activations, "nvme-activations", "0", "F", 0, 1, T, MEMORY,                       \
-      "share of activations on disk")                                                              \
+      "share of the activations on disk, for static and nvme")                                     \
     X(CHOICE, adam, "adam", "auto", "auto|device|host", 0, 0, T, MEMORY, "where updates run")      \
     X(COUNT, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, MEMORY,                     \
       "elements of a chunk")                                                                       \

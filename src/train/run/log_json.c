@@ -193,6 +193,7 @@ sl_status sl_log_json_step(sl_log_json *log, const sl_step_report *report)
     add_moves(log, report->moved_bytes);
     add_stalls(log, report->stall_ms);
     add(log, ",\"skipped\":%s", report->skipped ? "true" : "false");
+    add_float(log, "loss_scale", report->loss_scale);
     return end(log);
 }
 
@@ -216,6 +217,7 @@ sl_status sl_log_json_end(sl_log_json *log, const sl_end_report *report)
     add_count(log, "run_steps", report->run_steps);
     add_double(log, "seconds", report->seconds);
     add_double(log, "loss", report->last_loss);
+    add_moves(log, report->moved_bytes);
     add(log, ",\"tiers\":{");
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         add(log,

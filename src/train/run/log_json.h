@@ -17,7 +17,7 @@ typedef struct sl_log_json sl_log_json;
 typedef struct sl_step_report {
     uint64_t step; /* from 1 */
     double loss;   /* mean over the step's tokens, before the update */
-    float grad_norm, learning_rate;
+    float grad_norm, learning_rate, loss_scale;
     uint64_t tokens, tokens_total;
     double step_ms, tokens_per_s;
     double flops; /* of the model, see CONTRACT */
@@ -40,6 +40,7 @@ typedef struct sl_end_report {
     double seconds;     /* of this run's steps */
     double last_loss;
     uint64_t planned_peak_bytes[SL_TIER_COUNT], measured_peak_bytes[SL_TIER_COUNT];
+    uint64_t moved_bytes[SL_LANE_COUNT]; /* of this run, evaluations not counted */
 } sl_end_report;
 
 /* Opens a log at `path`, behind what is there or from the start; a NULL path gives a log that

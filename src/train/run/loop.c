@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "evaluate.h"
+#include "loss_scale.h"
 #include "schedule.h"
 
 enum { EVALUATION_MICRO_BATCHES = 64, SKIPS_IN_A_ROW_MAX = 50 };
@@ -56,6 +57,7 @@ static void take_statistics(loop *run, sl_step_report *report)
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         report->moved_bytes[lane] = statistics.moved_bytes[lane];
+        run->end.moved_bytes[lane] += statistics.moved_bytes[lane];
         report->stall_ms[lane] = 1e-6 * (double)statistics.stall_ns[lane];
     }
 }
@@ -80,6 +82,7 @@ static void finish_step(loop *run, double started, const sl_step_scalars *scalar
                                .tokens = rows * trainer->config->seq,
                                .tokens_total = trainer->state.tokens_total,
                                .step_ms = 1e3 * seconds,
+                               .loss_scale = scalars->loss_scale,
                                .skipped = control->skip != 0};
     double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
     report->loss = loss_sum / (double)report->tokens;
@@ -95,10 +98,13 @@ static void finish_step(loop *run, double started, const sl_step_scalars *scalar
 static sl_status judge_step(sl_trainer *trainer, const sl_step_report *report)
 {
     bool is_finite = isfinite(report->loss) && !report->skipped;
+    bool must_stop = !is_finite && trainer->config->nonfinite == SL_CONFIG_STOP;
     trainer->skips_in_a_row = is_finite ? 0 : trainer->skips_in_a_row + 1;
+    if (!must_stop)
+        SL_TRY(sl_loss_scale_settle(trainer->config, is_finite, &trainer->state));
     if (is_finite)
         return SL_OK;
-    if (trainer->config->nonfinite == SL_CONFIG_STOP)
+    if (must_stop)
         SL_FAIL(SL_ERROR_NONFINITE,
                 "step %" PRIu64 ": loss %g, gradient norm %g: not finite, and nothing of this step "
                 "was saved; try a lower --lr, or --nonfinite skip",
@@ -115,6 +121,7 @@ static sl_status run_step(loop *run)
     double started = read_seconds();
     uint64_t update = trainer->state.step - trainer->state.skipped_steps + 1;
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, trainer->state.step, update);
+    scalars.loss_scale = (float)trainer->state.loss_scale;
     sl_step_report report;
     SL_TRY(fill_inputs(trainer));
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));

@@ -2,7 +2,6 @@
 #include "schedule.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 double sl_schedule_learning_rate(const sl_config *config, uint64_t step)
 {
@@ -30,6 +29,6 @@ sl_step_scalars sl_schedule_scalars(const sl_config *config, uint64_t step, uint
         .bias1 = (float)(1 - pow(config->beta1, count)),
         .bias2_root = (float)sqrt(1 - pow(config->beta2, count)),
         .clip = (float)config->clip,
-        .loss_scale = (float)strtod(config->loss_scale, NULL),
+        .loss_scale = 1,
     };
 }

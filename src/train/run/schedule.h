@@ -9,8 +9,8 @@
  * down to --min-lr, which the last step nearly reaches; past the last step it stays there. */
 double sl_schedule_learning_rate(const sl_config *config, uint64_t step);
 
-/* The scalars of step `step` from 0. `update` >= 1 counts the updates up to and with this one:
- * skipped steps do not age the moments. */
+/* The scalars of step `step` from 0, with a loss scale of 1. `update` >= 1 counts the updates up to
+ * and with this one: skipped steps do not age the moments. */
 sl_step_scalars sl_schedule_scalars(const sl_config *config, uint64_t step, uint64_t update);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "kernels/kernels.h"
+#include "loss_scale.h"
 #include "train/config/config_json.h"
 
 static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens)
@@ -100,12 +101,13 @@ static sl_status open_feeds(sl_trainer *trainer)
 static sl_status take_state(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
-    trainer->state =
-        (sl_checkpoint_state){.seed = config->seed, .loss_scale = strtod(config->loss_scale, NULL)};
+    trainer->state = (sl_checkpoint_state){.seed = config->seed, .loss_scale = 1};
     trainer->saved_step = UINT64_MAX;
+    if (trainer->resumed)
+        trainer->state = sl_checkpoint_describe(trainer->resumed)->state;
+    sl_loss_scale_start(config, trainer->resumed, &trainer->state);
     if (!trainer->resumed)
         return SL_OK;
-    trainer->state = sl_checkpoint_describe(trainer->resumed)->state;
     trainer->saved_step = trainer->state.step;
     if (config->given[SL_CONFIG_ROW_seed] && config->seed != trainer->state.seed)
         SL_FAIL(SL_ERROR_USAGE, "--seed %" PRIu64 " is not that of the checkpoint, %" PRIu64,
@@ -167,11 +169,17 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
     config->offload_grads = choice->placement.host_fraction[SL_GROUP_GRAD];
     config->offload_optimizer = choice->placement.host_fraction[SL_GROUP_MOMENT1];
+    config->offload_activations = choice->host_activations;
+    config->nvme_params = choice->placement.disk_fraction[SL_GROUP_PARAM];
+    config->nvme_grads = choice->placement.disk_fraction[SL_GROUP_GRAD];
+    config->nvme_optimizer = choice->placement.disk_fraction[SL_GROUP_MOMENT1];
+    config->nvme_activations = choice->disk_activations;
     config->recompute = choice->recompute;
     config->accumulation = choice->accumulation;
     config->chunk_size = blueprint->layout->chunk_elements;
     config->device_memory = blueprint->budget_bytes[SL_TIER_DEVICE];
     config->host_memory = blueprint->budget_bytes[SL_TIER_HOST];
+    config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
@@ -208,6 +216,7 @@ static sl_status save_with(sl_trainer *trainer, const char *config_json)
                                     .has_state = trainer->session->has_state,
                                     .io = &trainer->session->io,
                                     .state = &trainer->state,
+                                    .precision = trainer->session->blueprint->task.type,
                                     .config_json = config_json,
                                     .gemm = sl_kernels_cpu()->description(),
                                     .data_fingerprint = fingerprint};

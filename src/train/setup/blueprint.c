@@ -23,10 +23,20 @@ static uint64_t subtract(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
+{
+    bool is_short_lived = choice->accumulate == 1 || choice->accumulation == SL_ACCUMULATE_LAYER;
+    return is_short_lived ? task->type : SL_TYPE_FP32;
+}
+
 static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
                               sl_program **out_program)
 {
-    sl_gpt2_emit_options options = {.batch = choice->micro_batch, .seq = task->seq, .tp_size = 1};
+    sl_gpt2_emit_options options = {.batch = choice->micro_batch,
+                                    .seq = task->seq,
+                                    .tp_size = 1,
+                                    .type = task->type,
+                                    .grad_type = sl_blueprint_grad_type(task, choice)};
     if (task->work == SL_WORK_GENERATE) {
         options.mode = SL_GPT2_CACHED;
         options.seq = program_index == 0 ? task->seq : 1;
@@ -80,6 +90,8 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
     sl_plan_request request = {.program = blueprint->programs[program_index],
                                .layout = blueprint->layout,
                                .homes = blueprint->homes,
+                               .disk_activations = blueprint->choice.disk_activations,
+                               .host_activations = blueprint->choice.host_activations,
                                .prefetch = blueprint->task.prefetch,
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &blueprint->task.worker_count,
@@ -164,7 +176,7 @@ static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_mis
     uint64_t device = blueprint->choice.device_memory, host = blueprint->choice.host_memory;
     uint64_t shared = blueprint->task.shared_bytes;
     uint64_t *budget = blueprint->budget_bytes;
-    budget[SL_TIER_DISK] = 0;
+    budget[SL_TIER_DISK] = blueprint->choice.disk_space;
     budget[SL_TIER_DEVICE] = device;
     budget[SL_TIER_HOST] = host;
     if (device == UINT64_MAX && host == UINT64_MAX) {
@@ -189,17 +201,56 @@ static sl_status verify_all(const sl_blueprint *blueprint)
     return SL_OK;
 }
 
-sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
+                                sl_blueprint **out_blueprint)
 {
     sl_blueprint *blueprint = calloc(1, sizeof *blueprint);
     if (!blueprint)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a blueprint");
     blueprint->task = *task;
     blueprint->choice = *choice;
-    blueprint->machine = sl_machine_default(task->worker_count);
+    blueprint->machine =
+        *task->machine.name ? task->machine : sl_machine_default(task->worker_count);
+    sl_status status = build_programs(blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
+        return status;
+    }
+    *out_blueprint = blueprint;
+    return SL_OK;
+}
+
+/* An update may run beside the rest unless compute and host lane share the cores. */
+static double bound_op_seconds(const sl_machine *machine, const sl_op *op)
+{
+    double seconds = sl_machine_op_seconds(machine, op->kind, &op->attrs, false);
+    if (!sl_op_info_of(op->kind)->runs_on_host)
+        return seconds;
+    double on_host = sl_machine_op_seconds(machine, op->kind, &op->attrs, true);
+    if (!machine->shares_cores)
+        return 0;
+    return on_host < seconds ? on_host : seconds;
+}
+
+sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
+                                     double *out_seconds)
+{
+    sl_blueprint *blueprint = NULL;
+    SL_TRY(open_blueprint(task, choice, &blueprint));
+    double seconds = 0;
+    for (uint32_t i = 0; i < blueprint->programs[0]->op_count; i++)
+        seconds += bound_op_seconds(&blueprint->machine, &blueprint->programs[0]->ops[i]);
+    sl_blueprint_close(blueprint);
+    *out_seconds = seconds;
+    return SL_OK;
+}
+
+sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
+                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    sl_blueprint *blueprint = NULL;
     sl_status status;
-    SL_TRY_GOTO(status, build_programs(blueprint), close_blueprint);
+    SL_TRY(open_blueprint(task, choice, &blueprint));
     SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_misfit), close_blueprint);
     SL_TRY_GOTO(status, verify_all(blueprint), close_blueprint);
     *out_blueprint = blueprint;

@@ -20,6 +20,7 @@ typedef enum sl_work {
 typedef struct sl_task {
     sl_work work;
     sl_gpt2_shape shape;
+    sl_type type;            /* compute type */
     uint32_t seq;            /* tokens of a row; of the prompt */
     bool with_evaluation;    /* TRAIN: draws program 1 too */
     uint32_t tail_rows;      /* EVALUATE: rows of program 1; 0: none */
@@ -28,7 +29,11 @@ typedef struct sl_task {
     uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
     uint32_t worker_count;
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset */
-    bool is_probe;         /* a misfit may be found early and name too few bytes: for searches */
+    const char *const *disk_directories; /* of the disk tier, for the session; borrowed */
+    uint32_t disk_directory_count;
+    uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
+    sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
+    bool is_probe;           /* a misfit may be found early and name too few bytes: for searches */
 } sl_task;
 
 typedef struct sl_choice {
@@ -37,7 +42,9 @@ typedef struct sl_choice {
     sl_recompute recompute;
     sl_accumulation accumulation;
     sl_policy_options placement;
-    uint64_t device_memory, host_memory; /* budgets in bytes; UINT64_MAX: unset */
+    double disk_activations, host_activations; /* shares, see sl_plan_request */
+    uint64_t device_memory, host_memory;       /* budgets in bytes; UINT64_MAX: unset */
+    uint64_t disk_space;                       /* budget in bytes; 0 without a directory */
 } sl_choice;
 
 enum { SL_BLUEPRINT_PROGRAM_MAX = 2 };
@@ -61,6 +68,15 @@ typedef struct sl_misfit {
     char op_name[32];      /* at the tick, "" after the last op */
     sl_choice choice;      /* that was tried */
 } sl_misfit;
+
+/* How gradients are stored: in the compute type where their sums live for one layer only or for one
+ * micro-batch, else in fp32. The bits of a run do not depend on it. */
+sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice);
+
+/* Seconds that program 0 computes at least, on the machine of the task, however it is placed: no
+ * plan is needed to know them. */
+sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
+                                     double *out_seconds);
 
 /* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */
 sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,

@@ -1,27 +1,26 @@
-/* The order in which choices are tried. See suggest.c for what would fit when none does. */
+/* What a configuration leaves open, and the first choice that fits. See search_best.c for faster
+ * ones and suggest.c for what would fit when none does. */
 #include "search.h"
 
 #include "device/device.h"
+#include "disk.h"
+#include "search_ladder.h"
 
-/* Shares of the host that `auto` tries: what is used least often leaves the device first. */
-static const struct {
-    sl_policy policy;
-    double moments, grads, params;
-} ladder[] = {
-    {SL_POLICY_DEVICE, 0, 0, 0},    {SL_POLICY_STATIC, 0.25, 0, 0}, {SL_POLICY_STATIC, 0.5, 0, 0},
-    {SL_POLICY_STATIC, 0.75, 0, 0}, {SL_POLICY_STATIC, 1, 0, 0},    {SL_POLICY_STATIC, 1, 0.5, 0},
-    {SL_POLICY_STATIC, 1, 1, 0},    {SL_POLICY_STATIC, 1, 1, 0.5},  {SL_POLICY_HOST, 0, 0, 0},
-};
+enum { CONFIRM_ROUNDS = 16 };
 
-enum { LADDER_COUNT = sizeof ladder / sizeof ladder[0], CONFIRM_ROUNDS = 16 };
-
-static const char *const policy_names[] = {"device", "host", "static"};
+static const char *const policy_names[] = {"device", "host", "static", "nvme"};
 static const char *const recompute_names[] = {"none", "selective", "full"};
 static const char *const accumulation_names[] = {"micro", "layer"};
 
 const char *sl_search_policy_name(sl_policy policy)
 {
     return policy_names[policy];
+}
+
+const char *sl_search_type_name(sl_type type)
+{
+    static const char *const names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
+    return names[type];
 }
 
 const char *sl_search_recompute_name(sl_recompute recompute)
@@ -32,16 +31,6 @@ const char *sl_search_recompute_name(sl_recompute recompute)
 const char *sl_search_accumulation_name(sl_accumulation accumulation)
 {
     return accumulation_names[accumulation];
-}
-
-static sl_policy_options place(sl_policy policy, double moments, double grads, double params)
-{
-    sl_policy_options placement = {.policy = policy};
-    placement.host_fraction[SL_GROUP_PARAM] = params;
-    placement.host_fraction[SL_GROUP_GRAD] = grads;
-    placement.host_fraction[SL_GROUP_MOMENT1] = moments;
-    placement.host_fraction[SL_GROUP_MOMENT2] = moments;
-    return placement;
 }
 
 /* What the rules of the machine leave, of which sluice takes four fifths. */
@@ -58,11 +47,44 @@ static uint64_t unset_to(uint64_t value, uint64_t when_unset)
     return value == SL_CONFIG_UNSET ? when_unset : value;
 }
 
+/* The homes that the options ask for. With nvme the states are on disk unless a share was given. */
+static sl_policy_options read_placement(const sl_config *config)
+{
+    bool is_auto = config->policy == SL_CONFIG_POLICY_AUTO;
+    sl_policy_options placement = {
+        .policy = is_auto ? SL_POLICY_DEVICE : (sl_policy)config->policy,
+        .adam = (sl_adam_place)config->adam,
+    };
+    bool is_implied =
+        config->policy == SL_POLICY_NVME && !config->given[SL_CONFIG_ROW_nvme_optimizer];
+    sl_search_set_shares(placement.host_fraction, config->offload_optimizer, config->offload_grads,
+                         config->offload_params);
+    sl_search_set_shares(placement.disk_fraction, is_implied ? 1 : config->nvme_optimizer,
+                         config->nvme_grads, config->nvme_params);
+    return placement;
+}
+
+/* The disk tier's directories and how much they hold: nine tenths of what is free. */
+static sl_status init_disk(const sl_config *config, sl_search *search)
+{
+    search->task.disk_directories = (const char *const *)config->disk_dir.items;
+    search->task.disk_directory_count = config->disk_dir.count;
+    search->task.disk_endurance = config->disk_endurance;
+    uint64_t free_bytes;
+    SL_TRY(sl_disk_free_bytes(search->task.disk_directories, config->disk_dir.count, &free_bytes));
+    search->disk_free_bytes = free_bytes / 10 * 9;
+    search->fixed.disk_space = unset_to(config->disk_space, search->disk_free_bytes);
+    return SL_OK;
+}
+
 static void init_training(const sl_config *config, sl_search *search)
 {
     search->task.with_evaluation = config->eval_data.count > 0;
     /* Only then is no update ever taken back: see DESIGN.md, "Chunks". */
-    search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP;
+    search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
+                                !sl_config_scales_dynamically(config);
+    search->fixed.disk_activations = config->nvme_activations;
+    search->fixed.host_activations = config->offload_activations;
     search->auto_recompute = config->recompute == SL_CONFIG_RECOMPUTE_AUTO;
     search->auto_accumulation = config->accumulation == SL_CONFIG_ACCUMULATION_AUTO;
     search->fixed.accumulate = (uint32_t)config->accumulate;
@@ -75,7 +97,9 @@ static void init_training(const sl_config *config, sl_search *search)
 sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
                          sl_search *out_search)
 {
-    sl_search search = {.task = {.work = work, .shape = *shape}};
+    sl_search search = {
+        .task = {.work = work, .shape = *shape, .type = (sl_type)config->precision}};
+    SL_TRY(init_disk(config, &search));
     SL_TRY(measure_shared_bytes(&search.task.shared_bytes));
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
@@ -85,10 +109,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     search.fixed.device_memory = config->device_memory;
     search.fixed.host_memory = config->host_memory;
     search.auto_policy = config->policy == SL_CONFIG_POLICY_AUTO;
-    search.fixed.placement =
-        place(search.auto_policy ? SL_POLICY_DEVICE : (sl_policy)config->policy,
-              config->offload_optimizer, config->offload_grads, config->offload_params);
-    search.fixed.placement.adam = (sl_adam_place)config->adam;
+    search.fixed.placement = read_placement(config);
     if (work != SL_WORK_GENERATE)
         search.task.seq = (uint32_t)config->seq;
     if (work == SL_WORK_TRAIN)
@@ -101,7 +122,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
 {
     bool is_moving =
-        placement->policy == SL_POLICY_HOST ||
+        placement->policy == SL_POLICY_HOST || placement->policy == SL_POLICY_NVME ||
         (placement->policy == SL_POLICY_STATIC && (placement->host_fraction[SL_GROUP_PARAM] > 0 ||
                                                    placement->host_fraction[SL_GROUP_GRAD] > 0));
     return is_moving ? SL_ACCUMULATE_LAYER : SL_ACCUMULATE_MICRO;
@@ -125,16 +146,13 @@ static sl_status try_placements(const sl_search *search, sl_choice *choice,
 {
     if (!search->auto_policy)
         return try_accumulations(search, choice, out_blueprint, out_misfit);
-    for (int rung = 0; rung < LADDER_COUNT; rung++) {
-        sl_adam_place adam = choice->placement.adam;
-        choice->placement = place(ladder[rung].policy, ladder[rung].moments, ladder[rung].grads,
-                                  ladder[rung].params);
-        choice->placement.adam = adam;
+    uint32_t rung = 0;
+    while (rung < sl_search_rung_count(search)) {
+        sl_search_take_rung(rung, choice);
         sl_status status = try_accumulations(search, choice, out_blueprint, out_misfit);
         if (status != SL_ERROR_FIT)
             return status;
-        if (out_misfit->shortage.tier == SL_TIER_HOST)
-            return status; /* every rung further up needs more of the host */
+        rung = sl_search_next_rung(rung, out_misfit->shortage.tier);
     }
     return SL_ERROR_FIT;
 }
@@ -170,8 +188,7 @@ sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit)
 {
     sl_choice raised = misfit->choice;
     sl_misfit latest = *misfit;
-    bool is_host = misfit->shortage.tier == SL_TIER_HOST;
-    uint64_t *budget = is_host ? &raised.host_memory : &raised.device_memory;
+    uint64_t *budget = sl_search_budget(&raised, misfit->shortage.tier);
     for (int round = 0; round < CONFIRM_ROUNDS; round++) {
         sl_blueprint *blueprint = NULL;
         uint64_t tried = latest.shortage.needed_bytes;

@@ -17,6 +17,7 @@ typedef struct sl_search {
     bool auto_recompute;
     bool auto_accumulation;
     bool auto_policy;
+    uint64_t disk_free_bytes; /* what a disk tier may take at most by default */
 } sl_search;
 
 /* The search that a checked configuration asks for. `task` is filled in but for `seq` of prompts.
@@ -26,10 +27,15 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 
 /* Draws the first choice that fits. Without recomputation first, then with selective and with full
  * one; within each: everything on the device, then shares of moments, gradients and parameters on
- * the host, then everything on the host. Copies cost less than computing again, unless
- * micro-batches are tiny. SL_ERROR_FIT fills *out_misfit with the last, most frugal attempt. */
+ * the host, then everything on the host, then, where there is a directory for it, shares on disk.
+ * SL_ERROR_FIT fills *out_misfit with the last, most frugal attempt. */
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_misfit *out_misfit);
+
+/* Puts a faster blueprint in the place of one that fits, if simulation finds one among the choices
+ * that are left open: homes, recomputation and order of accumulation. A bounded number of choices
+ * is drawn, and none that computes for longer than the best so far takes. */
+sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
 
 /* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those
  * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
@@ -43,14 +49,15 @@ typedef struct sl_refusal {
     char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
 } sl_refusal;
 
-/* sl_search_run, and sl_search_suggest when nothing fits: SL_ERROR_FIT fills *out_refusal and
- * leaves one message with tier, op, bytes and the options that fit. */
+/* sl_search_run, then sl_search_improve; when nothing fits, looks for what would: SL_ERROR_FIT
+ * fills *out_refusal and leaves one message with tier, op, bytes and the options that fit. */
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal);
 
-/* The name of a placement for people: device, host or static. */
+/* The name of a placement for people: device, host, static or nvme. */
 const char *sl_search_policy_name(sl_policy policy);
 const char *sl_search_recompute_name(sl_recompute recompute);
 const char *sl_search_accumulation_name(sl_accumulation accumulation);
+const char *sl_search_type_name(sl_type type);
 
 #endif

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "search.h"
+#include "search_ladder.h"
 #include "train/config/units.h"
 
 enum { BUDGET_ROUNDS = 12 };
@@ -21,7 +21,12 @@ static sl_status try_change(const sl_search *search, bool *out_fits, sl_misfit *
 }
 
 /* The changes that cost no memory, from cheap to dear; each may stand alone or with the others. */
-typedef enum change { CHANGE_RECOMPUTE = 1, CHANGE_LAYER = 2, CHANGE_HOST = 4 } change;
+typedef enum change {
+    CHANGE_RECOMPUTE = 1,
+    CHANGE_LAYER = 2,
+    CHANGE_HOST = 4,
+    CHANGE_DISK = 8 /* instead of the host */
+} change;
 
 static unsigned find_open_changes(const sl_search *search)
 {
@@ -32,25 +37,56 @@ static unsigned find_open_changes(const sl_search *search)
     if (search->fixed.accumulate > 1 && !search->auto_accumulation &&
         search->fixed.accumulation != SL_ACCUMULATE_LAYER)
         changes |= CHANGE_LAYER;
-    if (!search->auto_policy && search->fixed.placement.policy != SL_POLICY_HOST)
+    const sl_policy_options *placement = &search->fixed.placement;
+    if (!search->auto_policy && placement->policy != SL_POLICY_HOST &&
+        placement->policy != SL_POLICY_NVME)
         changes |= CHANGE_HOST;
+    bool has_more_for_disk = placement->policy != SL_POLICY_NVME ||
+                             placement->disk_fraction[SL_GROUP_PARAM] < 1 ||
+                             placement->disk_fraction[SL_GROUP_GRAD] < 1;
+    if (!search->auto_policy && search->task.disk_directory_count > 0 && has_more_for_disk)
+        changes |= CHANGE_DISK;
     return changes;
 }
 
 /* Fractions that were given go to 1: another policy would refuse them. */
 static void place_on_host(sl_policy_options *placement)
 {
-    if (placement->policy != SL_POLICY_STATIC)
+    bool is_static = placement->policy == SL_POLICY_STATIC;
+    if (!is_static)
         placement->policy = SL_POLICY_HOST;
-    for (int group = 0; group < SL_GROUP_COUNT; group++)
-        placement->host_fraction[group] = placement->policy == SL_POLICY_STATIC ? 1.0 : 0.0;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        placement->host_fraction[group] = is_static ? 1.0 : 0.0;
+        placement->disk_fraction[group] = 0;
+    }
+}
+
+static void place_on_disk(sl_policy_options *placement)
+{
+    if (placement->policy != SL_POLICY_STATIC)
+        placement->policy = SL_POLICY_NVME;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        placement->host_fraction[group] = 0;
+        placement->disk_fraction[group] = 1;
+    }
 }
 
 static const char *print_host(const sl_search *search)
 {
-    return search->fixed.placement.policy == SL_POLICY_STATIC
-               ? "--offload-params 1 --offload-grads 1 --offload-optimizer 1 "
-               : "--policy host ";
+    if (search->fixed.placement.policy != SL_POLICY_STATIC)
+        return "--policy host ";
+    if (search->task.disk_directory_count == 0)
+        return "--offload-params 1 --offload-grads 1 --offload-optimizer 1 ";
+    return "--offload-params 1 --offload-grads 1 --offload-optimizer 1 "
+           "--nvme-params 0 --nvme-grads 0 --nvme-optimizer 0 ";
+}
+
+static const char *print_disk(const sl_search *search)
+{
+    if (search->fixed.placement.policy != SL_POLICY_STATIC)
+        return "--policy nvme --nvme-params 1 --nvme-grads 1 --nvme-optimizer 1 ";
+    return "--offload-params 0 --offload-grads 0 --offload-optimizer 0 "
+           "--nvme-params 1 --nvme-grads 1 --nvme-optimizer 1 ";
 }
 
 static void apply_changes(sl_search *search, unsigned changes)
@@ -61,14 +97,18 @@ static void apply_changes(sl_search *search, unsigned changes)
         search->fixed.accumulation = SL_ACCUMULATE_LAYER;
     if (changes & CHANGE_HOST)
         place_on_host(&search->fixed.placement);
+    if (changes & CHANGE_DISK)
+        place_on_disk(&search->fixed.placement);
 }
 
 static void print_changes(const sl_search *search, unsigned changes, char *out_options)
 {
+    const char *homes = changes & CHANGE_HOST ? print_host(search) : "";
+    if (changes & CHANGE_DISK)
+        homes = print_disk(search);
     snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "%s%s%s",
              changes & CHANGE_RECOMPUTE ? "--recompute full " : "",
-             changes & CHANGE_LAYER ? "--accumulation layer " : "",
-             changes & CHANGE_HOST ? print_host(search) : "");
+             changes & CHANGE_LAYER ? "--accumulation layer " : "", homes);
     size_t length = strlen(out_options);
     if (length)
         out_options[length - 1] = '\0';
@@ -76,7 +116,7 @@ static void print_changes(const sl_search *search, unsigned changes, char *out_o
 
 static sl_status suggest_changes(const sl_search *search, char *out_options)
 {
-    static const unsigned order[] = {1, 2, 4, 3, 5, 6, 7};
+    static const unsigned order[] = {1, 2, 4, 3, 5, 6, 7, 8, 9, 10, 11};
     unsigned open = find_open_changes(search);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         if ((order[i] & open) != order[i])
@@ -106,8 +146,7 @@ static uint64_t round_budget(uint64_t bytes)
 /* Raises the budget of the tier that is short; false when that does not get anywhere. */
 static bool raise_budget(sl_search *search, const sl_misfit *misfit)
 {
-    bool is_host = misfit->shortage.tier == SL_TIER_HOST;
-    uint64_t *budget = is_host ? &search->fixed.host_memory : &search->fixed.device_memory;
+    uint64_t *budget = sl_search_budget(&search->fixed, misfit->shortage.tier);
     uint64_t needed = misfit->shortage.needed_bytes;
     if (needed <= misfit->budget_bytes)
         needed = misfit->budget_bytes + misfit->shortage.missing_bytes + page_bytes;
@@ -120,15 +159,18 @@ static bool raise_budget(sl_search *search, const sl_misfit *misfit)
 
 static void print_budgets(const sl_search *old, const sl_search *raised, char *out_options)
 {
-    char device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
-    sl_units_format_exact_size(raised->fixed.device_memory, device);
-    sl_units_format_exact_size(raised->fixed.host_memory, host);
-    bool with_device = raised->fixed.device_memory != old->fixed.device_memory;
-    bool with_host = raised->fixed.host_memory != old->fixed.host_memory;
-    snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "%s%s%s%s%s",
-             with_device ? "--device-memory " : "", with_device ? device : "",
-             with_device && with_host ? " " : "", with_host ? "--host-memory " : "",
-             with_host ? host : "");
+    static const char *const names[SL_TIER_COUNT] = {"device-memory", "host-memory", "disk-space"};
+    sl_choice before = old->fixed, after = raised->fixed;
+    size_t length = 0;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        char size[SL_UNITS_TEXT_BYTES];
+        uint64_t bytes = *sl_search_budget(&after, (sl_tier)tier);
+        if (bytes == *sl_search_budget(&before, (sl_tier)tier))
+            continue;
+        sl_units_format_exact_size(bytes, size);
+        length += (size_t)snprintf(out_options + length, SL_SEARCH_SUGGESTION_BYTES - length,
+                                   "%s--%s %s", length ? " " : "", names[tier], size);
+    }
 }
 
 /* The bytes that the budgets of a search take from the machine; unset ones take what is left. */
@@ -143,6 +185,12 @@ static uint64_t sum_budgets(const sl_search *search)
     return sum;
 }
 
+static bool is_beyond_machine(const sl_search *search)
+{
+    return sum_budgets(search) > search->task.shared_bytes ||
+           search->fixed.disk_space > search->disk_free_bytes;
+}
+
 /* Larger budgets; beyond the machine only if `beyond` is set. */
 static sl_status suggest_budgets(const sl_search *search, const sl_misfit *misfit, bool beyond,
                                  char *out_options)
@@ -152,7 +200,7 @@ static sl_status suggest_budgets(const sl_search *search, const sl_misfit *misfi
     for (int round = 0; round < BUDGET_ROUNDS; round++) {
         if (!raise_budget(&raised, &latest))
             return SL_OK;
-        if (!beyond && sum_budgets(&raised) > search->task.shared_bytes)
+        if (!beyond && is_beyond_machine(&raised))
             return SL_OK;
         bool fits;
         SL_TRY(try_change(&raised, &fits, &latest));
@@ -220,11 +268,23 @@ static sl_status fail_refused(const sl_refusal *refusal)
         refusal->is_beyond_machine ? " (more than this machine has free)" : "");
 }
 
+static sl_status improve(const sl_search *search, sl_blueprint **blueprint)
+{
+    sl_status status = sl_search_improve(search, blueprint);
+    if (status == SL_OK)
+        return SL_OK;
+    sl_blueprint_close(*blueprint);
+    *blueprint = NULL;
+    return status;
+}
+
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal)
 {
     sl_refusal refusal = {0};
     sl_status status = sl_search_run(search, out_blueprint, &refusal.misfit);
+    if (status == SL_OK)
+        return improve(search, out_blueprint);
     if (status != SL_ERROR_FIT)
         return status;
     SL_TRY(sl_search_confirm(search, &refusal.misfit));

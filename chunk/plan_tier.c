@@ -1,0 +1,233 @@
+/* One tier within a budget: what the values leave of it is room for visits; residency and prefetch
+ * fill it; addresses are assigned. Where the addresses end above the budget (holes between unequal
+ * sizes), residency is planned again with that much less room, and then with a little more.
+ *
+ * Residency keeps as much as it may, and that leaves nothing to fetch ahead into: then a fetch
+ * waits for the write-back before it, and the lanes of a disk take turns instead of running beside
+ * each other. So where the host fetches from disk, it keeps less, by what RESERVE_TICKS of the
+ * greediest op need, and fetches ahead into the rest.
+ */
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "planner.h"
+#include "prefetch.h"
+
+enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 4, BUDGET_ATTEMPTS = 64, RESERVE_TICKS = 2 };
+
+/* Room of visits at each tick: `limit` minus the permanent part and the values alive then. Writes
+ * the tick at which the values alone exceed it by most. */
+static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    uint32_t op_count = planner->program->op_count;
+    uint64_t alignment = state->alignment;
+    uint64_t fixed = sl_bits_round_up(planner->homes->fixed_bytes[tier], alignment);
+    if (limit < UINT64_MAX - alignment) /* the highest item needs no padding behind it */
+        limit = sl_bits_round_up(limit, alignment);
+    uint64_t live = 0;
+    for (uint32_t tick = 0; tick <= op_count; tick++)
+        state->room_bytes[tick] = 0; /* first: how the bytes of values change, modulo 2^64 */
+    for (uint32_t i = 0; i < state->value_item_count; i++) {
+        uint64_t bytes = sl_bits_round_up(state->items[i].bytes, alignment);
+        state->room_bytes[state->items[i].first_tick] += bytes;
+        state->room_bytes[state->items[i].last_tick + 1] -= bytes;
+    }
+    for (uint32_t tick = 0; tick < op_count; tick++) {
+        live += state->room_bytes[tick];
+        uint64_t taken = fixed + live;
+        state->room_bytes[tick] = taken <= limit ? limit - taken : 0;
+        if (taken > limit && taken - limit > shortage->missing_bytes)
+            *shortage = (sl_shortage){tier, tick, taken - limit, 0};
+    }
+}
+
+static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    state->item_count = state->value_item_count;
+    state->first_visit_item = state->item_count;
+    for (uint32_t v = 0; v < state->residency.visit_count; v++) {
+        const sl_visit *visit = &state->residency.visits[v];
+        uint32_t object = visit->object;
+        sl_address_item item = {.bytes = planner->object_bytes[object],
+                                .first_tick = visit->first_tick,
+                                .last_tick = visit->last_tick};
+        sl_item_source source = {.value = SL_NONE, .object = SL_NONE};
+        if (object < planner->first_activation) {
+            source.kind = (sl_memory_kind)(object / planner->chunk_count);
+            source.object = object;
+        } else {
+            source.kind = SL_MEMORY_ACTIVATION;
+            source.value = object - planner->first_activation;
+        }
+        uint32_t index;
+        SL_TRY(sl_plan_lives_add_item(state, &item, &source, &index));
+    }
+    return SL_OK;
+}
+
+/* ---- visits ---- */
+
+/* Room of what is kept: `room_bytes` less what RESERVE_TICKS of the greediest op need, but enough
+ * for the uses of each tick. */
+static void measure_keep(const sl_planner *planner, sl_tier_state *state)
+{
+    uint64_t most = 0;
+    uint32_t op_count = planner->program->op_count;
+    for (uint32_t tick = 0; tick < op_count; tick++)
+        state->keep_bytes[tick] = 0; /* first: what its uses need */
+    for (uint32_t u = 0; u < state->use_count; u++)
+        if (state->uses[u].is_away)
+            state->keep_bytes[state->uses[u].tick] += planner->object_bytes[state->uses[u].object];
+    for (uint32_t tick = 0; tick < op_count; tick++)
+        most = state->keep_bytes[tick] > most ? state->keep_bytes[tick] : most;
+    for (uint32_t tick = 0; tick < op_count; tick++) {
+        uint64_t room = state->room_bytes[tick];
+        uint64_t less = room > RESERVE_TICKS * most ? room - RESERVE_TICKS * most : 0;
+        if (state->keep_bytes[tick] < less)
+            state->keep_bytes[tick] = less;
+    }
+}
+
+static bool fetches_from_disk(const sl_planner *planner, sl_tier tier)
+{
+    const sl_residency *residency = &planner->tier[tier].residency;
+    for (uint32_t v = 0; tier == SL_TIER_HOST && v < residency->visit_count; v++)
+        if (residency->visits[v].is_fetched && planner->passes_host[residency->visits[v].object])
+            return true;
+    return false;
+}
+
+static sl_status plan_residency(sl_planner *planner, sl_tier tier, sl_residency_request *request,
+                                sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    sl_residency_clear(&state->residency);
+    SL_TRY(
+        sl_residency_plan(request, &state->residency, &shortage->tick, &shortage->missing_bytes));
+    if (!fetches_from_disk(planner, tier))
+        return SL_OK;
+    measure_keep(planner, state);
+    sl_residency_clear(&state->residency);
+    request->room_bytes = state->keep_bytes;
+    sl_status status =
+        sl_residency_plan(request, &state->residency, &shortage->tick, &shortage->missing_bytes);
+    request->room_bytes = state->room_bytes;
+    return status;
+}
+
+static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    const double *rate = planner->request->machine->copy_rate;
+    bool is_device = tier == SL_TIER_DEVICE;
+    sl_residency_request residency = {.tick_count = planner->program->op_count,
+                                      .uses = state->uses,
+                                      .use_count = state->use_count,
+                                      .object_count = planner->object_count,
+                                      .object_bytes = planner->object_bytes,
+                                      .room_bytes = state->room_bytes,
+                                      .outlives = planner->outlives};
+    *shortage = (sl_shortage){.tier = tier};
+    SL_TRY(plan_residency(planner, tier, &residency, shortage));
+    sl_prefetch_request prefetch = {.residency = &residency,
+                                    .tick_seconds = planner->tick_seconds,
+                                    .is_disk = planner->passes_host,
+                                    .most_ahead = planner->request->prefetch};
+    prefetch.bytes_per_second[0] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_D2H];
+    prefetch.bytes_per_second[1] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_READ];
+    prefetch.is_staged = is_device;
+    prefetch.staged_ahead = planner->stages_ahead ? 1 : 0;
+    SL_TRY(sl_prefetch_plan(&prefetch, &state->residency));
+    return add_visit_items(planner, tier);
+}
+
+static sl_status plan_within(sl_planner *planner, sl_tier tier, uint64_t limit,
+                             sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    *shortage = (sl_shortage){.tier = tier};
+    measure_room(planner, tier, limit, shortage);
+    if (shortage->missing_bytes)
+        SL_FAIL(SL_ERROR_FIT, "the values alive at tick %u lack %llu bytes", shortage->tick,
+                (unsigned long long)shortage->missing_bytes);
+    SL_TRY(plan_visits(planner, tier, shortage));
+    return sl_addresses_assign(state->items, state->item_count, planner->homes->fixed_bytes[tier],
+                               state->alignment, &state->peak_bytes);
+}
+
+/* The tick at which values leave the least room: where more budget would help first. */
+static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
+{
+    const uint64_t *room = planner->tier[tier].room_bytes;
+    uint32_t tightest = 0;
+    for (uint32_t tick = 1; tick < planner->program->op_count; tick++)
+        if (room[tick] < room[tightest])
+            tightest = tick;
+    return tightest;
+}
+
+/* Looks for a plan with more room between a limit whose addresses fit and one whose do not, and
+ * leaves the one with most in place: what holes cost with much room says little of what they cost
+ * with less. */
+static sl_status widen(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t fitting,
+                       uint64_t failing)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    sl_shortage ignored;
+    uint64_t planned = fitting;
+    for (int attempt = 0; attempt < WIDER_ATTEMPTS; attempt++) {
+        planned = fitting + (failing - fitting) / 2;
+        sl_status status = plan_within(planner, tier, planned, &ignored);
+        if (status != SL_OK && status != SL_ERROR_FIT)
+            return status;
+        if (status == SL_OK && state->peak_bytes <= budget)
+            fitting = planned;
+        else
+            failing = planned;
+    }
+    return planned == fitting ? SL_OK : plan_within(planner, tier, fitting, &ignored);
+}
+
+/* The room shrinks by what holes cost until the addresses fit. */
+sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
+                           sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    uint64_t limit = budget, failing = 0, worst = 0;
+    bool least_tried = false;
+    for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
+        sl_status status = plan_within(planner, tier, limit, shortage);
+        if (status == SL_ERROR_FIT && worst) { /* too little: the least room, if not yet tried */
+            if (least_tried)
+                break;
+            least_tried = true;
+            limit += shortage->missing_bytes;
+            continue;
+        }
+        SL_TRY(status);
+        if (state->peak_bytes <= budget)
+            return failing > limit ? widen(planner, tier, budget, limit, failing) : SL_OK;
+        failing = limit;
+        worst = state->peak_bytes - budget;
+        limit = limit > worst ? limit - worst : 0;
+    }
+    shortage->missing_bytes = worst;
+    shortage->tick = find_tightest_tick(planner, tier);
+    SL_FAIL(SL_ERROR_FIT, "the addresses of tier %d end %llu bytes above the budget", (int)tier,
+            (unsigned long long)worst);
+}
+
+uint64_t sl_plan_tier_find_least(sl_planner *planner, sl_tier tier)
+{
+    sl_shortage shortage = {.tier = tier};
+    uint64_t budget = 0;
+    for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
+        if (sl_plan_tier_fit(planner, tier, budget, &shortage) == SL_OK)
+            return budget;
+        if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
+            break;
+    }
+    return UINT64_MAX;
+}

@@ -1,0 +1,125 @@
+/* Chunks and slots between iterations: where they are, and setting and reading them.
+ *
+ * Everything here runs in the boundary state, whose chunks are current at their homes. What is in
+ * memory is reached through arena.c, what is on disk through disk.c.
+ */
+#include "engine_internal.h"
+
+#include <inttypes.h>
+
+/* ---- opening ---- */
+
+static sl_status find_home(const sl_engine *engine, sl_group group, uint32_t chunk_index,
+                           sl_place *out_place)
+{
+    const sl_homes *homes = engine->options.homes;
+    if ((unsigned)group >= SL_GROUP_COUNT || !homes->tier[group] ||
+        chunk_index >= homes->chunk_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "there is no chunk %u of group %d", chunk_index, (int)group);
+    out_place->tier = (sl_tier)homes->tier[group][chunk_index];
+    out_place->offset = homes->offset[group][chunk_index];
+    out_place->bytes = sl_layout_chunk_bytes(engine->options.layout, group);
+    return SL_OK;
+}
+
+/* Only tensors are ever written into chunks, and their padding has to be zero. */
+static sl_status clear_homes(sl_engine *engine)
+{
+    const sl_homes *homes = engine->options.homes;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        for (uint32_t i = 0; homes->tier[group] && i < homes->chunk_count; i++) {
+            sl_place place = {0};
+            SL_TRY(find_home(engine, (sl_group)group, i, &place));
+            if (place.tier != SL_TIER_DISK)
+                SL_TRY(sl_arena_clear(engine, &place));
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status clear_persistent(sl_engine *engine)
+{
+    const sl_homes *homes = engine->options.homes;
+    for (uint32_t i = 0; i < homes->persistent_count; i++) {
+        sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
+        SL_TRY(sl_arena_clear(engine, &place));
+    }
+    return SL_OK;
+}
+
+static sl_status write_flags(sl_engine *engine)
+{
+    const sl_homes *homes = engine->options.homes;
+    const sl_layout *layout = engine->options.layout;
+    uint64_t block_count = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    for (int tier = 0; tier < SL_ARENA_COUNT; tier++) {
+        sl_place place = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
+        if (place.bytes == 0)
+            continue;
+        if (place.bytes > block_count)
+            SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " block flags for %" PRIu64 " blocks",
+                    place.bytes, block_count);
+        SL_TRY(sl_arena_write(engine, &place, layout->block_flags));
+    }
+    return SL_OK;
+}
+
+/* Fresh memory is zero unless it was patterned, and so is a fresh disk. */
+sl_status sl_boundary_fill(sl_engine *engine)
+{
+    if (engine->options.guard_arenas) {
+        SL_TRY(clear_homes(engine));
+        SL_TRY(clear_persistent(engine));
+    }
+    return write_flags(engine);
+}
+
+/* ---- parts of chunks ---- */
+
+static sl_status find_part(const sl_engine *engine, sl_chunk_part *part)
+{
+    uint64_t end;
+    SL_TRY(find_home(engine, part->group, part->chunk_index, &part->home));
+    if (__builtin_add_overflow(part->first_byte, part->bytes, &end) || end > part->home.bytes)
+        SL_FAIL(SL_ERROR_INTERNAL,
+                "%" PRIu64 " bytes at %" PRIu64 " are not in a chunk of %" PRIu64 " bytes",
+                part->bytes, part->first_byte, part->home.bytes);
+    return SL_OK;
+}
+
+static sl_place place_of(const sl_chunk_part *part)
+{
+    return (sl_place){part->home.tier, part->home.offset + part->first_byte, part->bytes};
+}
+
+sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                               uint64_t first_byte, uint64_t bytes, void *data)
+{
+    sl_chunk_part part = {
+        .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
+    SL_TRY(find_part(engine, &part));
+    SL_TRY(sl_walk_drain(engine));
+    if (part.home.tier == SL_TIER_DISK)
+        return sl_disk_read(engine, &part, data);
+    sl_place place = place_of(&part);
+    return sl_arena_read(engine, &place, data);
+}
+
+sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
+                                uint64_t first_byte, uint64_t bytes, const void *data)
+{
+    sl_chunk_part part = {
+        .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
+    SL_TRY(find_part(engine, &part));
+    SL_TRY(sl_walk_drain(engine));
+    if (part.home.tier == SL_TIER_DISK)
+        return sl_disk_write(engine, &part, data);
+    sl_place place = place_of(&part);
+    return sl_arena_write(engine, &place, data);
+}
+
+sl_status sl_engine_clear_persistent(sl_engine *engine)
+{
+    SL_TRY(sl_walk_drain(engine));
+    return clear_persistent(engine);
+}

@@ -1,0 +1,125 @@
+/* The fastest choice among those that fit, as far as a simulation can tell.
+ *
+ * A plan costs time to draw, so few are: a choice whose arithmetic alone takes longer than the best
+ * plan so far is passed over, and so is the rest of a ladder once a rung is slower than the one
+ * before, for later rungs move more. A later choice must be faster by more than simulations are
+ * exact. Nothing here looks at a clock: equal searches end equally.
+ */
+#include <math.h>
+
+#include "search_ladder.h"
+
+enum { DRAWS_MAX = 24 };
+
+static const double gain = 0.98; /* of the best time, below which a change is worth while */
+
+typedef struct contest {
+    const sl_search *search;
+    sl_task task;
+    sl_blueprint *best;
+    double best_seconds;
+    uint32_t draw_count;
+} contest;
+
+static sl_status simulate(const sl_blueprint *blueprint, double *out_seconds)
+{
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            &simulation));
+    *out_seconds = simulation.step_seconds;
+    return SL_OK;
+}
+
+/* Draws a choice; it becomes the best one if it is. INFINITY and the short tier if it does not fit.
+ */
+static sl_status enter(contest *self, const sl_choice *choice, double *out_seconds,
+                       sl_tier *out_short_tier)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_misfit misfit;
+    double seconds = INFINITY;
+    self->draw_count++;
+    sl_status status = sl_blueprint_draw(&self->task, choice, &blueprint, &misfit);
+    if (status == SL_ERROR_FIT)
+        *out_short_tier = misfit.shortage.tier;
+    else if (status == SL_OK)
+        status = simulate(blueprint, &seconds);
+    *out_seconds = seconds;
+    bool is_better = seconds < gain * self->best_seconds;
+    sl_blueprint *loser = is_better ? self->best : blueprint;
+    if (is_better) {
+        self->best = blueprint;
+        self->best_seconds = seconds;
+    }
+    sl_blueprint_close(loser);
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+static sl_status climb(contest *self, sl_choice choice)
+{
+    double seconds, before = INFINITY;
+    sl_tier short_tier = SL_TIER_DEVICE;
+    if (!self->search->auto_policy)
+        return enter(self, &choice, &seconds, &short_tier);
+    uint32_t rung = 0;
+    while (rung < sl_search_rung_count(self->search) && self->draw_count < DRAWS_MAX) {
+        sl_search_take_rung(rung, &choice);
+        SL_TRY(enter(self, &choice, &seconds, &short_tier));
+        if (seconds >= before && isfinite(before))
+            return SL_OK;
+        before = seconds;
+        rung = isfinite(seconds) ? rung + 1 : sl_search_next_rung(rung, short_tier);
+    }
+    return SL_OK;
+}
+
+/* One recomputation and one order of accumulation, with the homes that are open. */
+static sl_status try_order(contest *self, const sl_choice *choice)
+{
+    double bound;
+    if (self->draw_count >= DRAWS_MAX)
+        return SL_OK;
+    SL_TRY(sl_blueprint_bound_seconds(&self->task, choice, &bound));
+    return bound < gain * self->best_seconds ? climb(self, *choice) : SL_OK;
+}
+
+static sl_status try_recompute(contest *self, sl_choice choice)
+{
+    if (!self->search->auto_accumulation || choice.accumulate == 1)
+        return try_order(self, &choice);
+    choice.accumulation = SL_ACCUMULATE_MICRO;
+    SL_TRY(try_order(self, &choice));
+    choice.accumulation = SL_ACCUMULATE_LAYER;
+    return try_order(self, &choice);
+}
+
+static sl_status try_all(contest *self)
+{
+    sl_choice choice = self->search->fixed;
+    if (!self->search->auto_recompute || self->task.work != SL_WORK_TRAIN)
+        return try_recompute(self, choice);
+    for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
+        choice.recompute = (sl_recompute)recompute;
+        SL_TRY(try_recompute(self, choice));
+    }
+    return SL_OK;
+}
+
+static bool is_open(const sl_search *search)
+{
+    bool is_training = search->task.work == SL_WORK_TRAIN;
+    bool has_orders = search->auto_accumulation && search->fixed.accumulate > 1;
+    return search->auto_policy || (is_training && (search->auto_recompute || has_orders));
+}
+
+sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
+{
+    contest self = {.search = search, .task = search->task, .best = *blueprint};
+    if (!is_open(search))
+        return SL_OK;
+    self.task.is_probe = true;
+    SL_TRY(simulate(self.best, &self.best_seconds));
+    sl_status status = try_all(&self);
+    *blueprint = self.best;
+    return status;
+}
