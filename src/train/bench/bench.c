@@ -129,16 +129,18 @@ static void name_case(const sl_ops_case *one, char out_name[64])
     const char *name = sl_op_info_of(one->kind)->name;
     unsigned long long rows = a->row_count ? a->row_count : a->batch * a->seq;
     unsigned long long out = a->out ? a->out : a->id_count;
+    const char *added = a->accumulate ? ", added" : "";
     if (a->element_count)
         snprintf(out_name, 64, "%s %.4g M", name, 1e-6 * (double)a->element_count);
     else if (a->heads)
         snprintf(out_name, 64, "%s %llu x T=%llu, %llu wide", name, (unsigned long long)a->batch,
                  (unsigned long long)a->seq, (unsigned long long)a->in);
     else if (out)
-        snprintf(out_name, 64, "%s %llux%llu, %llu rows", name, (unsigned long long)a->in, out,
-                 rows);
+        snprintf(out_name, 64, "%s %llux%llu, %llu rows%s", name, (unsigned long long)a->in, out,
+                 rows, added);
     else
-        snprintf(out_name, 64, "%s %llu wide, %llu rows", name, (unsigned long long)a->in, rows);
+        snprintf(out_name, 64, "%s %llu wide, %llu rows%s", name, (unsigned long long)a->in, rows,
+                 added);
 }
 
 static bool is_product(sl_op_kind kind)

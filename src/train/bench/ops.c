@@ -11,9 +11,11 @@ enum { CALLS_MAX = 1000, TOKEN_COUNT = 4096, TOKEN_BOUND = 50257 };
 
 static const double sample_seconds = 1e-3; /* a shorter one would measure the clock */
 
-/* Operands whose place in a step is a chunk; all others are activations. */
-static bool is_of_chunk(const char *name)
+/* Operands whose place in a step is a chunk, or as large; all others are activations. */
+static bool is_of_chunk(sl_op_kind kind, const char *name)
 {
+    if (kind == SL_OP_CLEAR || kind == SL_OP_ADD || kind == SL_OP_ROUND)
+        return true;
     static const char *const names[] = {"weight",  "dweight", "panel",   "dpanel",
                                         "wpe",     "dwpe",    "param",   "master",
                                         "moment1", "moment2", "gradient"};
@@ -71,7 +73,7 @@ static sl_status take_operands(const sl_ops_case *one, sl_memory *memory, sl_ker
             (is_master && one->attrs.type == SL_TYPE_FP32))
             continue;
         sl_memory_wish wish = {.bytes = find_operand_bytes(one, i),
-                               .is_cold = is_of_chunk(name) || one->kind == SL_OP_CLEAR,
+                               .is_cold = is_of_chunk(one->kind, name),
                                .is_written = sl_op_writes(&op, i),
                                .type = find_operand_type(one, i)};
         SL_TRY(sl_memory_take(memory, wish, &call->operand[i]));
