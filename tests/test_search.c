@@ -211,12 +211,12 @@ static double find_fastest(const char *device_memory)
     return best;
 }
 
-/* A later choice must be faster by 2 %, and a ladder is left when it gets slower: as much again. With
- * slow copies the first choice that fits is up to three times slower than the best. */
+/* A later choice must be faster by 2 %, and a ladder is left when it gets slower: as much again.
+ * With slow copies the first choice that fits is up to three times slower than the best. */
 static void compare_with_all(double slowness)
 {
-    static const char *const budgets[] = {"device-memory=64M", "device-memory=8M",
-                                          "device-memory=4M", "device-memory=3M"};
+    static const char *const budgets[] = {"device-memory=64M", "device-memory=9M",
+                                          "device-memory=7M", "device-memory=6M"};
     copy_slowness = slowness;
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
         sl_config config;
