@@ -16,7 +16,7 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"", "no command", 64},
         {"trian", "did you mean train?", 64},
         {"profile --model gpt2", "later version", 64},
-        {"bench", "later version", 64},
+        {"bench --threads none", "--threads", 64},
         {"convert a b", "later version", 64},
         {"tokenize a", "later version", 64},
         {"train --model gpt2", "--data", 64},
