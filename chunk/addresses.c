@@ -28,6 +28,7 @@ typedef struct placer {
     uint64_t live_peak;       /* the most bytes alive at one tick */
     uint64_t *live_bytes;     /* [tick_count + 1] */
     sl_address_item *placed;  /* copies, by offset */
+    uint64_t *placed_mask;    /* of the same */
     uint64_t *best_offset;    /* [item_count] */
     ordered_item *order;      /* [item_count] */
 } placer;
@@ -81,13 +82,22 @@ static void sort_items(placer *p, order_kind kind)
     qsort(p->order, p->item_count, sizeof *p->order, compare_keys);
 }
 
+/* A bit for each 64th of the ticks that the item's life touches: no common bit, no meeting. */
+static uint64_t mask_of(const placer *p, const sl_address_item *item)
+{
+    uint64_t first = (uint64_t)item->first_tick * 64 / p->tick_count;
+    uint64_t last = (uint64_t)item->last_tick * 64 / p->tick_count;
+    uint64_t from_first = UINT64_MAX << first, to_last = UINT64_MAX >> (63 - last);
+    return item->first_tick > item->last_tick ? from_first | to_last : from_first & to_last;
+}
+
 /* The lowest offset at which `item` meets none of the placed ones, which stand by offset. */
 static uint64_t find_gap(const placer *p, uint32_t placed_count, const sl_address_item *item)
 {
-    uint64_t candidate = p->base;
+    uint64_t candidate = p->base, mask = mask_of(p, item);
     for (uint32_t n = 0; n < placed_count; n++) {
         const sl_address_item *other = &p->placed[n];
-        if (!meet(item, other))
+        if (!(p->placed_mask[n] & mask) || !meet(item, other))
             continue;
         if (other->offset >= candidate && other->offset - candidate >= item->bytes)
             break;
@@ -100,9 +110,12 @@ static uint64_t find_gap(const placer *p, uint32_t placed_count, const sl_addres
 static void insert_placed(placer *p, uint32_t placed_count, const sl_address_item *item)
 {
     uint32_t at = placed_count;
-    for (; at > 0 && p->placed[at - 1].offset > item->offset; at--)
+    for (; at > 0 && p->placed[at - 1].offset > item->offset; at--) {
         p->placed[at] = p->placed[at - 1];
+        p->placed_mask[at] = p->placed_mask[at - 1];
+    }
     p->placed[at] = *item;
+    p->placed_mask[at] = mask_of(p, item);
 }
 
 /* Returns the end of the highest item. */
@@ -150,9 +163,10 @@ static sl_status open_placer(sl_address_item *items, uint32_t item_count, placer
     }
     p->live_bytes = calloc((uint64_t)p->tick_count + 1, sizeof *p->live_bytes);
     p->placed = calloc((uint64_t)item_count + 1, sizeof *p->placed);
+    p->placed_mask = calloc((uint64_t)item_count + 1, sizeof *p->placed_mask);
     p->order = calloc((uint64_t)item_count + 1, sizeof *p->order);
     p->best_offset = calloc((uint64_t)item_count + 1, sizeof *p->best_offset);
-    if (!p->live_bytes || !p->placed || !p->order || !p->best_offset)
+    if (!p->live_bytes || !p->placed || !p->placed_mask || !p->order || !p->best_offset)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", item_count);
     measure_live(p);
     return SL_OK;
@@ -179,6 +193,7 @@ sl_status sl_addresses_assign(sl_address_item *items, uint32_t item_count, uint6
         items[n].offset = p.best_offset[n];
     free(p.live_bytes);
     free(p.placed);
+    free(p.placed_mask);
     free(p.best_offset);
     free(p.order);
     return status;
