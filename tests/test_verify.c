@@ -137,6 +137,7 @@ EDIT(slot_too_small, find_slot(plan, LOSS)->place.bytes = 4)
 EDIT(slot_missing, find_slot(plan, LOSS)->last_tick = 1)
 EDIT(slot_taken, plan->allocations[plan->allocation_count] = *find_slot(plan, LOSS);
      plan->allocations[plan->allocation_count].value = X;
+     plan->allocations[plan->allocation_count].kind = SL_MEMORY_ACTIVATION;
      plan->allocations[plan->allocation_count].is_permanent = false;
      plan->allocations[plan->allocation_count++].first_tick = SMALL_OP_COUNT)
 EDIT(allocation_of_no_kind, plan->allocations[0].kind = SL_MEMORY_KIND_COUNT)
