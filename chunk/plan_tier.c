@@ -1,6 +1,6 @@
 /* One tier within a budget: what the values leave of it is room for visits; residency and prefetch
  * fill it; addresses are assigned. Where the addresses end above the budget (holes between unequal
- * sizes), residency is planned again with that much less room.
+ * sizes), residency is planned again with that much less room, and then with a little more.
  *
  * Residency keeps as much as it may, and that leaves nothing to fetch ahead into: then a fetch
  * waits for the write-back before it, and the lanes of a disk take turns instead of running beside
@@ -13,7 +13,7 @@
 #include "planner.h"
 #include "prefetch.h"
 
-enum { ADDRESS_ATTEMPTS = 16, BUDGET_ATTEMPTS = 64, RESERVE_TICKS = 2 };
+enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 4, BUDGET_ATTEMPTS = 64, RESERVE_TICKS = 2 };
 
 /* Room of visits at each tick: `limit` minus the permanent part and the values alive then. Writes
  * the tick at which the values alone exceed it by most. */
@@ -168,12 +168,34 @@ static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
     return tightest;
 }
 
+/* Looks for a plan with more room between a limit whose addresses fit and one whose do not, and
+ * leaves the one with most in place: what holes cost with much room says little of what they cost
+ * with less. */
+static sl_status widen(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t fitting,
+                       uint64_t failing)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    sl_shortage ignored;
+    uint64_t planned = fitting;
+    for (int attempt = 0; attempt < WIDER_ATTEMPTS; attempt++) {
+        planned = fitting + (failing - fitting) / 2;
+        sl_status status = plan_within(planner, tier, planned, &ignored);
+        if (status != SL_OK && status != SL_ERROR_FIT)
+            return status;
+        if (status == SL_OK && state->peak_bytes <= budget)
+            fitting = planned;
+        else
+            failing = planned;
+    }
+    return planned == fitting ? SL_OK : plan_within(planner, tier, fitting, &ignored);
+}
+
 /* The room shrinks by what holes cost until the addresses fit. */
 sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
                            sl_shortage *shortage)
 {
     sl_tier_state *state = &planner->tier[tier];
-    uint64_t limit = budget, worst = 0;
+    uint64_t limit = budget, failing = 0, worst = 0;
     bool least_tried = false;
     for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
         sl_status status = plan_within(planner, tier, limit, shortage);
@@ -186,7 +208,8 @@ sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
         }
         SL_TRY(status);
         if (state->peak_bytes <= budget)
-            return SL_OK;
+            return failing > limit ? widen(planner, tier, budget, limit, failing) : SL_OK;
+        failing = limit;
         worst = state->peak_bytes - budget;
         limit = limit > worst ? limit - worst : 0;
     }

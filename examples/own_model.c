@@ -180,7 +180,7 @@ static sl_status make_plan(setup *s)
     sl_plan_request request = {.program = s->step,
                                .layout = s->layout,
                                .homes = s->homes,
-                               .budget_bytes = {5u << 20, 64u << 20, 0},
+                               .budget_bytes = {6u << 20, 64u << 20, 0},
                                .prefetch = SL_PREFETCH_AUTO,
                                .workspace = sl_engine_workspace_bytes,
                                .workspace_context = &worker_count,

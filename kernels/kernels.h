@@ -33,7 +33,7 @@ typedef struct sl_kernel_table {
     /* Takes whatever the kernels' libraries allocate lazily, on every worker, for one op's shapes;
      * called once for each distinct op before the first step. May allocate. */
     sl_status (*warm_up)(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers);
-    const char *(*description)(void); /* GEMM library and version, instruction set */
+    const char *(*description)(void); /* the instruction set */
 } sl_kernel_table;
 
 const sl_kernel_table *sl_kernels_cpu(void);

@@ -11,7 +11,7 @@
 static const sl_gpt2_shape case_shape = {
     .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 150};
 
-/* fp32: no master weights. */
+/* Without master weights: parameters stand for them. */
 static const bool case_states[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true,
                                                  [SL_GROUP_GRAD] = true,
                                                  [SL_GROUP_MOMENT1] = true,
@@ -45,6 +45,7 @@ static inline sl_status case_save_model(const char *directory, uint64_t step, ui
                                     .has_state = case_states,
                                     .io = &io,
                                     .state = &state,
+                                    .precision = SL_TYPE_FP16,
                                     .config_json = "{\"lr\": 0.1, \"data\": [\"a.txt\"]}",
                                     .gemm = "reference",
                                     .data_fingerprint = "0123"};

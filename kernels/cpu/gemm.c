@@ -1,133 +1,213 @@
-/* Matrix products: a library's single-threaded call on tiles that follow from the shape alone.
- *
- * Which library is a choice of the build (gemm_library.h); the tiles are the same for all of them.
- */
+/* The rounds of a product: pack, multiply, finish. */
 #include "gemm.h"
 
-#include <sched.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-
-#include "gemm_library.h"
+#include "gemm_plan.h"
 #include "tiles.h"
 #include "vector.h"
 
-typedef struct tile_shape {
-    uint64_t rows, columns;
-} tile_shape;
-
-enum {
-    TILE_ROWS = 256,
-    TILE_COLUMNS = 384,
-    TILE_ROWS_MIN = 64,
-    TILE_COLUMNS_MIN = 96,
-    TILES_WANTED = 16, /* 32 would cost 3 % at 1024 rows */
-    ROUND_TO = 16      /* floats of a cache line */
-};
-
-static uint64_t count_tiles(const sl_gemm *gemm, tile_shape tile)
-{
-    return sl_tiles_count(gemm->m, tile.rows) * sl_tiles_count(gemm->n, tile.columns);
-}
-
-/* `total` in equal parts of at most `most`, rounded up to whole cache lines. */
-static uint64_t divide_evenly(uint64_t total, uint64_t most)
-{
-    uint64_t parts = sl_tiles_count(total, most);
-    return sl_bits_round_up(sl_bits_divide_up(total, parts), ROUND_TO);
-}
-
-/* As large as the cache likes, then halved while there are too few for many workers: larger tiles
- * copy less inside the library, more tiles leave fewer workers idle. */
-static tile_shape choose_tile(const sl_gemm *gemm)
-{
-    tile_shape tile = {TILE_ROWS, TILE_COLUMNS};
-    while (count_tiles(gemm, tile) < TILES_WANTED) {
-        if (tile.rows * TILE_COLUMNS_MIN >= tile.columns * TILE_ROWS_MIN &&
-            tile.rows > TILE_ROWS_MIN)
-            tile.rows /= 2;
-        else if (tile.columns > TILE_COLUMNS_MIN)
-            tile.columns /= 2;
-        else
-            break;
-    }
-    return (tile_shape){divide_evenly(gemm->m, tile.rows), divide_evenly(gemm->n, tile.columns)};
-}
-
-static uint64_t leading_a(const sl_gemm *gemm)
-{
-    return gemm->transpose_a ? gemm->m : gemm->k;
-}
-
-static uint64_t leading_b(const sl_gemm *gemm)
-{
-    return gemm->transpose_b ? gemm->k : gemm->n;
-}
-
-/* The one call of the library: `part` is rows x columns of `gemm` at its own addresses. */
-static bool multiply(const sl_gemm *gemm, const sl_gemm *part)
-{
-    sl_gemm_tile tile = {.transpose_a = gemm->transpose_a,
-                         .transpose_b = gemm->transpose_b,
-                         .m = part->m,
-                         .n = part->n,
-                         .k = gemm->k,
-                         .a = part->a,
-                         .leading_a = leading_a(gemm),
-                         .b = part->b,
-                         .leading_b = leading_b(gemm),
-                         .add = gemm->add,
-                         .c = part->c,
-                         .leading_c = gemm->n};
-    return sl_gemm_library_multiply(&tile);
-}
+enum { PANELS_A_PACKING = 4 }; /* so that rows of a matrix are read in runs longer than a panel */
 
 typedef struct gemm_job {
     const sl_gemm *gemm;
-    tile_shape tile;
-    uint64_t tiles_down;
-    _Atomic bool failed;
-    _Atomic uint32_t arrived; /* warm-up: workers that hold a tile */
-    uint32_t worker_count;
+    sl_gemm_plan plan;
+    sl_span a, b, chains; /* of this round: panels and chains */
+    uint32_t *packed_a, *packed_b;
+    float *sums;            /* of all workers */
+    uint64_t packings_of_a; /* tiles of the packing run that are A's */
 } gemm_job;
 
-/* While the tile is still in cache. */
-static void finish_tile(const sl_gemm *gemm, sl_span rows, sl_span columns)
+static const void *element_at(const void *base, sl_type type, uint64_t index)
 {
-    if (gemm->bias == NULL && gemm->residual == NULL)
-        return;
-    const sl_vector *vector = sl_vector_current();
-    for (uint64_t row = rows.first; row < rows.first + rows.count; row++) {
-        uint64_t offset = row * gemm->n + columns.first;
-        vector->bias_residual(gemm->c + offset, gemm->bias ? gemm->bias + columns.first : NULL,
-                              gemm->residual ? gemm->residual + offset : NULL, columns.count);
+    return (const char *)base + index * sl_type_bytes(type);
+}
+
+static sl_span cut_span(uint64_t total, sl_gemm_cut cut, uint64_t index)
+{
+    return sl_tiles_span(total, cut.size, index);
+}
+
+/* Rows of A's panels first .. first + count: the panels are equally high, within one. */
+static sl_span rows_of(const gemm_job *job, uint64_t first, uint64_t count)
+{
+    const uint64_t m = job->gemm->m, panels = job->plan.a_panels;
+    const uint64_t begin = first * m / panels;
+    return (sl_span){begin, (first + count) * m / panels - begin};
+}
+
+static sl_span columns_of(const gemm_job *job, uint64_t first, uint64_t count)
+{
+    const uint64_t width = job->plan.micro->columns, begin = first * width;
+    const uint64_t end = begin + count * width;
+    return (sl_span){begin, (end < job->gemm->n ? end : job->gemm->n) - begin};
+}
+
+/* Where panel `panel` of the round's chain `chain` is packed. */
+static uint32_t *slot_a(const gemm_job *job, uint64_t chain, uint64_t panel)
+{
+    return job->packed_a + (chain * job->plan.a_round.size + panel) * job->plan.a_slot;
+}
+
+static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t panel)
+{
+    return job->packed_b + (chain * job->plan.b_round.size + panel) * job->plan.b_slot;
+}
+
+static void pack_a(const gemm_job *job, uint64_t chain, uint64_t panel)
+{
+    const sl_gemm *gemm = job->gemm;
+    const sl_span rows = rows_of(job, job->a.first + panel, 1);
+    const sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
+    const uint64_t leading = gemm->transpose_a ? gemm->m : gemm->k;
+    const uint64_t first =
+        gemm->transpose_a ? terms.first * leading + rows.first : rows.first * leading + terms.first;
+    const sl_gemm_panel all = {.from = element_at(gemm->a, gemm->type, first),
+                               .type = gemm->type,
+                               .leading = leading,
+                               .transpose = !gemm->transpose_a,
+                               .width = rows.count,
+                               .term_count = terms.count,
+                               .step_width = rows.count,
+                               .to = slot_a(job, chain, panel)};
+    job->plan.micro->pack(&all);
+}
+
+static void pack_b(const gemm_job *job, uint64_t chain, uint64_t panel)
+{
+    const sl_gemm *gemm = job->gemm;
+    const sl_span columns = columns_of(job, job->b.first + panel, 1);
+    const sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
+    const uint64_t leading = gemm->transpose_b ? gemm->k : gemm->n;
+    const uint64_t first = gemm->transpose_b ? columns.first * leading + terms.first
+                                             : terms.first * leading + columns.first;
+    const sl_gemm_panel all = {.from = element_at(gemm->b, gemm->type, first),
+                               .type = gemm->type,
+                               .leading = leading,
+                               .transpose = gemm->transpose_b,
+                               .width = columns.count,
+                               .term_count = terms.count,
+                               .step_width = job->plan.micro->columns,
+                               .to = slot_b(job, chain, panel)};
+    job->plan.micro->pack(&all);
+}
+
+/* A few neighbouring panels of one chain. */
+static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const gemm_job *job = argument;
+    const bool is_a = tile_index < job->packings_of_a;
+    const uint64_t index = is_a ? tile_index : tile_index - job->packings_of_a;
+    const uint64_t panels = is_a ? job->a.count : job->b.count;
+    const uint64_t groups = sl_tiles_count(panels, PANELS_A_PACKING);
+    const sl_span span = sl_tiles_span(panels, PANELS_A_PACKING, index % groups);
+    for (uint64_t panel = span.first; panel < span.first + span.count; panel++) {
+        if (is_a)
+            pack_a(job, index / groups, panel);
+        else
+            pack_b(job, index / groups, panel);
     }
 }
 
-/* Tiles are numbered down the columns of C: neighbours in time share a panel of B. */
-static void run_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+typedef struct gemm_tile {
+    sl_span a, b; /* panels of the round */
+    sl_span rows, columns;
+    float *c; /* the sums of the tile's first element */
+    uint64_t leading_c;
+} gemm_tile;
+
+static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
 {
-    (void)worker_index;
-    gemm_job *job = argument;
+    const sl_gemm_plan *plan = &job->plan;
+    const uint64_t down = sl_tiles_count(job->a.count, plan->a_tile.size);
+    gemm_tile tile = {.a = cut_span(job->a.count, plan->a_tile, tile_index % down),
+                      .b = cut_span(job->b.count, plan->b_tile, tile_index / down)};
+    tile.rows = rows_of(job, job->a.first + tile.a.first, tile.a.count);
+    tile.columns = columns_of(job, job->b.first + tile.b.first, tile.b.count);
+    if (plan->sums > 0) {
+        tile.c = job->sums + worker_index * plan->sums;
+        tile.leading_c = plan->b_tile.size * plan->micro->columns;
+    } else {
+        tile.c = (float *)job->gemm->c + tile.rows.first * job->gemm->n + tile.columns.first;
+        tile.leading_c = job->gemm->n;
+    }
+    return tile;
+}
+
+static void multiply_chain(const gemm_job *job, const gemm_tile *tile, uint64_t chain)
+{
+    const sl_gemm_plan *plan = &job->plan;
+    const sl_span terms = cut_span(job->gemm->k, plan->chain, job->chains.first + chain);
+    sl_gemm_block block = {.step_count =
+                               sl_bits_divide_up(terms.count, plan->micro->terms_per_step),
+                           .leading_c = tile->leading_c};
+    block.add = job->chains.first + chain > 0 || (job->gemm->add && plan->sums == 0);
+    for (uint64_t j = tile->b.first; j < tile->b.first + tile->b.count; j++)
+        for (uint64_t i = tile->a.first; i < tile->a.first + tile->a.count; i++) {
+            const sl_span rows = rows_of(job, job->a.first + i, 1);
+            const sl_span columns = columns_of(job, job->b.first + j, 1);
+            block.a = slot_a(job, chain, i);
+            block.b = slot_b(job, chain, j);
+            block.c = tile->c + (rows.first - tile->rows.first) * tile->leading_c +
+                      (columns.first - tile->columns.first);
+            block.rows = (uint32_t)rows.count;
+            block.columns = (uint32_t)columns.count;
+            plan->micro->multiply(&block);
+        }
+}
+
+/* While the tile is still in cache. */
+static void finish_tile(const gemm_job *job, const gemm_tile *tile)
+{
     const sl_gemm *gemm = job->gemm;
-    const sl_span rows = sl_tiles_span(gemm->m, job->tile.rows, tile_index % job->tiles_down);
-    const sl_span columns = sl_tiles_span(gemm->n, job->tile.columns, tile_index / job->tiles_down);
-    const sl_gemm part = {
-        .a = gemm->a + rows.first * (gemm->transpose_a ? 1 : gemm->k),
-        .b = gemm->b + columns.first * (gemm->transpose_b ? gemm->k : 1),
-        .c = gemm->c + rows.first * gemm->n + columns.first,
-        .m = rows.count,
-        .n = columns.count,
+    const bool is_last = job->chains.first + job->chains.count == job->plan.chain.count;
+    if (!is_last || (job->plan.sums == 0 && gemm->bias == NULL && gemm->residual == NULL))
+        return;
+    const uint64_t at = tile->rows.first * gemm->n + tile->columns.first;
+    const sl_gemm_finish all = {
+        .sums = tile->c,
+        .leading_sums = tile->leading_c,
+        .c = (char *)gemm->c + at * sl_type_bytes(gemm->type),
+        .bias = gemm->bias ? element_at(gemm->bias, gemm->type, tile->columns.first) : NULL,
+        .residual = gemm->residual ? element_at(gemm->residual, gemm->type, at) : NULL,
+        .type = gemm->type,
+        .leading = gemm->n,
+        .rows = tile->rows.count,
+        .columns = tile->columns.count,
+        .add = gemm->add && job->plan.sums > 0,
     };
-    if (!multiply(gemm, &part))
-        atomic_store(&job->failed, true);
-    finish_tile(gemm, rows, columns);
+    job->plan.micro->finish(&all);
+}
+
+/* Tiles are numbered down the columns of C: neighbours in time share panels of B. */
+static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    const gemm_job *job = argument;
+    const gemm_tile tile = find_tile(job, tile_index, worker_index);
+    for (uint64_t chain = 0; chain < job->chains.count; chain++)
+        multiply_chain(job, &tile, chain);
+    finish_tile(job, &tile);
+}
+
+static void run_round(gemm_job *job, bool packs_b, sl_workers *workers)
+{
+    const sl_gemm_plan *plan = &job->plan;
+    const uint64_t of_b = sl_tiles_count(job->b.count, PANELS_A_PACKING) * job->chains.count;
+    job->packings_of_a = sl_tiles_count(job->a.count, PANELS_A_PACKING) * job->chains.count;
+    sl_workers_run(workers, job->packings_of_a + (packs_b ? of_b : 0), pack_tile, job);
+    sl_workers_run(workers,
+                   sl_tiles_count(job->a.count, plan->a_tile.size) *
+                       sl_tiles_count(job->b.count, plan->b_tile.size),
+                   multiply_tile, job);
 }
 
 static gemm_job prepare(const sl_gemm *gemm)
 {
-    gemm_job job = {.gemm = gemm, .tile = choose_tile(gemm)};
-    job.tiles_down = sl_tiles_count(gemm->m, job.tile.rows);
+    gemm_job job = {.gemm = gemm,
+                    .plan = sl_gemm_plan_of(gemm, sl_vector_current()->gemm[gemm->type])};
+    const sl_gemm_plan *plan = &job.plan;
+    job.packed_a = gemm->workspace;
+    job.packed_b = job.packed_a + plan->a_round.size * plan->k_round.size * plan->a_slot;
+    job.sums = (float *)(job.packed_b + plan->b_round.size * plan->k_round.size * plan->b_slot);
     return job;
 }
 
@@ -136,55 +216,24 @@ sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers)
     if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
     gemm_job job = prepare(gemm);
-    sl_workers_run(workers, count_tiles(gemm, job.tile), run_tile, &job);
-    if (atomic_load(&job.failed))
-        SL_FAIL(SL_ERROR_SYSTEM, "%s failed in a matrix product: out of memory?",
-                sl_gemm_library());
+    const sl_gemm_plan *plan = &job.plan;
+    for (uint64_t b = 0; b < plan->b_round.count; b++) {
+        job.b = cut_span(plan->b_panels, plan->b_round, b);
+        for (uint64_t chains = 0; chains < plan->k_round.count; chains++) {
+            job.chains = cut_span(plan->chain.count, plan->k_round, chains);
+            for (uint64_t a = 0; a < plan->a_round.count; a++) {
+                job.a = cut_span(plan->a_panels, plan->a_round, a);
+                run_round(&job, a == 0, workers);
+            }
+        }
+    }
     return SL_OK;
 }
 
-/* Waits until every worker holds a tile, so that each gets exactly one. */
-static void wait_for_all(gemm_job *job)
+uint64_t sl_gemm_workspace_bytes(const sl_gemm *gemm, uint32_t worker_count)
 {
-    atomic_fetch_add(&job->arrived, 1);
-    while (atomic_load(&job->arrived) < job->worker_count)
-        sched_yield();
-}
-
-static void warm_up_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
-{
-    (void)tile_index;
-    (void)worker_index;
-    gemm_job *job = argument;
-    wait_for_all(job);
-    const uint64_t m = job->tile.rows, n = job->tile.columns, k = job->gemm->k;
-    float *a = calloc(m * k, sizeof *a);
-    float *b = calloc(k * n, sizeof *b);
-    float *c = calloc(m * n, sizeof *c);
-    sl_gemm alone = *job->gemm;
-    alone.a = a;
-    alone.b = b;
-    alone.c = c;
-    alone.m = m;
-    alone.n = n;
-    if (a == NULL || b == NULL || c == NULL || !multiply(&alone, &alone))
-        atomic_store(&job->failed, true);
-    free(c);
-    free(b);
-    free(a);
-}
-
-sl_status sl_gemm_warm_up(const sl_gemm *gemm, sl_workers *workers)
-{
-    gemm_job job = prepare(gemm);
-    job.worker_count = sl_workers_count(workers);
-    sl_workers_run(workers, job.worker_count, warm_up_tile, &job);
-    if (atomic_load(&job.failed))
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to warm up %s", sl_gemm_library());
-    return SL_OK;
-}
-
-const char *sl_gemm_library(void)
-{
-    return sl_gemm_library_name();
+    if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
+        return 0;
+    const sl_gemm_plan plan = sl_gemm_plan_of(gemm, sl_vector_current()->gemm[gemm->type]);
+    return sl_gemm_plan_words(&plan, worker_count) * sizeof(float);
 }

@@ -1,5 +1,9 @@
-/* Matrix products over the worker pool. gemm.c alone knows which library does them; it is called
- * single-threaded on tiles that the shape fixes. */
+/* Matrix products over the worker pool, in fp32, bf16 and fp16.
+ *
+ * gemm.c cuts a product into rounds, panels and tiles, by its shape and the instruction set alone;
+ * both operands are packed into panels in the workspace, and a micro-kernel (gemm_micro.h)
+ * multiplies them. Sums are fp32 and rounded once to the type of C. Nothing is allocated.
+ */
 #ifndef SL_KERNELS_CPU_GEMM_H
 #define SL_KERNELS_CPU_GEMM_H
 
@@ -8,26 +12,26 @@
 
 #include "base/status.h"
 #include "base/workers.h"
+#include "sluice/op_list.h"
 
 /* C[m, n] (+)= op(A)[m, k] op(B)[k, n], then + bias[n], + residual[m, n] where they are not NULL.
  * All are dense and row-major: A is [m, k], or [k, m] if transpose_a; B is [k, n], or [n, k]. */
 typedef struct sl_gemm {
-    const float *a, *b;
-    float *c;
+    sl_type type; /* of a, b, bias and residual */
+    sl_type c_type;
+    const void *a, *b;
+    void *c;
     uint64_t m, n, k;
     bool transpose_a, transpose_b;
     bool add; /* to C, else overwrite it */
-    const float *bias, *residual;
+    const void *bias, *residual;
+    void *workspace; /* 256-byte aligned, sl_gemm_workspace_bytes(...) long */
 } sl_gemm;
 
-/* Blocks until C is complete. SL_ERROR_SYSTEM if the library fails. */
+/* Of sizes, types and transpositions alone; for any of the instruction sets of this processor. */
+uint64_t sl_gemm_workspace_bytes(const sl_gemm *gemm, uint32_t worker_count);
+
+/* Blocks until C is complete. SL_ERROR_INTERNAL for a product without rows, columns or terms. */
 sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers);
-
-/* Runs one tile of this product on every worker, on memory of its own, so that the library has its
- * code and buffers. Only the sizes and the transpositions are read. */
-sl_status sl_gemm_warm_up(const sl_gemm *gemm, sl_workers *workers);
-
-/* "oneDNN 2.6.3" */
-const char *sl_gemm_library(void);
 
 #endif

@@ -4,47 +4,60 @@
 
 #include <stddef.h>
 
+#include "gemm.h"
 #include "ops.h"
 #include "partials.h"
 #include "vector.h"
 
-bool sl_linear_describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_gemm *out_gemm)
+/* A sum that collects what several calls add is fp32 in memory. */
+static bool is_gathered(sl_op_kind kind)
+{
+    return kind == SL_OP_LINEAR_WEIGHT_BACKWARD || kind == SL_OP_HEAD_WEIGHT_BACKWARD ||
+           kind == SL_OP_HEAD_INPUT_BACKWARD;
+}
+
+/* Writes sizes, types, transpositions and `add` of the product that op `kind` is. */
+static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_gemm *out_gemm)
 {
     const uint64_t rows = attrs->row_count, in = attrs->in, out = attrs->out, ids = attrs->id_count;
     switch ((int)kind) {
     case SL_OP_LINEAR: /* x W */
         *out_gemm = (sl_gemm){.m = rows, .n = out, .k = in};
-        return true;
+        break;
     case SL_OP_LINEAR_INPUT_BACKWARD: /* dy W^T */
         *out_gemm = (sl_gemm){.m = rows, .n = in, .k = out, .transpose_b = true};
         out_gemm->add = attrs->accumulate != 0;
-        return true;
+        break;
     case SL_OP_LINEAR_WEIGHT_BACKWARD: /* x^T dy */
         *out_gemm = (sl_gemm){.m = in, .n = out, .k = rows, .transpose_a = true, .add = true};
-        return true;
+        break;
     case SL_OP_HEAD_LOGITS: /* x panel^T */
         *out_gemm = (sl_gemm){.m = rows, .n = ids, .k = in, .transpose_b = true};
-        return true;
+        break;
     case SL_OP_HEAD_INPUT_BACKWARD: /* dlogits panel */
         *out_gemm = (sl_gemm){.m = rows, .n = in, .k = ids};
         out_gemm->add = attrs->accumulate != 0;
-        return true;
+        break;
     case SL_OP_HEAD_WEIGHT_BACKWARD: /* dlogits^T x */
         *out_gemm = (sl_gemm){.m = ids, .n = in, .k = rows, .transpose_a = true, .add = true};
-        return true;
+        break;
     default:
         return false;
     }
+    out_gemm->type = (sl_type)attrs->type;
+    out_gemm->c_type = is_gathered(kind) ? SL_TYPE_FP32 : out_gemm->type;
+    return true;
 }
 
-static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const float *a,
-                          const float *b, float *c)
+static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const void *a, const void *b,
+                          void *c)
 {
     sl_gemm gemm;
-    sl_linear_describe(kind, call->attrs, &gemm);
+    describe(kind, call->attrs, &gemm);
     gemm.a = a;
     gemm.b = b;
     gemm.c = c;
+    gemm.workspace = call->workspace;
     if (kind == SL_OP_LINEAR) {
         gemm.bias = call->operand[2];
         gemm.residual = call->operand[3];
@@ -64,7 +77,8 @@ sl_status sl_op_linear_input_backward(const sl_kernel_call *call)
 }
 
 typedef struct bias_job {
-    const float *dy;
+    const void *dy;
+    sl_type type;
     float *partials; /* [tiles, width] */
     uint64_t row_count, width;
 } bias_job;
@@ -75,29 +89,36 @@ static void sum_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
     const bias_job *job = argument;
     const sl_span rows =
         sl_tiles_span(job->row_count, sl_partials_rows(job->row_count), tile_index);
-    sl_vector_current()->column_sums(job->dy + rows.first * job->width, rows.count, job->width,
+    const char *from = (const char *)job->dy + rows.first * job->width * sl_type_bytes(job->type);
+    sl_vector_current()->column_sums(from, job->type, rows.count, job->width,
                                      job->partials + tile_index * job->width);
 }
 
-static void add_to_bias(const sl_kernel_call *call, const float *dy, float *dbias)
+/* After the product, whose workspace it takes over. */
+static void add_to_bias(const sl_kernel_call *call, const void *dy, float *dbias)
 {
     const sl_op_attrs *attrs = call->attrs;
-    bias_job job = {dy, call->workspace, attrs->row_count, attrs->out};
+    bias_job job = {dy, (sl_type)attrs->type, call->workspace, attrs->row_count, attrs->out};
     uint64_t tiles = sl_partials_count(attrs->row_count);
     sl_workers_run(call->workers, tiles, sum_rows, &job);
     sl_partials_add(call->workers, job.partials, tiles, attrs->out, attrs->out, dbias);
 }
 
-uint64_t sl_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+uint64_t sl_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)
 {
-    if (kind != SL_OP_LINEAR_WEIGHT_BACKWARD)
+    sl_gemm gemm;
+    if (!describe(kind, attrs, &gemm))
         return 0;
-    return sl_partials_count(attrs->row_count) * attrs->out * sizeof(float);
+    const uint64_t product = sl_gemm_workspace_bytes(&gemm, worker_count);
+    if (kind != SL_OP_LINEAR_WEIGHT_BACKWARD)
+        return product;
+    const uint64_t bias = sl_partials_count(attrs->row_count) * attrs->out * sizeof(float);
+    return product > bias ? product : bias;
 }
 
 sl_status sl_op_linear_weight_backward(const sl_kernel_call *call)
 {
-    const float *dy = call->operand[1];
+    const void *dy = call->operand[1];
     SL_TRY(multiply(call, SL_OP_LINEAR_WEIGHT_BACKWARD, call->operand[0], dy, call->operand[2]));
     if (call->operand[3] != NULL)
         add_to_bias(call, dy, call->operand[3]);
@@ -105,28 +126,28 @@ sl_status sl_op_linear_weight_backward(const sl_kernel_call *call)
 }
 
 /* x and dx of the head ops are whole: the rows of the call begin at first_row. */
-static uint64_t first_element(const sl_kernel_call *call)
+static uint64_t first_byte(const sl_kernel_call *call, sl_type type)
 {
-    return call->attrs->first_row * call->attrs->in;
+    return call->attrs->first_row * call->attrs->in * sl_type_bytes(type);
 }
 
 sl_status sl_op_head_logits(const sl_kernel_call *call)
 {
-    const float *x = call->operand[0];
-    return multiply(call, SL_OP_HEAD_LOGITS, x + first_element(call), call->operand[1],
-                    call->operand[2]);
+    const char *x = call->operand[0];
+    return multiply(call, SL_OP_HEAD_LOGITS, x + first_byte(call, (sl_type)call->attrs->type),
+                    call->operand[1], call->operand[2]);
 }
 
 sl_status sl_op_head_input_backward(const sl_kernel_call *call)
 {
-    float *dx = call->operand[2];
+    char *dx = call->operand[2];
     return multiply(call, SL_OP_HEAD_INPUT_BACKWARD, call->operand[0], call->operand[1],
-                    dx + first_element(call));
+                    dx + first_byte(call, SL_TYPE_FP32));
 }
 
 sl_status sl_op_head_weight_backward(const sl_kernel_call *call)
 {
-    const float *x = call->operand[0];
-    return multiply(call, SL_OP_HEAD_WEIGHT_BACKWARD, call->operand[1], x + first_element(call),
-                    call->operand[2]);
+    const char *x = call->operand[0];
+    return multiply(call, SL_OP_HEAD_WEIGHT_BACKWARD, call->operand[1],
+                    x + first_byte(call, (sl_type)call->attrs->type), call->operand[2]);
 }

@@ -5,17 +5,35 @@
 #include <stddef.h>
 
 #if defined(__x86_64__)
-extern const sl_vector sl_vector_table_avx512, sl_vector_table_avx2;
+extern const sl_vector sl_vector_table_avx512_bf16, sl_vector_table_avx512, sl_vector_table_avx2;
 
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
 }
 
 static bool has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_pairs(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
+
+/* AMD's processors multiply pairs of bf16 at twice the rate of fp32, Intel's at half of it (Emerald
+ * Rapids: 85 GFLOP/s a core against 175), where widening while packing is the faster way. */
+static bool has_fast_pairs(void)
+{
+    return has_pairs() && __builtin_cpu_is("amd");
+}
+
+static bool has_slow_pairs(void)
+{
+    return has_pairs() && !has_fast_pairs();
 }
 #endif
 extern const sl_vector sl_vector_table_plain;
@@ -30,8 +48,8 @@ static const struct compiled {
     bool (*runs_here)(void);
 } all[] = {
 #if defined(__x86_64__)
-    {&sl_vector_table_avx512, has_avx512},
-    {&sl_vector_table_avx2, has_avx2},
+    {&sl_vector_table_avx512_bf16, has_fast_pairs}, {&sl_vector_table_avx512, has_avx512},
+    {&sl_vector_table_avx512_bf16, has_slow_pairs}, {&sl_vector_table_avx2, has_avx2},
 #endif
     {&sl_vector_table_plain, has_anything},
 };

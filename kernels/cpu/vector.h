@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gemm_micro.h"
+
 /* Rows of a normalisation; `width` features each. */
 typedef struct sl_norm_rows {
     const float *x, *gamma, *beta;
@@ -74,8 +76,7 @@ typedef struct sl_adamw_blocks {
     X(add, (const float *x, float *y, uint64_t count))                                             \
     X(gelu, (const float *x, float *y, uint64_t count))                                            \
     X(gelu_backward, (const float *x, float *d, uint64_t count))                                   \
-    X(column_sums, (const float *x, uint64_t row_count, uint64_t width, float *sums))              \
-    X(bias_residual, (float *y, const float *bias, const float *residual, uint64_t count))         \
+    X(column_sums, (const void *x, sl_type type, uint64_t row_count, uint64_t width, float *sums)) \
     X(norm_forward, (const sl_norm_rows *rows))                                                    \
     X(norm_backward, (const sl_norm_rows *rows))                                                   \
     X(head_stats, (const sl_head_rows *rows))                                                      \
@@ -87,6 +88,7 @@ typedef struct sl_adamw_blocks {
 
 typedef struct sl_vector {
     const char *isa;
+    const sl_gemm_micro *gemm[SL_TYPE_COUNT]; /* by the operands' type */
 #define X(name, arguments) void(*name) arguments;
     SL_VECTOR_LIST(X)
 #undef X

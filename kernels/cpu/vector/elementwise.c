@@ -61,23 +61,3 @@ void SL_VECTOR(gelu_backward)(const float *x, float *d, uint64_t count)
     if (rest > 0)
         store_part(d + i, load_part(d + i, rest) * gelu_slope_lanes(load_part(x + i, rest)), rest);
 }
-
-void SL_VECTOR(bias_residual)(float *restrict y, const float *restrict bias,
-                              const float *restrict residual, uint64_t count)
-{
-    if (bias != NULL)
-        for (uint64_t i = 0; i < count; i++)
-            y[i] += bias[i];
-    if (residual != NULL)
-        for (uint64_t i = 0; i < count; i++)
-            y[i] += residual[i];
-}
-
-void SL_VECTOR(column_sums)(const float *restrict x, uint64_t row_count, uint64_t width,
-                            float *restrict sums)
-{
-    memset(sums, 0, width * sizeof *sums);
-    for (uint64_t row = 0; row < row_count; row++)
-        for (uint64_t i = 0; i < width; i++)
-            sums[i] += x[row * width + i];
-}

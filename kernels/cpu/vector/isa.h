@@ -17,6 +17,11 @@
 SL_VECTOR_LIST(X)
 #undef X
 
+extern const sl_gemm_micro SL_VECTOR(gemm);
 extern const sl_vector SL_VECTOR(table);
+#if defined(__AVX512F__)
+extern const sl_gemm_micro sl_vector_gemm_pairs;
+extern const sl_vector sl_vector_table_avx512_bf16;
+#endif
 
 #endif

@@ -131,6 +131,7 @@ static void describe(sl_checkpoint *checkpoint)
         .path = checkpoint->path,
         .state = manifest->state,
         .shape = manifest->shape,
+        .precision = manifest->precision,
         .config_json = manifest->config_json,
         .gemm = manifest->gemm,
         .data_fingerprint = manifest->data_fingerprint,
@@ -298,7 +299,7 @@ static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_wholes *w
 {
     const sl_safetensors *files[SL_GROUP_COUNT] = {0};
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        if (!has_state[group] || group == SL_GROUP_GRAD)
+        if (!has_state[group] || group == SL_GROUP_GRAD || group == SL_GROUP_MASTER)
             continue;
         SL_TRY(find_group(checkpoint, (sl_group)group, &files[group]));
         SL_TRY(check_file(files[group], wholes));

@@ -3,7 +3,10 @@
  * DIR/step-00000100/ holds model.safetensors and config.json (a Hugging Face GPT-2 directory),
  * moment1.safetensors and moment2.safetensors under the same names, and manifest.json with every
  * counter of the run and the size and XXH3-128 of each file. A checkpoint knows no policy, layout
- * or topology: tensors are whole and unpadded.
+ * or topology: tensors are whole and unpadded. Nor does it depend on the run's precision: all
+ * tensors are F32, parameters being the master weights where there are some; what a run in half
+ * precision computes with is those rounded, so any precision goes on from any checkpoint, and the
+ * same one exactly.
  *
  * Invariants: a directory called step-N was complete and synced when it got that name; after the
  * first save there is a valid checkpoint at every instant; nothing is deleted that this code did
@@ -38,9 +41,10 @@ typedef struct sl_checkpoint_save_args {
     const sl_gpt2_shape *shape;
     const sl_tensor_spec *tensors; /* of an unsplit program: [tensor_count] */
     uint32_t tensor_count;
-    const bool *has_state; /* [SL_GROUP_COUNT], as in sl_program; GRAD is never saved */
+    const bool *has_state; /* [SL_GROUP_COUNT], as in sl_program; GRAD and MASTER: never saved */
     const sl_tensor_io *io;
     const sl_checkpoint_state *state;
+    sl_type precision;            /* compute type of the run */
     const char *config_json;      /* the run's configuration: text of one JSON object */
     const char *gemm;             /* which matrix product was used, for people; may be "" */
     const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
@@ -73,6 +77,7 @@ typedef struct sl_checkpoint_info {
     const char *path;
     sl_checkpoint_state state;
     sl_gpt2_shape shape;
+    sl_type precision; /* compute type of the run that saved it */
     const char *config_json;
     const char *gemm;
     const char *data_fingerprint;
@@ -81,8 +86,8 @@ typedef struct sl_checkpoint_info {
 
 const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint);
 
-/* Writes the groups that `has_state` asks for (GRAD is passed over) through `io->write`, padding
- * rows as zeros; names and shapes are checked before the first write.
+/* Writes the groups that `has_state` asks for (GRAD and MASTER are passed over) through
+ * `io->write`, padding rows as zeros; names and shapes are checked before the first write.
  * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_IO. */
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io);

@@ -266,6 +266,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
         .trash_name = sl_steps_name(SL_STEP_TRASH, args->state->step),
         .manifest = {.state = *args->state,
                      .shape = *args->shape,
+                     .precision = args->precision,
                      .config_json = (char *)args->config_json,
                      .gemm = (char *)args->gemm,
                      .data_fingerprint = (char *)args->data_fingerprint},

@@ -25,7 +25,6 @@ typedef struct file_info {
 static const file_info file_infos[SL_MANIFEST_FILE_COUNT] = {
     [SL_MANIFEST_CONFIG] = {"config.json", SL_GROUP_COUNT},
     [SL_MANIFEST_MODEL] = {"model.safetensors", SL_GROUP_PARAM},
-    [SL_MANIFEST_MASTER] = {"master.safetensors", SL_GROUP_MASTER},
     [SL_MANIFEST_MOMENT1] = {"moment1.safetensors", SL_GROUP_MOMENT1},
     [SL_MANIFEST_MOMENT2] = {"moment2.safetensors", SL_GROUP_MOMENT2},
 };
@@ -44,6 +43,9 @@ static const counter_key counter_keys[] = {
     {"loss_scale_good_steps", offsetof(sl_checkpoint_state, loss_scale_good_steps)},
     {"loss_scale_hysteresis", offsetof(sl_checkpoint_state, loss_scale_hysteresis)},
 };
+
+static const char *const precision_names[SL_TYPE_COUNT] = {
+    [SL_TYPE_FP32] = "fp32", [SL_TYPE_BF16] = "bf16", [SL_TYPE_FP16] = "fp16"};
 
 typedef struct shape_key {
     const char *key;
@@ -166,6 +168,7 @@ static sl_status add_all(json_t *root, const sl_manifest *manifest)
         return sl_status_prefix(SL_ERROR_USAGE, "a checkpoint needs a JSON object");
     SL_TRY(status);
     json_object_set_new(root, "model", make_shape(&manifest->shape));
+    json_object_set_new(root, "precision", json_string(precision_names[manifest->precision]));
     json_object_set_new(root, "config", config);
     json_object_set_new(root, "gemm", json_string(manifest->gemm));
     json_object_set_new(root, "data", json_string(manifest->data_fingerprint));
@@ -186,7 +189,7 @@ static sl_status seal(const char *text, char **out_text)
 
 sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text)
 {
-    enum { KEY_COUNT = COUNT(counter_keys) + 9 };
+    enum { KEY_COUNT = COUNT(counter_keys) + 10 };
     json_t *root = json_object();
     sl_status status = add_all(root, manifest);
     bool is_whole = json_object_size(root) == KEY_COUNT;
@@ -281,6 +284,21 @@ static sl_status parse_shape(const char *path, const json_t *root, sl_gpt2_shape
     return SL_OK;
 }
 
+static sl_status parse_precision(const char *path, const json_t *root, sl_type *out_precision)
+{
+    const char *text = precision_names[SL_TYPE_FP32];
+    if (json_object_get(root, "precision"))
+        SL_TRY(sl_json_file_get_string(path, root, "precision", &text));
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        if (strcmp(text, precision_names[type]) == 0) {
+            *out_precision = (sl_type)type;
+            return SL_OK;
+        }
+    }
+    SL_FAIL(SL_ERROR_DATA, "%s: precision \"%s\" is not fp32, bf16 or fp16",
+            sl_files_show(path).text, sl_files_show(text).text);
+}
+
 static sl_status parse_hash(const char *path, const json_t *entry, sl_hash_value *out_hash)
 {
     const char *text;
@@ -350,6 +368,7 @@ static sl_status parse_all(const char *path, const json_t *root, sl_manifest *ma
 {
     SL_TRY(parse_state(path, root, &manifest->state));
     SL_TRY(parse_shape(path, root, &manifest->shape));
+    SL_TRY(parse_precision(path, root, &manifest->precision));
     SL_TRY(parse_files(path, root, manifest->files));
     return parse_texts(path, root, manifest);
 }

@@ -2,7 +2,8 @@
  * and size and XXH3-128 of every other file.
  *
  * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is told
- * from a good one without looking at anything else. Unknown keys are ignored, unknown files
+ * from a good one without looking at anything else. Unknown keys are ignored ("precision" came
+ * later: without it a run was fp32), unknown files
  * refused; a version above SL_MANIFEST_VERSION is refused by name.
  */
 #ifndef SL_TRAIN_MANIFEST_H
@@ -22,7 +23,6 @@ enum { SL_MANIFEST_VERSION = 1, SL_MANIFEST_BYTES_MAX = 4 << 20 };
 typedef enum sl_manifest_file {
     SL_MANIFEST_CONFIG,
     SL_MANIFEST_MODEL,
-    SL_MANIFEST_MASTER,
     SL_MANIFEST_MOMENT1,
     SL_MANIFEST_MOMENT2,
     SL_MANIFEST_FILE_COUNT
@@ -42,6 +42,7 @@ typedef struct sl_manifest_entry {
 typedef struct sl_manifest {
     sl_checkpoint_state state;
     sl_gpt2_shape shape;
+    sl_type precision; /* of the run's computation; files hold fp32 */
     char *config_json; /* the three texts are owned */
     char *gemm;
     char *data_fingerprint;

@@ -2,7 +2,9 @@
  *
  * Readers and writers of files know names and shapes; where a tensor's elements are (which chunk,
  * which tier) is known behind these calls only. Elements are counted from the start of tensor
- * `tensor_index` of the program, padding rows included, row-major.
+ * `tensor_index` of the program, padding rows included, row-major. Numbers are fp32 here, whatever
+ * type they are stored in: group PARAM is the parameter as exactly as it is kept (its master weight
+ * where there is one), so there is nothing to carry for group MASTER.
  */
 #ifndef SL_TRAIN_TENSOR_IO_H
 #define SL_TRAIN_TENSOR_IO_H

@@ -216,6 +216,7 @@ static sl_status save_with(sl_trainer *trainer, const char *config_json)
                                     .has_state = trainer->session->has_state,
                                     .io = &trainer->session->io,
                                     .state = &trainer->state,
+                                    .precision = trainer->session->blueprint->task.type,
                                     .config_json = config_json,
                                     .gemm = sl_kernels_cpu()->description(),
                                     .data_fingerprint = fingerprint};

@@ -1,12 +1,20 @@
-/* Opens the engine, clears the chunks, and finds tensors in them. */
+/* Opens the engine, and finds tensors in its chunks; numbers are rounded on their way in. */
 #include "session.h"
 
 #include <stdlib.h>
 
-enum { PIECE_BYTES = 1 << 20 };
+#include "base/half.h"
 
-static sl_status find_element(const sl_session *session, uint32_t tensor_index, uint64_t first,
-                              uint64_t count, uint64_t *out_first_byte)
+enum { PIECE_ELEMENTS = 1 << 19 }; /* in half precision, as large as a piece of the disk tier */
+
+/* A run of elements of one tensor, in a chunk. */
+typedef struct run {
+    uint32_t chunk_index;
+    uint64_t first_element; /* of the chunk */
+} run;
+
+static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint64_t first,
+                          uint64_t count, run *out_run)
 {
     const sl_layout *layout = session->blueprint->layout;
     if (tensor_index >= layout->tensor_count)
@@ -16,61 +24,91 @@ static sl_status find_element(const sl_session *session, uint32_t tensor_index, 
         SL_FAIL(SL_ERROR_INTERNAL, "%s: elements %llu + %llu of %llu", tensor->name,
                 (unsigned long long)first, (unsigned long long)count,
                 (unsigned long long)tensor->element_count);
-    *out_first_byte = (layout->tensors[tensor_index].first_element + first) * sizeof(float);
+    const sl_tensor_place *place = &layout->tensors[tensor_index];
+    *out_run = (run){place->chunk_index, place->first_element + first};
     return SL_OK;
 }
+
+/* ---- half precision, in pieces ---- */
+
+static void widen(sl_type type, const uint16_t *half, uint64_t count, float *data)
+{
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = type == SL_TYPE_BF16 ? sl_half_from_bf16(half[i]) : sl_half_from_fp16(half[i]);
+}
+
+static void narrow(sl_type type, const float *data, uint64_t count, uint16_t *half)
+{
+    for (uint64_t i = 0; i < count; i++)
+        half[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(data[i]) : sl_half_to_fp16(data[i]);
+}
+
+static uint64_t piece_of(uint64_t count, uint64_t done)
+{
+    return count - done < PIECE_ELEMENTS ? count - done : PIECE_ELEMENTS;
+}
+
+static sl_status read_run(const sl_session *session, sl_group group, const run *from,
+                          uint64_t count, float *data)
+{
+    sl_type type = session->blueprint->layout->group_type[group];
+    uint64_t size = sl_type_bytes(type);
+    if (type == SL_TYPE_FP32)
+        return sl_engine_read_chunk(session->engine, group, from->chunk_index,
+                                    from->first_element * size, count * size, data);
+    for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
+        uint64_t piece = piece_of(count, done);
+        SL_TRY(sl_engine_read_chunk(session->engine, group, from->chunk_index,
+                                    (from->first_element + done) * size, piece * size,
+                                    session->half));
+        widen(type, session->half, piece, data + done);
+    }
+    return SL_OK;
+}
+
+static sl_status write_run(const sl_session *session, sl_group group, const run *to, uint64_t count,
+                           const float *data)
+{
+    sl_type type = session->blueprint->layout->group_type[group];
+    uint64_t size = sl_type_bytes(type);
+    if (type == SL_TYPE_FP32)
+        return sl_engine_write_chunk(session->engine, group, to->chunk_index,
+                                     to->first_element * size, count * size, data);
+    for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
+        uint64_t piece = piece_of(count, done);
+        narrow(type, data + done, piece, session->half);
+        SL_TRY(sl_engine_write_chunk(session->engine, group, to->chunk_index,
+                                     (to->first_element + done) * size, piece * size,
+                                     session->half));
+    }
+    return SL_OK;
+}
+
+/* ---- tensors ---- */
 
 static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index,
                                uint64_t first_element, uint64_t element_count, float *data)
 {
     const sl_session *session = user;
-    uint64_t first_byte;
-    SL_TRY(find_element(session, tensor_index, first_element, element_count, &first_byte));
-    return sl_engine_read_chunk(session->engine, group,
-                                session->blueprint->layout->tensors[tensor_index].chunk_index,
-                                first_byte, element_count * sizeof(float), data);
+    bool is_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    run from;
+    SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
+    return read_run(session, is_master ? SL_GROUP_MASTER : group, &from, element_count, data);
 }
 
 static sl_status write_elements(void *user, sl_group group, uint32_t tensor_index,
                                 uint64_t first_element, uint64_t element_count, const float *data)
 {
     const sl_session *session = user;
-    uint64_t first_byte;
-    SL_TRY(find_element(session, tensor_index, first_element, element_count, &first_byte));
-    return sl_engine_write_chunk(session->engine, group,
-                                 session->blueprint->layout->tensors[tensor_index].chunk_index,
-                                 first_byte, element_count * sizeof(float), data);
+    bool has_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    run to;
+    SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
+    if (has_master)
+        SL_TRY(write_run(session, SL_GROUP_MASTER, &to, element_count, data));
+    return write_run(session, group, &to, element_count, data);
 }
 
-static sl_status clear_chunk(sl_session *session, sl_group group, uint32_t chunk_index,
-                             const void *zeros)
-{
-    uint64_t chunk_bytes = sl_layout_chunk_bytes(session->blueprint->layout, group);
-    for (uint64_t first = 0; first < chunk_bytes; first += PIECE_BYTES) {
-        uint64_t left = chunk_bytes - first;
-        uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
-        SL_TRY(sl_engine_write_chunk(session->engine, group, chunk_index, first, bytes, zeros));
-    }
-    return SL_OK;
-}
-
-/* Padding between tensors takes part in every AdamW and every norm: it must be zero, not garbage.
- */
-static sl_status clear_states(sl_session *session)
-{
-    void *zeros = calloc(1, PIECE_BYTES);
-    if (!zeros)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to clear states");
-    sl_status status = SL_OK;
-    for (int group = 0; group < SL_GROUP_COUNT && status == SL_OK; group++) {
-        if (!session->has_state[group])
-            continue;
-        for (uint32_t i = 0; i < session->blueprint->layout->chunk_count && status == SL_OK; i++)
-            status = clear_chunk(session, (sl_group)group, i, zeros);
-    }
-    free(zeros);
-    return status;
-}
+/* ---- opening ---- */
 
 static sl_status open_engine(sl_session *session)
 {
@@ -82,8 +120,18 @@ static sl_status open_engine(sl_session *session)
                                  .homes = blueprint->homes,
                                  .plans = plans,
                                  .plan_count = blueprint->program_count,
-                                 .worker_count = blueprint->task.worker_count};
+                                 .worker_count = blueprint->task.worker_count,
+                                 .disk_directories = blueprint->task.disk_directories,
+                                 .disk_directory_count = blueprint->task.disk_directory_count};
     return sl_engine_open(&options, &session->engine);
+}
+
+static sl_status take_piece(sl_session *session)
+{
+    session->half = malloc(PIECE_ELEMENTS * sizeof *session->half);
+    if (!session->half)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
+    return SL_OK;
 }
 
 sl_status sl_session_open(sl_blueprint *blueprint, sl_session **out_session)
@@ -99,8 +147,8 @@ sl_status sl_session_open(sl_blueprint *blueprint, sl_session **out_session)
     session->tensor_count = blueprint->programs[0]->tensor_count;
     session->has_state = blueprint->programs[0]->has_state;
     sl_status status;
+    SL_TRY_GOTO(status, take_piece(session), close_session);
     SL_TRY_GOTO(status, open_engine(session), close_session);
-    SL_TRY_GOTO(status, clear_states(session), close_session);
     *out_session = session;
     return SL_OK;
 close_session:
@@ -114,5 +162,6 @@ void sl_session_close(sl_session *session)
         return;
     sl_engine_close(session->engine);
     sl_blueprint_close(session->blueprint);
+    free(session->half);
     free(session);
 }

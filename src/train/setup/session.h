@@ -1,6 +1,12 @@
 /* A blueprint with memory under it: the engine, and tensors by name and element.
  *
- * Knows no files. Tensors are reached through sl_tensor_io, whatever chunk and tier they are in.
+ * Knows no files. Tensors are reached through sl_tensor_io, whatever chunk and tier they are in and
+ * whatever type they are stored in.
+ *
+ * In half precision a parameter is two numbers: an fp32 master and what the program computes with,
+ * the master rounded. Writing group PARAM sets both, and reading it gives the master; so whoever
+ * reads and writes parameters sees fp32 numbers and nothing is lost on the way. A program without
+ * master weights (evaluation, generation) keeps the rounded number alone.
  */
 #ifndef SL_TRAIN_SESSION_H
 #define SL_TRAIN_SESSION_H
@@ -16,6 +22,7 @@ typedef struct sl_session {
     const sl_tensor_spec *tensors; /* of program 0, [tensor_count] */
     uint32_t tensor_count;
     const bool *has_state; /* groups of program 0, [SL_GROUP_COUNT] */
+    uint16_t *half;        /* owned: a piece of a tensor in half precision */
 } sl_session;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero.

@@ -1,0 +1,266 @@
+/* The micro-kernels of one instruction set; see gemm_micro.h. */
+#include "gemm_pack.h"
+#include "isa.h"
+
+/* Registers of sums, and 2 of B and 1 of A beside them: 28 of 32, 12 or 8 of 16. Packing needs
+ * ROWS <= LANES. */
+enum { ROWS = LANES == 16 ? 14 : LANES == 8 ? 6 : 4, VECTORS = 2, COLUMNS = VECTORS * LANES };
+
+/* ---- single terms in fp32 */
+
+SL_INLINE lanes read_lanes(const void *from, sl_type type, uint32_t count)
+{
+    return count == LANES ? load_typed(from, type) : load_typed_part(from, type, count);
+}
+
+SL_INLINE lanes read_across(const sl_gemm_panel *panel, sl_type type, uint64_t step, uint64_t first,
+                            uint32_t count)
+{
+    return read_lanes(panel_at(panel, type, step, first), type, count);
+}
+
+SL_INLINE lanes read_along(const sl_gemm_panel *panel, sl_type type, uint64_t row, uint64_t first,
+                           uint32_t count)
+{
+    return read_lanes(panel_at(panel, type, row, first), type, count);
+}
+
+SL_INLINE void pack_typed(const sl_gemm_panel *panel, sl_type type)
+{
+    if (panel->transpose)
+        pack_squares(panel, type, panel->term_count, read_along);
+    else
+        pack_steps(panel, type, panel->term_count, read_across);
+}
+
+static void pack(const sl_gemm_panel *panel)
+{
+    if (panel->type == SL_TYPE_FP32)
+        pack_typed(panel, SL_TYPE_FP32);
+    else if (panel->type == SL_TYPE_BF16)
+        pack_typed(panel, SL_TYPE_BF16);
+    else
+        pack_typed(panel, SL_TYPE_FP16);
+}
+
+SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
+{
+    float factor;
+    memcpy(&factor, a, sizeof factor);
+    return fma_lanes(set_lanes(factor), b, sum);
+}
+
+/* ---- both kinds of step */
+
+typedef lanes (*add_step)(lanes sum, const uint32_t *a, lanes b);
+
+SL_INLINE void store_sums(const sl_gemm_block *block, uint32_t rows, lanes sum[ROWS][VECTORS])
+{
+    float *c = block->c;
+#pragma GCC unroll 14
+    for (uint32_t i = 0; i < rows; i++, c += block->leading_c)
+#pragma GCC unroll 2
+        for (uint32_t j = 0; j < VECTORS; j++) {
+            const lanes old = block->add ? load_lanes(c + j * LANES) : set_lanes(0.0f);
+            store_lanes(c + j * LANES, old + sum[i][j]);
+        }
+}
+
+/* `rows` is a constant where this is inlined. */
+SL_INLINE void multiply_rows(const sl_gemm_block *block, const uint32_t rows, add_step add)
+{
+    lanes sum[ROWS][VECTORS];
+#pragma GCC unroll 14
+    for (uint32_t i = 0; i < rows; i++) {
+        sum[i][0] = sum[i][1] = set_lanes(0.0f);
+        __builtin_prefetch(block->c + i * block->leading_c, 1);
+        __builtin_prefetch(block->c + i * block->leading_c + COLUMNS - 1, 1);
+    }
+    const uint32_t *a = block->a;
+    const float *b = (const float *)block->b;
+    for (uint64_t step = 0; step < block->step_count; step++) {
+        const lanes b0 = load_lanes(b), b1 = load_lanes(b + LANES);
+#pragma GCC unroll 14
+        for (uint32_t i = 0; i < rows; i++) {
+            sum[i][0] = add(sum[i][0], a + i, b0);
+            sum[i][1] = add(sum[i][1], a + i, b1);
+        }
+        a += rows;
+        b += COLUMNS;
+    }
+    store_sums(block, rows, sum);
+}
+
+typedef void (*multiply_block)(const sl_gemm_block *block);
+
+/* A block that does not fill the columns is computed beside C. */
+SL_INLINE void multiply_any(const sl_gemm_block *block, const multiply_block *by_rows)
+{
+    if (block->columns == COLUMNS) {
+        by_rows[block->rows - 1](block);
+        return;
+    }
+    float sums[ROWS * COLUMNS];
+    sl_gemm_block whole = *block;
+    whole.c = sums;
+    whole.leading_c = COLUMNS;
+    whole.add = false;
+    by_rows[block->rows - 1](&whole);
+    for (uint32_t i = 0; i < block->rows; i++)
+        for (uint32_t j = 0; j < block->columns; j++) {
+            float *c = block->c + i * block->leading_c + j;
+            *c = block->add ? *c + sums[i * COLUMNS + j] : 0.0f + sums[i * COLUMNS + j];
+        }
+}
+
+#define ROWS_TO_4(X) X(1) X(2) X(3) X(4)
+#if defined(__AVX512F__)
+#define EVERY_ROWS(X) ROWS_TO_4(X) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14)
+#elif defined(__AVX2__)
+#define EVERY_ROWS(X) ROWS_TO_4(X) X(5) X(6)
+#else
+#define EVERY_ROWS(X) ROWS_TO_4(X)
+#endif
+
+#define X(n)                                                                                       \
+    static void multiply_##n(const sl_gemm_block *block)                                           \
+    {                                                                                              \
+        multiply_rows(block, n, add_term);                                                         \
+    }
+EVERY_ROWS(X)
+#undef X
+
+static void multiply(const sl_gemm_block *block)
+{
+    static const multiply_block by_rows[ROWS] = {
+#define X(n) multiply_##n,
+        EVERY_ROWS(X)
+#undef X
+    };
+    multiply_any(block, by_rows);
+}
+
+/* ---- the finish */
+
+SL_INLINE void finish_part(const sl_gemm_finish *f, sl_type type, uint64_t row, uint64_t column,
+                           uint32_t count)
+{
+    const uint64_t at = row * f->leading + column;
+    lanes sum = read_lanes(f->sums + row * f->leading_sums + column, SL_TYPE_FP32, count);
+    if (f->bias != NULL)
+        sum += read_lanes(typed_at(f->bias, type, column), type, count);
+    if (f->residual != NULL)
+        sum += read_lanes(typed_at(f->residual, type, at), type, count);
+    if (f->add)
+        sum += read_lanes(typed_at(f->c, type, at), type, count);
+    void *to = (char *)f->c + at * sl_type_bytes(type);
+    if (count == LANES)
+        store_typed(to, type, sum);
+    else
+        store_typed_part(to, type, sum, count);
+}
+
+SL_INLINE void finish_typed(const sl_gemm_finish *f, sl_type type)
+{
+    for (uint64_t row = 0; row < f->rows; row++) {
+        uint64_t column = 0;
+        for (; column + LANES <= f->columns; column += LANES)
+            finish_part(f, type, row, column, LANES);
+        if (column < f->columns)
+            finish_part(f, type, row, column, (uint32_t)(f->columns - column));
+    }
+}
+
+static void finish(const sl_gemm_finish *f)
+{
+    if (f->type == SL_TYPE_FP32)
+        finish_typed(f, SL_TYPE_FP32);
+    else if (f->type == SL_TYPE_BF16)
+        finish_typed(f, SL_TYPE_BF16);
+    else
+        finish_typed(f, SL_TYPE_FP16);
+}
+
+const sl_gemm_micro SL_VECTOR(gemm) = {
+    .rows = ROWS,
+    .columns = COLUMNS,
+    .terms_per_step = 1,
+    .pack = pack,
+    .multiply = multiply,
+    .finish = finish,
+};
+
+/* ---- pairs of bf16 */
+
+#if defined(__AVX512F__)
+
+#define PAIRS __attribute__((target("avx512bf16"), always_inline)) static inline
+
+/* Rows of terms 2 step and 2 step + 1, woven. */
+SL_INLINE lanes read_pairs_across(const sl_gemm_panel *panel, sl_type type, uint64_t step,
+                                  uint64_t first, uint32_t count)
+{
+    const __mmask16 mask = mask_of(count);
+    const uint16_t *from = panel_at(panel, type, 2 * step, first);
+    const __m256i even = _mm256_maskz_loadu_epi16(mask, from);
+    __m256i odd = _mm256_setzero_si256();
+    if (2 * step + 1 < panel->term_count)
+        odd = _mm256_maskz_loadu_epi16(mask, from + panel->leading);
+    const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(even), high));
+}
+
+SL_INLINE lanes read_pairs_along(const sl_gemm_panel *panel, sl_type type, uint64_t row,
+                                 uint64_t first, uint32_t count)
+{
+    const uint64_t left = panel->term_count - 2 * first, most = 2 * (uint64_t)count;
+    const uint64_t terms = left < most ? left : most;
+    const __mmask32 mask = (__mmask32)((UINT64_C(1) << terms) - 1);
+    return _mm512_castsi512_ps(
+        _mm512_maskz_loadu_epi16(mask, panel_at(panel, type, row, 2 * first)));
+}
+
+static void pack_pairs(const sl_gemm_panel *panel)
+{
+    const uint64_t step_count = panel->term_count / 2 + panel->term_count % 2;
+    if (panel->transpose)
+        pack_squares(panel, SL_TYPE_BF16, step_count, read_pairs_along);
+    else
+        pack_steps(panel, SL_TYPE_BF16, step_count, read_pairs_across);
+}
+
+PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
+{
+    const __m512i pair = _mm512_set1_epi32((int32_t)*a);
+    return _mm512_dpbf16_ps(sum, (__m512bh)pair, (__m512bh)b);
+}
+
+#define X(n)                                                                                       \
+    __attribute__((target("avx512bf16"))) static void multiply_pairs_##n(                          \
+        const sl_gemm_block *block)                                                                \
+    {                                                                                              \
+        multiply_rows(block, n, add_pair);                                                         \
+    }
+EVERY_ROWS(X)
+#undef X
+
+static void multiply_pairs(const sl_gemm_block *block)
+{
+    static const multiply_block by_rows[ROWS] = {
+#define X(n) multiply_pairs_##n,
+        EVERY_ROWS(X)
+#undef X
+    };
+    multiply_any(block, by_rows);
+}
+
+const sl_gemm_micro sl_vector_gemm_pairs = {
+    .rows = ROWS,
+    .columns = COLUMNS,
+    .terms_per_step = 2,
+    .pack = pack_pairs,
+    .multiply = multiply_pairs,
+    .finish = finish,
+};
+
+#endif

@@ -1,0 +1,279 @@
+/* What could be wrong here: a configuration that becomes another placement than it names; updates
+ * that are made early though a step may still be taken back; gradients stored in a type that the
+ * order of work forbids; an `auto` that takes a slower plan than one it could have, or draws for
+ * ever. Placements are compared with what was asked for; `auto` with every choice drawn one by one.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "train/setup/disk.h"
+#include "train/setup/search.h"
+#include "train/setup/wear.h"
+
+static const sl_gpt2_shape shape = {3, 96, 4, 64, 1000};
+
+/* The machine that everything is planned for: copies take this many times as long as by default. */
+static double copy_slowness = 1;
+
+/* Settings, the last one NULL, behind data=x. The configuration is cleared by the caller. */
+static void init(sl_config *config, sl_search *search, const char *const *settings)
+{
+    assert_int_equal(sl_config_init(config), SL_OK);
+    assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "threads=2"), SL_OK);
+    for (; *settings; settings++)
+        if (sl_config_assign(config, SL_CONFIG_TRAIN, *settings) != SL_OK)
+            fail_msg("%s: %s", *settings, sl_status_message());
+    if (sl_config_check(config, SL_CONFIG_TRAIN) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    assert_int_equal(sl_config_fit_model(config, &shape), SL_OK);
+    if (sl_search_init(config, SL_WORK_TRAIN, &shape, search) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    search->task.machine = sl_machine_default(2);
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+        search->task.machine.copy_rate[lane] /= copy_slowness;
+}
+
+#define SETTINGS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- what the options mean ---- */
+
+static void update_early_when_a_step_may_be_taken_back_then_is_off(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *settings[5];
+        bool is_early;
+    } cases[] = {
+        {{"clip=0"}, true},
+        {{"clip=1"}, false},
+        {{"clip=0", "nonfinite=skip"}, false},
+        {{"clip=0", "precision=bf16"}, true},
+        {{"clip=0", "precision=fp16"}, false},
+        {{"clip=0", "precision=fp16", "loss-scale=128", "nonfinite=stop"}, true},
+        {{"clip=0", "loss-scale=dynamic"}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_config config;
+        sl_search search;
+        init(&config, &search, cases[i].settings);
+        if (search.task.update_early != cases[i].is_early)
+            fail_msg("case %zu", i);
+        sl_config_clear(&config);
+    }
+}
+
+static void assert_shares(const double fraction[SL_GROUP_COUNT], double params, double grads,
+                          double optimizer)
+{
+    assert_true(fraction[SL_GROUP_PARAM] == params);
+    assert_true(fraction[SL_GROUP_GRAD] == grads);
+    assert_true(fraction[SL_GROUP_MASTER] == optimizer);
+    assert_true(fraction[SL_GROUP_MOMENT1] == optimizer);
+    assert_true(fraction[SL_GROUP_MOMENT2] == optimizer);
+}
+
+static void nvme_when_asked_for_then_states_are_on_disk(void **state)
+{
+    (void)state;
+    sl_config config;
+    sl_search search;
+    init(&config, &search, SETTINGS("policy=nvme", "disk-dir=/tmp"));
+    assert_int_equal(search.fixed.placement.policy, SL_POLICY_NVME);
+    assert_shares(search.fixed.placement.disk_fraction, 0, 0, 1);
+    assert_shares(search.fixed.placement.host_fraction, 0, 0, 0);
+    assert_string_equal(search.task.disk_directories[0], "/tmp");
+    assert_int_equal(search.task.disk_directory_count, 1);
+    uint64_t free_bytes;
+    assert_int_equal(sl_disk_free_bytes(search.task.disk_directories, 1, &free_bytes), SL_OK);
+    /* Others write to the same disk meanwhile: within a tenth. */
+    assert_true(fabs((double)search.fixed.disk_space / (0.9 * (double)free_bytes) - 1) < 0.1);
+    sl_config_clear(&config);
+    init(&config, &search,
+         SETTINGS("policy=nvme", "disk-dir=/tmp", "disk-space=1G", "nvme-params=0.25",
+                  "nvme-grads=0.5", "nvme-optimizer=0.75", "nvme-activations=0.5",
+                  "offload-activations=0.25"));
+    assert_shares(search.fixed.placement.disk_fraction, 0.25, 0.5, 0.75);
+    assert_true(search.fixed.disk_space == 1 << 30);
+    assert_true(search.fixed.disk_activations == 0.5 && search.fixed.host_activations == 0.25);
+    sl_config_clear(&config);
+}
+
+static void static_when_shares_are_given_then_each_tier_gets_its_own(void **state)
+{
+    (void)state;
+    sl_config config;
+    sl_search search;
+    init(&config, &search,
+         SETTINGS("policy=static", "disk-dir=/tmp", "offload-params=0.5", "nvme-params=0.5",
+                  "offload-optimizer=0.25", "nvme-grads=1"));
+    assert_int_equal(search.fixed.placement.policy, SL_POLICY_STATIC);
+    assert_shares(search.fixed.placement.disk_fraction, 0.5, 1, 0);
+    assert_shares(search.fixed.placement.host_fraction, 0.5, 0, 0.25);
+    sl_config_clear(&config);
+}
+
+static void disk_when_directory_is_missing_then_it_is_named(void **state)
+{
+    (void)state;
+    const char *const twice[] = {"/tmp", "/tmp"}, *const nowhere[] = {"/tmp", "/nowhere/at/all"};
+    uint64_t one, two;
+    assert_int_equal(sl_disk_free_bytes(twice, 0, &one), SL_OK);
+    assert_int_equal(one, 0);
+    assert_int_equal(sl_disk_free_bytes(twice, 1, &one), SL_OK);
+    assert_int_equal(sl_disk_free_bytes(twice, 2, &two), SL_OK);
+    assert_true(two <= one + one / 10); /* one file system has its space once */
+    assert_int_equal(sl_disk_free_bytes(nowhere, 2, &two), SL_ERROR_MISSING);
+    assert_non_null(strstr(sl_status_message(), "/nowhere/at/all"));
+    const char *const file[] = {"/proc/self/exe"};
+    assert_int_equal(sl_disk_free_bytes(file, 1, &two), SL_ERROR_MISSING);
+}
+
+static void gradients_when_sums_live_long_then_are_stored_in_fp32(void **state)
+{
+    (void)state;
+    sl_task task = {.type = SL_TYPE_BF16};
+    sl_choice choice = {.accumulate = 1, .accumulation = SL_ACCUMULATE_MICRO};
+    assert_int_equal(sl_blueprint_grad_type(&task, &choice), SL_TYPE_BF16);
+    choice.accumulate = 2;
+    assert_int_equal(sl_blueprint_grad_type(&task, &choice), SL_TYPE_FP32);
+    choice.accumulation = SL_ACCUMULATE_LAYER;
+    assert_int_equal(sl_blueprint_grad_type(&task, &choice), SL_TYPE_BF16);
+    task.type = SL_TYPE_FP32;
+    assert_int_equal(sl_blueprint_grad_type(&task, &choice), SL_TYPE_FP32);
+}
+
+/* 1 GB in a step of half a second: 172.8 TB a day; a drive rated for 631.152 TB endures that for
+ * 3.6525 days, a hundredth of a year. */
+static void wear_when_projected_then_as_counted_by_hand(void **state)
+{
+    (void)state;
+    sl_wear wear = sl_wear_project(1e9, 0.5, 631152000000000);
+    assert_true(wear.step_bytes == 1e9);
+    assert_true(fabs(wear.day_bytes / 172.8e12 - 1) < 1e-12);
+    assert_true(fabs(wear.years / 0.01 - 1) < 1e-12);
+    assert_true(isinf(sl_wear_project(1e9, 0.5, 0).years));
+    assert_true(isinf(sl_wear_project(0, 0.5, 1).years));
+}
+
+/* ---- the fastest that fits ---- */
+
+static double simulate(const sl_blueprint *blueprint)
+{
+    sl_simulation simulation;
+    assert_int_equal(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0],
+                                      &blueprint->machine, &simulation),
+                     SL_OK);
+    return simulation.step_seconds;
+}
+
+/* Seconds of the choice that settings fix, INFINITY if it does not fit. */
+static double try_choice(const char *const *settings)
+{
+    sl_config config;
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    sl_misfit misfit;
+    init(&config, &search, settings);
+    sl_status status = sl_search_run(&search, &blueprint, &misfit);
+    double seconds = status == SL_OK ? simulate(blueprint) : INFINITY;
+    assert_true(status == SL_OK || status == SL_ERROR_FIT);
+    sl_blueprint_close(blueprint);
+    sl_config_clear(&config);
+    return seconds;
+}
+
+/* Every recomputation, order and of the policies the two at the ends and one between. */
+static double find_fastest(const char *device_memory)
+{
+    static const char *const recomputes[] = {"recompute=none", "recompute=selective",
+                                             "recompute=full"};
+    static const char *const orders[] = {"accumulation=micro", "accumulation=layer"};
+    static const char *const optimizers[] = {"offload-optimizer=0.5", "offload-optimizer=1"};
+    double best = INFINITY;
+    for (int r = 0; r < 3; r++)
+        for (int o = 0; o < 2; o++) {
+            const char *common[] = {recomputes[r], orders[o], device_memory, "accumulate=3"};
+            best = fmin(best, try_choice(SETTINGS(common[0], common[1], common[2], common[3],
+                                                  "policy=device")));
+            best = fmin(best, try_choice(SETTINGS(common[0], common[1], common[2], common[3],
+                                                  "policy=host")));
+            for (int s = 0; s < 2; s++)
+                best = fmin(best, try_choice(SETTINGS(common[0], common[1], common[2], common[3],
+                                                      "policy=static", optimizers[s])));
+        }
+    return best;
+}
+
+/* A later choice must be faster by 2 %, and a ladder is left when it gets slower: as much again.
+ * With slow copies the first choice that fits is up to three times slower than the best. */
+static void compare_with_all(double slowness)
+{
+    static const char *const budgets[] = {"device-memory=64M", "device-memory=9M",
+                                          "device-memory=7M", "device-memory=6M"};
+    copy_slowness = slowness;
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        sl_config config;
+        sl_search search;
+        sl_refusal refusal;
+        sl_blueprint *blueprint = NULL;
+        double fastest = find_fastest(budgets[i]);
+        assert_true(isfinite(fastest));
+        init(&config, &search, SETTINGS(budgets[i], "accumulate=3"));
+        if (sl_search_find(&search, &blueprint, &refusal) != SL_OK)
+            fail_msg("%s", sl_status_message());
+        double seconds = simulate(blueprint);
+        print_message("%s: auto %.3f ms, one by one %.3f ms, policy %s\n", budgets[i],
+                      1e3 * seconds, 1e3 * fastest,
+                      sl_search_policy_name(blueprint->choice.placement.policy));
+        assert_true(seconds <= 1.04 * fastest);
+        sl_blueprint_close(blueprint);
+        sl_config_clear(&config);
+    }
+    copy_slowness = 1;
+}
+
+static void auto_when_choices_are_drawn_one_by_one_then_none_is_much_faster(void **state)
+{
+    (void)state;
+    compare_with_all(1);
+    compare_with_all(30);
+    compare_with_all(1000);
+}
+
+/* With ample room nothing is faster than everything on the device without recomputation. */
+static void auto_when_there_is_room_then_everything_is_on_the_device(void **state)
+{
+    (void)state;
+    sl_config config;
+    sl_search search;
+    sl_refusal refusal;
+    sl_blueprint *blueprint = NULL;
+    init(&config, &search, SETTINGS("device-memory=1G", "accumulate=2", "disk-dir=/tmp"));
+    assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
+    assert_int_equal(blueprint->choice.placement.policy, SL_POLICY_DEVICE);
+    assert_int_equal(blueprint->choice.recompute, SL_RECOMPUTE_NONE);
+    sl_blueprint_close(blueprint);
+    sl_config_clear(&config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(update_early_when_a_step_may_be_taken_back_then_is_off),
+        cmocka_unit_test(nvme_when_asked_for_then_states_are_on_disk),
+        cmocka_unit_test(static_when_shares_are_given_then_each_tier_gets_its_own),
+        cmocka_unit_test(disk_when_directory_is_missing_then_it_is_named),
+        cmocka_unit_test(gradients_when_sums_live_long_then_are_stored_in_fp32),
+        cmocka_unit_test(wear_when_projected_then_as_counted_by_hand),
+        cmocka_unit_test(auto_when_choices_are_drawn_one_by_one_then_none_is_much_faster),
+        cmocka_unit_test(auto_when_there_is_room_then_everything_is_on_the_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
