@@ -60,6 +60,8 @@ static void make_disk_slow(plan_case *c)
     c->machine.copy_rate[SL_MACHINE_H2D] = c->machine.copy_rate[SL_MACHINE_D2H] = 1e12;
     c->machine.copy_rate[SL_MACHINE_READ] = c->machine.copy_rate[SL_MACHINE_WRITE] = 1e9;
     c->machine.mixed_disk_rate = 2e9;
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+        c->machine.copy_seconds[lane] = 1e-9;
 }
 
 /* How much of a step the busier lane of the disk needs. */
@@ -72,6 +74,9 @@ static double busy_share(plan_case *c)
     assert_ok(sl_plan_verify(&c->request, plan));
     assert_ok(sl_plan_simulate(c->program, plan, &c->machine, &simulation));
     uint64_t reads = plan->moved_bytes[SL_LANE_READ], writes = plan->moved_bytes[SL_LANE_WRITE];
+    if (getenv("SL_TEST_VERBOSE"))
+        printf("%llu read, %llu written, %g s\n", (unsigned long long)reads,
+               (unsigned long long)writes, simulation.step_seconds);
     double bound = (double)(reads > writes ? reads : writes) / 1e9;
     sl_plan_close(plan);
     return bound / simulation.step_seconds;
