@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "plan_faults.h"
-#include "small_plan.h"
+#include "small_tiers.h"
 
 static void expect_accepted(const sl_plan_request *request, const sl_plan *plan)
 {
@@ -50,6 +50,43 @@ static void hand_plan_when_a_wait_is_missing_then_rejected(void **state)
     }
     expect_accepted(&small_request, &plan);
     plan_close(&plan);
+}
+
+/* Accepted as it is, and rejected without any one of its waits. */
+static void expect_no_wait_too_many(const sl_plan_request *request, const sl_plan *plan)
+{
+    expect_accepted(request, plan);
+    for (uint32_t i = 0; i < plan->body_count; i++)
+        for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
+            sl_plan copy = edit_copy(plan);
+            edit_drop_wait(&copy, i, w);
+            if (sl_plan_verify(request, &copy) != SL_ERROR_INTERNAL ||
+                !strstr(sl_status_message(), "without waiting for command"))
+                fail_msg("command %u needs no wait on %u", i,
+                         plan->waits[plan->body[i].first_wait + w].command);
+            edit_close(&copy);
+        }
+}
+
+static void disk_plan_when_right_then_accepted_and_every_wait_is_needed(void **state)
+{
+    (void)state;
+    sl_plan plan = make_disk_plan();
+    assert_int_equal(plan.body_count, 26);
+    assert_int_equal(plan.wait_count, 11);
+    expect_no_wait_too_many(&small_disk_request, &plan);
+    plan_close(&plan);
+}
+
+static void away_plan_when_right_then_accepted_and_every_wait_is_needed(void **state)
+{
+    (void)state;
+    for (int away = SL_TIER_HOST; away <= SL_TIER_DISK; away++) {
+        sl_plan plan = make_away_plan((sl_tier)away);
+        assert_int_equal(plan.wait_count, away == SL_TIER_DISK ? 12 : 10);
+        expect_no_wait_too_many(&small_away_request, &plan);
+        plan_close(&plan);
+    }
 }
 
 /* Plants a fault in a copy of the plan. Was it rejected, and for its reason? True if it had no
@@ -137,6 +174,7 @@ EDIT(slot_too_small, find_slot(plan, LOSS)->place.bytes = 4)
 EDIT(slot_missing, find_slot(plan, LOSS)->last_tick = 1)
 EDIT(slot_taken, plan->allocations[plan->allocation_count] = *find_slot(plan, LOSS);
      plan->allocations[plan->allocation_count].value = X;
+     plan->allocations[plan->allocation_count].kind = SL_MEMORY_ACTIVATION;
      plan->allocations[plan->allocation_count].is_permanent = false;
      plan->allocations[plan->allocation_count++].first_tick = SMALL_OP_COUNT)
 EDIT(allocation_of_no_kind, plan->allocations[0].kind = SL_MEMORY_KIND_COUNT)
@@ -325,6 +363,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hand_plan_when_right_then_accepted),
         cmocka_unit_test(hand_plan_when_a_wait_is_missing_then_rejected),
+        cmocka_unit_test(disk_plan_when_right_then_accepted_and_every_wait_is_needed),
+        cmocka_unit_test(away_plan_when_right_then_accepted_and_every_wait_is_needed),
         cmocka_unit_test(hand_plan_when_faulty_then_rejected_for_its_reason),
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
