@@ -207,9 +207,11 @@ static sl_status fit_machine(const meter *m, sl_machine *machine)
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
-    meter m;
+    meter m = {0};
     sl_profile_init(&bench.profile, options->thread_count);
-    sl_status status = open_meter(options, &bench, &m);
+    sl_status status = sl_disk_measure(options, &bench); /* first: a directory may be wrong */
+    if (status == SL_OK)
+        status = open_meter(options, &bench, &m);
     if (status == SL_OK)
         status = measure_rounds(&m);
     if (status == SL_OK)
@@ -217,8 +219,6 @@ sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
     if (status == SL_OK)
         status = fit_machine(&m, &bench.profile.machine);
     close_meter(&m);
-    if (status == SL_OK)
-        status = sl_disk_measure(options, &bench);
     if (status != SL_OK) {
         sl_bench_close(&bench);
         return status;
