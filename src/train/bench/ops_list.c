@@ -69,6 +69,9 @@ static sl_status add_chunks(sl_ops *ops, bool is_quick)
                 if (kinds[i] == SL_OP_ROUND && type == SL_TYPE_FP32)
                     continue; /* nothing to round */
                 SL_TRY(add_case(ops, kinds[i], &attrs));
+                attrs.grad_type = type; /* half precision stores gradients so where it can */
+                if (kinds[i] == SL_OP_ADAMW || kinds[i] == SL_OP_BLOCK_NORM)
+                    SL_TRY(add_case(ops, kinds[i], &attrs));
             }
     return SL_OK;
 }
