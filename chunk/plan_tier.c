@@ -135,8 +135,10 @@ static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *sho
                                     .tick_seconds = planner->tick_seconds,
                                     .is_disk = planner->passes_host,
                                     .most_ahead = planner->request->prefetch};
-    prefetch.bytes_per_second[0] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_D2H];
-    prefetch.bytes_per_second[1] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_READ];
+    prefetch.fetch_rate[0] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_D2H];
+    prefetch.fetch_rate[1] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_READ];
+    prefetch.write_back_rate[0] = rate[is_device ? SL_MACHINE_D2H : SL_MACHINE_H2D];
+    prefetch.write_back_rate[1] = rate[is_device ? SL_MACHINE_D2H : SL_MACHINE_WRITE];
     prefetch.is_staged = is_device;
     prefetch.staged_ahead = planner->stages_ahead ? 1 : 0;
     SL_TRY(sl_prefetch_plan(&prefetch, &state->residency));

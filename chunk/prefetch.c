@@ -17,13 +17,16 @@ typedef struct prefetcher {
     const sl_prefetch_request *request;
     sl_residency *residency;
     uint32_t tick_count;
-    uint64_t *used_bytes;   /* [tick_count]: by visits */
-    uint32_t *ahead_count;  /* [tick_count]: visits fetched and not yet used */
-    uint32_t *staged_count; /* [tick_count]: ahead-of-use arrivals by way of the stage */
-    double *start_seconds;  /* [tick_count + 1] */
-    double *wanted_seconds; /* [visit_count]: when its fetch wants to start */
-    uint32_t *earlier_use;  /* [visit_count]: last use of the object before the visit, or NO_USE */
-    uint32_t *last_use;     /* [object_count]: in the body, or NO_USE */
+    uint64_t *used_bytes;    /* [tick_count]: by visits */
+    uint32_t *ahead_count;   /* [tick_count]: visits fetched and not yet used */
+    uint32_t *staged_count;  /* [tick_count]: ahead-of-use arrivals by way of the stage */
+    double *start_seconds;   /* [tick_count + 1] */
+    double *wanted_seconds;  /* [visit_count]: when its fetch wants to start */
+    uint32_t *earlier_use;   /* [visit_count]: last use of the object before the visit, or NO_USE */
+    uint32_t *last_use;      /* [object_count]: in the body, or NO_USE */
+    uint32_t *next_start;    /* [visit_count]: first tick of the object's next visit; tick_count */
+    uint32_t *tick_uses;     /* [tick_count + 1]: the first use of each tick */
+    sl_write_back *in_order; /* [write_back_count], by after_tick */
 } prefetcher;
 
 static void release(prefetcher *p)
@@ -35,6 +38,9 @@ static void release(prefetcher *p)
     free(p->wanted_seconds);
     free(p->earlier_use);
     free(p->last_use);
+    free(p->next_start);
+    free(p->tick_uses);
+    free(p->in_order);
 }
 
 static void count_visit_bytes(prefetcher *p, const sl_visit *visit)
@@ -75,9 +81,13 @@ static sl_status prepare(const sl_prefetch_request *request, sl_residency *resid
     p->start_seconds = calloc(ticks + 1, sizeof *p->start_seconds);
     p->wanted_seconds = calloc((uint64_t)residency->visit_count + 1, sizeof *p->wanted_seconds);
     p->earlier_use = calloc((uint64_t)residency->visit_count + 1, sizeof *p->earlier_use);
+    p->next_start = calloc((uint64_t)residency->visit_count + 1, sizeof *p->next_start);
+    p->tick_uses = calloc(ticks + 2, sizeof *p->tick_uses);
+    p->in_order = calloc((uint64_t)residency->write_back_count + 1, sizeof *p->in_order);
     p->last_use = calloc((uint64_t)request->residency->object_count + 1, sizeof *p->last_use);
     if (!p->used_bytes || !p->ahead_count || !p->staged_count || !p->start_seconds ||
-        !p->wanted_seconds || !p->earlier_use || !p->last_use) {
+        !p->wanted_seconds || !p->earlier_use || !p->last_use || !p->next_start || !p->tick_uses ||
+        !p->in_order) {
         release(p);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", residency->visit_count);
     }
@@ -179,11 +189,102 @@ static void want_starts(prefetcher *p)
             continue;
         int link = is_disk(p, visit);
         uint64_t bytes = p->request->residency->object_bytes[visit->object];
-        double seconds = (double)bytes / p->request->bytes_per_second[link];
+        double seconds = (double)bytes / p->request->fetch_rate[link];
         double deadline = p->start_seconds[visit->first_use];
         double start = (deadline < link_free[link] ? deadline : link_free[link]) - seconds;
         link_free[link] = start;
         p->wanted_seconds[v] = start - seconds;
+    }
+}
+
+/* ---- staying until written back ---- */
+
+static bool wraps(const sl_visit *visit)
+{
+    return visit->first_tick > visit->last_tick;
+}
+
+/* When the next visit of each visit's object starts, now that fetches have moved. */
+static void find_next_starts(prefetcher *p)
+{
+    const sl_residency *residency = p->residency;
+    uint32_t *next = p->last_use; /* by object; its content is not needed any more */
+    for (uint32_t o = 0; o < p->request->residency->object_count; o++)
+        next[o] = p->tick_count;
+    for (uint32_t v = 0; v < residency->visit_count; v++)
+        if (wraps(&residency->visits[v]))
+            next[residency->visits[v].object] = residency->visits[v].first_tick;
+    for (uint32_t v = residency->visit_count; v-- > 0;) {
+        const sl_visit *visit = &residency->visits[v];
+        p->next_start[v] = next[visit->object];
+        if (!wraps(visit))
+            next[visit->object] = visit->first_tick;
+    }
+}
+
+static void index_uses(prefetcher *p)
+{
+    const sl_residency_request *residency = p->request->residency;
+    uint32_t u = 0;
+    for (uint32_t tick = 0; tick <= p->tick_count; tick++) {
+        while (u < residency->use_count && residency->uses[u].tick < tick)
+            u++;
+        p->tick_uses[tick] = u;
+    }
+}
+
+static bool is_used_at(const prefetcher *p, uint32_t object, uint32_t tick)
+{
+    for (uint32_t u = p->tick_uses[tick]; u < p->tick_uses[tick + 1]; u++)
+        if (p->request->residency->uses[u].object == object)
+            return true;
+    return false;
+}
+
+/* Lets the visit stay until `end_seconds`, while there is room and its object is not wanted. */
+static void stay(prefetcher *p, uint32_t v, double end_seconds)
+{
+    const sl_residency_request *residency = p->request->residency;
+    sl_visit *visit = &p->residency->visits[v];
+    uint64_t bytes = residency->object_bytes[visit->object];
+    uint32_t tick = visit->last_tick + 1;
+    if (wraps(visit))
+        return;
+    while (tick < p->next_start[v] && p->start_seconds[tick] < end_seconds &&
+           p->used_bytes[tick] + bytes <= residency->room_bytes[tick] &&
+           !is_used_at(p, visit->object, tick))
+        p->used_bytes[tick++] += bytes;
+    visit->last_tick = tick - 1;
+}
+
+static int compare_write_backs(const void *left, const void *right)
+{
+    const sl_write_back *a = left, *b = right;
+    if (a->after_tick != b->after_tick)
+        return a->after_tick < b->after_tick ? -1 : 1;
+    return (a->visit > b->visit) - (a->visit < b->visit);
+}
+
+/* Each link writes back in the order of the last writes, as soon as it may. */
+static void let_stay(prefetcher *p)
+{
+    const sl_residency *residency = p->residency;
+    double link_free[2] = {0.0, 0.0};
+    uint32_t count = residency->write_back_count;
+    find_next_starts(p);
+    index_uses(p);
+    for (uint32_t b = 0; b < count; b++)
+        p->in_order[b] = residency->write_backs[b];
+    qsort(p->in_order, count, sizeof *p->in_order, compare_write_backs);
+    for (uint32_t b = 0; b < count; b++) {
+        uint32_t v = p->in_order[b].visit;
+        int link = is_disk(p, &residency->visits[v]);
+        uint64_t bytes = p->request->residency->object_bytes[residency->visits[v].object];
+        double ready = p->start_seconds[p->in_order[b].after_tick + 1];
+        double start = ready > link_free[link] ? ready : link_free[link];
+        double seconds = (double)bytes / p->request->write_back_rate[link];
+        link_free[link] = start + seconds;
+        stay(p, v, start + 2 * seconds); /* one copy's time as slack */
     }
 }
 
@@ -196,6 +297,7 @@ sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *res
         for (uint32_t v = 0; v < residency->visit_count; v++)
             if (residency->visits[v].is_fetched)
                 move_earlier(&p, v, may_wrap);
+    let_stay(&p);
     release(&p);
     return SL_OK;
 }

@@ -6,11 +6,16 @@
  * checksum that was noted when it was written, and is compared with it when it is read. What was
  * never written reads as zeros.
  *
- *   store.c             stretches -> requests, checksums, short transfers, retries, messages
+ *   store.c             opens and closes it all; which piece lies in which file
+ *   store_pipe.c        stretches -> requests, short transfers, retries, messages
+ *   store_sums.c        the checksum of each part that was written
  *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
  *   transport.h         how requests reach the kernel: a table of a few entries
  *   store_uring.c       ... by io_uring, one ring a lane
  *   store_threads.c     ... by threads, where io_uring is not allowed
+ *
+ * Checksums take 50 bytes of memory a piece, 16 more for each further part in it. A range that is
+ * cut otherwise than it was last written cannot be checked: reading it is SL_ERROR_INTERNAL.
  *
  * Offsets, lengths and addresses are multiples of SL_STORE_ALIGNMENT. Two stretches that overlap
  * are never in flight together; that is the caller's business (a plan's waits see to it).
@@ -33,7 +38,7 @@ struct sl_transport_ops;
 typedef struct sl_store_options {
     const char *const *directories; /* at least one; each must be safe to write to */
     uint32_t directory_count;
-    uint64_t bytes;        /* of the address space; reserved on the disks when it opens */
+    uint64_t bytes;        /* of the address space, above 0; reserved on the disks when it opens */
     void *buffer;          /* memory that all transfers use, to register; NULL: unregistered */
     uint64_t buffer_bytes; /* may be registered in parts of at most 1 GiB */
     uint32_t depth;        /* pieces in flight a lane; 0: the default */
@@ -41,6 +46,10 @@ typedef struct sl_store_options {
 } sl_store_options;
 
 typedef struct sl_store sl_store;
+
+/* How the disks would be reached here: "io_uring" or "threads (io_uring: why not)". Valid until the
+ * thread asks again. */
+const char *sl_store_probe(void);
 
 /* Opens the files and reserves their space. SL_ERROR_IO names directory, bytes needed and bytes
  * free, or what is unsafe about a directory; SL_ERROR_MISSING: no such directory. */
@@ -50,8 +59,9 @@ sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
 void sl_store_close(sl_store *store);
 
 /* Moves one stretch and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
- * offset and errno, or expected and found checksum; the lane is then dead and every later call of
- * it returns the same. */
+ * offset and errno, or expected and found checksum; SL_ERROR_INTERNAL: cut otherwise than
+ * written. The lane is then dead and every later call of it returns the same. An offset, length or
+ * address that is not allowed is SL_ERROR_INTERNAL too, and harmless. */
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes);
 

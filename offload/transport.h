@@ -24,8 +24,9 @@ typedef struct sl_transport_request {
 } sl_transport_request;
 
 typedef struct sl_transport_options {
-    const int *files; /* open descriptors; borrowed */
+    const int *files; /* open descriptors; borrowed; NULL where owns_files */
     uint32_t file_count;
+    uint64_t file_bytes; /* of the largest file */
     uint32_t depth;
     void *buffer; /* to register, or NULL */
     uint64_t buffer_bytes;
@@ -33,11 +34,13 @@ typedef struct sl_transport_options {
 
 typedef struct sl_transport_ops {
     const char *name;
+    bool owns_files; /* the store opens none: its bytes lie elsewhere, as in a test's memory */
 
     /* SL_ERROR_SYSTEM: not possible here; the message says why. */
     sl_status (*open)(const sl_transport_options *options, sl_transport **out_transport);
 
-    /* Hands `count` requests to the kernel at once. A failure means that none was taken. */
+    /* Hands `count` requests to the kernel at once. A failure means that none was taken; what the
+     * kernel refuses after it took others comes back from wait with the reason as its result. */
     sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
                         uint32_t count);
 

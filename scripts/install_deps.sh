@@ -6,7 +6,7 @@
 set -eu
 
 needed='cmake ninja-build gcc libc6-dev pkg-config git libjansson-dev libxxhash-dev
-        libcmocka-dev libjemalloc-dev'
+        libcmocka-dev libjemalloc-dev liburing-dev'
 for_check='g++ clang-format-14 clang-tidy-14 shellcheck'
 
 packages=$needed

@@ -3,25 +3,13 @@
  * accepted and does nothing, a default that does not follow from the others. Each case states the
  * value by hand; refusals are checked for what they tell the user to do. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "config_case.h"
 #include "train/config/config_json.h"
 #include "train/config/nearest.h"
 #include "train/config/units.h"
 #include "train/run/schedule.h"
-
-static void assert_message_has(const char *part)
-{
-    if (!strstr(sl_status_message(), part))
-        fail_msg("\"%s\" is not in \"%s\"", part, sl_status_message());
-}
 
 /* ---- units ---- */
 
@@ -96,30 +84,6 @@ static void exact_size_when_printed_then_reads_back(void **state)
 }
 
 /* ---- settings ---- */
-
-typedef struct fixture {
-    sl_config config;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *self = calloc(1, sizeof *self);
-    *state = self;
-    return sl_config_init(&self->config);
-}
-
-static int tear_down(void **state)
-{
-    fixture *self = *state;
-    sl_config_clear(&self->config);
-    free(self);
-    return 0;
-}
-
-static sl_status assign(fixture *self, const char *assignment)
-{
-    return sl_config_assign(&self->config, SL_CONFIG_TRAIN, assignment);
-}
 
 static void defaults_when_nothing_is_set_then_follow_the_contract(void **state)
 {
@@ -256,167 +220,6 @@ static void json_when_printed_then_reads_back_to_the_same(void **state)
     free(text);
 }
 
-/* ---- what follows from what ---- */
-
-static void check_when_plain_then_fills_in_what_follows(void **state)
-{
-    fixture *self = *state;
-    assert_int_equal(assign(self, "data=x"), SL_OK);
-    assert_int_equal(assign(self, "steps=500"), SL_OK);
-    assert_int_equal(assign(self, "policy=const"), SL_OK);
-    assert_int_equal(assign(self, "offload-params=0.5"), SL_OK);
-    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
-    assert_int_equal(self->config.policy, SL_POLICY_STATIC);
-    assert_int_equal(self->config.warmup, 5);
-    assert_true(fabs(self->config.min_lr - 3e-5) < 1e-20);
-    assert_true(self->config.threads >= 1 && self->config.threads <= 4096);
-    assert_string_equal(self->config.device, "cpu");
-}
-
-static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **state)
-{
-    (void)state;
-    static const char *const later[] = {
-        "device=cuda",
-        "device=cuda:1",
-        "dropout=0.1",
-        "tp=2",
-        "pp=2",
-        "zero=2",
-        "zero=3",
-        "timeline=a",
-        "report=a",
-        "machine=a",
-        "tokenizer=some/path",
-        "sequence-parallel=true",
-    };
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        fixture self;
-        assert_int_equal(sl_config_init(&self.config), SL_OK);
-        assert_int_equal(assign(&self, "data=x"), SL_OK);
-        assert_int_equal(assign(&self, later[i]), SL_OK);
-        if (sl_config_check(&self.config, SL_CONFIG_TRAIN) != SL_ERROR_USAGE)
-            fail_msg("%s was accepted", later[i]);
-        assert_message_has("later version: ");
-        sl_config_clear(&self.config);
-    }
-}
-
-static void check_when_options_contradict_then_is_refused(void **state)
-{
-    (void)state;
-    static const char *const bad[][2] = {
-        {"resume=true", "--save"},
-        {"save-every=3", "--save"},
-        {"keep=2", "--save"},
-        {"eval-every=3", "--eval-data"},
-        {"offload-params=0.5", "static"},
-        {"offload-activations=0.5", "--policy host, static or nvme"},
-        {"nvme-params=0.5", "--policy static or nvme"},
-        {"nvme-activations=0.5", "--policy static or nvme"},
-        {"policy=nvme", "--disk-dir DIR"},
-        {"disk-space=1G", "--disk-dir DIR"},
-        {"loss-scale=0", "loss-scale"},
-        {"loss-scale=x", "loss-scale"},
-        {"device=gpu", "cpu|cuda"},
-        {"min-lr=1", "--min-lr"},
-        {"data=", "--data"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        fixture self;
-        assert_int_equal(sl_config_init(&self.config), SL_OK);
-        assert_int_equal(assign(&self, "data=x"), SL_OK);
-        assert_int_equal(assign(&self, bad[i][0]), SL_OK);
-        if (sl_config_check(&self.config, SL_CONFIG_TRAIN) != SL_ERROR_USAGE)
-            fail_msg("%s was accepted", bad[i][0]);
-        assert_message_has(bad[i][1]);
-        sl_config_clear(&self.config);
-    }
-}
-
-/* Settings, the last one NULL, behind data=x; the status of the check, or of a setting. */
-static sl_status check_all(fixture *self, const char *const *settings)
-{
-    sl_status status = assign(self, "data=x");
-    for (; *settings && status == SL_OK; settings++)
-        status = assign(self, *settings);
-    return status == SL_OK ? sl_config_check(&self->config, SL_CONFIG_TRAIN) : status;
-}
-
-static void check_when_shares_are_more_than_all_then_is_refused(void **state)
-{
-    (void)state;
-    static const char *const kinds[] = {"params", "grads", "optimizer", "activations"};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        for (int is_too_much = 0; is_too_much < 2; is_too_much++) {
-            fixture self;
-            char host[48], disk[48];
-            snprintf(host, sizeof host, "offload-%s=0.7", kinds[i]);
-            snprintf(disk, sizeof disk, "nvme-%s=%s", kinds[i], is_too_much ? "0.31" : "0.3");
-            assert_int_equal(sl_config_init(&self.config), SL_OK);
-            sl_status status = check_all(
-                &self, (const char *const[]){"policy=static", host, disk, "disk-dir=/tmp", NULL});
-            assert_int_equal(status, is_too_much ? SL_ERROR_USAGE : SL_OK);
-            if (is_too_much)
-                assert_message_has(kinds[i]);
-            sl_config_clear(&self.config);
-        }
-}
-
-static void check_when_share_on_disk_has_no_directory_then_says_what_to_add(void **state)
-{
-    fixture *self = *state;
-    assert_int_equal(
-        check_all(self, (const char *const[]){"policy=static", "nvme-grads=0.5", NULL}),
-        SL_ERROR_USAGE);
-    assert_message_has("--nvme-grads needs a place on disk: add --disk-dir DIR");
-}
-
-static void check_when_there_is_no_directory_then_the_disk_has_no_space(void **state)
-{
-    fixture *self = *state;
-    assert_int_equal(check_all(self, (const char *const[]){NULL}), SL_OK);
-    assert_true(self->config.disk_space == 0);
-    assert_int_equal(assign(self, "disk-dir=/tmp"), SL_OK);
-    assert_int_equal(assign(self, "disk-space=auto"), SL_OK);
-    assert_int_equal(assign(self, "policy=nvme"), SL_OK);
-    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
-    assert_int_equal(self->config.policy, SL_POLICY_NVME);
-    assert_true(self->config.disk_space == SL_CONFIG_UNSET); /* until the disk was asked */
-}
-
-static void check_when_precision_is_set_then_scale_and_skipping_follow(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *settings[4], *loss_scale;
-        uint32_t nonfinite;
-        sl_status status;
-    } cases[] = {
-        {{"precision=fp32"}, "1", SL_CONFIG_STOP, SL_OK},
-        {{"precision=bf16"}, "1", SL_CONFIG_STOP, SL_OK},
-        {{"precision=fp16"}, "dynamic", SL_CONFIG_SKIP, SL_OK},
-        {{"precision=fp16", "loss-scale=1024"}, "1024", SL_CONFIG_SKIP, SL_OK},
-        {{"precision=fp16", "loss-scale=8", "nonfinite=stop"}, "8", SL_CONFIG_STOP, SL_OK},
-        {{"precision=bf16", "loss-scale=dynamic"}, "dynamic", SL_CONFIG_SKIP, SL_OK},
-        {{"loss-scale=dynamic", "nonfinite=skip"}, "dynamic", SL_CONFIG_SKIP, SL_OK},
-        {{"precision=fp16", "nonfinite=stop"}, NULL, 0, SL_ERROR_USAGE},
-        {{"loss-scale=dynamic", "nonfinite=stop"}, NULL, 0, SL_ERROR_USAGE},
-        {{"loss-scale=inf"}, NULL, 0, SL_ERROR_USAGE},
-        {{"loss-scale=-2"}, NULL, 0, SL_ERROR_USAGE},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        fixture self;
-        assert_int_equal(sl_config_init(&self.config), SL_OK);
-        assert_int_equal(check_all(&self, cases[i].settings), cases[i].status);
-        if (cases[i].status == SL_OK) {
-            assert_string_equal(self.config.loss_scale, cases[i].loss_scale);
-            assert_int_equal(self.config.nonfinite, cases[i].nonfinite);
-        }
-        sl_config_clear(&self.config);
-    }
-}
-
 static void shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved(void **state)
 {
     fixture *self = *state;
@@ -498,13 +301,6 @@ int main(void)
         WITH_CONFIG(json_when_well_formed_then_every_kind_of_value_is_taken),
         WITH_CONFIG(json_when_wrong_then_is_refused_by_name),
         WITH_CONFIG(json_when_printed_then_reads_back_to_the_same),
-        WITH_CONFIG(check_when_plain_then_fills_in_what_follows),
-        cmocka_unit_test(check_when_of_a_later_version_then_says_so_and_what_to_use),
-        cmocka_unit_test(check_when_options_contradict_then_is_refused),
-        cmocka_unit_test(check_when_shares_are_more_than_all_then_is_refused),
-        WITH_CONFIG(check_when_share_on_disk_has_no_directory_then_says_what_to_add),
-        WITH_CONFIG(check_when_there_is_no_directory_then_the_disk_has_no_space),
-        cmocka_unit_test(check_when_precision_is_set_then_scale_and_skipping_follow),
         WITH_CONFIG(shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved),
         WITH_CONFIG(rows_when_longer_than_the_context_then_are_refused),
         WITH_CONFIG(learning_rate_when_scheduled_then_passes_known_points),

@@ -1,5 +1,6 @@
 /* Homes: what could be wrong is a chunk on the wrong tier, two permanent things at one address, a
- * misaligned or unstaggered slot, AdamW without its flags, parameters that move when the optimizer
+ * misaligned or unstaggered slot, AdamW without its flags or on disk, a disk without its bounce
+ * piece, parameters that move when the optimizer
  * states are not there, or a total that overflows. Every build is walked: all stretches are
  * collected and checked against each other, whatever rule made them.
  */
@@ -40,11 +41,13 @@ static uint32_t collect_stretches(const sl_layout *layout, const sl_homes *homes
                                   stretch *out_stretches)
 {
     uint32_t count = 0;
-    uint64_t chunk_bytes = layout->chunk_elements * 4;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         for (uint32_t chunk = 0; homes->tier[group] != NULL && chunk < homes->chunk_count; chunk++)
             if (homes->tier[group][chunk] == tier)
-                out_stretches[count++] = (stretch){homes->offset[group][chunk], chunk_bytes};
+                out_stretches[count++] = (stretch){homes->offset[group][chunk],
+                                                   sl_layout_chunk_bytes(layout, (sl_group)group)};
+    if (tier == SL_TIER_HOST && homes->bounce_bytes != 0)
+        out_stretches[count++] = (stretch){homes->bounce_offset, homes->bounce_bytes};
     if (homes->flags_bytes[tier] != 0)
         out_stretches[count++] = (stretch){homes->flags_offset[tier], homes->flags_bytes[tier]};
     for (uint32_t slot = 0; tier == SL_TIER_DEVICE && slot < homes->persistent_count; slot++)
@@ -142,12 +145,17 @@ static void homes_of_host_policy_are_all_on_the_host_whatever_runs_adam(void **s
     }
 }
 
-static uint32_t count_on_host(const sl_homes *homes, sl_group group)
+static uint32_t count_on(const sl_homes *homes, sl_group group, sl_tier tier)
 {
     uint32_t count = 0;
     for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++)
-        count += homes->tier[group][chunk] == SL_TIER_HOST;
+        count += homes->tier[group][chunk] == tier;
     return count;
+}
+
+static uint32_t count_on_host(const sl_homes *homes, sl_group group)
+{
+    return count_on(homes, group, SL_TIER_HOST);
 }
 
 /* 100 tensors of 100 blocks, one a chunk: shares are easy to count by hand. */
@@ -308,6 +316,69 @@ static void homes_with_persistent_values_give_each_slot_its_largest_size(void **
     close_all(program, layout, homes);
 }
 
+/* Slots on disk follow each other from its first byte, a group after the other. */
+static void assert_disk_is_dense(const sl_layout *layout, const sl_homes *homes)
+{
+    uint64_t end = 0;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
+            if (homes->tier[group][chunk] != SL_TIER_DISK)
+                continue;
+            assert_int_equal(homes->offset[group][chunk], end);
+            assert_int_equal(end % SL_DIRECT_ALIGNMENT, 0);
+            end += sl_layout_chunk_bytes(layout, (sl_group)group);
+        }
+    assert_int_equal(homes->fixed_bytes[SL_TIER_DISK], end);
+    assert_int_equal(homes->bounce_bytes, end > 0 ? SL_PIECE_BYTES : 0);
+    assert_int_equal(homes->bounce_offset % SL_DIRECT_ALIGNMENT, 0);
+}
+
+/* What is not on disk: on the device under static but for the host's share, on the host under nvme.
+ * AdamW of chunks whose moments are on disk runs on the host. */
+static void homes_with_disk_shares_take_the_disk_from_the_last_chunk_down(void **state)
+{
+    (void)state;
+    static const struct {
+        sl_policy policy;
+        double disk, host;
+        uint32_t disk_count, host_count;
+    } cases[] = {
+        {SL_POLICY_NVME, 0, 0, 0, 100},         {SL_POLICY_NVME, 1, 0, 100, 0},
+        {SL_POLICY_NVME, 0.07, 0, 7, 93},       {SL_POLICY_NVME, 0.3, 0.9, 30, 70},
+        {SL_POLICY_STATIC, 0.3, 0.7, 30, 70},   {SL_POLICY_STATIC, 0.3, 0.07, 30, 7},
+        {SL_POLICY_STATIC, 0.29, 0.29, 29, 29}, {SL_POLICY_STATIC, 0.001, 0.001, 1, 0},
+        {SL_POLICY_STATIC, 1, 0, 100, 0},       {SL_POLICY_HOST, 0.5, 0.2, 0, 100},
+        {SL_POLICY_DEVICE, 0.5, 0.2, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_program *program = open_hundred();
+        program->type = i % 2 ? SL_TYPE_BF16 : SL_TYPE_FP32;
+        program->has_state[SL_GROUP_MASTER] = i % 2;
+        sl_policy_options options = {.policy = cases[i].policy};
+        options.disk_fraction[SL_GROUP_MOMENT1] = cases[i].disk;
+        options.host_fraction[SL_GROUP_MOMENT1] = cases[i].host;
+        sl_layout *layout;
+        sl_homes *homes;
+        assert_int_equal(sl_layout_build(program, 100 * SL_BLOCK_ELEMENTS, &layout), SL_OK);
+        assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_OK);
+        assert_homes_hold(layout, homes);
+        assert_disk_is_dense(layout, homes);
+        uint32_t disk = cases[i].disk_count, host = cases[i].host_count;
+        assert_int_equal(count_on(homes, SL_GROUP_MOMENT1, SL_TIER_DISK), disk);
+        assert_int_equal(count_on(homes, SL_GROUP_MOMENT1, SL_TIER_HOST), host);
+        assert_int_equal(count_on(homes, SL_GROUP_PARAM, SL_TIER_DISK), 0);
+        for (uint32_t chunk = 0; chunk < 100; chunk++) {
+            sl_tier expected = chunk >= 100 - disk          ? SL_TIER_DISK
+                               : chunk >= 100 - disk - host ? SL_TIER_HOST
+                                                            : SL_TIER_DEVICE;
+            assert_int_equal(homes->tier[SL_GROUP_MOMENT1][chunk], expected);
+            assert_int_equal(homes->adam_tier[chunk],
+                             expected == SL_TIER_DEVICE ? SL_TIER_DEVICE : SL_TIER_HOST);
+        }
+        close_all(program, layout, homes);
+    }
+}
+
 static void homes_with_wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -320,7 +391,14 @@ static void homes_with_wrong_options_are_refused(void **state)
         sl_policy_options options = {.policy = SL_POLICY_STATIC};
         options.host_fraction[SL_GROUP_GRAD] = wrong[i];
         assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_ERROR_USAGE);
+        options = (sl_policy_options){.policy = SL_POLICY_NVME};
+        options.disk_fraction[SL_GROUP_GRAD] = wrong[i];
+        assert_int_equal(sl_homes_build(program, layout, &options, &homes), SL_ERROR_USAGE);
     }
+    sl_policy_options both = {.policy = SL_POLICY_STATIC};
+    both.disk_fraction[SL_GROUP_PARAM] = 0.6;
+    both.host_fraction[SL_GROUP_PARAM] = 0.5;
+    assert_int_equal(sl_homes_build(program, layout, &both, &homes), SL_ERROR_USAGE);
     sl_policy_options unknown = {.policy = (sl_policy)17};
     assert_int_equal(sl_homes_build(program, layout, &unknown, &homes), SL_ERROR_USAGE);
     sl_policy_options plain = {.policy = SL_POLICY_DEVICE};
@@ -341,6 +419,7 @@ int main(void)
         cmocka_unit_test(homes_of_a_small_model_waste_no_stagger),
         cmocka_unit_test(homes_without_states_put_parameters_at_the_same_places),
         cmocka_unit_test(homes_with_persistent_values_give_each_slot_its_largest_size),
+        cmocka_unit_test(homes_with_disk_shares_take_the_disk_from_the_last_chunk_down),
         cmocka_unit_test(homes_with_wrong_options_are_refused),
     };
     return cmocka_run_group_tests_name("homes", tests, NULL, NULL);

@@ -337,12 +337,13 @@ static void exact_kernels_when_dispatched_agree_in_every_bit(void **state)
     memcpy(first, a.c.result[4], a.c.bytes[4]);
     float norms[2][8];
     const uint64_t blocks = a.count / BLOCK < 8 ? a.count / BLOCK : 8;
-    sl_vector_usable(0)->block_norm(a.c.input[1], blocks, norms[0]);
+    const sl_gradient_blocks gradient = {a.c.input[1], SL_TYPE_FP32, SL_TYPE_FP32};
+    sl_vector_usable(0)->block_norm(&gradient, blocks, norms[0]);
     for (uint32_t i = 1; i < sl_vector_usable_count(); i++) {
         sl_vector_choose(sl_vector_usable(i));
         case_run(&a.c);
         case_compare_bits(&a.c, 4, first);
-        sl_vector_usable(i)->block_norm(a.c.input[1], blocks, norms[1]);
+        sl_vector_usable(i)->block_norm(&gradient, blocks, norms[1]);
         assert_memory_equal(norms[0], norms[1], blocks * sizeof(float));
     }
     sl_vector_choose(before);

@@ -211,8 +211,8 @@ static double find_fastest(const char *device_memory)
     return best;
 }
 
-/* A later choice must be faster by 2 %, and a ladder is left when it gets slower: as much again.
- * With slow copies the first choice that fits is up to three times slower than the best. */
+/* A later choice must be faster by 2 %, and only a few rungs of a ladder are tried: as much again.
+ * With slow copies the first choice that fits takes nearly twice as long as the best. */
 static void compare_with_all(double slowness)
 {
     static const char *const budgets[] = {"device-memory=64M", "device-memory=9M",

@@ -12,10 +12,13 @@ enum { QUERIES = SL_ATTENTION_QUERIES, FLOATS_PER_LINE = 64 };
 
 typedef struct attention_job {
     const sl_op_attrs *attrs;
-    uint64_t head_width, position;
-    const float *qkv, *y, *dy, *lse;
-    float *out, *out_lse; /* y or dqkv; lse */
-    float *keys, *values; /* of the cache */
+    sl_type type;
+    uint64_t element_bytes, head_width, position;
+    const char *qkv, *y, *dy; /* places are in bytes */
+    const float *lse;
+    char *out; /* y or dqkv */
+    float *out_lse;
+    char *keys, *values; /* of the cache */
     float *scratch;
     uint64_t scratch_floats; /* of one worker */
 } attention_job;
@@ -26,8 +29,10 @@ static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
     if (attrs->heads == 0)
         return 0;
     const uint64_t width = attrs->in / attrs->heads;
-    uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD ? sl_vector_attention_backward_floats(width)
-                                                       : sl_vector_attention_floats(width);
+    const sl_type type = (sl_type)attrs->type;
+    const uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD
+                                ? sl_vector_attention_backward_floats(type, attrs->seq, width)
+                                : sl_vector_attention_floats(type, width);
     return sl_bits_round_up(floats, FLOATS_PER_LINE);
 }
 
@@ -45,6 +50,8 @@ static sl_status prepare(const sl_kernel_call *call, sl_op_kind kind, attention_
                 (unsigned long long)attrs->in, (unsigned long long)attrs->heads);
     *out_job = (attention_job){
         .attrs = attrs,
+        .type = (sl_type)attrs->type,
+        .element_bytes = sl_type_bytes((sl_type)attrs->type),
         .head_width = attrs->in / attrs->heads,
         .qkv = call->operand[0],
         .scratch = call->workspace,
@@ -80,9 +87,10 @@ static void attend(const attention_job *job, head_place place, sl_attention_tile
     const sl_span queries = sl_tiles_span(attrs->seq, QUERIES, place.tile_of_queries);
     const uint64_t row = place.row_of_batch * attrs->seq + queries.first;
     const uint64_t feature = place.head * job->head_width;
-    tile.q = job->qkv + row * 3 * attrs->in + feature;
+    tile.type = job->type;
+    tile.q = job->qkv + (row * 3 * attrs->in + feature) * job->element_bytes;
     tile.q_row = 3 * attrs->in;
-    tile.y = job->out + row * attrs->in + feature;
+    tile.y = job->out + (row * attrs->in + feature) * job->element_bytes;
     tile.y_row = attrs->in;
     tile.query_count = queries.count;
     tile.first_query = job->position + queries.first;
@@ -99,10 +107,11 @@ static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_ind
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
     const head_place place = place_of(attrs, tile_index);
-    const float *q =
-        job->qkv + place.row_of_batch * attrs->seq * 3 * attrs->in + place.head * job->head_width;
+    const uint64_t first =
+        place.row_of_batch * attrs->seq * 3 * attrs->in + place.head * job->head_width;
+    const char *k = job->qkv + (first + attrs->in) * job->element_bytes;
     const sl_attention_tile tile = {
-        .k = q + attrs->in, .v = q + 2 * attrs->in, .key_row = 3 * attrs->in};
+        .k = k, .v = k + attrs->in * job->element_bytes, .key_row = 3 * attrs->in};
     attend(job, place, tile, worker_index);
 }
 
@@ -122,12 +131,12 @@ static void append_tile(void *argument, uint64_t tile_index, uint32_t worker_ind
     (void)worker_index;
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
-    const uint64_t bytes = attrs->in * sizeof(float);
+    const uint64_t bytes = attrs->in * job->element_bytes;
     for (uint64_t t = 0; t < attrs->seq; t++) {
-        const float *row = job->qkv + (tile_index * attrs->seq + t) * 3 * attrs->in;
-        uint64_t cached = (tile_index * attrs->cache_rows + job->position + t) * attrs->in;
-        memcpy(job->keys + cached, row + attrs->in, bytes);
-        memcpy(job->values + cached, row + 2 * attrs->in, bytes);
+        const char *row = job->qkv + (tile_index * attrs->seq + t) * 3 * bytes;
+        uint64_t cached = (tile_index * attrs->cache_rows + job->position + t) * bytes;
+        memcpy(job->keys + cached, row + bytes, bytes);
+        memcpy(job->values + cached, row + 2 * bytes, bytes);
     }
 }
 
@@ -137,7 +146,8 @@ static void attend_cached_tile(void *argument, uint64_t tile_index, uint32_t wor
     const sl_op_attrs *attrs = job->attrs;
     const head_place place = place_of(attrs, tile_index);
     const uint64_t cached =
-        place.row_of_batch * attrs->cache_rows * attrs->in + place.head * job->head_width;
+        (place.row_of_batch * attrs->cache_rows * attrs->in + place.head * job->head_width) *
+        job->element_bytes;
     const sl_attention_tile tile = {
         .k = job->keys + cached, .v = job->values + cached, .key_row = attrs->in};
     attend(job, place, tile, worker_index);
@@ -154,7 +164,7 @@ sl_status sl_op_attention_cached(const sl_kernel_call *call)
                 (unsigned long long)attrs->seq, (unsigned long long)attrs->cache_rows,
                 (unsigned long long)job.position);
     job.keys = call->operand[1];
-    job.values = job.keys + attrs->batch * attrs->cache_rows * attrs->in;
+    job.values = job.keys + attrs->batch * attrs->cache_rows * attrs->in * job.element_bytes;
     job.out = call->operand[2];
     sl_workers_run(call->workers, attrs->batch, append_tile, &job);
     sl_workers_run(call->workers, count_query_tiles(attrs), attend_cached_tile, &job);
@@ -167,18 +177,20 @@ static void differentiate_head(void *argument, uint64_t tile_index, uint32_t wor
     const sl_op_attrs *attrs = job->attrs;
     const uint64_t row = tile_index / attrs->heads * attrs->seq;
     const uint64_t feature = tile_index % attrs->heads * job->head_width;
-    const float *q = job->qkv + row * 3 * attrs->in + feature;
-    float *dq = job->out + row * 3 * attrs->in + feature;
+    const uint64_t qkv = (row * 3 * attrs->in + feature) * job->element_bytes;
+    const uint64_t y = (row * attrs->in + feature) * job->element_bytes;
+    const uint64_t third = attrs->in * job->element_bytes;
     const sl_attention_head head = {
-        .q = q,
-        .k = q + attrs->in,
-        .v = q + 2 * attrs->in,
-        .y = job->y + row * attrs->in + feature,
-        .dy = job->dy + row * attrs->in + feature,
+        .q = job->qkv + qkv,
+        .k = job->qkv + qkv + third,
+        .v = job->qkv + qkv + 2 * third,
+        .y = job->y + y,
+        .dy = job->dy + y,
         .lse = job->lse + tile_index * attrs->seq,
-        .dq = dq,
-        .dk = dq + attrs->in,
-        .dv = dq + 2 * attrs->in,
+        .dq = job->out + qkv,
+        .dk = job->out + qkv + third,
+        .dv = job->out + qkv + 2 * third,
+        .type = job->type,
         .qkv_row = 3 * attrs->in,
         .y_row = attrs->in,
         .seq = attrs->seq,

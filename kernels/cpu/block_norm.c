@@ -13,7 +13,7 @@
 enum { TILE_BLOCKS = 64 };
 
 typedef struct norm_job {
-    const float *gradient;
+    sl_gradient_blocks gradient;
     sl_norm_sum *sums; /* one a tile */
     uint64_t block_count;
 } norm_job;
@@ -24,8 +24,9 @@ static void sum_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
     const norm_job *job = argument;
     const sl_span span = sl_tiles_span(job->block_count, TILE_BLOCKS, tile_index);
     float block_sums[TILE_BLOCKS];
-    sl_vector_current()->block_norm(job->gradient + span.first * SL_BLOCK_ELEMENTS, span.count,
-                                    block_sums);
+    const sl_gradient_blocks gradient =
+        sl_vector_gradient_from(&job->gradient, span.first * SL_BLOCK_ELEMENTS);
+    sl_vector_current()->block_norm(&gradient, span.count, block_sums);
     sl_norm_sum *sum = &job->sums[tile_index];
     memset(sum, 0, sizeof *sum);
     for (uint64_t block = 0; block < span.count; block++)
@@ -40,15 +41,20 @@ uint64_t sl_block_norm_workspace_bytes(const sl_op_attrs *attrs)
 
 sl_status sl_op_block_norm(const sl_kernel_call *call)
 {
-    if (call->attrs->element_count % SL_BLOCK_ELEMENTS != 0)
+    const sl_op_attrs *attrs = call->attrs;
+    if (attrs->element_count % SL_BLOCK_ELEMENTS != 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a norm of %llu elements is not whole blocks",
-                (unsigned long long)call->attrs->element_count);
-    norm_job job = {call->operand[0], call->workspace,
-                    call->attrs->element_count / SL_BLOCK_ELEMENTS};
+                (unsigned long long)attrs->element_count);
+    if (attrs->grad_type != SL_TYPE_FP32 && attrs->grad_type != attrs->type)
+        SL_FAIL(SL_ERROR_INTERNAL, "a gradient stored as type %u, computed as type %u",
+                attrs->grad_type, attrs->type);
+    norm_job job = {{call->operand[0], (sl_type)attrs->grad_type, (sl_type)attrs->type},
+                    call->workspace,
+                    attrs->element_count / SL_BLOCK_ELEMENTS};
     const uint64_t tiles = sl_tiles_count(job.block_count, TILE_BLOCKS);
     sl_workers_run(call->workers, tiles, sum_tile, &job);
     sl_norm_sum *norm = call->operand[1];
-    if (!call->attrs->accumulate)
+    if (!attrs->accumulate)
         memset(norm, 0, sizeof *norm);
     for (uint64_t tile = 0; tile < tiles; tile++)
         sl_norm_sum_merge(norm, &job.sums[tile]);

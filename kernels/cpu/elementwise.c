@@ -1,4 +1,4 @@
-/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR. */
+/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, ROUND. */
 #include <string.h>
 
 #include "ops.h"
@@ -7,11 +7,15 @@
 
 enum { TILE_ELEMENTS = 32768 };
 
+typedef void (*elements_run)(const void *x, void *y, sl_type type, uint64_t count);
+
 typedef struct elements_job {
-    const float *x;
-    float *y;
+    const char *x;
+    char *y;
+    uint64_t x_bytes, y_bytes; /* of an element */
+    sl_type type;
     uint64_t element_count;
-    void (*run)(const float *x, float *y, uint64_t count);
+    elements_run run;
 } elements_job;
 
 static void run_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
@@ -19,30 +23,47 @@ static void run_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
     (void)worker_index;
     const elements_job *job = argument;
     const sl_span span = sl_tiles_span(job->element_count, TILE_ELEMENTS, tile_index);
-    job->run(job->x + span.first, job->y + span.first, span.count);
+    job->run(job->x + span.first * job->x_bytes, job->y + span.first * job->y_bytes, job->type,
+             span.count);
 }
 
-static sl_status run_elements(const sl_kernel_call *call,
-                              void (*run)(const float *x, float *y, uint64_t count))
+static sl_status run_elements(const sl_kernel_call *call, uint64_t x_bytes, elements_run run)
 {
-    elements_job job = {call->operand[0], call->operand[1], call->attrs->element_count, run};
+    const sl_type type = (sl_type)call->attrs->type;
+    elements_job job = {.x = call->operand[0],
+                        .y = call->operand[1],
+                        .x_bytes = x_bytes,
+                        .y_bytes = sl_type_bytes(type),
+                        .type = type,
+                        .element_count = call->attrs->element_count,
+                        .run = run};
     sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), run_tile, &job);
     return SL_OK;
 }
 
+static uint64_t element_bytes(const sl_kernel_call *call)
+{
+    return sl_type_bytes((sl_type)call->attrs->type);
+}
+
 sl_status sl_op_gelu(const sl_kernel_call *call)
 {
-    return run_elements(call, sl_vector_current()->gelu);
+    return run_elements(call, element_bytes(call), sl_vector_current()->gelu);
 }
 
 sl_status sl_op_gelu_backward(const sl_kernel_call *call)
 {
-    return run_elements(call, sl_vector_current()->gelu_backward);
+    return run_elements(call, element_bytes(call), sl_vector_current()->gelu_backward);
 }
 
 sl_status sl_op_add(const sl_kernel_call *call)
 {
-    return run_elements(call, sl_vector_current()->add);
+    return run_elements(call, element_bytes(call), sl_vector_current()->add);
+}
+
+sl_status sl_op_round(const sl_kernel_call *call)
+{
+    return run_elements(call, sizeof(float), sl_vector_current()->round);
 }
 
 static void clear_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
@@ -50,21 +71,17 @@ static void clear_tile(void *argument, uint64_t tile_index, uint32_t worker_inde
     (void)worker_index;
     const elements_job *job = argument;
     const sl_span span = sl_tiles_span(job->element_count, TILE_ELEMENTS, tile_index);
-    memset(job->y + span.first, 0, span.count * sizeof *job->y);
+    memset(job->y + span.first * job->y_bytes, 0, span.count * job->y_bytes);
 }
 
 sl_status sl_op_clear(const sl_kernel_call *call)
 {
-    elements_job job = {.y = call->operand[0], .element_count = call->attrs->element_count};
+    elements_job job = {.y = call->operand[0],
+                        .y_bytes = element_bytes(call),
+                        .element_count = call->attrs->element_count};
     sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), clear_tile,
                    &job);
     return SL_OK;
-}
-
-sl_status sl_op_round(const sl_kernel_call *call)
-{
-    (void)call;
-    SL_FAIL(SL_ERROR_INTERNAL, "half precision is not there yet");
 }
 
 /* The cpu device has one rank in its tensor-parallel group, and the sum over one rank is what is

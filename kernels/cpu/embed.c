@@ -10,20 +10,25 @@ enum { TILE_ROWS = 32, TILE_COLUMNS = 64 };
 typedef struct embed_job {
     const sl_op_attrs *attrs;
     const int32_t *tokens;
-    const float *from;
-    float *to;
+    const char *from;
+    char *to;
     uint64_t position;
 } embed_job;
+
+static uint64_t element_bytes(const embed_job *job)
+{
+    return sl_type_bytes((sl_type)job->attrs->type);
+}
 
 static void place_positions(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
-    const uint64_t seq = job->attrs->seq, width = job->attrs->in;
+    const uint64_t seq = job->attrs->seq, row_bytes = job->attrs->in * element_bytes(job);
     const sl_span rows = sl_tiles_span(job->attrs->batch * seq, TILE_ROWS, tile_index);
     for (uint64_t row = rows.first; row < rows.first + rows.count; row++)
-        memcpy(job->to + row * width, job->from + (job->position + row % seq) * width,
-               width * sizeof *job->to);
+        memcpy(job->to + row * row_bytes, job->from + (job->position + row % seq) * row_bytes,
+               row_bytes);
 }
 
 sl_status sl_op_embed_position(const sl_kernel_call *call)
@@ -50,12 +55,13 @@ static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_inde
 {
     (void)worker_index;
     const embed_job *job = argument;
-    const uint64_t width = job->attrs->in;
+    const uint64_t row_bytes = job->attrs->in * element_bytes(job);
     const sl_span rows = sl_tiles_span(job->attrs->batch * job->attrs->seq, TILE_ROWS, tile_index);
     for (uint64_t row = rows.first; row < rows.first + rows.count; row++) {
         uint64_t panel_row = find_row(job->attrs, job->tokens[row]);
         if (panel_row != NONE)
-            sl_vector_current()->add(job->from + panel_row * width, job->to + row * width, width);
+            sl_vector_current()->add(job->from + panel_row * row_bytes, job->to + row * row_bytes,
+                                     (sl_type)job->attrs->type, job->attrs->in);
     }
 }
 
@@ -78,15 +84,16 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     const embed_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
     const sl_span columns = sl_tiles_span(attrs->in, TILE_COLUMNS, tile_index);
-    float *panel = job->to + columns.first;
+    float *panel = (float *)(void *)job->to + columns.first;
     if (!attrs->accumulate)
         for (uint64_t row = 0; row < attrs->id_count; row++)
             memset(panel + row * attrs->in, 0, columns.count * sizeof *panel);
     for (uint64_t row = 0; row < attrs->batch * attrs->seq; row++) {
         uint64_t panel_row = find_row(attrs, job->tokens[row]);
         if (panel_row != NONE)
-            sl_vector_current()->add(job->from + row * attrs->in + columns.first,
-                                     panel + panel_row * attrs->in, columns.count);
+            sl_vector_current()->add_to_float(
+                job->from + (row * attrs->in + columns.first) * element_bytes(job),
+                (sl_type)attrs->type, panel + panel_row * attrs->in, columns.count);
     }
 }
 
@@ -107,13 +114,13 @@ static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index
     const embed_job *job = argument;
     const uint64_t seq = job->attrs->seq, width = job->attrs->in;
     const sl_span positions = sl_tiles_span(seq, TILE_ROWS, tile_index);
-    for (uint64_t i = positions.first * width; i < (positions.first + positions.count) * width;
-         i++) {
-        float sum = job->from[i];
-        for (uint64_t b = 1; b < job->attrs->batch; b++)
-            sum += job->from[b * seq * width + i];
-        job->to[i] += sum;
-    }
+    const uint64_t first = positions.first * width;
+    const sl_strided_rows rows = {.x = job->from + first * element_bytes(job),
+                                  .type = (sl_type)job->attrs->type,
+                                  .row_count = job->attrs->batch,
+                                  .width = positions.count * width,
+                                  .stride = seq * width};
+    sl_vector_current()->add_strided(&rows, (float *)(void *)job->to + first);
 }
 
 sl_status sl_op_embed_position_backward(const sl_kernel_call *call)

@@ -5,7 +5,10 @@
 #include "tiles.h"
 #include "vector.h"
 
-enum { PANELS_A_PACKING = 4 }; /* so that rows of a matrix are read in runs longer than a panel */
+enum {
+    PANELS_A_PACKING = 4, /* panels that one worker packs at a time */
+    LINE_BYTES = 64
+};
 
 typedef struct gemm_job {
     const sl_gemm *gemm;
@@ -115,6 +118,11 @@ typedef struct gemm_tile {
     uint64_t leading_c;
 } gemm_tile;
 
+/* Of the round. */
+typedef struct panel_place {
+    uint64_t chain, a, b;
+} panel_place;
+
 static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
 {
     const sl_gemm_plan *plan = &job->plan;
@@ -133,26 +141,43 @@ static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t wo
     return tile;
 }
 
-static void multiply_chain(const gemm_job *job, const gemm_tile *tile, uint64_t chain)
+/* While a tile's first panel of B is used, the panels of A come in, each during the block before
+ * its own; a panel of B comes in, part after part, during the blocks of the panel before it. */
+static void fetch_next(const gemm_job *job, const gemm_tile *tile, panel_place at,
+                       sl_gemm_block *block)
+{
+    const uint64_t lines = LINE_BYTES * block->step_count;
+    const uint64_t part = (at.a - tile->a.first) * lines;
+    const bool wants_a = at.b == tile->b.first && at.a + 1 < tile->a.first + tile->a.count;
+    const bool wants_b =
+        at.b + 1 < tile->b.first + tile->b.count && part < job->plan.b_slot * sizeof(uint32_t);
+    const void *here = block->a;
+    block->next_a = wants_a ? slot_a(job, at.chain, at.a + 1) : here;
+    block->next_a_stride = wants_a ? LINE_BYTES : 0;
+    block->next_b = wants_b ? (const char *)slot_b(job, at.chain, at.b + 1) + part : here;
+    block->next_b_stride = wants_b ? LINE_BYTES : 0;
+}
+
+static void multiply_panels(const gemm_job *job, const gemm_tile *tile, panel_place at)
 {
     const sl_gemm_plan *plan = &job->plan;
-    const sl_span terms = cut_span(job->gemm->k, plan->chain, job->chains.first + chain);
-    sl_gemm_block block = {.step_count =
-                               sl_bits_divide_up(terms.count, plan->micro->terms_per_step),
-                           .leading_c = tile->leading_c};
-    block.add = job->chains.first + chain > 0 || (job->gemm->add && plan->sums == 0);
-    for (uint64_t j = tile->b.first; j < tile->b.first + tile->b.count; j++)
-        for (uint64_t i = tile->a.first; i < tile->a.first + tile->a.count; i++) {
-            const sl_span rows = rows_of(job, job->a.first + i, 1);
-            const sl_span columns = columns_of(job, job->b.first + j, 1);
-            block.a = slot_a(job, chain, i);
-            block.b = slot_b(job, chain, j);
-            block.c = tile->c + (rows.first - tile->rows.first) * tile->leading_c +
-                      (columns.first - tile->columns.first);
-            block.rows = (uint32_t)rows.count;
-            block.columns = (uint32_t)columns.count;
-            plan->micro->multiply(&block);
-        }
+    const uint64_t chain = job->chains.first + at.chain;
+    const uint64_t terms = cut_span(job->gemm->k, plan->chain, chain).count;
+    const sl_span rows = rows_of(job, job->a.first + at.a, 1);
+    const sl_span columns = columns_of(job, job->b.first + at.b, 1);
+    sl_gemm_block block = {
+        .a = slot_a(job, at.chain, at.a),
+        .b = slot_b(job, at.chain, at.b),
+        .step_count = sl_bits_divide_up(terms, plan->micro->terms_per_step),
+        .c = tile->c + (rows.first - tile->rows.first) * tile->leading_c +
+             (columns.first - tile->columns.first),
+        .leading_c = tile->leading_c,
+        .rows = (uint32_t)rows.count,
+        .columns = (uint32_t)columns.count,
+        .add = chain > 0 || (job->gemm->add && plan->sums == 0),
+    };
+    fetch_next(job, tile, at, &block);
+    plan->micro->multiply(&block);
 }
 
 /* While the tile is still in cache. */
@@ -184,7 +209,9 @@ static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     const gemm_job *job = argument;
     const gemm_tile tile = find_tile(job, tile_index, worker_index);
     for (uint64_t chain = 0; chain < job->chains.count; chain++)
-        multiply_chain(job, &tile, chain);
+        for (uint64_t b = tile.b.first; b < tile.b.first + tile.b.count; b++)
+            for (uint64_t a = tile.a.first; a < tile.a.first + tile.a.count; a++)
+                multiply_panels(job, &tile, (panel_place){chain, a, b});
     finish_tile(job, &tile);
 }
 

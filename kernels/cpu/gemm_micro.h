@@ -36,6 +36,11 @@ typedef struct sl_gemm_block {
     uint64_t leading_c;
     uint32_t rows, columns; /* at most the micro-kernel's own */
     bool add;               /* to C, else overwrite it */
+
+    /* Fetched into the second cache meanwhile, a line a step. The strides are a line's 64 bytes, or
+     * 0 where nothing is wanted. */
+    const void *next_a, *next_b;
+    uint64_t next_a_stride, next_b_stride;
 } sl_gemm_block;
 
 /* c = sums + bias + residual (+ c), rounded once. */

@@ -8,8 +8,8 @@ enum {
     CHAIN_UNIT = 16,        /* what packing transposes at a time */
     PACKED_WORDS = 2 << 20, /* 8 MiB of each operand in a round, if a panel allows */
     K_ROUND_CHAINS = 2,     /* where C itself holds the sums */
-    A_TILE_PANELS = 8,      /* 112 rows: 336 KiB of A in the L2 */
-    B_TILE_PANELS = 12,
+    A_TILE_PANELS = 16,     /* 224 rows: 672 KiB of A in the L2 */
+    B_TILE_PANELS = 6,
     TILE_MIN = 2,
     TILES_WANTED = 32,
     LINE_WORDS = 16

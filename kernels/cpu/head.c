@@ -16,7 +16,7 @@ static uint64_t count_valid(const sl_op_attrs *attrs)
     return left < attrs->id_count ? left : attrs->id_count;
 }
 
-static sl_head_rows describe_rows(const sl_op_attrs *attrs, float *logits, const int32_t *targets,
+static sl_head_rows describe_rows(const sl_op_attrs *attrs, void *logits, const int32_t *targets,
                                   float *stats)
 {
     return (sl_head_rows){
@@ -27,6 +27,7 @@ static sl_head_rows describe_rows(const sl_op_attrs *attrs, float *logits, const
         .column_count = attrs->id_count,
         .valid_count = count_valid(attrs),
         .first_id = attrs->first_id,
+        .type = (sl_type)attrs->type,
     };
 }
 
@@ -34,7 +35,7 @@ static sl_head_rows take_tile(const sl_head_rows *all, uint64_t tile_index)
 {
     sl_head_rows rows = *all;
     const sl_span span = sl_tiles_span(rows.row_count, TILE_ROWS, tile_index);
-    rows.logits += span.first * rows.column_count;
+    rows.logits = (char *)rows.logits + span.first * rows.column_count * sl_type_bytes(rows.type);
     rows.targets += span.first;
     rows.stats += span.first * 4;
     rows.row_count = span.count;

@@ -15,8 +15,9 @@ static void normalise_tile(void *argument, uint64_t tile_index, uint32_t worker_
     (void)worker_index;
     sl_norm_rows rows = *(const sl_norm_rows *)argument;
     const sl_span span = sl_tiles_span(rows.row_count, FORWARD_ROWS, tile_index);
-    rows.x += span.first * rows.width;
-    rows.y += span.first * rows.width;
+    const uint64_t first = span.first * rows.width * sl_type_bytes(rows.type);
+    rows.x = (const char *)rows.x + first;
+    rows.y = (char *)rows.y + first;
     rows.stats += span.first * 2;
     rows.row_count = span.count;
     sl_vector_current()->norm_forward(&rows);
@@ -32,6 +33,7 @@ sl_status sl_op_layernorm(const sl_kernel_call *call)
         .stats = call->operand[4],
         .row_count = call->attrs->row_count,
         .width = call->attrs->in,
+        .type = (sl_type)call->attrs->type,
     };
     sl_workers_run(call->workers, sl_tiles_count(rows.row_count, FORWARD_ROWS), normalise_tile,
                    &rows);
@@ -50,9 +52,10 @@ static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t wor
     sl_norm_rows rows = job->rows;
     const sl_span span =
         sl_tiles_span(rows.row_count, sl_partials_rows(rows.row_count), tile_index);
-    rows.x += span.first * rows.width;
-    rows.dy += span.first * rows.width;
-    rows.dx += span.first * rows.width;
+    const uint64_t first = span.first * rows.width * sl_type_bytes(rows.type);
+    rows.x = (const char *)rows.x + first;
+    rows.dy = (const char *)rows.dy + first;
+    rows.dx = (char *)rows.dx + first;
     rows.stats += span.first * 2;
     rows.row_count = span.count;
     rows.dgamma = job->partials + tile_index * 2 * rows.width;
@@ -80,6 +83,7 @@ sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
                 .dx = call->operand[4],
                 .row_count = call->attrs->row_count,
                 .width = width,
+                .type = (sl_type)call->attrs->type,
                 .add = call->attrs->accumulate != 0,
             },
         .partials = call->workspace,

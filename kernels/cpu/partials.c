@@ -18,7 +18,7 @@ static void add_columns(void *argument, uint64_t tile_index, uint32_t worker_ind
     const sl_span columns = sl_tiles_span(job->width, COLUMNS, tile_index);
     for (uint64_t i = 0; i < job->count; i++)
         sl_vector_current()->add(job->partials + i * job->stride + columns.first,
-                                 job->out + columns.first, columns.count);
+                                 job->out + columns.first, SL_TYPE_FP32, columns.count);
 }
 
 void sl_partials_add(sl_workers *workers, const float *partials, uint64_t count, uint64_t stride,

@@ -13,6 +13,7 @@ int sl_command_train(int argc, char **argv);
 int sl_command_plan(int argc, char **argv);
 int sl_command_generate(int argc, char **argv);
 int sl_command_eval(int argc, char **argv);
+int sl_command_bench(int argc, char **argv);
 int sl_command_doctor(int argc, char **argv);
 
 /* Prints "sluice: …" with the message of the last failure; returns the exit code of `status`. */

@@ -2,12 +2,15 @@
  * et al. 2022): the scores of one tile are all that is ever stored. */
 #include "attention.h"
 
+_Static_assert((int)KEYS >= (int)QUERIES, "queries are widened where keys will be");
+
 typedef struct forward_state {
     float *transposed; /* [head_width, QUERIES], scaled queries */
     float *scores;     /* [KEYS, QUERIES] */
     float *sum;        /* [QUERIES, head_width], the weighted values */
     float *max, *weight,
         *shrink; /* [QUERIES]; shrink: what the last tile's maximum did to the sums */
+    float *widened_keys, *widened_values; /* [KEYS, head_width]; of half precision only */
 } forward_state;
 
 static forward_state carve_scratch(const sl_attention_tile *tile)
@@ -19,6 +22,8 @@ static forward_state carve_scratch(const sl_attention_tile *tile)
     s.max = s.sum + QUERIES * tile->head_width;
     s.weight = s.max + QUERIES;
     s.shrink = s.weight + QUERIES;
+    s.widened_keys = s.shrink + QUERIES;
+    s.widened_values = s.widened_keys + KEYS * tile->head_width;
     return s;
 }
 
@@ -60,8 +65,12 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
     const uint64_t width = tile->head_width;
     const bool diagonal = first_key == tile->first_query;
     const transposed_rows queries = {s->transposed, width, diagonal};
-    multiply_keys(tile->k + first_key * tile->key_row, tile->key_row, key_count, &queries,
-                  s->scores);
+    const typed_rows all_keys = {tile->k, tile->key_row, tile->type};
+    const typed_rows all_values = {tile->v, tile->key_row, tile->type};
+    const float_rows keys = widen_rows(all_keys, first_key, key_count, width, s->widened_keys);
+    const float_rows values =
+        widen_rows(all_values, first_key, key_count, width, s->widened_values);
+    multiply_keys(keys, key_count, &queries, s->scores);
     mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
                     -INFINITY);
     exponentiate(s, key_count, diagonal);
@@ -71,8 +80,8 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
         .a = s->scores,
         .a_row = 1,
         .a_step = QUERIES,
-        .b = tile->v + first_key * tile->key_row,
-        .b_step = tile->key_row,
+        .b = values.values,
+        .b_step = values.stride,
         .c = s->sum,
         .c_row = width,
         .rows = tile->query_count,
@@ -86,10 +95,14 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
 
 static void write_result(const sl_attention_tile *tile, const forward_state *s)
 {
+    const uint64_t width = tile->head_width;
     for (uint64_t i = 0; i < tile->query_count; i++) {
         const float inverse = 1.0f / s->weight[i];
-        for (uint64_t d = 0; d < tile->head_width; d++)
-            tile->y[i * tile->y_row + d] = s->sum[i * tile->head_width + d] * inverse;
+        float *sum = s->sum + i * width;
+        for (uint64_t d = 0; d < width; d++)
+            sum[d] *= inverse;
+        SL_VECTOR(round)
+        (sum, (char *)tile->y + i * tile->y_row * sl_type_bytes(tile->type), tile->type, width);
         if (tile->lse != NULL)
             tile->lse[i] = s->max[i] + logf(s->weight[i]);
     }
@@ -98,8 +111,12 @@ static void write_result(const sl_attention_tile *tile, const forward_state *s)
 void SL_VECTOR(attention_forward)(const sl_attention_tile *tile)
 {
     const forward_state s = carve_scratch(tile);
-    const float scale = 1.0f / sqrtf((float)tile->head_width);
-    transpose_rows(tile->q, tile->q_row, tile->query_count, tile->head_width, scale, s.transposed);
+    const uint64_t width = tile->head_width;
+    const float scale = 1.0f / sqrtf((float)width);
+    /* The keys are not there yet, so their room holds the queries for a moment. */
+    const typed_rows all_queries = {tile->q, tile->q_row, tile->type};
+    const float_rows queries = widen_rows(all_queries, 0, tile->query_count, width, s.widened_keys);
+    transpose_rows(queries, tile->query_count, width, scale, s.transposed);
     for (uint32_t i = 0; i < QUERIES; i++) {
         s.max[i] = -INFINITY;
         s.weight[i] = 0.0f;

@@ -1,7 +1,8 @@
 /* What the two directions of attention share: tiles of scores with the keys as rows and the queries
  * as columns, so that a register holds one key against LANES queries. Maxima and sums over the keys
  * are then plain register arithmetic, keys and values are read where they lie, and only the queries
- * are transposed, once a tile. Queries past the last are zero columns that nobody reads. */
+ * are transposed, once a tile. Queries past the last are zero columns that nobody reads. Half
+ * precision is widened tile by tile, which is a small part of a tile's products. */
 #ifndef SL_KERNELS_CPU_VECTOR_ATTENTION_H
 #define SL_KERNELS_CPU_VECTOR_ATTENTION_H
 
@@ -11,8 +12,36 @@
 #include "exp.h"
 #include "isa.h"
 #include "product.h"
+#include "typed.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, KEYS = SL_ATTENTION_KEYS };
+
+/* Rows in memory, elements of `type`, `stride` elements apart. */
+typedef struct typed_rows {
+    const void *values;
+    uint64_t stride;
+    sl_type type;
+} typed_rows;
+
+/* Rows of floats. */
+typedef struct float_rows {
+    const float *values;
+    uint64_t stride;
+} float_rows;
+
+/* The rows first .. first + count, `width` elements each: where they lie, or widened in `room`
+ * [count, width]. */
+SL_INLINE float_rows widen_rows(typed_rows rows, uint64_t first, uint64_t count, uint64_t width,
+                                float *room)
+{
+    const void *from = typed_at(rows.values, rows.type, first * rows.stride);
+    if (rows.type == SL_TYPE_FP32)
+        return (float_rows){from, rows.stride};
+    for (uint64_t i = 0; i < count; i++)
+        SL_VECTOR(widen)
+        (typed_at(from, rows.type, i * rows.stride), rows.type, room + i * width, width);
+    return (float_rows){room, width};
+}
 
 /* Queries, or the gradients of their results, as columns. */
 typedef struct transposed_rows {
@@ -49,9 +78,11 @@ SL_INLINE void transpose_quads(const float *from, uint64_t from_row, float scale
 }
 
 /* to[width][QUERIES] = scale * from[count][width], transposed; zero columns from `count` on. */
-SL_INLINE void transpose_rows(const float *from, uint64_t from_row, uint64_t count, uint64_t width,
-                              float scale, float *restrict to)
+SL_INLINE void transpose_rows(float_rows rows, uint64_t count, uint64_t width, float scale,
+                              float *restrict to)
 {
+    const float *from = rows.values;
+    const uint64_t from_row = rows.stride;
     if (count < QUERIES)
         memset(to, 0, width * QUERIES * sizeof *to);
     const uint64_t quads = count / 4 * 4, wide = width / 4 * 4;
@@ -65,12 +96,12 @@ SL_INLINE void transpose_rows(const float *from, uint64_t from_row, uint64_t cou
 
 /* scores[key_count][QUERIES] = keys[key_count][width] transposed[width][QUERIES]; of the diagonal
  * tile no more than what the queries see is sure to be written. */
-SL_INLINE void multiply_keys(const float *keys, uint64_t key_row, uint64_t key_count,
-                             const transposed_rows *queries, float *scores)
+SL_INLINE void multiply_keys(float_rows keys, uint64_t key_count, const transposed_rows *queries,
+                             float *scores)
 {
     const product p = {
-        .a = keys,
-        .a_row = key_row,
+        .a = keys.values,
+        .a_row = keys.stride,
         .a_step = 1,
         .b = queries->values,
         .b_step = QUERIES,

@@ -1,6 +1,7 @@
-/* Loops over elements: exp, add, GELU and its derivative, bias and residual, sums of columns. */
+/* Loops over elements: exp, GELU and its derivative, bias and residual, sums of columns. */
 #include <stddef.h>
 
+#include "by_type.h"
 #include "exp.h"
 #include "isa.h"
 
@@ -12,12 +13,6 @@ void SL_VECTOR(exp)(const float *x, float *y, uint64_t count)
     uint32_t rest = (uint32_t)(count - i);
     if (rest > 0)
         store_part(y + i, exp_lanes(load_part(x + i, rest)), rest);
-}
-
-void SL_VECTOR(add)(const float *restrict x, float *restrict y, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++)
-        y[i] += x[i];
 }
 
 /* The tanh form, 0.5 x (1 + tanh(u)), is x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3):
@@ -42,22 +37,29 @@ SL_INLINE lanes gelu_slope_lanes(lanes x)
     return fma_lanes(x * slope, s * (one - s), s);
 }
 
-void SL_VECTOR(gelu)(const float *x, float *y, uint64_t count)
+SL_INLINE void gelu(sl_type type, const void *x, void *y, uint64_t count)
 {
-    uint64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        store_lanes(y + i, gelu_lanes(load_lanes(x + i)));
-    uint32_t rest = (uint32_t)(count - i);
-    if (rest > 0)
-        store_part(y + i, gelu_lanes(load_part(x + i, rest)), rest);
+    for (uint64_t i = 0; i < count; i += LANES) {
+        const uint32_t part = part_at(i, count);
+        store_at(type, y, i, gelu_lanes(load_at(type, x, i, part)), part);
+    }
 }
 
-void SL_VECTOR(gelu_backward)(const float *x, float *d, uint64_t count)
+void SL_VECTOR(gelu)(const void *x, void *y, sl_type type, uint64_t count)
 {
-    uint64_t i = 0;
-    for (; i + LANES <= count; i += LANES)
-        store_lanes(d + i, load_lanes(d + i) * gelu_slope_lanes(load_lanes(x + i)));
-    uint32_t rest = (uint32_t)(count - i);
-    if (rest > 0)
-        store_part(d + i, load_part(d + i, rest) * gelu_slope_lanes(load_part(x + i, rest)), rest);
+    SL_BY_TYPE(type, gelu, x, y, count);
+}
+
+SL_INLINE void gelu_backward(sl_type type, const void *x, void *d, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i += LANES) {
+        const uint32_t part = part_at(i, count);
+        const lanes slope = gelu_slope_lanes(load_at(type, x, i, part));
+        store_at(type, d, i, load_at(type, d, i, part) * slope, part);
+    }
+}
+
+void SL_VECTOR(gelu_backward)(const void *x, void *d, sl_type type, uint64_t count)
+{
+    SL_BY_TYPE(type, gelu_backward, x, d, count);
 }

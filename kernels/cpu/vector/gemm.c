@@ -78,7 +78,12 @@ SL_INLINE void multiply_rows(const sl_gemm_block *block, const uint32_t rows, ad
     }
     const uint32_t *a = block->a;
     const float *b = (const float *)block->b;
+    const char *next_a = block->next_a, *next_b = block->next_b;
     for (uint64_t step = 0; step < block->step_count; step++) {
+        __builtin_prefetch(next_a, 0, 2);
+        __builtin_prefetch(next_b, 0, 2);
+        next_a += block->next_a_stride;
+        next_b += block->next_b_stride;
         const lanes b0 = load_lanes(b), b1 = load_lanes(b + LANES);
 #pragma GCC unroll 14
         for (uint32_t i = 0; i < rows; i++) {

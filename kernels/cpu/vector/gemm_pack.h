@@ -15,7 +15,7 @@ typedef lanes (*pack_across)(const sl_gemm_panel *panel, sl_type type, uint64_t 
 typedef lanes (*pack_along)(const sl_gemm_panel *panel, sl_type type, uint64_t row, uint64_t first,
                             uint32_t count);
 
-enum { PREFETCH_STEPS = 12 };
+enum { PREFETCH_STEPS = 48 };
 
 SL_INLINE const void *panel_at(const sl_gemm_panel *panel, sl_type type, uint64_t row,
                                uint64_t column)

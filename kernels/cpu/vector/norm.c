@@ -2,15 +2,16 @@
  * row, which is in cache by then, so it does not cancel. */
 #include <math.h>
 
+#include "by_type.h"
 #include "isa.h"
-#include "lanes.h"
 
 static const float EPSILON = 1e-5f;
 
 enum { CHAINS = 4 }; /* independent sums of a row: hides the latency of an addition */
 
 /* Sum over the row of (x - centre), or of its square. */
-SL_INLINE float sum_row(const float *x, uint64_t width, float centre, const bool squared)
+SL_INLINE float sum_row(sl_type type, const void *x, uint64_t width, float centre,
+                        const bool squared)
 {
     lanes sum[CHAINS];
     for (uint32_t j = 0; j < CHAINS; j++)
@@ -20,34 +21,45 @@ SL_INLINE float sum_row(const float *x, uint64_t width, float centre, const bool
     for (; i + CHAINS * LANES <= width; i += CHAINS * LANES) {
 #pragma GCC unroll 4
         for (uint32_t j = 0; j < CHAINS; j++) {
-            lanes value = load_lanes(x + i + j * LANES) - middle;
+            lanes value = load_at(type, x, i + j * LANES, LANES) - middle;
             sum[j] = fma_lanes(value, squared ? value : one, sum[j]);
         }
     }
     for (; i < width; i += LANES) {
-        uint32_t rest = width - i < LANES ? (uint32_t)(width - i) : LANES;
-        lanes value = load_part(x + i, rest) - middle;
-        value = keep_from(set_lanes(0.0f), (int32_t)rest, value);
+        const uint32_t part = part_at(i, width);
+        lanes value = load_at(type, x, i, part) - middle;
+        value = keep_from(set_lanes(0.0f), (int32_t)part, value);
         sum[0] = fma_lanes(value, squared ? value : one, sum[0]);
     }
     return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-void SL_VECTOR(norm_forward)(const sl_norm_rows *rows)
+SL_INLINE void normalise_row(sl_type type, const sl_norm_rows *rows, uint64_t row)
 {
     const uint64_t width = rows->width;
-    for (uint64_t row = 0; row < rows->row_count; row++) {
-        const float *x = rows->x + row * width;
-        float *restrict y = rows->y + row * width;
-        const float *restrict gamma = rows->gamma, *restrict beta = rows->beta;
-        float mean = sum_row(x, width, 0.0f, false) / (float)width;
-        float variance = sum_row(x, width, mean, true) / (float)width;
-        float inverse = 1.0f / sqrtf(variance + EPSILON);
-        for (uint64_t i = 0; i < width; i++)
-            y[i] = (x[i] - mean) * inverse * gamma[i] + beta[i];
-        rows->stats[2 * row] = mean;
-        rows->stats[2 * row + 1] = inverse;
+    const void *x = typed_at(rows->x, type, row * width);
+    const float mean = sum_row(type, x, width, 0.0f, false) / (float)width;
+    const float variance = sum_row(type, x, width, mean, true) / (float)width;
+    const float inverse = 1.0f / sqrtf(variance + EPSILON);
+    for (uint64_t i = 0; i < width; i += LANES) {
+        const uint32_t part = part_at(i, width);
+        lanes normal = (load_at(type, x, i, part) - set_lanes(mean)) * set_lanes(inverse);
+        normal = normal * load_at(type, rows->gamma, i, part) + load_at(type, rows->beta, i, part);
+        store_at(type, rows->y, row * width + i, normal, part);
     }
+    rows->stats[2 * row] = mean;
+    rows->stats[2 * row + 1] = inverse;
+}
+
+SL_INLINE void normalise(sl_type type, const sl_norm_rows *rows)
+{
+    for (uint64_t row = 0; row < rows->row_count; row++)
+        normalise_row(type, rows, row);
+}
+
+void SL_VECTOR(norm_forward)(const sl_norm_rows *rows)
+{
+    SL_BY_TYPE(rows->type, normalise, rows);
 }
 
 typedef struct row_sums {
@@ -67,48 +79,52 @@ SL_INLINE row_sums add_register(row_sums sums, lanes x, lanes dy, lanes gamma, l
     return sums;
 }
 
-static row_sums sum_gradients(const sl_norm_rows *rows, uint64_t row)
+SL_INLINE row_sums sum_gradients(sl_type type, const sl_norm_rows *rows, uint64_t row)
 {
-    const float *x = rows->x + row * rows->width, *dy = rows->dy + row * rows->width;
+    const uint64_t first = row * rows->width;
     const lanes mean = set_lanes(rows->stats[2 * row]);
     const lanes inverse = set_lanes(rows->stats[2 * row + 1]);
     row_sums sums = {set_lanes(0.0f), set_lanes(0.0f)};
-    uint64_t i = 0;
-    for (; i + LANES <= rows->width; i += LANES) {
-        lanes dgamma = load_lanes(rows->dgamma + i), dbeta = load_lanes(rows->dbeta + i);
-        sums = add_register(sums, (load_lanes(x + i) - mean) * inverse, load_lanes(dy + i),
-                            load_lanes(rows->gamma + i), &dgamma, &dbeta);
-        store_lanes(rows->dgamma + i, dgamma);
-        store_lanes(rows->dbeta + i, dbeta);
-    }
-    uint32_t rest = (uint32_t)(rows->width - i);
-    if (rest > 0) {
-        lanes dgamma = load_part(rows->dgamma + i, rest), dbeta = load_part(rows->dbeta + i, rest);
-        sums =
-            add_register(sums, (load_part(x + i, rest) - mean) * inverse, load_part(dy + i, rest),
-                         load_part(rows->gamma + i, rest), &dgamma, &dbeta);
-        store_part(rows->dgamma + i, dgamma, rest);
-        store_part(rows->dbeta + i, dbeta, rest);
+    for (uint64_t i = 0; i < rows->width; i += LANES) {
+        const uint32_t part = part_at(i, rows->width);
+        lanes dgamma = load_at(SL_TYPE_FP32, rows->dgamma, i, part);
+        lanes dbeta = load_at(SL_TYPE_FP32, rows->dbeta, i, part);
+        const lanes normal = (load_at(type, rows->x, first + i, part) - mean) * inverse;
+        sums = add_register(sums, normal, load_at(type, rows->dy, first + i, part),
+                            load_at(type, rows->gamma, i, part), &dgamma, &dbeta);
+        store_at(SL_TYPE_FP32, rows->dgamma, i, dgamma, part);
+        store_at(SL_TYPE_FP32, rows->dbeta, i, dbeta, part);
     }
     return sums;
 }
 
+SL_INLINE void differentiate_row(sl_type type, const sl_norm_rows *rows, uint64_t row)
+{
+    const uint64_t width = rows->width, first = row * width;
+    const row_sums sums = sum_gradients(type, rows, row);
+    const lanes plain = set_lanes(sum_lanes(sums.plain) / (float)width);
+    const lanes crossed = set_lanes(sum_lanes(sums.crossed) / (float)width);
+    const lanes mean = set_lanes(rows->stats[2 * row]);
+    const lanes inverse = set_lanes(rows->stats[2 * row + 1]);
+    for (uint64_t i = 0; i < width; i += LANES) {
+        const uint32_t part = part_at(i, width);
+        const lanes normal = (load_at(type, rows->x, first + i, part) - mean) * inverse;
+        const lanes g =
+            load_at(type, rows->dy, first + i, part) * load_at(type, rows->gamma, i, part);
+        lanes d = (g - plain - normal * crossed) * inverse;
+        if (rows->add)
+            d = load_at(type, rows->dx, first + i, part) + d;
+        store_at(type, rows->dx, first + i, d, part);
+    }
+}
+
+SL_INLINE void differentiate(sl_type type, const sl_norm_rows *rows)
+{
+    for (uint64_t row = 0; row < rows->row_count; row++)
+        differentiate_row(type, rows, row);
+}
+
 void SL_VECTOR(norm_backward)(const sl_norm_rows *rows)
 {
-    const uint64_t width = rows->width;
-    for (uint64_t row = 0; row < rows->row_count; row++) {
-        row_sums sums = sum_gradients(rows, row);
-        const float plain = sum_lanes(sums.plain) / (float)width;
-        const float crossed = sum_lanes(sums.crossed) / (float)width;
-        const float mean = rows->stats[2 * row], inverse = rows->stats[2 * row + 1];
-        const float *x = rows->x + row * width, *dy = rows->dy + row * width;
-        const float *gamma = rows->gamma;
-        float *restrict dx = rows->dx + row * width;
-        const bool add = rows->add;
-        for (uint64_t i = 0; i < width; i++) {
-            float normal = (x[i] - mean) * inverse;
-            float d = (dy[i] * gamma[i] - plain - normal * crossed) * inverse;
-            dx[i] = add ? dx[i] + d : d;
-        }
-    }
+    SL_BY_TYPE(rows->type, differentiate, rows);
 }

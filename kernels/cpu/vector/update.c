@@ -3,16 +3,34 @@
  * written fmaf. The compiler may run lanes side by side but may change nothing else
  * (-ffp-contract=off), and division and square root are correctly rounded everywhere. */
 #include <math.h>
+#include <stddef.h>
 
 #include "isa.h"
-#include "sluice/op_list.h"
+#include "typed.h"
+
+/* One block of the gradient in fp32, rounded to the compute type: where it lies, or in `buffer`. */
+static const float *read_gradient(const sl_gradient_blocks *gradient, uint64_t block,
+                                  float buffer[SL_BLOCK_ELEMENTS])
+{
+    const uint64_t first = block * SL_BLOCK_ELEMENTS;
+    const void *stored = typed_at(gradient->elements, gradient->stored_type, first);
+    uint16_t halves[SL_BLOCK_ELEMENTS];
+    if (gradient->type == SL_TYPE_FP32)
+        return stored;
+    if (gradient->stored_type == SL_TYPE_FP32) {
+        SL_VECTOR(round)(stored, halves, gradient->type, SL_BLOCK_ELEMENTS);
+        stored = halves;
+    }
+    SL_VECTOR(widen)(stored, gradient->type, buffer, SL_BLOCK_ELEMENTS);
+    return buffer;
+}
 
 /* Decoupled AdamW (Loshchilov and Hutter 2019), in the arrangement of PyTorch's. */
-static void update_block(const sl_adamw_blocks *s, uint64_t first, float decay)
+static void update_block(const sl_adamw_blocks *s, const float *restrict gradient, uint64_t first,
+                         float decay)
 {
-    const float *restrict gradient = s->gradient + first;
     float *restrict moment1 = s->moment1 + first, *restrict moment2 = s->moment2 + first;
-    float *restrict param = s->param + first;
+    float *restrict weights = s->weights + first;
     const float clip_scale = s->clip_scale, beta1 = s->beta1, beta2 = s->beta2;
     const float rest1 = s->rest1, rest2 = s->rest2, step = s->step;
     const float inverse_root = s->inverse_root, epsilon = s->epsilon;
@@ -23,15 +41,23 @@ static void update_block(const sl_adamw_blocks *s, uint64_t first, float decay)
         float quotient = m / fmaf(sqrtf(v), inverse_root, epsilon);
         moment1[i] = m;
         moment2[i] = v;
-        param[i] = fmaf(-step, quotient, param[i] * decay);
+        weights[i] = fmaf(-step, quotient, weights[i] * decay);
     }
 }
 
 void SL_VECTOR(adamw)(const sl_adamw_blocks *blocks)
 {
-    for (uint64_t block = 0; block < blocks->block_count; block++)
-        update_block(blocks, block * SL_BLOCK_ELEMENTS,
-                     blocks->decay_flags[block] ? blocks->decay : 1.0f);
+    const sl_type type = blocks->gradient.type;
+    float buffer[SL_BLOCK_ELEMENTS];
+    for (uint64_t block = 0; block < blocks->block_count; block++) {
+        const uint64_t first = block * SL_BLOCK_ELEMENTS;
+        const float *gradient = read_gradient(&blocks->gradient, block, buffer);
+        update_block(blocks, gradient, first, blocks->decay_flags[block] ? blocks->decay : 1.0f);
+        if (blocks->param != NULL)
+            SL_VECTOR(round)
+            (blocks->weights + first, (char *)blocks->param + first * sl_type_bytes(type), type,
+             SL_BLOCK_ELEMENTS);
+    }
 }
 
 enum { NORM_LANES = 32 };
@@ -51,8 +77,9 @@ static float sum_block(const float *restrict gradient)
     return sum[0];
 }
 
-void SL_VECTOR(block_norm)(const float *gradient, uint64_t block_count, float *sums)
+void SL_VECTOR(block_norm)(const sl_gradient_blocks *gradient, uint64_t block_count, float *sums)
 {
+    float buffer[SL_BLOCK_ELEMENTS];
     for (uint64_t block = 0; block < block_count; block++)
-        sums[block] = sum_block(gradient + block * SL_BLOCK_ELEMENTS);
+        sums[block] = sum_block(read_gradient(gradient, block, buffer));
 }

@@ -18,7 +18,9 @@ enum {
     TG = T | G,
     TGE = T | G | E,
     GE = G | E,
-    PED = P | E | SL_CONFIG_DOCTOR
+    B = SL_CONFIG_BENCH,
+    TGEB = TGE | B,
+    PEDB = P | E | SL_CONFIG_DOCTOR | B
 };
 
 #define KIND_TEXT SL_CONFIG_TEXT

@@ -58,7 +58,8 @@ typedef enum sl_config_command {
     SL_CONFIG_PLAN = 2,
     SL_CONFIG_GENERATE = 4,
     SL_CONFIG_EVAL = 8,
-    SL_CONFIG_DOCTOR = 16
+    SL_CONFIG_DOCTOR = 16,
+    SL_CONFIG_BENCH = 32
 } sl_config_command;
 
 typedef char *sl_config_type_TEXT; /* NULL: none */

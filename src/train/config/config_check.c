@@ -30,8 +30,6 @@ static sl_status refuse_later_files(const sl_config *config)
 {
     if (config->tokenizer && strcmp(config->tokenizer, "byte") != 0)
         REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
-    if (config->machine)
-        REFUSE_LATER("--machine", "leave it out; rates are then a plain guess");
     if (config->timeline || config->report)
         REFUSE_LATER("a timeline or report (--timeline, --report)", "use --log-json");
     return SL_OK;
@@ -213,14 +211,14 @@ static sl_status check_reading(const sl_config *config, sl_config_command comman
 
 sl_status sl_config_check(sl_config *config, sl_config_command command)
 {
-    if (command == SL_CONFIG_DOCTOR)
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = sl_workers_usable_cpu_count();
+    if (command & (SL_CONFIG_DOCTOR | SL_CONFIG_BENCH))
         return SL_OK;
     SL_TRY(check_device(config));
     resolve_policy(config);
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
-    if (config->threads == SL_CONFIG_UNSET)
-        config->threads = sl_workers_usable_cpu_count();
     if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))
         return check_training(config, command);
     return check_reading(config, command);

@@ -7,7 +7,7 @@
  *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order
  *   low,high the range of a COUNT or REAL, both ends included
  *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval, D
- * doctor
+ * doctor, B bench
  */
 #ifndef SL_TRAIN_CONFIG_LIST_H
 #define SL_TRAIN_CONFIG_LIST_H
@@ -75,7 +75,7 @@
     X(SIZE, host_memory, "host-memory", "auto", "SIZE", 0, 0, TGE, MEMORY, "budget on the host")   \
     X(SIZE, disk_space, "disk-space", "auto", "SIZE", 0, 0, TGE, MEMORY,                           \
       "budget on the disks (90% of what is free in --disk-dir)")                                   \
-    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGE, MEMORY,                                 \
+    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEB, MEMORY,                                \
       "where the disk tier lives; several share the work")                                         \
     X(SIZE, disk_endurance, "disk-endurance", "0", "SIZE", 0, 0, T, MEMORY,                        \
       "bytes that the disks are rated to have written, for the report of wear; 0: not known")      \
@@ -107,7 +107,7 @@
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "split rows over tensor-parallel ranks where work is replicated")                            \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
-    X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGE, MACHINE,                               \
+    X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEB, MACHINE,                              \
       "compute workers (all cores this process may use)")
 
 #define SL_CONFIG_LIST_OUTPUT(X)                                                                   \
@@ -120,8 +120,11 @@
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
-    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGE, OUTPUT, "no progress")                     \
-    X(SWITCH, json, "json", "false", NULL, 0, 0, PED, OUTPUT, "print one JSON object")
+    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEB, OUTPUT, "no progress")                    \
+    X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
+    X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
+    X(TEXT, output, "output", "", "FILE", 0, 0, B, OUTPUT,                                         \
+      "where the profile goes (else where plan and train find it by themselves)")
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \

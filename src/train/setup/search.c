@@ -2,9 +2,11 @@
  * ones and suggest.c for what would fit when none does. */
 #include "search.h"
 
+#include "base/log.h"
 #include "device/device.h"
 #include "disk.h"
 #include "search_ladder.h"
+#include "train/bench/profile.h"
 
 enum { CONFIRM_ROUNDS = 16 };
 
@@ -77,6 +79,17 @@ static sl_status init_disk(const sl_config *config, sl_search *search)
     return SL_OK;
 }
 
+/* What was measured of this machine, if it was; a file that was named is asked for. */
+static sl_status init_machine(const sl_config *config, sl_search *search)
+{
+    char note[SL_PROFILE_NOTE_BYTES];
+    SL_TRY(sl_profile_find_machine(config->machine, (uint32_t)config->threads,
+                                   &search->task.machine, note));
+    if (config->machine && *note)
+        sl_log_write(SL_LOG_WARNING, "%s", note);
+    return SL_OK;
+}
+
 static void init_training(const sl_config *config, sl_search *search)
 {
     search->task.with_evaluation = config->eval_data.count > 0;
@@ -100,6 +113,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     sl_search search = {
         .task = {.work = work, .shape = *shape, .type = (sl_type)config->precision}};
     SL_TRY(init_disk(config, &search));
+    SL_TRY(init_machine(config, &search));
     SL_TRY(measure_shared_bytes(&search.task.shared_bytes));
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);

@@ -1,15 +1,15 @@
 /* The fastest choice among those that fit, as far as a simulation can tell.
  *
  * A plan costs time to draw, so few are: a choice whose arithmetic alone takes longer than the best
- * plan so far is passed over, and so is the rest of a ladder once a rung is slower than the one
- * before, for later rungs move more. A later choice must be faster by more than simulations are
- * exact. Nothing here looks at a clock: equal searches end equally.
+ * plan so far is passed over, and of a ladder only its ends and a few rungs between are tried. A
+ * later choice must be faster by more than simulations are exact. Nothing here looks at a clock:
+ * equal searches end equally.
  */
 #include <math.h>
 
 #include "search_ladder.h"
 
-enum { DRAWS_MAX = 24 };
+enum { DRAWS_MAX = 48 };
 
 static const double gain = 0.98; /* of the best time, below which a change is worth while */
 
@@ -55,22 +55,55 @@ static sl_status enter(contest *self, const sl_choice *choice, double *out_secon
     return status == SL_ERROR_FIT ? SL_OK : status;
 }
 
-static sl_status climb(contest *self, sl_choice choice)
+/* The first rung that the device holds, looked for by halves; all that fit on the way are entered.
+ */
+static sl_status enter_first_fitting(contest *self, sl_choice *choice)
 {
-    double seconds, before = INFINITY;
-    sl_tier short_tier = SL_TIER_DEVICE;
-    if (!self->search->auto_policy)
-        return enter(self, &choice, &seconds, &short_tier);
-    uint32_t rung = 0;
-    while (rung < sl_search_rung_count(self->search) && self->draw_count < DRAWS_MAX) {
-        sl_search_take_rung(rung, &choice);
-        SL_TRY(enter(self, &choice, &seconds, &short_tier));
-        if (seconds >= before && isfinite(before))
-            return SL_OK;
-        before = seconds;
-        rung = isfinite(seconds) ? rung + 1 : sl_search_next_rung(rung, short_tier);
+    uint32_t low = 0, high = SL_SEARCH_FIRST_ON_DISK - 1; /* the last one was tried */
+    while (low < high && self->draw_count < DRAWS_MAX) {
+        uint32_t middle = (low + high) / 2;
+        sl_tier short_tier =
+            SL_TIER_HOST; /* where it fits, look below as where the host is short */
+        double seconds;
+        sl_search_take_rung(middle, choice);
+        SL_TRY(enter(self, choice, &seconds, &short_tier));
+        if (short_tier == SL_TIER_DEVICE)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return SL_OK;
+}
+
+static sl_status enter_on_disk(contest *self, sl_choice *choice)
+{
+    uint32_t rung_count = sl_search_rung_count(self->search);
+    sl_tier short_tier = SL_TIER_HOST; /* what the disk can mend */
+    for (uint32_t rung = SL_SEARCH_FIRST_ON_DISK;
+         rung < rung_count && self->draw_count < DRAWS_MAX && short_tier == SL_TIER_HOST; rung++) {
+        double seconds;
+        short_tier = SL_TIER_DISK;
+        sl_search_take_rung(rung, choice);
+        SL_TRY(enter(self, choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
+/* The two ends of what the ladder offers: least on the device, and as much there as fits. Where not
+ * even the first fits, nothing does, unless the host is short and there is a disk. */
+static sl_status climb(contest *self, sl_choice choice)
+{
+    double seconds;
+    sl_tier short_tier = SL_TIER_HOST;
+    if (!self->search->auto_policy)
+        return enter(self, &choice, &seconds, &short_tier);
+    sl_search_take_rung(SL_SEARCH_FIRST_ON_DISK - 1, &choice);
+    SL_TRY(enter(self, &choice, &seconds, &short_tier));
+    if (short_tier == SL_TIER_DEVICE)
+        return SL_OK;
+    bool is_host_short = !isfinite(seconds);
+    SL_TRY(enter_first_fitting(self, &choice));
+    return is_host_short ? enter_on_disk(self, &choice) : SL_OK;
 }
 
 /* One recomputation and one order of accumulation, with the homes that are open. */

@@ -14,11 +14,11 @@ static const struct {
     {SL_POLICY_NVME, 1, 1, 1},
 };
 
-enum { LADDER_COUNT = sizeof ladder / sizeof ladder[0], FIRST_ON_DISK = 9 };
+enum { LADDER_COUNT = sizeof ladder / sizeof ladder[0] };
 
 uint32_t sl_search_rung_count(const sl_search *search)
 {
-    return search->task.disk_directory_count > 0 ? LADDER_COUNT : FIRST_ON_DISK;
+    return search->task.disk_directory_count > 0 ? LADDER_COUNT : SL_SEARCH_FIRST_ON_DISK;
 }
 
 void sl_search_set_shares(double fraction[SL_GROUP_COUNT], double moments, double grads,
@@ -44,8 +44,8 @@ uint32_t sl_search_next_rung(uint32_t rung, sl_tier short_tier)
 {
     if (short_tier == SL_TIER_DISK)
         return UINT32_MAX; /* later ones need more of it */
-    if (short_tier == SL_TIER_HOST && rung + 1 < FIRST_ON_DISK)
-        return FIRST_ON_DISK;
+    if (short_tier == SL_TIER_HOST && rung + 1 < SL_SEARCH_FIRST_ON_DISK)
+        return SL_SEARCH_FIRST_ON_DISK;
     return rung + 1;
 }
 

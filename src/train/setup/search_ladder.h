@@ -5,6 +5,8 @@
 
 #include "search.h"
 
+enum { SL_SEARCH_FIRST_ON_DISK = 9 };
+
 /* Rungs of a search; those on disk count only where there is a directory. */
 uint32_t sl_search_rung_count(const sl_search *search);
 

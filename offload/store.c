@@ -1,0 +1,309 @@
+/* Opens the disk store: files, checksums, and a pipe a lane over the first transport that works. */
+#define _GNU_SOURCE /* strdup */
+
+#include "store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "store_file.h"
+#include "store_pipe.h"
+#include "store_sums.h"
+#include "transport.h"
+
+enum {
+    DEPTH_DEFAULT = 32,
+    DEPTH_MAX = 1024,
+    MEMORY_UNIT = 512, /* of files that a transport owns: the least that a disk has */
+    PROBE_DEPTH = 2,
+    WORDS_BYTES = 256
+};
+
+struct sl_store {
+    uint64_t bytes;
+    uint32_t depth;
+    char *directories; /* all names, for messages */
+    sl_store_file *files;
+    int *descriptors;
+    uint32_t file_count; /* opened so far */
+    sl_store_sums *sums;
+    sl_store_pipe *pipes[SL_STORE_LANE_COUNT];
+    char *description;
+};
+
+/* ---- ways to the disks ---- */
+
+/* The transports in the order of preference. */
+static const sl_transport_ops *const transports[] = {&sl_transport_uring, &sl_transport_threads};
+
+enum { TRANSPORT_COUNT = sizeof transports / sizeof transports[0] };
+
+const char *sl_store_probe(void)
+{
+    static _Thread_local char words[WORDS_BYTES];
+    int no_file = -1;
+    sl_transport_options options = {.files = &no_file, .file_count = 1, .depth = PROBE_DEPTH};
+    sl_transport *transport;
+    if (sl_transport_uring.open(&options, &transport) == SL_OK) {
+        sl_transport_uring.close(transport);
+        snprintf(words, sizeof words, "%s", sl_transport_uring.name);
+    } else {
+        snprintf(words, sizeof words, "%s (%s: %s)", sl_transport_threads.name,
+                 sl_transport_uring.name, sl_status_message());
+    }
+    return words;
+}
+
+/* A pipe over one transport of its own. */
+static sl_status open_pipe(const sl_store *store, const sl_transport_ops *ops,
+                           const sl_transport_options *options, sl_store_lane lane,
+                           sl_store_pipe **out_pipe)
+{
+    sl_store_pipe_options pipe_options = {.ops = ops,
+                                          .files = store->files,
+                                          .file_count = store->file_count,
+                                          .sums = store->sums,
+                                          .depth = store->depth,
+                                          .lane = lane};
+    SL_TRY(ops->open(options, &pipe_options.transport));
+    sl_status status = sl_store_pipe_open(&pipe_options, out_pipe);
+    if (status != SL_OK)
+        ops->close(pipe_options.transport);
+    return status;
+}
+
+static void close_pipes(sl_store *store)
+{
+    for (int lane = 0; lane < SL_STORE_LANE_COUNT; lane++) {
+        sl_store_pipe_close(store->pipes[lane]);
+        store->pipes[lane] = NULL;
+    }
+}
+
+static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
+                            const sl_store_options *options)
+{
+    sl_transport_options transport_options = {
+        .files = ops->owns_files ? NULL : store->descriptors,
+        .file_count = store->file_count,
+        .file_bytes =
+            sl_bits_divide_up(options->bytes, (uint64_t)SL_STORE_PIECE_BYTES * store->file_count) *
+            SL_STORE_PIECE_BYTES,
+        .depth = store->depth,
+        .buffer = options->buffer,
+        .buffer_bytes = options->buffer_bytes};
+    sl_status status = SL_OK;
+    for (int lane = 0; lane < SL_STORE_LANE_COUNT && status == SL_OK; lane++)
+        status =
+            open_pipe(store, ops, &transport_options, (sl_store_lane)lane, &store->pipes[lane]);
+    if (status != SL_OK)
+        close_pipes(store);
+    return status;
+}
+
+/* ---- the description ---- */
+
+/* Appends `word`, with ", " between. */
+static void append(char *text, size_t bytes, const char *word)
+{
+    size_t length = strlen(text);
+    if (word[0] != '\0')
+        snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", word);
+}
+
+static sl_status describe(sl_store *store, const sl_transport_ops *ops, const char *why_not)
+{
+    size_t bytes = 2 * WORDS_BYTES + store->file_count * sizeof store->files[0].note;
+    char words[WORDS_BYTES];
+    store->description = calloc(1, bytes);
+    if (store->description == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a description");
+    append(store->description, bytes, ops->name);
+    if (why_not[0] != '\0') {
+        snprintf(words, sizeof words, " (%s)", why_not);
+        snprintf(store->description + strlen(store->description),
+                 bytes - strlen(store->description), "%s", words);
+    }
+    snprintf(words, sizeof words, "%u x %d MiB", store->depth, SL_STORE_PIECE_BYTES >> 20);
+    append(store->description, bytes, words);
+    append(store->description, bytes, sl_store_pipe_note(store->pipes[SL_STORE_READ]));
+    for (uint32_t i = 0; i < store->file_count; i++)
+        append(store->description, bytes, store->files[i].note);
+    return SL_OK;
+}
+
+/* The one that was asked for, or the first that works; why not an earlier one goes on record. */
+static sl_status choose_transport(sl_store *store, const sl_store_options *options)
+{
+    char why_not[WORDS_BYTES / 2] = "";
+    if (options->transport != NULL) {
+        SL_TRY(open_pipes(store, options->transport, options));
+        return describe(store, options->transport, why_not);
+    }
+    for (int i = 0; i < TRANSPORT_COUNT; i++) {
+        sl_status status = open_pipes(store, transports[i], options);
+        if (status == SL_OK)
+            return describe(store, transports[i], why_not);
+        if (status != SL_ERROR_SYSTEM)
+            return status;
+        snprintf(why_not, sizeof why_not, "%s: %.80s", transports[i]->name, sl_status_message());
+    }
+    SL_FAIL(SL_ERROR_SYSTEM, "no way to the disks: %s", sl_status_message());
+}
+
+/* ---- files ---- */
+
+/* Bytes of the pieces n with n % file_count == file_index; the last piece may be a part of one. */
+static uint64_t bytes_of_file(uint64_t bytes, uint32_t file_index, uint32_t file_count)
+{
+    uint64_t piece_count = sl_bits_divide_up(bytes, SL_STORE_PIECE_BYTES);
+    uint64_t own_count = sl_bits_divide_up(piece_count - file_index, file_count);
+    uint64_t own_bytes = own_count * SL_STORE_PIECE_BYTES;
+    bool has_last = (piece_count - 1) % file_count == file_index;
+    return has_last ? own_bytes - (piece_count * SL_STORE_PIECE_BYTES - bytes) : own_bytes;
+}
+
+/* Files that a transport owns are entries without a descriptor. */
+static sl_status open_file(sl_store *store, uint32_t file_index, uint32_t file_count,
+                           const char *directory, bool is_owned)
+{
+    sl_store_file *file = &store->files[file_index];
+    *file =
+        (sl_store_file){.fd = -1, .directory = directory, .is_direct = true, .unit = MEMORY_UNIT};
+    if (!is_owned)
+        SL_TRY(sl_store_file_open(directory, bytes_of_file(store->bytes, file_index, file_count),
+                                  file));
+    store->descriptors[file_index] = file->fd;
+    store->file_count = file_index + 1;
+    return SL_OK;
+}
+
+/* The store keeps names of its own: they stand in messages as long as it lives. */
+static sl_status copy_names(sl_store *store, const char *const *directories, uint32_t count)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += strlen(directories[i]) + 1;
+    store->directories = malloc(bytes);
+    if (store->directories == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the names of %u directories", count);
+    char *next = store->directories;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t length = strlen(directories[i]) + 1;
+        memcpy(next, directories[i], length);
+        next += length;
+    }
+    return SL_OK;
+}
+
+static sl_status open_files(sl_store *store, const sl_store_options *options)
+{
+    uint64_t piece_count = sl_bits_divide_up(options->bytes, SL_STORE_PIECE_BYTES);
+    uint32_t count = options->directory_count;
+    if (count > piece_count)
+        count = (uint32_t)piece_count; /* more would be empty */
+    store->files = calloc(count, sizeof *store->files);
+    store->descriptors = calloc(count, sizeof *store->descriptors);
+    if (store->files == NULL || store->descriptors == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u files of the disk tier", count);
+    SL_TRY(copy_names(store, options->directories, count));
+    bool is_owned = options->transport != NULL && options->transport->owns_files;
+    const char *directory = store->directories;
+    for (uint32_t i = 0; i < count; i++) {
+        SL_TRY(open_file(store, i, count, directory, is_owned));
+        directory += strlen(directory) + 1;
+    }
+    return SL_OK;
+}
+
+/* ---- the store ---- */
+
+static sl_status check_options(const sl_store_options *options)
+{
+    if (options->directory_count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "the disk tier needs a directory");
+    if (options->bytes == 0 || options->bytes % SL_STORE_ALIGNMENT != 0 ||
+        options->bytes > INT64_MAX - SL_STORE_PIECE_BYTES)
+        SL_FAIL(SL_ERROR_INTERNAL, "a disk tier of %llu bytes", (unsigned long long)options->bytes);
+    if (options->depth > DEPTH_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "%u requests in flight on the disk tier; %d at most",
+                options->depth, DEPTH_MAX);
+    return SL_OK;
+}
+
+static sl_status fill(sl_store *store, const sl_store_options *options)
+{
+    SL_TRY(open_files(store, options));
+    SL_TRY(sl_store_sums_open(options->bytes, &store->sums));
+    return choose_transport(store, options);
+}
+
+sl_status sl_store_open(const sl_store_options *options, sl_store **out_store)
+{
+    SL_TRY(check_options(options));
+    sl_store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the disk tier");
+    store->bytes = options->bytes;
+    store->depth = options->depth != 0 ? options->depth : DEPTH_DEFAULT;
+    sl_status status = fill(store, options);
+    if (status != SL_OK) {
+        sl_store_close(store);
+        return status;
+    }
+    *out_store = store;
+    return SL_OK;
+}
+
+void sl_store_close(sl_store *store)
+{
+    if (store == NULL)
+        return;
+    close_pipes(store);
+    sl_store_sums_close(store->sums);
+    for (uint32_t i = 0; i < store->file_count; i++)
+        sl_store_file_close(&store->files[i]);
+    free(store->description);
+    free(store->descriptors);
+    free(store->files);
+    free(store->directories);
+    free(store);
+}
+
+static sl_status move(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,
+                      uint64_t bytes)
+{
+    if (((offset | bytes | (uintptr_t)data) % SL_STORE_ALIGNMENT) != 0 || bytes > store->bytes ||
+        offset > store->bytes - bytes)
+        SL_FAIL(SL_ERROR_INTERNAL,
+                "%llu bytes at %llu of a disk tier of %llu, memory at %p: outside or not aligned",
+                (unsigned long long)bytes, (unsigned long long)offset,
+                (unsigned long long)store->bytes, data);
+    return sl_store_pipe_move(store->pipes[lane], offset, data, bytes);
+}
+
+sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes)
+{
+    return move(store, SL_STORE_READ, offset, data, bytes);
+}
+
+/* A request does not say whether its memory is read or written; a write only reads it. */
+sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes)
+{
+    return move(store, SL_STORE_WRITE, offset, (void *)(uintptr_t)data, bytes);
+}
+
+const char *sl_store_description(const sl_store *store)
+{
+    return store->description;
+}
+
+sl_store_counts sl_store_count(const sl_store *store)
+{
+    sl_store_counts counts = {0};
+    for (int lane = 0; lane < SL_STORE_LANE_COUNT; lane++)
+        sl_store_pipe_count(store->pipes[lane], &counts);
+    return counts;
+}

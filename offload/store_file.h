@@ -1,0 +1,34 @@
+/* One file of the disk store: nameless, mode 0600, its space reserved. Knows nothing of pieces,
+ * checksums and requests. */
+#ifndef SL_OFFLOAD_STORE_FILE_H
+#define SL_OFFLOAD_STORE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct sl_store_file {
+    int fd;                /* -1: none */
+    const char *directory; /* for messages; borrowed */
+    bool is_direct;        /* past the page cache */
+    bool is_reserved;
+    uint32_t unit;  /* a transfer that was cut short goes on at a multiple of it */
+    char note[160]; /* what is special about it, for people; "" if nothing */
+} sl_store_file;
+
+/* Makes a file of `bytes` bytes in `directory`, which must belong to this user or root and be
+ * writable to nobody else (unless sticky). SL_ERROR_MISSING: no such directory; SL_ERROR_IO: what
+ * is wrong with it, or how many bytes are needed and how many free. */
+sl_status sl_store_file_open(const char *directory, uint64_t bytes, sl_store_file *out_file);
+
+/* Its space is free again. */
+void sl_store_file_close(sl_store_file *file);
+
+/* Tells the kernel not to keep in memory what was just moved; nothing to do with direct I/O. */
+void sl_store_file_settle(const sl_store_file *file, uint64_t offset, uint32_t bytes);
+
+/* Bytes that are free beside the file. */
+uint64_t sl_store_file_free_bytes(const sl_store_file *file);
+
+#endif

@@ -1,0 +1,374 @@
+/* The life of a part: idle -> ready -> out -> (ready again | done). A slot holds one part; `depth`
+ * slots are idle, ready or out, and none is anything else. A part becomes ready again when its
+ * transfer was cut short (it goes on where the last whole unit ended), when the kernel asks for
+ * patience, once after a failed read, and once when what was read has the wrong checksum. Every
+ * such way back is bounded, so a call ends.
+ *
+ * Parts are made ready a few at a time and completions are taken a few at a time, so that checksums
+ * are computed while the disks work. The first failure is kept and nothing new is handed out; the
+ * call returns when everything has come back.
+ */
+#include "store_pipe.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/hash.h"
+
+enum {
+    BATCH = 4,         /* parts handed out, and taken back, at once */
+    PATIENCE_MAX = 12, /* EINTR or EAGAIN in a row: a quarter of a second in all */
+    PAUSE_US_MAX = 65536,
+    STALLS_MAX = 8, /* transfers in a row that move less than a unit */
+    MESSAGE_BYTES = 512
+};
+
+typedef struct slot {
+    sl_transport_request request; /* the first field: requests are turned back into slots */
+    uint64_t offset;              /* of the part, in its file */
+    char *data;
+    uint32_t bytes, done;
+    uint32_t patience, stalls; /* spent in a row */
+    bool was_repeated, was_reread;
+    uint64_t sum;
+} slot;
+
+struct sl_store_pipe {
+    sl_store_pipe_options options;
+    sl_store_counts counts;
+    slot *slots;
+    slot **idle, **ready; /* stacks of [depth] */
+    uint32_t idle_count, ready_count, out_count;
+    sl_status status; /* the first failure; the lane is dead */
+    char message[MESSAGE_BYTES];
+};
+
+/* What is left of a stretch. */
+typedef struct stretch {
+    uint64_t offset, bytes; /* in the store */
+    char *data;
+} stretch;
+
+static bool is_write(const sl_store_pipe *pipe)
+{
+    return pipe->options.lane == SL_STORE_WRITE;
+}
+
+/* Keeps the first failure; its message stands in this thread. */
+static void keep_failure(sl_store_pipe *pipe, sl_status status)
+{
+    if (pipe->status != SL_OK)
+        return;
+    pipe->status = status;
+    snprintf(pipe->message, sizeof pipe->message, "%s", sl_status_message());
+}
+
+/* Fails with where the part lies in front. */
+static void fail_part(sl_store_pipe *pipe, const slot *part, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void fail_part(sl_store_pipe *pipe, const slot *part, const char *format, ...)
+{
+    char reason[MESSAGE_BYTES / 2];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    keep_failure(pipe, sl_status_fail(SL_ERROR_IO,
+                                      "%s: %s %u bytes at offset %llu of the disk tier's file: %s",
+                                      pipe->options.files[part->request.file].directory,
+                                      is_write(pipe) ? "writing" : "reading", part->bytes,
+                                      (unsigned long long)part->offset, reason));
+}
+
+static void give_back(sl_store_pipe *pipe, slot *part)
+{
+    pipe->idle[pipe->idle_count++] = part;
+}
+
+/* Asks for what is still missing of a part. */
+static void make_ready(sl_store_pipe *pipe, slot *part)
+{
+    part->request.offset = part->offset + part->done;
+    part->request.data = part->data + part->done;
+    part->request.bytes = part->bytes - part->done;
+    part->request.result = 0;
+    pipe->ready[pipe->ready_count++] = part;
+}
+
+/* A write's sum is noted before it starts: should it end half done, reading it will be refused. */
+static void start_write(sl_store_pipe *pipe, slot *part, uint64_t offset)
+{
+    part->sum = sl_hash_64(part->data, part->bytes);
+    sl_store_sums_note(pipe->options.sums, offset, part->bytes, part->sum);
+    make_ready(pipe, part);
+}
+
+static void start_read(sl_store_pipe *pipe, slot *part, uint64_t offset)
+{
+    switch (sl_store_sums_find(pipe->options.sums, offset, part->bytes, &part->sum)) {
+    case SL_STORE_PART_WHOLE:
+        make_ready(pipe, part);
+        return;
+    case SL_STORE_PART_BLANK:
+        memset(part->data, 0, part->bytes);
+        break;
+    case SL_STORE_PART_CUT:
+        keep_failure(pipe, sl_status_fail(SL_ERROR_INTERNAL,
+                                          "%u bytes at %llu of the disk tier were not written as "
+                                          "they are read",
+                                          part->bytes, (unsigned long long)offset));
+        break;
+    }
+    give_back(pipe, part);
+}
+
+/* Cuts the next part off the stretch: up to the end of its piece. */
+static void start_part(sl_store_pipe *pipe, stretch *left)
+{
+    uint64_t piece_index = left->offset / SL_STORE_PIECE_BYTES;
+    uint64_t inside = left->offset % SL_STORE_PIECE_BYTES;
+    uint64_t room = SL_STORE_PIECE_BYTES - inside;
+    uint32_t bytes = (uint32_t)(left->bytes < room ? left->bytes : room);
+    uint32_t file_count = pipe->options.file_count;
+    slot *part = pipe->idle[--pipe->idle_count];
+    *part = (slot){
+        .request = {.file = (uint32_t)(piece_index % file_count), .is_write = is_write(pipe)},
+        .offset = piece_index / file_count * SL_STORE_PIECE_BYTES + inside,
+        .data = left->data,
+        .bytes = bytes};
+    uint64_t offset = left->offset;
+    left->offset += bytes;
+    left->data += bytes;
+    left->bytes -= bytes;
+    if (is_write(pipe))
+        start_write(pipe, part, offset);
+    else
+        start_read(pipe, part, offset);
+}
+
+static void submit_ready(sl_store_pipe *pipe)
+{
+    sl_transport_request *requests[BATCH];
+    while (pipe->ready_count > 0 && pipe->status == SL_OK) {
+        uint32_t count = pipe->ready_count < BATCH ? pipe->ready_count : BATCH;
+        for (uint32_t i = 0; i < count; i++)
+            requests[i] = &pipe->ready[pipe->ready_count - count + i]->request;
+        sl_status status = pipe->options.ops->submit(pipe->options.transport, requests, count);
+        if (status != SL_OK) {
+            fail_part(pipe, pipe->ready[pipe->ready_count - 1], "%s", sl_status_message());
+            return;
+        }
+        pipe->ready_count -= count;
+        pipe->out_count += count;
+        pipe->counts.requests += count;
+    }
+}
+
+static void drop_ready(sl_store_pipe *pipe)
+{
+    while (pipe->ready_count > 0)
+        give_back(pipe, pipe->ready[--pipe->ready_count]);
+}
+
+static void pause_longer(uint32_t times)
+{
+    uint64_t us = UINT64_C(32) << times;
+    if (us > PAUSE_US_MAX)
+        us = PAUSE_US_MAX;
+    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
+}
+
+static void repeat(sl_store_pipe *pipe, slot *part)
+{
+    pipe->counts.retries++;
+    make_ready(pipe, part);
+}
+
+/* Words for a failure that the disk being full explains. */
+static void fail_full(sl_store_pipe *pipe, const slot *part, int error)
+{
+    const sl_store_file *file = &pipe->options.files[part->request.file];
+    fail_part(pipe, part, "%s; %llu bytes are free", strerror(error),
+              (unsigned long long)sl_store_file_free_bytes(file));
+}
+
+static void judge_error(sl_store_pipe *pipe, slot *part, int error)
+{
+    bool is_busy = error == EINTR || error == EAGAIN;
+    if (is_busy && part->patience < PATIENCE_MAX) {
+        if (error == EAGAIN)
+            pause_longer(part->patience);
+        part->patience++;
+        repeat(pipe, part);
+        return;
+    }
+    if (error == EIO && !is_write(pipe) && !part->was_repeated) {
+        part->was_repeated = true;
+        repeat(pipe, part);
+        return;
+    }
+    if (error == EINVAL)
+        fail_part(pipe, part, "%s (memory at %p, %u bytes, offset %llu)", strerror(error),
+                  part->request.data, part->request.bytes,
+                  (unsigned long long)part->request.offset);
+    else if (error == ENOSPC || error == EDQUOT)
+        fail_full(pipe, part, error);
+    else
+        fail_part(pipe, part, "%s", strerror(error));
+    give_back(pipe, part);
+}
+
+static void judge_sum(sl_store_pipe *pipe, slot *part)
+{
+    uint64_t found = sl_hash_64(part->data, part->bytes);
+    if (found != part->sum && !part->was_reread) {
+        part->was_reread = true;
+        part->done = 0;
+        repeat(pipe, part);
+        return;
+    }
+    if (found != part->sum)
+        fail_part(pipe, part, "checksum %016llx expected, %016llx found twice",
+                  (unsigned long long)part->sum, (unsigned long long)found);
+    give_back(pipe, part);
+}
+
+/* Something was moved: all of it, or a beginning. */
+static void judge_bytes(sl_store_pipe *pipe, slot *part, uint32_t moved)
+{
+    const sl_store_file *file = &pipe->options.files[part->request.file];
+    bool is_short = moved < part->request.bytes;
+    uint32_t whole = is_short ? moved / file->unit * file->unit : moved;
+    part->patience = 0;
+    part->stalls = whole > 0 ? 0 : part->stalls + 1;
+    part->done += whole;
+    *(is_write(pipe) ? &pipe->counts.written_bytes : &pipe->counts.read_bytes) += whole;
+    if (is_short) {
+        pipe->counts.short_transfers++;
+        if (part->stalls <= STALLS_MAX) {
+            make_ready(pipe, part);
+            return;
+        }
+        fail_part(pipe, part, "stuck at %u of them", part->done);
+        give_back(pipe, part);
+        return;
+    }
+    sl_store_file_settle(file, part->offset, part->bytes);
+    if (is_write(pipe))
+        give_back(pipe, part);
+    else
+        judge_sum(pipe, part);
+}
+
+static void judge(sl_store_pipe *pipe, slot *part)
+{
+    int32_t result = part->request.result;
+    if (pipe->status != SL_OK) {
+        give_back(pipe, part);
+    } else if (result < 0) {
+        judge_error(pipe, part, -result);
+    } else if (result == 0 || (uint32_t)result > part->request.bytes) {
+        fail_part(pipe, part,
+                  result == 0 && !is_write(pipe) ? "the file ends after %u of them"
+                                                 : "impossible result after %u of them",
+                  part->done);
+        give_back(pipe, part);
+    } else {
+        judge_bytes(pipe, part, (uint32_t)result);
+    }
+}
+
+/* False when the transport cannot say what became of its requests. */
+static bool take_back(sl_store_pipe *pipe)
+{
+    sl_transport_request *requests[BATCH];
+    uint32_t count = 0;
+    sl_status status = pipe->options.ops->wait(pipe->options.transport, requests, BATCH, &count);
+    if (status != SL_OK) {
+        keep_failure(pipe, status);
+        return false;
+    }
+    pipe->out_count -= count;
+    for (uint32_t i = 0; i < count; i++)
+        judge(pipe, (slot *)(void *)requests[i]);
+    return true;
+}
+
+static void move(sl_store_pipe *pipe, stretch *left)
+{
+    bool goes_on = true;
+    while (goes_on && pipe->status == SL_OK &&
+           (left->bytes > 0 || pipe->idle_count < pipe->options.depth)) {
+        while (left->bytes > 0 && pipe->idle_count > 0 && pipe->ready_count < BATCH &&
+               pipe->status == SL_OK)
+            start_part(pipe, left);
+        submit_ready(pipe);
+        bool can_start = left->bytes > 0 && pipe->idle_count > 0;
+        if (!can_start && pipe->out_count > 0)
+            goes_on = take_back(pipe);
+    }
+    drop_ready(pipe);
+    while (goes_on && pipe->out_count > 0)
+        goes_on = take_back(pipe);
+}
+
+sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes)
+{
+    if (pipe->status == SL_OK)
+        move(pipe, &(stretch){.offset = offset, .bytes = bytes, .data = data});
+    if (pipe->status != SL_OK)
+        return sl_status_fail(pipe->status, "%s", pipe->message);
+    return SL_OK;
+}
+
+const char *sl_store_pipe_note(const sl_store_pipe *pipe)
+{
+    return pipe->options.ops->note(pipe->options.transport);
+}
+
+void sl_store_pipe_count(const sl_store_pipe *pipe, sl_store_counts *counts)
+{
+    counts->read_bytes += pipe->counts.read_bytes;
+    counts->written_bytes += pipe->counts.written_bytes;
+    counts->requests += pipe->counts.requests;
+    counts->short_transfers += pipe->counts.short_transfers;
+    counts->retries += pipe->counts.retries;
+}
+
+sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe)
+{
+    sl_store_pipe *pipe = calloc(1, sizeof *pipe);
+    if (pipe != NULL) {
+        pipe->slots = calloc(options->depth, sizeof *pipe->slots);
+        pipe->idle = calloc(2 * (size_t)options->depth, sizeof(slot *));
+    }
+    if (pipe == NULL || pipe->slots == NULL || pipe->idle == NULL) {
+        if (pipe != NULL) {
+            free(pipe->slots);
+            free(pipe->idle);
+        }
+        free(pipe);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u parts on their way to a disk", options->depth);
+    }
+    pipe->options = *options;
+    pipe->ready = pipe->idle + options->depth;
+    for (uint32_t i = 0; i < options->depth; i++)
+        give_back(pipe, &pipe->slots[i]);
+    *out_pipe = pipe;
+    return SL_OK;
+}
+
+void sl_store_pipe_close(sl_store_pipe *pipe)
+{
+    if (pipe == NULL)
+        return;
+    pipe->options.ops->close(pipe->options.transport);
+    free(pipe->idle);
+    free(pipe->slots);
+    free(pipe);
+}

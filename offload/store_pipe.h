@@ -1,0 +1,38 @@
+/* One lane of the disk store at work: cuts a stretch into parts, keeps up to `depth` of them on
+ * their way, and judges what comes back. Shares files and checksums with the other lane. */
+#ifndef SL_OFFLOAD_STORE_PIPE_H
+#define SL_OFFLOAD_STORE_PIPE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+#include "store.h"
+#include "store_file.h"
+#include "store_sums.h"
+#include "transport.h"
+
+typedef struct sl_store_pipe_options {
+    const sl_transport_ops *ops;
+    sl_transport *transport; /* taken over: closed with the pipe */
+    const sl_store_file *files;
+    uint32_t file_count;
+    sl_store_sums *sums;
+    uint32_t depth;
+    sl_store_lane lane;
+} sl_store_pipe_options;
+
+typedef struct sl_store_pipe sl_store_pipe;
+
+sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe);
+void sl_store_pipe_close(sl_store_pipe *pipe);
+
+/* Moves one stretch, blocking; after a failure nothing of it is on its way any more. */
+sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes);
+
+/* What is special about its transport; "" if nothing. */
+const char *sl_store_pipe_note(const sl_store_pipe *pipe);
+
+/* Adds what this lane has done. */
+void sl_store_pipe_count(const sl_store_pipe *pipe, sl_store_counts *counts);
+
+#endif

@@ -1,0 +1,195 @@
+/* Requests by threads that block in pread and pwrite: for systems that do not allow io_uring. */
+#define _GNU_SOURCE /* pthread_setname_np */
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "transport.h"
+
+enum { THREADS_MAX = 8 };
+
+/* First in, first out; never holds more than the transport's depth. */
+typedef struct request_queue {
+    sl_transport_request **requests; /* [depth] */
+    uint32_t first, count;
+} request_queue;
+
+struct sl_transport {
+    pthread_mutex_t lock; /* of all that follows */
+    pthread_cond_t work_came, work_done;
+    request_queue todo, done;
+    bool stop;
+    const int *files;
+    uint32_t depth, thread_count;
+    pthread_t threads[THREADS_MAX];
+    char note[32];
+};
+
+static void put(sl_transport *transport, request_queue *queue, sl_transport_request *request)
+{
+    queue->requests[(queue->first + queue->count++) % transport->depth] = request;
+}
+
+static sl_transport_request *take(sl_transport *transport, request_queue *queue)
+{
+    sl_transport_request *request = queue->requests[queue->first];
+    queue->first = (queue->first + 1) % transport->depth;
+    queue->count--;
+    return request;
+}
+
+static int32_t perform(const sl_transport *transport, const sl_transport_request *request)
+{
+    int file = transport->files[request->file];
+    off_t offset = (off_t)request->offset;
+    ssize_t moved = request->is_write ? pwrite(file, request->data, request->bytes, offset)
+                                      : pread(file, request->data, request->bytes, offset);
+    return moved < 0 ? -errno : (int32_t)moved;
+}
+
+static void *serve(void *argument)
+{
+    sl_transport *transport = argument;
+    pthread_mutex_lock(&transport->lock);
+    for (;;) {
+        while (transport->todo.count == 0 && !transport->stop)
+            pthread_cond_wait(&transport->work_came, &transport->lock);
+        if (transport->todo.count == 0)
+            break;
+        sl_transport_request *request = take(transport, &transport->todo);
+        pthread_mutex_unlock(&transport->lock);
+        request->result = perform(transport, request);
+        pthread_mutex_lock(&transport->lock);
+        put(transport, &transport->done, request);
+        pthread_cond_signal(&transport->work_done);
+    }
+    pthread_mutex_unlock(&transport->lock);
+    return NULL;
+}
+
+static sl_status submit(sl_transport *transport, sl_transport_request *const *requests,
+                        uint32_t count)
+{
+    pthread_mutex_lock(&transport->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        put(transport, &transport->todo, requests[i]);
+        pthread_cond_signal(&transport->work_came);
+    }
+    pthread_mutex_unlock(&transport->lock);
+    return SL_OK;
+}
+
+static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
+                      uint32_t *out_count)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&transport->lock);
+    while (transport->done.count == 0)
+        pthread_cond_wait(&transport->work_done, &transport->lock);
+    while (count < most && transport->done.count > 0)
+        out_requests[count++] = take(transport, &transport->done);
+    pthread_mutex_unlock(&transport->lock);
+    *out_count = count;
+    return SL_OK;
+}
+
+/* Threads leave when nothing is left to do. */
+static void close_threads(sl_transport *transport)
+{
+    pthread_mutex_lock(&transport->lock);
+    transport->stop = true;
+    pthread_cond_broadcast(&transport->work_came);
+    pthread_mutex_unlock(&transport->lock);
+    for (uint32_t i = 0; i < transport->thread_count; i++)
+        pthread_join(transport->threads[i], NULL);
+    pthread_cond_destroy(&transport->work_done);
+    pthread_cond_destroy(&transport->work_came);
+    pthread_mutex_destroy(&transport->lock);
+    free(transport->todo.requests);
+    free(transport);
+}
+
+/* Signals are the control thread's. */
+static sl_status start_threads(sl_transport *transport, uint32_t count)
+{
+    int error = 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (transport->thread_count < count && error == 0) {
+        pthread_t *thread = &transport->threads[transport->thread_count];
+        error = pthread_create(thread, NULL, serve, transport);
+        if (error != 0)
+            break;
+        char name[16];
+        snprintf(name, sizeof name, "sl-disk-%u", transport->thread_count % 1000);
+        pthread_setname_np(*thread, name);
+        transport->thread_count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (transport->thread_count == 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot start a thread for the disk tier: %s", strerror(error));
+    return SL_OK;
+}
+
+static sl_status open_locks(sl_transport *transport)
+{
+    if (pthread_mutex_init(&transport->lock, NULL) != 0)
+        goto fail;
+    if (pthread_cond_init(&transport->work_came, NULL) != 0)
+        goto destroy_lock;
+    if (pthread_cond_init(&transport->work_done, NULL) != 0)
+        goto destroy_work_came;
+    return SL_OK;
+
+destroy_work_came:
+    pthread_cond_destroy(&transport->work_came);
+destroy_lock:
+    pthread_mutex_destroy(&transport->lock);
+fail:
+    SL_FAIL(SL_ERROR_SYSTEM, "cannot create the locks of the disk tier's threads");
+}
+
+static sl_status open_threads(const sl_transport_options *options, sl_transport **out_transport)
+{
+    sl_transport *transport = calloc(1, sizeof *transport);
+    sl_transport_request **queues = calloc(2 * (size_t)options->depth, sizeof *queues);
+    sl_status status =
+        transport != NULL && queues != NULL
+            ? open_locks(transport)
+            : sl_status_fail(SL_ERROR_SYSTEM, "no memory for the disk tier's threads");
+    if (status != SL_OK) {
+        free(queues);
+        free(transport);
+        return status;
+    }
+    transport->todo.requests = queues;
+    transport->done.requests = queues + options->depth;
+    transport->files = options->files;
+    transport->depth = options->depth;
+    status = start_threads(transport, options->depth < THREADS_MAX ? options->depth : THREADS_MAX);
+    if (status != SL_OK) {
+        close_threads(transport);
+        return status;
+    }
+    snprintf(transport->note, sizeof transport->note, "%u a lane", transport->thread_count);
+    *out_transport = transport;
+    return SL_OK;
+}
+
+static const char *note(const sl_transport *transport)
+{
+    return transport->note;
+}
+
+const sl_transport_ops sl_transport_threads = {.name = "threads",
+                                               .open = open_threads,
+                                               .submit = submit,
+                                               .wait = wait,
+                                               .close = close_threads,
+                                               .note = note};

@@ -1,0 +1,317 @@
+/* Requests by io_uring, one ring a lane; the one file that knows liburing.
+ *
+ * The ring holds `depth` submissions and twice as many completions, and at most `depth` requests
+ * are out, so the completion queue cannot overflow. Files and the buffer are registered where the
+ * kernel allows it; a request whose memory is not inside one registered part goes unregistered.
+ *
+ * IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN are left off: they bind a ring to one thread for its
+ * life, and a lane is promised to one thread at a time only (what fills the store before a run need
+ * not be the thread that runs the lane). Completions of direct transfers of 1 MiB are a few
+ * thousand a second; COOP_TASKRUN spares the interrupt that each would be.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "transport.h"
+
+#ifdef SL_HAS_LIBURING
+
+#include <errno.h>
+#include <liburing.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    REGISTERED_BYTES_MAX = 1 << 30, /* of one part of the buffer: the kernel's limit */
+    PARTS_MAX = 1024,               /* the oldest kernels' limit */
+    PATIENCE_MAX = 12,
+    PAUSE_US_MAX = 65536
+};
+
+struct sl_transport {
+    struct io_uring ring;
+    const int *files;
+    uint32_t depth;
+    bool has_files, has_buffer; /* registered */
+    char *buffer;
+    uint64_t buffer_bytes;
+    sl_transport_request **refused; /* [depth]: never reached the kernel; result says why */
+    uint32_t refused_count;
+    uint32_t out_count; /* in the kernel */
+    bool is_broken;     /* submissions are stuck in the ring; it takes no more */
+    char note[128];
+};
+
+/* The index of the registered part that holds all of `bytes` bytes at `data`; -1 if none does. */
+static int registered_part(const sl_transport *transport, const char *data, uint32_t bytes)
+{
+    if (!transport->has_buffer || data < transport->buffer)
+        return -1;
+    uint64_t offset = (uint64_t)(data - transport->buffer);
+    if (offset > transport->buffer_bytes || bytes > transport->buffer_bytes - offset)
+        return -1;
+    uint64_t first = offset / REGISTERED_BYTES_MAX;
+    uint64_t last = (offset + bytes - 1) / REGISTERED_BYTES_MAX;
+    return first == last ? (int)first : -1;
+}
+
+static void prepare(const sl_transport *transport, struct io_uring_sqe *entry,
+                    sl_transport_request *request)
+{
+    int file = transport->has_files ? (int)request->file : transport->files[request->file];
+    int part = registered_part(transport, request->data, request->bytes);
+    if (request->is_write && part >= 0)
+        io_uring_prep_write_fixed(entry, file, request->data, request->bytes, request->offset,
+                                  part);
+    else if (request->is_write)
+        io_uring_prep_write(entry, file, request->data, request->bytes, request->offset);
+    else if (part >= 0)
+        io_uring_prep_read_fixed(entry, file, request->data, request->bytes, request->offset, part);
+    else
+        io_uring_prep_read(entry, file, request->data, request->bytes, request->offset);
+    if (transport->has_files)
+        entry->flags |= IOSQE_FIXED_FILE;
+    io_uring_sqe_set_data(entry, request);
+}
+
+static void pause_longer(uint32_t times)
+{
+    uint64_t us = UINT64_C(32) << times;
+    if (us > PAUSE_US_MAX)
+        us = PAUSE_US_MAX;
+    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
+}
+
+/* Pushes `count` prepared entries into the kernel; returns how many it took, and why not all. */
+static uint32_t push(sl_transport *transport, uint32_t count, int *out_error)
+{
+    uint32_t taken = 0, patience = 0;
+    *out_error = 0;
+    while (taken < count) {
+        int result = io_uring_submit(&transport->ring);
+        if (result > 0) {
+            taken += (uint32_t)result;
+            patience = 0;
+            continue;
+        }
+        bool is_busy = result == 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY;
+        if (!is_busy || patience == PATIENCE_MAX) {
+            *out_error = result == 0 ? EBUSY : -result;
+            break;
+        }
+        pause_longer(patience++);
+    }
+    return taken;
+}
+
+static void refuse(sl_transport *transport, sl_transport_request *request, int error)
+{
+    request->result = -error;
+    transport->refused[transport->refused_count++] = request;
+}
+
+static sl_status submit(sl_transport *transport, sl_transport_request *const *requests,
+                        uint32_t count)
+{
+    if (transport->is_broken)
+        SL_FAIL(SL_ERROR_IO, "the io_uring ring takes no more requests");
+    uint32_t prepared = 0;
+    int error;
+    while (prepared < count) {
+        struct io_uring_sqe *entry = io_uring_get_sqe(&transport->ring);
+        if (entry == NULL)
+            break;
+        prepare(transport, entry, requests[prepared++]);
+    }
+    uint32_t taken = push(transport, prepared, &error);
+    transport->out_count += taken;
+    transport->is_broken = taken < count;
+    for (uint32_t i = taken; i < count; i++)
+        refuse(transport, requests[i], error != 0 ? error : EBUSY);
+    return SL_OK;
+}
+
+static uint32_t take_refused(sl_transport *transport, sl_transport_request **out_requests,
+                             uint32_t most)
+{
+    uint32_t count = 0;
+    while (count < most && transport->refused_count > 0)
+        out_requests[count++] = transport->refused[--transport->refused_count];
+    return count;
+}
+
+/* Blocks until the kernel has finished something; only a broken ring fails. */
+static sl_status wait_for_one(sl_transport *transport)
+{
+    struct io_uring_cqe *entry;
+    int result;
+    uint32_t patience = 0;
+    do {
+        result = io_uring_wait_cqe(&transport->ring, &entry);
+        if (result == -EAGAIN || result == -EBUSY)
+            pause_longer(patience++);
+    } while (result == -EINTR ||
+             ((result == -EAGAIN || result == -EBUSY) && patience <= PATIENCE_MAX));
+    if (result != 0)
+        SL_FAIL(SL_ERROR_IO, "waiting for io_uring: %s", strerror(-result));
+    return SL_OK;
+}
+
+static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
+                      uint32_t *out_count)
+{
+    *out_count = take_refused(transport, out_requests, most);
+    if (*out_count > 0)
+        return SL_OK;
+    SL_TRY(wait_for_one(transport));
+    struct io_uring_cqe *entry;
+    uint32_t count = 0;
+    while (count < most && io_uring_peek_cqe(&transport->ring, &entry) == 0) {
+        sl_transport_request *request = io_uring_cqe_get_data(entry);
+        request->result = entry->res;
+        io_uring_cqe_seen(&transport->ring, entry);
+        out_requests[count++] = request;
+    }
+    transport->out_count -= count;
+    *out_count = count;
+    return SL_OK;
+}
+
+/* The kernel may go on with what is out after the ring is gone, so nothing may be. */
+static void close_ring(sl_transport *transport)
+{
+    sl_transport_request *request;
+    uint32_t count = 0;
+    while (transport->out_count > 0 && wait(transport, &request, 1, &count) == SL_OK)
+        ;
+    io_uring_queue_exit(&transport->ring);
+    free(transport->refused);
+    free(transport);
+}
+
+/* 0 or an errno. Newer kernels' flags first. */
+static int open_ring(sl_transport *transport)
+{
+    const unsigned flags[] = {IORING_SETUP_COOP_TASKRUN, 0};
+    int result = -EINVAL;
+    for (int i = 0; i < 2 && result == -EINVAL; i++)
+        result = io_uring_queue_init(transport->depth, &transport->ring, flags[i]);
+    if (result != 0)
+        return -result;
+    struct io_uring_probe *probe = io_uring_get_probe_ring(&transport->ring);
+    bool is_known = probe != NULL && io_uring_opcode_supported(probe, IORING_OP_READ) &&
+                    io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    io_uring_free_probe(probe);
+    if (is_known)
+        return 0;
+    io_uring_queue_exit(&transport->ring);
+    return EOPNOTSUPP;
+}
+
+/* 0 or an errno; in parts that the kernel takes. */
+static int register_buffer(sl_transport *transport)
+{
+    struct iovec parts[PARTS_MAX];
+    uint32_t count = 0;
+    for (uint64_t offset = 0; offset < transport->buffer_bytes; count++) {
+        uint64_t left = transport->buffer_bytes - offset;
+        uint64_t bytes = left < REGISTERED_BYTES_MAX ? left : REGISTERED_BYTES_MAX;
+        if (count == PARTS_MAX)
+            return EFBIG;
+        parts[count] = (struct iovec){.iov_base = transport->buffer + offset, .iov_len = bytes};
+        offset += bytes;
+    }
+    return -io_uring_register_buffers(&transport->ring, parts, count);
+}
+
+static void register_all(sl_transport *transport, const sl_transport_options *options)
+{
+    transport->has_files =
+        io_uring_register_files(&transport->ring, options->files, options->file_count) == 0;
+    int error = 0;
+    if (transport->buffer_bytes > 0)
+        error = register_buffer(transport);
+    transport->has_buffer = transport->buffer_bytes > 0 && error == 0;
+    const char *files_word = transport->has_files ? "" : ", unregistered files";
+    if (error == ENOMEM || error == EPERM)
+        snprintf(transport->note, sizeof transport->note, "unregistered buffers (%s; ulimit -l)%s",
+                 strerror(error), files_word);
+    else if (error != 0)
+        snprintf(transport->note, sizeof transport->note, "unregistered buffers (%s)%s",
+                 strerror(error), files_word);
+    else
+        snprintf(transport->note, sizeof transport->note, "%s%s",
+                 transport->has_buffer ? "registered buffers" : "unregistered buffers", files_word);
+}
+
+static sl_status open_uring(const sl_transport_options *options, sl_transport **out_transport)
+{
+    sl_transport *transport = calloc(1, sizeof *transport);
+    sl_transport_request **refused = calloc(options->depth, sizeof(sl_transport_request *));
+    if (transport == NULL || refused == NULL) {
+        free(refused);
+        free(transport);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a ring");
+    }
+    transport->files = options->files;
+    transport->depth = options->depth;
+    transport->buffer = options->buffer;
+    transport->buffer_bytes = options->buffer != NULL ? options->buffer_bytes : 0;
+    transport->refused = refused;
+    int error = open_ring(transport);
+    if (error != 0) {
+        free(refused);
+        free(transport);
+        SL_FAIL(SL_ERROR_SYSTEM, "%s", strerror(error));
+    }
+    register_all(transport, options);
+    *out_transport = transport;
+    return SL_OK;
+}
+
+static const char *note(const sl_transport *transport)
+{
+    return transport->note;
+}
+
+#else
+
+static sl_status open_uring(const sl_transport_options *options, sl_transport **out_transport)
+{
+    (void)options, (void)out_transport;
+    SL_FAIL(SL_ERROR_SYSTEM, "built without liburing");
+}
+
+static sl_status submit(sl_transport *transport, sl_transport_request *const *requests,
+                        uint32_t count)
+{
+    (void)transport, (void)requests, (void)count;
+    SL_FAIL(SL_ERROR_INTERNAL, "built without liburing");
+}
+
+static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
+                      uint32_t *out_count)
+{
+    (void)transport, (void)out_requests, (void)most, (void)out_count;
+    SL_FAIL(SL_ERROR_INTERNAL, "built without liburing");
+}
+
+static void close_ring(sl_transport *transport)
+{
+    (void)transport;
+}
+
+static const char *note(const sl_transport *transport)
+{
+    (void)transport;
+    return "";
+}
+
+#endif
+
+const sl_transport_ops sl_transport_uring = {.name = "io_uring",
+                                             .open = open_uring,
+                                             .submit = submit,
+                                             .wait = wait,
+                                             .close = close_ring,
+                                             .note = note};

@@ -1,0 +1,129 @@
+/* sluice bench: measures the machine, prints each rate beside its roof, and writes the profile that
+ * plan and train find again by themselves. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "options.h"
+#include "train/bench/bench.h"
+
+static const char doc[] =
+    "Measures this machine in about a minute: matrix products, AdamW and all other ops by type and "
+    "shape, copies, host memory and, with --disk-dir, the disk; each beside its roof, measured in "
+    "the same run. Writes the machine profile, by which plan predicts and auto chooses. Leave the "
+    "machine alone meanwhile.";
+
+static void print_progress(void *user, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "sluice: %s\n", line);
+}
+
+static void print_row(const sl_bench_row *row)
+{
+    double unit = 1e9;
+    printf("  %-5s %-40s %8.1f  %8.1f .. %8.1f %s", row->type, row->name, row->rate.median / unit,
+           row->rate.p10 / unit, row->rate.p90 / unit, row->is_flops ? "GFLOP/s" : "GB/s   ");
+    if (row->roof > 0)
+        printf(" %5.1f%%", 100 * row->rate.median / row->roof);
+    putchar('\n');
+}
+
+/* In the order of the table. */
+static const struct group {
+    const char *name, *title;
+} groups[] = {
+    {"gemm", "matrix products, against multiply-adds from registers"},
+    {"adamw", "AdamW, against a loop that reads four arrays and writes three"},
+    {"op", "other ops of a step, on data as warm as a step leaves it"},
+    {"memory", "host memory, all workers"},
+    {"copy", "copies, one thread"},
+    {"disk", "disk"},
+};
+
+static void print_group(const sl_bench *bench, const struct group *group)
+{
+    bool is_first = true;
+    for (uint32_t i = 0; i < bench->row_count; i++) {
+        const sl_bench_row *row = &bench->rows[i];
+        if (strcmp(group->name, row->group) != 0)
+            continue;
+        if (is_first)
+            printf("\n%s\n", group->title);
+        is_first = false;
+        print_row(row);
+    }
+}
+
+static void print_table(const sl_bench *bench)
+{
+    const sl_profile *profile = &bench->profile;
+    printf("%s, %u workers of %u cores; %s\n", profile->cpu, profile->thread_count,
+           profile->core_count, profile->kernels);
+    printf("median, slow and fast end (p10, p90), share of the roof in the same run\n");
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+        print_group(bench, &groups[i]);
+    if (*profile->disk)
+        printf("\ndisk: %s, %s\n", profile->disk, bench->disk_note);
+    else
+        printf("\nthe disk was not measured: give --disk-dir\n");
+}
+
+static sl_status print_json(const json_t *object)
+{
+    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    if (!text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
+    puts(text);
+    free(text);
+    return SL_OK;
+}
+
+static sl_status save(const sl_config *config, const sl_bench *bench, const json_t *object)
+{
+    char *found = NULL;
+    if (!config->output)
+        SL_TRY(sl_profile_find_path(&found));
+    const char *path = config->output ? config->output : found;
+    sl_status status = sl_profile_save(&bench->profile, path, object);
+    if (status == SL_OK && !config->quiet)
+        fprintf(stderr, "sluice: the machine profile is in %s\n", path);
+    free(found);
+    return status;
+}
+
+static sl_status measure(const sl_config *config)
+{
+    sl_bench_options options = {.disk_directories = (const char *const *)config->disk_dir.items,
+                                .disk_directory_count = config->disk_dir.count,
+                                .thread_count = (uint32_t)config->threads,
+                                .is_quick = config->quick,
+                                .progress = config->quiet ? NULL : print_progress};
+    sl_bench bench = {0};
+    json_t *object = NULL;
+    SL_TRY(sl_bench_run(&options, &bench));
+    sl_status status = sl_bench_format(&bench, &object);
+    if (status == SL_OK)
+        status = save(config, &bench, object);
+    if (status == SL_OK && config->json)
+        status = print_json(object);
+    else if (status == SL_OK)
+        print_table(&bench);
+    json_decref(object);
+    sl_bench_close(&bench);
+    return status;
+}
+
+int sl_command_bench(int argc, char **argv)
+{
+    static const sl_options_command command = {SL_CONFIG_BENCH, "sluice bench", NULL, doc};
+    sl_config config;
+    sl_status status = sl_options_parse(&command, argc, argv, &config);
+    if (status == SL_OK)
+        status = measure(&config);
+    int code = status == SL_OK ? 0 : sl_command_fail(status);
+    sl_config_clear(&config);
+    return code;
+}

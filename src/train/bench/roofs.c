@@ -1,0 +1,201 @@
+/* Loops that do nothing else. The arithmetic is written in assembly where the processor is known,
+ * for a compiler would see that nothing comes of it. */
+#include "roofs.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum { CHAINS = 12, TILES_A_WORKER = 4, LOOPS = 400000, STREAM_TILE = 131072 };
+
+/* ---- arithmetic ---- */
+
+#if defined(__x86_64__)
+/* Twelve chains hide a latency of six cycles on two ports; registers above 15 are left alone, so
+ * that no target option is needed. All numbers are 1.0001 or so: chains grow slowly. */
+#define CHAIN(operation, width, n)                                                                 \
+    operation " %%" width "mm12, %%" width "mm13, %%" width "mm" #n "\n\t"
+#define LOOP(operation, width)                                                                     \
+    __asm__ volatile(                                                                              \
+        "vbroadcastss (%1), %%" width "mm12\n\t"                                                   \
+        "vbroadcastss (%1), %%" width "mm13\n\t"                                                   \
+        "1:\n\t" CHAIN(operation, width, 0) CHAIN(operation, width, 1) CHAIN(operation, width, 2)  \
+            CHAIN(operation, width, 3) CHAIN(operation, width, 4) CHAIN(operation, width, 5)       \
+                CHAIN(operation, width, 6) CHAIN(operation, width, 7) CHAIN(operation, width, 8)   \
+                    CHAIN(operation, width, 9) CHAIN(operation, width, 10)                         \
+                        CHAIN(operation, width, 11) "dec %0\n\t"                                   \
+                                                    "jnz 1b\n\t"                                   \
+                                                    "vzeroupper\n\t"                               \
+        : "+r"(left)                                                                               \
+        : "r"(&number)                                                                             \
+        : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
+          "xmm11", "xmm12", "xmm13", "memory", "cc")
+
+static void run_wide(void *job, uint64_t tile, uint32_t worker)
+{
+    (void)job, (void)tile, (void)worker;
+    const float number = 1.0001f;
+    uint64_t left = LOOPS;
+    LOOP("vfmadd231ps", "z");
+}
+
+static void run_narrow(void *job, uint64_t tile, uint32_t worker)
+{
+    (void)job, (void)tile, (void)worker;
+    const float number = 1.0001f;
+    uint64_t left = LOOPS;
+    LOOP("vfmadd231ps", "y");
+}
+
+static void run_pairs(void *job, uint64_t tile, uint32_t worker)
+{
+    (void)job, (void)tile, (void)worker;
+    const float number = 0.0078f; /* 0x3bff....: two ordinary bf16 */
+    uint64_t left = LOOPS;
+    LOOP("vdpbf16ps", "z");
+}
+#endif
+
+static void run_plain(void *job, uint64_t tile, uint32_t worker)
+{
+    (void)job, (void)tile, (void)worker;
+    volatile float sink;
+    float chain[CHAINS] = {1};
+    for (uint64_t i = 0; i < LOOPS; i++)
+        for (int c = 0; c < CHAINS; c++)
+            chain[c] = chain[c] * 0.999f + 0.5f;
+    for (int c = 0; c < CHAINS; c++)
+        sink = chain[c];
+    (void)sink;
+}
+
+static double time_arithmetic(sl_workers *workers, sl_tile_function tile, double flops_a_chain)
+{
+    uint64_t tiles = (uint64_t)sl_workers_count(workers) * TILES_A_WORKER;
+    uint64_t start = sl_clock_now_ns();
+    sl_workers_run(workers, tiles, tile, NULL);
+    double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
+    return flops_a_chain * CHAINS * LOOPS * (double)tiles / seconds;
+}
+
+double sl_roofs_flops(sl_workers *workers, sl_type type)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    double rate = 0;
+    if (__builtin_cpu_supports("avx512f"))
+        rate = time_arithmetic(workers, run_wide, 32);
+    else if (__builtin_cpu_supports("fma"))
+        rate = time_arithmetic(workers, run_narrow, 16);
+    if (type == SL_TYPE_BF16 && __builtin_cpu_supports("avx512bf16")) {
+        double pairs = time_arithmetic(workers, run_pairs, 64);
+        rate = pairs > rate ? pairs : rate;
+    }
+    if (rate > 0)
+        return rate;
+#endif
+    (void)type;
+    return time_arithmetic(workers, run_plain, 2);
+}
+
+/* ---- memory ---- */
+
+typedef struct stream_job {
+    float *array[4];
+    uint64_t count;
+    sl_stream stream;
+    float sums[1024]; /* by tile, so that reading has an effect */
+} stream_job;
+
+static void read_tile(const stream_job *job, uint64_t first, uint64_t end, float *sum)
+{
+    float lanes[16] = {0};
+    for (int k = 0; k < 4; k++)
+        for (uint64_t i = first; i + 16 <= end; i += 16)
+            for (int lane = 0; lane < 16; lane++)
+                lanes[lane] += job->array[k][i + (uint64_t)lane];
+    for (int lane = 0; lane < 16; lane++)
+        *sum += lanes[lane];
+}
+
+static void run_stream_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    stream_job *job = argument;
+    uint64_t first = tile_index * STREAM_TILE, end = first + STREAM_TILE;
+    end = end < job->count ? end : job->count;
+    if (job->stream == SL_STREAM_READ) {
+        read_tile(job, first, end, &job->sums[tile_index % 1024]);
+        return;
+    }
+    const float *restrict a = job->array[0];
+    float *restrict b = job->array[1], *restrict c = job->array[2], *restrict d = job->array[3];
+    for (uint64_t i = first; i < end; i++) {
+        float x = a[i] + b[i] + c[i] + d[i];
+        b[i] = x * 0.25f;
+        c[i] = x * 0.125f;
+        d[i] = x * 0.0625f;
+    }
+}
+
+sl_status sl_roofs_stream(sl_workers *workers, sl_memory *memory, sl_stream stream, uint64_t bytes,
+                          double *out_rate)
+{
+    stream_job job = {.count = bytes / sizeof(float), .stream = stream};
+    for (int i = 0; i < 4; i++) {
+        sl_memory_wish wish = {bytes, true, i > 0, SL_TYPE_FP32};
+        void *address;
+        SL_TRY(sl_memory_take(memory, wish, &address));
+        job.array[i] = address;
+    }
+    uint64_t start = sl_clock_now_ns();
+    sl_workers_run(workers, (job.count + STREAM_TILE - 1) / STREAM_TILE, run_stream_tile, &job);
+    double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
+    *out_rate = (stream == SL_STREAM_READ ? 4.0 : 7.0) * (double)bytes / seconds;
+    return SL_OK;
+}
+
+/* ---- copies ---- */
+
+typedef struct copy_job {
+    void *to;
+    const void *from;
+    uint64_t bytes;
+    double seconds;
+} copy_job;
+
+static void *run_copy(void *argument)
+{
+    copy_job *job = argument;
+    uint64_t start = sl_clock_now_ns();
+    memcpy(job->to, job->from, job->bytes);
+    job->seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
+    return NULL;
+}
+
+static sl_status take_copy(sl_memory *memory, uint64_t bytes, copy_job *out_job)
+{
+    void *from, *to;
+    SL_TRY(sl_memory_take(memory, (sl_memory_wish){.bytes = bytes, .is_cold = true}, &from));
+    SL_TRY(sl_memory_take(
+        memory, (sl_memory_wish){.bytes = bytes, .is_cold = true, .is_written = true}, &to));
+    *out_job = (copy_job){to, from, bytes, 0};
+    return SL_OK;
+}
+
+sl_status sl_roofs_copy(sl_memory *memory, bool both_ways, uint64_t bytes, double *out_rate)
+{
+    copy_job mine, other;
+    pthread_t thread;
+    SL_TRY(take_copy(memory, bytes, &mine));
+    SL_TRY(take_copy(memory, bytes, &other));
+    if (both_ways && pthread_create(&thread, NULL, run_copy, &other) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot start a thread that copies");
+    run_copy(&mine);
+    if (both_ways)
+        pthread_join(thread, NULL);
+    double seconds = both_ways && other.seconds > mine.seconds ? other.seconds : mine.seconds;
+    *out_rate = (double)bytes / seconds;
+    return SL_OK;
+}

@@ -1,0 +1,174 @@
+/* What could be wrong here: a fit that does not find the rates that times were made of, or goes
+ * below zero; percentiles of the wrong end; operands of a measured op that overlap or are zeros; a
+ * kind of op of a training step that is not measured; a rate that is zero or not a number; rows
+ * without their roof. Times themselves are never judged: this runs on busy machines too. */
+#define _GNU_SOURCE /* nftw in scratch_dir.h */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "scratch_dir.h"
+#include "train/bench/bench.h"
+#include "train/bench/fit.h"
+#include "train/bench/memory.h"
+
+static void spread_when_of_samples_then_nearest_ranks(void **state)
+{
+    (void)state;
+    double samples[11] = {10, 0, 9, 1, 8, 2, 7, 3, 6, 4, 5}, one[1] = {3};
+    sl_spread spread = sl_spread_of(samples, 11);
+    assert_true(spread.median == 5 && spread.p10 == 1 && spread.p90 == 9);
+    spread = sl_spread_of(one, 1);
+    assert_true(spread.median == 3 && spread.p10 == 3 && spread.p90 == 3);
+    spread = sl_spread_rate((sl_spread){.median = 2, .p10 = 1, .p90 = 4}, 8);
+    assert_true(spread.median == 4 && spread.p10 == 2 && spread.p90 == 8);
+}
+
+/* ---- fits ---- */
+
+static double draw(uint64_t *random, double low, double high)
+{
+    return low * pow(high / low, (double)scratch_below(random, 1000001) / 1e6);
+}
+
+static double cost_of(sl_op_rate rate, double flops, double bytes)
+{
+    return rate.seconds + (rate.flop_rate > 0 ? flops / rate.flop_rate : 0) +
+           (rate.byte_rate > 0 ? bytes / rate.byte_rate : 0);
+}
+
+/* Exact samples of a random rate, terms left out at random: the fit must give back their times. The
+ * equations are at most 1e9 off balance after scaling, so 1e-4 leaves room for rounding. */
+static void fit_when_samples_are_exact_then_their_times_come_back(void **state)
+{
+    (void)state;
+    uint64_t random = scratch_seed("fit", 11);
+    for (uint64_t round = 0; round < scratch_count(2000, 100000); round++) {
+        sl_fit_sample samples[8];
+        uint64_t terms = 1 + scratch_below(&random, 7);
+        sl_op_rate made = {.flop_rate = terms & 1 ? draw(&random, 1e10, 1e12) : 0,
+                           .byte_rate = terms & 2 ? draw(&random, 1e9, 1e11) : 0,
+                           .seconds = terms & 4 ? draw(&random, 1e-6, 1e-3) : 0};
+        for (int i = 0; i < 8; i++) {
+            samples[i].flops = draw(&random, 1e6, 1e10);
+            samples[i].traffic_bytes = draw(&random, 1e4, 1e8);
+            samples[i].seconds = cost_of(made, samples[i].flops, samples[i].traffic_bytes);
+        }
+        sl_op_rate found = sl_fit_rate(samples, 8);
+        assert_true(found.flop_rate >= 0 && found.byte_rate >= 0 && found.seconds >= 0);
+        for (int i = 0; i < 8; i++) {
+            double seconds = cost_of(found, samples[i].flops, samples[i].traffic_bytes);
+            if (!(fabs(seconds / samples[i].seconds - 1) < 1e-4))
+                fail_msg("round %d: %g s instead of %g", (int)round, seconds, samples[i].seconds);
+        }
+    }
+}
+
+static void fit_when_a_term_would_be_negative_then_left_out(void **state)
+{
+    (void)state;
+    /* more bytes in less time: a line through both would need a negative rate */
+    sl_fit_sample samples[2] = {{0, 1e6, 2e-3}, {0, 2e6, 1e-3}};
+    sl_op_rate found = sl_fit_rate(samples, 2);
+    assert_true(found.flop_rate == 0 && found.byte_rate >= 0 && found.seconds >= 0);
+    double seconds = cost_of(found, 0, 1e6);
+    assert_true(seconds > 0.5e-3 && seconds < 2.5e-3);
+    sl_fit_sample lone = {5e9, 1e6, 0.02};
+    found = sl_fit_rate(&lone, 1);
+    assert_true(fabs(cost_of(found, 5e9, 1e6) - 0.02) < 1e-9);
+    sl_fit_sample empty = {0, 0, 1e-6};
+    assert_true(sl_fit_rate(&empty, 1).seconds == 1e-6);
+}
+
+/* ---- memory ---- */
+
+static void memory_when_taken_then_random_apart_and_inside(void **state)
+{
+    (void)state;
+    sl_memory memory;
+    assert_int_equal(sl_memory_open(true, &memory), SL_OK);
+    const sl_memory_wish wish = {.bytes = 3 << 20, .is_written = true, .type = SL_TYPE_BF16};
+    uint8_t *last = NULL;
+    for (int i = 0; i < 20; i++) {
+        void *taken;
+        assert_int_equal(sl_memory_take(&memory, wish, &taken), SL_OK);
+        uint8_t *now = taken;
+        assert_true((uintptr_t)now % 256 == 0);
+        assert_true(now >= (uint8_t *)memory.mapping &&
+                    now + wish.bytes <= (uint8_t *)memory.mapping + memory.mapping_bytes);
+        assert_true(!last || now >= last + wish.bytes || now + wish.bytes <= last);
+        float value;
+        memcpy(&value, now + 4096 * i, sizeof value);
+        assert_true(isnormal(value) && value > 0 && value < 1);
+        last = now;
+    }
+    void *taken;
+    assert_int_equal(sl_memory_take(&memory, (sl_memory_wish){.bytes = UINT64_C(1) << 30}, &taken),
+                     SL_ERROR_INTERNAL);
+    sl_memory_close(&memory);
+}
+
+/* ---- the whole ---- */
+
+static void assert_rate(const char *name, const sl_op_rate *rate)
+{
+    bool is_sound = isfinite(rate->flop_rate) && isfinite(rate->byte_rate) && rate->seconds >= 0;
+    if (!is_sound || !(rate->flop_rate > 0 || rate->byte_rate > 0 || rate->seconds > 0))
+        fail_msg("%s: %g FLOP/s, %g B/s, %g s", name, rate->flop_rate, rate->byte_rate,
+                 rate->seconds);
+}
+
+static uint32_t count_lines;
+
+static void count_line(void *user, const char *line)
+{
+    (void)user;
+    count_lines += *line != '\0';
+}
+
+static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here(void **state)
+{
+    (void)state;
+    sl_bench_options options = {.thread_count = 2, .is_quick = true, .progress = count_line};
+    sl_bench bench;
+    assert_int_equal(sl_bench_run(&options, &bench), SL_OK);
+    assert_true(count_lines >= 3);
+    uint32_t with_roof = 0;
+    for (uint32_t i = 0; i < bench.row_count; i++) {
+        const sl_bench_row *row = &bench.rows[i];
+        assert_true(row->rate.p10 > 0 && row->rate.p10 <= row->rate.median);
+        assert_true(row->rate.median <= row->rate.p90 && isfinite(row->rate.p90));
+        bool needs_roof = row->seconds > 0 && strcmp(row->group, "op") != 0;
+        assert_true(row->roof > 0 || !needs_roof);
+        with_roof += row->roof > 0;
+    }
+    assert_true(with_roof > 10);
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++)
+            assert_rate(sl_op_info_of((sl_op_kind)kind)->name,
+                        &bench.profile.machine.op[kind][type]);
+    assert_int_equal(sl_profile_check(&bench.profile, 2), SL_OK);
+    json_t *object = NULL;
+    assert_int_equal(sl_bench_format(&bench, &object), SL_OK);
+    assert_int_equal(json_array_size(json_object_get(object, "rows")), bench.row_count);
+    json_decref(object);
+    sl_bench_close(&bench);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(spread_when_of_samples_then_nearest_ranks),
+        cmocka_unit_test(fit_when_samples_are_exact_then_their_times_come_back),
+        cmocka_unit_test(fit_when_a_term_would_be_negative_then_left_out),
+        cmocka_unit_test(memory_when_taken_then_random_apart_and_inside),
+        cmocka_unit_test(bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here),
+    };
+    return cmocka_run_group_tests_name("bench", tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+/* The disk store where the system allows less than usual. What could be wrong: a container that
+ * forbids io_uring, or a limit on locked memory, makes the store fail instead of taking another
+ * way, or takes it without saying so. Each case runs in a child of its own: a system call filter
+ * and a limit cannot be taken back. Registered buffers are looked at here too: transfers from
+ * inside, from outside and across the end of one. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "offload/transport.h"
+#include "store_case.h"
+
+enum { MIB = 1 << 20, BYTES = 12 * MIB, HANG_SECONDS = 120, SKIPPED = 77, NOBODY = 65534 };
+
+static int open_scratch(void **state)
+{
+    static scratch_path directory;
+    directory = scratch_open();
+    *state = &directory;
+    return 0;
+}
+
+static int close_scratch(void **state)
+{
+    scratch_close(*state);
+    return 0;
+}
+
+/* Runs `body` in a child; skips the test where it says so. */
+static void run_child(int (*body)(const char *directory), void **state, const char *why_skipped)
+{
+    int result;
+    fflush(stdout);
+    pid_t child = fork();
+    scratch_need(child >= 0, "fork");
+    if (child == 0)
+        _exit(body(((scratch_path *)*state)->text));
+    scratch_need(waitpid(child, &result, 0) == child, "waitpid");
+    if (WIFEXITED(result) && WEXITSTATUS(result) == SKIPPED) {
+        printf("skipped: %s\n", why_skipped);
+        skip();
+    }
+    assert_true(WIFEXITED(result));
+    assert_int_equal(WEXITSTATUS(result), 0);
+}
+
+/* io_uring_setup gives `error`; 0 if that could be arranged. */
+static int forbid_io_uring(int error)
+{
+    struct sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof lines / sizeof lines[0], .filter = lines};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+               ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
+               : -1;
+}
+
+/* Writes and reads items of a store with the whole case registered; 0 if all is right and its
+ * description starts with `words`. */
+static int work(const char *directory, const char *words, uint64_t registered_bytes)
+{
+    store_case test;
+    store_case_init(&test, BYTES, 3 * MIB, 8);
+    const char *const names[] = {directory};
+    sl_store *store = NULL;
+    sl_status status = sl_store_open(&(sl_store_options){.directories = names,
+                                                         .directory_count = 1,
+                                                         .bytes = BYTES,
+                                                         .buffer = test.memory,
+                                                         .buffer_bytes = registered_bytes},
+                                     &store);
+    if (status != SL_OK) {
+        printf("%s\n", sl_status_message());
+        return 1;
+    }
+    if (strncmp(sl_store_description(store), words, strlen(words)) != 0) {
+        printf("\"%s\", not \"%s\"\n", sl_store_description(store), words);
+        return 2;
+    }
+    int wrong = 0;
+    for (uint32_t step = 0; step < 3 * test.item_count; step++) {
+        uint32_t index = step % test.item_count;
+        wrong |= store_case_write(&test, store, index) != SL_OK;
+        wrong |= store_case_read(&test, store, index) != SL_OK;
+        wrong |= !store_case_holds(&test, index);
+    }
+    sl_store_close(store);
+    store_case_close(&test);
+    return wrong ? 3 : 0;
+}
+
+static int work_without_io_uring(const char *directory)
+{
+    static const struct {
+        int error;
+        const char *words;
+    } cases[] = {{EPERM, "threads (io_uring: Operation not permitted), 32 x 1 MiB"},
+                 {ENOSYS, "threads (io_uring: Function not implemented), 32 x 1 MiB"},
+                 {ENOMEM, "threads (io_uring: Cannot allocate memory), 32 x 1 MiB"}};
+    for (int i = 0; i < 3; i++) {
+        /* Of several filters the one that was installed last decides between errors. */
+        if (forbid_io_uring(cases[i].error) != 0)
+            return SKIPPED;
+        int result = work(directory, cases[i].words, BYTES);
+        if (result != 0)
+            return result;
+        if (strncmp(sl_store_probe(), cases[i].words, strlen(sl_store_probe())) != 0)
+            return 4;
+    }
+    return 0;
+}
+
+static void store_when_io_uring_is_forbidden_uses_threads_and_says_why(void **state)
+{
+    if (strstr(sl_store_probe(), "built without"))
+        skip();
+    run_child(work_without_io_uring, state, "no system call filters here");
+}
+
+/* Locked memory is not counted for root, so the child stops being it. */
+static int work_with_little_locked_memory(const char *directory)
+{
+    setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){8 * MIB, 8 * MIB});
+    if (geteuid() == 0 &&
+        (chown(directory, NOBODY, NOBODY) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        return SKIPPED;
+    return work(directory, "io_uring, 32 x 1 MiB, unregistered buffers (Cannot allocate memory",
+                BYTES);
+}
+
+static void store_when_little_memory_may_be_locked_goes_unregistered(void **state)
+{
+    if (strcmp(sl_store_probe(), "io_uring") != 0) {
+        printf("skipped: %s\n", sl_store_probe());
+        skip();
+    }
+    run_child(work_with_little_locked_memory, state, "cannot become another user");
+}
+
+/* All, none and most of the memory registered; the last ends inside an item. */
+static void buffer_when_registered_in_part_serves_all_transfers(void **state)
+{
+    static const uint64_t registered[] = {BYTES, 0, BYTES / 2 + SL_STORE_ALIGNMENT};
+    static const char *const words[] = {"io_uring, 32 x 1 MiB, registered buffers",
+                                        "io_uring, 32 x 1 MiB, unregistered buffers",
+                                        "io_uring, 32 x 1 MiB, registered buffers"};
+    if (strcmp(sl_store_probe(), "io_uring") != 0) {
+        printf("skipped: %s\n", sl_store_probe());
+        skip();
+    }
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(work(((scratch_path *)*state)->text, words[i], registered[i]), 0);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
+    const struct CMUnitTest tests[] = {
+        TEST(store_when_io_uring_is_forbidden_uses_threads_and_says_why),
+        TEST(store_when_little_memory_may_be_locked_goes_unregistered),
+        TEST(buffer_when_registered_in_part_serves_all_transfers),
+    };
+    alarm(HANG_SECONDS);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
