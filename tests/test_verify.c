@@ -128,6 +128,26 @@ static void hand_plan_when_faulty_then_rejected_for_its_reason(void **state)
     plan_close(&plan);
 }
 
+static void tiered_hand_plans_when_faulty_then_rejected_for_their_reason(void **state)
+{
+    (void)state;
+    sl_plan plans[] = {make_disk_plan(), make_away_plan(SL_TIER_HOST),
+                       make_away_plan(SL_TIER_DISK)};
+    uint32_t planted[3] = {0}, missed = 0;
+    for (uint32_t p = 0; p < 3; p++) {
+        sl_plan_request request = p == 0 ? small_disk_request : small_away_request;
+        memcpy(request.budget_bytes, plans[p].peak_bytes, sizeof request.budget_bytes);
+        for (uint32_t i = 0; i < PLAN_FAULT_COUNT; i++) {
+            bool is_planted;
+            missed += !is_rejected(&request, &plans[p], &plan_faults[i], &is_planted);
+            planted[p] += is_planted;
+        }
+        plan_close(&plans[p]);
+    }
+    print_message("%u, %u and %u faults\n", planted[0], planted[1], planted[2]);
+    assert_int_equal(missed, 0);
+}
+
 /* ---- faults of the small plan alone: what no real plan comes near ---- */
 
 static sl_allocation *find_slot(sl_plan *plan, uint32_t value)
@@ -366,6 +386,7 @@ int main(void)
         cmocka_unit_test(disk_plan_when_right_then_accepted_and_every_wait_is_needed),
         cmocka_unit_test(away_plan_when_right_then_accepted_and_every_wait_is_needed),
         cmocka_unit_test(hand_plan_when_faulty_then_rejected_for_its_reason),
+        cmocka_unit_test(tiered_hand_plans_when_faulty_then_rejected_for_their_reason),
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
