@@ -33,7 +33,7 @@ static uint64_t base_seed(void)
 
 static uint64_t case_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 1000 : 40;
+    return getenv("SL_TEST_FULL") ? 1000 : 25;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)
