@@ -32,9 +32,10 @@ uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *comman
     return sl_verify_chunk_object(verify, command->group, command->chunk_index);
 }
 
-uint64_t sl_verify_element_bytes(const sl_verify *verify, sl_group group)
+uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
 {
-    return sl_layout_chunk_bytes(verify->layout, group) / verify->layout->chunk_elements;
+    return verify->layout->tensors[value->index].first_element *
+           sl_type_bytes(verify->layout->group_type[value->group]);
 }
 
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index)
@@ -89,6 +90,14 @@ uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *co
                               sl_verify_lane_tier(command->lane));
 }
 
+/* Does the op write some rows of operand i and leave the others as they are? */
+static bool writes_part(const sl_op *op, uint32_t operand_index)
+{
+    const sl_op_attrs *attrs = &op->attrs;
+    return op->kind == SL_OP_HEAD_INPUT_BACKWARD && sl_op_writes(op, operand_index) &&
+           attrs->row_count < attrs->batch * attrs->seq;
+}
+
 static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op *op,
                                             uint32_t operand_index, const sl_place *place)
 {
@@ -98,13 +107,14 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     access.reads = sl_op_reads(op, operand_index);
     access.writes = sl_op_writes(op, operand_index);
     if (value->kind == SL_VALUE_TENSOR) {
-        access.whole.offset -= verify->layout->tensors[value->index].first_element *
-                               sl_verify_element_bytes(verify, value->group);
+        access.whole.offset -= sl_verify_tensor_offset(verify, value);
         access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
     }
     if (value->kind == SL_VALUE_PERSISTENT)
         access.whole.bytes = verify->homes->persistent_bytes[value->index];
-    access.defines = access.writes && !access.reads && access.place.bytes == access.whole.bytes;
+    access.is_part = writes_part(op, operand_index);
+    access.defines = access.writes && !access.reads && !access.is_part &&
+                     access.place.bytes == access.whole.bytes;
     return access;
 }
 

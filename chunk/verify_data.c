@@ -72,7 +72,8 @@ static sl_status apply_write(sl_verify *verify, const sl_verify_access *access)
         put(verify, SL_NONE, &access->place);
         return SL_OK;
     }
-    if (!access->defines)
+    bool is_first_part = access->is_part && !access->reads && !verify->is_defined[access->object];
+    if (!access->defines && !is_first_part)
         SL_TRY(check_content(verify, access->object, &access->whole, &access->whole));
     define(verify, access->object, &access->whole);
     return SL_OK;
@@ -136,13 +137,17 @@ void sl_verify_data_start(sl_verify *verify)
     }
 }
 
-/* The caller has filled the inputs. What an iteration reads before it writes it was found in the
- * first one, where nothing was there. */
+/* The caller has filled the inputs; activations and outputs mean nothing before they are written.
+ */
 void sl_verify_data_begin(sl_verify *verify)
 {
-    for (uint32_t i = 0; i < verify->program->value_count; i++)
-        if (verify->program->values[i].kind == SL_VALUE_INPUT)
+    for (uint32_t i = 0; i < verify->program->value_count; i++) {
+        sl_value_kind kind = verify->program->values[i].kind;
+        if (kind == SL_VALUE_INPUT)
             define(verify, i, &verify->slot[i]);
+        if (kind == SL_VALUE_ACTIVATION || kind == SL_VALUE_OUTPUT)
+            verify->is_defined[i] = false;
+    }
 }
 
 static bool is_written(const sl_program *program, uint32_t value)

@@ -134,12 +134,19 @@ static const char *draw_word(uint64_t *random, const char *const *words, uint64_
 
 static void draw_placement(uint64_t *random, settings *list)
 {
-    static const char *const policies[] = {"auto", "device", "host", "static"};
+    static const char *const policies[] = {"auto", "device", "host", "static", "nvme"};
     static const char *const adams[] = {"auto", "device", "host"};
-    const char *policy = draw_word(random, policies, 4);
+    bool has_disk = scratch_below(random, 2);
+    const char *policy = draw_word(random, policies, has_disk ? 5 : 4);
     add(list, "policy=%s", policy);
-    if (strcmp(policy, "host") == 0 || strcmp(policy, "static") == 0) /* elsewhere it is refused */
+    if (has_disk)
+        add(list, "disk-dir=/tmp");
+    if (has_disk && scratch_below(random, 4) == 0)
+        add(list, "disk-space=%lluK", (unsigned long long)scratch_below(random, 20000));
+    if (strcmp(policy, "auto") != 0 && strcmp(policy, "device") != 0) /* elsewhere it is refused */
         add(list, "adam=%s", draw_word(random, adams, 3));
+    if (strcmp(policy, "nvme") == 0 && scratch_below(random, 2))
+        add(list, "nvme-params=0.%u", (unsigned)scratch_below(random, 10));
     if (strcmp(policy, "static") != 0)
         return;
     add(list, "offload-params=0.%u", (unsigned)scratch_below(random, 10));
@@ -182,7 +189,7 @@ static void random_cases_when_refused_then_the_suggestion_fits(void **state)
 {
     (void)state;
     uint64_t random = scratch_seed("random cases", 1) * 2685821657736338717ull + 1;
-    uint64_t goal = scratch_count(100, 1000), refused = 0, tried = 0;
+    uint64_t goal = scratch_count(40, 1000), refused = 0, tried = 0;
     for (; refused < goal; tried++) {
         settings list = {.count = 0};
         sl_gpt2_shape shape = draw_shape(&random);

@@ -25,8 +25,42 @@ typedef enum change {
     CHANGE_RECOMPUTE = 1,
     CHANGE_LAYER = 2,
     CHANGE_HOST = 4,
-    CHANGE_DISK = 8 /* instead of the host */
+    CHANGE_DISK = 8, /* states; these two instead of the host */
+    CHANGE_ALL_DISK = 16
 } change;
+
+/* Fractions that were given go to 1: another policy would refuse them. */
+static void place_on_host(sl_policy_options *placement)
+{
+    bool is_static = placement->policy == SL_POLICY_STATIC;
+    if (!is_static)
+        placement->policy = SL_POLICY_HOST;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        placement->host_fraction[group] = is_static ? 1.0 : 0.0;
+        placement->disk_fraction[group] = 0;
+    }
+}
+
+/* States, or with `is_all` everything; what leaves the host's share leaves it for the disk. */
+static void place_on_disk(sl_policy_options *placement, bool is_all)
+{
+    if (placement->policy != SL_POLICY_STATIC)
+        placement->policy = SL_POLICY_NVME;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_GRAD;
+        if (!is_state && !is_all)
+            continue;
+        placement->host_fraction[group] = 0;
+        placement->disk_fraction[group] = 1;
+    }
+}
+
+static bool has_room_on_disk(const sl_policy_options *placement, bool is_all)
+{
+    sl_policy_options moved = *placement;
+    place_on_disk(&moved, is_all);
+    return memcmp(&moved, placement, sizeof moved) != 0;
+}
 
 static unsigned find_open_changes(const sl_search *search)
 {
@@ -41,34 +75,13 @@ static unsigned find_open_changes(const sl_search *search)
     if (!search->auto_policy && placement->policy != SL_POLICY_HOST &&
         placement->policy != SL_POLICY_NVME)
         changes |= CHANGE_HOST;
-    bool has_more_for_disk = placement->policy != SL_POLICY_NVME ||
-                             placement->disk_fraction[SL_GROUP_PARAM] < 1 ||
-                             placement->disk_fraction[SL_GROUP_GRAD] < 1;
-    if (!search->auto_policy && search->task.disk_directory_count > 0 && has_more_for_disk)
+    if (search->auto_policy || search->task.disk_directory_count == 0)
+        return changes;
+    if (has_room_on_disk(placement, false))
         changes |= CHANGE_DISK;
+    if (has_room_on_disk(placement, true))
+        changes |= CHANGE_ALL_DISK;
     return changes;
-}
-
-/* Fractions that were given go to 1: another policy would refuse them. */
-static void place_on_host(sl_policy_options *placement)
-{
-    bool is_static = placement->policy == SL_POLICY_STATIC;
-    if (!is_static)
-        placement->policy = SL_POLICY_HOST;
-    for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        placement->host_fraction[group] = is_static ? 1.0 : 0.0;
-        placement->disk_fraction[group] = 0;
-    }
-}
-
-static void place_on_disk(sl_policy_options *placement)
-{
-    if (placement->policy != SL_POLICY_STATIC)
-        placement->policy = SL_POLICY_NVME;
-    for (int group = 0; group < SL_GROUP_COUNT; group++) {
-        placement->host_fraction[group] = 0;
-        placement->disk_fraction[group] = 1;
-    }
 }
 
 static const char *print_host(const sl_search *search)
@@ -81,12 +94,15 @@ static const char *print_host(const sl_search *search)
            "--nvme-params 0 --nvme-grads 0 --nvme-optimizer 0 ";
 }
 
-static const char *print_disk(const sl_search *search)
+static const char *print_disk(const sl_search *search, bool is_all)
 {
-    if (search->fixed.placement.policy != SL_POLICY_STATIC)
-        return "--policy nvme --nvme-params 1 --nvme-grads 1 --nvme-optimizer 1 ";
-    return "--offload-params 0 --offload-grads 0 --offload-optimizer 0 "
-           "--nvme-params 1 --nvme-grads 1 --nvme-optimizer 1 ";
+    bool is_static = search->fixed.placement.policy == SL_POLICY_STATIC;
+    if (!is_static)
+        return is_all ? "--policy nvme --nvme-params 1 --nvme-grads 1 --nvme-optimizer 1 "
+                      : "--policy nvme --nvme-optimizer 1 ";
+    return is_all ? "--offload-params 0 --offload-grads 0 --offload-optimizer 0 "
+                    "--nvme-params 1 --nvme-grads 1 --nvme-optimizer 1 "
+                  : "--offload-optimizer 0 --nvme-optimizer 1 ";
 }
 
 static void apply_changes(sl_search *search, unsigned changes)
@@ -97,15 +113,15 @@ static void apply_changes(sl_search *search, unsigned changes)
         search->fixed.accumulation = SL_ACCUMULATE_LAYER;
     if (changes & CHANGE_HOST)
         place_on_host(&search->fixed.placement);
-    if (changes & CHANGE_DISK)
-        place_on_disk(&search->fixed.placement);
+    if (changes & (CHANGE_DISK | CHANGE_ALL_DISK))
+        place_on_disk(&search->fixed.placement, changes & CHANGE_ALL_DISK);
 }
 
 static void print_changes(const sl_search *search, unsigned changes, char *out_options)
 {
     const char *homes = changes & CHANGE_HOST ? print_host(search) : "";
-    if (changes & CHANGE_DISK)
-        homes = print_disk(search);
+    if (changes & (CHANGE_DISK | CHANGE_ALL_DISK))
+        homes = print_disk(search, changes & CHANGE_ALL_DISK);
     snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "%s%s%s",
              changes & CHANGE_RECOMPUTE ? "--recompute full " : "",
              changes & CHANGE_LAYER ? "--accumulation layer " : "", homes);
@@ -114,24 +130,47 @@ static void print_changes(const sl_search *search, unsigned changes, char *out_o
         out_options[length - 1] = '\0';
 }
 
-static sl_status suggest_changes(const sl_search *search, char *out_options)
+/* True if a set of changes makes it fit. */
+static sl_status try_changes(const sl_search *search, unsigned changes, bool *out_fits)
 {
-    static const unsigned order[] = {1, 2, 4, 3, 5, 6, 7, 8, 9, 10, 11};
-    unsigned open = find_open_changes(search);
-    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+    sl_search changed = *search;
+    sl_misfit misfit;
+    apply_changes(&changed, changes);
+    return try_change(&changed, out_fits, &misfit);
+}
+
+/* The first of some sets that fits. Two tries tell whether any does: all of its changes at once,
+ * and all but the order layer by layer, which saves moves and costs activations. */
+static sl_status suggest_one_of(const sl_search *search, const unsigned *order, size_t count,
+                                char *out_options)
+{
+    unsigned open = find_open_changes(search), most = order[count - 1] & open;
+    bool fits;
+    SL_TRY(try_changes(search, most, &fits));
+    if (!fits && most & CHANGE_LAYER)
+        SL_TRY(try_changes(search, most & ~(unsigned)CHANGE_LAYER, &fits));
+    if (!fits || most == 0)
+        return SL_OK;
+    for (size_t i = 0; i < count; i++) {
         if ((order[i] & open) != order[i])
             continue;
-        sl_search changed = *search;
-        apply_changes(&changed, order[i]);
-        bool fits;
-        sl_misfit misfit;
-        SL_TRY(try_change(&changed, &fits, &misfit));
+        SL_TRY(try_changes(search, order[i], &fits));
         if (!fits)
             continue;
         print_changes(search, order[i], out_options);
         return SL_OK;
     }
     return SL_OK;
+}
+
+static sl_status suggest_changes(const sl_search *search, char *out_options)
+{
+    static const unsigned order[] = {1, 2, 4, 3, 5, 6, 7};
+    static const unsigned order_on_disk[] = {8, 9, 10, 11, 16, 17, 18, 19};
+    SL_TRY(suggest_one_of(search, order, 7, out_options));
+    if (*out_options || !(find_open_changes(search) & (CHANGE_DISK | CHANGE_ALL_DISK)))
+        return SL_OK;
+    return suggest_one_of(search, order_on_disk, 8, out_options);
 }
 
 /* Up to a size that is easy to read: at most 1/64 more, whole pages. */
