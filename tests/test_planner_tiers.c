@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
+#include "plan_cases.h"
 #include "plan_machine.h"
-#include "tiered_cases.h"
 
 enum { ORDERS = 2 };
 
