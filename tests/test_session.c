@@ -24,6 +24,10 @@
 
 static const sl_gpt2_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */
 
+static const sl_gpt2_shape wide = {1, 384, 4, 16,
+                                   300}; /* mlp.c_fc has more elements than a piece */
+static const sl_gpt2_shape *shape = &small;
+
 static uint64_t read_seed(void)
 {
     const char *given = getenv("SL_TEST_SEED");
@@ -41,7 +45,7 @@ static void configure(sl_config *fresh, const char *const *settings)
         assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, *settings), SL_OK);
     if (sl_config_check(fresh, SL_CONFIG_TRAIN) != SL_OK)
         fail_msg("%s", sl_status_message());
-    assert_int_equal(sl_config_fit_model(fresh, &small), SL_OK);
+    assert_int_equal(sl_config_fit_model(fresh, shape), SL_OK);
 }
 
 /* The last configuration: what is drawn from it borrows its directories. */
@@ -54,7 +58,7 @@ static void start_search(sl_search *search, const char *const *settings)
         sl_config_clear(&config);
     has_config = true;
     configure(&config, settings);
-    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &small, search), SL_OK);
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, shape, search), SL_OK);
 }
 
 static sl_status find(const char *const *settings, sl_blueprint **out_blueprint,
@@ -266,6 +270,36 @@ static void parameters_when_in_half_precision_then_are_their_masters_rounded(voi
     }
 }
 
+/* Half precision goes through a buffer of 2^19 elements. */
+static void tensors_when_larger_than_a_piece_then_are_whole(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"precision=bf16", "policy=device", NULL};
+    shape = &wide;
+    sl_session *session = open_session(settings);
+    shape = &small;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < session->tensor_count; i++) {
+        uint64_t elements = session->tensors[i].element_count;
+        if (elements <= 1 << 19)
+            continue;
+        count++;
+        float *data = malloc(elements * sizeof *data), *back = malloc(elements * sizeof *back);
+        for (uint64_t k = 0; k < elements; k++)
+            data[k] = (float)(k * 2654435761u % 251);
+        assert_int_equal(session->io.write(session->io.user, SL_GROUP_GRAD, i, 0, elements, data),
+                         SL_OK);
+        assert_int_equal(session->io.read(session->io.user, SL_GROUP_GRAD, i, 0, elements, back),
+                         SL_OK);
+        assert_memory_equal(back, data, elements * sizeof *data); /* small integers are exact */
+        free(data);
+        free(back);
+    }
+    assert_true(count > 0);
+    assert_int_equal(session->blueprint->layout->group_type[SL_GROUP_GRAD], SL_TYPE_BF16);
+    sl_session_close(session);
+}
+
 static void tensors_when_reached_beyond_their_end_then_fail(void **state)
 {
     (void)state;
@@ -389,6 +423,7 @@ int main(void)
         cmocka_unit_test(initial_values_when_drawn_then_are_spread_as_asked),
         cmocka_unit_test(tensors_when_written_in_runs_then_read_back_and_leave_others_alone),
         cmocka_unit_test(parameters_when_in_half_precision_then_are_their_masters_rounded),
+        cmocka_unit_test(tensors_when_larger_than_a_piece_then_are_whole),
         cmocka_unit_test(tensors_when_reached_beyond_their_end_then_fail),
         cmocka_unit_test(padding_when_a_session_opens_then_is_zero),
         cmocka_unit_test(search_when_budgets_shrink_then_states_leave_the_device),
