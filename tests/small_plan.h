@@ -292,10 +292,11 @@ static inline void add_small_end(plan_builder *builder)
     plan_add_wait(builder, update, 0);
 }
 
-static inline sl_plan make_small_plan(void)
+/* Of `request`, whose program differs from the small one's in ops alone. */
+static inline sl_plan make_small_plan_of(const sl_plan_request *request)
 {
     plan_builder builder;
-    plan_begin(&builder, &small_request);
+    plan_begin(&builder, request);
     place_values(&builder);
     sl_command fetch = plan_chunk_copy(&builder, 0, SL_TIER_DEVICE, SL_GROUP_PARAM, 0);
     plan_add_prologue(&builder, &fetch);
@@ -305,6 +306,11 @@ static inline sl_plan make_small_plan(void)
     sl_plan plan = plan_end(&builder);
     sum_small(&plan);
     return plan;
+}
+
+static inline sl_plan make_small_plan(void)
+{
+    return make_small_plan_of(&small_request);
 }
 
 #endif

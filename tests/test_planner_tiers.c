@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
+#include "plan_cases.h"
 #include "plan_machine.h"
-#include "tiered_cases.h"
 
 enum { ORDERS = 2 };
 
@@ -33,7 +33,7 @@ static uint64_t base_seed(void)
 
 static uint64_t case_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 1000 : 40;
+    return getenv("SL_TEST_FULL") ? 1000 : 25;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)

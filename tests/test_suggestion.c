@@ -189,7 +189,7 @@ static void random_cases_when_refused_then_the_suggestion_fits(void **state)
 {
     (void)state;
     uint64_t random = scratch_seed("random cases", 1) * 2685821657736338717ull + 1;
-    uint64_t goal = scratch_count(40, 1000), refused = 0, tried = 0;
+    uint64_t goal = scratch_count(15, 1000), refused = 0, tried = 0;
     for (; refused < goal; tried++) {
         settings list = {.count = 0};
         sl_gpt2_shape shape = draw_shape(&random);

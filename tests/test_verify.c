@@ -328,6 +328,32 @@ static void plan_when_program_is_another_then_rejected(void **state)
     plan_close(&plan);
 }
 
+/* Two row groups write dx; the second one, and who reads it, use a place without the first rows. */
+static void rows_when_others_are_elsewhere_then_rejected(void **state)
+{
+    (void)state;
+    sl_op ops[SMALL_OP_COUNT];
+    sl_program program = small_program;
+    sl_plan_request request = small_request;
+    memcpy(ops, small_ops, sizeof ops);
+    for (uint32_t row = 0; row < 2; row++)
+        ops[5 + row] = (sl_op){.kind = SL_OP_HEAD_INPUT_BACKWARD,
+                               .attrs = {.batch = 1, .seq = 2, .row_count = 1, .first_row = row},
+                               .operand = {Y, P2, DX}};
+    program.ops = ops;
+    request.program = &program;
+    sl_plan plan = make_small_plan_of(&request);
+    expect_accepted(&request, &plan);
+    for (uint32_t i = 0; i < plan.body_count; i++)
+        for (uint32_t j = 0; plan.body[i].kind == SL_COMMAND_RUN && plan.body[i].tick > 5 &&
+                             j + 1 < plan.body[i].place_count;
+             j++)
+            if (ops[plan.body[i].tick].operand[j] == DX)
+                fault_place(&plan, i, j)->offset = 132096; /* x, which is done with */
+    expect_rejected(&request, &plan, "(head_input_backward, tick 6) needs value 9 (dx)");
+    plan_close(&plan);
+}
+
 /* An output that no op writes needs no slot. */
 static void plan_when_an_output_is_unused_then_accepted(void **state)
 {
@@ -390,6 +416,7 @@ int main(void)
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
+        cmocka_unit_test(rows_when_others_are_elsewhere_then_rejected),
         cmocka_unit_test(plan_when_an_output_is_unused_then_accepted),
         cmocka_unit_test(plan_when_garbled_then_judged_without_harm),
     };

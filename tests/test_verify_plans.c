@@ -17,34 +17,10 @@
 #include "base/status.h"
 #include "plan_cases.h"
 #include "plan_faults.h"
-#include "tiered_cases.h"
 
 enum { QUICK_PLANS = 60, FULL_PLANS = 3000 };
 
 static uint32_t planted[PLAN_FAULT_COUNT]; /* over all tests */
-
-/* Plans again with a budget of `tier` between the least that works and all that is wanted. */
-static sl_status squeeze(uint64_t seed, plan_case *it, sl_tier tier, sl_plan **plan)
-{
-    sl_shortage shortage = {0};
-    uint64_t counter = 1000 + (uint64_t)tier, most = (*plan)->peak_bytes[tier];
-    sl_plan_close(*plan);
-    *plan = NULL;
-    it->request.budget_bytes[tier] = 0;
-    sl_status status = sl_plan_build(&it->request, plan, &shortage);
-    if (status != SL_ERROR_FIT)
-        return status == SL_OK ? SL_ERROR_INTERNAL : status;
-    uint64_t least = shortage.needed_bytes;
-    uint64_t room = most > least ? most - least : 0;
-    bool is_tight = plan_case_draw(seed, &counter, 2) == 0;
-    it->request.budget_bytes[tier] =
-        least + (is_tight ? 0 : plan_case_draw(seed, &counter, room + 1));
-    status = sl_plan_build(&it->request, plan, &shortage);
-    if (status != SL_ERROR_FIT)
-        return status;
-    it->request.budget_bytes[tier] = shortage.needed_bytes;
-    return sl_plan_build(&it->request, plan, &shortage);
-}
 
 /* Of two plans in three, budgets are near the least; what lives on disk comes back from there only
  * if the host has no room to keep it. */
@@ -55,9 +31,9 @@ static sl_status build_plan(uint64_t seed, plan_case *it, sl_plan **out_plan)
     SL_TRY(sl_plan_build(&it->request, out_plan, &shortage));
     bool is_tiered = it->homes->fixed_bytes[SL_TIER_DISK] > 0;
     if (plan_case_draw(seed, &counter, 3) > 0)
-        SL_TRY(squeeze(seed, it, SL_TIER_DEVICE, out_plan));
+        SL_TRY(plan_case_squeeze(it, seed, SL_TIER_DEVICE, out_plan));
     if (is_tiered && plan_case_draw(seed, &counter, 4) > 0)
-        SL_TRY(squeeze(seed, it, SL_TIER_HOST, out_plan));
+        SL_TRY(plan_case_squeeze(it, seed, SL_TIER_HOST, out_plan));
     return SL_OK;
 }
 

@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "base/status.h"
+#include "plan_cases.h"
 #include "plan_machine.h"
-#include "tiered_cases.h"
 
 enum { QUICK_PLANS = 25, FULL_PLANS = 1500, DAMAGES = 30, ORDERS = 3 };
 

@@ -1,4 +1,5 @@
-/* Threads and pread, pwrite: as simple as it gets, and as many at once as the store has. */
+/* Threads and pread, pwrite: as simple as it gets, and as many at once as the store has. The better
+ * of two passes counts, for the first one finds the file's blocks new. */
 #define _GNU_SOURCE
 #include "disk_roof.h"
 
@@ -12,7 +13,7 @@
 #include "base/clock.h"
 #include "offload/store_file.h"
 
-enum { THREADS = 32, DIRECTORIES_MAX = 16 };
+enum { THREADS = 32, DIRECTORIES_MAX = 16, PASSES = 2 };
 
 typedef struct raw_job {
     sl_store_file files[DIRECTORIES_MAX];
@@ -83,9 +84,12 @@ sl_status sl_disk_roof(const sl_bench_options *options, uint64_t bytes,
                                bytes / wanted + SL_STORE_PIECE_BYTES, &job.files[job.file_count]);
         job.file_count += status == SL_OK;
     }
-    for (int step = 0; step < 2 && status == SL_OK; step++) {
-        job.is_write = step == 0;
-        status = run_threads(&job, &out_rates[job.is_write ? SL_STORE_WRITE : SL_STORE_READ]);
+    for (int step = 0; step < 2 * PASSES && status == SL_OK; step++) {
+        double rate = 0;
+        job.is_write = step % 2 == 0;
+        status = run_threads(&job, &rate);
+        double *best = &out_rates[job.is_write ? SL_STORE_WRITE : SL_STORE_READ];
+        *best = rate > *best ? rate : *best;
     }
     for (uint32_t i = 0; i < job.file_count; i++)
         sl_store_file_close(&job.files[i]);

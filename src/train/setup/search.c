@@ -155,20 +155,43 @@ static sl_status try_accumulations(const sl_search *search, sl_choice *choice,
     return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
 }
 
-static sl_status try_placements(const sl_search *search, sl_choice *choice,
-                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+static sl_status try_rung(const sl_search *search, uint32_t rung, sl_choice *choice,
+                          sl_blueprint **out_blueprint, sl_misfit *out_misfit)
 {
-    if (!search->auto_policy)
-        return try_accumulations(search, choice, out_blueprint, out_misfit);
-    uint32_t rung = 0;
-    while (rung < sl_search_rung_count(search)) {
-        sl_search_take_rung(rung, choice);
-        sl_status status = try_accumulations(search, choice, out_blueprint, out_misfit);
+    sl_search_take_rung(rung, choice);
+    return try_accumulations(search, choice, out_blueprint, out_misfit);
+}
+
+/* Everything on the device if that fits; else a rung can only fit if the one that takes least of
+ * the device does, or would with more of the host. */
+static sl_status try_ladder(const sl_search *search, sl_choice *choice,
+                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    enum { FRUGAL = SL_SEARCH_FIRST_ON_DISK - 1 };
+    sl_status status = try_rung(search, 0, choice, out_blueprint, out_misfit);
+    if (status != SL_ERROR_FIT)
+        return status;
+    sl_blueprint *frugal = NULL;
+    status = try_rung(search, FRUGAL, choice, &frugal, out_misfit);
+    sl_blueprint_close(frugal);
+    bool is_hopeless = status == SL_ERROR_FIT && out_misfit->shortage.tier == SL_TIER_DEVICE;
+    if (is_hopeless || (status != SL_OK && status != SL_ERROR_FIT))
+        return status;
+    for (uint32_t rung = 1; rung < sl_search_rung_count(search);) {
+        status = try_rung(search, rung, choice, out_blueprint, out_misfit);
         if (status != SL_ERROR_FIT)
             return status;
         rung = sl_search_next_rung(rung, out_misfit->shortage.tier);
     }
     return SL_ERROR_FIT;
+}
+
+static sl_status try_placements(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+{
+    if (!search->auto_policy)
+        return try_accumulations(search, choice, out_blueprint, out_misfit);
+    return try_ladder(search, choice, out_blueprint, out_misfit);
 }
 
 static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
