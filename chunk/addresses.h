@@ -21,8 +21,8 @@ typedef struct sl_address_item {
 bool sl_addresses_meet(const sl_address_item *a, const sl_address_item *b);
 
 /* Places every item at or above `base` on a multiple of `alignment`; writes the offsets and the end
- * of the highest item (at least `base`). First fit in two orders, by size and by first tick; the
- * lower peak wins. */
+ * of the highest item (at least `base`). First fit in several orders, by size and by first tick;
+ * the lowest peak wins. */
 sl_status sl_addresses_assign(sl_address_item *items, uint32_t item_count, uint64_t base,
                               uint64_t alignment, uint64_t *out_peak);
 

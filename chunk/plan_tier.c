@@ -13,7 +13,7 @@
 #include "planner.h"
 #include "prefetch.h"
 
-enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 4, BUDGET_ATTEMPTS = 64, RESERVE_TICKS = 2 };
+enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 5, BUDGET_ATTEMPTS = 64, RESERVE_TICKS = 2 };
 
 /* Room of visits at each tick: `limit` minus the permanent part and the values alive then. Writes
  * the tick at which the values alone exceed it by most. */
@@ -192,12 +192,13 @@ static sl_status widen(sl_planner *planner, sl_tier tier, uint64_t budget, uint6
     return planned == fitting ? SL_OK : plan_within(planner, tier, fitting, &ignored);
 }
 
-/* The room shrinks by what holes cost until the addresses fit. */
-sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
-                           sl_shortage *shortage)
+/* The room shrinks by what holes cost, and by ever more where that does not help, until the
+ * addresses fit. Writes the last limit that failed, 0 if none did, and the one that did not. */
+static sl_status shrink(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t limits[2],
+                        sl_shortage *shortage)
 {
     sl_tier_state *state = &planner->tier[tier];
-    uint64_t limit = budget, failing = 0, worst = 0;
+    uint64_t limit = budget, failing = 0, worst = 0, less = 0;
     bool least_tried = false;
     for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
         sl_status status = plan_within(planner, tier, limit, shortage);
@@ -209,11 +210,15 @@ sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
             continue;
         }
         SL_TRY(status);
-        if (state->peak_bytes <= budget)
-            return failing > limit ? widen(planner, tier, budget, limit, failing) : SL_OK;
+        if (state->peak_bytes <= budget) {
+            limits[0] = failing;
+            limits[1] = limit;
+            return SL_OK;
+        }
         failing = limit;
         worst = state->peak_bytes - budget;
-        limit = limit > worst ? limit - worst : 0;
+        less = worst > less ? worst : 2 * less;
+        limit = limit > less ? limit - less : 0;
     }
     shortage->missing_bytes = worst;
     shortage->tick = find_tightest_tick(planner, tier);
@@ -221,12 +226,20 @@ sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
             (unsigned long long)worst);
 }
 
+sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
+                           sl_shortage *shortage)
+{
+    uint64_t limits[2];
+    SL_TRY(shrink(planner, tier, budget, limits, shortage));
+    return limits[0] > limits[1] ? widen(planner, tier, budget, limits[1], limits[0]) : SL_OK;
+}
+
 uint64_t sl_plan_tier_find_least(sl_planner *planner, sl_tier tier)
 {
     sl_shortage shortage = {.tier = tier};
-    uint64_t budget = 0;
+    uint64_t budget = 0, limits[2];
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
-        if (sl_plan_tier_fit(planner, tier, budget, &shortage) == SL_OK)
+        if (shrink(planner, tier, budget, limits, &shortage) == SL_OK)
             return budget;
         if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
             break;

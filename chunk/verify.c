@@ -189,6 +189,7 @@ sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
     sl_status status;
     SL_TRY_GOTO(status, open_verify(&verify), close);
     SL_TRY_GOTO(status, find_slots(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_frame(&verify), close);
     SL_TRY_GOTO(status, sl_verify_shape(&verify), close);
     SL_TRY_GOTO(status, sl_verify_cells_open(&verify), close);
     SL_TRY_GOTO(status, replay_data(&verify), close);

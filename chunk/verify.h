@@ -5,10 +5,10 @@
  * version. A *cell* is a stretch of a tier that no access of the plan cuts;
  * it knows which object's copy its bytes belong to and who touched them last.
  *
- * The parts, in the order in which they run: shape (indices, lanes, sizes, places), two iterations
- * of data (versions), the same of order (waits), then memory (allocations) and sweep (overlaps,
- * sums). Shape makes every index and range safe for those behind it; they do not depend on each
- * other.
+ * The parts, in the order in which they run: frame (what is asked for) and shape (indices, lanes,
+ * sizes, places), two iterations of data (versions), the same of order (waits), then memory
+ * (allocations) and sweep (overlaps, sums). Frame and shape make every index and range safe for
+ * those behind them, which do not depend on each other.
  */
 #ifndef SL_CHUNK_VERIFY_H
 #define SL_CHUNK_VERIFY_H
@@ -99,8 +99,8 @@ uint32_t sl_verify_slot_object(const sl_verify *verify, uint32_t slot);
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value);
 uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *command);
 
-/* Bytes of one element of `group`. */
-uint64_t sl_verify_element_bytes(const sl_verify *verify, sl_group group);
+/* Where the tensor of a checked TENSOR value starts in its chunk. */
+uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value);
 
 /* The home of a chunk; bytes 0 where the group has none. */
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index);
@@ -132,6 +132,8 @@ static inline bool sl_verify_places_equal(const sl_place *a, const sl_place *b)
 
 /* ---- the parts ---- */
 
+/* Program, layout, homes and peaks; then the commands, one at a time. */
+sl_status sl_verify_frame(const sl_verify *verify);
 sl_status sl_verify_shape(sl_verify *verify);
 
 /* Cuts the tiers into cells; sl_verify_cells_close frees them. */

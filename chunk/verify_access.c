@@ -32,9 +32,10 @@ uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *comman
     return sl_verify_chunk_object(verify, command->group, command->chunk_index);
 }
 
-uint64_t sl_verify_element_bytes(const sl_verify *verify, sl_group group)
+uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
 {
-    return sl_layout_chunk_bytes(verify->layout, group) / verify->layout->chunk_elements;
+    return verify->layout->tensors[value->index].first_element *
+           sl_type_bytes(verify->layout->group_type[value->group]);
 }
 
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index)
@@ -98,8 +99,7 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     access.reads = sl_op_reads(op, operand_index);
     access.writes = sl_op_writes(op, operand_index);
     if (value->kind == SL_VALUE_TENSOR) {
-        access.whole.offset -= verify->layout->tensors[value->index].first_element *
-                               sl_verify_element_bytes(verify, value->group);
+        access.whole.offset -= sl_verify_tensor_offset(verify, value);
         access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
     }
     if (value->kind == SL_VALUE_PERSISTENT)

@@ -136,13 +136,17 @@ void sl_verify_data_start(sl_verify *verify)
     }
 }
 
-/* The caller has filled the inputs. What an iteration reads before it writes it was found in the
- * first one, where nothing was there. */
+/* The caller has filled the inputs; activations and outputs mean nothing before they are written.
+ */
 void sl_verify_data_begin(sl_verify *verify)
 {
-    for (uint32_t i = 0; i < verify->program->value_count; i++)
-        if (verify->program->values[i].kind == SL_VALUE_INPUT)
+    for (uint32_t i = 0; i < verify->program->value_count; i++) {
+        sl_value_kind kind = verify->program->values[i].kind;
+        if (kind == SL_VALUE_INPUT)
             define(verify, i, &verify->slot[i]);
+        if (kind == SL_VALUE_ACTIVATION || kind == SL_VALUE_OUTPUT)
+            verify->is_defined[i] = false;
+    }
 }
 
 static bool is_written(const sl_program *program, uint32_t value)

@@ -51,6 +51,20 @@ static sl_status reject_allocation(const sl_verify *verify, uint32_t index, cons
                             (unsigned long long)place->offset, (int)place->tier, what);
 }
 
+/* Activations are counted as such wherever they are; so are inputs and outputs off their slots. */
+static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    if (it->value == SL_NONE)
+        return SL_OK;
+    sl_value_kind kind = verify->program->values[it->value].kind;
+    bool is_slot =
+        it->place.tier == SL_TIER_HOST && (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT);
+    if (it->kind != (is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION))
+        return reject_allocation(verify, index, "is of another kind than its value");
+    return SL_OK;
+}
+
 static sl_status check_identity(const sl_verify *verify, uint32_t index)
 {
     const sl_allocation *it = &verify->plan->allocations[index];
@@ -60,7 +74,7 @@ static sl_status check_identity(const sl_verify *verify, uint32_t index)
         it->value >= verify->program->value_count)
         return reject_allocation(verify, index, "is for a value that does not exist");
     if (it->chunk_index == SL_NONE)
-        return SL_OK;
+        return check_value_kind(verify, index);
     if (it->chunk_index >= verify->layout->chunk_count || (unsigned)it->group >= SL_GROUP_COUNT)
         return reject_allocation(verify, index, "is for a chunk that does not exist");
     if ((unsigned)it->kind != (unsigned)it->group)
@@ -68,6 +82,8 @@ static sl_status check_identity(const sl_verify *verify, uint32_t index)
     sl_place home = sl_verify_home(verify, it->group, it->chunk_index);
     if (it->is_permanent && !sl_verify_places_equal(&home, &it->place))
         return reject_allocation(verify, index, "is permanent, but not its chunk's home");
+    if (!it->is_permanent && it->place.tier == SL_TIER_DISK)
+        return reject_allocation(verify, index, "is of a chunk on disk, but not its home");
     return SL_OK;
 }
 
@@ -139,16 +155,23 @@ static bool has_allocation(const entry_list *list, uint32_t object, const sl_pla
     return false;
 }
 
+/* A chunk may pass through the host on the prologue's way from disk to device. */
+static bool has_hop(const sl_verify *verify, const sl_verify_access *access)
+{
+    const sl_plan *plan = verify->plan;
+    for (uint32_t i = 0; verify->is_prologue && i < plan->allocation_count; i++) {
+        const sl_allocation *it = &plan->allocations[i];
+        if (it->kind == SL_MEMORY_STAGING && !it->is_permanent && it->place.tier == SL_TIER_HOST &&
+            object_of(verify, it) == UNNAMED && is_alive(it, 0) &&
+            contains(&it->place, &access->whole))
+            return true;
+    }
+    return false;
+}
+
 static bool is_persistent(const sl_verify *verify, uint32_t object)
 {
     return object != SL_NONE && object >= sl_verify_slot_object(verify, 0);
-}
-
-/* In the prologue a chunk may pass through staging on the host. */
-static bool is_hop(const entry_list *list, const sl_place *place)
-{
-    return list->verify->is_prologue && place->tier == SL_TIER_HOST &&
-           has_allocation(list, UNNAMED, place, 0);
 }
 
 /* A copy before an op may belong to a life that ends with the op before. */
@@ -164,7 +187,8 @@ static sl_status check_command(const entry_list *list, const sl_command *command
         const sl_place *whole = &accesses[i].whole;
         if (is_persistent(verify, accesses[i].object) ||
             has_allocation(list, accesses[i].object, whole, tick) ||
-            has_allocation(list, accesses[i].object, whole, before) || is_hop(list, whole))
+            has_allocation(list, accesses[i].object, whole, before) ||
+            has_hop(verify, &accesses[i]))
             continue;
         return sl_verify_reject(
             verify, "uses %s at %s bytes [%llu, %llu), where no allocation of it lives at tick %u",

@@ -1,74 +1,6 @@
 /* Checks one command at a time: indices, lanes, sizes, alignment, waits; and that the body runs
  * every op once, in order. Knows nothing of what memory holds. */
-#include <stdlib.h>
-
 #include "verify.h"
-
-enum { COMMANDS_MAX = 1 << 29 };
-
-/* ---- what does not depend on a command ---- */
-
-static sl_status check_value(const sl_verify *verify, uint32_t index)
-{
-    const sl_value *value = &verify->program->values[index];
-    const sl_layout *layout = verify->layout;
-    bool has_chunk = value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
-    if (value->kind == SL_VALUE_TENSOR && value->index >= layout->tensor_count)
-        return sl_verify_reject(verify, "value %u is tensor %u of a layout of %u", index,
-                                value->index, layout->tensor_count);
-    if (value->kind == SL_VALUE_CHUNK && value->index >= layout->chunk_count)
-        return sl_verify_reject(verify, "value %u is chunk %u of a layout of %u", index,
-                                value->index, layout->chunk_count);
-    if (has_chunk &&
-        ((unsigned)value->group >= SL_GROUP_COUNT || !verify->homes->tier[value->group]))
-        return sl_verify_reject(verify, "value %u is of a group without homes", index);
-    if (value->kind == SL_VALUE_PERSISTENT &&
-        (value->index >= verify->homes->persistent_count ||
-         value->bytes > verify->homes->persistent_bytes[value->index]))
-        return sl_verify_reject(verify,
-                                "value %u is persistent slot %u, which is not there or too "
-                                "small",
-                                index, value->index);
-    return SL_OK;
-}
-
-static sl_status check_ops(const sl_verify *verify)
-{
-    const sl_program *program = verify->program;
-    for (uint32_t tick = 0; tick < program->op_count; tick++)
-        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++) {
-            uint32_t value = program->ops[tick].operand[i];
-            if (value != SL_NONE && value >= program->value_count)
-                return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick,
-                                        value, program->value_count);
-        }
-    return SL_OK;
-}
-
-static sl_status check_frame(const sl_verify *verify)
-{
-    const sl_plan *plan = verify->plan;
-    const sl_homes *homes = verify->homes;
-    if (homes->chunk_count != verify->layout->chunk_count)
-        return sl_verify_reject(verify, "its homes are of %u chunks, its layout is of %u",
-                                homes->chunk_count, verify->layout->chunk_count);
-    if (plan->body_count > COMMANDS_MAX)
-        return sl_verify_reject(verify, "it has %u commands", plan->body_count);
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        if (plan->peak_bytes[tier] > verify->request->budget_bytes[tier])
-            return sl_verify_reject(verify, "its %s peak of %llu bytes is over the budget of %llu",
-                                    sl_verify_name_tier((sl_tier)tier),
-                                    (unsigned long long)plan->peak_bytes[tier],
-                                    (unsigned long long)verify->request->budget_bytes[tier]);
-        if (homes->fixed_bytes[tier] > plan->peak_bytes[tier])
-            return sl_verify_reject(verify, "its %s peak of %llu bytes does not hold the homes",
-                                    sl_verify_name_tier((sl_tier)tier),
-                                    (unsigned long long)plan->peak_bytes[tier]);
-    }
-    for (uint32_t i = 0; i < verify->program->value_count; i++)
-        SL_TRY(check_value(verify, i));
-    return check_ops(verify);
-}
 
 /* ---- places ---- */
 
@@ -111,7 +43,7 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
                                     const sl_place *place, const char *name)
 {
     const sl_tensor_place *tensor = &verify->layout->tensors[value->index];
-    uint64_t first = tensor->first_element * sl_verify_element_bytes(verify, value->group);
+    uint64_t first = sl_verify_tensor_offset(verify, value);
     if (place->offset < first)
         return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
                                 (unsigned long long)place->offset, (unsigned long long)first);
@@ -252,32 +184,45 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
 
 /* ---- COPY ---- */
 
-/* Direct I/O moves whole units, and the disk is never reached from the device. */
+/* The lane from one tier to another: everything passes through the host. */
+static sl_lane copy_lane(sl_tier from, sl_tier to)
+{
+    if (from == SL_TIER_HOST && to != SL_TIER_HOST)
+        return to == SL_TIER_DEVICE ? SL_LANE_H2D : SL_LANE_WRITE;
+    if (to == SL_TIER_HOST && from != SL_TIER_HOST)
+        return from == SL_TIER_DEVICE ? SL_LANE_D2H : SL_LANE_READ;
+    return SL_LANE_COUNT;
+}
+
+static bool is_disk_copy(const sl_command *command)
+{
+    return command->from.tier == SL_TIER_DISK || command->to.tier == SL_TIER_DISK;
+}
+
+/* Disks are read and written past the system's cache: whole pages, on both sides. */
+static sl_status check_direct(const sl_verify *verify, const sl_command *command)
+{
+    const sl_place *places[] = {&command->from, &command->to};
+    for (int i = 0; i < 2 && is_disk_copy(command); i++)
+        if (places[i]->offset % SL_DIRECT_ALIGNMENT || places[i]->bytes % SL_DIRECT_ALIGNMENT)
+            return sl_verify_reject(verify, "has %s bytes [%llu, +%llu), which are no whole pages",
+                                    sl_verify_name_tier(places[i]->tier),
+                                    (unsigned long long)places[i]->offset,
+                                    (unsigned long long)places[i]->bytes);
+    return SL_OK;
+}
+
 static sl_status check_copy_lane(const sl_verify *verify, const sl_command *command)
 {
-    static const sl_lane lanes[SL_TIER_COUNT][SL_TIER_COUNT] = {
-        [SL_TIER_DEVICE] = {SL_LANE_COUNT, SL_LANE_D2H, SL_LANE_COUNT},
-        [SL_TIER_HOST] = {SL_LANE_H2D, SL_LANE_COUNT, SL_LANE_WRITE},
-        [SL_TIER_DISK] = {SL_LANE_COUNT, SL_LANE_READ, SL_LANE_COUNT},
-    };
-    sl_tier from = command->from.tier, to = command->to.tier;
-    sl_lane lane = lanes[from][to];
+    sl_lane lane = copy_lane(command->from.tier, command->to.tier);
     if (lane == SL_LANE_COUNT)
         return sl_verify_reject(verify, "copies from %s to %s, which no lane does",
-                                sl_verify_name_tier(from), sl_verify_name_tier(to));
+                                sl_verify_name_tier(command->from.tier),
+                                sl_verify_name_tier(command->to.tier));
     if (lane != command->lane)
         return sl_verify_reject(verify, "copies from %s to %s on lane %d",
-                                sl_verify_name_tier(from), sl_verify_name_tier(to),
-                                (int)command->lane);
-    bool is_direct = from == SL_TIER_DISK || to == SL_TIER_DISK;
-    uint64_t edges = command->from.offset | command->to.offset | command->from.bytes;
-    if (is_direct && edges % SL_DIRECT_ALIGNMENT != 0)
-        return sl_verify_reject(verify,
-                                "copies %llu bytes from %s byte %llu to %s byte %llu, which direct "
-                                "I/O cannot do",
-                                (unsigned long long)command->from.bytes, sl_verify_name_tier(from),
-                                (unsigned long long)command->from.offset, sl_verify_name_tier(to),
-                                (unsigned long long)command->to.offset);
+                                sl_verify_name_tier(command->from.tier),
+                                sl_verify_name_tier(command->to.tier), (int)command->lane);
     return SL_OK;
 }
 
@@ -289,6 +234,10 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     uint64_t bytes = sl_layout_chunk_bytes(verify->layout, command->group);
     SL_TRY(check_place(verify, &command->from, bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, bytes, "its target"));
+    sl_tier home_tier = sl_verify_home(verify, command->group, command->chunk_index).tier;
+    if (is_disk_copy(command) && home_tier != SL_TIER_DISK)
+        return sl_verify_reject(verify, "has an end on disk, but the chunk's home is on the %s",
+                                sl_verify_name_tier(home_tier));
     SL_TRY(check_at_home(verify, &command->from, command->group, command->chunk_index));
     return check_at_home(verify, &command->to, command->group, command->chunk_index);
 }
@@ -303,6 +252,8 @@ static sl_status check_value_copy(const sl_verify *verify, const sl_command *com
     bool is_slotted = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
     if (!is_slotted && value->kind != SL_VALUE_ACTIVATION)
         return sl_verify_reject(verify, "copies a value that does not move by itself");
+    if (is_slotted && is_disk_copy(command))
+        return sl_verify_reject(verify, "has an end on disk, where no input or output is");
     SL_TRY(check_place(verify, &command->from, value->bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, value->bytes, "its target"));
     bool is_fetch = value->kind == SL_VALUE_INPUT || command->from.tier == SL_TIER_HOST;
@@ -323,7 +274,8 @@ static sl_status check_copy(const sl_verify *verify, const sl_command *command)
         SL_TRY(check_value_copy(verify, command));
     if (overlaps_flags(verify, &command->to))
         return sl_verify_reject(verify, "copies over the block flags");
-    return check_copy_lane(verify, command);
+    SL_TRY(check_copy_lane(verify, command));
+    return check_direct(verify, command);
 }
 
 /* ---- the sequence ---- */
@@ -400,7 +352,6 @@ static sl_status check_commands(sl_verify *verify, const sl_command *commands, u
 
 sl_status sl_verify_shape(sl_verify *verify)
 {
-    SL_TRY(check_frame(verify));
     verify->is_prologue = true;
     SL_TRY(check_commands(verify, verify->plan->prologue, verify->plan->prologue_count));
     verify->is_prologue = false;

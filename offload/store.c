@@ -115,7 +115,7 @@ static void append(char *text, size_t bytes, const char *word)
 
 static sl_status describe(sl_store *store, const sl_transport_ops *ops, const char *why_not)
 {
-    size_t bytes = 2 * WORDS_BYTES + store->file_count * sizeof store->files[0].note;
+    size_t bytes = 2 * (size_t)WORDS_BYTES + store->file_count * sizeof store->files[0].note;
     char words[WORDS_BYTES];
     store->description = calloc(1, bytes);
     if (store->description == NULL)

@@ -159,10 +159,12 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
 {
     sl_transport *transport = calloc(1, sizeof *transport);
     sl_transport_request **queues = calloc(2 * (size_t)options->depth, sizeof *queues);
-    sl_status status =
-        transport != NULL && queues != NULL
-            ? open_locks(transport)
-            : sl_status_fail(SL_ERROR_SYSTEM, "no memory for the disk tier's threads");
+    if (transport == NULL || queues == NULL) {
+        free(queues);
+        free(transport);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the disk tier's threads");
+    }
+    sl_status status = open_locks(transport);
     if (status != SL_OK) {
         free(queues);
         free(transport);

@@ -52,6 +52,16 @@ static inline bool fault_find_copy(const sl_plan *plan, sl_lane lane, bool is_ch
     return false;
 }
 
+/* The next copy from `*index` on of an input. */
+static inline bool fault_find_input(const sl_plan_request *request, const sl_plan *plan,
+                                    uint32_t *index)
+{
+    for (; fault_find_copy(plan, SL_LANE_H2D, false, index); ++*index)
+        if (request->program->values[plan->body[*index].value].kind == SL_VALUE_INPUT)
+            return true;
+    return false;
+}
+
 static inline bool fault_find_run(const sl_plan *plan, sl_lane lane, uint32_t *index)
 {
     for (; *index < plan->body_count; ++*index)

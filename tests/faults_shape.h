@@ -280,8 +280,7 @@ static inline bool fault_chunk_beside_home(const sl_plan_request *request, sl_pl
 static inline bool fault_input_from_elsewhere(const sl_plan_request *request, sl_plan *plan)
 {
     uint32_t index = 0;
-    (void)request;
-    if (!fault_find_copy(plan, SL_LANE_H2D, false, &index) || plan->body[index].from.offset < 256)
+    if (!fault_find_input(request, plan, &index) || plan->body[index].from.offset < 256)
         return false;
     plan->body[index].from.offset -= 256;
     return true;

@@ -7,25 +7,6 @@
 #include <math.h>
 #include <stdint.h>
 
-/* c[m, n] += op(a) op(b); strides in elements. */
-typedef struct reference_product {
-    const double *a, *b;
-    uint64_t m, n, k;
-    uint64_t a_row, a_step, b_step, b_column;
-} reference_product;
-
-static inline void reference_multiply(const reference_product *p, double *c, double *magnitude)
-{
-    for (uint64_t i = 0; i < p->m; i++)
-        for (uint64_t j = 0; j < p->n; j++)
-            for (uint64_t s = 0; s < p->k; s++) {
-                double term =
-                    p->a[i * p->a_row + s * p->a_step] * p->b[s * p->b_step + j * p->b_column];
-                c[i * p->n + j] += term;
-                magnitude[i * p->n + j] += fabs(term);
-            }
-}
-
 static inline double reference_gelu(double x)
 {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));

@@ -127,7 +127,8 @@ static inline sl_place plan_operand_place(plan_builder *builder, sl_tier tier, u
         return *plan_value_at(builder, tier, index);
     const sl_tensor_place *tensor = &builder->request->layout->tensors[value->index];
     sl_place place = *plan_chunk_at(builder, tier, value->group, tensor->chunk_index);
-    place.offset += tensor->first_element * 4;
+    place.offset +=
+        tensor->first_element * sl_type_bytes(builder->request->layout->group_type[value->group]);
     place.bytes = value->bytes;
     return place;
 }
@@ -151,21 +152,39 @@ static inline uint32_t plan_add_run(plan_builder *builder, uint32_t tick, sl_lan
 static inline sl_command plan_make_copy(uint32_t tick, sl_place from, sl_place to)
 {
     sl_command command = {.kind = SL_COMMAND_COPY, .tick = tick, .from = from, .to = to};
-    command.lane = to.tier == SL_TIER_HOST ? SL_LANE_D2H : SL_LANE_H2D;
+    if (to.tier == SL_TIER_HOST)
+        command.lane = from.tier == SL_TIER_DISK ? SL_LANE_READ : SL_LANE_D2H;
+    else
+        command.lane = to.tier == SL_TIER_DISK ? SL_LANE_WRITE : SL_LANE_H2D;
     command.value = command.chunk_index = SL_NONE;
     return command;
 }
 
-/* Copies a chunk between the places where it is on the host and on the device. */
-static inline sl_command plan_chunk_copy(plan_builder *builder, uint32_t tick, sl_tier to,
-                                         sl_group group, uint32_t chunk)
+/* Copies a chunk between the places where it is in two tiers. */
+static inline sl_command plan_chunk_move(plan_builder *builder, uint32_t tick,
+                                         const sl_tier tiers[2], sl_group group, uint32_t chunk)
 {
-    sl_tier from = to == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST;
+    sl_tier from = tiers[0], to = tiers[1];
     sl_command command = plan_make_copy(tick, *plan_chunk_at(builder, from, group, chunk),
                                         *plan_chunk_at(builder, to, group, chunk));
     command.group = group;
     command.chunk_index = chunk;
     return command;
+}
+
+/* ... or where it is on the host and on the device. */
+static inline sl_command plan_chunk_copy(plan_builder *builder, uint32_t tick, sl_tier to,
+                                         sl_group group, uint32_t chunk)
+{
+    const sl_tier tiers[2] = {to == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST, to};
+    return plan_chunk_move(builder, tick, tiers, group, chunk);
+}
+
+static inline uint32_t plan_add_chunk_move(plan_builder *builder, uint32_t tick,
+                                           const sl_tier tiers[2], sl_group group, uint32_t chunk)
+{
+    sl_command command = plan_chunk_move(builder, tick, tiers, group, chunk);
+    return plan_add_command(builder, &command);
 }
 
 static inline uint32_t plan_add_chunk_copy(plan_builder *builder, uint32_t tick, sl_tier to,
@@ -175,14 +194,20 @@ static inline uint32_t plan_add_chunk_copy(plan_builder *builder, uint32_t tick,
     return plan_add_command(builder, &command);
 }
 
+static inline uint32_t plan_add_value_move(plan_builder *builder, uint32_t tick,
+                                           const sl_tier tiers[2], uint32_t value)
+{
+    sl_command command = plan_make_copy(tick, *plan_value_at(builder, tiers[0], value),
+                                        *plan_value_at(builder, tiers[1], value));
+    command.value = value;
+    return plan_add_command(builder, &command);
+}
+
 static inline uint32_t plan_add_value_copy(plan_builder *builder, uint32_t tick, sl_tier to,
                                            uint32_t value)
 {
-    sl_tier from = to == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST;
-    sl_command command = plan_make_copy(tick, *plan_value_at(builder, from, value),
-                                        *plan_value_at(builder, to, value));
-    command.value = value;
-    return plan_add_command(builder, &command);
+    const sl_tier tiers[2] = {to == SL_TIER_HOST ? SL_TIER_DEVICE : SL_TIER_HOST, to};
+    return plan_add_value_move(builder, tick, tiers, value);
 }
 
 static inline void plan_add_prologue(plan_builder *builder, const sl_command *command)
@@ -246,6 +271,39 @@ static inline void plan_allocate_homes(plan_builder *builder)
         it.place = (sl_place){(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
         if (it.place.bytes > 0)
             plan_add_allocation(builder, &it);
+    }
+    it.place = (sl_place){SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
+    if (it.place.bytes > 0)
+        plan_add_allocation(builder, &it);
+}
+
+/* ---- sums ---- */
+
+static inline bool plan_lives_at(const sl_allocation *it, uint32_t tick)
+{
+    bool is_late = it->first_tick <= tick, is_early = tick <= it->last_tick;
+    return it->first_tick <= it->last_tick ? is_late && is_early : is_late || is_early;
+}
+
+/* Live peaks and the kinds at the first tick of each, tick by tick. */
+static inline void plan_sum(plan_builder *builder)
+{
+    sl_plan *plan = &builder->plan;
+    for (uint32_t tick = 0; tick <= builder->request->program->op_count; tick++) {
+        uint64_t kinds[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT] = {{0}}, live[SL_TIER_COUNT] = {0};
+        for (uint32_t i = 0; i < plan->allocation_count; i++) {
+            const sl_allocation *it = &plan->allocations[i];
+            if (!plan_lives_at(it, tick))
+                continue;
+            kinds[it->place.tier][it->kind] += it->place.bytes;
+            live[it->place.tier] += it->place.bytes;
+        }
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+            if (live[tier] <= plan->live_peak_bytes[tier])
+                continue;
+            plan->live_peak_bytes[tier] = live[tier];
+            memcpy(plan->kind_bytes[tier], kinds[tier], sizeof kinds[tier]);
+        }
     }
 }
 

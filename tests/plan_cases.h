@@ -110,4 +110,82 @@ static inline sl_status plan_case_open(uint64_t seed, plan_case *c)
     return plan_case_build(c);
 }
 
+/* Plans again with a budget of `tier` between the least that works and what *plan takes. */
+static inline sl_status plan_case_squeeze(plan_case *c, uint64_t seed, sl_tier tier, sl_plan **plan)
+{
+    sl_shortage shortage = {0};
+    uint64_t counter = 1000 + (uint64_t)tier, most = (*plan)->peak_bytes[tier];
+    sl_plan_close(*plan);
+    *plan = NULL;
+    c->request.budget_bytes[tier] = 0;
+    sl_status status = sl_plan_build(&c->request, plan, &shortage);
+    if (status != SL_ERROR_FIT)
+        return status == SL_OK ? SL_ERROR_INTERNAL : status;
+    uint64_t room = most > shortage.needed_bytes ? most - shortage.needed_bytes : 0;
+    bool is_tight = plan_case_draw(seed, &counter, 2) == 0;
+    c->request.budget_bytes[tier] =
+        shortage.needed_bytes + (is_tight ? 0 : plan_case_draw(seed, &counter, room + 1));
+    status = sl_plan_build(&c->request, plan, &shortage);
+    if (status != SL_ERROR_FIT)
+        return status;
+    c->request.budget_bytes[tier] = shortage.needed_bytes;
+    return sl_plan_build(&c->request, plan, &shortage);
+}
+
+/* Plans with a random budget of the device and, with something on disk, of the host: what lives
+ * on disk comes back from there only if the host has no room to keep it. */
+static inline sl_status plan_case_plan_tightly(plan_case *c, uint64_t seed, sl_plan **out_plan)
+{
+    sl_shortage shortage = {0};
+    sl_status status = sl_plan_build(&c->request, out_plan, &shortage);
+    if (status == SL_OK)
+        status = plan_case_squeeze(c, seed, SL_TIER_DEVICE, out_plan);
+    if (status == SL_OK && (*out_plan)->peak_bytes[SL_TIER_DISK] > 0)
+        status = plan_case_squeeze(c, seed, SL_TIER_HOST, out_plan);
+    return status;
+}
+
+/* ---- three tiers: homes on disk, element types, activations whose home is not the device ---- */
+
+enum { TIERED_DRAWS = 5000 }; /* its draws are not those of plan_case_choose */
+
+static inline void tiered_choose_homes(uint64_t seed, uint64_t *n, plan_case *c)
+{
+    c->policy.policy = plan_case_draw(seed, n, 2) ? SL_POLICY_NVME : SL_POLICY_STATIC;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        uint64_t disk = plan_case_draw(seed, n, 6);
+        c->policy.disk_fraction[group] = disk > 4 ? 1.0 : (double)disk / 4.0;
+        c->policy.host_fraction[group] =
+            (1.0 - c->policy.disk_fraction[group]) * (double)plan_case_draw(seed, n, 3) / 2.0;
+    }
+    uint64_t share = plan_case_draw(seed, n, 4);
+    c->request.disk_activations = (double)share / 4.0;
+    c->request.host_activations = (double)plan_case_draw(seed, n, 5 - share) / 4.0;
+}
+
+/* Sizes for which some activations are large enough and a whole number of pages. */
+static inline plan_case tiered_case_choose(uint64_t seed)
+{
+    uint64_t n = TIERED_DRAWS;
+    plan_case c = plan_case_choose(seed);
+    c.shape.width = c.shape.heads * 64;
+    c.shape.context = 32 * (1 + (uint32_t)plan_case_draw(seed, &n, 2));
+    c.emit.seq = c.shape.context;
+    c.emit.batch = 1 + (uint32_t)plan_case_draw(seed, &n, 4);
+    uint64_t largest = 4 * c.shape.width * c.shape.width + 128 * c.shape.width;
+    if (c.chunk_elements)
+        c.chunk_elements = largest + SL_BLOCK_ELEMENTS * plan_case_draw(seed, &n, 60);
+    c.emit.type = (sl_type)plan_case_draw(seed, &n, SL_TYPE_COUNT);
+    bool may_round = c.step.micro_batch_count == 1 || c.step.accumulation == SL_ACCUMULATE_LAYER;
+    c.emit.grad_type = may_round && plan_case_draw(seed, &n, 2) ? c.emit.type : SL_TYPE_FP32;
+    tiered_choose_homes(seed, &n, &c);
+    return c;
+}
+
+static inline sl_status tiered_case_open(uint64_t seed, plan_case *c)
+{
+    *c = tiered_case_choose(seed);
+    return plan_case_build(c);
+}
+
 #endif

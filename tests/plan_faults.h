@@ -12,6 +12,7 @@
 #include "faults_memory.h"
 #include "faults_order.h"
 #include "faults_shape.h"
+#include "faults_tiers.h"
 
 typedef struct plan_fault {
     const char *name;
@@ -74,7 +75,7 @@ static const plan_fault plan_faults[] = {
 
     FAULT(fetch_missing, "which hold"),
     FAULT(fetch_too_late, "which hold"),
-    FAULT(fetch_before_update, "which hold a stale version"),
+    FAULT(fetch_before_update, "which hold"),
     FAULT(fetch_of_other_chunk, "which hold"),
     FAULT(fetch_to_elsewhere, "which hold"),
     FAULT(carried_fetch_missing, "which hold"),
@@ -104,6 +105,59 @@ static const plan_fault plan_faults[] = {
     FAULT(wait_on_previous, "without waiting for"),
     FAULT(wait_on_previous_missing, "without waiting for"),
     FAULT(no_waits, "without waiting for"),
+
+    FAULT(read_on_fetch_lane, "copies from disk to host on lane"),
+    FAULT(write_on_read_lane, "copies from host to disk on lane"),
+    FAULT(read_backwards, "copies from host to disk on lane"),
+    FAULT(read_to_device, "copies from disk to device, which no lane does"),
+    FAULT(write_from_device, "copies from device to disk, which no lane does"),
+    FAULT(stage_misaligned, "no whole pages"),
+    FAULT(disk_misaligned, "no whole pages"),
+    FAULT(disk_copy_partial, "bytes for its source"),
+    FAULT(disk_over_budget, "its disk peak"),
+    FAULT(hop_unallocated, "where no allocation of it lives at tick 0"),
+    FAULT(hop_too_late, "where no allocation of it lives at tick 0"),
+    FAULT(hop_too_small, "where no allocation of it lives at tick 0"),
+    FAULT(hop_over_slot, "overlap at host"),
+    FAULT(hop_read_missing, "which hold"),
+    FAULT(hop_backwards, "which hold"),
+    FAULT(bounce_unallocated, "no permanent allocation holds the bounce piece"),
+    FAULT(disk_item_unallocated, "where no allocation of it lives"),
+    FAULT(host_item_unallocated, "where no allocation of it lives"),
+    FAULT(disk_item_cut, "where no allocation of it lives"),
+    FAULT(stages_overlap, "overlap at host"),
+    FAULT(disk_home_lent, "is among what outlives the plan"),
+
+    FAULT(read_missing, "which hold"),
+    FAULT(read_too_late, "which hold"),
+    FAULT(carried_read_missing, "which hold"),
+    FAULT(read_before_write, "which hold"),
+    FAULT(half_write_back_missing, "which hold"),
+    FAULT(half_write_back_too_early, "which hold"),
+    FAULT(write_missing, "which hold"),
+    FAULT(write_too_early, "which hold"),
+    FAULT(activation_fetch_missing, "needs value"),
+    FAULT(activation_fetch_too_late, "needs value"),
+    FAULT(activation_read_missing, "needs value"),
+    FAULT(activation_read_too_late, "needs value"),
+    FAULT(activation_eviction_missing, "needs value"),
+    FAULT(activation_write_missing, "needs value"),
+    FAULT(activation_evicted_early, "needs value"),
+    FAULT(activation_written_early, "needs value"),
+
+    FAULT(fetch_before_read, "without waiting for"),
+    FAULT(update_before_read, "without waiting for"),
+    FAULT(write_before_arrival, "without waiting for"),
+    FAULT(write_before_update, "without waiting for"),
+    FAULT(read_over_write, "without waiting for"),
+    FAULT(read_over_last_write, "without waiting for"),
+    FAULT(read_over_fetch, "without waiting for"),
+    FAULT(read_over_last_fetch, "without waiting for"),
+    FAULT(read_over_update, "without waiting for"),
+    FAULT(read_over_last_update, "without waiting for"),
+    FAULT(eviction_over_write, "without waiting for"),
+    FAULT(eviction_over_last_write, "without waiting for"),
+    FAULT(eviction_over_fetch, "without waiting for"),
 };
 
 #undef FAULT

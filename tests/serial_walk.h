@@ -67,17 +67,19 @@ static inline void serial_walk_close(serial_walk *walk)
 
 /* ---- tensors at their homes ---- */
 
-static inline void serial_walk_copy_tensor(serial_walk *walk, sl_group group, uint32_t tensor,
-                                           float *data, bool writes)
+static inline void serial_walk_set_tensor(serial_walk *walk, sl_group group, uint32_t tensor,
+                                          const float *data)
 {
     const sl_tensor_place *place = &walk->c->layout->tensors[tensor];
     const sl_homes *homes = walk->c->homes;
-    uint64_t bytes = walk->c->program->tensors[tensor].element_count * sizeof(float);
+    sl_type type = walk->c->layout->group_type[group];
+    uint64_t count = walk->c->program->tensors[tensor].element_count;
+    uint64_t bytes = count * sl_type_bytes(type);
     unsigned char *home = walk->memory[homes->tier[group][place->chunk_index]] +
                           homes->offset[group][place->chunk_index] +
-                          place->first_element * sizeof(float);
+                          place->first_element * sl_type_bytes(type);
     ASAN_UNPOISON_MEMORY_REGION(home, bytes);
-    memcpy(writes ? (void *)home : (void *)data, writes ? (const void *)data : home, bytes);
+    training_run_pack(type, data, count, home);
     ASAN_POISON_MEMORY_REGION(home, bytes);
 }
 

@@ -229,45 +229,88 @@ static inline uint32_t add_small_run(plan_builder *builder, uint32_t tick)
     return plan_add_run(builder, tick, lane, tick == 3 ? some : none);
 }
 
-static inline void add_small_body(plan_builder *builder)
+/* x leaves the device, for the host and maybe on to the disk; returns the last copy. */
+static inline uint32_t add_small_leave(plan_builder *builder, uint32_t made, sl_tier away)
 {
-    enum { FETCH = 19 };
-    uint32_t made[SMALL_OP_COUNT];
-    uint32_t tokens = plan_add_value_copy(builder, 0, SL_TIER_DEVICE, TOKENS);
-    made[0] = add_small_run(builder, 0);
-    plan_add_wait(builder, FETCH, 1);
-    made[1] = add_small_run(builder, 1);
-    plan_add_wait(builder, tokens, 0);
-    for (uint32_t tick = 2; tick < SMALL_OP_COUNT; tick++) {
-        uint32_t copy = SL_NONE;
-        if (tick == 4)
-            copy = plan_add_value_copy(builder, tick, SL_TIER_HOST, LOSS);
-        if (tick == 10)
-            copy = plan_add_chunk_copy(builder, tick, SL_TIER_HOST, SL_GROUP_GRAD, 0);
-        if (tick == 13)
-            copy = plan_add_value_copy(builder, tick, SL_TIER_HOST, CONTROL);
-        if (copy != SL_NONE)
-            plan_add_wait(builder, made[tick - 1], 0);
-        made[tick] = add_small_run(builder, tick);
-        if (tick == 13)
-            plan_add_wait(builder, copy, 0);
-    }
-    plan_add_chunk_copy(builder, SMALL_OP_COUNT, SL_TIER_DEVICE, SL_GROUP_PARAM, 0);
-    plan_add_wait(builder, made[13], 0);
+    static const sl_tier write[2] = {SL_TIER_HOST, SL_TIER_DISK};
+    uint32_t out = plan_add_value_copy(builder, 3, SL_TIER_HOST, X);
+    plan_add_wait(builder, made, 0);
+    if (away == SL_TIER_HOST)
+        return out;
+    uint32_t written = plan_add_value_move(builder, 3, write, X);
+    plan_add_wait(builder, out, 0);
+    return written;
 }
 
-static inline sl_plan make_small_plan(void)
+static inline uint32_t add_small_return(plan_builder *builder, uint32_t left, sl_tier away)
+{
+    static const sl_tier read[2] = {SL_TIER_DISK, SL_TIER_HOST};
+    if (away == SL_TIER_DISK) {
+        uint32_t back = plan_add_value_move(builder, 6, read, X);
+        plan_add_wait(builder, left, 0);
+        left = back;
+    }
+    uint32_t fetched = plan_add_value_copy(builder, 6, SL_TIER_DEVICE, X);
+    plan_add_wait(builder, left, 0);
+    return fetched;
+}
+
+/* Ops 0 to 12, with x `away` between ops 2 and 6 (SL_TIER_DEVICE: it stays). `fetch` will be the
+ * copy that brings param chunk 0 for the next iteration. */
+static inline void add_small_start(plan_builder *builder, uint32_t fetch, sl_tier away)
+{
+    uint32_t tokens = plan_add_value_copy(builder, 0, SL_TIER_DEVICE, TOKENS), left = 0;
+    for (uint32_t tick = 0; tick <= 12; tick++) {
+        uint32_t made = builder->plan.body_count - 1, needed = tick == 1 ? tokens : SL_NONE;
+        bool leaves = tick == 3 && away != SL_TIER_DEVICE;
+        left = leaves ? add_small_leave(builder, made, away) : left;
+        if (tick == 6 && away != SL_TIER_DEVICE)
+            needed = add_small_return(builder, left, away);
+        if (tick == 4)
+            plan_add_value_copy(builder, tick, SL_TIER_HOST, LOSS);
+        if (tick == 10)
+            plan_add_chunk_copy(builder, tick, SL_TIER_HOST, SL_GROUP_GRAD, 0);
+        if (tick == 4 || tick == 10)
+            plan_add_wait(builder, made, 0);
+        add_small_run(builder, tick);
+        if (needed != SL_NONE)
+            plan_add_wait(builder, needed, 0);
+        if (tick == 0)
+            plan_add_wait(builder, fetch, 1);
+    }
+}
+
+static inline void add_small_end(plan_builder *builder)
+{
+    uint32_t finish = builder->plan.body_count - 1;
+    uint32_t control = plan_add_value_copy(builder, 13, SL_TIER_HOST, CONTROL);
+    plan_add_wait(builder, finish, 0);
+    uint32_t update = add_small_run(builder, 13);
+    plan_add_wait(builder, control, 0);
+    add_small_run(builder, 14);
+    plan_add_chunk_copy(builder, SMALL_OP_COUNT, SL_TIER_DEVICE, SL_GROUP_PARAM, 0);
+    plan_add_wait(builder, update, 0);
+}
+
+/* Of `request`, whose program differs from the small one's in ops alone. */
+static inline sl_plan make_small_plan_of(const sl_plan_request *request)
 {
     plan_builder builder;
-    plan_begin(&builder, &small_request);
+    plan_begin(&builder, request);
     place_values(&builder);
     sl_command fetch = plan_chunk_copy(&builder, 0, SL_TIER_DEVICE, SL_GROUP_PARAM, 0);
     plan_add_prologue(&builder, &fetch);
-    add_small_body(&builder);
+    add_small_start(&builder, 19, SL_TIER_DEVICE);
+    add_small_end(&builder);
     allocate_small(&builder);
     sl_plan plan = plan_end(&builder);
     sum_small(&plan);
     return plan;
+}
+
+static inline sl_plan make_small_plan(void)
+{
+    return make_small_plan_of(&small_request);
 }
 
 #endif

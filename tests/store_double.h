@@ -64,6 +64,7 @@ typedef struct double_place {
 static struct {
     pthread_mutex_t lock;
     uint32_t user_count; /* lanes that have it open */
+    uint32_t out_count;  /* requests that were not handed back, of both lanes */
     uint32_t file_count;
     uint64_t file_bytes;
     char *now, *before;   /* [file_count][file_bytes] */
@@ -218,6 +219,9 @@ static inline sl_status double_submit(sl_transport *transport,
             memset(requests[i]->data, 0xA5, requests[i]->bytes);
         transport->out[transport->out_count++] = requests[i];
     }
+    pthread_mutex_lock(&double_disk.lock);
+    double_disk.out_count += count;
+    pthread_mutex_unlock(&double_disk.lock);
     return SL_OK;
 }
 
@@ -246,6 +250,7 @@ static inline sl_status double_wait(sl_transport *transport, sl_transport_reques
         uint64_t which = store_double.reorders ? double_draw(transport->out_count) : 0;
         sl_transport_request *request = transport->out[which];
         transport->out_count--;
+        double_disk.out_count--;
         memmove(&transport->out[which], &transport->out[which + 1],
                 (transport->out_count - which) * sizeof *transport->out);
         double_perform(request);
@@ -261,6 +266,7 @@ static inline sl_status double_wait(sl_transport *transport, sl_transport_reques
 static inline void double_close(sl_transport *transport)
 {
     pthread_mutex_lock(&double_disk.lock);
+    double_disk.out_count -= transport->out_count;
     if (--double_disk.user_count == 0) {
         free(double_disk.now);
         free(double_disk.before);

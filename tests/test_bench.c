@@ -135,7 +135,13 @@ static void count_line(void *user, const char *line)
 static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here(void **state)
 {
     (void)state;
-    sl_bench_options options = {.thread_count = 2, .is_quick = true, .progress = count_line};
+    scratch_path directory = scratch_open();
+    const char *directories[] = {directory.text};
+    sl_bench_options options = {.disk_directories = directories,
+                                .disk_directory_count = 1,
+                                .thread_count = 2,
+                                .is_quick = true,
+                                .progress = count_line};
     sl_bench bench;
     assert_int_equal(sl_bench_run(&options, &bench), SL_OK);
     assert_true(count_lines >= 3);
@@ -154,11 +160,33 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
             assert_rate(sl_op_info_of((sl_op_kind)kind)->name,
                         &bench.profile.machine.op[kind][type]);
     assert_int_equal(sl_profile_check(&bench.profile, 2), SL_OK);
+    assert_string_equal(bench.profile.disk, directory.text);
+    assert_true(*bench.disk_note);
+    const sl_machine *machine = &bench.profile.machine;
+    assert_true(machine->mixed_disk_rate > 0);
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
+        assert_true(machine->copy_rate[lane] > 0 && isfinite(machine->copy_rate[lane]));
+        assert_true(machine->copy_cores[lane] >= 0 && machine->copy_cores[lane] <= 1);
+    }
+    assert_int_equal(rmdir(directory.text), 0); /* nothing is left there */
     json_t *object = NULL;
     assert_int_equal(sl_bench_format(&bench, &object), SL_OK);
     assert_int_equal(json_array_size(json_object_get(object, "rows")), bench.row_count);
     json_decref(object);
     sl_bench_close(&bench);
+}
+
+static void bench_when_its_directory_is_missing_then_says_so(void **state)
+{
+    (void)state;
+    const char *directories[] = {"/nowhere/at/all"};
+    sl_bench_options options = {.disk_directories = directories,
+                                .disk_directory_count = 1,
+                                .thread_count = 1,
+                                .is_quick = true};
+    sl_bench bench;
+    assert_int_equal(sl_bench_run(&options, &bench), SL_ERROR_MISSING);
+    assert_non_null(strstr(sl_status_message(), "/nowhere/at/all"));
 }
 
 int main(void)
@@ -168,6 +196,7 @@ int main(void)
         cmocka_unit_test(fit_when_samples_are_exact_then_their_times_come_back),
         cmocka_unit_test(fit_when_a_term_would_be_negative_then_left_out),
         cmocka_unit_test(memory_when_taken_then_random_apart_and_inside),
+        cmocka_unit_test(bench_when_its_directory_is_missing_then_says_so),
         cmocka_unit_test(bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here),
     };
     return cmocka_run_group_tests_name("bench", tests, NULL, NULL);

@@ -69,6 +69,40 @@ static void help_and_version_when_asked_then_are_printed(void **state)
     assert_has(output, "sluice ");
     assert_code(sluice("doctor"), 0);
     assert_has(output, "cores");
+    assert_has(output, "disk tier");
+    assert_has(output, "machine profile");
+}
+
+/* ---- bench ---- */
+
+static void bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again(void **state)
+{
+    (void)state;
+    setenv("XDG_CONFIG_HOME", work_directory, 1);
+    assert_code(sluice("doctor"), 0);
+    assert_has(output, "was not measured");
+    assert_code(sluice("bench --quick --json --threads 2 --disk-dir %s", work_directory), 0);
+    assert_has(complaint, "round");
+    json_t *object = json_load_file("out", 0, NULL), *row;
+    size_t index, disk_count = 0;
+    assert_non_null(object);
+    json_array_foreach(json_object_get(object, "rows"), index, row)
+    {
+        assert_true(json_number_value(json_object_get(row, "median")) > 0);
+        const json_t *percent = json_object_get(row, "percent_of_roof");
+        assert_true(!percent || json_number_value(percent) > 0);
+        disk_count += strcmp(json_string_value(json_object_get(row, "group")), "disk") == 0;
+    }
+    assert_true(index > 20 && disk_count > 4);
+    json_decref(object);
+    assert_code(sluice("bench --quick --quiet --threads 1 --output one.json"), 0);
+    assert_string_equal(complaint, "");
+    assert_has(output, "roof");
+    assert_int_equal(access("one.json", R_OK), 0);
+    assert_int_equal(access("sluice/machine.json", R_OK), 0);
+    assert_code(sluice("doctor"), 0); /* uses all cores: another number may not be 2 */
+    assert_has(output, "measured");
+    assert_int_equal(unlink("sluice/machine.json"), 0);
 }
 
 /* ---- training ---- */
@@ -250,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usage_when_wrong_then_one_line_and_64),
         cmocka_unit_test(help_and_version_when_asked_then_are_printed),
+        cmocka_unit_test(bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again),
         cmocka_unit_test(train_when_plain_then_learns_and_logs_by_the_contract),
         cmocka_unit_test(train_when_placed_in_any_way_then_numbers_are_the_same),
         cmocka_unit_test(train_when_data_are_sequential_then_rows_follow_the_formula),

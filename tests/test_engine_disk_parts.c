@@ -30,7 +30,7 @@ enum {
     PART_BYTES = PART_BLOCKS * CHUNK_BYTES,
     PART_GAP = 12288,
     PART_BOUNCE = PART_BYTES,
-    PART_HOST = PART_BOUNCE + SL_PIECE_BYTES,
+    PART_HOST = PART_BOUNCE + SL_PIECE_BYTES + 256, /* no whole page: the arena must still be */
     PART_DISK = PART_GAP + PART_CHUNKS * (PART_BYTES + PART_GAP)
 };
 

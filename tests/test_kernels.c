@@ -3,7 +3,8 @@
  * layout, an id outside the vocabulary. Every op is compared with a plain double version of itself
  * over random shapes, odd ones included, in every instruction set, with bounds derived from the
  * number of roundings; case_run compares worker counts bit by bit. The gradients are checked
- * against finite differences in test_kernels_gradient.c, the exact ops in test_kernels_exact.c. */
+ * against finite differences in test_kernels_gradient.c, the exact ops in test_kernels_exact.c, the
+ * matrix products in test_kernels_product.c. */
 #include "kernel_case.h"
 #include "kernel_reference.h"
 
@@ -43,147 +44,10 @@ static void check_sums(const kernel_case *c, int index, double *want, double *ma
     free(magnitude);
 }
 
-static void check_product(const kernel_case *c, int index, const reference_product *p,
-                          const float *old)
-{
-    double *want, *magnitude;
-    start_from(old, p->m * p->n, &want, &magnitude);
-    reference_multiply(p, want, magnitude);
-    check_sums(c, index, want, magnitude, (double)p->k + 4);
-}
-
 static uint64_t draw_size(int round)
 {
     static const uint64_t odd[] = {1, 2, 3, 5, 16, 17, 31, 33, 64, 65, 96, 100, 127, 129, 200};
     return round % 7 == 6 ? draw_between(200, 420) : odd[draw_below(sizeof odd / sizeof *odd)];
-}
-
-static void linear_when_run_equals_the_product(void **state)
-{
-    (void)state;
-    for (int round = 0; round < rounds(SHAPES); round++) {
-        uint64_t rows = draw_size(round), in = draw_size(round), out = draw_size(round);
-        kernel_case c = {.kind = SL_OP_LINEAR, .attrs = {.row_count = rows, .in = in, .out = out}};
-        double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
-        double *weight = widen(case_random(&c, 1, in * out, 1), in * out);
-        float *bias = round % 2 ? case_random(&c, 2, out, 1) : NULL;
-        float *residual = round % 3 ? case_random(&c, 3, rows * out, 1) : NULL;
-        case_operand(&c, 4, rows * out * sizeof(float));
-        case_run(&c);
-        double *want, *magnitude;
-        start_from(residual, rows * out, &want, &magnitude);
-        for (uint64_t i = 0; bias && i < rows * out; i++) {
-            want[i] += (double)bias[i % out];
-            magnitude[i] += fabs((double)bias[i % out]);
-        }
-        reference_product p = {x, weight, rows, out, in, in, 1, out, 1};
-        reference_multiply(&p, want, magnitude);
-        check_sums(&c, 4, want, magnitude, (double)in + 4);
-        case_expect_unchanged(&c, 0, 4);
-        free(x);
-        free(weight);
-        case_close(&c);
-    }
-}
-
-static void linear_input_backward_when_run_equals_the_product(void **state)
-{
-    (void)state;
-    for (int round = 0; round < rounds(SHAPES); round++) {
-        uint64_t rows = draw_size(round), in = draw_size(round), out = draw_size(round);
-        kernel_case c = {.kind = SL_OP_LINEAR_INPUT_BACKWARD,
-                         .attrs = {.row_count = rows, .in = in, .out = out}};
-        c.attrs.accumulate = round % 2;
-        double *dy = widen(case_random(&c, 0, rows * out, 1), rows * out);
-        double *weight = widen(case_random(&c, 1, in * out, 1), in * out);
-        float *dx = round % 2 ? case_random(&c, 2, rows * in, 1)
-                              : case_operand(&c, 2, rows * in * sizeof(float));
-        case_run(&c);
-        reference_product p = {dy, weight, rows, in, out, out, 1, 1, out};
-        check_product(&c, 2, &p, round % 2 ? dx : NULL);
-        case_expect_unchanged(&c, 0, 2);
-        free(dy);
-        free(weight);
-        case_close(&c);
-    }
-}
-
-static void linear_weight_backward_when_run_adds_the_product(void **state)
-{
-    (void)state;
-    for (int round = 0; round < rounds(SHAPES); round++) {
-        uint64_t rows = draw_size(round), in = draw_size(round), out = draw_size(round);
-        kernel_case c = {.kind = SL_OP_LINEAR_WEIGHT_BACKWARD,
-                         .attrs = {.row_count = rows, .in = in, .out = out}};
-        double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
-        double *dy = widen(case_random(&c, 1, rows * out, 1), rows * out);
-        float *dweight = case_random(&c, 2, in * out, 1);
-        float *dbias = round % 2 ? case_random(&c, 3, out, 1) : NULL;
-        case_run(&c);
-        reference_product p = {x, dy, in, out, rows, 1, in, out, 1};
-        check_product(&c, 2, &p, dweight);
-        double one = 1;
-        reference_product sums = {&one, dy, 1, out, rows, 0, 0, out, 1};
-        if (dbias)
-            check_product(&c, 3, &sums, dbias);
-        case_expect_unchanged(&c, 0, 2);
-        free(x);
-        free(dy);
-        case_close(&c);
-    }
-}
-
-static void head_products_when_run_use_their_rows(void **state)
-{
-    (void)state;
-    for (int round = 0; round < rounds(SHAPES); round++) {
-        uint64_t all = draw_between(1, 90), first = draw_below(all), in = draw_size(round);
-        uint64_t rows = draw_between(1, all - first), ids = draw_size(round);
-        bool add = round % 2;
-        sl_op_attrs attrs = {
-            .row_count = rows, .first_row = first, .in = in, .id_count = ids, .accumulate = add};
-
-        kernel_case logits = {.kind = SL_OP_HEAD_LOGITS, .attrs = attrs};
-        double *x = widen(case_random(&logits, 0, all * in, 1), all * in);
-        double *panel = widen(case_random(&logits, 1, ids * in, 1), ids * in);
-        case_operand(&logits, 2, rows * ids * sizeof(float));
-        case_run(&logits);
-        reference_product forward = {x + first * in, panel, rows, ids, in, in, 1, 1, in};
-        check_product(&logits, 2, &forward, NULL);
-        case_close(&logits);
-
-        kernel_case input = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = attrs};
-        double *dlogits = widen(case_random(&input, 0, rows * ids, 1), rows * ids);
-        panel[0] = (double)(case_random(&input, 1, ids * in, 1)[0]);
-        for (uint64_t i = 0; i < ids * in; i++)
-            panel[i] = (double)((float *)input.input[1])[i];
-        float *dx = case_random(&input, 2, all * in, 1);
-        case_run(&input);
-        double *want, *magnitude;
-        start_from(dx, all * in, &want, &magnitude);
-        if (!add) {
-            memset(want + first * in, 0, rows * in * sizeof *want);
-            memset(magnitude + first * in, 0, rows * in * sizeof *want);
-        }
-        reference_product to_x = {dlogits, panel, rows, in, ids, ids, 1, in, 1};
-        reference_multiply(&to_x, want + first * in, magnitude + first * in);
-        check_sums(&input, 2, want, magnitude, (double)ids + 4);
-        case_close(&input);
-
-        kernel_case weight = {.kind = SL_OP_HEAD_WEIGHT_BACKWARD, .attrs = attrs};
-        free(x);
-        free(dlogits);
-        x = widen(case_random(&weight, 0, all * in, 1), all * in);
-        dlogits = widen(case_random(&weight, 1, rows * ids, 1), rows * ids);
-        float *dpanel = case_random(&weight, 2, ids * in, 1);
-        case_run(&weight);
-        reference_product to_panel = {dlogits, x + first * in, ids, in, rows, 1, ids, in, 1};
-        check_product(&weight, 2, &to_panel, dpanel);
-        case_close(&weight);
-        free(x);
-        free(dlogits);
-        free(panel);
-    }
 }
 
 static void layernorm_when_run_equals_the_definition(void **state)
@@ -386,10 +250,6 @@ static void kernels_when_a_shape_is_not_theirs_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_when_run_equals_the_product),
-        cmocka_unit_test(linear_input_backward_when_run_equals_the_product),
-        cmocka_unit_test(linear_weight_backward_when_run_adds_the_product),
-        cmocka_unit_test(head_products_when_run_use_their_rows),
         cmocka_unit_test(layernorm_when_run_equals_the_definition),
         cmocka_unit_test(layernorm_backward_when_run_equals_the_derivative),
         cmocka_unit_test(gelu_when_run_equals_the_definition),

@@ -1,11 +1,14 @@
 /* Promise 1: placement never changes the numbers.
  *
- * What could be wrong: any choice of policy, budget, chunk size, prefetch depth, thread count,
- * recomputation or accumulation order that reaches the arithmetic, or a race that sometimes does.
- * Random combinations train the same model on the same tokens; every loss, every norm and every bit
- * of parameters and moments must equal those of the plainest run (everything on the device, one
- * thread, no recomputation). 30 combinations quick, 300 full; SL_TEST_SEED repeats a run.
+ * What could be wrong: any choice of policy, homes, budget, chunk size, prefetch depth, thread
+ * count, recomputation, activations away, accumulation order or type of stored gradients that
+ * reaches the arithmetic, or a race that sometimes does. Random combinations train the same model
+ * on the same tokens; every loss, every norm and every bit of parameters and moments must equal
+ * those of the plainest run (everything on the device, one thread, no recomputation) in the same
+ * compute type. 60 combinations quick, 500 full; SL_TEST_SEED repeats a run.
  */
+#define _GNU_SOURCE /* nftw */
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +30,7 @@ static uint64_t base_seed(void)
 
 static uint64_t combination_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 300 : 30;
+    return getenv("SL_TEST_FULL") ? 500 : 60;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)
@@ -36,32 +39,47 @@ static void assert_ok(sl_status status, uint64_t seed)
         fail_msg("seed %llu: %s", (unsigned long long)seed, sl_status_message());
 }
 
+/* What defines the numbers. */
+typedef struct numbers {
+    bool clips;
+    sl_type type;
+    bool is_odd; /* sizes of which no activation is a whole number of pages; else most are */
+} numbers;
+
 /* Everything that may not matter is left as drawn; what defines the numbers is fixed. */
-static void fix_model(plan_case *c, bool clips)
+static void fix_model(plan_case *c, numbers it)
 {
     c->shape = (sl_gpt2_shape){.layers = 3, .width = 66, .heads = 3, .context = 24, .vocab = 300};
-    c->emit = (sl_gpt2_emit_options){.batch = 2, .seq = 21, .tp_size = 1, .mode = SL_GPT2_LOSS};
+    c->emit = (sl_gpt2_emit_options){.batch = 2,
+                                     .seq = 21,
+                                     .tp_size = 1,
+                                     .mode = SL_GPT2_LOSS,
+                                     .type = it.type,
+                                     .grad_type = c->emit.grad_type};
+    if (!it.is_odd) {
+        c->shape.width = 64;
+        c->shape.heads = 2;
+        c->shape.context = c->emit.seq = 32;
+    }
     c->step.micro_batch_count = MICRO_BATCHES;
-    c->step.update_early = c->step.update_early && !clips;
+    c->step.update_early = c->step.update_early && !it.clips;
+    bool may_round = c->step.accumulation == SL_ACCUMULATE_LAYER;
+    c->emit.grad_type = may_round && c->emit.grad_type != SL_TYPE_FP32 ? it.type : SL_TYPE_FP32;
     if (c->chunk_elements) /* the largest tensor is mlp.c_fc.weight of 66 x 264 or a wte panel */
         c->chunk_elements += SL_BLOCK_ELEMENTS;
 }
 
-/* A device budget between the least that works and what is asked for without one. */
-static sl_plan *plan_with_random_budget(plan_case *c, uint64_t seed)
+/* So that the test is known to reach the third tier. */
+static struct {
+    uint32_t reads, writes, disk_activations, host_activations;
+} seen;
+
+static void note_plan(const sl_plan *plan)
 {
-    sl_plan *plan = NULL;
-    sl_shortage shortage = {SL_TIER_DEVICE, 0, 0, 0};
-    assert_ok(sl_plan_build(&c->request, &plan, &shortage), seed);
-    uint64_t most = plan->peak_bytes[SL_TIER_DEVICE];
-    sl_plan_close(plan);
-    c->request.budget_bytes[SL_TIER_DEVICE] = 1;
-    assert_int_equal(sl_plan_build(&c->request, &plan, &shortage), SL_ERROR_FIT);
-    uint64_t least = shortage.needed_bytes < most ? shortage.needed_bytes : most;
-    c->request.budget_bytes[SL_TIER_DEVICE] = least + sl_rng_below(seed, 2, 0, most - least + 1);
-    assert_ok(sl_plan_build(&c->request, &plan, &shortage), seed);
-    assert_ok(sl_plan_verify(&c->request, plan), seed);
-    return plan;
+    seen.reads += plan->moved_bytes[SL_LANE_READ] > 0;
+    seen.writes += plan->moved_bytes[SL_LANE_WRITE] > 0;
+    seen.disk_activations += plan->kind_bytes[SL_TIER_DISK][SL_MEMORY_ACTIVATION] > 0;
+    seen.host_activations += plan->kind_bytes[SL_TIER_HOST][SL_MEMORY_ACTIVATION] > 0;
 }
 
 static sl_hash_value train(plan_case *c, uint32_t worker_count, float clip, uint64_t seed)
@@ -71,7 +89,10 @@ static sl_hash_value train(plan_case *c, uint32_t worker_count, float clip, uint
     c->request.workspace = sl_engine_workspace_bytes;
     c->request.workspace_context = &worker_count;
     assert_ok(plan_case_build(c), seed);
-    sl_plan *plan = plan_with_random_budget(c, seed);
+    sl_plan *plan = NULL;
+    assert_ok(plan_case_plan_tightly(c, seed, &plan), seed);
+    assert_ok(sl_plan_verify(&c->request, plan), seed);
+    note_plan(plan);
     assert_ok(training_run_open(c, plan, worker_count, false, &run), seed);
     run.clip = clip;
     assert_ok(sl_hash_open(&hash), seed);
@@ -84,31 +105,44 @@ static sl_hash_value train(plan_case *c, uint32_t worker_count, float clip, uint
     return digest;
 }
 
-static sl_hash_value train_plainly(bool clips)
+static sl_hash_value train_plainly(numbers it)
 {
     plan_case c = {.step = {.accumulation = SL_ACCUMULATE_MICRO, .recompute = SL_RECOMPUTE_NONE},
                    .policy = {.policy = SL_POLICY_DEVICE},
                    .request = {.prefetch = 0}};
-    fix_model(&c, clips);
-    return train(&c, 1, clips ? 0.25f : 0.0f, 0);
+    fix_model(&c, it);
+    return train(&c, 1, it.clips ? 0.25f : 0.0f, 0);
 }
 
+static void compare(numbers it, sl_hash_value expected, uint64_t seed, uint32_t worker_count)
+{
+    plan_case c = seed % 3 == 0 ? plan_case_choose(seed) : tiered_case_choose(seed);
+    fix_model(&c, it);
+    sl_hash_value found = train(&c, worker_count, it.clips ? 0.25f : 0.0f, seed);
+    if (found.high != expected.high || found.low != expected.low)
+        fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, types %d "
+                 "and %d, %u workers: other bits",
+                 (unsigned long long)seed, (int)c.policy.policy, (int)c.policy.adam,
+                 (int)c.step.accumulation, (int)c.step.recompute, (int)c.step.update_early,
+                 (int)it.type, (int)c.emit.grad_type, worker_count);
+}
+
+/* Types and sizes in turn, each with the plainest run of its own. */
 static void compare_combinations(bool clips, uint64_t first, uint64_t count)
 {
-    sl_hash_value expected = train_plainly(clips);
-    for (uint64_t n = first; n < first + count; n++) {
-        uint64_t seed = base_seed() + n;
-        plan_case c = plan_case_choose(seed);
-        fix_model(&c, clips);
-        uint32_t worker_count = 1 + (uint32_t)(n % 3);
-        sl_hash_value found = train(&c, worker_count, clips ? 0.25f : 0.0f, seed);
-        if (found.high != expected.high || found.low != expected.low)
-            fail_msg("seed %llu: policy %d, adam %d, accumulation %d, recompute %d, early %d, "
-                     "%u workers: other bits",
-                     (unsigned long long)seed, (int)c.policy.policy, (int)c.policy.adam,
-                     (int)c.step.accumulation, (int)c.step.recompute, (int)c.step.update_early,
-                     worker_count);
+    enum { KINDS = 2 * SL_TYPE_COUNT };
+    sl_hash_value expected[KINDS];
+    numbers kinds[KINDS];
+    for (uint32_t i = 0; i < KINDS; i++) {
+        kinds[i] = (numbers){.clips = clips, .type = (sl_type)(i / 2), .is_odd = i % 2};
+        expected[i] = train_plainly(kinds[i]);
     }
+    memset(&seen, 0, sizeof seen);
+    for (uint64_t n = first; n < first + count; n++)
+        compare(kinds[n % KINDS], expected[n % KINDS], base_seed() + n, 1 + (uint32_t)(n / 2 % 3));
+    printf("with reads %u, writes %u, activations on disk %u, on the host %u\n", seen.reads,
+           seen.writes, seen.disk_activations, seen.host_activations);
+    assert_true(seen.reads && seen.writes && seen.disk_activations && seen.host_activations);
 }
 
 static void bits_when_clipping_then_equal_for_every_placement(void **state)
@@ -129,7 +163,8 @@ static void bits_when_not_clipping_then_equal_for_every_placement(void **state)
 static void bits_when_clipping_differs_then_differ(void **state)
 {
     (void)state;
-    sl_hash_value clipped = train_plainly(true), free = train_plainly(false);
+    sl_hash_value clipped = train_plainly((numbers){.clips = true}),
+                  free = train_plainly((numbers){0});
     assert_true(clipped.high != free.high || clipped.low != free.low);
 }
 

@@ -1,8 +1,8 @@
 /* Promise 2: the plan is the run.
  *
  * What could be wrong: a kernel or copy that touches a byte outside its places, a peak that is not
- * the peak, planned bytes that nothing uses, memory taken behind the plan's back. Random plans (40,
- * full 200) are run twice:
+ * the peak, planned bytes that nothing uses, memory taken behind the plan's back. Random plans over
+ * three tiers and in three types (60, full 500) are run twice:
  *
  *   - one command at a time in the test's own memory (serial_walk.h): all but the command's places
  *     poisoned under ASan, last bytes of whatever must be written watched;
@@ -11,6 +11,8 @@
  *
  * Both must end with the same losses and norms, bit for bit.
  */
+#define _GNU_SOURCE /* nftw */
+
 #include "allocation_counter.h"
 
 #include <setjmp.h>
@@ -34,7 +36,7 @@ static uint64_t base_seed(void)
 
 static uint64_t plan_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 200 : 40;
+    return getenv("SL_TEST_FULL") ? 500 : 60;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)
@@ -43,24 +45,15 @@ static void assert_ok(sl_status status, uint64_t seed)
         fail_msg("seed %llu: %s", (unsigned long long)seed, sl_status_message());
 }
 
-/* A random case within a device budget halfway between the least and the most. */
+/* A random case, two in three over three tiers, within budgets between the least and the most. */
 static sl_plan *open_random_plan(uint64_t seed, plan_case *c)
 {
     sl_plan *plan = NULL;
-    sl_shortage shortage;
-    *c = plan_case_choose(seed);
+    *c = seed % 3 == 0 ? plan_case_choose(seed) : tiered_case_choose(seed);
     c->request.workspace = sl_engine_workspace_bytes;
     c->request.workspace_context = &worker_count;
     assert_ok(plan_case_build(c), seed);
-    assert_ok(sl_plan_build(&c->request, &plan, &shortage), seed);
-    uint64_t most = plan->peak_bytes[SL_TIER_DEVICE];
-    sl_plan_close(plan);
-    c->request.budget_bytes[SL_TIER_DEVICE] = 1;
-    assert_int_equal(sl_plan_build(&c->request, &plan, &shortage), SL_ERROR_FIT);
-    c->request.budget_bytes[SL_TIER_DEVICE] =
-        shortage.needed_bytes +
-        (most > shortage.needed_bytes ? (most - shortage.needed_bytes) / 2 : 0);
-    assert_ok(sl_plan_build(&c->request, &plan, &shortage), seed);
+    assert_ok(plan_case_plan_tightly(c, seed, &plan), seed);
     assert_ok(sl_plan_verify(&c->request, plan), seed);
     return plan;
 }
@@ -80,7 +73,9 @@ static void initialise_walk(serial_walk *walk)
     for (uint32_t t = 0; t < program->tensor_count; t++) {
         for (uint64_t i = 0; i < program->tensors[t].element_count; i++)
             data[i] = training_run_initial(&program->tensors[t], t, i);
-        serial_walk_copy_tensor(walk, SL_GROUP_PARAM, t, data, true);
+        serial_walk_set_tensor(walk, SL_GROUP_PARAM, t, data);
+        if (program->has_state[SL_GROUP_MASTER])
+            serial_walk_set_tensor(walk, SL_GROUP_MASTER, t, data);
     }
     free(data);
 }
@@ -138,13 +133,31 @@ static outcome walk_serially(const plan_case *c, const sl_plan *plan, uint64_t s
 
 /* ---- the engine ---- */
 
+/* Is all above `end` kept for activations that may leave the device and do not? */
+static bool is_kept_for_activations(const sl_plan *plan, sl_tier tier, uint64_t end)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < plan->allocation_count; i++) {
+        const sl_allocation *it = &plan->allocations[i];
+        if (it->place.tier != tier || it->place.offset + it->place.bytes <= end)
+            continue;
+        if (it->kind != SL_MEMORY_ACTIVATION || tier == SL_TIER_DEVICE)
+            return false;
+        kept++;
+    }
+    return kept > 0;
+}
+
 static void check_measured_peaks(const training_run *run, uint64_t seed)
 {
     sl_engine_statistics statistics;
     sl_engine_take_statistics(run->engine, &statistics);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        if (statistics.measured_peak_bytes[tier] != run->plan->peak_bytes[tier] ||
-            statistics.arena_bytes[tier] < run->plan->peak_bytes[tier] ||
+        uint64_t measured = statistics.measured_peak_bytes[tier];
+        bool is_planned = measured == run->plan->peak_bytes[tier] ||
+                          (measured < run->plan->peak_bytes[tier] &&
+                           is_kept_for_activations(run->plan, (sl_tier)tier, measured));
+        if (!is_planned || statistics.arena_bytes[tier] < run->plan->peak_bytes[tier] ||
             statistics.arena_bytes[tier] > run->plan->peak_bytes[tier] + 63)
             fail_msg("seed %llu: tier %d: planned %llu, touched %llu, mapped %llu",
                      (unsigned long long)seed, tier,

@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
+#include "plan_cases.h"
 #include "plan_machine.h"
-#include "tiered_cases.h"
 
 enum { ORDERS = 2 };
 
@@ -33,7 +33,7 @@ static uint64_t base_seed(void)
 
 static uint64_t case_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 1000 : 40;
+    return getenv("SL_TEST_FULL") ? 1000 : 25;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)
@@ -151,8 +151,7 @@ static bool plan_and_check(const plan_case *c, uint64_t seed, sl_shortage *out_s
     assert_copies_are_hops(plan);
     assert_allocations_hold(&c->request, plan);
     count_activation_homes(plan);
-    if (getenv("SL_TEST_VERIFY"))
-        assert_ok(sl_plan_verify(&c->request, plan), seed);
+    assert_ok(sl_plan_verify(&c->request, plan), seed);
     for (uint64_t order = 0; order < ORDERS; order++)
         if (!machine_is_right(&c->request, plan, seed * 1000 + order))
             fail_msg("seed %llu: the plan computes something else", (unsigned long long)seed);

@@ -1,9 +1,11 @@
 /* What could be wrong here: a tensor is read or written at the place of another, a panel or a chunk
- * border shifts the initial values, padding is not zero, or a choice is called fitting that is not
- * (suggestions: test_suggestion.c). Tensors are compared with plain arrays beside the session;
+ * border shifts the initial values, padding is not zero, a number in half precision is rounded
+ * wrongly or loses its master, or a choice is called fitting that is not (suggestions:
+ * test_suggestion.c). Tensors are compared with plain arrays beside the session;
  * initial values with the draw of their element, worked out from name, row and column of the whole
  * tensor.
  */
+#define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +15,18 @@
 
 #include <cmocka.h>
 
+#include "base/half.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "scratch_dir.h"
 #include "train/setup/search.h"
 #include "train/setup/session.h"
 
 static const sl_gpt2_shape small = {2, 48, 4, 32, 1000}; /* wte has several panels */
+
+static const sl_gpt2_shape wide = {1, 384, 4, 16,
+                                   300}; /* mlp.c_fc has more elements than a piece */
+static const sl_gpt2_shape *shape = &small;
 
 static uint64_t read_seed(void)
 {
@@ -29,23 +37,28 @@ static uint64_t read_seed(void)
 }
 
 /* A configuration with `settings`, which end with NULL. */
-static void configure(sl_config *config, const char *const *settings)
+static void configure(sl_config *fresh, const char *const *settings)
 {
-    assert_int_equal(sl_config_init(config), SL_OK);
-    assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_init(fresh), SL_OK);
+    assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, "data=x"), SL_OK);
     for (; *settings; settings++)
-        assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, *settings), SL_OK);
-    if (sl_config_check(config, SL_CONFIG_TRAIN) != SL_OK)
+        assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, *settings), SL_OK);
+    if (sl_config_check(fresh, SL_CONFIG_TRAIN) != SL_OK)
         fail_msg("%s", sl_status_message());
-    assert_int_equal(sl_config_fit_model(config, &small), SL_OK);
+    assert_int_equal(sl_config_fit_model(fresh, shape), SL_OK);
 }
+
+/* The last configuration: what is drawn from it borrows its directories. */
+static sl_config config;
+static bool has_config;
 
 static void start_search(sl_search *search, const char *const *settings)
 {
-    sl_config config;
+    if (has_config)
+        sl_config_clear(&config);
+    has_config = true;
     configure(&config, settings);
-    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &small, search), SL_OK);
-    sl_config_clear(&config);
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, shape, search), SL_OK);
 }
 
 static sl_status find(const char *const *settings, sl_blueprint **out_blueprint,
@@ -73,7 +86,18 @@ static const char *const on_host[] = {"policy=host", "threads=1", NULL};
 static const char *const spread[] = {
     "policy=static",    "offload-params=0.5", "offload-optimizer=0.3",
     "chunk-size=40000", "threads=3",          NULL};
-static const char *const *const ways[] = {on_device, on_host, spread};
+static scratch_path disk;
+static char disk_dir[SCRATCH_PATH_BYTES + 16]; /* "disk-dir=..." */
+static const char *const on_disk[] = {"policy=nvme", disk_dir, "nvme-params=1", "nvme-grads=1",
+                                      NULL};
+static const char *const bf16_on_disk[] = {"precision=bf16", "policy=nvme",      disk_dir,
+                                           "nvme-params=1",  "chunk-size=40000", NULL};
+static const char *const fp16_spread[] = {
+    "precision=fp16",     "policy=static",      disk_dir,           "nvme-params=0.4",
+    "nvme-optimizer=0.5", "offload-params=0.3", "chunk-size=40000", NULL};
+static const char *const bf16_on_device[] = {"precision=bf16", "policy=device", NULL};
+static const char *const *const ways[] = {on_device,    on_host,     spread,        on_disk,
+                                          bf16_on_disk, fp16_spread, bf16_on_device};
 
 enum { WAY_COUNT = sizeof ways / sizeof ways[0] };
 
@@ -139,6 +163,22 @@ static void initial_values_when_drawn_then_are_spread_as_asked(void **state)
     sl_session_close(session);
 }
 
+/* What a number comes back as from a group of this type. */
+static float round_to(sl_type type, float value)
+{
+    return type == SL_TYPE_BF16   ? sl_half_from_bf16(sl_half_to_bf16(value))
+           : type == SL_TYPE_FP16 ? sl_half_from_fp16(sl_half_to_fp16(value))
+                                  : value;
+}
+
+/* The same of a group of a session: parameters come back as their masters. */
+static float expect_back(const sl_session *session, uint32_t group, float value)
+{
+    if (group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER])
+        return value;
+    return round_to(session->blueprint->layout->group_type[group], value);
+}
+
 /* Plain arrays of what should be in every tensor of every group. */
 typedef struct shadow {
     float **data; /* [SL_GROUP_COUNT * tensor_count], NULL where there is no such group */
@@ -149,7 +189,7 @@ static void write_random_runs(sl_session *session, shadow *expected, uint64_t se
     for (uint64_t i = 0; i < 400; i++) {
         uint32_t group = (uint32_t)sl_rng_below(seed, 1, i, SL_GROUP_COUNT);
         uint32_t tensor = (uint32_t)sl_rng_below(seed, 2, i, session->tensor_count);
-        if (!session->has_state[group])
+        if (!session->has_state[group] || group == SL_GROUP_MASTER)
             continue;
         uint64_t elements = session->tensors[tensor].element_count;
         uint64_t first = sl_rng_below(seed, 3, i, elements);
@@ -160,6 +200,11 @@ static void write_random_runs(sl_session *session, shadow *expected, uint64_t se
         assert_int_equal(
             session->io.write(session->io.user, (sl_group)group, tensor, first, count, target),
             SL_OK);
+        if (group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER])
+            memcpy(expected->data[SL_GROUP_MASTER * session->tensor_count + tensor] + first, target,
+                   count * sizeof *target);
+        for (uint64_t k = 0; k < count; k++)
+            target[k] = expect_back(session, group, target[k]);
     }
 }
 
@@ -190,6 +235,69 @@ static void tensors_when_written_in_runs_then_read_back_and_leave_others_alone(v
         free(expected.data);
         sl_session_close(session);
     }
+}
+
+/* In the chunk itself stands what the program computes with: the master, rounded. */
+static void parameters_when_in_half_precision_then_are_their_masters_rounded(void **state)
+{
+    (void)state;
+    static const char *const *const halves[] = {bf16_on_disk, fp16_spread, bf16_on_device};
+    for (int way = 0; way < 3; way++) {
+        sl_session *session = open_session(halves[way]);
+        const sl_layout *layout = session->blueprint->layout;
+        sl_type type = layout->group_type[SL_GROUP_PARAM];
+        uint64_t bytes = layout->chunk_elements * sizeof(uint16_t);
+        uint16_t *chunk = malloc(bytes);
+        float *data = malloc(layout->chunk_elements * sizeof *data);
+        assert_int_equal(sl_session_initialise(session, 3), SL_OK);
+        for (uint32_t i = 0; i < session->tensor_count; i++) {
+            const sl_tensor_place *place = &layout->tensors[i];
+            uint64_t count = session->tensors[i].element_count;
+            assert_int_equal(sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
+                                                  place->chunk_index, 0, bytes, chunk),
+                             SL_OK);
+            assert_int_equal(session->io.read(session->io.user, SL_GROUP_MASTER, i, 0, count, data),
+                             SL_OK);
+            for (uint64_t k = 0; k < count; k++) {
+                uint16_t found = chunk[place->first_element + k];
+                assert_int_equal(found, type == SL_TYPE_BF16 ? sl_half_to_bf16(data[k])
+                                                             : sl_half_to_fp16(data[k]));
+            }
+        }
+        free(chunk);
+        free(data);
+        sl_session_close(session);
+    }
+}
+
+/* Half precision goes through a buffer of 2^19 elements. */
+static void tensors_when_larger_than_a_piece_then_are_whole(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"precision=bf16", "policy=device", NULL};
+    shape = &wide;
+    sl_session *session = open_session(settings);
+    shape = &small;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < session->tensor_count; i++) {
+        uint64_t elements = session->tensors[i].element_count;
+        if (elements <= 1 << 19)
+            continue;
+        count++;
+        float *data = malloc(elements * sizeof *data), *back = malloc(elements * sizeof *back);
+        for (uint64_t k = 0; k < elements; k++)
+            data[k] = (float)(k * 2654435761u % 251);
+        assert_int_equal(session->io.write(session->io.user, SL_GROUP_GRAD, i, 0, elements, data),
+                         SL_OK);
+        assert_int_equal(session->io.read(session->io.user, SL_GROUP_GRAD, i, 0, elements, back),
+                         SL_OK);
+        assert_memory_equal(back, data, elements * sizeof *data); /* small integers are exact */
+        free(data);
+        free(back);
+    }
+    assert_true(count > 0);
+    assert_int_equal(session->blueprint->layout->group_type[SL_GROUP_GRAD], SL_TYPE_BF16);
+    sl_session_close(session);
 }
 
 static void tensors_when_reached_beyond_their_end_then_fail(void **state)
@@ -314,11 +422,18 @@ int main(void)
         cmocka_unit_test(initial_values_when_placed_in_any_way_then_depend_on_name_and_position),
         cmocka_unit_test(initial_values_when_drawn_then_are_spread_as_asked),
         cmocka_unit_test(tensors_when_written_in_runs_then_read_back_and_leave_others_alone),
+        cmocka_unit_test(parameters_when_in_half_precision_then_are_their_masters_rounded),
+        cmocka_unit_test(tensors_when_larger_than_a_piece_then_are_whole),
         cmocka_unit_test(tensors_when_reached_beyond_their_end_then_fail),
         cmocka_unit_test(padding_when_a_session_opens_then_is_zero),
         cmocka_unit_test(search_when_budgets_shrink_then_states_leave_the_device),
         cmocka_unit_test(missing_bytes_when_added_to_the_budget_then_are_enough),
         cmocka_unit_test(budgets_when_unset_then_share_what_is_there),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    disk = scratch_open();
+    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
+    int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    sl_config_clear(&config);
+    scratch_close(&disk);
+    return failures;
 }

@@ -126,6 +126,8 @@ static void check_after(fault_case *which, store_case *test, sl_store *store)
     bool was_write = strstr(message, "writing") != NULL;
     if (which->fault->kind == DOUBLE_LOST)
         return;
+    if (double_disk.out_count != 0)
+        fail_case(which, "requests are still on their way");
     store_double_arm((store_double_plan){.seed = which->seed});
     sl_status status =
         was_write ? store_case_write(test, store, 0) : store_case_read(test, store, 0);
@@ -228,6 +230,47 @@ static void read_when_failing_once_is_repeated_and_when_failing_on_stops(void **
         }
 }
 
+static void write_when_failing_once_is_not_repeated(void **state)
+{
+    (void)state;
+    store_case test;
+    store_case_init(&test, CASE_BYTES, ITEM_BYTES, 3);
+    sl_store *store = open_double(&test, 1);
+    store_double_arm((store_double_plan){.kind = DOUBLE_ERRNO, .error = EIO, .first = 1});
+    assert_int_equal(store_case_write(&test, store, 0), SL_ERROR_IO);
+    assert_int_equal(sl_store_count(store).requests, 1);
+    sl_store_close(store);
+    store_case_close(&test);
+}
+
+/* The caller may use the memory of a failed stretch again at once. */
+static void stretch_when_failing_with_many_parts_out_waits_for_all(void **state)
+{
+    (void)state;
+    enum { PARTS = 8, BYTES = PARTS * SL_STORE_PIECE_BYTES };
+    char *data = aligned_alloc(SL_STORE_ALIGNMENT, BYTES);
+    scratch_need(data != NULL, "memory");
+    memset(data, 1, BYTES);
+    for (uint64_t first = 1; first <= 2 * PARTS; first++) {
+        store_case test = {.bytes = BYTES};
+        sl_store *store = open_double(&test, PARTS);
+        int lane = first <= PARTS ? DOUBLE_WRITES : DOUBLE_READS;
+        store_double_arm((store_double_plan){.seed = first,
+                                             .reorders = 1,
+                                             .kind = DOUBLE_ERRNO,
+                                             .error = ENXIO,
+                                             .lanes = lane,
+                                             .first = (first - 1) % PARTS + 1});
+        sl_status written = sl_store_write(store, 0, data, BYTES);
+        assert_int_equal(written, lane == DOUBLE_WRITES ? SL_ERROR_IO : SL_OK);
+        if (written == SL_OK)
+            assert_int_equal(sl_store_read(store, 0, data, BYTES), SL_ERROR_IO);
+        assert_int_equal(double_disk.out_count, 0);
+        sl_store_close(store);
+    }
+    free(data);
+}
+
 /* Every length at which one transfer of 64 KiB can end, on both lanes. */
 static void transfer_when_cut_at_any_length_is_continued(void **state)
 {
@@ -281,6 +324,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_request_when_hit_by_every_fault_is_right_or_an_error),
         cmocka_unit_test(read_when_failing_once_is_repeated_and_when_failing_on_stops),
+        cmocka_unit_test(write_when_failing_once_is_not_repeated),
+        cmocka_unit_test(stretch_when_failing_with_many_parts_out_waits_for_all),
         cmocka_unit_test(transfer_when_cut_at_any_length_is_continued),
         cmocka_unit_test(part_when_its_write_failed_is_never_read_as_good),
     };

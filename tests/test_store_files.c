@@ -151,6 +151,31 @@ static void file_when_open_is_private_nameless_and_reserved(void **state)
     }
 }
 
+/* Pieces 0 and 3, 1 and 4 without its last block, and 2. */
+static void files_when_striped_have_what_their_pieces_need(void **state)
+{
+    static const off_t sizes[] = {2 * MIB, 2 * MIB - SL_STORE_ALIGNMENT, MIB};
+    scratch_path paths[3];
+    const char *names[3];
+    for (int i = 0; i < 3; i++) {
+        paths[i] = scratch_join(((scratch_path *)*state)->text, (const char *[]){"a", "b", "c"}[i]);
+        names[i] = paths[i].text;
+        scratch_need(mkdir(names[i], 0700) == 0, names[i]);
+    }
+    sl_store *store = NULL;
+    assert_int_equal(sl_store_open(&(sl_store_options){.directories = names,
+                                                       .directory_count = 3,
+                                                       .bytes = BYTES - SL_STORE_ALIGNMENT},
+                                   &store),
+                     SL_OK);
+    for (int i = 0; i < 3; i++) {
+        struct stat info;
+        assert_int_equal(fstat(find_file(names[i]), &info), 0);
+        assert_int_equal(info.st_size, sizes[i]);
+    }
+    sl_store_close(store);
+}
+
 static void file_when_system_lacks_something_works_and_says_so(void **state)
 {
     const char *directory = ((scratch_path *)*state)->text;
@@ -378,6 +403,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
     const struct CMUnitTest tests[] = {
         TEST(file_when_open_is_private_nameless_and_reserved),
+        TEST(files_when_striped_have_what_their_pieces_need),
         TEST(file_when_system_lacks_something_works_and_says_so),
         TEST(file_when_a_call_fails_is_an_error_and_leaves_nothing),
         TEST(directory_when_unsafe_is_refused_by_name),

@@ -167,6 +167,40 @@ static void buffer_when_registered_in_part_serves_all_transfers(void **state)
         assert_int_equal(work(((scratch_path *)*state)->text, words[i], registered[i]), 0);
 }
 
+/* The kernel takes buffers of 1 GiB at most, so a larger one is registered in parts; a transfer
+ * across their border is of neither. */
+static void buffer_when_larger_than_a_part_serves_transfers_across_the_border(void **state)
+{
+    const uint64_t part_bytes = UINT64_C(1) << 30, bytes = part_bytes + 4 * MIB;
+    if (scratch_count(0, 1) == 0 || strcmp(sl_store_probe(), "io_uring") != 0) {
+        printf("skipped: takes 1 GiB; SL_TEST_FULL=1, and io_uring, are needed\n");
+        skip();
+    }
+    char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    scratch_need(memory != MAP_FAILED, "memory");
+    const char *const names[] = {((scratch_path *)*state)->text};
+    sl_store *store = NULL;
+    assert_int_equal(sl_store_open(&(sl_store_options){.directories = names,
+                                                       .directory_count = 1,
+                                                       .bytes = BYTES,
+                                                       .buffer = memory,
+                                                       .buffer_bytes = bytes},
+                                   &store),
+                     SL_OK);
+    assert_non_null(strstr(sl_store_description(store), ", registered buffers"));
+    char *across = memory + part_bytes - 3 * MIB / 2;
+    for (int64_t i = 0; i < 3 * MIB; i++)
+        across[i] = (char)store_word(1, 1, (uint64_t)i);
+    assert_int_equal(sl_store_write(store, MIB, across, 3 * MIB), SL_OK);
+    memset(across, 0, 3 * MIB);
+    assert_int_equal(sl_store_read(store, MIB, across, 3 * MIB), SL_OK);
+    for (int64_t i = 0; i < 3 * MIB; i++)
+        if (across[i] != (char)store_word(1, 1, (uint64_t)i))
+            fail_msg("byte %lld is wrong", (long long)i);
+    sl_store_close(store);
+    munmap(memory, bytes);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
@@ -174,6 +208,7 @@ int main(void)
         TEST(store_when_io_uring_is_forbidden_uses_threads_and_says_why),
         TEST(store_when_little_memory_may_be_locked_goes_unregistered),
         TEST(buffer_when_registered_in_part_serves_all_transfers),
+        TEST(buffer_when_larger_than_a_part_serves_transfers_across_the_border),
     };
     alarm(HANG_SECONDS);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 #include "base/rng.h"
 #include "base/status.h"
 #include "plan_faults.h"
-#include "small_plan.h"
+#include "small_tiers.h"
 
 static void expect_accepted(const sl_plan_request *request, const sl_plan *plan)
 {
@@ -50,6 +50,43 @@ static void hand_plan_when_a_wait_is_missing_then_rejected(void **state)
     }
     expect_accepted(&small_request, &plan);
     plan_close(&plan);
+}
+
+/* Accepted as it is, and rejected without any one of its waits. */
+static void expect_no_wait_too_many(const sl_plan_request *request, const sl_plan *plan)
+{
+    expect_accepted(request, plan);
+    for (uint32_t i = 0; i < plan->body_count; i++)
+        for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
+            sl_plan copy = edit_copy(plan);
+            edit_drop_wait(&copy, i, w);
+            if (sl_plan_verify(request, &copy) != SL_ERROR_INTERNAL ||
+                !strstr(sl_status_message(), "without waiting for command"))
+                fail_msg("command %u needs no wait on %u", i,
+                         plan->waits[plan->body[i].first_wait + w].command);
+            edit_close(&copy);
+        }
+}
+
+static void disk_plan_when_right_then_accepted_and_every_wait_is_needed(void **state)
+{
+    (void)state;
+    sl_plan plan = make_disk_plan();
+    assert_int_equal(plan.body_count, 26);
+    assert_int_equal(plan.wait_count, 11);
+    expect_no_wait_too_many(&small_disk_request, &plan);
+    plan_close(&plan);
+}
+
+static void away_plan_when_right_then_accepted_and_every_wait_is_needed(void **state)
+{
+    (void)state;
+    for (int away = SL_TIER_HOST; away <= SL_TIER_DISK; away++) {
+        sl_plan plan = make_away_plan((sl_tier)away);
+        assert_int_equal(plan.wait_count, away == SL_TIER_DISK ? 12 : 10);
+        expect_no_wait_too_many(&small_away_request, &plan);
+        plan_close(&plan);
+    }
 }
 
 /* Plants a fault in a copy of the plan. Was it rejected, and for its reason? True if it had no
@@ -89,6 +126,26 @@ static void hand_plan_when_faulty_then_rejected_for_its_reason(void **state)
     assert_true(planted >=
                 62); /* the rest needs visits within the iteration: test_verify_plans.c */
     plan_close(&plan);
+}
+
+static void tiered_hand_plans_when_faulty_then_rejected_for_their_reason(void **state)
+{
+    (void)state;
+    sl_plan plans[] = {make_disk_plan(), make_away_plan(SL_TIER_HOST),
+                       make_away_plan(SL_TIER_DISK)};
+    uint32_t planted[3] = {0}, missed = 0;
+    for (uint32_t p = 0; p < 3; p++) {
+        sl_plan_request request = p == 0 ? small_disk_request : small_away_request;
+        memcpy(request.budget_bytes, plans[p].peak_bytes, sizeof request.budget_bytes);
+        for (uint32_t i = 0; i < PLAN_FAULT_COUNT; i++) {
+            bool is_planted;
+            missed += !is_rejected(&request, &plans[p], &plan_faults[i], &is_planted);
+            planted[p] += is_planted;
+        }
+        plan_close(&plans[p]);
+    }
+    print_message("%u, %u and %u faults\n", planted[0], planted[1], planted[2]);
+    assert_int_equal(missed, 0);
 }
 
 /* ---- faults of the small plan alone: what no real plan comes near ---- */
@@ -137,6 +194,7 @@ EDIT(slot_too_small, find_slot(plan, LOSS)->place.bytes = 4)
 EDIT(slot_missing, find_slot(plan, LOSS)->last_tick = 1)
 EDIT(slot_taken, plan->allocations[plan->allocation_count] = *find_slot(plan, LOSS);
      plan->allocations[plan->allocation_count].value = X;
+     plan->allocations[plan->allocation_count].kind = SL_MEMORY_ACTIVATION;
      plan->allocations[plan->allocation_count].is_permanent = false;
      plan->allocations[plan->allocation_count++].first_tick = SMALL_OP_COUNT)
 EDIT(allocation_of_no_kind, plan->allocations[0].kind = SL_MEMORY_KIND_COUNT)
@@ -270,6 +328,32 @@ static void plan_when_program_is_another_then_rejected(void **state)
     plan_close(&plan);
 }
 
+/* Two row groups write dx; the second one, and who reads it, use a place without the first rows. */
+static void rows_when_others_are_elsewhere_then_rejected(void **state)
+{
+    (void)state;
+    sl_op ops[SMALL_OP_COUNT];
+    sl_program program = small_program;
+    sl_plan_request request = small_request;
+    memcpy(ops, small_ops, sizeof ops);
+    for (uint32_t row = 0; row < 2; row++)
+        ops[5 + row] = (sl_op){.kind = SL_OP_HEAD_INPUT_BACKWARD,
+                               .attrs = {.batch = 1, .seq = 2, .row_count = 1, .first_row = row},
+                               .operand = {Y, P2, DX}};
+    program.ops = ops;
+    request.program = &program;
+    sl_plan plan = make_small_plan_of(&request);
+    expect_accepted(&request, &plan);
+    for (uint32_t i = 0; i < plan.body_count; i++)
+        for (uint32_t j = 0; plan.body[i].kind == SL_COMMAND_RUN && plan.body[i].tick > 5 &&
+                             j + 1 < plan.body[i].place_count;
+             j++)
+            if (ops[plan.body[i].tick].operand[j] == DX)
+                fault_place(&plan, i, j)->offset = 132096; /* x, which is done with */
+    expect_rejected(&request, &plan, "(head_input_backward, tick 6) needs value 9 (dx)");
+    plan_close(&plan);
+}
+
 /* An output that no op writes needs no slot. */
 static void plan_when_an_output_is_unused_then_accepted(void **state)
 {
@@ -325,10 +409,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hand_plan_when_right_then_accepted),
         cmocka_unit_test(hand_plan_when_a_wait_is_missing_then_rejected),
+        cmocka_unit_test(disk_plan_when_right_then_accepted_and_every_wait_is_needed),
+        cmocka_unit_test(away_plan_when_right_then_accepted_and_every_wait_is_needed),
         cmocka_unit_test(hand_plan_when_faulty_then_rejected_for_its_reason),
+        cmocka_unit_test(tiered_hand_plans_when_faulty_then_rejected_for_their_reason),
         cmocka_unit_test(hand_plan_when_damaged_by_hand_then_rejected_for_its_reason),
         cmocka_unit_test(plan_when_homes_are_others_then_rejected),
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
+        cmocka_unit_test(rows_when_others_are_elsewhere_then_rejected),
         cmocka_unit_test(plan_when_an_output_is_unused_then_accepted),
         cmocka_unit_test(plan_when_garbled_then_judged_without_harm),
     };

@@ -1,10 +1,11 @@
 /* Does the verifier accept a plan that computes something else? The judge is a machine of symbols
  * (plan_machine.h) that runs plans in random orders and knows nothing of the verifier's method.
  *
- * Random plans of GPT-2 steps are damaged at random: waits dropped, turned or moved, copies moved,
- * removed or redirected, allocations put elsewhere with all that is in them. Whatever the verifier
- * still accepts must come out right in every order tried. Undamaged plans must come out right too,
- * and so that the judge is known to see, it must find many of the rejected ones wrong.
+ * Random plans of GPT-2 steps, every other one over three tiers, are damaged at random: waits
+ * dropped, turned or moved, copies moved, removed or redirected, allocations put elsewhere with all
+ * that is in them. Whatever the verifier still accepts must come out right in every order tried.
+ * Undamaged plans must come out right too, and so that the judge is known to see, it must find many
+ * of the rejected ones wrong.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -118,10 +119,10 @@ static bool redirect_copy(damage *it)
 {
     uint32_t index = draw_copy(it);
     sl_command *copy = index == SL_NONE ? NULL : &it->plan->body[index];
-    if (!copy || copy->chunk_index == SL_NONE || copy->from.tier != SL_TIER_HOST)
+    if (!copy || copy->chunk_index == SL_NONE)
         return false;
     uint32_t chunk = draw(it, it->request->layout->chunk_count);
-    if (it->request->homes->tier[copy->group][chunk] != SL_TIER_HOST)
+    if (it->request->homes->tier[copy->group][chunk] != copy->from.tier)
         return false;
     copy->chunk_index = chunk;
     copy->from.offset = it->request->homes->offset[copy->group][chunk];
@@ -229,11 +230,13 @@ static void judge_damage(const sl_plan_request *request, const sl_plan *plan, ui
 static sl_status build_tight_plan(plan_case *it, sl_plan **out_plan)
 {
     sl_shortage shortage = {0};
-    it->request.budget_bytes[SL_TIER_DEVICE] = 0;
-    sl_status status = sl_plan_build(&it->request, out_plan, &shortage);
-    if (status != SL_ERROR_FIT)
-        return status;
-    it->request.budget_bytes[SL_TIER_DEVICE] = shortage.needed_bytes;
+    uint32_t tier_count = it->homes->fixed_bytes[SL_TIER_DISK] > 0 ? 2 : 1;
+    for (uint32_t tier = 0; tier < tier_count; tier++) {
+        it->request.budget_bytes[tier] = 0;
+        if (sl_plan_build(&it->request, out_plan, &shortage) != SL_ERROR_FIT)
+            return SL_ERROR_INTERNAL;
+        it->request.budget_bytes[tier] = shortage.needed_bytes;
+    }
     return sl_plan_build(&it->request, out_plan, &shortage);
 }
 
@@ -241,7 +244,8 @@ static void judge_plan(uint64_t seed, verdicts *counts)
 {
     plan_case it;
     sl_plan *plan = NULL;
-    if (plan_case_open(seed, &it) != SL_OK || build_tight_plan(&it, &plan) != SL_OK)
+    sl_status status = seed % 2 ? plan_case_open(seed, &it) : tiered_case_open(seed, &it);
+    if (status != SL_OK || build_tight_plan(&it, &plan) != SL_OK)
         fail_msg("seed %llu: no plan: %s", (unsigned long long)seed, sl_status_message());
     if (sl_plan_verify(&it.request, plan) != SL_OK)
         fail_msg("seed %llu: a right plan was rejected: %s", (unsigned long long)seed,

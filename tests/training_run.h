@@ -7,9 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/half.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "plan_cases.h"
+#include "scratch_dir.h"
 #include "sluice/engine.h"
 
 typedef struct training_run {
@@ -17,17 +19,54 @@ typedef struct training_run {
     sl_plan *plan;
     sl_engine *engine;
     float clip;
+    scratch_path disk; /* empty text: nothing is on disk */
 } training_run;
+
+/* ---- elements as they are stored ---- */
+
+static inline void training_run_pack(sl_type type, const float *data, uint64_t count, void *out)
+{
+    uint16_t *halves = out;
+    if (type == SL_TYPE_FP32)
+        memcpy(out, data, count * sizeof *data);
+    for (uint64_t i = 0; type != SL_TYPE_FP32 && i < count; i++)
+        halves[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(data[i]) : sl_half_to_fp16(data[i]);
+}
+
+static inline void training_run_unpack(sl_type type, const void *stored, uint64_t count,
+                                       float *out_data)
+{
+    const uint16_t *halves = stored;
+    if (type == SL_TYPE_FP32)
+        memcpy(out_data, stored, count * sizeof *out_data);
+    for (uint64_t i = 0; type != SL_TYPE_FP32 && i < count; i++)
+        out_data[i] =
+            type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i]) : sl_half_from_fp16(halves[i]);
+}
+
+/* ---- a run ---- */
 
 static inline sl_status training_run_visit(training_run *run, sl_group group, uint32_t tensor,
                                            float *data, bool writes)
 {
     const sl_tensor_place *place = &run->c->layout->tensors[tensor];
-    uint64_t bytes = run->c->program->tensors[tensor].element_count * sizeof(float);
-    uint64_t first = place->first_element * sizeof(float);
-    return writes
-               ? sl_engine_write_chunk(run->engine, group, place->chunk_index, first, bytes, data)
-               : sl_engine_read_chunk(run->engine, group, place->chunk_index, first, bytes, data);
+    sl_type type = run->c->layout->group_type[group];
+    uint64_t count = run->c->program->tensors[tensor].element_count;
+    uint64_t bytes = count * sl_type_bytes(type);
+    uint64_t first = place->first_element * sl_type_bytes(type);
+    void *stored = malloc(bytes);
+    sl_status status = stored ? SL_OK : SL_ERROR_SYSTEM;
+    if (stored && writes)
+        training_run_pack(type, data, count, stored);
+    if (stored)
+        status = writes ? sl_engine_write_chunk(run->engine, group, place->chunk_index, first,
+                                                bytes, stored)
+                        : sl_engine_read_chunk(run->engine, group, place->chunk_index, first, bytes,
+                                               stored);
+    if (status == SL_OK && !writes)
+        training_run_unpack(type, stored, count, data);
+    free(stored);
+    return status;
 }
 
 static inline uint64_t training_run_largest(const sl_program *program)
@@ -55,23 +94,31 @@ static inline sl_status training_run_initialise(training_run *run)
         for (uint64_t i = 0; i < spec->element_count; i++)
             data[i] = training_run_initial(spec, t, i);
         status = training_run_visit(run, SL_GROUP_PARAM, t, data, true);
+        if (status == SL_OK && program->has_state[SL_GROUP_MASTER])
+            status = training_run_visit(run, SL_GROUP_MASTER, t, data, true);
     }
     free(data);
     return status;
 }
 
-/* Opens engine and weights for the plan; `worker_count` compute workers. */
+/* Opens engine and weights for the plan; `worker_count` compute workers. What is on disk is in a
+ * directory of its own. */
 static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t worker_count,
                                           bool guards, training_run *out_run)
 {
     sl_engine_plan engine_plan = {c->program, plan};
+    *out_run = (training_run){.c = c, .plan = plan, .clip = c->step.update_early ? 0.0f : 1.0f};
+    if (plan->peak_bytes[SL_TIER_DISK] > 0)
+        out_run->disk = scratch_open();
+    const char *directories[] = {out_run->disk.text};
     sl_engine_options options = {.layout = c->layout,
                                  .homes = c->homes,
                                  .plans = &engine_plan,
                                  .plan_count = 1,
                                  .worker_count = worker_count,
+                                 .disk_directories = directories,
+                                 .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
                                  .guard_arenas = guards};
-    *out_run = (training_run){.c = c, .plan = plan, .clip = c->step.update_early ? 0.0f : 1.0f};
     SL_TRY(sl_engine_open(&options, &out_run->engine));
     return training_run_initialise(out_run);
 }
@@ -124,12 +171,14 @@ static inline sl_status training_run_steps(training_run *run, uint32_t step_coun
 
 static inline sl_status training_run_hash_states(training_run *run, sl_hash_stream *hash)
 {
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MASTER, SL_GROUP_MOMENT1,
+                                      SL_GROUP_MOMENT2};
     const sl_program *program = run->c->program;
     float *data = calloc(training_run_largest(program), sizeof *data);
     sl_status status = data ? SL_OK : SL_ERROR_SYSTEM;
-    for (uint32_t g = 0; g < 3; g++) {
-        for (uint32_t t = 0; status == SL_OK && t < program->tensor_count; t++) {
+    for (uint32_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        bool is_there = program->has_state[groups[g]];
+        for (uint32_t t = 0; is_there && status == SL_OK && t < program->tensor_count; t++) {
             status = training_run_visit(run, groups[g], t, data, false);
             sl_hash_update(hash, data, program->tensors[t].element_count * sizeof *data);
         }
@@ -142,6 +191,8 @@ static inline void training_run_close(training_run *run)
 {
     sl_engine_close(run->engine);
     sl_plan_close(run->plan);
+    if (run->disk.text[0])
+        scratch_close(&run->disk);
 }
 
 #endif

@@ -1,11 +1,20 @@
-/* The one file that includes xxhash.h. */
+/* The one file that includes xxhash.h. Where the library chooses its instruction set when it runs,
+ * that way is taken: the sums are the same, two to four times as fast. */
 #include "hash.h"
 
 #include <xxhash.h>
 
+#ifdef SL_HAS_XXH_DISPATCH
+XXH_errorcode XXH3_128bits_update_dispatch(XXH3_state_t *state, const void *data, size_t bytes);
+XXH64_hash_t XXH3_64bits_dispatch(const void *data, size_t bytes);
+#else
+#define XXH3_128bits_update_dispatch XXH3_128bits_update
+#define XXH3_64bits_dispatch XXH3_64bits
+#endif
+
 uint64_t sl_hash_64(const void *data, uint64_t bytes)
 {
-    return XXH3_64bits(data, bytes);
+    return XXH3_64bits_dispatch(data, bytes);
 }
 
 sl_status sl_hash_open(sl_hash_stream **out_stream)
@@ -21,7 +30,7 @@ sl_status sl_hash_open(sl_hash_stream **out_stream)
 
 void sl_hash_update(sl_hash_stream *stream, const void *data, uint64_t bytes)
 {
-    XXH3_128bits_update((XXH3_state_t *)stream, data, bytes);
+    XXH3_128bits_update_dispatch((XXH3_state_t *)stream, data, bytes);
 }
 
 sl_hash_value sl_hash_digest(const sl_hash_stream *stream)

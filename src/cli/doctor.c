@@ -11,7 +11,9 @@
 #include "command.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
+#include "offload/store.h"
 #include "options.h"
+#include "train/bench/profile.h"
 #include "train/config/units.h"
 
 enum { TEXT_BYTES = 256, FINDING_MAX = 16 };
@@ -110,7 +112,6 @@ static void find_libraries(findings *all)
         const char *name, *cost;
     } later[] = {
         {"cuda", "work runs on the processor's cores"},
-        {"io_uring", "there is no disk tier: states must fit into memory"},
         {"nccl, mpi", "one rank: one process does all the work"},
     };
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
@@ -118,6 +119,33 @@ static void find_libraries(findings *all)
         snprintf(library->value, TEXT_BYTES, "not used by this version");
         snprintf(library->cost, TEXT_BYTES, "%s", later[i].cost);
     }
+}
+
+/* The disk tier works either way; threads take more of the cores. */
+static void find_disk(findings *all)
+{
+    finding *disk = add(all, "disk tier");
+    snprintf(disk->value, TEXT_BYTES, "%.240s", sl_store_probe());
+    if (strncmp(disk->value, "io_uring", 8) != 0)
+        snprintf(disk->cost, TEXT_BYTES, "processor time: each piece that moves wakes a thread");
+}
+
+static void find_profile(findings *all, uint32_t thread_count)
+{
+    finding *profile = add(all, "machine profile");
+    char *path = NULL, note[SL_PROFILE_NOTE_BYTES];
+    sl_machine machine = {0};
+    if (sl_profile_find_path(&path) != SL_OK ||
+        sl_profile_find_machine(NULL, thread_count, &machine, note) != SL_OK)
+        snprintf(profile->value, TEXT_BYTES, "%.240s", sl_status_message());
+    else if (machine.is_measured)
+        snprintf(profile->value, TEXT_BYTES, "%.120s: %s", path, machine.name);
+    else
+        snprintf(profile->value, TEXT_BYTES, "%.240s", note);
+    if (!path || !machine.is_measured)
+        snprintf(profile->cost, TEXT_BYTES,
+                 "predicted times and --policy auto go by a plain guess of this machine's rates");
+    free(path);
 }
 
 static void print_text(const findings *all)
@@ -156,6 +184,8 @@ int sl_command_doctor(int argc, char **argv)
         find_locked_memory(&all);
         find_huge_pages(&all);
         find_libraries(&all);
+        find_disk(&all);
+        find_profile(&all, (uint32_t)config.threads);
         if (config.json)
             print_json(&all);
         else

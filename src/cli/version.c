@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "kernels/kernels.h"
+#include "offload/store.h"
 #include "sluice/version.h"
 
 #if defined(__x86_64__)
@@ -45,5 +46,6 @@ void sl_command_print_version(FILE *stream)
     fprintf(stream, "cpu kernels: %s\n", sl_kernels_cpu()->description());
     fprintf(stream, "cpu features: %s\n", features);
     fprintf(stream, "jansson: %s\n", JANSSON_VERSION);
-    fprintf(stream, "cuda: no   nccl: no   mpi: no   io_uring: no\n");
+    fprintf(stream, "disk tier: %s\n", sl_store_probe());
+    fprintf(stream, "cuda: no   nccl: no   mpi: no\n");
 }

@@ -101,8 +101,8 @@ static void write_result(const sl_attention_tile *tile, const forward_state *s)
         float *sum = s->sum + i * width;
         for (uint64_t d = 0; d < width; d++)
             sum[d] *= inverse;
-        SL_VECTOR(round)
-        (sum, (char *)tile->y + i * tile->y_row * sl_type_bytes(tile->type), tile->type, width);
+        char *y = (char *)tile->y + i * tile->y_row * sl_type_bytes(tile->type);
+        SL_VECTOR(round)(sum, y, tile->type, width);
         if (tile->lse != NULL)
             tile->lse[i] = s->max[i] + logf(s->weight[i]);
     }

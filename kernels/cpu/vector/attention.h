@@ -37,9 +37,10 @@ SL_INLINE float_rows widen_rows(typed_rows rows, uint64_t first, uint64_t count,
     const void *from = typed_at(rows.values, rows.type, first * rows.stride);
     if (rows.type == SL_TYPE_FP32)
         return (float_rows){from, rows.stride};
-    for (uint64_t i = 0; i < count; i++)
-        SL_VECTOR(widen)
-        (typed_at(from, rows.type, i * rows.stride), rows.type, room + i * width, width);
+    for (uint64_t i = 0; i < count; i++) {
+        const void *row = typed_at(from, rows.type, i * rows.stride);
+        SL_VECTOR(widen)(row, rows.type, room + i * width, width);
+    }
     return (float_rows){room, width};
 }
 

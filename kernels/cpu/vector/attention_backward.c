@@ -157,10 +157,11 @@ static void write_rows(const sl_attention_head *head, float_rows from, void *to,
                        uint64_t count)
 {
     const uint64_t row_bytes = head->qkv_row * sl_type_bytes(head->type);
-    for (uint64_t i = 0; i < count; i++)
-        SL_VECTOR(round)
-        (from.values + i * from.stride, (char *)to + (first + i) * row_bytes, head->type,
-         head->head_width);
+    for (uint64_t i = 0; i < count; i++) {
+        const float *row = from.values + i * from.stride;
+        char *place = (char *)to + (first + i) * row_bytes;
+        SL_VECTOR(round)(row, place, head->type, head->head_width);
+    }
 }
 
 static void write_queries(const sl_attention_head *head, const backward_state *s)

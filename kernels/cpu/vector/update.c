@@ -53,10 +53,10 @@ void SL_VECTOR(adamw)(const sl_adamw_blocks *blocks)
         const uint64_t first = block * SL_BLOCK_ELEMENTS;
         const float *gradient = read_gradient(&blocks->gradient, block, buffer);
         update_block(blocks, gradient, first, blocks->decay_flags[block] ? blocks->decay : 1.0f);
-        if (blocks->param != NULL)
-            SL_VECTOR(round)
-            (blocks->weights + first, (char *)blocks->param + first * sl_type_bytes(type), type,
-             SL_BLOCK_ELEMENTS);
+        if (blocks->param != NULL) {
+            char *param = (char *)blocks->param + first * sl_type_bytes(type);
+            SL_VECTOR(round)(blocks->weights + first, param, type, SL_BLOCK_ELEMENTS);
+        }
     }
 }
 

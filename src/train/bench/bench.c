@@ -1,4 +1,5 @@
 /* The order of things: warm up, rounds, rows, rates. */
+#define _GNU_SOURCE /* getloadavg */
 #include "bench.h"
 
 #include <stdio.h>
@@ -13,6 +14,7 @@ enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
 
 static const uint64_t stream_bytes[2] = {UINT64_C(64) << 20, UINT64_C(8) << 20}; /* [quick] */
 static const uint64_t copy_bytes[2] = {UINT64_C(32) << 20, UINT64_C(8) << 20};
+static const double load_max = 0.5; /* runnable threads of others, averaged over a minute */
 static const char *const type_names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
 
 /* A queued op costs a wake-up beside what its kernel takes. */
@@ -47,6 +49,11 @@ static sl_status open_meter(const sl_bench_options *options, sl_bench *bench, me
     *m = (meter){.options = options,
                  .bench = bench,
                  .round_count = options->is_quick ? QUICK_ROUNDS : ROUNDS};
+    double load = 0;
+    if (getloadavg(&load, 1) == 1 && load > load_max) {
+        snprintf(line, sizeof line, "other work (load %.1f) disturbs what is measured now", load);
+        report(m, line);
+    }
     report(m, "filling memory with random numbers");
     SL_TRY(sl_workers_open(options->thread_count, &m->workers));
     SL_TRY(sl_memory_open(options->is_quick, &m->memory));
@@ -131,7 +138,8 @@ static void name_case(const sl_ops_case *one, char out_name[64])
     unsigned long long out = a->out ? a->out : a->id_count;
     const char *added = a->accumulate ? ", added" : "";
     if (a->element_count)
-        snprintf(out_name, 64, "%s %.4g M", name, 1e-6 * (double)a->element_count);
+        snprintf(out_name, 64, "%s %.4g M%s", name, 1e-6 * (double)a->element_count,
+                 a->grad_type ? ", half gradient" : "");
     else if (a->heads)
         snprintf(out_name, 64, "%s %llu x T=%llu, %llu wide", name, (unsigned long long)a->batch,
                  (unsigned long long)a->seq, (unsigned long long)a->in);
@@ -159,10 +167,14 @@ static sl_status add_case(const meter *m, const sl_ops_case *one)
                                                        : "op",
                         .type = type_names[one->attrs.type],
                         .seconds = one->seconds.median,
+                        .fit_seconds = sl_machine_op_seconds(&m->bench->profile.machine, one->kind,
+                                                             &one->attrs, false),
                         .is_flops = flops > 0};
     row.rate = sl_spread_rate(one->seconds, flops > 0 ? flops : bytes);
-    row.roof =
-        flops > 0 ? m->flops[one->attrs.type].rate.median : m->stream[SL_STREAM_UPDATE].rate.median;
+    if (flops > 0)
+        row.roof = m->flops[one->attrs.type].rate.median;
+    else if (is_adamw) /* the others are not memory's alone: a step finds their data in a cache */
+        row.roof = m->stream[SL_STREAM_UPDATE].rate.median;
     name_case(one, row.name);
     return sl_bench_add(m->bench, &row);
 }
@@ -207,18 +219,18 @@ static sl_status fit_machine(const meter *m, sl_machine *machine)
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
-    meter m;
+    meter m = {0};
     sl_profile_init(&bench.profile, options->thread_count);
-    sl_status status = open_meter(options, &bench, &m);
+    sl_status status = sl_disk_measure(options, &bench); /* first: a directory may be wrong */
+    if (status == SL_OK)
+        status = open_meter(options, &bench, &m);
     if (status == SL_OK)
         status = measure_rounds(&m);
     if (status == SL_OK)
-        status = add_rows(&m);
-    if (status == SL_OK)
         status = fit_machine(&m, &bench.profile.machine);
-    close_meter(&m);
     if (status == SL_OK)
-        status = sl_disk_measure(options, &bench);
+        status = add_rows(&m);
+    close_meter(&m);
     if (status != SL_OK) {
         sl_bench_close(&bench);
         return status;

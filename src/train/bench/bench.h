@@ -20,13 +20,14 @@ typedef struct sl_bench_options {
 } sl_bench_options;
 
 typedef struct sl_bench_row {
-    const char *group; /* "gemm", "adamw", "op", "copy", "memory", "disk" */
-    const char *type;  /* "fp32", ..., or "" */
-    char name[64];     /* "linear 768x2304, 256 rows" */
-    sl_spread rate;    /* of work a second; p10 is the slow end */
-    double seconds;    /* median of one piece of work */
-    double roof;       /* in the same unit; 0: the row is a roof itself */
-    bool is_flops;     /* FLOP/s, else bytes/s */
+    const char *group;  /* "gemm", "adamw", "op", "copy", "memory", "disk" */
+    const char *type;   /* "fp32", ..., or "" */
+    char name[64];      /* "linear 768x2304, 256 rows" */
+    sl_spread rate;     /* of work a second; p10 is the slow end */
+    double seconds;     /* median of one piece of work */
+    double fit_seconds; /* of an op: what the profile will say of it; else 0 */
+    double roof;        /* in the same unit; 0: the row is a roof itself */
+    bool is_flops;      /* FLOP/s, else bytes/s */
 } sl_bench_row;
 
 typedef struct sl_bench {

@@ -7,6 +7,11 @@ static json_t *format_row(const sl_bench_row *row)
                                "type", row->type, "name", row->name, "unit",
                                row->is_flops ? "FLOP/s" : "B/s", "median", row->rate.median, "p10",
                                row->rate.p10, "p90", row->rate.p90, "seconds", row->seconds);
+    if (object && row->fit_seconds > 0 &&
+        json_object_set_new(object, "fit_seconds", json_real(row->fit_seconds))) {
+        json_decref(object);
+        return NULL;
+    }
     if (object && row->roof > 0 &&
         (json_object_set_new(object, "roof", json_real(row->roof)) ||
          json_object_set_new(object, "percent_of_roof",

@@ -6,8 +6,6 @@
 #include "ops.h"
 #include "sluice/gpt2.h"
 
-enum { MEASURED_TYPES = 1 }; /* fp32, until the kernels know the others */
-
 typedef struct step {
     const char *model;
     uint32_t batch, seq;
@@ -54,7 +52,7 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
     attrs.first_row = attrs.first_id = attrs.first_block = 0;
     if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective)
         return SL_OK;
-    for (uint16_t type = 0; type < MEASURED_TYPES; type++) {
+    for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
         attrs.type = type;
         SL_TRY(add_case(ops, op->kind, &attrs));
     }
@@ -66,11 +64,14 @@ static sl_status add_chunks(sl_ops *ops, bool is_quick)
     static const sl_op_kind kinds[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_CLEAR, SL_OP_ROUND};
     for (int i = 0; i < 4; i++)
         for (int size = 0; size < (is_quick ? 1 : 2); size++)
-            for (uint16_t type = 0; type < MEASURED_TYPES; type++) {
+            for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
                 sl_op_attrs attrs = {.element_count = chunk_elements[size], .type = type};
                 if (kinds[i] == SL_OP_ROUND && type == SL_TYPE_FP32)
                     continue; /* nothing to round */
                 SL_TRY(add_case(ops, kinds[i], &attrs));
+                attrs.grad_type = type; /* half precision stores gradients so where it can */
+                if (kinds[i] == SL_OP_ADAMW || kinds[i] == SL_OP_BLOCK_NORM)
+                    SL_TRY(add_case(ops, kinds[i], &attrs));
             }
     return SL_OK;
 }

@@ -111,8 +111,8 @@ typedef struct stream_job {
 static void read_tile(const stream_job *job, uint64_t first, uint64_t end, float *sum)
 {
     float lanes[16] = {0};
-    for (int k = 0; k < 4; k++)
-        for (uint64_t i = first; i + 16 <= end; i += 16)
+    for (uint64_t i = first; i + 16 <= end; i += 16)
+        for (int k = 0; k < 4; k++)
             for (int lane = 0; lane < 16; lane++)
                 lanes[lane] += job->array[k][i + (uint64_t)lane];
     for (int lane = 0; lane < 16; lane++)

@@ -1,0 +1,105 @@
+/* Checks what does not depend on a command: that program, layout, homes, budgets and peaks belong
+ * together, so that every index and every home is safe to use. Knows nothing of commands. */
+#include "verify.h"
+
+enum { COMMANDS_MAX = 1 << 29 };
+
+static sl_status check_value(const sl_verify *verify, uint32_t index)
+{
+    const sl_value *value = &verify->program->values[index];
+    const sl_layout *layout = verify->layout;
+    bool has_chunk = value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
+    if (value->kind == SL_VALUE_TENSOR && value->index >= layout->tensor_count)
+        return sl_verify_reject(verify, "value %u is tensor %u of a layout of %u", index,
+                                value->index, layout->tensor_count);
+    if (value->kind == SL_VALUE_CHUNK && value->index >= layout->chunk_count)
+        return sl_verify_reject(verify, "value %u is chunk %u of a layout of %u", index,
+                                value->index, layout->chunk_count);
+    if (has_chunk &&
+        ((unsigned)value->group >= SL_GROUP_COUNT || !verify->homes->tier[value->group]))
+        return sl_verify_reject(verify, "value %u is of a group without homes", index);
+    if (has_chunk && value->type != layout->group_type[value->group])
+        return sl_verify_reject(verify, "value %u is of another type than its group", index);
+    if (value->kind == SL_VALUE_PERSISTENT &&
+        (value->index >= verify->homes->persistent_count ||
+         value->bytes > verify->homes->persistent_bytes[value->index]))
+        return sl_verify_reject(verify,
+                                "value %u is persistent slot %u, which is not there or too "
+                                "small",
+                                index, value->index);
+    return SL_OK;
+}
+
+static sl_status check_ops(const sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    for (uint32_t tick = 0; tick < program->op_count; tick++)
+        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++) {
+            uint32_t value = program->ops[tick].operand[i];
+            if (value != SL_NONE && value >= program->value_count)
+                return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick,
+                                        value, program->value_count);
+        }
+    return SL_OK;
+}
+
+/* Homes are in tiers that exist, where their elements and direct I/O want them. */
+static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool *out_is_on_disk)
+{
+    const sl_homes *homes = verify->homes;
+    char name[SL_VERIFY_NAME_BYTES];
+    if (homes->tier[group] &&
+        verify->layout->group_type[group] != sl_program_group_type(verify->program, group))
+        return sl_verify_reject(
+            verify, "its layout holds group %d in another type than its program", (int)group);
+    for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
+        sl_verify_name_object(verify, sl_verify_chunk_object(verify, group, chunk), name);
+        if (homes->tier[group][chunk] >= SL_TIER_COUNT)
+            return sl_verify_reject(verify, "%s has its home in a tier that does not exist", name);
+        if (homes->tier[group][chunk] != SL_TIER_DISK)
+            continue;
+        *out_is_on_disk = true;
+        if (homes->offset[group][chunk] % SL_DIRECT_ALIGNMENT != 0)
+            return sl_verify_reject(verify, "the home of %s is at disk byte %llu, within a page",
+                                    name, (unsigned long long)homes->offset[group][chunk]);
+    }
+    return SL_OK;
+}
+
+/* With homes on disk, parts of chunks pass through a piece of the host's at the boundary. */
+static sl_status check_homes(const sl_verify *verify)
+{
+    bool is_on_disk = false;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        SL_TRY(check_group_homes(verify, (sl_group)group, &is_on_disk));
+    if (is_on_disk && (verify->homes->bounce_bytes < SL_PIECE_BYTES ||
+                       verify->homes->bounce_offset % SL_DIRECT_ALIGNMENT != 0))
+        return sl_verify_reject(verify, "its homes are on disk, without a bounce piece");
+    return SL_OK;
+}
+
+sl_status sl_verify_frame(const sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    const sl_homes *homes = verify->homes;
+    if (homes->chunk_count != verify->layout->chunk_count)
+        return sl_verify_reject(verify, "its homes are of %u chunks, its layout is of %u",
+                                homes->chunk_count, verify->layout->chunk_count);
+    if (plan->body_count > COMMANDS_MAX)
+        return sl_verify_reject(verify, "it has %u commands", plan->body_count);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (plan->peak_bytes[tier] > verify->request->budget_bytes[tier])
+            return sl_verify_reject(verify, "its %s peak of %llu bytes is over the budget of %llu",
+                                    sl_verify_name_tier((sl_tier)tier),
+                                    (unsigned long long)plan->peak_bytes[tier],
+                                    (unsigned long long)verify->request->budget_bytes[tier]);
+        if (homes->fixed_bytes[tier] > plan->peak_bytes[tier])
+            return sl_verify_reject(verify, "its %s peak of %llu bytes does not hold the homes",
+                                    sl_verify_name_tier((sl_tier)tier),
+                                    (unsigned long long)plan->peak_bytes[tier]);
+    }
+    for (uint32_t i = 0; i < verify->program->value_count; i++)
+        SL_TRY(check_value(verify, i));
+    SL_TRY(check_homes(verify));
+    return check_ops(verify);
+}

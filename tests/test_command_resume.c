@@ -1,0 +1,190 @@
+/* What could be wrong with a run that is stopped and goes on: in some precision or under some
+ * policy a number is not saved, saved rounded or loaded into the wrong place; the loss scale starts
+ * anew; what lay on disk is forgotten; a checkpoint of another precision is not taken. A run of
+ * twelve steps is compared, log and files, with one that was cut after five under one policy and
+ * went on under another. Every case runs the built command.
+ */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+static char memory_directory[64];
+
+static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+
+static const char *const ways[] = {
+    "--policy device",
+    "--policy nvme --disk-dir disk --nvme-params 1 --nvme-grads 1",
+    "--policy static --disk-dir disk disk2 --nvme-params 0.5 --offload-optimizer 0.3 "
+    "--nvme-optimizer 0.4 --chunk-size 9000",
+};
+
+enum { WAY_COUNT = sizeof ways / sizeof ways[0], PRECISION_COUNT = 3 };
+
+static const char common[] = TINY "--data text --steps 12 --quiet --seed 5";
+
+static void make_directories(void)
+{
+    assert_int_equal(system("mkdir -m 700 -p disk disk2"), 0);
+}
+
+static void assert_same_files(const char *left, const char *right)
+{
+    static const char *const names[] = {"model", "moment1", "moment2"};
+    for (int i = 0; i < 3; i++) {
+        char command[COMMAND_BYTES];
+        snprintf(command, sizeof command, "cmp %s/%s.safetensors %s/%s.safetensors >&2", left,
+                 names[i], right, names[i]);
+        if (system(command) != 0)
+            fail_msg("%s of %s and %s differ", names[i], left, right);
+    }
+}
+
+/* Counters of a manifest that a precise resume needs, as text. */
+static void assert_same_counters(const char *left, const char *right)
+{
+    static const char *const keys[] = {"step",          "tokens_total", "next_row",
+                                       "skipped_steps", "loss_scale",   "loss_scale_good_steps",
+                                       "precision"};
+    const char *const directories[2] = {left, right};
+    json_t *root[2];
+    for (int i = 0; i < 2; i++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, "%s/manifest.json", directories[i]);
+        root[i] = json_load_file(path, 0, NULL);
+        assert_non_null(root[i]);
+    }
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        assert_non_null(json_object_get(root[0], keys[i]));
+        if (!json_equal(json_object_get(root[0], keys[i]), json_object_get(root[1], keys[i])))
+            fail_msg("%s of %s and %s differ", keys[i], left, right);
+    }
+    json_decref(root[0]);
+    json_decref(root[1]);
+}
+
+static json_int_t read_counter(const char *directory, const char *key)
+{
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/manifest.json", directory);
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(root);
+    json_int_t value = json_integer_value(json_object_get(root, key));
+    json_decref(root);
+    return value;
+}
+
+/* Leaves the checkpoint made/step-5 of a run under `way`, as if it had been stopped there. */
+static void make_cut(const char *precision, const char *way)
+{
+    assert_int_equal(system("rm -rf made"), 0);
+    assert_code(sluice("train %s --precision %s %s --save made --save-every 5 --keep 3", common,
+                       precision, way),
+                0);
+    assert_int_equal(system("rm -rf made/step-00000012 made/step-00000010"), 0);
+}
+
+/* Goes on from a copy of `directory`/step-`step`. */
+static void go_on(const char *directory, int step, const char *precision, const char *way)
+{
+    char command[COMMAND_BYTES];
+    snprintf(command, sizeof command,
+             "rm -rf cut went-on.json && mkdir cut && cp -r %s/step-%08d cut/", directory, step);
+    assert_int_equal(system(command), 0);
+    assert_code(sluice("train %s --precision %s %s --save cut --resume --log-json went-on.json",
+                       common, precision, way),
+                0);
+}
+
+static void assert_as_if_never_cut(int step)
+{
+    assert_same_steps("whole.json", "went-on.json", step + 1, 12);
+    assert_same_files("whole/step-00000012", "cut/step-00000012");
+    assert_same_counters("whole/step-00000012", "cut/step-00000012");
+}
+
+static void resume_when_under_another_policy_then_goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    make_directories();
+    for (int i = 0; i < PRECISION_COUNT; i++) {
+        assert_int_equal(system("rm -rf whole whole.json"), 0);
+        assert_code(sluice("train %s --precision %s --save whole --log-json whole.json", common,
+                           precisions[i]),
+                    0);
+        make_cut(precisions[i], ways[(i + 1) % WAY_COUNT]);
+        for (int way = 0; way < WAY_COUNT; way++) {
+            go_on("made", 5, precisions[i], ways[way]);
+            assert_as_if_never_cut(5);
+        }
+    }
+    assert_int_equal(system("rmdir disk disk2"), 0); /* nothing was left in them */
+}
+
+/* At this learning rate the gradients leave fp16 after the first step: steps 2 to 6 are skipped,
+ * the next three are not. */
+static void resume_when_steps_were_skipped_then_the_loss_scale_goes_on(void **state)
+{
+    (void)state;
+    make_directories();
+    assert_int_equal(system("rm -rf whole whole.json"), 0);
+    assert_code(sluice("train %s --precision fp16 --lr 3 --save whole --save-every 3 --keep 0 "
+                       "--log-json whole.json",
+                       common),
+                0);
+    assert_int_equal(read_counter("whole/step-00000003", "skipped_steps"), 2);
+    assert_int_equal(read_counter("whole/step-00000009", "skipped_steps"), 5);
+    for (int step = 3; step < 12; step += 3) {
+        go_on("whole", step, "fp16 --lr 3", ways[1]);
+        assert_as_if_never_cut(step);
+    }
+}
+
+/* What was saved is taken as it is (test_checkpoint_types.c); the numbers are the new precision's
+ * from there on. */
+static void resume_when_in_another_precision_then_goes_on(void **state)
+{
+    (void)state;
+    make_directories();
+    for (int from = 0; from < PRECISION_COUNT; from++) {
+        make_cut(precisions[from], ways[0]);
+        for (int to = 0; to < PRECISION_COUNT; to++) {
+            if (to == from)
+                continue;
+            go_on("made", 5, precisions[to], ways[1]);
+            assert_int_equal(access("cut/step-00000012/manifest.json", F_OK), 0);
+        }
+    }
+}
+
+/* In memory where that can be: saves wait long for a busy disk. */
+static int set_up_in_memory(void **state)
+{
+    char command[COMMAND_BYTES];
+    int status = set_up(state);
+    if (status != 0 || access("/dev/shm", W_OK) != 0)
+        return status;
+    snprintf(memory_directory, sizeof memory_directory, "/dev/shm/sluice-command-XXXXXX");
+    if (!mkdtemp(memory_directory))
+        return 1;
+    snprintf(command, sizeof command, "cp text %s/", memory_directory);
+    return system(command) == 0 && chdir(memory_directory) == 0 ? 0 : 1;
+}
+
+static int tear_down_memory(void **state)
+{
+    char command[PATH_BYTES];
+    snprintf(command, sizeof command, "rm -rf %s", memory_directory);
+    if (memory_directory[0] && (chdir("/") != 0 || system(command) != 0))
+        return 1;
+    return tear_down(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(resume_when_under_another_policy_then_goes_on_bit_for_bit),
+        cmocka_unit_test(resume_when_steps_were_skipped_then_the_loss_scale_goes_on),
+        cmocka_unit_test(resume_when_in_another_precision_then_goes_on),
+    };
+    return cmocka_run_group_tests(tests, set_up_in_memory, tear_down_memory);
+}
