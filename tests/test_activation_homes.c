@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "chunk/activation_homes.h"
-#include "tiered_cases.h"
+#include "plan_cases.h"
 
 enum { CASES = 40 };
 
