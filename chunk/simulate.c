@@ -98,8 +98,9 @@ static sl_status check_machine(const sl_machine *machine)
         if (!(machine->copy_cores[lane] >= 0.0 && machine->copy_cores[lane] <= 1.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s: a copy takes %g cores; it has one thread",
                     machine->name, machine->copy_cores[lane]);
-    if (!(machine->core_count >= 0.0 && machine->mixed_disk_rate >= 0.0))
-        SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative number of cores or rate of its disk",
+    if (!(machine->core_count >= 0.0 && machine->worker_count >= 0.0 &&
+          machine->mixed_disk_rate >= 0.0))
+        SL_FAIL(SL_ERROR_USAGE, "machine %s has fewer than no cores, workers or disk rate",
                 machine->name);
     if (!(machine->op_seconds >= 0.0))
         SL_FAIL(SL_ERROR_USAGE, "machine %s has a negative fixed cost", machine->name);
@@ -264,7 +265,8 @@ static bool is_busy(const player *p, sl_lane lane)
 /* Compute and host lane take turns in one pool where they share the cores: the pool counts once. */
 static demand find_demand(const player *p, sl_lane lane)
 {
-    const demand pool = {p->machine->core_count, 1.0};
+    double workers = p->machine->worker_count;
+    const demand pool = {workers > 0 ? workers : p->machine->core_count, 1.0};
     if (!is_busy(p, lane))
         return (demand){0, 0};
     if (lane == SL_LANE_HOST)

@@ -235,6 +235,24 @@ static void copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it(void **st
     }
 }
 
+static void copies_slow_nobody_where_cores_are_left_over(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    s.machine.shares_cores = true;
+    s.machine.core_count = 2;
+    s.machine.worker_count = 1;
+    s.machine.copy_cores[SL_MACHINE_H2D] = 1;
+    assert_seconds(play_together(&s, 6, 0, 6).step_seconds, 6);
+    open_scene(&s);
+    s.machine.shares_cores = true;
+    s.machine.core_count = 3;
+    s.machine.worker_count = 3;
+    s.machine.copy_cores[SL_MACHINE_H2D] = 1;
+    assert_seconds(play_together(&s, 6, 0, 6).step_seconds, 8); /* four threads on three cores */
+}
+
 static void copies_take_cores_from_host_alone_where_compute_has_a_device(void **state)
 {
     (void)state;
@@ -273,13 +291,14 @@ static void reads_and_writes_share_the_disk_up_to_its_mixed_rate(void **state)
 static void machines_without_sense_are_refused(void **state)
 {
     (void)state;
-    for (int fault = 0; fault < 4; fault++) {
+    for (int fault = 0; fault < 5; fault++) {
         scene s;
         sl_simulation found;
         open_scene(&s);
         add_run(&s, SL_LANE_COMPUTE, 1);
         double *broken[] = {&s.machine.copy_cores[SL_MACHINE_READ], &s.machine.core_count,
-                            &s.machine.mixed_disk_rate, &s.machine.op_seconds};
+                            &s.machine.mixed_disk_rate, &s.machine.op_seconds,
+                            &s.machine.worker_count};
         *broken[fault] = -1;
         assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
         *broken[fault] = fault == 0 ? 1.5 : (double)NAN; /* a copy has one thread */
@@ -467,6 +486,7 @@ int main(void)
         cmocka_unit_test(copies_into_two_slots_overlap_with_compute),
         cmocka_unit_test(compute_and_host_share_the_cores_where_the_machine_says_so),
         cmocka_unit_test(copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it),
+        cmocka_unit_test(copies_slow_nobody_where_cores_are_left_over),
         cmocka_unit_test(copies_take_cores_from_host_alone_where_compute_has_a_device),
         cmocka_unit_test(reads_and_writes_share_the_disk_up_to_its_mixed_rate),
         cmocka_unit_test(machines_without_sense_are_refused),

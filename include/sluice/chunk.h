@@ -128,7 +128,8 @@ typedef struct sl_machine {
     double mixed_disk_rate; /* bytes a second, read and written together, when both lanes run */
     double op_seconds;      /* fixed cost of one op */
     double copy_seconds[SL_MACHINE_LANE_COUNT]; /* and of one copy */
-    double core_count; /* compute workers; lanes that need more than these slow each other */
+    double core_count;   /* lanes that need more than these slow each other; 0: no limit */
+    double worker_count; /* compute workers, each of which keeps a core busy; 0: one a core */
     double copy_cores[SL_MACHINE_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
     bool shares_cores; /* compute and host lane share the cores: their times add */
     bool is_measured;

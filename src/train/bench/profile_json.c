@@ -263,6 +263,9 @@ static sl_status read_profile(const char *path, json_t *root, sl_profile *out_pr
     }
     SL_TRY(read_machine(path, root, &profile.machine));
     profile.machine.is_measured = true;
+    profile.machine.worker_count = profile.thread_count;
+    profile.machine.core_count =
+        profile.core_count > profile.thread_count ? profile.core_count : profile.thread_count;
     snprintf(profile.machine.name, sizeof profile.machine.name, "cpu, %u workers, measured %.10s",
              profile.thread_count, profile.date);
     *out_profile = profile;
