@@ -30,7 +30,6 @@ typedef struct sl_verify_access {
     uint32_t object; /* SL_NONE: workspace */
     bool reads, writes;
     bool defines; /* a write that needs nothing of what was there */
-    bool is_part; /* writes some rows: the first such write of an iteration finds nothing there */
 } sl_verify_access;
 
 typedef struct sl_verify_cell {

@@ -90,14 +90,6 @@ uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *co
                               sl_verify_lane_tier(command->lane));
 }
 
-/* Does the op write some rows of operand i and leave the others as they are? */
-static bool writes_part(const sl_op *op, uint32_t operand_index)
-{
-    const sl_op_attrs *attrs = &op->attrs;
-    return op->kind == SL_OP_HEAD_INPUT_BACKWARD && sl_op_writes(op, operand_index) &&
-           attrs->row_count < attrs->batch * attrs->seq;
-}
-
 static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op *op,
                                             uint32_t operand_index, const sl_place *place)
 {
@@ -112,9 +104,7 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     }
     if (value->kind == SL_VALUE_PERSISTENT)
         access.whole.bytes = verify->homes->persistent_bytes[value->index];
-    access.is_part = writes_part(op, operand_index);
-    access.defines = access.writes && !access.reads && !access.is_part &&
-                     access.place.bytes == access.whole.bytes;
+    access.defines = access.writes && !access.reads && access.place.bytes == access.whole.bytes;
     return access;
 }
 

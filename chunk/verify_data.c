@@ -72,8 +72,7 @@ static sl_status apply_write(sl_verify *verify, const sl_verify_access *access)
         put(verify, SL_NONE, &access->place);
         return SL_OK;
     }
-    bool is_first_part = access->is_part && !access->reads && !verify->is_defined[access->object];
-    if (!access->defines && !is_first_part)
+    if (!access->defines)
         SL_TRY(check_content(verify, access->object, &access->whole, &access->whole));
     define(verify, access->object, &access->whole);
     return SL_OK;

@@ -1,11 +1,15 @@
 /* What could be wrong when the engine's disk tier goes wrong: a failure does not say what failed,
- * is forgotten, or hangs; a plan that the store cannot serve is not refused; refusing leaks.
+ * is forgotten, or hangs; a killed process leaves a file; a plan that the store cannot serve is not
+ * refused; refusing leaks.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -111,6 +115,42 @@ static void open_when_nothing_is_on_disk_needs_no_directory(void **state)
     sl_engine_close(engine);
 }
 
+/* ---- killed ---- */
+
+/* Steps for ever; tells the parent by `pipe` when the first are done. */
+static void step_until_killed(int pipe)
+{
+    static disk_world d;
+    sl_engine *engine = NULL;
+    uint64_t output;
+    disk_world_init(&d, directory.text, NULL);
+    if (sl_engine_open_with(&d.w.options, &d.w.parts, &engine) != SL_OK)
+        _exit(1);
+    for (uint32_t i = 0; step(engine, TRAIN_PLAN, i, i, &output) == SL_OK; i++)
+        if (i == 3 && write(pipe, "x", 1) != 1)
+            _exit(2);
+    _exit(3);
+}
+
+/* That the directory is empty afterwards is checked for every test, when it ends. */
+static void process_when_killed_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    int ends[2], status;
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        step_until_killed(ends[1]);
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+    close(ends[0]);
+}
+
 /* ---- plans that must be refused ---- */
 
 static void break_home_alignment(disk_world *d)
@@ -209,6 +249,7 @@ int main(void)
         TEST(boundary_when_the_disk_fails_returns_it_for_good),
         TEST(open_when_there_is_no_directory_says_what_to_do),
         TEST(open_when_nothing_is_on_disk_needs_no_directory),
+        TEST(process_when_killed_leaves_nothing_behind),
         TEST(open_when_a_plan_is_broken_fails_and_frees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,8 @@
 #include "vector.h"
 
 enum {
-    PANELS_A_PACKING = 4, /* panels that one worker packs at a time */
+    PANELS_A_PACKING = 4, /* panels that one worker packs at a time, in turns, so that rows */
+    TERMS_A_TURN = 32,    /* of the matrix are read in runs longer than a panel is wide */
     LINE_BYTES = 64
 };
 
@@ -55,11 +56,14 @@ static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t panel)
     return job->packed_b + (chain * job->plan.b_round.size + panel) * job->plan.b_slot;
 }
 
-static void pack_a(const gemm_job *job, uint64_t chain, uint64_t panel)
+/* Terms `part` of the chain. */
+static void pack_a(const gemm_job *job, uint64_t chain, uint64_t panel, sl_span part)
 {
     const sl_gemm *gemm = job->gemm;
     const sl_span rows = rows_of(job, job->a.first + panel, 1);
-    const sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
+    sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
+    terms = (sl_span){terms.first + part.first, part.count};
+    const uint64_t step = part.first / job->plan.micro->terms_per_step;
     const uint64_t leading = gemm->transpose_a ? gemm->m : gemm->k;
     const uint64_t first =
         gemm->transpose_a ? terms.first * leading + rows.first : rows.first * leading + terms.first;
@@ -70,15 +74,17 @@ static void pack_a(const gemm_job *job, uint64_t chain, uint64_t panel)
                                .width = rows.count,
                                .term_count = terms.count,
                                .step_width = rows.count,
-                               .to = slot_a(job, chain, panel)};
+                               .to = slot_a(job, chain, panel) + step * rows.count};
     job->plan.micro->pack(&all);
 }
 
-static void pack_b(const gemm_job *job, uint64_t chain, uint64_t panel)
+static void pack_b(const gemm_job *job, uint64_t chain, uint64_t panel, sl_span part)
 {
     const sl_gemm *gemm = job->gemm;
     const sl_span columns = columns_of(job, job->b.first + panel, 1);
-    const sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
+    sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
+    terms = (sl_span){terms.first + part.first, part.count};
+    const uint64_t step = part.first / job->plan.micro->terms_per_step;
     const uint64_t leading = gemm->transpose_b ? gemm->k : gemm->n;
     const uint64_t first = gemm->transpose_b ? columns.first * leading + terms.first
                                              : terms.first * leading + columns.first;
@@ -89,7 +95,7 @@ static void pack_b(const gemm_job *job, uint64_t chain, uint64_t panel)
                                .width = columns.count,
                                .term_count = terms.count,
                                .step_width = job->plan.micro->columns,
-                               .to = slot_b(job, chain, panel)};
+                               .to = slot_b(job, chain, panel) + step * job->plan.micro->columns};
     job->plan.micro->pack(&all);
 }
 
@@ -103,12 +109,17 @@ static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index
     const uint64_t panels = is_a ? job->a.count : job->b.count;
     const uint64_t groups = sl_tiles_count(panels, PANELS_A_PACKING);
     const sl_span span = sl_tiles_span(panels, PANELS_A_PACKING, index % groups);
-    for (uint64_t panel = span.first; panel < span.first + span.count; panel++) {
-        if (is_a)
-            pack_a(job, index / groups, panel);
-        else
-            pack_b(job, index / groups, panel);
-    }
+    const uint64_t chain = index / groups;
+    const uint64_t terms = cut_span(job->gemm->k, job->plan.chain, job->chains.first + chain).count;
+    for (uint64_t first = 0; first < terms; first += TERMS_A_TURN)
+        for (uint64_t panel = span.first; panel < span.first + span.count; panel++) {
+            const sl_span part = {first,
+                                  terms - first < TERMS_A_TURN ? terms - first : TERMS_A_TURN};
+            if (is_a)
+                pack_a(job, chain, panel, part);
+            else
+                pack_b(job, chain, panel, part);
+        }
 }
 
 typedef struct gemm_tile {

@@ -11,7 +11,7 @@ enum {
     A_TILE_PANELS = 16,     /* 224 rows: 672 KiB of A in the L2 */
     B_TILE_PANELS = 6,
     TILE_MIN = 2,
-    TILES_WANTED = 32,
+    TILES_WANTED = 16,
     LINE_WORDS = 16
 };
 
