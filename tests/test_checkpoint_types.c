@@ -273,7 +273,7 @@ static void checkpoints_when_saved_by_any_way_are_loaded_by_any_other(void **sta
     (void)state;
     scratch_path saved[WAY_COUNT], again = scratch_join(scratch.text, "again");
     for (int i = 0; i < WAY_COUNT; i++) {
-        char name[16];
+        char name[32];
         run r;
         snprintf(name, sizeof name, "saved-%d", i);
         saved[i] = scratch_join(scratch.text, name);

@@ -79,6 +79,33 @@ static void profile_when_saved_again_then_replaced_and_nothing_left_behind(void 
     assert_int_not_equal(sl_profile_save(&profile, "/proc/no/machine.json", NULL), SL_OK);
 }
 
+static void disk_when_not_measured_again_then_kept_of_the_same_machine_only(void **state)
+{
+    (void)state;
+    sl_profile old, fresh;
+    sl_profile_init(&old, WORKERS);
+    old.machine.copy_rate[SL_MACHINE_READ] = 5;
+    old.machine.mixed_disk_rate = 7;
+    snprintf(old.disk, sizeof old.disk, "/some/where");
+    assert_int_equal(sl_profile_save(&old, "old.json", NULL), SL_OK);
+    sl_profile_init(&fresh, WORKERS);
+    double copy = fresh.machine.copy_rate[SL_MACHINE_H2D];
+    sl_profile_keep_disk(&fresh, "missing.json");
+    assert_string_equal(fresh.disk, "");
+    sl_profile_keep_disk(&fresh, "old.json");
+    assert_string_equal(fresh.disk, "/some/where");
+    assert_true(fresh.machine.copy_rate[SL_MACHINE_READ] == 5);
+    assert_true(fresh.machine.mixed_disk_rate == 7);
+    assert_true(fresh.machine.copy_rate[SL_MACHINE_H2D] == copy);
+    fresh.machine.mixed_disk_rate = 9; /* has a disk now: stays */
+    sl_profile_keep_disk(&fresh, "old.json");
+    assert_true(fresh.machine.mixed_disk_rate == 9);
+    sl_profile_init(&fresh, WORKERS);
+    snprintf(fresh.host, sizeof fresh.host, "another");
+    sl_profile_keep_disk(&fresh, "old.json");
+    assert_string_equal(fresh.disk, "");
+}
+
 /* ---- damage ---- */
 
 typedef struct damage {
@@ -246,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(profile_when_saved_then_every_number_comes_back),
         cmocka_unit_test(profile_when_saved_again_then_replaced_and_nothing_left_behind),
+        cmocka_unit_test(disk_when_not_measured_again_then_kept_of_the_same_machine_only),
         cmocka_unit_test(file_when_damaged_then_refused_by_key_and_not_used),
         cmocka_unit_test(default_profile_when_of_this_machine_then_used_else_a_guess_with_a_reason),
         cmocka_unit_test(profile_when_named_and_foreign_then_used_and_noted),

@@ -65,8 +65,10 @@ static void print_table(const sl_bench *bench)
     printf("median, slow and fast end (p10, p90), share of the roof in the same run\n");
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
         print_group(bench, &groups[i]);
-    if (*profile->disk)
+    if (*bench->disk_note)
         printf("\ndisk: %s, %s\n", profile->disk, bench->disk_note);
+    else if (*profile->disk)
+        printf("\nthe disk was not measured; its rates of before stay: %s\n", profile->disk);
     else
         printf("\nthe disk was not measured: give --disk-dir\n");
 }
@@ -81,12 +83,13 @@ static sl_status print_json(const json_t *object)
     return SL_OK;
 }
 
-static sl_status save(const sl_config *config, const sl_bench *bench, const json_t *object)
+static sl_status save(const sl_config *config, sl_bench *bench, const json_t *object)
 {
     char *found = NULL;
     if (!config->output)
         SL_TRY(sl_profile_find_path(&found));
     const char *path = config->output ? config->output : found;
+    sl_profile_keep_disk(&bench->profile, path);
     sl_status status = sl_profile_save(&bench->profile, path, object);
     if (status == SL_OK && !config->quiet)
         fprintf(stderr, "sluice: the machine profile is in %s\n", path);

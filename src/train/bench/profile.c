@@ -80,6 +80,20 @@ sl_status sl_profile_check(const sl_profile *profile, uint32_t worker_count)
     return SL_OK;
 }
 
+void sl_profile_keep_disk(sl_profile *profile, const char *path)
+{
+    sl_profile old;
+    if (*profile->disk || sl_profile_load(path, &old) != SL_OK || strcmp(old.host, profile->host))
+        return;
+    for (int lane = SL_MACHINE_READ; lane <= SL_MACHINE_WRITE; lane++) {
+        profile->machine.copy_rate[lane] = old.machine.copy_rate[lane];
+        profile->machine.copy_seconds[lane] = old.machine.copy_seconds[lane];
+        profile->machine.copy_cores[lane] = old.machine.copy_cores[lane];
+    }
+    profile->machine.mixed_disk_rate = old.machine.mixed_disk_rate;
+    memcpy(profile->disk, old.disk, sizeof old.disk);
+}
+
 /* A file that nobody named may be missing, damaged or foreign: then a guess does, with a note. */
 static void find_default(uint32_t worker_count, sl_machine *out_machine, char *out_note)
 {

@@ -38,6 +38,10 @@ void sl_profile_init(sl_profile *profile, uint32_t thread_count);
  * is kept in it under "report" for people; it is not read back. */
 sl_status sl_profile_save(const sl_profile *profile, const char *path, const json_t *report);
 
+/* Takes the disk's rates over from the profile at `path`, if `profile` has none and that one is
+ * sound and of the same machine; else changes nothing. */
+void sl_profile_keep_disk(sl_profile *profile, const char *path);
+
 /* Reads a file strictly. Ops that it does not name keep the guess of sl_machine_default.
  * SL_ERROR_MISSING, SL_ERROR_DATA (names the key), SL_ERROR_IO, SL_ERROR_SYSTEM. */
 sl_status sl_profile_load(const char *path, sl_profile *out_profile);
