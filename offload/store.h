@@ -8,13 +8,14 @@
  *
  *   store.c             opens and closes it all; which piece lies in which file
  *   store_pipe.c        stretches -> requests, short transfers, retries, messages
+ *   patience.h          how long a busy kernel is asked again
  *   store_sums.c        the checksum of each part that was written
  *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
  *   transport.h         how requests reach the kernel: a table of a few entries
  *   store_uring.c       ... by io_uring, one ring a lane
  *   store_threads.c     ... by threads, where io_uring is not allowed
  *
- * Checksums take 50 bytes of memory a piece, 16 more for each further part in it. A range that is
+ * Checksums take 56 bytes of memory a piece, 16 more for each further part in it. A range that is
  * cut otherwise than it was last written cannot be checked: reading it is SL_ERROR_INTERNAL.
  *
  * Offsets, lengths and addresses are multiples of SL_STORE_ALIGNMENT. Two stretches that overlap

@@ -15,14 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/hash.h"
+#include "patience.h"
 
 enum {
-    BATCH = 4,         /* parts handed out, and taken back, at once */
-    PATIENCE_MAX = 12, /* EINTR or EAGAIN in a row: a quarter of a second in all */
-    PAUSE_US_MAX = 65536,
+    BATCH = 4,      /* parts handed out, and taken back, at once */
     STALLS_MAX = 8, /* transfers in a row that move less than a unit */
     MESSAGE_BYTES = 512
 };
@@ -175,14 +173,6 @@ static void drop_ready(sl_store_pipe *pipe)
         give_back(pipe, pipe->ready[--pipe->ready_count]);
 }
 
-static void pause_longer(uint32_t times)
-{
-    uint64_t us = UINT64_C(32) << times;
-    if (us > PAUSE_US_MAX)
-        us = PAUSE_US_MAX;
-    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
-}
-
 static void repeat(sl_store_pipe *pipe, slot *part)
 {
     pipe->counts.retries++;
@@ -200,9 +190,9 @@ static void fail_full(sl_store_pipe *pipe, const slot *part, int error)
 static void judge_error(sl_store_pipe *pipe, slot *part, int error)
 {
     bool is_busy = error == EINTR || error == EAGAIN;
-    if (is_busy && part->patience < PATIENCE_MAX) {
+    if (is_busy && part->patience < SL_PATIENCE_MAX) {
         if (error == EAGAIN)
-            pause_longer(part->patience);
+            sl_patience_pause(part->patience);
         part->patience++;
         repeat(pipe, part);
         return;

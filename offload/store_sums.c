@@ -35,6 +35,8 @@ struct sl_store_sums {
     uint64_t part_bytes;
 };
 
+_Static_assert(sizeof(part) == 16 && sizeof(piece) == 40, "store_sums.h and store.h say so");
+
 /* Where a part lies: block numbers inside a piece. */
 typedef struct place {
     uint64_t piece_index;

@@ -1,7 +1,7 @@
 /* The checksums of a store: one for each part that was written, a part being what one stretch has
  * in one piece. Knows no files and no lanes.
  *
- * Memory: 16 bytes a part, 34 a piece. Room for a part at every block of every piece is mapped when
+ * Memory: 16 bytes a part, 40 a piece. Room for a part at every block of every piece is mapped when
  * the table opens, one layer for each part a piece may have, and takes memory only where it is
  * used: no call allocates. */
 #ifndef SL_OFFLOAD_STORE_SUMS_H

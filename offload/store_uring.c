@@ -19,13 +19,12 @@
 #include <errno.h>
 #include <liburing.h>
 #include <string.h>
-#include <time.h>
+
+#include "patience.h"
 
 enum {
     REGISTERED_BYTES_MAX = 1 << 30, /* of one part of the buffer: the kernel's limit */
-    PARTS_MAX = 1024,               /* the oldest kernels' limit */
-    PATIENCE_MAX = 12,
-    PAUSE_US_MAX = 65536
+    PARTS_MAX = 1024                /* the oldest kernels' limit */
 };
 
 struct sl_transport {
@@ -74,14 +73,6 @@ static void prepare(const sl_transport *transport, struct io_uring_sqe *entry,
     io_uring_sqe_set_data(entry, request);
 }
 
-static void pause_longer(uint32_t times)
-{
-    uint64_t us = UINT64_C(32) << times;
-    if (us > PAUSE_US_MAX)
-        us = PAUSE_US_MAX;
-    nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
-}
-
 /* Pushes `count` prepared entries into the kernel; returns how many it took, and why not all. */
 static uint32_t push(sl_transport *transport, uint32_t count, int *out_error)
 {
@@ -95,11 +86,11 @@ static uint32_t push(sl_transport *transport, uint32_t count, int *out_error)
             continue;
         }
         bool is_busy = result == 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY;
-        if (!is_busy || patience == PATIENCE_MAX) {
+        if (!is_busy || patience == SL_PATIENCE_MAX) {
             *out_error = result == 0 ? EBUSY : -result;
             break;
         }
-        pause_longer(patience++);
+        sl_patience_pause(patience++);
     }
     return taken;
 }
@@ -144,14 +135,14 @@ static uint32_t take_refused(sl_transport *transport, sl_transport_request **out
 static sl_status wait_for_one(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
-    int result;
     uint32_t patience = 0;
-    do {
+    int result = io_uring_wait_cqe(&transport->ring, &entry);
+    while (result == -EINTR ||
+           ((result == -EAGAIN || result == -EBUSY) && patience < SL_PATIENCE_MAX)) {
+        if (result != -EINTR)
+            sl_patience_pause(patience++);
         result = io_uring_wait_cqe(&transport->ring, &entry);
-        if (result == -EAGAIN || result == -EBUSY)
-            pause_longer(patience++);
-    } while (result == -EINTR ||
-             ((result == -EAGAIN || result == -EBUSY) && patience <= PATIENCE_MAX));
+    }
     if (result != 0)
         SL_FAIL(SL_ERROR_IO, "waiting for io_uring: %s", strerror(-result));
     return SL_OK;

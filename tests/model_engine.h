@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "base/status.h"
 #include "base/workers.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
+#include "train/data/elements.h"
 #include "train/data/weights.h"
 
 typedef struct model_engine_options {
@@ -46,22 +46,7 @@ static inline void model_engine_close(model_engine *model)
     *model = (model_engine){0};
 }
 
-/* ---- tensors inside chunks ---- */
-
-/* Numbers are floats outside; in chunks they have the group's type. */
-static inline void model_engine_from_half(sl_type type, const uint16_t *half, uint64_t count,
-                                          float *out)
-{
-    for (uint64_t i = 0; i < count; i++)
-        out[i] = type == SL_TYPE_BF16 ? sl_half_from_bf16(half[i]) : sl_half_from_fp16(half[i]);
-}
-
-static inline void model_engine_to_half(sl_type type, const float *from, uint64_t count,
-                                        uint16_t *out_half)
-{
-    for (uint64_t i = 0; i < count; i++)
-        out_half[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(from[i]) : sl_half_to_fp16(from[i]);
-}
+/* ---- tensors inside chunks: numbers are floats outside ---- */
 
 static inline uint64_t model_engine_first_byte(const model_engine *model, sl_group group,
                                                uint32_t tensor_index, uint64_t first_element)
@@ -77,16 +62,15 @@ static inline sl_status model_engine_read(void *user, sl_group group, uint32_t t
     model_engine *model = user;
     sl_type type = model->layout->group_type[group];
     uint64_t bytes = element_count * sl_type_bytes(type);
-    uint16_t *half = malloc(bytes);
-    if (half == NULL)
+    void *stored = malloc(bytes);
+    if (stored == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu elements", (unsigned long long)element_count);
-    void *to = type == SL_TYPE_FP32 ? (void *)data : (void *)half;
     sl_status status = sl_engine_read_chunk(
         model->engine, group, model->layout->tensors[tensor_index].chunk_index,
-        model_engine_first_byte(model, group, tensor_index, first_element), bytes, to);
-    if (type != SL_TYPE_FP32)
-        model_engine_from_half(type, half, element_count, data);
-    free(half);
+        model_engine_first_byte(model, group, tensor_index, first_element), bytes, stored);
+    if (status == SL_OK)
+        sl_elements_widen(type, stored, element_count, data);
+    free(stored);
     return status;
 }
 
@@ -100,16 +84,14 @@ static inline sl_status model_engine_write(void *user, sl_group group, uint32_t 
     if (group == SL_GROUP_PARAM && model->homes->tier[SL_GROUP_MASTER])
         SL_TRY(model_engine_write(user, SL_GROUP_MASTER, tensor_index, first_element, element_count,
                                   data));
-    uint16_t *half = malloc(bytes);
-    if (half == NULL)
+    void *stored = malloc(bytes);
+    if (stored == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu elements", (unsigned long long)element_count);
-    if (type != SL_TYPE_FP32)
-        model_engine_to_half(type, data, element_count, half);
-    const void *from = type == SL_TYPE_FP32 ? (const void *)data : (const void *)half;
+    sl_elements_round(type, data, element_count, stored);
     sl_status status = sl_engine_write_chunk(
         model->engine, group, model->layout->tensors[tensor_index].chunk_index,
-        model_engine_first_byte(model, group, tensor_index, first_element), bytes, from);
-    free(half);
+        model_engine_first_byte(model, group, tensor_index, first_element), bytes, stored);
+    free(stored);
     return status;
 }
 
@@ -258,10 +240,7 @@ static inline sl_status model_engine_decode(model_engine *model, const int32_t *
         if (strcmp(spec->name, "wte.weight") != 0)
             continue;
         const void *logits = sl_engine_output(model->engine, 0, slot++);
-        if (type == SL_TYPE_FP32)
-            memcpy(out_logits + spec->first_row, logits, spec->valid_rows * sizeof *out_logits);
-        else
-            model_engine_from_half(type, logits, spec->valid_rows, out_logits + spec->first_row);
+        sl_elements_widen(type, logits, spec->valid_rows, out_logits + spec->first_row);
     }
     return SL_OK;
 }

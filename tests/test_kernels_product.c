@@ -8,6 +8,7 @@
  * the bound of its roundings. Odd shapes, and shapes that need several chains and rounds. */
 #include "base/half.h"
 #include "kernel_case.h"
+#include "kernels/cpu/gemm.h"
 
 enum { SHAPES = 30, REAL_SHAPES = 5, DEEP_SHAPES = 4 };
 
@@ -416,6 +417,35 @@ static void products_when_a_factor_is_not_finite_spread_it(void **state)
     }
 }
 
+/* Into another type than the operands' only fp32 sums go, without bias and residual: the rest would
+ * be written in elements of another size than C has. */
+static void product_when_its_types_do_not_go_together_is_refused(void **state)
+{
+    (void)state;
+    static _Alignas(256) float values[1], c[1] = {5};
+    sl_workers *pool = NULL;
+    assert_int_equal(sl_workers_open(1, &pool), SL_OK);
+    for (int i = 0; i < 4; i++) {
+        sl_gemm gemm = {.type = i == 0 ? SL_TYPE_FP32 : SL_TYPE_BF16,
+                        .c_type = i == 0 ? SL_TYPE_BF16 : SL_TYPE_FP32,
+                        .a = values,
+                        .b = values,
+                        .c = c,
+                        .m = 1,
+                        .n = 1,
+                        .k = 1,
+                        .add = true,
+                        .bias = i == 1 ? values : NULL,
+                        .residual = i == 2 ? values : NULL};
+        gemm.workspace = aligned_alloc(256, (sl_gemm_workspace_bytes(&gemm, 1) + 255) / 256 * 256);
+        assert_non_null(gemm.workspace);
+        assert_int_equal(sl_gemm_run(&gemm, pool), i < 3 ? SL_ERROR_INTERNAL : SL_OK);
+        assert_true(c[0] == 5);
+        free(gemm.workspace);
+    }
+    sl_workers_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +454,7 @@ int main(void)
         cmocka_unit_test(deep_products_when_run_are_exact),
         cmocka_unit_test(bias_gradients_when_run_are_sums_of_rows),
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it),
+        cmocka_unit_test(product_when_its_types_do_not_go_together_is_refused),
     };
     int failures = 0;
     RUN_FOR_EVERY_ISA(tests, failures);

@@ -47,7 +47,7 @@ static void halves_when_widened_keep_their_value(void **state)
     for (int t = 0; t < 2; t++) {
         sl_vector_current()->widen(x, HALVES[t], y, 1 << 16);
         for (uint32_t i = 0; i < 1 << 16; i++)
-            if (sl_half_bits(y[i]) != sl_half_bits(from_half(HALVES[t], x[i])) ||
+            if (sl_bits_of_float(y[i]) != sl_bits_of_float(from_half(HALVES[t], x[i])) ||
                 (!isnan(y[i]) && to_half(HALVES[t], y[i]) != x[i]))
                 fail_msg("%s: %04x of type %d becomes %a", sl_vector_current()->isa, x[i],
                          (int)HALVES[t], (double)y[i]);
@@ -69,8 +69,8 @@ static void floats_when_at_a_boundary_round_to_nearest_even(void **state)
                 const float step =
                     isinf(there) ? here - from_half(HALVES[t], (uint16_t)(i - 1)) : 0;
                 const float middle = step != 0 ? here + step / 2 : here / 2 + there / 2;
-                const uint32_t bits = sl_half_bits(side < 3 ? here : middle);
-                x[i] = sl_half_float(bits + (uint32_t)(side % 3) - 1);
+                const uint32_t bits = sl_bits_of_float(side < 3 ? here : middle);
+                x[i] = sl_bits_to_float(bits + (uint32_t)(side % 3) - 1);
             }
             expect_rounded(x, HALVES[t], 1 << 16);
         }
@@ -86,7 +86,7 @@ static void floats_when_random_round_to_nearest_even(void **state)
             uint32_t bits = (uint32_t)sl_rng_below(test_seed, stream, i, UINT64_C(1) << 32);
             if (round % 3 == 2) /* where fp16 has its range, subnormals included */
                 bits = (bits & 0x807fffff) | (100 + bits % 48) << 23;
-            x[i] = sl_half_float(bits);
+            x[i] = sl_bits_to_float(bits);
         }
         expect_rounded(x, HALVES[round % 2], 1 << 16);
     }
@@ -109,8 +109,8 @@ static void conversions_when_short_touch_nothing_else(void **state)
             memset(z, 0x5a, sizeof z);
             sl_vector_current()->widen(half, HALVES[t], y + 1, count);
             sl_vector_current()->round(x, z + 1, HALVES[t], count);
-            assert_true(sl_half_bits(y[0]) == 0x5a5a5a5a && z[0] == 0x5a5a);
-            assert_true(sl_half_bits(y[count + 1]) == 0x5a5a5a5a && z[count + 1] == 0x5a5a);
+            assert_true(sl_bits_of_float(y[0]) == 0x5a5a5a5a && z[0] == 0x5a5a);
+            assert_true(sl_bits_of_float(y[count + 1]) == 0x5a5a5a5a && z[count + 1] == 0x5a5a);
             for (uint64_t i = 0; i < count; i++)
                 assert_true(z[i + 1] == half[i] && y[i + 1] == from_half(HALVES[t], half[i]));
             free(x);

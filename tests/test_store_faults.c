@@ -166,7 +166,7 @@ static bool run_case(fault_case *which)
     return was_hit;
 }
 
-/* EAGAIN from then on waits a quarter of a second in each case, so few of them do. */
+/* EAGAIN from then on waits an eighth of a second in each case, so few of them do. */
 static bool is_slow(const fault_case *which)
 {
     return which->fault->error == EAGAIN && which->all_after && which->request % 16 != 1;

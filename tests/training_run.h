@@ -7,12 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/half.h"
 #include "base/hash.h"
 #include "base/status.h"
 #include "plan_cases.h"
 #include "scratch_dir.h"
 #include "sluice/engine.h"
+#include "train/data/elements.h"
 
 typedef struct training_run {
     plan_case *c;
@@ -21,28 +21,6 @@ typedef struct training_run {
     float clip;
     scratch_path disk; /* empty text: nothing is on disk */
 } training_run;
-
-/* ---- elements as they are stored ---- */
-
-static inline void training_run_pack(sl_type type, const float *data, uint64_t count, void *out)
-{
-    uint16_t *halves = out;
-    if (type == SL_TYPE_FP32)
-        memcpy(out, data, count * sizeof *data);
-    for (uint64_t i = 0; type != SL_TYPE_FP32 && i < count; i++)
-        halves[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(data[i]) : sl_half_to_fp16(data[i]);
-}
-
-static inline void training_run_unpack(sl_type type, const void *stored, uint64_t count,
-                                       float *out_data)
-{
-    const uint16_t *halves = stored;
-    if (type == SL_TYPE_FP32)
-        memcpy(out_data, stored, count * sizeof *out_data);
-    for (uint64_t i = 0; type != SL_TYPE_FP32 && i < count; i++)
-        out_data[i] =
-            type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i]) : sl_half_from_fp16(halves[i]);
-}
 
 /* ---- a run ---- */
 
@@ -57,14 +35,14 @@ static inline sl_status training_run_visit(training_run *run, sl_group group, ui
     void *stored = malloc(bytes);
     sl_status status = stored ? SL_OK : SL_ERROR_SYSTEM;
     if (stored && writes)
-        training_run_pack(type, data, count, stored);
+        sl_elements_round(type, data, count, stored);
     if (stored)
         status = writes ? sl_engine_write_chunk(run->engine, group, place->chunk_index, first,
                                                 bytes, stored)
                         : sl_engine_read_chunk(run->engine, group, place->chunk_index, first, bytes,
                                                stored);
     if (status == SL_OK && !writes)
-        training_run_unpack(type, stored, count, data);
+        sl_elements_widen(type, stored, count, data);
     free(stored);
     return status;
 }

@@ -5,11 +5,9 @@
 #include "tiles.h"
 #include "vector.h"
 
-enum {
-    PANELS_A_PACKING = 4, /* panels that one worker packs at a time, in turns, so that rows */
-    TERMS_A_TURN = 32,    /* of the matrix are read in runs longer than a panel is wide */
-    LINE_BYTES = 64
-};
+/* A worker packs a few neighbouring panels in turns of a few terms each: then the rows of the
+ * matrix are read in runs longer than a panel is wide. */
+enum { PACKING_PANELS = 4, TURN_TERMS = 32, LINE_BYTES = 64 };
 
 typedef struct gemm_job {
     const sl_gemm *gemm;
@@ -99,7 +97,7 @@ static void pack_b(const gemm_job *job, uint64_t chain, uint64_t panel, sl_span 
     job->plan.micro->pack(&all);
 }
 
-/* A few neighbouring panels of one chain. */
+/* Neighbouring panels of one chain. */
 static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
@@ -107,14 +105,13 @@ static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index
     const bool is_a = tile_index < job->packings_of_a;
     const uint64_t index = is_a ? tile_index : tile_index - job->packings_of_a;
     const uint64_t panels = is_a ? job->a.count : job->b.count;
-    const uint64_t groups = sl_tiles_count(panels, PANELS_A_PACKING);
-    const sl_span span = sl_tiles_span(panels, PANELS_A_PACKING, index % groups);
+    const uint64_t groups = sl_tiles_count(panels, PACKING_PANELS);
+    const sl_span span = sl_tiles_span(panels, PACKING_PANELS, index % groups);
     const uint64_t chain = index / groups;
     const uint64_t terms = cut_span(job->gemm->k, job->plan.chain, job->chains.first + chain).count;
-    for (uint64_t first = 0; first < terms; first += TERMS_A_TURN)
+    for (uint64_t first = 0; first < terms; first += TURN_TERMS)
         for (uint64_t panel = span.first; panel < span.first + span.count; panel++) {
-            const sl_span part = {first,
-                                  terms - first < TERMS_A_TURN ? terms - first : TERMS_A_TURN};
+            const sl_span part = {first, terms - first < TURN_TERMS ? terms - first : TURN_TERMS};
             if (is_a)
                 pack_a(job, chain, panel, part);
             else
@@ -229,8 +226,8 @@ static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_i
 static void run_round(gemm_job *job, bool packs_b, sl_workers *workers)
 {
     const sl_gemm_plan *plan = &job->plan;
-    const uint64_t of_b = sl_tiles_count(job->b.count, PANELS_A_PACKING) * job->chains.count;
-    job->packings_of_a = sl_tiles_count(job->a.count, PANELS_A_PACKING) * job->chains.count;
+    const uint64_t of_b = sl_tiles_count(job->b.count, PACKING_PANELS) * job->chains.count;
+    job->packings_of_a = sl_tiles_count(job->a.count, PACKING_PANELS) * job->chains.count;
     sl_workers_run(workers, job->packings_of_a + (packs_b ? of_b : 0), pack_tile, job);
     sl_workers_run(workers,
                    sl_tiles_count(job->a.count, plan->a_tile.size) *
@@ -249,10 +246,20 @@ static gemm_job prepare(const sl_gemm *gemm)
     return job;
 }
 
-sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers)
+static sl_status check(const sl_gemm *gemm)
 {
     if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
+    const bool is_finished = gemm->bias != NULL || gemm->residual != NULL;
+    if (gemm->c_type != gemm->type && (gemm->c_type != SL_TYPE_FP32 || is_finished))
+        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d%s", (int)gemm->type,
+                (int)gemm->c_type, is_finished ? ", with bias or residual" : "");
+    return SL_OK;
+}
+
+sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers)
+{
+    SL_TRY(check(gemm));
     gemm_job job = prepare(gemm);
     const sl_gemm_plan *plan = &job.plan;
     for (uint64_t b = 0; b < plan->b_round.count; b++) {

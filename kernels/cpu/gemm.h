@@ -17,8 +17,8 @@
 /* C[m, n] (+)= op(A)[m, k] op(B)[k, n], then + bias[n], + residual[m, n] where they are not NULL.
  * All are dense and row-major: A is [m, k], or [k, m] if transpose_a; B is [k, n], or [n, k]. */
 typedef struct sl_gemm {
-    sl_type type; /* of a, b, bias and residual */
-    sl_type c_type;
+    sl_type type;   /* of a, b, bias and residual */
+    sl_type c_type; /* the same; or fp32, then without bias and residual */
     const void *a, *b;
     void *c;
     uint64_t m, n, k;
@@ -31,7 +31,8 @@ typedef struct sl_gemm {
 /* Of sizes, types and transpositions alone; for any of the instruction sets of this processor. */
 uint64_t sl_gemm_workspace_bytes(const sl_gemm *gemm, uint32_t worker_count);
 
-/* Blocks until C is complete. SL_ERROR_INTERNAL for a product without rows, columns or terms. */
+/* Blocks until C is complete. SL_ERROR_INTERNAL for a product without rows, columns or terms, or
+ * with a c_type that is not allowed. */
 sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers);
 
 #endif

@@ -8,30 +8,17 @@
 #define SL_BASE_HALF_H
 
 #include <stdint.h>
-#include <string.h>
 
-static inline uint32_t sl_half_bits(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static inline float sl_half_float(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
+#include "bits.h"
 
 static inline float sl_half_from_bf16(uint16_t half)
 {
-    return sl_half_float((uint32_t)half << 16);
+    return sl_bits_to_float((uint32_t)half << 16);
 }
 
 static inline uint16_t sl_half_to_bf16(float value)
 {
-    uint32_t bits = sl_half_bits(value);
+    uint32_t bits = sl_bits_of_float(value);
     if ((bits & 0x7fffffff) > 0x7f800000)
         return (uint16_t)(bits >> 16 | 0x0040); /* quiet, so that it stays a NaN */
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
@@ -42,11 +29,11 @@ static inline float sl_half_from_fp16(uint16_t half)
     uint32_t sign = (uint32_t)(half & 0x8000) << 16;
     uint32_t exponent = half >> 10 & 0x1f, mantissa = half & 0x3ff;
     if (exponent == 0x1f)
-        return sl_half_float(sign | 0x7f800000 | mantissa << 13 | (mantissa ? 0x00400000 : 0));
+        return sl_bits_to_float(sign | 0x7f800000 | mantissa << 13 | (mantissa ? 0x00400000 : 0));
     if (exponent > 0)
-        return sl_half_float(sign | (exponent + 112) << 23 | mantissa << 13);
+        return sl_bits_to_float(sign | (exponent + 112) << 23 | mantissa << 13);
     float tiny = (float)mantissa * 0x1p-24f; /* exact */
-    return sl_half_float(sign | sl_half_bits(tiny));
+    return sl_bits_to_float(sign | sl_bits_of_float(tiny));
 }
 
 /* `value` >> `shift`, to nearest, ties to even; 0 < shift < 32. */
@@ -58,7 +45,7 @@ static inline uint32_t sl_half_shift_rounded(uint32_t value, uint32_t shift)
 
 static inline uint16_t sl_half_to_fp16(float value)
 {
-    uint32_t bits = sl_half_bits(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    uint32_t bits = sl_bits_of_float(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     if (size > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | (size >> 13 & 0x3ff));
     if (size >= 0x477ff000) /* 65520: halfway between the largest fp16 and what would be the next */

@@ -128,7 +128,7 @@ void sl_arena_close(sl_engine *engine);
 /* The address of a stretch; SL_ERROR_INTERNAL if it is not inside an arena. */
 sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out_address);
 
-/* Copies between an arena and plain memory and waits for it; `address` is in tier's arena. */
+/* Copies between a stretch of an arena and plain memory, or sets it to zero, and waits for it. */
 sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data);
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data);
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place);

@@ -1,6 +1,6 @@
 /* Sums of the rows of a matrix, each column's in row order: the gradient of a bias. */
+#include "by_type.h"
 #include "isa.h"
-#include "typed.h"
 
 SL_INLINE void add_row(const void *row, sl_type type, uint64_t width, float *sums)
 {
@@ -14,7 +14,7 @@ SL_INLINE void add_row(const void *row, sl_type type, uint64_t width, float *sum
                    rest);
 }
 
-SL_INLINE void add_rows(const void *x, sl_type type, uint64_t row_count, uint64_t width,
+SL_INLINE void add_rows(sl_type type, const void *x, uint64_t row_count, uint64_t width,
                         float *sums)
 {
     for (uint64_t row = 0; row < row_count; row++)
@@ -25,10 +25,5 @@ void SL_VECTOR(column_sums)(const void *x, sl_type type, uint64_t row_count, uin
                             float *sums)
 {
     memset(sums, 0, width * sizeof *sums);
-    if (type == SL_TYPE_FP32)
-        add_rows(x, SL_TYPE_FP32, row_count, width, sums);
-    else if (type == SL_TYPE_BF16)
-        add_rows(x, SL_TYPE_BF16, row_count, width, sums);
-    else
-        add_rows(x, SL_TYPE_FP16, row_count, width, sums);
+    SL_BY_TYPE(type, add_rows, x, row_count, width, sums);
 }

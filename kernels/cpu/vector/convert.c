@@ -1,5 +1,5 @@
-/* From one type to another, and sums of elements: one rounding an element, the same bits in every
- * instruction set. */
+/* From one type to another, and sums of elements in their order: the same bits in every instruction
+ * set. */
 #include "by_type.h"
 #include "isa.h"
 

@@ -1,4 +1,4 @@
-/* Loops over elements: exp, GELU and its derivative, bias and residual, sums of columns. */
+/* Loops over elements: exp, GELU and its derivative. */
 #include <stddef.h>
 
 #include "by_type.h"

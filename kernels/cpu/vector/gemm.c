@@ -1,4 +1,5 @@
 /* The micro-kernels of one instruction set; see gemm_micro.h. */
+#include "by_type.h"
 #include "gemm_pack.h"
 #include "isa.h"
 
@@ -25,7 +26,7 @@ SL_INLINE lanes read_along(const sl_gemm_panel *panel, sl_type type, uint64_t ro
     return read_lanes(panel_at(panel, type, row, first), type, count);
 }
 
-SL_INLINE void pack_typed(const sl_gemm_panel *panel, sl_type type)
+SL_INLINE void pack_typed(sl_type type, const sl_gemm_panel *panel)
 {
     if (panel->transpose)
         pack_squares(panel, type, panel->term_count, read_along);
@@ -35,12 +36,7 @@ SL_INLINE void pack_typed(const sl_gemm_panel *panel, sl_type type)
 
 static void pack(const sl_gemm_panel *panel)
 {
-    if (panel->type == SL_TYPE_FP32)
-        pack_typed(panel, SL_TYPE_FP32);
-    else if (panel->type == SL_TYPE_BF16)
-        pack_typed(panel, SL_TYPE_BF16);
-    else
-        pack_typed(panel, SL_TYPE_FP16);
+    SL_BY_TYPE(panel->type, pack_typed, panel);
 }
 
 SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
@@ -114,7 +110,7 @@ SL_INLINE void multiply_any(const sl_gemm_block *block, const multiply_block *by
     for (uint32_t i = 0; i < block->rows; i++)
         for (uint32_t j = 0; j < block->columns; j++) {
             float *c = block->c + i * block->leading_c + j;
-            *c = block->add ? *c + sums[i * COLUMNS + j] : 0.0f + sums[i * COLUMNS + j];
+            *c = block->add ? *c + sums[i * COLUMNS + j] : sums[i * COLUMNS + j];
         }
 }
 
@@ -165,7 +161,7 @@ SL_INLINE void finish_part(const sl_gemm_finish *f, sl_type type, uint64_t row, 
         store_typed_part(to, type, sum, count);
 }
 
-SL_INLINE void finish_typed(const sl_gemm_finish *f, sl_type type)
+SL_INLINE void finish_typed(sl_type type, const sl_gemm_finish *f)
 {
     for (uint64_t row = 0; row < f->rows; row++) {
         uint64_t column = 0;
@@ -178,12 +174,7 @@ SL_INLINE void finish_typed(const sl_gemm_finish *f, sl_type type)
 
 static void finish(const sl_gemm_finish *f)
 {
-    if (f->type == SL_TYPE_FP32)
-        finish_typed(f, SL_TYPE_FP32);
-    else if (f->type == SL_TYPE_BF16)
-        finish_typed(f, SL_TYPE_BF16);
-    else
-        finish_typed(f, SL_TYPE_FP16);
+    SL_BY_TYPE(f->type, finish_typed, f);
 }
 
 const sl_gemm_micro SL_VECTOR(gemm) = {

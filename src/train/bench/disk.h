@@ -1,6 +1,6 @@
 /* The disk tier's rates, through the disk store itself. */
-#ifndef SL_TRAIN_DISK_H
-#define SL_TRAIN_DISK_H
+#ifndef SL_TRAIN_BENCH_DISK_H
+#define SL_TRAIN_BENCH_DISK_H
 
 #include "bench.h"
 

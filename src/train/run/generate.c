@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/half.h"
 #include "base/rng.h"
 #include "sample.h"
+#include "train/data/elements.h"
 #include "train/data/tokens.h"
 #include "train/setup/source.h"
 
@@ -85,17 +85,7 @@ static sl_status open_sampler(generation *self)
     return sl_sampler_open(&options, &self->sampler);
 }
 
-/* Logits come in the compute type; sampling goes by fp32. */
-static void widen(sl_type type, const void *from, uint64_t count, float *to)
-{
-    const uint16_t *half = from;
-    if (type == SL_TYPE_FP32)
-        memcpy(to, from, count * sizeof *to);
-    for (uint64_t i = 0; i < count && type != SL_TYPE_FP32; i++)
-        to[i] = type == SL_TYPE_BF16 ? sl_half_from_bf16(half[i]) : sl_half_from_fp16(half[i]);
-}
-
-/* Joins the logits of all panels; output p is the p-th panel of the embedding. */
+/* Joins the logits of all panels, as floats; output p is the p-th panel of the embedding. */
 static void collect_logits(const generation *self, uint32_t plan_index)
 {
     uint32_t panel = 0;
@@ -104,8 +94,8 @@ static void collect_logits(const generation *self, uint32_t plan_index)
         if (strcmp(tensor->name, "wte.weight") != 0)
             continue;
         const void *output = sl_engine_output(self->session->engine, plan_index, panel++);
-        widen(self->session->blueprint->task.type, output, tensor->valid_rows,
-              self->logits + tensor->first_row);
+        sl_elements_widen(self->session->blueprint->task.type, output, tensor->valid_rows,
+                          self->logits + tensor->first_row);
     }
 }
 

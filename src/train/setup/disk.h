@@ -1,6 +1,6 @@
 /* Directories of the disk tier, before anything is made in them. */
-#ifndef SL_TRAIN_DISK_H
-#define SL_TRAIN_DISK_H
+#ifndef SL_TRAIN_SETUP_DISK_H
+#define SL_TRAIN_SETUP_DISK_H
 
 #include <stdint.h>
 

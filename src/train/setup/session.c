@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "base/half.h"
+#include "train/data/elements.h"
 
 enum { PIECE_ELEMENTS = 1 << 19 }; /* in half precision, as large as a piece of the disk tier */
 
@@ -31,18 +31,6 @@ static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint
 
 /* ---- half precision, in pieces ---- */
 
-static void widen(sl_type type, const uint16_t *half, uint64_t count, float *data)
-{
-    for (uint64_t i = 0; i < count; i++)
-        data[i] = type == SL_TYPE_BF16 ? sl_half_from_bf16(half[i]) : sl_half_from_fp16(half[i]);
-}
-
-static void narrow(sl_type type, const float *data, uint64_t count, uint16_t *half)
-{
-    for (uint64_t i = 0; i < count; i++)
-        half[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(data[i]) : sl_half_to_fp16(data[i]);
-}
-
 static uint64_t piece_of(uint64_t count, uint64_t done)
 {
     return count - done < PIECE_ELEMENTS ? count - done : PIECE_ELEMENTS;
@@ -61,7 +49,7 @@ static sl_status read_run(const sl_session *session, sl_group group, const run *
         SL_TRY(sl_engine_read_chunk(session->engine, group, from->chunk_index,
                                     (from->first_element + done) * size, piece * size,
                                     session->half));
-        widen(type, session->half, piece, data + done);
+        sl_elements_widen(type, session->half, piece, data + done);
     }
     return SL_OK;
 }
@@ -76,7 +64,7 @@ static sl_status write_run(const sl_session *session, sl_group group, const run 
                                      to->first_element * size, count * size, data);
     for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
         uint64_t piece = piece_of(count, done);
-        narrow(type, data + done, piece, session->half);
+        sl_elements_round(type, data + done, piece, session->half);
         SL_TRY(sl_engine_write_chunk(session->engine, group, to->chunk_index,
                                      (to->first_element + done) * size, piece * size,
                                      session->half));
