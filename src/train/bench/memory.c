@@ -8,7 +8,8 @@
 enum {
     ALIGNMENT = 256,
     STAGGER = 68 * 1024,
-    OPERANDS = 4 /* a ring holds this many of any size */
+    OPERANDS = 4, /* a ring holds this many of any size */
+    RINGS = 2 + 2 * SL_TYPE_COUNT
 };
 
 static const uint64_t MIB = UINT64_C(1) << 20;
@@ -37,7 +38,7 @@ static void fill(sl_memory_ring *ring, bool is_positive, uint64_t *state)
     }
 }
 
-static uint64_t list_rings(sl_memory *memory, bool is_quick, sl_memory_ring *out_rings[8])
+static uint64_t list_rings(sl_memory *memory, bool is_quick, sl_memory_ring *out_rings[RINGS])
 {
     uint64_t total = 0;
     out_rings[0] = &memory->source[0];
@@ -46,7 +47,7 @@ static uint64_t list_rings(sl_memory *memory, bool is_quick, sl_memory_ring *out
         out_rings[2 + type] = &memory->target[0][type];
         out_rings[2 + SL_TYPE_COUNT + type] = &memory->target[1][type];
     }
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < RINGS; i++) {
         bool is_warm = i == 0 || (i >= 2 && i < 2 + SL_TYPE_COUNT);
         bool is_half = i > 2 + SL_TYPE_COUNT;
         ring_size size = is_warm ? warm_size : is_half ? cold_half_size : cold_size;
@@ -59,7 +60,7 @@ static uint64_t list_rings(sl_memory *memory, bool is_quick, sl_memory_ring *out
 sl_status sl_memory_open(bool is_quick, sl_memory *out_memory)
 {
     sl_memory memory = {0};
-    sl_memory_ring *rings[8];
+    sl_memory_ring *rings[RINGS];
     uint64_t state = 0x9e3779b97f4a7c15u, used = 0;
     memory.mapping_bytes = list_rings(&memory, is_quick, rings);
     memory.mapping = mmap(NULL, memory.mapping_bytes, PROT_READ | PROT_WRITE,
@@ -68,7 +69,7 @@ sl_status sl_memory_open(bool is_quick, sl_memory *out_memory)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to measure in: %llu MiB: %s",
                 (unsigned long long)(memory.mapping_bytes / MIB), strerror(errno));
     madvise(memory.mapping, memory.mapping_bytes, MADV_HUGEPAGE);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < RINGS; i++) {
         rings[i]->base = (uint8_t *)memory.mapping + used;
         used += rings[i]->bytes;
         fill(rings[i], i >= 2, &state);

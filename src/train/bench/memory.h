@@ -43,7 +43,8 @@ sl_status sl_memory_open(bool is_quick, sl_memory *out_memory);
 void sl_memory_close(sl_memory *memory);
 
 /* The next stretch of a ring, 256-byte aligned and staggered against the one before. Stretches of
- * one op never overlap as long as they are together smaller than the ring: SL_ERROR_INTERNAL. */
+ * one op never overlap as long as they, and the largest of them once more, are together smaller
+ * than the ring. SL_ERROR_INTERNAL: one that is larger than a quarter of it. */
 sl_status sl_memory_take(sl_memory *memory, sl_memory_wish wish, void **out_address);
 
 #endif

@@ -165,8 +165,16 @@ static sl_status suggest_one_of(const sl_search *search, const unsigned *order, 
 
 static sl_status suggest_changes(const sl_search *search, char *out_options)
 {
-    static const unsigned order[] = {1, 2, 4, 3, 5, 6, 7};
-    static const unsigned order_on_disk[] = {8, 9, 10, 11, 16, 17, 18, 19};
+    enum {
+        R = CHANGE_RECOMPUTE,
+        L = CHANGE_LAYER,
+        H = CHANGE_HOST,
+        D = CHANGE_DISK,
+        A = CHANGE_ALL_DISK
+    };
+    static const unsigned order[] = {R, L, H, R | L, R | H, L | H, R | L | H};
+    static const unsigned order_on_disk[] = {D, D | R, D | L, D | R | L,
+                                             A, A | R, A | L, A | R | L};
     SL_TRY(suggest_one_of(search, order, 7, out_options));
     if (*out_options || !(find_open_changes(search) & (CHANGE_DISK | CHANGE_ALL_DISK)))
         return SL_OK;
