@@ -192,9 +192,14 @@ static sl_status widen(sl_planner *planner, sl_tier tier, uint64_t budget, uint6
     return planned == fitting ? SL_OK : plan_within(planner, tier, fitting, &ignored);
 }
 
+/* The last limit whose addresses did not fit, 0 if none was tried, and the first that fits. */
+typedef struct limits {
+    uint64_t failing, fitting;
+} limits;
+
 /* The room shrinks by what holes cost, and by ever more where that does not help, until the
- * addresses fit. Writes the last limit that failed, 0 if none did, and the one that did not. */
-static sl_status shrink(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t limits[2],
+ * addresses fit. */
+static sl_status shrink(sl_planner *planner, sl_tier tier, uint64_t budget, limits *out_limits,
                         sl_shortage *shortage)
 {
     sl_tier_state *state = &planner->tier[tier];
@@ -211,8 +216,7 @@ static sl_status shrink(sl_planner *planner, sl_tier tier, uint64_t budget, uint
         }
         SL_TRY(status);
         if (state->peak_bytes <= budget) {
-            limits[0] = failing;
-            limits[1] = limit;
+            *out_limits = (limits){failing, limit};
             return SL_OK;
         }
         failing = limit;
@@ -229,17 +233,20 @@ static sl_status shrink(sl_planner *planner, sl_tier tier, uint64_t budget, uint
 sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
                            sl_shortage *shortage)
 {
-    uint64_t limits[2];
-    SL_TRY(shrink(planner, tier, budget, limits, shortage));
-    return limits[0] > limits[1] ? widen(planner, tier, budget, limits[1], limits[0]) : SL_OK;
+    limits found;
+    SL_TRY(shrink(planner, tier, budget, &found, shortage));
+    return found.failing > found.fitting
+               ? widen(planner, tier, budget, found.fitting, found.failing)
+               : SL_OK;
 }
 
 uint64_t sl_plan_tier_find_least(sl_planner *planner, sl_tier tier)
 {
     sl_shortage shortage = {.tier = tier};
-    uint64_t budget = 0, limits[2];
+    limits ignored;
+    uint64_t budget = 0;
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
-        if (shrink(planner, tier, budget, limits, &shortage) == SL_OK)
+        if (shrink(planner, tier, budget, &ignored, &shortage) == SL_OK)
             return budget;
         if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
             break;
