@@ -79,7 +79,7 @@ static inline void serial_walk_set_tensor(serial_walk *walk, sl_group group, uin
                           homes->offset[group][place->chunk_index] +
                           place->first_element * sl_type_bytes(type);
     ASAN_UNPOISON_MEMORY_REGION(home, bytes);
-    training_run_pack(type, data, count, home);
+    sl_elements_round(type, data, count, home);
     ASAN_POISON_MEMORY_REGION(home, bytes);
 }
 
