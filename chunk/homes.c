@@ -23,7 +23,7 @@
 
 enum {
     LEAST_ALIGNMENT = 256,
-    STAGGER_BYTES = 68 << 10, /* LIMITS.md: 64 bytes do not help, 68 KiB do */
+    STAGGER_BYTES = 68 << 10, /* as measured: 64 bytes do not help, 68 KiB do */
     STAGGER_PERIOD = 1 << 20,
     STAGGER_FROM_BYTES = 8 << 20, /* smaller groups fit caches, and would pad much */
 };

@@ -114,7 +114,7 @@ static void homes_of_device_policy_are_all_on_the_device(void **state)
     assert_int_equal(homes->flags_bytes[SL_TIER_HOST], 0);
     assert_int_equal(homes->flags_bytes[SL_TIER_DEVICE],
                      layout->chunk_count * layout->chunk_elements / SL_BLOCK_ELEMENTS);
-    /* 16 bytes a parameter, chunk padding and the promised 0.97 of LIMITS.md */
+    /* 16 bytes a parameter are 0.97 of it at least: the rest is padding and stagger. */
     double share = 16.0 * 124439808 / (double)homes->fixed_bytes[SL_TIER_DEVICE];
     assert_true(share >= 0.97);
     close_all(program, layout, homes);
@@ -199,7 +199,7 @@ static void homes_of_static_policy_take_shares_from_the_last_chunk_down(void **s
     }
 }
 
-/* LIMITS.md: arrays of one AdamW loop must keep away from equal offsets modulo powers of two; any
+/* Arrays of one AdamW loop must keep away from equal offsets modulo powers of two (homes.c); any
  * two groups' slots of one chunk on one tier are 68 KiB or more apart modulo 1 MiB. */
 static void assert_staggered(const sl_homes *homes)
 {

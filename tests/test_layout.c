@@ -172,7 +172,7 @@ static sl_program *emit_model(const char *name)
     return program;
 }
 
-/* DESIGN.md: at most 1 % of a group is padding from 100 M parameters up. The model's own tensors,
+/* At most 1 % of a group is padding from 100 M parameters up. The model's own tensors,
  * in its order, are those that the published shape has. */
 static void layout_of_gpt2_pads_at_most_one_percent(void **state)
 {

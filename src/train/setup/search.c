@@ -93,7 +93,7 @@ static sl_status init_machine(const sl_config *config, sl_search *search)
 static void init_training(const sl_config *config, sl_search *search)
 {
     search->task.with_evaluation = config->eval_data.count > 0;
-    /* Only then is no update ever taken back: see DESIGN.md, "Chunks". */
+    /* Only then is no update ever taken back, and none has to wait for the norm. */
     search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
                                 !sl_config_scales_dynamically(config);
     search->fixed.disk_activations = config->nvme_activations;
