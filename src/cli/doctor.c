@@ -86,8 +86,8 @@ static void find_locked_memory(findings *all)
     sl_units_format_size(limit.rlim_cur, size);
     snprintf(locked->value, TEXT_BYTES, "%s (ulimit -l)", size);
     snprintf(locked->cost, TEXT_BYTES,
-             "host memory beyond it can be paged out; the cpu device "
-             "itself does not need it locked");
+             "a host tier beyond it cannot be registered for the disk tier's transfers, and can be "
+             "paged out; the cpu device itself does not need it locked");
 }
 
 static void find_huge_pages(findings *all)
