@@ -15,16 +15,18 @@
 sl_status sl_profile_find_path(char **out_path)
 {
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    char *path;
     int length;
     if (config && config[0] == '/')
-        length = asprintf(out_path, "%s/sluice/machine.json", config);
+        length = asprintf(&path, "%s/sluice/machine.json", config);
     else if (home && home[0] == '/')
-        length = asprintf(out_path, "%s/.config/sluice/machine.json", home);
+        length = asprintf(&path, "%s/.config/sluice/machine.json", home);
     else
         SL_FAIL(SL_ERROR_MISSING, "there is no place for a machine profile: neither "
                                   "XDG_CONFIG_HOME nor HOME is an absolute path");
     if (length < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    *out_path = path;
     return SL_OK;
 }
 
