@@ -13,7 +13,7 @@
 
 typedef struct sl_store_pipe_options {
     const sl_transport_ops *ops;
-    sl_transport *transport; /* taken over: closed with the pipe */
+    sl_transport *transport; /* closed with the pipe; the caller's where that does not open */
     const sl_store_file *files;
     uint32_t file_count;
     sl_store_sums *sums;
@@ -23,10 +23,12 @@ typedef struct sl_store_pipe_options {
 
 typedef struct sl_store_pipe sl_store_pipe;
 
+/* Files and sums are borrowed until it is closed. SL_ERROR_SYSTEM: no memory. */
 sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe);
 void sl_store_pipe_close(sl_store_pipe *pipe);
 
-/* Moves one stretch, blocking; after a failure nothing of it is on its way any more. */
+/* Moves one stretch, blocking; errors as those of sl_store_read. After a failure nothing of it is
+ * on its way any more, unless the transport itself cannot say what became of its requests. */
 sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes);
 
 /* What is special about its transport; "" if nothing. */
