@@ -137,7 +137,8 @@ bool sl_config_scales_dynamically(const sl_config *config)
     return strcmp(config->loss_scale, "dynamic") == 0;
 }
 
-/* A dynamic scale finds its way by skipping steps, so there it skips unless told otherwise. */
+/* A dynamic scale finds its way by skipping steps; a fixed one in fp16 skips unless told otherwise.
+ */
 static sl_status resolve_loss_scale(sl_config *config)
 {
     if (!config->loss_scale || strcmp(config->loss_scale, "auto") == 0)

@@ -61,7 +61,7 @@
     X(TEXT, loss_scale, "loss-scale", "auto", "N|dynamic", 0, 0, T, TRAINING,                      \
       "factor on the loss (dynamic for fp16, else 1)")                                             \
     X(CHOICE, nonfinite, "nonfinite", "stop", "stop|skip", 0, 0, T, TRAINING,                      \
-      "what a gradient that is not finite does (skip where the loss scale is dynamic)")            \
+      "what a gradient that is not finite does (skip in fp16 or with a dynamic scale)")            \
     X(CHOICE, recompute, "recompute", "auto", "none|selective|full|auto", 0, 0, T, TRAINING,       \
       "activations computed again in the backward pass")                                           \
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, TRAINING, "of every random number")
