@@ -29,9 +29,8 @@ typedef struct sl_engine_options {
     const sl_homes *homes;
     const sl_engine_plan *plans; /* at least one; copied */
     uint32_t plan_count;
-    uint32_t worker_count; /* compute workers, >= 1 */
-    const char *const
-        *disk_directories; /* of the disk tier; not asked for where nothing is there */
+    uint32_t worker_count;               /* compute workers, >= 1 */
+    const char *const *disk_directories; /* of the disk tier; NULL where no plan uses it */
     uint32_t disk_directory_count;
     bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
