@@ -351,14 +351,6 @@ static void print_case(const bench_case *bench, int rounds)
     printf("\n");
 }
 
-static void prepare_case(const bench_case *bench)
-{
-    if (bench->kind != SL_OP_COUNT &&
-        sl_kernels_cpu()->warm_up(bench->kind, &bench->attrs, workers) != SL_OK)
-        exit(71);
-    run_case(bench);
-}
-
 static void add_cases(void)
 {
     for (int type = 0; type < SL_TYPE_COUNT; type++)
@@ -378,7 +370,7 @@ static void run_rounds(int rounds, const char *part)
 {
     for (int i = 0; i < case_count; i++)
         if (is_chosen(&cases[i], part))
-            prepare_case(&cases[i]);
+            run_case(&cases[i]);
     for (int round = 0; round < rounds; round++)
         for (int i = 0; i < case_count; i++)
             if (is_chosen(&cases[i], part))

@@ -15,7 +15,7 @@
 
 enum { BATCH = 8, SEQ = 64, ROWS = BATCH * SEQ, WIDTH = 128, HIDDEN = 512, BLOCKS = 4, IDS = 256 };
 
-static const uint32_t worker_count = 2;
+static const sl_engine_target target = {.device = SL_DEVICE_CPU, .worker_count = 2};
 
 /* ---- the model: values and ops ---- */
 
@@ -172,7 +172,7 @@ typedef struct setup {
 static sl_status make_plan(setup *s)
 {
     sl_policy_options policy = {.policy = SL_POLICY_HOST};
-    sl_machine machine = sl_machine_default(worker_count);
+    sl_machine machine = sl_machine_default(target.worker_count);
     sl_shortage shortage;
     sl_status status = sl_homes_build(s->step, s->layout, &policy, &s->homes);
     if (status != SL_OK)
@@ -183,7 +183,7 @@ static sl_status make_plan(setup *s)
                                .budget_bytes = {6u << 20, 64u << 20, 0},
                                .prefetch = SL_PREFETCH_AUTO,
                                .workspace = sl_engine_workspace_bytes,
-                               .workspace_context = &worker_count,
+                               .workspace_context = &target,
                                .machine = &machine};
     status = sl_plan_build(&request, &s->plan, &shortage);
     if (status == SL_ERROR_FIT)
@@ -209,11 +209,8 @@ static sl_status open_setup(setup *s)
     if (status != SL_OK)
         return status;
     sl_engine_plan plan = {s->step, s->plan};
-    sl_engine_options engine = {.layout = s->layout,
-                                .homes = s->homes,
-                                .plans = &plan,
-                                .plan_count = 1,
-                                .worker_count = worker_count};
+    sl_engine_options engine = {
+        .layout = s->layout, .homes = s->homes, .plans = &plan, .plan_count = 1, .target = target};
     return sl_engine_open(&engine, &s->engine);
 }
 

@@ -3,7 +3,8 @@
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its
  * result depends on shapes and inputs alone, not on addresses (256-byte aligned), workspace
- * content, or the number of workers. It returns SL_ERROR_INTERNAL for a shape that it does not
+ * content, or the number of workers. ADAMW, BLOCK_NORM, NORM_FINISH, ROUND and ADD give the same
+ * bits in every table. It returns SL_ERROR_INTERNAL for a shape that it does not
  * cover.
  */
 #ifndef SL_KERNELS_KERNELS_H
@@ -12,30 +13,43 @@
 #include "base/queue.h"
 #include "base/status.h"
 #include "base/workers.h"
+#include "device/device.h"
 #include "sluice/op_list.h"
+
+/* What the kernels of one open device keep: handles of libraries, the algorithm of each product. */
+typedef struct sl_kernel_library sl_kernel_library;
 
 typedef struct sl_kernel_call {
     const sl_op_attrs *attrs;
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
     void *workspace;               /* 256-byte aligned, workspace_bytes(...) long */
     const uint8_t *block_flags;    /* ADAMW: flags of the whole group, one byte a block */
-    sl_workers *workers;           /* cpu */
-    void *stream;                  /* cuda */
+    sl_workers *workers;           /* cpu: who computes */
+    void *stream;                  /* cuda: the cudaStream_t to launch into */
+    sl_kernel_library *library;    /* cuda */
     sl_step_scalars scalars;
 } sl_kernel_call;
 
+/* Computes, or, where call->stream is set, queues the computation. */
 typedef sl_status (*sl_kernel)(const sl_kernel_call *call);
 
 typedef struct sl_kernel_table {
     sl_kernel run[SL_OP_COUNT];
     /* Workspace of an op when `worker_count` workers run it. */
     uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count);
-    /* Takes whatever the kernels' libraries allocate lazily, on every worker, for one op's shapes;
-     * called once for each distinct op before the first step. May allocate. */
-    sl_status (*warm_up)(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers);
-    const char *(*description)(void); /* the instruction set */
+    /* Opens what the kernels need on an open device (its index); *out_library may be NULL. */
+    sl_status (*open)(int device_index, sl_kernel_library **out_library);
+    void (*close)(sl_kernel_library *library); /* NULL is fine */
+    /* Chooses and loads whatever one op's shapes need; called once for each distinct op before the
+     * first step. May allocate; afterwards the op's kernel does not. */
+    sl_status (*prepare)(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs);
+    const char *(*description)(void); /* the instruction set, or the libraries */
 } sl_kernel_table;
 
 const sl_kernel_table *sl_kernels_cpu(void);
+const sl_kernel_table *sl_kernels_cuda(void); /* NULL in a build without CUDA */
+
+/* The table of a kind of device, or NULL where this build has none. */
+const sl_kernel_table *sl_kernels_of(sl_device_kind kind);
 
 #endif

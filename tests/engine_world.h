@@ -61,8 +61,8 @@ typedef enum world_value {
 
 /* What the fake kernels share; reset by world_open. */
 typedef struct world_fakes {
-    _Atomic uint32_t wrong;      /* checks that failed */
-    _Atomic uint32_t warm_count; /* calls of warm_up */
+    _Atomic uint32_t wrong; /* checks that failed */
+    uint32_t prepare_count;
     _Atomic uint32_t run_count;
     _Atomic uint32_t updates[2];       /* finished, by chunk */
     uint32_t fail_kind, fail_position; /* the op kind that fails, at scalars.position */
@@ -72,7 +72,7 @@ typedef struct world_fakes {
 } world_fakes;
 
 static world_fakes fakes;
-static _Thread_local uint32_t warmed[SL_OP_COUNT];
+static uint32_t prepared[SL_OP_COUNT];
 
 static inline uint64_t mix(uint64_t a, uint64_t b)
 {
@@ -108,7 +108,7 @@ static inline void write_chunk_number(void *chunk, uint64_t number)
 static inline sl_status enter_kernel(const sl_kernel_call *call, sl_op_kind kind)
 {
     atomic_fetch_add(&fakes.run_count, 1);
-    world_check(warmed[kind] > 0); /* in this very thread */
+    world_check(prepared[kind] > 0);
     world_check(call->workers && sl_workers_count(call->workers) == 2);
     world_check(call->scalars.learning_rate == 0.5f);
     if (fakes.sleep_us[kind]) {
@@ -169,11 +169,23 @@ static sl_status fake_update(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static sl_status fake_warm_up(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers)
+static sl_status fake_open(int device_index, sl_kernel_library **out_library)
 {
-    world_check(attrs != NULL && workers != NULL);
-    atomic_fetch_add(&fakes.warm_count, 1);
-    warmed[kind]++;
+    (void)device_index;
+    *out_library = NULL;
+    return SL_OK;
+}
+
+static void fake_close(sl_kernel_library *library)
+{
+    (void)library;
+}
+
+static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    world_check(attrs != NULL && library == NULL);
+    fakes.prepare_count++;
+    prepared[kind]++;
     return SL_OK;
 }
 
@@ -182,7 +194,9 @@ static const sl_kernel_table fake_kernels = {
             [SL_OP_LINEAR_WEIGHT_BACKWARD] = fake_backward,
             [SL_OP_NORM_FINISH] = fake_finish,
             [SL_OP_ADAMW] = fake_update},
-    .warm_up = fake_warm_up,
+    .open = fake_open,
+    .close = fake_close,
+    .prepare = fake_prepare,
 };
 
 /* ---- the plans ---- */
@@ -392,7 +406,7 @@ static inline void world_init(world *w)
                                      .homes = &w->homes,
                                      .plans = w->plans,
                                      .plan_count = 2,
-                                     .worker_count = 2};
+                                     .target = {.worker_count = 2}};
     w->parts = (sl_engine_parts){.kernels = &fake_kernels};
 }
 

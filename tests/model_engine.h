@@ -129,10 +129,10 @@ static inline sl_status model_engine_build(model_engine *model)
     return status;
 }
 
-static inline sl_status model_engine_plan(model_engine *model, const uint32_t *worker_count)
+static inline sl_status model_engine_plan(model_engine *model, const sl_engine_target *target)
 {
     sl_policy_options policy = {.policy = model->options.policy};
-    sl_machine machine = sl_machine_default(*worker_count);
+    sl_machine machine = sl_machine_default(target->worker_count);
     sl_shortage shortage;
     SL_TRY(sl_homes_build(model->program, model->layout, &policy, &model->homes));
     sl_plan_request request = {.program = model->program,
@@ -141,7 +141,7 @@ static inline sl_status model_engine_plan(model_engine *model, const uint32_t *w
                                .budget_bytes = {UINT64_MAX, UINT64_MAX, UINT64_MAX},
                                .prefetch = SL_PREFETCH_AUTO,
                                .workspace = sl_engine_workspace_bytes,
-                               .workspace_context = worker_count,
+                               .workspace_context = target,
                                .machine = &machine};
     SL_TRY(sl_plan_build(&request, &model->plan, &shortage));
     return sl_plan_verify(&request, model->plan);
@@ -149,16 +149,16 @@ static inline sl_status model_engine_plan(model_engine *model, const uint32_t *w
 
 static inline sl_status model_engine_start(model_engine *model)
 {
-    uint32_t worker_count = sl_workers_usable_cpu_count();
+    const sl_engine_target target = {.worker_count = sl_workers_usable_cpu_count()};
     SL_TRY(sl_weights_read_config(model->options.directory, &model->shape));
     SL_TRY(model_engine_build(model));
-    SL_TRY(model_engine_plan(model, &worker_count));
+    SL_TRY(model_engine_plan(model, &target));
     sl_engine_plan plan = {model->program, model->plan};
     sl_engine_options engine = {.layout = model->layout,
                                 .homes = model->homes,
                                 .plans = &plan,
                                 .plan_count = 1,
-                                .worker_count = worker_count};
+                                .target = target};
     SL_TRY(sl_engine_open(&engine, &model->engine));
     sl_tensor_io io = model_engine_io(model);
     return sl_weights_import(model->options.directory, model->program->tensors,

@@ -239,14 +239,14 @@ static void slots_when_asked_for_are_the_plans_places(void **state)
     sl_engine_close(engine);
 }
 
-static void warm_up_when_opening_covers_each_op_and_lane_once(void **state)
+static void prepare_when_opening_covers_each_op_once(void **state)
 {
     (void)state;
     world w;
     world_init(&w);
     sl_engine *engine = open_world(&w);
-    /* forward (in two plans, once), backward, finish, two updates of different first blocks */
-    assert_int_equal(fakes.warm_count, 5);
+    /* forward (in two plans, once), backward, finish, and the one update that runs on the device */
+    assert_int_equal(fakes.prepare_count, 4);
     assert_int_equal(fakes.wrong, 0);
     sl_engine_close(engine);
 }
@@ -289,7 +289,7 @@ int main(void)
         cmocka_unit_test(open_when_guarded_clears_homes_and_nothing_else),
         cmocka_unit_test(clear_persistent_when_called_zeroes_the_slots_alone),
         cmocka_unit_test(slots_when_asked_for_are_the_plans_places),
-        cmocka_unit_test(warm_up_when_opening_covers_each_op_and_lane_once),
+        cmocka_unit_test(prepare_when_opening_covers_each_op_once),
         cmocka_unit_test(chunk_access_when_outside_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,7 +92,7 @@ static void part_world_init(part_world *p, const sl_transport_ops *transport)
                                      .homes = &p->homes,
                                      .plans = p->plans,
                                      .plan_count = 1,
-                                     .worker_count = 1,
+                                     .target = {.worker_count = 1},
                                      .disk_directories = p->directories,
                                      .disk_directory_count = PART_CHUNKS};
     p->parts = (sl_engine_parts){.kernels = &fake_kernels, .transport = transport};

@@ -133,7 +133,7 @@ static void break_prologue(world *w)
 }
 static void break_workers(world *w)
 {
-    w->options.worker_count = 0;
+    w->options.target.worker_count = 0;
 }
 static void break_plans(world *w)
 {

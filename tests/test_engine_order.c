@@ -74,15 +74,30 @@ static sl_status fake_add(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static sl_status fake_warm_up(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers)
+static sl_status fake_open(int device_index, sl_kernel_library **out_library)
 {
-    (void)kind;
-    (void)attrs;
-    (void)workers;
+    (void)device_index;
+    *out_library = NULL;
     return SL_OK;
 }
 
-static const sl_kernel_table kernels = {.run = {[SL_OP_ADD] = fake_add}, .warm_up = fake_warm_up};
+static void fake_close(sl_kernel_library *library)
+{
+    (void)library;
+}
+
+static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    (void)library;
+    (void)kind;
+    (void)attrs;
+    return SL_OK;
+}
+
+static const sl_kernel_table kernels = {.run = {[SL_OP_ADD] = fake_add},
+                                        .open = fake_open,
+                                        .close = fake_close,
+                                        .prepare = fake_prepare};
 
 static void expect_iteration(const random_plan *random, uint64_t cells[][CELL_WORDS],
                              uint32_t position)
@@ -201,8 +216,11 @@ static void run_plans(uint64_t seed)
     make_plan(&plans[1], seed ^ UINT64_C(1) << 40);
     sl_engine_plan sources[2] = {{&plans[0].program, &plans[0].plan},
                                  {&plans[1].program, &plans[1].plan}};
-    sl_engine_options options = {
-        .layout = &layout, .homes = &homes, .plans = sources, .plan_count = 2, .worker_count = 1};
+    sl_engine_options options = {.layout = &layout,
+                                 .homes = &homes,
+                                 .plans = sources,
+                                 .plan_count = 2,
+                                 .target = {.worker_count = 1}};
     const sl_engine_parts parts = {.kernels = &kernels};
     if (sl_engine_open_with(&options, &parts, &engine) != SL_OK)
         fail_msg("%s", sl_status_message());

@@ -230,7 +230,7 @@ static void table_when_asked_has_every_op(void **state)
                                .element_count = 3 * SL_BLOCK_ELEMENTS};
     for (int kind = 0; kind < SL_OP_COUNT; kind++) {
         assert_non_null(table->run[kind]);
-        assert_int_equal(table->warm_up((sl_op_kind)kind, &attrs, pools[2]), SL_OK);
+        assert_int_equal(table->prepare(NULL, (sl_op_kind)kind, &attrs), SL_OK);
         assert_true(table->workspace_bytes((sl_op_kind)kind, &attrs, 3) < 1 << 20);
     }
     assert_non_null(strstr(table->description(), sl_vector_current()->isa));

@@ -87,7 +87,8 @@ static sl_hash_value train(plan_case *c, uint32_t worker_count, float clip, uint
     training_run run;
     sl_hash_stream *hash = NULL;
     c->request.workspace = sl_engine_workspace_bytes;
-    c->request.workspace_context = &worker_count;
+    const sl_engine_target target = {.worker_count = worker_count};
+    c->request.workspace_context = &target;
     assert_ok(plan_case_build(c), seed);
     sl_plan *plan = NULL;
     assert_ok(plan_case_plan_tightly(c, seed, &plan), seed);

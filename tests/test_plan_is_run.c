@@ -26,7 +26,7 @@
 
 enum { STEPS = 4, WARM_UP_STEPS = 2, WORKERS = 2 };
 
-static const uint32_t worker_count = WORKERS;
+static const sl_engine_target target = {.worker_count = WORKERS};
 
 static uint64_t base_seed(void)
 {
@@ -51,7 +51,7 @@ static sl_plan *open_random_plan(uint64_t seed, plan_case *c)
     sl_plan *plan = NULL;
     *c = seed % 3 == 0 ? plan_case_choose(seed) : tiered_case_choose(seed);
     c->request.workspace = sl_engine_workspace_bytes;
-    c->request.workspace_context = &worker_count;
+    c->request.workspace_context = &target;
     assert_ok(plan_case_build(c), seed);
     assert_ok(plan_case_plan_tightly(c, seed, &plan), seed);
     assert_ok(sl_plan_verify(&c->request, plan), seed);

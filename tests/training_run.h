@@ -93,7 +93,7 @@ static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t 
                                  .homes = c->homes,
                                  .plans = &engine_plan,
                                  .plan_count = 1,
-                                 .worker_count = worker_count,
+                                 .target = {.worker_count = worker_count},
                                  .disk_directories = directories,
                                  .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
                                  .guard_arenas = guards};

@@ -5,6 +5,7 @@
 #ifndef SLUICE_ENGINE_H
 #define SLUICE_ENGINE_H
 
+#include "sluice/device.h"
 #include "sluice/plan.h"
 
 #ifdef __cplusplus
@@ -24,19 +25,26 @@ typedef struct sl_engine_observer {
     void *user;
 } sl_engine_observer;
 
+/* Who computes: the context of sl_engine_workspace_bytes. */
+typedef struct sl_engine_target {
+    sl_device_kind device;
+    int device_index;
+    uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
+} sl_engine_target;
+
 typedef struct sl_engine_options {
+    sl_engine_target target;
     const sl_layout *layout; /* borrowed for the engine's life, as all pointers here */
     const sl_homes *homes;
     const sl_engine_plan *plans; /* at least one; copied */
     uint32_t plan_count;
-    uint32_t worker_count;               /* compute workers, >= 1 */
     const char *const *disk_directories; /* of the disk tier; NULL where no plan uses it */
     uint32_t disk_directory_count;
     bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
 
-/* Takes arenas of the largest peak of its plans (on the cpu device), streams and workers. Checks
+/* Takes arenas of the largest peak of its plans, streams and workers. Checks
  * what keeps it inside its arenas (SL_ERROR_INTERNAL); whether a plan is right is the question of
  * sl_plan_verify, so verify first. All chunks are zero at their homes.
  * SL_ERROR_USAGE: a plan uses the disk and there are no disk_directories. SL_ERROR_IO,
@@ -94,8 +102,9 @@ SL_API const char *sl_engine_disk_description(const sl_engine *engine);
 /* The arena of device or host, for tests of promise 2. */
 SL_API const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);
 
-/* The workspace query of the cpu kernels for `worker_count` workers; its context is a uint32_t. */
-SL_API uint64_t sl_engine_workspace_bytes(const void *worker_count, sl_op_kind kind,
+/* The workspace query of the kernels that run on the device and on the host; its context is an
+ * sl_engine_target. */
+SL_API uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind,
                                           const sl_op_attrs *attrs, sl_tier tier);
 
 #ifdef __cplusplus

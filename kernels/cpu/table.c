@@ -1,4 +1,6 @@
 /* The table of the cpu kernels. */
+#include <stddef.h>
+
 #include "attention.h"
 #include "block_norm.h"
 #include "linear.h"
@@ -22,12 +24,24 @@ static uint64_t workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint3
     }
 }
 
-/* Nothing here allocates, at first calls either. */
-static sl_status warm_up(sl_op_kind kind, const sl_op_attrs *attrs, sl_workers *workers)
+/* Nothing here keeps anything between calls. */
+static sl_status open_library(int device_index, sl_kernel_library **out_library)
 {
+    (void)device_index;
+    *out_library = NULL;
+    return SL_OK;
+}
+
+static void close_library(sl_kernel_library *library)
+{
+    (void)library;
+}
+
+static sl_status prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    (void)library;
     (void)kind;
     (void)attrs;
-    (void)workers;
     return SL_OK;
 }
 
@@ -44,7 +58,9 @@ static const sl_kernel_table table = {
 #undef X
         },
     .workspace_bytes = workspace_bytes,
-    .warm_up = warm_up,
+    .open = open_library,
+    .close = close_library,
+    .prepare = prepare,
     .description = description,
 };
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -43,10 +44,14 @@ static void close_device(sl_device *device)
     free(device);
 }
 
-static sl_status free_bytes(sl_device *device, uint64_t *out_bytes)
+static sl_status describe(sl_device *device, sl_device_info *out_info)
 {
     (void)device;
-    return sl_device_host_free_bytes(out_bytes);
+    sl_device_info info = {.numa_node = -1};
+    SL_TRY(sl_device_host_free_bytes(&info.free_bytes));
+    info.total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    *out_info = info;
+    return SL_OK;
 }
 
 static sl_status map(sl_device *device, uint64_t bytes, int flags, void **out_memory)
@@ -78,10 +83,11 @@ static sl_status map_host(sl_device *device, uint64_t bytes, int flags, void **o
 
 /* ---- streams ---- */
 
-static sl_status open_stream(sl_device *device, const char *name, const sl_queue_observer *observer,
-                             sl_device_stream **out_stream)
+static sl_status open_stream(sl_device *device, sl_stream_kind kind, const char *name,
+                             const sl_queue_observer *observer, sl_device_stream **out_stream)
 {
     (void)device;
+    (void)kind; /* here both are queues */
     sl_device_stream *stream = calloc(1, sizeof *stream);
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for stream %s", name);
@@ -105,6 +111,12 @@ static void close_stream(sl_device_stream *stream)
         return;
     sl_queue_close(stream->queue);
     free(stream);
+}
+
+static void *native_stream(sl_device_stream *stream)
+{
+    (void)stream;
+    return NULL;
 }
 
 /* ---- events ---- */
@@ -190,7 +202,7 @@ const sl_device_ops *sl_cpu_ops(void)
         .name = "cpu",
         .open = open_device,
         .close = close_device,
-        .free_bytes = free_bytes,
+        .describe = describe,
         .map = map,
         .unmap = unmap,
         .map_host = map_host,
@@ -198,6 +210,7 @@ const sl_device_ops *sl_cpu_ops(void)
         .stream_open = open_stream,
         .stream_finish = finish_stream,
         .stream_close = close_stream,
+        .stream_native = native_stream,
         .event_open = open_event,
         .event_close = close_event,
         .event_record = record_event,

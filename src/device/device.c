@@ -2,16 +2,24 @@
 #include "device.h"
 
 #include "cpu.h"
+#include "cuda.h"
 
 const sl_device_ops *sl_device_ops_of(sl_device_kind kind)
 {
-    switch (kind) {
-    case SL_DEVICE_CPU:
-        return sl_cpu_ops();
-    case SL_DEVICE_CUDA:
-        break;
-    }
-    return NULL;
+    return kind == SL_DEVICE_CPU ? sl_cpu_ops() : kind == SL_DEVICE_CUDA ? sl_cuda_ops() : NULL;
+}
+
+sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info)
+{
+    const sl_device_ops *ops = sl_device_ops_of(kind);
+    sl_device *device = NULL;
+    if (!ops)
+        SL_FAIL(SL_ERROR_SYSTEM,
+                "this build has no CUDA: build it where nvcc is found, or use --device cpu");
+    SL_TRY(ops->open(index, &device));
+    sl_status status = ops->describe(device, out_info);
+    ops->close(device);
+    return status;
 }
 
 sl_status sl_device_host_free_bytes(uint64_t *out_bytes)

@@ -5,6 +5,11 @@
  * run beside each other; work of one stream runs in order. A failure of queued work is sticky in
  * its stream and comes back from stream_finish.
  *
+ * Streams are of two kinds: those of the device run kernels and copies, those of the host call
+ * functions in a thread of their own. Events order both kinds among each other. All work is issued
+ * in an order in which it could also run, one piece after the other, so a device that runs less
+ * beside each other than it was asked to is slower, never stuck.
+ *
  * The table never points at kernels: those are looked up by device kind (kernels/kernels.h).
  */
 #ifndef SL_DEVICE_DEVICE_H
@@ -12,8 +17,7 @@
 
 #include "base/queue.h"
 #include "base/status.h"
-
-typedef enum sl_device_kind { SL_DEVICE_CPU, SL_DEVICE_CUDA } sl_device_kind;
+#include "sluice/device.h"
 
 typedef struct sl_device sl_device;               /* an open device */
 typedef struct sl_device_stream sl_device_stream; /* work in order */
@@ -24,6 +28,8 @@ typedef struct sl_device_event sl_device_event;   /* a point in a stream */
  */
 typedef enum sl_map_flags { SL_MAP_PLAIN = 0, SL_MAP_GUARDS = 1, SL_MAP_PATTERN = 2 } sl_map_flags;
 
+typedef enum sl_stream_kind { SL_STREAM_DEVICE, SL_STREAM_HOST } sl_stream_kind;
+
 typedef struct sl_device_ops {
     sl_device_kind kind;
     const char *name; /* "cpu", "cuda" */
@@ -32,8 +38,7 @@ typedef struct sl_device_ops {
     sl_status (*open)(int index, sl_device **out_device);
     void (*close)(sl_device *device);
 
-    /* Free bytes that a device budget may use; what the operating system or driver says now. */
-    sl_status (*free_bytes)(sl_device *device, uint64_t *out_bytes);
+    sl_status (*describe)(sl_device *device, sl_device_info *out_info);
 
     /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes),
      * zero unless patterned. */
@@ -45,10 +50,17 @@ typedef struct sl_device_ops {
     sl_status (*map_host)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap_host)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
-    sl_status (*stream_open)(sl_device *device, const char *name, const sl_queue_observer *observer,
-                             sl_device_stream **out_stream);
+    /* `observer` (may be NULL; copied) hears of each call, copy and blocked wait: of a host stream
+     * in its thread when it happened, of a device stream perhaps later, in the control thread, at
+     * the latest in stream_finish or in an event_finish that this work precedes. */
+    sl_status (*stream_open)(sl_device *device, sl_stream_kind kind, const char *name,
+                             const sl_queue_observer *observer, sl_device_stream **out_stream);
     sl_status (*stream_finish)(sl_device_stream *stream);
     void (*stream_close)(sl_device_stream *stream);
+
+    /* What kernels launch into (a cudaStream_t); NULL where they are called in the stream's thread.
+     */
+    void *(*stream_native)(sl_device_stream *stream);
 
     sl_status (*event_open)(sl_device *device, sl_device_event **out_event);
     void (*event_close)(sl_device_event *event);
@@ -57,8 +69,9 @@ typedef struct sl_device_ops {
     sl_status (*event_wait)(sl_device_event *event, sl_device_stream *stream, uint64_t tag);
     sl_status (*event_finish)(sl_device_event *event);
 
-    /* Queues `function` with a copy of its argument block (at most SL_QUEUE_ARGUMENT_BYTES). The
-     * argument block of a kernel starts with an sl_kernel_call. */
+    /* Queues `function` with a copy of its argument block (at most SL_QUEUE_ARGUMENT_BYTES). Where
+     * the stream is native it is called at once, in the control thread, and what it launches is
+     * queued. */
     sl_status (*launch)(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
                         const void *arguments, uint32_t argument_bytes);
 
@@ -67,7 +80,7 @@ typedef struct sl_device_ops {
                       uint64_t bytes);
 } sl_device_ops;
 
-/* The table of a kind of device, or NULL where it was not built. */
+/* The table of a kind of device, or NULL where this build has none. */
 const sl_device_ops *sl_device_ops_of(sl_device_kind kind);
 
 /* ---- what the memory rules of this process leave (Linux, cgroup v1 and v2) ---- */

@@ -67,12 +67,16 @@ static sl_status bind_run(const sl_engine *engine, const sl_engine_plan *source,
         SL_FAIL(SL_ERROR_INTERNAL, "tick %u is not in the program", command->tick);
     const sl_op *op = &source->program->ops[command->tick];
     bound->op_kind = op->kind;
-    bound->kernel = (unsigned)op->kind < SL_OP_COUNT ? engine->kernels->run[op->kind] : NULL;
+    bool is_host = command->lane == SL_LANE_HOST;
+    const sl_kernel_table *kernels = is_host ? engine->host_kernels : engine->kernels;
+    bound->kernel = (unsigned)op->kind < SL_OP_COUNT ? kernels->run[op->kind] : NULL;
     if (!bound->kernel)
         SL_FAIL(SL_ERROR_INTERNAL, "no kernel for op kind %d of tick %u", (int)op->kind,
                 command->tick);
     bound->call.attrs = &op->attrs;
     bound->call.workers = engine->workers;
+    bound->call.stream = engine->ops->stream_native(engine->lanes[command->lane].stream);
+    bound->call.library = is_host ? NULL : engine->library;
     SL_TRY(bind_operands(engine, source->plan, bound));
     return op->kind == SL_OP_ADAMW ? bind_flags(engine, op, bound) : SL_OK;
 }

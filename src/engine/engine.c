@@ -20,22 +20,21 @@ static sl_status check_options(const sl_engine_options *options)
 {
     if (options->plan_count == 0 || !options->plans)
         SL_FAIL(SL_ERROR_INTERNAL, "an engine needs a plan");
-    if (options->worker_count == 0)
+    if (options->target.worker_count == 0)
         SL_FAIL(SL_ERROR_USAGE, "an engine needs at least one worker");
     return SL_OK;
 }
 
-/* The host lane and the disk's are more streams of the cpu device, so that they and the other lanes
- * can wait for each other; a device that is not the cpu needs another way for its events to reach
- * them. */
+/* Which lanes are streams of the device, and which are threads of the host. */
 static sl_status open_lanes(sl_engine *engine)
 {
     static const struct {
         sl_lane lane;
-        const char *name;
+        sl_stream_kind kind;
     } rows[] = {
-        {SL_LANE_COMPUTE, "compute"}, {SL_LANE_H2D, "h2d"},   {SL_LANE_D2H, "d2h"},
-        {SL_LANE_HOST, "host"},       {SL_LANE_READ, "read"}, {SL_LANE_WRITE, "write"},
+        {SL_LANE_COMPUTE, SL_STREAM_DEVICE}, {SL_LANE_H2D, SL_STREAM_DEVICE},
+        {SL_LANE_D2H, SL_STREAM_DEVICE},     {SL_LANE_HOST, SL_STREAM_HOST},
+        {SL_LANE_READ, SL_STREAM_HOST},      {SL_LANE_WRITE, SL_STREAM_HOST},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sl_engine_lane *lane = &engine->lanes[rows[i].lane];
@@ -45,7 +44,8 @@ static sl_status open_lanes(sl_engine *engine)
         lane->lane = rows[i].lane;
         lane->observer = engine->options.observer;
         sl_queue_observer observer = sl_measure_observer(lane);
-        SL_TRY(engine->ops->stream_open(engine->device, rows[i].name, &observer, &lane->stream));
+        SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind,
+                                        sl_walk_lane_name(rows[i].lane), &observer, &lane->stream));
     }
     return SL_OK;
 }
@@ -65,18 +65,29 @@ static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options)
     return SL_OK;
 }
 
+static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
+                             const sl_engine_parts *parts)
+{
+    engine->ops = sl_device_ops_of(target->device);
+    engine->kernels = parts->kernels ? parts->kernels : sl_kernels_of(target->device);
+    engine->host_kernels = parts->kernels ? parts->kernels : sl_kernels_cpu();
+    if (!engine->ops || !engine->kernels)
+        SL_FAIL(SL_ERROR_SYSTEM, "this build has no such device");
+    SL_TRY(engine->ops->open(target->device_index, &engine->device));
+    return engine->kernels->open(target->device_index, &engine->library);
+}
+
 static sl_status open_all(sl_engine *engine, const sl_engine_options *options,
                           const sl_engine_parts *parts)
 {
-    engine->ops = sl_device_ops_of(SL_DEVICE_CPU);
-    SL_TRY(engine->ops->open(0, &engine->device));
+    SL_TRY(open_device(engine, &options->target, parts));
     SL_TRY(sl_arena_open(engine, options));
     SL_TRY(sl_disk_open(engine, options, parts));
-    SL_TRY(sl_workers_open(options->worker_count, &engine->workers));
+    SL_TRY(sl_workers_open(options->target.worker_count, &engine->workers));
     SL_TRY(open_lanes(engine));
     SL_TRY(bind_plans(engine, options));
     SL_TRY(sl_boundary_fill(engine));
-    return sl_walk_warm_up(engine);
+    return sl_prepare(engine);
 }
 
 sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,
@@ -88,7 +99,6 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an engine");
     engine->options = *options;
     engine->options.plans = NULL; /* the caller's array need not live on */
-    engine->kernels = parts->kernels;
     engine->current_plan = SL_NONE;
     atomic_init(&engine->failed_lane, SL_NONE);
     sl_status status = open_all(engine, options, parts);
@@ -102,7 +112,7 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
 
 sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine)
 {
-    const sl_engine_parts parts = {.kernels = sl_kernels_cpu()};
+    const sl_engine_parts parts = {0};
     return sl_engine_open_with(options, &parts, out_engine);
 }
 
@@ -126,6 +136,8 @@ void sl_engine_close(sl_engine *engine)
     sl_disk_close(engine);
     if (engine->device) {
         sl_arena_close(engine);
+        if (engine->kernels)
+            engine->kernels->close(engine->library);
         engine->ops->close(engine->device);
     }
     free(engine);
@@ -184,10 +196,13 @@ sl_status sl_engine_drain(sl_engine *engine)
     return sl_walk_drain(engine);
 }
 
-uint64_t sl_engine_workspace_bytes(const void *worker_count, sl_op_kind kind,
-                                   const sl_op_attrs *attrs, sl_tier tier)
+uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl_op_attrs *attrs,
+                                   sl_tier tier)
 {
+    const sl_engine_target *who = target;
     if (tier == SL_TIER_DISK)
         return 0;
-    return sl_kernels_cpu()->workspace_bytes(kind, attrs, *(const uint32_t *)worker_count);
+    const sl_kernel_table *kernels =
+        tier == SL_TIER_HOST ? sl_kernels_cpu() : sl_kernels_of(who->device);
+    return kernels ? kernels->workspace_bytes(kind, attrs, who->worker_count) : 0;
 }

@@ -5,6 +5,7 @@
  *   boundary.c chunks and slots between iterations: find, read, write, clear
  *   disk.c     the disk tier: the store, its two lanes, and parts of chunks that live there
  *   bind.c     turns a plan's indices into pointers, once, when the engine opens
+ *   prepare.c  lets the kernels choose their algorithms for what was bound
  *   walk.c     issues bound commands to the lanes and waits for them
  *   measure.c  what the lanes did and for how long
  *
@@ -88,7 +89,9 @@ typedef struct sl_bound_plan {
 
 struct sl_engine {
     sl_engine_options options; /* `plans` stands in bound plans; only borrowed pointers are used */
-    const sl_kernel_table *kernels;
+    const sl_kernel_table *kernels;      /* of the device */
+    const sl_kernel_table *host_kernels; /* of the host lane */
+    sl_kernel_library *library;          /* of the device's kernels */
     const sl_device_ops *ops;
     sl_device *device;
     sl_workers *workers;
@@ -106,7 +109,7 @@ struct sl_engine {
 
 /* What a test may put in the place of the engine's own. */
 typedef struct sl_engine_parts {
-    const sl_kernel_table *kernels;
+    const sl_kernel_table *kernels;           /* of device and host; NULL: those of the target */
     const struct sl_transport_ops *transport; /* NULL: the store's own choice */
     uint32_t disk_depth;                      /* 0: the store's default */
 } sl_engine_parts;
@@ -171,6 +174,11 @@ sl_status sl_disk_write(sl_engine *engine, const sl_chunk_part *part, const void
 sl_status sl_bind_open(sl_engine *engine, const sl_engine_plan *source, sl_bound_plan *out_bound);
 void sl_bind_close(sl_engine *engine, sl_bound_plan *bound);
 
+/* ---- prepare.c ---- */
+
+/* Lets the device's kernels prepare for every distinct op of the bound plans. */
+sl_status sl_prepare(sl_engine *engine);
+
 /* ---- walk.c ---- */
 
 /* Issues the prologue and waits for it. */
@@ -190,11 +198,11 @@ void sl_walk_note_failure(_Atomic uint32_t *failed_lane, sl_lane lane);
 /* "compute", "read", ... */
 const char *sl_walk_lane_name(sl_lane lane);
 
+/* "linear", "adamw", ... */
+const char *sl_walk_op_name(sl_op_kind kind);
+
 /* Waits for all lanes; returns the failure of the lane that failed first. */
 sl_status sl_walk_drain(sl_engine *engine);
-
-/* Lets the kernels warm up for every distinct op, in the lane that will run it. */
-sl_status sl_walk_warm_up(sl_engine *engine);
 
 /* ---- measure.c ---- */
 

@@ -6,9 +6,6 @@
  */
 #include "engine_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const lane_names[SL_LANE_COUNT] = {
     [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",   [SL_LANE_D2H] = "d2h",
     [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read", [SL_LANE_WRITE] = "write",
@@ -25,6 +22,11 @@ static const char *const op_names[SL_OP_COUNT] = {
     SL_OP_LIST(X)
 #undef X
 };
+
+const char *sl_walk_op_name(sl_op_kind kind)
+{
+    return op_names[kind];
+}
 
 /* ---- in the lanes' threads ---- */
 
@@ -141,80 +143,4 @@ sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *plan)
         SL_TRY(issue(engine, bound, NULL));
     }
     return sl_walk_drain(engine);
-}
-
-/* ---- warming up ---- */
-
-typedef struct warm_args {
-    sl_op_kind kind;
-    sl_op_attrs attrs;
-    const sl_kernel_table *kernels;
-    sl_workers *workers;
-} warm_args;
-
-_Static_assert(sizeof(warm_args) <= SL_QUEUE_ARGUMENT_BYTES, "a warm-up fits a queue's item");
-
-static sl_status run_warm_up(void *arguments)
-{
-    const warm_args *args = arguments;
-    sl_status status = args->kernels->warm_up(args->kind, &args->attrs, args->workers);
-    if (status != SL_OK)
-        return sl_status_prefix(status, "warming up %s", op_names[args->kind]);
-    return SL_OK;
-}
-
-/* Orders RUN commands by lane, op and sizes; sl_op_attrs has no padding, so its bytes compare. */
-static int compare_runs(const void *a, const void *b)
-{
-    const sl_bound_command *x = *(const sl_bound_command *const *)a;
-    const sl_bound_command *y = *(const sl_bound_command *const *)b;
-    if (x->command->lane != y->command->lane)
-        return x->command->lane < y->command->lane ? -1 : 1;
-    if (x->op_kind != y->op_kind)
-        return x->op_kind < y->op_kind ? -1 : 1;
-    return memcmp(x->call.attrs, y->call.attrs, sizeof *x->call.attrs);
-}
-
-static uint64_t gather_runs(const sl_engine *engine, const sl_bound_command **out_runs)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < engine->plan_count; i++) {
-        const sl_bound_plan *plan = &engine->plans[i];
-        for (uint32_t j = 0; j < plan->plan->body_count; j++) {
-            if (plan->body[j].kernel)
-                out_runs[count++] = &plan->body[j];
-        }
-    }
-    return count;
-}
-
-static sl_status warm_up_each(sl_engine *engine, const sl_bound_command *const *runs,
-                              uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++) {
-        if (i > 0 && compare_runs(&runs[i - 1], &runs[i]) == 0)
-            continue;
-        sl_lane lane = runs[i]->command->lane;
-        warm_args args = {runs[i]->op_kind, *runs[i]->call.attrs, engine->kernels, engine->workers};
-        uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, lane, 0);
-        SL_TRY(
-            engine->ops->launch(engine->lanes[lane].stream, tag, run_warm_up, &args, sizeof args));
-    }
-    return SL_OK;
-}
-
-sl_status sl_walk_warm_up(sl_engine *engine)
-{
-    uint64_t capacity = 1;
-    for (uint32_t i = 0; i < engine->plan_count; i++)
-        capacity += engine->plans[i].plan->body_count;
-    const sl_bound_command **runs = calloc(capacity, sizeof *runs);
-    if (!runs)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu commands", (unsigned long long)capacity);
-    uint64_t count = gather_runs(engine, runs);
-    qsort(runs, count, sizeof *runs, compare_runs);
-    sl_status status = warm_up_each(engine, runs, count);
-    free(runs);
-    sl_status drained = sl_walk_drain(engine);
-    return drained != SL_OK ? drained : status;
 }

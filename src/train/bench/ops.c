@@ -107,7 +107,6 @@ static sl_status run_once(sl_ops *ops, const sl_ops_case *one, sl_memory *memory
 sl_status sl_ops_warm_up(sl_ops *ops, sl_ops_case *one, sl_memory *memory, sl_workers *workers)
 {
     double seconds = 0;
-    SL_TRY(sl_kernels_cpu()->warm_up(one->kind, &one->attrs, workers));
     SL_TRY(run_once(ops, one, memory, workers, &seconds));
     seconds = 0;
     SL_TRY(run_once(ops, one, memory, workers, &seconds));

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "sluice/engine.h"
-
 enum { SETTLE_ROUNDS = 6 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -94,7 +92,7 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
                                .host_activations = blueprint->choice.host_activations,
                                .prefetch = blueprint->task.prefetch,
                                .workspace = sl_engine_workspace_bytes,
-                               .workspace_context = &blueprint->task.worker_count,
+                               .workspace_context = &blueprint->task.target,
                                .machine = &blueprint->machine};
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         request.budget_bytes[tier] = blueprint->budget_bytes[tier];
@@ -210,7 +208,7 @@ static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
     blueprint->task = *task;
     blueprint->choice = *choice;
     blueprint->machine =
-        *task->machine.name ? task->machine : sl_machine_default(task->worker_count);
+        *task->machine.name ? task->machine : sl_machine_default(task->target.worker_count);
     sl_status status = build_programs(blueprint);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);

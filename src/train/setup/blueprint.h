@@ -7,8 +7,8 @@
 #define SL_TRAIN_BLUEPRINT_H
 
 #include "base/status.h"
+#include "sluice/engine.h"
 #include "sluice/gpt2.h"
-#include "sluice/plan.h"
 
 typedef enum sl_work {
     SL_WORK_TRAIN, /* program 0: a training step; program 1, if wanted: the loss of a micro-batch */
@@ -27,8 +27,8 @@ typedef struct sl_task {
     bool update_early;       /* TRAIN: see sl_step_options */
     uint64_t chunk_elements; /* 0: searched */
     uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
-    uint32_t worker_count;
-    uint64_t shared_bytes; /* what device and host may take together where a budget is unset */
+    sl_engine_target target; /* who computes */
+    uint64_t shared_bytes;   /* what device and host may take together where a budget is unset */
     const char *const *disk_directories; /* of the disk tier, for the session; borrowed */
     uint32_t disk_directory_count;
     uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */

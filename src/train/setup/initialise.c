@@ -66,7 +66,7 @@ sl_status sl_session_initialise(sl_session *session, uint64_t seed)
     piece job = {.seed = seed, .data = malloc(PIECE_ELEMENTS * sizeof(float))};
     if (!job.data)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to initialise parameters");
-    sl_status status = sl_workers_open(session->blueprint->task.worker_count, &workers);
+    sl_status status = sl_workers_open(session->blueprint->task.target.worker_count, &workers);
     for (uint32_t i = 0; i < session->tensor_count && status == SL_OK; i++)
         status = initialise_tensor(session, i, &job, workers);
     sl_workers_close(workers);

@@ -108,7 +108,7 @@ static sl_status open_engine(sl_session *session)
                                  .homes = blueprint->homes,
                                  .plans = plans,
                                  .plan_count = blueprint->program_count,
-                                 .worker_count = blueprint->task.worker_count,
+                                 .target = blueprint->task.target,
                                  .disk_directories = blueprint->task.disk_directories,
                                  .disk_directory_count = blueprint->task.disk_directory_count};
     return sl_engine_open(&options, &session->engine);

@@ -1,0 +1,48 @@
+# The CUDA backend. Where nvcc is found it is always compiled, for every architecture below; elsewhere
+# two short files stand in its place. The CUDA runtime is linked statically and cuBLASLt is opened
+# when a device is, so the same command runs on a machine with neither driver nor toolkit.
+include(CheckLanguage)
+
+option(SL_CUDA "compile the CUDA backend where nvcc is found" ON)
+set(SL_CUDA_ARCHITECTURES "" CACHE STRING "as CMAKE_CUDA_ARCHITECTURES takes them (else all of ours)")
+
+# The room's sources but for the one that stands in its place.
+file(GLOB SL_CUDA_C_SOURCES CONFIGURE_DEPENDS src/device/cuda*.c kernels/cuda/*.c)
+list(FILTER SL_CUDA_C_SOURCES EXCLUDE REGEX "absent\\.c$")
+file(GLOB SL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/cuda/*.cu)
+
+if(SL_CUDA AND SL_CUDA_SOURCES AND EXISTS ${CMAKE_SOURCE_DIR}/kernels/cuda/table.c)
+  check_language(CUDA)
+endif()
+
+if(CMAKE_CUDA_COMPILER)
+  if(SL_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES ${SL_CUDA_ARCHITECTURES})
+  else()
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
+  endif()
+  set(CMAKE_CUDA_STANDARD 17)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(SL_CUDA_FLAGS -fmad=false --expt-relaxed-constexpr
+      "SHELL:-Xcompiler -fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra")
+  if(SL_WERROR)
+    list(APPEND SL_CUDA_FLAGS "SHELL:-Werror all-warnings -Xcompiler -Werror")
+  endif()
+  # Objects of another target, so that whoever links the library needs no C++ linker.
+  add_library(sluice_cuda OBJECT ${SL_CUDA_SOURCES})
+  target_compile_options(sluice_cuda PRIVATE ${SL_CUDA_FLAGS})
+  target_include_directories(sluice_cuda PRIVATE ${CMAKE_SOURCE_DIR}/include
+                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  add_library(sluice_cuda_c OBJECT ${SL_CUDA_C_SOURCES})
+  target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
+                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}
+                             ${CUDAToolkit_INCLUDE_DIRS})
+  target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
+  target_link_libraries(sluice PRIVATE CUDA::cudart_static)
+else()
+  add_library(sluice_cuda_c OBJECT src/device/cuda_absent.c kernels/cuda/absent.c)
+  target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
+                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda_c>)
+endif()

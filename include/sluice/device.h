@@ -1,0 +1,34 @@
+/* What devices there are. A device is what computes; its memory is the tier `device`. */
+#ifndef SLUICE_DEVICE_H
+#define SLUICE_DEVICE_H
+
+#include <stdint.h>
+
+#include "sluice/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sl_device_kind { SL_DEVICE_CPU, SL_DEVICE_CUDA, SL_DEVICE_KIND_COUNT } sl_device_kind;
+
+/* What a device says of itself. Bytes are as the operating system or driver counts them now. */
+typedef struct sl_device_info {
+    char name[128];      /* "NVIDIA H200"; of the cpu "" */
+    char detail[256];    /* "sm_90, 132 multiprocessors, driver 13.0, runtime 13.0"; "" */
+    uint64_t free_bytes; /* that an arena may take, the device being open */
+    uint64_t total_bytes;
+    uint64_t overhead_bytes; /* what the open device took for itself: context and modules; 0: none,
+                                or not known */
+    uint32_t multiprocessor_count; /* 0 on the cpu */
+    int numa_node;                 /* of the host memory beside it; -1: not known */
+} sl_device_info;
+
+/* Opens device `index` of a kind, asks it, and closes it. SL_ERROR_SYSTEM: this build has no such
+ * kind, or the machine no such device; the message says which and what to do. */
+SL_API sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

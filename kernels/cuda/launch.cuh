@@ -1,0 +1,55 @@
+/* How the kernels of this room are written: plain C with threads.
+ *
+ * A file is a noun, as in kernels/cpu: static __global__ functions, and one host function for each
+ * op, sl_cuda_<op>, which checks the call, works out the grid from shapes alone and launches into
+ * call->stream. Templates have types and tile sizes as parameters, nothing else of C++ is used.
+ *
+ * The same files also compile for the processor, where a test runs every CUDA thread as a fiber
+ * (tests/cuda). So a launch and dynamic shared memory are written by the macros below, and whatever
+ * is written in the machine's own instructions stands in mma.cuh.
+ *
+ * No float atomics; sums have one fixed order. 16-byte accesses wherever a row's width allows them.
+ */
+#ifndef SL_KERNELS_CUDA_LAUNCH_CUH
+#define SL_KERNELS_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+extern "C" {
+#include "kernels/kernels.h"
+}
+
+enum { SL_WARP = 32 };
+
+#define SL_EVERY_LANE 0xffffffffu /* the mask of a whole warp */
+
+#ifdef SL_CUDA_SHIM
+#define SL_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                                    \
+    sl_shim_launch(#kernel, (grid), (block), (shared_bytes), (call)->stream,                       \
+                   [=]() { kernel(__VA_ARGS__); })
+#define SL_DYNAMIC_SHARED(type, name) type *name = (type *)sl_shim_dynamic_shared()
+#else
+
+/* What the launch itself says; a failure of the running kernel comes from its stream. */
+static inline sl_status sl_launch_check(const char *kernel)
+{
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess)
+        SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: %s", kernel,
+                cudaGetErrorString(error));
+    return SL_OK;
+}
+
+/* Launches kernel(...) over `grid` blocks of `block` threads; an sl_status. */
+#define SL_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                                    \
+    (kernel<<<(grid), (block), (shared_bytes), (cudaStream_t)(call)->stream>>>(__VA_ARGS__),       \
+     sl_launch_check(#kernel))
+
+/* The block's dynamic shared memory, 16-byte aligned. */
+#define SL_DYNAMIC_SHARED(type, name)                                                              \
+    extern __shared__ __align__(16) unsigned char sl_dynamic_shared[];                             \
+    type *name = (type *)sl_dynamic_shared
+#endif
+
+#endif
