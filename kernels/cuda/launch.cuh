@@ -39,8 +39,8 @@ static inline sl_status sl_launch_covers(uint64_t block_count, const char *kerne
 
 #ifdef SL_CUDA_SHIM
 #define SL_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                                    \
-    sl_shim_launch(#kernel, (grid), (block), (shared_bytes), (call)->stream,                       \
-                   [=]() { kernel(__VA_ARGS__); })
+    sl_shim_launch({#kernel, (grid), (block), (shared_bytes), (call)->stream}, kernel,             \
+                   ##__VA_ARGS__)
 #define SL_DYNAMIC_SHARED(type, name) type *name = (type *)sl_shim_dynamic_shared()
 #else
 
