@@ -7,8 +7,9 @@
 extern "C" {
 #endif
 
-/* EMBED_TOKENS_BACKWARD: the rows of each token in their order, and the sums of frequent ones. */
-uint64_t sl_cuda_embed_workspace_bytes(const sl_op_attrs *attrs);
+/* Of the ops of embed*.cu; 0 for any other. EMBED_TOKENS_BACKWARD: the rows in the order of their
+ * tokens, and sums of rows of frequent ones. */
+uint64_t sl_cuda_embed_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
 #ifdef __cplusplus
 }

@@ -35,8 +35,10 @@ static uint64_t count_segments(const sl_op_attrs *attrs)
     return attrs->batch * attrs->seq / SEGMENT;
 }
 
-uint64_t sl_cuda_embed_workspace_bytes(const sl_op_attrs *attrs)
+uint64_t sl_cuda_embed_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    if (kind != SL_OP_EMBED_TOKENS_BACKWARD)
+        return 0;
     return sl_token_order_bytes(attrs) + count_segments(attrs) * attrs->in * sizeof(float);
 }
 
@@ -87,7 +89,7 @@ static __device__ __forceinline__ bool find_segment(const token_gradient &g, uin
 }
 
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(SEGMENT_THREADS) sum_segments(token_gradient g)
+static __global__ void __launch_bounds__(SEGMENT_THREADS, 8) sum_segments(token_gradient g)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     uint32_t first;
@@ -125,7 +127,7 @@ static __device__ __forceinline__ void add_id(const token_gradient &g, uint64_t 
 
 /* An id that no row has keeps what it had, or becomes zero. */
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(THREADS) add_ids(token_gradient g)
+static __global__ void __launch_bounds__(THREADS, 4) add_ids(token_gradient g)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t id = (uint64_t)blockIdx.x * (THREADS / SL_WARP) + threadIdx.x / SL_WARP;

@@ -163,21 +163,23 @@ static __global__ void __launch_bounds__(THREADS) differentiate_tile(head_rows r
     const uint64_t row = blockIdx.x, target = find_target(rows, row);
     const float max = rows.stats[4 * row], factor = rows.scale / rows.stats[4 * row + 1];
     uint64_t first = ((uint64_t)blockIdx.y * TILE_PIECES * THREADS + threadIdx.x) * COUNT;
+    sl_piece<TYPE, WIDE> piece[TILE_PIECES] = {};
+#pragma unroll
+    for (int p = 0; p < TILE_PIECES; p++)
+        if (first + p * THREADS * COUNT < rows.valid_count)
+            piece[p] = sl_load_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first +
+                                                                  p * THREADS * COUNT);
 #pragma unroll
     for (int p = 0; p < TILE_PIECES; p++, first += THREADS * COUNT) {
         if (first >= rows.column_count)
             return;
-        const uint64_t at = row * rows.column_count + first;
-        sl_piece<TYPE, WIDE> piece = {};
-        if (first < rows.valid_count)
-            piece = sl_load_piece<TYPE, WIDE>(rows.logits, at);
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            const float share = expf(piece.value[i] - max) * factor;
+            const float share = expf(piece[p].value[i] - max) * factor;
             const float slope = first + i == target ? share - rows.scale : share;
-            piece.value[i] = first + i < rows.valid_count ? slope : 0.0f;
+            piece[p].value[i] = first + i < rows.valid_count ? slope : 0.0f;
         }
-        sl_store_piece<TYPE, WIDE>(rows.logits, at, piece);
+        sl_store_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first, piece[p]);
     }
 }
 

@@ -7,8 +7,8 @@
 extern "C" {
 #endif
 
-/* HEAD_LOSS: the sum of each group of rows. */
-uint64_t sl_cuda_head_workspace_bytes(const sl_op_attrs *attrs);
+/* Of the ops of head*.cu; 0 for any other. HEAD_LOSS: the sum of each group of rows. */
+uint64_t sl_cuda_head_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
 #ifdef __cplusplus
 }

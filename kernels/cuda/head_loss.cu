@@ -20,8 +20,10 @@ static uint64_t count_groups(uint64_t row_count)
     return sl_bits_divide_up(row_count, count_group_rows(row_count));
 }
 
-uint64_t sl_cuda_head_workspace_bytes(const sl_op_attrs *attrs)
+uint64_t sl_cuda_head_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    if (kind != SL_OP_HEAD_LOSS)
+        return 0;
     return count_groups(attrs->row_count) * sizeof(double);
 }
 

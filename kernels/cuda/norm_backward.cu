@@ -35,8 +35,10 @@ static uint64_t count_groups(uint64_t row_count)
     return sl_bits_divide_up(row_count, count_group_rows(row_count));
 }
 
-uint64_t sl_cuda_norm_workspace_bytes(const sl_op_attrs *attrs)
+uint64_t sl_cuda_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    if (kind != SL_OP_LAYERNORM_BACKWARD)
+        return 0;
     return count_groups(attrs->row_count) * 2 * attrs->in * sizeof(float);
 }
 
@@ -172,7 +174,7 @@ static __global__ void __launch_bounds__(TEAM) differentiate_rows(norm_gradient 
     typedef row_packs<TYPE, TEAM, PACKS> packs;
     const uint64_t first = blockIdx.x * g.group_rows, end = find_group_end(g);
     sl_pack<TYPE> dgamma[PACKS] = {}, dbeta[PACKS] = {};
-    packs now, next;
+    packs now = {}, next = {};
     load_row<TYPE, TEAM, PACKS>(g, first, &now);
     for (uint64_t row = first; row < end; row++) {
         if (packs::AHEAD && row + 1 < end)
