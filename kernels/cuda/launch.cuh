@@ -26,8 +26,8 @@ enum { SL_WARP = 32 };
 
 #ifdef SL_CUDA_SHIM
 #define SL_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                                    \
-    sl_shim_launch(#kernel, (grid), (block), (shared_bytes), (call)->stream,                       \
-                   [=]() { kernel(__VA_ARGS__); })
+    sl_shim_launch({#kernel, (grid), (block), (shared_bytes), (call)->stream}, kernel,             \
+                   ##__VA_ARGS__)
 #define SL_DYNAMIC_SHARED(type, name) type *name = (type *)sl_shim_dynamic_shared()
 #else
 
