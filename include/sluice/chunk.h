@@ -135,8 +135,12 @@ typedef struct sl_machine {
     bool is_measured;
 } sl_machine;
 
-/* A plain guess for this kind of device with `worker_count` threads. */
+/* A plain guess for the cpu device with `worker_count` threads. */
 SL_API sl_machine sl_machine_default(uint32_t worker_count);
+
+/* The same for a GPU of `multiprocessor_count` (0: that of a large one) beside a host whose lane
+ * has `worker_count` threads. */
+SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count);
 
 /* Seconds of one op alone, on the compute lane or, for AdamW, on the host lane. */
 SL_API double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind,

@@ -87,7 +87,7 @@ static sl_status save(const sl_config *config, sl_bench *bench, const json_t *ob
 {
     char *found = NULL;
     if (!config->output)
-        SL_TRY(sl_profile_find_path(&found));
+        SL_TRY(sl_profile_find_path(bench->profile.device, &found));
     const char *path = config->output ? config->output : found;
     sl_profile_keep_disk(&bench->profile, path);
     sl_status status = sl_profile_save(&bench->profile, path, object);

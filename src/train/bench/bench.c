@@ -220,7 +220,7 @@ sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
     meter m = {0};
-    sl_profile_init(&bench.profile, options->thread_count);
+    sl_profile_init(&bench.profile, &(sl_profile_subject){.worker_count = options->thread_count});
     sl_status status = sl_disk_measure(options, &bench); /* first: a directory may be wrong */
     if (status == SL_OK)
         status = open_meter(options, &bench, &m);
