@@ -8,6 +8,7 @@
  *   prepare.c  lets the kernels choose their algorithms for what was bound
  *   walk.c     issues bound commands to the lanes and waits for them
  *   measure.c  what the lanes did and for how long
+ *   stall.c    which lane a wait is to be charged to
  *
  * Threads: everything here belongs to the control thread except what is marked as shared with
  * lanes, which is atomic. Bound plans are not written after the engine has opened.
@@ -15,6 +16,7 @@
 #ifndef SL_ENGINE_INTERNAL_H
 #define SL_ENGINE_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "device/device.h"
@@ -30,13 +32,25 @@ typedef struct sl_arena {
     uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
 } sl_arena;
 
+enum { SL_WAIT_HISTORY = 128 }; /* waits that a lane remembers */
+
+/* Time that a lane waited, and the lane whose work it waited for in the end. */
+typedef struct sl_waited {
+    uint64_t start_ns, end_ns;
+    sl_lane cause;
+} sl_waited;
+
 /* A lane at work. The counters are written by the lane's thread. */
 typedef struct sl_engine_lane {
+    struct sl_engine_lane *lanes; /* all of the engine, [SL_LANE_COUNT] */
+    pthread_mutex_t lock;         /* of `waits` and `wait_count` */
+    sl_waited waits[SL_WAIT_HISTORY];
+    uint64_t wait_count;                /* ever; number i stands in waits[i % SL_WAIT_HISTORY] */
     const sl_engine_observer *observer; /* the caller's, or NULL */
     sl_lane lane;
     sl_device_stream *stream;                  /* NULL: this engine does not have the lane */
     _Atomic uint64_t busy_ns;                  /* shared with lanes */
-    _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* shared with lanes */
+    _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* by cause; shared with lanes */
 } sl_engine_lane;
 
 /* The disk tier. `part_*` name what the bounce piece holds: a copy of the part of one chunk's home
@@ -102,6 +116,8 @@ struct sl_engine {
     uint32_t plan_count;
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */
     _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
+    sl_status failure;            /* the first of an iteration: final */
+    char failure_message[1024];
     uint64_t step_ns;
     uint64_t moved_bytes[SL_LANE_COUNT];
     uint64_t touched_end[SL_TIER_COUNT];
@@ -201,7 +217,11 @@ const char *sl_walk_lane_name(sl_lane lane);
 /* "linear", "adamw", ... */
 const char *sl_walk_op_name(sl_op_kind kind);
 
-/* Waits for all lanes; returns the failure of the lane that failed first. */
+/* Makes a failure of an iteration, whose message stands, final unless one is. */
+void sl_walk_keep_failure(sl_engine *engine, sl_status status);
+
+/* Waits for all lanes; returns the failure of the lane that failed first, or the one that was kept.
+ */
 sl_status sl_walk_drain(sl_engine *engine);
 
 /* ---- measure.c ---- */
@@ -216,5 +236,11 @@ sl_queue_observer sl_measure_observer(sl_engine_lane *lane);
 
 /* Counts a command as it is issued. */
 void sl_measure_issue(sl_engine *engine, const sl_bound_command *bound);
+
+/* ---- stall.c ---- */
+
+/* Counts a wait of `lane` that has ended: by the lane waited for, and where that waited itself, by
+ * what it waited for. Called where the lane's stream tells of its waits. */
+void sl_stall_note(sl_engine_lane *lane, sl_lane waited_for, uint64_t start_ns, uint64_t end_ns);
 
 #endif
