@@ -157,7 +157,7 @@ SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *p
 typedef struct sl_simulation {
     double step_seconds;                 /* of a steady iteration */
     double busy_seconds[SL_LANE_COUNT];  /* of one iteration */
-    double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for */
+    double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for in the end */
 } sl_simulation;
 
 /* Predicts the time of an iteration: lanes in order, waits as the plan has them, durations from the

@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "chunk/stall.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "offload/store.h"
@@ -32,20 +33,11 @@ typedef struct sl_arena {
     uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
 } sl_arena;
 
-enum { SL_WAIT_HISTORY = 128 }; /* waits that a lane remembers */
-
-/* Time that a lane waited, and the lane whose work it waited for in the end. */
-typedef struct sl_waited {
-    uint64_t start_ns, end_ns;
-    sl_lane cause;
-} sl_waited;
-
 /* A lane at work. The counters are written by the lane's thread. */
 typedef struct sl_engine_lane {
-    struct sl_engine_lane *lanes; /* all of the engine, [SL_LANE_COUNT] */
-    pthread_mutex_t lock;         /* of `waits` and `wait_count` */
-    sl_waited waits[SL_WAIT_HISTORY];
-    uint64_t wait_count;                /* ever; number i stands in waits[i % SL_WAIT_HISTORY] */
+    struct sl_engine_lane *lanes;       /* all of the engine, [SL_LANE_COUNT] */
+    pthread_mutex_t lock;               /* of `waits` */
+    sl_stall_history waits;             /* shared with lanes */
     const sl_engine_observer *observer; /* the caller's, or NULL */
     sl_lane lane;
     sl_device_stream *stream;                  /* NULL: this engine does not have the lane */
