@@ -213,8 +213,10 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
 {
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = sl_workers_usable_cpu_count();
-    if (command & (SL_CONFIG_DOCTOR | SL_CONFIG_BENCH))
+    if (command & SL_CONFIG_DOCTOR)
         return SL_OK;
+    if (command & SL_CONFIG_BENCH)
+        return sl_config_resolve_device(config);
     resolve_policy(config);
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));

@@ -67,7 +67,7 @@
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, TRAINING, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \
-    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGE, MEMORY,                           \
+    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGEB, MEMORY,                          \
       "where the work runs (a GPU if one opens, else the cpu)")                                    \
     X(CHOICE, policy, "policy", "auto", "device|host|static|nvme|auto|cuda|cpu|const", 0, 0, TGE,  \
       MEMORY, "who lives where; cuda, cpu and const are other names of device, host and static")   \
