@@ -2,11 +2,11 @@
 #ifndef SL_KERNELS_CUDA_COLUMN_SUMS_H
 #define SL_KERNELS_CUDA_COLUMN_SUMS_H
 
-#include "kernels/kernels.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "kernels/kernels.h"
 
 uint64_t sl_column_sums_workspace_bytes(uint64_t row_count, uint64_t width);
 

@@ -2,11 +2,11 @@
 #ifndef SL_KERNELS_CUDA_OPS_H
 #define SL_KERNELS_CUDA_OPS_H
 
-#include "kernels/kernels.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "kernels/kernels.h"
 
 #define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)

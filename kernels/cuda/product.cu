@@ -182,14 +182,25 @@ static uint64_t count_tiles(uint64_t elements)
     return (elements + TILE - 1) / TILE;
 }
 
-sl_status sl_product_run(const sl_kernel_call *call, const sl_product *product)
+static sl_status check(const sl_product *product)
 {
     const uint64_t m = product->m, n = product->n, k = product->k;
+    const bool is_finished = product->bias != NULL || product->residual != NULL;
     if (m == 0 || n == 0 || k == 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
+    if (product->c_type != product->type && (product->c_type != SL_TYPE_FP32 || is_finished))
+        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d", (int)product->type,
+                (int)product->c_type);
     if (count_tiles(m) > GRID_BLOCKS_MAX / count_tiles(n))
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of %llu x %llu is too large for one grid",
                 (unsigned long long)m, (unsigned long long)n);
+    return SL_OK;
+}
+
+sl_status sl_product_run(const sl_kernel_call *call, const sl_product *product)
+{
+    SL_TRY(check(product));
+    const uint64_t m = product->m, n = product->n, k = product->k;
     product_job job = {};
     job.a = {product->a, m, k, !product->transpose_a,
              has_packs(product->a, product->transpose_a ? m : k, product->type)};
