@@ -33,7 +33,7 @@ static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end
 
 sl_queue_observer sl_measure_observer(sl_engine_lane *lane)
 {
-    sl_queue_observer observer = {count_run, count_wait, lane};
+    sl_queue_observer observer = {count_run, count_wait, lane, lane->observer != NULL};
     return observer;
 }
 

@@ -12,15 +12,9 @@
 #include <stdlib.h>
 
 #include "shim_fiber.h"
-#include "standin.h"
+#include "shim_grid.h"
 
-enum {
-    THREADS_MOST = SHIM_FIBER_MOST,
-    SHARED_BYTES_MOST = 227 << 10,
-    SHARED_BYTES_UNASKED = 48 << 10,
-    KERNELS_MOST = 256, /* that ask for more shared memory */
-    RUBBISH = 0xCD
-};
+enum { THREADS_MOST = SHIM_FIBER_MOST, RUBBISH = 0xCD };
 
 typedef enum thread_state { READY, WAITS_FOR_BLOCK, WAITS_FOR_WARP, ENDED } thread_state;
 
@@ -32,15 +26,6 @@ typedef struct thread_slot {
     uint3 index;
 } thread_slot;
 
-/* A launch on its way through a stream; its closure follows. */
-typedef struct job {
-    sl_shim_grid grid;
-    sl_shim_kernel kernel;
-    sl_status *out_status; /* of who waits for it; NULL in a stream */
-    char message[512];
-    alignas(16) unsigned char closure[];
-} job;
-
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
@@ -49,29 +34,24 @@ static thread_slot threads[THREADS_MOST];
 static uint32_t thread_count, current, turns[THREADS_MOST];
 static uint32_t waiting_for_block, came_with_predicate, block_result;
 static unsigned lanes_waiting[THREADS_MOST / warpSize]; /* for lanes of their warp */
-static const job *running;
+static const sl_shim_grid *running_grid;
+static const sl_shim_kernel *running_kernel;
 static unsigned char *dynamic_shared;
-static char failure[512]; /* of the grid that runs; "" is none */
-static int order_chosen;
-static uint64_t order_seed, draws, switches;
-
-static struct {
-    const void *kernel;
-    size_t bytes;
-} allowed[KERNELS_MOST];
-static uint32_t allowed_count;
+static char failure[SHIM_MESSAGE_BYTES]; /* of the grid that runs; "" is none */
+static sl_shim_order order_chosen;
+static uint64_t order_seed, draws, turn_count;
 
 /* ---- order ---- */
 
-void sl_shim_choose_order(int order, uint64_t seed)
+void sl_shim_choose_order(sl_shim_order order, uint64_t seed)
 {
     order_chosen = order;
     order_seed = seed;
 }
 
-uint64_t sl_shim_switch_count(void)
+uint64_t sl_shim_turn_count(void)
 {
-    return switches;
+    return turn_count;
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014). */
@@ -132,7 +112,7 @@ static void note_failure(const char *format, va_list arguments)
     char text[400], thread[64];
     describe_thread(&threads[current], thread, sizeof thread);
     vsnprintf(text, sizeof text, format, arguments);
-    snprintf(failure, sizeof failure, "%s, block (%u,%u,%u), %s: %s", running->grid.name,
+    snprintf(failure, sizeof failure, "%s, block (%u,%u,%u), %s: %s", running_grid->name,
              blockIdx.x, blockIdx.y, blockIdx.z, thread, text);
 }
 
@@ -366,13 +346,13 @@ static void start_block(uint64_t block)
     waiting_for_block = came_with_predicate = 0;
     memset(lanes_waiting, 0, sizeof lanes_waiting);
     fill(__start_sl_shared, __stop_sl_shared);
-    if (running->grid.shared_bytes > 0)
-        memset(dynamic_shared, RUBBISH, running->grid.shared_bytes);
+    if (running_grid->shared_bytes > 0)
+        memset(dynamic_shared, RUBBISH, running_grid->shared_bytes);
 }
 
 static void run_thread(void)
 {
-    running->kernel.call(running->kernel.closure);
+    running_kernel->call(running_kernel->closure);
     threads[current].state = ENDED;
 }
 
@@ -387,7 +367,7 @@ static bool run_round(void)
         was_ready = true;
         current = turns[i];
         threadIdx = threads[current].index;
-        switches++;
+        turn_count++;
         shim_fiber_resume(current);
     }
     return was_ready;
@@ -405,17 +385,23 @@ static void run_block(uint64_t block)
 
 /* ---- grids ---- */
 
-static void run_grid(const job *j)
+void *sl_shim_dynamic_shared(void)
 {
-    running = j;
-    gridDim = j->grid.grid;
-    blockDim = j->grid.block;
+    return dynamic_shared;
+}
+
+static void run_blocks(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
+{
+    running_grid = grid;
+    running_kernel = kernel;
+    gridDim = grid->grid;
+    blockDim = grid->block;
     thread_count = blockDim.x * blockDim.y * blockDim.z;
     draws = order_seed;
     current = 0;
     const uint64_t count = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
     void *shared = NULL;
-    if (!shim_fiber_open(run_thread) || posix_memalign(&shared, 128, j->grid.shared_bytes) != 0)
+    if (!shim_fiber_open(run_thread) || posix_memalign(&shared, 128, grid->shared_bytes) != 0)
         note("no memory");
     dynamic_shared = (unsigned char *)shared;
     for (uint64_t step = 0; step < count && failure[0] == '\0'; step++)
@@ -425,91 +411,12 @@ static void run_grid(const job *j)
     free(shared);
 }
 
-static void run_job(void *argument)
+bool shim_grid_run(const sl_shim_grid *grid, const sl_shim_kernel *kernel, char *out_message)
 {
-    job *j = (job *)argument;
     pthread_mutex_lock(&one_grid);
     failure[0] = '\0';
-    run_grid(j);
-    memcpy(j->message, failure, sizeof j->message);
+    run_blocks(grid, kernel);
+    memcpy(out_message, failure, sizeof failure);
     pthread_mutex_unlock(&one_grid);
-    const bool has_failed = j->message[0] != '\0';
-    if (j->out_status != NULL) {
-        *j->out_status = has_failed ? sl_status_fail(SL_ERROR_SYSTEM, "%s", j->message) : SL_OK;
-    } else if (has_failed) {
-        fprintf(stderr, "%s\n", j->message);
-        standin_break(cudaErrorLaunchFailure);
-    }
-    free(j);
-}
-
-void *sl_shim_dynamic_shared(void)
-{
-    return dynamic_shared;
-}
-
-/* ---- launches ---- */
-
-void sl_shim_allow_shared(const void *kernel, size_t bytes)
-{
-    pthread_mutex_lock(&one_grid);
-    uint32_t i = 0;
-    while (i < allowed_count && allowed[i].kernel != kernel)
-        i++;
-    if (i < KERNELS_MOST) {
-        allowed[i].kernel = kernel;
-        allowed[i].bytes = bytes;
-        allowed_count += i == allowed_count;
-    }
-    pthread_mutex_unlock(&one_grid);
-}
-
-static size_t find_allowed(const void *kernel)
-{
-    size_t bytes = SHARED_BYTES_UNASKED;
-    pthread_mutex_lock(&one_grid);
-    for (uint32_t i = 0; i < allowed_count; i++)
-        if (allowed[i].kernel == kernel && allowed[i].bytes > bytes)
-            bytes = allowed[i].bytes;
-    pthread_mutex_unlock(&one_grid);
-    return bytes < SHARED_BYTES_MOST ? bytes : (size_t)SHARED_BYTES_MOST;
-}
-
-/* What a GPU takes: limits of compute capability 8 and later. */
-static sl_status check_launch(const sl_shim_grid *g, const void *kernel)
-{
-    const dim3 block = g->block, grid = g->grid;
-    const uint64_t count = (uint64_t)block.x * block.y * block.z;
-    const size_t shared_most = find_allowed(kernel);
-    if (count == 0 || count > THREADS_MOST || block.x > 1024 || block.y > 1024 || block.z > 64)
-        SL_FAIL(SL_ERROR_SYSTEM, "%s: a block of %u x %u x %u threads", g->name, block.x, block.y,
-                block.z);
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 ||
-        grid.z > 65535)
-        SL_FAIL(SL_ERROR_SYSTEM, "%s: a grid of %u x %u x %u blocks", g->name, grid.x, grid.y,
-                grid.z);
-    if (g->shared_bytes > shared_most)
-        SL_FAIL(SL_ERROR_SYSTEM, "%s: %zu bytes of shared memory, where %zu were asked for",
-                g->name, g->shared_bytes, shared_most);
-    return SL_OK;
-}
-
-sl_status sl_shim_launch_grid(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
-{
-    SL_TRY(check_launch(grid, kernel->kernel));
-    job *j = (job *)malloc(sizeof *j + kernel->closure_bytes);
-    if (j == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "%s: no memory", grid->name);
-    sl_status status = SL_OK;
-    j->grid = *grid;
-    j->kernel = *kernel;
-    memcpy(j->closure, kernel->closure, kernel->closure_bytes);
-    j->kernel.closure = j->closure;
-    j->out_status = grid->stream == NULL ? &status : NULL;
-    const int error = standin_queue(grid->stream, grid->name, run_job, j);
-    if (error != 0) {
-        free(j);
-        SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: error %d", grid->name, error);
-    }
-    return status;
+    return out_message[0] == '\0';
 }

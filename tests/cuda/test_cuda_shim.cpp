@@ -20,7 +20,7 @@ extern "C" {
 #include "kernels/cuda/typed.cuh"
 
 typedef struct thread_order {
-    int order;
+    sl_shim_order order;
     uint64_t seed;
 } thread_order;
 
@@ -356,14 +356,14 @@ static void switches_when_many_are_fast(void **)
     float out[256];
     struct timespec start, end;
     sl_shim_choose_order(SL_SHIM_IN_ORDER, 0);
-    const uint64_t before = sl_shim_switch_count();
+    const uint64_t before = sl_shim_turn_count();
     clock_gettime(CLOCK_MONOTONIC, &start);
     assert_int_equal(SL_LAUNCH(&CALL, 256, 256, 0, switch_often, out), SL_OK);
     clock_gettime(CLOCK_MONOTONIC, &end);
     const double seconds =
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
     print_message("65536 threads, %llu turns: %.0f ms\n",
-                  (unsigned long long)(sl_shim_switch_count() - before), seconds * 1e3);
+                  (unsigned long long)(sl_shim_turn_count() - before), seconds * 1e3);
     assert_true(seconds < 30);
 }
 

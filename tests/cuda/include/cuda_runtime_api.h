@@ -104,6 +104,8 @@ enum cudaDriverEntryPointQueryResult {
 
 #define cudaEnableDefault 0x0
 
+#define cudaDeviceScheduleBlockingSync 0x04
+
 struct cudaDeviceProp {
     char name[256];
     size_t totalGlobalMem;
@@ -120,6 +122,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 cudaError_t cudaDeviceGetPCIBusId(char *pciBusId, int len, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDeviceFlags(unsigned int flags);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDriverGetVersion(int *driverVersion);
 cudaError_t cudaRuntimeGetVersion(int *runtimeVersion);

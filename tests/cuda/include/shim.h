@@ -20,6 +20,8 @@
 
 #include <type_traits>
 
+#include "shim_control.h"
+
 extern "C" {
 #include "base/status.h"
 }
@@ -133,16 +135,6 @@ static inline cudaError_t cudaFuncSetAttribute(function *kernel, enum cudaFuncAt
     if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize)
         sl_shim_allow_shared((const void *)kernel, (size_t)value);
     return cudaSuccess;
-}
-
-typedef enum sl_shim_order { SL_SHIM_IN_ORDER, SL_SHIM_REVERSED, SL_SHIM_SHUFFLED } sl_shim_order;
-
-extern "C" {
-/* The order of threads and blocks in the launches that follow; `seed` shuffles. */
-void sl_shim_choose_order(int order, uint64_t seed);
-
-/* Fibers resumed since the process started. */
-uint64_t sl_shim_switch_count(void);
 }
 
 /* ---- waiting ---- */
