@@ -76,7 +76,9 @@ SL_API sl_status sl_engine_drain(sl_engine *engine);
 SL_API sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                       uint64_t first_byte, uint64_t bytes, void *data);
 
-/* The same the other way: sets the home. Padding is never written, so it stays zero. */
+/* The same the other way: sets the home. Padding is never written, so it stays zero. What goes to
+ * the disk may still be on its way when the call returns: a failure comes back from a later call,
+ * at the latest from sl_engine_drain or sl_engine_step. */
 SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                        uint64_t first_byte, uint64_t bytes, const void *data);
 

@@ -78,7 +78,8 @@ typedef enum sl_memory_kind {
     SL_MEMORY_MOMENT2,
     SL_MEMORY_ACTIVATION,
     SL_MEMORY_WORKSPACE,
-    SL_MEMORY_STAGING, /* on the host: input and output slots, block flags, the bounce piece, the */
+    SL_MEMORY_STAGING, /* on the host: input and output slots, block flags, the bounce pieces, the
+                        */
                        /* hop of a prologue; visits of what lives on disk count as their group */
     SL_MEMORY_KIND_COUNT
 } sl_memory_kind;

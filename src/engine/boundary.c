@@ -1,7 +1,7 @@
 /* Chunks and slots between iterations: where they are, and setting and reading them.
  *
  * Everything here runs in the boundary state, whose chunks are current at their homes. What is in
- * memory is reached through arena.c, what is on disk through disk.c.
+ * memory is reached through arena.c, what is on disk through bounce.c.
  */
 #include "engine_internal.h"
 
@@ -100,7 +100,7 @@ sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk
     SL_TRY(find_part(engine, &part));
     SL_TRY(sl_walk_drain(engine));
     if (part.home.tier == SL_TIER_DISK)
-        return sl_disk_read(engine, &part, data);
+        return sl_bounce_read(engine, &part, data);
     sl_place place = place_of(&part);
     return sl_arena_read(engine, &place, data);
 }
@@ -113,7 +113,7 @@ sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chun
     SL_TRY(find_part(engine, &part));
     SL_TRY(sl_walk_drain(engine));
     if (part.home.tier == SL_TIER_DISK)
-        return sl_disk_write(engine, &part, data);
+        return sl_bounce_write(engine, &part, data);
     sl_place place = place_of(&part);
     return sl_arena_write(engine, &place, data);
 }

@@ -3,7 +3,8 @@
  *   engine.c   the public calls, opening and closing
  *   arena.c    one stretch of memory a tier; addresses are made here and nowhere else
  *   boundary.c chunks and slots between iterations: find, read, write, clear
- *   disk.c     the disk tier: the store, its two lanes, and parts of chunks that live there
+ *   disk.c     the disk tier: the store and its two lanes
+ *   bounce.c   parts of chunks that live there, between iterations
  *   bind.c     turns a plan's indices into pointers, once, when the engine opens
  *   prepare.c  lets the kernels choose their algorithms for what was bound
  *   walk.c     issues bound commands to the lanes and waits for them
@@ -45,15 +46,25 @@ typedef struct sl_engine_lane {
     _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* by cause; shared with lanes */
 } sl_engine_lane;
 
-/* The disk tier. `part_*` name what the bounce piece holds: a copy of the part of one chunk's home
- * that lies in one piece of the store. Lanes may write that home, so no iteration leaves it valid.
- */
 typedef struct sl_disk {
-    sl_store *store;       /* NULL: nothing is on disk */
-    uint64_t bytes;        /* of its address space */
-    unsigned char *bounce; /* in the host arena, SL_PIECE_BYTES; NULL: no chunk lives on disk */
-    uint64_t part_offset, part_bytes; /* 0 bytes: nothing */
+    sl_store *store; /* NULL: nothing is on disk */
+    uint64_t bytes;  /* of its address space */
 } sl_disk;
+
+/* One piece of the host arena, and which part of a chunk's home it holds; see bounce.c. */
+typedef struct sl_bounce_piece {
+    unsigned char *memory;
+    uint64_t offset, bytes; /* in the store; 0 bytes: nothing is held */
+    sl_group group;
+    uint32_t chunk_index;
+    bool is_dirty, is_moving;
+    sl_lane lane; /* of its last move */
+} sl_bounce_piece;
+
+typedef struct sl_bounce {
+    sl_bounce_piece pieces[SL_BOUNCE_PIECES];
+    uint32_t last; /* the piece that was used last */
+} sl_bounce;
 
 typedef struct sl_bound_wait {
     sl_device_event *event;
@@ -103,6 +114,7 @@ struct sl_engine {
     sl_workers *workers;
     sl_arena arenas[SL_ARENA_COUNT];
     sl_disk disk;
+    sl_bounce bounce;
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
@@ -163,6 +175,14 @@ sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound);
 /* Queues a bound copy on its lane. */
 sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound);
 
+/* Queues an uncounted move of what a bounce piece holds, on the piece's lane. */
+sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece);
+
+/* ---- bounce.c ---- */
+
+/* Finds the pieces in the host arena; some chunk lives on disk. */
+sl_status sl_bounce_open(sl_engine *engine);
+
 /* `bytes` of a chunk from `first_byte` of its home on. */
 typedef struct sl_chunk_part {
     sl_group group;
@@ -171,10 +191,16 @@ typedef struct sl_chunk_part {
     uint64_t first_byte, bytes;
 } sl_chunk_part;
 
-/* Copies between a part of a chunk on disk and plain memory through the lanes, and waits for it.
- * Lanes are idle. */
-sl_status sl_disk_read(sl_engine *engine, const sl_chunk_part *part, void *data);
-sl_status sl_disk_write(sl_engine *engine, const sl_chunk_part *part, const void *data);
+/* Copies between a part of a chunk on disk and plain memory; the lanes have no commands. What was
+ * written may be on its way, or still here, when the call returns: a failure comes back later. */
+sl_status sl_bounce_read(sl_engine *engine, const sl_chunk_part *part, void *data);
+sl_status sl_bounce_write(sl_engine *engine, const sl_chunk_part *part, const void *data);
+
+/* Waits until the disk has all that was written. */
+sl_status sl_bounce_flush(sl_engine *engine);
+
+/* The same, and nothing is held any more: from here on lanes may write the chunks. */
+sl_status sl_bounce_empty(sl_engine *engine);
 
 /* ---- bind.c ---- */
 
