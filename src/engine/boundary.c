@@ -98,7 +98,7 @@ sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk
     sl_chunk_part part = {
         .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
     SL_TRY(find_part(engine, &part));
-    SL_TRY(sl_walk_drain(engine));
+    SL_TRY(sl_walk_rest(engine));
     if (part.home.tier == SL_TIER_DISK)
         return sl_bounce_read(engine, &part, data);
     sl_place place = place_of(&part);
@@ -111,7 +111,7 @@ sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chun
     sl_chunk_part part = {
         .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
     SL_TRY(find_part(engine, &part));
-    SL_TRY(sl_walk_drain(engine));
+    SL_TRY(sl_walk_rest(engine));
     if (part.home.tier == SL_TIER_DISK)
         return sl_bounce_write(engine, &part, data);
     sl_place place = place_of(&part);
@@ -120,6 +120,6 @@ sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chun
 
 sl_status sl_engine_clear_persistent(sl_engine *engine)
 {
-    SL_TRY(sl_walk_drain(engine));
+    SL_TRY(sl_walk_rest(engine));
     return clear_persistent(engine);
 }

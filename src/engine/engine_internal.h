@@ -242,6 +242,10 @@ void sl_walk_keep_failure(sl_engine *engine, sl_status status);
  */
 sl_status sl_walk_drain(sl_engine *engine);
 
+/* The boundary state: drains, unless no iteration has run since the last time. To ask a device's
+ * streams costs more than to copy a tensor. */
+sl_status sl_walk_rest(sl_engine *engine);
+
 /* ---- measure.c ---- */
 
 /* A tag says what an item of a lane is. For waits it names the command that is waited for. */
