@@ -120,13 +120,21 @@ static sl_bounce_piece *other_piece(sl_engine *engine)
     return &engine->bounce.pieces[(engine->bounce.last + 1) % SL_BOUNCE_PIECES];
 }
 
+/* The one whose content costs nothing to give up; of two such, the one that was not used last. */
+static sl_bounce_piece *choose_piece(sl_engine *engine)
+{
+    sl_bounce_piece *last = &engine->bounce.pieces[engine->bounce.last];
+    sl_bounce_piece *other = other_piece(engine);
+    return other->is_dirty && !last->is_dirty ? last : other;
+}
+
 /* Finds a piece for a cut, with the cut in it if `is_read`. */
 static sl_status hold(sl_engine *engine, const sl_chunk_part *part, const cut *wanted, bool is_read,
                       sl_bounce_piece **out_piece)
 {
     sl_bounce_piece *piece = find_held(engine, wanted);
     if (!piece) {
-        piece = other_piece(engine);
+        piece = choose_piece(engine);
         SL_TRY(take_piece(engine, part, wanted, piece));
         if (is_read)
             SL_TRY(start_move(engine, SL_LANE_READ, piece));
