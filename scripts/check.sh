@@ -36,7 +36,7 @@ step()
 
 sources()
 {
-    git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh'
+    git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cpp' '*.cu' '*.cuh'
 }
 
 check_format()

@@ -58,6 +58,7 @@ static void open_run(run *r, const way *chosen)
     r->way = chosen;
     assert_int_equal(sl_config_init(&r->config), SL_OK);
     assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
     for (int i = 0; chosen->settings[i]; i++)
         assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, chosen->settings[i]), SL_OK);
     if (sl_config_check(&r->config, SL_CONFIG_TRAIN) != SL_OK ||

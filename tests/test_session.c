@@ -41,6 +41,7 @@ static void configure(sl_config *fresh, const char *const *settings)
 {
     assert_int_equal(sl_config_init(fresh), SL_OK);
     assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
     for (; *settings; settings++)
         assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, *settings), SL_OK);
     if (sl_config_check(fresh, SL_CONFIG_TRAIN) != SL_OK)

@@ -4,6 +4,7 @@
  *   done <= issued <= done + capacity; item i stands in slot i % capacity from issue to completion
  *   only the queue's thread writes `done` and `status`, only the issuer writes `issued`
  *   status leaves SL_OK once and for ever; `message` is written before that and never again
+ *   what is queued behind a failure is not called, but waited for and recorded
  *
  * Invariants of a mark: records are numbered 1, 2, … as they are issued; reached <= issued;
  * `reached` grows by one at a time, so "reached >= n" means that record n and all before it have
@@ -30,15 +31,16 @@
 
 enum { MESSAGE_BYTES = 1024, THREAD_NAME_BYTES = 16, ITEM_ALIGNMENT = 64 };
 
-typedef enum item_kind { ITEM_CALL, ITEM_RECORD, ITEM_WAIT, ITEM_STOP } item_kind;
+typedef enum item_kind { ITEM_CALL, ITEM_RECORD, ITEM_WAIT, ITEM_WAIT_BY, ITEM_STOP } item_kind;
 
 typedef struct queue_item {
     _Alignas(ITEM_ALIGNMENT) unsigned char arguments[SL_QUEUE_ARGUMENT_BYTES];
     item_kind kind;
     uint64_t tag;
-    sl_queue_function function; /* CALL */
-    sl_mark *mark;              /* RECORD, WAIT */
-    uint64_t number;            /* RECORD: its own; WAIT: the record waited for */
+    sl_queue_function function;   /* CALL */
+    sl_queue_wait_function await; /* WAIT_BY */
+    sl_mark *mark;                /* RECORD, WAIT */
+    uint64_t number;              /* RECORD: its own; WAIT: the record waited for */
 } queue_item;
 
 struct sl_queue {
@@ -63,6 +65,7 @@ struct sl_mark {
     pthread_cond_t changed;
     uint64_t issued; /* the control thread's */
     _Atomic uint64_t reached;
+    uint32_t *word; /* NULL, or where `reached` is published */
     uint32_t waiter_count;
 };
 
@@ -93,6 +96,8 @@ static void reach_mark(sl_mark *mark, uint64_t number)
     pthread_mutex_lock(&mark->lock);
     block_until_reached(mark, number - 1);
     atomic_store_explicit(&mark->reached, number, memory_order_release);
+    if (mark->word)
+        __atomic_store_n(mark->word, (uint32_t)number, __ATOMIC_RELEASE);
     if (mark->waiter_count > 0)
         pthread_cond_broadcast(&mark->changed);
     pthread_mutex_unlock(&mark->lock);
@@ -107,6 +112,11 @@ sl_status sl_mark_open(sl_mark **out_mark)
     pthread_cond_init(&mark->changed, NULL);
     *out_mark = mark;
     return SL_OK;
+}
+
+void sl_mark_publish(sl_mark *mark, uint32_t *word)
+{
+    mark->word = word;
 }
 
 /* Always takes the lock: when this returns, the thread that reached the mark has let go of it. */
@@ -153,8 +163,10 @@ static void retire_item(sl_queue *queue)
 static void keep_failure(sl_queue *queue, sl_status status)
 {
     pthread_mutex_lock(&queue->lock);
-    snprintf(queue->message, sizeof queue->message, "%s", sl_status_message());
-    queue->status = status;
+    if (queue->status == SL_OK) {
+        snprintf(queue->message, sizeof queue->message, "%s", sl_status_message());
+        queue->status = status;
+    }
     pthread_mutex_unlock(&queue->lock);
 }
 
@@ -170,10 +182,21 @@ static void run_call(sl_queue *queue, queue_item *item)
         queue->observer.ran(queue->observer.user, item->tag, start_ns, sl_clock_now_ns());
 }
 
+static bool await_item(sl_queue *queue, queue_item *item)
+{
+    bool has_blocked = false;
+    if (item->kind == ITEM_WAIT)
+        return wait_for_mark(item->mark, item->number);
+    sl_status status = item->await(item->arguments, &has_blocked);
+    if (status != SL_OK)
+        keep_failure(queue, status);
+    return has_blocked;
+}
+
 static void run_wait(sl_queue *queue, queue_item *item)
 {
     uint64_t start_ns = queue->is_observed ? sl_clock_now_ns() : 0;
-    bool has_blocked = wait_for_mark(item->mark, item->number);
+    bool has_blocked = await_item(queue, item);
     if (has_blocked && queue->is_observed && queue->observer.waited)
         queue->observer.waited(queue->observer.user, item->tag, start_ns, sl_clock_now_ns());
 }
@@ -188,10 +211,10 @@ static void *run_items(void *argument)
             return NULL;
         if (item->kind == ITEM_CALL)
             run_call(queue, item);
-        else if (item->kind == ITEM_WAIT)
-            run_wait(queue, item);
-        else
+        else if (item->kind == ITEM_RECORD)
             reach_mark(item->mark, item->number);
+        else
+            run_wait(queue, item);
         retire_item(queue);
     }
 }
@@ -287,16 +310,31 @@ fail:
     return status;
 }
 
+static void fill_item(queue_item *item, item_kind kind, uint64_t tag, const void *arguments,
+                      uint32_t argument_bytes)
+{
+    assert(argument_bytes <= SL_QUEUE_ARGUMENT_BYTES);
+    item->kind = kind;
+    item->tag = tag;
+    if (argument_bytes > 0)
+        memcpy(item->arguments, arguments, argument_bytes);
+}
+
 void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function, const void *arguments,
                    uint32_t argument_bytes)
 {
-    assert(argument_bytes <= SL_QUEUE_ARGUMENT_BYTES);
     queue_item *item = take_slot(queue);
-    item->kind = ITEM_CALL;
-    item->tag = tag;
+    fill_item(item, ITEM_CALL, tag, arguments, argument_bytes);
     item->function = function;
-    if (argument_bytes > 0)
-        memcpy(item->arguments, arguments, argument_bytes);
+    give_slot(queue);
+}
+
+void sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
+                      const void *arguments, uint32_t argument_bytes)
+{
+    queue_item *item = take_slot(queue);
+    fill_item(item, ITEM_WAIT_BY, tag, arguments, argument_bytes);
+    item->await = function;
     give_slot(queue);
 }
 

@@ -26,12 +26,16 @@ enum { SL_QUEUE_ARGUMENT_BYTES = 192 }; /* the largest argument block of one cal
 /* A queued call; `arguments` is the queue's own copy, aligned to 16 bytes. */
 typedef sl_status (*sl_queue_function)(void *arguments);
 
+/* A queued wait for something that is no mark; says whether it had to block. */
+typedef sl_status (*sl_queue_wait_function)(void *arguments, bool *out_has_blocked);
+
 /* Called in the queue's thread around each call and each wait that blocked; times are
  * CLOCK_MONOTONIC nanoseconds. `tag` is the issuer's. */
 typedef struct sl_queue_observer {
     void (*ran)(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns);
     void (*waited)(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns);
     void *user;
+    bool wants_each; /* a device's streams: calls one by one, not those between two waits as one */
 } sl_queue_observer;
 
 /* Starts a queue that holds up to `capacity` items. `observer` may be NULL; it is copied. */
@@ -48,6 +52,11 @@ void sl_queue_record(sl_queue *queue, sl_mark *mark);
 /* Appends a wait for the latest issued record of `mark`. */
 void sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark);
 
+/* Appends a wait by `function`, with a copy of its arguments as sl_queue_call makes it. It runs
+ * after a failure, too: an order is kept to the end. A failure of its own is the queue's. */
+void sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
+                      const void *arguments, uint32_t argument_bytes);
+
 /* Blocks until everything issued has run; returns the queue's first failure, with its message. */
 sl_status sl_queue_finish(sl_queue *queue);
 
@@ -55,6 +64,11 @@ sl_status sl_queue_finish(sl_queue *queue);
 void sl_queue_close(sl_queue *queue);
 
 sl_status sl_mark_open(sl_mark **out_mark);
+
+/* The number of the latest record reached (they count from 1), modulo 2^32, is from now on also
+ * written to *word (atomically, to be acquired), for a reader that is no thread. Before the first
+ * record; `word` is borrowed. */
+void sl_mark_publish(sl_mark *mark, uint32_t *word);
 
 /* Blocks the caller until the latest issued record of `mark` has been reached. */
 void sl_mark_finish(sl_mark *mark);

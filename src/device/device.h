@@ -3,7 +3,8 @@
  * Contract of every entry: offsets and pointers are the caller's business, nothing is remembered
  * beyond what is named here; calls are made by one control thread; entries are never NULL. Streams
  * run beside each other; work of one stream runs in order. A failure of queued work is sticky in
- * its stream and comes back from stream_finish.
+ * its stream and comes back from stream_finish; where it is known earlier, as when a native stream
+ * refuses, it comes back at once, too.
  *
  * Streams are of two kinds: those of the device run kernels and copies, those of the host call
  * functions in a thread of their own. Events order both kinds among each other. All work is issued
@@ -24,8 +25,8 @@ typedef struct sl_device_stream sl_device_stream; /* work in order */
 typedef struct sl_device_event sl_device_event;   /* a point in a stream */
 
 /* How memory is taken. Guards put an inaccessible page before and one after; the end of the memory
- * is flush with the page after it (up to 64 bytes of alignment). Pattern fills it with 0xA5 first.
- */
+ * is flush with the page after it (up to 64 bytes of alignment). A device without such pages checks
+ * when unmapping and writes to the log. Pattern fills it with 0xA5 first. */
 typedef enum sl_map_flags { SL_MAP_PLAIN = 0, SL_MAP_GUARDS = 1, SL_MAP_PATTERN = 2 } sl_map_flags;
 
 typedef enum sl_stream_kind { SL_STREAM_DEVICE, SL_STREAM_HOST } sl_stream_kind;
@@ -71,11 +72,11 @@ typedef struct sl_device_ops {
 
     /* Queues `function` with a copy of its argument block (at most SL_QUEUE_ARGUMENT_BYTES). Where
      * the stream is native it is called at once, in the control thread, and what it launches is
-     * queued. */
+     * queued; after a failure nothing is called. */
     sl_status (*launch)(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
                         const void *arguments, uint32_t argument_bytes);
 
-    /* Queues a copy between device and host memory, either way. */
+    /* Queues a copy between device and host memory, either way, in a stream of the device. */
     sl_status (*copy)(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                       uint64_t bytes);
 } sl_device_ops;

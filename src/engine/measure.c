@@ -39,14 +39,12 @@ static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_
 static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
 {
     sl_engine_lane *lane = user;
-    uint64_t waited_for = tag >> LANE_SHIFT & LANE_MASK;
-    atomic_fetch_add_explicit(&lane->waited_ns[waited_for], end_ns - start_ns,
-                              memory_order_relaxed);
+    sl_stall_note(lane, (sl_lane)(tag >> LANE_SHIFT & LANE_MASK), start_ns, end_ns);
 }
 
 sl_queue_observer sl_measure_observer(sl_engine_lane *lane)
 {
-    sl_queue_observer observer = {count_run, count_wait, lane};
+    sl_queue_observer observer = {count_run, count_wait, lane, lane->observer != NULL};
     return observer;
 }
 

@@ -211,6 +211,11 @@ void sl_trainer_close(sl_trainer *trainer)
     memset(trainer, 0, sizeof *trainer);
 }
 
+static const char *describe_kernels(const sl_trainer *trainer)
+{
+    return sl_kernels_of(trainer->session->blueprint->task.target.device)->description();
+}
+
 static sl_status save_with(sl_trainer *trainer, const char *config_json)
 {
     char fingerprint[SL_TOKENS_FINGERPRINT];
@@ -225,7 +230,7 @@ static sl_status save_with(sl_trainer *trainer, const char *config_json)
                                     .state = &trainer->state,
                                     .precision = trainer->session->blueprint->task.type,
                                     .config_json = config_json,
-                                    .gemm = sl_kernels_cpu()->description(),
+                                    .gemm = describe_kernels(trainer),
                                     .data_fingerprint = fingerprint};
     return sl_checkpoint_save(&args);
 }

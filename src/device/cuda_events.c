@@ -1,0 +1,354 @@
+/* Events of the cuda device, over streams of both kinds.
+ *
+ *   recorded in  waited for in  by
+ *   device       device         cudaStreamWaitEvent, which keeps to the record at hand
+ *   device       host           an item of the host stream that sleeps in cudaEventSynchronize
+ *   host         host           sl_mark
+ *   host         device         cuStreamWaitValue32 on a word that the mark's number is published
+ * in
+ *
+ * Invariants: a slot is recorded again only when no item of a host stream refers to it, so an item
+ * never waits for a later record than it should. The word follows the mark's number in order, also
+ * past failures; the comparison is of the difference's sign, so it may wrap around.
+ *
+ * Where there is no cuStreamWaitValue32 the control thread waits for the mark before it goes on
+ * issuing: always right, as everything is issued in an order in which it could also run.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda_internal.h"
+
+enum { WORD_STRIDE = 64, WORDS = 64 }; /* a page: a word a cache line */
+
+struct sl_cuda_words {
+    sl_cuda_words *next;
+    unsigned char *memory;
+    unsigned char *on_device; /* the same, as the GPU calls it */
+    uint64_t taken;           /* a bit a word */
+};
+
+typedef struct event_slot {
+    cudaEvent_t event;
+    uint32_t waiters; /* items of host streams that refer to it; under the device's lock */
+    sl_device_stream *stream;
+    uint64_t issued; /* the stream's when it was recorded */
+} event_slot;
+
+struct sl_device_event {
+    sl_device *device;
+    sl_mark *mark;    /* records in host streams */
+    uint32_t numbers; /* of the mark: how many were issued, modulo 2^32 */
+    uint32_t *word;   /* NULL where there is no cuStreamWaitValue32 */
+    CUdeviceptr word_on_device;
+    event_slot slots[SL_CUDA_SLOTS]; /* records in device streams, in turn */
+    uint32_t next_slot;
+    event_slot *latest; /* NULL: the last record is the mark's, or there is none */
+};
+
+/* ---- words ---- */
+
+static sl_status add_words(sl_device *device)
+{
+    void *memory = NULL, *on_device = NULL;
+    sl_cuda_words *words = calloc(1, sizeof *words);
+    if (!words)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the words of events");
+    cudaError_t error = cudaHostAlloc(&memory, (size_t)WORDS * WORD_STRIDE,
+                                      cudaHostAllocPortable | cudaHostAllocMapped);
+    if (error == cudaSuccess) {
+        error = cudaHostGetDevicePointer(&on_device, memory, 0);
+        if (error != cudaSuccess)
+            (void)cudaFreeHost(memory);
+    }
+    if (error != cudaSuccess) {
+        free(words);
+        return sl_cuda_fail(error, "locking a page for events", NULL);
+    }
+    words->memory = memory;
+    words->on_device = on_device;
+    words->next = device->words;
+    device->words = words;
+    return SL_OK;
+}
+
+static sl_status take_word(sl_device_event *event)
+{
+    sl_device *device = event->device;
+    sl_cuda_words *words = device->words;
+    while (words && words->taken == UINT64_MAX)
+        words = words->next;
+    if (!words) {
+        SL_TRY(add_words(device));
+        words = device->words;
+    }
+    int at = __builtin_ctzll(~words->taken);
+    words->taken |= UINT64_C(1) << at;
+    event->word = (uint32_t *)(words->memory + (size_t)at * WORD_STRIDE);
+    event->word_on_device = (CUdeviceptr)(uintptr_t)(words->on_device + (size_t)at * WORD_STRIDE);
+    __atomic_store_n(event->word, 0, __ATOMIC_RELEASE);
+    return SL_OK;
+}
+
+static void give_word(sl_device_event *event)
+{
+    unsigned char *word = (unsigned char *)event->word;
+    for (sl_cuda_words *words = event->device->words; word && words; words = words->next) {
+        if (word >= words->memory && word < words->memory + (size_t)WORDS * WORD_STRIDE)
+            words->taken &= ~(UINT64_C(1) << (size_t)(word - words->memory) / WORD_STRIDE);
+    }
+    event->word = NULL;
+}
+
+void sl_cuda_events_end(sl_device *device)
+{
+    while (device->words) {
+        sl_cuda_words *words = device->words;
+        device->words = words->next;
+        if (cudaFreeHost(words->memory) != cudaSuccess)
+            sl_cuda_forget();
+        free(words);
+    }
+}
+
+/* ---- is there cuStreamWaitValue32? ---- */
+
+/* A wait that is over before it begins. */
+static bool try_wait_value(sl_device *device)
+{
+    sl_device_event event = {.device = device};
+    if (take_word(&event) != SL_OK)
+        return false;
+    __atomic_store_n(event.word, 1, __ATOMIC_RELEASE);
+    bool works = device->wait_value(device->stream, event.word_on_device, 1,
+                                    CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS &&
+                 cudaStreamSynchronize(device->stream) == cudaSuccess;
+    give_word(&event);
+    return works;
+}
+
+sl_status sl_cuda_events_prepare(sl_device *device)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    void *function = NULL;
+    cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000,
+                                                         cudaEnableDefault, &found);
+    if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && function) {
+        memcpy(&device->wait_value, &function, sizeof function);
+        if (!try_wait_value(device))
+            device->wait_value = NULL;
+    }
+    sl_cuda_forget();
+    if (sl_cuda_is_broken(device))
+        SL_FAIL(SL_ERROR_SYSTEM, "the GPU fails at its first work");
+    return SL_OK;
+}
+
+/* ---- opening and closing ---- */
+
+static sl_status fill_event(sl_device_event *event)
+{
+    SL_TRY(sl_mark_open(&event->mark));
+    if (event->device->wait_value) {
+        SL_TRY(take_word(event));
+        sl_mark_publish(event->mark, event->word);
+    }
+    for (int i = 0; i < SL_CUDA_SLOTS; i++)
+        SL_CUDA_TRY(NULL, cudaEventCreateWithFlags(&event->slots[i].event,
+                                                   cudaEventDisableTiming | cudaEventBlockingSync));
+    return SL_OK;
+}
+
+sl_status sl_cuda_event_open(sl_device *device, sl_device_event **out_event)
+{
+    sl_device_event *event = calloc(1, sizeof *event);
+    if (!event)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for an event");
+    event->device = device;
+    sl_status status = fill_event(event);
+    if (status != SL_OK) {
+        sl_cuda_event_close(event);
+        return status;
+    }
+    *out_event = event;
+    return SL_OK;
+}
+
+void sl_cuda_event_close(sl_device_event *event)
+{
+    if (!event)
+        return;
+    for (int i = 0; i < SL_CUDA_SLOTS; i++) {
+        if (event->slots[i].event && cudaEventDestroy(event->slots[i].event) != cudaSuccess)
+            sl_cuda_forget();
+    }
+    give_word(event);
+    sl_mark_close(event->mark);
+    free(event);
+}
+
+/* ---- recording ---- */
+
+/* Blocks until no item of a host stream refers to the slot. */
+static void wait_until_let_go(sl_device *device, const event_slot *slot)
+{
+    bool has_blocked = false;
+    pthread_mutex_lock(&device->lock);
+    while (slot->waiters > 0) {
+        has_blocked = true;
+        pthread_cond_wait(&device->is_let_go, &device->lock);
+    }
+    pthread_mutex_unlock(&device->lock);
+    if (has_blocked)
+        sl_cuda_times_tell(device);
+}
+
+static sl_status record_on_device(event_slot *slot, sl_device_stream *stream)
+{
+    SL_TRY(sl_cuda_times_before_record(stream->times));
+    SL_CUDA_TRY(stream->name, cudaEventRecord(slot->event, stream->stream));
+    slot->stream = stream;
+    slot->issued = stream->issued;
+    return SL_OK;
+}
+
+sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream)
+{
+    if (stream->queue) {
+        sl_queue_record(stream->queue, event->mark);
+        event->numbers++;
+        event->latest = NULL;
+        return SL_OK;
+    }
+    event_slot *slot = &event->slots[event->next_slot];
+    wait_until_let_go(event->device, slot);
+    sl_status status = record_on_device(slot, stream);
+    if (status != SL_OK)
+        return sl_cuda_keep(stream, status);
+    event->next_slot = (event->next_slot + 1) % SL_CUDA_SLOTS;
+    event->latest = slot;
+    return SL_OK;
+}
+
+/* ---- waiting in a host stream ---- */
+
+typedef struct slot_args {
+    sl_device *device;
+    event_slot *slot;
+    const char *lane;
+} slot_args;
+
+static void let_go(sl_device *device, event_slot *slot)
+{
+    pthread_mutex_lock(&device->lock);
+    slot->waiters--;
+    pthread_cond_signal(&device->is_let_go);
+    pthread_mutex_unlock(&device->lock);
+}
+
+/* In the host stream's thread, which has no device of its own. */
+static cudaError_t await_event(const slot_args *args, bool *out_has_blocked)
+{
+    cudaError_t error = cudaSetDevice(args->device->index);
+    if (error == cudaSuccess)
+        error = cudaEventQuery(args->slot->event);
+    if (error != cudaErrorNotReady)
+        return error;
+    sl_cuda_forget();
+    *out_has_blocked = true;
+    return cudaEventSynchronize(args->slot->event);
+}
+
+static sl_status await_slot(void *arguments, bool *out_has_blocked)
+{
+    const slot_args *args = arguments;
+    cudaError_t error = await_event(args, out_has_blocked);
+    let_go(args->device, args->slot);
+    if (error != cudaSuccess)
+        return sl_cuda_fail(error, "waiting for the GPU", args->lane);
+    return SL_OK;
+}
+
+static void wait_on_host(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
+{
+    if (!event->latest) {
+        sl_queue_wait(stream->queue, tag, event->mark);
+        return;
+    }
+    pthread_mutex_lock(&event->device->lock);
+    event->latest->waiters++;
+    pthread_mutex_unlock(&event->device->lock);
+    slot_args args = {event->device, event->latest, stream->name};
+    sl_queue_wait_by(stream->queue, tag, await_slot, &args, sizeof args);
+}
+
+/* ---- waiting in a device stream ---- */
+
+/* True if the last record has been reached: then nothing needs to wait. */
+static bool is_reached(const sl_device_event *event)
+{
+    if (event->latest) {
+        cudaError_t error = cudaEventQuery(event->latest->event);
+        if (error != cudaSuccess)
+            sl_cuda_forget();
+        return error == cudaSuccess;
+    }
+    return event->word &&
+           (int32_t)(__atomic_load_n(event->word, __ATOMIC_ACQUIRE) - event->numbers) >= 0;
+}
+
+static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)
+{
+    if (!event->word) {
+        sl_mark_finish(event->mark);
+        return SL_OK;
+    }
+    CUresult result = event->device->wait_value(stream->stream, event->word_on_device,
+                                                event->numbers, CU_STREAM_WAIT_VALUE_GEQ);
+    if (result == CUDA_SUCCESS)
+        return SL_OK;
+    /* Both kinds of results count errors alike. */
+    return sl_cuda_fail((cudaError_t)result, "cuStreamWaitValue32", stream->name);
+}
+
+static sl_status wait_on_device(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
+{
+    SL_TRY(sl_cuda_times_before_wait(stream->times));
+    if (event->latest)
+        SL_CUDA_TRY(stream->name, cudaStreamWaitEvent(stream->stream, event->latest->event,
+                                                      cudaEventWaitDefault));
+    else
+        SL_TRY(wait_for_word(event, stream));
+    return sl_cuda_times_after_wait(stream->times, tag);
+}
+
+sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
+{
+    if (!event->latest && event->numbers == 0)
+        return SL_OK; /* never recorded */
+    if (stream->queue) {
+        wait_on_host(event, stream, tag);
+        return SL_OK;
+    }
+    if ((event->latest && event->latest->stream == stream) || is_reached(event))
+        return SL_OK;
+    sl_status status = wait_on_device(event, stream, tag);
+    return status == SL_OK ? SL_OK : sl_cuda_keep(stream, status);
+}
+
+sl_status sl_cuda_event_finish(sl_device_event *event)
+{
+    event_slot *slot = event->latest;
+    if (slot) {
+        cudaError_t error = cudaEventSynchronize(slot->event);
+        if (error != cudaSuccess)
+            return sl_cuda_explain(event->device,
+                                   sl_cuda_fail(error, "cudaEventSynchronize", slot->stream->name));
+        if (slot->issued > slot->stream->known)
+            slot->stream->known = slot->issued;
+    } else {
+        sl_mark_finish(event->mark);
+    }
+    sl_cuda_times_tell(event->device);
+    return SL_OK;
+}

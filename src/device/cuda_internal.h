@@ -1,0 +1,131 @@
+/* What the files of the cuda device share. All of it belongs to the control thread but for what is
+ * said to be shared.
+ *
+ * Results of CUDA are looked at everywhere. A failure of work that a stream was given is kept by
+ * the stream; a failure that CUDA itself keeps (the context is broken) comes from every call
+ * afterwards, so nothing waits for work that will never run.
+ */
+#ifndef SL_DEVICE_CUDA_INTERNAL_H
+#define SL_DEVICE_CUDA_INTERNAL_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cuda.h"
+
+enum {
+    SL_CUDA_NAME_BYTES = 16,
+    SL_CUDA_MESSAGE_BYTES = 1024,
+    SL_CUDA_SLOTS = 2, /* records of an event that a host stream may still wait for */
+};
+
+typedef __typeof__(cuStreamWaitValue32) *sl_cuda_wait_value;
+
+typedef struct sl_cuda_range sl_cuda_range; /* mapped memory */
+typedef struct sl_cuda_words sl_cuda_words; /* locked words of events */
+typedef struct sl_cuda_times sl_cuda_times; /* when a stream did what */
+
+struct sl_device {
+    int index;
+    sl_device_info info; /* all but free_bytes */
+    cudaStream_t stream; /* the device's own: content of memory, checks */
+    sl_cuda_range *ranges;
+    bool has_warned_of_locking;
+    sl_device_stream *streams; /* of the device, not of the host */
+    sl_cuda_words *words;
+    sl_cuda_wait_value wait_value; /* NULL: the control thread waits itself */
+    pthread_mutex_t lock;          /* shared: of the slots' `waiters` */
+    pthread_cond_t is_let_go;      /* a slot has one waiter less */
+};
+
+struct sl_device_stream {
+    sl_device *device;
+    char name[SL_CUDA_NAME_BYTES];
+    sl_queue *queue;     /* of the host; NULL: of the device */
+    cudaStream_t stream; /* of the device */
+    sl_device_stream *next;
+    uint64_t issued, known; /* calls and copies; how many of them are known to have ended well */
+    sl_cuda_times *times;   /* NULL: nobody observes */
+    sl_status status;       /* the first failure, with its message */
+    char message[SL_CUDA_MESSAGE_BYTES];
+};
+
+/* ---- cuda_errors.c ---- */
+
+/* Makes the message of a failed call, "cudaMalloc(...)", and forgets it as CUDA's last error;
+ * `lane` may be NULL. SL_ERROR_SYSTEM. From any thread. */
+sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *lane);
+
+/* As SL_TRY, for a call of CUDA. */
+#define SL_CUDA_TRY(lane, call)                                                                    \
+    do {                                                                                           \
+        cudaError_t sl_cuda_error_ = (call);                                                       \
+        if (sl_cuda_error_ != cudaSuccess)                                                         \
+            return sl_cuda_fail(sl_cuda_error_, #call, (lane));                                    \
+    } while (0)
+
+/* Forgets an error that was expected, so that no launch takes it for its own. */
+void sl_cuda_forget(void);
+
+/* True if all of CUDA fails from now on in this process. */
+bool sl_cuda_is_broken(sl_device *device);
+
+/* Says with the message that stands, where CUDA is broken, what had been issued since it was last
+ * known to work. Returns `status`. */
+sl_status sl_cuda_explain(sl_device *device, sl_status status);
+
+/* Keeps a failure, explained, as the stream's, unless it has one. Returns `status`. */
+sl_status sl_cuda_keep(sl_device_stream *stream, sl_status status);
+
+/* ---- cuda_open.c ---- */
+
+/* Chooses device `index` in the control thread, makes its context and fills `info`. */
+sl_status sl_cuda_open_context(int index, sl_device_info *out_info);
+
+/* ---- cuda_memory.c ---- */
+
+sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_memory);
+void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags);
+sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory);
+void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int flags);
+
+/* ---- cuda_events.c ---- */
+
+/* Looks for cuStreamWaitValue32 and tries it. */
+sl_status sl_cuda_events_prepare(sl_device *device);
+void sl_cuda_events_end(sl_device *device);
+
+sl_status sl_cuda_event_open(sl_device *device, sl_device_event **out_event);
+void sl_cuda_event_close(sl_device_event *event);
+sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream);
+sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, uint64_t tag);
+sl_status sl_cuda_event_finish(sl_device_event *event);
+
+/* ---- cuda_times.c; NULL is fine everywhere ---- */
+
+sl_status sl_cuda_times_open(sl_device_stream *stream, const sl_queue_observer *observer,
+                             sl_cuda_times **out_times);
+void sl_cuda_times_close(sl_cuda_times *times);
+
+/* Around a call or copy that is issued. */
+sl_status sl_cuda_times_before_call(sl_cuda_times *times);
+sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_copy);
+
+/* Before a record: what was issued so far ends there. */
+sl_status sl_cuda_times_before_record(sl_cuda_times *times);
+
+/* Around a wait that is issued. */
+sl_status sl_cuda_times_before_wait(sl_cuda_times *times);
+sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag);
+
+/* Tells the observers of all streams what has ended. To be called when the control thread has
+ * waited for anything. */
+void sl_cuda_times_tell(sl_device *device);
+
+/* Does so for one stream that is idle, and takes its time anew. */
+sl_status sl_cuda_times_settle(sl_cuda_times *times);
+
+#endif

@@ -1,0 +1,225 @@
+/* Memory of the cuda device: one cudaMalloc for device memory, and for host memory one mapping of
+ * the cpu's, close to the GPU, locked by cudaHostRegister. (cudaHostAlloc would do for copies, but
+ * the disk tier registers the same memory with io_uring, which older kernels refuse for memory that
+ * a driver mapped.)
+ *
+ * Device memory has no pages to protect. Guarded, it lies between two zones of a pattern that
+ * unmapping checks.
+ */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/log.h"
+#include "cpu.h"
+#include "cuda_internal.h"
+
+enum { ALIGNMENT = 4096, ZONE_BYTES = 4096, ZONE_BYTE = 0xDB, PATTERN_BYTE = 0xA5 };
+
+/* Larger requests could overflow when rounded; no machine has them. */
+#define BYTES_MAX (UINT64_C(1) << 56)
+
+struct sl_cuda_range {
+    sl_cuda_range *next;
+    void *memory; /* what the caller got */
+    void *base;   /* what CUDA gave, or has locked */
+    bool is_locked;
+};
+
+static sl_status add_range(sl_device *device, sl_cuda_range **out_range)
+{
+    sl_cuda_range *range = calloc(1, sizeof *range);
+    if (!range)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a note of memory");
+    range->next = device->ranges;
+    device->ranges = range;
+    *out_range = range;
+    return SL_OK;
+}
+
+/* Takes the note of `memory` out of the list; the caller frees it. */
+static sl_cuda_range *take_range(sl_device *device, const void *memory)
+{
+    for (sl_cuda_range **link = &device->ranges; *link; link = &(*link)->next) {
+        if ((*link)->memory == memory) {
+            sl_cuda_range *found = *link;
+            *link = found->next;
+            return found;
+        }
+    }
+    return NULL;
+}
+
+/* A call while memory is given back: there is nobody to tell but the log. */
+static void expect(cudaError_t error, const char *call)
+{
+    if (error == cudaSuccess)
+        return;
+    (void)sl_cuda_fail(error, call, NULL);
+    sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
+}
+
+/* ---- device memory ---- */
+
+/* cudaMalloc promises 256 bytes of alignment and in practice gives more. */
+static sl_status allocate_aligned(uint64_t bytes, void **out_base, unsigned char **out_start)
+{
+    void *base = NULL;
+    SL_CUDA_TRY(NULL, cudaMalloc(&base, bytes));
+    if ((uintptr_t)base % ALIGNMENT != 0) {
+        SL_CUDA_TRY(NULL, cudaFree(base));
+        SL_CUDA_TRY(NULL, cudaMalloc(&base, bytes + ALIGNMENT));
+    }
+    *out_base = base;
+    *out_start = (unsigned char *)base + (ALIGNMENT - (uintptr_t)base % ALIGNMENT) % ALIGNMENT;
+    return SL_OK;
+}
+
+static sl_status fill(sl_device *device, unsigned char *start, uint64_t bytes, int flags)
+{
+    bool is_guarded = flags & SL_MAP_GUARDS;
+    unsigned char *memory = start + (is_guarded ? ZONE_BYTES : 0);
+    if (is_guarded)
+        SL_CUDA_TRY(NULL, cudaMemsetAsync(start, ZONE_BYTE, bytes + 2 * (uint64_t)ZONE_BYTES,
+                                          device->stream));
+    SL_CUDA_TRY(NULL, cudaMemsetAsync(memory, flags & SL_MAP_PATTERN ? PATTERN_BYTE : 0, bytes,
+                                      device->stream));
+    SL_CUDA_TRY(NULL, cudaStreamSynchronize(device->stream));
+    return SL_OK;
+}
+
+static sl_status map_range(sl_device *device, uint64_t bytes, int flags, sl_cuda_range *range)
+{
+    uint64_t extra = flags & SL_MAP_GUARDS ? ZONE_BYTES : 0;
+    unsigned char *start = NULL;
+    SL_TRY(allocate_aligned(bytes + 2 * extra, &range->base, &start));
+    range->memory = start + extra;
+    return fill(device, start, bytes, flags);
+}
+
+static void drop_range(sl_cuda_range *range)
+{
+    if (range->base)
+        expect(cudaFree(range->base), "cudaFree");
+    free(range);
+}
+
+sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_memory)
+{
+    sl_cuda_range *range = NULL;
+    if (bytes == 0 || bytes > BYTES_MAX)
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot map %" PRIu64 " bytes of device memory", bytes);
+    SL_TRY(add_range(device, &range));
+    sl_status status = map_range(device, bytes, flags, range);
+    if (status != SL_OK) {
+        device->ranges = range->next;
+        drop_range(range);
+        return sl_status_prefix(status, "%" PRIu64 " bytes of device memory", bytes);
+    }
+    *out_memory = range->memory;
+    return SL_OK;
+}
+
+/* Looks for the first byte of a zone that was written to; `at` is its offset from the memory. */
+static void check_zone(sl_device *device, const unsigned char *zone, int64_t at)
+{
+    unsigned char seen[ZONE_BYTES];
+    cudaError_t error =
+        cudaMemcpyAsync(seen, zone, sizeof seen, cudaMemcpyDeviceToHost, device->stream);
+    error = error == cudaSuccess ? cudaStreamSynchronize(device->stream) : error;
+    expect(error, "reading a guard");
+    for (int i = 0; error == cudaSuccess && i < ZONE_BYTES; i++) {
+        if (seen[i] == ZONE_BYTE)
+            continue;
+        sl_log_write(SL_LOG_WARNING,
+                     "device memory was written outside of its bounds, at offset %" PRId64, at + i);
+        return;
+    }
+}
+
+void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags)
+{
+    sl_cuda_range *range = memory ? take_range(device, memory) : NULL;
+    if (!range)
+        return;
+    unsigned char *start = memory;
+    if (flags & SL_MAP_GUARDS) {
+        check_zone(device, start - ZONE_BYTES, -(int64_t)ZONE_BYTES);
+        check_zone(device, start + bytes, (int64_t)bytes);
+    }
+    drop_range(range);
+}
+
+/* ---- host memory ---- */
+
+/* Advice: memory elsewhere is slower to reach, not wrong. No page of it exists yet. */
+static void move_beside(const sl_device *device, void *start, uint64_t bytes)
+{
+    enum { PREFERRED = 1, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
+    unsigned long nodes[NODES_MAX / WORD_BITS] = {0};
+    int node = device->info.numa_node;
+    if (node < 0 || node >= NODES_MAX)
+        return;
+    nodes[(unsigned)node / WORD_BITS] |= 1ul << (unsigned)node % WORD_BITS;
+    (void)syscall(SYS_mbind, start, bytes, PREFERRED, nodes, (unsigned long)NODES_MAX + 1, 0);
+}
+
+/* Whole pages around the memory: what is locked. */
+static unsigned char *find_pages(void *memory, uint64_t bytes, uint64_t *out_bytes)
+{
+    uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t front_bytes = (uintptr_t)memory % page_bytes;
+    *out_bytes = sl_bits_round_up(front_bytes + bytes, page_bytes);
+    return (unsigned char *)memory - front_bytes;
+}
+
+static void lock(sl_device *device, sl_cuda_range *range, uint64_t bytes)
+{
+    cudaError_t error = cudaHostRegister(range->base, bytes, cudaHostRegisterPortable);
+    range->is_locked = error == cudaSuccess;
+    if (range->is_locked)
+        return;
+    sl_cuda_forget();
+    if (device->has_warned_of_locking)
+        return;
+    device->has_warned_of_locking = true;
+    sl_log_write(SL_LOG_WARNING,
+                 "CUDA cannot lock %" PRIu64 " bytes of host memory (%s): copies to and from the "
+                 "GPU are slower and do not run beside its work; raise the memlock limit "
+                 "(ulimit -l) or take less host memory",
+                 bytes, cudaGetErrorString(error));
+}
+
+/* The pages of a pattern exist before the node is chosen, so that only tests use one. */
+sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory)
+{
+    sl_cuda_range *range = NULL;
+    uint64_t locked_bytes = 0;
+    SL_TRY(add_range(device, &range));
+    sl_status status = sl_cpu_memory_map(bytes, flags, &range->memory);
+    if (status != SL_OK) {
+        device->ranges = range->next;
+        free(range);
+        return status;
+    }
+    range->base = find_pages(range->memory, bytes, &locked_bytes);
+    move_beside(device, range->base, locked_bytes);
+    lock(device, range, locked_bytes);
+    *out_memory = range->memory;
+    return SL_OK;
+}
+
+void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int flags)
+{
+    sl_cuda_range *range = memory ? take_range(device, memory) : NULL;
+    if (!range)
+        return;
+    if (range->is_locked)
+        expect(cudaHostUnregister(range->base), "cudaHostUnregister");
+    free(range);
+    sl_cpu_memory_unmap(memory, bytes, flags);
+}

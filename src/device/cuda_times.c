@@ -1,0 +1,226 @@
+/* What the observer of a device stream hears: when its calls, copies and waits began and ended.
+ *
+ * A stream's time is cut by borders, CUDA events that take the time as the stream passes them. The
+ * span before a border is a run (calls between two waits are one, unless the observer wants each),
+ * a wait, or idle time, which nobody hears of. Spans are told in order by the control thread when
+ * it has waited for something anyway. Times are the clock's at the stream's last idle moment, plus
+ * what the events measured since.
+ *
+ * Invariants: borders told <= set <= told + BORDERS - 1; the border told last still holds its time,
+ * for the next span begins there. is_current: the last border stands where the stream's work ends,
+ * and the control thread has not waited since, so what it issues next begins there.
+ */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "cuda_internal.h"
+
+enum { BORDERS = 1024 };
+
+/* A wait that blocks nobody still takes about as long as its two borders. */
+#define NOISE_NS UINT64_C(5000)
+
+typedef enum span_kind { SPAN_IDLE, SPAN_RUN, SPAN_WAIT } span_kind;
+
+typedef struct border {
+    cudaEvent_t event;
+    span_kind before; /* what the span that ends here was */
+    uint64_t tag;
+} border;
+
+struct sl_cuda_times {
+    sl_device_stream *stream;
+    sl_queue_observer observer;
+    border borders[BORDERS]; /* number i stands in i % BORDERS */
+    uint64_t set, told;
+    uint64_t told_ns; /* when the border told last was passed */
+    bool is_current;
+    bool is_running; /* calls were issued since the last border */
+    uint64_t run_tag;
+};
+
+static border *border_at(sl_cuda_times *times, uint64_t number)
+{
+    return &times->borders[number % BORDERS];
+}
+
+/* ---- telling ---- */
+
+static void notify(const sl_cuda_times *times, const border *at, uint64_t end_ns)
+{
+    const sl_queue_observer *observer = &times->observer;
+    if (at->before == SPAN_RUN && observer->ran)
+        observer->ran(observer->user, at->tag, times->told_ns, end_ns);
+    bool has_blocked = at->before == SPAN_WAIT && end_ns - times->told_ns > NOISE_NS;
+    if (has_blocked && observer->waited)
+        observer->waited(observer->user, at->tag, times->told_ns, end_ns);
+}
+
+/* Tells of the oldest span if it has ended; false: it has not, or CUDA does not say. */
+static bool tell_one(sl_cuda_times *times)
+{
+    float ms = 0.0f;
+    border *from = border_at(times, times->told), *to = border_at(times, times->told + 1);
+    if (cudaEventQuery(to->event) != cudaSuccess ||
+        cudaEventElapsedTime(&ms, from->event, to->event) != cudaSuccess) {
+        sl_cuda_forget();
+        return false;
+    }
+    uint64_t end_ns = times->told_ns + (ms > 0.0f ? (uint64_t)((double)ms * 1e6) : 0);
+    notify(times, to, end_ns);
+    times->told_ns = end_ns;
+    times->told++;
+    return true;
+}
+
+static void tell(sl_cuda_times *times)
+{
+    while (times->told < times->set && tell_one(times)) {
+    }
+}
+
+void sl_cuda_times_tell(sl_device *device)
+{
+    for (sl_device_stream *stream = device->streams; stream; stream = stream->next) {
+        if (!stream->times)
+            continue;
+        tell(stream->times);
+        stream->times->is_current = false;
+    }
+}
+
+/* ---- borders ---- */
+
+/* Room for one more; the control thread may wait for it. */
+static sl_status make_room(sl_cuda_times *times)
+{
+    if (times->set - times->told < BORDERS - 1)
+        return SL_OK;
+    tell(times);
+    if (times->set - times->told < BORDERS - 1)
+        return SL_OK;
+    SL_CUDA_TRY(times->stream->name,
+                cudaEventSynchronize(border_at(times, times->told + BORDERS / 4)->event));
+    tell(times);
+    return SL_OK;
+}
+
+static sl_status set_border(sl_cuda_times *times, span_kind before, uint64_t tag)
+{
+    SL_TRY(make_room(times));
+    border *next = border_at(times, times->set + 1);
+    SL_CUDA_TRY(times->stream->name, cudaEventRecord(next->event, times->stream->stream));
+    next->before = before;
+    next->tag = tag;
+    times->set++;
+    times->is_current = true;
+    return SL_OK;
+}
+
+/* What is issued next begins here. */
+static sl_status begin(sl_cuda_times *times)
+{
+    return times->is_current ? SL_OK : set_border(times, SPAN_IDLE, 0);
+}
+
+static sl_status end_run(sl_cuda_times *times)
+{
+    if (!times->is_running)
+        return SL_OK;
+    times->is_running = false;
+    return set_border(times, SPAN_RUN, times->run_tag);
+}
+
+/* ---- around what is issued ---- */
+
+sl_status sl_cuda_times_before_call(sl_cuda_times *times)
+{
+    return times && !times->is_running ? begin(times) : SL_OK;
+}
+
+sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_copy)
+{
+    if (!times)
+        return SL_OK;
+    times->is_running = true;
+    times->run_tag = tag;
+    return is_copy || times->observer.wants_each ? end_run(times) : SL_OK;
+}
+
+sl_status sl_cuda_times_before_record(sl_cuda_times *times)
+{
+    return times ? end_run(times) : SL_OK;
+}
+
+sl_status sl_cuda_times_before_wait(sl_cuda_times *times)
+{
+    if (!times)
+        return SL_OK;
+    SL_TRY(end_run(times));
+    return begin(times);
+}
+
+sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag)
+{
+    return times ? set_border(times, SPAN_WAIT, tag) : SL_OK;
+}
+
+/* ---- opening, settling, closing ---- */
+
+/* The stream is idle: its first border is now. */
+static sl_status take_time(sl_cuda_times *times)
+{
+    border *at = border_at(times, times->told);
+    SL_CUDA_TRY(times->stream->name, cudaEventRecord(at->event, times->stream->stream));
+    SL_CUDA_TRY(times->stream->name, cudaEventSynchronize(at->event));
+    times->told_ns = sl_clock_now_ns();
+    return SL_OK;
+}
+
+sl_status sl_cuda_times_settle(sl_cuda_times *times)
+{
+    if (!times)
+        return SL_OK;
+    tell(times);
+    times->told = times->set; /* what CUDA did not say is lost */
+    times->is_current = false;
+    return take_time(times);
+}
+
+static sl_status make_borders(sl_cuda_times *times)
+{
+    for (int i = 0; i < BORDERS; i++)
+        SL_CUDA_TRY(times->stream->name,
+                    cudaEventCreateWithFlags(&times->borders[i].event, cudaEventBlockingSync));
+    return take_time(times);
+}
+
+sl_status sl_cuda_times_open(sl_device_stream *stream, const sl_queue_observer *observer,
+                             sl_cuda_times **out_times)
+{
+    if (!observer)
+        return SL_OK;
+    sl_cuda_times *times = calloc(1, sizeof *times);
+    if (!times)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the times of stream %s", stream->name);
+    times->stream = stream;
+    times->observer = *observer;
+    sl_status status = make_borders(times);
+    if (status != SL_OK) {
+        sl_cuda_times_close(times);
+        return status;
+    }
+    *out_times = times;
+    return SL_OK;
+}
+
+void sl_cuda_times_close(sl_cuda_times *times)
+{
+    if (!times)
+        return;
+    for (int i = 0; i < BORDERS; i++) {
+        if (times->borders[i].event && cudaEventDestroy(times->borders[i].event) != cudaSuccess)
+            sl_cuda_forget();
+    }
+    free(times);
+}

@@ -1,0 +1,23 @@
+/* What a test says to the shim that runs kernels on the processor, in C. */
+#ifndef SL_TESTS_CUDA_SHIM_CONTROL_H
+#define SL_TESTS_CUDA_SHIM_CONTROL_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum sl_shim_order { SL_SHIM_IN_ORDER, SL_SHIM_REVERSED, SL_SHIM_SHUFFLED } sl_shim_order;
+
+/* The order in which the threads of a block take turns, and blocks follow each other, in the grids
+ * that run from now on; `seed` shuffles. */
+void sl_shim_choose_order(sl_shim_order order, uint64_t seed);
+
+/* Turns of threads since the process started. */
+uint64_t sl_shim_turn_count(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,468 @@
+/* The stand-in's streams and events. A stream is a thread and a list of items. A record of an event
+ * is a point of its own, so that a wait keeps to the record that was the last when it was issued.
+ *
+ * Handles are never freed, only marked dead and used again: a call with a dead one is a fault, not
+ * a crash. */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime.h"
+
+enum { ALIVE = 0x5317EA31, POLL_NS = 30000 };
+
+/* One record of an event. */
+typedef struct point {
+    uint32_t users; /* the event, and items */
+    bool is_reached;
+    uint64_t time_ns;
+} point;
+
+typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_WAIT_VALUE, ITEM_STOP } item_kind;
+
+typedef struct item {
+    struct item *next;
+    item_kind kind;
+    standin_work work;
+    point *point;                 /* RECORD, WAIT */
+    const _Atomic uint32_t *word; /* WAIT_VALUE */
+    uint32_t value;
+} item;
+
+struct CUstream_st {
+    uint32_t life;
+    struct CUstream_st *next_dead;
+    pthread_t thread;
+    item *first, **last;
+    uint64_t issued, done;
+    uint64_t seed;
+};
+
+struct CUevent_st {
+    uint32_t life;
+    struct CUevent_st *next_dead;
+    unsigned int flags;
+    point *latest; /* NULL: never recorded */
+};
+
+static struct CUstream_st *dead_streams, *default_streams[STANDIN_DEVICES_MAX];
+static struct CUevent_st *dead_events;
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    if (!memory)
+        abort();
+    return memory;
+}
+
+/* ---- points ---- */
+
+static void drop_point(point *which)
+{
+    if (which && --which->users == 0)
+        free(which);
+}
+
+static void reach_point(point *which)
+{
+    which->is_reached = true;
+    which->time_ns = now_ns();
+}
+
+/* ---- a stream's thread ---- */
+
+static uint32_t draw(struct CUstream_st *stream)
+{
+    stream->seed ^= stream->seed << 13;
+    stream->seed ^= stream->seed >> 7;
+    stream->seed ^= stream->seed << 17;
+    return (uint32_t)(stream->seed >> 20);
+}
+
+/* With the lock held; lets go of it. An item in four comes late. */
+static void delay(struct CUstream_st *stream)
+{
+    uint32_t longest_us = standin.machine.delay_us;
+    if (longest_us == 0 || draw(stream) % 4 != 0 || standin.broken != cudaSuccess)
+        return;
+    struct timespec time = {0, (long)(draw(stream) % longest_us) * 1000};
+    pthread_mutex_unlock(&standin.lock);
+    nanosleep(&time, NULL);
+    pthread_mutex_lock(&standin.lock);
+}
+
+static void wait_for_value(const item *each)
+{
+    const struct timespec time = {0, POLL_NS};
+    while (standin.broken == cudaSuccess &&
+           (int32_t)(atomic_load_explicit(each->word, memory_order_acquire) - each->value) < 0) {
+        pthread_mutex_unlock(&standin.lock);
+        nanosleep(&time, NULL);
+        pthread_mutex_lock(&standin.lock);
+    }
+}
+
+static void run_work(const standin_work *work)
+{
+    if (standin.broken == cudaSuccess) {
+        pthread_mutex_unlock(&standin.lock);
+        work->function(work->argument);
+        pthread_mutex_lock(&standin.lock);
+    }
+    if (work->is_owned)
+        free(work->argument);
+}
+
+/* With the lock held. */
+static void run_item(struct CUstream_st *stream, item *each)
+{
+    delay(stream);
+    if (each->kind == ITEM_WORK)
+        run_work(&each->work);
+    else if (each->kind == ITEM_WAIT_VALUE)
+        wait_for_value(each);
+    else if (each->kind == ITEM_RECORD)
+        reach_point(each->point);
+    while (each->kind == ITEM_WAIT && !each->point->is_reached && standin.broken == cudaSuccess)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+    drop_point(each->point);
+    stream->done++;
+    pthread_cond_broadcast(&standin.changed);
+}
+
+static void *run_stream(void *argument)
+{
+    struct CUstream_st *stream = argument;
+    pthread_mutex_lock(&standin.lock);
+    for (;;) {
+        while (!stream->first)
+            pthread_cond_wait(&standin.changed, &standin.lock);
+        item *each = stream->first;
+        stream->first = each->next;
+        if (!stream->first)
+            stream->last = &stream->first;
+        item_kind kind = each->kind;
+        run_item(stream, each);
+        free(each);
+        if (kind == ITEM_STOP)
+            break;
+    }
+    pthread_mutex_unlock(&standin.lock);
+    return NULL;
+}
+
+/* ---- streams; the lock is held where nothing is said ---- */
+
+static struct CUstream_st *start_stream(void)
+{
+    struct CUstream_st *stream = dead_streams;
+    if (stream)
+        dead_streams = stream->next_dead;
+    else
+        stream = allocate(sizeof *stream);
+    memset(stream, 0, sizeof *stream);
+    stream->life = ALIVE;
+    stream->last = &stream->first;
+    stream->seed = (standin.machine.seed + ++standin.stream_count) * 0x9E3779B97F4A7C15u | 1;
+    if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
+        abort();
+    return stream;
+}
+
+/* NULL: a fault, which is counted. */
+static struct CUstream_st *resolve_stream(struct CUstream_st *stream)
+{
+    if (!stream) {
+        struct CUstream_st **own = &default_streams[standin_device()];
+        if (!*own)
+            *own = start_stream();
+        return *own;
+    }
+    if (stream->life == ALIVE)
+        return stream;
+    standin_fault_locked("a call with a stream that is closed");
+    return NULL;
+}
+
+static void append_item(struct CUstream_st *stream, const item *what)
+{
+    item *own = allocate(sizeof *own);
+    *own = *what;
+    own->next = NULL;
+    if (own->point)
+        own->point->users++;
+    *stream->last = own;
+    stream->last = &own->next;
+    stream->issued++;
+    pthread_cond_broadcast(&standin.changed);
+}
+
+static cudaError_t append(cudaStream_t stream, const item *what)
+{
+    struct CUstream_st *resolved = resolve_stream(stream);
+    if (!resolved)
+        return cudaErrorInvalidResourceHandle;
+    append_item(resolved, what);
+    return cudaSuccess;
+}
+
+cudaError_t standin_append(cudaStream_t stream, const standin_work *work)
+{
+    const item what = {.kind = ITEM_WORK, .work = *work};
+    return append(stream, &what);
+}
+
+cudaError_t standin_drain(cudaStream_t stream)
+{
+    struct CUstream_st *resolved = resolve_stream(stream);
+    if (!resolved)
+        return cudaErrorInvalidResourceHandle;
+    uint64_t issued = resolved->issued;
+    while (resolved->done < issued && standin.broken == cudaSuccess)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+    return standin.broken;
+}
+
+int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument)
+{
+    const standin_work work = {name, function, argument, false};
+    cudaError_t error = standin_enter(name);
+    if (error == cudaSuccess)
+        error = standin_append(stream, &work);
+    if (error == cudaSuccess && !stream)
+        error = standin_drain(NULL);
+    return standin_leave(error);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
+{
+    cudaError_t error = standin_enter("cudaStreamCreateWithFlags");
+    if (error == cudaSuccess && flags > cudaStreamNonBlocking)
+        error = cudaErrorInvalidValue;
+    if (error == cudaSuccess) {
+        (void)standin_device();
+        *pStream = start_stream();
+        standin.live.streams++;
+    }
+    return standin_leave(error);
+}
+
+/* What is queued still runs, as on a GPU; here the caller waits for it. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    cudaError_t error = standin_enter("cudaStreamDestroy");
+    if (!stream || !resolve_stream(stream))
+        return standin_leave(cudaErrorInvalidResourceHandle);
+    const item stop = {.kind = ITEM_STOP};
+    append_item(stream, &stop);
+    pthread_mutex_unlock(&standin.lock);
+    pthread_join(stream->thread, NULL);
+    pthread_mutex_lock(&standin.lock);
+    stream->life = 0;
+    stream->next_dead = dead_streams;
+    dead_streams = stream;
+    standin.live.streams--;
+    return standin_leave(error);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    cudaError_t error = standin_enter("cudaStreamSynchronize");
+    return standin_leave(error == cudaSuccess ? standin_drain(stream) : error);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    cudaError_t error = standin_enter("cudaStreamQuery");
+    struct CUstream_st *resolved = error == cudaSuccess ? resolve_stream(stream) : NULL;
+    if (error == cudaSuccess)
+        error = !resolved                           ? cudaErrorInvalidResourceHandle
+                : resolved->done < resolved->issued ? cudaErrorNotReady
+                                                    : cudaSuccess;
+    return standin_leave(error);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    cudaError_t error = standin_enter("cudaDeviceSynchronize");
+    return standin_leave(error == cudaSuccess ? standin_drain(NULL) : error);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
+{
+    cudaError_t error = standin_enter("cudaLaunchHostFunc");
+    const standin_work work = {"a host function", fn, userData, false};
+    return standin_leave(error == cudaSuccess ? standin_append(stream, &work) : error);
+}
+
+/* ---- waiting for a word ---- */
+
+/* Driver calls tell of an error by their result alone: they leave no last error behind. */
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                             unsigned int flags)
+{
+    cudaError_t error = standin_enter("cuStreamWaitValue32");
+    item what = {
+        .kind = ITEM_WAIT_VALUE, .word = (const _Atomic uint32_t *)(uintptr_t)addr, .value = value};
+    if (error == cudaSuccess && (flags != CU_STREAM_WAIT_VALUE_GEQ || addr % 4 != 0))
+        error = cudaErrorInvalidValue;
+    if (error == cudaSuccess)
+        error = append(stream, &what);
+    pthread_mutex_unlock(&standin.lock);
+    return (CUresult)error;
+}
+
+/* A function's address as the pointer to an object that CUDA hands it out as. */
+static void *address_of_wait_value(void)
+{
+    CUresult (*function)(CUstream, CUdeviceptr, cuuint32_t, unsigned int) = cuStreamWaitValue32;
+    void *address;
+    _Static_assert(sizeof address == sizeof function, "one kind of pointer");
+    memcpy(&address, &function, sizeof address);
+    return address;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **funcPtr,
+                                             unsigned int cudaVersion, unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *driverStatus)
+{
+    (void)cudaVersion;
+    (void)flags;
+    cudaError_t error = standin_enter("cudaGetDriverEntryPointByVersion");
+    bool is_there = standin.machine.has_wait_value && strcmp(symbol, "cuStreamWaitValue32") == 0;
+    if (error == cudaSuccess) {
+        *funcPtr = is_there ? address_of_wait_value() : NULL;
+        if (driverStatus)
+            *driverStatus =
+                is_there ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    }
+    return standin_leave(error);
+}
+
+/* ---- events ---- */
+
+static cudaError_t check_event(const struct CUevent_st *event)
+{
+    if (event && event->life == ALIVE)
+        return cudaSuccess;
+    standin_fault_locked("a call with an event that is closed");
+    return cudaErrorInvalidResourceHandle;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+    cudaError_t error = standin_enter("cudaEventCreateWithFlags");
+    if (error != cudaSuccess)
+        return standin_leave(error);
+    (void)standin_device();
+    struct CUevent_st *own = dead_events;
+    if (own)
+        dead_events = own->next_dead;
+    else
+        own = allocate(sizeof *own);
+    memset(own, 0, sizeof *own);
+    own->life = ALIVE;
+    own->flags = flags;
+    standin.live.events++;
+    *event = own;
+    return standin_leave(cudaSuccess);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    cudaError_t error = standin_enter("cudaEventDestroy");
+    cudaError_t own = check_event(event);
+    if (own != cudaSuccess)
+        return standin_leave(own);
+    drop_point(event->latest);
+    event->latest = NULL;
+    event->life = 0;
+    event->next_dead = dead_events;
+    dead_events = event;
+    standin.live.events--;
+    return standin_leave(error);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    cudaError_t error = standin_enter("cudaEventRecord");
+    if (error == cudaSuccess)
+        error = check_event(event);
+    if (error != cudaSuccess)
+        return standin_leave(error);
+    point *fresh = allocate(sizeof *fresh);
+    const item what = {.kind = ITEM_RECORD, .point = fresh};
+    fresh->users = 1;
+    error = append(stream, &what);
+    drop_point(error == cudaSuccess ? event->latest : fresh);
+    if (error == cudaSuccess)
+        event->latest = fresh;
+    return standin_leave(error);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+    (void)flags;
+    cudaError_t error = standin_enter("cudaStreamWaitEvent");
+    if (error == cudaSuccess)
+        error = check_event(event);
+    if (error == cudaSuccess && event->latest) {
+        const item what = {.kind = ITEM_WAIT, .point = event->latest};
+        error = append(stream, &what);
+    }
+    return standin_leave(error);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    cudaError_t error = standin_enter("cudaEventQuery");
+    if (error == cudaSuccess)
+        error = check_event(event);
+    if (error == cudaSuccess && event->latest && !event->latest->is_reached)
+        error = cudaErrorNotReady;
+    return standin_leave(error);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    cudaError_t error = standin_enter("cudaEventSynchronize");
+    if (error == cudaSuccess)
+        error = check_event(event);
+    if (error != cudaSuccess || !event->latest)
+        return standin_leave(error);
+    point *which = event->latest;
+    which->users++;
+    while (!which->is_reached && standin.broken == cudaSuccess)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+    drop_point(which);
+    return standin_leave(standin.broken);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
+{
+    cudaError_t error = standin_enter("cudaEventElapsedTime");
+    if (error == cudaSuccess)
+        error = check_event(start);
+    if (error == cudaSuccess)
+        error = check_event(end);
+    if (error != cudaSuccess)
+        return standin_leave(error);
+    if ((start->flags | end->flags) & cudaEventDisableTiming || !start->latest || !end->latest)
+        return standin_leave(cudaErrorInvalidResourceHandle);
+    if (!start->latest->is_reached || !end->latest->is_reached)
+        return standin_leave(cudaErrorNotReady);
+    *ms = (float)((double)((int64_t)end->latest->time_ns - (int64_t)start->latest->time_ns) / 1e6);
+    return standin_leave(cudaSuccess);
+}

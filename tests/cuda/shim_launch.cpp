@@ -1,0 +1,109 @@
+/* Launches: refuses what a GPU would refuse and puts the rest into its stream, where it runs when
+ * its turn comes. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "shim_fiber.h"
+#include "shim_grid.h"
+#include "standin.h"
+
+/* Of compute capability 9.0. */
+enum {
+    THREADS_MOST = SHIM_FIBER_MOST,
+    SHARED_BYTES_MOST = 227 << 10,
+    SHARED_BYTES_UNASKED = 48 << 10,
+    KERNELS_MOST = 256 /* that ask for more shared memory */
+};
+
+/* A launch on its way through a stream; its closure follows. */
+typedef struct job {
+    sl_shim_grid grid;
+    sl_shim_kernel kernel;
+    sl_status *out_status; /* of who waits for it; NULL in a stream */
+    alignas(16) unsigned char closure[];
+} job;
+
+static pthread_mutex_t asked_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    const void *kernel;
+    size_t bytes;
+} asked[KERNELS_MOST];
+static uint32_t asked_count;
+
+void sl_shim_allow_shared(const void *kernel, size_t bytes)
+{
+    pthread_mutex_lock(&asked_lock);
+    uint32_t i = 0;
+    while (i < asked_count && asked[i].kernel != kernel)
+        i++;
+    if (i < KERNELS_MOST) {
+        asked[i].kernel = kernel;
+        asked[i].bytes = bytes;
+        asked_count += i == asked_count;
+    }
+    pthread_mutex_unlock(&asked_lock);
+}
+
+static size_t find_asked(const void *kernel)
+{
+    size_t bytes = SHARED_BYTES_UNASKED;
+    pthread_mutex_lock(&asked_lock);
+    for (uint32_t i = 0; i < asked_count; i++)
+        if (asked[i].kernel == kernel && asked[i].bytes > bytes)
+            bytes = asked[i].bytes;
+    pthread_mutex_unlock(&asked_lock);
+    return bytes < SHARED_BYTES_MOST ? bytes : (size_t)SHARED_BYTES_MOST;
+}
+
+static sl_status check_launch(const sl_shim_grid *g, const void *kernel)
+{
+    const dim3 block = g->block, grid = g->grid;
+    const uint64_t count = (uint64_t)block.x * block.y * block.z;
+    const size_t shared_most = find_asked(kernel);
+    if (count == 0 || count > THREADS_MOST || block.x > 1024 || block.y > 1024 || block.z > 64)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: a block of %u x %u x %u threads", g->name, block.x, block.y,
+                block.z);
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 ||
+        grid.z > 65535)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: a grid of %u x %u x %u blocks", g->name, grid.x, grid.y,
+                grid.z);
+    if (g->shared_bytes > shared_most)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: %zu bytes of shared memory, where %zu were asked for",
+                g->name, g->shared_bytes, shared_most);
+    return SL_OK;
+}
+
+static void run_job(void *argument)
+{
+    job *j = (job *)argument;
+    char message[SHIM_MESSAGE_BYTES];
+    const bool has_failed = !shim_grid_run(&j->grid, &j->kernel, message);
+    if (j->out_status != NULL) {
+        *j->out_status = has_failed ? sl_status_fail(SL_ERROR_SYSTEM, "%s", message) : SL_OK;
+    } else if (has_failed) {
+        fprintf(stderr, "%s\n", message);
+        standin_break(cudaErrorLaunchFailure);
+    }
+    free(j);
+}
+
+sl_status sl_shim_launch_grid(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
+{
+    SL_TRY(check_launch(grid, kernel->kernel));
+    job *j = (job *)malloc(sizeof *j + kernel->closure_bytes);
+    if (j == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: no memory", grid->name);
+    sl_status status = SL_OK;
+    j->grid = *grid;
+    j->kernel = *kernel;
+    memcpy(j->closure, kernel->closure, kernel->closure_bytes);
+    j->kernel.closure = j->closure;
+    j->out_status = grid->stream == NULL ? &status : NULL;
+    const int error = standin_queue(grid->stream, grid->name, run_job, j);
+    if (error != 0) {
+        free(j);
+        SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: error %d", grid->name, error);
+    }
+    return status;
+}

@@ -1,0 +1,100 @@
+/* A CUDA runtime for tests, on the processor: the calls of include/cuda_runtime_api.h over a pool
+ * of "device" memory, streams that are threads, and events. It knows nothing of sluice.
+ *
+ * It is stricter than a GPU where that shows mistakes. Queued work runs later, and later by chance:
+ * before each item a stream's thread may sleep (standin_machine.delay_us), so that an order that
+ * nobody asked for soon goes wrong. Device memory is zeroed by nobody, each allocation lies between
+ * pages that fault, and copies and sets must stay inside of it. What no correct program does is
+ * counted as a fault (standin_faults) whether or not it also returns an error.
+ *
+ * As on a GPU a pointer into device memory is not for the host to follow; here it could, which is
+ * the one mistake that is not seen. Kernels (tests/cuda/shim) run in a stream's thread.
+ *
+ * Errors of a running kernel are sticky: once standin_break was called, every call returns that
+ * error and queued work is dropped, until standin_reset.
+ */
+#ifndef SL_STANDIN_H
+#define SL_STANDIN_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What machine the calls tell of. */
+typedef struct standin_machine {
+    int device_count;
+    int driver_version, runtime_version; /* 13000: 13.0 */
+    int major, minor;                    /* compute capability */
+    int multiprocessor_count;
+    uint64_t device_bytes;   /* of each device's memory */
+    uint64_t context_bytes;  /* of it, what an open context takes */
+    int has_wait_value;      /* cuStreamWaitValue32 can be had */
+    uint64_t lockable_bytes; /* cudaHostRegister and cudaHostAlloc refuse more */
+    uint64_t seed;           /* of the delays */
+    uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
+} standin_machine;
+
+/* One device of compute capability 9.0 with 1 GiB, everything lockable, delays up to 200 us. Where
+ * they are set, the environment's STANDIN_DEVICE_BYTES, STANDIN_SEED and STANDIN_DELAY_US govern.
+ */
+standin_machine standin_default(void);
+
+/* Forgets all faults, injected errors and counts, and starts over with `machine`. Nothing may be
+ * live; what is, is a fault of the new start. Without a call the machine is the default. */
+void standin_reset(const standin_machine *machine);
+
+/* ---- queued work ---- */
+
+/* Queues function(argument) in a stand-in stream, in order with copies and events; a NULL stream
+ * runs it at once. `name` is borrowed. Returns a cudaError_t as int: then it does not run. */
+int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument);
+
+/* 1 if [pointer, pointer + bytes) lies inside one live allocation of device memory. */
+int standin_is_device(const void *pointer, uint64_t bytes);
+
+/* 1 if it lies inside one live registration or allocation of locked host memory. */
+int standin_is_locked(const void *pointer, uint64_t bytes);
+
+/* ---- errors ---- */
+
+/* Counts a use of CUDA that no correct program makes. The text is made as by printf. */
+void standin_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Faults since the last reset, those included that only a count of what is live now shows (memory
+ * that was unmapped while registered). *out_first: text of the first, valid until the next reset;
+ * may be NULL. */
+uint64_t standin_faults(const char **out_first);
+
+/* Breaks the context as a failing kernel does: every call from now on returns `error`, a
+ * cudaError_t. To be called from anywhere, queued work included. */
+void standin_break(int error);
+
+/* Lets the call number `nth` from now (1: the next one) of the function `name` return `error`
+ * instead of doing its work; name NULL: of any function that can fail. */
+void standin_fail_call(const char *name, uint64_t nth, int error);
+
+/* The same, and the context is broken from that call on, as by standin_break. */
+void standin_break_call(const char *name, uint64_t nth, int error);
+
+/* Calls since the last reset, of one function or (NULL) of all that standin_fail_call counts. */
+uint64_t standin_calls(const char *name);
+
+/* The function that an injected error hit last; "" if none was. */
+const char *standin_failed_call(void);
+
+/* ---- what is live ---- */
+
+typedef struct standin_counts {
+    uint64_t allocations, device_bytes; /* cudaMalloc */
+    uint64_t streams, events;
+    uint64_t registrations, locked_bytes; /* cudaHostRegister, cudaHostAlloc */
+} standin_counts;
+
+standin_counts standin_live(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
