@@ -163,6 +163,8 @@ static cudaError_t take_injection(const char *name)
     if (ledger.left == 0 || (ledger.name && strcmp(ledger.name, name) != 0) || --ledger.left > 0)
         return cudaSuccess;
     ledger.failed = name;
+    if (ledger.error >= cudaErrorIllegalAddress && ledger.error < cudaErrorNotPermitted)
+        standin.broken = ledger.error;
     return ledger.error;
 }
 
