@@ -36,8 +36,8 @@ if(CMAKE_CUDA_COMPILER)
                              ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
   add_library(sluice_cuda_c OBJECT ${SL_CUDA_C_SOURCES})
   target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
-                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}
-                             ${CUDAToolkit_INCLUDE_DIRS})
+                             ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+  target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
   target_link_libraries(sluice PRIVATE CUDA::cudart_static)
 else()

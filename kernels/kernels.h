@@ -43,6 +43,8 @@ typedef struct sl_kernel_table {
     /* Chooses and loads whatever one op's shapes need; called once for each distinct op before the
      * first step. May allocate; afterwards the op's kernel does not. */
     sl_status (*prepare)(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs);
+    /* What prepare chose, as text for the record of a run: line `index`; NULL behind the last. */
+    const char *(*choice)(const sl_kernel_library *library, uint64_t index);
     const char *(*description)(void); /* the instruction set, or the libraries */
 } sl_kernel_table;
 

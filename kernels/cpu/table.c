@@ -45,6 +45,13 @@ static sl_status prepare(sl_kernel_library *library, sl_op_kind kind, const sl_o
     return SL_OK;
 }
 
+static const char *choice(const sl_kernel_library *library, uint64_t index)
+{
+    (void)library;
+    (void)index;
+    return NULL;
+}
+
 static const char *description(void)
 {
     return sl_vector_current()->isa;
@@ -61,6 +68,7 @@ static const sl_kernel_table table = {
     .open = open_library,
     .close = close_library,
     .prepare = prepare,
+    .choice = choice,
     .description = description,
 };
 

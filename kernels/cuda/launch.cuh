@@ -17,10 +17,23 @@
 #include <stdint.h>
 
 extern "C" {
+#include "base/bits.h"
 #include "kernels/kernels.h"
 }
 
 enum { SL_WARP = 32 };
+
+/* Blocks of the first dimension of a grid; of the others. */
+static const uint32_t SL_GRID_MOST = 0x7fffffff, SL_GRID_SIDE_MOST = 65535;
+
+/* Refuses a shape that no grid covers. */
+static inline sl_status sl_launch_covers(uint64_t block_count, const char *kernel)
+{
+    if (block_count == 0 || block_count > SL_GRID_MOST)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s does not cover %llu blocks", kernel,
+                (unsigned long long)block_count);
+    return SL_OK;
+}
 
 #define SL_EVERY_LANE 0xffffffffu /* the mask of a whole warp */
 

@@ -38,4 +38,37 @@ static __device__ __forceinline__ float sl_block_sum(float value, float *scratch
     return sum;
 }
 
+/* As sl_block_sum. */
+template <int THREADS>
+static __device__ __forceinline__ float sl_block_max(float value, float *scratch)
+{
+    const int warp = threadIdx.x / SL_WARP, lane = threadIdx.x % SL_WARP;
+    value = sl_warp_max(value);
+    if (lane == 0)
+        scratch[warp] = value;
+    __syncthreads();
+    float max = scratch[0];
+#pragma unroll
+    for (int i = 1; i < THREADS / SL_WARP; i++)
+        max = fmaxf(max, scratch[i]);
+    return max;
+}
+
+/* Over the threads that share a row: a warp, which needs no scratch, or a whole block. */
+template <int TEAM> static __device__ __forceinline__ float sl_team_sum(float value, float *scratch)
+{
+    if constexpr (TEAM == SL_WARP)
+        return sl_warp_sum(value);
+    else
+        return sl_block_sum<TEAM>(value, scratch);
+}
+
+template <int TEAM> static __device__ __forceinline__ float sl_team_max(float value, float *scratch)
+{
+    if constexpr (TEAM == SL_WARP)
+        return sl_warp_max(value);
+    else
+        return sl_block_max<TEAM>(value, scratch);
+}
+
 #endif

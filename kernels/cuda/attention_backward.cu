@@ -1,0 +1,361 @@
+/* Attention backward by tensor cores. With the weights p = exp(scale * s - lse) of queries (rows)
+ * and keys, s = q k', dp = dy v' and ds = p * (dp - dot(y, dy)):
+ *
+ *   dv = p' dy      dk = scale * ds' q      dq = scale * ds k
+ *
+ * One kernel owns keys and walks the tiles of queries from the diagonal on: it computes s' and dp',
+ * whose rows are its keys, so that p' and ds' are left operands as they stand in registers. The
+ * other owns queries and walks the tiles of keys up to the diagonal. Nothing but operands passes
+ * through shared memory. A block of either has 64 or 128 rows of its own; the next tile of the
+ * other side is on its way while one is used.
+ *
+ *   owns     WIDTH  own  other  shared bytes                   registers: sums + s + dp
+ *   keys        64   64     64  2 *  8 Ki + 4 *  8 Ki + 1 Ki      64 + 32 + 32
+ *   keys       128   64     32  2 * 16 Ki + 4 *  8 Ki + 512      128 + 16 + 16
+ *   keys       256   64     16  2 * 32 Ki + 4 *  8 Ki + 256      128 +  8 +  8
+ *   queries     64  128     32  2 * 16 Ki + 4 *  4 Ki             64 + 32 + 32
+ *   queries    128   64     32  2 * 16 Ki + 4 *  8 Ki             64 + 16 + 16
+ *   queries    256   64     16  2 * 32 Ki + 4 *  8 Ki            128 +  8 +  8
+ *
+ * At 256 the sums of both dk and dv would be 256 registers: two blocks share the columns there and
+ * both compute s' and dp', 6 products instead of 4.
+ *
+ * Operations a pair of query and key: 14 * WIDTH (FlashAttention-2, with atomic additions: 10). A
+ * tile of the other side brings 4 * WIDTH bytes a row for 8 * own * WIDTH (keys) or 6 * own * WIDTH
+ * (queries) operations: 128 to 192 operations a byte.
+ */
+#include "attention_dots.cuh"
+#include "attention_tiles.cuh"
+
+template <int WIDTH> struct keys_shape {
+    enum {
+        ROWS = 16, /* of a warp */
+        OWN = SL_ATTENTION_WARPS * ROWS,
+        OTHER = WIDTH <= 64    ? 64
+                : WIDTH <= 128 ? 32
+                               : 16,
+        COLUMNS = WIDTH <= 128 ? WIDTH : 128, /* of dk and dv */
+        PARTS = WIDTH / COLUMNS,
+        OWN_CHUNKS = OWN * WIDTH / 8,
+        OTHER_CHUNKS = OTHER * WIDTH / 8,
+        STATISTICS = 2 * OTHER, /* floats a tile: lse, then dots */
+        SHARED_BYTES = 16 * (2 * OWN_CHUNKS + 4 * OTHER_CHUNKS) + 4 * 2 * STATISTICS
+    };
+};
+
+template <int WIDTH> struct queries_shape {
+    enum {
+        ROW_TILES = WIDTH <= 64 ? 2 : 1,
+        ROWS = 16 * ROW_TILES, /* of a warp */
+        OWN = SL_ATTENTION_WARPS * ROWS,
+        OTHER = WIDTH <= 128 ? 32 : 16,
+        OWN_CHUNKS = OWN * WIDTH / 8,
+        OTHER_CHUNKS = OTHER * WIDTH / 8,
+        SHARED_BYTES = 16 * (2 * OWN_CHUNKS + 4 * OTHER_CHUNKS)
+    };
+};
+
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void clear_sums(float (&sums)[ROW_TILES][COLUMN_TILES][4])
+{
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++)
+            sums[m][n][0] = sums[m][n][1] = sums[m][n][2] = sums[m][n][3] = 0.0f;
+}
+
+/* Begins to copy up to ROWS rows from `first` on into two neighbouring tiles: of q and dy. */
+template <int WIDTH, int ROWS>
+static __device__ __forceinline__ void copy_queries(const sl_attention_args &args,
+                                                    const sl_attention_place &place, uint32_t first,
+                                                    uint4 *pair)
+{
+    const uint64_t y_row = (uint64_t)args.heads * args.width;
+    const uint32_t count = args.query_count - first;
+    const sl_tile_rows q = {(const uint16_t *)args.q + place.q + first * args.q_row, args.q_row,
+                            count, args.width};
+    const sl_tile_rows dy = {(const uint16_t *)args.dy + place.y + first * y_row, y_row, count,
+                             args.width};
+    sl_tile_copy<WIDTH, ROWS>(pair, q);
+    sl_tile_copy<WIDTH, ROWS>(pair + ROWS * WIDTH / 8, dy);
+}
+
+/* The same of k and v. */
+template <int WIDTH, int ROWS>
+static __device__ __forceinline__ void copy_keys(const sl_attention_args &args,
+                                                 const sl_attention_place &place, uint32_t first,
+                                                 uint4 *pair)
+{
+    const uint64_t at = place.key + first * args.key_row;
+    sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, args.query_count - first,
+                         args.width};
+    sl_tile_copy<WIDTH, ROWS>(pair, rows);
+    rows.first = (const uint16_t *)args.v + at;
+    sl_tile_copy<WIDTH, ROWS>(pair + ROWS * WIDTH / 8, rows);
+}
+
+/* ---- blocks that own keys ---- */
+
+template <int WIDTH> struct keys_state {
+    float dk[1][keys_shape<WIDTH>::COLUMNS / 8][4]; /* before the scale */
+    float dv[1][keys_shape<WIDTH>::COLUMNS / 8][4];
+};
+
+/* Begins to copy a tile of queries, their gradients and statistics into its half of `pairs` and of
+ * `statistics`. */
+template <int WIDTH>
+static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &args,
+                                                       const sl_attention_place &place,
+                                                       uint32_t tile_index, uint4 *pairs,
+                                                       float *statistics)
+{
+    typedef keys_shape<WIDTH> shape;
+    const uint32_t first = tile_index * shape::OTHER, half = tile_index % 2;
+    copy_queries<WIDTH, shape::OTHER>(args, place, first, pairs + half * 2 * shape::OTHER_CHUNKS);
+    if (threadIdx.x < shape::STATISTICS) {
+        const uint32_t row = first + threadIdx.x % shape::OTHER;
+        const float *from = threadIdx.x < shape::OTHER ? args.lse : args.dots;
+        const bool copies = row < args.query_count;
+        sl_copy_begin_float(&statistics[half * shape::STATISTICS + threadIdx.x],
+                            from + place.statistics + (copies ? row : 0), copies);
+    }
+}
+
+/* s' and dp' become p' and ds'. Queries beyond the last have rows of zeros: what their weights of 1
+ * add is 0. */
+template <int COLUMN_TILES>
+static __device__ __forceinline__ void soften_columns(float (&s)[1][COLUMN_TILES][4],
+                                                      float (&dp)[1][COLUMN_TILES][4],
+                                                      const float *lse, const float *dots,
+                                                      float factor, int behind)
+{
+#pragma unroll
+    for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int query = 8 * n + (int)sl_tile_column(i);
+            const bool sees = (int)sl_tile_row(i) <= behind + query;
+            const float power = fmaf(s[0][n][i], factor, -lse[query] * SL_LOG2_E);
+            s[0][n][i] = sl_exp2(sees ? power : -INFINITY);
+            dp[0][n][i] = s[0][n][i] * (dp[0][n][i] - dots[query]);
+        }
+}
+
+/* `behind`: the tile's first query less the warp's first key; `own`: the tiles of keys and values;
+ * `pair`: the tiles of queries and their gradients. */
+template <sl_type TYPE, int WIDTH>
+static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, const uint4 *own,
+                                                   const uint4 *pair, const float *statistics,
+                                                   float factor, int behind)
+{
+    typedef keys_shape<WIDTH> shape;
+    const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
+    const uint32_t first_chunk = blockIdx.z * (shape::COLUMNS / 8);
+    float s[1][shape::OTHER / 8][4], dp[1][shape::OTHER / 8][4];
+    uint32_t weights[1][shape::OTHER / 16][4];
+    const uint4 *queries = pair, *gradients = pair + shape::OTHER_CHUNKS;
+    sl_tile_multiply<TYPE, WIDTH>(s, own, first_row, queries);
+    sl_tile_multiply<TYPE, WIDTH>(dp, own + shape::OWN_CHUNKS, first_row, gradients);
+    soften_columns(s, dp, statistics, statistics + shape::OTHER, factor, behind);
+    sl_tile_round<TYPE>(weights, s);
+    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_chunk);
+    sl_tile_round<TYPE>(weights, dp);
+    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dk, weights, queries, first_chunk);
+}
+
+template <sl_type TYPE, int WIDTH>
+static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
+                                                  const sl_attention_place &place,
+                                                  const keys_state<WIDTH> &state, uint32_t first,
+                                                  uint4 *own)
+{
+    typedef keys_shape<WIDTH> shape;
+    const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
+    const uint32_t first_chunk = blockIdx.z * (shape::COLUMNS / 8);
+    const uint64_t at = place.q + first * args.q_row;
+    const float scale[1][2] = {{args.scale, args.scale}}, one[1][2] = {{1.0f, 1.0f}};
+    sl_tile_result result = {(uint16_t *)args.dk + at, args.q_row, args.query_count - first,
+                             args.width};
+    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dk, scale, own, first_row,
+                                               first_chunk);
+    result.first = (uint16_t *)args.dv + at;
+    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dv, one, own + shape::OWN_CHUNKS,
+                                               first_row, first_chunk);
+}
+
+template <sl_type TYPE, int WIDTH>
+static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
+    attention_backward_keys(sl_attention_args args)
+{
+    typedef keys_shape<WIDTH> shape;
+    SL_DYNAMIC_SHARED(uint4, own);
+    uint4 *const pairs = own + 2 * shape::OWN_CHUNKS;
+    float *const statistics = (float *)(pairs + 4 * shape::OTHER_CHUNKS);
+    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const uint32_t first = blockIdx.y * shape::OWN;
+    const uint32_t tile_count = sl_divide_up(args.query_count, shape::OTHER);
+    const uint32_t first_tile = first / shape::OTHER;
+    const int warp_key = (int)(first + threadIdx.x / SL_WARP * shape::ROWS);
+    copy_keys<WIDTH, shape::OWN>(args, place, first, own);
+    copy_query_tile<WIDTH>(args, place, first_tile, pairs, statistics);
+    keys_state<WIDTH> state;
+    clear_sums(state.dk);
+    clear_sums(state.dv);
+    for (uint32_t tile = first_tile; tile < tile_count; tile++) {
+        sl_copy_wait();
+        __syncthreads(); /* this tile has come, and nobody reads the one before any more */
+        if (tile + 1 < tile_count)
+            copy_query_tile<WIDTH>(args, place, tile + 1, pairs, statistics);
+        const int behind = (int)(tile * shape::OTHER) - warp_key;
+        if (behind + shape::OTHER > 0) /* the tile's last query sees the warp's first key */
+            add_queries<TYPE>(state, own, pairs + tile % 2 * 2 * shape::OTHER_CHUNKS,
+                              statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E,
+                              behind);
+    }
+    store_keys<TYPE>(args, place, state, first, own);
+}
+
+/* ---- blocks that own queries ---- */
+
+template <int WIDTH> struct queries_state {
+    float dq[queries_shape<WIDTH>::ROW_TILES][WIDTH / 8][4]; /* before the scale */
+    float offset[queries_shape<WIDTH>::ROW_TILES][2];        /* -lse * log2(e) */
+    float dots[queries_shape<WIDTH>::ROW_TILES][2];
+};
+
+template <int WIDTH>
+static __device__ __forceinline__ void open_state(queries_state<WIDTH> &state,
+                                                  const sl_attention_args &args,
+                                                  const sl_attention_place &place,
+                                                  uint32_t first_query)
+{
+    clear_sums(state.dq);
+#pragma unroll
+    for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t query = first_query + 16 * m + sl_tile_row(2 * half);
+            const bool exists = query < args.query_count;
+            state.offset[m][half] = exists ? -args.lse[place.statistics + query] * SL_LOG2_E : 0.0f;
+            state.dots[m][half] = exists ? args.dots[place.statistics + query] : 0.0f;
+        }
+}
+
+/* s and dp become p and ds. */
+template <int WIDTH, int COLUMN_TILES>
+static __device__ __forceinline__ void soften_rows(
+    const queries_state<WIDTH> &state, float (&s)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
+    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor, int behind)
+{
+#pragma unroll
+    for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const bool sees =
+                    behind + 8 * n + (int)sl_tile_column(i) <= 16 * m + (int)sl_tile_row(i);
+                const float power = fmaf(s[m][n][i], factor, state.offset[m][i / 2]);
+                const float p = sl_exp2(sees ? power : -INFINITY);
+                dp[m][n][i] = p * (dp[m][n][i] - state.dots[m][i / 2]);
+            }
+}
+
+/* `behind`: the tile's first key less the warp's first query. */
+template <sl_type TYPE, int WIDTH>
+static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state, const uint4 *own,
+                                                const uint4 *pair, float factor, int behind)
+{
+    typedef queries_shape<WIDTH> shape;
+    const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
+    float s[shape::ROW_TILES][shape::OTHER / 8][4], dp[shape::ROW_TILES][shape::OTHER / 8][4];
+    uint32_t weights[shape::ROW_TILES][shape::OTHER / 16][4];
+    sl_tile_multiply<TYPE, WIDTH>(s, own, first_row, pair);
+    sl_tile_multiply<TYPE, WIDTH>(dp, own + shape::OWN_CHUNKS, first_row,
+                                  pair + shape::OTHER_CHUNKS);
+    soften_rows<WIDTH>(state, s, dp, factor, behind);
+    sl_tile_round<TYPE>(weights, dp);
+    sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, pair, 0);
+}
+
+template <sl_type TYPE, int WIDTH>
+static __device__ __forceinline__ void store_queries(const sl_attention_args &args,
+                                                     const sl_attention_place &place,
+                                                     const queries_state<WIDTH> &state,
+                                                     uint32_t first, uint4 *own)
+{
+    typedef queries_shape<WIDTH> shape;
+    float scale[shape::ROW_TILES][2];
+#pragma unroll
+    for (int m = 0; m < shape::ROW_TILES; m++)
+        scale[m][0] = scale[m][1] = args.scale;
+    const sl_tile_result result = {(uint16_t *)args.dq + place.q + first * args.q_row, args.q_row,
+                                   args.query_count - first, args.width};
+    sl_tile_store<TYPE, WIDTH, WIDTH>(result, state.dq, scale, own,
+                                      threadIdx.x / SL_WARP * shape::ROWS, 0);
+}
+
+template <sl_type TYPE, int WIDTH>
+static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
+    attention_backward_queries(sl_attention_args args)
+{
+    typedef queries_shape<WIDTH> shape;
+    SL_DYNAMIC_SHARED(uint4, own);
+    uint4 *const pairs = own + 2 * shape::OWN_CHUNKS;
+    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::OWN;
+    const uint32_t key_count = sl_less(args.query_count, first + shape::OWN);
+    const uint32_t tile_count = sl_divide_up(key_count, shape::OTHER);
+    const uint32_t warp_query = first + threadIdx.x / SL_WARP * shape::ROWS;
+    copy_queries<WIDTH, shape::OWN>(args, place, first, own);
+    copy_keys<WIDTH, shape::OTHER>(args, place, 0, pairs);
+    queries_state<WIDTH> state;
+    open_state(state, args, place, warp_query);
+    for (uint32_t tile = 0; tile < tile_count; tile++) {
+        sl_copy_wait();
+        __syncthreads(); /* this tile has come, and nobody reads the one before any more */
+        if (tile + 1 < tile_count)
+            copy_keys<WIDTH, shape::OTHER>(args, place, (tile + 1) * shape::OTHER,
+                                           pairs + (tile + 1) % 2 * 2 * shape::OTHER_CHUNKS);
+        const int behind = (int)(tile * shape::OTHER) - (int)warp_query;
+        if (behind < shape::ROWS) /* the warp's last query sees the tile's first key */
+            add_keys<TYPE>(state, own, pairs + tile % 2 * 2 * shape::OTHER_CHUNKS,
+                           args.scale * SL_LOG2_E, behind);
+    }
+    store_queries<TYPE>(args, place, state, first, own);
+}
+
+/* ---- launches ---- */
+
+template <sl_type TYPE, int WIDTH>
+static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    const sl_attention_args copy = *args;
+    dim3 keys, queries;
+    SL_TRY(sl_attention_grid(args, keys_shape<WIDTH>::OWN, keys_shape<WIDTH>::PARTS, &keys));
+    SL_TRY(sl_attention_grid(args, queries_shape<WIDTH>::OWN, 1, &queries));
+    SL_TRY(sl_attention_dots<TYPE>(call, args));
+    SL_TRY(SL_LAUNCH(call, keys, SL_ATTENTION_THREADS, keys_shape<WIDTH>::SHARED_BYTES,
+                     (attention_backward_keys<TYPE, WIDTH>), copy));
+    return SL_LAUNCH(call, queries, SL_ATTENTION_THREADS, queries_shape<WIDTH>::SHARED_BYTES,
+                     (attention_backward_queries<TYPE, WIDTH>), copy);
+}
+
+template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
+{
+    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH>,
+                                     keys_shape<WIDTH>::SHARED_BYTES));
+    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH>,
+                                     queries_shape<WIDTH>::SHARED_BYTES);
+}
+
+sl_status sl_attention_tensor_backward(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    return SL_ATTENTION_BY_WIDTH(call->attrs->type, args->width, launch, call, args);
+}
+
+sl_status sl_attention_tensor_prepare_backward(const sl_op_attrs *attrs)
+{
+    return SL_ATTENTION_BY_WIDTH(attrs->type, attrs->in / attrs->heads, prepare);
+}

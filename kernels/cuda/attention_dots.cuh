@@ -1,0 +1,56 @@
+/* dots [B, H, T]: of every row of y with its row of dy, a head's columns at a time. It is what
+ * every gradient of a weight loses, for the weights of a query sum to 1: ds = p * (dp - dot). */
+#ifndef SL_KERNELS_CUDA_ATTENTION_DOTS_CUH
+#define SL_KERNELS_CUDA_ATTENTION_DOTS_CUH
+
+#include "attention.cuh"
+
+enum { SL_DOT_LANES = 8, SL_DOT_THREADS = 256, SL_DOT_ROWS = SL_DOT_THREADS / SL_DOT_LANES };
+
+/* Eight lanes a row, which lie in memory as (batch, query, head) one after another. */
+template <sl_type TYPE, bool IN_PACKS>
+static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_attention_args args)
+{
+    const uint64_t row_count = (uint64_t)args.head_count * args.query_count;
+    const uint64_t row = (uint64_t)blockIdx.x * SL_DOT_ROWS + threadIdx.x / SL_DOT_LANES;
+    const uint32_t lane = threadIdx.x % SL_DOT_LANES;
+    const uint64_t at = row * args.width;
+    float sum = 0.0f;
+    if (row < row_count && IN_PACKS) {
+        for (uint32_t i = lane * sl_pack<TYPE>::COUNT; i < args.width;
+             i += SL_DOT_LANES * sl_pack<TYPE>::COUNT) {
+            const sl_pack<TYPE> y = sl_load_pack<TYPE>(args.y, at + i);
+            const sl_pack<TYPE> dy = sl_load_pack<TYPE>(args.dy, at + i);
+#pragma unroll
+            for (int j = 0; j < sl_pack<TYPE>::COUNT; j++)
+                sum = fmaf(y.value[j], dy.value[j], sum);
+        }
+    } else if (row < row_count) {
+        for (uint32_t i = lane; i < args.width; i += SL_DOT_LANES)
+            sum = fmaf(sl_load<TYPE>(args.y, at + i), sl_load<TYPE>(args.dy, at + i), sum);
+    }
+#pragma unroll
+    for (int distance = SL_DOT_LANES / 2; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(SL_EVERY_LANE, sum, distance);
+    const uint64_t query = row / args.heads;
+    const uint64_t head = query / args.query_count * args.heads + row % args.heads;
+    if (row < row_count && lane == 0)
+        args.dots[head * args.query_count + query % args.query_count] = sum;
+}
+
+template <sl_type TYPE>
+static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    const uint64_t row_count = (uint64_t)args->head_count * args->query_count;
+    const uint64_t blocks = row_count / SL_DOT_ROWS + (row_count % SL_DOT_ROWS != 0);
+    const sl_attention_args copy = *args;
+    if (blocks > INT32_MAX)
+        SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows", (unsigned long long)row_count);
+    if (args->width % sl_pack<TYPE>::COUNT == 0)
+        return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, true>),
+                         copy);
+    return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, false>),
+                     copy);
+}
+
+#endif

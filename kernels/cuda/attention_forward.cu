@@ -1,0 +1,237 @@
+/* Attention forward by tensor cores.
+ *
+ * A block owns QUERIES queries of one head and walks the tiles of KEYS keys up to the diagonal; the
+ * next tile of keys and values is on its way while one is used. Of a warp's 16 * ROW_TILES queries
+ * the scores of one tile, the weighted sums, their maxima and sums of weights are registers; the
+ * rounded weights go from one product into the next without leaving them.
+ *
+ *   WIDTH  QUERIES  KEYS  shared bytes              registers: sums + scores + rounded scores
+ *      64      128    64   16 Ki + 4 *  8 Ki = 48 Ki    64 +  64 + 32
+ *     128      128    32   32 Ki + 4 *  8 Ki = 64 Ki   128 +  32 + 16
+ *     256       64    32   32 Ki + 4 * 16 Ki = 96 Ki   128 +  16 +  8
+ *
+ * so that two blocks share a multiprocessor of 164 KiB up to WIDTH 128, and one fits the 99 KiB
+ * that the smallest of ours give a block. A tile of keys costs a block 4 * QUERIES * KEYS * WIDTH
+ * operations and 4 * KEYS * WIDTH bytes: QUERIES = 128 operations a byte of keys and values, most
+ * of which come from the second-level cache, for all blocks of a head read the same ones. From
+ * shared memory a warp reads a fragment of 16 keys x 16 columns (512 bytes) for 2 * ROW_TILES
+ * products of 16 x 8 x 16: ROW_TILES = 2 halves what would otherwise bind.
+ *
+ * Scores s stay unscaled: exp(scale * (s - max)) = exp2(s * c - max * c) with c = scale * log2(e)
+ * is one multiply-add and one exp2. Sums of weights are of the unrounded ones.
+ */
+#include "attention_tiles.cuh"
+
+template <int WIDTH> struct forward_shape {
+    enum {
+        ROW_TILES = WIDTH <= 128 ? 2 : 1,
+        ROWS = 16 * ROW_TILES, /* of a warp */
+        QUERIES = SL_ATTENTION_WARPS * ROWS,
+        KEYS = WIDTH <= 64 ? 64 : 32,
+        QUERY_CHUNKS = QUERIES * WIDTH / 8,
+        KEY_CHUNKS = KEYS * WIDTH / 8,
+        SHARED_BYTES = 16 * (QUERY_CHUNKS + 4 * KEY_CHUNKS)
+    };
+};
+
+/* A warp's queries; [.][0] and [.][1] are rows g and g + 8 of 16. */
+template <int WIDTH> struct forward_state {
+    float sums[forward_shape<WIDTH>::ROW_TILES][WIDTH / 8][4];
+    float max[forward_shape<WIDTH>::ROW_TILES][2];    /* of unscaled scores, over the four lanes */
+    float weight[forward_shape<WIDTH>::ROW_TILES][2]; /* of this lane's keys alone */
+};
+
+template <int WIDTH> static __device__ __forceinline__ void clear_state(forward_state<WIDTH> &state)
+{
+#pragma unroll
+    for (int m = 0; m < forward_shape<WIDTH>::ROW_TILES; m++) {
+        state.max[m][0] = state.max[m][1] = -INFINITY;
+        state.weight[m][0] = state.weight[m][1] = 0.0f;
+#pragma unroll
+        for (int n = 0; n < WIDTH / 8; n++)
+            state.sums[m][n][0] = state.sums[m][n][1] = state.sums[m][n][2] = state.sums[m][n][3] =
+                0.0f;
+    }
+}
+
+/* Over the four lanes that hold one row. */
+static __device__ __forceinline__ float quad_max(float value)
+{
+    value = fmaxf(value, __shfl_xor_sync(SL_EVERY_LANE, value, 1));
+    return fmaxf(value, __shfl_xor_sync(SL_EVERY_LANE, value, 2));
+}
+
+static __device__ __forceinline__ float quad_sum(float value)
+{
+    value += __shfl_xor_sync(SL_EVERY_LANE, value, 1);
+    return value + __shfl_xor_sync(SL_EVERY_LANE, value, 2);
+}
+
+/* Scores of keys behind their query become -inf. `behind`: the first key's position less the warp's
+ * first query's. */
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][COLUMN_TILES][4],
+                                                   int behind)
+{
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (behind + 8 * n + (int)sl_tile_column(i) > 16 * m + (int)sl_tile_row(i))
+                    scores[m][n][i] = -INFINITY;
+}
+
+/* Scores become weights against the running maximum, which shrinks what was summed before. Every
+ * query sees key 0, so from the first tile on no maximum is -inf. */
+template <int WIDTH, int COLUMN_TILES>
+static __device__ __forceinline__ void weigh_scores(
+    forward_state<WIDTH> &state, float (&scores)[forward_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
+    float factor)
+{
+#pragma unroll
+    for (int m = 0; m < forward_shape<WIDTH>::ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float max = state.max[m][half], sum = 0.0f;
+#pragma unroll
+            for (int n = 0; n < COLUMN_TILES; n++)
+                max = fmaxf(max, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+            max = quad_max(max);
+            const float shrink = sl_exp2((state.max[m][half] - max) * factor);
+#pragma unroll
+            for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++) {
+                    scores[m][n][i] = sl_exp2((scores[m][n][i] - max) * factor);
+                    sum += scores[m][n][i];
+                }
+            state.max[m][half] = max;
+            state.weight[m][half] = fmaf(state.weight[m][half], shrink, sum);
+#pragma unroll
+            for (int n = 0; n < WIDTH / 8; n++) {
+                state.sums[m][n][2 * half] *= shrink;
+                state.sums[m][n][2 * half + 1] *= shrink;
+            }
+        }
+}
+
+/* `behind` as for mask_scores; `pair`: a tile of keys and the tile of their values. */
+template <sl_type TYPE, int WIDTH>
+static __device__ __forceinline__ void add_keys(forward_state<WIDTH> &state, const uint4 *queries,
+                                                const uint4 *pair, int behind, float factor)
+{
+    typedef forward_shape<WIDTH> shape;
+    const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
+    float scores[shape::ROW_TILES][shape::KEYS / 8][4];
+    uint32_t weights[shape::ROW_TILES][shape::KEYS / 16][4];
+    sl_tile_multiply<TYPE, WIDTH>(scores, queries, first_row, pair);
+    if (behind + shape::KEYS - 1 > 0)
+        mask_scores(scores, behind);
+    weigh_scores<WIDTH>(state, scores, factor);
+    sl_tile_round<TYPE>(weights, scores);
+    sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, pair + shape::KEY_CHUNKS, 0);
+}
+
+/* Begins to copy tile `tile_index` of keys and values into its half of `pairs`. */
+template <int WIDTH>
+static __device__ __forceinline__ void copy_keys(const sl_attention_args &args, uint64_t first,
+                                                 uint32_t key_count, uint32_t tile_index,
+                                                 uint4 *pairs)
+{
+    typedef forward_shape<WIDTH> shape;
+    const uint32_t first_key = tile_index * shape::KEYS;
+    const uint64_t at = first + first_key * args.key_row;
+    uint4 *pair = pairs + tile_index % 2 * 2 * shape::KEY_CHUNKS;
+    sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, key_count - first_key,
+                         args.width};
+    sl_tile_copy<WIDTH, shape::KEYS>(pair, rows);
+    rows.first = (const uint16_t *)args.v + at;
+    sl_tile_copy<WIDTH, shape::KEYS>(pair + shape::KEY_CHUNKS, rows);
+}
+
+/* y and lse of the block's queries, `count` of them from the places on. */
+template <sl_type TYPE, int WIDTH>
+static __device__ __forceinline__ void finish(const sl_attention_args &args,
+                                              forward_state<WIDTH> &state, uint4 *queries,
+                                              uint16_t *y, float *lse, uint32_t count)
+{
+    typedef forward_shape<WIDTH> shape;
+    const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
+    float scale[shape::ROW_TILES][2];
+#pragma unroll
+    for (int m = 0; m < shape::ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float weight = quad_sum(state.weight[m][half]);
+            const uint32_t row = first_row + 16 * m + sl_tile_row(2 * half);
+            scale[m][half] = 1.0f / weight;
+            if (lse && threadIdx.x % 4 == 0 && row < count)
+                lse[row] = fmaf(state.max[m][half], args.scale, logf(weight));
+        }
+    const sl_tile_result result = {y, (uint64_t)args.heads * args.width, count, args.width};
+    sl_tile_store<TYPE, WIDTH, WIDTH>(result, state.sums, scale, queries, first_row, 0);
+}
+
+template <sl_type TYPE, int WIDTH>
+static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
+    attention_forward(sl_attention_args args)
+{
+    typedef forward_shape<WIDTH> shape;
+    SL_DYNAMIC_SHARED(uint4, queries);
+    uint4 *const pairs = queries + shape::QUERY_CHUNKS;
+    const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
+    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
+    const uint32_t count = sl_less(args.query_count - first, shape::QUERIES);
+    const uint32_t key_count = args.position + first + count;
+    const uint32_t tile_count = sl_divide_up(key_count, shape::KEYS);
+    const float factor = args.scale * SL_LOG2_E;
+    const int warp_query = (int)(args.position + first + threadIdx.x / SL_WARP * shape::ROWS);
+    const sl_tile_rows rows = {(const uint16_t *)args.q + place.q + first * args.q_row, args.q_row,
+                               count, args.width};
+    sl_tile_copy<WIDTH, shape::QUERIES>(queries, rows);
+    copy_keys<WIDTH>(args, place.key, key_count, 0, pairs);
+    forward_state<WIDTH> state;
+    clear_state(state);
+    for (uint32_t tile = 0; tile < tile_count; tile++) {
+        sl_copy_wait();
+        __syncthreads(); /* this tile has come, and nobody reads the one before any more */
+        if (tile + 1 < tile_count)
+            copy_keys<WIDTH>(args, place.key, key_count, tile + 1, pairs);
+        const int behind = (int)(tile * shape::KEYS) - warp_query;
+        if (behind < shape::ROWS) /* the warp's last query sees the tile's first key */
+            add_keys<TYPE>(state, queries, pairs + tile % 2 * 2 * shape::KEY_CHUNKS, behind,
+                           factor);
+    }
+    finish<TYPE>(args, state, queries,
+                 (uint16_t *)args.y + place.y + first * args.heads * (uint64_t)args.width,
+                 args.lse ? args.lse + place.statistics + first : NULL, count);
+}
+
+template <sl_type TYPE, int WIDTH>
+static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    typedef forward_shape<WIDTH> shape;
+    const sl_attention_args copy = *args;
+    dim3 grid;
+    SL_TRY(sl_attention_grid(args, shape::QUERIES, 1, &grid));
+    return SL_LAUNCH(call, grid, SL_ATTENTION_THREADS, shape::SHARED_BYTES,
+                     (attention_forward<TYPE, WIDTH>), copy);
+}
+
+template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
+{
+    return sl_attention_allow_shared(attention_forward<TYPE, WIDTH>,
+                                     forward_shape<WIDTH>::SHARED_BYTES);
+}
+
+sl_status sl_attention_tensor_forward(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    return SL_ATTENTION_BY_WIDTH(call->attrs->type, args->width, launch, call, args);
+}
+
+sl_status sl_attention_tensor_prepare_forward(const sl_op_attrs *attrs)
+{
+    return SL_ATTENTION_BY_WIDTH(attrs->type, attrs->in / attrs->heads, prepare);
+}

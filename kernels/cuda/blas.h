@@ -1,0 +1,49 @@
+/* Products by cuBLASLt.
+ *
+ * For each product, by its sizes, types and transpositions, prepare asks the library's heuristic
+ * once, at a workspace that follows from the sizes, and keeps the first algorithm it names; so the
+ * numbers depend on shapes and the machine alone, and a step asks for nothing. Nothing is timed.
+ *
+ * What keeps a product's numbers the same and as precise as the other kernels':
+ * - sums are fp32 (CUBLAS_COMPUTE_32F). Of fp32 operands it takes true fp32 products, no TF32:
+ *   algorithms that would use it, or halves in its place, are refused by mask.
+ * - where the terms are split over blocks, the parts meet in the workspace, in fp32, in a step of
+ *   their own; the schemes that add in the result's own place or type are refused.
+ * - bias and residual are added to the fp32 sums, which are rounded once.
+ *
+ * A product for which the library knows no algorithm of this kind is left to our own kernel.
+ */
+#ifndef SL_KERNELS_CUDA_BLAS_H
+#define SL_KERNELS_CUDA_BLAS_H
+
+#include "product.h"
+
+typedef struct sl_blas sl_blas;               /* an open library with what was prepared */
+typedef struct sl_blas_choice sl_blas_choice; /* how one product is computed */
+
+/* Opens cuBLASLt on the current device. *out_blas is NULL where there is none, or where it cannot
+ * use the device; a note says why. */
+sl_status sl_blas_open(sl_blas **out_blas);
+void sl_blas_close(sl_blas *blas); /* NULL is fine */
+
+/* Of sizes alone. */
+uint64_t sl_blas_workspace_bytes(const sl_product *product);
+
+/* Chooses for the product; its pointers count only as present or not. May allocate. */
+sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
+
+/* What prepare chose, or NULL if it was not asked. */
+const sl_blas_choice *sl_blas_find(const sl_blas *blas, const sl_product *product);
+
+/* The product is left to sl_product_run. */
+bool sl_blas_is_own(const sl_blas_choice *choice);
+
+/* Queues the product in call->stream. Allocates nothing of ours. */
+sl_status sl_blas_run(const sl_blas *blas, const sl_blas_choice *choice, const sl_kernel_call *call,
+                      const sl_product *product);
+
+/* The choices as text, in an order of their own, for what is recorded of a run: "768x3072x1024 bf16
+ * NT bias: algorithm 66, tile 20, ..."; NULL from `index` = their number on. */
+const char *sl_blas_text(const sl_blas *blas, uint64_t index);
+
+#endif

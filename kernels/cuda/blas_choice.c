@@ -1,0 +1,215 @@
+/* Tells cuBLASLt of a product and asks it for an algorithm. It thinks in columns: a row-major C =
+ * op(A) op(B) is its column-major C^T = op(B)^T op(A)^T over the same memory, so B goes in as its
+ * A, A as its B, n counts its rows, and no matrix is copied. The bias has one element a row of C^T,
+ * which is what its epilogue adds. */
+#include "blas_choice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { ALIGNMENT = 16 };
+
+sl_status sl_blas_fail(const sl_blas_functions *functions, const char *what, cublasStatus_t status)
+{
+    SL_FAIL(SL_ERROR_SYSTEM, "cuBLASLt refuses %.80s: %s (%d)", what,
+            functions->GetStatusString(status), (int)status);
+}
+
+/* ---- what it is told ---- */
+
+static cudaDataType_t data_type(uint8_t type)
+{
+    return type == SL_TYPE_FP32 ? CUDA_R_32F : type == SL_TYPE_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* The matrix of `rows` rows of `columns` elements, as columns. */
+static sl_status describe_matrix(const sl_blas_functions *functions, uint8_t type, uint64_t rows,
+                                 uint64_t columns, cublasLtMatrixLayout_t *out_layout)
+{
+    SL_BLAS_TRY(functions,
+                MatrixLayoutCreate(out_layout, data_type(type), columns, rows, (int64_t)columns));
+    return SL_OK;
+}
+
+static sl_status describe_bias(const sl_blas_functions *functions, cublasLtMatmulDesc_t operation)
+{
+    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const void *aligned = (const void *)(uintptr_t)ALIGNMENT; /* what the heuristic looks at */
+    SL_BLAS_TRY(functions, MatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                  &epilogue, sizeof epilogue));
+    SL_BLAS_TRY(functions, MatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                  &aligned, sizeof aligned));
+    return SL_OK;
+}
+
+static sl_status describe(const sl_blas_functions *functions, sl_blas_choice *choice)
+{
+    const sl_blas_key *key = &choice->key;
+    const bool transpose_a = key->transposes & 1, transpose_b = key->transposes & 2;
+    const int32_t of_a = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const int32_t of_b = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    SL_BLAS_TRY(functions, MatmulDescCreate(&choice->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    SL_BLAS_TRY(functions, MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                  &of_b, sizeof of_b));
+    SL_BLAS_TRY(functions, MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                  &of_a, sizeof of_a));
+    if (key->has_bias)
+        SL_TRY(describe_bias(functions, choice->operation));
+    SL_TRY(describe_matrix(functions, key->type, transpose_b ? key->n : key->k,
+                           transpose_b ? key->k : key->n, &choice->a));
+    SL_TRY(describe_matrix(functions, key->type, transpose_a ? key->k : key->m,
+                           transpose_a ? key->m : key->k, &choice->b));
+    return describe_matrix(functions, key->c_type, key->m, key->n, &choice->c);
+}
+
+/* Kinds of numbers that an algorithm may use: all but these, for what the library may yet come to
+ * know has bits of its own. */
+static uint64_t allowed_numbers(uint8_t type)
+{
+    const uint64_t half_sums = CUBLASLT_NUMERICAL_IMPL_FLAGS_ACCUMULATOR_16F;
+    const uint64_t short_inputs = CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 |
+                                  CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16F |
+                                  CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_16BF;
+    return ~(type == SL_TYPE_FP32 ? half_sums | short_inputs : half_sums);
+}
+
+static sl_status set_preferences(const sl_blas_functions *functions, const sl_blas_key *key,
+                                 uint64_t workspace_bytes, cublasLtMatmulPreference_t preference)
+{
+    const uint64_t numbers = allowed_numbers(key->type);
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or no parts at all */
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } settings[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof workspace_bytes},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes},
+        {CUBLASLT_MATMUL_PREF_IMPL_MASK, &numbers, sizeof numbers},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->b_alignment, sizeof(uint32_t)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->a_alignment, sizeof(uint32_t)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->c_alignment, sizeof(uint32_t)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->c_alignment, sizeof(uint32_t)},
+    };
+    for (uint32_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        SL_BLAS_TRY(functions, MatmulPreferenceSetAttribute(preference, settings[i].attribute,
+                                                            settings[i].value, settings[i].bytes));
+    return SL_OK;
+}
+
+/* ---- what it answers ---- */
+
+/* A number of the algorithm, of 2 or 4 bytes; -1 if the library does not tell. */
+static int64_t number_of(const sl_blas_functions *functions, const cublasLtMatmulAlgo_t *algorithm,
+                         cublasLtMatmulAlgoConfigAttributes_t attribute, size_t bytes)
+{
+    uint16_t narrow = 0;
+    uint32_t wide = 0;
+    size_t written = 0;
+    const cublasStatus_t status = functions->MatmulAlgoConfigGetAttribute(
+        algorithm, attribute, bytes == sizeof narrow ? (void *)&narrow : (void *)&wide, bytes,
+        &written);
+    return status == CUBLAS_STATUS_SUCCESS ? (int64_t)(wide | narrow) : -1;
+}
+
+static void write_numbers(const sl_blas_functions *functions,
+                          const cublasLtMatmulHeuristicResult_t *result, char *text, size_t room)
+{
+    static const struct {
+        const char *name;
+        cublasLtMatmulAlgoConfigAttributes_t attribute;
+        size_t bytes;
+    } rows[] = {
+        {"algorithm", CUBLASLT_ALGO_CONFIG_ID, 4},
+        {", tile", CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+        {", stages", CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},
+        {", cluster", CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2},
+        {", parts", CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},
+        {", scheme", CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+        {", swizzle", CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
+        {", option", CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+    };
+    size_t at = 0;
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows && at < room; i++)
+        at +=
+            (size_t)snprintf(text + at, room - at, "%s %" PRId64, rows[i].name,
+                             number_of(functions, &result->algo, rows[i].attribute, rows[i].bytes));
+    if (at < room)
+        snprintf(text + at, room - at, ", waves %.3g, workspace %zu", (double)result->wavesCount,
+                 result->workspaceSize);
+}
+
+static void write_text(const sl_blas_functions *functions, sl_blas_choice *choice,
+                       const cublasLtMatmulHeuristicResult_t *result)
+{
+    static const char *const types[] = {"fp32", "bf16", "fp16"};
+    const sl_blas_key *key = &choice->key;
+    const int length = snprintf(choice->text, SL_BLAS_TEXT_BYTES,
+                                "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c%s: %s", key->m,
+                                key->n, key->k, types[key->type], types[key->c_type],
+                                key->transposes & 1 ? 'T' : 'N', key->transposes & 2 ? 'T' : 'N',
+                                key->has_bias ? " bias" : "", choice->is_own ? "own kernel" : "");
+    if (!choice->is_own)
+        write_numbers(functions, result, choice->text + length,
+                      SL_BLAS_TEXT_BYTES - (size_t)length);
+}
+
+/* That there is no algorithm is an answer, not a failure. */
+static sl_status ask(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                     sl_blas_choice *choice, cublasLtMatmulPreference_t preference)
+{
+    int count = 0;
+    cublasLtMatmulHeuristicResult_t result = {0};
+    const cublasStatus_t status =
+        functions->MatmulAlgoGetHeuristic(handle, choice->operation, choice->a, choice->b,
+                                          choice->c, choice->c, preference, 1, &result, &count);
+    if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED)
+        return sl_blas_fail(functions, "to name an algorithm", status);
+    choice->is_own =
+        status != CUBLAS_STATUS_SUCCESS || count == 0 || result.state != CUBLAS_STATUS_SUCCESS;
+    choice->algorithm = result.algo;
+    write_text(functions, choice, &result);
+    return SL_OK;
+}
+
+static sl_status choose(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                        uint64_t workspace_bytes, sl_blas_choice *choice)
+{
+    cublasLtMatmulPreference_t preference;
+    SL_TRY(describe(functions, choice));
+    SL_BLAS_TRY(functions, MatmulPreferenceCreate(&preference));
+    sl_status status = set_preferences(functions, &choice->key, workspace_bytes, preference);
+    if (status == SL_OK)
+        status = ask(functions, handle, choice, preference);
+    functions->MatmulPreferenceDestroy(preference);
+    return status;
+}
+
+sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                              const sl_blas_key *key, uint64_t workspace_bytes,
+                              sl_blas_choice **out_choice)
+{
+    sl_blas_choice *choice = calloc(1, sizeof *choice);
+    if (choice == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a product's algorithm");
+    choice->key = *key;
+    const sl_status status = choose(functions, handle, workspace_bytes, choice);
+    if (status != SL_OK) {
+        sl_blas_choice_close(functions, choice);
+        return status;
+    }
+    *out_choice = choice;
+    return SL_OK;
+}
+
+void sl_blas_choice_close(const sl_blas_functions *functions, sl_blas_choice *choice)
+{
+    if (choice->operation != NULL)
+        functions->MatmulDescDestroy(choice->operation);
+    const cublasLtMatrixLayout_t layouts[] = {choice->a, choice->b, choice->c};
+    for (int i = 0; i < 3; i++)
+        if (layouts[i] != NULL)
+            functions->MatrixLayoutDestroy(layouts[i]);
+    free(choice);
+}

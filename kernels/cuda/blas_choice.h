@@ -1,0 +1,45 @@
+/* How cuBLASLt computes one product: what it was told of it and the algorithm that it named. */
+#ifndef SL_KERNELS_CUDA_BLAS_CHOICE_H
+#define SL_KERNELS_CUDA_BLAS_CHOICE_H
+
+#include "blas.h"
+#include "blas_load.h"
+
+enum { SL_BLAS_TEXT_BYTES = 256 };
+
+/* All that a choice depends on. No padding: its bytes compare. */
+typedef struct sl_blas_key {
+    uint64_t m, n, k;
+    uint32_t a_alignment, b_alignment, c_alignment;
+    uint8_t type, c_type;
+    uint8_t transposes; /* 1: A, 2: B */
+    uint8_t has_bias;
+} sl_blas_key;
+
+struct sl_blas_choice {
+    sl_blas_key key;
+    bool is_own; /* no algorithm: our own kernel computes the product */
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, c; /* as the library sees them: a is our B, b is our A */
+    cublasLtMatmulAlgo_t algorithm;
+    char text[SL_BLAS_TEXT_BYTES];
+};
+
+/* Asks the library for an algorithm that uses at most `workspace_bytes`. */
+sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                              const sl_blas_key *key, uint64_t workspace_bytes,
+                              sl_blas_choice **out_choice);
+void sl_blas_choice_close(const sl_blas_functions *functions, sl_blas_choice *choice);
+
+/* SL_ERROR_SYSTEM with the library's words. */
+sl_status sl_blas_fail(const sl_blas_functions *functions, const char *what, cublasStatus_t status);
+
+/* As SL_TRY, of functions->call. */
+#define SL_BLAS_TRY(functions, call)                                                               \
+    do {                                                                                           \
+        const cublasStatus_t sl_blas_status_ = (functions)->call;                                  \
+        if (sl_blas_status_ != CUBLAS_STATUS_SUCCESS)                                              \
+            return sl_blas_fail((functions), #call, sl_blas_status_);                              \
+    } while (0)
+
+#endif

@@ -1,0 +1,121 @@
+/* Sums over the rows of a matrix: the gradient of a bias.
+ *
+ * cuBLASLt could leave it beside the product (CUBLASLT_EPILOGUE_BGRADA or B), but in the type of
+ * the product's result and in place of what stands there, while ours is added to an fp32 sum; and
+ * the order of its additions is not written down.
+ *
+ * Rows are cut into tiles, at most 64, by their number alone. A block adds one tile's rows over a
+ * range of columns in 8 interleaved lanes; the lanes, and then the tiles, are added in order. So
+ * the order of the additions of a column knows nothing of widths, packs or the machine.
+ */
+#include "column_sums.h"
+
+#include "typed.cuh"
+
+enum { LANES = 8, THREADS = LANES * SL_WARP, TILES_MAX = 64, ROWS_MIN = 32 };
+
+static uint64_t rows_of_tile(uint64_t row_count)
+{
+    const uint64_t rows = (row_count + TILES_MAX - 1) / TILES_MAX;
+    return rows > ROWS_MIN ? rows : (uint64_t)ROWS_MIN;
+}
+
+static uint64_t count_tiles(uint64_t row_count)
+{
+    return (row_count + rows_of_tile(row_count) - 1) / rows_of_tile(row_count);
+}
+
+uint64_t sl_column_sums_workspace_bytes(uint64_t row_count, uint64_t width)
+{
+    return count_tiles(row_count) * width * sizeof(float);
+}
+
+typedef struct sums_job {
+    const void *x;
+    uint64_t row_count, tile_rows, width;
+    float *partials; /* [tiles, width] */
+} sums_job;
+
+/* Adds rows `first`, `first` + 8, ... of the tile for COUNT columns from `column`. */
+template <sl_type TYPE, int COUNT>
+static __device__ __forceinline__ void add_rows(const sums_job &job, uint64_t first, uint64_t end,
+                                                uint64_t column, float *sums)
+{
+    for (uint64_t row = first; row < end; row += LANES) {
+        if constexpr (COUNT == 1) {
+            sums[0] += sl_load<TYPE>(job.x, row * job.width + column);
+        } else {
+            const sl_pack<TYPE> pack = sl_load_pack<TYPE>(job.x, row * job.width + column);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                sums[i] += pack.value[i];
+        }
+    }
+}
+
+/* Block (columns, tile); COUNT columns a thread, 1 or those of a pack. */
+template <sl_type TYPE, int COUNT>
+static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
+{
+    enum { COLUMNS = SL_WARP * COUNT };
+    __shared__ float lanes[LANES][COLUMNS];
+    const uint32_t lane = threadIdx.x / SL_WARP, place = threadIdx.x % SL_WARP * COUNT;
+    const uint64_t first_column = (uint64_t)blockIdx.x * COLUMNS;
+    const uint64_t first = blockIdx.y * job.tile_rows;
+    const uint64_t left = job.row_count - first;
+    const uint64_t end = first + (left < job.tile_rows ? left : job.tile_rows);
+    float sums[COUNT] = {};
+    if (first_column + place < job.width)
+        add_rows<TYPE, COUNT>(job, first + lane, end, first_column + place, sums);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        lanes[lane][place + i] = sums[i];
+    __syncthreads();
+    if (threadIdx.x >= COLUMNS || first_column + threadIdx.x >= job.width)
+        return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < LANES; i++)
+        sum += lanes[i][threadIdx.x];
+    job.partials[blockIdx.y * job.width + first_column + threadIdx.x] = sum;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    add_tiles(const float *partials, uint64_t tiles, uint64_t width, float *to)
+{
+    const uint64_t column = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (column >= width)
+        return;
+    float sum = 0.0f;
+    for (uint64_t tile = 0; tile < tiles; tile++)
+        sum += partials[tile * width + column];
+    to[column] += sum;
+}
+
+template <sl_type TYPE>
+static sl_status launch_tiles(const sl_kernel_call *call, const sums_job &job, uint32_t tiles)
+{
+    enum { COUNT = sl_pack<TYPE>::COUNT };
+    const uint64_t pack_columns = SL_WARP * COUNT;
+    if ((uintptr_t)job.x % 16 == 0 && job.width % COUNT == 0)
+        return SL_LAUNCH(call,
+                         dim3((uint32_t)((job.width + pack_columns - 1) / pack_columns), tiles),
+                         THREADS, 0, (sum_tiles<TYPE, COUNT>), job);
+    return SL_LAUNCH(call, dim3((uint32_t)((job.width + SL_WARP - 1) / SL_WARP), tiles), THREADS, 0,
+                     (sum_tiles<TYPE, 1>), job);
+}
+
+sl_status sl_column_sums_add(const sl_kernel_call *call, const void *x, sl_type type,
+                             uint64_t row_count, uint64_t width, float *sums)
+{
+    const uint64_t tiles = count_tiles(row_count);
+    sums_job job = {};
+    job.x = x;
+    job.row_count = row_count;
+    job.tile_rows = rows_of_tile(row_count);
+    job.width = width;
+    job.partials = (float *)call->workspace;
+    SL_TRY(SL_BY_TYPE(type, launch_tiles, call, job, (uint32_t)tiles));
+    return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, add_tiles,
+                     (const float *)job.partials, tiles, width, sums);
+}

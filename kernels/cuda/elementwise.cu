@@ -1,0 +1,160 @@
+/* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, ROUND. A thread does
+ * sixteen bytes; the last one does what is left, element by element. */
+#include "launch.cuh"
+#include "typed.cuh"
+
+enum { THREADS = 256 };
+
+/* The tanh form, 0.5 x (1 + tanh(u)), is x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3):
+ * one exponential, and no cancellation where x is far below 0. As kernels/cpu/vector/elementwise.c
+ * does it. */
+static const float TWO_ROOT = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
+static const float CUBIC = 0.044715f;
+
+static __device__ __forceinline__ float gelu(float x)
+{
+    const float two_u = x * TWO_ROOT * fmaf(x * x, CUBIC, 1.0f);
+    return x / (1.0f + expf(-two_u));
+}
+
+/* s + x s (1 - s) 2u' with s = 1 / (1 + exp(-2u)). */
+static __device__ __forceinline__ float gelu_slope(float x)
+{
+    const float square = x * x;
+    const float two_u = x * TWO_ROOT * fmaf(square, CUBIC, 1.0f);
+    const float s = 1.0f / (1.0f + expf(-two_u));
+    const float slope = TWO_ROOT * fmaf(square, 3 * CUBIC, 1.0f);
+    return fmaf(x * slope, s * (1.0f - s), s);
+}
+
+/* What becomes of y; x is 0 where the op has none, y where it does not read it. */
+template <sl_op_kind OP> static __device__ __forceinline__ float compute(float x, float y)
+{
+    if constexpr (OP == SL_OP_GELU)
+        return gelu(x);
+    else if constexpr (OP == SL_OP_GELU_BACKWARD)
+        return y * gelu_slope(x);
+    else if constexpr (OP == SL_OP_ADD)
+        return y + x;
+    else
+        return x; /* ROUND; CLEAR */
+}
+
+template <sl_op_kind OP> struct elements_op {
+    enum {
+        READS_X = OP != SL_OP_CLEAR,
+        READS_Y = OP == SL_OP_GELU_BACKWARD || OP == SL_OP_ADD,
+        WIDE_X = OP == SL_OP_ROUND /* fp32 whatever the type */
+    };
+};
+
+/* COUNT of `to`'s elements from x, which is fp32 for ROUND: then in more than one access. */
+template <sl_op_kind OP, sl_type TYPE>
+static __device__ __forceinline__ sl_pack<TYPE> load_x(const void *x, uint64_t first)
+{
+    if constexpr (!elements_op<OP>::WIDE_X) {
+        return sl_load_pack<TYPE>(x, first);
+    } else {
+        sl_pack<TYPE> pack;
+#pragma unroll
+        for (int i = 0; i < sl_pack<TYPE>::COUNT; i += 4) {
+            const sl_pack<SL_TYPE_FP32> part = sl_load_pack<SL_TYPE_FP32>(x, first + i);
+#pragma unroll
+            for (int j = 0; j < 4; j++)
+                pack.value[i + j] = part.value[j];
+        }
+        return pack;
+    }
+}
+
+template <sl_op_kind OP, sl_type TYPE>
+static __device__ __forceinline__ void run_pack(const void *x, void *y, uint64_t first)
+{
+    sl_pack<TYPE> from = {}, to = {};
+    if constexpr (elements_op<OP>::READS_X)
+        from = load_x<OP, TYPE>(x, first);
+    if constexpr (elements_op<OP>::READS_Y)
+        to = sl_load_pack<TYPE>(y, first);
+#pragma unroll
+    for (int i = 0; i < sl_pack<TYPE>::COUNT; i++)
+        to.value[i] = compute<OP>(from.value[i], to.value[i]);
+    sl_store_pack<TYPE>(y, first, to);
+}
+
+template <sl_op_kind OP, sl_type TYPE>
+static __device__ __forceinline__ void run_element(const void *x, void *y, uint64_t i)
+{
+    float from = 0.0f, to = 0.0f;
+    if constexpr (elements_op<OP>::WIDE_X)
+        from = ((const float *)x)[i];
+    else if constexpr (elements_op<OP>::READS_X)
+        from = sl_load<TYPE>(x, i);
+    if constexpr (elements_op<OP>::READS_Y)
+        to = sl_load<TYPE>(y, i);
+    sl_store<TYPE>(y, i, compute<OP>(from, to));
+}
+
+template <sl_op_kind OP, sl_type TYPE>
+static __global__ void __launch_bounds__(THREADS)
+    elements(const void *__restrict__ x, void *__restrict__ y, uint64_t count)
+{
+    const uint64_t thread = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    const uint64_t first = thread * sl_pack<TYPE>::COUNT;
+    if (first + sl_pack<TYPE>::COUNT <= count) {
+        run_pack<OP, TYPE>(x, y, first);
+        return;
+    }
+    for (uint64_t i = first; i < count; i++)
+        run_element<OP, TYPE>(x, y, i);
+}
+
+template <sl_op_kind OP, sl_type TYPE>
+static sl_status launch_elements(const sl_kernel_call *call, const void *x, void *y)
+{
+    const uint64_t count = call->attrs->element_count, each = THREADS * sl_pack<TYPE>::COUNT;
+    if (count == 0)
+        return SL_OK;
+    if ((count - 1) / each >= INT32_MAX)
+        SL_FAIL(SL_ERROR_INTERNAL, "%llu elements are more than a grid has",
+                (unsigned long long)count);
+    const uint32_t blocks = (uint32_t)((count - 1) / each + 1);
+    return SL_LAUNCH(call, blocks, THREADS, 0, (elements<OP, TYPE>), x, y, count);
+}
+
+template <sl_op_kind OP>
+static sl_status run_elements(const sl_kernel_call *call, const void *x, void *y)
+{
+    switch ((sl_type)call->attrs->type) {
+    case SL_TYPE_FP32:
+        return launch_elements<OP, SL_TYPE_FP32>(call, x, y);
+    case SL_TYPE_BF16:
+        return launch_elements<OP, SL_TYPE_BF16>(call, x, y);
+    default:
+        return launch_elements<OP, SL_TYPE_FP16>(call, x, y);
+    }
+}
+
+extern "C" sl_status sl_cuda_gelu(const sl_kernel_call *call)
+{
+    return run_elements<SL_OP_GELU>(call, call->operand[0], call->operand[1]);
+}
+
+extern "C" sl_status sl_cuda_gelu_backward(const sl_kernel_call *call)
+{
+    return run_elements<SL_OP_GELU_BACKWARD>(call, call->operand[0], call->operand[1]);
+}
+
+extern "C" sl_status sl_cuda_add(const sl_kernel_call *call)
+{
+    return run_elements<SL_OP_ADD>(call, call->operand[0], call->operand[1]);
+}
+
+extern "C" sl_status sl_cuda_round(const sl_kernel_call *call)
+{
+    return run_elements<SL_OP_ROUND>(call, call->operand[0], call->operand[1]);
+}
+
+extern "C" sl_status sl_cuda_clear(const sl_kernel_call *call)
+{
+    return run_elements<SL_OP_CLEAR>(call, NULL, call->operand[0]);
+}

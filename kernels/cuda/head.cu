@@ -1,0 +1,214 @@
+/* The head's softmax over panels: running statistics (Milakov and Gimelshein 2018), the loss, and
+ * the gradient of the logits. Statistics read a panel once: each thread keeps the largest logit it
+ * has seen and the sum of exponentials against it. A panel's row has a warp, or a block where it is
+ * longer than NARROW. Ids that do not exist are never read as logits. */
+#include "head.h"
+
+#include "reduce.cuh"
+#include "typed.cuh"
+
+enum {
+    THREADS = 256,
+    NARROW = 1024,  /* ids of a panel whose rows are a warp's */
+    TILE_PIECES = 2 /* pieces of a row that a thread differentiates */
+};
+
+typedef struct head_rows {
+    void *logits;           /* [row_count, column_count] */
+    const int32_t *targets; /* [row_count] */
+    float *stats;           /* [row_count, 4] */
+    uint64_t row_count, column_count;
+    uint64_t valid_count; /* ids of the panel that exist */
+    int64_t first_id;
+    float scale;
+    bool accumulate;
+} head_rows;
+
+static head_rows describe_rows(const sl_op_attrs *attrs, void *logits, const void *targets,
+                               const void *stats)
+{
+    const uint64_t left =
+        attrs->first_id < attrs->valid_id_count ? attrs->valid_id_count - attrs->first_id : 0;
+    head_rows rows = {};
+    rows.logits = logits;
+    rows.targets = (const int32_t *)targets + attrs->first_row;
+    rows.stats = (float *)stats;
+    rows.row_count = attrs->row_count;
+    rows.column_count = attrs->id_count;
+    rows.valid_count = left < attrs->id_count ? left : attrs->id_count;
+    rows.first_id = (int64_t)attrs->first_id;
+    return rows;
+}
+
+/* The column of a row's target in this panel, or one that no logit has. */
+static __device__ __forceinline__ uint64_t find_target(const head_rows &rows, uint64_t row)
+{
+    const int64_t column = (int64_t)rows.targets[row] - rows.first_id;
+    return column >= 0 && (uint64_t)column < rows.valid_count ? (uint64_t)column : UINT64_MAX;
+}
+
+/* The largest of some logits and the sum of their exponentials against it; of none, -infinity and
+ * 0. A NaN is no maximum, but every sum that it enters stays NaN. */
+typedef struct softmax {
+    float max, sum;
+} softmax;
+
+/* What exponentials are taken against; nothing is larger than -infinity where nothing was seen. */
+static __device__ __forceinline__ float find_shift(float max)
+{
+    return max == -INFINITY ? 0.0f : max;
+}
+
+static __device__ __forceinline__ float rescale(softmax s, float new_max)
+{
+    return s.max == new_max ? s.sum : s.sum * expf(s.max - new_max);
+}
+
+template <int COUNT>
+static __device__ __forceinline__ void add_logits(softmax *s, const float (&logit)[COUNT])
+{
+    float max = logit[0], sum = 0.0f;
+#pragma unroll
+    for (int i = 1; i < COUNT; i++)
+        max = fmaxf(max, logit[i]);
+    if (max > s->max) { /* seldom, after the first few */
+        s->sum = rescale(*s, max);
+        s->max = max;
+    }
+    const float shift = find_shift(s->max);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        sum += expf(logit[i] - shift);
+    s->sum += sum;
+}
+
+/* One thread's share of a row. */
+template <sl_type TYPE, bool WIDE, int TEAM>
+static __device__ __forceinline__ softmax measure_share(const head_rows &rows, uint64_t row)
+{
+    enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
+    softmax s = {-INFINITY, 0.0f};
+    uint64_t i = (uint64_t)(threadIdx.x % TEAM) * COUNT;
+    for (; i < rows.valid_count; i += TEAM * COUNT) {
+        sl_piece<TYPE, WIDE> piece =
+            sl_load_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + i);
+#pragma unroll
+        for (int j = 1; j < COUNT; j++)
+            if (i + j >= rows.valid_count)
+                piece.value[j] = -INFINITY;
+        add_logits(&s, piece.value);
+    }
+    return s;
+}
+
+/* Of this panel's logits, or of all up to it. */
+template <sl_type TYPE, bool WIDE, int TEAM>
+static __global__ void __launch_bounds__(THREADS) measure_rows(head_rows rows)
+{
+    __shared__ float scratch[2][TEAM / SL_WARP];
+    const uint64_t row = (uint64_t)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
+    if (row >= rows.row_count) /* whole warps */
+        return;
+    const softmax mine = measure_share<TYPE, WIDE, TEAM>(rows, row);
+    softmax all = {sl_team_max<TEAM>(mine.max, scratch[0]), 0.0f};
+    all.sum = sl_team_sum<TEAM>(rescale(mine, all.max), scratch[1]);
+    if (threadIdx.x % TEAM > 0)
+        return;
+    float4 *stats = (float4 *)rows.stats + row;
+    const uint64_t column = find_target(rows, row);
+    float target = 0.0f;
+    if (column != UINT64_MAX)
+        target = sl_load<TYPE>(rows.logits, row * rows.column_count + column);
+    if (rows.accumulate) {
+        const softmax before = {stats->x, stats->y};
+        const float max = before.max > all.max ? before.max : all.max;
+        all.sum = rescale(before, max) + rescale(all, max);
+        all.max = max;
+        target += stats->z;
+    }
+    *stats = make_float4(all.max, all.sum, target, 0.0f);
+}
+
+template <sl_type TYPE, bool WIDE>
+static sl_status launch_measure(const sl_kernel_call *call, const head_rows *all)
+{
+    const head_rows rows = *all;
+    const uint32_t few = (uint32_t)sl_bits_divide_up(rows.row_count, THREADS / SL_WARP);
+    if (rows.column_count <= NARROW)
+        return SL_LAUNCH(call, few, THREADS, 0, (measure_rows<TYPE, WIDE, SL_WARP>), rows);
+    return SL_LAUNCH(call, (uint32_t)rows.row_count, THREADS, 0,
+                     (measure_rows<TYPE, WIDE, THREADS>), rows);
+}
+
+template <sl_type TYPE> static sl_status measure(const sl_kernel_call *call, const head_rows *all)
+{
+    return all->column_count % sl_pack<TYPE>::COUNT == 0 ? launch_measure<TYPE, true>(call, all)
+                                                         : launch_measure<TYPE, false>(call, all);
+}
+
+extern "C" sl_status sl_cuda_head_stats(const sl_kernel_call *call)
+{
+    head_rows rows =
+        describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
+    rows.accumulate = call->attrs->accumulate != 0;
+    SL_TRY(sl_launch_covers(rows.row_count, "head_stats"));
+    return SL_BY_TYPE(call->attrs->type, measure, call, &rows);
+}
+
+/* A block differentiates a tile of one row; every logit is read and written once. */
+template <sl_type TYPE, bool WIDE>
+static __global__ void __launch_bounds__(THREADS) differentiate_tile(head_rows rows)
+{
+    enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
+    const uint64_t row = blockIdx.x, target = find_target(rows, row);
+    const float max = rows.stats[4 * row], factor = rows.scale / rows.stats[4 * row + 1];
+    uint64_t first = ((uint64_t)blockIdx.y * TILE_PIECES * THREADS + threadIdx.x) * COUNT;
+    sl_piece<TYPE, WIDE> piece[TILE_PIECES] = {};
+#pragma unroll
+    for (int p = 0; p < TILE_PIECES; p++)
+        if (first + p * THREADS * COUNT < rows.valid_count)
+            piece[p] = sl_load_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first +
+                                                                  p * THREADS * COUNT);
+#pragma unroll
+    for (int p = 0; p < TILE_PIECES; p++, first += THREADS * COUNT) {
+        if (first >= rows.column_count)
+            return;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const float share = expf(piece[p].value[i] - max) * factor;
+            const float slope = first + i == target ? share - rows.scale : share;
+            piece[p].value[i] = first + i < rows.valid_count ? slope : 0.0f;
+        }
+        sl_store_piece<TYPE, WIDE>(rows.logits, row * rows.column_count + first, piece[p]);
+    }
+}
+
+template <sl_type TYPE, bool WIDE>
+static sl_status launch_differentiate(const sl_kernel_call *call, const head_rows *all)
+{
+    const head_rows rows = *all;
+    const uint64_t tile = TILE_PIECES * THREADS * sl_piece<TYPE, WIDE>::COUNT;
+    const uint64_t tiles = sl_bits_divide_up(rows.column_count, tile);
+    if (tiles > SL_GRID_SIDE_MOST)
+        SL_FAIL(SL_ERROR_INTERNAL, "head_logits_backward does not cover %llu ids",
+                (unsigned long long)rows.column_count);
+    return SL_LAUNCH(call, dim3((uint32_t)rows.row_count, (uint32_t)tiles), THREADS, 0,
+                     (differentiate_tile<TYPE, WIDE>), rows);
+}
+
+template <sl_type TYPE>
+static sl_status differentiate(const sl_kernel_call *call, const head_rows *all)
+{
+    return all->column_count % sl_pack<TYPE>::COUNT == 0
+               ? launch_differentiate<TYPE, true>(call, all)
+               : launch_differentiate<TYPE, false>(call, all);
+}
+
+extern "C" sl_status sl_cuda_head_logits_backward(const sl_kernel_call *call)
+{
+    head_rows rows =
+        describe_rows(call->attrs, call->operand[2], call->operand[0], call->operand[1]);
+    rows.scale = call->attrs->scale * call->scalars.loss_scale;
+    SL_TRY(sl_launch_covers(rows.row_count, "head_logits_backward"));
+    return SL_BY_TYPE(call->attrs->type, differentiate, call, &rows);
+}

@@ -1,0 +1,65 @@
+/* Opens and describes what the kernels keep. */
+#include "library.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "attention.h"
+#include "blas_load.h"
+#include "linear.h"
+
+enum { TEXT_BYTES = 300 };
+
+/* cuBLASLt belongs to the device that is current when it opens. */
+sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
+{
+    const cudaError_t error = cudaSetDevice(device_index);
+    if (error != cudaSuccess)
+        SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses device %d: %s", device_index,
+                cudaGetErrorString(error));
+    sl_kernel_library *library = calloc(1, sizeof *library);
+    if (library == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the library of kernels");
+    const sl_status status = sl_blas_open(&library->blas);
+    if (status != SL_OK) {
+        free(library);
+        return status;
+    }
+    *out_library = library;
+    return SL_OK;
+}
+
+void sl_library_close(sl_kernel_library *library)
+{
+    if (library == NULL)
+        return;
+    sl_blas_close(library->blas);
+    free(library);
+}
+
+sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    SL_TRY(sl_cuda_attention_prepare(kind, attrs));
+    return library->blas ? sl_cuda_linear_prepare(library->blas, kind, attrs) : SL_OK;
+}
+
+const char *sl_library_choice(const sl_kernel_library *library, uint64_t index)
+{
+    return library->blas ? sl_blas_text(library->blas, index) : NULL;
+}
+
+static char text[TEXT_BYTES];
+
+static void write_text(void)
+{
+    snprintf(text, sizeof text, "cuda, %s", sl_blas_load_text());
+}
+
+const char *sl_library_description(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, write_text);
+    return text;
+}

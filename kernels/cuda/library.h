@@ -1,0 +1,18 @@
+/* What the kernels of one open GPU keep between calls: an open cuBLASLt with its choices. */
+#ifndef SL_KERNELS_CUDA_LIBRARY_H
+#define SL_KERNELS_CUDA_LIBRARY_H
+
+#include "blas.h"
+
+struct sl_kernel_library {
+    sl_blas *blas; /* NULL: products run by our own kernel */
+};
+
+/* Entries of the table (kernels/kernels.h). */
+sl_status sl_library_open(int device_index, sl_kernel_library **out_library);
+void sl_library_close(sl_kernel_library *library);
+sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs);
+const char *sl_library_choice(const sl_kernel_library *library, uint64_t index);
+const char *sl_library_description(void);
+
+#endif

@@ -1,0 +1,178 @@
+/* The six ops that are one matrix product each: the linear layer and the head, forward, gradient of
+ * the input, gradient of the weight. By cuBLASLt, or by our own kernel where there is none. */
+#include "linear.h"
+
+#include <stddef.h>
+
+#include "column_sums.h"
+#include "library.h"
+#include "ops.h"
+
+enum { ALIGNMENT = 16 }; /* more than that no load asks for; operands begin on 256 bytes */
+
+/* A sum that collects what several calls add is fp32 in memory. */
+static bool is_gathered(sl_op_kind kind)
+{
+    return kind == SL_OP_LINEAR_WEIGHT_BACKWARD || kind == SL_OP_HEAD_WEIGHT_BACKWARD ||
+           kind == SL_OP_HEAD_INPUT_BACKWARD;
+}
+
+/* Of a row of x or dx, where the head's products begin: whichever row that is, so that groups of
+ * rows of the same size are computed the same way. */
+static uint32_t row_alignment(const sl_op_attrs *attrs, sl_type type)
+{
+    const uint64_t bytes = attrs->in * sl_type_bytes(type);
+    return bytes % ALIGNMENT == 0 ? ALIGNMENT : (uint32_t)(bytes & -bytes);
+}
+
+/* Sizes and transpositions of the product that op `kind` is; false if it is none. */
+static bool describe_sizes(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out_product)
+{
+    const uint64_t rows = attrs->row_count, in = attrs->in, out = attrs->out, ids = attrs->id_count;
+    switch ((int)kind) {
+    case SL_OP_LINEAR: /* x W */
+        *out_product = (sl_product){.m = rows, .n = out, .k = in};
+        return true;
+    case SL_OP_LINEAR_INPUT_BACKWARD: /* dy W^T */
+        *out_product = (sl_product){.m = rows, .n = in, .k = out, .transpose_b = true};
+        out_product->add = attrs->accumulate != 0;
+        return true;
+    case SL_OP_LINEAR_WEIGHT_BACKWARD: /* x^T dy */
+        *out_product = (sl_product){.m = in, .n = out, .k = rows, .transpose_a = true, .add = true};
+        return true;
+    case SL_OP_HEAD_LOGITS: /* x panel^T */
+        *out_product = (sl_product){.m = rows, .n = ids, .k = in, .transpose_b = true};
+        return true;
+    case SL_OP_HEAD_INPUT_BACKWARD: /* dlogits panel */
+        *out_product = (sl_product){.m = rows, .n = in, .k = ids};
+        out_product->add = attrs->accumulate != 0;
+        return true;
+    case SL_OP_HEAD_WEIGHT_BACKWARD: /* dlogits^T x */
+        *out_product = (sl_product){.m = ids, .n = in, .k = rows, .transpose_a = true, .add = true};
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out_product)
+{
+    if (!describe_sizes(kind, attrs, out_product))
+        return false;
+    const sl_type type = (sl_type)attrs->type;
+    out_product->type = type;
+    out_product->c_type = is_gathered(kind) ? SL_TYPE_FP32 : type;
+    out_product->a_alignment = out_product->b_alignment = out_product->c_alignment = ALIGNMENT;
+    if (kind == SL_OP_HEAD_LOGITS)
+        out_product->a_alignment = row_alignment(attrs, type);
+    if (kind == SL_OP_HEAD_WEIGHT_BACKWARD)
+        out_product->b_alignment = row_alignment(attrs, type);
+    if (kind == SL_OP_HEAD_INPUT_BACKWARD)
+        out_product->c_alignment = row_alignment(attrs, SL_TYPE_FP32);
+    return true;
+}
+
+uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    sl_product product;
+    if (!describe(kind, attrs, &product))
+        return 0;
+    const uint64_t bytes = sl_blas_workspace_bytes(&product);
+    if (kind != SL_OP_LINEAR_WEIGHT_BACKWARD)
+        return bytes;
+    const uint64_t bias = sl_column_sums_workspace_bytes(attrs->row_count, attrs->out);
+    return bytes > bias ? bytes : bias;
+}
+
+/* Sizes do not tell whether a linear layer has a bias. */
+sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    sl_product product;
+    if (!describe(kind, attrs, &product))
+        return SL_OK;
+    SL_TRY(sl_blas_prepare(blas, &product));
+    if (kind != SL_OP_LINEAR)
+        return SL_OK;
+    product.bias = &product;
+    return sl_blas_prepare(blas, &product);
+}
+
+static sl_status run_product(const sl_kernel_call *call, const sl_product *product)
+{
+    const sl_blas *blas = call->library ? call->library->blas : NULL;
+    if (blas == NULL)
+        return sl_product_run(call, product);
+    const sl_blas_choice *choice = sl_blas_find(blas, product);
+    if (choice == NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "a product of %llu x %llu x %llu was not prepared",
+                (unsigned long long)product->m, (unsigned long long)product->n,
+                (unsigned long long)product->k);
+    if (sl_blas_is_own(choice))
+        return sl_product_run(call, product);
+    return sl_blas_run(blas, choice, call, product);
+}
+
+static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const void *a, const void *b,
+                          void *c)
+{
+    sl_product product;
+    describe(kind, call->attrs, &product);
+    product.a = a;
+    product.b = b;
+    product.c = c;
+    if (kind == SL_OP_LINEAR) {
+        product.bias = call->operand[2];
+        product.residual = call->operand[3];
+    }
+    return run_product(call, &product);
+}
+
+sl_status sl_cuda_linear(const sl_kernel_call *call)
+{
+    return multiply(call, SL_OP_LINEAR, call->operand[0], call->operand[1], call->operand[4]);
+}
+
+sl_status sl_cuda_linear_input_backward(const sl_kernel_call *call)
+{
+    return multiply(call, SL_OP_LINEAR_INPUT_BACKWARD, call->operand[0], call->operand[1],
+                    call->operand[2]);
+}
+
+/* The sums of dbias take over the workspace of the product, which precedes them in the stream. */
+sl_status sl_cuda_linear_weight_backward(const sl_kernel_call *call)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    const void *dy = call->operand[1];
+    SL_TRY(multiply(call, SL_OP_LINEAR_WEIGHT_BACKWARD, call->operand[0], dy, call->operand[2]));
+    if (call->operand[3] == NULL)
+        return SL_OK;
+    return sl_column_sums_add(call, dy, (sl_type)attrs->type, attrs->row_count, attrs->out,
+                              call->operand[3]);
+}
+
+/* x and dx of the head ops are whole: the rows of the call begin at first_row. */
+static uint64_t first_byte(const sl_kernel_call *call, sl_type type)
+{
+    return call->attrs->first_row * call->attrs->in * sl_type_bytes(type);
+}
+
+sl_status sl_cuda_head_logits(const sl_kernel_call *call)
+{
+    const char *x = call->operand[0];
+    return multiply(call, SL_OP_HEAD_LOGITS, x + first_byte(call, (sl_type)call->attrs->type),
+                    call->operand[1], call->operand[2]);
+}
+
+sl_status sl_cuda_head_input_backward(const sl_kernel_call *call)
+{
+    char *dx = call->operand[2];
+    return multiply(call, SL_OP_HEAD_INPUT_BACKWARD, call->operand[0], call->operand[1],
+                    dx + first_byte(call, SL_TYPE_FP32));
+}
+
+sl_status sl_cuda_head_weight_backward(const sl_kernel_call *call)
+{
+    const char *x = call->operand[0];
+    return multiply(call, SL_OP_HEAD_WEIGHT_BACKWARD, call->operand[1],
+                    x + first_byte(call, (sl_type)call->attrs->type), call->operand[2]);
+}

@@ -1,0 +1,40 @@
+/* One matrix product on the device, and the kernel of our own that computes it.
+ *
+ * Sums are fp32 and rounded once to the type of C. cuBLASLt (blas.h) computes the same products
+ * where it is found; then this kernel is what they are compared with.
+ */
+#ifndef SL_KERNELS_CUDA_PRODUCT_H
+#define SL_KERNELS_CUDA_PRODUCT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "kernels/kernels.h"
+
+/* C[m, n] (+)= op(A)[m, k] op(B)[k, n], then + bias[n], + residual[m, n] where they are not NULL.
+ * All are dense and row-major: A is [m, k], or [k, m] if transpose_a; B is [k, n], or [n, k]. */
+typedef struct sl_product {
+    sl_type type;   /* of a, b, bias and residual */
+    sl_type c_type; /* the same; or fp32, then without bias and residual */
+    uint64_t m, n, k;
+    bool transpose_a, transpose_b;
+    bool add; /* to C, else overwrite it */
+    /* Bytes that a, b and c are aligned to, by the shape alone: 16, or less where the product
+     * begins at a row inside of them. Bias and residual: 16. */
+    uint32_t a_alignment, b_alignment, c_alignment;
+    const void *a, *b;
+    void *c; /* may be the residual */
+    const void *bias, *residual;
+} sl_product;
+
+/* SL_ERROR_INTERNAL for a product without rows, columns or terms, or too large for a grid. */
+sl_status sl_product_run(const sl_kernel_call *call, const sl_product *product);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,485 @@
+/* One op's CUDA kernel under test, run on the processor and compared with the cpu kernel.
+ *
+ * A test fills a cuda_op and calls cuda_op_check(): for each type and each of CASE_SHAPES shapes
+ * op.draw() sets the attrs and fills the operands; then the cpu kernel runs, and the CUDA kernel in
+ * four orders of threads and blocks, which must agree in every bit. Around operands and workspace
+ * lie guards of NaNs that must come out untouched; the workspace is full of NaNs and of exactly the
+ * size that the kernel asked for; operands that the op only reads must not change. What the op
+ * writes is compared with the cpu's, bit by bit or within the bound of its operand.
+ *
+ *     static void draw_gelu(cuda_case *c, int round)
+ *     {
+ *         c->attrs.element_count = case_size(round);
+ *         case_random(c, 0, c->type, c->attrs.element_count, 3.0f);
+ *         case_room(c, 1, c->type, c->attrs.element_count);
+ *     }
+ *     ...
+ *     cuda_op_check(&(cuda_op){.kind = SL_OP_GELU, .run = sl_cuda_gelu, .draw = draw_gelu,
+ *                              .bound = {[1] = {.terms = 12}}});
+ *
+ * cuda_case_run() and what it is made of also serve tests that fill operands by hand. */
+#ifndef SL_TESTS_CUDA_CASE_H
+#define SL_TESTS_CUDA_CASE_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "base/rng.h"
+#include "kernels/kernels.h"
+#include "shim_control.h"
+#include "sluice/program.h"
+
+#define MAYBE_UNUSED __attribute__((unused))
+
+/* The host functions of the ops; those that are called are linked. */
+#define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
+SL_OP_LIST(X)
+#undef X
+
+enum { CASE_SHAPES = 34, CASE_GUARD_BYTES = 256, CASE_ORDERS = 4 };
+
+/* The largest relative error of one rounding, and the distance of the least numbers, by type. */
+static const double CASE_HALF_UNIT[SL_TYPE_COUNT] = {0x1p-24, 0x1p-8, 0x1p-11};
+static const double CASE_LEAST[SL_TYPE_COUNT] = {0x1p-149, 0x1p-133, 0x1p-24};
+
+/* What an operand's elements are: an sl_type, or one of these. */
+enum { CASE_INT32 = SL_TYPE_COUNT, CASE_DOUBLE, CASE_BYTES };
+
+typedef struct cuda_operand {
+    int element; /* an sl_type or CASE_... */
+    uint64_t count, bytes;
+    void *input;      /* as it stands before the call; NULL: absent */
+    void *cpu, *cuda; /* as the kernels leave it */
+} cuda_operand;
+
+typedef struct cuda_case {
+    sl_op_kind kind;
+    sl_kernel run;
+    uint64_t workspace_bytes;
+    sl_type type; /* what attrs.type is */
+    sl_op_attrs attrs;
+    sl_step_scalars scalars;
+    const uint8_t *block_flags;
+    cuda_operand operand[SL_OPERAND_MAX];
+} cuda_case;
+
+/* How far a written element may be from the cpu's, where m is its magnitude: the size that rounding
+ * errors are relative to (by default that of the element itself; where terms cancel, the sum of
+ * their sizes, which magnitude() gives):
+ *     terms * 2^-24 * m          for so many roundings in fp32 on both sides together
+ *   + half_terms * half unit * m for so many intermediate roundings to a call's half precision
+ *   + a unit of the stored type  for stored in half precision, it was rounded once on each side,
+ * and numbers next to each other may have gone different ways All zero: the same bits. */
+typedef struct cuda_bound {
+    double terms, half_terms;
+    double (*magnitude)(const cuda_case *c, uint64_t element);
+} cuda_bound;
+
+typedef struct cuda_op {
+    sl_op_kind kind;
+    sl_kernel run;
+    /* What the kernel's file says; NULL: none. */
+    uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs);
+    /* Fills c->attrs (type is set) and the operands for shape `round`, which counts from 0. */
+    void (*draw)(cuda_case *c, int round);
+    cuda_bound bound[SL_OPERAND_MAX]; /* of the operands that the op writes */
+    int shapes;                       /* 0: CASE_SHAPES */
+} cuda_op;
+
+static uint64_t test_seed = 20240607, draw_count;
+static sl_workers *case_workers;
+
+/* ---- numbers ---- */
+
+static MAYBE_UNUSED uint64_t draw_below(uint64_t bound)
+{
+    return sl_rng_below(test_seed, 1, draw_count++, bound);
+}
+
+/* In [least, most]. */
+static MAYBE_UNUSED uint64_t draw_between(uint64_t least, uint64_t most)
+{
+    return least + draw_below(most - least + 1);
+}
+
+static MAYBE_UNUSED int rounds(int quick)
+{
+    return getenv("SL_TEST_FULL") ? quick * 10 : quick;
+}
+
+/* A row's width or a count for shape `round`: 1, what no vector width divides, what just misses or
+ * passes a tile, and GPT-2's own; random ones afterwards. */
+static MAYBE_UNUSED uint64_t case_size(int round)
+{
+    static const uint16_t sizes[CASE_SHAPES] = {
+        1,  2,  3,  4,   5,   7,   8,   9,   15,  16,  17,  24,  31,  32,  33,  48,   63,
+        64, 65, 96, 100, 127, 128, 129, 200, 255, 256, 257, 384, 511, 768, 770, 1000, 1600};
+    return round < CASE_SHAPES ? sizes[round] : draw_between(1, 1100);
+}
+
+/* Rows beside a width, so that a case has about `elements` elements at most. */
+static MAYBE_UNUSED uint64_t case_rows(uint64_t width, uint64_t elements)
+{
+    const uint64_t most = elements / width;
+    return draw_between(1, most < 1 ? 1 : most > 70 ? 70 : most);
+}
+
+static uint64_t element_bytes(int element)
+{
+    return element == CASE_BYTES                                ? 1
+           : element == CASE_DOUBLE                             ? 8
+           : element == SL_TYPE_BF16 || element == SL_TYPE_FP16 ? 2
+                                                                : 4;
+}
+
+static double case_load(int element, const void *from, uint64_t index)
+{
+    switch (element) {
+    case SL_TYPE_FP32:
+        return (double)((const float *)from)[index];
+    case SL_TYPE_BF16:
+        return (double)sl_half_from_bf16(((const uint16_t *)from)[index]);
+    case SL_TYPE_FP16:
+        return (double)sl_half_from_fp16(((const uint16_t *)from)[index]);
+    case CASE_INT32:
+        return ((const int32_t *)from)[index];
+    case CASE_DOUBLE:
+        return ((const double *)from)[index];
+    default:
+        return ((const uint8_t *)from)[index];
+    }
+}
+
+static void case_store(int element, void *to, uint64_t index, double value)
+{
+    switch (element) {
+    case SL_TYPE_FP32:
+        ((float *)to)[index] = (float)value;
+        break;
+    case SL_TYPE_BF16:
+        ((uint16_t *)to)[index] = sl_half_to_bf16((float)value);
+        break;
+    case SL_TYPE_FP16:
+        ((uint16_t *)to)[index] = sl_half_to_fp16((float)value);
+        break;
+    case CASE_INT32:
+        ((int32_t *)to)[index] = (int32_t)value;
+        break;
+    case CASE_DOUBLE:
+        ((double *)to)[index] = value;
+        break;
+    default:
+        ((uint8_t *)to)[index] = (uint8_t)value;
+    }
+}
+
+/* Element `index` of an operand as it stood before the call: for magnitudes. */
+static MAYBE_UNUSED double case_input(const cuda_case *c, int operand, uint64_t index)
+{
+    return case_load(c->operand[operand].element, c->operand[operand].input, index);
+}
+
+/* ---- memory between guards ---- */
+
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
+#endif
+
+/* 256-byte aligned, full of NaNs, and so are the guards before and behind: whoever reads there gets
+ * NaNs, under a sanitizer a report. */
+static void *guarded_open(uint64_t bytes)
+{
+    void *memory = NULL;
+    assert_int_equal(posix_memalign(&memory, 256, bytes + 2 * CASE_GUARD_BYTES), 0);
+    memset(memory, 0xff, bytes + 2 * CASE_GUARD_BYTES);
+    uint8_t *first = (uint8_t *)memory + CASE_GUARD_BYTES;
+    ASAN_POISON_MEMORY_REGION(memory, CASE_GUARD_BYTES);
+    ASAN_POISON_MEMORY_REGION(first + bytes, CASE_GUARD_BYTES);
+    return first;
+}
+
+/* Whether the guards are as they were. */
+static bool guarded_check(void *memory, uint64_t bytes)
+{
+    uint8_t *before = (uint8_t *)memory - CASE_GUARD_BYTES, *behind = (uint8_t *)memory + bytes;
+    bool is_whole = true;
+    ASAN_UNPOISON_MEMORY_REGION(before, CASE_GUARD_BYTES);
+    ASAN_UNPOISON_MEMORY_REGION(behind, CASE_GUARD_BYTES);
+    for (int i = 0; i < CASE_GUARD_BYTES; i++)
+        is_whole = is_whole && before[i] == 0xff && behind[i] == 0xff;
+    ASAN_POISON_MEMORY_REGION(before, CASE_GUARD_BYTES);
+    ASAN_POISON_MEMORY_REGION(behind, CASE_GUARD_BYTES);
+    return is_whole;
+}
+
+static void guarded_close(void *memory, uint64_t bytes)
+{
+    if (memory == NULL)
+        return;
+    ASAN_UNPOISON_MEMORY_REGION((uint8_t *)memory - CASE_GUARD_BYTES, CASE_GUARD_BYTES);
+    ASAN_UNPOISON_MEMORY_REGION((uint8_t *)memory + bytes, CASE_GUARD_BYTES);
+    (void)bytes;
+    free((uint8_t *)memory - CASE_GUARD_BYTES);
+}
+
+/* ---- operands ---- */
+
+/* Gives operand `index` room for `count` elements, NaN until someone fills them; returns it. */
+static MAYBE_UNUSED void *case_room(cuda_case *c, int index, int element, uint64_t count)
+{
+    cuda_operand *o = &c->operand[index];
+    o->element = element;
+    o->count = count;
+    o->bytes = count * element_bytes(element);
+    o->input = guarded_open(o->bytes);
+    o->cpu = guarded_open(o->bytes);
+    o->cuda = guarded_open(o->bytes);
+    return o->input;
+}
+
+/* Nearly normal: four 16-bit numbers added, of deviation 1. Quicker than sl_rng_normal. */
+static float draw_normal(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u); /* splitmix64 (Steele, Lea, Flood 2014) */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    const double sum = (double)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
+    return (float)((sum - 2 * 65535) * (1.7320508 / 65536));
+}
+
+/* Normal numbers of deviation `scale`, as the type rounds them. */
+static MAYBE_UNUSED void *case_random(cuda_case *c, int index, int element, uint64_t count,
+                                      float scale)
+{
+    void *values = case_room(c, index, element, count);
+    uint64_t state = sl_rng_below(test_seed, 2, draw_count++, UINT64_MAX);
+    for (uint64_t i = 0; i < count; i++)
+        case_store(element, values, i, (double)(scale * draw_normal(&state)));
+    return values;
+}
+
+/* Token ids in [0, bound). */
+static MAYBE_UNUSED int32_t *case_ids(cuda_case *c, int index, uint64_t count, uint64_t bound)
+{
+    int32_t *ids = (int32_t *)case_room(c, index, CASE_INT32, count);
+    for (uint64_t i = 0; i < count; i++)
+        ids[i] = (int32_t)draw_below(bound);
+    return ids;
+}
+
+static MAYBE_UNUSED void case_close(cuda_case *c)
+{
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        cuda_operand *o = &c->operand[i];
+        guarded_close(o->input, o->bytes);
+        guarded_close(o->cpu, o->bytes);
+        guarded_close(o->cuda, o->bytes);
+    }
+}
+
+/* ---- running ---- */
+
+/* The shape, for messages. */
+static const char *case_shape(const cuda_case *c)
+{
+    static char text[256];
+    const sl_op_attrs *a = &c->attrs;
+    snprintf(text, sizeof text,
+             "%s, type %d, grad type %d, B %llu T %llu I %llu O %llu H %llu R %llu first %llu "
+             "P %llu elements %llu accumulate %u",
+             sl_op_info_of(c->kind)->name, (int)a->type, (int)a->grad_type,
+             (unsigned long long)a->batch, (unsigned long long)a->seq, (unsigned long long)a->in,
+             (unsigned long long)a->out, (unsigned long long)a->heads,
+             (unsigned long long)a->row_count, (unsigned long long)a->first_row,
+             (unsigned long long)a->id_count, (unsigned long long)a->element_count, a->accumulate);
+    return text;
+}
+
+static void run_kernel(cuda_case *c, sl_kernel run, uint64_t workspace_bytes, bool is_cuda)
+{
+    void *workspace = guarded_open(workspace_bytes);
+    sl_kernel_call call = {.attrs = &c->attrs,
+                           .scalars = c->scalars,
+                           .block_flags = c->block_flags,
+                           .workers = is_cuda ? NULL : case_workers,
+                           .workspace = workspace};
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        cuda_operand *o = &c->operand[i];
+        call.operand[i] = is_cuda ? o->cuda : o->cpu;
+        if (o->bytes > 0)
+            memcpy(call.operand[i], o->input, o->bytes);
+    }
+    if (run(&call) != SL_OK)
+        fail_msg("%s: the %s kernel failed: %s", case_shape(c), is_cuda ? "CUDA" : "cpu",
+                 sl_status_message());
+    if (!guarded_check(workspace, workspace_bytes))
+        fail_msg("%s: something was written beside the workspace", case_shape(c));
+    guarded_close(workspace, workspace_bytes);
+}
+
+static void check_guards(const cuda_case *c)
+{
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        if (c->operand[i].input != NULL && !guarded_check(c->operand[i].cuda, c->operand[i].bytes))
+            fail_msg("%s: something was written beside operand %d", case_shape(c), i);
+}
+
+/* The CUDA kernel in every order; all must leave the same bits. */
+static void run_orders(cuda_case *c)
+{
+    static const struct {
+        sl_shim_order order;
+        uint64_t seed;
+    } orders[CASE_ORDERS] = {{SL_SHIM_IN_ORDER, 0},
+                             {SL_SHIM_REVERSED, 0},
+                             {SL_SHIM_SHUFFLED, 17},
+                             {SL_SHIM_SHUFFLED, 18}};
+    void *first[SL_OPERAND_MAX] = {0};
+    for (int run = 0; run < CASE_ORDERS; run++) {
+        sl_shim_choose_order(orders[run].order, orders[run].seed);
+        run_kernel(c, c->run, c->workspace_bytes, true);
+        check_guards(c);
+        for (int i = 0; i < SL_OPERAND_MAX; i++) {
+            const cuda_operand *o = &c->operand[i];
+            if (o->bytes == 0)
+                continue;
+            if (run == 0)
+                first[i] = memcpy(test_malloc(o->bytes), o->cuda, o->bytes);
+            else if (memcmp(first[i], o->cuda, o->bytes) != 0)
+                fail_msg("%s: operand %d depends on the order of threads", case_shape(c), i);
+        }
+    }
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        if (first[i] != NULL)
+            test_free(first[i]);
+}
+
+static bool case_writes(const cuda_case *c, int operand)
+{
+    return sl_op_info_of(c->kind)->operand_mode[operand] != SL_MODE_READ;
+}
+
+/* Runs both kernels and checks all but what they wrote. */
+static MAYBE_UNUSED void cuda_case_run(cuda_case *c)
+{
+    const sl_kernel_table *cpu = sl_kernels_cpu(), *cuda = sl_kernels_cuda();
+    if (cuda != NULL) {
+        assert_ptr_equal(cuda->run[c->kind], c->run);
+        assert_int_equal(cuda->workspace_bytes(c->kind, &c->attrs, 0), c->workspace_bytes);
+    }
+    run_kernel(c, cpu->run[c->kind],
+               cpu->workspace_bytes(c->kind, &c->attrs, sl_workers_count(case_workers)), false);
+    run_orders(c);
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        const cuda_operand *o = &c->operand[i];
+        if (o->bytes > 0 && !case_writes(c, i) && memcmp(o->cuda, o->input, o->bytes) != 0)
+            fail_msg("%s: operand %d is only read, but has changed", case_shape(c), i);
+    }
+}
+
+/* ---- comparing ---- */
+
+static double allowed_error(const cuda_case *c, const cuda_bound *bound, const cuda_operand *o,
+                            uint64_t i, double want)
+{
+    const double size = bound->magnitude ? bound->magnitude(c, i) : fabs(want);
+    double allowed = bound->terms * 0x1p-24 * size + CASE_LEAST[SL_TYPE_FP32];
+    if (c->attrs.type != SL_TYPE_FP32)
+        allowed += bound->half_terms * CASE_HALF_UNIT[c->attrs.type] * size;
+    if (o->element == SL_TYPE_BF16 || o->element == SL_TYPE_FP16)
+        allowed += 2 * CASE_HALF_UNIT[o->element] * (fabs(want) + allowed) + CASE_LEAST[o->element];
+    return allowed;
+}
+
+/* Compares what both kernels left in one operand. Not-a-number and infinity must be the same. */
+static MAYBE_UNUSED void case_compare(const cuda_case *c, int operand, const cuda_bound *bound)
+{
+    const cuda_operand *o = &c->operand[operand];
+    for (uint64_t i = 0; i < o->count; i++) {
+        const double want = case_load(o->element, o->cpu, i);
+        const double got = case_load(o->element, o->cuda, i);
+        if (got == want || (isnan(got) && isnan(want)))
+            continue;
+        const double allowed = allowed_error(c, bound, o, i, want);
+        if (!(fabs(got - want) <= allowed))
+            fail_msg("%s: operand %d, element %llu: got %.9g, want %.9g within %.3g", case_shape(c),
+                     operand, (unsigned long long)i, got, want, allowed);
+    }
+}
+
+/* The same bits, but that one NaN is as good as another. */
+static MAYBE_UNUSED void case_compare_bits(const cuda_case *c, int operand)
+{
+    const cuda_operand *o = &c->operand[operand];
+    if (o->bytes == 0 || memcmp(o->cpu, o->cuda, o->bytes) == 0)
+        return;
+    const uint64_t each = element_bytes(o->element);
+    for (uint64_t i = 0; i < o->count; i++) {
+        const double want = case_load(o->element, o->cpu, i);
+        const double got = case_load(o->element, o->cuda, i);
+        if (isnan(got) && isnan(want))
+            continue;
+        if (memcmp((char *)o->cpu + i * each, (char *)o->cuda + i * each, each) != 0)
+            fail_msg("%s: operand %d, element %llu: got %a, want the bits of %a", case_shape(c),
+                     operand, (unsigned long long)i, got, want);
+    }
+}
+
+static MAYBE_UNUSED void case_compare_all(const cuda_case *c, const cuda_bound *bounds)
+{
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        const cuda_bound *bound = &bounds[i];
+        if (c->operand[i].input == NULL || !case_writes(c, i))
+            continue;
+        if (bound->terms == 0 && bound->half_terms == 0)
+            case_compare_bits(c, i);
+        else
+            case_compare(c, i, bound);
+    }
+}
+
+/* The whole test of an op: every type, every shape. */
+static MAYBE_UNUSED void cuda_op_check(const cuda_op *op)
+{
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(op->shapes ? op->shapes : CASE_SHAPES); round++) {
+            cuda_case c = {.kind = op->kind, .run = op->run, .type = (sl_type)type};
+            c.attrs.type = (uint16_t)type;
+            c.scalars.loss_scale = 1.0f;
+            op->draw(&c, round);
+            c.workspace_bytes = op->workspace_bytes ? op->workspace_bytes(op->kind, &c.attrs) : 0;
+            cuda_case_run(&c);
+            case_compare_all(&c, op->bound);
+            case_close(&c);
+        }
+}
+
+/* Runs a group of tests: the body of main. */
+#define CUDA_CASE_MAIN(tests)                                                                      \
+    int main(void)                                                                                 \
+    {                                                                                              \
+        if (getenv("SL_TEST_SEED"))                                                                \
+            test_seed = strtoull(getenv("SL_TEST_SEED"), NULL, 0);                                 \
+        print_message("seed %llu (SL_TEST_SEED)\n", (unsigned long long)test_seed);                \
+        if (sl_workers_open(2, &case_workers) != SL_OK)                                            \
+            return 1;                                                                              \
+        const int failures = cmocka_run_group_tests(tests, NULL, NULL);                            \
+        sl_workers_close(case_workers);                                                            \
+        return failures;                                                                           \
+    }
+
+#endif

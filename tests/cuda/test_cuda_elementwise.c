@@ -1,0 +1,140 @@
+/* What could be wrong: a last piece that is no whole sixteen bytes, a rounding that is not the
+ * cpu's, elements left out or done twice. ADD, CLEAR and ROUND must give the cpu's bits, every
+ * special number included; GELU and its gradient come within their roundings. */
+#include "cuda_case.h"
+
+/* Every sign and exponent, and what goes wrong first: zeros, subnormals, halves of a unit, the
+ * largest, infinities, NaN. */
+static double draw_special(void)
+{
+    static const float special[] = {
+        0.0f,     -0.0f,       0x1p-149f,   -0x1p-149f,      0x1.fffffcp-127f, 0x1p-126f,
+        0x1p-24f, 0x1.8p-24f,  0x1p-25f,    0x1.000002p-25f, 65504.0f,         65519.996f,
+        65520.0f, 1.00390625f, 1.01171875f, 0x1.fffffep127f, 0x1.fep127f,      0x1.ffp127f,
+        INFINITY, -INFINITY,   NAN};
+    if (draw_below(2) == 0)
+        return (double)special[draw_below(sizeof special / sizeof *special)];
+    return (double)sl_bits_to_float((uint32_t)draw_below(UINT64_C(1) << 32));
+}
+
+static void fill_special(cuda_case *c, int operand)
+{
+    cuda_operand *o = &c->operand[operand];
+    for (uint64_t i = 0; i < o->count; i += 1 + draw_below(3))
+        case_store(o->element, o->input, i, draw_special());
+}
+
+/* One element, an odd one more than a block of threads does, and the sizes between. */
+static uint64_t draw_count_of(cuda_case *c, int round)
+{
+    static const uint64_t more[] = {2047, 2048, 2049, 4099};
+    c->attrs.element_count = round < 4 ? more[round] : case_size(round - 4);
+    return c->attrs.element_count;
+}
+
+static void draw_gelu(cuda_case *c, int round)
+{
+    const uint64_t count = draw_count_of(c, round);
+    case_random(c, 0, (int)c->type, count, 3.0f);
+    case_room(c, 1, (int)c->type, count);
+}
+
+static void draw_gelu_backward(cuda_case *c, int round)
+{
+    const uint64_t count = draw_count_of(c, round);
+    case_random(c, 0, (int)c->type, count, 3.0f);
+    case_random(c, 1, (int)c->type, count, 1.0f);
+}
+
+static void draw_add(cuda_case *c, int round)
+{
+    const uint64_t count = draw_count_of(c, round);
+    case_random(c, 0, (int)c->type, count, 1.0f);
+    case_random(c, 1, (int)c->type, count, 1.0f);
+    fill_special(c, 0);
+    fill_special(c, 1);
+}
+
+static void draw_clear(cuda_case *c, int round)
+{
+    case_room(c, 0, (int)c->type, draw_count_of(c, round));
+}
+
+static void draw_round(cuda_case *c, int round)
+{
+    const uint64_t count = draw_count_of(c, round);
+    case_random(c, 0, SL_TYPE_FP32, count, 1.0f);
+    fill_special(c, 0);
+    case_room(c, 1, (int)c->type, count);
+}
+
+/* 2u has 4 roundings; they and the 2 units of exp's argument reduction reach the result times |2u|,
+ * for d exp(-2u) / exp(-2u) = -d(2u). Then exp (2 units each side), a sum, a quotient: (4 |2u| + 4)
+ * on each side. */
+static double gelu_magnitude(const cuda_case *c, uint64_t i)
+{
+    const double x = case_input(c, 0, i), two_u = 1.5957691 * x * (1 + 0.044715 * x * x);
+    return fabs(x / (1 + exp(-two_u))) * (1 + fabs(two_u));
+}
+
+/* As above, for s; x s (1 - s) 2u' + s cancels where x is below 0, so the sizes of both are added.
+ */
+static double slope_magnitude(const cuda_case *c, uint64_t i)
+{
+    const double x = case_input(c, 0, i), d = case_input(c, 1, i);
+    const double two_u = 1.5957691 * x * (1 + 0.044715 * x * x), s = 1 / (1 + exp(-two_u));
+    const double slope = 1.5957691 * (1 + 3 * 0.044715 * x * x);
+    /* 1 - s is off by a unit of 1 where s is close to 1. */
+    return fabs(d) * (s + fabs(x * slope) * s * ((1 - s) + 1)) * (1 + fabs(two_u));
+}
+
+static void gelu_when_run_is_close_to_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_GELU,
+                             .run = sl_cuda_gelu,
+                             .draw = draw_gelu,
+                             .shapes = CASE_SHAPES + 4,
+                             .bound = {[1] = {.terms = 8, .magnitude = gelu_magnitude}}});
+}
+
+static void gelu_backward_when_run_is_close_to_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_GELU_BACKWARD,
+                             .run = sl_cuda_gelu_backward,
+                             .draw = draw_gelu_backward,
+                             .shapes = CASE_SHAPES + 4,
+                             .bound = {[1] = {.terms = 10, .magnitude = slope_magnitude}}});
+}
+
+static void add_when_run_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){
+        .kind = SL_OP_ADD, .run = sl_cuda_add, .draw = draw_add, .shapes = CASE_SHAPES + 4});
+}
+
+static void clear_when_run_leaves_zeros(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){
+        .kind = SL_OP_CLEAR, .run = sl_cuda_clear, .draw = draw_clear, .shapes = CASE_SHAPES + 4});
+}
+
+static void round_when_run_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){
+        .kind = SL_OP_ROUND, .run = sl_cuda_round, .draw = draw_round, .shapes = CASE_SHAPES + 4});
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(gelu_when_run_is_close_to_the_cpu),
+    cmocka_unit_test(gelu_backward_when_run_is_close_to_the_cpu),
+    cmocka_unit_test(add_when_run_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(clear_when_run_leaves_zeros),
+    cmocka_unit_test(round_when_run_gives_the_bits_of_the_cpu),
+};
+
+CUDA_CASE_MAIN(tests)
