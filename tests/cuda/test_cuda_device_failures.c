@@ -244,12 +244,13 @@ static void count_calls(const standin_machine *machine, uint64_t *counts)
 }
 
 /* The failure comes out with a message, or is one that may be lived with. */
-static bool run_failing(const standin_machine *machine, const char *name, uint64_t nth, int error)
+static bool run_failing(const standin_machine *machine, const char *name, uint64_t nth, int error,
+                        bool breaks)
 {
     scene set = {0};
     standin_reset(machine);
     (void)sl_status_fail(SL_OK, "nothing");
-    standin_fail_call(name, nth, error);
+    (breaks ? standin_break_call : standin_fail_call)(name, nth, error);
     sl_status status = run_scene(&set);
     if (status == SL_ERROR_DATA)
         fail_msg("%s %d failed and the numbers are wrong", name, (int)nth);
@@ -261,7 +262,7 @@ static bool run_failing(const standin_machine *machine, const char *name, uint64
 }
 
 /* Of what is called very often the first and the last calls. */
-static void check_sweep(const standin_machine *machine, int error)
+static void check_sweep(const standin_machine *machine, int error, bool breaks)
 {
     uint64_t counts[CALLED], failures = 0;
     count_calls(machine, counts);
@@ -269,7 +270,7 @@ static void check_sweep(const standin_machine *machine, int error)
         for (uint64_t nth = 1; nth <= counts[i]; nth++) {
             if (nth == MANY / 2 && counts[i] > MANY && !getenv("SL_TEST_FULL"))
                 nth = counts[i] - MANY / 2;
-            failures += run_failing(machine, called[i], nth, error);
+            failures += run_failing(machine, called[i], nth, error, breaks);
         }
     }
     assert_in_range(failures, 60, UINT32_MAX);
@@ -279,18 +280,18 @@ static void scene_when_any_call_fails_once_ends_clean(void **state)
 {
     (void)state;
     standin_machine machine = plain_machine();
-    check_sweep(&machine, cudaErrorUnknown);
+    check_sweep(&machine, cudaErrorUnknown, false);
     machine.has_wait_value = 0;
-    check_sweep(&machine, cudaErrorMemoryAllocation);
+    check_sweep(&machine, cudaErrorMemoryAllocation, false);
 }
 
 static void scene_when_cuda_breaks_at_any_call_ends_clean(void **state)
 {
     (void)state;
     standin_machine machine = plain_machine();
-    check_sweep(&machine, cudaErrorLaunchFailure);
+    check_sweep(&machine, cudaErrorLaunchFailure, true);
     machine.has_wait_value = 0;
-    check_sweep(&machine, cudaErrorIllegalAddress);
+    check_sweep(&machine, cudaErrorIllegalAddress, true);
 }
 
 int main(void)
