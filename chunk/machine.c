@@ -1,8 +1,14 @@
 /* What a machine is taken for when nobody has measured it.
  *
  * One core of a current server reaches about 100 GFLOP/s in fp32 products and 25 GB/s of memory
- * traffic; four cores saturate the memory of a small machine. Copies of the cpu device are memcpy:
- * each byte is read and written, so half the traffic of one core. A disk moves 1 GB/s.
+ * traffic; four cores saturate the memory of a small machine, eight that of one with a large GPU.
+ * Copies of the cpu device are memcpy: each byte is read and written, so half the traffic of one
+ * core. A disk moves 1 GB/s.
+ *
+ * A GPU is taken for so much of an H200 as it has of its 132 multiprocessors: 790 TFLOP/s in half
+ * precision, as published for training on one; fp32 outside of tensor cores, of which four fifths
+ * of its 67 TFLOP/s are guessed, and so of its 4.8 TB/s. Its copies take 55 GB/s each way, beside
+ * each other and without a core. Nothing of it computes on the host's cores.
  */
 #include <stdio.h>
 
@@ -13,25 +19,63 @@ static const double core_bytes = 25e9;
 static const double disk_bytes = 1e9;
 static const uint32_t saturating_cores = 4;
 
+static const uint32_t gpu_multiprocessors = 132;
+static const double gpu_half_flops = 790e12, gpu_fp32_flops = 0.8 * 67e12;
+static const double gpu_bytes = 0.8 * 4.8e12;
+static const double link_bytes = 55e9;
+static const uint32_t saturating_cores_beside_gpu = 8;
+
+static double reading_bytes(uint32_t workers, uint32_t saturating)
+{
+    return core_bytes * (workers < saturating ? workers : saturating);
+}
+
+static void set_ops(sl_machine *machine, sl_type type, sl_op_rate rate)
+{
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        machine->op[kind][type] = rate;
+}
+
+static void set_copies(sl_machine *machine, double rate, double cores)
+{
+    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
+        bool is_disk = lane == SL_MACHINE_READ || lane == SL_MACHINE_WRITE;
+        machine->copy_rate[lane] = is_disk ? disk_bytes : rate;
+        machine->copy_seconds[lane] = is_disk ? 100e-6 : 5e-6;
+        machine->copy_cores[lane] = is_disk ? 0.1 : cores;
+    }
+    machine->mixed_disk_rate = disk_bytes;
+}
+
 sl_machine sl_machine_default(uint32_t worker_count)
 {
     uint32_t workers = worker_count == 0 ? 1 : worker_count;
-    uint32_t reading = workers < saturating_cores ? workers : saturating_cores;
-    const sl_op_rate rate = {core_flops * workers, core_bytes * reading, 0};
+    const sl_op_rate rate = {core_flops * workers, reading_bytes(workers, saturating_cores), 0};
     sl_machine machine = {.op_seconds = 5e-6, .core_count = workers, .shares_cores = true};
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
-        for (int kind = 0; kind < SL_OP_COUNT; kind++)
-            machine.op[kind][type] = rate;
+        set_ops(&machine, (sl_type)type, rate);
         machine.host_adamw[type] = rate;
     }
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
-        bool is_disk = lane == SL_MACHINE_READ || lane == SL_MACHINE_WRITE;
-        machine.copy_rate[lane] = is_disk ? disk_bytes : core_bytes / 2;
-        machine.copy_seconds[lane] = is_disk ? 100e-6 : 5e-6;
-        machine.copy_cores[lane] = is_disk ? 0.1 : 1.0;
-    }
-    machine.mixed_disk_rate = disk_bytes;
+    set_copies(&machine, core_bytes / 2, 1.0);
     snprintf(machine.name, sizeof machine.name, "cpu, %u workers, not measured", workers);
+    return machine;
+}
+
+sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count)
+{
+    uint32_t workers = worker_count == 0 ? 1 : worker_count;
+    uint32_t multiprocessors = multiprocessor_count ? multiprocessor_count : gpu_multiprocessors;
+    double part = (double)multiprocessors / gpu_multiprocessors;
+    double host_bytes = reading_bytes(workers, saturating_cores_beside_gpu);
+    sl_machine machine = {.op_seconds = 5e-6, .core_count = workers};
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        double flops = type == SL_TYPE_FP32 ? gpu_fp32_flops : gpu_half_flops;
+        set_ops(&machine, (sl_type)type, (sl_op_rate){part * flops, part * gpu_bytes, 0});
+        machine.host_adamw[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
+    }
+    set_copies(&machine, link_bytes, 0);
+    snprintf(machine.name, sizeof machine.name, "GPU of %u multiprocessors, not measured",
+             multiprocessors);
     return machine;
 }
 

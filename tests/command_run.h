@@ -16,6 +16,12 @@
 
 #include <jansson.h>
 
+/* Where the command is: so many levels up from this program, and its name there. */
+#ifndef COMMAND_NAME
+#define COMMAND_LEVELS 2
+#define COMMAND_NAME "/sluice"
+#endif
+
 enum { PATH_BYTES = 512, TEXT_BYTES = 1 << 16, COMMAND_BYTES = 4096 };
 
 static char work_directory[] = "/tmp/sluice-command-XXXXXX";
@@ -158,13 +164,14 @@ static int set_up(void **state)
     if (length < 0 || !mkdtemp(work_directory) || chdir(work_directory) != 0)
         return 1;
     binary[length] = '\0';
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < COMMAND_LEVELS; i++)
         *strrchr(binary, '/') = '\0';
-    strncat(binary, "/sluice", sizeof binary - strlen(binary) - 1);
+    strncat(binary, COMMAND_NAME, sizeof binary - strlen(binary) - 1);
     if (access(binary, X_OK) != 0) {
         print_message("%s was not built: skipped\n", binary);
         exit(77);
     }
+    setenv("CUDA_VISIBLE_DEVICES", "", 1); /* the same runs whether or not there is a GPU */
     write_texts();
     return 0;
 }

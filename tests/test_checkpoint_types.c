@@ -58,13 +58,14 @@ static void open_run(run *r, const way *chosen)
     r->way = chosen;
     assert_int_equal(sl_config_init(&r->config), SL_OK);
     assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
     for (int i = 0; chosen->settings[i]; i++)
         assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, chosen->settings[i]), SL_OK);
     if (sl_config_check(&r->config, SL_CONFIG_TRAIN) != SL_OK ||
         sl_config_fit_model(&r->config, &small) != SL_OK ||
         sl_search_init(&r->config, SL_WORK_TRAIN, &small, &search) != SL_OK ||
         sl_search_find(&search, &blueprint, &refusal) != SL_OK ||
-        sl_session_open(blueprint, &r->session) != SL_OK)
+        sl_session_open(blueprint, NULL, &r->session) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
 

@@ -94,7 +94,7 @@ static void defaults_when_nothing_is_set_then_follow_the_contract(void **state)
     assert_true(config->lr == 3e-4 && config->weight_decay == 0.1);
     assert_true(config->beta1 == 0.9 && config->beta2 == 0.95 && config->eps == 1e-8);
     assert_true(config->clip == 1.0);
-    assert_int_equal(config->precision, SL_CONFIG_FP32);
+    assert_int_equal(config->precision, SL_CONFIG_PRECISION_AUTO);
     assert_int_equal(config->policy, SL_CONFIG_POLICY_AUTO);
     assert_int_equal(config->recompute, SL_CONFIG_RECOMPUTE_AUTO);
     assert_int_equal(config->accumulation, SL_CONFIG_ACCUMULATION_AUTO);

@@ -9,6 +9,7 @@ static void check_when_plain_then_fills_in_what_follows(void **state)
 {
     fixture *self = *state;
     assert_int_equal(assign(self, "data=x"), SL_OK);
+    assert_int_equal(assign(self, "device=cpu"), SL_OK);
     assert_int_equal(assign(self, "steps=500"), SL_OK);
     assert_int_equal(assign(self, "policy=const"), SL_OK);
     assert_int_equal(assign(self, "offload-params=0.5"), SL_OK);
@@ -18,20 +19,18 @@ static void check_when_plain_then_fills_in_what_follows(void **state)
     assert_true(fabs(self->config.min_lr - 3e-5) < 1e-20);
     assert_true(self->config.threads >= 1 && self->config.threads <= 4096);
     assert_string_equal(self->config.device, "cpu");
+    assert_int_equal(self->config.precision, SL_CONFIG_FP32);
 }
 
 static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **state)
 {
     (void)state;
     static const char *const later[] = {
-        "device=cuda",
-        "device=cuda:1",
         "dropout=0.1",
         "tp=2",
         "pp=2",
         "zero=2",
         "zero=3",
-        "timeline=a",
         "report=a",
         "tokenizer=some/path",
         "sequence-parallel=true",
@@ -65,6 +64,10 @@ static void check_when_options_contradict_then_is_refused(void **state)
         {"loss-scale=0", "loss-scale"},
         {"loss-scale=x", "loss-scale"},
         {"device=gpu", "cpu|cuda"},
+        {"device=cuda1", "cpu|cuda"},
+        {"device=cuda:", "cpu|cuda"},
+        {"device=cuda:-1", "cpu|cuda"},
+        {"device=cuda:1024", "cpu|cuda"},
         {"min-lr=1", "--min-lr"},
         {"data=", "--data"},
     };
@@ -131,6 +134,27 @@ static void check_when_there_is_no_directory_then_the_disk_has_no_space(void **s
     assert_true(self->config.disk_space == SL_CONFIG_UNSET); /* until the disk was asked */
 }
 
+/* A plan can be for a GPU that is elsewhere, so it is the command that computes which must have it.
+ */
+static void check_when_device_is_missing_then_only_a_plan_goes_on(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        fixture self;
+        const char *const settings[] = {"device=cuda:1000", "data=x", NULL};
+        sl_config_command command = i == 0 ? SL_CONFIG_TRAIN : SL_CONFIG_PLAN;
+        assert_int_equal(sl_config_init(&self.config), SL_OK);
+        for (int j = 0; settings[j]; j++)
+            assert_int_equal(assign(&self, settings[j]), SL_OK);
+        assert_int_equal(sl_config_check(&self.config, command), i == 0 ? SL_ERROR_SYSTEM : SL_OK);
+        if (i == 0)
+            assert_message_has("--device cuda:1000: ");
+        assert_string_equal(self.config.device, "cuda:1000");
+        assert_int_equal(self.config.precision, SL_CONFIG_BF16);
+        sl_config_clear(&self.config);
+    }
+}
+
 static void check_when_precision_is_set_then_scale_and_skipping_follow(void **state)
 {
     (void)state;
@@ -173,6 +197,7 @@ int main(void)
         cmocka_unit_test(check_when_shares_are_more_than_all_then_is_refused),
         WITH_CONFIG(check_when_share_on_disk_has_no_directory_then_says_what_to_add),
         WITH_CONFIG(check_when_there_is_no_directory_then_the_disk_has_no_space),
+        cmocka_unit_test(check_when_device_is_missing_then_only_a_plan_goes_on),
         cmocka_unit_test(check_when_precision_is_set_then_scale_and_skipping_follow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,11 +68,10 @@ static void plans_when_switched_at_random_see_each_others_results(void **state)
 
 /* ---- statistics ---- */
 
-static void count_command(void *user, sl_lane lane, uint32_t command, uint64_t start, uint64_t end)
+static void count_command(void *user, const sl_engine_event *event)
 {
-    (void)command, (void)start, (void)end;
     _Atomic uint32_t *counts = user;
-    atomic_fetch_add(&counts[lane], 1);
+    atomic_fetch_add(&counts[event->lane], 1);
 }
 
 static void statistics_when_taken_count_the_disk_lanes(void **state)
@@ -124,8 +123,11 @@ static void stalls_when_the_disk_is_slow_name_its_lane(void **state)
     for (uint32_t i = 0; i < 6; i++)
         assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
     sl_engine_take_statistics(engine, &statistics);
-    /* The compute lane waits for h2d, which waits for read: stalls name the lane waited for. */
-    assert_true(statistics.stall_ns[SL_LANE_H2D] > 6000000);
+    /* The compute lane waits for h2d, which waits for read, and perhaps that for write: the disk's
+     * lanes are named, the one that stands between is not. */
+    uint64_t disk_ns = statistics.stall_ns[SL_LANE_READ] + statistics.stall_ns[SL_LANE_WRITE];
+    assert_true(disk_ns > 6000000);
+    assert_true(statistics.stall_ns[SL_LANE_H2D] < disk_ns / 4);
     assert_true(statistics.busy_ns[SL_LANE_READ] > 6000000);
     sl_engine_close(engine);
 }

@@ -19,14 +19,15 @@ typedef struct seen_lane {
 
 static seen_lane seen[SL_LANE_COUNT];
 
-static void note_ran(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns)
+static void note_ran(void *user, const sl_engine_event *event)
 {
-    seen_lane *own = (seen_lane *)user + lane;
-    world_check(start_ns <= end_ns && start_ns >= own->last_end_ns);
-    own->last_end_ns = end_ns;
+    seen_lane *own = (seen_lane *)user + event->lane;
+    world_check(event->plan_index == TRAIN_PLAN);
+    world_check(event->start_ns <= event->end_ns && event->start_ns >= own->last_end_ns);
+    own->last_end_ns = event->end_ns;
     own->count++;
-    own->busy_ns += end_ns - start_ns;
-    own->commands |= 1u << command;
+    own->busy_ns += event->end_ns - event->start_ns;
+    own->commands |= 1u << event->command;
 }
 
 static void check_moved(const sl_engine_statistics *statistics, uint64_t h2d, uint64_t d2h)
@@ -87,7 +88,7 @@ static void statistics_when_taken_add_up(void **state)
 }
 
 /* The host update takes 4 ms, the device's work of an iteration none: forward waits for the copy of
- * the parameters, which waits for the update. */
+ * the parameters, which waits for the update. What is slow is named, not what stands between. */
 static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
 {
     (void)state;
@@ -103,9 +104,9 @@ static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
         assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
     sl_engine_take_statistics(engine, &statistics);
     /* Every step but the first stalls for a whole update, less what issuing took: say a
-     * quarter. */
-    assert_true(statistics.stall_ns[SL_LANE_H2D] >= (STEPS - 1) * SLEEP_US * UINT64_C(250));
-    assert_int_equal(statistics.stall_ns[SL_LANE_HOST], 0);
+     * quarter. The copy itself moves bytes that fit a cache line. */
+    assert_true(statistics.stall_ns[SL_LANE_HOST] >= (STEPS - 1) * SLEEP_US * UINT64_C(250));
+    assert_true(statistics.stall_ns[SL_LANE_H2D] < statistics.stall_ns[SL_LANE_HOST] / 4);
     assert_int_equal(statistics.stall_ns[SL_LANE_COMPUTE], 0);
     sl_engine_close(engine);
 }

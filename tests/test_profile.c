@@ -19,6 +19,8 @@
 
 enum { WORKERS = 3 };
 
+static const sl_profile_subject here = {.worker_count = WORKERS};
+
 /* Rates that are all different and have nine digits or fewer, as the file keeps them. */
 static void fill_machine(sl_machine *machine)
 {
@@ -42,7 +44,7 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
 {
     (void)state;
     sl_profile saved, loaded;
-    sl_profile_init(&saved, WORKERS);
+    sl_profile_init(&saved, &here);
     fill_machine(&saved.machine);
     snprintf(saved.disk, sizeof saved.disk, "/some/where");
     assert_int_equal(sl_profile_save(&saved, "deep/er/machine.json", NULL), SL_OK);
@@ -61,14 +63,14 @@ static void profile_when_saved_then_every_number_comes_back(void **state)
     assert_string_equal(saved.kernels, loaded.kernels);
     assert_string_equal(saved.date, loaded.date);
     assert_string_equal(saved.disk, loaded.disk);
-    assert_int_equal(sl_profile_check(&loaded, WORKERS), SL_OK);
+    assert_int_equal(sl_profile_check(&loaded, &here), SL_OK);
 }
 
 static void profile_when_saved_again_then_replaced_and_nothing_left_behind(void **state)
 {
     (void)state;
     sl_profile profile, loaded;
-    sl_profile_init(&profile, WORKERS);
+    sl_profile_init(&profile, &here);
     assert_int_equal(sl_profile_save(&profile, "again/machine.json", NULL), SL_OK);
     profile.machine.op_seconds = 0.125;
     assert_int_equal(sl_profile_save(&profile, "again/machine.json", NULL), SL_OK);
@@ -83,12 +85,12 @@ static void disk_when_not_measured_again_then_kept_of_the_same_machine_only(void
 {
     (void)state;
     sl_profile old, fresh;
-    sl_profile_init(&old, WORKERS);
+    sl_profile_init(&old, &here);
     old.machine.copy_rate[SL_MACHINE_READ] = 5;
     old.machine.mixed_disk_rate = 7;
     snprintf(old.disk, sizeof old.disk, "/some/where");
     assert_int_equal(sl_profile_save(&old, "old.json", NULL), SL_OK);
-    sl_profile_init(&fresh, WORKERS);
+    sl_profile_init(&fresh, &here);
     double copy = fresh.machine.copy_rate[SL_MACHINE_H2D];
     sl_profile_keep_disk(&fresh, "missing.json");
     assert_string_equal(fresh.disk, "");
@@ -100,7 +102,7 @@ static void disk_when_not_measured_again_then_kept_of_the_same_machine_only(void
     fresh.machine.mixed_disk_rate = 9; /* has a disk now: stays */
     sl_profile_keep_disk(&fresh, "old.json");
     assert_true(fresh.machine.mixed_disk_rate == 9);
-    sl_profile_init(&fresh, WORKERS);
+    sl_profile_init(&fresh, &here);
     snprintf(fresh.host, sizeof fresh.host, "another");
     sl_profile_keep_disk(&fresh, "old.json");
     assert_string_equal(fresh.disk, "");
@@ -121,6 +123,8 @@ static const damage damages[] = {
     {{"thread_count"}, "[\"two\"]", "thread_count"},
     {{"cpu"}, "[7]", "cpu"},
     {{"kernels"}, NULL, "kernels"},
+    {{"device"}, "[\"tpu\"]", "tpu"},
+    {{"gpu"}, NULL, "gpu"},
     {{"op_seconds"}, "[-1]", "op_seconds"},
     {{"mixed_disk_rate"}, "[0]", "mixed_disk_rate"},
     {{"copies"}, NULL, "h2d"},
@@ -156,7 +160,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
     sl_profile profile;
     sl_machine machine;
     char note[SL_PROFILE_NOTE_BYTES];
-    sl_profile_init(&profile, WORKERS);
+    sl_profile_init(&profile, &here);
     assert_int_equal(sl_profile_save(&profile, "sound.json", NULL), SL_OK);
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         plant(&damages[i], "damaged.json");
@@ -167,7 +171,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
             fail_msg("damage %d: \"%s\" does not name %s", (int)i, sl_status_message(),
                      damages[i].said);
         assert_memory_equal(&profile, &untouched, sizeof profile);
-        assert_int_equal(sl_profile_find_machine("damaged.json", WORKERS, &machine, note),
+        assert_int_equal(sl_profile_find_machine("damaged.json", &here, &machine, note),
                          SL_ERROR_DATA);
     }
     assert_int_equal(truncate("sound.json", 1000), 0);
@@ -180,7 +184,7 @@ static void file_when_damaged_then_refused_by_key_and_not_used(void **state)
 static void save_default(const sl_profile *profile)
 {
     char *path = NULL;
-    assert_int_equal(sl_profile_find_path(&path), SL_OK);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, &path), SL_OK);
     assert_int_equal(sl_profile_save(profile, path, NULL), SL_OK);
     free(path);
 }
@@ -189,36 +193,37 @@ static void default_profile_when_of_this_machine_then_used_else_a_guess_with_a_r
 {
     (void)state;
     sl_machine found;
+    const sl_profile_subject more = {.worker_count = WORKERS + 1};
     char note[SL_PROFILE_NOTE_BYTES], directory[4096];
     assert_non_null(getcwd(directory, sizeof directory));
     setenv("XDG_CONFIG_HOME", directory, 1);
-    assert_int_equal(sl_profile_find_machine(NULL, WORKERS, &found, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine(NULL, &here, &found, note), SL_OK);
     assert_false(found.is_measured);
     assert_non_null(strstr(note, "sluice bench"));
 
     sl_profile profile;
-    sl_profile_init(&profile, WORKERS);
+    sl_profile_init(&profile, &here);
     profile.machine.op_seconds = 0.5;
     save_default(&profile);
-    assert_int_equal(sl_profile_find_machine("", WORKERS, &found, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine("", &here, &found, note), SL_OK);
     assert_true(found.is_measured && found.op_seconds == 0.5);
     assert_string_equal(note, "");
 
-    assert_int_equal(sl_profile_find_machine(NULL, WORKERS + 1, &found, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine(NULL, &more, &found, note), SL_OK);
     assert_false(found.is_measured);
     assert_true(found.core_count == WORKERS + 1);
     assert_non_null(strstr(note, "3 compute workers, not 4"));
 
     snprintf(profile.cpu, sizeof profile.cpu, "Z80");
     save_default(&profile);
-    assert_int_equal(sl_profile_find_machine(NULL, WORKERS, &found, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine(NULL, &here, &found, note), SL_OK);
     assert_false(found.is_measured);
     assert_non_null(strstr(note, "Z80"));
 
     FILE *file = fopen("sluice/machine.json", "w");
     assert_non_null(file);
     fclose(file);
-    assert_int_equal(sl_profile_find_machine(NULL, WORKERS, &found, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine(NULL, &here, &found, note), SL_OK);
     assert_false(found.is_measured);
     assert_non_null(strstr(note, "JSON"));
 }
@@ -229,11 +234,82 @@ static void profile_when_named_and_foreign_then_used_and_noted(void **state)
     sl_profile profile;
     sl_machine found;
     char note[SL_PROFILE_NOTE_BYTES];
-    sl_profile_init(&profile, 64);
+    sl_profile_init(&profile, &(sl_profile_subject){.worker_count = 64});
     assert_int_equal(sl_profile_save(&profile, "big.json", NULL), SL_OK);
-    assert_int_equal(sl_profile_find_machine("big.json", WORKERS, &found, note), SL_OK);
+    assert_int_equal(sl_profile_find_machine("big.json", &here, &found, note), SL_OK);
     assert_true(found.is_measured && found.core_count == 64);
     assert_non_null(strstr(note, "64 compute workers"));
+}
+
+/* ---- of a GPU ---- */
+
+static const sl_device_info gpu = {.name = "Some GPU", .multiprocessor_count = 66};
+static const sl_profile_subject there = {SL_DEVICE_CUDA, WORKERS, &gpu};
+
+static void gpu_when_saved_then_comes_back_with_its_name_and_shares_no_cores(void **state)
+{
+    (void)state;
+    sl_profile saved, loaded;
+    sl_profile_init(&saved, &there);
+    assert_false(saved.machine.shares_cores);
+    fill_machine(&saved.machine);
+    assert_int_equal(sl_profile_save(&saved, "gpu.json", NULL), SL_OK);
+    assert_int_equal(sl_profile_load("gpu.json", &loaded), SL_OK);
+    assert_int_equal(loaded.device, SL_DEVICE_CUDA);
+    assert_string_equal(loaded.gpu, "Some GPU");
+    assert_false(loaded.machine.shares_cores);
+    assert_memory_equal(saved.machine.op, loaded.machine.op, sizeof saved.machine.op);
+    assert_non_null(strstr(loaded.machine.name, "Some GPU, measured"));
+    assert_int_equal(sl_profile_check(&loaded, &there), SL_OK);
+}
+
+static void profile_when_of_another_kind_of_device_then_never_used(void **state)
+{
+    (void)state;
+    sl_profile cpu, cuda;
+    sl_machine found;
+    char note[SL_PROFILE_NOTE_BYTES], directory[4096], *path = NULL;
+    assert_non_null(getcwd(directory, sizeof directory));
+    setenv("XDG_CONFIG_HOME", directory, 1);
+    sl_profile_init(&cpu, &here);
+    save_default(&cpu);
+    assert_int_equal(sl_profile_find_machine(NULL, &there, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_int_equal(sl_profile_find_machine("sluice/machine.json", &there, &found, note),
+                     SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "device cpu, not cuda"));
+
+    sl_profile_init(&cuda, &there);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CUDA, &path), SL_OK);
+    assert_non_null(strstr(path, "/sluice/machine-cuda.json"));
+    assert_int_equal(sl_profile_save(&cuda, path, NULL), SL_OK);
+    free(path);
+    assert_int_equal(sl_profile_find_machine(NULL, &there, &found, note), SL_OK);
+    assert_true(found.is_measured && !found.shares_cores);
+    assert_int_equal(sl_profile_find_machine(NULL, &here, &found, note), SL_OK);
+    assert_true(found.is_measured && found.shares_cores);
+}
+
+static void gpu_when_another_one_or_none_is_here_then_a_guess_with_a_reason(void **state)
+{
+    (void)state;
+    sl_profile profile;
+    sl_machine found;
+    char note[SL_PROFILE_NOTE_BYTES];
+    const sl_device_info other = {.name = "Other GPU", .multiprocessor_count = 33};
+    const sl_profile_subject elsewhere = {SL_DEVICE_CUDA, WORKERS, &other};
+    const sl_profile_subject nowhere = {SL_DEVICE_CUDA, WORKERS, NULL};
+    sl_profile_init(&profile, &there); /* the default file is of Some GPU */
+    assert_int_equal(sl_profile_find_machine(NULL, &elsewhere, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_non_null(strstr(note, "Some GPU; here is Other GPU"));
+    assert_true(2 * found.op[SL_OP_LINEAR][SL_TYPE_BF16].flop_rate ==
+                profile.machine.op[SL_OP_LINEAR][SL_TYPE_BF16].flop_rate);
+    assert_int_equal(sl_profile_find_machine(NULL, &nowhere, &found, note), SL_OK);
+    assert_false(found.is_measured);
+    assert_int_equal(sl_profile_find_machine("gpu.json", &nowhere, &found, note), SL_OK);
+    assert_true(found.is_measured);
+    assert_non_null(strstr(note, "here is none"));
 }
 
 static void path_when_no_directory_is_absolute_then_missing(void **state)
@@ -242,11 +318,11 @@ static void path_when_no_directory_is_absolute_then_missing(void **state)
     char *path = NULL;
     setenv("XDG_CONFIG_HOME", "relative", 1);
     setenv("HOME", "/home/of", 1);
-    assert_int_equal(sl_profile_find_path(&path), SL_OK);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, &path), SL_OK);
     assert_string_equal(path, "/home/of/.config/sluice/machine.json");
     free(path);
     unsetenv("HOME");
-    assert_int_equal(sl_profile_find_path(&path), SL_ERROR_MISSING);
+    assert_int_equal(sl_profile_find_path(SL_DEVICE_CPU, &path), SL_ERROR_MISSING);
 }
 
 /* ---- set-up: a directory of its own to stand in ---- */
@@ -277,6 +353,9 @@ int main(void)
         cmocka_unit_test(file_when_damaged_then_refused_by_key_and_not_used),
         cmocka_unit_test(default_profile_when_of_this_machine_then_used_else_a_guess_with_a_reason),
         cmocka_unit_test(profile_when_named_and_foreign_then_used_and_noted),
+        cmocka_unit_test(gpu_when_saved_then_comes_back_with_its_name_and_shares_no_cores),
+        cmocka_unit_test(profile_when_of_another_kind_of_device_then_never_used),
+        cmocka_unit_test(gpu_when_another_one_or_none_is_here_then_a_guess_with_a_reason),
         cmocka_unit_test(path_when_no_directory_is_absolute_then_missing),
     };
     return cmocka_run_group_tests_name("profile", tests, enter_scratch, leave_scratch);

@@ -27,6 +27,7 @@ static void init(sl_config *config, sl_search *search, const char *const *settin
     assert_int_equal(sl_config_init(config), SL_OK);
     assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
     assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "threads=2"), SL_OK);
+    assert_int_equal(sl_config_assign(config, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
     for (; *settings; settings++)
         if (sl_config_assign(config, SL_CONFIG_TRAIN, *settings) != SL_OK)
             fail_msg("%s: %s", *settings, sl_status_message());

@@ -41,6 +41,7 @@ static void configure(sl_config *fresh, const char *const *settings)
 {
     assert_int_equal(sl_config_init(fresh), SL_OK);
     assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
     for (; *settings; settings++)
         assert_int_equal(sl_config_assign(fresh, SL_CONFIG_TRAIN, *settings), SL_OK);
     if (sl_config_check(fresh, SL_CONFIG_TRAIN) != SL_OK)
@@ -76,7 +77,7 @@ static sl_session *open_session(const char *const *settings)
     sl_refusal refusal;
     if (find(settings, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (sl_session_open(blueprint, &session) != SL_OK)
+    if (sl_session_open(blueprint, NULL, &session) != SL_OK)
         fail_msg("%s", sl_status_message());
     return session;
 }

@@ -46,6 +46,7 @@ static sl_status find(const sl_gpt2_shape *shape, const settings *list,
     sl_search search;
     assert_int_equal(sl_config_init(&config), SL_OK);
     assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, "device=cpu"), SL_OK);
     for (uint32_t i = 0; i < list->count; i++)
         if (sl_config_assign(&config, SL_CONFIG_TRAIN, list->text[i]) != SL_OK)
             fail_msg("%s: %s", list->text[i], sl_status_message());

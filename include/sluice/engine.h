@@ -19,9 +19,17 @@ typedef struct sl_engine_plan {
     const sl_plan *plan;
 } sl_engine_plan;
 
-/* Written by lanes around each command when set: for timelines. `command` is the body index. */
+/* A command of a body that a lane ran; times are CLOCK_MONOTONIC nanoseconds. */
+typedef struct sl_engine_event {
+    uint32_t plan_index;
+    uint32_t command; /* into the plan's body */
+    sl_lane lane;
+    uint64_t start_ns, end_ns;
+} sl_engine_event;
+
+/* Told of each command, for timelines: by one thread a lane, in the lane's order. */
 typedef struct sl_engine_observer {
-    void (*ran)(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns);
+    void (*ran)(void *user, const sl_engine_event *event);
     void *user;
 } sl_engine_observer;
 
@@ -76,7 +84,9 @@ SL_API sl_status sl_engine_drain(sl_engine *engine);
 SL_API sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                       uint64_t first_byte, uint64_t bytes, void *data);
 
-/* The same the other way: sets the home. Padding is never written, so it stays zero. */
+/* The same the other way: sets the home. Padding is never written, so it stays zero. What goes to
+ * the disk may still be on its way when the call returns: a failure comes back from a later call,
+ * at the latest from sl_engine_drain or sl_engine_step. */
 SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                        uint64_t first_byte, uint64_t bytes, const void *data);
 
@@ -86,7 +96,8 @@ SL_API sl_status sl_engine_clear_persistent(sl_engine *engine);
 typedef struct sl_engine_statistics {
     uint64_t step_ns;                    /* of the last sl_engine_step: call to return */
     uint64_t busy_ns[SL_LANE_COUNT];     /* since the last call of sl_engine_take_statistics */
-    uint64_t stall_ns[SL_LANE_COUNT];    /* what the compute lane waited for, likewise */
+    uint64_t stall_ns[SL_LANE_COUNT];    /* what the compute lane waited for, likewise; a lane that
+                                            waited too passes its part on to what it waited for */
     uint64_t moved_bytes[SL_LANE_COUNT]; /* bytes copied, counted by the engine, likewise */
     uint64_t measured_peak_bytes[SL_TIER_COUNT]; /* highest byte of each arena a command touched */
     uint64_t arena_bytes[SL_TIER_COUNT];         /* mapped, or reserved on disk */

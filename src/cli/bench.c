@@ -8,12 +8,13 @@
 #include "command.h"
 #include "options.h"
 #include "train/bench/bench.h"
+#include "train/config/config_device.h"
 
 static const char doc[] =
-    "Measures this machine in about a minute: matrix products, AdamW and all other ops by type and "
+    "Measures a device in about a minute: matrix products, AdamW and all other ops by type and "
     "shape, copies, host memory and, with --disk-dir, the disk; each beside its roof, measured in "
-    "the same run. Writes the machine profile, by which plan predicts and auto chooses. Leave the "
-    "machine alone meanwhile.";
+    "the same run. Writes the machine profile, one for the cpu and one for GPUs, by which plan "
+    "predicts and auto chooses. Leave the machine alone meanwhile.";
 
 static void print_progress(void *user, const char *line)
 {
@@ -33,14 +34,21 @@ static void print_row(const sl_bench_row *row)
 
 /* In the order of the table. */
 static const struct group {
-    const char *name, *title;
+    const char *name, *title[SL_DEVICE_KIND_COUNT];
 } groups[] = {
-    {"gemm", "matrix products, against multiply-adds from registers"},
-    {"adamw", "AdamW, against a loop that reads four arrays and writes three"},
-    {"op", "other ops of a step, on data as warm as a step leaves it"},
-    {"memory", "host memory, all workers"},
-    {"copy", "copies, one thread"},
-    {"disk", "disk"},
+    {"gemm",
+     {"matrix products, against multiply-adds from registers",
+      "matrix products, against the largest square one"}},
+    {"adamw",
+     {"AdamW, against a loop that reads four arrays and writes three",
+      "AdamW on the device, against a copy within it"}},
+    {"host_adamw", {NULL, "AdamW on the host, against a loop that reads four and writes three"}},
+    {"op",
+     {"other ops of a step, on data as warm as a step leaves it",
+      "other ops of a step, on data as warm as a step leaves it"}},
+    {"memory", {"host memory, all workers", "host memory, all workers"}},
+    {"copy", {"copies, one thread each", "copies, from and to locked memory"}},
+    {"disk", {"disk", "disk, through the same locked memory"}},
 };
 
 static void print_group(const sl_bench *bench, const struct group *group)
@@ -51,7 +59,7 @@ static void print_group(const sl_bench *bench, const struct group *group)
         if (strcmp(group->name, row->group) != 0)
             continue;
         if (is_first)
-            printf("\n%s\n", group->title);
+            printf("\n%s\n", group->title[bench->profile.device]);
         is_first = false;
         print_row(row);
     }
@@ -60,6 +68,8 @@ static void print_group(const sl_bench *bench, const struct group *group)
 static void print_table(const sl_bench *bench)
 {
     const sl_profile *profile = &bench->profile;
+    if (*profile->gpu)
+        printf("%s beside ", profile->gpu);
     printf("%s, %u workers of %u cores; %s\n", profile->cpu, profile->thread_count,
            profile->core_count, profile->kernels);
     printf("median, slow and fast end (p10, p90), share of the roof in the same run\n");
@@ -83,13 +93,23 @@ static sl_status print_json(const json_t *object)
     return SL_OK;
 }
 
+/* The disk is the same one beside every device. */
+static void keep_disk_of_cpu(sl_profile *profile)
+{
+    char *path = NULL;
+    if (profile->device != SL_DEVICE_CPU && sl_profile_find_path(SL_DEVICE_CPU, &path) == SL_OK)
+        sl_profile_keep_disk(profile, path);
+    free(path);
+}
+
 static sl_status save(const sl_config *config, sl_bench *bench, const json_t *object)
 {
     char *found = NULL;
     if (!config->output)
-        SL_TRY(sl_profile_find_path(&found));
+        SL_TRY(sl_profile_find_path(bench->profile.device, &found));
     const char *path = config->output ? config->output : found;
     sl_profile_keep_disk(&bench->profile, path);
+    keep_disk_of_cpu(&bench->profile);
     sl_status status = sl_profile_save(&bench->profile, path, object);
     if (status == SL_OK && !config->quiet)
         fprintf(stderr, "sluice: the machine profile is in %s\n", path);
@@ -99,7 +119,12 @@ static sl_status save(const sl_config *config, sl_bench *bench, const json_t *ob
 
 static sl_status measure(const sl_config *config)
 {
-    sl_bench_options options = {.disk_directories = (const char *const *)config->disk_dir.items,
+    sl_device_kind device;
+    int index;
+    SL_TRY(sl_config_parse_device(config->device, &device, &index));
+    sl_bench_options options = {.device = device,
+                                .device_index = index,
+                                .disk_directories = (const char *const *)config->disk_dir.items,
                                 .disk_directory_count = config->disk_dir.count,
                                 .thread_count = (uint32_t)config->threads,
                                 .is_quick = config->quick,

@@ -28,6 +28,9 @@ void sl_command_describe_cpu(char *out_text, size_t capacity);
 /* "policy static (host: …), recompute …, accumulation …" in one line, for people. */
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity);
 
+/* "cuda:0 (NVIDIA H200, sm_90, ...), 1.2 GiB taken by its context" or "cpu". */
+void sl_command_describe_device(const sl_task *task, char *out_text, size_t capacity);
+
 /* "1.0 GiB written a step, 2.0 TiB a day; --disk-endurance lasts 0.8 years". */
 void sl_command_describe_wear(const sl_wear *wear, char *out_text, size_t capacity);
 

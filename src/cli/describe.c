@@ -33,6 +33,21 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
              sl_search_accumulation_name(choice->accumulation));
 }
 
+void sl_command_describe_device(const sl_task *task, char *out_text, size_t capacity)
+{
+    const sl_device_info *info = &task->device_info;
+    char overhead[SL_UNITS_TEXT_BYTES], taken[96] = "";
+    sl_units_format_size(info->overhead_bytes, overhead);
+    if (info->overhead_bytes > 0)
+        snprintf(taken, sizeof taken, "; its context takes %s beside the budget", overhead);
+    if (task->target.device == SL_DEVICE_CPU)
+        snprintf(out_text, capacity, "cpu");
+    else
+        snprintf(out_text, capacity, "cuda:%d (%s%s%s)%s", task->target.device_index,
+                 *info->name ? info->name : "not here", *info->detail ? ", " : "", info->detail,
+                 taken);
+}
+
 void sl_command_describe_wear(const sl_wear *wear, char *out_text, size_t capacity)
 {
     char step[SL_UNITS_TEXT_BYTES], day[SL_UNITS_TEXT_BYTES], years[64] = "";

@@ -16,12 +16,12 @@
 #include "train/bench/profile.h"
 #include "train/config/units.h"
 
-enum { TEXT_BYTES = 256, FINDING_MAX = 16 };
+enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 16 };
 
 static const char doc[] = "Prints what this machine has, what is missing, and what that costs.";
 
 typedef struct finding {
-    const char *name;
+    char name[NAME_BYTES];
     char value[TEXT_BYTES];
     char cost[TEXT_BYTES]; /* "" where nothing is missing */
 } finding;
@@ -34,7 +34,7 @@ typedef struct findings {
 static finding *add(findings *all, const char *name)
 {
     finding *fresh = &all->items[all->count++];
-    fresh->name = name;
+    snprintf(fresh->name, sizeof fresh->name, "%s", name);
     return fresh;
 }
 
@@ -108,17 +108,55 @@ static void find_libraries(findings *all)
 {
     finding *gemm = add(all, "matrix product");
     snprintf(gemm->value, TEXT_BYTES, "%.200s", sl_kernels_cpu()->description());
-    static const struct {
-        const char *name, *cost;
-    } later[] = {
-        {"cuda", "work runs on the processor's cores"},
-        {"nccl, mpi", "one rank: one process does all the work"},
-    };
-    for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
-        finding *library = add(all, later[i].name);
-        snprintf(library->value, TEXT_BYTES, "not used by this version");
-        snprintf(library->cost, TEXT_BYTES, "%s", later[i].cost);
+    finding *ranks = add(all, "nccl, mpi");
+    snprintf(ranks->value, TEXT_BYTES, "not used by this version");
+    snprintf(ranks->cost, TEXT_BYTES, "one rank: one process does all the work");
+}
+
+static void describe_gpu(const sl_device_info *info, finding *gpu)
+{
+    char total[SL_UNITS_TEXT_BYTES], left[SL_UNITS_TEXT_BYTES], node[32] = "not known";
+    sl_units_format_size(info->total_bytes, total);
+    sl_units_format_size(info->free_bytes, left);
+    if (info->numa_node >= 0)
+        snprintf(node, sizeof node, "%d", info->numa_node);
+    snprintf(gpu->value, TEXT_BYTES, "%s (%s); %s, %s free; NUMA node %s", info->name, info->detail,
+             total, left, node);
+}
+
+/* Asks one after the other until there is none; why the first does not open is worth a line. */
+static void find_gpus(findings *all)
+{
+    for (int index = 0; index < GPU_MAX; index++) {
+        sl_device_info info;
+        char name[NAME_BYTES];
+        snprintf(name, sizeof name, "cuda:%d", index);
+        bool is_there = sl_device_query(SL_DEVICE_CUDA, index, &info) == SL_OK;
+        if (!is_there && index > 0)
+            return;
+        finding *gpu = add(all, name);
+        if (is_there) {
+            describe_gpu(&info, gpu);
+            continue;
+        }
+        snprintf(gpu->value, TEXT_BYTES, "%.600s", sl_status_message());
+        snprintf(gpu->cost, TEXT_BYTES, "work runs on the processor's cores");
+        return;
     }
+}
+
+static void find_cuda(findings *all)
+{
+    finding *cuda = add(all, "cuda");
+    const sl_kernel_table *kernels = sl_kernels_cuda();
+    if (!kernels) {
+        snprintf(cuda->value, TEXT_BYTES, "this build has none: nvcc was not found");
+        snprintf(cuda->cost, TEXT_BYTES,
+                 "work runs on the processor's cores, and no run on a GPU can be planned");
+        return;
+    }
+    snprintf(cuda->value, TEXT_BYTES, "%.600s", kernels->description());
+    find_gpus(all);
 }
 
 /* The disk tier works either way; threads take more of the cores. */
@@ -130,13 +168,13 @@ static void find_disk(findings *all)
         snprintf(disk->cost, TEXT_BYTES, "processor time: each piece that moves wakes a thread");
 }
 
-static void find_profile(findings *all, uint32_t thread_count)
+static void find_profile(findings *all, const char *name, const sl_profile_subject *subject)
 {
-    finding *profile = add(all, "machine profile");
+    finding *profile = add(all, name);
     char *path = NULL, note[SL_PROFILE_NOTE_BYTES];
     sl_machine machine = {0};
-    if (sl_profile_find_path(&path) != SL_OK ||
-        sl_profile_find_machine(NULL, thread_count, &machine, note) != SL_OK)
+    if (sl_profile_find_path(subject->device, &path) != SL_OK ||
+        sl_profile_find_machine(NULL, subject, &machine, note) != SL_OK)
         snprintf(profile->value, TEXT_BYTES, "%.240s", sl_status_message());
     else if (machine.is_measured)
         snprintf(profile->value, TEXT_BYTES, "%.120s: %s", path, machine.name);
@@ -146,6 +184,16 @@ static void find_profile(findings *all, uint32_t thread_count)
         snprintf(profile->cost, TEXT_BYTES,
                  "predicted times and --policy auto go by a plain guess of this machine's rates");
     free(path);
+}
+
+static void find_profiles(findings *all, uint32_t thread_count)
+{
+    sl_device_info info;
+    const sl_profile_subject cpu = {.worker_count = thread_count};
+    const sl_profile_subject gpu = {SL_DEVICE_CUDA, thread_count, &info};
+    find_profile(all, "machine profile", &cpu);
+    if (sl_device_query(SL_DEVICE_CUDA, 0, &info) == SL_OK)
+        find_profile(all, "profile, cuda:0", &gpu);
 }
 
 static void print_text(const findings *all)
@@ -184,8 +232,9 @@ int sl_command_doctor(int argc, char **argv)
         find_locked_memory(&all);
         find_huge_pages(&all);
         find_libraries(&all);
+        find_cuda(&all);
         find_disk(&all);
-        find_profile(&all, (uint32_t)config.threads);
+        find_profiles(&all, (uint32_t)config.threads);
         if (config.json)
             print_json(&all);
         else

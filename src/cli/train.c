@@ -25,7 +25,9 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     const sl_choice *choice = &blueprint->choice;
-    char text[256];
+    char text[512];
+    sl_command_describe_device(&blueprint->task, text, sizeof text);
+    printf("device  %s\n", text);
     printf("model   %" PRIu64 " parameters: %u layers, %u wide, %u heads, context %u, vocab %u\n",
            sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
            trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);

@@ -7,6 +7,10 @@
 #include "offload/store.h"
 #include "sluice/version.h"
 
+#ifndef SL_CUDA_VERSION
+#define SL_CUDA_VERSION "no"
+#endif
+
 #if defined(__x86_64__)
 /* __builtin_cpu_supports takes literals only. */
 #define ADD_FEATURE(name)                                                                          \
@@ -47,5 +51,8 @@ void sl_command_print_version(FILE *stream)
     fprintf(stream, "cpu features: %s\n", features);
     fprintf(stream, "jansson: %s\n", JANSSON_VERSION);
     fprintf(stream, "disk tier: %s\n", sl_store_probe());
-    fprintf(stream, "cuda: no   nccl: no   mpi: no\n");
+    fprintf(stream, "cuda: %s\n", SL_CUDA_VERSION);
+    if (sl_kernels_cuda())
+        fprintf(stream, "cuda kernels: %s\n", sl_kernels_cuda()->description());
+    fprintf(stream, "nccl: no   mpi: no\n");
 }

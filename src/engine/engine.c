@@ -1,6 +1,7 @@
 /* The engine's public calls. Opening takes everything; nothing here allocates afterwards.
  *
- * States: boundary (current_plan is SL_NONE: lanes idle, chunks current at their homes) or running
+ * States: boundary (current_plan is SL_NONE: lanes have no commands, chunks current at their homes
+ * or in the bounce pieces on the way there) or running
  * (current_plan is the plan of the last iteration, whose host and disk lanes may still work).
  * sl_engine_step leaves the boundary, every call that drains returns to it. A failure of a lane is
  * final: every later call returns it.
@@ -25,6 +26,17 @@ static sl_status check_options(const sl_engine_options *options)
     return SL_OK;
 }
 
+/* With default attributes no lock of a lane can fail on Linux. */
+static void init_lanes(sl_engine *engine)
+{
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        engine->lanes[lane].lane = (sl_lane)lane;
+        engine->lanes[lane].lanes = engine->lanes;
+        engine->lanes[lane].observer = engine->options.observer;
+        pthread_mutex_init(&engine->lanes[lane].lock, NULL);
+    }
+}
+
 /* Which lanes are streams of the device, and which are threads of the host. */
 static sl_status open_lanes(sl_engine *engine)
 {
@@ -41,8 +53,6 @@ static sl_status open_lanes(sl_engine *engine)
         bool is_disk = rows[i].lane == SL_LANE_READ || rows[i].lane == SL_LANE_WRITE;
         if (is_disk && !engine->disk.store)
             continue;
-        lane->lane = rows[i].lane;
-        lane->observer = engine->options.observer;
         sl_queue_observer observer = sl_measure_observer(lane);
         SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind,
                                         sl_walk_lane_name(rows[i].lane), &observer, &lane->stream));
@@ -100,6 +110,7 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     engine->options = *options;
     engine->options.plans = NULL; /* the caller's array need not live on */
     engine->current_plan = SL_NONE;
+    init_lanes(engine);
     atomic_init(&engine->failed_lane, SL_NONE);
     sl_status status = open_all(engine, options, parts);
     if (status != SL_OK) {
@@ -132,6 +143,8 @@ void sl_engine_close(sl_engine *engine)
     for (uint32_t i = 0; i < engine->plan_count; i++)
         sl_bind_close(engine, &engine->plans[i]);
     free(engine->plans);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        pthread_mutex_destroy(&engine->lanes[lane].lock);
     sl_workers_close(engine->workers);
     sl_disk_close(engine);
     if (engine->device) {
@@ -168,15 +181,21 @@ static sl_status run_iteration(sl_engine *engine, uint32_t plan_index,
 {
     const sl_bound_plan *plan = &engine->plans[plan_index];
     bool is_first = engine->current_plan != plan_index;
+    SL_TRY(sl_bounce_empty(engine));
     if (is_first)
         SL_TRY(sl_walk_prologue(engine, plan));
     engine->current_plan = plan_index;
-    engine->disk.part_bytes = 0;
     sl_status status = sl_walk_body(engine, plan, scalars, is_first);
-    if (status == SL_OK)
-        return sl_walk_await(engine, plan);
-    sl_status drained = sl_walk_drain(engine); /* a lane's own failure explains more */
-    return drained != SL_OK ? drained : status;
+    return status == SL_OK ? sl_walk_await(engine, plan) : status;
+}
+
+/* Half an iteration cannot be taken back: its failure is final, and a lane's own explains more than
+ * that of the control thread. */
+static sl_status give_up(sl_engine *engine, sl_status status)
+{
+    if (atomic_load(&engine->failed_lane) == SL_NONE)
+        sl_walk_keep_failure(engine, status);
+    return sl_walk_drain(engine);
 }
 
 sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index, const sl_step_scalars *scalars)
@@ -184,16 +203,17 @@ sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index, const sl_step_s
     uint64_t start_ns = sl_clock_now_ns();
     if (plan_index >= engine->plan_count)
         SL_FAIL(SL_ERROR_INTERNAL, "there is no plan %u", plan_index);
-    if (atomic_load(&engine->failed_lane) != SL_NONE)
+    if (engine->failure != SL_OK || atomic_load(&engine->failed_lane) != SL_NONE)
         return sl_walk_drain(engine);
     sl_status status = run_iteration(engine, plan_index, scalars);
     engine->step_ns = sl_clock_now_ns() - start_ns;
-    return status;
+    return status == SL_OK ? SL_OK : give_up(engine, status);
 }
 
 sl_status sl_engine_drain(sl_engine *engine)
 {
-    return sl_walk_drain(engine);
+    SL_TRY(sl_walk_drain(engine));
+    return sl_bounce_flush(engine);
 }
 
 uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl_op_attrs *attrs,

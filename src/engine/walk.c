@@ -6,6 +6,8 @@
  */
 #include "engine_internal.h"
 
+#include <stdio.h>
+
 static const char *const lane_names[SL_LANE_COUNT] = {
     [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",   [SL_LANE_D2H] = "d2h",
     [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read", [SL_LANE_WRITE] = "write",
@@ -44,12 +46,17 @@ void sl_walk_note_failure(_Atomic uint32_t *failed_lane, sl_lane lane)
     atomic_compare_exchange_strong(failed_lane, &nobody, (uint32_t)lane);
 }
 
+/* A device that is only told to compute tells of an earlier op's failure at a later one's launch,
+ * and tells the control thread itself. */
 static sl_status note_failure(sl_status status, const run_args *args)
 {
     const sl_command *command = args->bound->command;
-    sl_walk_note_failure(args->failed_lane, command->lane);
-    return sl_status_prefix(status, "op %u (%s) on the %s lane", command->tick,
-                            op_names[args->bound->op_kind], lane_names[command->lane]);
+    bool is_native = args->call.stream != NULL;
+    if (!is_native)
+        sl_walk_note_failure(args->failed_lane, command->lane);
+    return sl_status_prefix(status, "op %u (%s)%s on the %s lane", command->tick,
+                            op_names[args->bound->op_kind], is_native ? ", or one before it," : "",
+                            lane_names[command->lane]);
 }
 
 static sl_status run_kernel(void *arguments)
@@ -61,6 +68,16 @@ static sl_status run_kernel(void *arguments)
 
 /* ---- issuing ---- */
 
+static sl_status issue_copy(sl_engine *engine, const sl_bound_command *bound,
+                            sl_device_stream *stream)
+{
+    sl_status status = engine->ops->copy(stream, bound->tag, bound->to, bound->from, bound->bytes);
+    if (status == SL_OK)
+        return SL_OK;
+    return sl_status_prefix(status, "a copy before op %u on the %s lane", bound->command->tick,
+                            lane_names[bound->command->lane]);
+}
+
 static sl_status issue(sl_engine *engine, const sl_bound_command *bound,
                        const sl_step_scalars *scalars)
 {
@@ -69,7 +86,7 @@ static sl_status issue(sl_engine *engine, const sl_bound_command *bound,
     if (bound->command->lane == SL_LANE_READ || bound->command->lane == SL_LANE_WRITE)
         return sl_disk_issue(engine, bound);
     if (bound->command->kind == SL_COMMAND_COPY)
-        return engine->ops->copy(stream, bound->tag, bound->to, bound->from, bound->bytes);
+        return issue_copy(engine, bound, stream);
     run_args args = {bound->call, bound, &engine->failed_lane};
     args.call.scalars = *scalars;
     return engine->ops->launch(stream, bound->tag, run_kernel, &args, sizeof args);
@@ -108,28 +125,62 @@ sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *plan)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         uint32_t last = plan->last_awaited[lane];
-        if (last != SL_NONE)
-            SL_TRY(engine->ops->event_finish(plan->body[last].event));
+        if (last == SL_NONE)
+            continue;
+        sl_status status = engine->ops->event_finish(plan->body[last].event);
+        if (status != SL_OK)
+            return sl_status_prefix(status, "an op or copy before op %u on the %s lane",
+                                    plan->body[last].command->tick, lane_names[lane]);
     }
     if (atomic_load(&engine->failed_lane) != SL_NONE)
         return sl_walk_drain(engine);
     return SL_OK;
 }
 
-sl_status sl_walk_drain(sl_engine *engine)
+void sl_walk_keep_failure(sl_engine *engine, sl_status status)
 {
-    uint32_t failed = SL_NONE;
+    if (engine->failure != SL_OK)
+        return;
+    engine->failure = status;
+    snprintf(engine->failure_message, sizeof engine->failure_message, "%s", sl_status_message());
+}
+
+/* A stream of the device may tell of a failure only once. */
+static sl_status drain_lanes(sl_engine *engine)
+{
+    sl_status status = SL_OK;
+    char message[sizeof engine->failure_message];
     engine->current_plan = SL_NONE;
-    for (uint32_t lane = 0; lane < SL_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         sl_device_stream *stream = engine->lanes[lane].stream;
-        if (stream && engine->ops->stream_finish(stream) != SL_OK && failed == SL_NONE)
-            failed = lane;
+        sl_status finished = stream ? engine->ops->stream_finish(stream) : SL_OK;
+        if (finished != SL_OK && status == SL_OK) {
+            status = finished;
+            snprintf(message, sizeof message, "%s", sl_status_message());
+        }
     }
     uint32_t first = atomic_load(&engine->failed_lane);
-    failed = first != SL_NONE ? first : failed;
-    if (failed == SL_NONE)
-        return SL_OK;
-    return engine->ops->stream_finish(engine->lanes[failed].stream); /* its message is the last */
+    if (first != SL_NONE)
+        SL_TRY(engine->ops->stream_finish(engine->lanes[first].stream));
+    if (status != SL_OK)
+        SL_FAIL(status, "%s", message);
+    return SL_OK;
+}
+
+sl_status sl_walk_drain(sl_engine *engine)
+{
+    sl_status status = drain_lanes(engine);
+    if (status != SL_OK)
+        sl_walk_keep_failure(engine, status);
+    if (engine->failure != SL_OK)
+        SL_FAIL(engine->failure, "%s", engine->failure_message);
+    return SL_OK;
+}
+
+sl_status sl_walk_rest(sl_engine *engine)
+{
+    bool is_sound = engine->failure == SL_OK && atomic_load(&engine->failed_lane) == SL_NONE;
+    return is_sound && engine->current_plan == SL_NONE ? SL_OK : sl_walk_drain(engine);
 }
 
 sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *plan)

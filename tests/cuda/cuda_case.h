@@ -17,7 +17,9 @@
  *     cuda_op_check(&(cuda_op){.kind = SL_OP_GELU, .run = sl_cuda_gelu, .draw = draw_gelu,
  *                              .bound = {[1] = {.terms = 12}}});
  *
- * cuda_case_run() and what it is made of also serve tests that fill operands by hand. */
+ * cuda_case_run() and what it is made of also serve tests that fill operands by hand. With
+ * SL_TEST_GPU the same test runs on a device that is opened through the tables (gpu_place.h): a
+ * real GPU, where the orders are repetitions, or the stand-in. */
 #ifndef SL_TESTS_CUDA_CASE_H
 #define SL_TESTS_CUDA_CASE_H
 
@@ -191,7 +193,7 @@ static MAYBE_UNUSED double case_input(const cuda_case *c, int operand, uint64_t 
 
 /* ---- memory between guards ---- */
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined __SANITIZE_ADDRESS__ && !defined SL_TEST_GPU /* which copies guards too */
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(from, bytes) ((void)(from), (void)(bytes))
@@ -309,6 +311,34 @@ static const char *case_shape(const cuda_case *c)
     return text;
 }
 
+#ifdef SL_TEST_GPU
+#include "gpu_place.h"
+
+static sl_status call_cuda(const cuda_case *c, const sl_kernel_call *call)
+{
+    uint64_t bytes[SL_OPERAND_MAX];
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        bytes[i] = c->operand[i].bytes;
+    return gpu_place_run(c->kind, c->run, call, bytes, c->workspace_bytes, CASE_GUARD_BYTES);
+}
+#else
+enum { GPU_PLACE_SKIP = 77 };
+
+static bool gpu_place_open(void)
+{
+    return true;
+}
+
+static void gpu_place_close(void)
+{
+}
+
+static sl_status call_cuda(const cuda_case *c, const sl_kernel_call *call)
+{
+    return c->run(call);
+}
+#endif
+
 static void run_kernel(cuda_case *c, sl_kernel run, uint64_t workspace_bytes, bool is_cuda)
 {
     void *workspace = guarded_open(workspace_bytes);
@@ -323,7 +353,7 @@ static void run_kernel(cuda_case *c, sl_kernel run, uint64_t workspace_bytes, bo
         if (o->bytes > 0)
             memcpy(call.operand[i], o->input, o->bytes);
     }
-    if (run(&call) != SL_OK)
+    if ((is_cuda ? call_cuda(c, &call) : run(&call)) != SL_OK)
         fail_msg("%s: the %s kernel failed: %s", case_shape(c), is_cuda ? "CUDA" : "cpu",
                  sl_status_message());
     if (!guarded_check(workspace, workspace_bytes))
@@ -477,7 +507,10 @@ static MAYBE_UNUSED void cuda_op_check(const cuda_op *op)
         print_message("seed %llu (SL_TEST_SEED)\n", (unsigned long long)test_seed);                \
         if (sl_workers_open(2, &case_workers) != SL_OK)                                            \
             return 1;                                                                              \
+        if (!gpu_place_open())                                                                     \
+            return GPU_PLACE_SKIP;                                                                 \
         const int failures = cmocka_run_group_tests(tests, NULL, NULL);                            \
+        gpu_place_close();                                                                         \
         sl_workers_close(case_workers);                                                            \
         return failures;                                                                           \
     }

@@ -1,5 +1,4 @@
-/* The order of things: warm up, rounds, rows, rates. */
-#define _GNU_SOURCE /* getloadavg */
+/* From times to rows beside their roofs, and to the rates of a machine. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -7,111 +6,13 @@
 #include <string.h>
 
 #include "disk.h"
-#include "ops.h"
-#include "roofs.h"
+#include "meter.h"
 
-enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
-
-static const uint64_t stream_bytes[2] = {UINT64_C(64) << 20, UINT64_C(8) << 20}; /* [quick] */
-static const uint64_t copy_bytes[2] = {UINT64_C(32) << 20, UINT64_C(8) << 20};
-static const double load_max = 0.5; /* runnable threads of others, averaged over a minute */
 static const char *const type_names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
 
-/* A queued op costs a wake-up beside what its kernel takes. */
+/* A queued op costs a wake-up beside what its kernel takes; a GPU's ops are timed in a row, and
+ * what the least of them takes is what each costs. */
 static const double queue_seconds = 2e-6;
-
-typedef struct roof {
-    double samples[SL_OPS_ROUND_MAX];
-    sl_spread rate;
-} roof;
-
-typedef struct meter {
-    const sl_bench_options *options;
-    sl_bench *bench;
-    sl_memory memory;
-    sl_ops ops;
-    sl_workers *workers;
-    roof flops[SL_TYPE_COUNT], stream[SL_STREAM_COUNT], copy[2];
-    uint32_t round_count;
-} meter;
-
-static void report(const meter *m, const char *line)
-{
-    if (m->options->progress)
-        m->options->progress(m->options->user, line);
-}
-
-/* ---- measuring ---- */
-
-static sl_status open_meter(const sl_bench_options *options, sl_bench *bench, meter *m)
-{
-    char line[LINE_BYTES];
-    *m = (meter){.options = options,
-                 .bench = bench,
-                 .round_count = options->is_quick ? QUICK_ROUNDS : ROUNDS};
-    double load = 0;
-    if (getloadavg(&load, 1) == 1 && load > load_max) {
-        snprintf(line, sizeof line, "other work (load %.1f) disturbs what is measured now", load);
-        report(m, line);
-    }
-    report(m, "filling memory with random numbers");
-    SL_TRY(sl_workers_open(options->thread_count, &m->workers));
-    SL_TRY(sl_memory_open(options->is_quick, &m->memory));
-    SL_TRY(sl_ops_open(options->is_quick, options->thread_count, &m->ops));
-    snprintf(line, sizeof line, "warming up %u ops on %u threads", m->ops.count,
-             options->thread_count);
-    report(m, line);
-    for (uint32_t i = 0; i < m->ops.count; i++)
-        SL_TRY(sl_ops_warm_up(&m->ops, &m->ops.cases[i], &m->memory, m->workers));
-    return SL_OK;
-}
-
-static void close_meter(meter *m)
-{
-    sl_ops_close(&m->ops);
-    sl_memory_close(&m->memory);
-    sl_workers_close(m->workers);
-}
-
-static sl_status measure_roofs(meter *m, uint32_t round)
-{
-    bool is_quick = m->options->is_quick;
-    for (int type = 0; type < SL_TYPE_COUNT; type++)
-        m->flops[type].samples[round] = sl_roofs_flops(m->workers, (sl_type)type);
-    for (int stream = 0; stream < SL_STREAM_COUNT; stream++)
-        SL_TRY(sl_roofs_stream(m->workers, &m->memory, (sl_stream)stream, stream_bytes[is_quick],
-                               &m->stream[stream].samples[round]));
-    for (int both = 0; both < 2; both++)
-        SL_TRY(
-            sl_roofs_copy(&m->memory, both, copy_bytes[is_quick], &m->copy[both].samples[round]));
-    return SL_OK;
-}
-
-static void finish_roof(roof *one, uint32_t round_count)
-{
-    one->rate = sl_spread_of(one->samples, round_count);
-}
-
-static sl_status measure_rounds(meter *m)
-{
-    char line[LINE_BYTES];
-    for (uint32_t round = 0; round < m->round_count; round++) {
-        snprintf(line, sizeof line, "ops, copies and memory: round %u of %u", round + 1,
-                 m->round_count);
-        report(m, line);
-        SL_TRY(measure_roofs(m, round));
-        for (uint32_t i = 0; i < m->ops.count; i++)
-            SL_TRY(sl_ops_sample(&m->ops, &m->ops.cases[i], round, &m->memory, m->workers));
-    }
-    sl_ops_finish(&m->ops, m->round_count);
-    for (int type = 0; type < SL_TYPE_COUNT; type++)
-        finish_roof(&m->flops[type], m->round_count);
-    for (int stream = 0; stream < SL_STREAM_COUNT; stream++)
-        finish_roof(&m->stream[stream], m->round_count);
-    for (int both = 0; both < 2; both++)
-        finish_roof(&m->copy[both], m->round_count);
-    return SL_OK;
-}
 
 /* ---- rows ---- */
 
@@ -157,80 +58,140 @@ static bool is_product(sl_op_kind kind)
     return sl_op_flops(kind, &one) > 0;
 }
 
-static sl_status add_case(const meter *m, const sl_ops_case *one)
+/* The median rate of what the case is held against; 0: nothing says more than itself. */
+static double find_roof(const sl_meter *m, const sl_ops_case *one, bool on_host)
+{
+    if (sl_op_flops(one->kind, &one->attrs) > 0) {
+        for (uint32_t i = 0; i < m->roofs.count; i++)
+            if (m->roofs.cases[i].kind == SL_OP_LINEAR &&
+                m->roofs.cases[i].attrs.type == one->attrs.type)
+                return (double)sl_op_flops(SL_OP_LINEAR, &m->roofs.cases[i].attrs) /
+                       m->roofs.cases[i].seconds.median;
+        return m->flops[one->attrs.type].rate.median;
+    }
+    if (one->kind != SL_OP_ADAMW) /* the others are not memory's alone: caches hold their data */
+        return 0;
+    const sl_copies_case *within = &m->copies.cases[SL_COPIES_WITHIN];
+    return on_host ? m->stream[SL_STREAM_UPDATE].rate.median
+                   : 2.0 * (double)within->bytes / within->seconds.median;
+}
+
+static sl_status add_case(const sl_meter *m, const sl_ops_case *one, bool on_host, sl_bench *bench)
 {
     double flops = (double)sl_op_flops(one->kind, &one->attrs);
     double bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs);
-    bool is_adamw = one->kind == SL_OP_ADAMW;
-    sl_bench_row row = {.group = is_product(one->kind) ? "gemm"
-                                 : is_adamw            ? "adamw"
-                                                       : "op",
+    sl_bench_row row = {.group = is_product(one->kind)      ? "gemm"
+                                 : one->kind != SL_OP_ADAMW ? "op"
+                                 : on_host                  ? "host_adamw"
+                                                            : "adamw",
                         .type = type_names[one->attrs.type],
                         .seconds = one->seconds.median,
-                        .fit_seconds = sl_machine_op_seconds(&m->bench->profile.machine, one->kind,
-                                                             &one->attrs, false),
+                        .fit_seconds = sl_machine_op_seconds(&bench->profile.machine, one->kind,
+                                                             &one->attrs, on_host),
                         .is_flops = flops > 0};
     row.rate = sl_spread_rate(one->seconds, flops > 0 ? flops : bytes);
-    if (flops > 0)
-        row.roof = m->flops[one->attrs.type].rate.median;
-    else if (is_adamw) /* the others are not memory's alone: a step finds their data in a cache */
-        row.roof = m->stream[SL_STREAM_UPDATE].rate.median;
+    row.roof = find_roof(m, one, on_host || !sl_meter_has_gpu(m));
     name_case(one, row.name);
-    return sl_bench_add(m->bench, &row);
+    return sl_bench_add(bench, &row);
 }
 
-static sl_status add_roof(const meter *m, const char *group, const char *type, const char *name,
-                          const roof *one)
+static sl_status add_cases(const sl_meter *m, const sl_ops *ops, bool on_host, sl_bench *bench)
+{
+    for (uint32_t i = 0; i < ops->count; i++)
+        SL_TRY(add_case(m, &ops->cases[i], on_host, bench));
+    return SL_OK;
+}
+
+static sl_status add_rate(sl_bench *bench, const char *group, const char *type, const char *name,
+                          sl_spread rate)
 {
     bool is_flops = strcmp(group, "gemm") == 0;
-    sl_bench_row row = {.group = group, .type = type, .rate = one->rate, .is_flops = is_flops};
+    sl_bench_row row = {.group = group, .type = type, .rate = rate, .is_flops = is_flops};
     snprintf(row.name, sizeof row.name, "%s", name);
-    return sl_bench_add(m->bench, &row);
+    return sl_bench_add(bench, &row);
 }
 
-static sl_status add_rows(const meter *m)
+/* The products that others are held against stand as roofs; the least op is none of them. */
+static sl_status add_gpu_roofs(const sl_meter *m, sl_bench *bench)
 {
-    for (int type = 0; type < SL_TYPE_COUNT; type++)
-        SL_TRY(
-            add_roof(m, "gemm", type_names[type], "multiply-adds from registers", &m->flops[type]));
-    SL_TRY(add_roof(m, "memory", "", "reading", &m->stream[SL_STREAM_READ]));
-    SL_TRY(add_roof(m, "memory", "", "4 reads, 3 writes", &m->stream[SL_STREAM_UPDATE]));
-    SL_TRY(add_roof(m, "copy", "", "one way", &m->copy[0]));
-    SL_TRY(add_roof(m, "copy", "", "both ways at once, each", &m->copy[1]));
-    for (uint32_t i = 0; i < m->ops.count; i++)
-        SL_TRY(add_case(m, &m->ops.cases[i]));
+    char name[64];
+    for (uint32_t i = 0; i < m->roofs.count; i++) {
+        const sl_ops_case *one = &m->roofs.cases[i];
+        if (one->kind != SL_OP_LINEAR)
+            continue;
+        double flops = (double)sl_op_flops(one->kind, &one->attrs);
+        name_case(one, name);
+        SL_TRY(add_rate(bench, "gemm", type_names[one->attrs.type], name,
+                        sl_spread_rate(one->seconds, flops)));
+    }
     return SL_OK;
+}
+
+static sl_status add_copies(const sl_meter *m, sl_bench *bench)
+{
+    for (int kind = 0; kind < SL_COPIES_COUNT; kind++) {
+        const sl_copies_case *one = &m->copies.cases[kind];
+        double bytes = (kind == SL_COPIES_WITHIN ? 2.0 : 1.0) * (double)one->bytes;
+        SL_TRY(add_rate(bench, "copy", "", one->name, sl_spread_rate(one->seconds, bytes)));
+        bench->rows[bench->row_count - 1].seconds = one->seconds.median;
+    }
+    return SL_OK;
+}
+
+static sl_status add_rows(const sl_meter *m, sl_bench *bench)
+{
+    for (int type = 0; type < SL_TYPE_COUNT && !sl_meter_has_gpu(m); type++)
+        SL_TRY(add_rate(bench, "gemm", type_names[type], "multiply-adds from registers",
+                        m->flops[type].rate));
+    SL_TRY(add_gpu_roofs(m, bench));
+    SL_TRY(add_rate(bench, "memory", "", "reading", m->stream[SL_STREAM_READ].rate));
+    SL_TRY(add_rate(bench, "memory", "", "4 reads, 3 writes", m->stream[SL_STREAM_UPDATE].rate));
+    SL_TRY(add_copies(m, bench));
+    SL_TRY(add_cases(m, &m->ops, false, bench));
+    return add_cases(m, &m->host_ops, true, bench);
 }
 
 /* ---- the machine ---- */
 
-static sl_status fit_machine(const meter *m, sl_machine *machine)
+/* What the least op of a GPU took. */
+static double find_op_seconds(const sl_meter *m)
 {
-    machine->op_seconds = queue_seconds;
+    for (uint32_t i = 0; i < m->roofs.count; i++)
+        if (m->roofs.cases[i].kind == SL_OP_CLEAR)
+            return m->roofs.cases[i].seconds.median;
+    return queue_seconds;
+}
+
+static sl_status fit_machine(const sl_meter *m, sl_machine *machine)
+{
+    bool has_gpu = sl_meter_has_gpu(m);
+    machine->op_seconds = find_op_seconds(m);
     SL_TRY(sl_ops_fit(&m->ops, machine));
-    for (int lane = SL_MACHINE_H2D; lane <= SL_MACHINE_D2H; lane++) {
-        machine->copy_rate[lane] = m->copy[0].rate.median;
-        machine->copy_seconds[lane] = queue_seconds;
-    }
+    SL_TRY(sl_ops_fit_host(has_gpu ? &m->host_ops : &m->ops, machine));
+    sl_copies_set_machine(&m->copies, queue_seconds, machine);
     machine->is_measured = true;
     return SL_OK;
+}
+
+static sl_status measure(sl_meter *m, sl_bench *bench)
+{
+    SL_TRY(sl_meter_open(m->options, m));
+    sl_profile_init(&bench->profile,
+                    &(sl_profile_subject){.device = m->rig->ops->kind,
+                                          .worker_count = m->options->thread_count,
+                                          .info = sl_meter_has_gpu(m) ? &m->rig->info : NULL});
+    SL_TRY(sl_disk_measure(m->options, m->rig, bench)); /* first: a directory may be wrong */
+    SL_TRY(sl_meter_run(m));
+    SL_TRY(fit_machine(m, &bench->profile.machine));
+    return add_rows(m, bench);
 }
 
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
-    meter m = {0};
-    sl_profile_init(&bench.profile, options->thread_count);
-    sl_status status = sl_disk_measure(options, &bench); /* first: a directory may be wrong */
-    if (status == SL_OK)
-        status = open_meter(options, &bench, &m);
-    if (status == SL_OK)
-        status = measure_rounds(&m);
-    if (status == SL_OK)
-        status = fit_machine(&m, &bench.profile.machine);
-    if (status == SL_OK)
-        status = add_rows(&m);
-    close_meter(&m);
+    sl_meter m = {.options = options};
+    sl_status status = measure(&m, &bench);
+    sl_meter_close(&m);
     if (status != SL_OK) {
         sl_bench_close(&bench);
         return status;

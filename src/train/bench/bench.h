@@ -7,10 +7,13 @@
 #ifndef SL_TRAIN_BENCH_H
 #define SL_TRAIN_BENCH_H
 
+#include "device/device.h"
 #include "profile.h"
 #include "spread.h"
 
 typedef struct sl_bench_options {
+    sl_device_kind device; /* whose ops and copies */
+    int device_index;
     const char *const *disk_directories;
     uint32_t disk_directory_count; /* 0: the disk stays a guess */
     uint32_t thread_count;
@@ -20,7 +23,7 @@ typedef struct sl_bench_options {
 } sl_bench_options;
 
 typedef struct sl_bench_row {
-    const char *group;  /* "gemm", "adamw", "op", "copy", "memory", "disk" */
+    const char *group;  /* "gemm", "adamw", "host_adamw", "op", "copy", "memory", "disk" */
     const char *type;   /* "fp32", ..., or "" */
     char name[64];      /* "linear 768x2304, 256 rows" */
     sl_spread rate;     /* of work a second; p10 is the slow end */

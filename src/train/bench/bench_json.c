@@ -33,11 +33,12 @@ sl_status sl_bench_format(const sl_bench *bench, json_t **out_object)
         json_decref(rows);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
     }
-    json_t *object = json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:o}", "host",
-                               profile->host, "cpu", profile->cpu, "kernels", profile->kernels,
-                               "version", profile->version, "date", profile->date, "core_count",
-                               (int)profile->core_count, "thread_count", (int)profile->thread_count,
-                               "disk", profile->disk, "disk_note", bench->disk_note, "rows", rows);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:o}", "host", profile->host,
+                  "gpu", profile->gpu, "cpu", profile->cpu, "kernels", profile->kernels, "version",
+                  profile->version, "date", profile->date, "core_count", (int)profile->core_count,
+                  "thread_count", (int)profile->thread_count, "disk", profile->disk, "disk_note",
+                  bench->disk_note, "rows", rows);
     if (!object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
     *out_object = object;

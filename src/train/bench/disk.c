@@ -7,12 +7,10 @@
  */
 #include "disk.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -236,7 +234,7 @@ static void name_directories(const sl_bench_options *options, char *out_text)
                                    i ? ", " : "", options->disk_directories[i]);
 }
 
-sl_status sl_disk_measure(const sl_bench_options *options, sl_bench *bench)
+sl_status sl_disk_measure(const sl_bench_options *options, const sl_rig *rig, sl_bench *bench)
 {
     disk_meter m = {options, bench, options->is_quick ? &quick : &whole};
     if (options->disk_directory_count == 0)
@@ -244,13 +242,10 @@ sl_status sl_disk_measure(const sl_bench_options *options, sl_bench *bench)
     if (options->progress)
         options->progress(options->user, "disk: write, read and both, by depth");
     uint64_t bytes = 2 * m.size->stretch_bytes;
-    m.buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (m.buffer == MAP_FAILED)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu bytes to write to the disk: %s",
-                (unsigned long long)bytes, strerror(errno));
+    SL_TRY(rig->ops->map_host(rig->device, bytes, SL_MAP_PLAIN, (void **)&m.buffer));
     fill_buffer(m.buffer, bytes);
     sl_status status = measure_all(&m);
-    munmap(m.buffer, bytes);
+    rig->ops->unmap_host(rig->device, m.buffer, bytes, SL_MAP_PLAIN);
     if (status == SL_OK)
         name_directories(options, bench->profile.disk);
     return status;

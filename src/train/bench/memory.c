@@ -1,24 +1,27 @@
 /* One mapping, cut into rings. */
 #include "memory.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
     ALIGNMENT = 256,
     STAGGER = 68 * 1024,
-    OPERANDS = 4, /* a ring holds this many of any size */
+    OPERANDS = 4,      /* a ring holds this many of any size */
+    PART_OPERANDS = 6, /* of a size that go round in a part of a ring */
+    PART_MIB = 32,     /* that part on a GPU: its outer cache holds some of them */
+    SHRINK_MAX = 5,    /* a GPU's rings are halved until half of the free memory holds them */
+    STAGING_MIB = 16,  /* random numbers that are copied to a GPU again and again */
     RINGS = 2 + 2 * SL_TYPE_COUNT
 };
 
 static const uint64_t MIB = UINT64_C(1) << 20;
 
 typedef struct ring_size {
-    uint64_t whole, quick; /* MiB */
+    uint64_t whole, quick, gpu; /* MiB; of a GPU four squares of 8192 x 8192 floats, staggered */
 } ring_size;
 
-static const ring_size warm_size = {64, 16}, cold_size = {512, 64}, cold_half_size = {128, 32};
+static const ring_size warm_size = {64, 16, 1088}, cold_size = {512, 64, 1088},
+                       cold_half_size = {128, 32, 544};
 
 static uint64_t random_word(uint64_t *state)
 {
@@ -28,17 +31,36 @@ static uint64_t random_word(uint64_t *state)
 
 /* bf16 from 2^-7 to 1/4, fp16 from 1 to 1.6; targets are positive, for there are variances among
  * them. */
-static void fill(sl_memory_ring *ring, bool is_positive, uint64_t *state)
+static void fill(void *address, uint64_t bytes, bool is_positive, uint64_t *state)
 {
-    uint16_t *words = (uint16_t *)(void *)ring->base;
-    for (uint64_t i = 0; i < ring->bytes / 2; i++) {
+    uint16_t *words = address;
+    for (uint64_t i = 0; i < bytes / 2; i++) {
         uint64_t random = random_word(state);
         uint64_t sign = is_positive ? 0 : random & 0x8000;
         words[i] = (uint16_t)(sign | (0x3c00 + (random >> 16) % 0x280));
     }
 }
 
-static uint64_t list_rings(sl_memory *memory, bool is_quick, sl_memory_ring *out_rings[RINGS])
+void sl_memory_fill(void *address, uint64_t bytes)
+{
+    uint64_t state = (uintptr_t)address | 1;
+    fill(address, bytes, false, &state);
+}
+
+static bool is_cpu(const sl_memory *memory)
+{
+    return memory->rig->ops->kind == SL_DEVICE_CPU;
+}
+
+static uint64_t size_ring(const sl_memory *memory, ring_size size, bool is_quick, int shrinks)
+{
+    if (is_quick)
+        return size.quick * MIB;
+    return is_cpu(memory) ? size.whole * MIB : size.gpu * MIB >> shrinks;
+}
+
+static uint64_t list_rings(sl_memory *memory, bool is_quick, int shrinks,
+                           sl_memory_ring *out_rings[RINGS])
 {
     uint64_t total = 0;
     out_rings[0] = &memory->source[0];
@@ -51,28 +73,65 @@ static uint64_t list_rings(sl_memory *memory, bool is_quick, sl_memory_ring *out
         bool is_warm = i == 0 || (i >= 2 && i < 2 + SL_TYPE_COUNT);
         bool is_half = i > 2 + SL_TYPE_COUNT;
         ring_size size = is_warm ? warm_size : is_half ? cold_half_size : cold_size;
-        out_rings[i]->bytes = (is_quick ? size.quick : size.whole) * MIB;
-        total += out_rings[i]->bytes;
+        uint64_t bytes = size_ring(memory, size, is_quick, shrinks);
+        bool is_whole = !is_warm || is_cpu(memory) || bytes < PART_MIB * MIB;
+        out_rings[i]->bytes = bytes;
+        out_rings[i]->part_bytes = is_whole ? bytes : PART_MIB * MIB;
+        total += bytes;
     }
     return total;
 }
 
-sl_status sl_memory_open(bool is_quick, sl_memory *out_memory)
+/* Through a staging piece, for the processor does not reach a GPU's memory. */
+static sl_status fill_remote(sl_memory *memory, sl_memory_ring *const rings[RINGS], void *staging)
 {
-    sl_memory memory = {0};
+    uint64_t state = 0x9e3779b97f4a7c15u, piece = STAGING_MIB * MIB;
+    for (int i = 0; i < RINGS; i++) {
+        if (i == 0 || i == 2)
+            fill(staging, piece, i == 2, &state);
+        for (uint64_t done = 0; done < rings[i]->bytes; done += piece) {
+            uint64_t left = rings[i]->bytes - done;
+            double seconds;
+            const sl_rig_copy copy = {rings[i]->base + done, staging, left < piece ? left : piece};
+            SL_TRY(sl_rig_copy_each(memory->rig, &copy, 1, &seconds));
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status fill_rings(sl_memory *memory, sl_memory_ring *const rings[RINGS])
+{
+    uint64_t state = 0x9e3779b97f4a7c15u, bytes = STAGING_MIB * MIB;
+    const sl_rig *rig = memory->rig;
+    void *staging;
+    for (int i = 0; i < RINGS && is_cpu(memory); i++)
+        fill(rings[i]->base, rings[i]->bytes, i >= 2, &state);
+    if (is_cpu(memory))
+        return SL_OK;
+    SL_TRY(rig->ops->map_host(rig->device, bytes, SL_MAP_PLAIN, &staging));
+    sl_status status = fill_remote(memory, rings, staging);
+    rig->ops->unmap_host(rig->device, staging, bytes, SL_MAP_PLAIN);
+    return status;
+}
+
+sl_status sl_memory_open(sl_rig *rig, bool is_quick, sl_memory *out_memory)
+{
+    sl_memory memory = {.rig = rig};
     sl_memory_ring *rings[RINGS];
-    uint64_t state = 0x9e3779b97f4a7c15u, used = 0;
-    memory.mapping_bytes = list_rings(&memory, is_quick, rings);
-    memory.mapping = mmap(NULL, memory.mapping_bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory.mapping == MAP_FAILED)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to measure in: %llu MiB: %s",
-                (unsigned long long)(memory.mapping_bytes / MIB), strerror(errno));
-    madvise(memory.mapping, memory.mapping_bytes, MADV_HUGEPAGE);
+    uint64_t used = 0;
+    int shrinks = 0;
+    do
+        memory.mapping_bytes = list_rings(&memory, is_quick, shrinks, rings);
+    while (memory.mapping_bytes > rig->info.free_bytes / 2 && shrinks++ < SHRINK_MAX);
+    SL_TRY(rig->ops->map(rig->device, memory.mapping_bytes, SL_MAP_PLAIN, &memory.mapping));
     for (int i = 0; i < RINGS; i++) {
         rings[i]->base = (uint8_t *)memory.mapping + used;
         used += rings[i]->bytes;
-        fill(rings[i], i >= 2, &state);
+    }
+    sl_status status = fill_rings(&memory, rings);
+    if (status != SL_OK) {
+        sl_memory_close(&memory);
+        return status;
     }
     *out_memory = memory;
     return SL_OK;
@@ -81,19 +140,36 @@ sl_status sl_memory_open(bool is_quick, sl_memory *out_memory)
 void sl_memory_close(sl_memory *memory)
 {
     if (memory->mapping)
-        munmap(memory->mapping, memory->mapping_bytes);
+        memory->rig->ops->unmap(memory->rig->device, memory->mapping, memory->mapping_bytes,
+                                SL_MAP_PLAIN);
     *memory = (sl_memory){0};
+}
+
+static sl_memory_ring *find_ring(sl_memory *memory, sl_memory_wish wish)
+{
+    return wish.is_written ? &memory->target[wish.is_cold][wish.type]
+                           : &memory->source[wish.is_cold];
+}
+
+static uint64_t find_room(sl_memory_wish wish)
+{
+    return (wish.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + STAGGER;
+}
+
+bool sl_memory_fits(sl_memory *memory, sl_memory_wish wish)
+{
+    return find_room(wish) <= find_ring(memory, wish)->bytes / OPERANDS;
 }
 
 sl_status sl_memory_take(sl_memory *memory, sl_memory_wish wish, void **out_address)
 {
-    sl_memory_ring *ring =
-        wish.is_written ? &memory->target[wish.is_cold][wish.type] : &memory->source[wish.is_cold];
-    uint64_t room = (wish.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + STAGGER;
-    if (room > ring->bytes / OPERANDS)
+    sl_memory_ring *ring = find_ring(memory, wish);
+    uint64_t room = find_room(wish), end = PART_OPERANDS * room;
+    if (!sl_memory_fits(memory, wish))
         SL_FAIL(SL_ERROR_INTERNAL, "an operand of %llu bytes to measure, in a ring of %llu",
                 (unsigned long long)wish.bytes, (unsigned long long)ring->bytes);
-    if (ring->next + room > ring->bytes)
+    end = end < ring->part_bytes ? ring->part_bytes : end < ring->bytes ? end : ring->bytes;
+    if (ring->next + room > end)
         ring->next = 0;
     *out_address = ring->base + ring->next;
     ring->next += room;

@@ -2,23 +2,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
-#include "ops.h"
+#include "ops_scratch.h"
 #include "sluice/gpt2.h"
+
+typedef enum step_use { USE_QUICK = 1, USE_CPU = 2, USE_GPU = 4 } step_use;
 
 typedef struct step {
     const char *model;
     uint32_t batch, seq;
-    bool is_quick; /* also where there is little time */
+    int use; /* a set of step_use: where there is little time, and on which device */
 } step;
 
-/* 256 and 1024 rows of GPT-2 124M, 256 of the widest GPT-2; few rows where time is short. */
+/* On the cpu 256 and 1024 rows of GPT-2 124M, 256 of the widest GPT-2; on a GPU as many as keep it
+ * busy; few rows where time is short. */
 static const step steps[] = {
-    {"gpt2", 1, 64, true},
-    {"gpt2", 4, 64, false},
-    {"gpt2", 4, 256, false},
-    {"gpt2-xl", 1, 256, false},
+    {"gpt2", 1, 64, USE_QUICK | USE_CPU}, {"gpt2", 4, 64, USE_CPU},   {"gpt2", 4, 256, USE_CPU},
+    {"gpt2-xl", 1, 256, USE_CPU},         {"gpt2", 1, 1024, USE_GPU}, {"gpt2", 16, 1024, USE_GPU},
+    {"gpt2-xl", 4, 1024, USE_GPU},
 };
+
+static const uint64_t square_max = 8192, square_min = 512; /* roofs of a GPU */
 
 /* Elements of measured chunks: the whole chunk says no more, and takes longer. */
 static const uint64_t chunk_elements[] = {UINT64_C(1) << 20, UINT64_C(8) << 20};
@@ -31,9 +34,13 @@ static bool is_sized_by_chunk(sl_op_kind kind)
 
 static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    const sl_ops_case added = {.kind = kind, .attrs = *attrs};
     for (uint32_t i = 0; i < ops->count; i++)
         if (ops->cases[i].kind == kind && memcmp(&ops->cases[i].attrs, attrs, sizeof *attrs) == 0)
             return SL_OK;
+    if (!sl_ops_fits(ops->memory, &added) || attrs->batch * attrs->seq > SL_OPS_TOKENS ||
+        attrs->row_count > SL_OPS_TOKENS)
+        return SL_OK;
     if (ops->count == ops->capacity) {
         uint32_t capacity = ops->capacity ? 2 * ops->capacity : 64;
         sl_ops_case *cases = realloc(ops->cases, capacity * sizeof *cases);
@@ -42,7 +49,7 @@ static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs
         ops->cases = cases;
         ops->capacity = capacity;
     }
-    ops->cases[ops->count++] = (sl_ops_case){.kind = kind, .attrs = *attrs};
+    ops->cases[ops->count++] = added;
     return SL_OK;
 }
 
@@ -59,10 +66,11 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
     return SL_OK;
 }
 
-static sl_status add_chunks(sl_ops *ops, bool is_quick)
+/* `count` of the kinds, AdamW first. */
+static sl_status add_chunks(sl_ops *ops, int count, bool is_quick)
 {
     static const sl_op_kind kinds[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_CLEAR, SL_OP_ROUND};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < count; i++)
         for (int size = 0; size < (is_quick ? 1 : 2); size++)
             for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
                 sl_op_attrs attrs = {.element_count = chunk_elements[size], .type = type};
@@ -103,36 +111,48 @@ static sl_status add_step(sl_ops *ops, const step *wanted)
     return status;
 }
 
-/* The largest workspace of any case, and the flags of the largest chunk. */
-static sl_status take_scratch(sl_ops *ops, uint32_t worker_count)
+static sl_status add_steps(sl_ops *ops, bool is_quick)
 {
-    for (uint32_t i = 0; i < ops->count; i++) {
-        const sl_ops_case *one = &ops->cases[i];
-        uint64_t bytes = sl_kernels_cpu()->workspace_bytes(one->kind, &one->attrs, worker_count);
-        if (bytes > ops->workspace_bytes)
-            ops->workspace_bytes = bytes;
+    int use = is_quick ? USE_QUICK : ops->rig->ops->kind == SL_DEVICE_CPU ? USE_CPU : USE_GPU;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+        if (steps[i].use & use)
+            SL_TRY(add_step(ops, &steps[i]));
+    return add_chunks(ops, 4, is_quick);
+}
+
+/* The largest square that there is room for. */
+static sl_status add_square(sl_ops *ops, uint16_t type, bool is_quick)
+{
+    const uint32_t before = ops->count;
+    uint64_t edge = is_quick ? square_min : square_max;
+    for (; edge >= square_min && ops->count == before; edge /= 2) {
+        sl_op_attrs attrs = {.row_count = edge, .in = edge, .out = edge, .type = type};
+        SL_TRY(add_case(ops, SL_OP_LINEAR, &attrs));
     }
-    ops->workspace_bytes = (ops->workspace_bytes + 255) / 256 * 256 + 256;
-    ops->workspace = aligned_alloc(256, ops->workspace_bytes);
-    ops->block_flags = calloc(chunk_elements[1] / SL_BLOCK_ELEMENTS, 1);
-    if (!ops->workspace || !ops->block_flags)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a workspace of %llu bytes",
-                (unsigned long long)ops->workspace_bytes);
-    memset(ops->workspace, 0, ops->workspace_bytes);
     return SL_OK;
 }
 
-sl_status sl_ops_open(bool is_quick, uint32_t worker_count, sl_ops *out_ops)
+static sl_status add_roofs(sl_ops *ops, bool is_quick)
 {
-    sl_ops ops = {0};
-    sl_status status = SL_OK;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && status == SL_OK; i++)
-        if (steps[i].is_quick || !is_quick)
-            status = add_step(&ops, &steps[i]);
+    for (uint16_t type = 0; type < SL_TYPE_COUNT; type++)
+        SL_TRY(add_square(ops, type, is_quick));
+    sl_op_attrs least = {.element_count = SL_BLOCK_ELEMENTS};
+    return add_case(ops, SL_OP_CLEAR, &least);
+}
+
+static sl_status add_list(sl_ops *ops, sl_ops_list list, bool is_quick)
+{
+    if (list == SL_OPS_ADAMW)
+        return add_chunks(ops, 1, is_quick);
+    return list == SL_OPS_ROOFS ? add_roofs(ops, is_quick) : add_steps(ops, is_quick);
+}
+
+sl_status sl_ops_open(sl_memory *memory, sl_ops_list list, bool is_quick, sl_ops *out_ops)
+{
+    sl_ops ops = {.memory = memory, .rig = memory->rig};
+    sl_status status = add_list(&ops, list, is_quick);
     if (status == SL_OK)
-        status = add_chunks(&ops, is_quick);
-    if (status == SL_OK)
-        status = take_scratch(&ops, worker_count);
+        status = sl_ops_take_scratch(&ops, chunk_elements[1] / SL_BLOCK_ELEMENTS);
     if (status != SL_OK) {
         sl_ops_close(&ops);
         return status;
@@ -143,8 +163,7 @@ sl_status sl_ops_open(bool is_quick, uint32_t worker_count, sl_ops *out_ops)
 
 void sl_ops_close(sl_ops *ops)
 {
+    sl_ops_give_scratch(ops);
     free(ops->cases);
-    free(ops->workspace);
-    free(ops->block_flags);
     *ops = (sl_ops){0};
 }

@@ -12,15 +12,18 @@
 #include "kernels/kernels.h"
 #include "sluice/version.h"
 
-sl_status sl_profile_find_path(char **out_path)
+static const char *const device_names[SL_DEVICE_KIND_COUNT] = {"cpu", "cuda"};
+
+sl_status sl_profile_find_path(sl_device_kind device, char **out_path)
 {
+    static const char *const files[SL_DEVICE_KIND_COUNT] = {"machine.json", "machine-cuda.json"};
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     char *path;
     int length;
     if (config && config[0] == '/')
-        length = asprintf(&path, "%s/sluice/machine.json", config);
+        length = asprintf(&path, "%s/sluice/%s", config, files[device]);
     else if (home && home[0] == '/')
-        length = asprintf(&path, "%s/.config/sluice/machine.json", home);
+        length = asprintf(&path, "%s/.config/sluice/%s", home, files[device]);
     else
         SL_FAIL(SL_ERROR_MISSING, "there is no place for a machine profile: neither "
                                   "XDG_CONFIG_HOME nor HOME is an absolute path");
@@ -48,14 +51,26 @@ static void find_cpu(char *out_text)
         fclose(file);
 }
 
-void sl_profile_init(sl_profile *profile, uint32_t thread_count)
+static sl_machine guess_machine(const sl_profile_subject *subject)
 {
-    *profile = (sl_profile){.thread_count = thread_count};
+    if (subject->device == SL_DEVICE_CPU)
+        return sl_machine_default(subject->worker_count);
+    return sl_machine_default_gpu(subject->info ? subject->info->multiprocessor_count : 0,
+                                  subject->worker_count);
+}
+
+void sl_profile_init(sl_profile *profile, const sl_profile_subject *subject)
+{
+    const sl_kernel_table *kernels = sl_kernels_of(subject->device);
+    *profile = (sl_profile){.device = subject->device, .thread_count = subject->worker_count};
+    if (subject->info)
+        snprintf(profile->gpu, sizeof profile->gpu, "%.120s", subject->info->name);
     if (gethostname(profile->host, sizeof profile->host) != 0)
         profile->host[0] = '\0';
     profile->host[sizeof profile->host - 1] = '\0';
     find_cpu(profile->cpu);
-    snprintf(profile->kernels, sizeof profile->kernels, "%.120s", sl_kernels_cpu()->description());
+    snprintf(profile->kernels, sizeof profile->kernels, "%.120s",
+             kernels ? kernels->description() : "none");
     snprintf(profile->version, sizeof profile->version, "%.60s %.60s", sl_version_text(),
              sl_version_commit());
     time_t now = time(NULL);
@@ -63,19 +78,31 @@ void sl_profile_init(sl_profile *profile, uint32_t thread_count)
     if (gmtime_r(&now, &parts))
         strftime(profile->date, sizeof profile->date, "%Y-%m-%dT%H:%M:%SZ", &parts);
     profile->core_count = sl_workers_usable_cpu_count();
-    profile->machine = sl_machine_default(thread_count);
+    profile->machine = guess_machine(subject);
 }
 
-sl_status sl_profile_check(const sl_profile *profile, uint32_t worker_count)
+static sl_status check_device(const sl_profile *profile, sl_device_kind device)
+{
+    if (profile->device != device)
+        SL_FAIL(SL_ERROR_DATA, "it describes device %s, not %s", device_names[profile->device],
+                device_names[device]);
+    return SL_OK;
+}
+
+sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *subject)
 {
     sl_profile here;
-    sl_profile_init(&here, worker_count);
+    SL_TRY(check_device(profile, subject->device));
+    sl_profile_init(&here, subject);
+    if (strcmp(profile->gpu, here.gpu) != 0)
+        SL_FAIL(SL_ERROR_DATA, "it was measured on another GPU (%s; here is %s)", profile->gpu,
+                *here.gpu ? here.gpu : "none");
     if (strcmp(profile->cpu, here.cpu) != 0)
         SL_FAIL(SL_ERROR_DATA, "it was measured on another processor (%s; this one is %s)",
                 profile->cpu, here.cpu);
-    if (profile->thread_count != worker_count)
+    if (profile->thread_count != subject->worker_count)
         SL_FAIL(SL_ERROR_DATA, "it was measured with %u compute workers, not %u",
-                profile->thread_count, worker_count);
+                profile->thread_count, subject->worker_count);
     if (strcmp(profile->kernels, here.kernels) != 0)
         SL_FAIL(SL_ERROR_DATA, "it was measured with other kernels (%s; these are %s)",
                 profile->kernels, here.kernels);
@@ -97,17 +124,17 @@ void sl_profile_keep_disk(sl_profile *profile, const char *path)
 }
 
 /* A file that nobody named may be missing, damaged or foreign: then a guess does, with a note. */
-static void find_default(uint32_t worker_count, sl_machine *out_machine, char *out_note)
+static void find_default(const sl_profile_subject *subject, sl_machine *out_machine, char *out_note)
 {
     sl_profile profile;
     char *path = NULL;
-    sl_status status = sl_profile_find_path(&path);
+    sl_status status = sl_profile_find_path(subject->device, &path);
     if (status == SL_OK)
         status = sl_profile_load(path, &profile);
     bool is_sound = status == SL_OK;
     if (is_sound)
-        status = sl_profile_check(&profile, worker_count);
-    *out_machine = status == SL_OK ? profile.machine : sl_machine_default(worker_count);
+        status = sl_profile_check(&profile, subject);
+    *out_machine = status == SL_OK ? profile.machine : guess_machine(subject);
     if (status == SL_ERROR_MISSING)
         snprintf(out_note, SL_PROFILE_NOTE_BYTES,
                  "this machine was not measured; sluice bench does that in a minute");
@@ -118,17 +145,20 @@ static void find_default(uint32_t worker_count, sl_machine *out_machine, char *o
     free(path);
 }
 
-sl_status sl_profile_find_machine(const char *path, uint32_t worker_count, sl_machine *out_machine,
-                                  char *out_note)
+sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *subject,
+                                  sl_machine *out_machine, char *out_note)
 {
     sl_profile profile;
     out_note[0] = '\0';
     if (!path || !*path) {
-        find_default(worker_count, out_machine, out_note);
+        find_default(subject, out_machine, out_note);
         return SL_OK;
     }
     SL_TRY(sl_profile_load(path, &profile));
-    if (sl_profile_check(&profile, worker_count) != SL_OK)
+    sl_status status = check_device(&profile, subject->device);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "%s", path);
+    if (sl_profile_check(&profile, subject) != SL_OK)
         snprintf(out_note, SL_PROFILE_NOTE_BYTES, "%.150s describes another machine: %.300s", path,
                  sl_status_message());
     *out_machine = profile.machine;

@@ -1,9 +1,9 @@
 /* The machine profile: what `sluice bench` measured, as a file that is found again by itself.
  *
  * Knows the file and whether it belongs to this machine; knows nothing of how rates are measured.
- * A profile belongs to a processor, a number of compute workers and a build's kernels: with another
- * of these its rates say nothing. It lies at $XDG_CONFIG_HOME/sluice/machine.json, or under
- * ~/.config, and is replaced in one step.
+ * A profile belongs to a device, a processor, a number of compute workers and a build's kernels:
+ * with another of these its rates say nothing. It lies at $XDG_CONFIG_HOME/sluice/machine.json, or
+ * under ~/.config, that of GPUs beside it as machine-cuda.json, and is replaced in one step.
  */
 #ifndef SL_TRAIN_PROFILE_H
 #define SL_TRAIN_PROFILE_H
@@ -12,10 +12,20 @@
 
 #include "base/status.h"
 #include "sluice/chunk.h"
+#include "sluice/device.h"
 
 enum { SL_PROFILE_TEXT_BYTES = 128, SL_PROFILE_NOTE_BYTES = 512 };
 
+/* Whose rates are meant. */
+typedef struct sl_profile_subject {
+    sl_device_kind device;
+    uint32_t worker_count; /* compute workers: of the cpu device, or of the lane beside a GPU */
+    const sl_device_info *info; /* of a GPU; NULL: of the cpu, or of a GPU that is not here */
+} sl_profile_subject;
+
 typedef struct sl_profile {
+    sl_device_kind device;
+    char gpu[SL_PROFILE_TEXT_BYTES];     /* its name; "" on the cpu device */
     char host[SL_PROFILE_TEXT_BYTES];    /* name of the machine */
     char cpu[SL_PROFILE_TEXT_BYTES];     /* model of its processor */
     char kernels[SL_PROFILE_TEXT_BYTES]; /* what sl_kernel_table.description says */
@@ -27,12 +37,12 @@ typedef struct sl_profile {
     sl_machine machine;
 } sl_profile;
 
-/* Writes the default path; release with free(). SL_ERROR_MISSING: neither XDG_CONFIG_HOME nor HOME
- * is an absolute path. */
-sl_status sl_profile_find_path(char **out_path);
+/* Writes the default path of a kind of device; release with free(). SL_ERROR_MISSING: neither
+ * XDG_CONFIG_HOME nor HOME is an absolute path. */
+sl_status sl_profile_find_path(sl_device_kind device, char **out_path);
 
-/* Fills in who this machine is, with `thread_count` workers, and a guess of its rates. */
-void sl_profile_init(sl_profile *profile, uint32_t thread_count);
+/* Fills in who this machine is, and a guess of its rates. */
+void sl_profile_init(sl_profile *profile, const sl_profile_subject *subject);
 
 /* Writes a file in one step, making its directory where it is missing. `report` (borrowed, or NULL)
  * is kept in it under "report" for people; it is not read back. */
@@ -42,19 +52,21 @@ sl_status sl_profile_save(const sl_profile *profile, const char *path, const jso
  * sound and of the same machine; else changes nothing. */
 void sl_profile_keep_disk(sl_profile *profile, const char *path);
 
-/* Reads a file strictly. Ops that it does not name keep the guess of sl_machine_default.
+/* Reads a file strictly. Ops that it does not name keep the guess of sl_machine_default, or of
+ * sl_machine_default_gpu; one without "device" is of the cpu.
  * SL_ERROR_MISSING, SL_ERROR_DATA (names the key), SL_ERROR_IO, SL_ERROR_SYSTEM. */
 sl_status sl_profile_load(const char *path, sl_profile *out_profile);
 
-/* SL_ERROR_DATA says what keeps a profile from describing this machine with `worker_count` workers:
- * another processor, other kernels, another number of workers. */
-sl_status sl_profile_check(const sl_profile *profile, uint32_t worker_count);
+/* SL_ERROR_DATA says what keeps a profile from describing this machine: another kind of device,
+ * another GPU or processor, other kernels, another number of workers. */
+sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *subject);
 
 /* Writes the machine that plans of this process are made for. `path` (--machine) NULL: the default
- * file if it is sound and of this machine, else sl_machine_default. A file given by name must be
- * sound, or its failure is returned; one of another machine is taken, for that may be the question.
- * out_note (SL_PROFILE_NOTE_BYTES) is "", or why a guess or a foreign machine is used. */
-sl_status sl_profile_find_machine(const char *path, uint32_t worker_count, sl_machine *out_machine,
-                                  char *out_note);
+ * file if it is sound and of this machine, else a guess. A file given by name must be sound and of
+ * the same kind of device, or its failure is returned; one of another machine is taken, for that
+ * may be the question. out_note (SL_PROFILE_NOTE_BYTES) is "", or why a guess or a foreign machine
+ * is used. */
+sl_status sl_profile_find_machine(const char *path, const sl_profile_subject *subject,
+                                  sl_machine *out_machine, char *out_note);
 
 #endif

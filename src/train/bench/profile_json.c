@@ -19,6 +19,7 @@
 enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 4, THREADS_MAX = 65536 };
 
 static const char *const type_names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
+static const char *const device_names[SL_DEVICE_KIND_COUNT] = {"cpu", "cuda"};
 static const char *const lane_names[SL_MACHINE_LANE_COUNT] = {"h2d", "d2h", "read", "write"};
 
 typedef struct text_key {
@@ -112,6 +113,8 @@ static sl_status format_profile(const sl_profile *profile, const json_t *report,
     sl_profile copy = *profile;
     json_t *root = json_object();
     int failed = json_object_set_new(root, "sluice_machine", json_integer(FORMAT));
+    failed |= json_object_set_new(root, "device", json_string(device_names[copy.device]));
+    failed |= json_object_set_new(root, "gpu", json_string(copy.gpu));
     for (int i = 0; i < TEXT_COUNT; i++)
         failed |= json_object_set_new(root, texts[i].name,
                                       json_string((const char *)&copy + texts[i].offset));
@@ -244,6 +247,47 @@ static sl_status read_machine(const char *path, json_t *root, sl_machine *machin
     return read_numbers(path, root, "the machine", keys);
 }
 
+/* Both keys came with the second kind of device: a file without them is of the first. */
+static sl_status read_device(const char *path, const json_t *root, sl_profile *profile)
+{
+    const char *name, *gpu = "";
+    if (!json_object_get(root, "device"))
+        return SL_OK;
+    SL_TRY(sl_json_file_get_string(path, root, "device", &name));
+    SL_TRY(sl_json_file_get_string(path, root, "gpu", &gpu));
+    for (int kind = 0; kind < SL_DEVICE_KIND_COUNT; kind++) {
+        if (strcmp(name, device_names[kind]) != 0)
+            continue;
+        profile->device = (sl_device_kind)kind;
+        snprintf(profile->gpu, sizeof profile->gpu, "%.127s", sl_files_show(gpu).text);
+        return SL_OK;
+    }
+    SL_FAIL(SL_ERROR_DATA, "%s: \"device\" is \"%s\", neither cpu nor cuda",
+            sl_files_show(path).text, sl_files_show(name).text);
+}
+
+static sl_status read_texts(const char *path, json_t *root, sl_profile *profile)
+{
+    for (int i = 0; i < TEXT_COUNT; i++) {
+        const char *text;
+        SL_TRY(sl_json_file_get_string(path, root, texts[i].name, &text));
+        snprintf((char *)profile + texts[i].offset, SL_PROFILE_TEXT_BYTES, "%.127s",
+                 sl_files_show(text).text);
+    }
+    return SL_OK;
+}
+
+static void name_machine(sl_profile *profile)
+{
+    char *name = profile->machine.name;
+    size_t capacity = sizeof profile->machine.name;
+    if (profile->device == SL_DEVICE_CPU)
+        snprintf(name, capacity, "cpu, %u workers, measured %.10s", profile->thread_count,
+                 profile->date);
+    else
+        snprintf(name, capacity, "%.40s, measured %.10s", profile->gpu, profile->date);
+}
+
 static sl_status read_profile(const char *path, json_t *root, sl_profile *out_profile)
 {
     uint64_t format, core_count, thread_count;
@@ -253,21 +297,18 @@ static sl_status read_profile(const char *path, json_t *root, sl_profile *out_pr
     SL_TRY(sl_json_file_get_integer(path, root, "core_count", counts, &core_count));
     SL_TRY(sl_json_file_get_integer(path, root, "thread_count", counts, &thread_count));
     sl_profile profile = {.core_count = (uint32_t)core_count,
-                          .thread_count = (uint32_t)thread_count,
-                          .machine = sl_machine_default((uint32_t)thread_count)};
-    for (int i = 0; i < TEXT_COUNT; i++) {
-        const char *text;
-        SL_TRY(sl_json_file_get_string(path, root, texts[i].name, &text));
-        snprintf((char *)&profile + texts[i].offset, SL_PROFILE_TEXT_BYTES, "%.127s",
-                 sl_files_show(text).text);
-    }
+                          .thread_count = (uint32_t)thread_count};
+    SL_TRY(read_device(path, root, &profile));
+    SL_TRY(read_texts(path, root, &profile));
+    profile.machine = profile.device == SL_DEVICE_CPU
+                          ? sl_machine_default(profile.thread_count)
+                          : sl_machine_default_gpu(0, profile.thread_count);
     SL_TRY(read_machine(path, root, &profile.machine));
     profile.machine.is_measured = true;
     profile.machine.worker_count = profile.thread_count;
     profile.machine.core_count =
         profile.core_count > profile.thread_count ? profile.core_count : profile.thread_count;
-    snprintf(profile.machine.name, sizeof profile.machine.name, "cpu, %u workers, measured %.10s",
-             profile.thread_count, profile.date);
+    name_machine(&profile);
     *out_profile = profile;
     return SL_OK;
 }

@@ -2,7 +2,6 @@
  * for a compiler would see that nothing comes of it. */
 #include "roofs.h"
 
-#include <pthread.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -153,49 +152,5 @@ sl_status sl_roofs_stream(sl_workers *workers, sl_memory *memory, sl_stream stre
     sl_workers_run(workers, (job.count + STREAM_TILE - 1) / STREAM_TILE, run_stream_tile, &job);
     double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
     *out_rate = (stream == SL_STREAM_READ ? 4.0 : 7.0) * (double)bytes / seconds;
-    return SL_OK;
-}
-
-/* ---- copies ---- */
-
-typedef struct copy_job {
-    void *to;
-    const void *from;
-    uint64_t bytes;
-    double seconds;
-} copy_job;
-
-static void *run_copy(void *argument)
-{
-    copy_job *job = argument;
-    uint64_t start = sl_clock_now_ns();
-    memcpy(job->to, job->from, job->bytes);
-    job->seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
-    return NULL;
-}
-
-static sl_status take_copy(sl_memory *memory, uint64_t bytes, copy_job *out_job)
-{
-    void *from, *to;
-    SL_TRY(sl_memory_take(memory, (sl_memory_wish){.bytes = bytes, .is_cold = true}, &from));
-    SL_TRY(sl_memory_take(
-        memory, (sl_memory_wish){.bytes = bytes, .is_cold = true, .is_written = true}, &to));
-    *out_job = (copy_job){to, from, bytes, 0};
-    return SL_OK;
-}
-
-sl_status sl_roofs_copy(sl_memory *memory, bool both_ways, uint64_t bytes, double *out_rate)
-{
-    copy_job mine, other;
-    pthread_t thread;
-    SL_TRY(take_copy(memory, bytes, &mine));
-    SL_TRY(take_copy(memory, bytes, &other));
-    if (both_ways && pthread_create(&thread, NULL, run_copy, &other) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "cannot start a thread that copies");
-    run_copy(&mine);
-    if (both_ways)
-        pthread_join(thread, NULL);
-    double seconds = both_ways && other.seconds > mine.seconds ? other.seconds : mine.seconds;
-    *out_rate = (double)bytes / seconds;
     return SL_OK;
 }

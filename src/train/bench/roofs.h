@@ -1,4 +1,4 @@
-/* What the machine can do at most: arithmetic from registers alone, memory by plain loops, memcpy.
+/* What the processors can do at most: arithmetic from registers alone, memory by plain loops.
  *
  * Every function runs once and returns seconds or a rate; repeating and summing up is the caller's.
  */
@@ -21,8 +21,5 @@ typedef enum sl_stream {
 /* Bytes a second of a loop over arrays of `bytes` bytes each, on all workers. */
 sl_status sl_roofs_stream(sl_workers *workers, sl_memory *memory, sl_stream stream, uint64_t bytes,
                           double *out_rate);
-
-/* Bytes a second of memcpy by one thread, or by two threads at once (then of each). */
-sl_status sl_roofs_copy(sl_memory *memory, bool both_ways, uint64_t bytes, double *out_rate);
 
 #endif

@@ -26,6 +26,7 @@ typedef struct sl_config_list {
 enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL };                 /* data_order */
 enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                        /* others: sl_accumulation */
 enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
+enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
 enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
 enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                           /* others: sl_recompute */
@@ -117,8 +118,9 @@ sl_status sl_config_append(sl_config *config, uint32_t row, const char *text);
 sl_status sl_config_assign(sl_config *config, sl_config_command command, const char *assignment);
 
 /* Refuses what this version cannot do (saying what to use instead) and options that contradict each
- * other, and fills in what follows: policy aliases, thread count, warm-up, smallest learning rate.
- * SL_ERROR_USAGE. Sizes that depend on the model wait for sl_config_fit_model. */
+ * other, and fills in what follows: device and precision, policy aliases, thread count, warm-up,
+ * smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that computes
+ * does not open. Sizes that depend on the model wait for sl_config_fit_model. */
 sl_status sl_config_check(sl_config *config, sl_config_command command);
 
 /* Writes the shape that --model and the sizes by hand name. `base` (or NULL) is the shape of a

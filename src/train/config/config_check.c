@@ -6,6 +6,7 @@
 
 #include "base/workers.h"
 #include "config.h"
+#include "config_device.h"
 #include "train/data/tokens.h"
 #include "units.h"
 
@@ -30,19 +31,17 @@ static sl_status refuse_later_files(const sl_config *config)
 {
     if (config->tokenizer && strcmp(config->tokenizer, "byte") != 0)
         REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
-    if (config->timeline || config->report)
-        REFUSE_LATER("a timeline or report (--timeline, --report)", "use --log-json");
+    if (config->report)
+        REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
     return SL_OK;
 }
 
-static sl_status check_device(sl_config *config)
+/* A plan can be drawn for a device that is elsewhere; everything else starts by asking it. */
+static sl_status check_device(sl_config *config, sl_config_command command)
 {
-    const char *device = config->device ? config->device : "auto";
-    if (strncmp(device, "cuda", 4) == 0 && (device[4] == '\0' || device[4] == ':'))
-        REFUSE_LATER("--device cuda", "use --device cpu");
-    if (strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0)
-        SL_FAIL(SL_ERROR_USAGE, "--device: \"%s\" is none of cpu|cuda[:N]", device);
-    return sl_config_set(config, SL_CONFIG_ROW_device, "cpu");
+    sl_device_info info;
+    SL_TRY(sl_config_resolve_device(config));
+    return command == SL_CONFIG_PLAN ? SL_OK : sl_config_query_device(config, &info);
 }
 
 /* cuda, cpu and const stand behind the names they are other names of. */
@@ -214,12 +213,14 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
 {
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = sl_workers_usable_cpu_count();
-    if (command & (SL_CONFIG_DOCTOR | SL_CONFIG_BENCH))
+    if (command & SL_CONFIG_DOCTOR)
         return SL_OK;
-    SL_TRY(check_device(config));
+    if (command & SL_CONFIG_BENCH)
+        return sl_config_resolve_device(config);
     resolve_policy(config);
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
+    SL_TRY(check_device(config, command));
     if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))
         return check_training(config, command);
     return check_reading(config, command);

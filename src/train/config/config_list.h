@@ -44,8 +44,8 @@
       "steps to train, all runs together")                                                         \
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
       "order of the work over micro-batches")                                                      \
-    X(CHOICE, precision, "precision", "fp32", "fp32|bf16|fp16", 0, 0, TGE, TRAINING,               \
-      "compute type; master weights and moments are fp32")                                         \
+    X(CHOICE, precision, "precision", "auto", "fp32|bf16|fp16|auto", 0, 0, TGE, TRAINING,          \
+      "compute type; master weights and moments are fp32 (bf16 on a GPU, else fp32)")              \
     X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, TRAINING, "peak learning rate")                     \
     X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
     X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
@@ -67,7 +67,8 @@
     X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, TRAINING, "of every random number")
 
 #define SL_CONFIG_LIST_MEMORY(X)                                                                   \
-    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGE, MEMORY, "where the work runs")    \
+    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGEB, MEMORY,                          \
+      "where the work runs (a GPU if one opens, else the cpu)")                                    \
     X(CHOICE, policy, "policy", "auto", "device|host|static|nvme|auto|cuda|cpu|const", 0, 0, TGE,  \
       MEMORY, "who lives where; cuda, cpu and const are other names of device, host and static")   \
     X(SIZE, device_memory, "device-memory", "auto", "SIZE", 0, 0, TGE, MEMORY,                     \

@@ -1,8 +1,10 @@
 /* Emits, lays out, places, derives, plans and verifies, in that order.
  *
- * Budgets: a set one is taken as it is. One that is unset gets what the other leaves of the shared
- * bytes. With both unset the host takes what it needs and the device gets the rest: the host's need
- * hardly depends on the device's budget, so planning again with the rest settles quickly.
+ * Budgets: a set one is taken as it is. A device with memory of its own shares nothing: its budget
+ * and the host's are what each of them has. On the cpu device both are one memory: one budget that
+ * is unset gets what the other leaves of the shared bytes. With both unset the host takes what it
+ * needs and the device gets the rest: the host's need hardly depends on the device's budget, so
+ * planning again with the rest settles quickly.
  */
 #include "blueprint.h"
 
@@ -169,22 +171,34 @@ static sl_status check_fixed(const sl_blueprint *blueprint, sl_misfit *out_misfi
     return SL_OK;
 }
 
-static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
+/* Resolves what does not depend on plans; false: device and host both wait for them. */
+static bool resolve_budgets(sl_blueprint *blueprint)
 {
     uint64_t device = blueprint->choice.device_memory, host = blueprint->choice.host_memory;
-    uint64_t shared = blueprint->task.shared_bytes;
+    const sl_task *task = &blueprint->task;
+    bool is_shared = task->target.device == SL_DEVICE_CPU;
     uint64_t *budget = blueprint->budget_bytes;
     budget[SL_TIER_DISK] = blueprint->choice.disk_space;
     budget[SL_TIER_DEVICE] = device;
     budget[SL_TIER_HOST] = host;
-    if (device == UINT64_MAX && host == UINT64_MAX) {
+    if (is_shared && device == UINT64_MAX && host == UINT64_MAX)
+        return false;
+    if (device == UINT64_MAX)
+        budget[SL_TIER_DEVICE] =
+            is_shared ? subtract(task->shared_bytes, host) : task->device_bytes;
+    if (host == UINT64_MAX)
+        budget[SL_TIER_HOST] = subtract(task->shared_bytes, is_shared ? device : 0);
+    return true;
+}
+
+static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
+{
+    uint64_t shared = blueprint->task.shared_bytes;
+    uint64_t *budget = blueprint->budget_bytes;
+    if (!resolve_budgets(blueprint)) {
         budget[SL_TIER_DEVICE] = budget[SL_TIER_HOST] = shared;
         return settle_budgets(blueprint, out_misfit);
     }
-    if (device == UINT64_MAX)
-        budget[SL_TIER_DEVICE] = subtract(shared, host);
-    if (host == UINT64_MAX)
-        budget[SL_TIER_HOST] = subtract(shared, device);
     if (blueprint->task.is_probe)
         SL_TRY(check_fixed(blueprint, out_misfit));
     return plan_all(blueprint, out_misfit);
@@ -199,6 +213,16 @@ static sl_status verify_all(const sl_blueprint *blueprint)
     return SL_OK;
 }
 
+static sl_machine find_machine(const sl_task *task)
+{
+    if (*task->machine.name)
+        return task->machine;
+    if (task->target.device == SL_DEVICE_CPU)
+        return sl_machine_default(task->target.worker_count);
+    return sl_machine_default_gpu(task->device_info.multiprocessor_count,
+                                  task->target.worker_count);
+}
+
 static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
                                 sl_blueprint **out_blueprint)
 {
@@ -207,8 +231,7 @@ static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a blueprint");
     blueprint->task = *task;
     blueprint->choice = *choice;
-    blueprint->machine =
-        *task->machine.name ? task->machine : sl_machine_default(task->target.worker_count);
+    blueprint->machine = find_machine(task);
     sl_status status = build_programs(blueprint);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);

@@ -28,7 +28,10 @@ typedef struct sl_task {
     uint64_t chunk_elements; /* 0: searched */
     uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
     sl_engine_target target; /* who computes */
-    uint64_t shared_bytes;   /* what device and host may take together where a budget is unset */
+    uint64_t shared_bytes;   /* what device and host may take together where a budget is unset; of a
+                                device with memory of its own: what the host may take */
+    uint64_t device_bytes;   /* what such a device may take where its budget is unset */
+    sl_device_info device_info; /* what it says of itself; its name is "" if it is not here */
     const char *const *disk_directories; /* of the disk tier, for the session; borrowed */
     uint32_t disk_directory_count;
     uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */

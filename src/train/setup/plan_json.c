@@ -96,7 +96,9 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
     SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
                             &simulation));
     json_t *object = json_pack(
-        "{s:b, s:{s:o, s:o, s:o}, s:o, s:f, s:I, s:i, s:f, s:o, s:o}", "fits", 1, "tiers", "device",
+        "{s:b, s:s, s:I, s:{s:o, s:o, s:o}, s:o, s:f, s:I, s:i, s:f, s:o, s:o}", "fits", 1,
+        "device_name", blueprint->task.device_info.name, "device_overhead_bytes",
+        (json_int_t)blueprint->task.device_info.overhead_bytes, "tiers", "device",
         pack_tier(blueprint, SL_TIER_DEVICE), "host", pack_tier(blueprint, SL_TIER_HOST), "disk",
         pack_tier(blueprint, SL_TIER_DISK), "moved_bytes_per_step", pack_moves(blueprint->plans[0]),
         "predicted_step_ms", simulation.step_seconds * 1e3, "chunk_elements",

@@ -5,8 +5,10 @@
 #include "base/log.h"
 #include "device/device.h"
 #include "disk.h"
+#include "kernels/kernels.h"
 #include "search_ladder.h"
 #include "train/bench/profile.h"
+#include "train/config/config_device.h"
 
 enum { CONFIRM_ROUNDS = 16 };
 
@@ -79,12 +81,49 @@ static sl_status init_disk(const sl_config *config, sl_search *search)
     return SL_OK;
 }
 
+/* What the kernels' libraries load as they go on is not for us to take. */
+static uint64_t keep_reserve(uint64_t free_bytes)
+{
+    uint64_t most = free_bytes / 8;
+    return free_bytes - (most < SL_SEARCH_RESERVE_BYTES ? most : SL_SEARCH_RESERVE_BYTES);
+}
+
+/* A plan needs no device if its memory is given: the kernels know their workspace without one. */
+static sl_status init_gpu(const sl_config *config, sl_search *search)
+{
+    sl_task *task = &search->task;
+    sl_status status = sl_config_query_device(config, &task->device_info);
+    task->device_bytes = keep_reserve(task->device_info.free_bytes);
+    if (status == SL_OK)
+        return SL_OK;
+    task->device_info = (sl_device_info){.numa_node = -1};
+    task->device_bytes = UINT64_MAX;
+    if (!sl_kernels_of(task->target.device) || task->work != SL_WORK_TRAIN)
+        return status;
+    if (config->device_memory == SL_CONFIG_UNSET)
+        return sl_status_prefix(status, "give --device-memory to plan for a GPU elsewhere");
+    sl_log_write(SL_LOG_NOTE, "planning for a GPU that is not here: %s", sl_status_message());
+    return SL_OK;
+}
+
+static sl_status init_device(const sl_config *config, sl_search *search)
+{
+    sl_engine_target *target = &search->task.target;
+    SL_TRY(sl_config_parse_device(config->device, &target->device, &target->device_index));
+    target->worker_count = (uint32_t)config->threads;
+    SL_TRY(measure_shared_bytes(&search->task.shared_bytes));
+    return target->device == SL_DEVICE_CPU ? SL_OK : init_gpu(config, search);
+}
+
 /* What was measured of this machine, if it was; a file that was named is asked for. */
 static sl_status init_machine(const sl_config *config, sl_search *search)
 {
     char note[SL_PROFILE_NOTE_BYTES];
-    SL_TRY(sl_profile_find_machine(config->machine, (uint32_t)config->threads,
-                                   &search->task.machine, note));
+    const sl_task *task = &search->task;
+    bool is_gpu_here = *task->device_info.name != '\0';
+    const sl_profile_subject subject = {task->target.device, task->target.worker_count,
+                                        is_gpu_here ? &task->device_info : NULL};
+    SL_TRY(sl_profile_find_machine(config->machine, &subject, &search->task.machine, note));
     if (config->machine && *note)
         sl_log_write(SL_LOG_WARNING, "%s", note);
     return SL_OK;
@@ -113,11 +152,10 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     sl_search search = {
         .task = {.work = work, .shape = *shape, .type = (sl_type)config->precision}};
     SL_TRY(init_disk(config, &search));
+    SL_TRY(init_device(config, &search));
     SL_TRY(init_machine(config, &search));
-    SL_TRY(measure_shared_bytes(&search.task.shared_bytes));
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
-    search.task.target.worker_count = (uint32_t)config->threads;
     search.fixed.micro_batch = work == SL_WORK_GENERATE ? 1 : (uint32_t)config->micro_batch;
     search.fixed.accumulate = 1;
     search.fixed.device_memory = config->device_memory;

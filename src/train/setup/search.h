@@ -10,6 +10,10 @@
 
 enum { SL_SEARCH_SUGGESTION_BYTES = 256 };
 
+/* Of what is free on a GPU, left to what libraries load for themselves while a run goes on; an
+ * eighth where that is less. */
+enum { SL_SEARCH_RESERVE_BYTES = 256 << 20 };
+
 /* What a configuration leaves open and what it fixes. */
 typedef struct sl_search {
     sl_task task;
@@ -21,7 +25,7 @@ typedef struct sl_search {
 } sl_search;
 
 /* The search that a checked configuration asks for. `task` is filled in but for `seq` of prompts.
- */
+ * A GPU is opened, asked and closed; a plan for one that is not here needs --device-memory. */
 sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
                          sl_search *out_search);
 

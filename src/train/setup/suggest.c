@@ -232,10 +232,19 @@ static uint64_t sum_budgets(const sl_search *search)
     return sum;
 }
 
+static bool is_beyond_memory(const sl_search *search)
+{
+    uint64_t device = search->fixed.device_memory, host = search->fixed.host_memory;
+    const sl_task *task = &search->task;
+    if (task->target.device == SL_DEVICE_CPU)
+        return sum_budgets(search) > task->shared_bytes;
+    return (device != UINT64_MAX && device > task->device_bytes) ||
+           (host != UINT64_MAX && host > task->shared_bytes);
+}
+
 static bool is_beyond_machine(const sl_search *search)
 {
-    return sum_budgets(search) > search->task.shared_bytes ||
-           search->fixed.disk_space > search->disk_free_bytes;
+    return is_beyond_memory(search) || search->fixed.disk_space > search->disk_free_bytes;
 }
 
 /* Larger budgets; beyond the machine only if `beyond` is set. */
