@@ -106,6 +106,7 @@ static void checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device(
 {
     (void)state;
     assert_code(sluice("train " CUDA "--precision fp32 --steps 6 --save saved --save-every 3"), 0);
+    assert_int_equal(system("grep -q 'cuda, .*; .*fp32' saved/step-*/manifest.json"), 0);
     double cuda = eval_loss("--device cuda"), cpu = eval_loss("--device cpu");
     assert_true(fabs(cuda - cpu) < 1e-5 * cpu);
     assert_true(eval_loss("--device cuda --policy host") == cuda);
