@@ -24,7 +24,7 @@ enum { CASES_MAX = 80, ROUNDS_MAX = 101, STAGGER_BYTES = 68 * 1024 };
 static const uint64_t ARENA_BYTES = UINT64_C(768) << 20;
 
 typedef struct bench_case {
-    char name[32];
+    char name[64];
     sl_op_kind kind; /* SL_OP_COUNT: a roof */
     sl_op_attrs attrs;
     uint64_t floats[SL_OPERAND_MAX]; /* elements of each operand; 0: absent */
@@ -197,7 +197,7 @@ static bench_case *add_case(const char *name, sl_op_kind kind, sl_op_attrs attrs
 
 static bench_case *add_product(const char *name, sl_op_kind kind, sl_op_attrs attrs)
 {
-    char text[32];
+    char text[64];
     snprintf(text, sizeof text, "%s %s", TYPE_NAMES[attrs.type], name);
     bench_case *bench = add_case(text, kind, attrs);
     bench->flops = 2.0 * (double)attrs.row_count * (double)attrs.in *

@@ -19,9 +19,17 @@ typedef struct sl_engine_plan {
     const sl_plan *plan;
 } sl_engine_plan;
 
-/* Written by lanes around each command when set: for timelines. `command` is the body index. */
+/* A command of a body that a lane ran; times are CLOCK_MONOTONIC nanoseconds. */
+typedef struct sl_engine_event {
+    uint32_t plan_index;
+    uint32_t command; /* into the plan's body */
+    sl_lane lane;
+    uint64_t start_ns, end_ns;
+} sl_engine_event;
+
+/* Told of each command, for timelines: by one thread a lane, in the lane's order. */
 typedef struct sl_engine_observer {
-    void (*ran)(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns);
+    void (*ran)(void *user, const sl_engine_event *event);
     void *user;
 } sl_engine_observer;
 

@@ -252,6 +252,7 @@ sl_status sl_walk_rest(sl_engine *engine);
 typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_tag_kind;
 
 uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command);
+uint64_t sl_measure_tag_body(uint32_t plan_index, sl_lane lane, uint32_t command);
 
 /* What `lane`'s stream is to call. */
 sl_queue_observer sl_measure_observer(sl_engine_lane *lane);
