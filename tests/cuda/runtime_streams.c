@@ -117,9 +117,12 @@ static void wait_for_value(const item *each)
 static void run_work(const standin_work *work)
 {
     if (standin.broken == cudaSuccess) {
+        standin.running++;
         pthread_mutex_unlock(&standin.lock);
         work->function(work->argument);
         pthread_mutex_lock(&standin.lock);
+        standin.running--;
+        pthread_cond_broadcast(&standin.changed);
     }
     if (work->is_owned)
         free(work->argument);
@@ -224,6 +227,12 @@ cudaError_t standin_append(cudaStream_t stream, const standin_work *work)
     return append(stream, &what);
 }
 
+void standin_settle(void)
+{
+    while (standin.broken != cudaSuccess && standin.running > 0)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+}
+
 cudaError_t standin_drain(cudaStream_t stream)
 {
     struct CUstream_st *resolved = resolve_stream(stream);
@@ -235,15 +244,27 @@ cudaError_t standin_drain(cudaStream_t stream)
     return standin.broken;
 }
 
-int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument)
+static int queue_work(cudaStream_t stream, const standin_work *work)
 {
-    const standin_work work = {name, function, argument, false};
-    cudaError_t error = standin_enter(name);
+    cudaError_t error = standin_enter(work->name);
     if (error == cudaSuccess)
-        error = standin_append(stream, &work);
+        error = standin_append(stream, work);
     if (error == cudaSuccess && !stream)
         error = standin_drain(NULL);
     return standin_leave(error);
+}
+
+int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument)
+{
+    const standin_work work = {name, function, argument, false};
+    return queue_work(stream, &work);
+}
+
+int standin_queue_owned(void *stream, const char *name, void (*function)(void *argument),
+                        void *argument)
+{
+    const standin_work work = {name, function, argument, true};
+    return queue_work(stream, &work);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
