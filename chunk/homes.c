@@ -3,7 +3,7 @@
  * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each one's chunks in
  * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots,
- * and on the host, where some chunk lives on disk, the bounce piece.
+ * and on the host, where some chunk lives on disk, the bounce pieces.
  *
  * Every slot starts on SL_DIRECT_ALIGNMENT, whatever tier it is in: direct I/O may touch it, and a
  * chunk is a multiple of that long.
@@ -239,7 +239,7 @@ static sl_status place_persistent(sl_homes *homes, uint64_t *end)
     return SL_OK;
 }
 
-/* Appends the bounce piece if any chunk lives on disk. */
+/* Appends the bounce pieces if any chunk lives on disk. */
 static sl_status place_bounce(sl_homes *homes, uint64_t *end)
 {
     bool has_disk = false;
@@ -250,7 +250,7 @@ static sl_status place_bounce(sl_homes *homes, uint64_t *end)
         return SL_OK;
     SL_TRY(align_end(SL_DIRECT_ALIGNMENT, end));
     homes->bounce_offset = *end;
-    homes->bounce_bytes = SL_PIECE_BYTES;
+    homes->bounce_bytes = SL_BOUNCE_BYTES;
     return sl_bits_add(*end, homes->bounce_bytes, size_name, end);
 }
 

@@ -10,13 +10,14 @@
  * Time is virtual and moves from one end of a command to the next, so the result depends on the
  * arguments alone. The last of ITERATIONS iterations is measured, from the end of the one before
  * it; by then the pipeline is filled. Within it, busy time of the compute lane and all stalls add
- * up to the time from its last command there to its last command here.
+ * up to the time from its last command there to its last command here. A stall is charged to the
+ * lane whose work was waited for in the end (stall.h).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/status.h"
-#include "sluice/plan.h"
+#include "stall.h"
 
 enum { ITERATIONS = 6 };
 
@@ -30,6 +31,7 @@ typedef struct lane_state {
     bool is_running;
     double remaining_seconds; /* of the running command, at full speed */
     double free_since;        /* end of the lane's last command */
+    sl_stall_history waits;
 } lane_state;
 
 typedef struct player {
@@ -207,14 +209,26 @@ static bool is_measured(uint32_t iteration)
     return iteration == ITERATIONS - 1;
 }
 
+/* Charges the time since the lane's last command to whom it waited for in the end. */
+static void note_wait(player *p, sl_lane lane_index)
+{
+    lane_state *lane = &p->lane[lane_index];
+    bool is_stall = lane_index == SL_LANE_COMPUTE && is_measured(lane->iteration);
+    sl_lane released_by = lane->released_by == SL_LANE_COUNT ? p->gated_by : lane->released_by;
+    sl_stall_span wait = {lane->free_since, p->now, released_by}, parts[SL_STALL_PART_MAX];
+    uint32_t count = sl_stall_divide(&p->lane[released_by].waits, lane_index, &wait, parts);
+    for (uint32_t i = 0; i < count; i++) {
+        sl_stall_remember(&lane->waits, &parts[i]);
+        if (is_stall)
+            p->result.stall_seconds[parts[i].cause] += parts[i].end - parts[i].start;
+    }
+}
+
 static void start_command(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
-    if (lane_index == SL_LANE_COMPUTE && is_measured(lane->iteration) &&
-        p->now > lane->free_since) {
-        sl_lane cause = lane->released_by == SL_LANE_COUNT ? p->gated_by : lane->released_by;
-        p->result.stall_seconds[cause] += p->now - lane->free_since;
-    }
+    if (p->now > lane->free_since)
+        note_wait(p, lane_index);
     lane->is_running = true;
     lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
 }

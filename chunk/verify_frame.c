@@ -66,15 +66,15 @@ static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool
     return SL_OK;
 }
 
-/* With homes on disk, parts of chunks pass through a piece of the host's at the boundary. */
+/* With homes on disk, parts of chunks pass through pieces of the host's at the boundary. */
 static sl_status check_homes(const sl_verify *verify)
 {
     bool is_on_disk = false;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         SL_TRY(check_group_homes(verify, (sl_group)group, &is_on_disk));
-    if (is_on_disk && (verify->homes->bounce_bytes < SL_PIECE_BYTES ||
+    if (is_on_disk && (verify->homes->bounce_bytes < SL_BOUNCE_BYTES ||
                        verify->homes->bounce_offset % SL_DIRECT_ALIGNMENT != 0))
-        return sl_verify_reject(verify, "its homes are on disk, without a bounce piece");
+        return sl_verify_reject(verify, "its homes are on disk, without bounce pieces");
     return SL_OK;
 }
 

@@ -233,7 +233,7 @@ static sl_status check_fixed(const sl_verify *verify)
     }
     sl_place bounce = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
     if (bounce.bytes > 0 && !has_permanent(verify->plan, &bounce))
-        return sl_verify_reject(verify, "no permanent allocation holds the bounce piece");
+        return sl_verify_reject(verify, "no permanent allocation holds the bounce pieces");
     for (uint32_t i = 0; i < homes->persistent_count; i++) {
         sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
         if (place.bytes > 0 && !has_permanent(verify->plan, &place))

@@ -18,7 +18,7 @@ enum {
     HOST_BACK = HOST_SPILL + SPILL_BYTES,
     HOST_HOP = HOST_BACK + SPILL_BYTES,
     HOST_BOUNCE = HOST_HOP + CHUNK_BYTES,
-    DISK_HOST_PEAK = HOST_BOUNCE + SL_PIECE_BYTES,
+    DISK_HOST_PEAK = HOST_BOUNCE + SL_BOUNCE_BYTES,
     DEVICE_SPILL = (DEVICE_PEAK + 4095) / 4096 * 4096,
     DEVICE_BACK = DEVICE_SPILL + SPILL_BYTES,
     DISK_DEVICE_PEAK = DEVICE_BACK + SPILL_BYTES,
@@ -157,7 +157,7 @@ static inline void fill_disk_homes(disk_world *d)
     }
     d->w.homes.fixed_bytes[SL_TIER_DISK] = DISK_FIXED;
     d->w.homes.bounce_offset = HOST_BOUNCE;
-    d->w.homes.bounce_bytes = SL_PIECE_BYTES;
+    d->w.homes.bounce_bytes = SL_BOUNCE_BYTES;
 }
 
 /* `transport` NULL: the store's own choice, in `directory`. The world must not move afterwards. */

@@ -121,7 +121,7 @@ static const plan_fault plan_faults[] = {
     FAULT(hop_over_slot, "overlap at host"),
     FAULT(hop_read_missing, "which hold"),
     FAULT(hop_backwards, "which hold"),
-    FAULT(bounce_unallocated, "no permanent allocation holds the bounce piece"),
+    FAULT(bounce_unallocated, "no permanent allocation holds the bounce pieces"),
     FAULT(disk_item_unallocated, "where no allocation of it lives"),
     FAULT(host_item_unallocated, "where no allocation of it lives"),
     FAULT(disk_item_cut, "where no allocation of it lives"),

@@ -15,7 +15,7 @@ static const sl_tier small_read[2] = {SL_TIER_DISK, SL_TIER_HOST};
 
 enum {
     BOUNCE = 20480,
-    DISK_HOST_FIXED = BOUNCE + SL_PIECE_BYTES,
+    DISK_HOST_FIXED = BOUNCE + SL_BOUNCE_BYTES,
     STAGE = DISK_HOST_FIXED + 4096, /* visits on the host; slots are below */
     DISK_READ_COUNT = 3
 };
@@ -33,7 +33,7 @@ static sl_homes small_disk_homes = {
     .flags_offset = {131072, 16384, 0},
     .flags_bytes = {4, 4, 0},
     .bounce_offset = BOUNCE,
-    .bounce_bytes = SL_PIECE_BYTES,
+    .bounce_bytes = SL_BOUNCE_BYTES,
     .fixed_bytes = {131328, DISK_HOST_FIXED, 49152}};
 
 static const sl_plan_request small_disk_request = {
@@ -43,7 +43,7 @@ static const sl_plan_request small_disk_request = {
     .budget_bytes = {UINT64_MAX, UINT64_MAX, UINT64_MAX},
     .workspace = small_workspace};
 
-/* The device is as in the small plan; slots on the host are above the bounce piece. */
+/* The device is as in the small plan; slots on the host are above the bounce pieces. */
 static inline void place_disk_plan(plan_builder *builder)
 {
     place_values(builder);

@@ -65,7 +65,7 @@ static void open_run(run *r, const way *chosen)
         sl_config_fit_model(&r->config, &small) != SL_OK ||
         sl_search_init(&r->config, SL_WORK_TRAIN, &small, &search) != SL_OK ||
         sl_search_find(&search, &blueprint, &refusal) != SL_OK ||
-        sl_session_open(blueprint, &r->session) != SL_OK)
+        sl_session_open(blueprint, NULL, &r->session) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
 

@@ -50,7 +50,7 @@ static void train_when_on_disk_in_any_way_then_numbers_are_the_same(void **state
         "--policy nvme",
         "--policy nvme --nvme-params 1 --nvme-grads 1 --threads 1",
         "--policy nvme --nvme-params 0.5 --nvme-optimizer 0.5 --adam device",
-        "--policy nvme --host-memory 1900K --device-memory 1M --recompute full",
+        "--policy nvme --host-memory 2924K --device-memory 1M --recompute full",
         "--policy static --nvme-optimizer 0.6 --offload-optimizer 0.4 --prefetch 0",
         "--policy static --nvme-params 1 --nvme-activations 1 --accumulation layer",
         "--policy host --offload-activations 1",
@@ -69,7 +69,7 @@ static void train_when_on_disk_in_any_way_then_numbers_are_the_same(void **state
 static void log_when_states_are_on_disk_then_counts_what_moved(void **state)
 {
     (void)state;
-    const char *options = TINY DISK "--data text --policy nvme --host-memory 1900K "
+    const char *options = TINY DISK "--data text --policy nvme --host-memory 2924K "
                                     "--device-memory 1200K --disk-endurance 1T";
     assert_code(sluice("plan %s --json", options), 0);
     json_t *plan = json_loads(output, 0, NULL);
@@ -132,9 +132,9 @@ static void resume_when_states_are_on_disk_then_goes_on_exactly(void **state)
 static void fit_when_memory_is_short_then_the_disk_is_used_if_there_is_one(void **state)
 {
     (void)state;
-    const char *options = TINY "--data text --steps 2 --device-memory 1M --host-memory 1900K";
-    assert_code(sluice("train %s --quiet --width 64", options), 69);
-    assert_code(sluice("train %s --quiet --width 64 --log-json log " DISK, options), 0);
+    const char *options = TINY "--data text --steps 2 --device-memory 1M --host-memory 3500K";
+    assert_code(sluice("train %s --quiet --width 96", options), 69);
+    assert_code(sluice("train %s --quiet --width 96 --log-json log " DISK, options), 0);
     json_t *events = read_log("log");
     const json_t *config = json_object_get(find_event(events, "start"), "config");
     assert_string_equal(json_string_value(json_object_get(config, "policy")), "nvme");
@@ -145,15 +145,15 @@ static void fit_when_refused_then_the_suggestion_with_the_disk_fits(void **state
 {
     (void)state;
     static const char *const cases[] = {
-        "--policy host --device-memory 1200K --host-memory 1900K",
-        "--policy static --offload-params 0.5 --device-memory 1200K --host-memory 1900K",
+        "--policy host --device-memory 1200K --host-memory 3500K",
+        "--policy static --offload-params 0.5 --device-memory 1200K --host-memory 3500K",
         "--policy nvme --disk-space 100K",
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_code(sluice("plan " TINY DISK "--width 64 --data text --json %s", cases[i]), 69);
+        assert_code(sluice("plan " TINY DISK "--width 96 --data text --json %s", cases[i]), 69);
         json_t *plan = json_loads(output, 0, NULL);
         const char *options = json_string_value(json_object_get(plan, "suggestion"));
-        if (sluice("train " TINY DISK "--width 64 --data text --steps 1 --quiet %s %s", cases[i],
+        if (sluice("train " TINY DISK "--width 96 --data text --steps 1 --quiet %s %s", cases[i],
                    options) != 0)
             fail_msg("\"%s\" does not fit: %s", options, complaint);
         json_decref(plan);

@@ -31,7 +31,6 @@ static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **st
         "pp=2",
         "zero=2",
         "zero=3",
-        "timeline=a",
         "report=a",
         "tokenizer=some/path",
         "sequence-parallel=true",

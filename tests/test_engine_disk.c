@@ -68,11 +68,10 @@ static void plans_when_switched_at_random_see_each_others_results(void **state)
 
 /* ---- statistics ---- */
 
-static void count_command(void *user, sl_lane lane, uint32_t command, uint64_t start, uint64_t end)
+static void count_command(void *user, const sl_engine_event *event)
 {
-    (void)command, (void)start, (void)end;
     _Atomic uint32_t *counts = user;
-    atomic_fetch_add(&counts[lane], 1);
+    atomic_fetch_add(&counts[event->lane], 1);
 }
 
 static void statistics_when_taken_count_the_disk_lanes(void **state)

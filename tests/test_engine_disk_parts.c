@@ -1,7 +1,7 @@
 /* What could be wrong with parts of chunks that live on disk: they are cut otherwise than the lanes
- * cut whole chunks, come from a stale bounce piece, trample on what lies beside them, or a fresh
- * disk is not zero. Random calls between iterations that move whole chunks, compared with a shadow
- * in memory.
+ * cut whole chunks, come from a stale bounce piece, stay in one, trample on what lies beside them,
+ * or a fresh disk is not zero. Random calls between iterations that move whole chunks, compared
+ * with a shadow in memory.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -30,7 +30,7 @@ enum {
     PART_BYTES = PART_BLOCKS * CHUNK_BYTES,
     PART_GAP = 12288,
     PART_BOUNCE = PART_BYTES,
-    PART_HOST = PART_BOUNCE + SL_PIECE_BYTES + 256, /* no whole page: the arena must still be */
+    PART_HOST = PART_BOUNCE + SL_BOUNCE_BYTES + 256, /* no whole page: the arena must still be */
     PART_DISK = PART_GAP + PART_CHUNKS * (PART_BYTES + PART_GAP)
 };
 
@@ -74,7 +74,7 @@ static void part_world_init(part_world *p, const sl_transport_ops *transport)
                           .tier = {p->tier},
                           .offset = {p->offset},
                           .bounce_offset = PART_BOUNCE,
-                          .bounce_bytes = SL_PIECE_BYTES,
+                          .bounce_bytes = SL_BOUNCE_BYTES,
                           .fixed_bytes = {0, PART_HOST, PART_DISK}};
     p->layout =
         (sl_layout){.chunk_elements = PART_BYTES / sizeof(float), .chunk_count = PART_CHUNKS};
@@ -181,6 +181,60 @@ static void chunks_when_the_engine_opens_are_zero(void **state)
     free(data);
 }
 
+/* Moves chunk 0 from front to back, `stride` bytes a call, and returns the requests of `lanes`. */
+static uint64_t stream(sl_engine *engine, bool is_write, uint64_t stride, int lanes)
+{
+    static unsigned char data[PART_BYTES];
+    assert_int_equal(sl_engine_drain(engine), SL_OK);
+    store_double_arm((store_double_plan){.lanes = lanes, .first = UINT64_MAX});
+    for (uint64_t first = 0; first < PART_BYTES; first += stride) {
+        uint64_t bytes = PART_BYTES - first < stride ? PART_BYTES - first : stride;
+        assert_int_equal(
+            is_write ? sl_engine_write_chunk(engine, SL_GROUP_PARAM, 0, first, bytes, data + first)
+                     : sl_engine_read_chunk(engine, SL_GROUP_PARAM, 0, first, bytes, data + first),
+            SL_OK);
+    }
+    assert_int_equal(sl_engine_drain(engine), SL_OK);
+    return store_double_requests;
+}
+
+/* Puts cuts of other chunks into the bounce pieces. */
+static void touch_others(sl_engine *engine)
+{
+    uint64_t word = 7;
+    for (uint32_t chunk = 1; chunk < PART_CHUNKS; chunk++)
+        assert_int_equal(sl_engine_write_chunk(engine, SL_GROUP_PARAM, chunk, 8, 8, &word), SL_OK);
+}
+
+/* A cut is read before it is written only where a call writes a part of it. */
+static void sequence_when_streamed_moves_each_cut_once(void **state)
+{
+    (void)state;
+    enum { CUTS = 3, STRIDE = 100000 };
+    static const struct {
+        bool is_write;
+        uint64_t stride;
+        int lanes;
+        uint64_t requests;
+    } rows[] = {
+        {true, STRIDE, DOUBLE_WRITES, CUTS},     {true, STRIDE, DOUBLE_READS, CUTS},
+        {true, PART_BYTES, DOUBLE_WRITES, CUTS}, {true, PART_BYTES, DOUBLE_READS, 0},
+        {false, STRIDE, DOUBLE_READS, CUTS},     {false, STRIDE, DOUBLE_WRITES, 0},
+        {false, PART_BYTES, DOUBLE_READS, CUTS},
+    };
+    static part_world p;
+    part_world_init(&p, &store_double_ops);
+    sl_engine *engine = open_parts(&p);
+    (void)stream(engine, true, PART_BYTES, DOUBLE_BOTH); /* what was never written is not read */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        touch_others(engine);
+        uint64_t found = stream(engine, rows[i].is_write, rows[i].stride, rows[i].lanes);
+        if (found != rows[i].requests)
+            fail_msg("row %zu: %llu requests", i, (unsigned long long)found);
+    }
+    sl_engine_close(engine);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
 
 int main(void)
@@ -188,6 +242,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(parts_when_read_and_written_at_random_match_a_shadow),
         TEST(chunks_when_the_engine_opens_are_zero),
+        TEST(sequence_when_streamed_moves_each_cut_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,14 +19,15 @@ typedef struct seen_lane {
 
 static seen_lane seen[SL_LANE_COUNT];
 
-static void note_ran(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns)
+static void note_ran(void *user, const sl_engine_event *event)
 {
-    seen_lane *own = (seen_lane *)user + lane;
-    world_check(start_ns <= end_ns && start_ns >= own->last_end_ns);
-    own->last_end_ns = end_ns;
+    seen_lane *own = (seen_lane *)user + event->lane;
+    world_check(event->plan_index == TRAIN_PLAN);
+    world_check(event->start_ns <= event->end_ns && event->start_ns >= own->last_end_ns);
+    own->last_end_ns = event->end_ns;
     own->count++;
-    own->busy_ns += end_ns - start_ns;
-    own->commands |= 1u << command;
+    own->busy_ns += event->end_ns - event->start_ns;
+    own->commands |= 1u << event->command;
 }
 
 static void check_moved(const sl_engine_statistics *statistics, uint64_t h2d, uint64_t d2h)

@@ -329,7 +329,7 @@ static void assert_disk_is_dense(const sl_layout *layout, const sl_homes *homes)
             end += sl_layout_chunk_bytes(layout, (sl_group)group);
         }
     assert_int_equal(homes->fixed_bytes[SL_TIER_DISK], end);
-    assert_int_equal(homes->bounce_bytes, end > 0 ? SL_PIECE_BYTES : 0);
+    assert_int_equal(homes->bounce_bytes, end > 0 ? SL_BOUNCE_BYTES : 0);
     assert_int_equal(homes->bounce_offset % SL_DIRECT_ALIGNMENT, 0);
 }
 

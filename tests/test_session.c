@@ -77,7 +77,7 @@ static sl_session *open_session(const char *const *settings)
     sl_refusal refusal;
     if (find(settings, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (sl_session_open(blueprint, &session) != SL_OK)
+    if (sl_session_open(blueprint, NULL, &session) != SL_OK)
         fail_msg("%s", sl_status_message());
     return session;
 }

@@ -77,6 +77,9 @@ typedef struct sl_policy_options {
  * and are a multiple of it long. */
 enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
 
+/* Two pieces, so that the disk is at work on one while the other is filled or emptied. */
+enum { SL_BOUNCE_PIECES = 2, SL_BOUNCE_BYTES = SL_BOUNCE_PIECES * SL_PIECE_BYTES };
+
 enum { SL_PERSISTENT_MAX = 512 };
 
 /* What is permanent in each tier, at the bottom of its arena. Shared by all plans of a run. */
@@ -90,8 +93,8 @@ typedef struct sl_homes {
     uint32_t persistent_count;
     uint64_t persistent_offset[SL_PERSISTENT_MAX]; /* device */
     uint64_t persistent_bytes[SL_PERSISTENT_MAX];
-    uint64_t bounce_offset, bounce_bytes; /* host: one piece, for parts of chunks on disk at the */
-                                          /* boundary; 0 bytes if no chunk lives on disk */
+    uint64_t bounce_offset, bounce_bytes; /* host: SL_BOUNCE_BYTES for parts of chunks on disk */
+                                          /* at the boundary; 0 bytes if no chunk lives on disk */
     uint64_t fixed_bytes[SL_TIER_COUNT];  /* end of the permanent part */
 } sl_homes;
 

@@ -19,9 +19,17 @@ typedef struct sl_engine_plan {
     const sl_plan *plan;
 } sl_engine_plan;
 
-/* Written by lanes around each command when set: for timelines. `command` is the body index. */
+/* A command of a body that a lane ran; times are CLOCK_MONOTONIC nanoseconds. */
+typedef struct sl_engine_event {
+    uint32_t plan_index;
+    uint32_t command; /* into the plan's body */
+    sl_lane lane;
+    uint64_t start_ns, end_ns;
+} sl_engine_event;
+
+/* Told of each command, for timelines: by one thread a lane, in the lane's order. */
 typedef struct sl_engine_observer {
-    void (*ran)(void *user, sl_lane lane, uint32_t command, uint64_t start_ns, uint64_t end_ns);
+    void (*ran)(void *user, const sl_engine_event *event);
     void *user;
 } sl_engine_observer;
 
@@ -76,7 +84,9 @@ SL_API sl_status sl_engine_drain(sl_engine *engine);
 SL_API sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                       uint64_t first_byte, uint64_t bytes, void *data);
 
-/* The same the other way: sets the home. Padding is never written, so it stays zero. */
+/* The same the other way: sets the home. Padding is never written, so it stays zero. What goes to
+ * the disk may still be on its way when the call returns: a failure comes back from a later call,
+ * at the latest from sl_engine_drain or sl_engine_step. */
 SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chunk_index,
                                        uint64_t first_byte, uint64_t bytes, const void *data);
 

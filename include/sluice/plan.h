@@ -78,7 +78,8 @@ typedef enum sl_memory_kind {
     SL_MEMORY_MOMENT2,
     SL_MEMORY_ACTIVATION,
     SL_MEMORY_WORKSPACE,
-    SL_MEMORY_STAGING, /* on the host: input and output slots, block flags, the bounce piece, the */
+    SL_MEMORY_STAGING, /* on the host: input and output slots, block flags, the bounce pieces, the
+                        */
                        /* hop of a prologue; visits of what lives on disk count as their group */
     SL_MEMORY_KIND_COUNT
 } sl_memory_kind;
@@ -157,7 +158,7 @@ SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *p
 typedef struct sl_simulation {
     double step_seconds;                 /* of a steady iteration */
     double busy_seconds[SL_LANE_COUNT];  /* of one iteration */
-    double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for */
+    double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for in the end */
 } sl_simulation;
 
 /* Predicts the time of an iteration: lanes in order, waits as the plan has them, durations from the

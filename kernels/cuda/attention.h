@@ -4,10 +4,6 @@
 
 #include "kernels/kernels.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Workspace of an attention op in bytes, a multiple of 256; 0 for other ops. */
 uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs);
 
@@ -15,7 +11,4 @@ uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *a
  * does nothing for other ops. */
 sl_status sl_cuda_attention_prepare(sl_op_kind kind, const sl_op_attrs *attrs);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

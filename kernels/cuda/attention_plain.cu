@@ -210,7 +210,7 @@ static __device__ __forceinline__ void weigh_scores(plain_state &state, float (&
 }
 
 template <sl_type TYPE>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
+static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_forward(sl_attention_args args)
 {
     SL_DYNAMIC_SHARED(plain_shared, shared);
@@ -261,7 +261,7 @@ static __device__ __forceinline__ void soften(float &s, float &dp, const sl_atte
 
 /* A block owns keys: rows of the products. */
 template <sl_type TYPE>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
+static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_backward_keys(sl_attention_args args)
 {
     SL_DYNAMIC_SHARED(plain_shared, shared);
@@ -296,7 +296,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS)
 
 /* A block owns queries: rows of the products. */
 template <sl_type TYPE>
-static __global__ void __launch_bounds__(PLAIN_THREADS)
+static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_backward_queries(sl_attention_args args)
 {
     SL_DYNAMIC_SHARED(plain_shared, shared);

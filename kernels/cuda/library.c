@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "attention.h"
 #include "blas_load.h"
 #include "linear.h"
 
@@ -40,6 +41,7 @@ void sl_library_close(sl_kernel_library *library)
 
 sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    SL_TRY(sl_cuda_attention_prepare(kind, attrs));
     return library->blas ? sl_cuda_linear_prepare(library->blas, kind, attrs) : SL_OK;
 }
 

@@ -42,26 +42,30 @@ static __device__ __forceinline__ uint32_t find_digit(const sort_pass &pass, uin
     return find_key(pass, row) >> pass.shift & (DIGITS - 1);
 }
 
-/* The sum of the values of the threads before this one, and of all. */
-static __device__ uint32_t scan_block(uint32_t value, uint32_t *out_total)
+/* The sum of the values of the lanes up to this one. */
+static __device__ __forceinline__ uint32_t scan_warp(uint32_t value)
+{
+    const uint32_t lane = threadIdx.x % SL_WARP;
+#pragma unroll
+    for (uint32_t distance = 1; distance < SL_WARP; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(SL_EVERY_LANE, value, distance);
+        value += lane >= distance ? other : 0;
+    }
+    return value;
+}
+
+/* The sum of the values of the threads before this one; once a kernel. */
+static __device__ uint32_t scan_block(uint32_t value)
 {
     __shared__ uint32_t warp_sums[THREADS / SL_WARP];
-    const uint32_t warp = threadIdx.x / SL_WARP, lane = threadIdx.x % SL_WARP;
-    uint32_t sum = value, before = 0, total = 0;
-    for (uint32_t distance = 1; distance < SL_WARP; distance *= 2) {
-        const uint32_t other = __shfl_up_sync(SL_EVERY_LANE, sum, distance);
-        sum += lane >= distance ? other : 0;
-    }
-    if (lane == SL_WARP - 1)
-        warp_sums[warp] = sum;
+    const uint32_t warp = threadIdx.x / SL_WARP;
+    uint32_t sum = scan_warp(value) - value;
+    if (threadIdx.x % SL_WARP == SL_WARP - 1)
+        warp_sums[warp] = sum + value;
     __syncthreads();
-    for (uint32_t i = 0; i < THREADS / SL_WARP; i++) {
-        before += i < warp ? warp_sums[i] : 0;
-        total += warp_sums[i];
-    }
-    __syncthreads(); /* the sums may be used again */
-    *out_total = total;
-    return before + sum - value;
+    for (uint32_t i = 0; i < warp; i++)
+        sum += warp_sums[i];
+    return sum;
 }
 
 static __global__ void __launch_bounds__(THREADS) count_digits(sort_pass pass)
@@ -76,21 +80,21 @@ static __global__ void __launch_bounds__(THREADS) count_digits(sort_pass pass)
     pass.starts[threadIdx.x * pass.chunk_count + blockIdx.x] = counts[threadIdx.x];
 }
 
-/* A block turns the counts of its digit into sums over the chunks before. */
+/* A warp turns the counts of its digit into sums over the chunks before. */
 static __global__ void __launch_bounds__(THREADS) scan_chunks(sort_pass pass)
 {
-    uint32_t *starts = pass.starts + blockIdx.x * pass.chunk_count, sum = 0;
-    for (uint64_t first = 0; first < pass.chunk_count; first += THREADS) {
-        const uint64_t chunk = first + threadIdx.x;
-        uint32_t total;
-        const uint32_t count = chunk < pass.chunk_count ? starts[chunk] : 0;
-        const uint32_t before = scan_block(count, &total);
-        if (chunk < pass.chunk_count)
-            starts[chunk] = sum + before;
-        sum += total;
+    const uint32_t digit = (blockIdx.x * THREADS + threadIdx.x) / SL_WARP;
+    const uint32_t lane = threadIdx.x % SL_WARP;
+    uint32_t *starts = pass.starts + digit * pass.chunk_count, before = 0;
+    for (uint64_t first = 0; first < pass.chunk_count; first += SL_WARP) {
+        const bool has_chunk = first + lane < pass.chunk_count;
+        const uint32_t count = has_chunk ? starts[first + lane] : 0, sum = scan_warp(count);
+        if (has_chunk)
+            starts[first + lane] = before + sum - count;
+        before += __shfl_sync(SL_EVERY_LANE, sum, SL_WARP - 1);
     }
-    if (threadIdx.x == 0)
-        pass.digit_counts[blockIdx.x] = sum;
+    if (lane == 0)
+        pass.digit_counts[digit] = before;
 }
 
 static __global__ void __launch_bounds__(THREADS) move_rows(sort_pass pass)
@@ -100,9 +104,9 @@ static __global__ void __launch_bounds__(THREADS) move_rows(sort_pass pass)
     const bool has_row = place < pass.row_count;
     const uint32_t row = has_row ? take_row(pass, place) : 0;
     const uint32_t digit = has_row ? find_digit(pass, row) : 0;
-    uint32_t total, rank = 0;
+    uint32_t rank = 0;
     digits[threadIdx.x] = digit;
-    digit_starts[threadIdx.x] = scan_block(pass.digit_counts[threadIdx.x], &total);
+    digit_starts[threadIdx.x] = scan_block(pass.digit_counts[threadIdx.x]);
     __syncthreads();
     for (uint32_t i = 0; i < THREADS; i++)
         rank += i < threadIdx.x && digits[i] == digit;
@@ -159,7 +163,7 @@ static sl_status sort_digit(const sl_kernel_call *call, const sort_pass *all)
     const sort_pass pass = *all;
     const uint32_t chunk_count = (uint32_t)pass.chunk_count;
     SL_TRY(SL_LAUNCH(call, chunk_count, THREADS, 0, count_digits, pass));
-    SL_TRY(SL_LAUNCH(call, DIGITS, THREADS, 0, scan_chunks, pass));
+    SL_TRY(SL_LAUNCH(call, DIGITS / (THREADS / SL_WARP), THREADS, 0, scan_chunks, pass));
     return SL_LAUNCH(call, chunk_count, THREADS, 0, move_rows, pass);
 }
 

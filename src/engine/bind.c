@@ -252,7 +252,8 @@ static sl_status bind_body(const sl_engine *engine, const sl_engine_plan *source
     for (uint32_t i = 0; i < bound->plan->body_count; i++) {
         const sl_command *command = &bound->plan->body[i];
         bound->body[i].command = command;
-        bound->body[i].tag = sl_measure_tag(SL_TAG_BODY, command->lane, i);
+        bound->body[i].tag =
+            sl_measure_tag_body((uint32_t)(bound - engine->plans), command->lane, i);
         SL_TRY(bind_command(engine, source, &bound->body[i]));
         SL_TRY(bind_slot(engine, bound, command));
     }

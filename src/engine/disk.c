@@ -1,16 +1,11 @@
-/* The disk tier: opens the store over the host arena, runs the copies of the lanes read and write,
- * and reaches parts of chunks that live on disk. Knows nothing of files.
+/* The disk tier: opens the store over the host arena and runs the copies of the lanes read and
+ * write. Knows nothing of files.
  *
- * The store is called from the two lanes' threads only, so each of its lanes has one user. It reads
- * a stretch as it was written: a chunk is one stretch, cut where its home crosses the borders of
- * the store's pieces. So whoever wants a few bytes moves a whole cut, through the bounce piece.
- *
- * Invariant: what disk.part_* names is in the bounce piece as it is on disk.
+ * The store is called from the two lanes' threads only, so each of its lanes has one user.
  */
 #include "engine_internal.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/bits.h"
 
@@ -57,24 +52,6 @@ static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
     return SL_OK;
 }
 
-static sl_status find_bounce(sl_engine *engine)
-{
-    const sl_homes *homes = engine->options.homes;
-    sl_place place = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
-    void *address = NULL;
-    bool has_chunk;
-    SL_TRY(check_homes(engine, &has_chunk));
-    if (!has_chunk)
-        return SL_OK;
-    if (place.bytes < SL_PIECE_BYTES || !is_direct(place.offset, place.bytes))
-        SL_FAIL(SL_ERROR_INTERNAL,
-                "a bounce piece of %" PRIu64 " bytes at %" PRIu64 " on the host, not of %d",
-                place.bytes, place.offset, SL_PIECE_BYTES);
-    SL_TRY(sl_arena_at(engine, &place, &address));
-    engine->disk.bounce = address;
-    return SL_OK;
-}
-
 static sl_status open_store(sl_engine *engine, const sl_engine_options *options,
                             const sl_engine_parts *parts)
 {
@@ -101,7 +78,10 @@ sl_status sl_disk_open(sl_engine *engine, const sl_engine_options *options,
                 "the disk tier takes %" PRIu64 " bytes: say where with --disk-dir DIR", need);
     SL_TRY(sl_bits_add(need, SL_DIRECT_ALIGNMENT - 1, "the disk tier", &engine->disk.bytes));
     engine->disk.bytes -= engine->disk.bytes % SL_DIRECT_ALIGNMENT;
-    SL_TRY(find_bounce(engine));
+    bool has_chunk;
+    SL_TRY(check_homes(engine, &has_chunk));
+    if (has_chunk)
+        SL_TRY(sl_bounce_open(engine));
     return open_store(engine, options, parts);
 }
 
@@ -215,79 +195,16 @@ sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound)
 
 /* ---- parts of chunks ---- */
 
-/* What lies in one piece of the store of a chunk's home, and what is wanted of it. */
-typedef struct cut {
-    uint64_t offset, bytes; /* in the store; all that was written together */
-    uint64_t first, count;  /* in the cut */
-} cut;
-
-/* The cut that holds byte `done` of what is wanted. */
-static cut find_cut(const sl_chunk_part *part, uint64_t done)
+sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece)
 {
-    const sl_place *home = &part->home;
-    uint64_t at = home->offset + part->first_byte + done;
-    uint64_t start = at - at % SL_PIECE_BYTES, end = start + SL_PIECE_BYTES;
-    start = start < home->offset ? home->offset : start;
-    end = end > home->offset + home->bytes ? home->offset + home->bytes : end;
-    uint64_t left = part->bytes - done;
-    uint64_t count = left < end - at ? left : end - at;
-    return (cut){start, end - start, at - start, count};
-}
-
-/* Moves one cut between the bounce piece and the store, in the lane's thread, and waits for it. */
-static sl_status move_cut(sl_engine *engine, sl_lane lane, const sl_chunk_part *part,
-                          const cut *piece)
-{
-    sl_device_stream *stream = engine->lanes[lane].stream;
     disk_job job = {.store = engine->disk.store,
-                    .lane = lane,
-                    .memory = engine->disk.bounce,
+                    .lane = piece->lane,
+                    .memory = piece->memory,
                     .offset = piece->offset,
                     .bytes = piece->bytes,
-                    .group = part->group,
-                    .chunk_index = part->chunk_index,
+                    .group = piece->group,
+                    .chunk_index = piece->chunk_index,
                     .failed_lane = &engine->failed_lane};
-    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, lane, 0);
-    SL_TRY(engine->ops->launch(stream, tag, run_job, &job, sizeof job));
-    return engine->ops->stream_finish(stream);
-}
-
-static sl_status fill_bounce(sl_engine *engine, const sl_chunk_part *part, const cut *piece)
-{
-    sl_disk *disk = &engine->disk;
-    if (disk->part_bytes > 0 && disk->part_offset == piece->offset)
-        return SL_OK;
-    disk->part_bytes = 0;
-    SL_TRY(move_cut(engine, SL_LANE_READ, part, piece));
-    disk->part_offset = piece->offset;
-    disk->part_bytes = piece->bytes;
-    return SL_OK;
-}
-
-sl_status sl_disk_read(sl_engine *engine, const sl_chunk_part *part, void *data)
-{
-    for (uint64_t done = 0; done < part->bytes;) {
-        cut piece = find_cut(part, done);
-        SL_TRY(fill_bounce(engine, part, &piece));
-        memcpy((char *)data + done, engine->disk.bounce + piece.first, piece.count);
-        done += piece.count;
-    }
-    return SL_OK;
-}
-
-sl_status sl_disk_write(sl_engine *engine, const sl_chunk_part *part, const void *data)
-{
-    sl_disk *disk = &engine->disk;
-    for (uint64_t done = 0; done < part->bytes;) {
-        cut piece = find_cut(part, done);
-        if (piece.count < piece.bytes)
-            SL_TRY(fill_bounce(engine, part, &piece));
-        disk->part_bytes = 0;
-        memcpy(disk->bounce + piece.first, (const char *)data + done, piece.count);
-        SL_TRY(move_cut(engine, SL_LANE_WRITE, part, &piece));
-        disk->part_offset = piece.offset;
-        disk->part_bytes = piece.bytes;
-        done += piece.count;
-    }
-    return SL_OK;
+    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, piece->lane, 0);
+    return engine->ops->launch(engine->lanes[piece->lane].stream, tag, run_job, &job, sizeof job);
 }

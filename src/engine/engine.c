@@ -1,6 +1,7 @@
 /* The engine's public calls. Opening takes everything; nothing here allocates afterwards.
  *
- * States: boundary (current_plan is SL_NONE: lanes idle, chunks current at their homes) or running
+ * States: boundary (current_plan is SL_NONE: lanes have no commands, chunks current at their homes
+ * or in the bounce pieces on the way there) or running
  * (current_plan is the plan of the last iteration, whose host and disk lanes may still work).
  * sl_engine_step leaves the boundary, every call that drains returns to it. A failure of a lane is
  * final: every later call returns it.
@@ -180,10 +181,10 @@ static sl_status run_iteration(sl_engine *engine, uint32_t plan_index,
 {
     const sl_bound_plan *plan = &engine->plans[plan_index];
     bool is_first = engine->current_plan != plan_index;
+    SL_TRY(sl_bounce_empty(engine));
     if (is_first)
         SL_TRY(sl_walk_prologue(engine, plan));
     engine->current_plan = plan_index;
-    engine->disk.part_bytes = 0;
     sl_status status = sl_walk_body(engine, plan, scalars, is_first);
     return status == SL_OK ? sl_walk_await(engine, plan) : status;
 }
@@ -211,7 +212,8 @@ sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index, const sl_step_s
 
 sl_status sl_engine_drain(sl_engine *engine)
 {
-    return sl_walk_drain(engine);
+    SL_TRY(sl_walk_drain(engine));
+    return sl_bounce_flush(engine);
 }
 
 uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl_op_attrs *attrs,

@@ -3,7 +3,8 @@
  *   engine.c   the public calls, opening and closing
  *   arena.c    one stretch of memory a tier; addresses are made here and nowhere else
  *   boundary.c chunks and slots between iterations: find, read, write, clear
- *   disk.c     the disk tier: the store, its two lanes, and parts of chunks that live there
+ *   disk.c     the disk tier: the store and its two lanes
+ *   bounce.c   parts of chunks that live there, between iterations
  *   bind.c     turns a plan's indices into pointers, once, when the engine opens
  *   prepare.c  lets the kernels choose their algorithms for what was bound
  *   walk.c     issues bound commands to the lanes and waits for them
@@ -19,6 +20,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "chunk/stall.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "offload/store.h"
@@ -32,20 +34,11 @@ typedef struct sl_arena {
     uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
 } sl_arena;
 
-enum { SL_WAIT_HISTORY = 128 }; /* waits that a lane remembers */
-
-/* Time that a lane waited, and the lane whose work it waited for in the end. */
-typedef struct sl_waited {
-    uint64_t start_ns, end_ns;
-    sl_lane cause;
-} sl_waited;
-
 /* A lane at work. The counters are written by the lane's thread. */
 typedef struct sl_engine_lane {
-    struct sl_engine_lane *lanes; /* all of the engine, [SL_LANE_COUNT] */
-    pthread_mutex_t lock;         /* of `waits` and `wait_count` */
-    sl_waited waits[SL_WAIT_HISTORY];
-    uint64_t wait_count;                /* ever; number i stands in waits[i % SL_WAIT_HISTORY] */
+    struct sl_engine_lane *lanes;       /* all of the engine, [SL_LANE_COUNT] */
+    pthread_mutex_t lock;               /* of `waits` */
+    sl_stall_history waits;             /* shared with lanes */
     const sl_engine_observer *observer; /* the caller's, or NULL */
     sl_lane lane;
     sl_device_stream *stream;                  /* NULL: this engine does not have the lane */
@@ -53,15 +46,25 @@ typedef struct sl_engine_lane {
     _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* by cause; shared with lanes */
 } sl_engine_lane;
 
-/* The disk tier. `part_*` name what the bounce piece holds: a copy of the part of one chunk's home
- * that lies in one piece of the store. Lanes may write that home, so no iteration leaves it valid.
- */
 typedef struct sl_disk {
-    sl_store *store;       /* NULL: nothing is on disk */
-    uint64_t bytes;        /* of its address space */
-    unsigned char *bounce; /* in the host arena, SL_PIECE_BYTES; NULL: no chunk lives on disk */
-    uint64_t part_offset, part_bytes; /* 0 bytes: nothing */
+    sl_store *store; /* NULL: nothing is on disk */
+    uint64_t bytes;  /* of its address space */
 } sl_disk;
+
+/* One piece of the host arena, and which part of a chunk's home it holds; see bounce.c. */
+typedef struct sl_bounce_piece {
+    unsigned char *memory;
+    uint64_t offset, bytes; /* in the store; 0 bytes: nothing is held */
+    sl_group group;
+    uint32_t chunk_index;
+    bool is_dirty, is_moving;
+    sl_lane lane; /* of its last move */
+} sl_bounce_piece;
+
+typedef struct sl_bounce {
+    sl_bounce_piece pieces[SL_BOUNCE_PIECES];
+    uint32_t last; /* the piece that was used last */
+} sl_bounce;
 
 typedef struct sl_bound_wait {
     sl_device_event *event;
@@ -111,6 +114,7 @@ struct sl_engine {
     sl_workers *workers;
     sl_arena arenas[SL_ARENA_COUNT];
     sl_disk disk;
+    sl_bounce bounce;
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
@@ -171,6 +175,14 @@ sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound);
 /* Queues a bound copy on its lane. */
 sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound);
 
+/* Queues an uncounted move of what a bounce piece holds, on the piece's lane. */
+sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece);
+
+/* ---- bounce.c ---- */
+
+/* Finds the pieces in the host arena; some chunk lives on disk. */
+sl_status sl_bounce_open(sl_engine *engine);
+
 /* `bytes` of a chunk from `first_byte` of its home on. */
 typedef struct sl_chunk_part {
     sl_group group;
@@ -179,10 +191,16 @@ typedef struct sl_chunk_part {
     uint64_t first_byte, bytes;
 } sl_chunk_part;
 
-/* Copies between a part of a chunk on disk and plain memory through the lanes, and waits for it.
- * Lanes are idle. */
-sl_status sl_disk_read(sl_engine *engine, const sl_chunk_part *part, void *data);
-sl_status sl_disk_write(sl_engine *engine, const sl_chunk_part *part, const void *data);
+/* Copies between a part of a chunk on disk and plain memory; the lanes have no commands. What was
+ * written may be on its way, or still here, when the call returns: a failure comes back later. */
+sl_status sl_bounce_read(sl_engine *engine, const sl_chunk_part *part, void *data);
+sl_status sl_bounce_write(sl_engine *engine, const sl_chunk_part *part, const void *data);
+
+/* Waits until the disk has all that was written. */
+sl_status sl_bounce_flush(sl_engine *engine);
+
+/* The same, and nothing is held any more: from here on lanes may write the chunks. */
+sl_status sl_bounce_empty(sl_engine *engine);
 
 /* ---- bind.c ---- */
 
@@ -224,12 +242,17 @@ void sl_walk_keep_failure(sl_engine *engine, sl_status status);
  */
 sl_status sl_walk_drain(sl_engine *engine);
 
+/* The boundary state: drains, unless no iteration has run since the last time. To ask a device's
+ * streams costs more than to copy a tensor. */
+sl_status sl_walk_rest(sl_engine *engine);
+
 /* ---- measure.c ---- */
 
 /* A tag says what an item of a lane is. For waits it names the command that is waited for. */
 typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_tag_kind;
 
 uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command);
+uint64_t sl_measure_tag_body(uint32_t plan_index, sl_lane lane, uint32_t command);
 
 /* What `lane`'s stream is to call. */
 sl_queue_observer sl_measure_observer(sl_engine_lane *lane);

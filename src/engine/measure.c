@@ -1,17 +1,22 @@
 /* Counts what lanes did. Times are taken in the lanes' threads, bytes and peaks where commands are
  * issued. Knows nothing of plans.
  *
- * A tag is kind << 56 | lane << 32 | command.
+ * A tag is kind << 56 | plan << 40 | lane << 32 | command.
  */
 #include "engine_internal.h"
 
 #include <string.h>
 
-enum { KIND_SHIFT = 56, LANE_SHIFT = 32, LANE_MASK = 0xff };
+enum { KIND_SHIFT = 56, PLAN_SHIFT = 40, PLAN_MASK = 0xffff, LANE_SHIFT = 32, LANE_MASK = 0xff };
 
 uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command)
 {
     return (uint64_t)kind << KIND_SHIFT | (uint64_t)lane << LANE_SHIFT | command;
+}
+
+uint64_t sl_measure_tag_body(uint32_t plan_index, sl_lane lane, uint32_t command)
+{
+    return sl_measure_tag(SL_TAG_BODY, lane, command) | (uint64_t)plan_index << PLAN_SHIFT;
 }
 
 static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
@@ -21,8 +26,14 @@ static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_
     if (kind == SL_TAG_UNCOUNTED)
         return;
     atomic_fetch_add_explicit(&lane->busy_ns, end_ns - start_ns, memory_order_relaxed);
-    if (kind == SL_TAG_BODY && lane->observer)
-        lane->observer->ran(lane->observer->user, lane->lane, (uint32_t)tag, start_ns, end_ns);
+    if (kind != SL_TAG_BODY || !lane->observer)
+        return;
+    sl_engine_event event = {.plan_index = tag >> PLAN_SHIFT & PLAN_MASK,
+                             .command = (uint32_t)tag,
+                             .lane = lane->lane,
+                             .start_ns = start_ns,
+                             .end_ns = end_ns};
+    lane->observer->ran(lane->observer->user, &event);
 }
 
 static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)

@@ -177,6 +177,12 @@ sl_status sl_walk_drain(sl_engine *engine)
     return SL_OK;
 }
 
+sl_status sl_walk_rest(sl_engine *engine)
+{
+    bool is_sound = engine->failure == SL_OK && atomic_load(&engine->failed_lane) == SL_NONE;
+    return is_sound && engine->current_plan == SL_NONE ? SL_OK : sl_walk_drain(engine);
+}
+
 sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *plan)
 {
     sl_lane lane = SL_LANE_COUNT;

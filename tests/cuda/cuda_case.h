@@ -253,14 +253,25 @@ static MAYBE_UNUSED void *case_room(cuda_case *c, int index, int element, uint64
     return o->input;
 }
 
-/* Normal numbers, as the type rounds them. */
+/* Nearly normal: four 16-bit numbers added, of deviation 1. Quicker than sl_rng_normal. */
+static float draw_normal(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u); /* splitmix64 (Steele, Lea, Flood 2014) */
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    const double sum = (double)((z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48));
+    return (float)((sum - 2 * 65535) * (1.7320508 / 65536));
+}
+
+/* Normal numbers of deviation `scale`, as the type rounds them. */
 static MAYBE_UNUSED void *case_random(cuda_case *c, int index, int element, uint64_t count,
                                       float scale)
 {
     void *values = case_room(c, index, element, count);
-    const uint64_t stream = 1000 + draw_count++;
+    uint64_t state = sl_rng_below(test_seed, 2, draw_count++, UINT64_MAX);
     for (uint64_t i = 0; i < count; i++)
-        case_store(element, values, i, (double)(scale * sl_rng_normal(test_seed, stream, i)));
+        case_store(element, values, i, (double)(scale * draw_normal(&state)));
     return values;
 }
 

@@ -27,6 +27,7 @@ static struct {
     const char *name;    /* of the call that shall fail; NULL: any */
     uint64_t left;       /* calls until it; 0: none */
     cudaError_t error;
+    bool breaks;        /* the context, for good */
     const char *failed; /* the call it hit */
     uint64_t faults;
     char first_fault[TEXT_BYTES];
@@ -163,6 +164,10 @@ static cudaError_t take_injection(const char *name)
     if (ledger.left == 0 || (ledger.name && strcmp(ledger.name, name) != 0) || --ledger.left > 0)
         return cudaSuccess;
     ledger.failed = name;
+    if (ledger.breaks && standin.broken == cudaSuccess) {
+        standin.broken = ledger.error;
+        pthread_cond_broadcast(&standin.changed);
+    }
     return ledger.error;
 }
 
@@ -201,13 +206,24 @@ void standin_break(int error)
     pthread_mutex_unlock(&standin.lock);
 }
 
-void standin_fail_call(const char *name, uint64_t nth, int error)
+static void inject(const char *name, uint64_t nth, int error, bool breaks)
 {
     pthread_mutex_lock(&standin.lock);
     ledger.name = name;
     ledger.left = nth;
     ledger.error = (cudaError_t)error;
+    ledger.breaks = breaks;
     pthread_mutex_unlock(&standin.lock);
+}
+
+void standin_fail_call(const char *name, uint64_t nth, int error)
+{
+    inject(name, nth, error, false);
+}
+
+void standin_break_call(const char *name, uint64_t nth, int error)
+{
+    inject(name, nth, error, true);
 }
 
 uint64_t standin_calls(const char *name)

@@ -75,6 +75,9 @@ void standin_break(int error);
  * instead of doing its work; name NULL: of any function that can fail. */
 void standin_fail_call(const char *name, uint64_t nth, int error);
 
+/* The same, and the context is broken from that call on, as by standin_break. */
+void standin_break_call(const char *name, uint64_t nth, int error);
+
 /* Calls since the last reset, of one function or (NULL) of all that standin_fail_call counts. */
 uint64_t standin_calls(const char *name);
 

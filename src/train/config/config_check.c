@@ -31,8 +31,8 @@ static sl_status refuse_later_files(const sl_config *config)
 {
     if (config->tokenizer && strcmp(config->tokenizer, "byte") != 0)
         REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
-    if (config->timeline || config->report)
-        REFUSE_LATER("a timeline or report (--timeline, --report)", "use --log-json");
+    if (config->report)
+        REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
     return SL_OK;
 }
 

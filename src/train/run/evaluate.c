@@ -74,7 +74,7 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_
         status,
         plan_rows(config, &source->shape, sl_feed_row_count(&feed), &blueprint, out_refusal),
         close_feed);
-    SL_TRY_GOTO(status, sl_session_open(blueprint, &session), close_feed);
+    SL_TRY_GOTO(status, sl_session_open(blueprint, NULL, &session), close_feed);
     SL_TRY_GOTO(status, sl_source_load(source, session), close_session);
     SL_TRY_GOTO(status, evaluate_file(session, &feed, out_report), close_session);
 close_session:

@@ -68,7 +68,7 @@ static sl_status open_session(generation *self, const sl_source *source, sl_refu
     SL_TRY(sl_search_init(self->args->config, SL_WORK_GENERATE, &self->shape, &search));
     search.task.seq = self->prompt_count;
     SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
-    SL_TRY(sl_session_open(blueprint, &self->session));
+    SL_TRY(sl_session_open(blueprint, NULL, &self->session));
     return sl_source_load(source, self->session);
 }
 

@@ -127,6 +127,7 @@ static sl_status run_step(loop *run)
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     finish_step(run, started, &scalars, &report);
     SL_TRY(sl_log_json_step(trainer->log, &report));
+    SL_TRY(sl_timeline_write(trainer->timeline, report.step));
     if (run->events->step)
         run->events->step(run->events->user, &report);
     return judge_step(trainer, &report);
@@ -143,6 +144,7 @@ static sl_status evaluate(loop *run)
     sl_eval_report report = {.step = trainer->state.step};
     double loss_sum = 0;
     SL_TRY(sl_engine_drain(trainer->session->engine));
+    SL_TRY(sl_timeline_write(trainer->timeline, trainer->state.step));
     SL_TRY(sl_evaluate_rows(trainer->session, &trainer->eval_feed, &range, &loss_sum));
     sl_evaluate_report(loss_sum, micro_batches * batch * trainer->config->seq, &report);
     sl_engine_statistics of_evaluation; /* not of the next step */
@@ -184,7 +186,8 @@ static sl_status run_steps(loop *run)
         SL_TRY(evaluate(run));
     if (config->save && trainer->saved_step != trainer->state.step)
         SL_TRY(save(run));
-    return sl_engine_drain(trainer->session->engine);
+    SL_TRY(sl_engine_drain(trainer->session->engine));
+    return sl_timeline_write(trainer->timeline, trainer->state.step);
 }
 
 static void describe_end(loop *run)

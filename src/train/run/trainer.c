@@ -185,7 +185,13 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     record_choice(trainer, blueprint);
-    SL_TRY(sl_session_open(blueprint, &trainer->session));
+    sl_status status =
+        sl_timeline_open(trainer->config->timeline, blueprint, &trainer->timeline);
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
+        return status;
+    }
+    SL_TRY(sl_session_open(blueprint, sl_timeline_observer(trainer->timeline), &trainer->session));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
     return sl_log_json_open(trainer->config->log_json, trainer->resumed != NULL, &trainer->log);
@@ -195,6 +201,7 @@ void sl_trainer_close(sl_trainer *trainer)
 {
     sl_log_json_close(trainer->log);
     sl_session_close(trainer->session);
+    sl_timeline_close(trainer->timeline);
     sl_feed_close(&trainer->feed);
     sl_feed_close(&trainer->eval_feed);
     sl_source_close(&trainer->source);

@@ -9,6 +9,7 @@
 
 #include "feed.h"
 #include "log_json.h"
+#include "timeline.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/config/config.h"
 #include "train/data/tokens.h"
@@ -26,6 +27,7 @@ typedef struct sl_trainer {
     sl_session *session;
     sl_feed feed, eval_feed;
     sl_log_json *log;
+    sl_timeline *timeline;     /* NULL without --timeline */
     sl_checkpoint_state state; /* after the last step */
     uint64_t saved_step;       /* of the newest checkpoint of this run; UINT64_MAX: none */
     uint32_t skips_in_a_row;

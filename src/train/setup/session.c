@@ -98,7 +98,7 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
 
 /* ---- opening ---- */
 
-static sl_status open_engine(sl_session *session)
+static sl_status open_engine(sl_session *session, const sl_engine_observer *observer)
 {
     const sl_blueprint *blueprint = session->blueprint;
     sl_engine_plan plans[SL_BLUEPRINT_PROGRAM_MAX];
@@ -110,7 +110,8 @@ static sl_status open_engine(sl_session *session)
                                  .plan_count = blueprint->program_count,
                                  .target = blueprint->task.target,
                                  .disk_directories = blueprint->task.disk_directories,
-                                 .disk_directory_count = blueprint->task.disk_directory_count};
+                                 .disk_directory_count = blueprint->task.disk_directory_count,
+                                 .observer = observer};
     return sl_engine_open(&options, &session->engine);
 }
 
@@ -122,7 +123,8 @@ static sl_status take_piece(sl_session *session)
     return SL_OK;
 }
 
-sl_status sl_session_open(sl_blueprint *blueprint, sl_session **out_session)
+sl_status sl_session_open(sl_blueprint *blueprint, const sl_engine_observer *observer,
+                          sl_session **out_session)
 {
     sl_session *session = calloc(1, sizeof *session);
     if (!session) {
@@ -136,7 +138,7 @@ sl_status sl_session_open(sl_blueprint *blueprint, sl_session **out_session)
     session->has_state = blueprint->programs[0]->has_state;
     sl_status status;
     SL_TRY_GOTO(status, take_piece(session), close_session);
-    SL_TRY_GOTO(status, open_engine(session), close_session);
+    SL_TRY_GOTO(status, open_engine(session, observer), close_session);
     *out_session = session;
     return SL_OK;
 close_session:

@@ -26,8 +26,9 @@ typedef struct sl_session {
 } sl_session;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero.
- * SL_ERROR_SYSTEM: memory was refused. */
-sl_status sl_session_open(sl_blueprint *blueprint, sl_session **out_session);
+ * `observer` is told of each command (borrowed, or NULL). SL_ERROR_SYSTEM: memory was refused. */
+sl_status sl_session_open(sl_blueprint *blueprint, const sl_engine_observer *observer,
+                          sl_session **out_session);
 
 /* NULL is fine. */
 void sl_session_close(sl_session *session);

@@ -32,6 +32,20 @@ static inline int __float_as_int(float value)
     return (int)sl_bits_of_float(value);
 }
 
+static inline double __longlong_as_double(long long bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline long long __double_as_longlong(double value)
+{
+    long long bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static inline int __popc(unsigned bits)
 {
     return __builtin_popcount(bits);

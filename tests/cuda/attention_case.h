@@ -1,0 +1,138 @@
+/* Shapes and error bounds of the attention tests. What is allowed between the CUDA kernel and the
+ * cpu's, both of which sum in fp32, with UNIT = 2^-24:
+ *
+ * - a score is off by (width + 4) * UNIT times the sum of its terms' sizes, so its exponential by
+ * as much relative to itself, and again for the lse or maximum that it is set against; this, and n
+ *   more roundings of a sum over n keys, on both sides: the factor 2 in what follows;
+ * - tensor cores take weights and their gradients rounded to the type: half a unit each, relative
+ * to themselves, and half of the least number of fp16, absolutely, where they are tiny;
+ * - a result of half precision is rounded once on each side. */
+#ifndef SL_TESTS_ATTENTION_CASE_H
+#define SL_TESTS_ATTENTION_CASE_H
+
+#include "cuda_case.h"
+#include "kernel_reference.h"
+#include "kernels/cuda/attention.h"
+
+static const double UNIT = 0x1p-24;
+
+typedef struct attention_shape {
+    uint64_t batch, seq, heads, width;
+} attention_shape;
+
+enum { ATTENTION_SHAPES = 34 };
+
+/* Queries and keys around the tiles of 16, 32, 64 and 128; widths of each padded size and of the
+ * plain kernels; batches and heads. The first half are the smaller ones. */
+static attention_shape attention_shape_of(int round)
+{
+    static const attention_shape shapes[ATTENTION_SHAPES] = {
+        {1, 1, 1, 64},   {1, 1, 3, 5},    {2, 2, 2, 8},    {1, 15, 1, 64},  {1, 16, 2, 16},
+        {1, 17, 1, 72},  {2, 31, 1, 64},  {1, 33, 2, 80},  {1, 63, 1, 64},  {1, 64, 1, 64},
+        {2, 65, 2, 24},  {1, 65, 1, 128}, {1, 66, 1, 1},   {1, 63, 2, 12},  {1, 70, 1, 33},
+        {3, 20, 2, 7},   {1, 67, 1, 66},  {1, 40, 1, 100}, {1, 20, 1, 264}, {1, 33, 1, 256},
+        {1, 81, 1, 40},  {2, 18, 3, 64},  {1, 95, 1, 96},  {1, 127, 1, 64}, {1, 128, 1, 64},
+        {1, 129, 2, 64}, {1, 130, 1, 80}, {1, 131, 1, 13}, {1, 77, 1, 200}, {1, 161, 1, 32},
+        {2, 100, 1, 56}, {1, 193, 1, 64}, {1, 257, 1, 64}, {1, 140, 1, 128}};
+    if (round < ATTENTION_SHAPES)
+        return shapes[round];
+    return (attention_shape){draw_between(1, 2), draw_between(1, 150), draw_between(1, 2),
+                             draw_between(1, 130)};
+}
+
+static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
+{
+    c->attrs.batch = s.batch;
+    c->attrs.seq = s.seq;
+    c->attrs.heads = s.heads;
+    c->attrs.in = s.heads * s.width;
+}
+
+static attention_shape shape_of(const cuda_case *c)
+{
+    return (attention_shape){c->attrs.batch, c->attrs.seq, c->attrs.heads,
+                             c->attrs.in / c->attrs.heads};
+}
+
+/* Runs before the kernel does: the workspace's size, and more shared memory where it is needed. */
+static MAYBE_UNUSED void prepare_case(cuda_case *c)
+{
+    c->workspace_bytes = sl_cuda_attention_workspace_bytes(c->kind, &c->attrs);
+    assert_int_equal(sl_cuda_attention_prepare(c->kind, &c->attrs), SL_OK);
+}
+
+/* Whether weights are rounded to the type: see kernels/cuda/attention.cu. */
+static bool rounds_weights(const cuda_case *c)
+{
+    const attention_shape s = shape_of(c);
+    return c->type != SL_TYPE_FP32 && s.width % 8 == 0 && s.width <= 256;
+}
+
+/* Half a unit of a rounded weight, relative to it; and of the least weight. */
+static double weight_unit(const cuda_case *c)
+{
+    return rounds_weights(c) ? CASE_HALF_UNIT[c->type] : 0;
+}
+
+static double least_weight(const cuda_case *c)
+{
+    return rounds_weights(c) ? CASE_LEAST[c->type] / 2 : 0;
+}
+
+static double *zeros(uint64_t count)
+{
+    double *values = calloc(count, sizeof *values);
+    assert_non_null(values);
+    return values;
+}
+
+/* An operand as it stood before the call. */
+static MAYBE_UNUSED double *widen(const cuda_case *c, int operand)
+{
+    double *values = zeros(c->operand[operand].count);
+    for (uint64_t i = 0; i < c->operand[operand].count; i++)
+        values[i] = case_input(c, operand, i);
+    return values;
+}
+
+/* |cuda - cpu| <= bound + the roundings of the stored type, element by element. */
+static MAYBE_UNUSED void compare_within(const cuda_case *c, int operand, const double *bound)
+{
+    const cuda_operand *o = &c->operand[operand];
+    const bool is_half = o->element != SL_TYPE_FP32;
+    for (uint64_t i = 0; i < o->count; i++) {
+        const double want = case_load(o->element, o->cpu, i);
+        const double got = case_load(o->element, o->cuda, i);
+        double allowed = bound[i] + 0x1p-120;
+        if (is_half)
+            allowed +=
+                2 * CASE_HALF_UNIT[o->element] * (fabs(want) + allowed) + CASE_LEAST[o->element];
+        if (!(fabs(got - want) <= allowed))
+            fail_msg("%s: operand %d, element %llu: got %.9g, want %.9g within %.3g", case_shape(c),
+                     operand, (unsigned long long)i, got, want, allowed);
+    }
+}
+
+/* Bounds of y and lse (NULL: none) of query t of a head, where `first` keys stand before query 0.
+ */
+static MAYBE_UNUSED void bound_query(const cuda_case *c, const reference_head *head, uint64_t t,
+                                     double *y_bound, double *lse_bound)
+{
+    double *y = zeros(head->width), lse, score;
+    reference_attend(head, t, y, y_bound, &lse, &score);
+    const uint64_t keys = head->first + t + 1;
+    const double score_error = (double)(head->width + 4) * UNIT * score;
+    const double relative =
+        2 * (2 * score_error + UNIT * (2 * (double)keys + 32 + 4 * fabs(lse))) + weight_unit(c);
+    for (uint64_t d = 0; d < head->width; d++) {
+        double values = 0;
+        for (uint64_t key = 0; key < keys; key++)
+            values += fabs(head->v[key * head->stride + d]);
+        y_bound[d] = relative * y_bound[d] + least_weight(c) * values;
+    }
+    if (lse_bound != NULL)
+        *lse_bound = 2 * (score_error + UNIT * ((double)keys + 16 + 2 * fabs(lse)));
+    free(y);
+}
+
+#endif

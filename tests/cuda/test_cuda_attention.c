@@ -1,0 +1,193 @@
+/* What could be wrong in the CUDA kernels of attention: the mask of the diagonal tile, the last
+ * tile of queries or keys, a head width that is padded, the running maximum over key tiles, a tile
+ * that is read before it has come or overwritten while others read it, a fragment in the wrong
+ * lane, the position in the cache, a split of keys that is left out. Every shape runs in four
+ * orders of threads and blocks, which must agree in every bit, and is compared with the cpu's
+ * kernel within bounds (attention_case.h); what scores near the limits of a type do is tested
+ * apart. */
+#include "attention_case.h"
+
+static reference_head head_of(const cuda_case *c, const double *qkv, uint64_t head_index)
+{
+    const attention_shape s = shape_of(c);
+    const uint64_t in = s.heads * s.width;
+    const double *q = qkv + head_index / s.heads * s.seq * 3 * in + head_index % s.heads * s.width;
+    return (reference_head){q, q + in, q + 2 * in, 3 * in, s.seq, 0, s.width};
+}
+
+static void open_forward(cuda_case *c, attention_shape s, float scale)
+{
+    const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
+    set_shape(c, s);
+    case_random(c, 0, c->type, rows * 3 * in, scale);
+    case_room(c, 1, c->type, rows * in);
+    case_room(c, 2, SL_TYPE_FP32, rows * s.heads);
+    prepare_case(c);
+}
+
+static void check_forward(cuda_case *c)
+{
+    const attention_shape s = shape_of(c);
+    const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
+    double *qkv = widen(c, 0), *y_bound = zeros(rows * in), *lse_bound = zeros(rows * s.heads);
+    cuda_case_run(c);
+    for (uint64_t i = 0; i < s.batch * s.heads * s.seq; i++) {
+        const uint64_t head_index = i / s.seq, t = i % s.seq;
+        const reference_head head = head_of(c, qkv, head_index);
+        const uint64_t row = head_index / s.heads * s.seq + t;
+        bound_query(c, &head, t, y_bound + row * in + head_index % s.heads * s.width,
+                    lse_bound + i);
+    }
+    compare_within(c, 1, y_bound);
+    compare_within(c, 2, lse_bound);
+    free(qkv);
+    free(y_bound);
+    free(lse_bound);
+}
+
+static cuda_case case_of(sl_op_kind kind, sl_kernel run, int type)
+{
+    cuda_case c = {.kind = kind, .run = run, .type = (sl_type)type};
+    c.attrs.type = (uint16_t)type;
+    c.scalars.loss_scale = 1.0f;
+    return c;
+}
+
+static void attention_when_run_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(ATTENTION_SHAPES); round++) {
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            open_forward(&c, attention_shape_of(round), round % 2 ? 1.0f : 3.0f);
+            check_forward(&c);
+            case_close(&c);
+        }
+}
+
+/* Scores of some ten thousand: any exponential that is not against the maximum overflows. */
+static void attention_when_scores_are_large_is_near_the_cpu(void **state)
+{
+    (void)state;
+    static const attention_shape shapes[] = {{1, 70, 1, 64}, {1, 70, 1, 33}, {1, 40, 1, 128}};
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int i = 0; i < 3; i++) {
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            open_forward(&c, shapes[i], 60.0f);
+            check_forward(&c);
+            case_close(&c);
+        }
+}
+
+/* Scores so large that each query has one key: y is that key's value to the last bit. */
+static void attention_when_scores_are_huge_takes_the_largest(void **state)
+{
+    (void)state;
+    static const float scales[SL_TYPE_COUNT] = {1e16f, 1e16f, 1.2e4f};
+    static const attention_shape shapes[] = {{1, 70, 1, 64}, {1, 70, 1, 33}, {1, 35, 1, 128}};
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int i = 0; i < 3; i++) {
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            open_forward(&c, shapes[i], scales[type]);
+            cuda_case_run(&c);
+            case_compare_bits(&c, 1);
+            for (uint64_t j = 0; j < c.operand[2].count; j++) {
+                const double got = case_load(SL_TYPE_FP32, c.operand[2].cuda, j);
+                const double want = case_load(SL_TYPE_FP32, c.operand[2].cpu, j);
+                assert_true(fabs(got - want) <= 1e-4 * fabs(want));
+            }
+            case_close(&c);
+        }
+}
+
+/* ---- the cache ---- */
+
+static void check_cached(cuda_case *c)
+{
+    const attention_shape s = shape_of(c);
+    const uint64_t in = s.heads * s.width, rows = s.batch * s.seq, position = c->scalars.position;
+    const uint64_t cache_rows = c->attrs.cache_rows;
+    cuda_case_run(c);
+    case_compare_bits(c, 1);
+    double *qkv = widen(c, 0), *y_bound = zeros(rows * in), *cache = zeros(c->operand[1].count);
+    for (uint64_t i = 0; i < c->operand[1].count; i++)
+        cache[i] = case_load(c->type, c->operand[1].cpu, i);
+    for (uint64_t i = 0; i < rows * s.heads; i++) {
+        const uint64_t b = i / s.seq / s.heads, h = i / s.seq % s.heads, t = i % s.seq;
+        const double *k = cache + b * cache_rows * in + h * s.width;
+        const double *q = qkv + (b * s.seq + t) * 3 * in + h * s.width;
+        /* One stride for q, k and v: give it the query alone. */
+        const reference_head head = {q,      k, k + s.batch * cache_rows * in, in, 1, position + t,
+                                     s.width};
+        bound_query(c, &head, 0, y_bound + (b * s.seq + t) * in + h * s.width, NULL);
+    }
+    compare_within(c, 2, y_bound);
+    free(qkv);
+    free(y_bound);
+    free(cache);
+}
+
+/* A third decodes one token, a third a few, and a third fills the cache with many. */
+static void cached_attention_when_run_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(ATTENTION_SHAPES); round++) {
+            static const uint64_t positions[] = {0, 1, 127, 128, 129, 300, 63, 64, 255, 256};
+            attention_shape s = attention_shape_of(round);
+            s.seq = round % 3 == 0 ? 1 : round % 3 == 1 ? 1 + (uint64_t)round % 9 : s.seq;
+            const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
+            const uint64_t position = round < 2 ? 0 : positions[round % 10];
+            cuda_case c = case_of(SL_OP_ATTENTION_CACHED, sl_cuda_attention_cached, type);
+            set_shape(&c, s);
+            c.scalars.position = (uint32_t)position;
+            c.attrs.cache_rows = position + s.seq + (uint64_t)round % 3;
+            case_random(&c, 0, type, rows * 3 * in, 1.0f);
+            case_random(&c, 1, type, 2 * s.batch * c.attrs.cache_rows * in, 1.0f);
+            case_room(&c, 2, type, rows * in);
+            prepare_case(&c);
+            check_cached(&c);
+            case_close(&c);
+        }
+}
+
+/* ---- what is refused ---- */
+
+static void attention_when_heads_do_not_divide_fails(void **state)
+{
+    (void)state;
+    float some[64] = {0};
+    sl_op_attrs attrs = {.batch = 1, .seq = 1, .in = 7, .heads = 2};
+    const sl_kernel_call call = {.attrs = &attrs, .operand = {some, some, some, some, some}};
+    assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_cuda_attention_backward(&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
+    attrs.heads = 0;
+    assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs), 0);
+    assert_int_equal(sl_cuda_attention_prepare(SL_OP_ATTENTION, &attrs), SL_OK);
+    attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .heads = 1, .cache_rows = 1};
+    assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
+    assert_non_null(strstr(sl_status_message(), "cache"));
+}
+
+static void workspace_when_asked_for_is_of_whole_lines(void **state)
+{
+    (void)state;
+    const sl_op_attrs attrs = {.batch = 2, .seq = 5, .heads = 3, .in = 24, .cache_rows = 300};
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION, &attrs), 0);
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs), 256);
+    /* 2 * 3 heads, 5 queries, 3 splits of 128 keys, 8 + 2 floats: 3600 bytes */
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_CACHED, &attrs), 3840);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(attention_when_run_is_near_the_cpu),
+    cmocka_unit_test(attention_when_scores_are_large_is_near_the_cpu),
+    cmocka_unit_test(attention_when_scores_are_huge_takes_the_largest),
+    cmocka_unit_test(cached_attention_when_run_is_near_the_cpu),
+    cmocka_unit_test(attention_when_heads_do_not_divide_fails),
+    cmocka_unit_test(workspace_when_asked_for_is_of_whole_lines),
+};
+
+CUDA_CASE_MAIN(tests)
