@@ -20,7 +20,7 @@ enum {
 typedef struct job {
     sl_shim_grid grid;
     sl_shim_kernel kernel;
-    sl_status *out_status; /* of who waits for it; NULL in a stream */
+    char *out_message; /* SHIM_MESSAGE_BYTES of who waits for it; NULL in a stream */
     alignas(16) unsigned char closure[];
 } job;
 
@@ -79,31 +79,32 @@ static void run_job(void *argument)
     job *j = (job *)argument;
     char message[SHIM_MESSAGE_BYTES];
     const bool has_failed = !shim_grid_run(&j->grid, &j->kernel, message);
-    if (j->out_status != NULL) {
-        *j->out_status = has_failed ? sl_status_fail(SL_ERROR_SYSTEM, "%s", message) : SL_OK;
+    if (j->out_message != NULL) {
+        memcpy(j->out_message, message, sizeof message);
     } else if (has_failed) {
         fprintf(stderr, "%s\n", message);
         standin_break(cudaErrorLaunchFailure);
     }
-    free(j);
 }
 
 sl_status sl_shim_launch_grid(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
 {
+    char message[SHIM_MESSAGE_BYTES] = "";
     SL_TRY(check_launch(grid, kernel->kernel));
     job *j = (job *)malloc(sizeof *j + kernel->closure_bytes);
     if (j == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "%s: no memory", grid->name);
-    sl_status status = SL_OK;
     j->grid = *grid;
     j->kernel = *kernel;
     memcpy(j->closure, kernel->closure, kernel->closure_bytes);
     j->kernel.closure = j->closure;
-    j->out_status = grid->stream == NULL ? &status : NULL;
-    const int error = standin_queue(grid->stream, grid->name, run_job, j);
-    if (error != 0) {
+    j->out_message = grid->stream == NULL ? message : NULL;
+    const int error = standin_queue_owned(grid->stream, grid->name, run_job, j);
+    if (error != cudaSuccess) {
         free(j);
         SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: error %d", grid->name, error);
     }
-    return status;
+    if (message[0] != '\0')
+        SL_FAIL(SL_ERROR_SYSTEM, "%s", message);
+    return SL_OK;
 }
