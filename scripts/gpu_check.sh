@@ -181,7 +181,7 @@ stage_build()
     command -v cmake > /dev/null || { echo "there is no cmake"; return 1; }
     generator='Unix Makefiles'
     command -v ninja > /dev/null && generator=Ninja
-    cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DSL_GPU_TESTS=ON \
+    cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
         -DSL_CUDA_ARCHITECTURES="$architecture" -DSL_COMMIT="$commit" || return 1
     cmake --build "$build" --parallel "$(nproc)" || return 1
     "$build/sluice" version && "$build/sluice" doctor
