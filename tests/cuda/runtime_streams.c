@@ -235,15 +235,27 @@ cudaError_t standin_drain(cudaStream_t stream)
     return standin.broken;
 }
 
-int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument)
+static int queue_work(cudaStream_t stream, const standin_work *work)
 {
-    const standin_work work = {name, function, argument, false};
-    cudaError_t error = standin_enter(name);
+    cudaError_t error = standin_enter(work->name);
     if (error == cudaSuccess)
-        error = standin_append(stream, &work);
+        error = standin_append(stream, work);
     if (error == cudaSuccess && !stream)
         error = standin_drain(NULL);
     return standin_leave(error);
+}
+
+int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument)
+{
+    const standin_work work = {name, function, argument, false};
+    return queue_work(stream, &work);
+}
+
+int standin_queue_owned(void *stream, const char *name, void (*function)(void *argument),
+                        void *argument)
+{
+    const standin_work work = {name, function, argument, true};
+    return queue_work(stream, &work);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)

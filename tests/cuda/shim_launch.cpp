@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "shim_fiber.h"
 #include "shim_grid.h"
+#include "shim_order.h"
 #include "standin.h"
 
 /* Of compute capability 9.0. */
 enum {
-    THREADS_MOST = SHIM_FIBER_MOST,
     SHARED_BYTES_MOST = 227 << 10,
     SHARED_BYTES_UNASKED = 48 << 10,
     KERNELS_MOST = 256 /* that ask for more shared memory */
@@ -20,7 +19,7 @@ enum {
 typedef struct job {
     sl_shim_grid grid;
     sl_shim_kernel kernel;
-    sl_status *out_status; /* of who waits for it; NULL in a stream */
+    char *out_message; /* SHIM_MESSAGE_BYTES of who waits for it; NULL in a stream */
     alignas(16) unsigned char closure[];
 } job;
 
@@ -61,7 +60,7 @@ static sl_status check_launch(const sl_shim_grid *g, const void *kernel)
     const dim3 block = g->block, grid = g->grid;
     const uint64_t count = (uint64_t)block.x * block.y * block.z;
     const size_t shared_most = find_asked(kernel);
-    if (count == 0 || count > THREADS_MOST || block.x > 1024 || block.y > 1024 || block.z > 64)
+    if (count == 0 || count > SHIM_THREADS_MOST || block.x > 1024 || block.y > 1024 || block.z > 64)
         SL_FAIL(SL_ERROR_SYSTEM, "%s: a block of %u x %u x %u threads", g->name, block.x, block.y,
                 block.z);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 ||
@@ -79,31 +78,32 @@ static void run_job(void *argument)
     job *j = (job *)argument;
     char message[SHIM_MESSAGE_BYTES];
     const bool has_failed = !shim_grid_run(&j->grid, &j->kernel, message);
-    if (j->out_status != NULL) {
-        *j->out_status = has_failed ? sl_status_fail(SL_ERROR_SYSTEM, "%s", message) : SL_OK;
+    if (j->out_message != NULL) {
+        memcpy(j->out_message, message, sizeof message);
     } else if (has_failed) {
         fprintf(stderr, "%s\n", message);
         standin_break(cudaErrorLaunchFailure);
     }
-    free(j);
 }
 
 sl_status sl_shim_launch_grid(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
 {
+    char message[SHIM_MESSAGE_BYTES] = "";
     SL_TRY(check_launch(grid, kernel->kernel));
     job *j = (job *)malloc(sizeof *j + kernel->closure_bytes);
     if (j == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "%s: no memory", grid->name);
-    sl_status status = SL_OK;
     j->grid = *grid;
     j->kernel = *kernel;
     memcpy(j->closure, kernel->closure, kernel->closure_bytes);
     j->kernel.closure = j->closure;
-    j->out_status = grid->stream == NULL ? &status : NULL;
-    const int error = standin_queue(grid->stream, grid->name, run_job, j);
-    if (error != 0) {
+    j->out_message = grid->stream == NULL ? message : NULL;
+    const int error = standin_queue_owned(grid->stream, grid->name, run_job, j);
+    if (error != cudaSuccess) {
         free(j);
         SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: error %d", grid->name, error);
     }
-    return status;
+    if (message[0] != '\0')
+        SL_FAIL(SL_ERROR_SYSTEM, "%s", message);
+    return SL_OK;
 }

@@ -51,6 +51,11 @@ void standin_reset(const standin_machine *machine);
  * runs it at once. `name` is borrowed. Returns a cudaError_t as int: then it does not run. */
 int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument);
 
+/* As standin_queue, but `argument`, from malloc, is freed after it ran, and also where it is
+ * dropped because the context broke. Not freed where this returns an error. */
+int standin_queue_owned(void *stream, const char *name, void (*function)(void *argument),
+                        void *argument);
+
 /* 1 if [pointer, pointer + bytes) lies inside one live allocation of device memory. */
 int standin_is_device(const void *pointer, uint64_t bytes);
 

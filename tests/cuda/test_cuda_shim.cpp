@@ -18,6 +18,7 @@ extern "C" {
 
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/typed.cuh"
+#include "standin.h"
 
 typedef struct thread_order {
     sl_shim_order order;
@@ -216,6 +217,33 @@ static void order_when_shuffled_shows_more_than_one_order(void **)
     assert_true(wrong[3] > THREADS / 4 && wrong[3] < THREADS * 3 / 4);
 }
 
+static __global__ void hurry_ahead(int *y)
+{
+    __shared__ int held[THREADS / SL_WARP];
+    const int warp = (int)threadIdx.x / SL_WARP;
+    int sum = (int)threadIdx.x;
+    for (int i = 0; i < (warp == 0 ? 20 : 1); i++)
+        sum += __shfl_xor_sync(SL_EVERY_LANE, sum, 1);
+    held[warp] = 1;
+    y[threadIdx.x] = held[(warp + 1) % (THREADS / SL_WARP)]; /* no barrier between */
+}
+
+/* A warp with little to do may be far ahead of others, or far behind. */
+static void warps_when_uneven_still_run_apart(void **)
+{
+    for (const thread_order &o : ORDERS) {
+        int y[THREADS], wrong = 0;
+        sl_shim_choose_order(o.order, o.seed);
+        assert_int_equal(SL_LAUNCH(&CALL, 1, THREADS, 0, hurry_ahead, y), SL_OK);
+        for (int i = 0; i < SL_WARP; i++)
+            wrong += y[i] != 1;
+        if (o.order == SL_SHIM_IN_ORDER)
+            assert_int_equal(wrong, SL_WARP);
+        if (o.order == SL_SHIM_REVERSED)
+            assert_int_equal(wrong, 0);
+    }
+}
+
 typedef enum mistake {
     LEAVE_BEFORE_BARRIER,
     WAIT_ELSEWHERE,
@@ -296,6 +324,45 @@ static void launches_when_no_gpu_takes_them_are_refused(void **)
     assert_int_equal(SL_LAUNCH(call, dim3(1, 2, 3), dim3(16, 16, 4), 48 << 10, do_nothing), SL_OK);
 }
 
+/* ---- streams ---- */
+
+/* Arguments are those of the launch, whatever becomes of the variables they came from. */
+static void launch_when_in_a_stream_keeps_its_arguments(void **)
+{
+    cudaStream_t stream;
+    int x[THREADS], y[THREADS] = {0};
+    for (int i = 0; i < THREADS; i++)
+        x[i] = i;
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    {
+        sl_kernel_call call = {};
+        const int *from = x;
+        call.stream = stream;
+        assert_int_equal(SL_LAUNCH(&call, 1, THREADS, 0, reverse_block, from, y), SL_OK);
+        from = NULL;
+        call.stream = NULL;
+    }
+    assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(y[i], THREADS - 1 - i);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+static void mistake_when_in_a_stream_breaks_the_context(void **)
+{
+    cudaStream_t stream;
+    sl_kernel_call call = {};
+    assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    call.stream = stream;
+    assert_int_equal(SL_LAUNCH(&call, 1, 32, 0, err, LEAVE_BEFORE_BARRIER), SL_OK);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
+    assert_int_equal(SL_LAUNCH(&call, 1, 32, 0, do_nothing), SL_ERROR_SYSTEM);
+    assert_non_null(strstr(sl_status_message(), "do_nothing"));
+    cudaStreamDestroy(stream);
+    const standin_machine machine = standin_default();
+    standin_reset(&machine);
+}
+
 /* ---- past the end ---- */
 
 static __global__ void read_at(const int *x, int *y, int shared_index, int dynamic_index)
@@ -308,19 +375,29 @@ static __global__ void read_at(const int *x, int *y, int shared_index, int dynam
         held[threadIdx.x + (uint32_t)shared_index] + dynamic[threadIdx.x + (uint32_t)dynamic_index];
 }
 
+/* A process of its own, for a sanitizer ends it, and one that has no streams yet: their threads do
+ * not survive a fork. */
+static int be_child(char **numbers)
+{
+    const int count = (int)strtol(numbers[2], NULL, 10);
+    int *x = (int *)calloc((size_t)count, sizeof *x), y[THREADS];
+    if (freopen("/dev/null", "w", stderr) == NULL)
+        return 2;
+    const sl_status status =
+        SL_LAUNCH(&CALL, 1, THREADS, THREADS * 4, read_at, x, y, (int)strtol(numbers[0], NULL, 10),
+                  (int)strtol(numbers[1], NULL, 10));
+    free(x);
+    return status == SL_OK ? 0 : 3;
+}
+
 /* Exit status of a child that launches read_at with these offsets over `count` elements. */
-static int run_child(int shared_index, int dynamic_index, int count)
+static int run_child(const char *shared_index, const char *dynamic_index, const char *count)
 {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        int *x = (int *)calloc((size_t)count, sizeof *x), y[THREADS];
-        if (freopen("/dev/null", "w", stderr) == NULL)
-            _exit(2);
-        _exit(SL_LAUNCH(&CALL, 1, THREADS, THREADS * 4, read_at, x, y, shared_index,
-                        dynamic_index) == SL_OK
-                  ? 0
-                  : 3);
+        execl("/proc/self/exe", "test_cuda_shim", shared_index, dynamic_index, count, (char *)NULL);
+        _exit(2);
     }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -329,13 +406,12 @@ static int run_child(int shared_index, int dynamic_index, int count)
 
 static void access_when_past_the_end_is_seen_by_a_sanitizer(void **)
 {
+    assert_int_equal(run_child("0", "0", "128"), 0);
 #ifdef __SANITIZE_ADDRESS__
-    assert_int_equal(run_child(0, 0, THREADS), 0);
-    assert_int_not_equal(run_child(1, 0, THREADS), 0);
-    assert_int_not_equal(run_child(0, 1, THREADS), 0);
-    assert_int_not_equal(run_child(0, 0, THREADS - 1), 0);
+    assert_int_not_equal(run_child("1", "0", "128"), 0);
+    assert_int_not_equal(run_child("0", "1", "128"), 0);
+    assert_int_not_equal(run_child("0", "0", "127"), 0);
 #else
-    assert_int_equal(run_child(0, 0, THREADS), 0);
     skip();
 #endif
 }
@@ -367,8 +443,10 @@ static void switches_when_many_are_fast(void **)
     assert_true(seconds < 30);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 4)
+        return be_child(argv + 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(barrier_when_there_orders_shared_memory),
         cmocka_unit_test(warp_functions_when_called_are_those_of_cuda),
@@ -377,8 +455,11 @@ int main(void)
         cmocka_unit_test(shared_memory_when_a_block_starts_is_rubbish),
         cmocka_unit_test(barrier_when_left_out_changes_results),
         cmocka_unit_test(order_when_shuffled_shows_more_than_one_order),
+        cmocka_unit_test(warps_when_uneven_still_run_apart),
         cmocka_unit_test(mistakes_when_made_are_reported),
         cmocka_unit_test(launches_when_no_gpu_takes_them_are_refused),
+        cmocka_unit_test(launch_when_in_a_stream_keeps_its_arguments),
+        cmocka_unit_test(mistake_when_in_a_stream_breaks_the_context),
         cmocka_unit_test(access_when_past_the_end_is_seen_by_a_sanitizer),
         cmocka_unit_test(switches_when_many_are_fast),
     };
