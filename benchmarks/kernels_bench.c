@@ -24,7 +24,7 @@ enum { CASES_MAX = 80, ROUNDS_MAX = 101, STAGGER_BYTES = 68 * 1024 };
 static const uint64_t ARENA_BYTES = UINT64_C(768) << 20;
 
 typedef struct bench_case {
-    char name[48];
+    char name[64];
     sl_op_kind kind; /* SL_OP_COUNT: a roof */
     sl_op_attrs attrs;
     uint64_t floats[SL_OPERAND_MAX]; /* elements of each operand; 0: absent */
@@ -197,7 +197,7 @@ static bench_case *add_case(const char *name, sl_op_kind kind, sl_op_attrs attrs
 
 static bench_case *add_product(const char *name, sl_op_kind kind, sl_op_attrs attrs)
 {
-    char text[48];
+    char text[64];
     snprintf(text, sizeof text, "%s %s", TYPE_NAMES[attrs.type], name);
     bench_case *bench = add_case(text, kind, attrs);
     bench->flops = 2.0 * (double)attrs.row_count * (double)attrs.in *
@@ -208,7 +208,7 @@ static bench_case *add_product(const char *name, sl_op_kind kind, sl_op_attrs at
 static void add_linear(const char *name, sl_type type, uint64_t in, uint64_t out)
 {
     const sl_op_attrs attrs = {.row_count = rows, .in = in, .out = out, .type = (uint16_t)type};
-    char text[48];
+    char text[32];
     snprintf(text, sizeof text, "%s forward", name);
     bench_case *bench = add_product(text, SL_OP_LINEAR, attrs);
     memcpy(bench->floats, (uint64_t[]){rows * in, in * out, out, 0, rows * out}, 40);
@@ -235,7 +235,7 @@ static sl_op_attrs describe_head(sl_type type)
 
 static void add_products(sl_type type)
 {
-    char text[48];
+    char text[32];
     const sl_gemm_micro *micro = sl_vector_current()->gemm[type];
     snprintf(text, sizeof text, "%s roof", TYPE_NAMES[type]);
     bench_case *bench = add_case(text, SL_OP_COUNT, (sl_op_attrs){.type = (uint16_t)type});
@@ -272,7 +272,7 @@ static void add_softmax(void)
 /* FLOPs of the causal half: two products forward, five backward. */
 static void add_attention(uint64_t batch, uint64_t seq)
 {
-    char text[48];
+    char text[32];
     const uint64_t in = 768, heads = 12, count = batch * seq * in;
     const sl_op_attrs attrs = {.batch = batch, .seq = seq, .in = in, .heads = heads};
     const double product = (double)(batch * in) * (double)seq * (double)(seq + 1);
