@@ -111,6 +111,8 @@ static void issue_item(order *random)
     uint32_t stream = pick(random, STREAMS);
     uint32_t reach = stream < HOSTS ? CELLS : 2 * CELLS;
     uint32_t from = pick(random, reach), to = (from + 1 + pick(random, reach - 1)) % reach;
+    if (stream >= HOSTS && from < CELLS && to < CELLS)
+        to += CELLS; /* a copy from host to host holds up whoever asks CUDA for it */
     need_cell(random, stream, from, false);
     need_cell(random, stream, to, true);
     if (stream < HOSTS) {

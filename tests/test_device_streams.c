@@ -156,21 +156,25 @@ static sl_status move_cell(void *arguments)
     return SL_OK;
 }
 
-/* to = from in a stream of either kind. */
-static void issue_move(sl_stream_kind kind, sl_device_stream *stream, uint64_t tag, uint64_t *to,
-                       const uint64_t *from)
+enum { CELL_BYTES = 4096 }; /* of a test's cells, and of device memory behind them */
+
+/* to = from in a stream of either kind; in one of the device by way of `behind`. */
+static void issue_move(sl_device_stream *stream, sl_stream_kind kind, uint64_t tag, uint64_t *to,
+                       const uint64_t *from, uint64_t *behind)
 {
     move_args args = {to, from};
-    if (kind == SL_STREAM_HOST)
+    if (kind == SL_STREAM_HOST) {
         assert_int_equal(ops->launch(stream, tag, move_cell, &args, sizeof args), SL_OK);
-    else
-        assert_int_equal(ops->copy(stream, tag, to, from, sizeof *to), SL_OK);
+        return;
+    }
+    assert_int_equal(ops->copy(stream, tag, behind, from, sizeof *to), SL_OK);
+    assert_int_equal(ops->copy(stream, tag, to, behind, sizeof *to), SL_OK);
 }
 
 /* cell[0] is written late by a host stream; `a` moves it to cell[1], `b` that to cell[2]. */
 static void check_chain(sl_stream_kind kind_a, sl_stream_kind kind_b)
 {
-    uint64_t *cell = map_host(4096);
+    uint64_t *cell = map_host(CELL_BYTES), *behind = map_device(CELL_BYTES);
     sl_device_stream *slow = open_stream(SL_STREAM_HOST, "slow", NULL),
                      *a = open_stream(kind_a, "a", NULL), *b = open_stream(kind_b, "b", NULL);
     sl_device_event *written = open_event(), *moved = open_event();
@@ -179,10 +183,10 @@ static void check_chain(sl_stream_kind kind_a, sl_stream_kind kind_b)
         assert_int_equal(ops->launch(slow, 0, write_slowly, &args, sizeof args), SL_OK);
         assert_int_equal(ops->event_record(written, slow), SL_OK);
         assert_int_equal(ops->event_wait(written, a, 0), SL_OK);
-        issue_move(kind_a, a, 0, &cell[1], &cell[0]);
+        issue_move(a, kind_a, 0, &cell[1], &cell[0], &behind[1]);
         assert_int_equal(ops->event_record(moved, a), SL_OK);
         assert_int_equal(ops->event_wait(moved, b, 0), SL_OK);
-        issue_move(kind_b, b, 0, &cell[2], &cell[1]);
+        issue_move(b, kind_b, 0, &cell[2], &cell[1], &behind[2]);
         if (round % 2 == 0) {
             assert_int_equal(ops->event_record(written, b), SL_OK);
             assert_int_equal(ops->event_finish(written), SL_OK);
@@ -196,7 +200,8 @@ static void check_chain(sl_stream_kind kind_a, sl_stream_kind kind_b)
     ops->stream_close(b);
     ops->event_close(written);
     ops->event_close(moved);
-    ops->unmap_host(device, cell, 4096, SL_MAP_PLAIN);
+    ops->unmap_host(device, cell, CELL_BYTES, SL_MAP_PLAIN);
+    ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
 }
 
 static void wait_when_across_any_kinds_of_streams_keeps_order(void **state)
@@ -224,12 +229,12 @@ static void check_earlier_record(sl_stream_kind kind_a, sl_stream_kind kind_b)
     sl_device_event *event = open_event(), *held = open_event();
     _Atomic uint32_t gate = 0;
     _Atomic uint32_t *flag = &gate;
-    uint64_t *cell = map_host(4096);
+    uint64_t *cell = map_host(CELL_BYTES), *behind = map_device(CELL_BYTES);
     cell[0] = 5;
     assert_int_equal(ops->event_wait(event, b, 0), SL_OK); /* never recorded: no wait */
     assert_int_equal(ops->event_record(event, a), SL_OK);
     assert_int_equal(ops->event_wait(event, b, 0), SL_OK);
-    issue_move(kind_b, b, 0, &cell[1], &cell[0]);
+    issue_move(b, kind_b, 0, &cell[1], &cell[0], &behind[1]);
     assert_int_equal(ops->launch(holder, 0, wait_for_flag, &flag, sizeof flag), SL_OK);
     assert_int_equal(ops->event_record(held, holder), SL_OK);
     assert_int_equal(ops->event_wait(held, a, 0), SL_OK);
@@ -243,7 +248,8 @@ static void check_earlier_record(sl_stream_kind kind_a, sl_stream_kind kind_b)
     ops->stream_close(b);
     ops->event_close(event);
     ops->event_close(held);
-    ops->unmap_host(device, cell, 4096, SL_MAP_PLAIN);
+    ops->unmap_host(device, cell, CELL_BYTES, SL_MAP_PLAIN);
+    ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
 }
 
 static void wait_when_recorded_again_later_takes_the_earlier_record(void **state)
@@ -329,7 +335,7 @@ static void record_when_the_host_stream_failed_still_lets_go(void **state)
     sl_device_stream *fails = open_stream(SL_STREAM_HOST, "fails", NULL),
                      *waits = open_stream(SL_STREAM_DEVICE, "waits", NULL);
     sl_device_event *event = open_event();
-    uint64_t *cell = map_host(4096);
+    uint64_t *cell = map_host(CELL_BYTES), *behind = map_device(CELL_BYTES);
     uint32_t number = 7;
     cell[0] = 9;
     slow_args slow = {&cell[2], 1, 5000};
@@ -337,14 +343,15 @@ static void record_when_the_host_stream_failed_still_lets_go(void **state)
     assert_int_equal(ops->launch(fails, 0, break_off, &number, sizeof number), SL_OK);
     assert_int_equal(ops->event_record(event, fails), SL_OK);
     assert_int_equal(ops->event_wait(event, waits, 0), SL_OK);
-    issue_move(SL_STREAM_DEVICE, waits, 0, &cell[1], &cell[0]);
+    issue_move(waits, SL_STREAM_DEVICE, 0, &cell[1], &cell[0], behind);
     assert_int_equal(ops->stream_finish(waits), SL_OK);
     assert_int_equal(cell[1], 9);
     assert_int_equal(ops->stream_finish(fails), SL_ERROR_INTERNAL);
     ops->stream_close(fails);
     ops->stream_close(waits);
     ops->event_close(event);
-    ops->unmap_host(device, cell, 4096, SL_MAP_PLAIN);
+    ops->unmap_host(device, cell, CELL_BYTES, SL_MAP_PLAIN);
+    ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
 }
 
 /* ---- observers ---- */
@@ -382,30 +389,31 @@ static void observer_when_set_hears_of_copies_and_blocked_waits(void **state)
     sl_device_stream *slow = open_stream(SL_STREAM_HOST, "slow", NULL),
                      *copies = open_stream(SL_STREAM_DEVICE, "copies", &observer);
     sl_device_event *written = open_event(), *end = open_event();
-    uint64_t *cell = map_host(4096);
+    uint64_t *cell = map_host(CELL_BYTES), *behind = map_device(CELL_BYTES);
     for (uint64_t round = 1; round <= 3; round++) {
         slow_args args = {&cell[0], round, 20000};
         assert_int_equal(ops->launch(slow, 0, write_slowly, &args, sizeof args), SL_OK);
         assert_int_equal(ops->event_record(written, slow), SL_OK);
-        issue_move(SL_STREAM_DEVICE, copies, 1, &cell[3], &cell[2]);
+        issue_move(copies, SL_STREAM_DEVICE, 1, &cell[3], &cell[2], behind);
         assert_int_equal(ops->event_wait(written, copies, 100), SL_OK);
-        issue_move(SL_STREAM_DEVICE, copies, 10, &cell[1], &cell[0]);
+        issue_move(copies, SL_STREAM_DEVICE, 10, &cell[1], &cell[0], behind);
         assert_int_equal(ops->event_record(end, copies), SL_OK);
         assert_int_equal(ops->event_finish(end), SL_OK);
-        assert_int_equal(seen.ran_count, 2 * round); /* heard of at the latest now */
-        assert_int_equal(seen.ran_tags, 11 * round);
+        assert_int_equal(seen.ran_count, 4 * round); /* heard of at the latest now */
+        assert_int_equal(seen.ran_tags, 22 * round);
         assert_int_equal(seen.waited_count, round);
         assert_int_equal(seen.waited_tags, 100 * round);
     }
     assert_int_equal(ops->stream_finish(copies), SL_OK);
-    assert_int_equal(seen.ran_count, 6);
+    assert_int_equal(seen.ran_count, 12);
     assert_int_equal(seen.wrong, 0);
     assert_in_range(seen.waited_ns / 1000, 3 * 10000, 60 * 1000000);
     ops->stream_close(slow);
     ops->stream_close(copies);
     ops->event_close(written);
     ops->event_close(end);
-    ops->unmap_host(device, cell, 4096, SL_MAP_PLAIN);
+    ops->unmap_host(device, cell, CELL_BYTES, SL_MAP_PLAIN);
+    ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
 }
 
 static int run_tested(const backend *chosen)

@@ -55,10 +55,11 @@ static __device__ __forceinline__ float centre_packs(sl_pack<TYPE> (&x)[PACKS], 
     return sum;
 }
 
-/* Moves the minimum, and reads gamma and beta again for every row, out of the caches. */
+/* Moves the minimum, and reads gamma and beta again for every row, out of the caches. So few blocks
+ * a multiprocessor keep bytes enough on their way, and a row in registers. */
 template <sl_type TYPE, int TEAM, int PACKS>
-static __global__ void __launch_bounds__(TEAM == SL_WARP ? WARP_BLOCK : TEAM)
-    normalise_rows(norm_rows rows)
+static __global__ void __launch_bounds__(TEAM == SL_WARP ? WARP_BLOCK : TEAM,
+                                         TEAM == SL_WARP ? 4 : 2) normalise_rows(norm_rows rows)
 {
     __shared__ float scratch[2][TEAM / SL_WARP];
     const int COUNT = sl_pack<TYPE>::COUNT;

@@ -1,7 +1,7 @@
-/* One matrix product on the device, and the kernel of our own that computes it.
+/* One matrix product on the device, and the kernels of our own that compute it.
  *
  * Sums are fp32 and rounded once to the type of C. cuBLASLt (blas.h) computes the same products
- * where it is found; then this kernel is what they are compared with.
+ * where it is found.
  */
 #ifndef SL_KERNELS_CUDA_PRODUCT_H
 #define SL_KERNELS_CUDA_PRODUCT_H

@@ -116,6 +116,8 @@ sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_m
     SL_TRY(add_range(device, &range));
     sl_status status = map_range(device, bytes, flags, range);
     if (status != SL_OK) {
+        if (cudaStreamSynchronize(device->stream) != cudaSuccess) /* part of the filling */
+            sl_cuda_forget();
         device->ranges = range->next;
         drop_range(range);
         return sl_status_prefix(status, "%" PRIu64 " bytes of device memory", bytes);
@@ -125,12 +127,10 @@ sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_m
 }
 
 /* Looks for the first byte of a zone that was written to; `at` is its offset from the memory. */
-static void check_zone(sl_device *device, const unsigned char *zone, int64_t at)
+static void check_zone(const unsigned char *zone, int64_t at)
 {
     unsigned char seen[ZONE_BYTES];
-    cudaError_t error =
-        cudaMemcpyAsync(seen, zone, sizeof seen, cudaMemcpyDeviceToHost, device->stream);
-    error = error == cudaSuccess ? cudaStreamSynchronize(device->stream) : error;
+    cudaError_t error = cudaMemcpy(seen, zone, sizeof seen, cudaMemcpyDeviceToHost);
     expect(error, "reading a guard");
     for (int i = 0; error == cudaSuccess && i < ZONE_BYTES; i++) {
         if (seen[i] == ZONE_BYTE)
@@ -148,8 +148,8 @@ void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags)
         return;
     unsigned char *start = memory;
     if (flags & SL_MAP_GUARDS) {
-        check_zone(device, start - ZONE_BYTES, -(int64_t)ZONE_BYTES);
-        check_zone(device, start + bytes, (int64_t)bytes);
+        check_zone(start - ZONE_BYTES, -(int64_t)ZONE_BYTES);
+        check_zone(start + bytes, (int64_t)bytes);
     }
     drop_range(range);
 }

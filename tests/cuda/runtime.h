@@ -19,6 +19,7 @@ typedef struct standin_world {
     bool is_set; /* `machine` was chosen */
     bool has_context[STANDIN_DEVICES_MAX];
     cudaError_t broken; /* sticky */
+    uint32_t running;   /* items that run without the lock */
     standin_counts live;
     uint64_t used_bytes[STANDIN_DEVICES_MAX]; /* allocations, contexts */
     uint64_t stream_count;                    /* ever opened: seeds of their delays */
@@ -67,6 +68,10 @@ typedef struct standin_work {
 
 /* Appends work; the lock is held. NULL: the device's default stream. */
 cudaError_t standin_append(cudaStream_t stream, const standin_work *work);
+
+/* Where the context broke, blocks until nothing runs any more: what is released now may still be in
+ * use, and no call can wait for that. The lock is held and let go meanwhile. */
+void standin_settle(void);
 
 /* Blocks until a stream is idle or the context broke; the lock is held and let go meanwhile. */
 cudaError_t standin_drain(cudaStream_t stream);

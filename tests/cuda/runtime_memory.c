@@ -180,6 +180,7 @@ cudaError_t cudaFree(void *devPtr)
             (void)standin_device();
         return standin_leave(error);
     }
+    standin_settle();
     range *allocation = take_range(&allocations, devPtr);
     if (allocation) {
         free_allocation(allocation);
@@ -210,6 +211,7 @@ static void add_registration(void *start, uint64_t bytes, bool is_ours)
 
 static cudaError_t drop_registration(const char *name, void *start, bool is_ours)
 {
+    standin_settle();
     range *found = take_range(&registrations, start);
     if (!found || found->is_ours != is_ours)
         standin_fault_locked("%s(%p): no such memory", name, start);

@@ -117,9 +117,12 @@ static void wait_for_value(const item *each)
 static void run_work(const standin_work *work)
 {
     if (standin.broken == cudaSuccess) {
+        standin.running++;
         pthread_mutex_unlock(&standin.lock);
         work->function(work->argument);
         pthread_mutex_lock(&standin.lock);
+        standin.running--;
+        pthread_cond_broadcast(&standin.changed);
     }
     if (work->is_owned)
         free(work->argument);
@@ -222,6 +225,12 @@ cudaError_t standin_append(cudaStream_t stream, const standin_work *work)
 {
     const item what = {.kind = ITEM_WORK, .work = *work};
     return append(stream, &what);
+}
+
+void standin_settle(void)
+{
+    while (standin.broken != cudaSuccess && standin.running > 0)
+        pthread_cond_wait(&standin.changed, &standin.lock);
 }
 
 cudaError_t standin_drain(cudaStream_t stream)

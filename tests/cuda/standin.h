@@ -77,7 +77,8 @@ uint64_t standin_faults(const char **out_first);
 void standin_break(int error);
 
 /* Lets the call number `nth` from now (1: the next one) of the function `name` return `error`
- * instead of doing its work; name NULL: of any function that can fail. */
+ * instead of doing its work; name NULL: of any function that can fail. Functions that release do
+ * their work even so. */
 void standin_fail_call(const char *name, uint64_t nth, int error);
 
 /* The same, and the context is broken from that call on, as by standin_break. */

@@ -1,0 +1,196 @@
+/* What could be wrong in the cuda device beside its streams (tests/test_device_streams.c): a
+ * machine that it should refuse, or a message that does not say why; memory that is locked twice,
+ * not at all, or unmapped while locked; a write outside of guarded memory that nobody hears of. */
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "standin_case.h"
+
+static sl_device *open_device(void)
+{
+    sl_device *device;
+    assert_int_equal(ops->open(0, &device), SL_OK);
+    return device;
+}
+
+/* ---- opening ---- */
+
+static void expect_refusal(const standin_machine *machine, int index, const char *reason)
+{
+    sl_device *device = NULL;
+    standin_reset(machine);
+    assert_int_equal(ops->open(index, &device), SL_ERROR_SYSTEM);
+    assert_null(device);
+    if (!strstr(sl_status_message(), reason))
+        fail_msg("'%s' is not in '%s'", reason, sl_status_message());
+    check_nothing_left();
+}
+
+static void open_when_the_machine_will_not_do_says_why(void **state)
+{
+    (void)state;
+    standin_machine machine = plain_machine();
+    machine.driver_version = 0;
+    expect_refusal(&machine, 0, "no NVIDIA driver");
+    machine.driver_version = 12040;
+    expect_refusal(&machine, 0, "knows CUDA 12.4, and this build needs 13.0");
+    machine = plain_machine();
+    machine.device_count = 0;
+    expect_refusal(&machine, 0, "no GPU");
+    machine.device_count = 1;
+    expect_refusal(&machine, 1, "no cuda device 1, only 0");
+    expect_refusal(&machine, -1, "no cuda device -1");
+    machine.device_count = 4;
+    expect_refusal(&machine, 4, "only 0 to 3");
+    machine.major = 7;
+    machine.minor = 5;
+    expect_refusal(&machine, 2, "compute capability 7.5");
+}
+
+static void describe_when_open_tells_what_the_gpu_is(void **state)
+{
+    (void)state;
+    standin_machine machine = plain_machine();
+    sl_device_info before, after;
+    void *memory;
+    machine.device_count = 2;
+    machine.multiprocessor_count = 17;
+    standin_reset(&machine);
+    sl_device *device;
+    assert_int_equal(ops->open(1, &device), SL_OK);
+    assert_int_equal(ops->describe(device, &before), SL_OK);
+    assert_string_equal(before.name, "Stand-in 1");
+    assert_string_equal(before.detail, "sm_90, 17 multiprocessors, driver 13.0, runtime 13.0");
+    assert_int_equal(before.multiprocessor_count, 17);
+    assert_int_equal(before.total_bytes, machine.device_bytes);
+    assert_int_equal(before.free_bytes, machine.device_bytes - machine.context_bytes);
+    assert_int_equal(before.numa_node, -1); /* no bus has the stand-in */
+    assert_int_equal(ops->map(device, 1 << 20, SL_MAP_PLAIN, &memory), SL_OK);
+    assert_int_equal(ops->describe(device, &after), SL_OK);
+    assert_int_equal(before.free_bytes - after.free_bytes, 1 << 20);
+    ops->unmap(device, memory, 1 << 20, SL_MAP_PLAIN);
+    ops->close(device);
+    assert_string_equal(getenv("CUDA_MODULE_LOADING"), "EAGER");
+}
+
+/* ---- memory ---- */
+
+typedef struct remarks {
+    uint32_t count;
+    char first[256];
+} remarks;
+
+static void note_remark(sl_log_level level, const char *line, void *user)
+{
+    remarks *seen = user;
+    if (level == SL_LOG_WARNING && seen->count++ == 0)
+        snprintf(seen->first, sizeof seen->first, "%s", line);
+}
+
+/* Writes one byte at `at` of guarded memory as a kernel could, and returns what the log heard. */
+static remarks write_outside(uint64_t bytes, int64_t at)
+{
+    remarks seen = {0};
+    sl_device *device = open_device();
+    void *memory;
+    sl_log_set_callback(note_remark, &seen);
+    assert_int_equal(ops->map(device, bytes, SL_MAP_GUARDS, &memory), SL_OK);
+    assert_int_equal(cudaMemset((unsigned char *)memory + at, 7, 1), cudaSuccess);
+    assert_int_equal(cudaStreamSynchronize(NULL), cudaSuccess);
+    ops->unmap(device, memory, bytes, SL_MAP_GUARDS);
+    sl_log_set_callback(NULL, NULL);
+    ops->close(device);
+    return seen;
+}
+
+static void guards_when_written_are_named_by_offset(void **state)
+{
+    (void)state;
+    const int64_t bytes[] = {64, 100, 4096, 100000};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(write_outside((uint64_t)bytes[i], bytes[i] - 1).count, 0);
+        assert_int_equal(write_outside((uint64_t)bytes[i], 0).count, 0);
+        const int64_t wrong[] = {bytes[i], bytes[i] + 4095, -1, -4096};
+        for (int w = 0; w < 4; w++) {
+            char place[64];
+            remarks seen = write_outside((uint64_t)bytes[i], wrong[w]);
+            snprintf(place, sizeof place, "at offset %lld", (long long)wrong[w]);
+            assert_int_equal(seen.count, 1);
+            assert_non_null(strstr(seen.first, place));
+        }
+    }
+}
+
+static void map_host_when_mapped_is_locked_whole(void **state)
+{
+    (void)state;
+    const uint64_t sizes[] = {1, 4096, 5000, (3 << 20) + 77};
+    const int flags[] = {SL_MAP_PLAIN, SL_MAP_GUARDS, SL_MAP_PATTERN};
+    sl_device *device = open_device();
+    for (int i = 0; i < 12; i++) {
+        void *memory;
+        uint64_t bytes = sizes[i % 4];
+        assert_int_equal(ops->map_host(device, bytes, flags[i / 4], &memory), SL_OK);
+        assert_true(standin_is_locked(memory, bytes));
+        ops->unmap_host(device, memory, bytes, flags[i / 4]);
+    }
+    ops->close(device);
+}
+
+static void map_host_when_locking_is_refused_warns_once_and_works(void **state)
+{
+    (void)state;
+    remarks seen = {0};
+    standin_machine machine = plain_machine();
+    machine.lockable_bytes = 100000;
+    standin_reset(&machine);
+    sl_device *device = open_device();
+    void *memory[3];
+    sl_log_set_callback(note_remark, &seen);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ops->map_host(device, 200000, SL_MAP_PLAIN, &memory[i]), SL_OK);
+        memset(memory[i], 1, 200000);
+        assert_false(standin_is_locked(memory[i], 200000));
+    }
+    for (int i = 0; i < 3; i++)
+        ops->unmap_host(device, memory[i], 200000, SL_MAP_PLAIN);
+    sl_log_set_callback(NULL, NULL);
+    assert_int_equal(seen.count, 1);
+    assert_non_null(strstr(seen.first, "ulimit -l"));
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess); /* or a launch takes it for its own */
+    ops->close(device);
+}
+
+static void map_when_the_device_is_full_says_so(void **state)
+{
+    (void)state;
+    standin_machine machine = plain_machine();
+    machine.device_bytes = UINT64_C(64) << 20;
+    standin_reset(&machine);
+    sl_device *device = open_device();
+    void *memory = NULL;
+    assert_int_equal(ops->map(device, UINT64_C(40) << 20, SL_MAP_PLAIN, &memory), SL_ERROR_SYSTEM);
+    assert_non_null(strstr(sl_status_message(), "41943040 bytes of device memory: cudaMalloc"));
+    assert_non_null(strstr(sl_status_message(), "out of memory"));
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess);
+    ops->close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(open_when_the_machine_will_not_do_says_why, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(describe_when_open_tells_what_the_gpu_is, reset, check_end),
+        cmocka_unit_test_setup_teardown(guards_when_written_are_named_by_offset, reset, check_end),
+        cmocka_unit_test_setup_teardown(map_host_when_mapped_is_locked_whole, reset, check_end),
+        cmocka_unit_test_setup_teardown(map_host_when_locking_is_refused_warns_once_and_works,
+                                        reset, check_end),
+        cmocka_unit_test_setup_teardown(map_when_the_device_is_full_says_so, reset, check_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
