@@ -28,9 +28,9 @@ if(CMAKE_CUDA_COMPILER)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(SL_CUDA_FLAGS -fmad=false --expt-relaxed-constexpr
-      "SHELL:-Xcompiler -fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra")
+      -Xcompiler=-fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra)
   if(SL_WERROR)
-    list(APPEND SL_CUDA_FLAGS "SHELL:-Werror all-warnings -Xcompiler -Werror")
+    list(APPEND SL_CUDA_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
   endif()
   # Objects of another target, so that whoever links the library needs no C++ linker.
   add_library(sluice_cuda OBJECT ${SL_CUDA_SOURCES})
