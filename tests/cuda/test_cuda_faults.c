@@ -101,7 +101,7 @@ typedef struct sweep {
     const char *error_name;
     int error;
     bool is_sticky;
-    uint64_t runs, survived;
+    uint64_t runs, survived, missed;
 } sweep;
 
 static void fail_one(sweep *s, const char *call, uint64_t nth)
@@ -114,14 +114,16 @@ static void fail_one(sweep *s, const char *call, uint64_t nth)
         standin_fail_call(call, nth, s->error);
     run_result result = run_watched(&small);
     snprintf(name, sizeof name, "%s in %s number %d", s->error_name, call, (int)nth);
-    if (strcmp(standin_failed_call(), call) != 0)
-        fail_msg("%s: was not reached", name);
+    bool was_reached = strcmp(standin_failed_call(), call) == 0; /* some calls depend on timing */
+    if (!was_reached && result.status != SL_OK)
+        fail_msg("%s: was not reached, but: %s", name, result.message);
+    s->missed += !was_reached;
     if (result.status == SL_OK && !run_same(&result, s->good))
         fail_msg("%s: the run went on with other numbers", name);
     if (result.status != SL_OK && (result.status != SL_ERROR_SYSTEM || strlen(result.message) < 20))
         fail_msg("%s: status %d: \"%s\"", name, (int)result.status, result.message);
     check_nothing_is_left(name);
-    s->survived += result.status == SL_OK;
+    s->survived += was_reached && result.status == SL_OK;
     s->runs++;
 }
 
@@ -129,7 +131,7 @@ static void fail_one(sweep *s, const char *call, uint64_t nth)
 static void fail_each(sweep *s, uint64_t per_call)
 {
     uint64_t draw = 7 + (uint64_t)s->error;
-    s->runs = s->survived = 0;
+    s->runs = s->survived = s->missed = 0;
     for (int i = 0; i < CALL_COUNT; i++) {
         uint64_t stride = (s->counts[i] + per_call - 1) / per_call;
         for (uint64_t first = 0; first < s->counts[i]; first += stride) {
@@ -137,7 +139,9 @@ static void fail_each(sweep *s, uint64_t per_call)
             fail_one(s, calls[i], first + 1 + scratch_below(&draw, left < stride ? left : stride));
         }
     }
-    print_message("%s: %d runs, %d went on\n", s->error_name, (int)s->runs, (int)s->survived);
+    print_message("%s: %d runs, %d went on, %d never came there\n", s->error_name, (int)s->runs,
+                  (int)s->survived, (int)s->missed);
+    assert_true(s->missed < s->runs / 4);
 }
 
 static void count_calls(run_result *good, uint64_t counts[CALL_COUNT])
