@@ -58,7 +58,7 @@ def read_json(path):
 
 
 def read_work(work):
-    facts = {row["name"]: row["value"]
+    facts = {row["name"]: row["value"].strip()
              for row in read_table(os.path.join(work, "facts.tsv"), ("name", "value"))}
     report = {"facts": facts,
               "stages": read_table(os.path.join(work, "stages.tsv"),
