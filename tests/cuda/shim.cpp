@@ -1,9 +1,8 @@
 /* Runs grids: blocks one after another, the threads of a block as fibers that take turns.
  *
- * A thread is ready, waits for its block or for lanes of its warp, or has ended. Turns go in
- * rounds: every ready thread once, in an order drawn anew for each round. A round in which nobody
- * was ready ends the block; who still waits then waits in vain, and the launch fails. One grid runs
- * at a time in the process, whatever threads launch. */
+ * A thread is ready, waits for its block or for lanes of its warp, or has ended. When nobody is
+ * ready, either all wait for the block and go on, or who still waits does so in vain, and the
+ * launch fails. One grid runs at a time in the process, whatever threads launch. */
 #include <cuda_runtime.h>
 
 #include <pthread.h>
@@ -13,8 +12,9 @@
 
 #include "shim_fiber.h"
 #include "shim_grid.h"
+#include "shim_order.h"
 
-enum { THREADS_MOST = SHIM_FIBER_MOST, RUBBISH = 0xCD };
+enum { RUBBISH = 0xCD };
 
 typedef enum thread_state { READY, WAITS_FOR_BLOCK, WAITS_FOR_WARP, ENDED } thread_state;
 
@@ -30,72 +30,14 @@ uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
 
 static pthread_mutex_t one_grid = PTHREAD_MUTEX_INITIALIZER;
-static thread_slot threads[THREADS_MOST];
-static uint32_t thread_count, current, turns[THREADS_MOST];
+static thread_slot threads[SHIM_THREADS_MOST];
+static uint32_t thread_count, current;
 static uint32_t waiting_for_block, came_with_predicate, block_result;
-static unsigned lanes_waiting[THREADS_MOST / warpSize]; /* for lanes of their warp */
+static unsigned lanes_waiting[SHIM_THREADS_MOST / warpSize]; /* for lanes of their warp */
 static const sl_shim_grid *running_grid;
 static const sl_shim_kernel *running_kernel;
 static unsigned char *dynamic_shared;
 static char failure[SHIM_MESSAGE_BYTES]; /* of the grid that runs; "" is none */
-static sl_shim_order order_chosen;
-static uint64_t order_seed, draws, turn_count;
-
-/* ---- order ---- */
-
-void sl_shim_choose_order(sl_shim_order order, uint64_t seed)
-{
-    order_chosen = order;
-    order_seed = seed;
-}
-
-uint64_t sl_shim_turn_count(void)
-{
-    return turn_count;
-}
-
-/* splitmix64 (Steele, Lea, Flood 2014). */
-static uint64_t draw(void)
-{
-    uint64_t z = (draws += 0x9e3779b97f4a7c15u);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static void order_turns(void)
-{
-    for (uint32_t i = 0; i < thread_count; i++)
-        turns[i] = order_chosen == SL_SHIM_REVERSED ? thread_count - 1 - i : i;
-    if (order_chosen != SL_SHIM_SHUFFLED)
-        return;
-    for (uint32_t i = thread_count; i > 1; i--) {
-        const uint32_t other = (uint32_t)((draw() >> 32) * i >> 32), kept = turns[i - 1];
-        turns[i - 1] = turns[other];
-        turns[other] = kept;
-    }
-}
-
-/* Block `step` of `count` in the order chosen: shuffled, every block once by a stride that shares
- * no factor with the count. */
-static uint64_t block_at(uint64_t step, uint64_t count)
-{
-    if (order_chosen == SL_SHIM_IN_ORDER)
-        return step;
-    if (order_chosen == SL_SHIM_REVERSED)
-        return count - 1 - step;
-    uint64_t stride = count / 3 + order_seed % 7 + 1;
-    for (;; stride++) {
-        uint64_t a = count, b = stride;
-        while (b != 0) {
-            const uint64_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        if (a == 1)
-            return (order_seed + step * stride) % count;
-    }
-}
 
 /* ---- failures ---- */
 
@@ -178,6 +120,7 @@ static void release_block(void)
         }
     for (uint32_t i = 0; i < thread_count; i++)
         threads[i].state = READY;
+    shim_order_release(thread_count);
     block_result = came_with_predicate;
     waiting_for_block = came_with_predicate = 0;
 }
@@ -210,6 +153,14 @@ static bool gather_lanes(uint32_t index, void *lanes[warpSize])
     return true;
 }
 
+/* The one that runs goes on anyway. */
+static void make_ready(uint32_t index)
+{
+    threads[index].state = READY;
+    if (index != current)
+        shim_order_ready(index);
+}
+
 void sl_shim_warp_meet(const sl_shim_site *site, unsigned mask, void *mine,
                        void (*meet)(void *const *lanes, unsigned mask))
 {
@@ -231,7 +182,7 @@ void sl_shim_warp_meet(const sl_shim_site *site, unsigned mask, void *mine,
     *waiting &= ~mask;
     for (uint32_t lane = 0; lane < warpSize; lane++)
         if (mask >> lane & 1)
-            lane_of(current, lane)->state = READY;
+            make_ready(current / warpSize * warpSize + lane);
     meet(lanes, mask);
 }
 
@@ -343,6 +294,7 @@ static void start_block(uint64_t block)
         threads[i].state = READY;
         threads[i].index = make_uint3(i % size.x, i / size.x % size.y, i / size.x / size.y);
     }
+    shim_order_release(thread_count);
     waiting_for_block = came_with_predicate = 0;
     memset(lanes_waiting, 0, sizeof lanes_waiting);
     fill(__start_sl_shared, __stop_sl_shared);
@@ -356,29 +308,23 @@ static void run_thread(void)
     threads[current].state = ENDED;
 }
 
-/* False when nobody was ready. */
-static bool run_round(void)
+/* Until nobody is ready. */
+static void run_threads(void)
 {
-    bool was_ready = false;
-    order_turns();
-    for (uint32_t i = 0; i < thread_count && failure[0] == '\0'; i++) {
-        if (threads[turns[i]].state != READY)
-            continue;
-        was_ready = true;
-        current = turns[i];
+    while (failure[0] == '\0' && shim_order_next(&current)) {
         threadIdx = threads[current].index;
-        turn_count++;
         shim_fiber_resume(current);
     }
-    return was_ready;
 }
 
 static void run_block(uint64_t block)
 {
     start_block(block);
-    while (run_round() && failure[0] == '\0')
-        if (waiting_for_block == thread_count)
-            release_block();
+    run_threads();
+    while (failure[0] == '\0' && waiting_for_block == thread_count) {
+        release_block();
+        run_threads();
+    }
     if (failure[0] == '\0')
         report_stuck();
 }
@@ -397,7 +343,7 @@ static void run_blocks(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
     gridDim = grid->grid;
     blockDim = grid->block;
     thread_count = blockDim.x * blockDim.y * blockDim.z;
-    draws = order_seed;
+    shim_order_open();
     current = 0;
     const uint64_t count = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
     void *shared = NULL;
@@ -405,7 +351,7 @@ static void run_blocks(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
         note("no memory");
     dynamic_shared = (unsigned char *)shared;
     for (uint64_t step = 0; step < count && failure[0] == '\0'; step++)
-        run_block(block_at(step, count));
+        run_block(shim_order_block(step, count));
     if (failure[0] != '\0')
         shim_fiber_reset();
     free(shared);

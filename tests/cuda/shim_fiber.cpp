@@ -29,7 +29,7 @@ typedef struct fiber {
     bool is_started;
 } fiber;
 
-static fiber fibers[SHIM_FIBER_MOST];
+static fiber fibers[SHIM_THREADS_MOST];
 static fiber *current;
 static context outside;
 static void (*run_function)(void);
@@ -147,11 +147,11 @@ bool shim_fiber_open(void (*run)(void))
     if (fibers[0].stack != NULL)
         return true;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), each = STACK_BYTES + page;
-    char *memory = (char *)mmap(NULL, SHIM_FIBER_MOST * each, PROT_READ | PROT_WRITE,
+    char *memory = (char *)mmap(NULL, SHIM_THREADS_MOST * each, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return false;
-    for (uint32_t i = 0; i < SHIM_FIBER_MOST; i++) {
+    for (uint32_t i = 0; i < SHIM_THREADS_MOST; i++) {
         if (mprotect(memory + i * each, page, PROT_NONE) != 0)
             return false;
         fibers[i].stack = memory + i * each + page;
@@ -182,7 +182,7 @@ void shim_fiber_pause(void)
 
 void shim_fiber_reset(void)
 {
-    for (uint32_t i = 0; i < SHIM_FIBER_MOST; i++)
+    for (uint32_t i = 0; i < SHIM_THREADS_MOST; i++)
         if (fibers[i].is_started) {
             clean_stack(&fibers[i]);
             fibers[i].is_started = false;

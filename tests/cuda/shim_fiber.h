@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHIM_FIBER_MOST = 1024 };
+#include "shim_order.h"
 
 /* Makes the stacks, each with an inaccessible page below it; false where memory is refused. */
 bool shim_fiber_open(void (*run)(void));

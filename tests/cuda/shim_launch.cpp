@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "shim_fiber.h"
 #include "shim_grid.h"
+#include "shim_order.h"
 #include "standin.h"
 
 /* Of compute capability 9.0. */
 enum {
-    THREADS_MOST = SHIM_FIBER_MOST,
     SHARED_BYTES_MOST = 227 << 10,
     SHARED_BYTES_UNASKED = 48 << 10,
     KERNELS_MOST = 256 /* that ask for more shared memory */
@@ -61,7 +60,7 @@ static sl_status check_launch(const sl_shim_grid *g, const void *kernel)
     const dim3 block = g->block, grid = g->grid;
     const uint64_t count = (uint64_t)block.x * block.y * block.z;
     const size_t shared_most = find_asked(kernel);
-    if (count == 0 || count > THREADS_MOST || block.x > 1024 || block.y > 1024 || block.z > 64)
+    if (count == 0 || count > SHIM_THREADS_MOST || block.x > 1024 || block.y > 1024 || block.z > 64)
         SL_FAIL(SL_ERROR_SYSTEM, "%s: a block of %u x %u x %u threads", g->name, block.x, block.y,
                 block.z);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 ||

@@ -217,6 +217,33 @@ static void order_when_shuffled_shows_more_than_one_order(void **)
     assert_true(wrong[3] > THREADS / 4 && wrong[3] < THREADS * 3 / 4);
 }
 
+static __global__ void hurry_ahead(int *y)
+{
+    __shared__ int held[THREADS / SL_WARP];
+    const int warp = (int)threadIdx.x / SL_WARP;
+    int sum = (int)threadIdx.x;
+    for (int i = 0; i < (warp == 0 ? 20 : 1); i++)
+        sum += __shfl_xor_sync(SL_EVERY_LANE, sum, 1);
+    held[warp] = 1;
+    y[threadIdx.x] = held[(warp + 1) % (THREADS / SL_WARP)]; /* no barrier between */
+}
+
+/* A warp with little to do may be far ahead of others, or far behind. */
+static void warps_when_uneven_still_run_apart(void **)
+{
+    for (const thread_order &o : ORDERS) {
+        int y[THREADS], wrong = 0;
+        sl_shim_choose_order(o.order, o.seed);
+        assert_int_equal(SL_LAUNCH(&CALL, 1, THREADS, 0, hurry_ahead, y), SL_OK);
+        for (int i = 0; i < SL_WARP; i++)
+            wrong += y[i] != 1;
+        if (o.order == SL_SHIM_IN_ORDER)
+            assert_int_equal(wrong, SL_WARP);
+        if (o.order == SL_SHIM_REVERSED)
+            assert_int_equal(wrong, 0);
+    }
+}
+
 typedef enum mistake {
     LEAVE_BEFORE_BARRIER,
     WAIT_ELSEWHERE,
@@ -428,6 +455,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(shared_memory_when_a_block_starts_is_rubbish),
         cmocka_unit_test(barrier_when_left_out_changes_results),
         cmocka_unit_test(order_when_shuffled_shows_more_than_one_order),
+        cmocka_unit_test(warps_when_uneven_still_run_apart),
         cmocka_unit_test(mistakes_when_made_are_reported),
         cmocka_unit_test(launches_when_no_gpu_takes_them_are_refused),
         cmocka_unit_test(launch_when_in_a_stream_keeps_its_arguments),
