@@ -28,12 +28,8 @@ if(CMAKE_CUDA_COMPILER)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(SL_CUDA_FLAGS -fmad=false --expt-relaxed-constexpr
-<<<<<<< HEAD
-      "SHELL:-Xcompiler -fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra"
-      "SHELL:-Xcompiler -ffp-contract=off") # some hosts of GPUs fuse where x86-64 does not
-=======
-      -Xcompiler=-fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra)
->>>>>>> integration
+      -Xcompiler=-fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra
+      -Xcompiler=-ffp-contract=off) # some hosts of GPUs fuse where x86-64 does not
   if(SL_WERROR)
     list(APPEND SL_CUDA_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
   endif()
