@@ -1,5 +1,5 @@
-/* The cpu as a device: streams are queues, events are marks, copies are memcpy in the stream's
- * thread. Knows nothing of kernels and plans. */
+/* The cpu as a device: streams are queues, events are marks, copies are done in the
+ * stream's thread. Knows nothing of kernels and plans. */
 #include "cpu.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "cpu_copy.h"
 
 enum { STREAM_CAPACITY = 1024 }; /* items; a full stream blocks the control thread */
 
@@ -173,7 +174,7 @@ typedef struct copy_args {
 static sl_status run_copy(void *arguments)
 {
     const copy_args *args = arguments;
-    memcpy(args->to, args->from, args->bytes);
+    sl_cpu_copy(args->to, args->from, args->bytes);
     return SL_OK;
 }
 
