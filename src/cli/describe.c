@@ -26,9 +26,10 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
         describe_shares("host", placement->host_fraction, host, sizeof host);
     if (has_disk)
         describe_shares("disk", placement->disk_fraction, disk, sizeof disk);
-    snprintf(out_text, capacity, "policy %s%s%s%s%s%s, recompute %s, accumulation %s",
+    const char *updates = placement->adam == SL_ADAM_DEVICE ? ", updates on the device" : "";
+    snprintf(out_text, capacity, "policy %s%s%s%s%s%s%s, recompute %s, accumulation %s",
              sl_search_policy_name(placement->policy), has_host || has_disk ? " (" : "", host,
-             has_host && has_disk ? "; " : "", disk, has_host || has_disk ? ")" : "",
+             has_host && has_disk ? "; " : "", disk, has_host || has_disk ? ")" : "", updates,
              sl_search_recompute_name(choice->recompute),
              sl_search_accumulation_name(choice->accumulation));
 }

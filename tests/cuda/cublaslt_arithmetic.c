@@ -79,5 +79,4 @@ void standin_product_run(void *product)
     }
     free(sums);
     free(a);
-    free(p);
 }

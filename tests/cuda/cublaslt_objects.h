@@ -65,7 +65,7 @@ bool standin_blas_refuses_odd(void);
 
 #define ENTER() TRY(standin_blas_enter(__func__))
 
-/* Computes and frees a product; called in its stream. */
+/* Computes a product; called in its stream, which frees it. */
 void standin_product_run(void *product);
 
 #endif

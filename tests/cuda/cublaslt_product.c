@@ -223,7 +223,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
     if (queued == NULL)
         abort();
     *queued = product;
-    if (standin_queue(stream, "cublasLtMatmul", standin_product_run, queued) != 0) {
+    if (standin_queue_owned(stream, "cublasLtMatmul", standin_product_run, queued) != 0) {
         free(queued);
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }

@@ -40,6 +40,9 @@ static const placement placements[] = {
      {"policy=static", "offload-params=0.5", "offload-grads=1", "offload-optimizer=0.7",
       "offload-activations=0.5"},
      SL_POLICY_STATIC},
+    {"static, Adam on the host",
+     {"policy=static", "offload-optimizer=0.5", "adam=host"},
+     SL_POLICY_STATIC},
     {"static, three tiers",
      {"policy=static", "offload-params=0.3", "nvme-params=0.3", "nvme-grads=0.5",
       "nvme-optimizer=0.5", "nvme-activations=0.4", DISK},
@@ -312,6 +315,28 @@ static void suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_m
     assert_true(refusal.is_beyond_machine);
 }
 
+/* One worker updates at 25 GB/s where the link carries 55 each way; many leave it behind. */
+static void updates_when_the_host_is_slow_then_run_on_the_device_unless_told_otherwise(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *threads, *adam;
+        sl_adam_place place;
+    } cases[] = {{"threads=1", "adam=auto", SL_ADAM_DEVICE},
+                 {"threads=64", "adam=auto", SL_ADAM_AUTO},
+                 {"threads=1", "adam=host", SL_ADAM_HOST}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_search search;
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal;
+        draw(&RUN_SETTINGS("device=cuda", "policy=host", "width=768", "heads=12", "layers=6",
+                           "chunk-size=auto", "precision=bf16", cases[i].threads, cases[i].adam),
+             &search, &blueprint, &refusal, SL_OK);
+        assert_int_equal(blueprint->choice.placement.adam, cases[i].place);
+        sl_blueprint_close(blueprint);
+    }
+}
+
 /* ---- set-up ---- */
 
 static scratch_path scratch;
@@ -355,6 +380,7 @@ int main(void)
         AFRESH(checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits),
         AFRESH(budgets_when_unset_then_device_and_host_are_counted_apart),
         AFRESH(suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_machine),
+        AFRESH(updates_when_the_host_is_slow_then_run_on_the_device_unless_told_otherwise),
         AFRESH(device_when_auto_then_is_the_gpu_and_computes_in_bf16),
         AFRESH(device_when_there_is_none_then_auto_is_the_cpu_and_a_plan_needs_memory),
     };

@@ -168,6 +168,7 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->context = trainer->shape.context;
     config->vocab = trainer->shape.vocab;
     config->policy = choice->placement.policy;
+    config->adam = choice->placement.adam;
     config->offload_params = choice->placement.host_fraction[SL_GROUP_PARAM];
     config->offload_grads = choice->placement.host_fraction[SL_GROUP_GRAD];
     config->offload_optimizer = choice->placement.host_fraction[SL_GROUP_MOMENT1];
@@ -187,8 +188,7 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     record_choice(trainer, blueprint);
-    sl_status status =
-        sl_timeline_open(trainer->config->timeline, blueprint, &trainer->timeline);
+    sl_status status = sl_timeline_open(trainer->config->timeline, blueprint, &trainer->timeline);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;

@@ -59,12 +59,15 @@ static json_t *pack_shares(const char *prefix, const double fraction[SL_GROUP_CO
     return object;
 }
 
+static const char *const adam_names[] = {"auto", "device", "host"};
+
 static json_t *pack_choice(const sl_blueprint *blueprint)
 {
     const sl_choice *choice = &blueprint->choice;
     const sl_policy_options *placement = &choice->placement;
     json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s, s:s}", "policy", sl_search_policy_name(placement->policy),
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "policy",
+                  sl_search_policy_name(placement->policy), "adam", adam_names[placement->adam],
                   "recompute", sl_search_recompute_name(choice->recompute), "accumulation",
                   sl_search_accumulation_name(choice->accumulation), "precision",
                   sl_search_type_name(blueprint->task.type), "gradients",

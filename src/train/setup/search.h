@@ -21,6 +21,7 @@ typedef struct sl_search {
     bool auto_recompute;
     bool auto_accumulation;
     bool auto_policy;
+    bool auto_adam;           /* updates of what lives on the host may run on the device */
     uint64_t disk_free_bytes; /* what a disk tier may take at most by default */
 } sl_search;
 
@@ -37,8 +38,8 @@ sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
                         sl_misfit *out_misfit);
 
 /* Puts a faster blueprint in the place of one that fits, if simulation finds one among the choices
- * that are left open: homes, recomputation and order of accumulation. A bounded number of choices
- * is drawn, and none that computes for longer than the best so far takes. */
+ * that are left open: homes, where updates run, recomputation and order of accumulation. A bounded
+ * number of choices is drawn, and none that computes for longer than the best so far takes. */
 sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
 
 /* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those

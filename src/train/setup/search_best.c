@@ -91,7 +91,7 @@ static sl_status enter_on_disk(contest *self, sl_choice *choice)
 
 /* The two ends of what the ladder offers: least on the device, and as much there as fits. Where not
  * even the first fits, nothing does, unless the host is short and there is a disk. */
-static sl_status climb(contest *self, sl_choice choice)
+static sl_status climb_with(contest *self, sl_choice choice)
 {
     double seconds;
     sl_tier short_tier = SL_TIER_HOST;
@@ -104,6 +104,16 @@ static sl_status climb(contest *self, sl_choice choice)
     bool is_host_short = !isfinite(seconds);
     SL_TRY(enter_first_fitting(self, &choice));
     return is_host_short ? enter_on_disk(self, &choice) : SL_OK;
+}
+
+/* A host that is slow beside its link had better send its states to the device and back. */
+static sl_status climb(contest *self, sl_choice choice)
+{
+    SL_TRY(climb_with(self, choice));
+    if (!self->search->auto_adam || self->best->choice.placement.policy == SL_POLICY_DEVICE)
+        return SL_OK;
+    choice.placement.adam = SL_ADAM_DEVICE;
+    return climb_with(self, choice);
 }
 
 /* One recomputation and one order of accumulation, with the homes that are open. */
@@ -142,7 +152,8 @@ static bool is_open(const sl_search *search)
 {
     bool is_training = search->task.work == SL_WORK_TRAIN;
     bool has_orders = search->auto_accumulation && search->fixed.accumulate > 1;
-    return search->auto_policy || (is_training && (search->auto_recompute || has_orders));
+    return search->auto_policy || search->auto_adam ||
+           (is_training && (search->auto_recompute || has_orders));
 }
 
 sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint)
