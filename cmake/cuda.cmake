@@ -22,13 +22,16 @@ if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
   endif()
   set(CMAKE_CUDA_STANDARD 17)
+  if(SL_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${SL_CCACHE})
+  endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   set(SL_CUDA_FLAGS -fmad=false --expt-relaxed-constexpr
-      "SHELL:-Xcompiler -fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra"
-      "SHELL:-Xcompiler -ffp-contract=off") # some hosts of GPUs fuse where x86-64 does not
+      -Xcompiler=-fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra
+      -Xcompiler=-ffp-contract=off) # some hosts of GPUs fuse where x86-64 does not
   if(SL_WERROR)
-    list(APPEND SL_CUDA_FLAGS "SHELL:-Werror all-warnings -Xcompiler -Werror")
+    list(APPEND SL_CUDA_FLAGS -Werror=all-warnings -Xcompiler=-Werror)
   endif()
   # Objects of another target, so that whoever links the library needs no C++ linker.
   add_library(sluice_cuda OBJECT ${SL_CUDA_SOURCES})
@@ -41,6 +44,7 @@ if(CMAKE_CUDA_COMPILER)
   target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
   target_link_libraries(sluice PRIVATE CUDA::cudart_static)
+  set(SL_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
 else()
   add_library(sluice_cuda_c OBJECT src/device/cuda_absent.c kernels/cuda/absent.c)
   target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include

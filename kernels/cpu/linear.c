@@ -5,47 +5,24 @@
 #include <stddef.h>
 
 #include "gemm.h"
+#include "kernels/linear_product.h"
 #include "ops.h"
 #include "partials.h"
 #include "vector.h"
 
-/* A sum that collects what several calls add is fp32 in memory. */
-static bool is_gathered(sl_op_kind kind)
-{
-    return kind == SL_OP_LINEAR_WEIGHT_BACKWARD || kind == SL_OP_HEAD_WEIGHT_BACKWARD ||
-           kind == SL_OP_HEAD_INPUT_BACKWARD;
-}
-
-/* Writes sizes, types, transpositions and `add` of the product that op `kind` is. */
 static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_gemm *out_gemm)
 {
-    const uint64_t rows = attrs->row_count, in = attrs->in, out = attrs->out, ids = attrs->id_count;
-    switch ((int)kind) {
-    case SL_OP_LINEAR: /* x W */
-        *out_gemm = (sl_gemm){.m = rows, .n = out, .k = in};
-        break;
-    case SL_OP_LINEAR_INPUT_BACKWARD: /* dy W^T */
-        *out_gemm = (sl_gemm){.m = rows, .n = in, .k = out, .transpose_b = true};
-        out_gemm->add = attrs->accumulate != 0;
-        break;
-    case SL_OP_LINEAR_WEIGHT_BACKWARD: /* x^T dy */
-        *out_gemm = (sl_gemm){.m = in, .n = out, .k = rows, .transpose_a = true, .add = true};
-        break;
-    case SL_OP_HEAD_LOGITS: /* x panel^T */
-        *out_gemm = (sl_gemm){.m = rows, .n = ids, .k = in, .transpose_b = true};
-        break;
-    case SL_OP_HEAD_INPUT_BACKWARD: /* dlogits panel */
-        *out_gemm = (sl_gemm){.m = rows, .n = in, .k = ids};
-        out_gemm->add = attrs->accumulate != 0;
-        break;
-    case SL_OP_HEAD_WEIGHT_BACKWARD: /* dlogits^T x */
-        *out_gemm = (sl_gemm){.m = ids, .n = in, .k = rows, .transpose_a = true, .add = true};
-        break;
-    default:
+    sl_linear_product product;
+    if (!sl_linear_product_of(kind, attrs, &product))
         return false;
-    }
-    out_gemm->type = (sl_type)attrs->type;
-    out_gemm->c_type = is_gathered(kind) ? SL_TYPE_FP32 : out_gemm->type;
+    *out_gemm = (sl_gemm){.type = product.type,
+                          .c_type = product.c_type,
+                          .m = product.m,
+                          .n = product.n,
+                          .k = product.k,
+                          .transpose_a = product.transpose_a,
+                          .transpose_b = product.transpose_b,
+                          .add = product.add};
     return true;
 }
 

@@ -59,23 +59,23 @@ void sl_blas_close(sl_blas *blas)
 uint64_t sl_blas_workspace_bytes(const sl_product *product)
 {
     const uint64_t elements_max = WORKSPACE_BYTES_MAX / PARTS_MAX / sizeof(float);
-    if (product->n == 0 || product->m >= elements_max / product->n)
+    if (product->of.n == 0 || product->of.m >= elements_max / product->of.n)
         return WORKSPACE_BYTES_MAX;
-    return sl_bits_round_up(PARTS_MAX * sizeof(float) * product->m * product->n, 256);
+    return sl_bits_round_up(PARTS_MAX * sizeof(float) * product->of.m * product->of.n, 256);
 }
 
 static sl_blas_key key_of(const sl_product *product)
 {
     return (sl_blas_key){
-        .m = product->m,
-        .n = product->n,
-        .k = product->k,
+        .m = product->of.m,
+        .n = product->of.n,
+        .k = product->of.k,
         .a_alignment = product->a_alignment,
         .b_alignment = product->b_alignment,
         .c_alignment = product->c_alignment,
-        .type = (uint8_t)product->type,
-        .c_type = (uint8_t)product->c_type,
-        .transposes = (uint8_t)(product->transpose_a | product->transpose_b << 1),
+        .type = (uint8_t)product->of.type,
+        .c_type = (uint8_t)product->of.c_type,
+        .transposes = (uint8_t)(product->of.transpose_a | product->of.transpose_b << 1),
         .has_bias = product->bias != NULL,
     };
 }
@@ -155,9 +155,9 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
 sl_status sl_blas_run(const sl_blas *blas, const sl_blas_choice *choice, const sl_kernel_call *call,
                       const sl_product *product)
 {
-    const float alpha = 1.0f, beta = product->add || product->residual != NULL ? 1.0f : 0.0f;
+    const float alpha = 1.0f, beta = product->of.add || product->residual != NULL ? 1.0f : 0.0f;
     const void *added = product->residual != NULL ? product->residual : product->c;
-    if (product->add && product->residual != NULL)
+    if (product->of.add && product->residual != NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "a product that adds to C and a residual");
     if (product->bias != NULL)
         SL_BLAS_TRY(blas->functions,

@@ -96,6 +96,8 @@ static void load(void)
     snprintf(text, sizeof text, "cuBLASLt %zu.%zu.%zu%s", version / 10000, version / 100 % 100,
              version % 100,
              is_loaded ? "" : " is older than 12: products run slower, by own kernels");
+    if (!is_loaded)
+        dlclose(library);
 }
 
 const sl_blas_functions *sl_blas_load(void)

@@ -10,13 +10,6 @@
 
 enum { ALIGNMENT = 16 }; /* more than that no load asks for; operands begin on 256 bytes */
 
-/* A sum that collects what several calls add is fp32 in memory. */
-static bool is_gathered(sl_op_kind kind)
-{
-    return kind == SL_OP_LINEAR_WEIGHT_BACKWARD || kind == SL_OP_HEAD_WEIGHT_BACKWARD ||
-           kind == SL_OP_HEAD_INPUT_BACKWARD;
-}
-
 /* Of a row of x or dx, where the head's products begin: whichever row that is, so that groups of
  * rows of the same size are computed the same way. */
 static uint32_t row_alignment(const sl_op_attrs *attrs, sl_type type)
@@ -25,50 +18,19 @@ static uint32_t row_alignment(const sl_op_attrs *attrs, sl_type type)
     return bytes % ALIGNMENT == 0 ? ALIGNMENT : (uint32_t)(bytes & -bytes);
 }
 
-/* Sizes and transpositions of the product that op `kind` is; false if it is none. */
-static bool describe_sizes(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out_product)
-{
-    const uint64_t rows = attrs->row_count, in = attrs->in, out = attrs->out, ids = attrs->id_count;
-    switch ((int)kind) {
-    case SL_OP_LINEAR: /* x W */
-        *out_product = (sl_product){.m = rows, .n = out, .k = in};
-        return true;
-    case SL_OP_LINEAR_INPUT_BACKWARD: /* dy W^T */
-        *out_product = (sl_product){.m = rows, .n = in, .k = out, .transpose_b = true};
-        out_product->add = attrs->accumulate != 0;
-        return true;
-    case SL_OP_LINEAR_WEIGHT_BACKWARD: /* x^T dy */
-        *out_product = (sl_product){.m = in, .n = out, .k = rows, .transpose_a = true, .add = true};
-        return true;
-    case SL_OP_HEAD_LOGITS: /* x panel^T */
-        *out_product = (sl_product){.m = rows, .n = ids, .k = in, .transpose_b = true};
-        return true;
-    case SL_OP_HEAD_INPUT_BACKWARD: /* dlogits panel */
-        *out_product = (sl_product){.m = rows, .n = in, .k = ids};
-        out_product->add = attrs->accumulate != 0;
-        return true;
-    case SL_OP_HEAD_WEIGHT_BACKWARD: /* dlogits^T x */
-        *out_product = (sl_product){.m = ids, .n = in, .k = rows, .transpose_a = true, .add = true};
-        return true;
-    default:
-        return false;
-    }
-}
-
 static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out_product)
 {
-    if (!describe_sizes(kind, attrs, out_product))
+    sl_product product = {.a_alignment = ALIGNMENT, .b_alignment = ALIGNMENT};
+    if (!sl_linear_product_of(kind, attrs, &product.of))
         return false;
-    const sl_type type = (sl_type)attrs->type;
-    out_product->type = type;
-    out_product->c_type = is_gathered(kind) ? SL_TYPE_FP32 : type;
-    out_product->a_alignment = out_product->b_alignment = out_product->c_alignment = ALIGNMENT;
+    product.c_alignment = ALIGNMENT;
     if (kind == SL_OP_HEAD_LOGITS)
-        out_product->a_alignment = row_alignment(attrs, type);
+        product.a_alignment = row_alignment(attrs, product.of.type);
     if (kind == SL_OP_HEAD_WEIGHT_BACKWARD)
-        out_product->b_alignment = row_alignment(attrs, type);
+        product.b_alignment = row_alignment(attrs, product.of.type);
     if (kind == SL_OP_HEAD_INPUT_BACKWARD)
-        out_product->c_alignment = row_alignment(attrs, SL_TYPE_FP32);
+        product.c_alignment = row_alignment(attrs, product.of.c_type);
+    *out_product = product;
     return true;
 }
 
@@ -105,8 +67,8 @@ static sl_status run_product(const sl_kernel_call *call, const sl_product *produ
     const sl_blas_choice *choice = sl_blas_find(blas, product);
     if (choice == NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "a product of %llu x %llu x %llu was not prepared",
-                (unsigned long long)product->m, (unsigned long long)product->n,
-                (unsigned long long)product->k);
+                (unsigned long long)product->of.m, (unsigned long long)product->of.n,
+                (unsigned long long)product->of.k);
     if (sl_blas_is_own(choice))
         return sl_product_run(call, product);
     return sl_blas_run(blas, choice, call, product);

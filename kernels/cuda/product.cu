@@ -13,13 +13,14 @@ static uint64_t count_tiles(uint64_t elements)
 
 static sl_status check(const sl_product *product)
 {
-    const uint64_t m = product->m, n = product->n, k = product->k;
+    const uint64_t m = product->of.m, n = product->of.n, k = product->of.k;
     const bool is_finished = product->bias != NULL || product->residual != NULL;
     if (m == 0 || n == 0 || k == 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
-    if (product->c_type != product->type && (product->c_type != SL_TYPE_FP32 || is_finished))
-        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d", (int)product->type,
-                (int)product->c_type);
+    if (product->of.c_type != product->of.type &&
+        (product->of.c_type != SL_TYPE_FP32 || is_finished))
+        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d",
+                (int)product->of.type, (int)product->of.c_type);
     if (count_tiles(m) > GRID_BLOCKS_MAX / count_tiles(n))
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of %llu x %llu is too large for one grid",
                 (unsigned long long)m, (unsigned long long)n);
@@ -38,17 +39,17 @@ static sl_product_side side_of(const void *from, sl_type type, uint64_t width, u
 sl_status sl_product_run(const sl_kernel_call *call, const sl_product *product)
 {
     SL_TRY(check(product));
-    const uint64_t m = product->m, n = product->n, k = product->k;
+    const uint64_t m = product->of.m, n = product->of.n, k = product->of.k;
     sl_product_job job = {};
-    job.a = side_of(product->a, product->type, m, k, !product->transpose_a);
-    job.b = side_of(product->b, product->type, n, k, product->transpose_b);
+    job.a = side_of(product->a, product->of.type, m, k, !product->of.transpose_a);
+    job.b = side_of(product->b, product->of.type, n, k, product->of.transpose_b);
     job.c = product->c;
     job.bias = product->bias;
     job.residual = product->residual;
-    job.add = product->add;
-    job.c_is_fp32 = product->c_type == SL_TYPE_FP32;
-    job.type = product->type;
+    job.add = product->of.add;
+    job.c_is_fp32 = product->of.c_type == SL_TYPE_FP32;
+    job.type = product->of.type;
     const uint32_t blocks = (uint32_t)(count_tiles(m) * count_tiles(n));
-    return product->type == SL_TYPE_FP32 ? sl_product_launch_plain(call, job, blocks)
-                                         : sl_product_launch_tensor(call, job, blocks);
+    return product->of.type == SL_TYPE_FP32 ? sl_product_launch_plain(call, job, blocks)
+                                            : sl_product_launch_tensor(call, job, blocks);
 }

@@ -14,15 +14,12 @@ extern "C" {
 #endif
 
 #include "kernels/kernels.h"
+#include "kernels/linear_product.h"
 
-/* C[m, n] (+)= op(A)[m, k] op(B)[k, n], then + bias[n], + residual[m, n] where they are not NULL.
- * All are dense and row-major: A is [m, k], or [k, m] if transpose_a; B is [k, n], or [n, k]. */
+/* C (+)= op(A) op(B), then + bias[n], + residual[m, n] where they are not NULL. All are dense and
+ * row-major. Bias and residual are of the type of A and B, and so is C if there is one of them. */
 typedef struct sl_product {
-    sl_type type;   /* of a, b, bias and residual */
-    sl_type c_type; /* the same; or fp32, then without bias and residual */
-    uint64_t m, n, k;
-    bool transpose_a, transpose_b;
-    bool add; /* to C, else overwrite it */
+    sl_linear_product of;
     /* Bytes that a, b and c are aligned to, by the shape alone: 16, or less where the product
      * begins at a row inside of them. Bias and residual: 16. */
     uint32_t a_alignment, b_alignment, c_alignment;

@@ -178,22 +178,18 @@ static void own_product_when_it_is_none_is_refused(void **state)
     (void)state;
     static _Alignas(256) float values[1], c[1] = {5};
     const sl_kernel_call call = {0};
-    const sl_product right = {.type = SL_TYPE_BF16,
-                              .c_type = SL_TYPE_FP32,
-                              .a = values,
-                              .b = values,
-                              .c = c,
-                              .m = 1,
-                              .n = 1,
-                              .k = 1,
-                              .add = true};
+    const sl_product right = {
+        .of = {.type = SL_TYPE_BF16, .c_type = SL_TYPE_FP32, .m = 1, .n = 1, .k = 1, .add = true},
+        .a = values,
+        .b = values,
+        .c = c};
     sl_product wrong[6] = {right, right, right, right, right, right};
-    wrong[0].m = 0;
-    wrong[1].n = 0;
-    wrong[2].k = 0;
-    wrong[3].c_type = SL_TYPE_FP16;
+    wrong[0].of.m = 0;
+    wrong[1].of.n = 0;
+    wrong[2].of.k = 0;
+    wrong[3].of.c_type = SL_TYPE_FP16;
     wrong[4].bias = values;
-    wrong[5].m = wrong[5].n = 1ull << 40;
+    wrong[5].of.m = wrong[5].of.n = 1ull << 40;
     for (int i = 0; i < 6; i++)
         assert_int_equal(sl_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
     assert_true(c[0] == 5);
@@ -408,8 +404,43 @@ static void workspace_when_asked_for_follows_the_sizes(void **state)
                 {1ull << 40, 1ull << 40, 32 << 20}};
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(
-            sl_blas_workspace_bytes(&(sl_product){.m = rows[i].m, .n = rows[i].n, .k = 3}),
+            sl_blas_workspace_bytes(&(sl_product){.of = {.m = rows[i].m, .n = rows[i].n}}),
             rows[i].bytes);
+}
+
+/* ---- the table ---- */
+
+static void table_when_asked_is_whole(void **state)
+{
+    (void)state;
+    const sl_kernel_table *table = sl_kernels_cuda();
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        assert_non_null(table->run[kind]);
+    standin_blas_reset();
+    sl_kernel_library *open = NULL;
+    assert_int_equal(table->open(99, &open), SL_ERROR_SYSTEM);
+    assert_int_equal(table->open(0, &open), SL_OK);
+    const sl_op_attrs attrs = linear_attrs(9);
+    assert_int_equal(table->prepare(open, SL_OP_LINEAR_INPUT_BACKWARD, &attrs), SL_OK);
+    assert_non_null(table->choice(open, 0));
+    assert_null(table->choice(open, 1));
+    assert_true(table->workspace_bytes(SL_OP_LINEAR, &attrs, 7) ==
+                sl_cuda_linear_workspace_bytes(SL_OP_LINEAR, &attrs));
+    assert_string_equal(table->description(), "cuda, cuBLASLt for tests");
+    table->close(open);
+    table->close(NULL);
+    assert_int_equal(standin_blas_live(), 0);
+}
+
+/* The sum over one rank is what is there. */
+static void all_reduce_when_of_one_rank_changes_nothing(void **state)
+{
+    (void)state;
+    float x[3] = {1, 2, 3};
+    const sl_op_attrs attrs = {.element_count = 3};
+    const sl_kernel_call call = {.attrs = &attrs, .operand = {x}};
+    assert_int_equal(sl_kernels_cuda()->run[SL_OP_ALL_REDUCE](&call), SL_OK);
+    assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
 }
 
 #define WITH_BLAS(test) cmocka_unit_test_setup_teardown(test, open_blas, close_blas)
@@ -439,6 +470,8 @@ int main(void)
         WITH_BLAS(product_when_the_library_fails_fails),
         WITH_BLAS(library_when_missing_is_no_failure),
         cmocka_unit_test(workspace_when_asked_for_follows_the_sizes),
+        cmocka_unit_test(table_when_asked_is_whole),
+        cmocka_unit_test(all_reduce_when_of_one_rank_changes_nothing),
     };
     if (getenv("SL_TEST_SEED"))
         test_seed = strtoull(getenv("SL_TEST_SEED"), NULL, 0);

@@ -112,21 +112,26 @@ static void head_stats_when_run_match_the_cpu(void **state)
                              .bound = {[2] = {.terms = 1, .magnitude = sum_size}}});
 }
 
-/* One logit that is not a number or infinite must spoil the row's sum, in whichever thread. */
+/* One logit that is not a number or infinite must spoil the row's sum, in whichever thread; those
+ * that are minus infinity have no share, not even where a thread or the row has no others. */
 static void draw_spoiled(cuda_case *c, int round)
 {
     static const double spoilers[] = {NAN, INFINITY};
+    const uint64_t ids = round % 2 ? 40 : 1300;
     c->attrs = (sl_op_attrs){.batch = 1, .seq = 4, .row_count = 4, .type = c->attrs.type};
-    c->attrs.id_count = c->attrs.valid_id_count = round % 2 ? 40 : 1300;
+    c->attrs.id_count = c->attrs.valid_id_count = ids;
     fill_logits(c, 0);
-    for (uint64_t row = 0; row < 4; row++)
-        case_store((int)c->type, c->operand[0].input,
-                   row * c->attrs.id_count + draw_below(c->attrs.id_count), spoilers[row % 2]);
+    void *logits = c->operand[0].input;
+    for (uint64_t row = 0; row < 2; row++)
+        case_store((int)c->type, logits, row * ids + draw_below(ids), spoilers[row]);
+    for (uint64_t i = 2 * ids; i < 4 * ids; i++)
+        if (i % ids != 11 || i > 3 * ids)
+            case_store((int)c->type, logits, i, -INFINITY);
     fill_targets(c, 1);
     case_room(c, 2, SL_TYPE_FP32, 16);
 }
 
-static void head_stats_when_a_logit_is_no_number_say_so(void **state)
+static void head_stats_when_logits_are_not_finite_match_the_cpu(void **state)
 {
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_STATS,
@@ -209,7 +214,7 @@ static void head_logits_backward_when_run_matches_the_cpu(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(head_stats_when_run_match_the_cpu),
-    cmocka_unit_test(head_stats_when_a_logit_is_no_number_say_so),
+    cmocka_unit_test(head_stats_when_logits_are_not_finite_match_the_cpu),
     cmocka_unit_test(head_loss_when_run_matches_the_cpu),
     cmocka_unit_test(head_logits_backward_when_run_matches_the_cpu),
 };

@@ -19,7 +19,11 @@ export PKG_CONFIG_PATH="$libraries/pkgconfig"
 # shellcheck disable=SC2046 # lists of words on purpose
 cc "$here/main.c" -o "$place/with_pkg_config" $(pkg-config --cflags --libs sluice)
 
-for program in build/with_static build/with_shared with_pkg_config; do
+# shellcheck disable=SC2046
+cc "$here/main.c" -o "$place/with_pkg_config_static" "$libraries/libsluice.a" \
+    $(pkg-config --cflags --static --libs sluice | sed 's/-lsluice//')
+
+for program in build/with_static build/with_shared with_pkg_config with_pkg_config_static; do
     LD_LIBRARY_PATH="$libraries" "$place/$program" | tee "$place/said"
     grep -q '^sluice [0-9.]*: [0-9]* chunks$' "$place/said"
 done
