@@ -26,7 +26,8 @@ import sys
 import tempfile
 import time
 
-SHAPES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280)}
+SHAPES = {"gpt2": (12, 12, 768), "gpt2-medium": (24, 16, 1024), "gpt2-large": (36, 20, 1280),
+          "gpt2-xl": (48, 25, 1600)}
 TOKENS = 1 << 20
 VOCAB, PADDED_VOCAB, CONTEXT = 50257, 50304, 1024
 JEMALLOC = "/usr/lib/*/libjemalloc.so.2"
@@ -70,7 +71,7 @@ def build_model(options):
                     nn.init.zeros_(module.bias)
 
         def forward(self, tokens, targets):
-            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1]))
+            x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
             for block in self.blocks:
                 x = block(x)
             logits = F.linear(self.ln_f(x), self.wte.weight)

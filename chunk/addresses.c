@@ -122,11 +122,15 @@ static void insert_placed(placer *p, uint32_t placed_count, const sl_address_ite
 static uint64_t place_in_order(placer *p, order_kind kind)
 {
     uint64_t peak = p->base;
+    uint32_t placed_count = 0;
     sort_items(p, kind);
     for (uint32_t n = 0; n < p->item_count; n++) {
         sl_address_item *item = &p->items[p->order[n].index];
-        item->offset = find_gap(p, n, item);
-        insert_placed(p, n, item);
+        item->offset = p->base;
+        if (item->bytes == 0)
+            continue;
+        item->offset = find_gap(p, placed_count, item);
+        insert_placed(p, placed_count++, item);
         if (item->offset + item->bytes > peak)
             peak = item->offset + item->bytes;
     }
@@ -172,12 +176,20 @@ static sl_status open_placer(sl_address_item *items, uint32_t item_count, placer
     return SL_OK;
 }
 
+static bool has_bytes(const sl_address_item *items, uint32_t item_count)
+{
+    for (uint32_t n = 0; n < item_count; n++)
+        if (items[n].bytes > 0)
+            return true;
+    return false;
+}
+
 sl_status sl_addresses_assign(sl_address_item *items, uint32_t item_count, uint64_t base,
                               uint64_t alignment, uint64_t *out_peak)
 {
     placer p;
     sl_status status = open_placer(items, item_count, &p);
-    p.base = item_count ? sl_bits_round_up(base, alignment) : base;
+    p.base = has_bytes(items, item_count) ? sl_bits_round_up(base, alignment) : base;
     p.alignment = alignment;
     for (int kind = 0; status == SL_OK && kind < ORDER_COUNT; kind++) {
         uint64_t peak = place_in_order(&p, (order_kind)kind);

@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 typedef struct sl_address_item {
-    uint64_t bytes;
+    uint64_t bytes; /* 0: it takes no room */
     uint32_t first_tick, last_tick;
     uint64_t offset; /* out: a multiple of the alignment */
 } sl_address_item;

@@ -2,7 +2,8 @@
  * and an op's tier from the homes.
  *
  * An activation whose home is not the device is an object: on the device it has visits, and only
- * in its home tier a life of its own, from first to last use.
+ * in its home tier a life of its own, from first to last use. Whether it ever gets there is known
+ * when its visits are planned; one that does not has an item of 0 bytes.
  */
 #include <stdlib.h>
 
@@ -249,6 +250,22 @@ sl_status sl_plan_lives_find(sl_planner *planner)
     planner->host_value_item_count = planner->tier[SL_TIER_HOST].item_count;
     planner->hop_item = SL_NONE;
     return SL_OK;
+}
+
+void sl_plan_lives_settle(sl_planner *planner, sl_tier home)
+{
+    sl_tier_state *state = &planner->tier[home];
+    uint32_t first = planner->first_activation;
+    const sl_residency *from =
+        &planner->tier[home == SL_TIER_DISK ? SL_TIER_HOST : SL_TIER_DEVICE].residency;
+    for (uint32_t v = 0; v < planner->program->value_count; v++)
+        if (planner->home_tier[first + v] == (uint8_t)home && state->lives[v].item != SL_NONE)
+            state->items[state->lives[v].item].bytes = 0;
+    for (uint32_t b = 0; b < from->write_back_count; b++) {
+        uint32_t object = from->visits[from->write_backs[b].visit].object;
+        if (object >= first && planner->home_tier[object] == (uint8_t)home)
+            state->items[state->lives[object - first].item].bytes = planner->object_bytes[object];
+    }
 }
 
 sl_status sl_plan_lives_add_hop(sl_planner *planner)

@@ -57,6 +57,8 @@ static void append_items(totals *t, sl_tier tier)
     for (uint32_t i = 0; i < state->item_count; i++) {
         const sl_address_item *item = &state->items[i];
         const sl_item_source *source = &state->sources[i];
+        if (item->bytes == 0) /* the home of an activation that stays on the device */
+            continue;
         sl_allocation *allocation = append(t);
         *allocation = (sl_allocation){.kind = source->kind,
                                       .place = {tier, item->offset, item->bytes},

@@ -100,6 +100,7 @@ static sl_status open_planner(const sl_plan_request *request, sl_planner *planne
 static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
 {
     SL_TRY(sl_plan_uses_find(planner, SL_TIER_HOST));
+    sl_plan_lives_settle(planner, SL_TIER_HOST);
     SL_TRY(sl_plan_lives_add_hop(planner));
     return sl_plan_tier_fit(planner, SL_TIER_HOST, planner->request->budget_bytes[SL_TIER_HOST],
                             shortage);
@@ -159,6 +160,7 @@ static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shor
 static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
 {
     SL_TRY(plan_device_and_host(planner, out_shortage));
+    sl_plan_lives_settle(planner, SL_TIER_DISK);
     return plan_or_refuse(planner, SL_TIER_DISK, out_shortage);
 }
 

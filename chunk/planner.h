@@ -90,6 +90,10 @@ static inline bool sl_planner_is_state(const sl_value *value)
 /* plan_lives.c: fills objects, lives and the items of values and workspaces. */
 sl_status sl_plan_lives_find(sl_planner *planner);
 
+/* Gives activations whose home is `home`, host or disk, room there if they are ever written back to
+ * it, and 0 bytes if not. The tier they come from, device or host, has been planned. */
+void sl_plan_lives_settle(sl_planner *planner, sl_tier home);
+
 /* Gives the host an item for the prologue's hop, if the device's visits need one. */
 sl_status sl_plan_lives_add_hop(sl_planner *planner);
 

@@ -42,7 +42,12 @@ die()
     exit 64
 }
 
-prefix='' out='' build='' commit='' limit=530 disk_dir='' stages=''
+if [ "${1:-}" = --inner ]; then # a stage as a process of its own, started below
+    inner=$2
+    shift 2
+else
+    inner='' prefix='' out='' build='' commit='' limit=530 disk_dir='' stages=''
+fi
 while [ $# -gt 0 ]; do
     option=$1
     case $option in
@@ -65,15 +70,17 @@ while [ $# -gt 0 ]; do
     esac
 done
 
-caller=$PWD
+[ -n "$inner" ] || caller=$PWD
 cd "$(dirname "$0")/.." || exit 1
 root=$PWD
 absolute() { case $1 in /*) echo "$1" ;; *) echo "$caller/$1" ;; esac; }
-out=$(absolute "${out:-$root/build/gpu-check}")
-build=$(absolute "${build:-$root/build/gpu}")
+if [ -z "$inner" ]; then
+    out=$(absolute "${out:-$root/build/gpu-check}")
+    build=$(absolute "${build:-$root/build/gpu}")
+    mkdir -p "$out" "$build/check" || exit 1
+    out=$(cd "$out" && pwd) build=$(cd "$build" && pwd)
+fi
 work=$build/check
-mkdir -p "$out" "$work" || exit 1
-out=$(cd "$out" && pwd) build=$(cd "$build" && pwd) work=$build/check
 started=$(date +%s)
 
 # ---- what is here ----
@@ -133,7 +140,7 @@ use_prefix()
         add_libraries "${folder%/}"
         for file in "$folder"pkgconfig/*.pc; do
             [ -f "$file" ] || continue
-            sed "s|\(^\|[=IL ]\)/usr|\1$prefix/usr|g" "$file" > "$work/pkgconfig/${file##*/}"
+            sed "s,\(^\|[=IL ]\)/usr,\1$prefix/usr,g" "$file" > "$work/pkgconfig/${file##*/}"
         done
     done
     PATH=$prefix/usr/bin:$PATH
@@ -181,10 +188,10 @@ stage_build()
     command -v cmake > /dev/null || { echo "there is no cmake"; return 1; }
     generator='Unix Makefiles'
     command -v ninja > /dev/null && generator=Ninja
-    cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DSL_GPU_TESTS=ON \
+    cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
         -DSL_CUDA_ARCHITECTURES="$architecture" -DSL_COMMIT="$commit" || return 1
     cmake --build "$build" --parallel "$(nproc)" || return 1
-    "$build/sluice" version && "$build/sluice" doctor
+    "$build/sluice" --version && "$build/sluice" doctor
 }
 
 # run_tests LABEL RESULTS: half as many at once as there are cores, for tests use several threads.
@@ -211,9 +218,9 @@ stage_gpu() { need_gpu || return; run_tests gpu gpu.xml; }
 # One tool over every program of kernel tests, in seconds that are left; beside each other.
 check_memory()
 {
-    for program in "$build"/tests/cuda/gpu_test_cuda_*; do
+    for program in "$build"/tests/cuda/gpu_*; do
         [ -x "$program" ] || continue
-        SL_TEST_SANITIZER=1 timeout 60 compute-sanitizer --tool "$1" --error-exitcode 86 \
+        SL_TEST_SANITIZER=1 timeout --foreground 60 compute-sanitizer --tool "$1" --error-exitcode 86 \
             --leak-check no "$program" > "$work/sanitizer-$1.log" 2>&1
         code=$?
         case $code in 0) result=pass ;; 77) result=skipped ;; 86) result=fail ;; *) result="code $code" ;; esac
@@ -294,13 +301,6 @@ write_report()
         echo "gpu_check.sh: the report could not be written" >&2
 }
 
-# stop_after SECONDS PROCESS: ends a stage and whatever it started.
-stop_after()
-{
-    sleep "$1"
-    kill -TERM "-$2" 2> /dev/null && sleep 3 && kill -KILL "-$2" 2> /dev/null
-}
-
 run_stage()
 {
     name=$1 begun=$(date +%s)
@@ -313,21 +313,14 @@ run_stage()
         return 0
     fi
     echo "---- $name (at most $seconds s)"
-    set -m # a process group of its own, so that all of it can be ended
-    "stage_$name" > "$log" 2>&1 &
-    process=$!
-    stop_after "$seconds" "$process" > /dev/null 2>&1 &
-    watch=$!
-    set +m
-    wait "$process"
+    export prefix out build commit disk_dir gpu architecture python
+    timeout -k 5 "$seconds" "$root/scripts/gpu_check.sh" --inner "$name" > "$log" 2>&1
     code=$?
-    kill -TERM "-$watch" 2> /dev/null
-    wait "$watch" 2> /dev/null
     took=$(($(date +%s) - begun))
     case $code in
     0) result=pass ;;
     77) result=skipped ;;
-    143 | 137) result='timeout' ;;
+    124 | 137) result='timeout' ;;
     *) result=fail ;;
     esac
     note=
@@ -338,6 +331,10 @@ run_stage()
     write_report
 }
 
+if [ -n "$inner" ]; then
+    "stage_$inner"
+    exit
+fi
 find_tools
 find_libraries
 use_prefix
@@ -345,7 +342,6 @@ find_commit
 gpu=$(query name)
 architecture=$(query compute_cap | tr -d .)
 architecture=${architecture:-90}
-export sluice_check_gpu="$gpu"
 write_facts
 : > "$work/stages.tsv"
 rm -f "$work"/log-*.txt

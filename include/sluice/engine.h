@@ -110,6 +110,10 @@ SL_API void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *o
  * "" where nothing is on disk. Valid while the engine is open. */
 SL_API const char *sl_engine_disk_description(const sl_engine *engine);
 
+/* What the device's kernels chose for the ops of the plans, line `index`, for the record of a run;
+ * NULL behind the last. Valid while the engine is open. */
+SL_API const char *sl_engine_kernel_choice(const sl_engine *engine, uint64_t index);
+
 /* The arena of device or host, for tests of promise 2. */
 SL_API const void *sl_engine_arena(const sl_engine *engine, sl_tier tier);
 

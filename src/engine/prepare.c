@@ -44,6 +44,11 @@ static sl_status prepare_each(sl_engine *engine, const sl_bound_command *const *
     return SL_OK;
 }
 
+const char *sl_engine_kernel_choice(const sl_engine *engine, uint64_t index)
+{
+    return engine->kernels->choice(engine->library, index);
+}
+
 sl_status sl_prepare(sl_engine *engine)
 {
     uint64_t capacity = 1;

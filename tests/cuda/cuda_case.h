@@ -36,6 +36,7 @@
 #include <cmocka.h>
 
 #include "cuda_elements.h"
+#include "gpu_place.h"
 #include "kernels/kernels.h"
 #include "shim_control.h"
 #include "sluice/program.h"
@@ -178,9 +179,6 @@ static const char *case_shape(const cuda_case *c)
     return text;
 }
 
-#ifdef SL_TEST_GPU
-#include "gpu_place.h"
-
 static sl_status call_cuda(const cuda_case *c, const sl_kernel_call *call)
 {
     uint64_t bytes[SL_OPERAND_MAX];
@@ -188,23 +186,6 @@ static sl_status call_cuda(const cuda_case *c, const sl_kernel_call *call)
         bytes[i] = c->operand[i].bytes;
     return gpu_place_run(c->kind, c->run, call, bytes, c->workspace_bytes, CASE_GUARD_BYTES);
 }
-#else
-enum { GPU_PLACE_SKIP = 77 };
-
-static bool gpu_place_open(void)
-{
-    return true;
-}
-
-static void gpu_place_close(void)
-{
-}
-
-static sl_status call_cuda(const cuda_case *c, const sl_kernel_call *call)
-{
-    return c->run(call);
-}
-#endif
 
 static void run_kernel(cuda_case *c, sl_kernel run, uint64_t workspace_bytes, bool is_cuda)
 {

@@ -1,4 +1,5 @@
-/* Where a test of a kernel runs when it is built for a real GPU: what the call names on the host is
+/* Where the kernel of a test runs: on the processor, called at once (without SL_TEST_GPU), or on a
+ * device that is opened through the tables: what the call names on the host is
  * copied to the device, the kernel runs there, and everything is copied back, guards included.
  *
  * It knows the device table and the kernel table alone, so the same code also runs on the stand-in,
@@ -17,6 +18,25 @@ extern "C" {
 
 enum { GPU_PLACE_SKIP = 77 }; /* the exit code of a test that found no GPU */
 
+#ifndef SL_TEST_GPU
+static inline bool gpu_place_open(void)
+{
+    return true;
+}
+
+static inline void gpu_place_close(void)
+{
+}
+
+static inline sl_status gpu_place_run(sl_op_kind kind, sl_kernel run, const sl_kernel_call *call,
+                                      const uint64_t operand_bytes[SL_OPERAND_MAX],
+                                      uint64_t workspace_bytes, uint64_t guard_bytes)
+{
+    (void)kind, (void)operand_bytes, (void)workspace_bytes, (void)guard_bytes;
+    return run(call);
+}
+#else
+
 /* Opens the first GPU, once; false where none opens, and says why. */
 bool gpu_place_open(void);
 void gpu_place_close(void);
@@ -27,6 +47,7 @@ void gpu_place_close(void);
 sl_status gpu_place_run(sl_op_kind kind, sl_kernel run, const sl_kernel_call *call,
                         const uint64_t operand_bytes[SL_OPERAND_MAX], uint64_t workspace_bytes,
                         uint64_t guard_bytes);
+#endif
 
 #ifdef __cplusplus
 }

@@ -251,7 +251,8 @@ typedef enum mistake {
     SHUFFLE_DURING_BARRIER,
     NOT_IN_OWN_MASK,
     SOURCE_NOT_IN_MASK,
-    OTHER_MASK
+    OTHER_MASK,
+    NARROWER_MASK
 } mistake;
 
 static __global__ void err(int kind)
@@ -271,6 +272,8 @@ static __global__ void err(int kind)
         __shfl_sync(0x000000ffu, lane, 9);
     if (kind == OTHER_MASK)
         __syncwarp(lane == 7 ? 0x00000080u : lane == 8 ? 0x00000180u : 0xfffffe7fu);
+    if (kind == NARROWER_MASK)
+        __syncwarp(lane == 0 ? 0x00000003u : SL_EVERY_LANE);
     __syncthreads();
 }
 
@@ -288,6 +291,7 @@ static void mistakes_when_made_are_reported(void **)
         {NOT_IN_OWN_MASK, {"thread (7,0,0): is not in the mask ffffff7f", "__shfl_sync"}},
         {SOURCE_NOT_IN_MASK, {"shuffles from lane 9, which is not in the mask 000000ff"}},
         {OTHER_MASK, {"__syncwarp", "mask 00000180", "thread (7,0,0), which waits in"}},
+        {NARROWER_MASK, {"__syncwarp", ", mask "}},
     };
     for (const auto &c : cases)
         for (const thread_order &o : ORDERS) {
@@ -312,6 +316,7 @@ static void launches_when_no_gpu_takes_them_are_refused(void **)
     const sl_kernel_call *call = &CALL;
     assert_int_equal(SL_LAUNCH(call, 1, 1025, 0, do_nothing), SL_ERROR_SYSTEM);
     assert_non_null(strstr(sl_status_message(), "do_nothing: a block of 1025 x 1 x 1"));
+    assert_int_equal(SL_LAUNCH(call, 1, dim3(64, 17), 0, do_nothing), SL_ERROR_SYSTEM);
     assert_int_equal(SL_LAUNCH(call, 1, 0, 0, do_nothing), SL_ERROR_SYSTEM);
     assert_int_equal(SL_LAUNCH(call, 1, dim3(1, 1, 65), 0, do_nothing), SL_ERROR_SYSTEM);
     assert_int_equal(SL_LAUNCH(call, 0, 32, 0, do_nothing), SL_ERROR_SYSTEM);

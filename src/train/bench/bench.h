@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "profile.h"
+#include "sluice/gpt2.h"
 #include "spread.h"
 
 typedef struct sl_bench_options {
@@ -18,6 +19,7 @@ typedef struct sl_bench_options {
     uint32_t disk_directory_count; /* 0: the disk stays a guess */
     uint32_t thread_count;
     bool is_quick; /* seconds instead of a minute: fewer shapes and rounds, less of the disk */
+    const sl_gpt2_shape *small_shape; /* tests: of one short step instead of GPT-2's; NULL: none */
     void (*progress)(void *user, const char *line); /* or NULL */
     void *user;
 } sl_bench_options;

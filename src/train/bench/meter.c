@@ -51,15 +51,19 @@ static sl_status warm_up(const sl_meter *m, sl_ops *ops)
     return SL_OK;
 }
 
+static sl_status open_ops(const sl_meter *m, sl_memory *memory, sl_ops_list list, sl_ops *out_ops)
+{
+    const sl_ops_wish wish = {list, m->options->is_quick, m->options->small_shape};
+    SL_TRY(sl_ops_open(memory, &wish, out_ops));
+    return warm_up(m, out_ops);
+}
+
 /* The host memory and AdamW of a machine with a GPU, and the roofs of that. */
 static sl_status open_beside_gpu(sl_meter *m)
 {
-    bool is_quick = m->options->is_quick;
-    SL_TRY(sl_memory_open(m->host, is_quick, &m->host_memory));
-    SL_TRY(sl_ops_open(&m->host_memory, SL_OPS_ADAMW, is_quick, &m->host_ops));
-    SL_TRY(sl_ops_open(&m->memory, SL_OPS_ROOFS, is_quick, &m->roofs));
-    SL_TRY(warm_up(m, &m->host_ops));
-    return warm_up(m, &m->roofs);
+    SL_TRY(sl_memory_open(m->host, m->options->is_quick, &m->host_memory));
+    SL_TRY(open_ops(m, &m->host_memory, SL_OPS_ADAMW, &m->host_ops));
+    return open_ops(m, &m->memory, SL_OPS_ROOFS, &m->roofs);
 }
 
 static sl_status open_parts(sl_meter *m)
@@ -70,8 +74,7 @@ static sl_status open_parts(sl_meter *m)
     report(m, "filling memory with random numbers");
     SL_TRY(sl_memory_open(m->rig, is_quick, &m->memory));
     SL_TRY(sl_copies_open(m->rig, is_quick, &m->copies));
-    SL_TRY(sl_ops_open(&m->memory, SL_OPS_OF_STEPS, is_quick, &m->ops));
-    SL_TRY(warm_up(m, &m->ops));
+    SL_TRY(open_ops(m, &m->memory, SL_OPS_OF_STEPS, &m->ops));
     return sl_meter_has_gpu(m) ? open_beside_gpu(m) : SL_OK;
 }
 

@@ -10,6 +10,7 @@
 
 #include "fit.h"
 #include "memory.h"
+#include "sluice/gpt2.h"
 #include "spread.h"
 
 enum { SL_OPS_ROUND_MAX = 15, SL_OPS_CALLS_MAX = 1000, SL_OPS_SPECIAL_COUNT = 4 };
@@ -42,9 +43,16 @@ typedef struct sl_ops {
     uint8_t *block_flags, *workspace;
 } sl_ops;
 
-/* Gathers the ops of a list for every type, of fewer and smaller steps if `is_quick`. They run in
- * `memory`, borrowed until the close. */
-sl_status sl_ops_open(sl_memory *memory, sl_ops_list list, bool is_quick, sl_ops *out_ops);
+/* Which ops: fewer and of smaller steps if `is_quick`, of one short step of `small_shape` alone if
+ * that is given. */
+typedef struct sl_ops_wish {
+    sl_ops_list list;
+    bool is_quick;
+    const sl_gpt2_shape *small_shape;
+} sl_ops_wish;
+
+/* Gathers the ops of a wish for every type. They run in `memory`, borrowed until the close. */
+sl_status sl_ops_open(sl_memory *memory, const sl_ops_wish *wish, sl_ops *out_ops);
 
 /* A zeroed one is fine. */
 void sl_ops_close(sl_ops *ops);

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "ops_scratch.h"
-#include "sluice/gpt2.h"
 
 typedef enum step_use { USE_QUICK = 1, USE_CPU = 2, USE_GPU = 4 } step_use;
 
@@ -22,6 +21,8 @@ static const step steps[] = {
 };
 
 static const uint64_t square_max = 8192, square_min = 512; /* roofs of a GPU */
+static const uint64_t square_small = 64;                   /* of a small shape */
+static const step small_step = {NULL, 1, 8, 0};
 
 /* Elements of measured chunks: the whole chunk says no more, and takes longer. */
 static const uint64_t chunk_elements[] = {UINT64_C(1) << 20, UINT64_C(8) << 20};
@@ -67,13 +68,17 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
 }
 
 /* `count` of the kinds, AdamW first. */
-static sl_status add_chunks(sl_ops *ops, int count, bool is_quick)
+static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_wish *wish)
 {
+    static const uint64_t small_elements = 2 * SL_BLOCK_ELEMENTS;
+    const bool is_small = wish->small_shape != NULL;
     static const sl_op_kind kinds[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_CLEAR, SL_OP_ROUND};
     for (int i = 0; i < count; i++)
-        for (int size = 0; size < (is_quick ? 1 : 2); size++)
+        for (int size = 0; size < (wish->is_quick || is_small ? 1 : 2); size++)
             for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
-                sl_op_attrs attrs = {.element_count = chunk_elements[size], .type = type};
+                sl_op_attrs attrs = {.element_count =
+                                         is_small ? small_elements : chunk_elements[size],
+                                     .type = type};
                 if (kinds[i] == SL_OP_ROUND && type == SL_TYPE_FP32)
                     continue; /* nothing to round */
                 SL_TRY(add_case(ops, kinds[i], &attrs));
@@ -95,10 +100,13 @@ static sl_status derive(const sl_program *forward, sl_program **out_program)
     return status;
 }
 
-static sl_status add_step(sl_ops *ops, const step *wanted)
+static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *small_shape)
 {
     sl_gpt2_shape shape;
-    SL_TRY(sl_gpt2_named(wanted->model, &shape));
+    if (small_shape)
+        shape = *small_shape;
+    else
+        SL_TRY(sl_gpt2_named(wanted->model, &shape));
     shape.layers = 1; /* the others are like it */
     sl_gpt2_emit_options options = {.batch = wanted->batch, .seq = wanted->seq, .tp_size = 1};
     sl_program *forward = NULL, *whole = NULL;
@@ -111,46 +119,49 @@ static sl_status add_step(sl_ops *ops, const step *wanted)
     return status;
 }
 
-static sl_status add_steps(sl_ops *ops, bool is_quick)
+static sl_status add_steps(sl_ops *ops, const sl_ops_wish *wish)
 {
-    int use = is_quick ? USE_QUICK : ops->rig->ops->kind == SL_DEVICE_CPU ? USE_CPU : USE_GPU;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++)
+    int use = wish->is_quick ? USE_QUICK : ops->rig->ops->kind == SL_DEVICE_CPU ? USE_CPU : USE_GPU;
+    if (wish->small_shape)
+        SL_TRY(add_step(ops, &small_step, wish->small_shape));
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !wish->small_shape; i++)
         if (steps[i].use & use)
-            SL_TRY(add_step(ops, &steps[i]));
-    return add_chunks(ops, 4, is_quick);
+            SL_TRY(add_step(ops, &steps[i], NULL));
+    return add_chunks(ops, 4, wish);
 }
 
 /* The largest square that there is room for. */
-static sl_status add_square(sl_ops *ops, uint16_t type, bool is_quick)
+static sl_status add_square(sl_ops *ops, uint16_t type, const sl_ops_wish *wish)
 {
     const uint32_t before = ops->count;
-    uint64_t edge = is_quick ? square_min : square_max;
-    for (; edge >= square_min && ops->count == before; edge /= 2) {
+    const uint64_t least = wish->small_shape ? square_small : square_min;
+    uint64_t edge = wish->is_quick || wish->small_shape ? least : square_max;
+    for (; edge >= least && ops->count == before; edge /= 2) {
         sl_op_attrs attrs = {.row_count = edge, .in = edge, .out = edge, .type = type};
         SL_TRY(add_case(ops, SL_OP_LINEAR, &attrs));
     }
     return SL_OK;
 }
 
-static sl_status add_roofs(sl_ops *ops, bool is_quick)
+static sl_status add_roofs(sl_ops *ops, const sl_ops_wish *wish)
 {
     for (uint16_t type = 0; type < SL_TYPE_COUNT; type++)
-        SL_TRY(add_square(ops, type, is_quick));
+        SL_TRY(add_square(ops, type, wish));
     sl_op_attrs least = {.element_count = SL_BLOCK_ELEMENTS};
     return add_case(ops, SL_OP_CLEAR, &least);
 }
 
-static sl_status add_list(sl_ops *ops, sl_ops_list list, bool is_quick)
+static sl_status add_list(sl_ops *ops, const sl_ops_wish *wish)
 {
-    if (list == SL_OPS_ADAMW)
-        return add_chunks(ops, 1, is_quick);
-    return list == SL_OPS_ROOFS ? add_roofs(ops, is_quick) : add_steps(ops, is_quick);
+    if (wish->list == SL_OPS_ADAMW)
+        return add_chunks(ops, 1, wish);
+    return wish->list == SL_OPS_ROOFS ? add_roofs(ops, wish) : add_steps(ops, wish);
 }
 
-sl_status sl_ops_open(sl_memory *memory, sl_ops_list list, bool is_quick, sl_ops *out_ops)
+sl_status sl_ops_open(sl_memory *memory, const sl_ops_wish *wish, sl_ops *out_ops)
 {
     sl_ops ops = {.memory = memory, .rig = memory->rig};
-    sl_status status = add_list(&ops, list, is_quick);
+    sl_status status = add_list(&ops, wish);
     if (status == SL_OK)
         status = sl_ops_take_scratch(&ops, chunk_elements[1] / SL_BLOCK_ELEMENTS);
     if (status != SL_OK) {

@@ -64,7 +64,8 @@ void sl_profile_init(sl_profile *profile, const sl_profile_subject *subject)
     const sl_kernel_table *kernels = sl_kernels_of(subject->device);
     *profile = (sl_profile){.device = subject->device, .thread_count = subject->worker_count};
     if (subject->info)
-        snprintf(profile->gpu, sizeof profile->gpu, "%.120s", subject->info->name);
+        snprintf(profile->gpu, sizeof profile->gpu, "%.48s%s%.76s", subject->info->name,
+                 *subject->info->detail ? ", " : "", subject->info->detail);
     if (gethostname(profile->host, sizeof profile->host) != 0)
         profile->host[0] = '\0';
     profile->host[sizeof profile->host - 1] = '\0';

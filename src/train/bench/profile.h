@@ -25,7 +25,7 @@ typedef struct sl_profile_subject {
 
 typedef struct sl_profile {
     sl_device_kind device;
-    char gpu[SL_PROFILE_TEXT_BYTES];     /* its name; "" on the cpu device */
+    char gpu[SL_PROFILE_TEXT_BYTES];     /* name, architecture, driver; "" on the cpu device */
     char host[SL_PROFILE_TEXT_BYTES];    /* name of the machine */
     char cpu[SL_PROFILE_TEXT_BYTES];     /* model of its processor */
     char kernels[SL_PROFILE_TEXT_BYTES]; /* what sl_kernel_table.description says */

@@ -46,7 +46,7 @@ typedef struct sl_checkpoint_save_args {
     const sl_checkpoint_state *state;
     sl_type precision;            /* compute type of the run */
     const char *config_json;      /* the run's configuration: text of one JSON object */
-    const char *gemm;             /* which matrix product was used, for people; may be "" */
+    const char *gemm;             /* which kernels and algorithms, for people; may be "" */
     const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
 } sl_checkpoint_save_args;
 

@@ -1,8 +1,10 @@
 /* Opens what a run needs. Knows the order of things, and nothing of steps. */
+#define _GNU_SOURCE /* open_memstream */
 #include "trainer.h"
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,12 +213,27 @@ void sl_trainer_close(sl_trainer *trainer)
     memset(trainer, 0, sizeof *trainer);
 }
 
-static const char *describe_kernels(const sl_trainer *trainer)
+/* Which kernels computed, and what they chose for each product; the caller frees. */
+static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 {
-    return sl_kernels_of(trainer->session->blueprint->task.target.device)->description();
+    const sl_session *session = trainer->session;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(out_text, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the names of kernels");
+    fputs(sl_kernels_of(session->blueprint->task.target.device)->description(), stream);
+    for (uint64_t i = 0;; i++) {
+        const char *choice = sl_engine_kernel_choice(session->engine, i);
+        if (!choice)
+            break;
+        fprintf(stream, "; %s", choice);
+    }
+    if (fclose(stream) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the names of kernels");
+    return SL_OK;
 }
 
-static sl_status save_with(sl_trainer *trainer, const char *config_json)
+static sl_status save_with(sl_trainer *trainer, const char *config_json, const char *kernels)
 {
     char fingerprint[SL_TOKENS_FINGERPRINT];
     SL_TRY(sl_tokens_fingerprint(trainer->tokens, fingerprint));
@@ -230,7 +247,7 @@ static sl_status save_with(sl_trainer *trainer, const char *config_json)
                                     .state = &trainer->state,
                                     .precision = trainer->session->blueprint->task.type,
                                     .config_json = config_json,
-                                    .gemm = describe_kernels(trainer),
+                                    .gemm = kernels,
                                     .data_fingerprint = fingerprint};
     return sl_checkpoint_save(&args);
 }
@@ -244,7 +261,11 @@ sl_status sl_trainer_save(sl_trainer *trainer)
     json_decref(config);
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
-    sl_status status = save_with(trainer, text);
+    char *kernels = NULL;
+    sl_status status = describe_kernels(trainer, &kernels);
+    if (status == SL_OK)
+        status = save_with(trainer, text, kernels);
+    free(kernels);
     free(text);
     if (status == SL_OK)
         trainer->saved_step = trainer->state.step;

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Whether a GPU computes what the processor does, and the same bits under every policy.
+
+1. The same training of GPT-2 124M on the cpu and on the GPU, fp32 and bf16, losses side by side. In
+   fp32 they differ by the order of sums alone: 1e-5 relative over 20 steps. In bf16 an activation whose
+   sum lies near the middle of two numbers can be rounded to either, 2^-8 apart: each loss is a mean over
+   rows of numbers that differ so now and then, and stays within 2^-8 relative.
+2. The same training on the GPU under every policy, with AdamW on either side, saved: the files of the
+   checkpoints are compared byte by byte, and so are the losses.
+
+Works with --device cpu too: then 1 compares one thread with all of them, which must be the same bits."""
+
+import array
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import gpu_common
+
+BOUNDS = {"fp32": 1e-5, "bf16": 2.0 ** -8}
+PLACES = (
+    ("device", ["--policy", "device"]),
+    ("device, small chunks", ["--policy", "device", "--chunk-size", "4194304"]),
+    ("host", ["--policy", "host"]),
+    ("static, moments on the host", ["--policy", "static", "--offload-optimizer", "1"]),
+    ("static, half of the moments", ["--policy", "static", "--offload-optimizer", "0.5"]),
+    ("static, all on the host", ["--policy", "static", "--offload-optimizer", "1",
+                                 "--offload-grads", "1", "--offload-params", "1"]),
+    ("host, AdamW on the device", ["--policy", "host", "--adam", "device"]),
+    ("host, recomputed", ["--policy", "host", "--recompute", "full"]),
+    ("nvme", ["--policy", "nvme"]),
+    ("nvme, parameters too", ["--policy", "nvme", "--nvme-params", "1", "--nvme-grads", "1"]),
+)
+
+
+def write_text(directory):
+    """Words that repeat: a model of them learns, so that losses fall and differences would grow."""
+    draw = random.Random(3)
+    words = [[draw.randrange(1, 50257) for _ in range(draw.randrange(2, 6))] for _ in range(500)]
+    path = os.path.join(directory, "words.bin")
+    with open(path, "wb") as file:
+        for _ in range(40000):
+            array.array("H", draw.choice(words)).tofile(file)
+    return path
+
+
+def train(options, device, precision, rows, steps_count, tokens, directory, words):
+    log = os.path.join(directory, "log.json")
+    if os.path.exists(log):
+        os.unlink(log)
+    command = [options.sluice, "train", "--model", options.model, "--data", tokens, "--device",
+               device, "--precision", precision, "--micro-batch", str(rows), "--seq",
+               str(options.seq), "--steps", str(steps_count), "--lr", "3e-4", "--warmup", "2",
+               "--quiet", "--log-json", log, *words, *options.sluice_option]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)}\n{done.stderr.strip()[-1500:]}")
+    with open(log) as file:
+        events = [json.loads(line) for line in file]
+    return [event["loss"] for event in events if event.get("event") == "step"]
+
+
+# ---- 1: two devices ----
+
+
+def compare_devices(options, tokens, directory):
+    found = {}
+    for precision in options.precisions:
+        one = train(options, "cpu", precision, options.rows, options.steps, tokens, directory,
+                    ["--threads", "1"] if options.device == "cpu" else [])
+        other = train(options, options.device, precision, options.rows, options.steps, tokens,
+                      directory, [])
+        apart = [abs(a - b) / abs(a) for a, b in zip(one, other)]
+        bound = 0.0 if options.device == "cpu" else BOUNDS[precision]
+        found[precision] = {"cpu": one, options.device: other, "relative": apart, "bound": bound,
+                            "passed": len(apart) == options.steps and max(apart) <= bound}
+        print(f"  {precision}: cpu and {options.device} at most {max(apart):.2e} apart over "
+              f"{len(apart)} steps, allowed {bound:.2e}: "
+              f"{'ok' if found[precision]['passed'] else 'FAILED'}", flush=True)
+    return found
+
+
+# ---- 2: one device, every policy ----
+
+
+def find_step(directory):
+    names = [name for name in os.listdir(directory) if name.startswith("step-")]
+    return os.path.join(directory, sorted(names)[-1])
+
+
+def differ(one, other):
+    """Names of the files of two checkpoints that are not the same bytes; manifests hold options."""
+    names = sorted(name for name in os.listdir(one) if name.endswith(".safetensors"))
+    if names != sorted(name for name in os.listdir(other) if name.endswith(".safetensors")):
+        return ["other files"]
+    different = []
+    for name in names:
+        with open(os.path.join(one, name), "rb") as a, open(os.path.join(other, name), "rb") as b:
+            while True:
+                piece = a.read(1 << 24)
+                if piece != b.read(1 << 24):
+                    different.append(name)
+                if not piece or different[-1:] == [name]:
+                    break
+    return different
+
+
+def run_place(options, precision, words, tokens, directory, first):
+    place = tempfile.mkdtemp(dir=directory)
+    losses = train(options, options.device, precision, options.rows, options.policy_steps, tokens,
+                   directory, [*words, "--save", place])
+    if first is None:
+        return {"losses": losses, "checkpoint": find_step(place), "passed": True}
+    different = differ(first["checkpoint"], find_step(place))
+    subprocess.run(["rm", "-rf", place], check=False)
+    return {"losses": losses, "different": different,
+            "passed": not different and losses == first["losses"]}
+
+
+def compare_policies(options, tokens, directory):
+    found = {}
+    for precision in options.precisions:
+        found[precision], first = {}, None
+        for name, words in PLACES:
+            if "nvme" in words:
+                if not options.disk_dir:
+                    continue
+                words = [*words, "--disk-dir", options.disk_dir]
+            one = gpu_common.attempt(run_place, options, precision, words, tokens, directory, first)
+            first = first or (one if "failed" not in one else None)
+            found[precision][name] = one
+            good = one.get("passed", False)
+            print(f"  {precision}, {name}: {'the same bytes' if good else 'FAILED'}"
+                  f"{' ' + str(one['different']) if one.get('different') else ''}", flush=True)
+    return found
+
+
+def passed(part):
+    return all(one.get("passed", False) for one in part.values())
+
+
+def run(options, directory, result):
+    tokens = write_text(directory)
+    result["devices"] = gpu_common.attempt(compare_devices, options, tokens, directory)
+    gpu_common.keep(options, result)
+    result["policies"] = gpu_common.attempt(compare_policies, options, tokens, directory)
+    result["passed"] = ("failed" not in result["devices"] and passed(result["devices"]) and
+                        "failed" not in result["policies"] and
+                        all(passed(part) for part in result["policies"].values()))
+    gpu_common.keep(options, result)
+
+
+def parse():
+    parser = gpu_common.open_parser(__doc__)
+    parser.add_argument("--model", default="gpt2")
+    parser.add_argument("--rows", type=int, default=4, help="of a micro-batch (4)")
+    parser.add_argument("--seq", type=int, default=64, help="tokens of a row (64)")
+    parser.add_argument("--steps", type=int, default=20, help="of the cpu and the GPU (20)")
+    parser.add_argument("--policy-steps", type=int, default=3, help="of each policy (3)")
+    parser.add_argument("--precisions", nargs="+", choices=sorted(BOUNDS),
+                        default=["fp32", "bf16"])
+    parser.add_argument("--disk-dir", help="a directory on a drive (else nvme is left out)")
+    parser.add_argument("--work-dir", help="where checkpoints go, 1.5 GB each (temporary)")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    result = {"options": vars(options), "passed": False}
+    with tempfile.TemporaryDirectory(prefix="sluice-agree-", dir=options.work_dir) as directory:
+        run(options, directory, result)
+    return 0 if result["passed"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What the benchmarks for GPUs share: options, runs of `sluice train` whose steps are timed as they are
+reported, the driver's count of memory, results that are kept although a later part fails."""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+
+import steps
+import torch_pair
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+
+
+def open_parser(doc, **defaults):
+    parser = argparse.ArgumentParser(description=doc,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sluice", default=os.path.join(ROOT, "build/sluice"), help="the command")
+    parser.add_argument("--device", default="cuda", help="cuda[:N] or cpu (cuda)")
+    parser.add_argument("--json", metavar="FILE", help="file for everything measured")
+    parser.add_argument("--sluice-option", action="append", default=[], metavar="WORD",
+                        help="one more word of each sluice command, any number of times")
+    parser.set_defaults(**defaults)
+    return parser
+
+
+def add_shape(parser, models, batch, seq, steps_count, precision="bf16"):
+    parser.add_argument("--models", nargs="+", default=models, metavar="NAME")
+    parser.add_argument("--batch", type=int, default=batch, help=f"rows ({batch})")
+    parser.add_argument("--seq", type=int, default=seq, help=f"tokens of a row ({seq})")
+    parser.add_argument("--steps", type=int, default=steps_count,
+                        help=f"of a run, the first two not counted ({steps_count})")
+    parser.add_argument("--precision", default=precision, help=f"({precision})")
+
+
+def keep(options, result):
+    """Written after every part, so that nothing is lost when a later one fails."""
+    if not options.json:
+        return
+    with open(options.json + ".tmp", "w") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    os.replace(options.json + ".tmp", options.json)
+
+
+def train_words(options, model, words):
+    shape = ["--model", model] if isinstance(model, str) else list(model)
+    return [*shape, "--device", options.device, "--precision", options.precision, "--micro-batch",
+            str(options.batch), "--seq", str(options.seq), *words, *options.sluice_option]
+
+
+def time_steps(options, name, command, environment=None):
+    """Median seconds and tokens a second of a command that prints a line a step; its losses."""
+    run = torch_pair.measure(name, command, environment or {}, options)
+    counted = sorted(run["step_seconds"][1:]) or run["step_seconds"]
+    seconds = counted[len(counted) // 2]
+    return {"step_seconds": seconds, "tokens_per_s": options.batch * options.seq / seconds,
+            "all_step_seconds": run["step_seconds"], "losses": run["losses"],
+            "peak_rss_bytes": run["peak_rss_bytes"], "version": run["version"]}
+
+
+def time_sluice(options, model, words, tokens):
+    command = [options.sluice, "train", *train_words(options, model, words), "--data", tokens,
+               "--steps", str(options.steps), "--quiet", "--log-json", "/dev/stdout"]
+    return time_steps(options, "sluice", command)
+
+
+def attempt(function, *arguments):
+    """The result, or {"failed": why}: one part that fails is a result too."""
+    try:
+        return function(*arguments)
+    except SystemExit as end:
+        text = str(end)
+        print(f"  failed: {text[:300]}", flush=True)
+        return {"failed": text[:2000]}
+
+
+def with_tokens(function, *arguments):
+    with tempfile.TemporaryDirectory(prefix="sluice-gpu-") as directory:
+        return function(*arguments, directory, steps.write_tokens(directory))
+
+
+# ---- what the driver says ----
+
+
+def query_used_bytes():
+    """Of the first GPU; None where nothing can say."""
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used",
+                               "--format=csv,noheader,nounits", "--id=0"],
+                              capture_output=True, text=True, timeout=10)
+        return int(done.stdout.split()[0]) * 2 ** 20
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return None
+
+
+class MemoryWatch:
+    """The most that the GPU's memory had in use beyond what it had before."""
+
+    def __enter__(self):
+        self.before, self.most, self.is_over = query_used_bytes(), None, False
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        if self.before is not None:
+            self.thread.start()
+        return self
+
+    def watch(self):
+        while not self.is_over:
+            used = query_used_bytes()
+            if used is not None:
+                self.most = max(self.most or 0, used - self.before)
+            time.sleep(0.1)
+
+    def __exit__(self, *_):
+        self.is_over = True
+        if self.thread.is_alive():
+            self.thread.join()

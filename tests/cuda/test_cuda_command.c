@@ -1,0 +1,141 @@
+/* What could be wrong in the command on a GPU, as a user sees it: a run that silently goes to the
+ * processor, a budget that is not the device's, a wrong exit code, a checkpoint that only one
+ * device can read. The command is linked to the stand-in of the CUDA runtime; everything is looked
+ * at from outside. */
+#define _GNU_SOURCE
+#define COMMAND_LEVELS 1
+#define COMMAND_NAME "/sluice-standin"
+#include "command_run.h"
+
+#define CUDA TINY "--data text --threads 2 --device cuda "
+
+static json_int_t integer_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_integer(value));
+    return json_integer_value(value);
+}
+
+static void command_when_it_has_cuda_then_says_what_with(void **state)
+{
+    (void)state;
+    assert_code(sluice("--version"), 0);
+    assert_has(output, "cuda kernels: ");
+    assert_code(sluice("doctor"), 0);
+    assert_has(output, "cuda:0");
+    assert_has(output, "NUMA node");
+    assert_has(output, "profile, cuda:0");
+}
+
+static void train_when_no_device_is_named_then_takes_the_gpu_and_says_so(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " TINY "--data text --threads 2 --steps 2 --log-json auto.log"), 0);
+    assert_has(output, "device  cuda:0 (");
+    assert_has(output, "in bf16");
+    json_t *events = read_log("auto.log");
+    const json_t *config = json_object_get(json_array_get(events, 0), "config");
+    assert_string_equal(json_string_value(json_object_get(config, "device")), "cuda:0");
+    assert_string_equal(json_string_value(json_object_get(config, "precision")), "bf16");
+    json_decref(events);
+}
+
+static void log_when_states_are_on_the_host_then_counts_what_moves(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " CUDA "--policy host --steps 3 --log-json host.log"), 0);
+    json_t *events = read_log("host.log");
+    const json_t *plan = json_object_get(json_array_get(events, 0), "plan");
+    const json_t *step = json_array_get(events, 3);
+    const json_t *moves = json_object_get(plan, "moved_bytes_per_step");
+    const json_t *device = json_object_get(json_object_get(plan, "tiers"), "device");
+    assert_string_equal(kind_of(step), "step");
+    assert_int_equal(integer_of(step, "device_bytes"), integer_of(device, "peak_bytes"));
+    assert_int_equal(integer_of(step, "h2d_bytes"), integer_of(moves, "h2d"));
+    assert_int_equal(integer_of(step, "d2h_bytes"), integer_of(moves, "d2h"));
+    assert_true(integer_of(step, "h2d_bytes") > 0);
+    json_decref(events);
+}
+
+static void plan_when_for_the_gpu_then_names_it_and_its_budget(void **state)
+{
+    (void)state;
+    setenv("STANDIN_DEVICE_BYTES", "268435456", 1);
+    assert_code(sluice("plan " CUDA "--json"), 0);
+    json_t *plan = json_loads(output, 0, NULL);
+    assert_non_null(plan);
+    assert_true(strlen(json_string_value(json_object_get(plan, "device_name"))) > 0);
+    assert_true(integer_of(plan, "device_overhead_bytes") >= 0);
+    json_int_t budget =
+        integer_of(json_object_get(json_object_get(plan, "tiers"), "device"), "budget_bytes");
+    assert_true(budget > 128 << 20 && budget < 256 << 20); /* what is free, less a reserve */
+    json_decref(plan);
+    unsetenv("STANDIN_DEVICE_BYTES");
+}
+
+/* The plan refuses what the device does not hold; what a user insists on, the device refuses. */
+static void device_when_too_small_then_refused_by_plan_or_by_the_device(void **state)
+{
+    (void)state;
+    setenv("STANDIN_DEVICE_BYTES", "134217728", 1);
+    assert_code(sluice("train " CUDA "--layers 8 --width 512 --policy device --steps 1"), 69);
+    assert_one_complaint("the device tier");
+    assert_has(complaint, "this fits: --policy host");
+    assert_code(sluice("train " CUDA "--layers 8 --width 512 --policy device --steps 1 "
+                       "--device-memory 2G"),
+                71);
+    assert_one_complaint("the device arena");
+    unsetenv("STANDIN_DEVICE_BYTES");
+    assert_code(sluice("train " CUDA "--device cuda:7 --steps 1"), 71);
+    assert_one_complaint("--device cuda:7: ");
+}
+
+static double eval_loss(const char *options)
+{
+    assert_code(sluice("eval saved --data few --threads 2 --json --precision fp32 %s", options), 0);
+    json_t *report = json_loads(output, 0, NULL);
+    assert_non_null(report);
+    double loss = json_number_value(json_object_get(report, "loss"));
+    json_decref(report);
+    return loss;
+}
+
+/* In fp32 both devices differ by the order of sums alone. */
+static void checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device(void **state)
+{
+    (void)state;
+    assert_int_equal(system("head -c 500 text >few"), 0);
+    assert_code(sluice("train " CUDA "--precision fp32 --steps 6 --save saved --save-every 3"), 0);
+    assert_int_equal(system("grep -q 'cuda, .*; .*fp32' saved/step-*/manifest.json"), 0);
+    double cuda = eval_loss("--device cuda"), cpu = eval_loss("--device cpu");
+    assert_true(fabs(cuda - cpu) < 1e-5 * cpu);
+    assert_true(eval_loss("--device cuda --policy host") == cuda);
+    const char *generate = "generate saved --prompt 'the lock' --tokens 12 --temperature 0 "
+                           "--threads 2 --precision fp32";
+    assert_code(sluice("%s --device cuda", generate), 0);
+    char on_cuda[256];
+    snprintf(on_cuda, sizeof on_cuda, "%.255s", output);
+    assert_code(sluice("%s --device cuda --policy host", generate), 0);
+    assert_string_equal(output, on_cuda);
+    assert_has(on_cuda, "the lock");
+    assert_code(sluice("train --data text --threads 2 --micro-batch 2 --device cpu --save saved "
+                       "--resume --steps 8"),
+                0);
+    assert_code(sluice("train --data text --threads 2 --micro-batch 2 --device cuda --save saved "
+                       "--resume --steps 10"),
+                0);
+    assert_has(output, "saved step 10");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(command_when_it_has_cuda_then_says_what_with),
+        cmocka_unit_test(train_when_no_device_is_named_then_takes_the_gpu_and_says_so),
+        cmocka_unit_test(log_when_states_are_on_the_host_then_counts_what_moves),
+        cmocka_unit_test(plan_when_for_the_gpu_then_names_it_and_its_budget),
+        cmocka_unit_test(device_when_too_small_then_refused_by_plan_or_by_the_device),
+        cmocka_unit_test(checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device),
+    };
+    return cmocka_run_group_tests_name("cuda command", tests, set_up, tear_down);
+}

@@ -1,0 +1,243 @@
+/* What could be wrong when CUDA fails in the middle of a run: a result that nobody looks at, so
+ * that the run goes on with numbers that are wrong; a wait for work that will never run; memory or
+ * streams that stay behind; a message that does not say where. Each call of a small run fails once,
+ * as a refusal, as a failed launch, and as an error that breaks the context for good: the run must
+ * end with a failure that says something, or with the same bits as without; never hang, and leave
+ * nothing behind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "cuda/run_case.h"
+#include "cuda/standin.h"
+
+enum {
+    HANG_S = 60,
+    OUT_OF_MEMORY = 2,
+    NOT_PERMITTED = 800,
+    LAUNCH_FAILURE = 719,
+    BAD_ADDRESS = 700
+};
+
+/* One layer; the moments are updated on the host, so every lane has work. */
+static const run_settings small = {{"layers=1", "width=32", "heads=2", "context=8", "vocab=257",
+                                    "micro-batch=1", "lr=0.01", "threads=1", "quiet=true",
+                                    "device=cuda", "precision=bf16", "policy=host", "steps=2",
+                                    "device-memory=4M", "host-memory=16M"}};
+
+static void start_over(uint64_t seed)
+{
+    standin_machine machine = standin_default();
+    machine.seed = seed;
+    machine.delay_us = 20;
+    standin_reset(&machine);
+}
+
+static run_result run_watched(const run_settings *settings)
+{
+    alarm(HANG_S); /* ends the program */
+    run_result result = run_train(settings);
+    alarm(0);
+    return result;
+}
+
+static void check_nothing_is_left(const char *name)
+{
+    const char *fault = "";
+    standin_counts live = standin_live();
+    if (live.allocations + live.streams + live.events + live.registrations > 0)
+        fail_msg("%s: %d allocations, %d streams, %d events, %d registrations are left", name,
+                 (int)live.allocations, (int)live.streams, (int)live.events,
+                 (int)live.registrations);
+    if (standin_faults(&fault) > 0)
+        fail_msg("%s: misuse of CUDA: %s", name, fault);
+}
+
+/* What must fail, each somewhere in a run: opening, memory, streams, what orders them, copies and
+ * kernels. An event is made for each of a thousand borders, so calls are not drawn from all. */
+static const char *const calls[] = {
+    "cudaGetDeviceCount",
+    "cudaGetDeviceProperties",
+    "cudaDeviceGetPCIBusId",
+    "cudaSetDevice",
+    "cudaFree",
+    "cudaMemGetInfo",
+    "cudaDriverGetVersion",
+    "cudaGetDriverEntryPointByVersion",
+    "cudaMalloc",
+    "cudaMemsetAsync",
+    "cudaHostAlloc",
+    "cudaHostGetDevicePointer",
+    "cudaHostRegister",
+    "cudaHostUnregister",
+    "cudaStreamCreateWithFlags",
+    "cudaStreamDestroy",
+    "cudaStreamSynchronize",
+    "cudaStreamWaitEvent",
+    "cudaStreamQuery",
+    "cuStreamWaitValue32",
+    "cudaEventCreateWithFlags",
+    "cudaEventDestroy",
+    "cudaEventRecord",
+    "cudaEventQuery",
+    "cudaEventSynchronize",
+    "cudaEventElapsedTime",
+    "cudaMemcpyAsync",
+    "add_sums", /* of the norm */
+    "finish",   /* of the norm */
+    "scan_chunks",
+    "find_bounds",
+};
+
+enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
+
+typedef struct sweep {
+    const run_result *good; /* of a run without failures */
+    uint64_t counts[CALL_COUNT];
+    const char *error_name;
+    int error;
+    bool is_sticky;
+    uint64_t runs, survived, missed;
+} sweep;
+
+static void fail_one(sweep *s, const char *call, uint64_t nth)
+{
+    char name[256];
+    start_over(nth);
+    if (s->is_sticky)
+        standin_break_call(call, nth, s->error);
+    else
+        standin_fail_call(call, nth, s->error);
+    run_result result = run_watched(&small);
+    snprintf(name, sizeof name, "%s in %s number %d", s->error_name, call, (int)nth);
+    bool was_reached = strcmp(standin_failed_call(), call) == 0; /* some calls depend on timing */
+    if (!was_reached && result.status != SL_OK)
+        fail_msg("%s: was not reached, but: %s", name, result.message);
+    s->missed += !was_reached;
+    if (result.status == SL_OK && !run_same(&result, s->good))
+        fail_msg("%s: the run went on with other numbers", name);
+    if (result.status != SL_OK && (result.status != SL_ERROR_SYSTEM || strlen(result.message) < 20))
+        fail_msg("%s: status %d: \"%s\"", name, (int)result.status, result.message);
+    check_nothing_is_left(name);
+    s->survived += was_reached && result.status == SL_OK;
+    s->runs++;
+}
+
+/* Some numbers of each call, spread over the run, another one in each sweep. */
+static void fail_each(sweep *s, uint64_t per_call)
+{
+    uint64_t draw = 7 + (uint64_t)s->error;
+    s->runs = s->survived = s->missed = 0;
+    for (int i = 0; i < CALL_COUNT; i++) {
+        uint64_t stride = (s->counts[i] + per_call - 1) / per_call;
+        for (uint64_t first = 0; first < s->counts[i]; first += stride) {
+            uint64_t left = s->counts[i] - first;
+            fail_one(s, calls[i], first + 1 + scratch_below(&draw, left < stride ? left : stride));
+        }
+    }
+    print_message("%s: %d runs, %d went on, %d never came there\n", s->error_name, (int)s->runs,
+                  (int)s->survived, (int)s->missed);
+    assert_true(s->missed < s->runs / 4);
+}
+
+static void count_calls(run_result *good, uint64_t counts[CALL_COUNT])
+{
+    start_over(1);
+    *good = run_watched(&small);
+    if (good->status != SL_OK)
+        fail_msg("%s", good->message);
+    for (int i = 0; i < CALL_COUNT; i++) {
+        counts[i] = standin_calls(calls[i]);
+        if (counts[i] == 0)
+            fail_msg("a run does not call %s", calls[i]);
+    }
+}
+
+static void sweep_with(const char *error_name, int error, bool is_sticky, uint64_t per_call)
+{
+    run_result good;
+    sweep s = {.good = &good, .error_name = error_name, .error = error, .is_sticky = is_sticky};
+    count_calls(&good, s.counts);
+    fail_each(&s, per_call);
+}
+
+static void calls_when_refused_then_the_run_ends_or_gives_the_same_bits(void **state)
+{
+    (void)state;
+    sweep_with("out of memory", OUT_OF_MEMORY, false, scratch_count(1, 12));
+    sweep_with("not permitted", NOT_PERMITTED, false, scratch_count(1, 12));
+}
+
+static void context_when_it_breaks_then_the_run_ends_and_nothing_hangs(void **state)
+{
+    (void)state;
+    sweep_with("launch failure", LAUNCH_FAILURE, true, scratch_count(1, 12));
+    sweep_with("illegal address", BAD_ADDRESS, true, scratch_count(1, 12));
+}
+
+/* The norm is finished once a step. What was saved before is whole: the run goes
+ * on from there with the bits of one that never failed. */
+static void launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    run_settings settings = small;
+    int last = 0;
+    while (settings.text[last])
+        last++;
+    settings.text[last++] = "save=saved";
+    settings.text[last++] = "save-every=1";
+    settings.text[last] = "steps=3";
+    start_over(1);
+    run_settings plain = small;
+    plain.text[last - 2] = "steps=3";
+    run_result good = run_watched(&plain);
+    assert_int_equal(good.status, SL_OK);
+    start_over(2);
+    standin_break_call("finish", 3, BAD_ADDRESS);
+    run_result broken = run_watched(&settings);
+    assert_int_equal(broken.status, SL_ERROR_SYSTEM);
+    if (!strstr(broken.message, "(norm_finish)"))
+        fail_msg("\"%s\" does not name the op", broken.message);
+    print_message("%s\n", broken.message);
+    check_nothing_is_left("a broken context");
+    start_over(3);
+    settings.text[last + 1] = "resume=true";
+    run_result resumed = run_watched(&settings);
+    if (resumed.status != SL_OK)
+        fail_msg("%s", resumed.message);
+    assert_true(run_same(&good, &resumed));
+}
+
+static scratch_path scratch;
+
+static int enter_scratch(void **state)
+{
+    (void)state;
+    scratch = scratch_open();
+    if (chdir(scratch.text) != 0)
+        return 1;
+    run_write_text();
+    return 0;
+}
+
+static int leave_scratch(void **state)
+{
+    (void)state;
+    int result = chdir("/");
+    scratch_close(&scratch);
+    return result;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_when_refused_then_the_run_ends_or_gives_the_same_bits),
+        cmocka_unit_test(context_when_it_breaks_then_the_run_ends_and_nothing_hangs),
+        cmocka_unit_test(launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_lost),
+    };
+    return cmocka_run_group_tests_name("faults", tests, enter_scratch, leave_scratch);
+}

@@ -1,0 +1,362 @@
+/* What could be wrong when a whole run goes to a GPU: an order of work that holds on the cpu device
+ * and not between CUDA streams and threads of the host; memory of the device that is read before it
+ * was written; a kernel whose result depends on where its operands lie; a state that a checkpoint
+ * takes from the wrong place. Whole runs train on the stand-in of the CUDA runtime, whose streams
+ * are delayed by chance, under every policy, type and order; every parameter and both moments must
+ * come out with the same bits, near those of the cpu device, and the stand-in must have seen no
+ * misuse. */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "cuda/run_case.h"
+#include "cuda/standin.h"
+
+/* ---- every placement, the same bits ---- */
+
+typedef struct placement {
+    const char *name;
+    const char *text[8];
+    sl_policy policy; /* that must have run */
+} placement;
+
+#define DISK "disk-dir=."
+
+static const placement placements[] = {
+    {"device", {"policy=device"}, SL_POLICY_DEVICE},
+    {"host", {"policy=host"}, SL_POLICY_HOST},
+    {"host, little room, Adam on the device",
+     {"policy=host", "adam=device", "prefetch=1"},
+     SL_POLICY_HOST},
+    {"static, Adam on both sides",
+     {"policy=static", "offload-optimizer=0.5", "offload-grads=0.5"},
+     SL_POLICY_STATIC},
+    {"static, all kinds",
+     {"policy=static", "offload-params=0.5", "offload-grads=1", "offload-optimizer=0.7",
+      "offload-activations=0.5"},
+     SL_POLICY_STATIC},
+    {"static, three tiers",
+     {"policy=static", "offload-params=0.3", "nvme-params=0.3", "nvme-grads=0.5",
+      "nvme-optimizer=0.5", "nvme-activations=0.4", DISK},
+     SL_POLICY_STATIC},
+    {"nvme", {"policy=nvme", DISK}, SL_POLICY_NVME},
+    {"nvme, everything",
+     {"policy=nvme", "nvme-params=1", "nvme-grads=1", "adam=device", DISK},
+     SL_POLICY_NVME},
+};
+
+enum { PLACEMENT_COUNT = sizeof placements / sizeof placements[0] };
+
+/* Behind what is fixed for all placements of a comparison. */
+static run_settings join(const run_settings *base, const char *const *more)
+{
+    run_settings all = *base;
+    int count = 0;
+    while (all.text[count])
+        count++;
+    for (; *more && count < RUN_SETTING_MAX - 1; more++)
+        all.text[count++] = *more;
+    return all;
+}
+
+static run_result train_well(const char *name, const run_settings *settings)
+{
+    const char *fault;
+    run_result result = run_train(settings);
+    if (result.status != SL_OK)
+        fail_msg("%s: %s", name, result.message);
+    if (standin_faults(&fault) > 0)
+        fail_msg("%s: misuse of CUDA: %s", name, fault);
+    /* A home on the host or on disk may never be touched: what is used may visit elsewhere. */
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        assert_true(result.end.measured_peak_bytes[tier] <= result.end.planned_peak_bytes[tier]);
+    if (result.end.run_steps > 0)
+        assert_int_equal(result.end.planned_peak_bytes[SL_TIER_DEVICE],
+                         result.end.measured_peak_bytes[SL_TIER_DEVICE]);
+    return result;
+}
+
+/* The first placement with every `stride`-th of the others; all of them in the full counts. */
+static void compare_placements(const char *name, const run_settings *base, int stride)
+{
+    run_result first = {0};
+    stride = (int)scratch_count((uint64_t)stride, 1);
+    for (int i = 0; i < PLACEMENT_COUNT; i = i == 0 ? stride : i + stride) {
+        char label[256];
+        run_settings settings = join(base, placements[i].text);
+        snprintf(label, sizeof label, "%s, %s", name, placements[i].name);
+        run_result result = train_well(label, &settings);
+        assert_int_equal(result.choice.placement.policy, placements[i].policy);
+        if (i == 0)
+            first = result;
+        else if (!run_same(&first, &result))
+            fail_msg("%s: not the bits of %s (loss %.17g, not %.17g)", label, placements[0].name,
+                     result.last_loss, first.last_loss);
+    }
+}
+
+static void policies_when_in_each_type_then_give_the_same_bits(void **state)
+{
+    (void)state;
+    compare_placements("bf16", &RUN_SETTINGS("device=cuda", "precision=bf16", "steps=3"), 1);
+    compare_placements("fp32", &RUN_SETTINGS("device=cuda", "precision=fp32", "steps=2"), 4);
+    compare_placements("fp16", &RUN_SETTINGS("device=cuda", "precision=fp16", "steps=2"), 5);
+}
+
+/* Recomputation and the order of accumulation change which commands there are, not the numbers. */
+static void orders_when_they_differ_then_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const char *const ways[][4] = {
+        {"recompute=none", "accumulation=micro", "policy=device"},
+        {"recompute=selective", "accumulation=micro", "policy=host"},
+        {"recompute=full", "accumulation=layer", "policy=host"},
+        {"recompute=none", "accumulation=layer", "policy=static"},
+        {"recompute=full", "accumulation=micro", "policy=device"},
+    };
+    run_settings base =
+        RUN_SETTINGS("device=cuda", "precision=bf16", "steps=2", "accumulate=2", "micro-batch=1");
+    run_result first = {0};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        run_settings settings = join(&base, ways[i]);
+        run_result result = train_well(ways[i][0], &settings);
+        if (i == 0)
+            first = result;
+        else if (!run_same(&first, &result))
+            fail_msg("%s, %s: not the bits of the first order", ways[i][0], ways[i][1]);
+    }
+}
+
+/* Each chunk is updated as soon as its gradient is complete. */
+static void updates_when_early_then_give_the_same_bits(void **state)
+{
+    (void)state;
+    run_settings base = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=2", "clip=0");
+    compare_placements("early updates", &base, 3);
+}
+
+static void auto_when_the_budget_is_small_then_picks_a_plan_with_the_same_bits(void **state)
+{
+    (void)state;
+    run_settings base = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=3");
+    const char *const whole[] = {"policy=device", NULL};
+    const char *const tight[] = {"policy=auto", "device-memory=700K", NULL};
+    run_settings a = join(&base, whole), b = join(&base, tight);
+    run_result on_device = train_well("device", &a), chosen = train_well("auto", &b);
+    assert_true(run_same(&on_device, &chosen));
+    assert_int_not_equal(chosen.choice.placement.policy, SL_POLICY_DEVICE);
+    assert_true(chosen.end.planned_peak_bytes[SL_TIER_DEVICE] <= 700 << 10);
+}
+
+/* ---- against the cpu device ---- */
+
+/* Both sum in fp32, in another order. In fp32 a step's loss differs by some units of 2^-24 of its
+ * size, and the update of so many steps by the learning rate times such a part; half precision
+ * stores activations rounded to 2^-9 (bf16) and 2^-12 (fp16), where another order moves single
+ * elements by one unit. The mean over 32 rows and more steps is closer than one element. */
+static void losses_when_trained_then_follow_the_cpu_device(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *precision;
+        double tolerance;
+    } cases[] = {{"precision=fp32", 1e-5}, {"precision=bf16", 1e-2}, {"precision=fp16", 2e-3}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        run_settings base = RUN_SETTINGS("steps=4", "policy=host", cases[i].precision);
+        const char *const cuda[] = {"device=cuda", NULL}, *const cpu[] = {"device=cpu", NULL};
+        run_settings a = join(&base, cuda), b = join(&base, cpu);
+        run_result here = train_well("cuda", &a), there = train_well("cpu", &b);
+        double error = fabs(here.last_loss - there.last_loss);
+        print_message("%s: loss %.7f, on the cpu device %.7f\n", cases[i].precision, here.last_loss,
+                      there.last_loss);
+        assert_true(here.last_loss < here.first_loss - 0.05); /* it learns at all */
+        assert_true(error <= cases[i].tolerance * there.last_loss);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+/* What was saved on one device is there on the other, to the bit, and goes on from it. */
+static void cross(const char *from, const char *to, const char *save)
+{
+    run_settings base = RUN_SETTINGS("precision=bf16", save, "save-every=1");
+    const char *const first[] = {from, "steps=2", "policy=host", NULL};
+    const char *const look[] = {to, "steps=2", "resume=true", "policy=device", NULL};
+    const char *const more[] = {to, "steps=4", "resume=true", "policy=host", NULL};
+    run_settings a = join(&base, first), b = join(&base, look), c = join(&base, more);
+    run_result saved = train_well(from, &a), loaded = train_well(to, &b), gone_on = {0};
+    assert_memory_equal(&saved.digest, &loaded.digest, sizeof saved.digest);
+    gone_on = train_well(to, &c);
+    assert_int_equal(gone_on.end.step, 4);
+    assert_true(gone_on.last_loss < saved.first_loss);
+}
+
+static void checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits(void **state)
+{
+    (void)state;
+    cross("device=cuda", "device=cpu", "save=from-cuda");
+    cross("device=cpu", "device=cuda", "save=from-cpu");
+}
+
+/* ---- what "auto" is ---- */
+
+static void device_when_auto_then_is_the_gpu_and_computes_in_bf16(void **state)
+{
+    (void)state;
+    sl_config config;
+    assert_int_equal(sl_config_init(&config), SL_OK);
+    assert_int_equal(run_configure(&RUN_SETTINGS("steps=1"), &config), SL_OK);
+    assert_string_equal(config.device, "cuda:0");
+    assert_int_equal(config.precision, SL_CONFIG_BF16);
+    sl_config_clear(&config);
+    assert_int_equal(sl_config_init(&config), SL_OK);
+    assert_int_equal(run_configure(&RUN_SETTINGS("device=cuda:1"), &config), SL_ERROR_SYSTEM);
+    sl_config_clear(&config);
+}
+
+static void device_when_there_is_none_then_auto_is_the_cpu_and_a_plan_needs_memory(void **state)
+{
+    (void)state;
+    standin_machine none = standin_default();
+    none.device_count = 0;
+    standin_reset(&none);
+    sl_config config;
+    sl_search search;
+    sl_gpt2_shape shape;
+    assert_int_equal(sl_config_init(&config), SL_OK);
+    assert_int_equal(run_configure(&RUN_SETTINGS("steps=1"), &config), SL_OK);
+    assert_string_equal(config.device, "cpu");
+    assert_int_equal(config.precision, SL_CONFIG_FP32);
+    assert_int_equal(sl_config_shape(&config, NULL, 300, &shape), SL_OK);
+    assert_int_equal(sl_config_fit_model(&config, &shape), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_PLAN, "device=cuda"), SL_OK);
+    assert_int_equal(sl_config_check(&config, SL_CONFIG_PLAN), SL_OK);
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_ERROR_SYSTEM);
+    assert_non_null(strstr(sl_status_message(), "--device-memory"));
+    config.device_memory = 64 << 20;
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
+    assert_int_equal(blueprint->budget_bytes[SL_TIER_DEVICE], 64 << 20);
+    sl_blueprint_close(blueprint);
+    sl_config_clear(&config);
+}
+
+/* ---- budgets ---- */
+
+static void draw(const run_settings *settings, sl_search *search, sl_blueprint **out_blueprint,
+                 sl_refusal *refusal, sl_status expected)
+{
+    static sl_config config; /* a search borrows its directories */
+    sl_gpt2_shape shape;
+    assert_int_equal(sl_config_init(&config), SL_OK);
+    if (run_configure(settings, &config) != SL_OK ||
+        sl_config_shape(&config, NULL, 300, &shape) != SL_OK ||
+        sl_config_fit_model(&config, &shape) != SL_OK ||
+        sl_search_init(&config, SL_WORK_TRAIN, &shape, search) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    assert_int_equal(sl_search_find(search, out_blueprint, refusal), expected);
+    sl_config_clear(&config);
+}
+
+/* Memory of its own: what one takes, the other keeps. */
+static void budgets_when_unset_then_device_and_host_are_counted_apart(void **state)
+{
+    (void)state;
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    standin_machine machine = standin_default();
+    machine.device_bytes = UINT64_C(1) << 30;
+    machine.context_bytes = UINT64_C(100) << 20;
+    standin_reset(&machine);
+    draw(&RUN_SETTINGS("device=cuda", "policy=host"), &search, &blueprint, &refusal, SL_OK);
+    uint64_t free_bytes = machine.device_bytes - machine.context_bytes;
+    assert_int_equal(search.task.device_info.free_bytes, free_bytes);
+    assert_int_equal(blueprint->budget_bytes[SL_TIER_DEVICE], free_bytes - free_bytes / 8);
+    assert_int_equal(blueprint->budget_bytes[SL_TIER_HOST], search.task.shared_bytes);
+    assert_false(blueprint->machine.shares_cores);
+    sl_blueprint_close(blueprint);
+    draw(&RUN_SETTINGS("device=cuda", "policy=host", "host-memory=100M"), &search, &blueprint,
+         &refusal, SL_OK);
+    assert_int_equal(blueprint->budget_bytes[SL_TIER_DEVICE], free_bytes - free_bytes / 8);
+    assert_int_equal(blueprint->budget_bytes[SL_TIER_HOST], 100 << 20);
+    sl_blueprint_close(blueprint);
+}
+
+/* The whole host may be taken, but not more of the device than it has. */
+static void suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_machine(void **state)
+{
+    (void)state;
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    standin_machine machine = standin_default();
+    machine.device_bytes = 32 << 20;
+    machine.context_bytes = 0;
+    standin_reset(&machine);
+    draw(&RUN_SETTINGS("device=cuda", "policy=device", "width=256", "layers=4", "chunk-size=auto"),
+         &search, &blueprint, &refusal, SL_ERROR_FIT);
+    assert_non_null(strstr(refusal.suggestion, "--policy host"));
+    assert_false(refusal.is_beyond_machine);
+    draw(&RUN_SETTINGS("device=cuda", "policy=host", "width=256", "micro-batch=1", "context=4096",
+                       "layers=4", "recompute=full", "chunk-size=auto"),
+         &search, &blueprint, &refusal, SL_ERROR_FIT);
+    assert_non_null(strstr(refusal.suggestion, "--device-memory"));
+    assert_true(refusal.is_beyond_machine);
+}
+
+/* ---- set-up ---- */
+
+static scratch_path scratch;
+
+static int enter_scratch(void **state)
+{
+    (void)state;
+    scratch = scratch_open();
+    if (chdir(scratch.text) != 0)
+        return 1;
+    run_write_text();
+    return 0;
+}
+
+static int leave_scratch(void **state)
+{
+    (void)state;
+    int result = chdir("/");
+    scratch_close(&scratch);
+    return result;
+}
+
+static int start_over(void **state)
+{
+    (void)state;
+    standin_machine machine = standin_default();
+    machine.seed = scratch_seed("streams", 1);
+    standin_reset(&machine);
+    return 0;
+}
+
+int main(void)
+{
+#define AFRESH(test) cmocka_unit_test_setup(test, start_over)
+    const struct CMUnitTest tests[] = {
+        AFRESH(policies_when_in_each_type_then_give_the_same_bits),
+        AFRESH(orders_when_they_differ_then_give_the_same_bits),
+        AFRESH(updates_when_early_then_give_the_same_bits),
+        AFRESH(auto_when_the_budget_is_small_then_picks_a_plan_with_the_same_bits),
+        AFRESH(losses_when_trained_then_follow_the_cpu_device),
+        AFRESH(checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits),
+        AFRESH(budgets_when_unset_then_device_and_host_are_counted_apart),
+        AFRESH(suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_machine),
+        AFRESH(device_when_auto_then_is_the_gpu_and_computes_in_bf16),
+        AFRESH(device_when_there_is_none_then_auto_is_the_cpu_and_a_plan_needs_memory),
+    };
+    return cmocka_run_group_tests_name("runs", tests, enter_scratch, leave_scratch);
+}

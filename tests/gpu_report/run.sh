@@ -1,0 +1,59 @@
+#!/bin/sh
+# The report of scripts/gpu_check.sh from SAMPLE NUMBERS, made up for this test: they were measured on
+# no GPU. Whole, then with each file missing, cut in half and empty: there must be a report of the rest.
+#
+# usage: run.sh PYTHON REPOSITORY
+set -eu
+
+python=$1 root=$2
+sample=$root/tests/gpu_report/sample
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail()
+{
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+write() { "$python" "$root/scripts/gpu_report.py" "$scratch/work" "$scratch/out"; }
+
+fresh()
+{
+    rm -rf "$scratch/work" "$scratch/out"
+    cp -r "$sample" "$scratch/work"
+}
+
+"$python" "$root/benchmarks/gpu_limits.py"
+
+fresh
+write
+page=$scratch/out/report.md
+for text in 'SAMPLE GPU' '| gpu | fail | 61 |' '1 passed, 1 failed, 1 skipped' 'operand 2, element 5' \
+    'gpu_test_cuda_sample' '| bf16 | linear 8192x8192, 8192 rows | 700.0 |' '| 50.0 % |' \
+    '| gpt2 | eager | 250000 |' '| 1.200 |' '| host | 30000 | 546 | 0.500 | 0.900 | the same |' \
+    '3 blocks of width 5120' '+12.5' '3.00e-06 of 1.00e-05'; do
+    grep -qF -- "$text" "$page" || fail "the page does not say: $text"
+done
+"$python" - "$scratch/out/report.json" << 'END'
+import json, sys
+report = json.load(open(sys.argv[1]))
+assert report["facts"]["commit"] == "sample" and len(report["stages"]) == 3
+assert report["gpu_tests"]["failed"][0]["name"] == "gpu_test_cuda_sample"
+assert len(report["bench"]["rows"]) == 3
+END
+
+for file in "$sample"/*; do
+    name=${file##*/}
+    for damage in missing half empty; do
+        fresh
+        case $damage in
+        missing) rm "$scratch/work/$name" ;;
+        half) head -c $(($(wc -c < "$file") / 2)) "$file" > "$scratch/work/$name" ;;
+        empty) : > "$scratch/work/$name" ;;
+        esac
+        write || fail "no report with $name $damage"
+        grep -q '^# sluice on a GPU' "$page" || fail "no page with $name $damage"
+    done
+done
+echo "the report is written, whole and in part"
