@@ -227,7 +227,7 @@ static void launch_one(sl_device_stream *stream, uint64_t tag)
     assert_int_equal(ops->launch(stream, tag, launch_kernel, &stream, sizeof stream), SL_OK);
 }
 
-/* Two kernels, a record, a pause, and one more. */
+/* Two kernels, a record, a pause, one more, a finish, a pause, and one more. */
 static observation observe_kernels(bool wants_each)
 {
     observation seen = {0};
@@ -247,6 +247,10 @@ static observation observe_kernels(bool wants_each)
     launch_one(stream, 3);
     assert_int_equal(ops->stream_finish(stream), SL_OK);
     assert_int_equal(seen.last_tag, 3);
+    usleep(IDLE_US);
+    launch_one(stream, 4);
+    assert_int_equal(ops->stream_finish(stream), SL_OK);
+    assert_int_equal(seen.last_tag, 4);
     ops->stream_close(stream);
     ops->event_close(event);
     ops->close(device);
@@ -258,8 +262,8 @@ static void observer_when_kernels_run_hears_of_runs_or_of_each(void **state)
     (void)state;
     for (int wants_each = 0; wants_each < 2; wants_each++) {
         observation seen = observe_kernels(wants_each);
-        assert_int_equal(seen.ran_count, wants_each ? 3 : 2);
-        assert_in_range(seen.busy_ns / 1000, 3 * KERNEL_US, IDLE_US - 1); /* without the pause */
+        assert_int_equal(seen.ran_count, wants_each ? 4 : 3);
+        assert_in_range(seen.busy_ns / 1000, 4 * KERNEL_US, IDLE_US - 1); /* without the pauses */
     }
 }
 
