@@ -27,6 +27,11 @@ if(CMAKE_CUDA_COMPILER)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  # Our .cu files need nothing of C++ when they run: the C compiler links what they are part of, with
+  # the one runtime that is named below.
+  set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+  set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
+  set(CMAKE_CUDA_HOST_LINK_LAUNCHER ${CMAKE_C_COMPILER})
   set(SL_CUDA_FLAGS -fmad=false --expt-relaxed-constexpr
       -Xcompiler=-fno-exceptions,-fno-threadsafe-statics,-fvisibility=hidden,-Wall,-Wextra
       -Xcompiler=-ffp-contract=off) # some hosts of GPUs fuse where x86-64 does not

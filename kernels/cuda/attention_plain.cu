@@ -65,7 +65,7 @@ static __device__ __forceinline__ void multiply_staged(float (&product)[4][4],
         const float a[4] = {l.x, l.y, l.z, l.w}, b[4] = {r.x, r.y, r.z, r.w};
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            product[i / 4][i % 4] = fmaf(a[i / 4], b[i % 4], product[i / 4][i % 4]);
+            product[i / 4][i % 4] = sl_multiply_add(a[i / 4], b[i % 4], product[i / 4][i % 4]);
     }
 }
 

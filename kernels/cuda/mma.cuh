@@ -1,5 +1,6 @@
 /* The machine's own instructions, each as one small function: the warp's matrix product and the
- * loads that feed it, copies that pass registers by, the exponential of base 2.
+ * loads that feed it, copies that pass registers by, the multiply-add and the exponential of
+ * base 2.
  *
  * All lanes of a warp call the functions of matrices together. Which element of a matrix sits in
  * which lane is the instruction's own business (PTX ISA, "Matrix Fragments for mma.m16n8k16 with
@@ -86,6 +87,12 @@ static __device__ __forceinline__ void sl_copy_begin_float(float *shared, const 
 static __device__ __forceinline__ void sl_copy_wait()
 {
     asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
+/* a * b + c, rounded once, for sums whose bits nobody compares with the cpu's. */
+static __device__ __forceinline__ float sl_multiply_add(float a, float b, float c)
+{
+    return fmaf(a, b, c);
 }
 
 /* 2^x with a relative error below 2^-22; results below 2^-126 are 0. */

@@ -1,6 +1,8 @@
 /* What could be wrong in the cuda device beside its streams (tests/test_device_streams.c): a
  * machine that it should refuse, or a message that does not say why; memory that is locked twice,
- * not at all, or unmapped while locked; a write outside of guarded memory that nobody hears of. */
+ * not at all, or unmapped while locked; a write outside of guarded memory that nobody hears of;
+ * times of kernels that count what was idle, or that are lost. */
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -51,6 +53,16 @@ static void open_when_the_machine_will_not_do_says_why(void **state)
     expect_refusal(&machine, 2, "compute capability 7.5");
 }
 
+/* True where the stand-in for NVML is found (nvml.c): CTest says where it is. */
+static bool has_nvml(void)
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    bool is_ours = library && dlsym(library, "standin_nvml");
+    if (library)
+        dlclose(library);
+    return is_ours;
+}
+
 static void describe_when_open_tells_what_the_gpu_is(void **state)
 {
     (void)state;
@@ -69,6 +81,7 @@ static void describe_when_open_tells_what_the_gpu_is(void **state)
     assert_int_equal(before.total_bytes, machine.device_bytes);
     assert_int_equal(before.free_bytes, machine.device_bytes - machine.context_bytes);
     assert_int_equal(before.numa_node, -1); /* no bus has the stand-in */
+    assert_int_equal(before.overhead_bytes, has_nvml() ? machine.context_bytes : 0);
     assert_int_equal(ops->map(device, 1 << 20, SL_MAP_PLAIN, &memory), SL_OK);
     assert_int_equal(ops->describe(device, &after), SL_OK);
     assert_int_equal(before.free_bytes - after.free_bytes, 1 << 20);
@@ -180,6 +193,103 @@ static void map_when_the_device_is_full_says_so(void **state)
     ops->close(device);
 }
 
+/* ---- times of kernels ---- */
+
+enum { KERNEL_US = 5000, IDLE_US = 300000 };
+
+typedef struct observation {
+    uint32_t ran_count;
+    uint64_t last_tag, busy_ns;
+} observation;
+
+static void note_ran(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
+{
+    observation *seen = user;
+    seen->ran_count++;
+    seen->last_tag = tag;
+    seen->busy_ns += end_ns - start_ns;
+}
+
+static void sleep_in_kernel(void *argument)
+{
+    (void)argument;
+    usleep(KERNEL_US);
+}
+
+static sl_status launch_kernel(void *arguments)
+{
+    void *native = ops->stream_native(*(sl_device_stream **)arguments);
+    return standin_queue(native, "kernel", sleep_in_kernel, NULL) == 0 ? SL_OK : SL_ERROR_SYSTEM;
+}
+
+static void launch_one(sl_device_stream *stream, uint64_t tag)
+{
+    assert_int_equal(ops->launch(stream, tag, launch_kernel, &stream, sizeof stream), SL_OK);
+}
+
+/* Two kernels, a record, a pause, one more, a finish, a pause, and one more. */
+static observation observe_kernels(bool wants_each)
+{
+    observation seen = {0};
+    sl_queue_observer observer = {note_ran, NULL, &seen, wants_each};
+    sl_device *device = open_device();
+    sl_device_stream *stream;
+    sl_device_event *event;
+    assert_int_equal(ops->stream_open(device, SL_STREAM_DEVICE, "s", &observer, &stream), SL_OK);
+    assert_int_equal(ops->event_open(device, &event), SL_OK);
+    launch_one(stream, 1);
+    launch_one(stream, 2);
+    assert_int_equal(ops->event_record(event, stream), SL_OK);
+    assert_int_equal(ops->event_finish(event), SL_OK);
+    assert_int_equal(seen.ran_count, wants_each ? 2 : 1);
+    assert_int_equal(seen.last_tag, 2);
+    usleep(IDLE_US);
+    launch_one(stream, 3);
+    assert_int_equal(ops->stream_finish(stream), SL_OK);
+    assert_int_equal(seen.last_tag, 3);
+    usleep(IDLE_US);
+    launch_one(stream, 4);
+    assert_int_equal(ops->stream_finish(stream), SL_OK);
+    assert_int_equal(seen.last_tag, 4);
+    ops->stream_close(stream);
+    ops->event_close(event);
+    ops->close(device);
+    return seen;
+}
+
+static void observer_when_kernels_run_hears_of_runs_or_of_each(void **state)
+{
+    (void)state;
+    for (int wants_each = 0; wants_each < 2; wants_each++) {
+        observation seen = observe_kernels(wants_each);
+        assert_int_equal(seen.ran_count, wants_each ? 4 : 3);
+        assert_in_range(seen.busy_ns / 1000, 4 * KERNEL_US, IDLE_US - 1); /* without the pauses */
+    }
+}
+
+/* More borders than there is room for: the oldest are told while the rest is issued. */
+static void observer_when_there_is_more_than_it_holds_hears_of_all(void **state)
+{
+    (void)state;
+    enum { COPIES = 3000 };
+    observation seen = {0};
+    sl_queue_observer observer = {note_ran, NULL, &seen, false};
+    sl_device *device = open_device();
+    sl_device_stream *stream;
+    void *memory;
+    unsigned char byte = 1;
+    assert_int_equal(ops->stream_open(device, SL_STREAM_DEVICE, "s", &observer, &stream), SL_OK);
+    assert_int_equal(ops->map(device, 64, SL_MAP_PLAIN, &memory), SL_OK);
+    for (uint64_t i = 1; i <= COPIES; i++)
+        assert_int_equal(ops->copy(stream, i, memory, &byte, 1), SL_OK);
+    assert_int_equal(ops->stream_finish(stream), SL_OK);
+    assert_int_equal(seen.ran_count, COPIES);
+    assert_int_equal(seen.last_tag, COPIES);
+    ops->unmap(device, memory, 64, SL_MAP_PLAIN);
+    ops->stream_close(stream);
+    ops->close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -191,6 +301,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(map_host_when_locking_is_refused_warns_once_and_works,
                                         reset, check_end),
         cmocka_unit_test_setup_teardown(map_when_the_device_is_full_says_so, reset, check_end),
+        cmocka_unit_test_setup_teardown(observer_when_kernels_run_hears_of_runs_or_of_each, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(observer_when_there_is_more_than_it_holds_hears_of_all,
+                                        reset, check_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

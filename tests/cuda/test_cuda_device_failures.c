@@ -167,6 +167,7 @@ static void kernel_when_it_fails_hangs_nobody_and_is_told_by_every_lane(void **s
         assert_int_equal(ops->event_finish(set.computed), SL_ERROR_SYSTEM);
         assert_int_equal(ops->stream_finish(set.compute), SL_ERROR_SYSTEM);
         assert_non_null(strstr(sl_status_message(), "compute 2 to"));
+        assert_non_null(strstr(sl_status_message(), "copies 3 to"));
         assert_non_null(strstr(sl_status_message(), "CUDA_LAUNCH_BLOCKING=1"));
         assert_int_equal(ops->stream_finish(set.copies), SL_ERROR_SYSTEM);
         close_scene(&set);
@@ -235,6 +236,7 @@ static void count_calls(const standin_machine *machine, uint64_t *counts)
     uint64_t sum = 0;
     standin_reset(machine);
     assert_int_equal(run_scene(&set), SL_OK);
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess); /* or a launch takes it for its own */
     close_scene(&set);
     for (int i = 0; i < CALLED; i++) {
         counts[i] = standin_calls(called[i]);

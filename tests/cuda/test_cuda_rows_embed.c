@@ -238,6 +238,28 @@ static void embed_tokens_backward_when_the_panel_is_large_gives_the_bits_of_the_
                              .shapes = 6});
 }
 
+/* More chunks of rows than two warps scan at once. */
+static void draw_many_rows(cuda_case *c, int round)
+{
+    (void)round;
+    c->attrs.in = 1;
+    c->attrs.batch = 2;
+    c->attrs.seq = c->type == SL_TYPE_FP32 ? 8500 : 500; /* once: it has the time */
+    draw_panel(c, 200);
+    fill_tokens(c, 0);
+    fill_gradient(c, true);
+}
+
+static void embed_tokens_backward_when_rows_are_many_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
+                             .run = sl_cuda_embed_tokens_backward,
+                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .draw = draw_many_rows,
+                             .shapes = 1});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(embed_position_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(embed_position_backward_when_run_gives_the_bits_of_the_cpu),
@@ -246,6 +268,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(embed_tokens_backward_when_tokens_are_frequent_leaves_none_out),
     cmocka_unit_test(embed_tokens_backward_when_tokens_are_frequent_matches_the_cpu),
     cmocka_unit_test(embed_tokens_backward_when_the_panel_is_large_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(embed_tokens_backward_when_rows_are_many_gives_the_bits_of_the_cpu),
 };
 
 CUDA_CASE_MAIN(tests)

@@ -20,7 +20,7 @@ static const uint64_t widths[] = {1,    2,    3,    4,    5,    7,     8,     12
                                   1000, 1024, 1028, 1032, 1600, 1601,  2048,  2052,  2056, 3000,
                                   4096, 4100, 4104, 5120, 8192, 12288, 12289, 12296, 13000};
 
-enum { WIDTHS = sizeof widths / sizeof *widths, ELEMENTS = 6000 };
+enum { WIDTHS = sizeof widths / sizeof *widths, ELEMENTS = 3000, ROWS_MOST = 30 };
 
 enum { CPU_FORWARD = 16, CPU_BACKWARD = 4 };
 
@@ -33,6 +33,8 @@ static void draw_sizes(cuda_case *c, int round)
 {
     c->attrs.in = widths[round % WIDTHS];
     c->attrs.row_count = case_rows(c->attrs.in, ELEMENTS);
+    if (c->attrs.row_count > ROWS_MOST)
+        c->attrs.row_count = ROWS_MOST - draw_below(8);
 }
 
 /* Rows whose mean is up to 100 deviations from zero. */
@@ -212,7 +214,7 @@ static void draw_many_rows(cuda_case *c, int round)
 {
     const bool is_largest = round == 0 && c->type == SL_TYPE_BF16; /* once: it has the time */
     c->attrs.in = round == 0 ? 8 : 3;
-    c->attrs.row_count = is_largest ? 8 * 512 + 77 : 300 + draw_below(100);
+    c->attrs.row_count = is_largest ? 8 * 512 + 5 : 100 + draw_below(100);
     fill_backward(c);
 }
 
