@@ -144,6 +144,21 @@ static sl_status run_scene(scene *set)
     return bytes[0] == 8 && bytes[SCENE_BYTES - 1] == 8 ? SL_OK : SL_ERROR_DATA;
 }
 
+static void words_when_the_environment_says_no_are_not_used(void **state)
+{
+    (void)state;
+    for (int is_off = 0; is_off < 2; is_off++) {
+        scene set = {0};
+        reset(NULL);
+        if (is_off)
+            setenv("SLUICE_NO_WAIT_VALUE", "1", 1);
+        assert_int_equal(run_scene(&set), SL_OK);
+        close_scene(&set);
+        unsetenv("SLUICE_NO_WAIT_VALUE");
+        assert_int_equal(standin_calls("cuStreamWaitValue32") == 0, is_off);
+    }
+}
+
 /* ---- failing kernels ---- */
 
 static void kernel_when_it_fails_hangs_nobody_and_is_told_by_every_lane(void **state)
@@ -299,6 +314,8 @@ static void scene_when_cuda_breaks_at_any_call_ends_clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(words_when_the_environment_says_no_are_not_used, reset,
+                                        check_end),
         cmocka_unit_test_setup_teardown(kernel_when_it_fails_hangs_nobody_and_is_told_by_every_lane,
                                         reset, check_end),
         cmocka_unit_test_setup_teardown(kernel_when_refused_is_named, reset, check_end),
