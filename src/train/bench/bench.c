@@ -15,7 +15,6 @@ enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
 static const uint64_t stream_bytes[2] = {UINT64_C(64) << 20, UINT64_C(8) << 20}; /* [quick] */
 static const uint64_t copy_bytes[2] = {UINT64_C(32) << 20, UINT64_C(8) << 20};
 static const double load_max = 0.5; /* runnable threads of others, averaged over a minute */
-static const char *const type_names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
 
 /* A queued op costs a wake-up beside what its kernel takes. */
 static const double queue_seconds = 2e-6;
@@ -165,7 +164,7 @@ static sl_status add_case(const meter *m, const sl_ops_case *one)
     sl_bench_row row = {.group = is_product(one->kind) ? "gemm"
                                  : is_adamw            ? "adamw"
                                                        : "op",
-                        .type = type_names[one->attrs.type],
+                        .type = sl_type_name((sl_type)(one->attrs.type)),
                         .seconds = one->seconds.median,
                         .fit_seconds = sl_machine_op_seconds(&m->bench->profile.machine, one->kind,
                                                              &one->attrs, false),
@@ -191,8 +190,8 @@ static sl_status add_roof(const meter *m, const char *group, const char *type, c
 static sl_status add_rows(const meter *m)
 {
     for (int type = 0; type < SL_TYPE_COUNT; type++)
-        SL_TRY(
-            add_roof(m, "gemm", type_names[type], "multiply-adds from registers", &m->flops[type]));
+        SL_TRY(add_roof(m, "gemm", sl_type_name((sl_type)type), "multiply-adds from registers",
+                        &m->flops[type]));
     SL_TRY(add_roof(m, "memory", "", "reading", &m->stream[SL_STREAM_READ]));
     SL_TRY(add_roof(m, "memory", "", "4 reads, 3 writes", &m->stream[SL_STREAM_UPDATE]));
     SL_TRY(add_roof(m, "copy", "", "one way", &m->copy[0]));
