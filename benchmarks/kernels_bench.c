@@ -111,13 +111,13 @@ static void run_loop_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     }
 }
 
-enum { ROOF_STEPS = 256, ROOF_BLOCKS = 2000 };
+enum { ROOF_STEPS = 256, ROOF_PATCHES = 2000 };
 
 typedef struct roof_job {
     const sl_gemm_micro *micro;
 } roof_job;
 
-/* One block of C from panels that stay in the first cache. */
+/* One patch of C from strips that stay in the first cache. */
 static void run_roof_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)tile_index;
@@ -125,7 +125,7 @@ static void run_roof_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     const roof_job *job = argument;
     static _Thread_local _Alignas(64) uint32_t a[ROOF_STEPS * 16], b[ROOF_STEPS * 32];
     static _Thread_local _Alignas(64) float c[16 * 32];
-    const sl_gemm_block block = {.a = a,
+    const sl_gemm_patch patch = {.a = a,
                                  .b = b,
                                  .step_count = ROOF_STEPS,
                                  .c = c,
@@ -134,11 +134,9 @@ static void run_roof_tile(void *argument, uint64_t tile_index, uint32_t worker_i
                                  .columns = job->micro->columns,
                                  .next_a = a,
                                  .next_b = b};
-    for (int i = 0; i < ROOF_BLOCKS; i++)
-        job->micro->multiply(&block);
+    for (int i = 0; i < ROOF_PATCHES; i++)
+        job->micro->multiply(&patch);
 }
-
-static const char *const TYPE_NAMES[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
 
 static void call_kernel(const bench_case *bench, sl_kernel_call *call)
 {
@@ -198,7 +196,7 @@ static bench_case *add_case(const char *name, sl_op_kind kind, sl_op_attrs attrs
 static bench_case *add_product(const char *name, sl_op_kind kind, sl_op_attrs attrs)
 {
     char text[64];
-    snprintf(text, sizeof text, "%s %s", TYPE_NAMES[attrs.type], name);
+    snprintf(text, sizeof text, "%s %s", sl_type_name((sl_type)attrs.type), name);
     bench_case *bench = add_case(text, kind, attrs);
     bench->flops = 2.0 * (double)attrs.row_count * (double)attrs.in *
                    (double)(attrs.out ? attrs.out : attrs.id_count);
@@ -237,10 +235,10 @@ static void add_products(sl_type type)
 {
     char text[32];
     const sl_gemm_micro *micro = sl_vector_current()->gemm[type];
-    snprintf(text, sizeof text, "%s roof", TYPE_NAMES[type]);
+    snprintf(text, sizeof text, "%s roof", sl_type_name((sl_type)type));
     bench_case *bench = add_case(text, SL_OP_COUNT, (sl_op_attrs){.type = (uint16_t)type});
     bench->flops = 2.0 * micro->rows * micro->columns * micro->terms_per_step * ROOF_STEPS *
-                   ROOF_BLOCKS * sl_workers_count(workers);
+                   ROOF_PATCHES * sl_workers_count(workers);
     add_linear("qkv", type, 768, 2304);
     add_linear("projection", type, 768, 768);
     add_linear("mlp up", type, 768, 3072);

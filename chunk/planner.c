@@ -109,7 +109,6 @@ static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
 /* Plans a tier within its budget, or finds that it cannot be. */
 static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *out_shortage)
 {
-    static const char *const names[] = {"device", "host", "disk"};
     uint64_t budget = planner->request->budget_bytes[tier];
     sl_shortage found = {.tier = tier};
     sl_status status = sl_plan_tier_fit(planner, tier, budget, &found);
@@ -120,7 +119,8 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
         return SL_OK; /* holes fell better elsewhere: that plan stands */
     *out_shortage = found;
     SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
-            names[tier], found.tick, sl_op_info_of(planner->program->ops[found.tick].kind)->name,
+            sl_tier_name(tier), found.tick,
+            sl_op_info_of(planner->program->ops[found.tick].kind)->name,
             (unsigned long long)found.missing_bytes, (unsigned long long)budget);
 }
 

@@ -9,15 +9,6 @@
 
 #include "verify.h"
 
-static const char *const group_names[SL_GROUP_COUNT] = {"param", "grad", "master", "moment1",
-                                                        "moment2"};
-static const char *const tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
-
-const char *sl_verify_name_tier(sl_tier tier)
-{
-    return tier_names[tier];
-}
-
 const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
                                   char out_name[SL_VERIFY_NAME_BYTES])
 {
@@ -33,7 +24,7 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
     } else {
         uint32_t rest = object - program->value_count;
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "%s chunk %u",
-                 group_names[rest / verify->layout->chunk_count],
+                 sl_group_name((sl_group)(rest / verify->layout->chunk_count)),
                  rest % verify->layout->chunk_count);
     }
     return out_name;
@@ -51,8 +42,8 @@ const char *sl_verify_name_command(const sl_verify *verify, const sl_command *co
     else if (is_run)
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "no op, tick %u", command->tick);
     else if (command->chunk_index != SL_NONE && (unsigned)command->group < SL_GROUP_COUNT)
-        snprintf(out_name, SL_VERIFY_NAME_BYTES, "copy of %s chunk %u", group_names[command->group],
-                 command->chunk_index);
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "copy of %s chunk %u",
+                 sl_group_name(command->group), command->chunk_index);
     else
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "copy of value %u", command->value);
     return out_name;

@@ -87,8 +87,6 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
 const char *sl_verify_name_command(const sl_verify *verify, const sl_command *command,
                                    char out_name[SL_VERIFY_NAME_BYTES]);
 
-const char *sl_verify_name_tier(sl_tier tier);
-
 /* ---- verify_access.c: what commands touch ---- */
 
 uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_t chunk_index);

@@ -45,10 +45,10 @@ static sl_status reject_cell(const sl_verify *verify, uint32_t object, const sl_
     sl_verify_name_object(verify, object, wanted);
     if (!verify->is_defined[object])
         return sl_verify_reject(verify, "%sneeds %s, which nothing has written", who, wanted);
-    return sl_verify_reject(
-        verify, "%sneeds %s at %s bytes [%llu, %llu), which hold %s", who, wanted,
-        sl_verify_name_tier(whole->tier), (unsigned long long)cell->first_byte,
-        (unsigned long long)cell[1].first_byte, describe_cell(verify, object, whole, cell, found));
+    return sl_verify_reject(verify, "%sneeds %s at %s bytes [%llu, %llu), which hold %s", who,
+                            wanted, sl_tier_name(whole->tier), (unsigned long long)cell->first_byte,
+                            (unsigned long long)cell[1].first_byte,
+                            describe_cell(verify, object, whole, cell, found));
 }
 
 /* Does `part` of the copy at `whole` hold the newest version? */

@@ -90,12 +90,12 @@ sl_status sl_verify_frame(const sl_verify *verify)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         if (plan->peak_bytes[tier] > verify->request->budget_bytes[tier])
             return sl_verify_reject(verify, "its %s peak of %llu bytes is over the budget of %llu",
-                                    sl_verify_name_tier((sl_tier)tier),
+                                    sl_tier_name((sl_tier)tier),
                                     (unsigned long long)plan->peak_bytes[tier],
                                     (unsigned long long)verify->request->budget_bytes[tier]);
         if (homes->fixed_bytes[tier] > plan->peak_bytes[tier])
             return sl_verify_reject(verify, "its %s peak of %llu bytes does not hold the homes",
-                                    sl_verify_name_tier((sl_tier)tier),
+                                    sl_tier_name((sl_tier)tier),
                                     (unsigned long long)plan->peak_bytes[tier]);
     }
     for (uint32_t i = 0; i < verify->program->value_count; i++)

@@ -192,9 +192,9 @@ static sl_status check_command(const entry_list *list, const sl_command *command
             continue;
         return sl_verify_reject(
             verify, "uses %s at %s bytes [%llu, %llu), where no allocation of it lives at tick %u",
-            sl_verify_name_object(verify, accesses[i].object, name),
-            sl_verify_name_tier(whole->tier), (unsigned long long)whole->offset,
-            (unsigned long long)(whole->offset + whole->bytes), tick);
+            sl_verify_name_object(verify, accesses[i].object, name), sl_tier_name(whole->tier),
+            (unsigned long long)whole->offset, (unsigned long long)(whole->offset + whole->bytes),
+            tick);
     }
     return SL_OK;
 }
@@ -229,7 +229,7 @@ static sl_status check_fixed(const sl_verify *verify)
             return sl_verify_reject(verify,
                                     "no permanent allocation holds the block flags of tier "
                                     "%s",
-                                    sl_verify_name_tier((sl_tier)tier));
+                                    sl_tier_name((sl_tier)tier));
     }
     sl_place bounce = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
     if (bounce.bytes > 0 && !has_permanent(verify->plan, &bounce))

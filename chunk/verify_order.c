@@ -93,7 +93,7 @@ static sl_status check_after(const sl_verify *verify, const sl_verify_access *ac
         verify,
         "%s %s at %s bytes [%llu, %llu) without waiting for command %u (%s)%s, which %s them",
         access->writes ? "writes" : "reads", sl_verify_name_object(verify, access->object, object),
-        sl_verify_name_tier(access->place.tier), (unsigned long long)cell->first_byte,
+        sl_tier_name(access->place.tier), (unsigned long long)cell->first_byte,
         (unsigned long long)cell[1].first_byte, index, other,
         iteration_of(verify, run) < verify->iteration ? " of the previous iteration" : "", deed);
 }

@@ -14,13 +14,12 @@ static sl_status check_place(const sl_verify *verify, const sl_place *place, uin
                                 (unsigned long long)place->bytes, name, (unsigned long long)bytes);
     if (place->offset % SL_VERIFY_ALIGNMENT != 0)
         return sl_verify_reject(verify, "has %s at %s byte %llu, which is not aligned", name,
-                                sl_verify_name_tier(place->tier),
-                                (unsigned long long)place->offset);
+                                sl_tier_name(place->tier), (unsigned long long)place->offset);
     uint64_t peak = verify->plan->peak_bytes[place->tier];
     if (bytes > peak || place->offset > peak - bytes)
         return sl_verify_reject(verify,
                                 "has %s at %s bytes [%llu, +%llu), outside the peak of %llu", name,
-                                sl_verify_name_tier(place->tier), (unsigned long long)place->offset,
+                                sl_tier_name(place->tier), (unsigned long long)place->offset,
                                 (unsigned long long)bytes, (unsigned long long)peak);
     return SL_OK;
 }
@@ -35,7 +34,7 @@ static sl_status check_at_home(const sl_verify *verify, const sl_place *whole, s
         return SL_OK;
     sl_verify_name_object(verify, sl_verify_chunk_object(verify, group, chunk_index), name);
     return sl_verify_reject(verify, "has %s at %s byte %llu, but its home is at byte %llu", name,
-                            sl_verify_name_tier(home.tier), (unsigned long long)whole->offset,
+                            sl_tier_name(home.tier), (unsigned long long)whole->offset,
                             (unsigned long long)home.offset);
 }
 
@@ -99,7 +98,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
     SL_TRY(check_place(verify, place, value->bytes, name));
     if (place->tier != sl_verify_lane_tier(command->lane))
         return sl_verify_reject(verify, "has %s in tier %s, out of its lane's reach", name,
-                                sl_verify_name_tier(place->tier));
+                                sl_tier_name(place->tier));
     SL_TRY(check_value_place(verify, value, place, name));
     if (sl_op_writes(op, i) && overlaps_flags(verify, place))
         return sl_verify_reject(verify, "writes %s over the block flags", name);
@@ -118,7 +117,7 @@ static sl_status check_workspace(const sl_verify *verify, const sl_command *comm
     SL_TRY(check_place(verify, place, place->bytes, "workspace"));
     if (place->tier != sl_verify_lane_tier(command->lane))
         return sl_verify_reject(verify, "has workspace in tier %s, out of its lane's reach",
-                                sl_verify_name_tier(place->tier));
+                                sl_tier_name(place->tier));
     if (overlaps_flags(verify, place))
         return sl_verify_reject(verify, "has workspace over the block flags");
     return SL_OK;
@@ -140,7 +139,7 @@ static sl_status check_disjoint(const sl_verify *verify, const sl_command *comma
             return sl_verify_reject(verify, "has %s and %s in the same %s bytes at %llu",
                                     sl_verify_name_object(verify, accesses[j].object, first),
                                     sl_verify_name_object(verify, accesses[i].object, second),
-                                    sl_verify_name_tier(accesses[i].place.tier),
+                                    sl_tier_name(accesses[i].place.tier),
                                     (unsigned long long)accesses[i].place.offset);
         }
     return SL_OK;
@@ -206,7 +205,7 @@ static sl_status check_direct(const sl_verify *verify, const sl_command *command
     for (int i = 0; i < 2 && is_disk_copy(command); i++)
         if (places[i]->offset % SL_DIRECT_ALIGNMENT || places[i]->bytes % SL_DIRECT_ALIGNMENT)
             return sl_verify_reject(verify, "has %s bytes [%llu, +%llu), which are no whole pages",
-                                    sl_verify_name_tier(places[i]->tier),
+                                    sl_tier_name(places[i]->tier),
                                     (unsigned long long)places[i]->offset,
                                     (unsigned long long)places[i]->bytes);
     return SL_OK;
@@ -217,12 +216,11 @@ static sl_status check_copy_lane(const sl_verify *verify, const sl_command *comm
     sl_lane lane = copy_lane(command->from.tier, command->to.tier);
     if (lane == SL_LANE_COUNT)
         return sl_verify_reject(verify, "copies from %s to %s, which no lane does",
-                                sl_verify_name_tier(command->from.tier),
-                                sl_verify_name_tier(command->to.tier));
+                                sl_tier_name(command->from.tier), sl_tier_name(command->to.tier));
     if (lane != command->lane)
         return sl_verify_reject(verify, "copies from %s to %s on lane %d",
-                                sl_verify_name_tier(command->from.tier),
-                                sl_verify_name_tier(command->to.tier), (int)command->lane);
+                                sl_tier_name(command->from.tier), sl_tier_name(command->to.tier),
+                                (int)command->lane);
     return SL_OK;
 }
 
@@ -237,7 +235,7 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     sl_tier home_tier = sl_verify_home(verify, command->group, command->chunk_index).tier;
     if (is_disk_copy(command) && home_tier != SL_TIER_DISK)
         return sl_verify_reject(verify, "has an end on disk, but the chunk's home is on the %s",
-                                sl_verify_name_tier(home_tier));
+                                sl_tier_name(home_tier));
     SL_TRY(check_at_home(verify, &command->from, command->group, command->chunk_index));
     return check_at_home(verify, &command->to, command->group, command->chunk_index);
 }
@@ -260,7 +258,7 @@ static sl_status check_value_copy(const sl_verify *verify, const sl_command *com
     const sl_place *host = is_fetch ? &command->from : &command->to;
     if (is_slotted && !sl_verify_places_equal(host, &verify->slot[command->value]))
         return sl_verify_reject(verify, "has its end at %s byte %llu, not at the value's slot",
-                                sl_verify_name_tier(host->tier), (unsigned long long)host->offset);
+                                sl_tier_name(host->tier), (unsigned long long)host->offset);
     return SL_OK;
 }
 

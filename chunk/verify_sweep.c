@@ -78,7 +78,7 @@ static sl_status insert_live(sweep *state, uint32_t index)
             state->verify,
             "its allocations %u and %u, %llu and %llu bytes, overlap at %s byte %llu", other, index,
             (unsigned long long)allocations[other].place.bytes, (unsigned long long)it->place.bytes,
-            sl_verify_name_tier(tier), (unsigned long long)it->place.offset);
+            sl_tier_name(tier), (unsigned long long)it->place.offset);
     memmove(live + at + 1, live + at, (state->live_count[tier] - at) * sizeof *live);
     live[at] = index;
     state->live_count[tier]++;
@@ -108,12 +108,12 @@ static sl_status check_sums(const sweep *state)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         if (state->peak_bytes[tier] != verify->plan->live_peak_bytes[tier])
             return sl_verify_reject(verify, "its %s live peak is %llu bytes and not %llu",
-                                    sl_verify_name_tier((sl_tier)tier),
+                                    sl_tier_name((sl_tier)tier),
                                     (unsigned long long)state->peak_bytes[tier],
                                     (unsigned long long)verify->plan->live_peak_bytes[tier]);
         if (!state->matches[tier])
             return sl_verify_reject(verify, "its %s bytes by kind are of no tick of the live peak",
-                                    sl_verify_name_tier((sl_tier)tier));
+                                    sl_tier_name((sl_tier)tier));
     }
     return SL_OK;
 }

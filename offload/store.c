@@ -17,13 +17,14 @@ enum {
     DEPTH_DEFAULT = 32,
     DEPTH_MAX = 1024,
     MEMORY_UNIT = 512, /* of files that a transport owns: the least that a disk has */
+    LIMIT_DEFAULT_MS = 120000,
     PROBE_DEPTH = 2,
     WORDS_BYTES = 256
 };
 
 struct sl_store {
     uint64_t bytes;
-    uint32_t depth;
+    uint32_t depth, limit_ms;
     char *directories; /* all names, for messages */
     sl_store_file *files;
     int *descriptors;
@@ -44,7 +45,8 @@ const char *sl_store_probe(void)
 {
     static _Thread_local char words[WORDS_BYTES];
     int no_file = -1;
-    sl_transport_options options = {.files = &no_file, .file_count = 1, .depth = PROBE_DEPTH};
+    sl_transport_options options = {
+        .files = &no_file, .file_count = 1, .depth = PROBE_DEPTH, .limit_ms = LIMIT_DEFAULT_MS};
     sl_transport *transport;
     if (sl_transport_uring.open(&options, &transport) == SL_OK) {
         sl_transport_uring.close(transport);
@@ -66,6 +68,7 @@ static sl_status open_pipe(const sl_store *store, const sl_transport_ops *ops,
                                           .file_count = store->file_count,
                                           .sums = store->sums,
                                           .depth = store->depth,
+                                          .limit_ms = store->limit_ms,
                                           .lane = lane};
     SL_TRY(ops->open(options, &pipe_options.transport));
     sl_status status = sl_store_pipe_open(&pipe_options, out_pipe);
@@ -92,6 +95,7 @@ static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
             sl_bits_divide_up(options->bytes, (uint64_t)SL_STORE_PIECE_BYTES * store->file_count) *
             SL_STORE_PIECE_BYTES,
         .depth = store->depth,
+        .limit_ms = store->limit_ms,
         .buffer = options->buffer,
         .buffer_bytes = options->buffer_bytes};
     sl_status status = SL_OK;
@@ -248,6 +252,7 @@ sl_status sl_store_open(const sl_store_options *options, sl_store **out_store)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the disk tier");
     store->bytes = options->bytes;
     store->depth = options->depth != 0 ? options->depth : DEPTH_DEFAULT;
+    store->limit_ms = options->limit_ms != 0 ? options->limit_ms : LIMIT_DEFAULT_MS;
     sl_status status = fill(store, options);
     if (status != SL_OK) {
         sl_store_close(store);

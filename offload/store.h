@@ -43,6 +43,7 @@ typedef struct sl_store_options {
     void *buffer;          /* memory that all transfers use, to register; NULL: unregistered */
     uint64_t buffer_bytes; /* may be registered in parts of at most 1 GiB */
     uint32_t depth;        /* pieces in flight a lane; 0: the default */
+    uint32_t limit_ms;     /* of one request, then the lane fails; 0: the default, two minutes */
     const struct sl_transport_ops *transport; /* NULL: io_uring if a probe succeeds, else threads */
 } sl_store_options;
 
@@ -60,7 +61,8 @@ sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
 void sl_store_close(sl_store *store);
 
 /* Moves one stretch and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
- * offset and errno, or expected and found checksum; SL_ERROR_INTERNAL: cut otherwise than
+ * offset and errno, expected and found checksum, or the age of one that never came back;
+ * SL_ERROR_INTERNAL: cut otherwise than
  * written. The lane is then dead and every later call of it returns the same. An offset, length or
  * address that is not allowed is SL_ERROR_INTERNAL too, and harmless. */
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);

@@ -6,7 +6,7 @@
  *
  * Parts are made ready a few at a time and completions are taken a few at a time, so that checksums
  * are computed while the disks work. The first failure is kept and nothing new is handed out; the
- * call returns when everything has come back.
+ * call returns when everything has come back, or when one part has been out for too long.
  */
 #include "store_pipe.h"
 
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "patience.h"
 
@@ -31,6 +32,7 @@ typedef struct slot {
     char *data;
     uint32_t bytes, done;
     uint32_t patience, stalls; /* spent in a row */
+    uint64_t out_ns;           /* when it was handed out; 0: it is not out */
     bool was_repeated, was_reread;
     uint64_t sum;
 } slot;
@@ -161,6 +163,8 @@ static void submit_ready(sl_store_pipe *pipe)
             fail_part(pipe, pipe->ready[pipe->ready_count - 1], "%s", sl_status_message());
             return;
         }
+        for (uint32_t i = 0; i < count; i++)
+            pipe->ready[pipe->ready_count - count + i]->out_ns = sl_clock_now_ns();
         pipe->ready_count -= count;
         pipe->out_count += count;
         pipe->counts.requests += count;
@@ -273,6 +277,22 @@ static void judge(sl_store_pipe *pipe, slot *part)
     }
 }
 
+/* True if the part that has been out longest is overdue: the lane fails. */
+static bool is_stuck(sl_store_pipe *pipe)
+{
+    const slot *oldest = NULL;
+    for (uint32_t i = 0; i < pipe->options.depth; i++) {
+        const slot *part = &pipe->slots[i];
+        if (part->out_ns != 0 && (oldest == NULL || part->out_ns < oldest->out_ns))
+            oldest = part;
+    }
+    uint64_t age_ms = oldest == NULL ? 0 : (sl_clock_now_ns() - oldest->out_ns) / 1000000;
+    if (age_ms < pipe->options.limit_ms)
+        return false;
+    fail_part(pipe, oldest, "the system has not finished it for %.1f s", (double)age_ms / 1e3);
+    return true;
+}
+
 /* False when the transport cannot say what became of its requests. */
 static bool take_back(sl_store_pipe *pipe)
 {
@@ -285,8 +305,10 @@ static bool take_back(sl_store_pipe *pipe)
     }
     pipe->out_count -= count;
     for (uint32_t i = 0; i < count; i++)
+        ((slot *)(void *)requests[i])->out_ns = 0;
+    for (uint32_t i = 0; i < count; i++)
         judge(pipe, (slot *)(void *)requests[i]);
-    return true;
+    return !is_stuck(pipe);
 }
 
 static void move(sl_store_pipe *pipe, stretch *left)

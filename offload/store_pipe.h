@@ -17,7 +17,7 @@ typedef struct sl_store_pipe_options {
     const sl_store_file *files;
     uint32_t file_count;
     sl_store_sums *sums;
-    uint32_t depth;
+    uint32_t depth, limit_ms;
     sl_store_lane lane;
 } sl_store_pipe_options;
 
@@ -28,7 +28,8 @@ sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe
 void sl_store_pipe_close(sl_store_pipe *pipe);
 
 /* Moves one stretch, blocking; errors as those of sl_store_read. After a failure nothing of it is
- * on its way any more, unless the transport itself cannot say what became of its requests. */
+ * on its way any more, unless the transport itself cannot say what became of its requests, or one
+ * of them never came back. */
 sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes);
 
 /* What is special about its transport; "" if nothing. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "transport.h"
@@ -24,6 +25,9 @@ struct sl_transport {
     pthread_cond_t work_came, work_done;
     request_queue todo, done;
     bool stop;
+    bool is_stuck;     /* what is out did not come back in time */
+    bool is_abandoned; /* closed while stuck: requests are no longer there */
+    uint32_t out_count, limit_ms;
     const int *files;
     uint32_t depth, thread_count;
     pthread_t threads[THREADS_MAX];
@@ -59,12 +63,16 @@ static void *serve(void *argument)
     for (;;) {
         while (transport->todo.count == 0 && !transport->stop)
             pthread_cond_wait(&transport->work_came, &transport->lock);
-        if (transport->todo.count == 0)
+        if (transport->todo.count == 0 || transport->is_abandoned)
             break;
         sl_transport_request *request = take(transport, &transport->todo);
+        sl_transport_request own = *request;
         pthread_mutex_unlock(&transport->lock);
-        request->result = perform(transport, request);
+        own.result = perform(transport, &own);
         pthread_mutex_lock(&transport->lock);
+        if (transport->is_abandoned)
+            break;
+        request->result = own.result;
         put(transport, &transport->done, request);
         pthread_cond_signal(&transport->work_done);
     }
@@ -76,6 +84,7 @@ static sl_status submit(sl_transport *transport, sl_transport_request *const *re
                         uint32_t count)
 {
     pthread_mutex_lock(&transport->lock);
+    transport->out_count += count;
     for (uint32_t i = 0; i < count; i++) {
         put(transport, &transport->todo, requests[i]);
         pthread_cond_signal(&transport->work_came);
@@ -84,29 +93,55 @@ static sl_status submit(sl_transport *transport, sl_transport_request *const *re
     return SL_OK;
 }
 
+/* `limit_ms` from now, by the clock of work_done. */
+static struct timespec find_end(uint32_t limit_ms)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    uint64_t ns = (uint64_t)end.tv_nsec + limit_ms % 1000 * UINT64_C(1000000);
+    end.tv_sec += (time_t)(limit_ms / 1000 + ns / 1000000000);
+    end.tv_nsec = (long)(ns % 1000000000);
+    return end;
+}
+
 static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count)
 {
     uint32_t count = 0;
+    struct timespec end = find_end(transport->limit_ms);
+    int error = 0;
     pthread_mutex_lock(&transport->lock);
-    while (transport->done.count == 0)
-        pthread_cond_wait(&transport->work_done, &transport->lock);
+    while (transport->done.count == 0 && error != ETIMEDOUT)
+        error = pthread_cond_timedwait(&transport->work_done, &transport->lock, &end);
+    transport->is_stuck = transport->done.count == 0;
     while (count < most && transport->done.count > 0)
         out_requests[count++] = take(transport, &transport->done);
+    transport->out_count -= count;
     pthread_mutex_unlock(&transport->lock);
     *out_count = count;
     return SL_OK;
 }
 
-/* Threads leave when nothing is left to do. */
+/* Threads leave when nothing is left to do. Where one is stuck in the kernel nobody waits for it,
+ * and what it still uses is not freed. */
 static void close_threads(sl_transport *transport)
 {
+    sl_transport_request *request;
+    uint32_t count = 0;
+    while (transport->out_count > 0 && !transport->is_stuck)
+        (void)wait(transport, &request, 1, &count);
     pthread_mutex_lock(&transport->lock);
     transport->stop = true;
+    transport->is_abandoned = transport->out_count > 0;
     pthread_cond_broadcast(&transport->work_came);
     pthread_mutex_unlock(&transport->lock);
     for (uint32_t i = 0; i < transport->thread_count; i++)
-        pthread_join(transport->threads[i], NULL);
+        if (transport->is_abandoned)
+            pthread_detach(transport->threads[i]);
+        else
+            pthread_join(transport->threads[i], NULL);
+    if (transport->is_abandoned)
+        return;
     pthread_cond_destroy(&transport->work_done);
     pthread_cond_destroy(&transport->work_came);
     pthread_mutex_destroy(&transport->lock);
@@ -137,13 +172,27 @@ static sl_status start_threads(sl_transport *transport, uint32_t count)
     return SL_OK;
 }
 
+/* By the clock that nobody sets, for find_end. */
+static int open_timed(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+    if (error != 0)
+        return error;
+    error = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (error == 0)
+        error = pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return error;
+}
+
 static sl_status open_locks(sl_transport *transport)
 {
     if (pthread_mutex_init(&transport->lock, NULL) != 0)
         goto fail;
     if (pthread_cond_init(&transport->work_came, NULL) != 0)
         goto destroy_lock;
-    if (pthread_cond_init(&transport->work_done, NULL) != 0)
+    if (open_timed(&transport->work_done) != 0)
         goto destroy_work_came;
     return SL_OK;
 
@@ -174,6 +223,7 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
     transport->done.requests = queues + options->depth;
     transport->files = options->files;
     transport->depth = options->depth;
+    transport->limit_ms = options->limit_ms;
     status = start_threads(transport, options->depth < THREADS_MAX ? options->depth : THREADS_MAX);
     if (status != SL_OK) {
         close_threads(transport);

@@ -38,6 +38,8 @@ struct sl_transport {
     uint32_t refused_count;
     uint32_t out_count; /* in the kernel */
     bool is_broken;     /* submissions are stuck in the ring; it takes no more */
+    bool is_stuck;      /* what is out did not come back in time */
+    struct __kernel_timespec limit;
     char note[128];
 };
 
@@ -131,19 +133,20 @@ static uint32_t take_refused(sl_transport *transport, sl_transport_request **out
     return count;
 }
 
-/* Blocks until the kernel has finished something; only a broken ring fails. */
+/* Blocks until the kernel has finished something, or for the limit; only a broken ring fails. */
 static sl_status wait_for_one(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
     uint32_t patience = 0;
-    int result = io_uring_wait_cqe(&transport->ring, &entry);
+    int result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->limit);
     while (result == -EINTR ||
            ((result == -EAGAIN || result == -EBUSY) && patience < SL_PATIENCE_MAX)) {
         if (result != -EINTR)
             sl_patience_pause(patience++);
-        result = io_uring_wait_cqe(&transport->ring, &entry);
+        result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->limit);
     }
-    if (result != 0)
+    transport->is_stuck = result == -ETIME;
+    if (result != 0 && result != -ETIME)
         SL_FAIL(SL_ERROR_IO, "waiting for io_uring: %s", strerror(-result));
     return SL_OK;
 }
@@ -168,12 +171,14 @@ static sl_status wait(sl_transport *transport, sl_transport_request **out_reques
     return SL_OK;
 }
 
-/* The kernel may go on with what is out after the ring is gone, so nothing may be. */
+/* The kernel may go on with what is out after the ring is gone, so nothing may be, unless it is
+ * stuck; then the pages it was to move stay with the kernel. */
 static void close_ring(sl_transport *transport)
 {
     sl_transport_request *request;
     uint32_t count = 0;
-    while (transport->out_count > 0 && wait(transport, &request, 1, &count) == SL_OK)
+    while (transport->out_count > 0 && !transport->is_stuck &&
+           wait(transport, &request, 1, &count) == SL_OK)
         ;
     io_uring_queue_exit(&transport->ring);
     free(transport->refused);
@@ -249,6 +254,8 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
     transport->buffer = options->buffer;
     transport->buffer_bytes = options->buffer != NULL ? options->buffer_bytes : 0;
     transport->refused = refused;
+    transport->limit = (struct __kernel_timespec){.tv_sec = options->limit_ms / 1000,
+                                                  .tv_nsec = options->limit_ms % 1000 * 1000000};
     int error = open_ring(transport);
     if (error != 0) {
         free(refused);

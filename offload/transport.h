@@ -28,7 +28,8 @@ typedef struct sl_transport_options {
     uint32_t file_count;
     uint64_t file_bytes; /* of the largest file */
     uint32_t depth;
-    void *buffer; /* to register, or NULL */
+    uint32_t limit_ms; /* how long wait and close wait for the kernel */
+    void *buffer;      /* to register, or NULL */
     uint64_t buffer_bytes;
 } sl_transport_options;
 
@@ -44,11 +45,13 @@ typedef struct sl_transport_ops {
     sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
                         uint32_t count);
 
-    /* Blocks until at least one request has come back; writes up to `most` of them. */
+    /* Blocks until at least one request has come back; writes up to `most` of them. None: nothing
+     * has for limit_ms. */
     sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count);
 
-    /* Drains, then closes. */
+    /* Drains, then closes. What has not come back within limit_ms, or had not when wait gave up, is
+     * left to the kernel, and so may be its memory. */
     void (*close)(sl_transport *transport);
 
     /* What is special about it: "registered buffers"; "" if nothing. */

@@ -32,6 +32,7 @@ typedef enum double_fault {
     DOUBLE_SWAP,  /* a write changes places with the write before; a read returns the last read's */
     DOUBLE_REFUSE, /* the n-th submission fails */
     DOUBLE_LOST,   /* the n-th wait fails */
+    DOUBLE_STUCK,  /* the n-th request is done and never comes back */
     DOUBLE_FAULT_COUNT
 } double_fault;
 
@@ -75,6 +76,7 @@ static struct {
 struct sl_transport {
     uint32_t depth, out_count;
     sl_transport_request **out;
+    uint32_t stuck_count, limit_ms;
 };
 
 /* Sets the plan and starts counting; no lane may be at work. */
@@ -172,14 +174,15 @@ static inline void double_read(const sl_transport_request *request, uint32_t byt
     double_disk.last[0] = at;
 }
 
-static inline void double_perform(sl_transport_request *request)
+/* False if it never comes back. */
+static inline int double_perform(sl_transport_request *request)
 {
     int hits = double_counts(request->is_write, double_is_of_requests());
     double_fault kind = hits ? store_double.kind : DOUBLE_NONE;
     uint32_t bytes = request->bytes;
     if (kind == DOUBLE_ERRNO) {
         request->result = -store_double.error;
-        return;
+        return 1;
     }
     if (kind == DOUBLE_SHORT && store_double.keep_bytes < bytes)
         bytes = store_double.keep_bytes;
@@ -190,6 +193,7 @@ static inline void double_perform(sl_transport_request *request)
     else if (bytes > 0)
         double_read(request, bytes, kind);
     request->result = (int32_t)bytes;
+    return kind != DOUBLE_STUCK;
 }
 
 static inline void double_check(const sl_transport *transport, const sl_transport_request *request)
@@ -207,7 +211,9 @@ static inline void double_check(const sl_transport *transport, const sl_transpor
 static inline sl_status double_submit(sl_transport *transport,
                                       sl_transport_request *const *requests, uint32_t count)
 {
-    double_need(count > 0 && transport->out_count + count <= transport->depth, "too many out");
+    double_need(count > 0 &&
+                    transport->out_count + transport->stuck_count + count <= transport->depth,
+                "too many out");
     pthread_mutex_lock(&double_disk.lock);
     int refuses = double_counts(requests[0]->is_write, store_double.kind == DOUBLE_REFUSE);
     pthread_mutex_unlock(&double_disk.lock);
@@ -239,13 +245,19 @@ static inline void double_delay(void)
 static inline sl_status double_wait(sl_transport *transport, sl_transport_request **out_requests,
                                     uint32_t most, uint32_t *out_count)
 {
-    double_need(transport->out_count > 0 && most > 0, "waits for nothing");
+    double_need(transport->out_count + transport->stuck_count > 0 && most > 0, "waits for nothing");
+    if (transport->out_count == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = transport->limit_ms * 1000000L}, NULL);
+        *out_count = 0;
+        return SL_OK;
+    }
     double_delay();
     pthread_mutex_lock(&double_disk.lock);
     uint32_t count = transport->out_count < most ? transport->out_count : most;
     int is_lost = double_counts(transport->out[0]->is_write, store_double.kind == DOUBLE_LOST);
     if (store_double.reorders)
         count = 1 + (uint32_t)double_draw(count);
+    uint32_t back = 0;
     for (uint32_t i = 0; i < count && !is_lost; i++) {
         uint64_t which = store_double.reorders ? double_draw(transport->out_count) : 0;
         sl_transport_request *request = transport->out[which];
@@ -253,13 +265,15 @@ static inline sl_status double_wait(sl_transport *transport, sl_transport_reques
         double_disk.out_count--;
         memmove(&transport->out[which], &transport->out[which + 1],
                 (transport->out_count - which) * sizeof *transport->out);
-        double_perform(request);
-        out_requests[i] = request;
+        if (double_perform(request))
+            out_requests[back++] = request;
+        else
+            transport->stuck_count++;
     }
     pthread_mutex_unlock(&double_disk.lock);
     if (is_lost)
         SL_FAIL(SL_ERROR_IO, "requests lost");
-    *out_count = count;
+    *out_count = back;
     return SL_OK;
 }
 
@@ -283,6 +297,7 @@ static inline sl_status double_open(const sl_transport_options *options,
     sl_transport *transport = calloc(1, sizeof *transport);
     double_need(transport != NULL, "no memory");
     transport->depth = options->depth;
+    transport->limit_ms = options->limit_ms;
     transport->out = calloc(options->depth, sizeof *transport->out);
     pthread_mutex_lock(&double_disk.lock);
     if (double_disk.user_count++ == 0) {

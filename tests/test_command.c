@@ -71,6 +71,11 @@ static void help_and_version_when_asked_then_are_printed(void **state)
     assert_has(output, "cores");
     assert_has(output, "disk tier");
     assert_has(output, "machine profile");
+    assert_code(sluice("doctor --disk-dir %s", work_directory), 0);
+    assert_has(output, "free in 1 of --disk-dir");
+    assert_has(output, "GB/s written");
+    assert_code(sluice("doctor --disk-dir /nowhere/at/all"), 0);
+    assert_has(output, "no disk tier there");
 }
 
 /* ---- bench ---- */

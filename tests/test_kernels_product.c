@@ -1,5 +1,5 @@
-/* What could be wrong in a matrix product: a panel packed with its rows and terms swapped, an edge
- * of a panel, a tile, a chain of terms or a round that is left out or counted twice, a row of the
+/* What could be wrong in a matrix product: a strip packed with its rows and terms swapped, an edge
+ * of a strip, a tile, a chain of terms or a round that is left out or counted twice, a row of the
  * wrong stride, sums that are rounded more than once, a rounding that is not to nearest even, bits
  * that depend on the number of workers or on what the workspace held (kernel_case.h).
  *
@@ -38,7 +38,7 @@ static void products_when_run_are_near(void **state)
     for_every_product(rounds(REAL_SHAPES), false);
 }
 
-/* Several chains of terms, rounds of A's panels, of B's, and of chains. */
+/* Several chains of terms, rounds of A's strips, of B's, and of chains. */
 static void deep_products_when_run_are_exact(void **state)
 {
     (void)state;

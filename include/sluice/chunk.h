@@ -15,6 +15,9 @@ extern "C" {
 
 typedef enum sl_tier { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT } sl_tier;
 
+/* "device", "host" or "disk". */
+SL_API const char *sl_tier_name(sl_tier tier);
+
 /* ---- layout ---- */
 
 typedef struct sl_tensor_place {

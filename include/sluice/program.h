@@ -30,6 +30,10 @@ typedef enum sl_group {
     SL_GROUP_COUNT
 } sl_group;
 
+/* "fp32", "bf16" or "fp16"; "param", "grad", "master", "moment1" or "moment2". */
+SL_API const char *sl_type_name(sl_type type);
+SL_API const char *sl_group_name(sl_group group);
+
 typedef enum sl_value_kind {
     SL_VALUE_ACTIVATION, /* made and used up within one iteration; gradients of such ones too */
     SL_VALUE_TENSOR,     /* tensor `index` of `group`; lives inside a chunk */

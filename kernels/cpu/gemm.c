@@ -5,14 +5,14 @@
 #include "tiles.h"
 #include "vector.h"
 
-/* A worker packs a few neighbouring panels in turns of a few terms each: then the rows of the
- * matrix are read in runs longer than a panel is wide. */
-enum { PACKING_PANELS = 4, TURN_TERMS = 32, LINE_BYTES = 64 };
+/* A worker packs a few neighbouring strips in turns of a few terms each: then the rows of the
+ * matrix are read in runs longer than a strip is wide. */
+enum { PACKING_STRIPS = 4, TURN_TERMS = 32, LINE_BYTES = 64 };
 
 typedef struct gemm_job {
     const sl_gemm *gemm;
     sl_gemm_plan plan;
-    sl_span a, b, chains; /* of this round: panels and chains */
+    sl_span a, b, chains; /* of this round: strips and chains */
     uint32_t *packed_a, *packed_b;
     float *sums;            /* of all workers */
     uint64_t packings_of_a; /* tiles of the packing run that are A's */
@@ -28,12 +28,12 @@ static sl_span cut_span(uint64_t total, sl_gemm_cut cut, uint64_t index)
     return sl_tiles_span(total, cut.size, index);
 }
 
-/* Rows of A's panels first .. first + count: the panels are equally high, within one. */
+/* Rows of A's strips first .. first + count: the strips are equally high, within one. */
 static sl_span rows_of(const gemm_job *job, uint64_t first, uint64_t count)
 {
-    const uint64_t m = job->gemm->m, panels = job->plan.a_panels;
-    const uint64_t begin = first * m / panels;
-    return (sl_span){begin, (first + count) * m / panels - begin};
+    const uint64_t m = job->gemm->m, strips = job->plan.a_strips;
+    const uint64_t begin = first * m / strips;
+    return (sl_span){begin, (first + count) * m / strips - begin};
 }
 
 static sl_span columns_of(const gemm_job *job, uint64_t first, uint64_t count)
@@ -43,93 +43,93 @@ static sl_span columns_of(const gemm_job *job, uint64_t first, uint64_t count)
     return (sl_span){begin, (end < job->gemm->n ? end : job->gemm->n) - begin};
 }
 
-/* Where panel `panel` of the round's chain `chain` is packed. */
-static uint32_t *slot_a(const gemm_job *job, uint64_t chain, uint64_t panel)
+/* Where strip `strip` of the round's chain `chain` is packed. */
+static uint32_t *slot_a(const gemm_job *job, uint64_t chain, uint64_t strip)
 {
-    return job->packed_a + (chain * job->plan.a_round.size + panel) * job->plan.a_slot;
+    return job->packed_a + (chain * job->plan.a_round.size + strip) * job->plan.a_slot;
 }
 
-static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t panel)
+static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t strip)
 {
-    return job->packed_b + (chain * job->plan.b_round.size + panel) * job->plan.b_slot;
+    return job->packed_b + (chain * job->plan.b_round.size + strip) * job->plan.b_slot;
 }
 
 /* Terms `part` of the chain. */
-static void pack_a(const gemm_job *job, uint64_t chain, uint64_t panel, sl_span part)
+static void pack_a(const gemm_job *job, uint64_t chain, uint64_t strip, sl_span part)
 {
     const sl_gemm *gemm = job->gemm;
-    const sl_span rows = rows_of(job, job->a.first + panel, 1);
+    const sl_span rows = rows_of(job, job->a.first + strip, 1);
     sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
     terms = (sl_span){terms.first + part.first, part.count};
     const uint64_t step = part.first / job->plan.micro->terms_per_step;
     const uint64_t leading = gemm->transpose_a ? gemm->m : gemm->k;
     const uint64_t first =
         gemm->transpose_a ? terms.first * leading + rows.first : rows.first * leading + terms.first;
-    const sl_gemm_panel all = {.from = element_at(gemm->a, gemm->type, first),
+    const sl_gemm_strip all = {.from = element_at(gemm->a, gemm->type, first),
                                .type = gemm->type,
                                .leading = leading,
                                .transpose = !gemm->transpose_a,
                                .width = rows.count,
                                .term_count = terms.count,
                                .step_width = rows.count,
-                               .to = slot_a(job, chain, panel) + step * rows.count};
+                               .to = slot_a(job, chain, strip) + step * rows.count};
     job->plan.micro->pack(&all);
 }
 
-static void pack_b(const gemm_job *job, uint64_t chain, uint64_t panel, sl_span part)
+static void pack_b(const gemm_job *job, uint64_t chain, uint64_t strip, sl_span part)
 {
     const sl_gemm *gemm = job->gemm;
-    const sl_span columns = columns_of(job, job->b.first + panel, 1);
+    const sl_span columns = columns_of(job, job->b.first + strip, 1);
     sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
     terms = (sl_span){terms.first + part.first, part.count};
     const uint64_t step = part.first / job->plan.micro->terms_per_step;
     const uint64_t leading = gemm->transpose_b ? gemm->k : gemm->n;
     const uint64_t first = gemm->transpose_b ? columns.first * leading + terms.first
                                              : terms.first * leading + columns.first;
-    const sl_gemm_panel all = {.from = element_at(gemm->b, gemm->type, first),
+    const sl_gemm_strip all = {.from = element_at(gemm->b, gemm->type, first),
                                .type = gemm->type,
                                .leading = leading,
                                .transpose = gemm->transpose_b,
                                .width = columns.count,
                                .term_count = terms.count,
                                .step_width = job->plan.micro->columns,
-                               .to = slot_b(job, chain, panel) + step * job->plan.micro->columns};
+                               .to = slot_b(job, chain, strip) + step * job->plan.micro->columns};
     job->plan.micro->pack(&all);
 }
 
-/* Neighbouring panels of one chain. */
+/* Neighbouring strips of one chain. */
 static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const gemm_job *job = argument;
     const bool is_a = tile_index < job->packings_of_a;
     const uint64_t index = is_a ? tile_index : tile_index - job->packings_of_a;
-    const uint64_t panels = is_a ? job->a.count : job->b.count;
-    const uint64_t groups = sl_tiles_count(panels, PACKING_PANELS);
-    const sl_span span = sl_tiles_span(panels, PACKING_PANELS, index % groups);
+    const uint64_t strips = is_a ? job->a.count : job->b.count;
+    const uint64_t groups = sl_tiles_count(strips, PACKING_STRIPS);
+    const sl_span span = sl_tiles_span(strips, PACKING_STRIPS, index % groups);
     const uint64_t chain = index / groups;
     const uint64_t terms = cut_span(job->gemm->k, job->plan.chain, job->chains.first + chain).count;
     for (uint64_t first = 0; first < terms; first += TURN_TERMS)
-        for (uint64_t panel = span.first; panel < span.first + span.count; panel++) {
+        for (uint64_t strip = span.first; strip < span.first + span.count; strip++) {
             const sl_span part = {first, terms - first < TURN_TERMS ? terms - first : TURN_TERMS};
             if (is_a)
-                pack_a(job, chain, panel, part);
+                pack_a(job, chain, strip, part);
             else
-                pack_b(job, chain, panel, part);
+                pack_b(job, chain, strip, part);
         }
 }
 
 typedef struct gemm_tile {
-    sl_span a, b; /* panels of the round */
+    sl_span a, b; /* strips of the round */
     sl_span rows, columns;
     float *c; /* the sums of the tile's first element */
     uint64_t leading_c;
 } gemm_tile;
 
 /* Of the round. */
-typedef struct panel_place {
+typedef struct strip_place {
     uint64_t chain, a, b;
-} panel_place;
+} strip_place;
 
 static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
 {
@@ -149,31 +149,31 @@ static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t wo
     return tile;
 }
 
-/* While a tile's first panel of B is used, the panels of A come in, each during the block before
- * its own; a panel of B comes in, part after part, during the blocks of the panel before it. */
-static void fetch_next(const gemm_job *job, const gemm_tile *tile, panel_place at,
-                       sl_gemm_block *block)
+/* While a tile's first strip of B is used, the strips of A come in, each during the patch before
+ * its own; a strip of B comes in, part after part, during the patches of the strip before it. */
+static void fetch_next(const gemm_job *job, const gemm_tile *tile, strip_place at,
+                       sl_gemm_patch *patch)
 {
-    const uint64_t lines = LINE_BYTES * block->step_count;
+    const uint64_t lines = LINE_BYTES * patch->step_count;
     const uint64_t part = (at.a - tile->a.first) * lines;
     const bool wants_a = at.b == tile->b.first && at.a + 1 < tile->a.first + tile->a.count;
     const bool wants_b =
         at.b + 1 < tile->b.first + tile->b.count && part < job->plan.b_slot * sizeof(uint32_t);
-    const void *here = block->a;
-    block->next_a = wants_a ? slot_a(job, at.chain, at.a + 1) : here;
-    block->next_a_stride = wants_a ? LINE_BYTES : 0;
-    block->next_b = wants_b ? (const char *)slot_b(job, at.chain, at.b + 1) + part : here;
-    block->next_b_stride = wants_b ? LINE_BYTES : 0;
+    const void *here = patch->a;
+    patch->next_a = wants_a ? slot_a(job, at.chain, at.a + 1) : here;
+    patch->next_a_stride = wants_a ? LINE_BYTES : 0;
+    patch->next_b = wants_b ? (const char *)slot_b(job, at.chain, at.b + 1) + part : here;
+    patch->next_b_stride = wants_b ? LINE_BYTES : 0;
 }
 
-static void multiply_panels(const gemm_job *job, const gemm_tile *tile, panel_place at)
+static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_place at)
 {
     const sl_gemm_plan *plan = &job->plan;
     const uint64_t chain = job->chains.first + at.chain;
     const uint64_t terms = cut_span(job->gemm->k, plan->chain, chain).count;
     const sl_span rows = rows_of(job, job->a.first + at.a, 1);
     const sl_span columns = columns_of(job, job->b.first + at.b, 1);
-    sl_gemm_block block = {
+    sl_gemm_patch patch = {
         .a = slot_a(job, at.chain, at.a),
         .b = slot_b(job, at.chain, at.b),
         .step_count = sl_bits_divide_up(terms, plan->micro->terms_per_step),
@@ -184,8 +184,8 @@ static void multiply_panels(const gemm_job *job, const gemm_tile *tile, panel_pl
         .columns = (uint32_t)columns.count,
         .add = chain > 0 || (job->gemm->add && plan->sums == 0),
     };
-    fetch_next(job, tile, at, &block);
-    plan->micro->multiply(&block);
+    fetch_next(job, tile, at, &patch);
+    plan->micro->multiply(&patch);
 }
 
 /* While the tile is still in cache. */
@@ -211,7 +211,7 @@ static void finish_tile(const gemm_job *job, const gemm_tile *tile)
     job->plan.micro->finish(&all);
 }
 
-/* Tiles are numbered down the columns of C: neighbours in time share panels of B. */
+/* Tiles are numbered down the columns of C: neighbours in time share strips of B. */
 static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const gemm_job *job = argument;
@@ -219,15 +219,15 @@ static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     for (uint64_t chain = 0; chain < job->chains.count; chain++)
         for (uint64_t b = tile.b.first; b < tile.b.first + tile.b.count; b++)
             for (uint64_t a = tile.a.first; a < tile.a.first + tile.a.count; a++)
-                multiply_panels(job, &tile, (panel_place){chain, a, b});
+                multiply_strips(job, &tile, (strip_place){chain, a, b});
     finish_tile(job, &tile);
 }
 
 static void run_round(gemm_job *job, bool packs_b, sl_workers *workers)
 {
     const sl_gemm_plan *plan = &job->plan;
-    const uint64_t of_b = sl_tiles_count(job->b.count, PACKING_PANELS) * job->chains.count;
-    job->packings_of_a = sl_tiles_count(job->a.count, PACKING_PANELS) * job->chains.count;
+    const uint64_t of_b = sl_tiles_count(job->b.count, PACKING_STRIPS) * job->chains.count;
+    job->packings_of_a = sl_tiles_count(job->a.count, PACKING_STRIPS) * job->chains.count;
     sl_workers_run(workers, job->packings_of_a + (packs_b ? of_b : 0), pack_tile, job);
     sl_workers_run(workers,
                    sl_tiles_count(job->a.count, plan->a_tile.size) *
@@ -263,11 +263,11 @@ sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers)
     gemm_job job = prepare(gemm);
     const sl_gemm_plan *plan = &job.plan;
     for (uint64_t b = 0; b < plan->b_round.count; b++) {
-        job.b = cut_span(plan->b_panels, plan->b_round, b);
+        job.b = cut_span(plan->b_strips, plan->b_round, b);
         for (uint64_t chains = 0; chains < plan->k_round.count; chains++) {
             job.chains = cut_span(plan->chain.count, plan->k_round, chains);
             for (uint64_t a = 0; a < plan->a_round.count; a++) {
-                job.a = cut_span(plan->a_panels, plan->a_round, a);
+                job.a = cut_span(plan->a_strips, plan->a_round, a);
                 run_round(&job, a == 0, workers);
             }
         }

@@ -1,7 +1,7 @@
 /* Matrix products over the worker pool, in fp32, bf16 and fp16.
  *
- * gemm.c cuts a product into rounds, panels and tiles, by its shape and the instruction set alone;
- * both operands are packed into panels in the workspace, and a micro-kernel (gemm_micro.h)
+ * gemm.c cuts a product into rounds, strips and tiles, by its shape and the instruction set alone;
+ * both operands are packed into strips in the workspace, and a micro-kernel (gemm_micro.h)
  * multiplies them. Sums are fp32 and rounded once to the type of C. Nothing is allocated.
  */
 #ifndef SL_KERNELS_CPU_GEMM_H

@@ -1,10 +1,10 @@
 /* What one thread does of a matrix product, compiled once for each instruction set.
  *
- * Both operands are first packed: cut into panels, A of at most `rows` rows, B of `columns`
+ * Both operands are first packed: cut into strips, A of at most `rows` rows, B of `columns`
  * columns, each stored step after step, so that the inner loop reads memory in order. A step is one
  * term of the sums, held in fp32 whatever the operands' type, or two terms, held as a pair of bf16,
  * where the processor multiplies pairs fast. An element of C is one chain of fused multiply-adds
- * over the steps of a block in order (two roundings where the set has no fused one), so it does not
+ * over the steps of a patch in order (two roundings where the set has no fused one), so it does not
  * depend on how C is cut.
  */
 #ifndef SL_KERNELS_CPU_GEMM_MICRO_H
@@ -16,20 +16,20 @@
 #include "sluice/op_list.h"
 
 /* `width` rows of A or columns of B, `term_count` terms of each. */
-typedef struct sl_gemm_panel {
+typedef struct sl_gemm_strip {
     const void *from; /* the first element, of `type` */
     sl_type type;
     uint64_t leading; /* elements from a row of the matrix to the next */
-    bool transpose;   /* the rows of the matrix run along the terms, not along the panel */
+    bool transpose;   /* the rows of the matrix run along the terms, not along the strip */
     uint64_t width, term_count;
     uint64_t step_width; /* elements of one packed step, >= width */
     uint32_t *to;        /* steps * step_width elements, and SL_GEMM_SLACK of slack */
-} sl_gemm_panel;
+} sl_gemm_strip;
 
-enum { SL_GEMM_SLACK = 16 }; /* packed elements that a panel's last store may spill */
+enum { SL_GEMM_SLACK = 16 }; /* packed elements that a strip's last store may spill */
 
-/* C[rows, columns] (+)= a panel of A times one of B. */
-typedef struct sl_gemm_block {
+/* C[rows, columns] (+)= a strip of A times one of B. */
+typedef struct sl_gemm_patch {
     const uint32_t *a, *b;
     uint64_t step_count;
     float *c;
@@ -41,7 +41,7 @@ typedef struct sl_gemm_block {
      * 0 where nothing is wanted. */
     const void *next_a, *next_b;
     uint64_t next_a_stride, next_b_stride;
-} sl_gemm_block;
+} sl_gemm_patch;
 
 /* c = sums + bias + residual (+ c), rounded once. */
 typedef struct sl_gemm_finish {
@@ -58,8 +58,8 @@ typedef struct sl_gemm_finish {
 typedef struct sl_gemm_micro {
     uint32_t rows, columns;  /* of C in registers */
     uint32_t terms_per_step; /* 1 or 2 */
-    void (*pack)(const sl_gemm_panel *panel);
-    void (*multiply)(const sl_gemm_block *block);
+    void (*pack)(const sl_gemm_strip *strip);
+    void (*multiply)(const sl_gemm_patch *patch);
     void (*finish)(const sl_gemm_finish *finish);
 } sl_gemm_micro;
 

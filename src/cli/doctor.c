@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/workers.h"
 #include "command.h"
 #include "device/device.h"
@@ -15,8 +16,10 @@
 #include "options.h"
 #include "train/bench/profile.h"
 #include "train/config/units.h"
+#include "train/setup/disk.h"
 
 enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 16 };
+enum { PROBE_BYTES = 64 << 20 }; /* moved to see how fast the disks are */
 
 static const char doc[] = "Prints what this machine has, what is missing, and what that costs.";
 
@@ -168,6 +171,66 @@ static void find_disk(findings *all)
         snprintf(disk->cost, TEXT_BYTES, "processor time: each piece that moves wakes a thread");
 }
 
+/* Writes and reads the store once, piece after piece. */
+static sl_status time_store(sl_store *store, void *data, double *out_write_rate,
+                            double *out_read_rate)
+{
+    uint64_t start_ns = sl_clock_now_ns();
+    SL_TRY(sl_store_write(store, 0, data, PROBE_BYTES));
+    uint64_t written_ns = sl_clock_now_ns();
+    SL_TRY(sl_store_read(store, 0, data, PROBE_BYTES));
+    *out_write_rate = (double)PROBE_BYTES / (double)(written_ns - start_ns);
+    *out_read_rate = (double)PROBE_BYTES / (double)(sl_clock_now_ns() - written_ns);
+    return SL_OK;
+}
+
+/* Opens a small store there; writes what it is like and how fast it was. */
+static sl_status try_disks(const sl_config_list *directories, char *out_text)
+{
+    double write_rate, read_rate;
+    sl_store *store = NULL;
+    sl_store_options options = {.directories = (const char *const *)directories->items,
+                                .directory_count = directories->count,
+                                .bytes = PROBE_BYTES};
+    void *data = aligned_alloc(SL_STORE_ALIGNMENT, PROBE_BYTES);
+    if (!data)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to try the disks");
+    memset(data, 0x5A, PROBE_BYTES);
+    sl_status status = sl_store_open(&options, &store);
+    if (status == SL_OK)
+        status = time_store(store, data, &write_rate, &read_rate);
+    if (status == SL_OK)
+        snprintf(out_text, TEXT_BYTES, "%.150s; %d MiB once: %.1f GB/s written, %.1f read",
+                 sl_store_description(store), PROBE_BYTES >> 20, write_rate, read_rate);
+    sl_store_close(store);
+    free(data);
+    return status;
+}
+
+static void find_disk_directories(findings *all, const sl_config_list *directories)
+{
+    if (directories->count == 0)
+        return;
+    char size[SL_UNITS_TEXT_BYTES];
+    uint64_t free_bytes;
+    finding *space = add(all, "disk space");
+    sl_status status = sl_disk_free_bytes((const char *const *)directories->items,
+                                          directories->count, &free_bytes);
+    if (status == SL_OK) {
+        sl_units_format_size(free_bytes, size);
+        snprintf(space->value, TEXT_BYTES,
+                 "%s free in %u of --disk-dir; --disk-space is 90%% of it", size,
+                 directories->count);
+        finding *store = add(all, "disk");
+        space = store;
+        status = try_disks(directories, store->value);
+    }
+    if (status == SL_OK)
+        return;
+    snprintf(space->value, TEXT_BYTES, "%.240s", sl_status_message());
+    snprintf(space->cost, TEXT_BYTES, "no disk tier there");
+}
+
 static void find_profile(findings *all, const char *name, const sl_profile_subject *subject)
 {
     finding *profile = add(all, name);
@@ -234,6 +297,7 @@ int sl_command_doctor(int argc, char **argv)
         find_libraries(&all);
         find_cuda(&all);
         find_disk(&all);
+        find_disk_directories(&all, &config.disk_dir);
         find_profiles(&all, (uint32_t)config.threads);
         if (config.json)
             print_json(&all);

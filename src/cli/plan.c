@@ -89,7 +89,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     sl_units_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM), chunk);
     printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s\n",
            sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
-           blueprint->task.seq, sl_search_type_name(blueprint->task.type));
+           blueprint->task.seq, sl_type_name(blueprint->task.type));
     sl_command_describe_device(&blueprint->task, text, sizeof text);
     printf("on %s\n", text);
     sl_command_describe_choice(choice, text, sizeof text);

@@ -19,7 +19,7 @@ static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
     char peak[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
     sl_units_format_size(sl_blueprint_peak_bytes(blueprint, tier), peak);
     sl_units_format_size(blueprint->budget_bytes[tier], budget);
-    printf("  %-6s %s of %s\n", sl_plan_json_tier_names[tier], peak, budget);
+    printf("  %-6s %s of %s\n", sl_tier_name(tier), peak, budget);
 }
 
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
@@ -32,7 +32,7 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
            sl_gpt2_parameter_count(&trainer->shape), trainer->shape.layers, trainer->shape.width,
            trainer->shape.heads, trainer->shape.context, trainer->shape.vocab);
     printf("step    %u x %u rows of %" PRIu64 " tokens, in %s\n", choice->accumulate,
-           choice->micro_batch, trainer->config->seq, sl_search_type_name(blueprint->task.type));
+           choice->micro_batch, trainer->config->seq, sl_type_name(blueprint->task.type));
     sl_command_describe_choice(choice, text, sizeof text);
     printf("plan    %s, %u chunks\n", text, blueprint->layout->chunk_count);
     print_tier(blueprint, SL_TIER_DEVICE);
@@ -84,8 +84,7 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
     bool has_disk = end->planned_peak_bytes[SL_TIER_DISK] > 0;
     for (int tier = SL_TIER_DEVICE; tier <= (has_disk ? SL_TIER_DISK : SL_TIER_HOST); tier++)
         printf("  %-6s planned peak %" PRIu64 " bytes, measured %" PRIu64 " bytes\n",
-               sl_plan_json_tier_names[tier], end->planned_peak_bytes[tier],
-               end->measured_peak_bytes[tier]);
+               sl_tier_name(tier), end->planned_peak_bytes[tier], end->measured_peak_bytes[tier]);
     print_wear(trainer, end);
     const sl_blueprint *blueprint = trainer->session->blueprint;
     sl_simulation simulation;

@@ -32,7 +32,9 @@ void sl_command_describe_cpu(char *out_text, size_t capacity)
     __builtin_cpu_init();
     ADD_FEATURE("avx2");
     ADD_FEATURE("fma");
+    ADD_FEATURE("f16c");
     ADD_FEATURE("avx512f");
+    ADD_FEATURE("avx512dq");
     ADD_FEATURE("avx512bw");
     ADD_FEATURE("avx512vl");
     ADD_FEATURE("avx512bf16");

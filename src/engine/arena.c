@@ -9,8 +9,6 @@
 
 enum { PLACE_ALIGNMENT = 256, CLEAR_BYTES = 1 << 16 };
 
-static const char *const tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
-
 static int map_flags(const sl_engine *engine)
 {
     return engine->options.guard_arenas ? SL_MAP_GUARDS | SL_MAP_PATTERN : SL_MAP_PLAIN;
@@ -39,7 +37,7 @@ static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes, uint
             ? engine->ops->map(engine->device, mapped_bytes, map_flags(engine), &base)
             : engine->ops->map_host(engine->device, mapped_bytes, map_flags(engine), &base);
     if (status != SL_OK)
-        return sl_status_prefix(status, "the %s arena", tier_names[tier]);
+        return sl_status_prefix(status, "the %s arena", sl_tier_name(tier));
     arena->base = base;
     arena->bytes = bytes;
     arena->mapped_bytes = mapped_bytes;
@@ -79,7 +77,7 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
         SL_FAIL(SL_ERROR_INTERNAL,
                 "a place of %" PRIu64 " bytes at %" PRIu64 " is outside the %s arena of %" PRIu64
                 " bytes",
-                place->bytes, place->offset, tier_names[place->tier], arena->bytes);
+                place->bytes, place->offset, sl_tier_name(place->tier), arena->bytes);
     *out_address = arena->base + place->offset;
     return SL_OK;
 }

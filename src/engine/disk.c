@@ -12,11 +12,6 @@
 _Static_assert((int)SL_PIECE_BYTES == (int)SL_STORE_PIECE_BYTES, "homes and store agree");
 _Static_assert((int)SL_DIRECT_ALIGNMENT == (int)SL_STORE_ALIGNMENT, "homes and store agree");
 
-static const char *const group_names[SL_GROUP_COUNT] = {
-    [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",       [SL_GROUP_MASTER] = "master",
-    [SL_GROUP_MOMENT1] = "moment1", [SL_GROUP_MOMENT2] = "moment2",
-};
-
 static bool is_direct(uint64_t offset, uint64_t bytes)
 {
     return offset % SL_DIRECT_ALIGNMENT == 0 && bytes % SL_DIRECT_ALIGNMENT == 0;
@@ -45,7 +40,7 @@ static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
                 SL_FAIL(SL_ERROR_INTERNAL,
                         "chunk %u of %s: %" PRIu64 " bytes at %" PRIu64
                         " are not whole sectors of the disk tier",
-                        i, group_names[group], bytes, homes->offset[group][i]);
+                        i, sl_group_name((sl_group)group), bytes, homes->offset[group][i]);
             *out_has_chunk = true;
         }
     }
@@ -120,7 +115,7 @@ static sl_status explain_failure(const disk_job *job, sl_status status)
         return sl_status_prefix(status, "%s activation %s on the %s lane", verb, job->value_name,
                                 lane);
     return sl_status_prefix(status, "%s chunk %u of group %s on the %s lane", verb,
-                            job->chunk_index, group_names[job->group], lane);
+                            job->chunk_index, sl_group_name(job->group), lane);
 }
 
 static sl_status run_job(void *arguments)

@@ -7,11 +7,6 @@
 #include "base/status.h"
 #include "step.h"
 
-static const char *const group_name[SL_GROUP_COUNT] = {
-    [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",       [SL_GROUP_MASTER] = "master",
-    [SL_GROUP_MOMENT1] = "moment1", [SL_GROUP_MOMENT2] = "moment2",
-};
-
 /* What a step keeps for each parameter: a master copy only where parameters are rounded. */
 static bool group_is_used(const sl_step *step, sl_group group)
 {
@@ -43,7 +38,7 @@ static sl_status add_chunk_values(sl_step *step, sl_group group, uint32_t *value
     for (uint32_t c = 0; c < step->chunks->chunk_count; c++) {
         sl_value value = {
             .kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes, .type = type};
-        snprintf(value.name, sizeof value.name, "%s chunk %u", group_name[group], c);
+        snprintf(value.name, sizeof value.name, "%s chunk %u", sl_group_name(group), c);
         SL_TRY(sl_program_add_value(step->program, &value, &values[c]));
     }
     return SL_OK;

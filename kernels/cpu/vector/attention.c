@@ -32,7 +32,7 @@ static forward_state carve_scratch(const sl_attention_tile *tile)
 static void exponentiate(const forward_state *s, uint64_t all_keys, bool diagonal)
 {
     for (uint32_t column = 0; column < QUERIES; column += LANES) {
-        const uint64_t seen = column + LANES + BLOCK_ROWS;
+        const uint64_t seen = column + LANES + PATCH_ROWS;
         const uint64_t key_count = diagonal && seen < all_keys ? seen : all_keys;
         float *scores = s->scores + column;
         const lanes old_max = load_lanes(s->max + column);

@@ -14,29 +14,29 @@ SL_INLINE lanes read_lanes(const void *from, sl_type type, uint32_t count)
     return count == LANES ? load_typed(from, type) : load_typed_part(from, type, count);
 }
 
-SL_INLINE lanes read_across(const sl_gemm_panel *panel, sl_type type, uint64_t step, uint64_t first,
+SL_INLINE lanes read_across(const sl_gemm_strip *strip, sl_type type, uint64_t step, uint64_t first,
                             uint32_t count)
 {
-    return read_lanes(panel_at(panel, type, step, first), type, count);
+    return read_lanes(strip_at(strip, type, step, first), type, count);
 }
 
-SL_INLINE lanes read_along(const sl_gemm_panel *panel, sl_type type, uint64_t row, uint64_t first,
+SL_INLINE lanes read_along(const sl_gemm_strip *strip, sl_type type, uint64_t row, uint64_t first,
                            uint32_t count)
 {
-    return read_lanes(panel_at(panel, type, row, first), type, count);
+    return read_lanes(strip_at(strip, type, row, first), type, count);
 }
 
-SL_INLINE void pack_typed(sl_type type, const sl_gemm_panel *panel)
+SL_INLINE void pack_typed(sl_type type, const sl_gemm_strip *strip)
 {
-    if (panel->transpose)
-        pack_squares(panel, type, panel->term_count, read_along);
+    if (strip->transpose)
+        pack_squares(strip, type, strip->term_count, read_along);
     else
-        pack_steps(panel, type, panel->term_count, read_across);
+        pack_steps(strip, type, strip->term_count, read_across);
 }
 
-static void pack(const sl_gemm_panel *panel)
+static void pack(const sl_gemm_strip *strip)
 {
-    SL_BY_TYPE(panel->type, pack_typed, panel);
+    SL_BY_TYPE(strip->type, pack_typed, strip);
 }
 
 SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
@@ -50,36 +50,36 @@ SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
 
 typedef lanes (*add_step)(lanes sum, const uint32_t *a, lanes b);
 
-SL_INLINE void store_sums(const sl_gemm_block *block, uint32_t rows, lanes sum[ROWS][VECTORS])
+SL_INLINE void store_sums(const sl_gemm_patch *patch, uint32_t rows, lanes sum[ROWS][VECTORS])
 {
-    float *c = block->c;
+    float *c = patch->c;
 #pragma GCC unroll 14
-    for (uint32_t i = 0; i < rows; i++, c += block->leading_c)
+    for (uint32_t i = 0; i < rows; i++, c += patch->leading_c)
 #pragma GCC unroll 2
         for (uint32_t j = 0; j < VECTORS; j++) {
-            const lanes old = block->add ? load_lanes(c + j * LANES) : set_lanes(0.0f);
+            const lanes old = patch->add ? load_lanes(c + j * LANES) : set_lanes(0.0f);
             store_lanes(c + j * LANES, old + sum[i][j]);
         }
 }
 
 /* `rows` is a constant where this is inlined. */
-SL_INLINE void multiply_rows(const sl_gemm_block *block, const uint32_t rows, add_step add)
+SL_INLINE void multiply_rows(const sl_gemm_patch *patch, const uint32_t rows, add_step add)
 {
     lanes sum[ROWS][VECTORS];
 #pragma GCC unroll 14
     for (uint32_t i = 0; i < rows; i++) {
         sum[i][0] = sum[i][1] = set_lanes(0.0f);
-        __builtin_prefetch(block->c + i * block->leading_c, 1);
-        __builtin_prefetch(block->c + i * block->leading_c + COLUMNS - 1, 1);
+        __builtin_prefetch(patch->c + i * patch->leading_c, 1);
+        __builtin_prefetch(patch->c + i * patch->leading_c + COLUMNS - 1, 1);
     }
-    const uint32_t *a = block->a;
-    const float *b = (const float *)block->b;
-    const char *next_a = block->next_a, *next_b = block->next_b;
-    for (uint64_t step = 0; step < block->step_count; step++) {
+    const uint32_t *a = patch->a;
+    const float *b = (const float *)patch->b;
+    const char *next_a = patch->next_a, *next_b = patch->next_b;
+    for (uint64_t step = 0; step < patch->step_count; step++) {
         __builtin_prefetch(next_a, 0, 2);
         __builtin_prefetch(next_b, 0, 2);
-        next_a += block->next_a_stride;
-        next_b += block->next_b_stride;
+        next_a += patch->next_a_stride;
+        next_b += patch->next_b_stride;
         const lanes b0 = load_lanes(b), b1 = load_lanes(b + LANES);
 #pragma GCC unroll 14
         for (uint32_t i = 0; i < rows; i++) {
@@ -89,28 +89,28 @@ SL_INLINE void multiply_rows(const sl_gemm_block *block, const uint32_t rows, ad
         a += rows;
         b += COLUMNS;
     }
-    store_sums(block, rows, sum);
+    store_sums(patch, rows, sum);
 }
 
-typedef void (*multiply_block)(const sl_gemm_block *block);
+typedef void (*multiply_patch)(const sl_gemm_patch *patch);
 
-/* A block that does not fill the columns is computed beside C. */
-SL_INLINE void multiply_any(const sl_gemm_block *block, const multiply_block *by_rows)
+/* A patch that does not fill the columns is computed beside C. */
+SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by_rows)
 {
-    if (block->columns == COLUMNS) {
-        by_rows[block->rows - 1](block);
+    if (patch->columns == COLUMNS) {
+        by_rows[patch->rows - 1](patch);
         return;
     }
     float sums[ROWS * COLUMNS];
-    sl_gemm_block whole = *block;
+    sl_gemm_patch whole = *patch;
     whole.c = sums;
     whole.leading_c = COLUMNS;
     whole.add = false;
-    by_rows[block->rows - 1](&whole);
-    for (uint32_t i = 0; i < block->rows; i++)
-        for (uint32_t j = 0; j < block->columns; j++) {
-            float *c = block->c + i * block->leading_c + j;
-            *c = block->add ? *c + sums[i * COLUMNS + j] : sums[i * COLUMNS + j];
+    by_rows[patch->rows - 1](&whole);
+    for (uint32_t i = 0; i < patch->rows; i++)
+        for (uint32_t j = 0; j < patch->columns; j++) {
+            float *c = patch->c + i * patch->leading_c + j;
+            *c = patch->add ? *c + sums[i * COLUMNS + j] : sums[i * COLUMNS + j];
         }
 }
 
@@ -124,21 +124,21 @@ SL_INLINE void multiply_any(const sl_gemm_block *block, const multiply_block *by
 #endif
 
 #define X(n)                                                                                       \
-    static void multiply_##n(const sl_gemm_block *block)                                           \
+    static void multiply_##n(const sl_gemm_patch *patch)                                           \
     {                                                                                              \
-        multiply_rows(block, n, add_term);                                                         \
+        multiply_rows(patch, n, add_term);                                                         \
     }
 EVERY_ROWS(X)
 #undef X
 
-static void multiply(const sl_gemm_block *block)
+static void multiply(const sl_gemm_patch *patch)
 {
-    static const multiply_block by_rows[ROWS] = {
+    static const multiply_patch by_rows[ROWS] = {
 #define X(n) multiply_##n,
         EVERY_ROWS(X)
 #undef X
     };
-    multiply_any(block, by_rows);
+    multiply_any(patch, by_rows);
 }
 
 /* ---- the finish */
@@ -193,36 +193,36 @@ const sl_gemm_micro SL_VECTOR(gemm) = {
 #define PAIRS __attribute__((target("avx512bf16"), always_inline)) static inline
 
 /* Rows of terms 2 step and 2 step + 1, woven. */
-SL_INLINE lanes read_pairs_across(const sl_gemm_panel *panel, sl_type type, uint64_t step,
+SL_INLINE lanes read_pairs_across(const sl_gemm_strip *strip, sl_type type, uint64_t step,
                                   uint64_t first, uint32_t count)
 {
     const __mmask16 mask = mask_of(count);
-    const uint16_t *from = panel_at(panel, type, 2 * step, first);
+    const uint16_t *from = strip_at(strip, type, 2 * step, first);
     const __m256i even = _mm256_maskz_loadu_epi16(mask, from);
     __m256i odd = _mm256_setzero_si256();
-    if (2 * step + 1 < panel->term_count)
-        odd = _mm256_maskz_loadu_epi16(mask, from + panel->leading);
+    if (2 * step + 1 < strip->term_count)
+        odd = _mm256_maskz_loadu_epi16(mask, from + strip->leading);
     const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
     return _mm512_castsi512_ps(_mm512_or_si512(_mm512_cvtepu16_epi32(even), high));
 }
 
-SL_INLINE lanes read_pairs_along(const sl_gemm_panel *panel, sl_type type, uint64_t row,
+SL_INLINE lanes read_pairs_along(const sl_gemm_strip *strip, sl_type type, uint64_t row,
                                  uint64_t first, uint32_t count)
 {
-    const uint64_t left = panel->term_count - 2 * first, most = 2 * (uint64_t)count;
+    const uint64_t left = strip->term_count - 2 * first, most = 2 * (uint64_t)count;
     const uint64_t terms = left < most ? left : most;
     const __mmask32 mask = (__mmask32)((UINT64_C(1) << terms) - 1);
     return _mm512_castsi512_ps(
-        _mm512_maskz_loadu_epi16(mask, panel_at(panel, type, row, 2 * first)));
+        _mm512_maskz_loadu_epi16(mask, strip_at(strip, type, row, 2 * first)));
 }
 
-static void pack_pairs(const sl_gemm_panel *panel)
+static void pack_pairs(const sl_gemm_strip *strip)
 {
-    const uint64_t step_count = panel->term_count / 2 + panel->term_count % 2;
-    if (panel->transpose)
-        pack_squares(panel, SL_TYPE_BF16, step_count, read_pairs_along);
+    const uint64_t step_count = strip->term_count / 2 + strip->term_count % 2;
+    if (strip->transpose)
+        pack_squares(strip, SL_TYPE_BF16, step_count, read_pairs_along);
     else
-        pack_steps(panel, SL_TYPE_BF16, step_count, read_pairs_across);
+        pack_steps(strip, SL_TYPE_BF16, step_count, read_pairs_across);
 }
 
 PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
@@ -233,21 +233,21 @@ PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
 
 #define X(n)                                                                                       \
     __attribute__((target("avx512bf16"))) static void multiply_pairs_##n(                          \
-        const sl_gemm_block *block)                                                                \
+        const sl_gemm_patch *patch)                                                                \
     {                                                                                              \
-        multiply_rows(block, n, add_pair);                                                         \
+        multiply_rows(patch, n, add_pair);                                                         \
     }
 EVERY_ROWS(X)
 #undef X
 
-static void multiply_pairs(const sl_gemm_block *block)
+static void multiply_pairs(const sl_gemm_patch *patch)
 {
-    static const multiply_block by_rows[ROWS] = {
+    static const multiply_patch by_rows[ROWS] = {
 #define X(n) multiply_pairs_##n,
         EVERY_ROWS(X)
 #undef X
     };
-    multiply_any(block, by_rows);
+    multiply_any(patch, by_rows);
 }
 
 const sl_gemm_micro sl_vector_gemm_pairs = {

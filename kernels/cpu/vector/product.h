@@ -12,7 +12,7 @@
 #include "lanes.h"
 
 /* What of a product is wanted where A, B or C is the diagonal tile of causal attention: the rest is
- * zero, or masked later. Whole blocks are done, so a little more than the triangle is. */
+ * zero, or masked later. Whole patches are done, so a little more than the triangle is. */
 typedef enum triangle {
     WHOLE,
     COLUMNS_FROM_ROW, /* of C; the others are left as they are */
@@ -33,14 +33,14 @@ typedef struct product {
 } product;
 
 /* Registers: 24 sums and 4 of B with 32 of them, 12 and 2 with 16; A comes from memory. */
-enum { BLOCK_ROWS = 6, BLOCK_VECTORS = LANES == 16 ? 4 : 2 };
+enum { PATCH_ROWS = 6, PATCH_VECTORS = LANES == 16 ? 4 : 2 };
 
-/* One block of `rows` x (`vectors` registers, `part` lanes of the last). rows and vectors are
+/* One patch of `rows` x (`vectors` registers, `part` lanes of the last). rows and vectors are
  * constants where this is inlined. */
-SL_INLINE void multiply_block(const product *p, const uint32_t rows, const uint32_t vectors,
+SL_INLINE void multiply_patch(const product *p, const uint32_t rows, const uint32_t vectors,
                               uint32_t part)
 {
-    lanes sum[BLOCK_ROWS][BLOCK_VECTORS];
+    lanes sum[PATCH_ROWS][PATCH_VECTORS];
 #pragma GCC unroll 6
     for (uint32_t i = 0; i < rows; i++)
 #pragma GCC unroll 4
@@ -49,7 +49,7 @@ SL_INLINE void multiply_block(const product *p, const uint32_t rows, const uint3
 
     const float *a = p->a, *b = p->b;
     for (uint64_t step = 0; step < p->steps; step++) {
-        lanes row_of_b[BLOCK_VECTORS];
+        lanes row_of_b[PATCH_VECTORS];
 #pragma GCC unroll 4
         for (uint32_t j = 0; j + 1 < vectors; j++)
             row_of_b[j] = load_lanes(b + j * LANES);
@@ -82,22 +82,22 @@ SL_INLINE void multiply_block(const product *p, const uint32_t rows, const uint3
 #define MULTIPLY_ROWS(vectors)                                                                     \
     switch (rows) {                                                                                \
     case 1:                                                                                        \
-        multiply_block(p, 1, vectors, part);                                                       \
+        multiply_patch(p, 1, vectors, part);                                                       \
         break;                                                                                     \
     case 2:                                                                                        \
-        multiply_block(p, 2, vectors, part);                                                       \
+        multiply_patch(p, 2, vectors, part);                                                       \
         break;                                                                                     \
     case 3:                                                                                        \
-        multiply_block(p, 3, vectors, part);                                                       \
+        multiply_patch(p, 3, vectors, part);                                                       \
         break;                                                                                     \
     case 4:                                                                                        \
-        multiply_block(p, 4, vectors, part);                                                       \
+        multiply_patch(p, 4, vectors, part);                                                       \
         break;                                                                                     \
     case 5:                                                                                        \
-        multiply_block(p, 5, vectors, part);                                                       \
+        multiply_patch(p, 5, vectors, part);                                                       \
         break;                                                                                     \
     default:                                                                                       \
-        multiply_block(p, 6, vectors, part);                                                       \
+        multiply_patch(p, 6, vectors, part);                                                       \
     }
 
 static __attribute__((unused)) void multiply_edge(const product *p, uint32_t rows, uint32_t vectors,
@@ -120,10 +120,10 @@ static __attribute__((unused)) void multiply_edge(const product *p, uint32_t row
     }
 }
 
-/* The rows from `row` on and the columns from `column` on of `whole`, as many as a block holds. */
+/* The rows from `row` on and the columns from `column` on of `whole`, as many as a patch holds. */
 SL_INLINE void multiply_at(const product *whole, uint64_t row, uint64_t column, uint64_t column_end)
 {
-    product block = *whole;
+    product patch = *whole;
     uint64_t step = 0;
     if (whole->part == COLUMNS_FROM_ROW && column < row / LANES * LANES)
         column = row / LANES * LANES;
@@ -131,26 +131,26 @@ SL_INLINE void multiply_at(const product *whole, uint64_t row, uint64_t column, 
         return;
     if (whole->part == STEPS_FROM_ROW)
         step = row < whole->steps ? row : whole->steps;
-    if (whole->part == STEPS_TO_ROW && row + BLOCK_ROWS < whole->steps)
-        block.steps = row + BLOCK_ROWS;
-    block.steps -= step;
-    block.a = whole->a + row * whole->a_row + step * whole->a_step;
-    block.b = whole->b + column + step * whole->b_step;
-    block.c = whole->c + row * whole->c_row + column;
+    if (whole->part == STEPS_TO_ROW && row + PATCH_ROWS < whole->steps)
+        patch.steps = row + PATCH_ROWS;
+    patch.steps -= step;
+    patch.a = whole->a + row * whole->a_row + step * whole->a_step;
+    patch.b = whole->b + column + step * whole->b_step;
+    patch.c = whole->c + row * whole->c_row + column;
     const uint64_t rows_left = whole->rows - row;
     const uint32_t width = (uint32_t)(column_end - column), vectors = (width + LANES - 1) / LANES;
-    multiply_edge(&block, rows_left < BLOCK_ROWS ? (uint32_t)rows_left : BLOCK_ROWS, vectors,
+    multiply_edge(&patch, rows_left < PATCH_ROWS ? (uint32_t)rows_left : PATCH_ROWS, vectors,
                   width - (vectors - 1) * LANES);
 }
 
-/* Walks C block by block. */
+/* Walks C patch by patch. */
 static __attribute__((unused)) void multiply(const product *whole)
 {
-    const uint64_t block_columns = BLOCK_VECTORS * LANES;
-    for (uint64_t column = 0; column < whole->columns; column += block_columns) {
+    const uint64_t patch_columns = PATCH_VECTORS * LANES;
+    for (uint64_t column = 0; column < whole->columns; column += patch_columns) {
         const uint64_t left = whole->columns - column;
-        const uint64_t end = column + (left < block_columns ? left : block_columns);
-        for (uint64_t row = 0; row < whole->rows; row += BLOCK_ROWS)
+        const uint64_t end = column + (left < patch_columns ? left : patch_columns);
+        for (uint64_t row = 0; row < whole->rows; row += PATCH_ROWS)
             multiply_at(whole, row, column, end);
     }
 }

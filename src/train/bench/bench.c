@@ -8,8 +8,6 @@
 #include "disk.h"
 #include "meter.h"
 
-static const char *const type_names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
-
 /* A queued op costs a wake-up beside what its kernel takes; a GPU's ops are timed in a row, and
  * what the least of them takes is what each costs. */
 static const double queue_seconds = 2e-6;
@@ -84,7 +82,7 @@ static sl_status add_case(const sl_meter *m, const sl_ops_case *one, bool on_hos
                                  : one->kind != SL_OP_ADAMW ? "op"
                                  : on_host                  ? "host_adamw"
                                                             : "adamw",
-                        .type = type_names[one->attrs.type],
+                        .type = sl_type_name((sl_type)one->attrs.type),
                         .seconds = one->seconds.median,
                         .fit_seconds = sl_machine_op_seconds(&bench->profile.machine, one->kind,
                                                              &one->attrs, on_host),
@@ -121,7 +119,7 @@ static sl_status add_gpu_roofs(const sl_meter *m, sl_bench *bench)
             continue;
         double flops = (double)sl_op_flops(one->kind, &one->attrs);
         name_case(one, name);
-        SL_TRY(add_rate(bench, "gemm", type_names[one->attrs.type], name,
+        SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)one->attrs.type), name,
                         sl_spread_rate(one->seconds, flops)));
     }
     return SL_OK;
@@ -141,7 +139,7 @@ static sl_status add_copies(const sl_meter *m, sl_bench *bench)
 static sl_status add_rows(const sl_meter *m, sl_bench *bench)
 {
     for (int type = 0; type < SL_TYPE_COUNT && !sl_meter_has_gpu(m); type++)
-        SL_TRY(add_rate(bench, "gemm", type_names[type], "multiply-adds from registers",
+        SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)type), "multiply-adds from registers",
                         m->flops[type].rate));
     SL_TRY(add_gpu_roofs(m, bench));
     SL_TRY(add_rate(bench, "memory", "", "reading", m->stream[SL_STREAM_READ].rate));

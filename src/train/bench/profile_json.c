@@ -18,7 +18,6 @@
 
 enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 4, THREADS_MAX = 65536 };
 
-static const char *const type_names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
 static const char *const device_names[SL_DEVICE_KIND_COUNT] = {"cpu", "cuda"};
 static const char *const lane_names[SL_MACHINE_LANE_COUNT] = {"h2d", "d2h", "read", "write"};
 
@@ -84,7 +83,7 @@ static int add_rates(json_t *parent, const char *name, sl_op_rate rates[SL_TYPE_
     for (int type = 0; type < SL_TYPE_COUNT && !failed; type++) {
         json_t *rate = json_object();
         list_rate(&rates[type], keys);
-        failed |= json_object_set_new(types, type_names[type], rate);
+        failed |= json_object_set_new(types, sl_type_name((sl_type)type), rate);
         failed |= failed ? 1 : set_numbers(rate, keys);
     }
     return failed;
@@ -205,7 +204,7 @@ static sl_status read_rates(const char *path, const json_t *types, const char *w
     number_key keys[NUMBER_MAX];
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         list_rate(&rates[type], keys);
-        SL_TRY(read_numbers(path, json_object_get(types, type_names[type]), what, keys));
+        SL_TRY(read_numbers(path, json_object_get(types, sl_type_name((sl_type)type)), what, keys));
     }
     return SL_OK;
 }

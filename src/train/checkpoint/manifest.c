@@ -44,9 +44,6 @@ static const counter_key counter_keys[] = {
     {"loss_scale_hysteresis", offsetof(sl_checkpoint_state, loss_scale_hysteresis)},
 };
 
-static const char *const precision_names[SL_TYPE_COUNT] = {
-    [SL_TYPE_FP32] = "fp32", [SL_TYPE_BF16] = "bf16", [SL_TYPE_FP16] = "fp16"};
-
 typedef struct shape_key {
     const char *key;
     size_t offset; /* in sl_gpt2_shape */
@@ -168,7 +165,7 @@ static sl_status add_all(json_t *root, const sl_manifest *manifest)
         return sl_status_prefix(SL_ERROR_USAGE, "a checkpoint needs a JSON object");
     SL_TRY(status);
     json_object_set_new(root, "model", make_shape(&manifest->shape));
-    json_object_set_new(root, "precision", json_string(precision_names[manifest->precision]));
+    json_object_set_new(root, "precision", json_string(sl_type_name(manifest->precision)));
     json_object_set_new(root, "config", config);
     json_object_set_new(root, "gemm", json_string(manifest->gemm));
     json_object_set_new(root, "data", json_string(manifest->data_fingerprint));
@@ -286,11 +283,11 @@ static sl_status parse_shape(const char *path, const json_t *root, sl_gpt2_shape
 
 static sl_status parse_precision(const char *path, const json_t *root, sl_type *out_precision)
 {
-    const char *text = precision_names[SL_TYPE_FP32];
+    const char *text = sl_type_name(SL_TYPE_FP32);
     if (json_object_get(root, "precision"))
         SL_TRY(sl_json_file_get_string(path, root, "precision", &text));
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
-        if (strcmp(text, precision_names[type]) == 0) {
+        if (strcmp(text, sl_type_name((sl_type)type)) == 0) {
             *out_precision = (sl_type)type;
             return SL_OK;
         }

@@ -20,6 +20,7 @@ enum {
     GE = G | E,
     B = SL_CONFIG_BENCH,
     TGEB = TGE | B,
+    TGEDB = TGEB | SL_CONFIG_DOCTOR,
     PEDB = P | E | SL_CONFIG_DOCTOR | B
 };
 

@@ -76,7 +76,7 @@
     X(SIZE, host_memory, "host-memory", "auto", "SIZE", 0, 0, TGE, MEMORY, "budget on the host")   \
     X(SIZE, disk_space, "disk-space", "auto", "SIZE", 0, 0, TGE, MEMORY,                           \
       "budget on the disks (90% of what is free in --disk-dir)")                                   \
-    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEB, MEMORY,                                \
+    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEDB, MEMORY,                               \
       "where the disk tier lives; several share the work")                                         \
     X(SIZE, disk_endurance, "disk-endurance", "0", "SIZE", 0, 0, T, MEMORY,                        \
       "bytes that the disks are rated to have written, for the report of wear; 0: not known")      \

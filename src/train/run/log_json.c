@@ -24,8 +24,6 @@ struct sl_log_json {
     char file_buffer[FILE_BUFFER_BYTES];
 };
 
-static const char *const tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
-
 /* A run that was killed may have left half a line at the end, which the next event would join. */
 static void cut_half_line(const char *path)
 {
@@ -222,7 +220,7 @@ sl_status sl_log_json_end(sl_log_json *log, const sl_end_report *report)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         add(log,
             "%s\"%s\":{\"planned_peak_bytes\":%" PRIu64 ",\"measured_peak_bytes\":%" PRIu64 "}",
-            tier ? "," : "", tier_names[tier], report->planned_peak_bytes[tier],
+            tier ? "," : "", sl_tier_name((sl_tier)tier), report->planned_peak_bytes[tier],
             report->measured_peak_bytes[tier]);
     add(log, "}");
     return end(log);

@@ -6,7 +6,6 @@
 
 #include "wear.h"
 
-const char *const sl_plan_json_tier_names[SL_TIER_COUNT] = {"device", "host", "disk"};
 const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
     "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};
 const char *const sl_plan_json_lane_names[SL_LANE_COUNT] = {"compute", "h2d",   "d2h", "host",
@@ -70,8 +69,8 @@ static json_t *pack_choice(const sl_blueprint *blueprint)
                   sl_search_policy_name(placement->policy), "adam", adam_names[placement->adam],
                   "recompute", sl_search_recompute_name(choice->recompute), "accumulation",
                   sl_search_accumulation_name(choice->accumulation), "precision",
-                  sl_search_type_name(blueprint->task.type), "gradients",
-                  sl_search_type_name(sl_blueprint_grad_type(&blueprint->task, choice)));
+                  sl_type_name(blueprint->task.type), "gradients",
+                  sl_type_name(sl_blueprint_grad_type(&blueprint->task, choice)));
     json_t *host = pack_shares("offload", placement->host_fraction, choice->host_activations);
     json_t *disk = pack_shares("nvme", placement->disk_fraction, choice->disk_activations);
     if (json_object_update(object, host) != 0 || json_object_update(object, disk) != 0) {
@@ -118,11 +117,10 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
 sl_status sl_plan_json_format_misfit(const sl_misfit *misfit, const char *suggestion,
                                      json_t **out_object)
 {
-    json_t *object = json_pack("{s:b, s:I, s:s, s:I, s:s, s:s}", "fits", 0, "missing_bytes",
-                               (json_int_t)misfit->shortage.missing_bytes, "tier",
-                               sl_plan_json_tier_names[misfit->shortage.tier], "tick",
-                               (json_int_t)misfit->shortage.tick, "op", misfit->op_name,
-                               "suggestion", suggestion);
+    json_t *object = json_pack(
+        "{s:b, s:I, s:s, s:I, s:s, s:s}", "fits", 0, "missing_bytes",
+        (json_int_t)misfit->shortage.missing_bytes, "tier", sl_tier_name(misfit->shortage.tier),
+        "tick", (json_int_t)misfit->shortage.tick, "op", misfit->op_name, "suggestion", suggestion);
     if (!object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan's totals");
     *out_object = object;

@@ -7,7 +7,6 @@
 
 #include "search.h"
 
-extern const char *const sl_plan_json_tier_names[SL_TIER_COUNT];
 extern const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT];
 extern const char *const sl_plan_json_lane_names[SL_LANE_COUNT];
 

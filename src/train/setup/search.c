@@ -21,12 +21,6 @@ const char *sl_search_policy_name(sl_policy policy)
     return policy_names[policy];
 }
 
-const char *sl_search_type_name(sl_type type)
-{
-    static const char *const names[SL_TYPE_COUNT] = {"fp32", "bf16", "fp16"};
-    return names[type];
-}
-
 const char *sl_search_recompute_name(sl_recompute recompute)
 {
     return recompute_names[recompute];

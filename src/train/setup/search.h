@@ -63,6 +63,5 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
 const char *sl_search_policy_name(sl_policy policy);
 const char *sl_search_recompute_name(sl_recompute recompute);
 const char *sl_search_accumulation_name(sl_accumulation accumulation);
-const char *sl_search_type_name(sl_type type);
 
 #endif

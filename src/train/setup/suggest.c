@@ -309,7 +309,6 @@ static sl_status suggest(const sl_search *search, sl_refusal *refusal)
 
 static sl_status fail_refused(const sl_refusal *refusal)
 {
-    static const char *const tiers[SL_TIER_COUNT] = {"device", "host", "disk"};
     const sl_misfit *misfit = &refusal->misfit;
     char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
     sl_units_format_size(misfit->shortage.missing_bytes, missing);
@@ -317,7 +316,7 @@ static sl_status fail_refused(const sl_refusal *refusal)
     SL_FAIL(
         SL_ERROR_FIT,
         "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
-        tiers[misfit->shortage.tier], budget, missing,
+        sl_tier_name(misfit->shortage.tier), budget, missing,
         (unsigned long long)misfit->shortage.missing_bytes, misfit->shortage.tick,
         *misfit->op_name ? " (" : "", misfit->op_name, *misfit->op_name ? ")" : "",
         *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
