@@ -21,10 +21,6 @@ enum { STEP_PLAN = 0 }; /* the only plan that is drawn: evaluations are left out
 
 static const uint64_t file_bytes_max = UINT64_C(512) << 20; /* more than viewers open */
 
-static const char *const group_names[SL_GROUP_COUNT] = {
-    [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",       [SL_GROUP_MASTER] = "master",
-    [SL_GROUP_MOMENT1] = "moment1", [SL_GROUP_MOMENT2] = "moment2",
-};
 static const char *const phase_names[] = {
     [SL_PHASE_FORWARD] = "forward",
     [SL_PHASE_RECOMPUTE] = "recompute",
@@ -192,7 +188,7 @@ static void name_op(const sl_program *program, const sl_op *op, char name[NAME_B
 static void name_copy(const sl_program *program, const sl_command *command, char name[NAME_BYTES])
 {
     if (command->chunk_index != SL_NONE)
-        snprintf(name, NAME_BYTES, "%s %u", group_names[command->group], command->chunk_index);
+        snprintf(name, NAME_BYTES, "%s %u", sl_group_name(command->group), command->chunk_index);
     else
         snprintf(name, NAME_BYTES, "%.80s", program->values[command->value].name);
 }
