@@ -23,6 +23,7 @@ import steps
 MIB = 1 << 20
 SKIPPED = 2  # steps before the first that counts
 DEPTH = 32
+ON_DISK = ["--policy", "static", "--nvme-optimizer", "1"]  # parameters and gradients on the device
 
 
 def parse_options():
@@ -74,15 +75,18 @@ def read_phases(path):
     return [found[number] for number in sorted(found)][SKIPPED:]
 
 
+def on_disk(options):
+    return [*ON_DISK, "--disk-dir", options.disk_dir, "--host-memory", options.host_memory]
+
+
 def run_round(options, common, data, directory):
     trace = os.path.join(directory, "trace.json")
     resident = steps.train(options.binary, [*common, "--policy", "device", "--timeline", trace], data,
                            directory, options.steps, SKIPPED)
     phases = read_phases(trace)
     before = measure_disk(options)
-    disk = steps.train(options.binary, [*common, "--policy", "nvme", "--disk-dir", options.disk_dir,
-                                        "--host-memory", options.host_memory],
-                       data, directory, options.steps, SKIPPED)
+    disk = steps.train(options.binary, [*common, *on_disk(options)], data, directory, options.steps,
+                       SKIPPED)
     rate = (before + measure_disk(options)) / 2
     split = {phase: statistics.median(step[phase] for step in phases) for phase in phases[0]}
     moved = disk["last"]["disk_read_bytes"] + disk["last"]["disk_written_bytes"]
@@ -105,9 +109,7 @@ def main():
             batch, seq = rows.split("x")
             common = ["--model", options.model, "--precision", options.precision, "--micro-batch",
                       batch, "--seq", seq]
-            planned = steps.plan(options.binary, [*common, "--policy", "nvme", "--disk-dir",
-                                                  options.disk_dir, "--host-memory",
-                                                  options.host_memory])
+            planned = steps.plan(options.binary, [*common, *on_disk(options)])
             filling = 8 * planned["chunk_elements"]
             for _ in range(options.rounds):
                 one = run_round(options, common, data, directory)

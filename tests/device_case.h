@@ -1,6 +1,6 @@
 /* The devices that a body of tests runs over, the one it runs over now, and how a test takes
  * streams, events and memory of it. Linked with tests/cuda it is the stand-in with and without
- * cuStreamWaitValue32; else the cpu, and a GPU where one opens. */
+ * cuStreamWaitValue32; else the cpu, and a GPU where one opens, likewise both ways. */
 #ifndef SL_TESTS_DEVICE_CASE_H
 #define SL_TESTS_DEVICE_CASE_H
 
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -34,6 +35,7 @@ static const backend backends[] = {
 #else
     {"cpu", SL_DEVICE_CPU, false, false},
     {"cuda", SL_DEVICE_CUDA, false, false},
+    {"cuda without stream memory operations", SL_DEVICE_CUDA, true, false},
 #endif
 };
 
@@ -48,6 +50,10 @@ static int open_tested(void **state)
     standin_machine machine = standin_default();
     machine.has_wait_value = !tested->may_block;
     standin_reset(&machine);
+#else
+    if (tested->may_block ? setenv("SLUICE_NO_WAIT_VALUE", "1", 1)
+                          : unsetenv("SLUICE_NO_WAIT_VALUE"))
+        return -1;
 #endif
     ops = sl_device_ops_of(tested->kind);
     return ops->open(0, &device) == SL_OK ? 0 : -1;

@@ -30,6 +30,9 @@ if(CMAKE_CUDA_COMPILER AND NOT SL_SANITIZE)
     target_compile_definitions(${name} PRIVATE SL_TEST_GPU_REAL)
     set_tests_properties(${name} PROPERTIES LABELS gpu)
   endforeach()
+  add_test(NAME gpu_test_device_streams COMMAND test_device_streams gpu)
+  set_tests_properties(gpu_test_device_streams PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77
+                       LABELS gpu)
 endif()
 
 foreach(name test_cuda_elementwise gpu_products)
