@@ -18,7 +18,7 @@
 #include "train/config/units.h"
 #include "train/setup/disk.h"
 
-enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 16 };
+enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 24 };
 enum { PROBE_BYTES = 64 << 20 }; /* moved to see how fast the disks are */
 
 static const char doc[] = "Prints what this machine has, what is missing, and what that costs.";
