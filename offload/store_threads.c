@@ -25,8 +25,9 @@ struct sl_transport {
     pthread_cond_t work_came, work_done;
     request_queue todo, done;
     bool stop;
-    bool is_stuck;     /* what is out did not come back in time */
-    bool is_abandoned; /* closed while stuck: requests are no longer there */
+    bool is_stuck;       /* what is out did not come back in time */
+    bool is_abandoned;   /* closed while stuck: requests are no longer there */
+    uint32_t left_count; /* threads that have left */
     uint32_t out_count, limit_ms;
     const int *files;
     uint32_t depth, thread_count;
@@ -56,6 +57,25 @@ static int32_t perform(const sl_transport *transport, const sl_transport_request
     return moved < 0 ? -errno : (int32_t)moved;
 }
 
+static void free_transport(sl_transport *transport)
+{
+    pthread_cond_destroy(&transport->work_done);
+    pthread_cond_destroy(&transport->work_came);
+    pthread_mutex_destroy(&transport->lock);
+    free(transport->todo.requests);
+    free(transport);
+}
+
+/* Whoever leaves an abandoned transport last takes it along. Holds the lock, which it gives back.
+ */
+static void leave(sl_transport *transport)
+{
+    bool is_mine = ++transport->left_count == transport->thread_count && transport->is_abandoned;
+    pthread_mutex_unlock(&transport->lock);
+    if (is_mine)
+        free_transport(transport);
+}
+
 static void *serve(void *argument)
 {
     sl_transport *transport = argument;
@@ -76,7 +96,7 @@ static void *serve(void *argument)
         put(transport, &transport->done, request);
         pthread_cond_signal(&transport->work_done);
     }
-    pthread_mutex_unlock(&transport->lock);
+    leave(transport);
     return NULL;
 }
 
@@ -122,31 +142,29 @@ static sl_status wait(sl_transport *transport, sl_transport_request **out_reques
     return SL_OK;
 }
 
-/* Threads leave when nothing is left to do. Where one is stuck in the kernel nobody waits for it,
- * and what it still uses is not freed. */
+/* Threads leave when nothing is left to do. Where one is stuck in the kernel nobody waits for it:
+ * what it still uses is freed when it comes back, if ever. */
 static void close_threads(sl_transport *transport)
 {
     sl_transport_request *request;
-    uint32_t count = 0;
+    pthread_t threads[THREADS_MAX];
+    uint32_t count = 0, thread_count = transport->thread_count;
     while (transport->out_count > 0 && !transport->is_stuck)
         (void)wait(transport, &request, 1, &count);
+    memcpy(threads, transport->threads, sizeof threads);
     pthread_mutex_lock(&transport->lock);
+    bool is_abandoned = transport->out_count > 0;
     transport->stop = true;
-    transport->is_abandoned = transport->out_count > 0;
+    transport->is_abandoned = is_abandoned;
     pthread_cond_broadcast(&transport->work_came);
     pthread_mutex_unlock(&transport->lock);
-    for (uint32_t i = 0; i < transport->thread_count; i++)
-        if (transport->is_abandoned)
-            pthread_detach(transport->threads[i]);
+    for (uint32_t i = 0; i < thread_count; i++)
+        if (is_abandoned)
+            pthread_detach(threads[i]);
         else
-            pthread_join(transport->threads[i], NULL);
-    if (transport->is_abandoned)
-        return;
-    pthread_cond_destroy(&transport->work_done);
-    pthread_cond_destroy(&transport->work_came);
-    pthread_mutex_destroy(&transport->lock);
-    free(transport->todo.requests);
-    free(transport);
+            pthread_join(threads[i], NULL);
+    if (!is_abandoned)
+        free_transport(transport);
 }
 
 /* Signals are the control thread's. */
