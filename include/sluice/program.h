@@ -32,6 +32,7 @@ typedef enum sl_group {
 
 /* "fp32", "bf16" or "fp16"; "param", "grad", "master", "moment1" or "moment2". */
 SL_API const char *sl_type_name(sl_type type);
+/* "param", "grad", "master", "moment1", "moment2"; valid for ever. */
 SL_API const char *sl_group_name(sl_group group);
 
 typedef enum sl_value_kind {
