@@ -30,8 +30,9 @@ typedef enum sl_group {
     SL_GROUP_COUNT
 } sl_group;
 
-/* "fp32", "bf16" or "fp16"; "param", "grad", "master", "moment1" or "moment2". */
+/* "fp32", "bf16" or "fp16"; valid for ever. */
 SL_API const char *sl_type_name(sl_type type);
+
 /* "param", "grad", "master", "moment1", "moment2"; valid for ever. */
 SL_API const char *sl_group_name(sl_group group);
 
