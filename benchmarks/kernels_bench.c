@@ -18,6 +18,7 @@
 #include "base/half.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
+#include "sluice/program.h"
 
 enum { CASES_MAX = 80, ROUNDS_MAX = 101, STAGGER_BYTES = 68 * 1024 };
 

@@ -186,13 +186,17 @@ static inline void it_gelu(const it_call *c)
     }
 }
 
+static inline double it_gelu_slope(double x)
+{
+    double t = tanh(it_gelu_root * (x + 0.044715 * x * x * x));
+    double slope = it_gelu_root * (1.0 + 3.0 * 0.044715 * x * x);
+    return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope;
+}
+
 static inline void it_gelu_backward(const it_call *c)
 {
-    for (uint64_t e = 0; e < c->a->element_count; e++) {
-        double x = c->x[0][e], t = tanh(it_gelu_root * (x + 0.044715 * x * x * x));
-        double slope = it_gelu_root * (1.0 + 3.0 * 0.044715 * x * x);
-        c->x[1][e] *= 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope;
-    }
+    for (uint64_t e = 0; e < c->a->element_count; e++)
+        c->x[1][e] *= it_gelu_slope(c->x[0][e]);
 }
 
 static inline void it_head_logits(const it_call *c)
@@ -282,6 +286,8 @@ static inline void it_linear_input_backward(const it_call *c)
     for (uint64_t r = 0; r < c->a->row_count; r++)
         for (uint64_t i = 0; i < I; i++)
             c->x[2][r * I + i] += it_dot(c->x[0] + r * O, c->x[1] + i * O, O);
+    for (uint64_t e = 0; c->x[3] && e < c->a->row_count * I; e++)
+        c->x[2][e] *= it_gelu_slope(c->x[3][e]);
 }
 
 static inline void it_linear_weight_backward(const it_call *c)

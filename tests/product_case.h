@@ -7,10 +7,11 @@
 #include "base/half.h"
 #include "kernel_case.h"
 
-/* C (+)= A B as the ops see it: A[i, s] is a[i * a_row + s * a_step], and so on. */
+/* C (+)= A B as the ops see it: A[i, s] is a[i * a_row + s * a_step], and so on; times the slope of
+ * GELU where there is a gelu. */
 typedef struct product_case {
     kernel_case c;
-    int a, b, out, bias, residual; /* operands; -1: none */
+    int a, b, out, bias, residual, gelu; /* operands; -1: none */
     uint64_t m, n, k;
     uint64_t a_row, a_step, b_step, b_column;
     uint64_t a_first, b_first, out_first; /* elements before those that the call uses */
@@ -50,6 +51,19 @@ static void fill_operand(product_case *p, int index, uint64_t count, bool intege
     for (uint64_t i = 0; i < count; i++)
         write_element(values, type, i,
                       integers ? (float)sl_rng_below(test_seed, stream, i, 17) - 8.0f
+                               : sl_rng_normal(test_seed, stream, i));
+}
+
+/* Numbers of which the slope is 0, 1/2 and 1 to the bit, or normal numbers. */
+static void fill_gelu(product_case *p, bool integers)
+{
+    static const float plain[] = {-30.0f, 0.0f, 30.0f};
+    const uint64_t count = p->m * p->n;
+    void *values = case_operand(&p->c, p->gelu, count * sl_type_bytes(type_of(p, p->gelu)));
+    const uint64_t stream = 1000 + draw_count++;
+    for (uint64_t i = 0; i < count; i++)
+        write_element(values, type_of(p, p->gelu), i,
+                      integers ? plain[sl_rng_below(test_seed, stream, i, 3)]
                                : sl_rng_normal(test_seed, stream, i));
 }
 
@@ -93,6 +107,7 @@ static void describe_linear(product_case *p, product_shape s, bool add)
         set_sizes(p, s.rows, s.in, s.out);
         place_a(p, 0, false);
         place_b(p, 1, true);
+        p->gelu = 3;
         p->c.attrs.accumulate = p->add = add;
     } else {
         set_sizes(p, s.in, s.out, s.rows);
@@ -154,7 +169,7 @@ static uint64_t first_of(const product_case *p, int index)
 static product_case open_product(sl_op_kind kind, sl_type type, product_shape s, uint64_t round,
                                  bool integers)
 {
-    product_case p = {.out = 2, .bias = -1, .residual = -1, .out_type = type};
+    product_case p = {.out = 2, .bias = -1, .residual = -1, .gelu = -1, .out_type = type};
     p.c.kind = kind;
     p.c.attrs = (sl_op_attrs){.row_count = s.rows, .in = s.in, .type = (uint16_t)type};
     if (is_head(kind))
@@ -170,6 +185,8 @@ static product_case open_product(sl_op_kind kind, sl_type type, product_shape s,
         fill_operand(&p, p.bias, p.n, integers);
     if (p.residual >= 0 && round % 3)
         fill_operand(&p, p.residual, p.m * p.n, integers);
+    if (p.gelu >= 0 && round % 4 == 2)
+        fill_gelu(&p, integers);
     return p;
 }
 
@@ -192,6 +209,41 @@ static void add_others(const product_case *p, product_sums *sums, uint64_t row, 
         sums->sum[at] += others[i];
         sums->size[at] += fabs(others[i]);
     }
+}
+
+/* Of a product that passes a GELU: how often it is rounded, once or also before the GELU, and how
+ * far a slope may be off beyond what fp32 does to it. */
+static MAYBE_UNUSED int gelu_roundings = 1;
+static MAYBE_UNUSED double gelu_shortness = 0;
+
+static bool has_gelu(const product_case *p)
+{
+    return p->gelu >= 0 && p->c.bytes[p->gelu] > 0;
+}
+
+static double gelu_x(const product_case *p, uint64_t at)
+{
+    return read_element(p->c.input[p->gelu], type_of(p, p->gelu), at);
+}
+
+/* What the sum is multiplied with: d/dx x s, with s = 1 / (1 + exp(-2u)). */
+static double slope_of(const product_case *p, uint64_t at)
+{
+    if (!has_gelu(p))
+        return 1;
+    const double x = gelu_x(p, at), root = 2 * sqrt(2 / M_PI);
+    const double s = 1 / (1 + exp(-root * x * (1 + 0.044715 * x * x)));
+    return s + x * root * (1 + 3 * 0.044715 * x * x) * s * (1 - s);
+}
+
+/* 2u has 4 roundings and exp 2 units, which reach s times |2u|; then a sum, a quotient and some 6
+ * more of terms that are at most 1 + |x| (1 - s, at most e^-|2u|, makes up for the slope of u). */
+static double slope_error(const product_case *p, uint64_t at)
+{
+    if (!has_gelu(p))
+        return 0;
+    const double x = fabs(gelu_x(p, at)), two_u = 2 * sqrt(2 / M_PI) * x * (1 + 0.044715 * x * x);
+    return ((16 + 8 * two_u) * UNIT + gelu_shortness) * (1 + x);
 }
 
 static double *allocate_doubles(uint64_t count)
@@ -258,10 +310,16 @@ static void check_near(const product_case *p, const product_sums *sums)
 {
     for (uint64_t at = 0; at < p->m * p->n; at++) {
         const double got = read_element(p->c.result[p->out], p->out_type, p->out_first + at);
-        const double sum_error = (double)(p->k + 4) * (UNIT * sums->size[at] + 0x1p-126);
-        const double bound = sum_error + rounding_of(p->out_type, fabs(sums->sum[at]) + sum_error);
-        if (!(fabs(got - sums->sum[at]) <= bound))
-            fail_at(p, at, got, sums->sum[at]);
+        const double slope = slope_of(p, at), want = sums->sum[at] * slope;
+        double sum_error = (double)(p->k + 4) * (UNIT * sums->size[at] + 0x1p-126);
+        if (has_gelu(p) && gelu_roundings > 1)
+            sum_error += rounding_of(p->out_type, fabs(sums->sum[at]) + sum_error);
+        const double error = sum_error * fabs(slope) +
+                             (fabs(sums->sum[at]) + sum_error) * slope_error(p, at) +
+                             (has_gelu(p) ? UNIT * fabs(want) : 0);
+        const double bound = error + rounding_of(p->out_type, fabs(want) + error);
+        if (!(fabs(got - want) <= bound))
+            fail_at(p, at, got, want);
     }
 }
 
@@ -270,11 +328,10 @@ static void check_exact(const product_case *p, const product_sums *sums)
     for (uint64_t at = 0; at < p->m * p->n; at++) {
         uint8_t want[sizeof(float)];
         assert_true(sums->size[at] < 0x1p24);
-        write_element(want, p->out_type, 0, (float)sums->sum[at]);
-        const uint64_t bytes = sl_type_bytes(p->out_type);
-        const uint8_t *got = (const uint8_t *)p->c.result[p->out] + (p->out_first + at) * bytes;
-        if (memcmp(got, want, bytes) != 0)
-            fail_at(p, at, read_element(got, p->out_type, 0), read_element(want, p->out_type, 0));
+        write_element(want, p->out_type, 0, (float)(sums->sum[at] * slope_of(p, at)));
+        const double got = read_element(p->c.result[p->out], p->out_type, p->out_first + at);
+        if (!(got == read_element(want, p->out_type, 0)))
+            fail_at(p, at, got, read_element(want, p->out_type, 0));
     }
 }
 

@@ -101,7 +101,7 @@ static sl_op small_ops[] = {
     OP(LINEAR, X, P2, SL_NONE, SL_NONE, Y),        /* 2 */
     OP(HEAD_LOSS, Y, LOSS),                        /* 3 */
     OP(CLEAR, GC1),                                /* 4 */
-    OP(LINEAR_INPUT_BACKWARD, Y, P2, DX),          /* 5 */
+    OP(LINEAR_INPUT_BACKWARD, Y, P2, DX, SL_NONE), /* 5 */
     OP(LINEAR_WEIGHT_BACKWARD, X, Y, G2, SL_NONE), /* 6 */
     OP(CLEAR, GC0),                                /* 7 */
     OP(EMBED_TOKENS_BACKWARD, TOKENS, DX, G1),     /* 8 */

@@ -56,7 +56,8 @@ extern "C" {
     X(HEAD_INPUT_BACKWARD, head_input_backward)                                                    \
     /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel U f [P, I] */                \
     X(HEAD_WEIGHT_BACKWARD, head_weight_backward)                                                  \
-    /* dy R [R, O], weight R [I, O], dx A [R, I] */                                                \
+    /* dy R [R, O], weight R [I, O], dx A [R, I], gelu_x R? [R, I]: with gelu_x, which excludes */  \
+    /* attrs.accumulate, dx is that of GELU(gelu_x) times gelu'(gelu_x), rounded once */           \
     X(LINEAR_INPUT_BACKWARD, linear_input_backward)                                                \
     /* x R [R, I], dy R [R, O], dweight U f [I, O], dbias U? f [O] */                              \
     X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward)                                              \

@@ -188,12 +188,18 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
     plan->micro->multiply(&patch);
 }
 
+/* There is more to an element of C than its sum. */
+static bool is_finished_apart(const sl_gemm *gemm)
+{
+    return gemm->bias != NULL || gemm->residual != NULL || gemm->gelu_x != NULL;
+}
+
 /* While the tile is still in cache. */
 static void finish_tile(const gemm_job *job, const gemm_tile *tile)
 {
     const sl_gemm *gemm = job->gemm;
     const bool is_last = job->chains.first + job->chains.count == job->plan.chain.count;
-    if (!is_last || (job->plan.sums == 0 && gemm->bias == NULL && gemm->residual == NULL))
+    if (!is_last || (job->plan.sums == 0 && !is_finished_apart(gemm)))
         return;
     const uint64_t at = tile->rows.first * gemm->n + tile->columns.first;
     const sl_gemm_finish all = {
@@ -202,6 +208,7 @@ static void finish_tile(const gemm_job *job, const gemm_tile *tile)
         .c = (char *)gemm->c + at * sl_type_bytes(gemm->type),
         .bias = gemm->bias ? element_at(gemm->bias, gemm->type, tile->columns.first) : NULL,
         .residual = gemm->residual ? element_at(gemm->residual, gemm->type, at) : NULL,
+        .gelu_x = gemm->gelu_x ? element_at(gemm->gelu_x, gemm->type, at) : NULL,
         .type = gemm->type,
         .leading = gemm->n,
         .rows = tile->rows.count,
@@ -250,10 +257,10 @@ static sl_status check(const sl_gemm *gemm)
 {
     if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
-    const bool is_finished = gemm->bias != NULL || gemm->residual != NULL;
+    const bool is_finished = is_finished_apart(gemm);
     if (gemm->c_type != gemm->type && (gemm->c_type != SL_TYPE_FP32 || is_finished))
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d%s", (int)gemm->type,
-                (int)gemm->c_type, is_finished ? ", with bias or residual" : "");
+                (int)gemm->c_type, is_finished ? ", with bias, residual or GELU" : "");
     return SL_OK;
 }
 

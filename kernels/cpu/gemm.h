@@ -14,17 +14,18 @@
 #include "base/workers.h"
 #include "sluice/op_list.h"
 
-/* C[m, n] (+)= op(A)[m, k] op(B)[k, n], then + bias[n], + residual[m, n] where they are not NULL.
- * All are dense and row-major: A is [m, k], or [k, m] if transpose_a; B is [k, n], or [n, k]. */
+/* C[m, n] (+)= op(A)[m, k] op(B)[k, n], then + bias[n], + residual[m, n], times gelu'(gelu_x[m, n])
+ * where they are not NULL. All are dense and row-major: A is [m, k], or [k, m] if transpose_a; B is
+ * [k, n], or [n, k]. */
 typedef struct sl_gemm {
-    sl_type type;   /* of a, b, bias and residual */
-    sl_type c_type; /* the same; or fp32, then without bias and residual */
+    sl_type type;   /* of a, b, bias, residual and gelu_x */
+    sl_type c_type; /* the same; or fp32, then without these three */
     const void *a, *b;
     void *c;
     uint64_t m, n, k;
     bool transpose_a, transpose_b;
     bool add; /* to C, else overwrite it */
-    const void *bias, *residual;
+    const void *bias, *residual, *gelu_x;
     void *workspace; /* 256-byte aligned, sl_gemm_workspace_bytes(...) long */
 } sl_gemm;
 

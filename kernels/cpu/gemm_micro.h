@@ -43,14 +43,14 @@ typedef struct sl_gemm_patch {
     uint64_t next_a_stride, next_b_stride;
 } sl_gemm_patch;
 
-/* c = sums + bias + residual (+ c), rounded once. */
+/* c = sums + bias + residual (+ c), times gelu'(gelu_x), rounded once. */
 typedef struct sl_gemm_finish {
     const float *sums;
     uint64_t leading_sums;
-    void *c;                     /* may be `sums`, in fp32 */
-    sl_type type;                /* of c, bias and residual */
-    const void *bias, *residual; /* may be NULL */
-    uint64_t leading;            /* of c and residual */
+    void *c;                              /* may be `sums`, in fp32 */
+    sl_type type;                         /* of all that is void */
+    const void *bias, *residual, *gelu_x; /* may be NULL */
+    uint64_t leading;                     /* of c, residual and gelu_x */
     uint64_t rows, columns;
     bool add; /* what c holds */
 } sl_gemm_finish;

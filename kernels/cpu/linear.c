@@ -39,6 +39,8 @@ static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const voi
         gemm.bias = call->operand[2];
         gemm.residual = call->operand[3];
     }
+    if (kind == SL_OP_LINEAR_INPUT_BACKWARD)
+        gemm.gelu_x = call->operand[3];
     return sl_gemm_run(&gemm, call->workers);
 }
 

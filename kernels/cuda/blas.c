@@ -1,6 +1,7 @@
 /* The choices of an open cuBLASLt, kept in the order of their keys. */
 #include "blas.h"
 
+#include <cuda_runtime_api.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +12,26 @@
 enum {
     WORKSPACE_BYTES_MAX = 32 << 20, /* what the library's documentation advises for Hopper */
     PARTS_MAX = 16,                 /* of the terms, that may meet in the workspace */
+    GELU_ROW_UNIT = 8,              /* elements: the library demands this of the rows of an x */
+    GELU_CAPABILITY = 9,
 };
 
 struct sl_blas {
     const sl_blas_functions *functions;
     cublasLtHandle_t handle;
+    bool passes_gelu;
     sl_blas_choice **choices;
     uint64_t count, capacity;
 };
+
+static bool find_passes_gelu(void)
+{
+    int device = 0, capability = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           capability >= GELU_CAPABILITY && getenv("SLUICE_NO_EPILOGUE") == NULL;
+}
 
 sl_status sl_blas_open(sl_blas **out_blas)
 {
@@ -40,6 +53,7 @@ sl_status sl_blas_open(sl_blas **out_blas)
         free(blas);
         return SL_OK;
     }
+    blas->passes_gelu = find_passes_gelu();
     *out_blas = blas;
     return SL_OK;
 }
@@ -64,6 +78,12 @@ uint64_t sl_blas_workspace_bytes(const sl_product *product)
     return sl_bits_round_up(PARTS_MAX * sizeof(float) * product->of.m * product->of.n, 256);
 }
 
+bool sl_blas_passes_gelu(const sl_blas *blas, const sl_product *product)
+{
+    return blas->passes_gelu && product->of.type != SL_TYPE_FP32 &&
+           product->of.n % GELU_ROW_UNIT == 0;
+}
+
 static sl_blas_key key_of(const sl_product *product)
 {
     return (sl_blas_key){
@@ -76,7 +96,9 @@ static sl_blas_key key_of(const sl_product *product)
         .type = (uint8_t)product->of.type,
         .c_type = (uint8_t)product->of.c_type,
         .transposes = (uint8_t)(product->of.transpose_a | product->of.transpose_b << 1),
-        .has_bias = product->bias != NULL,
+        .epilogue = product->bias != NULL     ? SL_BLAS_BIAS
+                    : product->gelu_x != NULL ? SL_BLAS_GELU
+                                              : SL_BLAS_PLAIN,
     };
 }
 
@@ -159,10 +181,7 @@ sl_status sl_blas_run(const sl_blas *blas, const sl_blas_choice *choice, const s
     const void *added = product->residual != NULL ? product->residual : product->c;
     if (product->of.add && product->residual != NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "a product that adds to C and a residual");
-    if (product->bias != NULL)
-        SL_BLAS_TRY(blas->functions,
-                    MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                           &product->bias, sizeof product->bias));
+    SL_TRY(sl_blas_choice_point(blas->functions, choice, product));
     SL_BLAS_TRY(blas->functions,
                 Matmul(blas->handle, choice->operation, &alpha, product->b, choice->a, product->a,
                        choice->b, &beta, added, choice->c, product->c, choice->c,

@@ -9,7 +9,7 @@
  *   algorithms that would use it, or halves in its place, are refused by mask.
  * - where the terms are split over blocks, the parts meet in the workspace, in fp32, in a step of
  *   their own; the schemes that add in the result's own place or type are refused.
- * - bias and residual are added to the fp32 sums, which are rounded once.
+ * - bias and residual are added to the fp32 sums, and a GELU is passed, before they are rounded.
  *
  * A product for which the library knows no algorithm of this kind is left to our own kernel.
  */
@@ -28,6 +28,12 @@ void sl_blas_close(sl_blas *blas); /* NULL is fine */
 
 /* Of sizes alone. */
 uint64_t sl_blas_workspace_bytes(const sl_product *product);
+
+/* True if the library may be asked to pass a GELU in the product's epilogue: of halves, for its
+ * hyperbolic tangent may be a short one; with columns that it takes an x of; from compute capability
+ * 9.0 on, for before that it is known to write bf16 twice (llm.c measured it); and not with
+ * SLUICE_NO_EPILOGUE in the environment, so that a GPU can be asked which way is faster. */
+bool sl_blas_passes_gelu(const sl_blas *blas, const sl_product *product);
 
 /* Chooses for the product; its pointers count only as present or not. May allocate. */
 sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);

@@ -1,7 +1,7 @@
 /* Tells cuBLASLt of a product and asks it for an algorithm. It thinks in columns: a row-major C =
  * op(A) op(B) is its column-major C^T = op(B)^T op(A)^T over the same memory, so B goes in as its
  * A, A as its B, n counts its rows, and no matrix is copied. The bias has one element a row of C^T,
- * which is what its epilogue adds. */
+ * which is what its epilogue adds; the x of a GELU is laid out as C^T. */
 #include "blas_choice.h"
 
 #include <inttypes.h>
@@ -32,15 +32,50 @@ static sl_status describe_matrix(const sl_blas_functions *functions, uint8_t typ
     return SL_OK;
 }
 
-static sl_status describe_bias(const sl_blas_functions *functions, cublasLtMatmulDesc_t operation)
+/* By what the library calls them. */
+static const struct {
+    const char *name;
+    uint32_t epilogue;
+    cublasLtMatmulDescAttributes_t pointer;
+} epilogues[SL_BLAS_EPILOGUE_COUNT] = {
+    [SL_BLAS_PLAIN] = {"", CUBLASLT_EPILOGUE_DEFAULT, 0},
+    [SL_BLAS_BIAS] = {" bias", CUBLASLT_EPILOGUE_BIAS, CUBLASLT_MATMUL_DESC_BIAS_POINTER},
+    [SL_BLAS_GELU] = {" gelu'", CUBLASLT_EPILOGUE_DGELU, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER},
+};
+
+static sl_status point(const sl_blas_functions *functions, const sl_blas_choice *choice,
+                       const void *operand)
 {
-    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const void *aligned = (const void *)(uintptr_t)ALIGNMENT; /* what the heuristic looks at */
-    SL_BLAS_TRY(functions, MatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                                  &epilogue, sizeof epilogue));
-    SL_BLAS_TRY(functions, MatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                  &aligned, sizeof aligned));
+    SL_BLAS_TRY(functions,
+                MatmulDescSetAttribute(choice->operation, epilogues[choice->key.epilogue].pointer,
+                                       &operand, sizeof operand));
     return SL_OK;
+}
+
+sl_status sl_blas_choice_point(const sl_blas_functions *functions, const sl_blas_choice *choice,
+                               const sl_product *product)
+{
+    if (choice->key.epilogue == SL_BLAS_PLAIN)
+        return SL_OK;
+    return point(functions, choice,
+                 choice->key.epilogue == SL_BLAS_BIAS ? product->bias : product->gelu_x);
+}
+
+static sl_status describe_epilogue(const sl_blas_functions *functions, sl_blas_choice *choice)
+{
+    const sl_blas_key *key = &choice->key;
+    const int64_t leading = (int64_t)key->n;
+    const void *aligned = (const void *)(uintptr_t)ALIGNMENT; /* what the heuristic looks at */
+    if (key->epilogue == SL_BLAS_PLAIN)
+        return SL_OK;
+    SL_BLAS_TRY(functions,
+                MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                       &epilogues[key->epilogue].epilogue, sizeof(uint32_t)));
+    if (key->epilogue == SL_BLAS_GELU)
+        SL_BLAS_TRY(functions,
+                    MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                           &leading, sizeof leading));
+    return point(functions, choice, aligned);
 }
 
 static sl_status describe(const sl_blas_functions *functions, sl_blas_choice *choice)
@@ -54,8 +89,7 @@ static sl_status describe(const sl_blas_functions *functions, sl_blas_choice *ch
                                                   &of_b, sizeof of_b));
     SL_BLAS_TRY(functions, MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_TRANSB,
                                                   &of_a, sizeof of_a));
-    if (key->has_bias)
-        SL_TRY(describe_bias(functions, choice->operation));
+    SL_TRY(describe_epilogue(functions, choice));
     SL_TRY(describe_matrix(functions, key->type, transpose_b ? key->n : key->k,
                            transpose_b ? key->k : key->n, &choice->a));
     SL_TRY(describe_matrix(functions, key->type, transpose_a ? key->k : key->m,
@@ -149,7 +183,7 @@ static void write_text(const sl_blas_functions *functions, sl_blas_choice *choic
                                 "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c%s: %s", key->m,
                                 key->n, key->k, types[key->type], types[key->c_type],
                                 key->transposes & 1 ? 'T' : 'N', key->transposes & 2 ? 'T' : 'N',
-                                key->has_bias ? " bias" : "", choice->is_own ? "own kernel" : "");
+                                epilogues[key->epilogue].name, choice->is_own ? "own kernel" : "");
     if (!choice->is_own)
         write_numbers(functions, result, choice->text + length,
                       SL_BLAS_TEXT_BYTES - (size_t)length);

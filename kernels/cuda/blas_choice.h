@@ -7,13 +7,21 @@
 
 enum { SL_BLAS_TEXT_BYTES = 256 };
 
+/* What the library does to the sums before it rounds them. */
+typedef enum sl_blas_epilogue {
+    SL_BLAS_PLAIN,
+    SL_BLAS_BIAS, /* adds one element a column of C */
+    SL_BLAS_GELU, /* multiplies with gelu'(gelu_x) */
+    SL_BLAS_EPILOGUE_COUNT
+} sl_blas_epilogue;
+
 /* All that a choice depends on. No padding: its bytes compare. */
 typedef struct sl_blas_key {
     uint64_t m, n, k;
     uint32_t a_alignment, b_alignment, c_alignment;
     uint8_t type, c_type;
     uint8_t transposes; /* 1: A, 2: B */
-    uint8_t has_bias;
+    uint8_t epilogue;   /* an sl_blas_epilogue */
 } sl_blas_key;
 
 struct sl_blas_choice {
@@ -30,6 +38,10 @@ sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle
                               const sl_blas_key *key, uint64_t workspace_bytes,
                               sl_blas_choice **out_choice);
 void sl_blas_choice_close(const sl_blas_functions *functions, sl_blas_choice *choice);
+
+/* Tells the library where the operand of the epilogue lies; for the next product alone. */
+sl_status sl_blas_choice_point(const sl_blas_functions *functions, const sl_blas_choice *choice,
+                               const sl_product *product);
 
 /* SL_ERROR_SYSTEM with the library's words. */
 sl_status sl_blas_fail(const sl_blas_functions *functions, const char *what, cublasStatus_t status);

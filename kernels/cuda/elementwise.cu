@@ -1,39 +1,18 @@
 /* The ops that work on elements one by one: GELU and its gradient, ADD, CLEAR, ROUND. A thread does
  * sixteen bytes; the last one does what is left, element by element. */
+#include "gelu.cuh"
 #include "launch.cuh"
 #include "typed.cuh"
 
 enum { THREADS = 256 };
 
-/* The tanh form, 0.5 x (1 + tanh(u)), is x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3):
- * one exponential, and no cancellation where x is far below 0. As kernels/cpu/vector/elementwise.c
- * does it. */
-static const float TWO_ROOT = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
-static const float CUBIC = 0.044715f;
-
-static __device__ __forceinline__ float gelu(float x)
-{
-    const float two_u = x * TWO_ROOT * fmaf(x * x, CUBIC, 1.0f);
-    return x / (1.0f + expf(-two_u));
-}
-
-/* s + x s (1 - s) 2u' with s = 1 / (1 + exp(-2u)). */
-static __device__ __forceinline__ float gelu_slope(float x)
-{
-    const float square = x * x;
-    const float two_u = x * TWO_ROOT * fmaf(square, CUBIC, 1.0f);
-    const float s = 1.0f / (1.0f + expf(-two_u));
-    const float slope = TWO_ROOT * fmaf(square, 3 * CUBIC, 1.0f);
-    return fmaf(x * slope, s * (1.0f - s), s);
-}
-
 /* What becomes of y; x is 0 where the op has none, y where it does not read it. */
 template <sl_op_kind OP> static __device__ __forceinline__ float compute(float x, float y)
 {
     if constexpr (OP == SL_OP_GELU)
-        return gelu(x);
+        return sl_gelu(x);
     else if constexpr (OP == SL_OP_GELU_BACKWARD)
-        return y * gelu_slope(x);
+        return y * sl_gelu_slope(x);
     else if constexpr (OP == SL_OP_ADD)
         return y + x;
     else

@@ -46,32 +46,72 @@ uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
     return bytes > bias ? bytes : bias;
 }
 
-/* Sizes do not tell whether a linear layer has a bias. */
+/* Sizes do not tell whether a linear layer has a bias, or its gradient a GELU to pass. */
 sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_op_attrs *attrs)
 {
     sl_product product;
     if (!describe(kind, attrs, &product))
         return SL_OK;
     SL_TRY(sl_blas_prepare(blas, &product));
-    if (kind != SL_OP_LINEAR)
+    if (kind == SL_OP_LINEAR)
+        product.bias = &product;
+    else if (kind == SL_OP_LINEAR_INPUT_BACKWARD && !product.of.add &&
+             sl_blas_passes_gelu(blas, &product))
+        product.gelu_x = &product;
+    else
         return SL_OK;
-    product.bias = &product;
     return sl_blas_prepare(blas, &product);
+}
+
+static sl_status pass_gelu(const sl_kernel_call *call, const sl_product *product)
+{
+    const sl_op_attrs attrs = {.element_count = product->of.m * product->of.n,
+                               .type = (uint16_t)product->of.type};
+    sl_kernel_call pass = *call;
+    pass.attrs = &attrs;
+    pass.operand[0] = (void *)product->gelu_x;
+    pass.operand[1] = product->c;
+    return sl_cuda_gelu_backward(&pass);
+}
+
+static sl_status find_choice(const sl_blas *blas, const sl_product *product,
+                             const sl_blas_choice **out_choice)
+{
+    *out_choice = sl_blas_find(blas, product);
+    if (*out_choice == NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "a product of %llu x %llu x %llu was not prepared",
+                (unsigned long long)product->of.m, (unsigned long long)product->of.n,
+                (unsigned long long)product->of.k);
+    return SL_OK;
+}
+
+/* Where the library computes the product but does not pass the GELU: a kernel of ours does that
+ * next. */
+static sl_status run_apart(const sl_blas *blas, const sl_kernel_call *call,
+                           const sl_product *product)
+{
+    const sl_blas_choice *choice;
+    sl_product plain = *product;
+    plain.gelu_x = NULL;
+    SL_TRY(find_choice(blas, &plain, &choice));
+    if (sl_blas_is_own(choice))
+        return sl_product_run(call, product);
+    SL_TRY(sl_blas_run(blas, choice, call, &plain));
+    return pass_gelu(call, product);
 }
 
 static sl_status run_product(const sl_kernel_call *call, const sl_product *product)
 {
     const sl_blas *blas = call->library ? call->library->blas : NULL;
+    const sl_blas_choice *choice;
     if (blas == NULL)
         return sl_product_run(call, product);
-    const sl_blas_choice *choice = sl_blas_find(blas, product);
-    if (choice == NULL)
-        SL_FAIL(SL_ERROR_INTERNAL, "a product of %llu x %llu x %llu was not prepared",
-                (unsigned long long)product->of.m, (unsigned long long)product->of.n,
-                (unsigned long long)product->of.k);
-    if (sl_blas_is_own(choice))
-        return sl_product_run(call, product);
-    return sl_blas_run(blas, choice, call, product);
+    if (product->gelu_x != NULL && !sl_blas_passes_gelu(blas, product))
+        return run_apart(blas, call, product);
+    SL_TRY(find_choice(blas, product, &choice));
+    if (!sl_blas_is_own(choice))
+        return sl_blas_run(blas, choice, call, product);
+    return product->gelu_x != NULL ? run_apart(blas, call, product) : sl_product_run(call, product);
 }
 
 static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const void *a, const void *b,
@@ -86,6 +126,8 @@ static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const voi
         product.bias = call->operand[2];
         product.residual = call->operand[3];
     }
+    if (kind == SL_OP_LINEAR_INPUT_BACKWARD)
+        product.gelu_x = call->operand[3];
     return run_product(call, &product);
 }
 

@@ -14,7 +14,8 @@ static uint64_t count_tiles(uint64_t elements)
 static sl_status check(const sl_product *product)
 {
     const uint64_t m = product->of.m, n = product->of.n, k = product->of.k;
-    const bool is_finished = product->bias != NULL || product->residual != NULL;
+    const bool is_finished =
+        product->bias != NULL || product->residual != NULL || product->gelu_x != NULL;
     if (m == 0 || n == 0 || k == 0)
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
     if (product->of.c_type != product->of.type &&
@@ -46,6 +47,7 @@ sl_status sl_product_run(const sl_kernel_call *call, const sl_product *product)
     job.c = product->c;
     job.bias = product->bias;
     job.residual = product->residual;
+    job.gelu_x = product->gelu_x;
     job.add = product->of.add;
     job.c_is_fp32 = product->of.c_type == SL_TYPE_FP32;
     job.type = product->of.type;

@@ -4,6 +4,7 @@
 #ifndef SL_KERNELS_CUDA_PRODUCT_CUH
 #define SL_KERNELS_CUDA_PRODUCT_CUH
 
+#include "gelu.cuh"
 #include "typed.cuh"
 
 enum {
@@ -23,7 +24,7 @@ typedef struct sl_product_side {
 typedef struct sl_product_job {
     sl_product_side a, b;
     void *c;
-    const void *bias, *residual;
+    const void *bias, *residual, *gelu_x;
     bool add, c_is_fp32;
     sl_type type;
 } sl_product_job;
@@ -55,6 +56,8 @@ static __device__ __forceinline__ float sl_product_finish(const sl_product_job &
         sum += sl_load<TYPE>(job.residual, at);
     if (job.add)
         sum += job.c_is_fp32 ? ((const float *)job.c)[at] : sl_load<TYPE>(job.c, at);
+    if (job.gelu_x != NULL)
+        sum *= sl_gelu_slope(sl_load<TYPE>(job.gelu_x, at));
     return sum;
 }
 

@@ -21,6 +21,18 @@ static bool wants_gradient(const sl_step *step, uint32_t forward_value)
            step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
 }
 
+/* Operands that read a value, over all forward ops. */
+static uint32_t count_readers(const sl_step *step, uint32_t forward_value)
+{
+    uint32_t count = 0;
+    for (uint32_t o = 0; o < step->forward->op_count; o++) {
+        const sl_op *op = forward_op(step, o);
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            count += op->operand[i] == forward_value && sl_op_reads(op, i);
+    }
+    return count;
+}
+
 /* Where ranks hold parts of a tensor, dx of an op that reads it is a part of a sum too. */
 static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_shard inner)
 {
@@ -105,19 +117,54 @@ static sl_status emit_linear_weight(sl_step *step, uint32_t op_index, uint32_t d
     return sl_gradient_end(step, op_index, LINEAR_BIAS);
 }
 
-static sl_status emit_linear_input(sl_step *step, const sl_op *op, uint32_t dy)
+enum { GELU_X, GELU_Y };
+
+/* The op of the same segment that makes a value, NULL if none does. */
+static const sl_op *find_maker(const sl_step *step, uint32_t op_index, uint32_t forward_value)
 {
+    const uint32_t first = step->forward->segments[forward_op(step, op_index)->segment].first_op;
+    for (uint32_t o = op_index; o-- > first;) {
+        const sl_op *op = forward_op(step, o);
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] == forward_value && sl_op_writes(op, i))
+                return op;
+    }
+    return NULL;
+}
+
+/* The GELU whose output the linear layer alone reads, and which alone reads its input: then what
+ * the layer contributes is all of the gradient of both. Of the same segment, where its input can be
+ * made again. */
+static const sl_op *find_gelu_before(const sl_step *step, uint32_t op_index)
+{
+    const uint32_t x = forward_op(step, op_index)->operand[LINEAR_X];
+    const sl_op *gelu = find_maker(step, op_index, x);
+    const bool is_alone =
+        gelu != NULL && gelu->kind == SL_OP_GELU && wants_gradient(step, gelu->operand[GELU_X]) &&
+        count_readers(step, x) == 1 && count_readers(step, gelu->operand[GELU_X]) == 1;
+    return is_alone ? gelu : NULL;
+}
+
+/* Past a GELU, where that is possible: its rule then finds no gradient left to pass on. */
+static sl_status emit_linear_input(sl_step *step, uint32_t op_index, uint32_t dy)
+{
+    const sl_op *op = forward_op(step, op_index);
     sl_op_attrs attrs = op->attrs;
-    uint32_t weight, dx;
-    if (!wants_gradient(step, op->operand[LINEAR_X]))
+    uint32_t weight, dx, gelu_x = SL_NONE, x = op->operand[LINEAR_X];
+    if (!wants_gradient(step, x))
         return SL_OK;
     const sl_contribution whole = {
         0, UINT64_MAX, (sl_type)attrs.type,
         partial_through(step, op->operand[LINEAR_WEIGHT], SL_SHARD_ROWS)};
+    const sl_op *gelu = whole.partial == SL_PARTIAL_NO ? find_gelu_before(step, op_index) : NULL;
+    if (gelu != NULL) {
+        x = gelu->operand[GELU_X];
+        SL_TRY(sl_recompute_need(step, x, &gelu_x));
+    }
     SL_TRY(sl_instance_find(step, op->operand[LINEAR_WEIGHT], &weight));
-    SL_TRY(sl_gradient_contribute(step, op->operand[LINEAR_X], &whole, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, x, &whole, &dx, &attrs.accumulate));
     return sl_instance_emit(step, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
-                            (uint32_t[]){dy, weight, dx});
+                            (uint32_t[]){dy, weight, dx, gelu_x});
 }
 
 /* The residual comes last: its gradient is dy itself, which later rules add to in place. */
@@ -129,7 +176,7 @@ static sl_status emit_linear(sl_step *step, uint32_t op_index)
     if (dy == SL_NONE)
         return SL_OK;
     SL_TRY(emit_linear_weight(step, op_index, dy));
-    SL_TRY(emit_linear_input(step, op, dy));
+    SL_TRY(emit_linear_input(step, op_index, dy));
     if (!wants_gradient(step, op->operand[LINEAR_RESIDUAL]))
         return SL_OK;
     return sl_gradient_add(step, op->operand[LINEAR_RESIDUAL], dy, true);
@@ -156,15 +203,14 @@ static sl_status emit_attention(sl_step *step, uint32_t op_index)
 
 static sl_status emit_gelu(sl_step *step, uint32_t op_index)
 {
-    enum { X, Y };
     const sl_op *op = forward_op(step, op_index);
     uint32_t x, d;
-    SL_TRY(sl_gradient_take(step, op->operand[Y], &d));
+    SL_TRY(sl_gradient_take(step, op->operand[GELU_Y], &d));
     if (d == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_recompute_need(step, op->operand[X], &x));
+    SL_TRY(sl_recompute_need(step, op->operand[GELU_X], &x));
     SL_TRY(sl_instance_emit(step, SL_OP_GELU_BACKWARD, &op->attrs, (uint32_t[]){x, d}));
-    return sl_gradient_add(step, op->operand[X], d, true);
+    return sl_gradient_add(step, op->operand[GELU_X], d, true);
 }
 
 /* The statistics of each panel give the gradient of its logits, in their place. */

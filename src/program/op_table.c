@@ -176,8 +176,9 @@ static const row table[SL_OP_COUNT] = {
         .flops = HEAD_FLOPS,
     },
     [SL_OP_LINEAR_INPUT_BACKWARD] = {
-        .info = {"linear_input_backward", 3, {"dy", "weight", "dx"}, {R, R, A}},
-        .operand = {ROWS_OUT, MATRIX, ROWS_IN},
+        .info = {"linear_input_backward", 4, {"dy", "weight", "dx", "gelu_x"},
+                 {R, R, A, R}, .operand_optional = {[3] = true}},
+        .operand = {ROWS_OUT, MATRIX, ROWS_IN, ROWS_IN},
         .flops = MATRIX_FLOPS,
     },
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = {

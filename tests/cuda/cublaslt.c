@@ -21,7 +21,7 @@ static struct {
     uint32_t function_count;
     uint64_t live, faults;
     char first_fault[TEXT_BYTES];
-    bool is_hidden, refuses_odd;
+    bool is_hidden, refuses_odd, refuses_gelu;
 } state;
 
 /* ---- control ---- */
@@ -75,6 +75,16 @@ void standin_blas_refuse_odd(bool refuses)
 bool standin_blas_refuses_odd(void)
 {
     return state.refuses_odd;
+}
+
+void standin_blas_refuse_gelu(bool refuses)
+{
+    state.refuses_gelu = refuses;
+}
+
+bool standin_blas_refuses_gelu(void)
+{
+    return state.refuses_gelu;
 }
 
 void standin_blas_fail_call(const char *name, uint64_t nth, int status)
@@ -215,7 +225,9 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t matmulDesc,
     } rows[] = {{CUBLASLT_MATMUL_DESC_TRANSA, &o->transpose_a, sizeof o->transpose_a},
                 {CUBLASLT_MATMUL_DESC_TRANSB, &o->transpose_b, sizeof o->transpose_b},
                 {CUBLASLT_MATMUL_DESC_EPILOGUE, &o->epilogue, sizeof o->epilogue},
-                {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias}};
+                {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->bias, sizeof o->bias},
+                {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->gelu_x, sizeof o->gelu_x},
+                {CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &o->gelu_leading, sizeof o->gelu_leading}};
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].attribute == (int)attr)
             return set_attribute((int)attr, rows[i].to, rows[i].bytes, buf, sizeInBytes);

@@ -30,6 +30,9 @@ void standin_blas_fail_call(const char *name, uint64_t nth, int status);
 /* The heuristic finds nothing, from now on, for matrices with an odd leading dimension. */
 void standin_blas_refuse_odd(bool refuses);
 
+/* The heuristic finds nothing, from now on, that passes a GELU. */
+void standin_blas_refuse_gelu(bool refuses);
+
 /* Calls of one function since the last reset. */
 uint64_t standin_blas_calls(const char *name);
 

@@ -1,4 +1,5 @@
 /* The arithmetic of the stand-in for cuBLASLt: double sums, rounded to fp32 and to the type. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,6 +50,13 @@ static void add_terms(const standin_product *p, const float *a, uint64_t terms, 
     }
 }
 
+/* Of the tanh form. */
+static double gelu_slope(double x)
+{
+    const double root = sqrt(2 / M_PI), t = tanh(root * (x + 0.044715 * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+}
+
 static void finish_column(const standin_product *p, uint64_t column, const double *sums)
 {
     for (uint64_t i = 0; i < p->c.rows; i++) {
@@ -58,6 +66,9 @@ static void finish_column(const standin_product *p, uint64_t column, const doubl
             sum += (double)p->beta * (double)read_element(p->from_c, p->c.type, at);
         if (p->operation.epilogue == CUBLASLT_EPILOGUE_BIAS)
             sum += (double)read_element(p->operation.bias, p->c.type, i);
+        if (p->operation.epilogue == CUBLASLT_EPILOGUE_DGELU)
+            sum *= gelu_slope((double)read_element(
+                p->operation.gelu_x, p->c.type, i + column * (uint64_t)p->operation.gelu_leading));
         write_element(p->to, p->c.type, at, (float)sum);
     }
 }

@@ -17,7 +17,8 @@ typedef struct standin_layout {
 } standin_layout;
 
 typedef struct standin_operation {
-    const void *bias;
+    const void *bias, *gelu_x;
+    int64_t gelu_leading;
     int32_t transpose_a, transpose_b;
     uint32_t epilogue, compute, scale;
 } standin_operation;
@@ -37,7 +38,7 @@ _Static_assert(sizeof(standin_operation) <= sizeof(cublasLtMatmulDescOpaque_t), 
 _Static_assert(sizeof(standin_preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "too large");
 _Static_assert(sizeof(standin_algorithm) <= sizeof(cublasLtMatmulAlgo_t), "too large");
 
-/* A product as it is queued: D = alpha op(A) op(B) + beta C, + bias. */
+/* A product as it is queued: D = alpha op(A) op(B) + beta C, + bias, or times gelu'(gelu_x). */
 typedef struct standin_product {
     standin_layout a, b, c;
     standin_operation operation;
@@ -55,6 +56,7 @@ cublasStatus_t standin_blas_refuse(const char *format, ...) __attribute__((forma
 cublasStatus_t standin_blas_enter(const char *function);
 
 bool standin_blas_refuses_odd(void);
+bool standin_blas_refuses_gelu(void);
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \

@@ -15,7 +15,7 @@ static uint64_t element_bytes(uint64_t type)
     return type == CUDA_R_32F ? 4 : 2;
 }
 
-/* The pointer of the bias aside, which may differ from call to call. */
+/* The pointers of the epilogue aside, which may differ from call to call. */
 static uint64_t hash_of(const standin_operation *operation, const standin_layout *const layout[4])
 {
     struct {
@@ -26,6 +26,7 @@ static uint64_t hash_of(const standin_operation *operation, const standin_layout
     all.operation.transpose_a = operation->transpose_a;
     all.operation.transpose_b = operation->transpose_b;
     all.operation.epilogue = operation->epilogue;
+    all.operation.gelu_leading = operation->gelu_leading;
     all.operation.compute = operation->compute;
     all.operation.scale = operation->scale;
     for (int i = 0; i < 4; i++)
@@ -42,10 +43,23 @@ static cublasStatus_t check_types(const standin_operation *o, const standin_layo
     if (layout[3]->type != layout[0]->type && layout[3]->type != CUDA_R_32F)
         return standin_blas_refuse("type %d from type %d", (int)layout[3]->type,
                                    (int)layout[0]->type);
-    if (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && o->epilogue != CUBLASLT_EPILOGUE_BIAS)
+    if (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && o->epilogue != CUBLASLT_EPILOGUE_BIAS &&
+        o->epilogue != CUBLASLT_EPILOGUE_DGELU)
         return standin_blas_refuse("epilogue %u", o->epilogue);
-    if (o->epilogue == CUBLASLT_EPILOGUE_BIAS && layout[3]->type != layout[0]->type)
-        return standin_blas_refuse("a bias of another type than the factors");
+    if (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && layout[3]->type != layout[0]->type)
+        return standin_blas_refuse("a bias or GELU of another type than the factors");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The x of a GELU, of the layout of D; the library documents what it wants of its columns. */
+static cublasStatus_t check_gelu(const standin_operation *o, const standin_layout *d)
+{
+    const bool is_gelu = o->epilogue == CUBLASLT_EPILOGUE_DGELU;
+    if (!is_gelu && (o->gelu_x != NULL || o->gelu_leading != 0))
+        return standin_blas_refuse("an x without a GELU");
+    if (is_gelu && (o->gelu_leading % 8 != 0 || (uint64_t)o->gelu_leading < d->rows))
+        return standin_blas_refuse("columns of a GELU's x %lld elements apart",
+                                   (long long)o->gelu_leading);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -130,8 +144,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     TRY(check_sizes(operation, layout));
     TRY(check_promises(p, layout));
     TRY(check_alignments(p, layout));
-    if (operation->epilogue == CUBLASLT_EPILOGUE_BIAS && operation->bias == NULL)
-        return standin_blas_refuse("the heuristic cannot see how the bias is aligned");
+    TRY(check_gelu(operation, layout[3]));
+    if ((operation->epilogue == CUBLASLT_EPILOGUE_BIAS && operation->bias == NULL) ||
+        (operation->epilogue == CUBLASLT_EPILOGUE_DGELU && operation->gelu_x == NULL))
+        return standin_blas_refuse("the heuristic cannot see how bias or GELU are aligned");
+    if (operation->epilogue == CUBLASLT_EPILOGUE_DGELU && standin_blas_refuses_gelu())
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (standin_blas_refuses_odd() && (layout[0]->leading % 2 || layout[1]->leading % 2))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     const standin_algorithm algorithm = name_algorithm(p, hash_of(operation, layout), layout[3]);
@@ -176,6 +194,9 @@ static cublasStatus_t check_pointers(const standin_product *p, const standin_alg
     if (p->operation.epilogue == CUBLASLT_EPILOGUE_BIAS &&
         (p->operation.bias == NULL || (uintptr_t)p->operation.bias % 16 != 0))
         return standin_blas_refuse("a bias at %p", p->operation.bias);
+    if (p->operation.epilogue == CUBLASLT_EPILOGUE_DGELU &&
+        (p->operation.gelu_x == NULL || (uintptr_t)p->operation.gelu_x % 16 != 0))
+        return standin_blas_refuse("a GELU's x at %p", p->operation.gelu_x);
     if (p->workspace_bytes > 0 &&
         (p->workspace == NULL || (uintptr_t)p->workspace % WORKSPACE_ALIGNMENT != 0))
         return standin_blas_refuse("a workspace at %p", p->workspace);

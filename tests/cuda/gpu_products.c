@@ -84,6 +84,7 @@ static void products_of_gpt2_when_run_are_near(void **state)
         for (int kind = 0; kind < KINDS; kind++)
             check_product(kinds[kind], (sl_type)((i + kind) % SL_TYPE_COUNT), sizes[i],
                           (uint64_t)i + 1, false, run_twice);
+    check_product(SL_OP_LINEAR_INPUT_BACKWARD, SL_TYPE_BF16, sizes[1], 2, false, run_twice);
 }
 
 static void bias_gradients_when_run_are_sums_of_rows(void **state)
@@ -117,7 +118,11 @@ int main(void)
     if (!gpu_place_open())
         return GPU_PLACE_SKIP;
     print_message("by %s\n", sl_kernels_cuda()->description());
+    gelu_roundings = 2;
+    gelu_shortness = 0x1p-10; /* of the instruction for tanh, 2^-11, which the library may use */
     int failures = cmocka_run_group_tests_name("as opened", tests, NULL, NULL);
+    gelu_roundings = 1;
+    gelu_shortness = 0;
     library = &own;
     failures += cmocka_run_group_tests_name("our own kernel", tests, NULL, NULL);
     gpu_place_close();

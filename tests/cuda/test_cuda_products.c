@@ -15,6 +15,7 @@
 #include "kernels/cuda/ops.h"
 #include "product_case.h"
 #include "shim_control.h"
+#include "standin.h"
 
 enum { SHAPES = 30, REAL_SHAPES = 6, ORDERS = 3 };
 
@@ -183,14 +184,15 @@ static void own_product_when_it_is_none_is_refused(void **state)
         .a = values,
         .b = values,
         .c = c};
-    sl_product wrong[6] = {right, right, right, right, right, right};
+    sl_product wrong[7] = {right, right, right, right, right, right, right};
     wrong[0].of.m = 0;
     wrong[1].of.n = 0;
     wrong[2].of.k = 0;
     wrong[3].of.c_type = SL_TYPE_FP16;
     wrong[4].bias = values;
     wrong[5].of.m = wrong[5].of.n = 1ull << 40;
-    for (int i = 0; i < 6; i++)
+    wrong[6].gelu_x = values;
+    for (int i = 0; i < 7; i++)
         assert_int_equal(sl_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
     assert_true(c[0] == 5);
     assert_int_equal(sl_product_run(&call, &right), SL_OK);
@@ -226,7 +228,60 @@ static void products_of_integers_when_run_are_exact(void **state)
 static void products_when_run_are_near(void **state)
 {
     (void)state;
+    gelu_roundings = 2; /* of some: those that the library does not pass a GELU of */
     for_every_product(rounds(REAL_SHAPES), false, run_prepared);
+    gelu_roundings = 1;
+}
+
+/* Round 2 of the cases has a GELU. That the library passes it shows in its choices. */
+static void check_gelu(sl_type type, uint64_t width, bool is_passed)
+{
+    const product_shape s = {37, width, 50};
+    const uint64_t before = standin_blas_calls("cublasLtMatmul");
+    gelu_roundings = is_passed ? 1 : 2;
+    for (int integers = 0; integers < 2; integers++)
+        check_product(SL_OP_LINEAR_INPUT_BACKWARD, type, s, 2, integers, run_prepared);
+    gelu_roundings = 1;
+    assert_int_equal(standin_blas_calls("cublasLtMatmul") - before, 2);
+    bool is_told = false;
+    for (uint64_t i = 0; sl_library_choice(&library, i) != NULL; i++)
+        is_told |= strstr(sl_library_choice(&library, i), "gelu': algorithm") != NULL;
+    assert_int_equal(is_told, is_passed);
+}
+
+static void reopen_blas(void)
+{
+    sl_blas_close(library.blas);
+    assert_int_equal(sl_blas_open(&library.blas), SL_OK);
+    assert_non_null(library.blas);
+}
+
+/* In the epilogue where the library can and may; else by a kernel of ours, after the product. */
+static void gelu_when_passed_is_right_either_way(void **state)
+{
+    (void)state;
+    check_gelu(SL_TYPE_FP32, 40, false);
+    check_gelu(SL_TYPE_BF16, 40, true);
+    reopen_blas();
+    check_gelu(SL_TYPE_FP16, 41, false);
+    check_gelu(SL_TYPE_FP16, 40, true);
+    reopen_blas();
+    standin_blas_refuse_gelu(true);
+    const sl_op_attrs attrs = {.row_count = 37, .in = 40, .out = 50, .type = SL_TYPE_BF16};
+    assert_int_equal(sl_cuda_linear_prepare(library.blas, SL_OP_LINEAR_INPUT_BACKWARD, &attrs),
+                     SL_OK);
+    check_gelu(SL_TYPE_BF16, 40, false); /* what was prepared is not asked again */
+    assert_int_equal(setenv("SLUICE_NO_EPILOGUE", "1", 1), 0);
+    reopen_blas();
+    check_gelu(SL_TYPE_BF16, 40, false);
+    unsetenv("SLUICE_NO_EPILOGUE");
+    const standin_machine hopper = standin_default();
+    standin_machine older = hopper;
+    older.major = 8;
+    standin_reset(&older);
+    reopen_blas();
+    check_gelu(SL_TYPE_BF16, 40, false);
+    standin_reset(&hopper);
 }
 
 static sl_op_attrs linear_attrs(uint64_t rows)
@@ -421,7 +476,7 @@ static void table_when_asked_is_whole(void **state)
     assert_int_equal(table->open(99, &open), SL_ERROR_SYSTEM);
     assert_int_equal(table->open(0, &open), SL_OK);
     const sl_op_attrs attrs = linear_attrs(9);
-    assert_int_equal(table->prepare(open, SL_OP_LINEAR_INPUT_BACKWARD, &attrs), SL_OK);
+    assert_int_equal(table->prepare(open, SL_OP_LINEAR_WEIGHT_BACKWARD, &attrs), SL_OK);
     assert_non_null(table->choice(open, 0));
     assert_null(table->choice(open, 1));
     assert_true(table->workspace_bytes(SL_OP_LINEAR, &attrs, 7) ==
@@ -458,6 +513,7 @@ int main(void)
         cmocka_unit_test(own_product_when_it_is_none_is_refused),
         WITH_BLAS(products_of_integers_when_run_are_exact),
         WITH_BLAS(products_when_run_are_near),
+        WITH_BLAS(gelu_when_passed_is_right_either_way),
         WITH_BLAS(products_when_a_factor_is_not_finite_spread_it),
         WITH_BLAS(product_when_c_is_the_residual_adds_to_it),
         WITH_BLAS(products_when_prepared_ask_once),

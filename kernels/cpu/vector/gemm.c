@@ -1,5 +1,6 @@
 /* The micro-kernels of one instruction set; see gemm_micro.h. */
 #include "by_type.h"
+#include "gelu.h"
 #include "gemm_pack.h"
 #include "isa.h"
 
@@ -154,6 +155,8 @@ SL_INLINE void finish_part(const sl_gemm_finish *f, sl_type type, uint64_t row, 
         sum += read_lanes(typed_at(f->residual, type, at), type, count);
     if (f->add)
         sum += read_lanes(typed_at(f->c, type, at), type, count);
+    if (f->gelu_x != NULL)
+        sum *= gelu_slope_lanes(read_lanes(typed_at(f->gelu_x, type, at), type, count));
     void *to = (char *)f->c + at * sl_type_bytes(type);
     if (count == LANES)
         store_typed(to, type, sum);
