@@ -206,7 +206,11 @@ static bench_case *add_product(const char *name, sl_op_kind kind, sl_op_attrs at
 
 static void add_linear(const char *name, sl_type type, uint64_t in, uint64_t out)
 {
-    const sl_op_attrs attrs = {.row_count = rows, .in = in, .out = out, .type = (uint16_t)type};
+    const sl_op_attrs attrs = {.row_count = rows,
+                               .in = in,
+                               .out = out,
+                               .type = (uint16_t)type,
+                               .grad_type = (uint16_t)type};
     char text[32];
     snprintf(text, sizeof text, "%s forward", name);
     bench_case *bench = add_product(text, SL_OP_LINEAR, attrs);
@@ -217,7 +221,6 @@ static void add_linear(const char *name, sl_type type, uint64_t in, uint64_t out
     snprintf(text, sizeof text, "%s weight", name);
     bench = add_product(text, SL_OP_LINEAR_WEIGHT_BACKWARD, attrs);
     memcpy(bench->floats, (uint64_t[]){rows * in, rows * out, in * out, out}, 32);
-    bench->gathered = 1 << 2 | 1 << 3;
 }
 
 static sl_op_attrs describe_head(sl_type type)
@@ -251,7 +254,9 @@ static void add_products(sl_type type)
     bench = add_product("head input", SL_OP_HEAD_INPUT_BACKWARD, attrs);
     memcpy(bench->floats, (uint64_t[]){rows * ids, ids * in, rows * in}, 24);
     bench->gathered = 1 << 2;
-    bench = add_product("head weight", SL_OP_HEAD_WEIGHT_BACKWARD, attrs);
+    sl_op_attrs adding = attrs; /* row groups do, and the embedding */
+    adding.gather = 1;
+    bench = add_product("head weight", SL_OP_HEAD_WEIGHT_BACKWARD, adding);
     memcpy(bench->floats, (uint64_t[]){rows * in, rows * ids, ids * in}, 24);
     bench->gathered = 1 << 2;
 }

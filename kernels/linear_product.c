@@ -1,11 +1,13 @@
 /* Linear layer and head: forward, gradient of the input, gradient of the weight. */
 #include "linear_product.h"
 
-/* A sum that collects what several calls add is fp32 in memory. */
-static bool is_gathered(sl_op_kind kind)
+static sl_type find_c_type(sl_op_kind kind, const sl_op_attrs *attrs)
 {
-    return kind == SL_OP_LINEAR_WEIGHT_BACKWARD || kind == SL_OP_HEAD_WEIGHT_BACKWARD ||
-           kind == SL_OP_HEAD_INPUT_BACKWARD;
+    if (kind == SL_OP_HEAD_INPUT_BACKWARD)
+        return SL_TYPE_FP32;
+    const bool is_stored =
+        kind == SL_OP_LINEAR_WEIGHT_BACKWARD || kind == SL_OP_HEAD_WEIGHT_BACKWARD;
+    return (sl_type)(is_stored ? attrs->grad_type : attrs->type);
 }
 
 bool sl_linear_product_of(sl_op_kind kind, const sl_op_attrs *attrs, sl_linear_product *out_product)
@@ -23,7 +25,7 @@ bool sl_linear_product_of(sl_op_kind kind, const sl_op_attrs *attrs, sl_linear_p
         break;
     case SL_OP_LINEAR_WEIGHT_BACKWARD: /* x^T dy */
         product = (sl_linear_product){.m = in, .n = out, .k = rows, .transpose_a = true};
-        product.add = true;
+        product.add = attrs->gather;
         break;
     case SL_OP_HEAD_LOGITS: /* x panel^T */
         product = (sl_linear_product){.m = rows, .n = ids, .k = in, .transpose_b = true};
@@ -33,13 +35,13 @@ bool sl_linear_product_of(sl_op_kind kind, const sl_op_attrs *attrs, sl_linear_p
         break;
     case SL_OP_HEAD_WEIGHT_BACKWARD: /* dlogits^T x */
         product = (sl_linear_product){.m = ids, .n = in, .k = rows, .transpose_a = true};
-        product.add = true;
+        product.add = attrs->gather;
         break;
     default:
         return false;
     }
     product.type = (sl_type)attrs->type;
-    product.c_type = is_gathered(kind) ? SL_TYPE_FP32 : product.type;
+    product.c_type = find_c_type(kind, attrs);
     *out_product = product;
     return true;
 }

@@ -20,6 +20,12 @@ static inline void it_start(const it_call *c, double *to, uint64_t count)
         to[i] = 0.0;
 }
 
+static inline void it_gather(const it_call *c, double *to, uint64_t count)
+{
+    for (uint64_t i = 0; i < count && to && !c->a->gather; i++)
+        to[i] = 0.0;
+}
+
 static inline void it_embed_position(const it_call *c)
 {
     uint64_t B = c->a->batch, T = c->a->seq, I = c->a->in;
@@ -273,6 +279,7 @@ static inline void it_head_input_backward(const it_call *c)
 static inline void it_head_weight_backward(const it_call *c)
 {
     uint64_t I = c->a->in, P = c->a->id_count;
+    it_gather(c, c->x[2], P * I);
     for (uint64_t r = 0; r < c->a->row_count; r++)
         for (uint64_t p = 0; p < P; p++)
             for (uint64_t i = 0; i < I; i++)
@@ -293,6 +300,8 @@ static inline void it_linear_input_backward(const it_call *c)
 static inline void it_linear_weight_backward(const it_call *c)
 {
     uint64_t I = c->a->in, O = c->a->out;
+    it_gather(c, c->x[2], I * O);
+    it_gather(c, c->x[3], O);
     for (uint64_t r = 0; r < c->a->row_count; r++)
         for (uint64_t o = 0; o < O; o++) {
             double dy = c->x[1][r * O + o];
@@ -307,6 +316,8 @@ static inline void it_layernorm_backward(const it_call *c)
 {
     uint64_t I = c->a->in;
     it_start(c, c->x[4], c->a->row_count * I);
+    it_gather(c, c->x[5], I);
+    it_gather(c, c->x[6], I);
     for (uint64_t r = 0; r < c->a->row_count; r++) {
         const double *x = c->x[0] + r * I, *dy = c->x[3] + r * I;
         double mean = c->x[2][2 * r], scale = c->x[2][2 * r + 1], sum = 0.0, dot = 0.0;

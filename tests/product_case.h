@@ -93,8 +93,18 @@ static void set_sizes(product_case *p, uint64_t m, uint64_t n, uint64_t k)
     p->k = k;
 }
 
-static void describe_linear(product_case *p, product_shape s, bool add)
+/* The gradient of a parameter: added to, written in fp32, or rounded. */
+static void describe_gathered(product_case *p, uint64_t round)
 {
+    p->add = round % 2;
+    p->c.attrs.gather = p->add;
+    p->out_type = round % 4 == 2 ? (sl_type)p->c.attrs.type : SL_TYPE_FP32;
+    p->c.attrs.grad_type = (uint16_t)p->out_type;
+}
+
+static void describe_linear(product_case *p, product_shape s, uint64_t round)
+{
+    const bool add = round % 2;
     p->c.attrs.out = s.out;
     if (p->c.kind == SL_OP_LINEAR) {
         set_sizes(p, s.rows, s.out, s.in);
@@ -113,15 +123,15 @@ static void describe_linear(product_case *p, product_shape s, bool add)
         set_sizes(p, s.in, s.out, s.rows);
         place_a(p, 0, true);
         place_b(p, 1, false);
-        p->out_type = SL_TYPE_FP32;
-        p->add = true;
+        describe_gathered(p, round);
     }
 }
 
 /* x and dx have two rows before those of the call. */
-static void describe_head(product_case *p, product_shape s, bool add)
+static void describe_head(product_case *p, product_shape s, uint64_t round)
 {
     enum { BEFORE = 2 };
+    const bool add = round % 2;
     p->c.attrs.first_row = BEFORE;
     p->c.attrs.id_count = s.out;
     if (p->c.kind == SL_OP_HEAD_LOGITS) {
@@ -141,8 +151,7 @@ static void describe_head(product_case *p, product_shape s, bool add)
         place_a(p, 1, true);
         place_b(p, 0, false);
         p->b_first = BEFORE * s.in;
-        p->out_type = SL_TYPE_FP32;
-        p->add = true;
+        describe_gathered(p, round);
     }
 }
 
@@ -173,9 +182,9 @@ static product_case open_product(sl_op_kind kind, sl_type type, product_shape s,
     p.c.kind = kind;
     p.c.attrs = (sl_op_attrs){.row_count = s.rows, .in = s.in, .type = (uint16_t)type};
     if (is_head(kind))
-        describe_head(&p, s, round % 2);
+        describe_head(&p, s, round);
     else
-        describe_linear(&p, s, round % 2);
+        describe_linear(&p, s, round);
     fill_operand(&p, p.a, first_of(&p, p.a) + p.m * p.k, integers);
     fill_operand(&p, p.b, first_of(&p, p.b) + p.n * p.k, integers);
     fill_operand(&p, p.out, p.out_first + p.m * p.n, integers);
@@ -382,20 +391,25 @@ static MAYBE_UNUSED product_shape draw_shape(uint64_t round)
     return s;
 }
 
-/* dbias comes with the weight's gradient. */
-static MAYBE_UNUSED void check_bias_gradient(sl_type type, product_shape s, product_runner run)
+/* dbias comes with the weight's gradient, and is gathered as it is; it must not be read where it is
+ * written. */
+static MAYBE_UNUSED void check_bias_gradient(sl_type type, product_shape s, uint64_t round,
+                                             product_runner run)
 {
-    product_case p = open_product(SL_OP_LINEAR_WEIGHT_BACKWARD, type, s, 0, true);
-    float *dbias = case_operand(&p.c, 3, s.out * sizeof(float));
+    product_case p = open_product(SL_OP_LINEAR_WEIGHT_BACKWARD, type, s, round, true);
+    void *dbias = case_operand(&p.c, 3, s.out * sl_type_bytes(p.out_type));
     for (uint64_t i = 0; i < s.out; i++)
-        dbias[i] = (float)draw_below(100);
+        write_element(dbias, p.out_type, i, p.add ? (float)draw_below(100) : NAN);
     run(&p.c);
     for (uint64_t i = 0; i < s.out; i++) {
-        double want = (double)dbias[i];
+        double sum = p.add ? read_element(dbias, p.out_type, i) : 0;
         for (uint64_t row = 0; row < s.rows; row++)
-            want += read_element(p.c.input[1], type, row * s.out + i);
-        if ((double)((float *)p.c.result[3])[i] != want)
-            fail_at(&p, i, (double)((float *)p.c.result[3])[i], want);
+            sum += read_element(p.c.input[1], type, row * s.out + i);
+        uint8_t want[sizeof(float)];
+        write_element(want, p.out_type, 0, (float)sum);
+        const double got = read_element(p.c.result[3], p.out_type, i);
+        if (!(got == read_element(want, p.out_type, 0)))
+            fail_at(&p, i, got, sum);
     }
     case_close(&p.c);
 }

@@ -40,10 +40,8 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_HEAD_LOSS] = 1 << 0 | 1 << 1,
         [SL_OP_HEAD_LOGITS_BACKWARD] = 1 << 0 | 1 << 1,
         [SL_OP_HEAD_INPUT_BACKWARD] = 1 << 2,
-        [SL_OP_HEAD_WEIGHT_BACKWARD] = 1 << 2,
-        [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 2 | 1 << 3,
         [SL_OP_ATTENTION_BACKWARD] = 1 << 2,
-        [SL_OP_LAYERNORM_BACKWARD] = 1 << 2 | 1 << 5 | 1 << 6,
+        [SL_OP_LAYERNORM_BACKWARD] = 1 << 2,
         [SL_OP_EMBED_TOKENS_BACKWARD] = 1 << 0 | 1 << 2,
         [SL_OP_EMBED_POSITION_BACKWARD] = 1 << 1,
         [SL_OP_ROUND] = 1 << 0,
@@ -53,8 +51,14 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
     };
     if (fp32_operands[op->kind] >> i & 1)
         return SL_TYPE_FP32;
-    bool is_stored_gradient =
-        (op->kind == SL_OP_BLOCK_NORM && i == 0) || (op->kind == SL_OP_ADAMW && i == 1);
+    static const uint8_t stored_gradients[SL_OP_COUNT] = {
+        [SL_OP_HEAD_WEIGHT_BACKWARD] = 1 << 2,
+        [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 2 | 1 << 3,
+        [SL_OP_LAYERNORM_BACKWARD] = 1 << 5 | 1 << 6,
+        [SL_OP_BLOCK_NORM] = 1 << 0,
+        [SL_OP_ADAMW] = 1 << 1,
+    };
+    const bool is_stored_gradient = stored_gradients[op->kind] >> i & 1;
     return (sl_type)(is_stored_gradient ? op->attrs.grad_type : op->attrs.type);
 }
 
@@ -109,10 +113,12 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     assert_int_equal(value->group, SL_GROUP_GRAD);
     assert_int_equal(w->clear_count[chunk], 1);
     assert_int_equal(w->norm_count[chunk], 0);
-    if (w->program->grad_type == SL_TYPE_FP32) {
-        assert_true(sl_op_reads(op, i)); /* added to, never overwritten */
-    } else {
-        assert_int_equal(op->kind, SL_OP_ROUND); /* once */
+    const bool is_whole =
+        sl_op_info_of(op->kind)->operand_mode[i] == SL_MODE_GATHER && !op->attrs.gather;
+    if (w->program->grad_type == SL_TYPE_FP32) { /* added to, never overwritten */
+        assert_true(sl_op_reads(op, i) || !w->is_first_defined[value->index]);
+    } else { /* rounded into, once */
+        assert_true(op->kind == SL_OP_ROUND || is_whole);
         assert_false(w->is_first_defined[value->index]);
     }
     w->is_first_defined[value->index] = true;

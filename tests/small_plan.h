@@ -86,6 +86,10 @@ static sl_value small_values[VALUE_COUNT] = {
     {                                                                                              \
         .kind = SL_OP_##kind_, .attrs = {.accumulate = 1}, .operand = { __VA_ARGS__ }              \
     }
+#define GATHERING(kind_, ...)                                                                      \
+    {                                                                                              \
+        .kind = SL_OP_##kind_, .attrs = {.gather = 1}, .operand = { __VA_ARGS__, SL_NONE }         \
+    }
 #define UPDATE(first_block_, ...)                                                                  \
     {                                                                                              \
         .kind = SL_OP_ADAMW, .attrs = {.element_count = 4096, .first_block = first_block_},        \
@@ -102,7 +106,7 @@ static sl_op small_ops[] = {
     OP(HEAD_LOSS, Y, LOSS),                        /* 3 */
     OP(CLEAR, GC1),                                /* 4 */
     OP(LINEAR_INPUT_BACKWARD, Y, P2, DX, SL_NONE), /* 5 */
-    OP(LINEAR_WEIGHT_BACKWARD, X, Y, G2, SL_NONE), /* 6 */
+    GATHERING(LINEAR_WEIGHT_BACKWARD, X, Y, G2),   /* 6 */
     OP(CLEAR, GC0),                                /* 7 */
     OP(EMBED_TOKENS_BACKWARD, TOKENS, DX, G1),     /* 8 */
     OP(EMBED_POSITION_BACKWARD, DX, G0),           /* 9 */

@@ -58,7 +58,8 @@ static void bias_gradients_when_run_are_sums_of_rows(void **state)
 {
     (void)state;
     for (int round = 0; round < rounds(SHAPES); round++)
-        check_bias_gradient((sl_type)(round % 3), draw_shape((uint64_t)round), case_run);
+        check_bias_gradient((sl_type)(round % 3), draw_shape((uint64_t)round), (uint64_t)round,
+                            case_run);
 }
 
 static void products_when_a_factor_is_not_finite_spread_it(void **state)

@@ -133,6 +133,7 @@ static sl_op_attrs draw_attrs(int round, sl_type type)
                          .accumulate = (uint32_t)draw_below(2),
                          .type = (uint16_t)type,
                          .grad_type = (uint16_t)(draw_below(2) ? type : SL_TYPE_FP32)};
+    attrs.gather = attrs.grad_type == SL_TYPE_FP32 && draw_below(2);
     attrs.row_count = attrs.batch * attrs.seq;
     attrs.element_count = round == 0 ? 70000 : draw_between(1, 3000);
     attrs.cache_rows = attrs.seq + draw_between(3, 9);

@@ -15,7 +15,9 @@
  * element is rounded to attrs.type when it is read, so both ways of storing it give the same bits.
  *
  * Operand modes: R read, W written whole, U updated (read and written), A added to when
- * attrs.accumulate is set, else written whole. "?" marks an operand that may be absent (NULL).
+ * attrs.accumulate is set, else written whole. G is the gradient of a parameter: with attrs.gather
+ * an fp32 sum that is added to, else written whole and stored as attrs.grad_type, rounded once. "?"
+ * marks an operand that may be absent (NULL).
  */
 #ifndef SLUICE_OP_LIST_H
 #define SLUICE_OP_LIST_H
@@ -54,19 +56,19 @@ extern "C" {
     X(HEAD_LOGITS_BACKWARD, head_logits_backward)                                                  \
     /* dlogits R [R, P], panel R [P, I], dx A f [B*T, I] (rows first_row.. only) */                \
     X(HEAD_INPUT_BACKWARD, head_input_backward)                                                    \
-    /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel U f [P, I] */                \
+    /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel G [P, I] */                  \
     X(HEAD_WEIGHT_BACKWARD, head_weight_backward)                                                  \
-    /* dy R [R, O], weight R [I, O], dx A [R, I], gelu_x R? [R, I]: with gelu_x, which excludes */  \
+    /* dy R [R, O], weight R [I, O], dx A [R, I], gelu_x R? [R, I]: with gelu_x, which excludes */ \
     /* attrs.accumulate, dx is that of GELU(gelu_x) times gelu'(gelu_x), rounded once */           \
     X(LINEAR_INPUT_BACKWARD, linear_input_backward)                                                \
-    /* x R [R, I], dy R [R, O], dweight U f [I, O], dbias U? f [O] */                              \
+    /* x R [R, I], dy R [R, O], dweight G [I, O], dbias G? [O] */                                  \
     X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward)                                              \
     /* x R, d U: in place d *= gelu'(x), element_count elements */                                 \
     X(GELU_BACKWARD, gelu_backward)                                                                \
     /* qkv R [B, T, 3*I], y R [B, T, I], lse R f [B, H, T], dy R [B, T, I], dqkv W [B, T, 3*I] */  \
     X(ATTENTION_BACKWARD, attention_backward)                                                      \
-    /* x R [R, I], gamma R [I], stats R f [R, 2], dy R [R, I], dx A [R, I], dgamma U f [I], */     \
-    /* dbeta U f [I] */                                                                            \
+    /* x R [R, I], gamma R [I], stats R f [R, 2], dy R [R, I], dx A [R, I], dgamma G [I], */       \
+    /* dbeta G [I] */                                                                              \
     X(LAYERNORM_BACKWARD, layernorm_backward)                                                      \
     /* tokens R, dx R [B, T, I], dpanel A f [P, I]: rows of a token are added in row order */      \
     X(EMBED_TOKENS_BACKWARD, embed_tokens_backward)                                                \
@@ -132,8 +134,9 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
     uint32_t accumulate;     /* mode A adds instead of writing */
     uint16_t type;           /* an sl_type, of all operands not marked otherwise */
-    uint16_t grad_type;      /* BLOCK_NORM, ADAMW: an sl_type */
-    uint32_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
+    uint16_t grad_type;      /* BLOCK_NORM, ADAMW, mode G: an sl_type */
+    uint16_t gather;         /* mode G adds instead of writing */
+    uint16_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
                          /* the ranks that follows has them once; 0 without tensor parallelism */
 } sl_op_attrs;
 

@@ -180,16 +180,22 @@ enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
  * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The bits of the result
  * do not depend on `accumulation`, `recompute`, `update_early` or the forward program's grad_type.
- * Types are the forward program's. With a grad_type of half precision, gradients are gathered in
- * fp32 accumulators and rounded once into the grad group, which takes one micro-batch or
- * accumulation by layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all step).
- * The new program owns copies. */
+ * Types are the forward program's. With a grad_type of half precision, gradients are rounded once
+ * into the grad group, by the op that computes them where it alone does, else from fp32
+ * accumulators; that takes one micro-batch or accumulation by layer (else SL_ERROR_USAGE: an
+ * accumulator of each tensor would live all step). The new program owns copies. */
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 
 /* ---- what the table says of an op ---- */
 
-typedef enum sl_mode { SL_MODE_READ, SL_MODE_WRITE, SL_MODE_UPDATE, SL_MODE_ACCUMULATE } sl_mode;
+typedef enum sl_mode {
+    SL_MODE_READ,
+    SL_MODE_WRITE,
+    SL_MODE_UPDATE,
+    SL_MODE_ACCUMULATE,
+    SL_MODE_GATHER
+} sl_mode;
 
 typedef struct sl_op_info {
     const char *name;
@@ -205,10 +211,11 @@ typedef struct sl_op_info {
 /* The table row of an op; valid for ever. */
 SL_API const sl_op_info *sl_op_info_of(sl_op_kind kind);
 
-/* True if `op` reads operand i before writing it (READ, UPDATE, ACCUMULATE with the flag set). */
+/* True if `op` reads operand i before writing it (READ, UPDATE; ACCUMULATE and GATHER with their
+ * flags set). */
 SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 
-/* True if `op` writes operand i (WRITE, UPDATE, ACCUMULATE). */
+/* True if `op` writes operand i (all but READ). */
 SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
 /* Bytes of operand i by the op's shapes; 0 where the shapes leave it open (at least that much). */

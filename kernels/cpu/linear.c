@@ -74,13 +74,19 @@ static void sum_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
 }
 
 /* After the product, whose workspace it takes over. */
-static void add_to_bias(const sl_kernel_call *call, const void *dy, float *dbias)
+static void add_to_bias(const sl_kernel_call *call, const void *dy, void *dbias)
 {
     const sl_op_attrs *attrs = call->attrs;
     bias_job job = {dy, (sl_type)attrs->type, call->workspace, attrs->row_count, attrs->out};
-    uint64_t tiles = sl_partials_count(attrs->row_count);
-    sl_workers_run(call->workers, tiles, sum_rows, &job);
-    sl_partials_add(call->workers, job.partials, tiles, attrs->out, attrs->out, dbias);
+    const sl_partials sums = {.partials = job.partials,
+                              .count = sl_partials_count(attrs->row_count),
+                              .stride = attrs->out,
+                              .width = attrs->out,
+                              .out = dbias,
+                              .type = (sl_type)attrs->grad_type,
+                              .add = attrs->gather};
+    sl_workers_run(call->workers, sums.count, sum_rows, &job);
+    sl_partials_add(call->workers, &sums);
 }
 
 uint64_t sl_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)

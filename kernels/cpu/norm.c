@@ -89,7 +89,15 @@ sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
         .partials = call->workspace,
     };
     sl_workers_run(call->workers, tiles, differentiate_tile, &job);
-    sl_partials_add(call->workers, job.partials, tiles, 2 * width, width, call->operand[5]);
-    sl_partials_add(call->workers, job.partials + width, tiles, 2 * width, width, call->operand[6]);
+    for (int i = 0; i < 2; i++) {
+        const sl_partials sums = {.partials = job.partials + (uint64_t)i * width,
+                                  .count = tiles,
+                                  .stride = 2 * width,
+                                  .width = width,
+                                  .out = call->operand[5 + i],
+                                  .type = (sl_type)call->attrs->grad_type,
+                                  .add = call->attrs->gather};
+        sl_partials_add(call->workers, &sums);
+    }
     return SL_OK;
 }

@@ -3,7 +3,10 @@
 #ifndef SL_KERNELS_CPU_PARTIALS_H
 #define SL_KERNELS_CPU_PARTIALS_H
 
+#include <stdbool.h>
+
 #include "base/workers.h"
+#include "sluice/op_list.h"
 #include "tiles.h"
 
 enum { SL_PARTIALS_TILES_MAX = 64, SL_PARTIALS_ROWS_MIN = 32 };
@@ -20,8 +23,15 @@ static inline uint64_t sl_partials_count(uint64_t row_count)
     return sl_tiles_count(row_count, sl_partials_rows(row_count));
 }
 
-/* out[width] += partials[count][stride], tile after tile. */
-void sl_partials_add(sl_workers *workers, const float *partials, uint64_t count, uint64_t stride,
-                     uint64_t width, float *out);
+/* What partials [count][stride] come to, tile after tile: `width` sums. */
+typedef struct sl_partials {
+    const float *partials;
+    uint64_t count, stride, width;
+    void *out;
+    sl_type type; /* of out: fp32 where the sums are added to it, else what they are rounded to */
+    bool add;
+} sl_partials;
+
+void sl_partials_add(sl_workers *workers, const sl_partials *partials);
 
 #endif

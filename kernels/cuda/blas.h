@@ -30,9 +30,9 @@ void sl_blas_close(sl_blas *blas); /* NULL is fine */
 uint64_t sl_blas_workspace_bytes(const sl_product *product);
 
 /* True if the library may be asked to pass a GELU in the product's epilogue: of halves, for its
- * hyperbolic tangent may be a short one; with columns that it takes an x of; from compute capability
- * 9.0 on, for before that it is known to write bf16 twice (llm.c measured it); and not with
- * SLUICE_NO_EPILOGUE in the environment, so that a GPU can be asked which way is faster. */
+ * hyperbolic tangent may be a short one; with columns that it takes an x of; from compute
+ * capability 9.0 on, for before that it is known to write bf16 twice (llm.c measured it); and not
+ * with SLUICE_NO_EPILOGUE in the environment, so that a GPU can be asked which way is faster. */
 bool sl_blas_passes_gelu(const sl_blas *blas, const sl_product *product);
 
 /* Chooses for the product; its pointers count only as present or not. May allocate. */

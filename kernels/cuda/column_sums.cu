@@ -10,7 +10,7 @@
  */
 #include "column_sums.h"
 
-#include "typed.cuh"
+#include "gathered.cuh"
 
 enum { LANES = 8, THREADS = LANES * SL_WARP, TILES_MAX = 64, ROWS_MIN = 32 };
 
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    add_tiles(const float *partials, uint64_t tiles, uint64_t width, float *to)
+    add_tiles(const float *partials, uint64_t tiles, uint64_t width, sl_gathered to)
 {
     const uint64_t column = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (column >= width)
@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f;
     for (uint64_t tile = 0; tile < tiles; tile++)
         sum += partials[tile * width + column];
-    to[column] += sum;
+    sl_gather(to, column, sum);
 }
 
 template <sl_type TYPE>
@@ -105,8 +105,8 @@ static sl_status launch_tiles(const sl_kernel_call *call, const sums_job &job, u
                      (sum_tiles<TYPE, 1>), job);
 }
 
-sl_status sl_column_sums_add(const sl_kernel_call *call, const void *x, sl_type type,
-                             uint64_t row_count, uint64_t width, float *sums)
+sl_status sl_column_sums_add(const sl_kernel_call *call, const void *x, uint64_t row_count,
+                             uint64_t width, void *sums)
 {
     const uint64_t tiles = count_tiles(row_count);
     sums_job job = {};
@@ -115,7 +115,7 @@ sl_status sl_column_sums_add(const sl_kernel_call *call, const void *x, sl_type 
     job.tile_rows = rows_of_tile(row_count);
     job.width = width;
     job.partials = (float *)call->workspace;
-    SL_TRY(SL_BY_TYPE(type, launch_tiles, call, job, (uint32_t)tiles));
+    SL_TRY(SL_BY_TYPE(call->attrs->type, launch_tiles, call, job, (uint32_t)tiles));
     return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, add_tiles,
-                     (const float *)job.partials, tiles, width, sums);
+                     (const float *)job.partials, tiles, width, sl_gathered_of(call, sums));
 }

@@ -7,6 +7,7 @@
  */
 #include "norm.h"
 
+#include "gathered.cuh"
 #include "reduce.cuh"
 #include "typed.cuh"
 
@@ -234,8 +235,8 @@ static __global__ void __launch_bounds__(THREADS) differentiate_any_rows(norm_gr
 /* dgamma (blockIdx.y 0) and dbeta (1) of a warp's width of columns: each warp adds the same share
  * of the groups, one after the other, and the first adds the warps' sums. */
 static __global__ void __launch_bounds__(THREADS)
-    add_groups(const float *partials, uint64_t group_count, uint64_t width, float *dgamma,
-               float *dbeta)
+    add_groups(const float *partials, uint64_t group_count, uint64_t width, sl_gathered dgamma,
+               sl_gathered dbeta)
 {
     enum { WARPS = THREADS / SL_WARP };
     __shared__ float sums[WARPS][SL_WARP];
@@ -255,8 +256,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 1; i < WARPS; i++)
         sum += sums[i][lane];
-    float *out = blockIdx.y == 0 ? dgamma : dbeta;
-    out[column] += sum;
+    sl_gather(blockIdx.y == 0 ? dgamma : dbeta, column, sum);
 }
 
 /* The kernel whose block of TEAM threads holds a row of up to TEAM * VALUES. */
@@ -299,7 +299,8 @@ extern "C" sl_status sl_cuda_layernorm_backward(const sl_kernel_call *call)
                              count_group_rows(call->attrs->row_count),
                              width,
                              call->attrs->accumulate != 0};
-    float *dgamma = (float *)call->operand[5], *dbeta = (float *)call->operand[6];
+    const sl_gathered dgamma = sl_gathered_of(call, call->operand[5]);
+    const sl_gathered dbeta = sl_gathered_of(call, call->operand[6]);
     const float *partials = g.partials;
     const uint64_t columns = sl_bits_divide_up(width, SL_WARP);
     SL_TRY(sl_launch_covers(columns, "layernorm_backward"));

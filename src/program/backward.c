@@ -85,19 +85,18 @@ static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
     enum { X, GAMMA, BETA, Y, STATS };
     const sl_op *op = forward_op(step, op_index);
     sl_op_attrs attrs = op->attrs;
-    uint32_t x, gamma, stats, dy, dx, dgamma, dbeta;
+    uint32_t x, gamma, stats, dy, dx, d[2];
     SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
     SL_TRY(sl_recompute_need(step, op->operand[X], &x));
     SL_TRY(sl_recompute_need(step, op->operand[STATS], &stats));
     SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
-    SL_TRY(sl_gradient_begin(step, op_index, GAMMA, &dgamma, NULL));
-    SL_TRY(sl_gradient_begin(step, op_index, BETA, &dbeta, NULL));
+    SL_TRY(sl_gradient_gather(step, op_index, &(sl_gathering){{GAMMA, BETA}, 2}, &attrs, d));
     const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
     SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.accumulate));
     SL_TRY(sl_instance_emit(step, SL_OP_LAYERNORM_BACKWARD, &attrs,
-                            (uint32_t[]){x, gamma, stats, dy, dx, dgamma, dbeta}));
+                            (uint32_t[]){x, gamma, stats, dy, dx, d[0], d[1]}));
     SL_TRY(sl_gradient_end(step, op_index, GAMMA));
     return sl_gradient_end(step, op_index, BETA);
 }
@@ -107,12 +106,13 @@ enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS, LINEAR_RESIDUAL, LINEAR_Y };
 static sl_status emit_linear_weight(sl_step *step, uint32_t op_index, uint32_t dy)
 {
     const sl_op *op = forward_op(step, op_index);
-    uint32_t x, dweight, dbias;
+    const sl_gathering both = {{LINEAR_WEIGHT, LINEAR_BIAS}, 2};
+    sl_op_attrs attrs = op->attrs;
+    uint32_t x, d[2];
     SL_TRY(sl_recompute_need(step, op->operand[LINEAR_X], &x));
-    SL_TRY(sl_gradient_begin(step, op_index, LINEAR_WEIGHT, &dweight, NULL));
-    SL_TRY(sl_gradient_begin(step, op_index, LINEAR_BIAS, &dbias, NULL));
-    SL_TRY(sl_instance_emit(step, SL_OP_LINEAR_WEIGHT_BACKWARD, &op->attrs,
-                            (uint32_t[]){x, dy, dweight, dbias}));
+    SL_TRY(sl_gradient_gather(step, op_index, &both, &attrs, d));
+    SL_TRY(sl_instance_emit(step, SL_OP_LINEAR_WEIGHT_BACKWARD, &attrs,
+                            (uint32_t[]){x, dy, d[0], d[1]}));
     SL_TRY(sl_gradient_end(step, op_index, LINEAR_WEIGHT));
     return sl_gradient_end(step, op_index, LINEAR_BIAS);
 }
@@ -236,10 +236,11 @@ static sl_status emit_head_weight(sl_step *step, uint32_t op_index, uint32_t dlo
 {
     enum { X, PANEL };
     const sl_op *op = forward_op(step, op_index);
+    sl_op_attrs attrs = op->attrs;
     uint32_t x, dpanel;
     SL_TRY(sl_recompute_need(step, op->operand[X], &x));
-    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, NULL));
-    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_WEIGHT_BACKWARD, &op->attrs,
+    SL_TRY(sl_gradient_gather(step, op_index, &(sl_gathering){{PANEL}, 1}, &attrs, &dpanel));
+    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_WEIGHT_BACKWARD, &attrs,
                             (uint32_t[]){x, dlogits, dpanel}));
     return sl_gradient_end(step, op_index, PANEL);
 }

@@ -4,9 +4,10 @@
  * Invariants: additions into one accumulator come in the same order in every schedule. A tensor
  * that several sites use gathers the uses of its last site in the grad group; each other use has an
  * accumulator of its own, added once, after the last micro-batch. A chunk of the grad group is
- * cleared right before its first write. Where the grad group is in half precision, an fp32 sum of
- * each tensor takes its place in all of this, from the first addition to the last, and is rounded
- * into it.
+ * cleared right before its first write, for there is padding between tensors. Where the grad group
+ * is in half precision, an fp32 sum of each tensor takes its place in all of this, from the first
+ * addition to the last, and is rounded into it; a gradient that one op computes whole needs no sum,
+ * and is rounded by that op.
  */
 #include "base/status.h"
 #include "step.h"
@@ -224,62 +225,135 @@ static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t ten
                                       SL_TYPE_FP32, out_accumulator);
 }
 
-/* Where a tensor's gradient is gathered, zero or a sum so far. */
-static sl_status open_sum(sl_step *step, uint32_t tensor, uint32_t *out_sum)
+/* Where a use of a tensor leaves its part of the gradient. */
+typedef struct part {
+    uint32_t gradient; /* SL_NONE: the op has no such operand */
+    bool is_first;     /* nothing was added to it yet */
+    bool is_zero;      /* and it was cleared */
+} part;
+
+/* Where the uses at the tensor's last site add up. */
+static sl_status open_sum(sl_step *step, uint32_t tensor, part *out)
 {
     uint32_t *sum = &step->tensor_sum[tensor];
-    if (is_gathered_apart(step) && *sum == SL_NONE) {
+    const bool is_first = *sum == SL_NONE, is_apart = is_gathered_apart(step);
+    if (is_first && is_apart)
         SL_TRY(add_accumulator(step, "d+ ", tensor, sum));
-        SL_TRY(clear_value(step, *sum));
-    }
-    if (!is_gathered_apart(step)) {
+    if (is_first && !is_apart) {
         SL_TRY(clear_chunk_once(step, tensor));
         *sum = step->grad_of_tensor[tensor];
     }
-    *out_sum = *sum;
+    *out = (part){*sum, is_first, is_first && !is_apart};
     return SL_OK;
 }
 
 /* An accumulator of a deferred use is made by the first micro-batch. */
-static sl_status begin_deferred(sl_step *step, uint32_t tensor, uint32_t *accumulator,
-                                uint32_t *out_accumulate)
+static sl_status open_deferred(sl_step *step, uint32_t tensor, uint32_t *accumulator, part *out)
 {
-    bool is_first = *accumulator == SL_NONE;
+    const bool is_first = *accumulator == SL_NONE;
     if (is_first)
         SL_TRY(add_accumulator(step, "d' ", tensor, accumulator));
-    if (out_accumulate != NULL)
-        *out_accumulate = !is_first;
-    else if (is_first)
-        SL_TRY(clear_value(step, *accumulator));
+    *out = (part){*accumulator, is_first, false};
     return SL_OK;
+}
+
+static sl_status find_tensor(const sl_step *step, const sl_op *op, uint32_t operand_index,
+                             uint32_t *out_tensor)
+{
+    uint32_t forward_value = op->operand[operand_index];
+    if (!is_parameter(step, forward_value))
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: %s is not a parameter", sl_op_info_of(op->kind)->name,
+                step->forward->values[forward_value].name);
+    *out_tensor = step->forward->values[forward_value].index;
+    return SL_OK;
+}
+
+static sl_status open_part(sl_step *step, uint32_t op_index, uint32_t operand_index, part *out)
+{
+    const sl_op *op = &step->forward->ops[op_index];
+    uint32_t tensor;
+    *out = (part){SL_NONE, true, true};
+    if (op->operand[operand_index] == SL_NONE)
+        return SL_OK;
+    SL_TRY(find_tensor(step, op, operand_index, &tensor));
+    if (!is_deferred(step, op, tensor))
+        return open_sum(step, tensor, out);
+    return open_deferred(step, tensor,
+                         &step->accumulator[op_index * SL_OPERAND_MAX + operand_index], out);
+}
+
+static sl_status clear_part(sl_step *step, const part *opened)
+{
+    return opened->is_first && !opened->is_zero ? clear_value(step, opened->gradient) : SL_OK;
 }
 
 sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_index,
                             uint32_t *out_gradient, uint32_t *out_accumulate)
 {
-    const sl_op *op = &step->forward->ops[op_index];
-    uint32_t forward_value = op->operand[operand_index];
-    *out_gradient = SL_NONE;
-    if (forward_value == SL_NONE)
-        return SL_OK;
-    if (!is_parameter(step, forward_value))
-        SL_FAIL(SL_ERROR_INTERNAL, "%s: %s is not a parameter", sl_op_info_of(op->kind)->name,
-                step->forward->values[forward_value].name);
-    uint32_t tensor = step->forward->values[forward_value].index;
-    if (is_deferred(step, op, tensor)) {
-        uint32_t *accumulator = &step->accumulator[op_index * SL_OPERAND_MAX + operand_index];
-        SL_TRY(begin_deferred(step, tensor, accumulator, out_accumulate));
-        *out_gradient = *accumulator;
-        return SL_OK;
-    }
+    part opened;
+    SL_TRY(open_part(step, op_index, operand_index, &opened));
     if (out_accumulate != NULL)
-        *out_accumulate = 1;
-    return open_sum(step, tensor, out_gradient);
+        *out_accumulate = !opened.is_first;
+    else
+        SL_TRY(clear_part(step, &opened));
+    *out_gradient = opened.gradient;
+    return SL_OK;
 }
 
-/* After the last addition to a sum that is gathered apart. */
+/* True if the op's part is the whole gradient of the tensor, so that it needs no sum. */
+static bool is_whole(const sl_step *step, const sl_op *op, uint32_t operand_index)
+{
+    if (!is_parameter(step, op->operand[operand_index]))
+        return op->operand[operand_index] == SL_NONE;
+    uint32_t tensor = step->forward->values[op->operand[operand_index]].index;
+    return is_gathered_apart(step) && !is_deferred(step, op, tensor) &&
+           step->open_parts[tensor] == 1 && step->tensor_sum[tensor] == SL_NONE;
+}
+
+/* Straight into the grad group. */
+static sl_status begin_whole(sl_step *step, const sl_op *op, const sl_gathering *gathering,
+                             uint32_t *out_gradients)
+{
+    for (uint32_t i = 0; i < gathering->count; i++) {
+        uint32_t tensor, operand_index = gathering->operand[i];
+        out_gradients[i] = SL_NONE;
+        if (op->operand[operand_index] == SL_NONE)
+            continue;
+        SL_TRY(find_tensor(step, op, operand_index, &tensor));
+        SL_TRY(clear_chunk_once(step, tensor));
+        out_gradients[i] = step->grad_of_tensor[tensor];
+    }
+    return SL_OK;
+}
+
+sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gathering *gathering,
+                             sl_op_attrs *attrs, uint32_t *out_gradients)
+{
+    const sl_op *op = &step->forward->ops[op_index];
+    part opened[SL_GATHERED_MAX];
+    bool all_whole = true, all_first = true;
+    for (uint32_t i = 0; i < gathering->count; i++)
+        all_whole = all_whole && is_whole(step, op, gathering->operand[i]);
+    attrs->gather = 0;
+    attrs->grad_type = (uint16_t)(all_whole ? step->program->grad_type : SL_TYPE_FP32);
+    if (all_whole)
+        return begin_whole(step, op, gathering, out_gradients);
+    for (uint32_t i = 0; i < gathering->count; i++) {
+        SL_TRY(open_part(step, op_index, gathering->operand[i], &opened[i]));
+        out_gradients[i] = opened[i].gradient;
+        all_first = all_first && opened[i].is_first;
+    }
+    attrs->gather = !all_first;
+    for (uint32_t i = 0; i < gathering->count && !all_first; i++)
+        SL_TRY(clear_part(step, &opened[i]));
+    return SL_OK;
+}
+
+/* After the last addition to a sum that is gathered apart; a whole gradient has none. */
 static sl_status round_sum(sl_step *step, uint32_t tensor)
 {
+    if (step->tensor_sum[tensor] == SL_NONE)
+        return SL_OK;
     SL_TRY(clear_chunk_once(step, tensor));
     uint32_t operands[] = {step->tensor_sum[tensor], step->grad_of_tensor[tensor]};
     sl_op_attrs attrs = whole_attrs(step, operands[1]);
@@ -303,10 +377,11 @@ static sl_status end_deferred(sl_step *step, uint32_t tensor, uint32_t accumulat
 {
     if (step->micro_batch + 1 < step->options->micro_batch_count)
         return SL_OK;
-    uint32_t sum;
+    part sum;
     SL_TRY(open_sum(step, tensor, &sum));
+    SL_TRY(clear_part(step, &sum));
     sl_op_attrs attrs = whole_attrs(step, accumulator);
-    SL_TRY(sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){accumulator, sum}));
+    SL_TRY(sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){accumulator, sum.gradient}));
     return close_part(step, tensor);
 }
 

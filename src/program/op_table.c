@@ -21,10 +21,10 @@ typedef enum factor {
     F_CACHE
 } factor;
 
-enum { FACTOR_MAX = 4, TYPED = 0, F32 = 4, F64 = 8 };
+enum { FACTOR_MAX = 4, TYPED = 0, STORED = UINT16_MAX, F32 = 4, F64 = 8 };
 
-/* A product of elements of some bytes (TYPED: by the op's compute type), or of FLOPs, a count and
- * factors. */
+/* A product of elements of some bytes (TYPED: by the op's compute type; STORED: by how it stores
+ * gradients), or of FLOPs, a count and factors. */
 typedef struct size {
     uint64_t element_bytes, count;
     uint8_t factor[FACTOR_MAX];
@@ -56,12 +56,13 @@ typedef enum shape {
     CONTROL,
     HEAD_STREAM_F, /* with F: in fp32 whatever the compute type */
     PANEL_F,
-    MATRIX_F,
-    VECTOR_IN_F,
-    VECTOR_OUT_F,
     POSITIONS_F,
     ELEMENTS_F,
-    GRADIENT, /* elements of a gradient chunk, as they are stored */
+    PANEL_G, /* with G: a gradient, as it is stored */
+    MATRIX_G,
+    VECTOR_IN_G,
+    VECTOR_OUT_G,
+    ELEMENTS_G,
     MATRIX_FLOPS,
     HEAD_FLOPS,
     ATTENTION_FLOPS,          /* two products, half of each masked */
@@ -93,12 +94,13 @@ static const size sizes[] = {
     [CONTROL] = {sizeof(sl_step_control), 1, {F_END}},
     [HEAD_STREAM_F] = {F32, 1, {F_BATCH, F_SEQ, F_IN}},
     [PANEL_F] = {F32, 1, {F_IDS, F_IN}},
-    [MATRIX_F] = {F32, 1, {F_IN, F_OUT}},
-    [VECTOR_IN_F] = {F32, 1, {F_IN}},
-    [VECTOR_OUT_F] = {F32, 1, {F_OUT}},
     [POSITIONS_F] = {F32, 1, {F_SEQ, F_IN}},
     [ELEMENTS_F] = {F32, 1, {F_ELEMENTS}},
-    [GRADIENT] = {TYPED, 1, {F_ELEMENTS}},
+    [PANEL_G] = {STORED, 1, {F_IDS, F_IN}},
+    [MATRIX_G] = {STORED, 1, {F_IN, F_OUT}},
+    [VECTOR_IN_G] = {STORED, 1, {F_IN}},
+    [VECTOR_OUT_G] = {STORED, 1, {F_OUT}},
+    [ELEMENTS_G] = {STORED, 1, {F_ELEMENTS}},
     [MATRIX_FLOPS] = {1, 2, {F_ROWS, F_IN, F_OUT}},
     [HEAD_FLOPS] = {1, 2, {F_ROWS, F_IDS, F_IN}},
     [ATTENTION_FLOPS] = {1, 2, {F_BATCH, F_SEQ, F_SEQ, F_IN}},
@@ -116,6 +118,7 @@ typedef struct row {
 #define W SL_MODE_WRITE
 #define U SL_MODE_UPDATE
 #define A SL_MODE_ACCUMULATE
+#define G SL_MODE_GATHER
 
 /* One row an op; a line each for names and modes, sizes, and products. */
 /* clang-format off */
@@ -171,8 +174,8 @@ static const row table[SL_OP_COUNT] = {
         .flops = HEAD_FLOPS,
     },
     [SL_OP_HEAD_WEIGHT_BACKWARD] = {
-        .info = {"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, U}},
-        .operand = {HEAD_STREAM, LOGITS, PANEL_F},
+        .info = {"head_weight_backward", 3, {"x", "dlogits", "dpanel"}, {R, R, G}},
+        .operand = {HEAD_STREAM, LOGITS, PANEL_G},
         .flops = HEAD_FLOPS,
     },
     [SL_OP_LINEAR_INPUT_BACKWARD] = {
@@ -183,8 +186,8 @@ static const row table[SL_OP_COUNT] = {
     },
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = {
         .info = {"linear_weight_backward", 4, {"x", "dy", "dweight", "dbias"},
-                 {R, R, U, U}, .operand_optional = {[3] = true}},
-        .operand = {ROWS_IN, ROWS_OUT, MATRIX_F, VECTOR_OUT_F},
+                 {R, R, G, G}, .operand_optional = {[3] = true}},
+        .operand = {ROWS_IN, ROWS_OUT, MATRIX_G, VECTOR_OUT_G},
         .flops = MATRIX_FLOPS,
     },
     [SL_OP_GELU_BACKWARD] = {
@@ -198,8 +201,8 @@ static const row table[SL_OP_COUNT] = {
     },
     [SL_OP_LAYERNORM_BACKWARD] = {
         .info = {"layernorm_backward", 7, {"x", "gamma", "stats", "dy", "dx", "dgamma", "dbeta"},
-                 {R, R, R, R, A, U, U}},
-        .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN_F, VECTOR_IN_F},
+                 {R, R, R, R, A, G, G}},
+        .operand = {ROWS_IN, VECTOR_IN, MOMENTS, ROWS_IN, ROWS_IN, VECTOR_IN_G, VECTOR_IN_G},
     },
     [SL_OP_EMBED_TOKENS_BACKWARD] = {
         .info = {"embed_tokens_backward", 3, {"tokens", "dx", "dpanel"}, {R, R, A}},
@@ -223,7 +226,7 @@ static const row table[SL_OP_COUNT] = {
     },
     [SL_OP_BLOCK_NORM] = {
         .info = {"block_norm", 2, {"gradient", "norm"}, {R, A}},
-        .operand = {GRADIENT, NORM_SUM},
+        .operand = {ELEMENTS_G, NORM_SUM},
     },
     [SL_OP_NORM_FINISH] = {
         .info = {"norm_finish", 2, {"norm", "control"}, {R, W}},
@@ -232,7 +235,7 @@ static const row table[SL_OP_COUNT] = {
     [SL_OP_ADAMW] = {
         .info = {"adamw", 6, {"control", "gradient", "moment1", "moment2", "param", "master"},
                  {R, R, U, U, U, U}, .operand_optional = {[5] = true}, .runs_on_host = true},
-        .operand = {CONTROL, GRADIENT, ELEMENTS_F, ELEMENTS_F, ELEMENTS, ELEMENTS_F},
+        .operand = {CONTROL, ELEMENTS_G, ELEMENTS_F, ELEMENTS_F, ELEMENTS, ELEMENTS_F},
     },
     [SL_OP_ATTENTION_CACHED] = {
         .info = {"attention_cached", 3, {"qkv", "cache", "y"}, {R, U, W}},
@@ -250,6 +253,7 @@ static const row table[SL_OP_COUNT] = {
 #undef W
 #undef U
 #undef A
+#undef G
 
 static uint64_t factor_value(factor name, const sl_op_attrs *attrs)
 {
@@ -292,9 +296,10 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
 
 static uint64_t find_element_bytes(shape shape_name, const sl_op_attrs *attrs)
 {
-    if (sizes[shape_name].element_bytes != TYPED)
-        return sizes[shape_name].element_bytes;
-    return sl_type_bytes((sl_type)(shape_name == GRADIENT ? attrs->grad_type : attrs->type));
+    const uint64_t bytes = sizes[shape_name].element_bytes;
+    if (bytes != TYPED && bytes != STORED)
+        return bytes;
+    return sl_type_bytes((sl_type)(bytes == STORED ? attrs->grad_type : attrs->type));
 }
 
 static uint64_t compute_size(shape shape_name, const sl_op_attrs *attrs)
@@ -322,6 +327,8 @@ bool sl_op_reads(const sl_op *op, uint32_t operand_index)
         return true;
     case SL_MODE_WRITE:
         return false;
+    case SL_MODE_GATHER:
+        return op->attrs.gather;
     case SL_MODE_ACCUMULATE:
         break;
     }

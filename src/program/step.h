@@ -127,6 +127,19 @@ sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value,
 sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_index,
                             uint32_t *out_gradient, uint32_t *out_accumulate);
 
+enum { SL_GATHERED_MAX = 2 };
+
+/* The parameters of a forward op whose gradients one backward op computes, operands of mode G. */
+typedef struct sl_gathering {
+    uint32_t operand[SL_GATHERED_MAX]; /* of the forward op */
+    uint32_t count;
+} sl_gathering;
+
+/* As sl_gradient_begin for an op of mode G: also sets attrs->gather and attrs->grad_type, to what
+ * holds for all of its gradients. */
+sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gathering *gathering,
+                             sl_op_attrs *attrs, uint32_t *out_gradients);
+
 /* After the op that adds was emitted: moves deferred sums on and notices complete chunks. */
 sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index);
 

@@ -92,7 +92,7 @@ static void bias_gradients_when_run_are_sums_of_rows(void **state)
     (void)state;
     for (int round = 0; round < shapes(); round++)
         check_bias_gradient((sl_type)(round % SL_TYPE_COUNT), draw_shape((uint64_t)round),
-                            run_twice);
+                            (uint64_t)round, run_twice);
 }
 
 static void products_when_a_factor_is_not_finite_spread_it(void **state)

@@ -138,7 +138,7 @@ static void own_products_when_deep_are_exact(void **state)
         for (int kind = 0; kind < KINDS; kind++)
             check_product(kinds[kind], (sl_type)draw_below(3), shapes[i], (uint64_t)i, true,
                           run_prepared);
-        check_bias_gradient((sl_type)draw_below(3), shapes[i], run_in_orders);
+        check_bias_gradient((sl_type)draw_below(3), shapes[i], (uint64_t)i, run_in_orders);
     }
 }
 
@@ -146,7 +146,8 @@ static void bias_gradients_when_run_are_sums_of_rows(void **state)
 {
     (void)state;
     for (int round = 0; round < rounds(SHAPES); round++)
-        check_bias_gradient((sl_type)(round % 3), draw_shape((uint64_t)round), run_in_orders);
+        check_bias_gradient((sl_type)(round % 3), draw_shape((uint64_t)round), (uint64_t)round,
+                            run_in_orders);
 }
 
 static void products_when_a_factor_is_not_finite_spread_it(void **state)

@@ -113,14 +113,18 @@ static void fill_statistics(cuda_case *c)
 static void fill_backward(cuda_case *c)
 {
     const uint64_t width = c->attrs.in, count = c->attrs.row_count * width;
+    const sl_type stored[] = {SL_TYPE_FP32, SL_TYPE_FP32, c->type};
+    const uint64_t way = draw_below(3); /* added to, written, rounded */
     c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.gather = way == 0;
+    c->attrs.grad_type = (uint16_t)stored[way];
     fill_rows(c, 0);
     case_random(c, 1, c->type, width, 1.0f);
     fill_statistics(c);
     case_random(c, 3, c->type, count, 1.0f);
     case_random(c, 4, c->type, count, 1.0f);
-    case_random(c, 5, SL_TYPE_FP32, width, 1.0f);
-    case_random(c, 6, SL_TYPE_FP32, width, 1.0f);
+    case_random(c, 5, stored[way], width, 1.0f);
+    case_random(c, 6, stored[way], width, 1.0f);
 }
 
 static void draw_backward(cuda_case *c, int round)
@@ -172,7 +176,7 @@ static double slope_size(const cuda_case *c, uint64_t element)
 /* Sums over rows: every row is one addition on each side, and four roundings make its term. */
 static double column_size(const cuda_case *c, uint64_t column, bool crossed)
 {
-    double size = fabs(case_input(c, crossed ? 5 : 6, column));
+    double size = c->attrs.gather ? fabs(case_input(c, crossed ? 5 : 6, column)) : 0;
     for (uint64_t row = 0; row < c->attrs.row_count; row++) {
         const uint64_t i = row * c->attrs.in + column;
         size += fabs(case_input(c, 3, i) * (crossed ? normal_at(c, i) : 1));

@@ -60,11 +60,7 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
     attrs.first_row = attrs.first_id = attrs.first_block = 0;
     if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective)
         return SL_OK;
-    for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
-        attrs.type = type;
-        SL_TRY(add_case(ops, op->kind, &attrs));
-    }
-    return SL_OK;
+    return add_case(ops, op->kind, &attrs);
 }
 
 /* `count` of the kinds, AdamW first. */
@@ -100,7 +96,8 @@ static sl_status derive(const sl_program *forward, sl_program **out_program)
     return status;
 }
 
-static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *small_shape)
+static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *small_shape,
+                          sl_type type)
 {
     sl_gpt2_shape shape;
     if (small_shape)
@@ -108,7 +105,8 @@ static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *
     else
         SL_TRY(sl_gpt2_named(wanted->model, &shape));
     shape.layers = 1; /* the others are like it */
-    sl_gpt2_emit_options options = {.batch = wanted->batch, .seq = wanted->seq, .tp_size = 1};
+    sl_gpt2_emit_options options = {
+        .batch = wanted->batch, .seq = wanted->seq, .tp_size = 1, .type = type, .grad_type = type};
     sl_program *forward = NULL, *whole = NULL;
     SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
     sl_status status = derive(forward, &whole);
@@ -122,11 +120,11 @@ static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *
 static sl_status add_steps(sl_ops *ops, const sl_ops_wish *wish)
 {
     int use = wish->is_quick ? USE_QUICK : ops->rig->ops->kind == SL_DEVICE_CPU ? USE_CPU : USE_GPU;
-    if (wish->small_shape)
-        SL_TRY(add_step(ops, &small_step, wish->small_shape));
+    for (int type = 0; type < SL_TYPE_COUNT && wish->small_shape; type++)
+        SL_TRY(add_step(ops, &small_step, wish->small_shape, (sl_type)type));
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !wish->small_shape; i++)
-        if (steps[i].use & use)
-            SL_TRY(add_step(ops, &steps[i], NULL));
+        for (int type = 0; type < SL_TYPE_COUNT && steps[i].use & use; type++)
+            SL_TRY(add_step(ops, &steps[i], NULL, (sl_type)type));
     return add_chunks(ops, 4, wish);
 }
 
