@@ -1,7 +1,8 @@
 /* A model that GPT-2 is not: whatever the passes promise beyond what GPT-2 needs.
  *
  * One value is the residual of two linears and the input of two ops; one qkv feeds two attentions;
- * a linear's weight is used in two segments; a value is added in place; the head is tied. */
+ * a linear's weight is used in two segments; one is
+ * used twice in its segment, once with a bias; a value is added in place; the head is tied. */
 #ifndef SL_TESTS_PROGRAM_ODD_H
 #define SL_TESTS_PROGRAM_ODD_H
 
@@ -71,14 +72,20 @@ static inline void odd_op(odd *o, sl_op_kind kind, sl_op_attrs attrs, const uint
         fail_msg("%s", sl_status_message());
 }
 
-static inline uint32_t odd_linear(odd *o, uint32_t x, uint32_t weight, uint64_t out,
+static inline uint32_t odd_biased(odd *o, uint32_t x, uint32_t weight, uint32_t bias, uint64_t out,
                                   uint32_t residual)
 {
     uint32_t y = odd_rows(o, out);
     odd_op(o, SL_OP_LINEAR,
            (sl_op_attrs){.row_count = o->batch * o->seq, .in = o->width, .out = out},
-           (uint32_t[]){x, weight, SL_NONE, residual, y});
+           (uint32_t[]){x, weight, bias, residual, y});
     return y;
+}
+
+static inline uint32_t odd_linear(odd *o, uint32_t x, uint32_t weight, uint64_t out,
+                                  uint32_t residual)
+{
+    return odd_biased(o, x, weight, SL_NONE, out, residual);
 }
 
 static inline uint32_t odd_gelu(odd *o, uint32_t x)
@@ -131,6 +138,7 @@ static inline sl_program *odd_emit(const run_options *options)
     uint32_t targets = odd_value(&o, SL_VALUE_INPUT, 1, rows);
     uint32_t wpe = odd_tensor(&o, "wpe", o.seq + 2, C), table = odd_tensor(&o, "wte", ODD_IDS, C);
     uint32_t w1 = odd_tensor(&o, "w1", C, C), w2 = odd_tensor(&o, "w2", C, C);
+    uint32_t b2 = odd_tensor(&o, "b2", C, 1); /* of one use of w2 */
     uint32_t w3 = odd_tensor(&o, "w3", C, 3 * C), x = odd_rows(&o, C);
     sl_op_attrs stream = {.batch = o.batch, .seq = o.seq, .in = C, .id_count = ODD_IDS};
     odd_segment(&o, false, false);
@@ -138,7 +146,7 @@ static inline sl_program *odd_emit(const run_options *options)
     odd_op(&o, SL_OP_EMBED_TOKENS, stream, (uint32_t[]){tokens, table, x});
     odd_segment(&o, true, false);
     uint32_t a = odd_linear(&o, x, w1, C, x);
-    uint32_t b = odd_linear(&o, odd_gelu(&o, a), w2, C, a);
+    uint32_t b = odd_biased(&o, odd_gelu(&o, a), w2, b2, C, a);
     uint32_t c = odd_linear(&o, odd_gelu(&o, a), w2, C, a);
     odd_add(&o, x, c);
     odd_add(&o, b, c);

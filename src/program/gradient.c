@@ -300,14 +300,15 @@ sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_i
     return SL_OK;
 }
 
-/* True if the op's part is the whole gradient of the tensor, so that it needs no sum. */
+/* True if the op's part is the whole gradient of the tensor, so that it needs no sum. A deferred
+ * use never is: those at the last site come before it, and have made a sum. */
 static bool is_whole(const sl_step *step, const sl_op *op, uint32_t operand_index)
 {
     if (!is_parameter(step, op->operand[operand_index]))
         return op->operand[operand_index] == SL_NONE;
     uint32_t tensor = step->forward->values[op->operand[operand_index]].index;
-    return is_gathered_apart(step) && !is_deferred(step, op, tensor) &&
-           step->open_parts[tensor] == 1 && step->tensor_sum[tensor] == SL_NONE;
+    return is_gathered_apart(step) && step->open_parts[tensor] == 1 &&
+           step->tensor_sum[tensor] == SL_NONE;
 }
 
 /* Straight into the grad group. */
