@@ -178,8 +178,10 @@ typedef struct sl_step_options {
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
- * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The bits of the result
- * do not depend on `accumulation`, `recompute`, `update_early` or the forward program's grad_type.
+ * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The norm is that of
+ * this program's tensors: where they are split over ranks, the sums of the ranks are still to be
+ * added, those of replicated tensors once. The bits of the result do not depend on `accumulation`,
+ * `recompute`, `update_early` or the forward program's grad_type.
  * Types are the forward program's. With a grad_type of half precision, gradients are gathered in
  * fp32 accumulators and rounded once into the grad group, which takes one micro-batch or
  * accumulation by layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all step).
