@@ -26,7 +26,7 @@ struct sl_transport {
     request_queue todo, done;
     bool stop;
     bool is_stuck;       /* what is out did not come back in time */
-    bool is_abandoned;   /* closed while stuck: requests are no longer there */
+    bool is_abandoned;   /* closed while stuck: requests and files are no longer there */
     uint32_t left_count; /* threads that have left */
     uint32_t out_count, limit_ms;
     const int *files;
@@ -48,9 +48,8 @@ static sl_transport_request *take(sl_transport *transport, request_queue *queue)
     return request;
 }
 
-static int32_t perform(const sl_transport *transport, const sl_transport_request *request)
+static int32_t perform(int file, const sl_transport_request *request)
 {
-    int file = transport->files[request->file];
     off_t offset = (off_t)request->offset;
     ssize_t moved = request->is_write ? pwrite(file, request->data, request->bytes, offset)
                                       : pread(file, request->data, request->bytes, offset);
@@ -87,8 +86,9 @@ static void *serve(void *argument)
             break;
         sl_transport_request *request = take(transport, &transport->todo);
         sl_transport_request own = *request;
+        int file = transport->files[own.file]; /* while they are there: see is_abandoned */
         pthread_mutex_unlock(&transport->lock);
-        own.result = perform(transport, &own);
+        own.result = perform(file, &own);
         pthread_mutex_lock(&transport->lock);
         if (transport->is_abandoned)
             break;

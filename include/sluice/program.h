@@ -178,12 +178,15 @@ typedef struct sl_step_options {
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
- * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The bits of the result
- * do not depend on `accumulation`, `recompute`, `update_early` or the forward program's grad_type.
- * Types are the forward program's. With a grad_type of half precision, gradients are rounded once
- * into the grad group, by the op that computes them where it alone does, else from fp32
- * accumulators; that takes one micro-batch or accumulation by layer (else SL_ERROR_USAGE: an
- * accumulator of each tensor would live all step). The new program owns copies. */
+ * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The norm is that of
+ * this program's tensors: where they are split over ranks, the sums of the ranks are still to be
+ * added, those of replicated tensors once. The bits of the result do not depend on `accumulation`,
+ * `recompute` or `update_early`, nor on the forward program's grad_type where kernels compute a
+ * product alike for either type of its result. Types are the forward program's. With a grad_type of
+ * half precision, gradients are rounded once into the grad group, by the op that computes them where
+ * it alone does, else from fp32 accumulators; that takes one micro-batch or accumulation by layer
+ * (else SL_ERROR_USAGE: an accumulator of each tensor would live all step). The new program owns
+ * copies. */
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 

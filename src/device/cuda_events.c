@@ -38,6 +38,7 @@ typedef struct event_slot {
     uint32_t waiters; /* items of host streams that refer to it; under the device's lock */
     sl_device_stream *stream;
     uint64_t issued; /* the stream's when it was recorded */
+    sl_cuda_moment moment;
 } event_slot;
 
 struct sl_device_event {
@@ -216,6 +217,7 @@ static sl_status record_on_device(event_slot *slot, sl_device_stream *stream)
     SL_CUDA_TRY(stream->name, cudaEventRecord(slot->event, stream->stream));
     slot->stream = stream;
     slot->issued = stream->issued;
+    slot->moment = sl_cuda_times_moment(stream);
     return SL_OK;
 }
 
@@ -320,13 +322,16 @@ static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)
 
 static sl_status wait_on_device(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
 {
+    sl_cuda_moment after = {0};
     SL_TRY(sl_cuda_times_before_wait(stream->times));
-    if (event->latest)
+    if (event->latest) {
+        after = event->latest->moment;
         SL_CUDA_TRY(stream->name, cudaStreamWaitEvent(stream->stream, event->latest->event,
                                                       cudaEventWaitDefault));
-    else
+    } else {
         SL_TRY(wait_for_word(event, stream));
-    return sl_cuda_times_after_wait(stream->times, tag);
+    }
+    return sl_cuda_times_after_wait(stream->times, tag, after);
 }
 
 sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, uint64_t tag)

@@ -114,12 +114,22 @@ void sl_cuda_times_close(sl_cuda_times *times);
 sl_status sl_cuda_times_before_call(sl_cuda_times *times);
 sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_copy);
 
+/* A point in a stream of the device, as its times count. */
+typedef struct sl_cuda_moment {
+    const sl_device_stream *stream; /* not followed once it is closed; NULL: none */
+    uint64_t border;
+} sl_cuda_moment;
+
 /* Before a record: what was issued so far ends there. */
 sl_status sl_cuda_times_before_record(sl_cuda_times *times);
 
-/* Around a wait that is issued. */
+/* That point, just after it. */
+sl_cuda_moment sl_cuda_times_moment(const sl_device_stream *stream);
+
+/* Around a wait that is issued; `after`: the record waited for, {0} where a host stream makes it.
+ */
 sl_status sl_cuda_times_before_wait(sl_cuda_times *times);
-sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag);
+sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_moment after);
 
 /* Tells the observers of all streams what has ended. To be called when the control thread has
  * waited for anything. */

@@ -3,8 +3,10 @@
  * A stream's time is cut by borders, CUDA events that take the time as the stream passes them. The
  * span before a border is a run (calls between two waits are one, unless the observer wants each),
  * a wait, or idle time, which nobody hears of. Spans are told in order by the control thread when
- * it has waited for something anyway. Times are the clock's at the stream's last idle moment, plus
- * what the events measured since.
+ * it has waited for something anyway; a wait for another stream only after that stream's spans up
+ * to the record waited for, whatever the order of the streams: whom it is charged to depends on
+ * them (chunk/stall.h). Times are the clock's at the stream's last idle moment, plus what the
+ * events measured since.
  *
  * Invariants: borders told <= set <= told + BORDERS - 1; the border told last still holds its time,
  * for the next span begins there. is_current: the last border stands where the stream's work ends,
@@ -26,6 +28,7 @@ typedef struct border {
     cudaEvent_t event;
     span_kind before; /* what the span that ends here was */
     uint64_t tag;
+    sl_cuda_moment after; /* told before it */
 } border;
 
 struct sl_cuda_times {
@@ -56,11 +59,22 @@ static void notify(const sl_cuda_times *times, const border *at, uint64_t end_ns
         observer->waited(observer->user, at->tag, times->told_ns, end_ns);
 }
 
+/* False only as long as an open stream has not told what it did up to then. */
+static bool is_told(const sl_device *device, const sl_cuda_moment *moment)
+{
+    const sl_device_stream *stream = device->streams;
+    while (stream && stream != moment->stream)
+        stream = stream->next;
+    return !stream || !stream->times || stream->times->told >= moment->border;
+}
+
 /* Tells of the oldest span if it has ended; false: it has not, or CUDA does not say. */
 static bool tell_one(sl_cuda_times *times)
 {
     float ms = 0.0f;
     border *from = border_at(times, times->told), *to = border_at(times, times->told + 1);
+    if (!is_told(times->stream->device, &to->after))
+        return false;
     if (cudaEventQuery(to->event) != cudaSuccess ||
         cudaEventElapsedTime(&ms, from->event, to->event) != cudaSuccess) {
         sl_cuda_forget();
@@ -73,19 +87,32 @@ static bool tell_one(sl_cuda_times *times)
     return true;
 }
 
-static void tell(sl_cuda_times *times)
+/* True if there was something to tell. */
+static bool tell(sl_cuda_times *times)
 {
+    uint64_t before = times->told;
     while (times->told < times->set && tell_one(times)) {
+    }
+    return times->told > before;
+}
+
+/* What one stream tells may be what another waits to have told. */
+static void tell_all(sl_device *device)
+{
+    bool goes_on = true;
+    while (goes_on) {
+        goes_on = false;
+        for (sl_device_stream *stream = device->streams; stream; stream = stream->next)
+            goes_on = (stream->times && tell(stream->times)) || goes_on;
     }
 }
 
 void sl_cuda_times_tell(sl_device *device)
 {
+    tell_all(device);
     for (sl_device_stream *stream = device->streams; stream; stream = stream->next) {
-        if (!stream->times)
-            continue;
-        tell(stream->times);
-        stream->times->is_current = false;
+        if (stream->times)
+            stream->times->is_current = false;
     }
 }
 
@@ -96,12 +123,12 @@ static sl_status make_room(sl_cuda_times *times)
 {
     if (times->set - times->told < BORDERS - 1)
         return SL_OK;
-    tell(times);
+    tell_all(times->stream->device);
     if (times->set - times->told < BORDERS - 1)
         return SL_OK;
     SL_CUDA_TRY(times->stream->name,
                 cudaEventSynchronize(border_at(times, times->told + BORDERS / 4)->event));
-    tell(times);
+    tell_all(times->stream->device);
     return SL_OK;
 }
 
@@ -112,6 +139,7 @@ static sl_status set_border(sl_cuda_times *times, span_kind before, uint64_t tag
     SL_CUDA_TRY(times->stream->name, cudaEventRecord(next->event, times->stream->stream));
     next->before = before;
     next->tag = tag;
+    next->after = (sl_cuda_moment){0};
     times->set++;
     times->is_current = true;
     return SL_OK;
@@ -152,6 +180,11 @@ sl_status sl_cuda_times_before_record(sl_cuda_times *times)
     return times ? end_run(times) : SL_OK;
 }
 
+sl_cuda_moment sl_cuda_times_moment(const sl_device_stream *stream)
+{
+    return (sl_cuda_moment){stream, stream->times ? stream->times->set : 0};
+}
+
 sl_status sl_cuda_times_before_wait(sl_cuda_times *times)
 {
     if (!times)
@@ -160,9 +193,13 @@ sl_status sl_cuda_times_before_wait(sl_cuda_times *times)
     return begin(times);
 }
 
-sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag)
+sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_moment after)
 {
-    return times ? set_border(times, SPAN_WAIT, tag) : SL_OK;
+    if (!times)
+        return SL_OK;
+    SL_TRY(set_border(times, SPAN_WAIT, tag));
+    border_at(times, times->set)->after = after;
+    return SL_OK;
 }
 
 /* ---- opening, settling, closing ---- */
@@ -181,7 +218,7 @@ sl_status sl_cuda_times_settle(sl_cuda_times *times)
 {
     if (!times)
         return SL_OK;
-    tell(times);
+    tell_all(times->stream->device);
     times->told = times->set; /* what CUDA did not say is lost */
     times->is_current = false;
     return take_time(times);

@@ -53,7 +53,9 @@ typedef struct sl_device_ops {
 
     /* `observer` (may be NULL; copied) hears of each call, copy and blocked wait: of a host stream
      * in its thread when it happened, of a device stream perhaps later, in the control thread, at
-     * the latest in stream_finish or in an event_finish that this work precedes. */
+     * the latest in stream_finish or in an event_finish that this work precedes. It hears of a wait
+     * after all that came before the record waited for, unless a host stream waits for a device's.
+     */
     sl_status (*stream_open)(sl_device *device, sl_stream_kind kind, const char *name,
                              const sl_queue_observer *observer, sl_device_stream **out_stream);
     sl_status (*stream_finish)(sl_device_stream *stream);

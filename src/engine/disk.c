@@ -57,6 +57,7 @@ static sl_status open_store(sl_engine *engine, const sl_engine_options *options,
                               .buffer = host->base,
                               .buffer_bytes = host->mapped_bytes,
                               .depth = parts->disk_depth,
+                              .limit_ms = parts->disk_limit_ms,
                               .transport = parts->transport};
     sl_status status = sl_store_open(&store, &engine->disk.store);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "the disk tier");

@@ -132,6 +132,7 @@ typedef struct sl_engine_parts {
     const sl_kernel_table *kernels;           /* of device and host; NULL: those of the target */
     const struct sl_transport_ops *transport; /* NULL: the store's own choice */
     uint32_t disk_depth;                      /* 0: the store's default */
+    uint32_t disk_limit_ms;                   /* likewise */
 } sl_engine_parts;
 
 /* sl_engine_open with parts of the caller's: for tests. */

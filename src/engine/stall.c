@@ -1,8 +1,9 @@
 /* Notes the waits of lanes, each charged to the lane whose work was waited for in the end
  * (chunk/stall.h). Knows nothing of streams.
  *
- * What a lane remembers is written by its thread and read by others, under its lock. A wait that is
- * told of only later, as a device may, leaves its part with the lane waited for.
+ * What a lane remembers is written by its thread and read by others, under its lock. The device
+ * tells of a lane's waits before those for that lane (device.h). Only a wait of a device's stream
+ * that a lane of the host waits behind may be told of later: its part stays with the stream.
  */
 #include "engine_internal.h"
 

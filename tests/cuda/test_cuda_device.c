@@ -1,9 +1,12 @@
 /* What could be wrong in the cuda device beside its streams (tests/test_device_streams.c): a
  * machine that it should refuse, or a message that does not say why; memory that is locked twice,
  * not at all, or unmapped while locked; a write outside of guarded memory that nobody hears of;
- * times of kernels that count what was idle, or that are lost. */
+ * times of kernels that count what was idle, or that are lost; waits told of in another order than
+ * one waited for the other; a wait that takes time although nothing is left to wait for, or an
+ * event that cannot be recorded again while somebody is still to look at it. */
 #include <dlfcn.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,6 +293,176 @@ static void observer_when_there_is_more_than_it_holds_hears_of_all(void **state)
     ops->close(device);
 }
 
+/* ---- events ---- */
+
+static sl_device_stream *open_stream(sl_device *device, sl_stream_kind kind,
+                                     const sl_queue_observer *observer)
+{
+    sl_device_stream *stream;
+    assert_int_equal(ops->stream_open(device, kind, "s", observer, &stream), SL_OK);
+    return stream;
+}
+
+static sl_device_event *open_event(sl_device *device)
+{
+    sl_device_event *event;
+    assert_int_equal(ops->event_open(device, &event), SL_OK);
+    return event;
+}
+
+typedef struct heard {
+    uint64_t tags[4];
+    uint32_t count;
+} heard;
+
+static void note_tag(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
+{
+    heard *seen = user;
+    assert_true(start_ns < end_ns);
+    assert_in_range(seen->count, 0, 3);
+    seen->tags[seen->count++] = tag;
+}
+
+enum { GATE_POLL_US = 100, GATE_POLLS = 50000, WAIT_US = 50000 };
+
+static sl_status wait_at_gate(void *arguments)
+{
+    _Atomic bool *is_open = *(_Atomic bool **)arguments;
+    for (int i = 0; i < GATE_POLLS && !atomic_load(is_open); i++)
+        usleep(GATE_POLL_US);
+    if (!atomic_load(is_open))
+        SL_FAIL(SL_ERROR_INTERNAL, "the gate stayed closed");
+    return SL_OK;
+}
+
+/* `second` waits for `first`, which waits for the host. */
+static void issue_chain(sl_device_stream *host, sl_device_stream *first, sl_device_stream *second,
+                        sl_device_event *const events[3])
+{
+    _Atomic bool gate = false, *is_open = &gate;
+    assert_int_equal(ops->launch(host, 0, wait_at_gate, &is_open, sizeof is_open), SL_OK);
+    assert_int_equal(ops->event_record(events[0], host), SL_OK);
+    assert_int_equal(ops->event_wait(events[0], first, 1), SL_OK);
+    launch_one(first, 0);
+    assert_int_equal(ops->event_record(events[1], first), SL_OK);
+    assert_int_equal(ops->event_wait(events[1], second, 2), SL_OK);
+    launch_one(second, 0);
+    assert_int_equal(ops->event_record(events[2], second), SL_OK);
+    usleep(WAIT_US); /* both wait by now */
+    atomic_store(&gate, true);
+    assert_int_equal(ops->stream_finish(host), SL_OK);
+}
+
+/* In both orders of opening, and by all ways of waiting. */
+static void observer_when_waits_are_chained_hears_of_the_first_one_first(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        heard seen = {0};
+        sl_queue_observer observer = {NULL, note_tag, &seen, false};
+        sl_device *device = open_device();
+        sl_device_stream *host = open_stream(device, SL_STREAM_HOST, NULL),
+                         *a = open_stream(device, SL_STREAM_DEVICE, &observer),
+                         *b = open_stream(device, SL_STREAM_DEVICE, &observer),
+                         *first = round % 2 ? a : b, *second = round % 2 ? b : a;
+        sl_device_event *events[] = {open_event(device), open_event(device), open_event(device)};
+        issue_chain(host, first, second, events);
+        if (round < 2)
+            assert_int_equal(ops->event_finish(events[2]), SL_OK);
+        else
+            assert_int_equal(ops->stream_finish(second), SL_OK);
+        assert_int_equal(seen.count, 2);
+        assert_int_equal(seen.tags[0], 1);
+        assert_int_equal(seen.tags[1], 2);
+        ops->stream_close(host);
+        ops->stream_close(a);
+        ops->stream_close(b);
+        for (int i = 0; i < 3; i++)
+            ops->event_close(events[i]);
+        ops->close(device);
+    }
+}
+
+/* Neither a place in the stream nor events that take the time. */
+static void wait_when_the_record_is_reached_queues_nothing(void **state)
+{
+    (void)state;
+    sl_queue_observer observer = {note_ran, NULL, &(observation){0}, false};
+    sl_device *device = open_device();
+    sl_device_stream *host = open_stream(device, SL_STREAM_HOST, NULL),
+                     *copies = open_stream(device, SL_STREAM_DEVICE, NULL),
+                     *waits = open_stream(device, SL_STREAM_DEVICE, &observer);
+    sl_device_event *event = open_event(device);
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(ops->event_record(event, round % 2 ? host : copies), SL_OK);
+        assert_int_equal(ops->event_finish(event), SL_OK);
+        uint64_t before = standin_calls("cudaEventRecord");
+        assert_int_equal(ops->event_wait(event, waits, 0), SL_OK);
+        assert_int_equal(standin_calls("cudaEventRecord"), before);
+    }
+    assert_int_equal(standin_calls("cudaStreamWaitEvent"), 0);
+    assert_int_equal(standin_calls("cuStreamWaitValue32"), 1); /* the device's trial */
+    ops->stream_close(host);
+    ops->stream_close(copies);
+    ops->stream_close(waits);
+    ops->event_close(event);
+    ops->close(device);
+}
+
+/* So an iteration can be issued while the host is still busy with the last one. */
+static void record_when_the_last_one_is_still_waited_for_does_not_block(void **state)
+{
+    (void)state;
+    _Atomic bool gate = false, *is_open = &gate;
+    sl_device *device = open_device();
+    sl_device_stream *host = open_stream(device, SL_STREAM_HOST, NULL),
+                     *copies = open_stream(device, SL_STREAM_DEVICE, NULL);
+    sl_device_event *event = open_event(device);
+    assert_int_equal(ops->launch(host, 0, wait_at_gate, &is_open, sizeof is_open), SL_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ops->event_record(event, copies), SL_OK);
+        assert_int_equal(ops->event_wait(event, host, 0), SL_OK);
+    }
+    atomic_store(&gate, true);
+    assert_int_equal(ops->stream_finish(host), SL_OK);
+    ops->stream_close(host);
+    ops->stream_close(copies);
+    ops->event_close(event);
+    ops->close(device);
+}
+
+static sl_status sleep_on_host(void *arguments)
+{
+    (void)arguments;
+    usleep(WAIT_US);
+    return SL_OK;
+}
+
+/* The third record comes behind what the host does after the first: had it taken the first one's
+ * place, the host would wait for it and it for the host. */
+static void record_when_two_are_still_waited_for_takes_the_place_of_neither(void **state)
+{
+    (void)state;
+    sl_device *device = open_device();
+    sl_device_stream *host = open_stream(device, SL_STREAM_HOST, NULL),
+                     *copies = open_stream(device, SL_STREAM_DEVICE, NULL);
+    sl_device_event *event = open_event(device), *done = open_event(device);
+    assert_int_equal(ops->launch(host, 0, sleep_on_host, NULL, 0), SL_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ops->event_record(event, copies), SL_OK);
+        assert_int_equal(ops->event_wait(event, host, 0), SL_OK);
+    }
+    assert_int_equal(ops->event_record(done, host), SL_OK);
+    assert_int_equal(ops->event_wait(done, copies, 0), SL_OK);
+    assert_int_equal(ops->event_record(event, copies), SL_OK);
+    assert_int_equal(ops->event_finish(event), SL_OK);
+    ops->stream_close(host);
+    ops->stream_close(copies);
+    ops->event_close(event);
+    ops->event_close(done);
+    ops->close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +478,14 @@ int main(void)
                                         check_end),
         cmocka_unit_test_setup_teardown(observer_when_there_is_more_than_it_holds_hears_of_all,
                                         reset, check_end),
+        cmocka_unit_test_setup_teardown(
+            observer_when_waits_are_chained_hears_of_the_first_one_first, reset, check_end),
+        cmocka_unit_test_setup_teardown(wait_when_the_record_is_reached_queues_nothing, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(record_when_the_last_one_is_still_waited_for_does_not_block,
+                                        reset, check_end),
+        cmocka_unit_test_setup_teardown(
+            record_when_two_are_still_waited_for_takes_the_place_of_neither, reset, check_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

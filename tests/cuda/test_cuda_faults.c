@@ -95,6 +95,14 @@ static const char *const calls[] = {
 
 enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
 
+static int call_index(const char *name)
+{
+    int index = 0;
+    while (strcmp(calls[index], name) != 0)
+        index++;
+    return index;
+}
+
 typedef struct sweep {
     const run_result *good; /* of a run without failures */
     uint64_t counts[CALL_COUNT];
@@ -179,6 +187,26 @@ static void context_when_it_breaks_then_the_run_ends_and_nothing_hangs(void **st
     sweep_with("illegal address", BAD_ADDRESS, true, scratch_count(1, 12));
 }
 
+/* At the end of each step the control thread waits for what it is about to read. Few of the calls
+ * are these, and what one of them waited for may have been done by then, so the sweeps above can
+ * miss that nobody looks at the result. */
+static void wait_for_a_step_when_it_fails_then_the_run_ends_and_says_for_what(void **state)
+{
+    (void)state;
+    run_result good = {0};
+    uint64_t counts[CALL_COUNT], named = 0;
+    count_calls(&good, counts);
+    for (uint64_t nth = 1; nth <= counts[call_index("cudaEventSynchronize")]; nth++) {
+        start_over(1);
+        standin_fail_call("cudaEventSynchronize", nth, LAUNCH_FAILURE);
+        run_result result = run_watched(&small);
+        named += strncmp(result.message, "an op or copy before op", 23) == 0;
+        check_nothing_is_left("a wait for a step");
+    }
+    print_message("%d waits of %d\n", (int)named, (int)counts[call_index("cudaEventSynchronize")]);
+    assert_true(named > 0);
+}
+
 /* The norm is finished once a step. What was saved before is whole: the run goes
  * on from there with the bits of one that never failed. */
 static void launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_lost(void **state)
@@ -237,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_when_refused_then_the_run_ends_or_gives_the_same_bits),
         cmocka_unit_test(context_when_it_breaks_then_the_run_ends_and_nothing_hangs),
+        cmocka_unit_test(wait_for_a_step_when_it_fails_then_the_run_ends_and_says_for_what),
         cmocka_unit_test(launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_lost),
     };
     return cmocka_run_group_tests_name("faults", tests, enter_scratch, leave_scratch);

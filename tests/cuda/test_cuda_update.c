@@ -206,6 +206,25 @@ static void block_norm_when_run_gives_the_bits_of_the_cpu(void **state)
 
 /* ---- NORM_FINISH ---- */
 
+/* A square that stands exactly between two doubles but for one bit far below, and whose root, when
+ * it is rounded down, stands exactly between two floats: what is lost of the sum is seen in the
+ * norm. The root is an odd number of 25 bits, 1 modulo 4, of which the even float is the lower one;
+ * above the root of 2, where a square's step is a root's step too. */
+static void plant_tie(sl_norm_sum *sum)
+{
+    enum { LEAST_ROOT = 23726569, ROOTS = ((1 << 25) - LEAST_ROOT) / 4, HALF_STEP = 4, TOP = 49 };
+    const uint64_t root = LEAST_ROOT + 4 * draw_below(ROOTS), square = root * root;
+    const uint64_t at = draw_between(16, 64 * 6 - TOP - 1); /* of the square's lowest bit */
+    *sum = (sl_norm_sum){0};
+    sum->word[at / 64] = square << at % 64;
+    if (at % 64 + TOP >= 64)
+        sum->word[at / 64 + 1] = square >> (64 - at % 64);
+    sum->word[(at - HALF_STEP) / 64] |= UINT64_C(1) << (at - HALF_STEP) % 64;
+    const uint64_t rest = draw_below(at - 14); /* below the 64 bits from the top */
+    if (draw_below(4))
+        sum->word[rest / 64] |= UINT64_C(1) << rest % 64;
+}
+
 static void draw_finish(cuda_case *c, int round)
 {
     static const float clips[] = {0.0f, 1.0f, 1e30f, 1e-30f};
@@ -218,6 +237,8 @@ static void draw_finish(cuda_case *c, int round)
         sum->word[draw_below(6)] |= UINT64_C(1) << draw_below(64);
     if (round % 8 == 1) /* as a step's gradient: 2^149 is 1 */
         *sum = (sl_norm_sum){.word = {0, 5, draw_below(1u << 22)}};
+    if (round % 4 == 2)
+        plant_tie(sum);
     c->scalars.clip = clips[draw_below(4)];
     c->scalars.loss_scale = ldexpf(1.0f, (int)draw_below(20));
     case_room(c, 1, SL_TYPE_FP32, sizeof(sl_step_control) / 4);
