@@ -183,10 +183,10 @@ enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
  * added, those of replicated tensors once. The bits of the result do not depend on `accumulation`,
  * `recompute` or `update_early`, nor on the forward program's grad_type where kernels compute a
  * product alike for either type of its result. Types are the forward program's. With a grad_type of
- * half precision, gradients are rounded once into the grad group, by the op that computes them where
- * it alone does, else from fp32 accumulators; that takes one micro-batch or accumulation by layer
- * (else SL_ERROR_USAGE: an accumulator of each tensor would live all step). The new program owns
- * copies. */
+ * half precision, gradients are rounded once into the grad group, by the op that computes them
+ * where it alone does, else from fp32 accumulators; that takes one micro-batch or accumulation by
+ * layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all step). The new program
+ * owns copies. */
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 
