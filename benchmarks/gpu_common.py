@@ -12,6 +12,7 @@ import time
 import steps
 import torch_pair
 
+MOVED = ("h2d_bytes", "d2h_bytes", "disk_read_bytes", "disk_written_bytes")  # of a step's log
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 
 
@@ -36,6 +37,10 @@ def add_shape(parser, models, batch, seq, steps_count, precision="bf16"):
     parser.add_argument("--precision", default=precision, help=f"({precision})")
 
 
+def copy_options(options, **changed):
+    return argparse.Namespace(**{**vars(options), **changed})
+
+
 def keep(options, result):
     """Written after every part, so that nothing is lost when a later one fails."""
     if not options.json:
@@ -53,19 +58,31 @@ def train_words(options, model, words):
 
 
 def time_steps(options, name, command, environment=None):
-    """Median seconds and tokens a second of a command that prints a line a step; its losses."""
+    """Median seconds and tokens a second of a command that prints a line a step; its losses; bytes
+    that its last step moved, where it says so."""
     run = torch_pair.measure(name, command, environment or {}, options)
     counted = sorted(run["step_seconds"][1:]) or run["step_seconds"]
     seconds = counted[len(counted) // 2]
     return {"step_seconds": seconds, "tokens_per_s": options.batch * options.seq / seconds,
+            "spread": (counted[-1] - counted[0]) / seconds,
             "all_step_seconds": run["step_seconds"], "losses": run["losses"],
+            "moved": {name: run["last"][name] for name in MOVED if name in run["last"]},
             "peak_rss_bytes": run["peak_rss_bytes"], "version": run["version"]}
 
 
-def time_sluice(options, model, words, tokens):
+def time_sluice(options, model, words, tokens, environment=None):
     command = [options.sluice, "train", *train_words(options, model, words), "--data", tokens,
                "--steps", str(options.steps), "--quiet", "--log-json", "/dev/stdout"]
-    return time_steps(options, "sluice", command)
+    return time_steps(options, "sluice", command, environment)
+
+
+def read_bench(options):
+    """The report of `sluice bench --json`, or what can be said without one."""
+    if options.bench and os.path.exists(options.bench):
+        with open(options.bench) as file:
+            return json.load(file)
+    gpu = query_gpu("name") if options.device.startswith("cuda") else None
+    return {"gpu": gpu, "rows": [], "missing": f"{options.bench or '--bench'} is not there"}
 
 
 def attempt(function, *arguments):
@@ -86,15 +103,20 @@ def with_tokens(function, *arguments):
 # ---- what the driver says ----
 
 
-def query_used_bytes():
+def query_gpu(what):
     """Of the first GPU; None where nothing can say."""
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=memory.used",
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={what}",
                                "--format=csv,noheader,nounits", "--id=0"],
                               capture_output=True, text=True, timeout=10)
-        return int(done.stdout.split()[0]) * 2 ** 20
-    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return done.stdout.strip() if done.returncode == 0 else None
+    except (OSError, subprocess.SubprocessError):
         return None
+
+
+def query_used_bytes():
+    used = query_gpu("memory.used") or ""
+    return int(used) * 2 ** 20 if used.isdigit() else None
 
 
 class MemoryWatch:

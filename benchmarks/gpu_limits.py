@@ -5,9 +5,13 @@ Per parameter, bytes in mixed precision: 2 up and 2 down the link for parameters
 gradients, 4 up for parameters that live there (once forward, once backward); AdamW on the host reads and
 writes 28, and the link's copies 6 more of the same memory; the disk reads and writes 12 of states. An
 exact norm stands between the backward pass and any update, so a step takes at least the backward pass
-and the longer of forward pass and update."""
+and the longer of forward pass and update. Where a run moved less, because there was room for copies of
+what lives elsewhere, its own bytes count."""
+
+import re
 
 VOCAB, CONTEXT = 50257, 1024
+ROOF_EDGE = 4096  # of the least square product that keeps a GPU busy
 SHAPES = {"gpt2": (12, 768), "gpt2-medium": (24, 1024), "gpt2-large": (36, 1280),
           "gpt2-xl": (48, 1600)}
 PLACES = ("resident", "optimizer", "host", "nvme")
@@ -31,6 +35,12 @@ def find_stated_flops(name):
     return next((flops for part, flops in STATED_FLOPS if part in (name or "")), None)
 
 
+def is_roof(row):
+    """Of products: on a GPU the square, if it is large enough (the quick bench's is not)."""
+    square = re.match(r"linear (\d+)x\1, \1 rows", row["name"])
+    return "roof" not in row and (not square or int(square[1]) >= ROOF_EDGE)
+
+
 def read_roofs(report, precision):
     """From the JSON of `sluice bench`; what it does not hold is None."""
     rows = report["rows"]
@@ -40,27 +50,36 @@ def read_roofs(report, precision):
                      name in row["name"] and kind in (None, row["type"])), None)
 
     return {"flops": next((row["median"] for row in rows if row["group"] == "gemm" and
-                           row["type"] == precision and "roof" not in row), None),
+                           row["type"] == precision and is_roof(row)), None),
             "h2d": find("copy", "host to device"), "d2h": find("copy", "device to host"),
             "memory": find("memory", "4 reads"), "read": find("disk", "read 1 MiB"),
             "write": find("disk", "write 1 MiB"), "shares_cores": not report.get("gpu")}
 
 
-def step_seconds(place, parameters, flops, roofs, recomputes=False):
+def count_bytes(place, parameters, moved):
+    """Bytes of a step by lane: as the formats demand, or what a run moved, if that is less."""
+    asked = {"h2d": (4 if place in ("host", "nvme") else 2) * parameters, "d2h": 2 * parameters}
+    if place == "nvme":
+        asked.update(disk_read=12 * parameters, disk_written=12 * parameters)
+    return {name: min(size, moved.get(name + "_bytes", size)) for name, size in asked.items()}
+
+
+def step_seconds(place, parameters, flops, roofs, recomputes=False, moved=None):
     """Seconds by resource and the least a step can take, for one micro-batch with clipping."""
     compute = flops / roofs["flops"] * (8 / 6 if recomputes else 1)
     parts = {"compute": compute}
     if place != "resident":
+        size = count_bytes(place, parameters, moved or {})
         parts["adam"] = 34 * parameters / roofs["memory"]
-        parts["h2d"] = (4 if place == "host" else 2) * parameters / roofs["h2d"]
-        parts["d2h"] = 2 * parameters / roofs["d2h"]
+        parts["h2d"] = size["h2d"] / roofs["h2d"]
+        parts["d2h"] = size["d2h"] / roofs["d2h"]
     if place == "nvme":
-        parts["disk"] = 12 * parameters / roofs["read"] + 12 * parameters / roofs["write"]
+        parts["disk"] = (size["disk_read"] / roofs["read"] + size["disk_written"] / roofs["write"])
     if roofs["shares_cores"]:
         parts["compute"] += parts.pop("adam", 0)
     update = max((parts.get(name, 0) for name in ("adam", "disk")), default=0)
     if place != "resident":
-        update = max(update, 2 * parameters / roofs["h2d"])
+        update = max(update, min(parts["h2d"], 2 * parameters / roofs["h2d"]))
     forward = compute / 3
     least = max(*parts.values(), compute - forward + max(forward, update))
     return parts, least
@@ -79,6 +98,9 @@ def test():
     assert step_seconds("host", parameters, few, roofs)[0]["h2d"] == 4 * parameters / 55e9
     assert step_seconds("optimizer", parameters, many, roofs)[1] == many / 790e12
     assert abs(step_seconds("nvme", parameters, few, roofs)[0]["disk"] - 3.6) < 1e-9
+    moved = {"h2d_bytes": parameters, "disk_read_bytes": 0}
+    assert step_seconds("host", parameters, few, roofs, moved=moved)[0]["h2d"] == parameters / 55e9
+    assert abs(step_seconds("nvme", parameters, few, roofs, moved=moved)[0]["disk"] - 2.4) < 1e-9
     shared = {**roofs, "shares_cores": True}
     assert step_seconds("optimizer", parameters, many, shared)[1] > many / 790e12 + 0.16
     rows = [{"group": "gemm", "type": "bf16", "name": "linear", "median": 7.0},
@@ -87,6 +109,10 @@ def test():
     found = read_roofs({"rows": rows, "gpu": "X"}, "bf16")
     assert found["flops"] == 7.0 and found["h2d"] == 2.0 and found["read"] is None
     assert not found["shares_cores"]
+    rows = [{"group": "gemm", "type": "bf16", "name": f"linear {n}x{n}, {n} rows", "median": n}
+            for n in (512, 8192)]
+    assert read_roofs({"rows": rows[:1], "gpu": "X"}, "bf16")["flops"] is None
+    assert read_roofs({"rows": rows, "gpu": "X"}, "bf16")["flops"] == 8192
     assert find_stated_flops("NVIDIA H100 PCIe") == 756e12 and find_stated_flops("Z80") is None
     print("the limits are as they should be")
 

@@ -8,13 +8,18 @@ weights and moments, clipping at 1. PyTorch gets fused AdamW, scaled_dot_product
 padded to 50304, TF32 where it would otherwise use fp32, and torch.compile of the whole model (of each
 block for models named by --compile-blocks, which compiles in a fraction of the time).
 
-Reported: tokens/s, their ratio to PyTorch, FLOP/s as a share of the roof of --bench (the largest square
+After them, while --seconds last, sluice again with what a first GPU has to judge switched the other way
+(SWITCHES): "cudnn" fails where `sluice doctor` finds no cuDNN to ask. --sides names some of all these.
+
+Reported: tokens/s and how far steps lie apart, the ratio to each other side, FLOP/s as a share of the roof of --bench (the largest square
 product, measured by `sluice bench --json` in the same session) and of the rate the maker states (MFU).
 Works with --device cpu too."""
 
+import glob
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -22,7 +27,14 @@ import gpu_common
 import gpu_limits
 import torch_pair
 
-SIDES = ("sluice", "eager", "compiled")
+TORCH_SIDES = ("eager", "compiled")
+SWITCHES = {  # of sluice, in its environment
+    "cudnn": {"SLUICE_ATTENTION": "cudnn"},
+    "no-epilogue": {"SLUICE_NO_EPILOGUE": "1"},
+    "no-wait-value": {"SLUICE_NO_WAIT_VALUE": "1"},
+}
+MAIN_SIDES = ("sluice", *TORCH_SIDES)
+SIDES = (*MAIN_SIDES, *SWITCHES)
 
 
 # ---- the PyTorch side: a process of its own ----
@@ -63,10 +75,39 @@ def torch_command(options, model, side):
     return words + ["--compile-blocks", *options.compile_blocks]
 
 
+def torch_environment():
+    """Without folders of a toolkit's cuBLAS or cuDNN: PyTorch finds those it was built with."""
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    kept = [folder for folder in folders if folder and not
+            any(glob.glob(f"{folder}/lib{name}*.so*") for name in ("cublas", "cudnn"))]
+    return {"LD_LIBRARY_PATH": ":".join(kept)}
+
+
+def check_torch(options):
+    """Why PyTorch cannot take part; None if it can."""
+    ask = "import torch" + ("; torch.zeros(1, device='cuda')" if options.device != "cpu" else "")
+    done = subprocess.run([options.python, "-c", ask], capture_output=True, text=True,
+                          env={**os.environ, **torch_environment()})
+    if done.returncode == 0:
+        return None
+    return f"{options.python}: {(done.stderr.strip().splitlines() or ['it died'])[-1]}"
+
+
+def check_cudnn(options):
+    done = subprocess.run([options.sluice, "doctor"], env={**os.environ, **SWITCHES["cudnn"]},
+                          capture_output=True, text=True, timeout=60)
+    if ", cuDNN 9." not in done.stdout or "attention by own kernels" in done.stdout:
+        raise SystemExit("cuDNN is not to be had: `sluice doctor` says why")
+
+
 def run_side(options, model, side, tokens):
-    if side == "sluice":
-        return gpu_common.time_sluice(options, model, ["--policy", "device"], tokens)
-    return gpu_common.time_steps(options, side, torch_command(options, model, side))
+    if side == "cudnn":
+        check_cudnn(options)
+    if side not in TORCH_SIDES:
+        return gpu_common.time_sluice(options, model, ["--policy", "device"], tokens,
+                                      SWITCHES.get(side))
+    return gpu_common.time_steps(options, side, torch_command(options, model, side),
+                                 torch_environment())
 
 
 # ---- the report ----
@@ -85,14 +126,15 @@ def percent(share):
 
 
 def summarise(rounds):
-    """Medians, and the ratio to each PyTorch inside a round."""
+    """Medians, and sluice's ratio to each other side inside a round."""
     summary = {}
     for side in SIDES:
         good = [one[side] for one in rounds if one.get(side, {}).get("tokens_per_s")]
         if not good:
             continue
         summary[side] = {name: statistics.median(run[name] for run in good)
-                         for name in ("tokens_per_s", "flops_per_s", "share_of_roof", "mfu")
+                         for name in ("tokens_per_s", "spread", "flops_per_s",
+                                      "share_of_roof", "mfu")
                          if all(run[name] is not None for run in good)}
         ratios = [one["sluice"]["tokens_per_s"] / one[side]["tokens_per_s"] for one in rounds
                   if one.get(side, {}).get("tokens_per_s") and
@@ -102,46 +144,61 @@ def summarise(rounds):
     return summary
 
 
-def print_run(side, run):
-    if "failed" not in run:
-        print(f"  {side:10s} {run['tokens_per_s']:12.0f} tokens/s  {run['flops_per_s'] / 1e12:8.1f} "
-              f"TFLOP/s  roof {percent(run['share_of_roof'])}  MFU {percent(run['mfu'])}  "
-              f"losses {run['losses'][0]:.3f} .. {run['losses'][-1]:.3f}", flush=True)
+def print_run(model, side, run, summary):
+    if "failed" in run:
+        print(f"  {model} {side}: {run['failed'][:120]}", flush=True)
+        return
+    ratio = summary[side].get("ratio")
+    print(f"  {model:8s} {side:13s} {run['tokens_per_s']:9.0f} tokens/s +- "
+          f"{50 * run['spread']:.1f}%  {run['flops_per_s'] / 1e12:6.1f} TFLOP/s  roof "
+          f"{percent(run['share_of_roof'])}  MFU {percent(run['mfu'])}  losses "
+          f"{run['losses'][0]:.3f} .. {run['losses'][-1]:.3f}" +
+          (f"  sluice is {ratio:.3f} of it" if ratio else ""), flush=True)
+
+
+def list_runs(options):
+    """Model, round and side of each: what is compared with others first, for every model."""
+    for group in (MAIN_SIDES, tuple(SWITCHES)):
+        for model in options.models:
+            for index in range(options.pairs):
+                yield from ((model, index, side) for side in group if side in options.sides)
 
 
 def run_models(options, roofs, gpu, result, _directory, tokens):
     deadline = time.monotonic() + options.seconds
+    no_torch = check_torch(options) if set(TORCH_SIDES) & set(options.sides) else None
     for model in options.models:
-        rounds = []
-        print(f"{model}, {options.batch} rows of {options.seq}, {options.precision}", flush=True)
-        for _ in range(options.pairs):
-            rounds.append({})
-            for side in options.sides:
-                if time.monotonic() > deadline:
-                    rounds[-1][side] = {"failed": "no time was left"}
-                    continue
-                run = gpu_common.attempt(run_side, options, model, side, tokens)
-                if "failed" not in run:
-                    describe(options, model, run, roofs, gpu)
-                rounds[-1][side] = run
-                print_run(side, run)
-                result["models"][model] = {"rounds": rounds, "summary": summarise(rounds)}
-                gpu_common.keep(options, result)
-        for side, found in result["models"][model]["summary"].items():
-            if "ratio" in found:
-                print(f"  sluice is {found['ratio']:.3f} of PyTorch {side}", flush=True)
+        rounds = [{side: {"failed": "not run"} for side in options.sides}
+                  for _ in range(options.pairs)]
+        result["models"][model] = {"rounds": rounds, "summary": {}}
+    print(f"{options.batch} rows of {options.seq}, {options.precision}", flush=True)
+    for model, index, side in list_runs(options):
+        found = result["models"][model]
+        if side in TORCH_SIDES and no_torch:
+            run = {"failed": no_torch}
+        elif time.monotonic() > deadline:
+            run = {"failed": "not run: no time was left"}
+        else:
+            run = gpu_common.attempt(run_side, options, model, side, tokens)
+        if "failed" not in run:
+            describe(options, model, run, roofs, gpu)
+        found["rounds"][index][side] = run
+        found["summary"] = summarise(found["rounds"])
+        gpu_common.keep(options, result)
+        print_run(model, side, run, found["summary"])
 
 
 def parse():
     parser = gpu_common.open_parser(__doc__)
     gpu_common.add_shape(parser, ["gpt2", "gpt2-xl"], 16, 1024, 12)
     parser.add_argument("--pairs", type=int, default=1, help="rounds over all sides (1)")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES))
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=list(SIDES), metavar="SIDE",
+                        help=f"of {', '.join(SIDES)} (all)")
     parser.add_argument("--compile-blocks", nargs="*", default=["gpt2-xl"], metavar="NAME")
     parser.add_argument("--bench", metavar="FILE", help="of `sluice bench --json`")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (this)")
     parser.add_argument("--seconds", type=float, default=600, help="no run starts later (600)")
-    parser.add_argument("--torch-worker", choices=SIDES[1:], help="for the script itself")
+    parser.add_argument("--torch-worker", choices=TORCH_SIDES, help="for the script itself")
     return parser.parse_args()
 
 
@@ -150,11 +207,8 @@ def main():
     if options.torch_worker:
         torch_worker(options)
         return 0
-    roofs, gpu = {}, None
-    if options.bench and os.path.exists(options.bench):
-        with open(options.bench) as file:
-            report = json.load(file)
-        roofs, gpu = gpu_limits.read_roofs(report, options.precision), report.get("gpu")
+    report = gpu_common.read_bench(options)
+    roofs, gpu = gpu_limits.read_roofs(report, options.precision), report.get("gpu")
     result = {"options": vars(options), "gpu": gpu, "roofs": roofs, "models": {}}
     gpu_common.with_tokens(run_models, options, roofs, gpu, result)
     complete = all("sluice" in one["summary"] for one in result["models"].values())

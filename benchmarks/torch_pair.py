@@ -153,7 +153,7 @@ def read_busy_seconds():
 def measure(name, command, environment, options):
     """Runs `command`, which writes one JSON line a step to its standard output."""
     clock_ms = probe_clock()
-    arrivals, losses, end = [], [], {}
+    arrivals, losses, last, end = [], [], {}, {}
     busy_seconds, start = -read_busy_seconds(), time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
                                env={**os.environ, **environment})
@@ -162,6 +162,7 @@ def measure(name, command, environment, options):
         if event.get("event") == "step":
             arrivals.append(time.perf_counter())
             losses.append(event["loss"])
+            last = event
         elif event.get("event") == "end":
             end = event
     _, status, usage = os.wait4(process.pid, 0)
@@ -172,7 +173,7 @@ def measure(name, command, environment, options):
         raise SystemExit(f"{name} ended with {process.returncode} after {len(arrivals)} steps: "
                          f"{' '.join(command)}")
     seconds = [later - earlier for earlier, later in zip(arrivals, arrivals[1:])]
-    return {"name": name, "step_seconds": seconds, "losses": losses,
+    return {"name": name, "step_seconds": seconds, "losses": losses, "last": last,
             "tokens_per_s": options.batch * options.seq / statistics.median(seconds),
             "peak_rss_bytes": usage.ru_maxrss * 1024, "clock_probe_ms": clock_ms,
             "others_share": max(0.0, busy_seconds / wall_seconds / os.cpu_count()),
