@@ -3,8 +3,9 @@
 
 Shapes of one width with more and more blocks (--width, heads of 128), searched by `sluice plan` with
 the policies that may use what is there; then one real step of the largest that fits (--no-run leaves
-that out; a shape whose initialisation would take longer than --seconds is stepped down to one that does
-not). Reported: blocks, parameters, bytes by tier, seconds of the step. Works with --device cpu too."""
+that out). Of --seconds the search takes a quarter at most, each try two thirds of what is left; a shape
+that takes longer is followed by one of a quarter of its blocks. Reported: blocks, parameters, bytes by
+tier, seconds of the step. Works with --device cpu too."""
 
 import json
 import subprocess
@@ -46,7 +47,7 @@ def plan(options, layers):
 def search(options):
     """The most blocks that fit: doubled until they do not, then halved between."""
     low, found, high = 0, None, 1
-    deadline = time.monotonic() + options.seconds / 2
+    deadline = time.monotonic() + options.seconds / 4
     while high <= LAYERS_MAX and time.monotonic() < deadline:
         one = plan(options, high)
         if not one:
@@ -69,15 +70,15 @@ def describe(options, layers, planned):
             "choice": planned.get("choice"), "predicted_step_ms": planned["predicted_step_ms"]}
 
 
-def run_step(options, layers, tokens):
+def run_step(options, layers, tokens, seconds):
     words = gpu_common.train_words(options, shape_words(options, layers), placement_words(options))
     command = [options.sluice, "train", *words, "--data", tokens, "--steps", "1", "--quiet",
                "--log-json", "/dev/stdout"]
     start = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=options.seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise SystemExit(f"not done within {options.seconds:.0f} s") from None
+        raise SystemExit(f"not done within {seconds:.0f} s") from None
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}\n{done.stderr.strip()[-1500:]}")
     step = next(json.loads(line) for line in done.stdout.splitlines() if '"step_ms"' in line)
@@ -86,6 +87,7 @@ def run_step(options, layers, tokens):
 
 
 def run(options, result, _directory, tokens):
+    deadline = time.monotonic() + options.seconds
     layers, planned = search(options)
     if not planned:
         print(f"  not even one block of width {options.width} fits", flush=True)
@@ -97,7 +99,8 @@ def run(options, result, _directory, tokens):
           ", ".join(f"{name} {size / 2 ** 30:.1f} GiB"
                     for name, size in result["largest"]["tiers"].items()), flush=True)
     while options.run and layers > 0:
-        found = gpu_common.attempt(run_step, options, layers, tokens)
+        seconds = max(5, (deadline - time.monotonic()) * 2 / 3)
+        found = gpu_common.attempt(run_step, options, layers, tokens, seconds)
         if "failed" not in found:
             result["ran"] = {**describe(options, layers, plan(options, layers)), **found}
             print(f"  ran: {layers} blocks, {result['ran']['parameters'] / 1e9:.2f} G parameters: "
@@ -119,7 +122,7 @@ def parse():
     parser.add_argument("--device-memory", metavar="SIZE")
     parser.add_argument("--host-memory", metavar="SIZE")
     parser.add_argument("--disk-dir", help="a directory on a drive")
-    parser.add_argument("--seconds", type=float, default=60, help="of the search and of a run (60)")
+    parser.add_argument("--seconds", type=float, default=60, help="of all (60)")
     parser.add_argument("--no-run", dest="run", action="store_false", help="search alone")
     return parser.parse_args()
 
