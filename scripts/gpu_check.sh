@@ -8,30 +8,38 @@
 #   --out       where report.json, report.md and logs.txt go (build/gpu-check)
 #   --build     where it is built (build/gpu)
 #   --commit    what is measured, where there is no git (else the file COMMIT, else "unknown")
-#   --limit     for all stages together (530); each has a limit of its own, if all are run
-#   --disk-dir  a directory on a drive: the disk tier is measured there too
-#   --stage     only these: build tests gpu sanitizer bench memory agreement pair offload largest
+#   --limit     for all stages together (530)
+#   --disk-dir  a directory on a drive, where the disk tier is measured; "none": it is not measured
+#               (a directory of its own on the local disk with most room, if that is 50 GiB)
+#   --stage     only this one; may be given several times
 #
-# A stage that fails or runs out of time does not stop the later ones. The report is written again
-# after each stage. Exit code: 0 everything passed; 1 something failed; 77 built, but no GPU opens.
+# Stages, in their order: build gpu bench memory pair offload agreement largest tests sanitizer.
+#
+# Each has the seconds of limit_of, and what earlier ones left of theirs; the last two have what
+# is left of all. A stage that fails or runs out of time does not stop the later ones. The report is
+# written again after each stage; what earlier calls found of the same commit stays in it. Exit code:
+# 0 everything passed; 1 something failed; 77 built, but no GPU opens.
 set -u
 
-all_stages='build tests gpu sanitizer bench memory agreement pair offload largest'
+first_stages='build gpu bench memory pair offload agreement largest'
+last_stages='tests sanitizer'
+all_stages="$first_stages $last_stages"
+disk_gib=50 # room that a disk found by itself must have
 
-# Seconds of a stage at most.
+# Seconds of a stage that no other can take from it: 530 of the first eight together.
 limit_of()
 {
     case $1 in
-    build) echo 200 ;;
-    tests) echo 90 ;;
-    gpu) echo 90 ;;
-    sanitizer) echo 100 ;;
-    bench) echo 60 ;;
-    memory) echo 40 ;;
-    agreement) echo 110 ;;
-    pair) echo 120 ;;
-    offload) echo 90 ;;
+    build) echo 140 ;;
+    gpu) echo 60 ;;
+    bench) echo 40 ;;
+    memory) echo 20 ;;
+    pair) echo 90 ;;
+    offload) echo 70 ;;
+    agreement) echo 50 ;;
     largest) echo 60 ;;
+    tests) echo 90 ;;
+    sanitizer) echo 100 ;;
     *) return 1 ;;
     esac
 }
@@ -46,12 +54,12 @@ if [ "${1:-}" = --inner ]; then # a stage as a process of its own, started below
     inner=$2
     shift 2
 else
-    inner='' prefix='' out='' build='' commit='' limit=530 disk_dir='' stages=''
+    inner='' prefix='' out='' build='' commit='' limit=530 disk_dir='' disk_found='' stages=''
 fi
 while [ $# -gt 0 ]; do
     option=$1
     case $option in
-    -h | --help) sed -n 's/^# \{0,1\}//; 2,17p' "$0"; exit 0 ;;
+    -h | --help) sed -n 's/^# \{0,1\}//; 2,24p' "$0"; exit 0 ;;
     --prefix | --out | --build | --commit | --limit | --disk-dir | --stage)
         [ $# -ge 2 ] || die "$option needs a value" ;;
     *) die "unknown option $option" ;;
@@ -64,7 +72,8 @@ while [ $# -gt 0 ]; do
     --build) build=$value ;;
     --commit) commit=$value ;;
     --limit) limit=$value ;;
-    --disk-dir) disk_dir=$(cd "$value" && pwd) || die "--disk-dir $value: no such directory" ;;
+    --disk-dir) disk_dir=none
+        [ "$value" = none ] || disk_dir=$(cd "$value" && pwd) || die "--disk-dir $value: no such directory" ;;
     --stage) limit_of "$value" > /dev/null || die "--stage $value: one of $all_stages"
         stages="$stages $value" ;;
     esac
@@ -101,7 +110,7 @@ add_libraries()
 find_tools()
 {
     add_path "${CUDA_HOME:-/usr/local/cuda}/bin"
-    add_path /usr/local/nvidia/bin
+    add_path /usr/local/nvidia/bin # where containers have the driver's tools
     python=$(command -v python3) || python=
     if [ -n "$python" ]; then
         add_path "$(dirname "$(readlink -f "$python")")"
@@ -115,6 +124,8 @@ find_tools()
 find_libraries()
 {
     LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
+    add_libraries /usr/local/nvidia/lib64 # libcuda and NVML, beside the tools
+    add_libraries /usr/local/nvidia/lib
     nvcc=$(command -v nvcc) || nvcc=
     if [ -n "$nvcc" ]; then
         toolkit=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
@@ -157,6 +168,36 @@ find_commit()
     commit=${commit:-unknown}
 }
 
+# The local disk with most room, as "GiB mount"; no memory, no network.
+find_disk()
+{
+    df -l -P -k -x tmpfs -x devtmpfs -x squashfs 2> /dev/null | sed 1d | sort -k 4 -n -r |
+        while read -r _ _ _ free _ place; do
+            [ "$place" != / ] || place=/var/tmp
+            [ ! -d "$place" ] || [ ! -w "$place" ] || { echo "$((free / 1048576)) $place"; break; }
+        done
+}
+
+# disk_dir, empty for none, and disk_note, what the report says of it. What is found is tidied away.
+choose_disk()
+{
+    case $disk_dir in
+    none) disk_dir='' disk_note='none, as asked' ;;
+    ?*) disk_note=$disk_dir ;;
+    *)
+        found=$(find_disk)
+        room=${found%% *}
+        if [ "${room:-0}" -lt "$disk_gib" ]; then
+            disk_note="none: ${room:-0} GiB free on the local disk with most room, $disk_gib are needed"
+            return 0
+        fi
+        disk_dir=$(mktemp -d "${found#* }/sluice-check-XXXXXX") || { disk_dir='' disk_note=none; return 0; }
+        disk_found=yes disk_note="$disk_dir, $room GiB free"
+        trap 'rm -rf "$disk_dir"' EXIT
+        trap 'exit 1' HUP INT TERM ;;
+    esac
+}
+
 query() { nvidia-smi --query-gpu="$1" --format=csv,noheader 2> /dev/null | head -n 1; }
 
 # fact NAME VALUE: a line of the report's head.
@@ -164,7 +205,6 @@ fact() { printf '%s\t%s\n' "$1" "$(echo "$2" | tr '\t\n' '  ')" >> "$work/facts.
 
 write_facts()
 {
-    : > "$work/facts.tsv"
     fact commit "$commit"
     fact date "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
     fact gpu "${gpu:-none}"
@@ -174,10 +214,21 @@ write_facts()
     fact toolkit "$(nvcc --version 2> /dev/null | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
     fact processor "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
     fact cores "$(nproc)"
+    fact disk "$disk_note"
     fact kernel "$(uname -r)"
     fact compiler "$(${CC:-cc} --version 2> /dev/null | head -n 1)"
     fact torch "$([ -z "$python" ] || $python -c 'import torch; print(torch.__version__)' 2> /dev/null)"
     [ -z "$prefix" ] || fact packages "$(cat "$prefix/packages.txt" 2> /dev/null)"
+}
+
+# Results of other commits and GPUs are no part of this report.
+start_report()
+{
+    was=$(grep '^commit	\|^gpu	' "$work/facts.tsv" 2> /dev/null)
+    : > "$work/facts.tsv"
+    write_facts
+    [ "$was" != "$(grep '^commit	\|^gpu	' "$work/facts.tsv")" ] || return 0
+    rm -f "$work"/log-*.txt "$work"/*.json "$work"/*.xml "$work/sanitizer.tsv" "$work/stages.tsv"
 }
 
 # ---- stages: each is a function; 77 says skipped, and its last line says why ----
@@ -255,13 +306,29 @@ stage_sanitizer()
     ! grep -vq '	pass$\|	skipped$\|	timeout$' "$work/sanitizer.tsv"
 }
 
+# bench OPTIONS...: its results take the place of earlier ones once they are whole.
+bench()
+{
+    [ -z "$disk_dir" ] || set -- "$@" --disk-dir "$disk_dir"
+    "$build/sluice" bench --device cuda --json --output "$work/machine.new" "$@" > "$work/bench.new" ||
+        return
+    mv "$work/machine.new" "$work/machine-cuda.json" && mv "$work/bench.new" "$work/bench.json"
+}
+
+# The quick one first: what comes later needs some rates. Its products are too small to be a roof.
 stage_bench()
 {
     need_gpu || return
-    set -- --device cuda --json --output "$work/machine-cuda.json"
-    [ -z "$disk_dir" ] || set -- "$@" --disk-dir "$disk_dir"
-    "$build/sluice" bench "$@" > "$work/bench.json"
+    begun=$(date +%s)
+    bench --quick || return
+    left=$((seconds - ($(date +%s) - begun) - 3))
+    [ $left -ge 45 ] || { echo "the quick rates only: $left s were left for all"; return 0; }
+    # A process of its own, so that it can be stopped and what the quick one measured stays.
+    timeout --foreground -k 2 $left "$root/scripts/gpu_check.sh" --inner rates ||
+        echo "the quick rates only: the others were not done within $left s"
 }
+
+stage_rates() { bench; }
 
 need_python()
 {
@@ -287,21 +354,25 @@ stage_memory() { script memory; }
 # Checkpoints are written and compared in memory where there is a place for that.
 stage_agreement()
 {
-    set -- ${disk_dir:+--disk-dir "$disk_dir"}
+    set -- --seconds $((seconds * 4 / 5)) ${disk_dir:+--disk-dir "$disk_dir"}
     [ ! -w /dev/shm ] || set -- "$@" --work-dir /dev/shm
     script agreement "$@"
 }
 
-stage_pair() { script pair --bench "$work/bench.json" --seconds $((seconds * 2 / 3)); }
+stage_pair() { script pair --bench "$work/bench.json" --seconds $((seconds * 3 / 4)); }
 
 stage_offload()
 {
-    [ -f "$work/machine-cuda.json" ] || { echo "no rates were measured (stage bench)"; return 77; }
     script offload --bench "$work/bench.json" --machine "$work/machine-cuda.json" \
-        --seconds $((seconds * 2 / 3)) ${disk_dir:+--disk-dir "$disk_dir"}
+        --seconds $((seconds * 3 / 4)) ${disk_dir:+--disk-dir "$disk_dir"}
 }
 
-stage_largest() { script largest --seconds $((seconds / 3)) ${disk_dir:+--disk-dir "$disk_dir"}; }
+# With a disk only where one was asked for: what fits then takes longer to write than there is time.
+stage_largest()
+{
+    [ -z "$disk_found" ] || disk_dir=''
+    script largest --seconds $((seconds - 8)) ${disk_dir:+--disk-dir "$disk_dir"}
+}
 
 # ---- running them ----
 
@@ -316,19 +387,42 @@ write_report()
         echo "gpu_check.sh: the report could not be written" >&2
 }
 
+# Seconds that the named stages count on.
+sum_limits()
+{
+    sum=0
+    for later in "$@"; do
+        sum=$((sum + $(limit_of "$later")))
+    done
+    echo $sum
+}
+
+# tell STAGE RESULT SECONDS NOTE: in the place of what an earlier call said of it.
+tell()
+{
+    touch "$work/stages.tsv"
+    sed -i "/^$1	/d" "$work/stages.tsv"
+    printf '%s\t%s\t%s\t%s\n' "$@" >> "$work/stages.tsv"
+    [ "$2" != fail ] && [ "$2" != 'timeout' ] || is_bad=1
+}
+
+# run_stage NAME LATER...: in the seconds of its own, or more if the later ones leave them.
 run_stage()
 {
     name=$1 begun=$(date +%s)
+    shift
     left=$((limit - (begun - started)))
     seconds=$(limit_of "$name")
-    [ "$seconds" -le "$left" ] && [ -z "$stages" ] || seconds=$left
+    spared=$((left - $(sum_limits "$@")))
+    [ "$seconds" -ge "$spared" ] || seconds=$spared
+    [ "$seconds" -le "$left" ] || seconds=$left
     log=$work/log-$name.txt
     if [ "$seconds" -le 0 ]; then
-        printf '%s\tskipped\t0\t%s\n' "$name" "no time was left" >> "$work/stages.tsv"
+        tell "$name" skipped 0 "no time was left"
         return 0
     fi
     echo "---- $name (at most $seconds s)"
-    export prefix out build commit disk_dir gpu architecture python seconds
+    export prefix out build commit disk_dir disk_found gpu architecture python seconds
     timeout -k 5 "$seconds" "$root/scripts/gpu_check.sh" --inner "$name" > "$log" 2>&1
     code=$?
     took=$(($(date +%s) - begun))
@@ -338,9 +432,9 @@ run_stage()
     124 | 137) result='timeout' ;;
     *) result=fail ;;
     esac
-    note=
-    [ $result = pass ] || note=$(grep -v '^ *$' "$log" | tail -n 1 | cut -c 1-200 | tr '\t' ' ')
-    printf '%s\t%s\t%s\t%s\n' "$name" "$result" "$took" "$note" >> "$work/stages.tsv"
+    note=$(grep -v '^ *$' "$log" | tail -n 1 | cut -c 1-200 | tr '\t' ' ')
+    [ $result != pass ] || case $note in 'the quick rates only'*) ;; *) note= ;; esac
+    tell "$name" "$result" "$took" "$note"
     echo "     $name: $result, $took s${note:+: $note}"
     [ $result = pass ] || [ $result = skipped ] || tail -n 30 "$log"
     write_report
@@ -357,16 +451,20 @@ find_commit
 gpu=$(query name)
 architecture=$(query compute_cap | tr -d .)
 architecture=${architecture:-90}
-write_facts
-: > "$work/stages.tsv"
-rm -f "$work"/log-*.txt
+choose_disk
+start_report
+is_bad=0
 [ -n "$gpu" ] || echo "no GPU is found here (nvidia-smi shows none): built and tested without one"
-for stage in ${stages:-$all_stages}; do
-    run_stage "$stage"
+# shellcheck disable=SC2086 # names without spaces
+set -- ${stages:-$first_stages}
+while [ $# -gt 0 ]; do
+    run_stage "$@"
+    shift
+done
+for stage in $last_stages; do
+    [ -n "$stages" ] || run_stage "$stage"
 done
 write_report
 echo "the report is in $out"
-if grep -q '	fail	\|	timeout	' "$work/stages.tsv"; then
-    exit 1
-fi
+[ $is_bad -eq 0 ] || exit 1
 [ -n "$gpu" ] || exit 77

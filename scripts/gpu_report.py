@@ -146,48 +146,96 @@ def write_memory(found):
         ("model", "place", "planned", "context", "apart", "by", ""), rows)]
 
 
+def agreement_row(precision, name, one):
+    """A policy beside everything on the device."""
+    if "not_run" in one:
+        return (precision, name, one["not_run"], "not run")
+    said = one.get("different") or one.get("failed", "")
+    return (precision, name, str(said)[:100], "ok" if one.get("passed") else "FAILED")
+
+
 def write_agreement(found):
     if not found:
         return []
-    rows = []
+    rows, by_step = [], []
     for precision, one in (found.get("devices") or {}).items():
-        if isinstance(one, dict):
-            rows.append((precision, "the cpu's losses", f"{max(one['relative']):.2e} of "
-                         f"{one['bound']:.2e}", "ok" if one["passed"] else "FAILED"))
+        if "relative" not in one:
+            rows.append((precision, "the cpu's losses", one.get("failed", "")[:100], "FAILED"))
+            continue
+        worst = max(one["relative"])
+        rows.append((precision, "the cpu's losses", f"{worst:.2e} of {one['bound']:.2e}, in step "
+                     f"{one['relative'].index(worst) + 1} of {len(one['relative'])}",
+                     "ok" if one["passed"] else "FAILED"))
+        by_step.append((precision, " ".join(f"{apart:.1e}" for apart in one["relative"])))
     for precision, places in (found.get("policies") or {}).items():
-        if isinstance(places, dict):
-            rows += [(precision, name, str(one.get("different") or one.get("failed", ""))[:100],
-                      "ok" if one.get("passed") else "FAILED") for name, one in places.items()]
-    return ["## The same numbers", "", *table(("type", "against", "apart", ""), rows)]
+        rows += [agreement_row(precision, name, one) for name, one in places.items()]
+    return ["## The same numbers", "", *table(("type", "against", "apart", ""), rows),
+            *table(("type", "losses apart from the cpu's, relative, by step"), by_step)]
+
+
+def say_tokens(options):
+    return (f"{options['batch'] * options['seq']} tokens a step ({options['batch']} rows of "
+            f"{options['seq']}), {options['precision']}")
+
+
+def write_failed(rounds):
+    """What of them did not run or failed, and why, once each."""
+    rows = [(model, side, run["failed"].strip().splitlines()[-1][:160])
+            for model, runs in rounds for one in runs for side, run in one.items()
+            if "failed" in run]
+    return table(("model", "without", "because"), dict.fromkeys(rows))
 
 
 def write_pair(found):
     if not found or "models" not in found:
         return []
-    options = found["options"]
-    lines = ["## Training, beside PyTorch", "", f"{options['batch'] * options['seq']} tokens a step "
-             f"({options['batch']} rows of {options['seq']}), {options['precision']}, everything on "
-             "the device.", ""]
-    rows = [(model, side, f"{one['tokens_per_s']:.0f}", f"{one['flops_per_s'] / 1e12:.1f}",
-             percent(one.get("share_of_roof")), percent(one.get("mfu")), ratio(one.get("ratio")))
+    lines = ["## Training, beside PyTorch", "", f"{say_tokens(found['options'])}, everything on the "
+             "device. Rows named after a switch of sluice's are sluice with it.", ""]
+    rows = [(model, side, f"{one['tokens_per_s']:.0f}", percent(one.get("spread")),
+             f"{one['flops_per_s'] / 1e12:.1f}", percent(one.get("share_of_roof")),
+             percent(one.get("mfu")), ratio(one.get("ratio")))
             for model, runs in found["models"].items() for side, one in runs["summary"].items()]
-    return lines + table(("model", "", "tokens/s", "TFLOP/s", "of the roof", "MFU",
-                          "sluice to it"), rows)
+    lines += table(("model", "", "tokens/s", "steps apart", "TFLOP/s", "of the roof", "MFU",
+                    "sluice to it"), rows)
+    return lines + write_failed([(model, runs.get("rounds", []))
+                                 for model, runs in found["models"].items()])
+
+
+def lane_text(lane):
+    at = f" at {100 * lane['of_roof']:.0f}" if lane.get("of_roof") is not None else ""
+    return f"{100 * lane['busy']:.0f}{at}"
+
+
+def write_lanes(models):
+    names = ("compute", "h2d", "d2h", "host", "read", "write")
+    rows = [(model, place, *(lane_text(one["lanes"][name]) if name in one["lanes"] else ""
+                             for name in names))
+            for model, runs in models.items() for place, one in runs["summary"].items()
+            if one.get("lanes")]
+    if not rows:
+        return []
+    return ["Lanes: the part of a step that each was busy, and its rate while busy beside its roof "
+            "(host: AdamW beside host memory), both in percent.", "",
+            *table(("model", "where", *names), rows)]
 
 
 def write_offload(found):
     if not found or "models" not in found:
         return []
-    options = found["options"]
     lines = ["## Training with states away from the device", "",
-             f"{options['batch'] * options['seq']} tokens a step, {options['precision']}, recompute "
-             f"{options['recompute']}.", ""]
+             f"{say_tokens(found['options'])}, recompute {found['options']['recompute']}. The limit "
+             "is the least time by the roofs; the resident limit that with products as fast as the "
+             "resident run's.", ""]
+    lines += [f"- missing: {line}" for line in found.get("missing", [])] + [""]
     rows = [(model, place, f"{one['tokens_per_s']:.0f}", f"{one['step_seconds'] * 1e3:.0f}",
-             ratio(one["to_resident"]), ratio(one["to_limit"]),
-             "the same" if runs["losses_are_the_same"] else "DIFFER")
+             percent(one.get("mfu")), ratio(one["to_resident"]), ratio(one["to_limit"]),
+             ratio(one.get("to_own_limit")),
+             "the same" if runs.get("losses_are_the_same") else "DIFFER")
             for model, runs in found["models"].items() for place, one in runs["summary"].items()]
-    return lines + table(("model", "where", "tokens/s", "step, ms", "to resident", "to the limit",
-                          "losses"), rows)
+    lines += table(("model", "where", "tokens/s", "step, ms", "MFU", "to resident", "to the limit",
+                    "to the resident limit", "losses"), rows) + write_lanes(found["models"])
+    return lines + write_failed([(model, [*runs.get("rounds", []), runs.get("traced", {})])
+                                 for model, runs in found["models"].items()])
 
 
 def write_largest(found):

@@ -31,8 +31,13 @@ write
 page=$scratch/out/report.md
 for text in 'SAMPLE GPU' '| gpu | fail | 61 |' '1 passed, 1 failed, 1 skipped' 'operand 2, element 5' \
     'gpu_test_cuda_sample' '| bf16 | linear 8192x8192, 8192 rows | 700.0 |' '| 50.0 % |' \
-    '| gpt2 | eager | 250000 |' '| 1.200 |' '| host | 30000 | 546 | 0.500 | 0.900 | the same |' \
-    '3 blocks of width 5120' '+12.5' '3.00e-06 of 1.00e-05'; do
+    '| gpt2 | eager | 250000 | 2.0 % |' '| 1.200 |' '| gpt2 | no-epilogue | 290000 |' \
+    "| gpt2 | compiled | python3: No module named 'torch' |" '16384 tokens a step' \
+    '| host | 30000 | 546 | 28.5 % | 0.500 | 0.900 | 0.950 | the same |' \
+    '| gpt2-xl | host | 70 | 50 at 90 |  | 95 at 85 |  |  |' \
+    '| gpt2-xl | nvme | not run: there is no --disk-dir |' 'missing: no machine profile' \
+    '3 blocks of width 5120' '+12.5' '3.00e-06 of 1.00e-05, in step 2 of 2' '1.0e-06 3.0e-06' \
+    '| fp32 | nvme | no time was left | not run |'; do
     grep -qF -- "$text" "$page" || fail "the page does not say: $text"
 done
 "$python" - "$scratch/out/report.json" << 'END'

@@ -1,0 +1,77 @@
+#!/bin/sh
+# What scripts/gpu_check.sh makes of its stages, on a machine whose GPU, compiler and sluice are stubs:
+# every number is made up. Wrong could be: the order and the seconds of stages; that an unfinished bench
+# takes the quick one's rates away, or that stages do not do without; a report that forgets earlier
+# calls, or remembers those of another commit; sides of a comparison that vanish without a word.
+#
+# usage: check.sh PYTHON REPOSITORY
+set -eu
+
+python=$1 root=$2
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$scratch/build" "$scratch/bin"
+cp "$root"/tests/gpu_report/stub/* "$scratch/bin"
+mv "$scratch/bin/sluice" "$scratch/build/sluice"
+ln -s "$python" "$scratch/bin/python3"
+PATH=$scratch/bin:$PATH
+export PATH
+
+fail()
+{
+    echo "FAILED: $*" >&2
+    cat "$scratch"/out/logs.txt >&2 || :
+    exit 1
+}
+
+check()
+{
+    code=0
+    "$root/scripts/gpu_check.sh" --out "$scratch/out" --build "$scratch/build" "$@" \
+        > "$scratch/said" || code=$?
+    page=$scratch/out/report.md
+}
+
+says() { grep -qF -- "$1" "$page" || fail "the page does not say: $1"; }
+says_not() { ! grep -qF -- "$1" "$page" || fail "the page says: $1"; }
+
+check --commit one --limit 0 --disk-dir none
+order=$(cut -f 1 "$scratch/build/check/stages.tsv" | tr '\n' ' ')
+[ "$order" = 'build gpu bench memory pair offload agreement largest tests sanitizer ' ] ||
+    fail "the order is $order"
+
+# Without rates; and what one stage does not take is the next one's, but for what later ones count on.
+check --commit one --limit 200 --disk-dir none --stage build --stage offload
+[ $code -eq 0 ] || fail "offload without a bench ends with $code"
+grep -q 'build (at most 140 s)' "$scratch/said" || fail "the build's seconds are others"
+grep -Eq 'offload \(at most (19.|200) s\)' "$scratch/said" || fail "no stage has what another left"
+says 'bench.json is not there'
+says 'no machine profile'
+says '| gpt2 | nvme | not run: there is no --disk-dir |'
+
+check --commit one --limit 200 --disk-dir "$scratch" --stage bench --stage pair --stage offload
+[ $code -eq 0 ] || fail "the stages end with $code"
+says 'the quick rates only'
+says_not 'bench.json is not there'
+says '| gpt2 | no-epilogue |'
+says '| gpt2-xl | no-wait-value |'
+says '| gpt2 | cudnn | cuDNN is not to be had'
+says '| gpt2 | eager | '
+says '| gpt2-xl | nvme | '
+grep -q '"version": "SLUICE_NO_WAIT_VALUE"' "$scratch/build/check/pair.json" ||
+    fail "a side runs without its switch"
+grep -q '"of_roof"' "$scratch/build/check/offload.json" || fail "no lane is beside its roof"
+grep -q '"mfu": [0-9]' "$scratch/build/check/offload.json" || fail "there is no MFU"
+says '| build | pass |'
+
+check --commit two --limit 0 --disk-dir none --stage pair
+says_not '| build |'
+says_not 'no-epilogue'
+
+# PyTorch is not handed the toolkit's libraries, sluice is.
+mkdir "$scratch/toolkit" "$scratch/other"
+: > "$scratch/toolkit/libcublasLt.so.13"
+kept=$(LD_LIBRARY_PATH=$scratch/toolkit:$scratch/other PYTHONPATH=$root/benchmarks "$python" -c \
+    'import gpu_pair; print(gpu_pair.torch_environment()["LD_LIBRARY_PATH"])')
+[ "$kept" = "$scratch/other" ] || fail "PyTorch is handed $kept"
+echo "stages are run, limited and reported as they should be"
