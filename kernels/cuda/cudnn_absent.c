@@ -47,5 +47,8 @@ const char *sl_cudnn_text(const sl_cudnn *cudnn, uint64_t index)
 
 const char *sl_cudnn_description(void)
 {
-    return "this build found no headers of cuDNN: attention by own kernels";
+    bool is_asked = false;
+    return sl_cudnn_find_asked(&is_asked) == SL_OK && is_asked
+               ? "this build found no headers of cuDNN: attention by own kernels"
+               : "attention by own kernels";
 }

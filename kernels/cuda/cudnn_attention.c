@@ -10,8 +10,10 @@
 #include "cudnn_plan.h"
 
 enum {
+    SEQ_LEAST = 2, /* of one query in all cuDNN 9.26 makes no plan, but ends the process */
     SEQ_MAX = 1 << 16,
     HEADS_MAX = 1 << 16, /* of all batches */
+    WIDTH_MAX = 256,
     LINE = 256,
     TILE = 128,           /* the most that the library rounds a sequence up to */
     SPARE_BYTES = 1 << 16 /* of its counters and the like */
@@ -67,8 +69,9 @@ static bool is_covered(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     return (kind == SL_OP_ATTENTION || kind == SL_OP_ATTENTION_BACKWARD) &&
            attrs->type != SL_TYPE_FP32 && attrs->heads > 0 && attrs->in % (8 * attrs->heads) == 0 &&
-           attrs->in > 0 && attrs->seq > 0 && attrs->seq <= SEQ_MAX && attrs->batch > 0 &&
-           attrs->batch <= HEADS_MAX && attrs->heads <= HEADS_MAX / attrs->batch;
+           attrs->in > 0 && attrs->seq >= SEQ_LEAST && attrs->seq <= SEQ_MAX && attrs->batch > 0 &&
+           attrs->batch <= HEADS_MAX && attrs->heads <= HEADS_MAX / attrs->batch &&
+           attrs->in / attrs->heads <= WIDTH_MAX;
 }
 
 /* What lies before the plan's own workspace: of a backward op, the dots of y and dy. */

@@ -54,3 +54,8 @@ foreach(name attention attention_backward)
   set_tests_properties(standin_cudnn_${name} PROPERTIES LABELS quick
                        ENVIRONMENT SLUICE_ATTENTION=cudnn)
 endforeach()
+if(TARGET test_cuda_runs)
+  add_test(NAME standin_cudnn_runs COMMAND test_cuda_runs)
+  set_tests_properties(standin_cudnn_runs PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS quick
+                       ENVIRONMENT SLUICE_ATTENTION=cudnn)
+endif()

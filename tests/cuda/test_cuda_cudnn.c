@@ -44,7 +44,8 @@ static sl_op_attrs attrs_of(sl_type type, attention_shape s)
 
 static bool is_covered(const sl_op_attrs *attrs)
 {
-    return attrs->type != SL_TYPE_FP32 && attrs->in / attrs->heads % 8 == 0;
+    const uint64_t width = attrs->in / attrs->heads;
+    return attrs->type != SL_TYPE_FP32 && width % 8 == 0 && width <= 256 && attrs->seq > 1;
 }
 
 /* ---- choosing ---- */
@@ -68,7 +69,7 @@ static void shapes_when_prepared_are_chosen_for_once(void **state)
         assert_non_null(strstr(sl_library_choice(library, i), ": cuDNN's engine 2, workspace "));
     assert_null(sl_library_choice(library, chosen));
     assert_string_equal(sl_library_choice(library, 0),
-                        "attention 1x1, 1 heads of 64 bf16: "
+                        "attention 2x2, 2 heads of 8 bf16: "
                         "cuDNN's engine 2, workspace 256, knob 24 7");
 }
 
@@ -104,6 +105,9 @@ static void workspace_when_asked_for_holds_what_plans_want(void **state)
     assert_int_equal(sl_cudnn_workspace_bytes(SL_OP_ATTENTION, &other), 0);
     other = attrs;
     other.heads = 16; /* of 12 */
+    assert_int_equal(sl_cudnn_workspace_bytes(SL_OP_ATTENTION, &other), 0);
+    other = attrs;
+    other.seq = 1;
     assert_int_equal(sl_cudnn_workspace_bytes(SL_OP_ATTENTION, &other), 0);
     other = attrs;
     other.batch = UINT64_MAX / 4;
