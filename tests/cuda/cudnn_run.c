@@ -253,6 +253,10 @@ static cudnnStatus_t take_pack(queued *q, const standin_object *pack, bool is_on
     if (q->workspace == NULL || (uintptr_t)q->workspace % LINE != 0 ||
         (is_on_device && !standin_is_device(q->workspace, q->workspace_bytes)))
         return standin_cudnn_refuse("a workspace at %p", (void *)q->workspace);
+    for (int id = 0; id < STANDIN_CUDNN_TENSORS; id++)
+        if (q->memory[id] != NULL && q->memory[id] < q->workspace + q->workspace_bytes &&
+            q->workspace < q->memory[id] + extent_bytes(&q->graph.tensor[id]))
+            return standin_cudnn_refuse("tensor %d lies in the workspace", id);
     return CUDNN_STATUS_SUCCESS;
 }
 

@@ -5,10 +5,11 @@
  * the library: an attribute that a descriptor does not take, of another type or number, or after it
  * is final; a part that is not final, or goes while another holds it; tensors that do not fit
  * together, are read before a step wrote them, or are never read; pointers that are missing, not as
- * aligned as was said or not on the device; a plan that goes while it runs. Each is counted as a
- * fault, with its reason. Of the engines that it names, the first tells that its sums vary, the
- * second wants too much workspace forward, too little for repeatable sums backward; the third is
- * right. Graphs run in their stream, later than the call, and leave rubbish in their workspace. */
+ * aligned as was said, in the workspace or not on the device; a plan that goes while it runs. Each
+ * is counted as a fault, with its reason. Of the engines that it names, the first tells that its
+ * sums vary, the second wants too much workspace forward, too little for repeatable sums backward;
+ * the third is right. Graphs run in their stream, later than the call, and leave rubbish in their
+ * workspace. */
 #ifndef SL_STANDIN_CUDNN_CONTROL_H
 #define SL_STANDIN_CUDNN_CONTROL_H
 
