@@ -6,7 +6,8 @@ processes of their own, one after the other, --pairs times; each reports a step 
 the time between lines counts. Same rows, same length, same arithmetic: bf16 products, fp32 master
 weights and moments, clipping at 1. PyTorch gets fused AdamW, scaled_dot_product_attention, a vocabulary
 padded to 50304, TF32 where it would otherwise use fp32, and torch.compile of the whole model (of each
-block for models named by --compile-blocks, which compiles in a fraction of the time).
+block for models named by --compile-blocks, which compiles in a fraction of the time). The side "cudnn" is
+sluice with SLUICE_ATTENTION=cudnn; it fails where `sluice doctor` finds no cuDNN to ask.
 
 Reported: tokens/s, their ratio to PyTorch, FLOP/s as a share of the roof of --bench (the largest square
 product, measured by `sluice bench --json` in the same session) and of the rate the maker states (MFU).
@@ -15,6 +16,7 @@ Works with --device cpu too."""
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 
@@ -22,7 +24,9 @@ import gpu_common
 import gpu_limits
 import torch_pair
 
-SIDES = ("sluice", "eager", "compiled")
+TORCH_SIDES = ("eager", "compiled")
+SIDES = ("sluice", "cudnn", *TORCH_SIDES)
+CUDNN = {"SLUICE_ATTENTION": "cudnn"}
 
 
 # ---- the PyTorch side: a process of its own ----
@@ -63,9 +67,19 @@ def torch_command(options, model, side):
     return words + ["--compile-blocks", *options.compile_blocks]
 
 
+def check_cudnn(options):
+    done = subprocess.run([options.sluice, "doctor"], env=dict(os.environ, **CUDNN),
+                          capture_output=True, text=True, timeout=60)
+    if ", cuDNN 9." not in done.stdout or "attention by own kernels" in done.stdout:
+        raise SystemExit("cuDNN is not to be had: `sluice doctor` says why")
+
+
 def run_side(options, model, side, tokens):
-    if side == "sluice":
-        return gpu_common.time_sluice(options, model, ["--policy", "device"], tokens)
+    if side == "cudnn":
+        check_cudnn(options)
+    if side in ("sluice", "cudnn"):
+        return gpu_common.time_sluice(options, model, ["--policy", "device"], tokens,
+                                      CUDNN if side == "cudnn" else None)
     return gpu_common.time_steps(options, side, torch_command(options, model, side))
 
 
@@ -85,7 +99,7 @@ def percent(share):
 
 
 def summarise(rounds):
-    """Medians, and the ratio to each PyTorch inside a round."""
+    """Medians, and the ratio to each other side inside a round."""
     summary = {}
     for side in SIDES:
         good = [one[side] for one in rounds if one.get(side, {}).get("tokens_per_s")]
@@ -129,7 +143,8 @@ def run_models(options, roofs, gpu, result, _directory, tokens):
                 gpu_common.keep(options, result)
         for side, found in result["models"][model]["summary"].items():
             if "ratio" in found:
-                print(f"  sluice is {found['ratio']:.3f} of PyTorch {side}", flush=True)
+                other = "its own with cuDNN" if side == "cudnn" else f"PyTorch {side}"
+                print(f"  sluice is {found['ratio']:.3f} of {other}", flush=True)
 
 
 def parse():
@@ -141,7 +156,7 @@ def parse():
     parser.add_argument("--bench", metavar="FILE", help="of `sluice bench --json`")
     parser.add_argument("--python", default=sys.executable, help="interpreter with torch (this)")
     parser.add_argument("--seconds", type=float, default=600, help="no run starts later (600)")
-    parser.add_argument("--torch-worker", choices=SIDES[1:], help="for the script itself")
+    parser.add_argument("--torch-worker", choices=TORCH_SIDES, help="for the script itself")
     return parser.parse_args()
 
 
