@@ -11,9 +11,9 @@ block for models named by --compile-blocks, which compiles in a fraction of the 
 After them, while --seconds last, sluice again with what a first GPU has to judge switched the other way
 (SWITCHES): "cudnn" fails where `sluice doctor` finds no cuDNN to ask. --sides names some of all these.
 
-Reported: tokens/s and how far steps lie apart, the ratio to each other side, FLOP/s as a share of the roof of --bench (the largest square
-product, measured by `sluice bench --json` in the same session) and of the rate the maker states (MFU).
-Works with --device cpu too."""
+Reported: tokens/s and how far steps lie apart, sluice's ratio to each other side, FLOP/s as a share of the
+roof of --bench (the largest square product, measured by `sluice bench --json` in the same session) and of
+the rate the maker states (MFU). A side that does not run says why. Works with --device cpu too."""
 
 import glob
 import json

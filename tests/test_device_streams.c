@@ -264,6 +264,42 @@ static void wait_when_recorded_again_later_takes_the_earlier_record(void **state
     }
 }
 
+static sl_status be_late(void *arguments)
+{
+    (void)arguments;
+    sleep_us(50000);
+    return SL_OK;
+}
+
+/* More than a stream of a GPU takes before it blocks whoever issues, while what it waits for is a
+ * host stream that has yet to ask the GPU. */
+static void issuing_when_a_stream_waits_for_the_host_lets_the_host_go_on(void **state)
+{
+    (void)state;
+    enum { COPIES = 3000 };
+    sl_device_stream *host = open_stream(SL_STREAM_HOST, "host", NULL),
+                     *stream = open_stream(SL_STREAM_DEVICE, "filled", NULL);
+    sl_device_event *reached = open_event(), *let_go = open_event();
+    uint64_t *cell = map_host(CELL_BYTES), *behind = map_device(CELL_BYTES);
+    cell[0] = 7;
+    assert_int_equal(ops->copy(stream, 0, behind, cell, sizeof *cell), SL_OK);
+    assert_int_equal(ops->event_record(reached, stream), SL_OK);
+    assert_int_equal(ops->launch(host, 0, be_late, NULL, 0), SL_OK);
+    assert_int_equal(ops->event_wait(reached, host, 0), SL_OK);
+    assert_int_equal(ops->event_record(let_go, host), SL_OK);
+    assert_int_equal(ops->event_wait(let_go, stream, 0), SL_OK);
+    for (int i = 0; i < COPIES; i++)
+        assert_int_equal(ops->copy(stream, 0, &cell[1], behind, sizeof *cell), SL_OK);
+    assert_int_equal(ops->stream_finish(stream), SL_OK);
+    assert_int_equal(cell[1], 7);
+    ops->stream_close(host);
+    ops->stream_close(stream);
+    ops->event_close(reached);
+    ops->event_close(let_go);
+    ops->unmap_host(device, cell, CELL_BYTES, SL_MAP_PLAIN);
+    ops->unmap(device, behind, CELL_BYTES, SL_MAP_PLAIN);
+}
+
 /* ---- random orders ---- */
 
 static void random_orders_when_run_are_as_one_after_the_other(void **state)
@@ -430,6 +466,7 @@ static int run_tested(const backend *chosen)
         cmocka_unit_test(copies_when_any_size_copy_exactly_that),
         cmocka_unit_test(wait_when_across_any_kinds_of_streams_keeps_order),
         cmocka_unit_test(wait_when_recorded_again_later_takes_the_earlier_record),
+        cmocka_unit_test(issuing_when_a_stream_waits_for_the_host_lets_the_host_go_on),
         cmocka_unit_test(random_orders_when_run_are_as_one_after_the_other),
         cmocka_unit_test(random_orders_when_waits_are_missing_go_wrong),
         cmocka_unit_test(launch_when_it_fails_comes_back_from_finish),

@@ -177,15 +177,14 @@ static void specs_when_emitted_then_start_as_gpt2_does(void **state)
 
 /* ---- the head ---- */
 
-/* 256 MiB hold 1334 rows of 50304 logits, rounded down 1280. */
-static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
+/* Of 4096 rows, `group_count` groups of `rows` each, but the last. */
+static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_count)
 {
-    (void)state;
     sl_gpt2_shape shape;
     assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
-    sl_program *program =
-        emit(&shape, &(sl_gpt2_emit_options){.batch = 4, .seq = 1024, .tp_size = 1});
-    static const uint64_t rows[] = {640, 640, 640, 640, 640, 640, 256};
+    sl_program *program = emit(
+        &shape,
+        &(sl_gpt2_emit_options){.batch = 4, .seq = 1024, .tp_size = 1, .head_logits = head_logits});
     uint64_t next_row = 0;
     uint32_t group = 0;
     for (uint32_t s = 0; s < program->segment_count; s++) {
@@ -194,7 +193,7 @@ static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
             continue;
         const sl_op_attrs *attrs = &program->ops[segment->first_op].attrs;
         assert_int_equal(attrs->first_row, next_row);
-        assert_int_equal(attrs->row_count, rows[group]);
+        assert_int_equal(attrs->row_count, group + 1 < group_count ? rows : 4096 - next_row);
         assert_int_equal(segment->op_count, 2 * 17 + 1);
         const sl_op *last = &program->ops[segment->first_op + segment->op_count - 1];
         assert_int_equal(last->kind, SL_OP_HEAD_LOSS);
@@ -202,9 +201,18 @@ static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
         next_row += attrs->row_count;
         group++;
     }
-    assert_int_equal(group, 7);
+    assert_int_equal(group, group_count);
     assert_int_equal(next_row, 4096);
     sl_program_close(program);
+}
+
+/* 32 Mi are 667 rows of 50304 logits, rounded down 640; 128 Mi are 2668, of which 2560. */
+static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
+{
+    (void)state;
+    check_groups(0, 640, 7);
+    check_groups(SL_GPT2_GPU_HEAD_LOGITS, 2560, 2);
+    check_groups(1, 128, 32);
 }
 
 static void step_when_derived_for_gpt2_then_well_formed(void **state)

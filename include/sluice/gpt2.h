@@ -42,7 +42,14 @@ typedef struct sl_gpt2_emit_options {
     uint32_t tp_size, tp_rank;
     sl_gpt2_mode mode;
     sl_type type, grad_type; /* the program's */
+    /* Logits that the head holds at once, at most, for it goes over groups of rows: more of them
+     * are larger products and more memory. They fix the order of sums, so they may depend on what
+     * computes and on nothing that a run chooses. 0: 32 Mi, 128 MiB in fp32. */
+    uint64_t head_logits;
 } sl_gpt2_emit_options;
+
+/* head_logits for a GPU, whose many multiprocessors a product of 640 rows does not fill. */
+#define SL_GPT2_GPU_HEAD_LOGITS (UINT64_C(128) << 20)
 
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets; output 0 the
  * loss. CACHED: input 0 tokens; persistent slot l the cache of layer l, [2, B, context, width /

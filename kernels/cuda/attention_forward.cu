@@ -100,11 +100,12 @@ static __device__ __forceinline__ void weigh_scores(
                 max = fmaxf(max, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
             max = quad_max(max);
             const float shrink = sl_exp2((state.max[m][half] - max) * factor);
+            const float offset = -max * factor;
 #pragma unroll
             for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
                 for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    scores[m][n][i] = sl_exp2((scores[m][n][i] - max) * factor);
+                    scores[m][n][i] = sl_exp2(sl_multiply_add(scores[m][n][i], factor, offset));
                     sum += scores[m][n][i];
                 }
             state.max[m][half] = max;

@@ -35,13 +35,15 @@ template <int WIDTH, int ROWS>
 static __device__ __forceinline__ void sl_tile_copy(uint4 *tile, const sl_tile_rows &rows)
 {
     enum { CHUNKS = WIDTH / 8, STEP = SL_ATTENTION_THREADS / CHUNKS };
-    const uint32_t chunk = threadIdx.x % CHUNKS;
+    static_assert(ROWS % STEP == 0, "all threads copy as many chunks: no branch between them");
+    const uint32_t first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     const bool inside = chunk * 8 < rows.width;
+    const uint16_t *from = rows.first + first * rows.stride + chunk * 8;
 #pragma unroll
-    for (uint32_t row = threadIdx.x / CHUNKS; row < ROWS; row += STEP) {
+    for (uint32_t i = 0; i < ROWS / STEP; i++, from += STEP * rows.stride) {
+        const uint32_t row = first + i * STEP;
         const bool copies = inside && row < rows.count;
-        const uint16_t *from = copies ? rows.first + row * rows.stride + chunk * 8 : rows.first;
-        sl_copy_begin(&tile[sl_tile_chunk<WIDTH>(row, chunk)], from, copies);
+        sl_copy_begin(&tile[sl_tile_chunk<WIDTH>(row, chunk)], copies ? from : rows.first, copies);
     }
 }
 

@@ -1,79 +1,35 @@
-/* Opens libcublasLt: by its name, as the loader finds it, then where toolkits stand. */
+/* Opens libcublasLt. */
 #include "blas_load.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { PATH_BYTES = 1024, TEXT_BYTES = 256, VERSION_LEAST = 120000 };
+#include "toolkit_library.h"
+
+enum { NAMES = 2, TEXT_BYTES = 256, VERSION_LEAST = 120000 };
 
 /* What the engine is compiled with first; the one before has the same functions and values. */
-static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
-
-/* Below a toolkit's own directory. */
-static const char *const folders[] = {"lib64", "lib", "targets/x86_64-linux/lib",
-                                      "targets/sbsa-linux/lib"};
-
-enum { NAMES = sizeof names / sizeof *names, FOLDERS = sizeof folders / sizeof *folders };
+static const char *const names[NAMES] = {"libcublasLt.so.13", "libcublasLt.so.12"};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static sl_blas_functions functions;
 static bool is_loaded;
 static char text[TEXT_BYTES];
 
-static void *open_below(const char *toolkit)
+static bool tell_lack(const char *function)
 {
-    char path[PATH_BYTES];
-    for (int i = 0; toolkit != NULL && i < NAMES * FOLDERS; i++) {
-        const int length = snprintf(path, sizeof path, "%s/%s/%s", toolkit, folders[i % FOLDERS],
-                                    names[i / FOLDERS]);
-        void *library = NULL;
-        if (length > 0 && length < PATH_BYTES)
-            library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (library != NULL)
-            return library;
-    }
-    return NULL;
-}
-
-static void *open_library(void)
-{
-    for (int i = 0; i < NAMES; i++) {
-        void *library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (library != NULL)
-            return library;
-    }
-    const char *const toolkits[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda"};
-    for (int i = 0; i < 3; i++) {
-        void *library = open_below(toolkits[i]);
-        if (library != NULL)
-            return library;
-    }
-    return NULL;
-}
-
-/* dlsym gives an object pointer for a function; POSIX says that its bytes are the function's. */
-static bool find(void *library, const char *name, void *out_function)
-{
-    void *symbol = dlsym(library, name);
-    if (symbol == NULL) {
-        snprintf(text, sizeof text, "libcublasLt lacks %s: products run slower, by own kernels",
-                 name);
-        return false;
-    }
-    memcpy(out_function, &symbol, sizeof symbol);
-    return true;
+    snprintf(text, sizeof text, "libcublasLt lacks %s: products run slower, by own kernels",
+             function);
+    return false;
 }
 
 static bool find_all(void *library)
 {
 #define X(name)                                                                                    \
-    if (!find(library, "cublasLt" #name, &functions.name))                                         \
-        return false;
+    if (!sl_toolkit_find(library, "cublasLt" #name, &functions.name))                              \
+        return tell_lack("cublasLt" #name);
     SL_BLAS_FUNCTIONS(X)
 #undef X
     return true;
@@ -81,14 +37,14 @@ static bool find_all(void *library)
 
 static void load(void)
 {
-    void *library = open_library();
+    void *library = sl_toolkit_open(names, NAMES);
     if (library == NULL) {
         snprintf(text, sizeof text, "no %s or %s to be found: products run slower, by own kernels",
                  names[0], names[1]);
         return;
     }
     if (!find_all(library)) {
-        dlclose(library);
+        sl_toolkit_close(library);
         return;
     }
     const size_t version = functions.GetVersion();
@@ -97,7 +53,7 @@ static void load(void)
              version % 100,
              is_loaded ? "" : " is older than 12: products run slower, by own kernels");
     if (!is_loaded)
-        dlclose(library);
+        sl_toolkit_close(library);
 }
 
 const sl_blas_functions *sl_blas_load(void)

@@ -8,17 +8,22 @@
  * (tests/cuda). So a launch and dynamic shared memory are written by the macros below, and whatever
  * is written in the machine's own instructions stands in mma.cuh.
  *
+ * An op asks CUDA for nothing but launches: a call whose stream is sl_load_only (ops.h) goes the
+ * same way and loads its kernels.
+ *
  * No float atomics; sums have one fixed order. 16-byte accesses wherever a row's width allows them.
  */
 #ifndef SL_KERNELS_CUDA_LAUNCH_CUH
 #define SL_KERNELS_CUDA_LAUNCH_CUH
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <stdint.h>
 
 extern "C" {
 #include "base/bits.h"
 #include "kernels/kernels.h"
+#include "ops.h"
 }
 
 enum { SL_WARP = 32 };
@@ -54,10 +59,35 @@ static inline sl_status sl_launch_check(const char *kernel)
     return SL_OK;
 }
 
+/* Asks for a kernel, which finds its code, and then for the code itself: a driver may put that off
+ * until the first launch. One that knows no such call has loaded it by now. */
+template <typename function>
+static inline sl_status sl_launch_load(function *kernel, const char *name)
+{
+    CUresult (*load)(CUfunction) = NULL;
+    cudaFunction_t found = NULL;
+    cudaFuncAttributes attributes;
+    cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+    if (error == cudaSuccess)
+        error = cudaGetFuncBySymbol(&found, (const void *)kernel);
+    if (error == cudaSuccess &&
+        cudaGetDriverEntryPointByVersion("cuFuncLoad", (void **)&load, 12040, cudaEnableDefault,
+                                         NULL) == cudaSuccess &&
+        load != NULL)
+        error = (cudaError_t)load(found); /* both kinds of results count errors alike */
+    (void)cudaGetLastError();
+    if (error != cudaSuccess)
+        SL_FAIL(SL_ERROR_SYSTEM, "CUDA cannot load %s: %s", name, cudaGetErrorString(error));
+    return SL_OK;
+}
+
 /* Launches kernel(...) over `grid` blocks of `block` threads; an sl_status. */
 #define SL_LAUNCH(call, grid, block, shared_bytes, kernel, ...)                                    \
-    (kernel<<<(grid), (block), (shared_bytes), (cudaStream_t)(call)->stream>>>(__VA_ARGS__),       \
-     sl_launch_check(#kernel))
+    ((call)->stream == sl_load_only                                                                \
+         ? sl_launch_load(kernel, #kernel)                                                         \
+         : (kernel<<<(grid), (block), (shared_bytes), (cudaStream_t)(call)->stream>>>(             \
+                __VA_ARGS__),                                                                      \
+            sl_launch_check(#kernel)))
 
 /* The block's dynamic shared memory, 16-byte aligned. */
 #define SL_DYNAMIC_SHARED(type, name)                                                              \

@@ -10,9 +10,9 @@
 #include "blas_load.h"
 #include "linear.h"
 
-enum { TEXT_BYTES = 300 };
+enum { TEXT_BYTES = 600 };
 
-/* cuBLASLt belongs to the device that is current when it opens. */
+/* Either library belongs to the device that is current when it opens. */
 sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
 {
     const cudaError_t error = cudaSetDevice(device_index);
@@ -22,9 +22,11 @@ sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
     sl_kernel_library *library = calloc(1, sizeof *library);
     if (library == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the library of kernels");
-    const sl_status status = sl_blas_open(&library->blas);
+    sl_status status = sl_blas_open(&library->blas);
+    if (status == SL_OK)
+        status = sl_cudnn_open(&library->cudnn);
     if (status != SL_OK) {
-        free(library);
+        sl_library_close(library);
         return status;
     }
     *out_library = library;
@@ -35,6 +37,7 @@ void sl_library_close(sl_kernel_library *library)
 {
     if (library == NULL)
         return;
+    sl_cudnn_close(library->cudnn);
     sl_blas_close(library->blas);
     free(library);
 }
@@ -42,19 +45,26 @@ void sl_library_close(sl_kernel_library *library)
 sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
 {
     SL_TRY(sl_cuda_attention_prepare(kind, attrs));
+    if (library->cudnn != NULL)
+        SL_TRY(sl_cudnn_prepare(library->cudnn, kind, attrs));
     return library->blas ? sl_cuda_linear_prepare(library->blas, kind, attrs) : SL_OK;
 }
 
 const char *sl_library_choice(const sl_kernel_library *library, uint64_t index)
 {
-    return library->blas ? sl_blas_text(library->blas, index) : NULL;
+    uint64_t products = 0; /* whose lines come first */
+    while (library->blas != NULL && sl_blas_text(library->blas, products) != NULL)
+        products++;
+    if (index < products)
+        return sl_blas_text(library->blas, index);
+    return library->cudnn ? sl_cudnn_text(library->cudnn, index - products) : NULL;
 }
 
 static char text[TEXT_BYTES];
 
 static void write_text(void)
 {
-    snprintf(text, sizeof text, "cuda, %s", sl_blas_load_text());
+    snprintf(text, sizeof text, "cuda, %s, %s", sl_blas_load_text(), sl_cudnn_description());
 }
 
 const char *sl_library_description(void)

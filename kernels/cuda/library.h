@@ -1,11 +1,14 @@
-/* What the kernels of one open GPU keep between calls: an open cuBLASLt with its choices. */
+/* What the kernels of one open GPU keep between calls: an open cuBLASLt with its choices, and an
+ * open cuDNN where the environment asks for it. */
 #ifndef SL_KERNELS_CUDA_LIBRARY_H
 #define SL_KERNELS_CUDA_LIBRARY_H
 
 #include "blas.h"
+#include "cudnn_attention.h"
 
 struct sl_kernel_library {
-    sl_blas *blas; /* NULL: products run by our own kernel */
+    sl_blas *blas;   /* NULL: products run by our own kernel */
+    sl_cudnn *cudnn; /* NULL: attention too */
 };
 
 /* Entries of the table (kernels/kernels.h). */

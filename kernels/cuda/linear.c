@@ -100,10 +100,19 @@ static sl_status run_apart(const sl_blas *blas, const sl_kernel_call *call,
     return pass_gelu(call, product);
 }
 
+/* All that any of these ways may launch. */
+static sl_status load(const sl_kernel_call *call, const sl_product *product)
+{
+    SL_TRY(sl_product_run(call, product));
+    return product->gelu_x != NULL ? pass_gelu(call, product) : SL_OK;
+}
+
 static sl_status run_product(const sl_kernel_call *call, const sl_product *product)
 {
     const sl_blas *blas = call->library ? call->library->blas : NULL;
     const sl_blas_choice *choice;
+    if (call->stream == sl_load_only)
+        return load(call, product);
     if (blas == NULL)
         return sl_product_run(call, product);
     if (product->gelu_x != NULL && !sl_blas_passes_gelu(blas, product))

@@ -12,6 +12,10 @@ extern "C" {
 SL_OP_LIST(X)
 #undef X
 
+/* In the place of a call's stream: whatever the op would launch is loaded instead. Its operands are
+ * addresses that nobody follows. */
+extern char sl_load_only[];
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* The table of the CUDA kernels. */
 #include <stddef.h>
+#include <stdint.h>
 
 #include "attention.h"
 #include "block_norm.h"
@@ -30,6 +31,27 @@ static uint64_t workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint3
     return bytes;
 }
 
+char sl_load_only[1];
+
+/* CUDA loads a kernel when it is first launched, which takes memory and may wait for all that the
+ * GPU was given; a GPU that waits for a host stream whose thread then cannot ask CUDA would never
+ * be done. So everything of ours is loaded before the first step. */
+static sl_status load_kernels(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    void *const somewhere = (void *)(uintptr_t)4096;
+    sl_kernel_call call = {
+        .attrs = attrs, .workspace = somewhere, .block_flags = somewhere, .stream = sl_load_only};
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        call.operand[i] = somewhere;
+    return sl_kernels_cuda()->run[kind](&call);
+}
+
+static sl_status prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    SL_TRY(load_kernels(kind, attrs));
+    return sl_library_prepare(library, kind, attrs);
+}
+
 static const sl_kernel_table table = {
     .run =
         {
@@ -40,7 +62,7 @@ static const sl_kernel_table table = {
     .workspace_bytes = workspace_bytes,
     .open = sl_library_open,
     .close = sl_library_close,
-    .prepare = sl_library_prepare,
+    .prepare = prepare,
     .choice = sl_library_choice,
     .description = sl_library_description,
 };

@@ -22,7 +22,19 @@ uint64_t sl_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t b
 /* A uniform double in [0, 1) with 53 bits. */
 double sl_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 
-/* A standard normal (Box-Muller in double precision, rounded once to float). */
+/* A standard normal, at most 6.67 away from 0: Box-Muller in double precision, rounded once to
+ * float. The same bits on every processor, and in a fill. */
 float sl_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
+
+typedef void sl_rng_fill(uint64_t seed, uint64_t stream, uint64_t first_index, uint64_t count,
+                         float *out_values);
+
+/* Writes the normals of the indices first_index .. first_index + count - 1, several times as fast
+ * as one by one. */
+sl_rng_fill sl_rng_fill_normal;
+
+/* For tests: sl_rng_fill_normal as compiled for each instruction set that runs here, the one in use
+ * first; NULL from their count on. */
+sl_rng_fill *sl_rng_usable_fill(uint32_t index);
 
 #endif

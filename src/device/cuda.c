@@ -78,6 +78,7 @@ static void close_stream(sl_device_stream *stream)
     if (stream->stream && cudaStreamDestroy(stream->stream) != cudaSuccess)
         sl_cuda_forget();
     sl_cuda_times_close(stream->times);
+    sl_cuda_pace_close(stream);
     free(stream);
 }
 
@@ -87,6 +88,7 @@ static sl_status fill_stream(sl_device_stream *stream, sl_stream_kind kind,
     if (kind == SL_STREAM_HOST)
         return sl_queue_open(stream->name, STREAM_CAPACITY, observer, &stream->queue);
     SL_CUDA_TRY(stream->name, cudaStreamCreateWithFlags(&stream->stream, cudaStreamNonBlocking));
+    SL_TRY(sl_cuda_pace_open(stream));
     SL_TRY(sl_cuda_times_open(stream, observer, &stream->times));
     stream->next = stream->device->streams;
     stream->device->streams = stream;
@@ -156,6 +158,7 @@ static sl_status call_at_once(sl_queue_function function, const void *arguments,
 static sl_status issue_call(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
                             const void *arguments, uint32_t argument_bytes)
 {
+    SL_TRY(sl_cuda_pace_keep(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times));
     stream->issued++;
     SL_TRY(call_at_once(function, arguments, argument_bytes));
@@ -180,6 +183,7 @@ static sl_status launch(sl_device_stream *stream, uint64_t tag, sl_queue_functio
 static sl_status issue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                             uint64_t bytes)
 {
+    SL_TRY(sl_cuda_pace_keep(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times));
     stream->issued++;
     SL_CUDA_TRY(stream->name, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream));

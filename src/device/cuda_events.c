@@ -213,6 +213,7 @@ static void wait_until_let_go(sl_device *device, const event_slot *slot)
 
 static sl_status record_on_device(event_slot *slot, sl_device_stream *stream)
 {
+    SL_TRY(sl_cuda_pace_keep(stream));
     SL_TRY(sl_cuda_times_before_record(stream->times));
     SL_CUDA_TRY(stream->name, cudaEventRecord(slot->event, stream->stream));
     slot->stream = stream;
@@ -323,6 +324,7 @@ static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)
 static sl_status wait_on_device(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
 {
     sl_cuda_moment after = {0};
+    SL_TRY(sl_cuda_pace_keep(stream));
     SL_TRY(sl_cuda_times_before_wait(stream->times));
     if (event->latest) {
         after = event->latest->moment;

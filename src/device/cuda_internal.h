@@ -20,6 +20,7 @@ enum {
     SL_CUDA_NAME_BYTES = 16,
     SL_CUDA_MESSAGE_BYTES = 1024,
     SL_CUDA_SLOTS = 2, /* records of an event that a host stream may still wait for */
+    SL_CUDA_MARKS = 2, /* of a stream, in turn */
 };
 
 typedef __typeof__(cuStreamWaitValue32) *sl_cuda_wait_value;
@@ -48,8 +49,10 @@ struct sl_device_stream {
     cudaStream_t stream; /* of the device */
     sl_device_stream *next;
     uint64_t issued, known; /* calls and copies; how many of them are known to have ended well */
-    sl_cuda_times *times;   /* NULL: nobody observes */
-    sl_status status;       /* the first failure, with its message */
+    uint64_t pieces;        /* all that was issued, marks left out */
+    cudaEvent_t marks[SL_CUDA_MARKS];
+    sl_cuda_times *times; /* NULL: nobody observes */
+    sl_status status;     /* the first failure, with its message */
     char message[SL_CUDA_MESSAGE_BYTES];
 };
 
@@ -103,6 +106,15 @@ void sl_cuda_event_close(sl_device_event *event);
 sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream);
 sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, uint64_t tag);
 sl_status sl_cuda_event_finish(sl_device_event *event);
+
+/* ---- cuda_pace.c ---- */
+
+sl_status sl_cuda_pace_open(sl_device_stream *stream);
+void sl_cuda_pace_close(sl_device_stream *stream);
+
+/* Before a call, copy, record or wait is issued into a stream of the device; blocks while too much
+ * of what it was given has not run. */
+sl_status sl_cuda_pace_keep(sl_device_stream *stream);
 
 /* ---- cuda_times.c; NULL is fine everywhere ---- */
 

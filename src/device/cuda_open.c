@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
@@ -177,13 +176,6 @@ static sl_status fill_info(int index, const struct cudaDeviceProp *properties,
 
 /* ---- making the context ---- */
 
-/* The first call of CUDA in the process reads this: our kernels are loaded with the context and are
- * part of what it takes, instead of taking memory from a full arena when each first runs. */
-static void ask_for_all_kernels(void)
-{
-    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-}
-
 /* Waiting threads sleep: the cores are for the host lane. */
 static sl_status make_context(int index, uint64_t free_before)
 {
@@ -204,7 +196,6 @@ sl_status sl_cuda_open_context(int index, sl_device_info *out_info)
     char bus_id[BUS_ID_BYTES] = "";
     struct cudaDeviceProp properties;
     sl_device_info info = {0};
-    ask_for_all_kernels();
     SL_TRY(check_index(index));
     SL_TRY(check_capability(index, &properties));
     SL_CUDA_TRY(NULL, cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, index));

@@ -13,8 +13,7 @@
 
 enum { ROW_UNIT = 128, STATS_A_ROW = 4 };
 
-/* Logits of one row group, at most: 128 MiB in fp32. A constant: it fixes the order of sums. */
-static const uint64_t group_logits = 32ull << 20;
+static const uint64_t logits_unless_told = 32ull << 20;
 
 uint64_t sl_head_panel_first_id(const sl_emit *emit, uint32_t panel)
 {
@@ -129,7 +128,8 @@ static sl_status emit_group(sl_emit *emit, uint64_t first_row, uint64_t row_coun
 
 static uint64_t count_group_rows(const sl_emit *emit)
 {
-    uint64_t fitting = group_logits / emit->padded_vocab;
+    const uint64_t told = emit->options->head_logits;
+    uint64_t fitting = (told ? told : logits_unless_told) / emit->padded_vocab;
     uint64_t rows = fitting / ROW_UNIT * ROW_UNIT;
     if (rows < ROW_UNIT)
         rows = ROW_UNIT;

@@ -51,6 +51,7 @@ standin_machine standin_default(void)
                                .multiprocessor_count = 132,
                                .context_bytes = UINT64_C(32) << 20,
                                .has_wait_value = 1,
+                               .stream_depth = 1024,
                                .lockable_bytes = UINT64_MAX};
     machine.device_bytes = number_from("STANDIN_DEVICE_BYTES", UINT64_C(1) << 30);
     machine.seed = number_from("STANDIN_SEED", 1);
@@ -182,6 +183,8 @@ static cudaError_t find_lack(void)
 cudaError_t standin_enter(const char *name)
 {
     pthread_mutex_lock(&standin.lock);
+    while (standin.is_full)
+        pthread_cond_wait(&standin.changed, &standin.lock);
     choose_machine();
     cudaError_t injected = take_injection(name);
     if (standin.broken != cudaSuccess)

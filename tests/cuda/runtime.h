@@ -20,6 +20,7 @@ typedef struct standin_world {
     bool has_context[STANDIN_DEVICES_MAX];
     cudaError_t broken; /* sticky */
     uint32_t running;   /* items that run without the lock */
+    bool is_full;       /* a call waits for room in a stream: no other begins */
     standin_counts live;
     uint64_t used_bytes[STANDIN_DEVICES_MAX]; /* allocations, contexts */
     uint64_t stream_count;                    /* ever opened: seeds of their delays */

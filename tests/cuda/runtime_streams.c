@@ -212,11 +212,22 @@ static void append_item(struct CUstream_st *stream, const item *what)
     pthread_cond_broadcast(&standin.changed);
 }
 
+/* What is appended then tells the calls that were kept out. */
+static void wait_for_room(const struct CUstream_st *stream)
+{
+    const uint32_t depth = standin.machine.stream_depth;
+    standin.is_full = true;
+    while (depth > 0 && stream->issued - stream->done >= depth && standin.broken == cudaSuccess)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+    standin.is_full = false;
+}
+
 static cudaError_t append(cudaStream_t stream, const item *what)
 {
     struct CUstream_st *resolved = resolve_stream(stream);
     if (!resolved)
         return cudaErrorInvalidResourceHandle;
+    wait_for_room(resolved);
     append_item(resolved, what);
     return cudaSuccess;
 }

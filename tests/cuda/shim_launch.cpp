@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/cuda/ops.h"
 #include "shim_grid.h"
 #include "shim_order.h"
 #include "standin.h"
@@ -12,7 +13,7 @@
 enum {
     SHARED_BYTES_MOST = 227 << 10,
     SHARED_BYTES_UNASKED = 48 << 10,
-    KERNELS_MOST = 256 /* that ask for more shared memory */
+    KERNELS_MOST = 256 /* that ask for more shared memory; that are loaded */
 };
 
 /* A launch on its way through a stream; its closure follows. */
@@ -43,6 +44,46 @@ void sl_shim_allow_shared(const void *kernel, size_t bytes)
     }
     pthread_mutex_unlock(&asked_lock);
 }
+
+/* ---- loading ---- */
+
+static const void *loaded[KERNELS_MOST];
+static uint32_t loaded_count;
+static uint64_t unloaded_launches;
+
+/* With the lock held. */
+static bool is_loaded(const void *kernel)
+{
+    for (uint32_t i = 0; i < loaded_count; i++)
+        if (loaded[i] == kernel)
+            return true;
+    return false;
+}
+
+static void load_kernel(const void *kernel)
+{
+    pthread_mutex_lock(&asked_lock);
+    if (!is_loaded(kernel) && loaded_count < KERNELS_MOST)
+        loaded[loaded_count++] = kernel;
+    pthread_mutex_unlock(&asked_lock);
+}
+
+static void note_launch(const void *kernel)
+{
+    pthread_mutex_lock(&asked_lock);
+    unloaded_launches += !is_loaded(kernel);
+    pthread_mutex_unlock(&asked_lock);
+}
+
+uint64_t sl_shim_unloaded_count(void)
+{
+    pthread_mutex_lock(&asked_lock);
+    const uint64_t count = unloaded_launches;
+    pthread_mutex_unlock(&asked_lock);
+    return count;
+}
+
+/* ---- launching ---- */
 
 static size_t find_asked(const void *kernel)
 {
@@ -89,6 +130,11 @@ static void run_job(void *argument)
 sl_status sl_shim_launch_grid(const sl_shim_grid *grid, const sl_shim_kernel *kernel)
 {
     char message[SHIM_MESSAGE_BYTES] = "";
+    if (grid->stream == sl_load_only) {
+        load_kernel(kernel->kernel);
+        return SL_OK;
+    }
+    note_launch(kernel->kernel);
     SL_TRY(check_launch(grid, kernel->kernel));
     job *j = (job *)malloc(sizeof *j + kernel->closure_bytes);
     if (j == NULL)

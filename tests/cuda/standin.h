@@ -7,6 +7,9 @@
  * pages that fault, and copies and sets must stay inside of it. What no correct program does is
  * counted as a fault (standin_faults) whether or not it also returns an error.
  *
+ * A stream takes so many items (standin_machine.stream_depth); a call that adds one more blocks
+ * until one has run, and no other call gets through meanwhile. A driver may be kinder.
+ *
  * As on a GPU a pointer into device memory is not for the host to follow; here it could, which is
  * the one mistake that is not seen. Kernels (tests/cuda/shim) run in a stream's thread.
  *
@@ -32,13 +35,14 @@ typedef struct standin_machine {
     uint64_t context_bytes;  /* of it, what an open context takes */
     int has_wait_value;      /* cuStreamWaitValue32 can be had */
     uint64_t lockable_bytes; /* cudaHostRegister and cudaHostAlloc refuse more */
+    uint32_t stream_depth;   /* items that a stream takes before they ran; 0: any number */
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
 } standin_machine;
 
-/* One device of compute capability 9.0 with 1 GiB, everything lockable, delays up to 200 us. Where
- * they are set, the environment's STANDIN_DEVICE_BYTES, STANDIN_SEED and STANDIN_DELAY_US govern.
- */
+/* One device of compute capability 9.0 with 1 GiB, everything lockable, streams of 1024 items,
+ * delays up to 200 us. Where they are set, the environment's STANDIN_DEVICE_BYTES, STANDIN_SEED and
+ * STANDIN_DELAY_US govern. */
 standin_machine standin_default(void);
 
 /* Forgets all faults, injected errors and counts, and starts over with `machine`. Nothing may be

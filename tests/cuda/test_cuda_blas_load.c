@@ -20,6 +20,8 @@ static int fake_close(void *library);
 #define dlopen fake_open
 #define dlsym fake_find
 #define dlclose fake_close
+#include "kernels/cuda/toolkit_library.c"
+
 #include "kernels/cuda/blas_load.c"
 #undef dlopen
 #undef dlsym

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "cuda/include/shim_control.h"
 #include "cuda/run_case.h"
 #include "cuda/standin.h"
 
@@ -75,6 +76,8 @@ static run_result train_well(const char *name, const run_settings *settings)
         fail_msg("%s: %s", name, result.message);
     if (standin_faults(&fault) > 0)
         fail_msg("%s: misuse of CUDA: %s", name, fault);
+    if (sl_shim_unloaded_count() > 0)
+        fail_msg("%s: kernels were launched that were not loaded beforehand", name);
     /* A home on the host or on disk may never be touched: what is used may visit elsewhere. */
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         assert_true(result.end.measured_peak_bytes[tier] <= result.end.planned_peak_bytes[tier]);

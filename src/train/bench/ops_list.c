@@ -107,6 +107,8 @@ static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *
     shape.layers = 1; /* the others are like it */
     sl_gpt2_emit_options options = {
         .batch = wanted->batch, .seq = wanted->seq, .tp_size = 1, .type = type, .grad_type = type};
+    if (ops->rig->ops->kind == SL_DEVICE_CUDA)
+        options.head_logits = SL_GPT2_GPU_HEAD_LOGITS;
     sl_program *forward = NULL, *whole = NULL;
     SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
     sl_status status = derive(forward, &whole);

@@ -18,26 +18,31 @@ typedef struct piece {
     float *data;
 } piece;
 
-static float draw_element(const piece *job, uint64_t element)
+/* `count` elements from `first` on, none of them padding. */
+static void draw_elements(const piece *job, uint64_t first, uint64_t count, float *data)
 {
     const sl_tensor_spec *tensor = job->tensor;
-    uint64_t row = element / tensor->shape[1], column = element % tensor->shape[1];
-    if (row >= tensor->valid_rows)
-        return 0.0f;
+    uint64_t index = tensor->first_row * tensor->whole_shape[1] + first; /* rows are whole */
     if (tensor->init_deviation == 0.0f)
-        return tensor->init_mean;
-    uint64_t index = (tensor->first_row + row) * tensor->whole_shape[1] + column;
-    return tensor->init_mean +
-           tensor->init_deviation * sl_rng_normal(job->seed, job->stream, index);
+        memset(data, 0, count * sizeof *data);
+    else
+        sl_rng_fill_normal(job->seed, job->stream, index, count, data);
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = tensor->init_mean + tensor->init_deviation * data[i];
 }
 
 static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const piece *job = user;
-    uint64_t first = tile_index * TILE_ELEMENTS;
-    for (uint64_t i = first; i < first + TILE_ELEMENTS && i < job->element_count; i++)
-        job->data[i] = draw_element(job, job->first_element + i);
+    uint64_t done = tile_index * TILE_ELEMENTS, first = job->first_element + done;
+    uint64_t left = job->element_count - done;
+    uint64_t count = left < TILE_ELEMENTS ? left : TILE_ELEMENTS;
+    uint64_t valid_end = job->tensor->valid_rows * job->tensor->shape[1];
+    uint64_t valid = first < valid_end ? valid_end - first : 0;
+    valid = valid < count ? valid : count;
+    draw_elements(job, first, valid, job->data + done);
+    memset(job->data + done + valid, 0, (count - valid) * sizeof *job->data);
 }
 
 static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, piece *job,

@@ -17,6 +17,9 @@ void sl_shim_choose_order(sl_shim_order order, uint64_t seed);
 /* Turns of threads since the process started. */
 uint64_t sl_shim_turn_count(void);
 
+/* Launches, since the process started, of kernels that nobody had loaded before. */
+uint64_t sl_shim_unloaded_count(void);
+
 #ifdef __cplusplus
 }
 #endif

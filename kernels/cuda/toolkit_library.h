@@ -1,0 +1,16 @@
+/* Libraries of the CUDA toolkit that are opened when they are first asked for. */
+#ifndef SL_KERNELS_CUDA_TOOLKIT_LIBRARY_H
+#define SL_KERNELS_CUDA_TOOLKIT_LIBRARY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Opens the first of `names` that is found: by its name, as the loader finds it, then where
+ * toolkits stand. NULL if there is none. */
+void *sl_toolkit_open(const char *const *names, uint32_t name_count);
+void sl_toolkit_close(void *library);
+
+/* Writes the function of that name to *out_function, a pointer to a pointer to a function. */
+bool sl_toolkit_find(void *library, const char *function, void *out_function);
+
+#endif
