@@ -3,10 +3,10 @@ disk, because everything else overlaps with it. Pure; `python3 gpu_limits.py` te
 
 Per parameter, bytes in mixed precision: 2 up and 2 down the link for parameters updated on the host and
 gradients, 4 up for parameters that live there (once forward, once backward); AdamW on the host reads and
-writes 28, and the link's copies 6 more of the same memory; the disk reads and writes 12 of states. An
-exact norm stands between the backward pass and any update, so a step takes at least the backward pass
-and the longer of forward pass and update. Where a run moved less, because there was room for copies of
-what lives elsewhere, its own bytes count."""
+writes 28, and the link's copies 6 more of the same memory; the disk reads and writes 12 of states, both at
+once where that was measured. An exact norm stands between the backward pass and any update, so a step
+takes at least the backward pass and the longer of forward pass and update. Where a run moved less, because
+there was room for copies of what lives elsewhere, its own bytes count."""
 
 import re
 
@@ -53,7 +53,8 @@ def read_roofs(report, precision):
                            row["type"] == precision and is_roof(row)), None),
             "h2d": find("copy", "host to device"), "d2h": find("copy", "device to host"),
             "memory": find("memory", "4 reads"), "read": find("disk", "read 1 MiB"),
-            "write": find("disk", "write 1 MiB"), "shares_cores": not report.get("gpu")}
+            "write": find("disk", "write 1 MiB"),
+            "read_and_write": find("disk", "at once, together"), "shares_cores": not report.get("gpu")}
 
 
 def count_bytes(place, parameters, moved):
@@ -62,6 +63,14 @@ def count_bytes(place, parameters, moved):
     if place == "nvme":
         asked.update(disk_read=12 * parameters, disk_written=12 * parameters)
     return {name: min(size, moved.get(name + "_bytes", size)) for name, size in asked.items()}
+
+
+def disk_seconds(read, written, roofs):
+    """One after the other, unless it is known how fast the disk does both at once."""
+    reading, writing = read / roofs["read"], written / roofs["write"]
+    if not roofs.get("read_and_write"):
+        return reading + writing
+    return max(reading, writing, (read + written) / roofs["read_and_write"])
 
 
 def step_seconds(place, parameters, flops, roofs, recomputes=False, moved=None):
@@ -74,7 +83,7 @@ def step_seconds(place, parameters, flops, roofs, recomputes=False, moved=None):
         parts["h2d"] = size["h2d"] / roofs["h2d"]
         parts["d2h"] = size["d2h"] / roofs["d2h"]
     if place == "nvme":
-        parts["disk"] = (size["disk_read"] / roofs["read"] + size["disk_written"] / roofs["write"])
+        parts["disk"] = disk_seconds(size["disk_read"], size["disk_written"], roofs)
     if roofs["shares_cores"]:
         parts["compute"] += parts.pop("adam", 0)
     update = max((parts.get(name, 0) for name in ("adam", "disk")), default=0)
@@ -101,6 +110,9 @@ def test():
     moved = {"h2d_bytes": parameters, "disk_read_bytes": 0}
     assert step_seconds("host", parameters, few, roofs, moved=moved)[0]["h2d"] == parameters / 55e9
     assert abs(step_seconds("nvme", parameters, few, roofs, moved=moved)[0]["disk"] - 2.4) < 1e-9
+    both = {**roofs, "read_and_write": 12e9}
+    assert abs(step_seconds("nvme", parameters, few, both)[0]["disk"] - 2.4) < 1e-9
+    assert abs(disk_seconds(24e9, 0, both) - 2.4) < 1e-9 and disk_seconds(12e9, 12e9, both) == 2.4
     shared = {**roofs, "shares_cores": True}
     assert step_seconds("optimizer", parameters, many, shared)[1] > many / 790e12 + 0.16
     rows = [{"group": "gemm", "type": "bf16", "name": "linear", "median": 7.0},

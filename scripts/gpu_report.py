@@ -226,7 +226,8 @@ def write_offload(found):
              f"{say_tokens(found['options'])}, recompute {found['options']['recompute']}. The limit "
              "is the least time by the roofs; the resident limit that with products as fast as the "
              "resident run's.", ""]
-    lines += [f"- missing: {line}" for line in found.get("missing", [])] + [""]
+    missing = [f"- missing: {line}" for line in found.get("missing", [])]
+    lines += [*missing, ""] if missing else []
     rows = [(model, place, f"{one['tokens_per_s']:.0f}", f"{one['step_seconds'] * 1e3:.0f}",
              percent(one.get("mfu")), ratio(one["to_resident"]), ratio(one["to_limit"]),
              ratio(one.get("to_own_limit")),
