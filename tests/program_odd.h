@@ -1,8 +1,8 @@
 /* A model that GPT-2 is not: whatever the passes promise beyond what GPT-2 needs.
  *
  * One value is the residual of two linears and the input of two ops; one qkv feeds two attentions;
- * a linear's weight is used in two segments; one is
- * used twice in its segment, once with a bias; a value is added in place; the head is tied. */
+ * a linear's weight is used in two segments, another twice in one, once with a bias; a value is
+ * added in place; the head is tied. */
 #ifndef SL_TESTS_PROGRAM_ODD_H
 #define SL_TESTS_PROGRAM_ODD_H
 

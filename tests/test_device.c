@@ -123,6 +123,39 @@ static void map_when_asked_gives_aligned_writable_memory(void **state)
     }
 }
 
+static uint64_t count_missing_pages(const unsigned char *memory, uint64_t pages)
+{
+    unsigned char *seen = malloc(pages);
+    uint64_t missing = 0;
+    assert_non_null(seen);
+    assert_int_equal(mincore((void *)memory, pages * 4096, seen), 0);
+    for (uint64_t i = 0; i < pages; i++)
+        missing += !(seen[i] & 1);
+    free(seen);
+    return missing;
+}
+
+/* By several threads and by one; what memory holds stays. */
+static void pages_when_populated_exist(void **state)
+{
+    (void)state;
+    static const uint64_t pages[] = {1, 300, 8192, 3 * 8192 + 5}; /* 8192: a tile */
+    for (int i = 0; i < 4; i++) {
+        const uint64_t bytes = pages[i] * 4096;
+        void *mapped;
+        assert_int_equal(sl_cpu_memory_map(bytes, SL_MAP_PLAIN, &mapped), SL_OK);
+        unsigned char *memory = mapped;
+        assert_true(count_missing_pages(memory, pages[i]) > 0);
+        sl_cpu_memory_populate(memory + 64, bytes - 64);
+        assert_int_equal(count_missing_pages(memory, pages[i]), 0);
+        assert_true(holds_only(memory, bytes, 0));
+        memset(memory, 0x11, bytes);
+        sl_cpu_memory_populate(memory, bytes);
+        assert_true(holds_only(memory, bytes, 0x11));
+        sl_cpu_memory_unmap(memory, bytes, SL_MAP_PLAIN);
+    }
+}
+
 static void map_when_impossible_fails_with_a_message(void **state)
 {
     (void)state;
@@ -361,6 +394,7 @@ int main(void)
         cmocka_unit_test(table_when_looked_up_is_whole),
         cmocka_unit_test(open_when_the_index_is_not_0_fails),
         cmocka_unit_test(map_when_asked_gives_aligned_writable_memory),
+        cmocka_unit_test(pages_when_populated_exist),
         cmocka_unit_test(map_when_impossible_fails_with_a_message),
         cmocka_unit_test(streams_when_one_is_held_up_go_on),
         cmocka_unit_test(copies_when_any_size_copy_exactly_that),

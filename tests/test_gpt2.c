@@ -206,12 +206,14 @@ static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_cou
     sl_program_close(program);
 }
 
-/* 32 Mi are 667 rows of 50304 logits, rounded down 640; 128 Mi are 2668, of which 2560. */
+/* 32 Mi are 667 rows of 50304 logits, rounded down 640; 128 Mi are 2668, of which 2560; 64 Mi are
+ * 1334, of which 1280. */
 static void head_when_many_rows_then_groups_cover_each_row_once(void **state)
 {
     (void)state;
     check_groups(0, 640, 7);
-    check_groups(SL_GPT2_GPU_HEAD_LOGITS, 2560, 2);
+    check_groups(sl_gpt2_gpu_head_logits(SL_TYPE_BF16), 2560, 2);
+    check_groups(sl_gpt2_gpu_head_logits(SL_TYPE_FP32), 1280, 4);
     check_groups(1, 128, 32);
 }
 

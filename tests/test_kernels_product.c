@@ -69,16 +69,16 @@ static void products_when_a_factor_is_not_finite_spread_it(void **state)
         check_not_finite((sl_type)type, case_run);
 }
 
-/* Into another type than the operands' only fp32 sums go, without bias and residual: the rest would
- * be written in elements of another size than C has. */
+/* Into another type than the operands' only fp32 sums go, without bias, residual and GELU: the rest
+ * would be written in elements of another size than C has. What C holds passes no GELU. */
 static void product_when_its_types_do_not_go_together_is_refused(void **state)
 {
     (void)state;
     static _Alignas(256) float values[1], c[1] = {5};
     sl_workers *pool = NULL;
     assert_int_equal(sl_workers_open(1, &pool), SL_OK);
-    for (int i = 0; i < 5; i++) {
-        sl_gemm gemm = {.type = i == 0 ? SL_TYPE_FP32 : SL_TYPE_BF16,
+    for (int i = 0; i < 6; i++) {
+        sl_gemm gemm = {.type = i == 0 || i == 4 ? SL_TYPE_FP32 : SL_TYPE_BF16,
                         .c_type = i == 0 ? SL_TYPE_BF16 : SL_TYPE_FP32,
                         .a = values,
                         .b = values,
@@ -89,10 +89,10 @@ static void product_when_its_types_do_not_go_together_is_refused(void **state)
                         .add = true,
                         .bias = i == 1 ? values : NULL,
                         .residual = i == 2 ? values : NULL,
-                        .gelu_x = i == 3 ? values : NULL};
+                        .gelu_x = i == 3 || i == 4 ? values : NULL};
         gemm.workspace = aligned_alloc(256, (sl_gemm_workspace_bytes(&gemm, 1) + 255) / 256 * 256);
         assert_non_null(gemm.workspace);
-        assert_int_equal(sl_gemm_run(&gemm, pool), i < 4 ? SL_ERROR_INTERNAL : SL_OK);
+        assert_int_equal(sl_gemm_run(&gemm, pool), i < 5 ? SL_ERROR_INTERNAL : SL_OK);
         assert_true(c[0] == 5);
         free(gemm.workspace);
     }

@@ -48,8 +48,9 @@ typedef struct sl_gpt2_emit_options {
     uint64_t head_logits;
 } sl_gpt2_emit_options;
 
-/* head_logits for a GPU, whose many multiprocessors a product of 640 rows does not fill. */
-#define SL_GPT2_GPU_HEAD_LOGITS (UINT64_C(128) << 20)
+/* head_logits for a GPU, whose many multiprocessors a product of 640 rows does not fill: 256 MiB of
+ * a type. */
+SL_API uint64_t sl_gpt2_gpu_head_logits(sl_type type);
 
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets; output 0 the
  * loss. CACHED: input 0 tokens; persistent slot l the cache of layer l, [2, B, context, width /

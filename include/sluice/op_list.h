@@ -59,7 +59,9 @@ extern "C" {
     /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel G [P, I] */                  \
     X(HEAD_WEIGHT_BACKWARD, head_weight_backward)                                                  \
     /* dy R [R, O], weight R [I, O], dx A [R, I], gelu_x R? [R, I]: with gelu_x, which excludes */ \
-    /* attrs.accumulate, dx is that of GELU(gelu_x) times gelu'(gelu_x), rounded once */           \
+    /* attrs.accumulate, dx is that of GELU(gelu_x) times gelu'(gelu_x); rounded once, or, where   \
+     */                                                                                            \
+    /* a library computes the product, also before it is multiplied */                             \
     X(LINEAR_INPUT_BACKWARD, linear_input_backward)                                                \
     /* x R [R, I], dy R [R, O], dweight G [I, O], dbias G? [O] */                                  \
     X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward)                                              \
@@ -139,6 +141,10 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint16_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
                          /* the ranks that follows has them once; 0 without tensor parallelism */
 } sl_op_attrs;
+
+#ifndef __cplusplus
+_Static_assert(sizeof(sl_op_attrs) == 120, "sl_op_attrs has padding");
+#endif
 
 /* What changes from step to step; passed to every op by value. */
 typedef struct sl_step_scalars {

@@ -261,6 +261,8 @@ static sl_status check(const sl_gemm *gemm)
     if (gemm->c_type != gemm->type && (gemm->c_type != SL_TYPE_FP32 || is_finished))
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d%s", (int)gemm->type,
                 (int)gemm->c_type, is_finished ? ", with bias, residual or GELU" : "");
+    if (gemm->add && gemm->gelu_x != NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product that adds to C and passes a GELU");
     return SL_OK;
 }
 

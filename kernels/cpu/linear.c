@@ -74,7 +74,7 @@ static void sum_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
 }
 
 /* After the product, whose workspace it takes over. */
-static void add_to_bias(const sl_kernel_call *call, const void *dy, void *dbias)
+static void gather_bias(const sl_kernel_call *call, const void *dy, void *dbias)
 {
     const sl_op_attrs *attrs = call->attrs;
     bias_job job = {dy, (sl_type)attrs->type, call->workspace, attrs->row_count, attrs->out};
@@ -86,7 +86,7 @@ static void add_to_bias(const sl_kernel_call *call, const void *dy, void *dbias)
                               .type = (sl_type)attrs->grad_type,
                               .add = attrs->gather};
     sl_workers_run(call->workers, sums.count, sum_rows, &job);
-    sl_partials_add(call->workers, &sums);
+    sl_partials_gather(call->workers, &sums);
 }
 
 uint64_t sl_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)
@@ -106,7 +106,7 @@ sl_status sl_op_linear_weight_backward(const sl_kernel_call *call)
     const void *dy = call->operand[1];
     SL_TRY(multiply(call, SL_OP_LINEAR_WEIGHT_BACKWARD, call->operand[0], dy, call->operand[2]));
     if (call->operand[3] != NULL)
-        add_to_bias(call, dy, call->operand[3]);
+        gather_bias(call, dy, call->operand[3]);
     return SL_OK;
 }
 

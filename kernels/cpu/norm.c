@@ -97,7 +97,7 @@ sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
                                   .out = call->operand[5 + i],
                                   .type = (sl_type)call->attrs->grad_type,
                                   .add = call->attrs->gather};
-        sl_partials_add(call->workers, &sums);
+        sl_partials_gather(call->workers, &sums);
     }
     return SL_OK;
 }

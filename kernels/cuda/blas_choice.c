@@ -179,11 +179,14 @@ static void write_text(const sl_blas_functions *functions, sl_blas_choice *choic
 {
     static const char *const types[] = {"fp32", "bf16", "fp16"};
     const sl_blas_key *key = &choice->key;
-    const int length = snprintf(choice->text, SL_BLAS_TEXT_BYTES,
-                                "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c%s: %s", key->m,
-                                key->n, key->k, types[key->type], types[key->c_type],
-                                key->transposes & 1 ? 'T' : 'N', key->transposes & 2 ? 'T' : 'N',
-                                epilogues[key->epilogue].name, choice->is_own ? "own kernel" : "");
+    const int length =
+        snprintf(choice->text, SL_BLAS_TEXT_BYTES,
+                 "%" PRIu64 "x%" PRIu64 "x%" PRIu64 " %s to %s %c%c%s: %s", key->m, key->n, key->k,
+                 types[key->type], types[key->c_type], key->transposes & 1 ? 'T' : 'N',
+                 key->transposes & 2 ? 'T' : 'N', epilogues[key->epilogue].name,
+                 !choice->is_own                 ? ""
+                 : key->epilogue == SL_BLAS_GELU ? "by a kernel of ours next"
+                                                 : "own kernel");
     if (!choice->is_own)
         write_numbers(functions, result, choice->text + length,
                       SL_BLAS_TEXT_BYTES - (size_t)length);

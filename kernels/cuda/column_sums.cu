@@ -105,8 +105,8 @@ static sl_status launch_tiles(const sl_kernel_call *call, const sums_job &job, u
                      (sum_tiles<TYPE, 1>), job);
 }
 
-sl_status sl_column_sums_add(const sl_kernel_call *call, const void *x, uint64_t row_count,
-                             uint64_t width, void *sums)
+sl_status sl_column_sums_gather(const sl_kernel_call *call, const void *x, uint64_t row_count,
+                                uint64_t width, void *sums)
 {
     const uint64_t tiles = count_tiles(row_count);
     sums_job job = {};

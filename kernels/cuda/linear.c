@@ -159,7 +159,7 @@ sl_status sl_cuda_linear_weight_backward(const sl_kernel_call *call)
     SL_TRY(multiply(call, SL_OP_LINEAR_WEIGHT_BACKWARD, call->operand[0], dy, call->operand[2]));
     if (call->operand[3] == NULL)
         return SL_OK;
-    return sl_column_sums_add(call, dy, attrs->row_count, attrs->out, call->operand[3]);
+    return sl_column_sums_gather(call, dy, attrs->row_count, attrs->out, call->operand[3]);
 }
 
 /* x and dx of the head ops are whole: the rows of the call begin at first_row. */

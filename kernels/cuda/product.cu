@@ -22,6 +22,8 @@ static sl_status check(const sl_product *product)
         (product->of.c_type != SL_TYPE_FP32 || is_finished))
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d",
                 (int)product->of.type, (int)product->of.c_type);
+    if (product->of.add && product->gelu_x != NULL)
+        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product that adds to C and passes a GELU");
     if (count_tiles(m) > GRID_BLOCKS_MAX / count_tiles(n))
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of %llu x %llu is too large for one grid",
                 (unsigned long long)m, (unsigned long long)n);

@@ -71,6 +71,7 @@ static sl_status map_host(sl_device *device, uint64_t bytes, int flags, void **o
 {
     void *memory;
     SL_TRY(sl_cpu_memory_map(bytes, flags, &memory));
+    sl_cpu_memory_populate(memory, bytes);
     if (mlock(memory, bytes) != 0 && !device->has_warned_of_locking) {
         device->has_warned_of_locking = true;
         sl_log_write(SL_LOG_WARNING,

@@ -14,11 +14,18 @@
 #include <unistd.h>
 
 #include "base/bits.h"
+#include "base/workers.h"
 
 #define HUGE_PAGE_BYTES (UINT64_C(2) << 20)
 #define GUARD_ALIGNMENT UINT64_C(64)
 
-enum { PATTERN_BYTE = 0xA5 };
+/* The system's header may be older than the kernel. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum { PATTERN_BYTE = 0xA5, POPULATE_THREADS_MAX = 16 };
+static const uint64_t POPULATE_TILE_BYTES = UINT64_C(32) << 20;
 
 /* Larger requests could overflow when rounded; no machine has them. */
 #define BYTES_MAX (UINT64_C(1) << 56)
@@ -118,4 +125,41 @@ void sl_cpu_memory_unmap(void *memory, uint64_t bytes, int flags)
     uint64_t inner_bytes = sl_bits_round_up(used_bytes, page_size());
     unsigned char *inner = (unsigned char *)memory - (inner_bytes - used_bytes);
     munmap(inner - page_size(), inner_bytes + 2 * page_size());
+}
+
+/* ---- making pages exist ---- */
+
+typedef struct populate_job {
+    unsigned char *start;
+    uint64_t bytes;
+} populate_job;
+
+/* A kernel before 5.14 does not know the advice: then a byte of each page is written. */
+static void populate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)worker_index;
+    const populate_job *job = argument;
+    volatile unsigned char *tile = job->start + tile_index * POPULATE_TILE_BYTES;
+    uint64_t left = job->bytes - tile_index * POPULATE_TILE_BYTES;
+    uint64_t bytes = left < POPULATE_TILE_BYTES ? left : POPULATE_TILE_BYTES;
+    if (madvise((void *)tile, bytes, MADV_POPULATE_WRITE) == 0 || errno != EINVAL)
+        return;
+    for (uint64_t i = 0; i < bytes; i += page_size())
+        tile[i] = tile[i];
+}
+
+void sl_cpu_memory_populate(void *memory, uint64_t bytes)
+{
+    uint64_t front_bytes = (uintptr_t)memory % page_size();
+    populate_job job = {(unsigned char *)memory - front_bytes,
+                        sl_bits_round_up(front_bytes + bytes, page_size())};
+    uint64_t tiles = sl_bits_round_up(job.bytes, POPULATE_TILE_BYTES) / POPULATE_TILE_BYTES;
+    uint64_t cpus = sl_workers_usable_cpu_count();
+    cpus = cpus < POPULATE_THREADS_MAX ? cpus : POPULATE_THREADS_MAX;
+    sl_workers *workers = NULL;
+    if (tiles == 1)
+        populate_tile(&job, 0, 0);
+    else if (sl_workers_open((uint32_t)(cpus < tiles ? cpus : tiles), &workers) == SL_OK)
+        sl_workers_run(workers, tiles, populate_tile, &job);
+    sl_workers_close(workers);
 }

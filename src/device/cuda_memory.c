@@ -208,6 +208,7 @@ sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **
     }
     range->base = find_pages(range->memory, bytes, &locked_bytes);
     move_beside(device, range->base, locked_bytes);
+    sl_cpu_memory_populate(range->base, locked_bytes);
     lock(device, range, locked_bytes);
     *out_memory = range->memory;
     return SL_OK;

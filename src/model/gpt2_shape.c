@@ -91,6 +91,8 @@ static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)
     if (shape->width % shape->heads != 0)
         SL_FAIL(SL_ERROR_USAGE, "width %u is not a multiple of %u heads", shape->width,
                 shape->heads);
+    if (tp_size > UINT16_MAX) /* sl_op_attrs counts ranks so */
+        SL_FAIL(SL_ERROR_USAGE, "%u tensor-parallel ranks are too many", tp_size);
     if (shape->heads % tp_size != 0)
         SL_FAIL(SL_ERROR_USAGE, "%u heads do not divide over %u tensor-parallel ranks",
                 shape->heads, tp_size);

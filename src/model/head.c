@@ -10,10 +10,16 @@
 #include "base/bits.h"
 #include "base/status.h"
 #include "emit.h"
+#include "sluice/gpt2.h"
 
 enum { ROW_UNIT = 128, STATS_A_ROW = 4 };
 
-static const uint64_t logits_unless_told = 32ull << 20;
+static const uint64_t logits_unless_told = 32ull << 20, gpu_logits_bytes = 256ull << 20;
+
+uint64_t sl_gpt2_gpu_head_logits(sl_type type)
+{
+    return gpu_logits_bytes / sl_type_bytes(type);
+}
 
 uint64_t sl_head_panel_first_id(const sl_emit *emit, uint32_t panel)
 {

@@ -65,15 +65,16 @@ static void own_product_when_it_is_none_is_refused(void **state)
         .a = values,
         .b = values,
         .c = c};
-    sl_product wrong[7] = {right, right, right, right, right, right, right};
+    sl_product wrong[8] = {right, right, right, right, right, right, right, right};
     wrong[0].of.m = 0;
     wrong[1].of.n = 0;
     wrong[2].of.k = 0;
     wrong[3].of.c_type = SL_TYPE_FP16;
     wrong[4].bias = values;
     wrong[5].of.m = wrong[5].of.n = 1ull << 40;
-    wrong[6].gelu_x = values;
-    for (int i = 0; i < 7; i++)
+    wrong[6].gelu_x = wrong[7].gelu_x = values;
+    wrong[7].of.type = SL_TYPE_FP32;
+    for (int i = 0; i < 8; i++)
         assert_int_equal(sl_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
     assert_true(c[0] == 5);
     assert_int_equal(sl_product_run(&call, &right), SL_OK);

@@ -296,6 +296,35 @@ static void budgets_when_unset_then_device_and_host_are_counted_apart(void **sta
     sl_blueprint_close(blueprint);
 }
 
+/* 50304 logits a row: 32 Mi of them on a processor, 256 MiB on a GPU. */
+static void head_when_on_a_gpu_goes_over_larger_groups(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *precision;
+        uint64_t rows;
+    } cases[] = {{"device=cpu", "precision=bf16", 640},
+                 {"device=cuda", "precision=bf16", 2560},
+                 {"device=cuda", "precision=fp32", 1280}};
+    standin_machine machine = standin_default();
+    machine.device_bytes = UINT64_C(4) << 30;
+    standin_reset(&machine);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_search search;
+        sl_blueprint *blueprint = NULL;
+        sl_refusal refusal;
+        uint64_t rows = 0;
+        draw(&RUN_SETTINGS(cases[i].device, cases[i].precision, "policy=device", "vocab=50257",
+                           "context=1024", "micro-batch=4", "chunk-size=auto"),
+             &search, &blueprint, &refusal, SL_OK);
+        const sl_program *step = blueprint->programs[0];
+        for (uint32_t o = 0; o < step->op_count && rows == 0; o++)
+            rows = step->ops[o].kind == SL_OP_HEAD_LOGITS ? step->ops[o].attrs.row_count : 0;
+        assert_int_equal(rows, cases[i].rows);
+        sl_blueprint_close(blueprint);
+    }
+}
+
 /* The whole host may be taken, but not more of the device than it has. */
 static void suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_machine(void **state)
 {
@@ -382,6 +411,7 @@ int main(void)
         AFRESH(losses_when_trained_then_follow_the_cpu_device),
         AFRESH(checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits),
         AFRESH(budgets_when_unset_then_device_and_host_are_counted_apart),
+        AFRESH(head_when_on_a_gpu_goes_over_larger_groups),
         AFRESH(suggestion_when_the_device_is_small_then_is_the_host_or_beyond_the_machine),
         AFRESH(updates_when_the_host_is_slow_then_run_on_the_device_unless_told_otherwise),
         AFRESH(device_when_auto_then_is_the_gpu_and_computes_in_bf16),

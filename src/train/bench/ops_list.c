@@ -60,6 +60,8 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
     attrs.first_row = attrs.first_id = attrs.first_block = 0;
     if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective)
         return SL_OK;
+    if (op->kind == SL_OP_GELU) /* other models have it where GPT-2 passes it in a product */
+        SL_TRY(add_case(ops, SL_OP_GELU_BACKWARD, &attrs));
     return add_case(ops, op->kind, &attrs);
 }
 
@@ -108,7 +110,7 @@ static sl_status add_step(sl_ops *ops, const step *wanted, const sl_gpt2_shape *
     sl_gpt2_emit_options options = {
         .batch = wanted->batch, .seq = wanted->seq, .tp_size = 1, .type = type, .grad_type = type};
     if (ops->rig->ops->kind == SL_DEVICE_CUDA)
-        options.head_logits = SL_GPT2_GPU_HEAD_LOGITS;
+        options.head_logits = sl_gpt2_gpu_head_logits(type);
     sl_program *forward = NULL, *whole = NULL;
     SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
     sl_status status = derive(forward, &whole);

@@ -38,7 +38,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .type = task->type,
                                     .grad_type = sl_blueprint_grad_type(task, choice)};
     if (task->target.device == SL_DEVICE_CUDA)
-        options.head_logits = SL_GPT2_GPU_HEAD_LOGITS;
+        options.head_logits = sl_gpt2_gpu_head_logits(task->type);
     if (task->work == SL_WORK_GENERATE) {
         options.mode = SL_GPT2_CACHED;
         options.seq = program_index == 0 ? task->seq : 1;
