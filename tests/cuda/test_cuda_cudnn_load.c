@@ -2,84 +2,19 @@
  * that lacks a function and is used all the same, a function under another's name, a text that does
  * not say what is the matter. The loader's calls are replaced; the code under test is included, so
  * that each case looks anew. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include <dlfcn.h>
-
-static void *fake_open(const char *path, int flags);
-static void *fake_find(void *library, const char *name);
-static int fake_close(void *library);
+#include "loader_case.h"
 
 #define sl_cudnn_load looked_for
 #define sl_cudnn_load_text looked_for_text
-#define dlopen fake_open
-#define dlsym fake_find
-#define dlclose fake_close
-#include "kernels/cuda/toolkit_library.c"
-
 #include "kernels/cuda/cudnn_load.c"
-#undef dlopen
-#undef dlsym
-#undef dlclose
 
-static struct {
-    const char *path; /* of the only library there is */
-    const char *lacks;
-    size_t version;
-    int open;
-} machine;
-
-static void *fake_open(const char *path, int flags)
-{
-    assert_int_equal(flags & RTLD_LOCAL, RTLD_LOCAL);
-    if (machine.path == NULL || strcmp(path, machine.path) != 0)
-        return NULL;
-    machine.open++;
-    return &machine;
-}
-
-static int fake_close(void *library)
-{
-    assert_ptr_equal(library, &machine);
-    machine.open--;
-    return 0;
-}
-
-static size_t fake_version(void)
-{
-    return machine.version;
-}
-
-/* Every other function is the address of its own name in the list. */
-static void *fake_find(void *library, const char *function)
-{
-    static const char *const list[] = {
+static const char *const names_of_all[] = {
+    "cudnnGetVersion",
 #define X(name) "cudnn" #name,
-        SL_CUDNN_FUNCTIONS(X)
+    SL_CUDNN_FUNCTIONS(X)
 #undef X
-    };
-    assert_ptr_equal(library, &machine);
-    if (machine.lacks != NULL && strcmp(function, machine.lacks) == 0)
-        return NULL;
-    if (strcmp(function, "cudnnGetVersion") == 0) {
-        size_t (*version)(void) = fake_version;
-        void *symbol;
-        memcpy(&symbol, &version, sizeof symbol);
-        return symbol;
-    }
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
-        if (strcmp(function, list[i]) == 0)
-            return (void *)&list[i];
-    fail_msg("%s is asked for", function);
-    return NULL;
-}
+        NULL,
+};
 
 static const sl_cudnn_functions *look_anew(const char *path, const char *lacks, size_t version)
 {
@@ -87,10 +22,8 @@ static const sl_cudnn_functions *look_anew(const char *path, const char *lacks, 
     memcpy(&once, &fresh, sizeof once);
     memset(&functions, 0, sizeof functions);
     is_loaded = false;
-    memset(&machine, 0, sizeof machine);
-    machine.path = path;
-    machine.lacks = lacks;
-    machine.version = version;
+    function_names = names_of_all;
+    set_machine(path, lacks, version);
     return looked_for();
 }
 
