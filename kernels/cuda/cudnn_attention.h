@@ -2,12 +2,13 @@
  * "own", by our kernels).
  *
  * Once for each shape the library is told the op as a graph of products, elementwise steps and
- * sums, and names engines for it. The first is taken that gives the same bits every time, by its
- * own word, and wants no more workspace than follows from the shape; where there is none, our
- * kernels compute the op and a note says so. Nothing is timed. The backward graph asks for no sum
- * that blocks share: dq is a product over all keys, for which the library writes all gradients of
- * scores to the workspace, 2 B H T^2 bytes. Backward needs y and lse; lse is as our kernels leave
- * it, so forward and backward may come from different hands. */
+ * sums, and names engines for it. The first is taken whose notes do not say that its sums vary and
+ * that wants no more workspace than follows from the shape; where there is none, our kernels
+ * compute the op and a note says so. Nothing is timed. No note promises that sums repeat: so the
+ * backward graph asks for none that blocks share, dq being a product over all keys, and an engine
+ * must want the room for all gradients of scores, 2 B H T^2 bytes, which it then writes out.
+ * Backward needs y and lse; lse is as our kernels leave it, so forward and backward may come from
+ * different hands. */
 #ifndef SL_KERNELS_CUDA_CUDNN_ATTENTION_H
 #define SL_KERNELS_CUDA_CUDNN_ATTENTION_H
 

@@ -157,9 +157,7 @@ void sl_cpu_memory_populate(void *memory, uint64_t bytes)
     uint64_t cpus = sl_workers_usable_cpu_count();
     cpus = cpus < POPULATE_THREADS_MAX ? cpus : POPULATE_THREADS_MAX;
     sl_workers *workers = NULL;
-    if (tiles == 1)
-        populate_tile(&job, 0, 0);
-    else if (sl_workers_open((uint32_t)(cpus < tiles ? cpus : tiles), &workers) == SL_OK)
+    if (sl_workers_open((uint32_t)(cpus < tiles ? cpus : tiles), &workers) == SL_OK)
         sl_workers_run(workers, tiles, populate_tile, &job);
     sl_workers_close(workers);
 }
