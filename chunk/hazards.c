@@ -222,8 +222,7 @@ static sl_status emit_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT]
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (needs[lane] < 0 || is_implied(r, needs, own, (sl_lane)lane))
             continue;
-        SL_TRY(append_wait(r, (sl_wait){.command = (uint32_t)(needs[lane] % body_count),
-                                        .delta = needs[lane] < body_count}));
+        SL_TRY(append_wait(r, (sl_wait){.command = (uint32_t)(needs[lane] % body_count)}));
         command->wait_count++;
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)

@@ -325,9 +325,12 @@ static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitt
     e->events = calloc(command_count + 1, sizeof *e->events);
     plan->body = calloc(command_count + 1, sizeof *plan->body);
     plan->prologue = calloc(carried + 1, sizeof *plan->prologue);
+    plan->section_count = sl_program_section_count(program);
+    plan->sections = calloc(plan->section_count, sizeof *plan->sections);
     plan->places =
         calloc((uint64_t)program->op_count * (SL_OPERAND_MAX + 1) + 1, sizeof *plan->places);
-    if (is_refused || !e->events || !plan->body || !plan->prologue || !plan->places) {
+    if (is_refused || !e->events || !plan->body || !plan->prologue || !plan->places ||
+        !plan->sections) {
         release_emitter(e);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan of %llu commands",
                 (unsigned long long)command_count);
@@ -363,12 +366,28 @@ static void emit_prologue(emitter *e)
     }
 }
 
+/* A command belongs to the section of the op that it stands beside. */
+static void cut_sections(emitter *e)
+{
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < e->plan->section_count; s++) {
+        sl_section section = sl_program_section(e->planner->program, s);
+        uint32_t end_tick = section.first + section.count;
+        section.first = next;
+        while (next < e->event_count && e->events[next].tick < end_tick)
+            next++;
+        section.count = next - section.first;
+        e->plan->sections[s] = section;
+    }
+}
+
 sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan)
 {
     emitter e;
     SL_TRY(prepare_emitter(planner, plan, &e));
     emit_prologue(&e);
     list_events(&e);
+    cut_sections(&e);
     sl_status status = SL_OK;
     for (uint32_t n = 0; status == SL_OK && n < e.event_count; n++)
         status = emit_event(&e, &e.events[n]);

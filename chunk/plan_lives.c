@@ -27,6 +27,8 @@ uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
 sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick)
 {
     const sl_op *op = &planner->program->ops[tick];
+    if (sl_op_info_of(op->kind)->is_input)
+        return SL_TIER_HOST;
     if (!sl_op_info_of(op->kind)->runs_on_host)
         return SL_TIER_DEVICE;
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
@@ -43,6 +45,8 @@ sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick)
 {
     if (sl_op_info_of(planner->program->ops[tick].kind)->is_collective)
         return SL_LANE_COMM;
+    if (sl_op_info_of(planner->program->ops[tick].kind)->is_input)
+        return SL_LANE_INPUT;
     return sl_planner_tier_of_op(planner, tick) == SL_TIER_HOST ? SL_LANE_HOST : SL_LANE_COMPUTE;
 }
 

@@ -194,6 +194,7 @@ void sl_plan_close(sl_plan *plan)
         return;
     free(plan->prologue);
     free(plan->body);
+    free(plan->sections);
     free(plan->places);
     free(plan->waits);
     free(plan->allocations);

@@ -56,6 +56,7 @@ static const sl_machine_lane copy_lanes[SL_LANE_COUNT] = {
     [SL_LANE_COMPUTE] = SL_MACHINE_LANE_COUNT,
     [SL_LANE_HOST] = SL_MACHINE_LANE_COUNT,
     [SL_LANE_COMM] = SL_MACHINE_LANE_COUNT,
+    [SL_LANE_INPUT] = SL_MACHINE_LANE_COUNT,
     [SL_LANE_H2D] = SL_MACHINE_H2D,
     [SL_LANE_D2H] = SL_MACHINE_D2H,
     [SL_LANE_READ] = SL_MACHINE_READ,
@@ -181,9 +182,10 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
 
 /* ---- playing ---- */
 
-static bool has_ended(const player *p, const sl_wait *wait, uint32_t iteration)
+static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, uint32_t iteration)
 {
-    return p->done_count[wait->command] + wait->delta >= iteration + 1;
+    uint32_t issued = iteration + (wait->command < waiter);
+    return p->done_count[wait->command] + wait->age >= issued;
 }
 
 /* True if the next command of `lane` may start now. Remembers what it waited for last. */
@@ -193,10 +195,11 @@ static bool may_start(player *p, lane_state *lane)
         lane->released_by = SL_LANE_COUNT; /* by the gate, whichever opens last */
         return false;
     }
-    const sl_command *command = &p->plan->body[lane->commands[lane->next]];
+    uint32_t index = lane->commands[lane->next];
+    const sl_command *command = &p->plan->body[index];
     for (; lane->wait_index < command->wait_count; lane->wait_index++) {
         const sl_wait *wait = &p->plan->waits[command->first_wait + lane->wait_index];
-        if (has_ended(p, wait, lane->iteration))
+        if (has_ended(p, index, wait, lane->iteration))
             continue;
         lane->released_by = p->plan->body[wait->command].lane;
         return false;

@@ -65,8 +65,9 @@ static void start_clock(sl_verify *verify, const sl_command *command)
         join_clock(verify, iteration_of(verify, before), index_of(verify, before));
     for (uint32_t i = 0; i < command->wait_count; i++) {
         const sl_wait *wait = &verify->plan->waits[command->first_wait + i];
-        if (wait->delta <= verify->iteration)
-            join_clock(verify, verify->iteration - wait->delta, wait->command);
+        uint32_t back = wait->age + (wait->command >= verify->command_index);
+        if (back <= verify->iteration)
+            join_clock(verify, verify->iteration - back, wait->command);
     }
 }
 

@@ -292,11 +292,8 @@ static sl_status check_waits(const sl_verify *verify, const sl_command *command)
         if (wait->command >= plan->body_count)
             return sl_verify_reject(verify, "waits for command %u, which does not exist",
                                     wait->command);
-        if (wait->delta > 1)
-            return sl_verify_reject(verify, "waits %u iterations back", wait->delta);
-        if (wait->delta == 0 && wait->command >= verify->command_index)
-            return sl_verify_reject(verify, "waits for command %u, which is not issued yet",
-                                    wait->command);
+        if (wait->age > 1)
+            return sl_verify_reject(verify, "waits %u issues back", wait->age);
     }
     return SL_OK;
 }

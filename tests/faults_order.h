@@ -6,13 +6,13 @@
 
 /* Takes a wait on `target` away from a command of `lane`, one without which it races. */
 static inline bool fault_drop_wait(const sl_plan_request *request, sl_plan *plan, sl_lane lane,
-                                   sl_lane target, uint32_t delta)
+                                   sl_lane target, uint32_t age)
 {
     for (uint32_t i = 0; i < plan->body_count; i++) {
         sl_command *command = &plan->body[i];
         for (uint32_t w = 0; command->lane == lane && w < command->wait_count; w++) {
             sl_wait *wait = &plan->waits[command->first_wait + w];
-            if (wait->delta != delta || plan->body[wait->command].lane != target)
+            if (wait->age != age || plan->body[wait->command].lane != target)
                 continue;
             sl_wait last = plan->waits[command->first_wait + command->wait_count - 1], it = *wait;
             *wait = last;
@@ -26,10 +26,10 @@ static inline bool fault_drop_wait(const sl_plan_request *request, sl_plan *plan
     return false;
 }
 
-#define FAULT_DROP_WAIT(name, lane, target, delta)                                                 \
+#define FAULT_DROP_WAIT(name, lane, target, age)                                                   \
     static inline bool name(const sl_plan_request *request, sl_plan *plan)                         \
     {                                                                                              \
-        return fault_drop_wait(request, plan, SL_LANE_##lane, SL_LANE_##target, delta);            \
+        return fault_drop_wait(request, plan, SL_LANE_##lane, SL_LANE_##target, age);              \
     }
 
 FAULT_DROP_WAIT(fault_use_before_fetch, COMPUTE, H2D, 0)
@@ -67,12 +67,12 @@ static inline bool fault_wait_on_previous(const sl_plan_request *request, sl_pla
     for (uint32_t i = 0; i < plan->body_count; i++)
         for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
             sl_wait *wait = &plan->waits[plan->body[i].first_wait + w];
-            if (wait->delta != 0)
+            if (wait->age != 0)
                 continue;
-            wait->delta = 1;
+            wait->age = 1;
             if (has_race_at(request, plan, i))
                 return true;
-            wait->delta = 0;
+            wait->age = 0;
         }
     return false;
 }

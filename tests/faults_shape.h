@@ -112,7 +112,7 @@ static inline bool fault_wait_two_back(const sl_plan_request *request, sl_plan *
     sl_wait *wait = fault_find_wait(plan, 1, &index);
     (void)request;
     if (wait)
-        wait->delta = 2;
+        wait->age = 2;
     return wait != NULL;
 }
 

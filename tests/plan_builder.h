@@ -99,12 +99,12 @@ static inline uint32_t plan_add_command(plan_builder *builder, const sl_command 
 }
 
 /* The last command added waits for `command`. */
-static inline void plan_add_wait(plan_builder *builder, uint32_t command, uint32_t delta)
+static inline void plan_add_wait(plan_builder *builder, uint32_t command, uint32_t age)
 {
     sl_plan *plan = &builder->plan;
     plan->waits =
         plan_grow(plan->waits, plan->wait_count, &builder->wait_room, sizeof *plan->waits);
-    plan->waits[plan->wait_count++] = (sl_wait){command, delta};
+    plan->waits[plan->wait_count++] = (sl_wait){command, age};
     plan->body[plan->body_count - 1].wait_count++;
 }
 

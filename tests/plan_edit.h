@@ -222,9 +222,9 @@ typedef struct order_walk {
 
 static inline void order_visit(order_walk *walk, uint32_t iteration, sl_wait from)
 {
-    if (from.delta > iteration)
+    if (from.age > iteration)
         return;
-    uint32_t node = (iteration - from.delta) * walk->plan->body_count + from.command;
+    uint32_t node = (iteration - from.age) * walk->plan->body_count + from.command;
     if (!walk->is_seen[node])
         walk->stack[walk->depth++] = node;
     walk->is_seen[node] = 1;
@@ -259,12 +259,12 @@ static inline void order_expand(order_walk *walk, uint32_t node)
         order_visit(walk, iteration, plan->waits[command->first_wait + i]);
 }
 
-/* Is `first` of one iteration ordered before `second` of the same (delta 0) or the next one (1)? */
-static inline bool is_ordered(const sl_plan *plan, uint32_t first, uint32_t second, uint32_t delta)
+/* Is `first` of one iteration ordered before `second` of the same (age 0) or the next one (1)? */
+static inline bool is_ordered(const sl_plan *plan, uint32_t first, uint32_t second, uint32_t age)
 {
     order_walk walk;
     order_open(&walk, plan);
-    order_visit(&walk, delta, (sl_wait){second, 0});
+    order_visit(&walk, age, (sl_wait){second, 0});
     while (walk.depth > 0)
         order_expand(&walk, walk.stack[--walk.depth]);
     bool is_found = walk.is_seen[first] != 0;
@@ -280,9 +280,9 @@ static inline bool has_race_at(const sl_plan_request *request, const sl_plan *pl
 {
     for (uint32_t step = 1; step <= plan->body_count; step++) {
         uint32_t other = (index + plan->body_count - step) % plan->body_count;
-        uint32_t delta = other >= index ? 1 : 0;
+        uint32_t age = other >= index ? 1 : 0;
         if (plan->body[other].lane != plan->body[index].lane &&
-            touch_conflict(request, plan, other, index) && !is_ordered(plan, other, index, delta))
+            touch_conflict(request, plan, other, index) && !is_ordered(plan, other, index, age))
             return true;
     }
     return false;
@@ -324,7 +324,7 @@ static inline void edit_drop_wait(sl_plan *plan, uint32_t index, uint32_t wait)
 static inline void edit_repair_wait(sl_plan *plan, uint32_t index, uint32_t wait, sl_lane lane)
 {
     sl_wait *it = &plan->waits[plan->body[index].first_wait + wait];
-    uint32_t limit = it->delta == 0 && index < it->command ? index : it->command;
+    uint32_t limit = it->age == 0 && index < it->command ? index : it->command;
     it->command = lane_before(plan, lane, limit);
     if (it->command == SL_NONE)
         edit_drop_wait(plan, index, wait);
@@ -352,7 +352,7 @@ static inline void edit_move(const sl_plan_request *request, sl_plan *plan, uint
     for (uint32_t i = 0; i < plan->body_count; i++)
         for (uint32_t w = plan->body[i].wait_count; w > 0; w--) {
             const sl_wait *wait = &plan->waits[plan->body[i].first_wait + w - 1];
-            if (wait->delta == 0 && wait->command >= i)
+            if (wait->age == 0 && wait->command >= i)
                 edit_repair_wait(plan, i, w - 1, plan->body[wait->command].lane);
         }
     edit_retick(request, plan);

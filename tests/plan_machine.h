@@ -206,10 +206,10 @@ static inline void machine_execute(machine *it, const sl_command *command, uint3
 static inline bool machine_is_done(const machine *it, const sl_wait *wait, uint32_t iteration)
 {
     sl_lane lane = it->plan->body[wait->command].lane;
-    if (wait->delta > iteration)
+    if (wait->age > iteration)
         return true;
     return it->done[lane] >
-           (iteration - wait->delta) * it->queue_count[lane] + it->position[wait->command];
+           (iteration - wait->age) * it->queue_count[lane] + it->position[wait->command];
 }
 
 static inline bool machine_try_lane(machine *it, int lane)

@@ -83,9 +83,9 @@ static uint32_t add_copy(scene *s, sl_lane lane, uint32_t value, uint64_t second
 }
 
 /* The command added last waits for `command`. */
-static void add_wait(scene *s, uint32_t command, uint32_t delta)
+static void add_wait(scene *s, uint32_t command, uint32_t age)
 {
-    s->waits[s->plan.wait_count++] = (sl_wait){command, delta};
+    s->waits[s->plan.wait_count++] = (sl_wait){command, age};
     s->body[s->plan.body_count - 1].wait_count++;
 }
 
@@ -388,8 +388,8 @@ static void fill_at_random(scene *s, uint64_t *random)
         else
             add_copy(s, lane, spec_random(random, 4) == 0 ? VALUE_OUTPUT : VALUE_CHUNK, seconds);
         for (uint64_t w = spec_random(random, 4); w > 0; w--) {
-            uint32_t delta = i == 0 || spec_random(random, 2);
-            add_wait(s, (uint32_t)spec_random(random, delta ? count : i), delta);
+            uint32_t age = i == 0 || spec_random(random, 2);
+            add_wait(s, (uint32_t)spec_random(random, age ? count : i), age);
         }
     }
 }
@@ -407,7 +407,7 @@ static double step_by_recurrence(const scene *s, double *out_compute_seconds)
             double start = fmax(lane_end[command->lane], gate);
             for (uint32_t w = 0; w < command->wait_count; w++) {
                 sl_wait wait = s->waits[command->first_wait + w];
-                start = fmax(start, end[(iteration + wait.delta) % 2][wait.command]);
+                start = fmax(start, end[(iteration + wait.age) % 2][wait.command]);
             }
             double ended = start + duration_of(s, command);
             end[iteration % 2][c] = lane_end[command->lane] = ended;

@@ -83,7 +83,7 @@ static bool turn_wait_back(damage *it)
     if (index == SL_NONE)
         return false;
     const sl_command *command = &it->plan->body[index];
-    it->plan->waits[command->first_wait + draw(it, command->wait_count)].delta = 1;
+    it->plan->waits[command->first_wait + draw(it, command->wait_count)].age = 1;
     return true;
 }
 

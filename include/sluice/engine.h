@@ -22,7 +22,8 @@ typedef struct sl_engine_plan {
 /* A command of a body that a lane ran; times are CLOCK_MONOTONIC nanoseconds. */
 typedef struct sl_engine_event {
     uint32_t plan_index;
-    uint32_t command; /* into the plan's body */
+    uint32_t command;    /* into the plan's body */
+    uint32_t repetition; /* of its section */
     sl_lane lane;
     uint64_t start_ns, end_ns;
 } sl_engine_event;
@@ -32,6 +33,30 @@ typedef struct sl_engine_observer {
     void (*ran)(void *user, const sl_engine_event *event);
     void *user;
 } sl_engine_observer;
+
+/* What an INPUT op asks for. */
+typedef struct sl_engine_fill {
+    uint32_t plan_index;
+    uint32_t slot;        /* of the input: SL_INPUT_TOKENS, SL_INPUT_TARGETS */
+    uint32_t micro_batch; /* of the step */
+    uint64_t bytes;
+} sl_engine_fill;
+
+/* Where inputs come from. `fill` writes all bytes of `memory`; it is called by the thread of the
+ * input lane, ahead of the computation by as much as the plan allows, but never for a step that was
+ * not called. A failure ends the step. */
+typedef struct sl_engine_source {
+    sl_status (*fill)(void *user, const sl_engine_fill *what, void *memory);
+    void *user;
+} sl_engine_source;
+
+/* Told by the control thread, within sl_engine_step, when a repetition was issued: for progress.
+ * Repetitions are counted over all sections of the plan that are repeated, or run for one
+ * micro-batch; at most two of them are issued ahead of what the compute lane has finished. */
+typedef struct sl_engine_progress {
+    void (*passed)(void *user, uint32_t plan_index, uint32_t done, uint32_t count);
+    void *user;
+} sl_engine_progress;
 
 /* Who computes: the context of sl_engine_workspace_bytes. */
 typedef struct sl_engine_target {
@@ -48,6 +73,8 @@ typedef struct sl_engine_options {
     uint32_t plan_count;
     const char *const *disk_directories; /* of the disk tier; NULL where no plan uses it */
     uint32_t disk_directory_count;
+    const sl_engine_source *source;     /* NULL where no plan has INPUT ops; copied */
+    const sl_engine_progress *progress; /* or NULL; copied */
     bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
@@ -62,10 +89,10 @@ SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **ou
 /* Drains, stops the lanes and returns all memory; NULL is fine. */
 SL_API void sl_engine_close(sl_engine *engine);
 
-/* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open.
- * Inputs may be written between iterations; outputs are current when sl_engine_step returns. Slots
- * of different plans may share memory: asking for an input of another plan than the one that ran
- * last waits for the lanes. */
+/* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open;
+ * NULL for an input that INPUT ops fill. Inputs may be written between iterations; outputs are
+ * current when sl_engine_step returns. Slots of different plans may share memory: asking for an
+ * input of another plan than the one that ran last waits for the lanes. */
 SL_API void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot);
 
 /* The same for an output; read it before the next step of any plan. */

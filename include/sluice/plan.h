@@ -11,13 +11,18 @@
  *
  * Memory of each tier is one arena of peak_bytes[tier] bytes; every address is an offset into it.
  *
+ * A body is a row of sections, those of its program: the commands of a repeated one are issued once
+ * a repetition. So a seam, where one repetition ends and the next begins, finds the same objects at
+ * the same places each time, equally dirty; only the step's own edge must be clean.
+ *
  *   visit      a chunk's stay in a tier that is not its home: fetched (unless first written whole),
  *              used, written back to its home if dirty
- *   place      (tier, offset, bytes): where an operand of a command is
- *   wait       (command, delta): the command of this iteration (delta 0) or of the previous one
- *              (delta 1) that must have finished; commands of one lane run in order anyway
+ *   place      (tier, offset, bytes): where an operand of a command is; in repetition r of its
+ *              section offset + (r mod slots) * stride: all instances of a family, or a ring of two
+ *   wait       (command, age): its latest issue before this one (age 0) or the one before that (age
+ *              1) must have finished, if there was one; commands of one lane run in order anyway
  *
- * Commands stand in issue order, and every delta-0 wait names an earlier command.
+ * Commands stand in issue order.
  */
 #ifndef SLUICE_PLAN_H
 #define SLUICE_PLAN_H
@@ -36,6 +41,7 @@ typedef enum sl_lane {
     SL_LANE_READ,
     SL_LANE_WRITE,
     SL_LANE_COMM,
+    SL_LANE_INPUT,
     SL_LANE_COUNT
 } sl_lane;
 
@@ -46,8 +52,23 @@ typedef enum sl_command_kind {
 
 typedef struct sl_place {
     sl_tier tier;
-    uint64_t offset, bytes;
+    uint64_t offset, bytes; /* of the first slot */
+    uint64_t stride;        /* from slot to slot; 0: there is one */
+    uint32_t slots;         /* 0 or 1: there is one */
 } sl_place;
+
+/* Where a place is in repetition `repetition` of its section. */
+static inline uint64_t sl_place_offset(const sl_place *place, uint32_t repetition)
+{
+    return place->slots > 1 ? place->offset + repetition % place->slots * place->stride
+                            : place->offset;
+}
+
+/* Bytes from the first slot's start to the last one's end. */
+static inline uint64_t sl_place_extent(const sl_place *place)
+{
+    return place->slots > 1 ? (place->slots - 1) * place->stride + place->bytes : place->bytes;
+}
 
 typedef struct sl_command {
     sl_command_kind kind;
@@ -66,7 +87,7 @@ typedef struct sl_command {
 
 typedef struct sl_wait {
     uint32_t command; /* index into body */
-    uint32_t delta;   /* 0: this iteration, 1: the previous one */
+    uint32_t age;     /* 0: its latest issue, 1: the one before */
 } sl_wait;
 
 /* What a byte of memory is for. */
@@ -84,8 +105,10 @@ typedef enum sl_memory_kind {
     SL_MEMORY_KIND_COUNT
 } sl_memory_kind;
 
-/* One stretch of an arena with its life, in ticks; for reports, the verifier and tests. A life that
- * wraps (first_tick > last_tick) runs from first_tick to the body's end and on from its start. */
+/* One stretch of an arena (the extent of its place) with its life, in ticks; for reports, the
+ * verifier and tests. A life that wraps (first_tick > last_tick) runs from first_tick to the body's
+ * end and on from its start. A life that crosses an edge of a repeated section either holds all of
+ * it, or is one of two at the same place, open at its start and at its end. */
 typedef struct sl_allocation {
     sl_memory_kind kind;
     sl_place place;
@@ -100,6 +123,9 @@ typedef struct sl_plan {
     uint32_t prologue_count;
     sl_command *body;
     uint32_t body_count;
+    sl_section
+        *sections; /* of the body: one for each of the program's; `first` and `count` are of */
+    uint32_t section_count; /* commands */
     sl_place *places;
     uint32_t place_count;
     sl_wait *waits;
@@ -109,7 +135,7 @@ typedef struct sl_plan {
     uint64_t peak_bytes[SL_TIER_COUNT];      /* of the arena */
     uint64_t live_peak_bytes[SL_TIER_COUNT]; /* lower bound: most bytes live at one tick */
     uint64_t kind_bytes[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT]; /* at the tick of the live peak */
-    uint64_t moved_bytes[SL_LANE_COUNT];                      /* of one iteration, by lane */
+    uint64_t moved_bytes[SL_LANE_COUNT]; /* of one iteration, all repetitions, by lane */
 } sl_plan;
 
 /* Workspace bytes of an op on a tier's device; what the kernels' query table answers. */

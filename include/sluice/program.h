@@ -3,6 +3,9 @@
  * A model emits its forward ops once; sl_program_derive_step turns them into a whole training step,
  * which is the body of a loop. A program names tensors and chunks by index and never by address.
  *
+ * A step of many micro-batches is a row of sections, each run once or repeated for one micro-batch
+ * after the other; so its size does not depend on how many there are.
+ *
  * Invariants: operands are defined before they are read; an op's operands follow op_list.h's order;
  * ticks are op indices; tensors are numbered in the order of first use.
  */
@@ -40,19 +43,21 @@ typedef enum sl_value_kind {
     SL_VALUE_ACTIVATION, /* made and used up within one iteration; gradients of such ones too */
     SL_VALUE_TENSOR,     /* tensor `index` of `group`; lives inside a chunk */
     SL_VALUE_CHUNK,      /* chunk `index` of `group`, whole */
-    SL_VALUE_INPUT,      /* handed in by the caller for each iteration, slot `index` */
-    SL_VALUE_OUTPUT,     /* handed out after each iteration, slot `index` */
-    SL_VALUE_PERSISTENT  /* device memory that outlives iterations and plans, slot `index` */
+    SL_VALUE_INPUT,  /* of slot `index`: filled by an INPUT op, or, where there is none, handed */
+                     /* in by the caller before each iteration */
+    SL_VALUE_OUTPUT, /* handed out after each iteration, slot `index` */
+    SL_VALUE_PERSISTENT /* device memory that outlives iterations and plans, slot `index` */
 } sl_value_kind;
 
 typedef struct sl_value {
     sl_value_kind kind;
     sl_group group;       /* TENSOR and CHUNK */
     uint32_t index;       /* by kind, see above */
-    uint32_t micro_batch; /* the micro-batch it belongs to; 0 where that has no meaning */
-    uint64_t bytes;
-    sl_type type;  /* of its elements; FP32 where that has no meaning */
-    char name[40]; /* for people */
+    uint32_t micro_batch; /* that its first instance belongs to; 0 where that has no meaning */
+    uint32_t instances;   /* 1, or more: a family, whose instance r belongs to repetition r */
+    uint64_t bytes;       /* of one instance */
+    sl_type type;         /* of its elements; FP32 where that has no meaning */
+    char name[40];        /* for people */
 } sl_value;
 
 /* How a tensor is split over the ranks of a tensor-parallel group. */
@@ -91,7 +96,7 @@ typedef struct sl_op {
     sl_op_attrs attrs;
     uint32_t operand[SL_OPERAND_MAX]; /* value indices, SL_NONE where absent */
     uint32_t segment;                 /* index into segments; SL_NONE for updates */
-    uint32_t micro_batch;
+    uint32_t micro_batch;             /* in the first repetition of its section */
     sl_phase phase;
 } sl_op;
 
@@ -103,6 +108,17 @@ typedef struct sl_segment {
     bool is_block;    /* `recompute full` recomputes what is inside it */
 } sl_segment;
 
+/* A run of ops, or of a plan's commands, that is repeated: entries [first, first + count), for one
+ * micro-batch after the other from first_micro_batch on. A value that only one repeated section
+ * uses is undefined at the start of each repetition. A family is used in sections of as many
+ * repetitions as it has instances, and in each by the instance of the repetition; any other value
+ * that is used in several sections is the same in all of them. */
+typedef struct sl_section {
+    uint32_t first, count;
+    uint32_t first_micro_batch;
+    uint32_t repeat; /* >= 1 */
+} sl_section;
+
 typedef struct sl_program {
     sl_value *values;
     uint32_t value_count, value_capacity;
@@ -112,11 +128,25 @@ typedef struct sl_program {
     uint32_t tensor_count, tensor_capacity;
     sl_segment *segments;
     uint32_t segment_count, segment_capacity;
+    sl_section *sections; /* of ops: all of them, in order; none: one section, run once */
+    uint32_t section_count, section_capacity;
     uint32_t micro_batch_count;
     sl_type type;      /* compute type: of parameters and activations; set before building */
     sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
+
+static inline uint32_t sl_program_section_count(const sl_program *program)
+{
+    return program->section_count > 0 ? program->section_count : 1;
+}
+
+/* Section `index`, also of a program that was not divided into any. */
+static inline sl_section sl_program_section(const sl_program *program, uint32_t index)
+{
+    const sl_section whole = {0, program->op_count, 0, 1};
+    return program->section_count > 0 ? program->sections[index] : whole;
+}
 
 /* How elements of a group are stored: parameters in the compute type, states in fp32. */
 static inline sl_type sl_program_group_type(const sl_program *program, sl_group group)
@@ -134,7 +164,8 @@ SL_API sl_status sl_program_open(sl_program **out_program);
 /* Frees a program; NULL is fine. */
 SL_API void sl_program_close(sl_program *program);
 
-/* Appends a copy of `value`; writes its index. SL_ERROR_SYSTEM when memory is refused. */
+/* Appends a copy of `value`, of one instance where it says 0; writes its index. SL_ERROR_SYSTEM
+ * when memory is refused. */
 SL_API sl_status sl_program_add_value(sl_program *program, const sl_value *value,
                                       uint32_t *out_value);
 
@@ -173,8 +204,9 @@ typedef struct sl_step_options {
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
 } sl_step_options;
 
-/* Input slots of a step: slot 2m holds the tokens of micro-batch m, slot 2m+1 its targets.
- * Output slots: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
+/* Input slots of a micro-batch, filled by INPUT ops in every section that reads them.
+ * Output slots of a step: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
+enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_COUNT = 2 };
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
@@ -208,6 +240,7 @@ typedef struct sl_op_info {
     bool operand_optional[SL_OPERAND_MAX];
     bool runs_on_host;  /* may run on the host lane, next to its states */
     bool is_collective; /* runs on the comm lane */
+    bool is_input;      /* runs on the input lane, on the host */
     bool is_cheap;      /* `recompute selective` recomputes its outputs */
 } sl_op_info;
 

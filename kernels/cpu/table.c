@@ -57,6 +57,8 @@ static const char *description(void)
     return sl_vector_current()->isa;
 }
 
+#define sl_op_input NULL /* the engine asks the source of inputs */
+
 static const sl_kernel_table table = {
     .run =
         {

@@ -134,10 +134,9 @@ static sl_status bind_waits(const sl_engine *engine, sl_bound_plan *bound, uint3
     waiter->first_wait = bound->wait_count;
     for (uint32_t i = 0; i < command->wait_count; i++) {
         const sl_wait *wait = &bound->plan->waits[command->first_wait + i];
-        if (wait->command >= bound->plan->body_count || wait->delta > 1 ||
-            (wait->delta == 0 && wait->command >= index))
-            SL_FAIL(SL_ERROR_INTERNAL, "command %u waits for command %u, %u iterations back", index,
-                    wait->command, wait->delta);
+        if (wait->command >= bound->plan->body_count || wait->age > 1)
+            SL_FAIL(SL_ERROR_INTERNAL, "command %u waits for command %u, %u issues back", index,
+                    wait->command, wait->age);
         sl_bound_command *target = &bound->body[wait->command];
         if (target->command->lane == command->lane)
             continue;
@@ -145,7 +144,6 @@ static sl_status bind_waits(const sl_engine *engine, sl_bound_plan *bound, uint3
         sl_bound_wait *out = &bound->waits[bound->wait_count++];
         out->event = target->event;
         out->tag = sl_measure_tag(SL_TAG_BODY, target->command->lane, wait->command);
-        out->delta = wait->delta;
     }
     waiter->wait_count = bound->wait_count - waiter->first_wait;
     return SL_OK;

@@ -185,7 +185,7 @@ static sl_status run_iteration(sl_engine *engine, uint32_t plan_index,
     if (is_first)
         SL_TRY(sl_walk_prologue(engine, plan));
     engine->current_plan = plan_index;
-    sl_status status = sl_walk_body(engine, plan, scalars, is_first);
+    sl_status status = sl_walk_body(engine, plan, scalars);
     return status == SL_OK ? sl_walk_await(engine, plan) : status;
 }
 

@@ -69,7 +69,6 @@ typedef struct sl_bounce {
 typedef struct sl_bound_wait {
     sl_device_event *event;
     uint64_t tag;
-    uint32_t delta;
 } sl_bound_wait;
 
 /* A command with its addresses. */
@@ -219,9 +218,9 @@ sl_status sl_prepare(sl_engine *engine);
 /* Issues the prologue and waits for it. */
 sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *bound);
 
-/* Issues one iteration; `is_first`: nothing of the previous iteration is waited for. */
+/* Issues one iteration. */
 sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *bound,
-                       const sl_step_scalars *scalars, bool is_first);
+                       const sl_step_scalars *scalars);
 
 /* Waits for the part of the iteration that sl_engine_step promises. */
 sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *bound);

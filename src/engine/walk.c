@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 static const char *const lane_names[SL_LANE_COUNT] = {
-    [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",   [SL_LANE_D2H] = "d2h",
-    [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read", [SL_LANE_WRITE] = "write",
-    [SL_LANE_COMM] = "comm",
+    [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",     [SL_LANE_D2H] = "d2h",
+    [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read",   [SL_LANE_WRITE] = "write",
+    [SL_LANE_COMM] = "comm",       [SL_LANE_INPUT] = "input",
 };
 
 const char *sl_walk_lane_name(sl_lane lane)
@@ -93,25 +93,22 @@ static sl_status issue(sl_engine *engine, const sl_bound_command *bound,
 }
 
 static sl_status issue_waits(sl_engine *engine, const sl_bound_plan *plan,
-                             const sl_bound_command *bound, bool is_first)
+                             const sl_bound_command *bound)
 {
     sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
     for (uint32_t i = 0; i < bound->wait_count; i++) {
         const sl_bound_wait *wait = &plan->waits[bound->first_wait + i];
-        if (wait->delta > 0 && is_first)
-            continue;
         SL_TRY(engine->ops->event_wait(wait->event, stream, wait->tag));
     }
     return SL_OK;
 }
 
-sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *plan, const sl_step_scalars *scalars,
-                       bool is_first)
+sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *plan, const sl_step_scalars *scalars)
 {
     for (uint32_t i = 0; i < plan->plan->body_count; i++) {
         const sl_bound_command *bound = &plan->body[i];
         sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
-        SL_TRY(issue_waits(engine, plan, bound, is_first));
+        SL_TRY(issue_waits(engine, plan, bound));
         SL_TRY(issue(engine, bound, scalars));
         if (bound->event)
             SL_TRY(engine->ops->event_record(bound->event, stream));

@@ -13,4 +13,7 @@ sl_status sl_build_append_tensor(sl_program *program, const sl_tensor_spec *spec
 /* Copies a segment as it stands, first_op and op_count included. */
 sl_status sl_build_append_segment(sl_program *program, const sl_segment *segment);
 
+/* Copies a section as it stands. */
+sl_status sl_build_append_section(sl_program *program, const sl_section *section);
+
 #endif

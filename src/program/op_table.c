@@ -246,6 +246,10 @@ static const row table[SL_OP_COUNT] = {
         .info = {"all_reduce", 1, {"x"}, {U}, .is_collective = true},
         .operand = {ELEMENTS},
     },
+    [SL_OP_INPUT] = {
+        .info = {"input", 1, {"value"}, {W}, .is_input = true},
+        .operand = {TOKENS},
+    },
 };
 /* clang-format on */
 

@@ -50,6 +50,7 @@ void sl_program_close(sl_program *program)
     free(program->ops);
     free(program->tensors);
     free(program->segments);
+    free(program->sections);
     free(program);
 }
 
@@ -58,7 +59,10 @@ sl_status sl_program_add_value(sl_program *program, const sl_value *value, uint3
     SL_TRY(grow_array((void **)&program->values, program->value_count, &program->value_capacity,
                       sizeof *program->values));
     *out_value = program->value_count;
-    program->values[program->value_count++] = *value;
+    program->values[program->value_count] = *value;
+    if (value->instances == 0)
+        program->values[program->value_count].instances = 1;
+    program->value_count++;
     return SL_OK;
 }
 
@@ -95,6 +99,14 @@ sl_status sl_build_append_segment(sl_program *program, const sl_segment *segment
     SL_TRY(grow_array((void **)&program->segments, program->segment_count,
                       &program->segment_capacity, sizeof *program->segments));
     program->segments[program->segment_count++] = *segment;
+    return SL_OK;
+}
+
+sl_status sl_build_append_section(sl_program *program, const sl_section *section)
+{
+    SL_TRY(grow_array((void **)&program->sections, program->section_count,
+                      &program->section_capacity, sizeof *program->sections));
+    program->sections[program->section_count++] = *section;
     return SL_OK;
 }
 

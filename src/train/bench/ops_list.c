@@ -58,7 +58,8 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
 {
     sl_op_attrs attrs = op->attrs;
     attrs.first_row = attrs.first_id = attrs.first_block = 0;
-    if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective)
+    if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective ||
+        sl_op_info_of(op->kind)->is_input)
         return SL_OK;
     if (op->kind == SL_OP_GELU) /* other models have it where GPT-2 passes it in a product */
         SL_TRY(add_case(ops, SL_OP_GELU_BACKWARD, &attrs));

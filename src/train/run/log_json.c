@@ -171,6 +171,7 @@ static void add_stalls(sl_log_json *log, const double stall_ms[SL_LANE_COUNT])
         comma = ",";
     }
     add(log, "}");
+    add_double(log, "input_wait_ms", stall_ms[SL_LANE_INPUT]);
 }
 
 sl_status sl_log_json_step(sl_log_json *log, const sl_step_report *report)

@@ -8,8 +8,8 @@
 
 const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
     "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};
-const char *const sl_plan_json_lane_names[SL_LANE_COUNT] = {"compute", "h2d",   "d2h", "host",
-                                                            "read",    "write", "comm"};
+const char *const sl_plan_json_lane_names[SL_LANE_COUNT] = {"compute", "h2d",   "d2h",  "host",
+                                                            "read",    "write", "comm", "input"};
 
 static json_t *pack_tier(const sl_blueprint *blueprint, sl_tier tier)
 {
