@@ -14,46 +14,90 @@
 
 #include "interpreter_ops.h"
 
-static inline it_call it_call_of(const it_machine *machine, uint32_t tick)
+/* An op in one repetition of its section. */
+typedef struct it_moment {
+    uint32_t tick, repetition;
+} it_moment;
+
+static inline it_call it_call_of(const it_machine *machine, it_moment now)
 {
-    const sl_op *op = &machine->program->ops[tick];
+    const sl_op *op = &machine->program->ops[now.tick];
     it_call call = {.a = &op->attrs, .machine = machine};
-    for (int i = 0; i < SL_OPERAND_MAX; i++)
-        if (op->operand[i] != SL_NONE)
-            call.x[i] = machine->data[op->operand[i]];
+    for (int i = 0; i < SL_OPERAND_MAX; i++) {
+        if (op->operand[i] == SL_NONE)
+            continue;
+        const sl_value *value = &machine->program->values[op->operand[i]];
+        uint64_t instance = value->instances > 1 ? now.repetition : 0;
+        call.x[i] = machine->data[op->operand[i]] + instance * it_element_count(value);
+    }
     return call;
 }
 
-/* The sum over ranks, or for rows of head statistics their combination, on every rank. */
-static inline void it_all_reduce_ranks(it_machine *machines, uint32_t rank_count, uint32_t tick)
+static inline void it_fill_input(const it_machine *machine, it_moment now)
 {
-    const sl_op_attrs *attrs = &machines[0].program->ops[tick].attrs;
+    const sl_op *op = &machine->program->ops[now.tick];
+    const sl_value *value = &machine->program->values[op->operand[0]];
+    machine->source(machine->vocab, value->index, op->micro_batch + now.repetition,
+                    machine->data[op->operand[0]], it_element_count(value));
+}
+
+/* The sum over ranks, or for rows of head statistics their combination, on every rank. */
+static inline void it_all_reduce_ranks(it_machine *machines, uint32_t rank_count, it_moment now)
+{
+    const sl_op_attrs *attrs = &machines[0].program->ops[now.tick].attrs;
     double *sum = calloc(attrs->element_count, sizeof(double));
     for (uint64_t r = 0; r < attrs->row_count; r++)
         sum[4 * r] = -INFINITY;
     for (uint32_t k = 0; k < rank_count; k++) {
-        double *x = it_call_of(&machines[k], tick).x[0];
+        double *x = it_call_of(&machines[k], now).x[0];
         for (uint64_t r = 0; r < attrs->row_count; r++)
             it_merge_stats(sum + 4 * r, x[4 * r], x[4 * r + 1], x[4 * r + 2]);
         for (uint64_t e = 0; e < attrs->element_count && attrs->row_count == 0; e++)
             sum[e] += x[e];
     }
     for (uint32_t k = 0; k < rank_count; k++)
-        memcpy(it_call_of(&machines[k], tick).x[0], sum, attrs->element_count * sizeof(double));
+        memcpy(it_call_of(&machines[k], now).x[0], sum, attrs->element_count * sizeof(double));
     free(sum);
 }
 
-/* Runs one iteration on all ranks, op by op. */
+static inline void it_run_op(it_machine *machines, uint32_t rank_count, it_moment now)
+{
+    sl_op_kind kind = machines[0].program->ops[now.tick].kind;
+    if (kind == SL_OP_ALL_REDUCE) {
+        it_all_reduce_ranks(machines, rank_count, now);
+        return;
+    }
+    for (uint32_t k = 0; k < rank_count; k++) {
+        it_call call = it_call_of(&machines[k], now);
+        if (kind == SL_OP_INPUT)
+            it_fill_input(&machines[k], now);
+        else
+            it_table[kind](&call);
+    }
+}
+
+static inline void it_forget_values(const it_machine *machine, uint32_t section_index)
+{
+    for (uint32_t v = 0; v < machine->program->value_count; v++) {
+        const sl_value *value = &machine->program->values[v];
+        if (machine->section[v] != section_index || value->kind != SL_VALUE_ACTIVATION)
+            continue;
+        for (uint64_t e = 0; e < it_element_count(value); e++)
+            machine->data[v][e] = NAN;
+    }
+}
+
+/* Runs one iteration on all ranks, section by section, op by op. */
 static inline void it_run(it_machine *machines, uint32_t rank_count)
 {
-    for (uint32_t tick = 0; tick < machines[0].program->op_count; tick++) {
-        sl_op_kind kind = machines[0].program->ops[tick].kind;
-        for (uint32_t k = 0; k < rank_count && kind != SL_OP_ALL_REDUCE; k++) {
-            it_call call = it_call_of(&machines[k], tick);
-            it_table[kind](&call);
+    for (uint32_t s = 0; s < sl_program_section_count(machines[0].program); s++) {
+        const sl_section section = sl_program_section(machines[0].program, s);
+        for (uint32_t r = 0; r < section.repeat; r++) {
+            for (uint32_t k = 0; k < rank_count; k++)
+                it_forget_values(&machines[k], s);
+            for (uint32_t o = section.first; o < section.first + section.count; o++)
+                it_run_op(machines, rank_count, (it_moment){o, r});
         }
-        if (kind == SL_OP_ALL_REDUCE)
-            it_all_reduce_ranks(machines, rank_count, tick);
     }
 }
 

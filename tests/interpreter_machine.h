@@ -99,16 +99,48 @@ static inline double *it_state_tensor(const it_state *state, sl_group group, uin
 
 /* ---- machine: a program with memory for its values ---- */
 
+/* Writes the `count` numbers of an input slot of a micro-batch. */
+typedef void (*it_source)(uint32_t vocab, uint32_t slot, uint32_t micro_batch, double *values,
+                          uint64_t count);
+
 typedef struct it_machine {
     const sl_program *program;
     const it_state *state;
-    double **data; /* [values] */
+    double **data;     /* [values], all instances of each */
+    uint32_t *section; /* [values]: the only section that uses it, else SL_NONE */
+    it_source source;  /* what INPUT ops ask */
+    uint32_t vocab;
     sl_step_scalars scalars;
 } it_machine;
+
+static inline uint64_t it_element_count(const sl_value *value)
+{
+    return value->bytes / sl_type_bytes(value->type);
+}
 
 static inline int it_is_own(const sl_value *value)
 {
     return value->kind != SL_VALUE_TENSOR && value->kind != SL_VALUE_CHUNK;
+}
+
+/* What only one section uses is undefined whenever it begins. */
+static inline void it_find_sections(it_machine *machine)
+{
+    const sl_program *program = machine->program;
+    machine->section = malloc((program->value_count + 1) * sizeof(uint32_t));
+    bool *is_used = calloc(program->value_count + 1, sizeof(bool));
+    for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
+        sl_section section = sl_program_section(program, s);
+        for (uint32_t o = section.first; o < section.first + section.count; o++)
+            for (int i = 0; i < SL_OPERAND_MAX; i++) {
+                uint32_t v = program->ops[o].operand[i];
+                if (v == SL_NONE)
+                    continue;
+                machine->section[v] = is_used[v] && machine->section[v] != s ? SL_NONE : s;
+                is_used[v] = true;
+            }
+    }
+    free(is_used);
 }
 
 static inline it_machine it_machine_make(const sl_program *program, const it_state *state)
@@ -117,7 +149,7 @@ static inline it_machine it_machine_make(const sl_program *program, const it_sta
     machine.data = calloc(program->value_count + 1, sizeof(double *));
     for (uint32_t v = 0; v < program->value_count; v++) {
         const sl_value *value = &program->values[v];
-        uint64_t elements = value->bytes / sl_type_bytes(value->type);
+        uint64_t elements = it_element_count(value) * value->instances;
         if (value->kind == SL_VALUE_TENSOR) {
             machine.data[v] = it_state_tensor(state, value->group, value->index);
         } else if (value->kind == SL_VALUE_CHUNK) {
@@ -129,6 +161,7 @@ static inline it_machine it_machine_make(const sl_program *program, const it_sta
                 machine.data[v][e] = value->kind == SL_VALUE_PERSISTENT ? 0.0 : NAN;
         }
     }
+    it_find_sections(&machine);
     machine.scalars = (sl_step_scalars){.learning_rate = 0.01f,
                                         .weight_decay = 0.1f,
                                         .beta1 = 0.9f,
@@ -146,6 +179,7 @@ static inline void it_machine_free(it_machine *machine)
         if (it_is_own(&machine->program->values[v]))
             free(machine->data[v]);
     free(machine->data);
+    free(machine->section);
 }
 
 static inline double *it_slot(const it_machine *machine, sl_value_kind kind, uint32_t slot)

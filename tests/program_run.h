@@ -79,16 +79,21 @@ static inline double run_token(uint32_t vocab, uint32_t micro_batch, uint64_t i)
     return floor((run_draw(77, micro_batch, i) + 1.0) * 0.5 * vocab);
 }
 
-/* Tokens and targets of every micro-batch that a program takes. */
-static inline void run_fill_inputs(const it_machine *machine, uint32_t vocab,
-                                   uint32_t first_micro_batch)
+/* Targets are the next tokens. */
+static inline void run_source(uint32_t vocab, uint32_t slot, uint32_t micro_batch, double *values,
+                              uint64_t count)
 {
-    for (uint32_t slot = 0; slot < 2 * machine->program->micro_batch_count; slot++) {
-        double *input = it_slot(machine, SL_VALUE_INPUT, slot);
-        for (uint32_t v = 0; v < machine->program->value_count; v++)
-            for (uint64_t i = 0;
-                 machine->data[v] == input && i < machine->program->values[v].bytes / 4; i++)
-                input[i] = run_token(vocab, first_micro_batch + slot / 2, i + slot % 2);
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = run_token(vocab, micro_batch, i + slot);
+}
+
+/* Tokens and targets of a forward program, which has no ops that fill them. */
+static inline void run_fill_inputs(const it_machine *machine, uint32_t vocab, uint32_t micro_batch)
+{
+    for (uint32_t v = 0; v < machine->program->value_count; v++) {
+        const sl_value *value = &machine->program->values[v];
+        if (value->kind == SL_VALUE_INPUT)
+            run_source(vocab, value->index, micro_batch, machine->data[v], value->bytes / 4);
     }
 }
 
@@ -209,7 +214,8 @@ static inline void run_step(const run_options *options, run *r)
         run_emit(r, options, k);
         machines[k] = it_machine_make(r->step[k], &r->state[k]);
         machines[k].scalars.clip = options->clip;
-        run_fill_inputs(&machines[k], options->shape.vocab, 0);
+        machines[k].source = run_source;
+        machines[k].vocab = options->shape.vocab;
     }
     for (uint32_t i = 0; i < options->iterations; i++)
         it_run(machines, r->rank_count);

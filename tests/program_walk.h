@@ -48,6 +48,7 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_BLOCK_NORM] = 1 << 1,
         [SL_OP_NORM_FINISH] = 1 << 0 | 1 << 1,
         [SL_OP_ADAMW] = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5,
+        [SL_OP_INPUT] = 1 << 0,
     };
     if (fp32_operands[op->kind] >> i & 1)
         return SL_TYPE_FP32;
@@ -65,8 +66,8 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
 /* Only what works on sums is of another type than the program. */
 static inline void walk_check_type(const walk *w, const sl_op *op, uint32_t i)
 {
-    bool is_any_type =
-        op->kind == SL_OP_CLEAR || op->kind == SL_OP_ADD || op->kind == SL_OP_ALL_REDUCE;
+    bool is_any_type = op->kind == SL_OP_CLEAR || op->kind == SL_OP_ADD ||
+                       op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_INPUT;
     const sl_value *value = &w->program->values[op->operand[i]];
     if (value->type != walk_type_of(op, i))
         fail_msg("%s: operand %u, %s, is of type %d, not %d", sl_op_info_of(op->kind)->name, i,
@@ -93,7 +94,7 @@ static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
     if (bytes != 0)
         assert_int_equal(value->bytes, bytes);
     walk_check_type(w, op, i);
-    bool comes_from_outside = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_PERSISTENT ||
+    bool comes_from_outside = value->kind == SL_VALUE_PERSISTENT ||
                               value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
     if (sl_op_reads(op, i) && !comes_from_outside && !w->is_defined[op->operand[i]])
         fail_msg("%s reads %s before it is written", info->name, value->name);
@@ -187,10 +188,34 @@ static inline void walk_op(walk *w, const sl_op *op)
             w->is_defined[op->operand[i]] = true;
 }
 
+/* Sections cover the ops, one after the other; families are used where they have an instance for
+ * each repetition. */
+static inline void walk_sections(const sl_program *step)
+{
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < step->section_count; s++) {
+        const sl_section *section = &step->sections[s];
+        assert_int_equal(section->first, next);
+        assert_true(section->count > 0 && section->repeat > 0);
+        assert_true(section->first_micro_batch + section->repeat <= step->micro_batch_count);
+        next += section->count;
+        for (uint32_t o = section->first; o < next; o++) {
+            assert_int_equal(step->ops[o].micro_batch, section->first_micro_batch);
+            for (int i = 0; i < SL_OPERAND_MAX; i++)
+                if (step->ops[o].operand[i] != SL_NONE) {
+                    uint32_t instances = step->values[step->ops[o].operand[i]].instances;
+                    assert_true(instances == 1 || instances == section->repeat);
+                }
+        }
+    }
+    assert_int_equal(next, step->op_count);
+}
+
 /* Checks a whole training step; early: norms come twice, once for the chunk alone. */
 static inline void walk_step(const sl_program *step, const sl_chunk_map *map, bool early)
 {
     walk w = {.program = step, .map = map};
+    walk_sections(step);
     w.is_defined = calloc(step->value_count + 1, sizeof(bool));
     w.normed_chunks = calloc(step->value_count + 1, sizeof(uint32_t));
     w.is_first_defined = calloc(step->tensor_count + 1, sizeof(bool));

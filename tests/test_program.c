@@ -69,6 +69,74 @@ static void schedules_when_one_micro_batch_then_same_bits(void **state)
     compare_schedules(tiny_options(), 1, 0.01f);
 }
 
+/* With four and more the micro-batches between the first and the last are repetitions. */
+static void schedules_when_micro_batches_repeat_then_same_bits(void **state)
+{
+    (void)state;
+    compare_schedules(tiny_options(), 4, 0.0f);
+    compare_schedules(tiny_options(), 5, 0.01f);
+    run_options options = odd_options();
+    compare_schedules(options, 17, 0.01f);
+}
+
+static void gradients_when_micro_batches_repeat_then_agree(void **state)
+{
+    (void)state;
+    for (uint32_t count = 4; count <= 5; count++)
+        for (int order = 0; order < 2; order++) {
+            run_options options = tiny_options();
+            options.step =
+                (sl_step_options){count, (sl_accumulation)order, SL_RECOMPUTE_NONE, false};
+            check_gradients(&options, 4);
+        }
+}
+
+/* However many micro-batches: a step is as large as that of three. */
+static void step_when_micro_batches_repeat_then_does_not_grow(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        run_options options = tiny_options();
+        run three, many;
+        options.step = (sl_step_options){3, (sl_accumulation)order, SL_RECOMPUTE_NONE, false};
+        options.batch = 1000; /* the order of the embedding depends on all tokens: many in both */
+        options.iterations = 0;
+        run_emit(&three, &options, 0);
+        options.step.micro_batch_count = 4096;
+        run_emit(&many, &options, 0);
+        assert_int_equal(three.step[0]->op_count, many.step[0]->op_count);
+        assert_int_equal(three.step[0]->value_count, many.step[0]->value_count);
+        assert_int_equal(three.step[0]->section_count, many.step[0]->section_count);
+        three.rank_count = many.rank_count = 1;
+        run_free(&three);
+        run_free(&many);
+    }
+}
+
+/* Micro by micro nothing outlives its own micro-batch but sums; layer by layer the streams do. */
+static void families_when_derived_then_are_what_loops_hand_on(void **state)
+{
+    (void)state;
+    for (int order = 0; order < 2; order++) {
+        run_options options = tiny_options();
+        options.step = (sl_step_options){6, (sl_accumulation)order, SL_RECOMPUTE_FULL, false};
+        run r;
+        run_step(&options, &r);
+        uint32_t families = 0;
+        for (uint32_t v = 0; v < r.step[0]->value_count; v++) {
+            const sl_value *value = &r.step[0]->values[v];
+            families += value->instances > 1;
+            if (value->instances == 1)
+                continue;
+            assert_int_equal(value->instances, 4);
+            assert_int_equal(value->micro_batch, 1);
+        }
+        /* The stream before and behind each block, and one gradient that they share in turn. */
+        assert_int_equal(families, order == SL_ACCUMULATE_MICRO ? 0 : tiny.layers + 2);
+        run_free(&r);
+    }
+}
+
 static void schedules_when_three_micro_batches_then_same_bits(void **state)
 {
     (void)state;
@@ -198,7 +266,8 @@ static void layer_order_when_many_micro_batches_then_blocks_are_contiguous(void 
             stretches += segment == s && before != s;
             before = segment;
         }
-        assert_int_equal(stretches, step->segments[s].is_terminal ? 1 : 2);
+        if (step->segments[s].is_block)
+            assert_int_equal(stretches, 2);
     }
     run_free(&r);
 }
@@ -342,6 +411,10 @@ int main(void)
         cmocka_unit_test(op_reads_when_mode_accumulates_then_depends_on_attrs),
         cmocka_unit_test(schedules_when_one_micro_batch_then_same_bits),
         cmocka_unit_test(schedules_when_three_micro_batches_then_same_bits),
+        cmocka_unit_test(schedules_when_micro_batches_repeat_then_same_bits),
+        cmocka_unit_test(gradients_when_micro_batches_repeat_then_agree),
+        cmocka_unit_test(step_when_micro_batches_repeat_then_does_not_grow),
+        cmocka_unit_test(families_when_derived_then_are_what_loops_hand_on),
         cmocka_unit_test(schedules_when_head_has_row_groups_then_same_bits),
         cmocka_unit_test(full_recompute_when_derived_then_blocks_leave_nothing_inside),
         cmocka_unit_test(recompute_when_selective_then_only_cheap_ops_repeat),

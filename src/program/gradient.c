@@ -1,4 +1,4 @@
-/* Where gradients are gathered: one value for each activation and micro-batch, one accumulator for
+/* Where gradients are gathered: one value for each activation and turn, one accumulator for
  * each parameter and site.
  *
  * Invariants: additions into one accumulator come in the same order in every schedule. A tensor
@@ -55,7 +55,7 @@ sl_status sl_gradient_open(sl_step *step)
                         forward->values[op->operand[i]].name);
             uint32_t tensor = forward->values[op->operand[i]].index;
             step->open_parts[tensor] +=
-                is_deferred(step, op, tensor) ? 1 : step->options->micro_batch_count;
+                is_deferred(step, op, tensor) ? 1 : sl_step_turn_count(step);
         }
     }
     for (uint32_t t = 0; t < forward->tensor_count; t++)
@@ -83,11 +83,27 @@ static bool is_used_before(const sl_step *step, const sl_segment *segment, uint3
     return false;
 }
 
+/* Elements of the largest activation that the segment touches, of all micro-batches. */
+static double count_elements(const sl_step *step, const sl_segment *segment)
+{
+    double most = 0;
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            uint32_t v = step->forward->ops[o].operand[i];
+            if (v == SL_NONE || step->forward->values[v].kind != SL_VALUE_ACTIVATION)
+                continue;
+            const sl_value *value = &step->forward->values[v];
+            double elements = (double)value->bytes / (double)sl_type_bytes(value->type);
+            most = elements > most ? elements : most;
+        }
+    return most * step->options->micro_batch_count;
+}
+
 bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index)
 {
     const sl_program *forward = step->forward;
     const sl_segment *segment = &forward->segments[segment_index];
-    bool has_deferred = false;
+    double deferred_elements = 0;
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
         const sl_op *op = &forward->ops[o];
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
@@ -95,12 +111,12 @@ bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index)
                 continue;
             uint32_t tensor = forward->values[op->operand[i]].index;
             if (is_deferred(step, op, tensor))
-                has_deferred = true;
+                deferred_elements += (double)forward->tensors[tensor].element_count;
             else if (is_used_before(step, segment, o, tensor))
                 return false;
         }
     }
-    return has_deferred;
+    return deferred_elements >= count_elements(step, segment) && deferred_elements > 0;
 }
 
 /* ---- of activations ---- */
@@ -221,8 +237,8 @@ static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t ten
                                  uint32_t *out_accumulator)
 {
     const sl_tensor_spec *spec = &step->forward->tensors[tensor];
-    return sl_instance_add_activation(step, prefix, spec->name, spec->element_count * sizeof(float),
-                                      SL_TYPE_FP32, out_accumulator);
+    return sl_instance_add_shared(step, prefix, spec->name, spec->element_count * sizeof(float),
+                                  SL_TYPE_FP32, out_accumulator);
 }
 
 /* Where a use of a tensor leaves its part of the gradient. */
@@ -376,7 +392,7 @@ static sl_status close_part(sl_step *step, uint32_t tensor)
 
 static sl_status end_deferred(sl_step *step, uint32_t tensor, uint32_t accumulator)
 {
-    if (step->micro_batch + 1 < step->options->micro_batch_count)
+    if (step->turn + 1 < sl_step_turn_count(step))
         return SL_OK;
     part sum;
     SL_TRY(open_sum(step, tensor, &sum));

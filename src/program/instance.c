@@ -1,7 +1,8 @@
-/* Counterparts of forward values and ops in the step, one set a micro-batch. Parameters and outputs
- * are shared by all micro-batches. */
+/* Counterparts of forward values and ops in the step, one set a turn. Parameters and outputs are
+ * shared by all turns. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bits.h"
 #include "base/status.h"
@@ -67,7 +68,7 @@ sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *at
     sl_op op = {.kind = kind,
                 .attrs = *attrs,
                 .segment = step->segment,
-                .micro_batch = step->micro_batch,
+                .micro_batch = sl_step_first_micro_batch(step, step->turn),
                 .phase = step->phase};
     uint32_t operand_count = sl_op_info_of(kind)->operand_count;
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
@@ -78,17 +79,24 @@ sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *at
 sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const char *name,
                                      uint64_t bytes, sl_type type, uint32_t *out_value)
 {
-    sl_value value = {.kind = SL_VALUE_ACTIVATION,
-                      .micro_batch = step->micro_batch,
-                      .bytes = bytes,
-                      .type = type};
+    SL_TRY(sl_instance_add_shared(step, prefix, name, bytes, type, out_value));
+    sl_value *value = &step->program->values[*out_value];
+    value->micro_batch = sl_step_first_micro_batch(step, step->turn);
+    value->instances = sl_step_repeat(step, step->turn);
+    return SL_OK;
+}
+
+sl_status sl_instance_add_shared(sl_step *step, const char *prefix, const char *name,
+                                 uint64_t bytes, sl_type type, uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .bytes = bytes, .type = type};
     snprintf(value.name, sizeof value.name, "%s%s", prefix, name);
     return sl_program_add_value(step->program, &value, out_value);
 }
 
 uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value)
 {
-    return (uint64_t)step->micro_batch * step->forward->value_count + forward_value;
+    return (uint64_t)step->turn * step->forward->value_count + forward_value;
 }
 
 /* Where the counterpart of a forward value is noted. */
@@ -111,23 +119,44 @@ static uint32_t *locate_counterpart(sl_step *step, uint32_t forward_value)
 
 static sl_status add_counterpart(sl_step *step, uint32_t forward_value, uint32_t *out_value)
 {
-    enum { INPUTS_A_MICRO_BATCH = 2 };
     sl_value value = step->forward->values[forward_value];
     if (value.kind == SL_VALUE_CHUNK)
         SL_FAIL(SL_ERROR_INTERNAL, "forward value %s is a chunk", value.name);
-    if (value.kind == SL_VALUE_INPUT && value.index >= INPUTS_A_MICRO_BATCH)
+    if (value.kind == SL_VALUE_INPUT && value.index >= SL_INPUT_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "input slot %u: a step has tokens and targets only",
                 value.index);
-    if (value.kind == SL_VALUE_INPUT)
-        value.index += INPUTS_A_MICRO_BATCH * step->micro_batch;
     if (value.kind == SL_VALUE_INPUT || value.kind == SL_VALUE_ACTIVATION)
-        value.micro_batch = step->micro_batch;
+        value.micro_batch = sl_step_first_micro_batch(step, step->turn);
+    if (value.kind == SL_VALUE_ACTIVATION)
+        value.instances = sl_step_repeat(step, step->turn);
     return sl_program_add_value(step->program, &value, out_value);
+}
+
+/* In every section that reads it: one that was filled for all of them would be as many values. */
+static sl_status fill_input(sl_step *step, uint32_t forward_value, uint32_t *counterpart)
+{
+    SL_TRY(add_counterpart(step, forward_value, counterpart));
+    sl_op_attrs attrs = {.element_count =
+                             step->forward->values[forward_value].bytes / sizeof(int32_t)};
+    return sl_instance_emit(step, SL_OP_INPUT, &attrs, counterpart);
+}
+
+void sl_instance_forget_inputs(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t v = 0; v < forward->value_count; v++)
+        if (forward->values[v].kind == SL_VALUE_INPUT)
+            for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++)
+                step->counterpart[(uint64_t)turn * forward->value_count + v] = SL_NONE;
 }
 
 sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_value)
 {
-    uint32_t found = *locate_counterpart(step, forward_value);
+    uint32_t *counterpart = locate_counterpart(step, forward_value);
+    bool is_input = step->forward->values[forward_value].kind == SL_VALUE_INPUT;
+    if (*counterpart == SL_NONE && is_input)
+        SL_TRY(fill_input(step, forward_value, counterpart));
+    uint32_t found = *counterpart;
     if (found == SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "%s is read before it is made",
                 step->forward->values[forward_value].name);
@@ -144,8 +173,9 @@ static sl_status map_operand(sl_step *step, const sl_op *op, uint32_t operand_in
     if (forward_value == SL_NONE)
         return SL_OK;
     uint32_t *counterpart = locate_counterpart(step, forward_value);
-    bool is_inner = step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
-    bool may_make = !is_inner || !sl_op_reads(op, operand_index);
+    sl_value_kind kind = step->forward->values[forward_value].kind;
+    bool may_make =
+        kind == SL_VALUE_ACTIVATION ? !sl_op_reads(op, operand_index) : kind != SL_VALUE_INPUT;
     if (*counterpart == SL_NONE && may_make)
         SL_TRY(add_counterpart(step, forward_value, counterpart));
     return sl_instance_find(step, forward_value, out_value);
@@ -158,7 +188,52 @@ sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op)
     for (uint32_t i = 0; i < operand_count; i++)
         SL_TRY(map_operand(step, forward_op, i, &operands[i]));
     sl_op_attrs attrs = forward_op->attrs;
-    if (forward_op->kind == SL_OP_HEAD_LOSS && step->micro_batch > 0)
+    if (forward_op->kind == SL_OP_HEAD_LOSS && step->turn > 0)
         attrs.accumulate = 1; /* one loss for all micro-batches */
     return sl_instance_emit(step, forward_op->kind, &attrs, operands);
+}
+
+/* ---- families ---- */
+
+/* Notes that repeated section `section_index` uses a value. */
+static void note_section(uint32_t *user, bool *is_shared, uint32_t value, uint32_t section_index)
+{
+    if (user[value] == SL_NONE)
+        user[value] = section_index;
+    is_shared[value] = is_shared[value] || user[value] != section_index;
+}
+
+static void note_repeated_section(const sl_program *program, uint32_t section_index, uint32_t *user,
+                                  bool *is_shared)
+{
+    const sl_section *section = &program->sections[section_index];
+    for (uint32_t o = section->first; o < section->first + section->count; o++) {
+        const sl_op *op = &program->ops[o];
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] != SL_NONE)
+                note_section(user, is_shared, op->operand[i], section_index);
+    }
+}
+
+sl_status sl_instance_settle_families(sl_step *step)
+{
+    sl_program *program = step->program;
+    uint32_t *user = malloc(program->value_count * sizeof *user + 1);
+    bool *is_shared = calloc((uint64_t)program->value_count + 1, sizeof *is_shared);
+    sl_status status = SL_OK;
+    if (user == NULL || is_shared == NULL) {
+        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for a program");
+        goto free_both;
+    }
+    memset(user, 0xFF, program->value_count * sizeof *user);
+    for (uint32_t s = 0; s < program->section_count; s++)
+        if (program->sections[s].repeat > 1)
+            note_repeated_section(program, s, user, is_shared);
+    for (uint32_t v = 0; v < program->value_count; v++)
+        if (!is_shared[v])
+            program->values[v].instances = 1;
+free_both:
+    free(user);
+    free(is_shared);
+    return status;
 }

@@ -248,7 +248,7 @@ static const row table[SL_OP_COUNT] = {
     },
     [SL_OP_INPUT] = {
         .info = {"input", 1, {"value"}, {W}, .is_input = true},
-        .operand = {TOKENS},
+        .operand = {ELEMENTS_F},
     },
 };
 /* clang-format on */

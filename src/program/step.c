@@ -3,6 +3,10 @@
  * micro: each micro-batch runs forward and backward as a whole. layer: each segment runs all
  * micro-batches before the next one starts, so its parameters are needed twice a step, not twice a
  * micro-batch. Both visit micro-batches in index order, so sums come out equal.
+ *
+ * Either is a row of loops over the micro-batches, and each loop a row of turns: the first
+ * micro-batch, those between as one repeated section, the last one. A turn is a section of its own;
+ * what comes between loops, as updates do, belongs to the turn before.
  */
 #include "step.h"
 
@@ -12,33 +16,109 @@
 #include "base/bits.h"
 #include "base/status.h"
 
-static sl_status emit_forward(sl_step *step, uint32_t segment_index, uint32_t micro_batch)
+/* ---- turns and sections ---- */
+
+uint32_t sl_step_turn_count(const sl_step *step)
+{
+    uint32_t count = step->options->micro_batch_count;
+    return count < SL_TURNS_MAX ? count : SL_TURNS_MAX;
+}
+
+uint32_t sl_step_first_micro_batch(const sl_step *step, uint32_t turn)
+{
+    bool is_last = turn + 1 == sl_step_turn_count(step);
+    return is_last ? step->options->micro_batch_count - 1 : turn;
+}
+
+uint32_t sl_step_repeat(const sl_step *step, uint32_t turn)
+{
+    return turn == 1 && sl_step_turn_count(step) == SL_TURNS_MAX
+               ? step->options->micro_batch_count - 2
+               : 1;
+}
+
+static sl_status end_section(sl_step *step)
+{
+    step->section.count = step->program->op_count - step->section.first;
+    return step->section.count > 0 ? sl_build_append_section(step->program, &step->section) : SL_OK;
+}
+
+/* What follows belongs to `turn`; a single micro-batch is one section. */
+static sl_status begin_turn(sl_step *step, uint32_t turn)
+{
+    const sl_section next = {.first = step->program->op_count,
+                             .first_micro_batch = sl_step_first_micro_batch(step, turn),
+                             .repeat = sl_step_repeat(step, turn)};
+    step->turn = turn;
+    if (step->section.first_micro_batch == next.first_micro_batch)
+        return SL_OK;
+    SL_TRY(end_section(step));
+    step->section = next;
+    sl_instance_forget_inputs(step);
+    return SL_OK;
+}
+
+/* ---- one turn ---- */
+
+static sl_status emit_forward(sl_step *step, uint32_t segment_index)
 {
     const sl_segment *segment = &step->forward->segments[segment_index];
     step->phase = SL_PHASE_FORWARD;
     step->segment = segment_index;
-    step->micro_batch = micro_batch;
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
         SL_TRY(sl_instance_emit_op(step, &step->forward->ops[o]));
     sl_recompute_forget(step, segment_index);
     return SL_OK;
 }
 
-static sl_status emit_backward_op(sl_step *step, uint32_t segment_index, uint32_t op_index,
-                                  uint32_t micro_batch)
+static sl_status emit_backward_op(sl_step *step, uint32_t segment_index, uint32_t op_index)
 {
     step->phase = SL_PHASE_BACKWARD;
     step->segment = segment_index;
-    step->micro_batch = micro_batch;
     SL_TRY(sl_backward_emit(step, op_index));
     return sl_update_flush(step);
 }
 
-static sl_status emit_backward(sl_step *step, uint32_t segment_index, uint32_t micro_batch)
+static sl_status emit_backward(sl_step *step, uint32_t segment_index)
 {
     const sl_segment *segment = &step->forward->segments[segment_index];
     for (uint32_t o = segment->op_count; o-- > 0;)
-        SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o, micro_batch));
+        SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o));
+    return SL_OK;
+}
+
+static sl_status emit_terminals(sl_step *step)
+{
+    for (uint32_t s = 0; s < step->forward->segment_count; s++) {
+        if (!step->forward->segments[s].is_terminal)
+            continue;
+        SL_TRY(emit_forward(step, s));
+        SL_TRY(emit_backward(step, s));
+    }
+    return SL_OK;
+}
+
+static sl_status emit_micro_batch(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t s = 0; s < forward->segment_count; s++)
+        if (!forward->segments[s].is_terminal)
+            SL_TRY(emit_forward(step, s));
+    SL_TRY(emit_terminals(step));
+    for (uint32_t s = forward->segment_count; s-- > 0;)
+        if (!forward->segments[s].is_terminal)
+            SL_TRY(emit_backward(step, s));
+    return SL_OK;
+}
+
+/* ---- loops ---- */
+
+static sl_status emit_by_micro_batch(sl_step *step)
+{
+    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+        SL_TRY(begin_turn(step, turn));
+        SL_TRY(emit_micro_batch(step));
+    }
     return SL_OK;
 }
 
@@ -47,39 +127,19 @@ static sl_status emit_backward_by_op(sl_step *step, uint32_t segment_index)
 {
     const sl_segment *segment = &step->forward->segments[segment_index];
     for (uint32_t o = segment->op_count; o-- > 0;)
-        for (uint32_t m = 0; m < step->options->micro_batch_count; m++)
-            SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o, m));
+        for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+            SL_TRY(begin_turn(step, turn));
+            SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o));
+        }
     return SL_OK;
 }
 
-static sl_status emit_terminals(sl_step *step, uint32_t micro_batch)
+static sl_status emit_layer_forward(sl_step *step, uint32_t segment_index)
 {
-    for (uint32_t s = 0; s < step->forward->segment_count; s++) {
-        if (!step->forward->segments[s].is_terminal)
-            continue;
-        SL_TRY(emit_forward(step, s, micro_batch));
-        SL_TRY(emit_backward(step, s, micro_batch));
+    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+        SL_TRY(begin_turn(step, turn));
+        SL_TRY(emit_forward(step, segment_index));
     }
-    return SL_OK;
-}
-
-static sl_status emit_micro_batch(sl_step *step, uint32_t micro_batch)
-{
-    const sl_program *forward = step->forward;
-    for (uint32_t s = 0; s < forward->segment_count; s++)
-        if (!forward->segments[s].is_terminal)
-            SL_TRY(emit_forward(step, s, micro_batch));
-    SL_TRY(emit_terminals(step, micro_batch));
-    for (uint32_t s = forward->segment_count; s-- > 0;)
-        if (!forward->segments[s].is_terminal)
-            SL_TRY(emit_backward(step, s, micro_batch));
-    return SL_OK;
-}
-
-static sl_status emit_by_micro_batch(sl_step *step)
-{
-    for (uint32_t m = 0; m < step->options->micro_batch_count; m++)
-        SL_TRY(emit_micro_batch(step, m));
     return SL_OK;
 }
 
@@ -87,27 +147,52 @@ static sl_status emit_layer_backward(sl_step *step, uint32_t segment_index)
 {
     if (sl_gradient_may_go_by_op(step, segment_index))
         return emit_backward_by_op(step, segment_index);
-    for (uint32_t m = 0; m < step->options->micro_batch_count; m++)
-        SL_TRY(emit_backward(step, segment_index, m));
+    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+        SL_TRY(begin_turn(step, turn));
+        SL_TRY(emit_backward(step, segment_index));
+    }
+    return SL_OK;
+}
+
+/* The segment that runs in the loop of the terminal ones, forward before and backward behind them,
+ * for what it makes is needed there alone: the last norm. SL_NONE: there is none. */
+static uint32_t find_head_segment(const sl_program *forward)
+{
+    uint32_t last = SL_NONE;
+    for (uint32_t s = 0; s < forward->segment_count; s++)
+        if (!forward->segments[s].is_terminal)
+            last = s;
+    return last != SL_NONE && !forward->segments[last].is_block ? last : SL_NONE;
+}
+
+static sl_status emit_head(sl_step *step, uint32_t head_segment)
+{
+    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+        SL_TRY(begin_turn(step, turn));
+        if (head_segment != SL_NONE)
+            SL_TRY(emit_forward(step, head_segment));
+        SL_TRY(emit_terminals(step));
+        if (head_segment != SL_NONE)
+            SL_TRY(emit_backward(step, head_segment));
+    }
     return SL_OK;
 }
 
 static sl_status emit_by_layer(sl_step *step)
 {
     const sl_program *forward = step->forward;
-    uint32_t micro_batch_count = step->options->micro_batch_count;
+    const uint32_t head_segment = find_head_segment(forward);
     for (uint32_t s = 0; s < forward->segment_count; s++)
-        for (uint32_t m = 0; m < micro_batch_count && !forward->segments[s].is_terminal; m++)
-            SL_TRY(emit_forward(step, s, m));
-    for (uint32_t m = 0; m < micro_batch_count; m++)
-        SL_TRY(emit_terminals(step, m));
+        if (!forward->segments[s].is_terminal && s != head_segment)
+            SL_TRY(emit_layer_forward(step, s));
+    SL_TRY(emit_head(step, head_segment));
     for (uint32_t s = forward->segment_count; s-- > 0;)
-        if (!forward->segments[s].is_terminal)
+        if (!forward->segments[s].is_terminal && s != head_segment)
             SL_TRY(emit_layer_backward(step, s));
     return SL_OK;
 }
 
-/* ---- what the passes work on ---- */
+/* ---- what the files work on ---- */
 
 typedef struct column {
     void **array;
@@ -133,7 +218,7 @@ static sl_status allocate_maps(sl_step *step)
     const sl_program *forward = step->forward;
     uint64_t values = forward->value_count, tensors = forward->tensor_count;
     uint64_t chunks = step->chunks->chunk_count;
-    uint64_t pairs = values * step->options->micro_batch_count; /* of 32 bits each */
+    uint64_t pairs = values * sl_step_turn_count(step); /* of 32 bits each */
     uint64_t uses = (uint64_t)forward->op_count * SL_OPERAND_MAX;
     const column columns[] = {
         {(void **)&step->param_of_tensor, tensors, sizeof(uint32_t), true},
@@ -239,11 +324,14 @@ static sl_status emit_step(sl_step *step)
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));
     SL_TRY(sl_gradient_open(step));
+    step->section.repeat = 1;
     if (step->options->accumulation == SL_ACCUMULATE_LAYER)
         SL_TRY(emit_by_layer(step));
     else
         SL_TRY(emit_by_micro_batch(step));
-    return sl_update_finish(step);
+    SL_TRY(sl_update_finish(step));
+    SL_TRY(end_section(step));
+    return sl_instance_settle_families(step);
 }
 
 sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,

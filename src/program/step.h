@@ -1,10 +1,12 @@
-/* What the passes that derive a training step share; private to the room.
+/* What the files that derive a training step share; private to the room.
  *
  * Words: a forward value or op is one of the forward program; its counterpart in the step belongs
- * to one micro-batch. Maps over (micro-batch m, forward value v) are indexed with m * F + v, where
- * F is the forward program's value count.
+ * to one turn. A turn is the first micro-batch, the last one, or all those between, which are one
+ * repeated section: so there are three of them at most, however many micro-batches there are. Maps
+ * over (turn t, forward value v) are indexed with t * F + v, where F is the forward program's value
+ * count.
  *
- * Passes, by file: step.c the schedule; instance.c counterparts of forward values and ops;
+ * Files: step.c the schedule; instance.c counterparts of forward values and ops;
  * recompute.c which of them are forgotten and made again; backward.c one rule an op kind;
  * gradient.c where gradients are gathered; update.c norms and AdamW.
  */
@@ -20,7 +22,8 @@ typedef struct sl_step {
     sl_program *program; /* the step; handed out at the end */
 
     /* What the ops that are emitted now belong to. */
-    uint32_t micro_batch;
+    uint32_t turn;
+    sl_section section; /* the one under way; `count` stands when it is over */
     uint32_t segment;
     sl_phase phase;
 
@@ -28,16 +31,16 @@ typedef struct sl_step {
     uint32_t *param_of_tensor;             /* [tensors] step values */
     uint32_t *grad_of_tensor;              /* [tensors] */
     uint32_t *chunk_value[SL_GROUP_COUNT]; /* [chunks]; SL_NONE in unused groups */
-    uint32_t *counterpart;                 /* [A * F], SL_NONE: not made, or forgotten */
+    uint32_t *counterpart;                 /* [turns * F], SL_NONE: not made, or forgotten */
 
     /* recompute.c */
     bool *is_forgotten; /* [F]: dies after its segment's forward, is made again on demand */
     bool *is_wanted;    /* [F], scratch, false between calls */
 
     /* gradient.c */
-    uint32_t *gradient;        /* [A * F], SL_NONE: none yet */
-    uint64_t *gradient_rows;   /* [A * F]: rows below this one have been written */
-    uint8_t *gradient_partial; /* [A * F], an sl_partial */
+    uint32_t *gradient;        /* [turns * F], SL_NONE: none yet */
+    uint64_t *gradient_rows;   /* [turns * F]: rows below this one have been written */
+    uint8_t *gradient_partial; /* [turns * F], an sl_partial */
     uint32_t *last_site;       /* [tensors]: site of the last segment that uses it */
     uint32_t *accumulator;     /* [forward ops * SL_OPERAND_MAX], of deferred uses */
     uint32_t *tensor_sum;      /* [tensors]: where a gradient is gathered before it is rounded */
@@ -51,27 +54,47 @@ typedef struct sl_step {
     uint32_t norm; /* of all gradients, SL_NONE before its first use */
 } sl_step;
 
+/* ---- step.c ---- */
+
+enum { SL_TURNS_MAX = 3 };
+
+/* How many turns a step takes, the micro-batch with which one starts, and how many it is for. */
+uint32_t sl_step_turn_count(const sl_step *step);
+uint32_t sl_step_first_micro_batch(const sl_step *step, uint32_t turn);
+uint32_t sl_step_repeat(const sl_step *step, uint32_t turn);
+
 /* ---- instance.c ---- */
 
 /* Makes the parameter, gradient and chunk values of the step. */
 sl_status sl_instance_open(sl_step *step);
 
-/* Appends an op of the current micro-batch, segment and phase. `operands` has the table's count. */
+/* The next section: inputs have to be filled again. */
+void sl_instance_forget_inputs(sl_step *step);
+
+/* Makes families of values that are needed in several repeated sections, of others single ones. */
+sl_status sl_instance_settle_families(sl_step *step);
+
+/* Appends an op of the current turn, segment and phase. `operands` has the table's count. */
 sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
                            const uint32_t *operands);
 
-/* A new ACTIVATION value of the current micro-batch, called `prefix` + `name`. */
+/* A new ACTIVATION value of the current turn, called `prefix` + `name`. */
 sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const char *name,
                                      uint64_t bytes, sl_type type, uint32_t *out_value);
 
-/* The place of forward value `forward_value` in the maps, for the current micro-batch. */
+/* The same of all turns: an accumulator. */
+sl_status sl_instance_add_shared(sl_step *step, const char *prefix, const char *name,
+                                 uint64_t bytes, sl_type type, uint32_t *out_value);
+
+/* The place of forward value `forward_value` in the maps, for the current turn. */
 uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value);
 
 /* Appends the counterpart of a forward op. ACTIVATION values that it writes are made, those it
  * reads must be there. */
 sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op);
 
-/* The counterpart of a forward value as it stands; SL_ERROR_INTERNAL when there is none. */
+/* The counterpart of a forward value as it stands; SL_ERROR_INTERNAL when there is none. An input
+ * is filled where a section first asks for it. */
 sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_value);
 
 /* ---- recompute.c ---- */
@@ -92,8 +115,9 @@ typedef enum sl_partial { SL_PARTIAL_NO, SL_PARTIAL_YES } sl_partial;
 sl_status sl_gradient_open(sl_step *step);
 
 /* True if it helps to run a segment's backward op by op over all micro-batches, because it uses a
- * parameter whose last site is another one, and if that changes no sum: no two of its ops add to
- * the same accumulator. */
+ * parameter whose last site is another one, and its accumulator is larger than the gradients that
+ * each op then reads again; and if that changes no sum: no two of its ops add to the same
+ * accumulator. */
 bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index);
 
 /* The finished gradient of a forward value, summed over ranks and rounded to the value's type where
@@ -145,7 +169,7 @@ sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_ind
 
 /* ---- backward.c ---- */
 
-/* Emits the backward ops of a forward op for the current micro-batch. */
+/* Emits the backward ops of a forward op for the current turn. */
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index);
 
 /* ---- update.c ---- */

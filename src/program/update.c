@@ -11,7 +11,7 @@ static sl_op_attrs typed_attrs(const sl_step *step)
 
 static sl_status add_norm_value(sl_step *step, const char *name, uint32_t *out_norm)
 {
-    return sl_instance_add_activation(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
+    return sl_instance_add_shared(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
 }
 
 static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t norm,
@@ -58,8 +58,8 @@ static sl_status update_chunk_early(sl_step *step, uint32_t chunk_index)
 {
     uint32_t norm, control;
     SL_TRY(add_norm_value(step, "chunk norm", &norm));
-    SL_TRY(sl_instance_add_activation(step, "chunk control", "", sizeof(sl_step_control),
-                                      SL_TYPE_FP32, &control));
+    SL_TRY(sl_instance_add_shared(step, "chunk control", "", sizeof(sl_step_control), SL_TYPE_FP32,
+                                  &control));
     SL_TRY(emit_block_norm(step, chunk_index, norm, false));
     SL_TRY(emit_norm_finish(step, norm, control));
     return emit_adamw(step, chunk_index, control);
@@ -69,7 +69,6 @@ static void enter_update(sl_step *step)
 {
     step->phase = SL_PHASE_UPDATE;
     step->segment = SL_NONE;
-    step->micro_batch = 0;
 }
 
 /* Chunks wait for the end of a rule, because its later ops may still read their parameters. */
