@@ -1,8 +1,12 @@
-/* First fit over items in a fixed order, lowest offset first (the greedy strategies of Pisarchyk
- * and Lee, "Efficient memory management for deep neural net inference", 2020). */
+/* First fit over clusters in a fixed order, lowest offset first (the greedy strategies of Pisarchyk
+ * and Lee, "Efficient memory management for deep neural net inference", 2020). A cluster is an item
+ * or all items that pairs join; its life is a list of spans, apart from each other and in order.
+ */
 #include "addresses.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bits.h"
 
@@ -14,138 +18,147 @@ typedef enum order_kind {
     ORDER_COUNT
 } order_kind;
 
-typedef struct ordered_item {
+typedef struct ordered_cluster {
     uint64_t first, second; /* keys */
     uint32_t index;
-} ordered_item;
+} ordered_cluster;
+
+typedef struct span {
+    uint32_t first, last; /* ticks; first <= last */
+} span;
+
+typedef struct cluster {
+    uint64_t bytes, offset;
+    uint32_t first_tick; /* the least of its items' */
+    uint32_t first_span, span_count;
+} cluster;
+
+/* A cluster that has its place. */
+typedef struct placed_cluster {
+    uint64_t offset, bytes;
+    uint64_t mask; /* see mask_of */
+    uint32_t index;
+} placed_cluster;
 
 typedef struct placer {
-    sl_address_item *items;
-    uint32_t item_count;
-    uint64_t base, alignment; /* base is aligned */
-    uint32_t tick_count;      /* behind the last tick of any item */
-    uint32_t cut_tick;        /* where the fewest bytes are alive */
-    uint64_t live_peak;       /* the most bytes alive at one tick */
-    uint64_t *live_bytes;     /* [tick_count + 1] */
-    sl_address_item *placed;  /* copies, by offset */
-    uint64_t *placed_mask;    /* of the same */
-    uint64_t *best_offset;    /* [item_count] */
-    ordered_item *order;      /* [item_count] */
+    const sl_address_request *request;
+    uint64_t base;       /* aligned, if there is something to place */
+    uint32_t tick_count; /* behind the last tick of any item */
+    uint32_t cut_tick;   /* where the fewest bytes are alive */
+    uint64_t live_peak;  /* the most bytes alive at one tick */
+    uint32_t cluster_count;
+    uint32_t *cluster_of;   /* [item_count] */
+    cluster *clusters;      /* [cluster_count] */
+    span *spans;            /* of clusters, one cluster after the other */
+    uint64_t *live_bytes;   /* [tick_count + 1] */
+    placed_cluster *placed; /* by offset */
+    uint64_t *best_offset;  /* [cluster_count] */
+    ordered_cluster *order; /* [cluster_count] */
 } placer;
 
-static bool meet(const sl_address_item *a, const sl_address_item *b)
+/* ---- clusters ---- */
+
+static uint32_t find_root(uint32_t *parent, uint32_t item)
 {
-    bool a_wraps = a->first_tick > a->last_tick;
-    bool b_wraps = b->first_tick > b->last_tick;
-    bool a_first = a->first_tick <= b->last_tick, b_first = b->first_tick <= a->last_tick;
-    if (a_wraps || b_wraps)
-        return (a_wraps && b_wraps) || a_first || b_first;
-    return a_first && b_first;
+    while (parent[item] != item) {
+        parent[item] = parent[parent[item]];
+        item = parent[item];
+    }
+    return item;
 }
 
-bool sl_addresses_meet(const sl_address_item *a, const sl_address_item *b)
+/* Writes for each item the least one that it is joined to, maybe itself. */
+static sl_status join_pairs(const sl_address_request *request, uint32_t *root)
 {
-    return meet(a, b);
+    for (uint32_t n = 0; n < request->item_count; n++)
+        root[n] = n;
+    for (uint32_t p = 0; p < request->pair_count; p++) {
+        sl_address_pair pair = request->pairs[p];
+        if (pair.a >= request->item_count || pair.b >= request->item_count)
+            SL_FAIL(SL_ERROR_INTERNAL, "pair %u of %u items names items %u and %u", p,
+                    request->item_count, pair.a, pair.b);
+        if (request->items[pair.a].bytes != request->items[pair.b].bytes)
+            SL_FAIL(SL_ERROR_INTERNAL, "items %u and %u lie at one offset and differ in size",
+                    pair.a, pair.b);
+        uint32_t a = find_root(root, pair.a), b = find_root(root, pair.b);
+        root[a > b ? a : b] = a > b ? b : a;
+    }
+    for (uint32_t n = 0; n < request->item_count; n++)
+        root[n] = root[root[n]]; /* its parent is lower, so that root is known */
+    return SL_OK;
 }
 
-static int compare_keys(const void *left, const void *right)
+/* Turns roots into cluster indices, in the order of their first items. */
+static void number_clusters(placer *p)
 {
-    const ordered_item *a = left, *b = right;
+    for (uint32_t n = 0; n < p->request->item_count; n++) {
+        const sl_address_item *item = &p->request->items[n];
+        bool is_first = p->cluster_of[n] == n;
+        uint32_t index = is_first ? p->cluster_count++ : p->cluster_of[p->cluster_of[n]];
+        cluster *it = &p->clusters[index];
+        p->cluster_of[n] = index;
+        if (is_first)
+            *it = (cluster){.bytes = item->bytes, .first_tick = item->first_tick};
+        it->first_tick = item->first_tick < it->first_tick ? item->first_tick : it->first_tick;
+        it->span_count += item->first_tick > item->last_tick ? 2 : 1;
+    }
+}
+
+static int compare_spans(const void *left, const void *right)
+{
+    const span *a = left, *b = right;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
-    if (a->second != b->second)
-        return a->second < b->second ? -1 : 1;
-    return (a->index > b->index) - (a->index < b->index);
+    return (a->last > b->last) - (a->last < b->last);
 }
 
-/* Ticks from the cut on to where the item starts; 0: it is alive at the cut. */
-static uint64_t ticks_from_cut(const placer *p, const sl_address_item *item)
+/* Sorts the spans of a cluster and makes one of those that touch. */
+static void unite_spans(placer *p, cluster *it)
 {
-    sl_address_item cut = {.first_tick = p->cut_tick, .last_tick = p->cut_tick};
-    if (sl_addresses_meet(item, &cut))
-        return 0;
-    return (item->first_tick + p->tick_count - p->cut_tick) % p->tick_count;
-}
-
-static void sort_items(placer *p, order_kind kind)
-{
-    for (uint32_t n = 0; n < p->item_count; n++) {
-        const sl_address_item *item = &p->items[n];
-        bool is_cut = kind == ORDER_CUT || kind == ORDER_SIZE_CUT;
-        bool is_by_size = kind == ORDER_SIZE || kind == ORDER_SIZE_CUT;
-        uint64_t start = is_cut ? ticks_from_cut(p, item) : item->first_tick;
-        uint64_t smallness = UINT64_MAX - item->bytes;
-        p->order[n] = (ordered_item){.first = is_by_size ? smallness : start,
-                                     .second = is_by_size ? start : smallness,
-                                     .index = n};
+    span *spans = &p->spans[it->first_span];
+    uint32_t kept = 0;
+    if (it->span_count > 1)
+        qsort(spans, it->span_count, sizeof *spans, compare_spans);
+    for (uint32_t s = 1; s < it->span_count; s++) {
+        if (spans[s].first > spans[kept].last && spans[s].first - spans[kept].last > 1)
+            spans[++kept] = spans[s];
+        else if (spans[s].last > spans[kept].last)
+            spans[kept].last = spans[s].last;
     }
-    qsort(p->order, p->item_count, sizeof *p->order, compare_keys);
+    it->span_count = kept + 1;
 }
 
-/* A bit for each 64th of the ticks that the item's life touches: no common bit, no meeting. */
-static uint64_t mask_of(const placer *p, const sl_address_item *item)
+static void fill_spans(placer *p)
 {
-    uint64_t first = (uint64_t)item->first_tick * 64 / p->tick_count;
-    uint64_t last = (uint64_t)item->last_tick * 64 / p->tick_count;
-    uint64_t from_first = UINT64_MAX << first, to_last = UINT64_MAX >> (63 - last);
-    return item->first_tick > item->last_tick ? from_first | to_last : from_first & to_last;
-}
-
-/* The lowest offset at which `item` meets none of the placed ones, which stand by offset. */
-static uint64_t find_gap(const placer *p, uint32_t placed_count, const sl_address_item *item)
-{
-    uint64_t candidate = p->base, mask = mask_of(p, item);
-    for (uint32_t n = 0; n < placed_count; n++) {
-        const sl_address_item *other = &p->placed[n];
-        if (!(p->placed_mask[n] & mask) || !meet(item, other))
-            continue;
-        if (other->offset >= candidate && other->offset - candidate >= item->bytes)
-            break;
-        uint64_t end = sl_bits_round_up(other->offset + other->bytes, p->alignment);
-        candidate = end > candidate ? end : candidate;
+    uint32_t span_count = 0;
+    for (uint32_t c = 0; c < p->cluster_count; c++) {
+        p->clusters[c].first_span = span_count;
+        span_count += p->clusters[c].span_count;
+        p->clusters[c].span_count = 0;
     }
-    return candidate;
-}
-
-static void insert_placed(placer *p, uint32_t placed_count, const sl_address_item *item)
-{
-    uint32_t at = placed_count;
-    for (; at > 0 && p->placed[at - 1].offset > item->offset; at--) {
-        p->placed[at] = p->placed[at - 1];
-        p->placed_mask[at] = p->placed_mask[at - 1];
+    for (uint32_t n = 0; n < p->request->item_count; n++) {
+        const sl_address_item *item = &p->request->items[n];
+        cluster *it = &p->clusters[p->cluster_of[n]];
+        bool wraps = item->first_tick > item->last_tick;
+        span *next = &p->spans[it->first_span + it->span_count];
+        next[0] = (span){item->first_tick, wraps ? p->tick_count - 1 : item->last_tick};
+        if (wraps)
+            next[1] = (span){0, item->last_tick};
+        it->span_count += wraps ? 2 : 1;
     }
-    p->placed[at] = *item;
-    p->placed_mask[at] = mask_of(p, item);
-}
-
-/* Returns the end of the highest item. */
-static uint64_t place_in_order(placer *p, order_kind kind)
-{
-    uint64_t peak = p->base;
-    uint32_t placed_count = 0;
-    sort_items(p, kind);
-    for (uint32_t n = 0; n < p->item_count; n++) {
-        sl_address_item *item = &p->items[p->order[n].index];
-        item->offset = p->base;
-        if (item->bytes == 0)
-            continue;
-        item->offset = find_gap(p, placed_count, item);
-        insert_placed(p, placed_count++, item);
-        if (item->offset + item->bytes > peak)
-            peak = item->offset + item->bytes;
-    }
-    return peak;
+    for (uint32_t c = 0; c < p->cluster_count; c++)
+        unite_spans(p, &p->clusters[c]);
 }
 
 static void measure_live(placer *p)
 {
     uint64_t live = 0, least = UINT64_MAX;
-    for (uint32_t n = 0; n < p->item_count; n++) { /* first: how the live bytes change */
-        const sl_address_item *item = &p->items[n];
-        p->live_bytes[item->first_tick] += item->bytes;
-        p->live_bytes[item->last_tick + 1] -= item->bytes;
-        if (item->first_tick > item->last_tick)
-            live += item->bytes;
+    for (uint32_t c = 0; c < p->cluster_count; c++) { /* first: how the live bytes change */
+        const cluster *it = &p->clusters[c];
+        for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
+            p->live_bytes[p->spans[s].first] += it->bytes;
+            p->live_bytes[p->spans[s].last + 1] -= it->bytes;
+        }
     }
     for (uint32_t tick = 0; tick < p->tick_count; tick++) {
         live += p->live_bytes[tick];
@@ -157,56 +170,196 @@ static void measure_live(placer *p)
     }
 }
 
-static sl_status open_placer(sl_address_item *items, uint32_t item_count, placer *p)
+/* ---- orders ---- */
+
+static int compare_keys(const void *left, const void *right)
 {
-    *p = (placer){.items = items, .item_count = item_count, .tick_count = 1};
-    for (uint32_t n = 0; n < item_count; n++) {
-        const sl_address_item *item = &items[n];
+    const ordered_cluster *a = left, *b = right;
+    if (a->first != b->first)
+        return a->first < b->first ? -1 : 1;
+    if (a->second != b->second)
+        return a->second < b->second ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+/* Ticks from the cut on to where the cluster starts next; 0: it is alive at the cut. */
+static uint64_t ticks_from_cut(const placer *p, const cluster *it)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
+        const span *life = &p->spans[s];
+        if (life->first <= p->cut_tick && p->cut_tick <= life->last)
+            return 0;
+        uint64_t ticks = ((uint64_t)life->first + p->tick_count - p->cut_tick) % p->tick_count;
+        least = ticks < least ? ticks : least;
+    }
+    return least;
+}
+
+static void sort_clusters(placer *p, order_kind kind)
+{
+    for (uint32_t c = 0; c < p->cluster_count; c++) {
+        const cluster *it = &p->clusters[c];
+        bool is_cut = kind == ORDER_CUT || kind == ORDER_SIZE_CUT;
+        bool is_by_size = kind == ORDER_SIZE || kind == ORDER_SIZE_CUT;
+        uint64_t start = is_cut ? ticks_from_cut(p, it) : it->first_tick;
+        uint64_t smallness = UINT64_MAX - it->bytes;
+        p->order[c] = (ordered_cluster){.first = is_by_size ? smallness : start,
+                                        .second = is_by_size ? start : smallness,
+                                        .index = c};
+    }
+    qsort(p->order, p->cluster_count, sizeof *p->order, compare_keys);
+}
+
+/* ---- places ---- */
+
+/* A bit for each 64th of the ticks that the life touches: no common bit, no meeting. */
+static uint64_t mask_of(const placer *p, const cluster *it)
+{
+    uint64_t mask = 0;
+    for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
+        uint64_t first = (uint64_t)p->spans[s].first * 64 / p->tick_count;
+        uint64_t last = (uint64_t)p->spans[s].last * 64 / p->tick_count;
+        mask |= (UINT64_MAX << first) & (UINT64_MAX >> (63 - last));
+    }
+    return mask;
+}
+
+/* Whether two lives share a tick. */
+static bool meet(const placer *p, const cluster *a, const cluster *b)
+{
+    uint32_t s = a->first_span, t = b->first_span;
+    while (s < a->first_span + a->span_count && t < b->first_span + b->span_count) {
+        if (p->spans[s].last < p->spans[t].first)
+            s++;
+        else if (p->spans[t].last < p->spans[s].first)
+            t++;
+        else
+            return true;
+    }
+    return false;
+}
+
+/* The lowest offset at which a cluster meets none of the placed ones, which stand by offset. */
+static uint64_t find_gap(const placer *p, uint32_t placed_count, const cluster *it)
+{
+    uint64_t candidate = p->base, mask = mask_of(p, it);
+    for (uint32_t n = 0; n < placed_count; n++) {
+        const placed_cluster *other = &p->placed[n];
+        if (!(other->mask & mask) || !meet(p, it, &p->clusters[other->index]))
+            continue;
+        if (other->offset >= candidate && other->offset - candidate >= it->bytes)
+            break;
+        uint64_t end = sl_bits_round_up(other->offset + other->bytes, p->request->alignment);
+        candidate = end > candidate ? end : candidate;
+    }
+    return candidate;
+}
+
+static void insert_placed(placer *p, uint32_t placed_count, uint32_t index)
+{
+    const cluster *it = &p->clusters[index];
+    uint32_t at = placed_count;
+    while (at > 0 && p->placed[at - 1].offset > it->offset)
+        at--;
+    memmove(&p->placed[at + 1], &p->placed[at], (placed_count - at) * sizeof *p->placed);
+    p->placed[at] = (placed_cluster){it->offset, it->bytes, mask_of(p, it), index};
+}
+
+/* Returns the end of the highest cluster. */
+static uint64_t place_in_order(placer *p, order_kind kind)
+{
+    uint64_t peak = p->base;
+    uint32_t placed_count = 0;
+    sort_clusters(p, kind);
+    for (uint32_t n = 0; n < p->cluster_count; n++) {
+        cluster *it = &p->clusters[p->order[n].index];
+        it->offset = p->base;
+        if (it->bytes == 0)
+            continue;
+        it->offset = find_gap(p, placed_count, it);
+        insert_placed(p, placed_count++, p->order[n].index);
+        if (it->offset + it->bytes > peak)
+            peak = it->offset + it->bytes;
+    }
+    return peak;
+}
+
+/* ---- the whole ---- */
+
+static sl_status open_arrays(placer *p)
+{
+    uint64_t item_count = p->request->item_count, tick_count = p->tick_count;
+    p->cluster_of = calloc(item_count + 1, sizeof *p->cluster_of);
+    p->clusters = calloc(item_count + 1, sizeof *p->clusters);
+    p->spans = calloc(2 * item_count + 1, sizeof *p->spans);
+    p->live_bytes = calloc(tick_count + 1, sizeof *p->live_bytes);
+    p->placed = calloc(item_count + 1, sizeof *p->placed);
+    p->best_offset = calloc(item_count + 1, sizeof *p->best_offset);
+    p->order = calloc(item_count + 1, sizeof *p->order);
+    if (!p->cluster_of || !p->clusters || !p->spans || !p->live_bytes || !p->placed ||
+        !p->best_offset || !p->order)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", p->request->item_count);
+    return SL_OK;
+}
+
+static sl_status open_placer(placer *p)
+{
+    const sl_address_request *request = p->request;
+    bool has_bytes = false;
+    p->tick_count = 1;
+    for (uint32_t n = 0; n < request->item_count; n++) {
+        const sl_address_item *item = &request->items[n];
         uint32_t last = item->first_tick > item->last_tick ? item->first_tick : item->last_tick;
         p->tick_count = last >= p->tick_count ? last + 1 : p->tick_count;
+        has_bytes = has_bytes || item->bytes > 0;
     }
-    p->live_bytes = calloc((uint64_t)p->tick_count + 1, sizeof *p->live_bytes);
-    p->placed = calloc((uint64_t)item_count + 1, sizeof *p->placed);
-    p->placed_mask = calloc((uint64_t)item_count + 1, sizeof *p->placed_mask);
-    p->order = calloc((uint64_t)item_count + 1, sizeof *p->order);
-    p->best_offset = calloc((uint64_t)item_count + 1, sizeof *p->best_offset);
-    if (!p->live_bytes || !p->placed || !p->placed_mask || !p->order || !p->best_offset)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", item_count);
+    p->base = has_bytes ? sl_bits_round_up(request->base, request->alignment) : request->base;
+    SL_TRY(open_arrays(p));
+    SL_TRY(join_pairs(request, p->cluster_of));
+    number_clusters(p);
+    fill_spans(p);
     measure_live(p);
     return SL_OK;
 }
 
-static bool has_bytes(const sl_address_item *items, uint32_t item_count)
+static void close_placer(placer *p)
 {
-    for (uint32_t n = 0; n < item_count; n++)
-        if (items[n].bytes > 0)
-            return true;
-    return false;
+    free(p->cluster_of);
+    free(p->clusters);
+    free(p->spans);
+    free(p->live_bytes);
+    free(p->placed);
+    free(p->best_offset);
+    free(p->order);
 }
 
-sl_status sl_addresses_assign(sl_address_item *items, uint32_t item_count, uint64_t base,
-                              uint64_t alignment, uint64_t *out_peak)
+/* Leaves the best offsets in best_offset; returns their peak. */
+static uint64_t try_orders(placer *p)
 {
-    placer p;
-    sl_status status = open_placer(items, item_count, &p);
-    p.base = has_bytes(items, item_count) ? sl_bits_round_up(base, alignment) : base;
-    p.alignment = alignment;
-    for (int kind = 0; status == SL_OK && kind < ORDER_COUNT; kind++) {
-        uint64_t peak = place_in_order(&p, (order_kind)kind);
-        if (kind > 0 && peak >= *out_peak)
+    uint64_t best = UINT64_MAX;
+    for (int kind = 0; kind < ORDER_COUNT; kind++) {
+        uint64_t peak = place_in_order(p, (order_kind)kind);
+        if (kind > 0 && peak >= best)
             continue;
-        *out_peak = peak;
-        for (uint32_t n = 0; n < item_count; n++)
-            p.best_offset[n] = items[n].offset;
-        if (peak - p.base <= p.live_peak)
+        best = peak;
+        for (uint32_t c = 0; c < p->cluster_count; c++)
+            p->best_offset[c] = p->clusters[c].offset;
+        if (peak - p->base <= p->live_peak)
             break; /* no order is better */
     }
-    for (uint32_t n = 0; status == SL_OK && n < item_count; n++)
-        items[n].offset = p.best_offset[n];
-    free(p.live_bytes);
-    free(p.placed);
-    free(p.placed_mask);
-    free(p.best_offset);
-    free(p.order);
+    return best;
+}
+
+sl_status sl_addresses_assign(const sl_address_request *request, uint64_t *out_peak)
+{
+    placer p = {.request = request};
+    sl_status status = open_placer(&p);
+    if (status == SL_OK) {
+        *out_peak = try_orders(&p);
+        for (uint32_t n = 0; n < request->item_count; n++)
+            request->items[n].offset = p.best_offset[p.cluster_of[n]];
+    }
+    close_placer(&p);
     return status;
 }

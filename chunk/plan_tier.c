@@ -155,8 +155,11 @@ static sl_status plan_within(sl_planner *planner, sl_tier tier, uint64_t limit,
         SL_FAIL(SL_ERROR_FIT, "the values alive at tick %u lack %llu bytes", shortage->tick,
                 (unsigned long long)shortage->missing_bytes);
     SL_TRY(plan_visits(planner, tier, shortage));
-    return sl_addresses_assign(state->items, state->item_count, planner->homes->fixed_bytes[tier],
-                               state->alignment, &state->peak_bytes);
+    const sl_address_request addresses = {.items = state->items,
+                                          .item_count = state->item_count,
+                                          .base = planner->homes->fixed_bytes[tier],
+                                          .alignment = state->alignment};
+    return sl_addresses_assign(&addresses, &state->peak_bytes);
 }
 
 /* The tick at which values leave the least room: where more budget would help first. */
