@@ -1,28 +1,43 @@
 /* The arenas are cut at every address that any command names, so each access covers a run of whole
- * cells. A cell remembers its last writer and, by lane, its last reader. The body is walked twice:
- * the first walk leaves the marks of a previous iteration, the second one finds the waits.
+ * cells. A cell remembers its last writer and, by lane, its last reader. The body is issued twice:
+ * the first time leaves the marks of a previous iteration, the second one finds the waits.
  *
- * In the second walk a lane knows of the previous iteration only what its own waits of this
- * iteration say, so the waits of one iteration never lean on those of another.
+ * A repeated section is issued as often as it takes to see all that can happen: what a repetition
+ * conflicts with is before the loop, in the repetition before or, in a ring of two, in the one
+ * before that. So after two repetitions every other one looks like the one two before it, and three
+ * or four stand for any odd or even number. A command waits for all that any of them has to wait
+ * for; that is more than each needs, and costs nothing, for what is more has been over for long.
+ *
+ * A lane knows what its own waits say since the repetition began, or else the iteration: so what is
+ * left out as implied is implied on every path.
  */
 #include "hazards.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/status.h"
 
-typedef int64_t moment; /* iteration * body_count + command; -1: never */
+typedef int64_t moment; /* number of an issue, counted over both iterations; -1: never */
 
-typedef struct access {
-    uint32_t first_cell, last_cell; /* half open */
-    bool writes;
-} access;
+enum { NEVER = -1 };
+
+typedef struct issue {
+    uint32_t command;
+    uint32_t number; /* among the issues of that command */
+} issue;
 
 typedef struct cell {
     moment writer;
     sl_lane writer_lane;
     moment reader[SL_LANE_COUNT];
 } cell;
+
+/* A wait that some repetition needs. */
+typedef struct need {
+    uint32_t waiter;
+    sl_wait wait;
+} need;
 
 typedef struct resolver {
     const sl_program *program;
@@ -31,10 +46,25 @@ typedef struct resolver {
     uint32_t edge_count[SL_TIER_COUNT];
     uint32_t first_cell[SL_TIER_COUNT];
     cell *cells;
-    moment (*known)[SL_LANE_COUNT]; /* [body_count]: what is over when a command ends */
+    issue *issues; /* [moments of both iterations] */
+    moment now;
+    moment second_iteration;        /* its first moment */
+    uint32_t *issue_count;          /* [body_count] */
+    moment *last_issue;             /* [body_count] */
+    moment (*known)[SL_LANE_COUNT]; /* [moments]: what is over when an issue ends */
     moment lane_knows[SL_LANE_COUNT][SL_LANE_COUNT];
-    uint32_t wait_capacity;
+    const sl_section *section;       /* the one that is issued now */
+    moment section_start;            /* its first issue in this iteration */
+    uint32_t outside[SL_LANE_COUNT]; /* the lane's first command behind the section, SL_NONE */
+    need *needs;
+    uint64_t need_count, need_capacity;
 } resolver;
+
+/* Repetitions that stand for all of a section's. */
+static uint32_t count_replays(const sl_section *section)
+{
+    return section->repeat <= 4 ? section->repeat : 4 - section->repeat % 2;
+}
 
 /* ---- accesses of a command ---- */
 
@@ -82,38 +112,61 @@ static void unique_edges(resolver *r, sl_tier tier)
     r->edge_count[tier] = kept;
 }
 
-static sl_status cut_cells(resolver *r)
+/* Lists the edges of a section's accesses, in every slot that its replays come to; with `edges`
+ * NULL they are only counted. */
+static void list_edges(const resolver *r, const sl_section *section, uint64_t *const *edges,
+                       uint64_t counts[SL_TIER_COUNT])
 {
-    const sl_plan *plan = r->plan;
-    uint64_t edge_capacity = 2 * (uint64_t)SPAN_MAX * plan->body_count + 1;
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        r->edges[tier] = calloc(edge_capacity, sizeof *r->edges[tier]);
-        if (!r->edges[tier])
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
-    }
-    for (uint32_t c = 0; c < plan->body_count; c++) {
+    uint32_t replays = count_replays(section);
+    for (uint32_t c = section->first; c < section->first + section->count; c++) {
         span spans[SPAN_MAX];
-        uint32_t span_count = list_spans(r, &plan->body[c], spans);
+        uint32_t span_count = list_spans(r, &r->plan->body[c], spans);
         for (uint32_t s = 0; s < span_count; s++) {
-            sl_place place = spans[s].place;
-            r->edges[place.tier][r->edge_count[place.tier]++] = place.offset;
-            r->edges[place.tier][r->edge_count[place.tier]++] = place.offset + place.bytes;
+            const sl_place *place = &spans[s].place;
+            uint32_t slots = place->slots > 1 ? place->slots : 1;
+            for (uint32_t slot = 0; slot < slots && slot < replays; slot++) {
+                uint64_t offset = sl_place_offset(place, slot);
+                if (edges) {
+                    edges[place->tier][counts[place->tier]] = offset;
+                    edges[place->tier][counts[place->tier] + 1] = offset + place->bytes;
+                }
+                counts[place->tier] += 2;
+            }
         }
     }
+}
+
+static sl_status cut_tiers(resolver *r)
+{
+    const sl_plan *plan = r->plan;
+    uint64_t counts[SL_TIER_COUNT] = {0}, filled[SL_TIER_COUNT] = {0};
+    for (uint32_t s = 0; s < plan->section_count; s++)
+        list_edges(r, &plan->sections[s], NULL, counts);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        r->edges[tier] = calloc(counts[tier] + 1, sizeof *r->edges[tier]);
+        if (!r->edges[tier] || counts[tier] > UINT32_MAX)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
+    }
+    for (uint32_t s = 0; s < plan->section_count; s++)
+        list_edges(r, &plan->sections[s], r->edges, filled);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        r->edge_count[tier] = (uint32_t)filled[tier];
+    return SL_OK;
+}
+
+static sl_status cut_cells(resolver *r)
+{
+    SL_TRY(cut_tiers(r));
     uint64_t cell_count = 0;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         unique_edges(r, (sl_tier)tier);
         r->first_cell[tier] = (uint32_t)cell_count;
         cell_count += r->edge_count[tier];
     }
-    r->cells = calloc(cell_count + 1, sizeof *r->cells);
-    if (!r->cells)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
-    for (uint64_t c = 0; c < cell_count; c++) {
-        r->cells[c].writer = -1;
-        for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-            r->cells[c].reader[lane] = -1;
-    }
+    r->cells = malloc((cell_count + 1) * sizeof *r->cells);
+    if (!r->cells || cell_count > UINT32_MAX)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", r->plan->body_count);
+    memset(r->cells, 0xFF, (cell_count + 1) * sizeof *r->cells); /* NEVER */
     return SL_OK;
 }
 
@@ -130,15 +183,21 @@ static uint32_t find_cell(const resolver *r, sl_tier tier, uint64_t address)
     return r->first_cell[tier] + low;
 }
 
-static access access_of(const resolver *r, const span *spanned)
+typedef struct access {
+    uint32_t first_cell, last_cell; /* half open */
+    bool writes;
+} access;
+
+static access access_of(const resolver *r, const span *spanned, uint32_t repetition)
 {
-    sl_place place = spanned->place;
-    return (access){.first_cell = find_cell(r, place.tier, place.offset),
-                    .last_cell = find_cell(r, place.tier, place.offset + place.bytes),
+    const sl_place *place = &spanned->place;
+    uint64_t offset = sl_place_offset(place, repetition);
+    return (access){.first_cell = find_cell(r, place->tier, offset),
+                    .last_cell = find_cell(r, place->tier, offset + place->bytes),
                     .writes = spanned->writes};
 }
 
-/* ---- one walk ---- */
+/* ---- conflicts of one issue ---- */
 
 static void raise_moment(moment *value, moment candidate)
 {
@@ -157,46 +216,46 @@ static void find_conflicts(const resolver *r, const access *made, moment needs[S
     }
 }
 
-static void leave_marks(resolver *r, const access *made, moment now, sl_lane lane)
+static void leave_marks(resolver *r, const access *made, sl_lane lane)
 {
     for (uint32_t c = made->first_cell; c < made->last_cell; c++) {
         cell *here = &r->cells[c];
         if (!made->writes) {
-            here->reader[lane] = now;
+            here->reader[lane] = r->now;
             continue;
         }
-        here->writer = now;
+        here->writer = r->now;
         here->writer_lane = lane;
         for (int l = 0; l < SL_LANE_COUNT; l++)
-            here->reader[l] = -1;
+            here->reader[l] = NEVER;
     }
 }
 
-static sl_status append_wait(resolver *r, sl_wait wait)
+/* ---- waits ---- */
+
+static sl_status append_need(resolver *r, uint32_t waiter, sl_wait wait)
 {
-    sl_plan *plan = r->plan;
-    if (plan->wait_count == r->wait_capacity) {
-        uint32_t capacity = r->wait_capacity ? 2 * r->wait_capacity : 1024;
-        sl_wait *waits = realloc(plan->waits, (uint64_t)capacity * sizeof *waits);
-        if (!waits)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u waits", capacity);
-        plan->waits = waits;
-        r->wait_capacity = capacity;
+    if (r->need_count == r->need_capacity) {
+        uint64_t capacity = r->need_capacity ? 2 * r->need_capacity : 1024;
+        need *needs = realloc(r->needs, capacity * sizeof *needs);
+        if (!needs)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu waits", (unsigned long long)capacity);
+        r->needs = needs;
+        r->need_capacity = capacity;
     }
-    plan->waits[plan->wait_count++] = wait;
+    r->needs[r->need_count++] = (need){waiter, wait};
     return SL_OK;
 }
 
-/* What is known to be over once the command at `when` has been waited for. */
+/* What is known to be over once the issue at `when` has been waited for. */
 static moment implied_by(const resolver *r, moment when, sl_lane when_lane, sl_lane lane)
 {
-    moment body_count = r->plan->body_count;
-    if (when < body_count)
-        return lane == when_lane ? when : -1;
-    return r->known[when - body_count][lane];
+    if (when < r->second_iteration)
+        return lane == when_lane ? when : NEVER;
+    return r->known[when][lane];
 }
 
-/* Whether waiting for another needed command already implies the one of `lane`. */
+/* Whether waiting for another needed issue already implies the one of `lane`. */
 static bool is_implied(const resolver *r, const moment needs[SL_LANE_COUNT], sl_lane own,
                        sl_lane lane)
 {
@@ -209,78 +268,194 @@ static bool is_implied(const resolver *r, const moment needs[SL_LANE_COUNT], sl_
     return false;
 }
 
-static sl_status emit_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT])
+/* An issue of the same section, but of the iteration before, has no name: the latest issue of its
+ * command is of this loop. The lane's next command behind the section stands for it. */
+static moment name_issue(const resolver *r, sl_lane lane, moment needed)
 {
-    sl_command *command = &r->plan->body[c];
-    sl_lane own = command->lane;
-    moment body_count = r->plan->body_count;
+    if (needed < 0 || needed >= r->section_start || r->section->repeat == 1)
+        return needed;
+    uint32_t command = r->issues[needed].command;
+    bool is_inside =
+        command >= r->section->first && command - r->section->first < r->section->count;
+    uint32_t outside = r->outside[lane];
+    return is_inside && outside != SL_NONE && r->last_issue[outside] > needed
+               ? r->last_issue[outside]
+               : needed;
+}
+
+static sl_wait wait_for(const resolver *r, moment needed)
+{
+    const issue *target = &r->issues[needed];
+    bool is_latest = target->number + 1 == r->issue_count[target->command];
+    return (sl_wait){.command = target->command, .age = is_latest ? 0 : 1};
+}
+
+static sl_status note_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT])
+{
+    const sl_lane own = r->plan->body[c].lane;
     moment *knows = r->lane_knows[own];
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-        if (lane == (int)own || needs[lane] <= knows[lane])
-            needs[lane] = -1;
-    command->first_wait = r->plan->wait_count;
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        if (needs[lane] < 0 || is_implied(r, needs, own, (sl_lane)lane))
-            continue;
-        SL_TRY(append_wait(r, (sl_wait){.command = (uint32_t)(needs[lane] % body_count)}));
-        command->wait_count++;
+        if (lane == (int)own || needs[lane] <= knows[lane])
+            needs[lane] = NEVER;
+        needs[lane] = name_issue(r, (sl_lane)lane, needs[lane]);
+        if (needs[lane] <= knows[lane])
+            needs[lane] = NEVER;
     }
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        if (needs[lane] >= 0 && !is_implied(r, needs, own, (sl_lane)lane))
+            SL_TRY(append_need(r, c, wait_for(r, needs[lane])));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         for (int other = 0; needs[lane] >= 0 && other < SL_LANE_COUNT; other++)
             raise_moment(&knows[other], implied_by(r, needs[lane], (sl_lane)lane, (sl_lane)other));
-    for (int other = 0; other < SL_LANE_COUNT; other++)
-        r->known[c][other] = knows[other];
-    r->known[c][own] = body_count + c;
+    memcpy(r->known[r->now], knows, sizeof r->known[r->now]);
+    r->known[r->now][own] = r->now;
     return SL_OK;
 }
 
-static sl_status walk_iteration(resolver *r, uint32_t iteration)
+/* ---- issuing ---- */
+
+static sl_status issue_command(resolver *r, uint32_t c, uint32_t repetition)
 {
-    for (uint32_t c = 0; c < r->plan->body_count; c++) {
-        sl_command *command = &r->plan->body[c];
-        moment now = (moment)iteration * r->plan->body_count + c;
-        span spans[SPAN_MAX];
-        access accesses[SPAN_MAX];
-        moment needs[SL_LANE_COUNT];
+    const sl_command *command = &r->plan->body[c];
+    span spans[SPAN_MAX];
+    access accesses[SPAN_MAX];
+    moment needs[SL_LANE_COUNT];
+    memset(needs, 0xFF, sizeof needs); /* NEVER */
+    uint32_t span_count = list_spans(r, command, spans);
+    for (uint32_t s = 0; s < span_count; s++) {
+        accesses[s] = access_of(r, &spans[s], repetition);
+        find_conflicts(r, &accesses[s], needs);
+    }
+    if (r->now >= r->second_iteration)
+        SL_TRY(note_waits(r, c, needs));
+    for (uint32_t s = 0; s < span_count; s++) /* reads first: a write forgets them */
+        if (!accesses[s].writes)
+            leave_marks(r, &accesses[s], command->lane);
+    for (uint32_t s = 0; s < span_count; s++)
+        if (accesses[s].writes)
+            leave_marks(r, &accesses[s], command->lane);
+    r->issues[r->now] = (issue){c, r->issue_count[c]++};
+    r->last_issue[c] = r->now++;
+    return SL_OK;
+}
+
+static void find_outside(resolver *r)
+{
+    const sl_plan *plan = r->plan;
+    uint32_t end = r->section->first + r->section->count;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        r->outside[lane] = SL_NONE;
+    for (uint32_t n = 0; n < plan->body_count - r->section->count; n++) {
+        uint32_t c = (end + n) % plan->body_count;
+        if (r->outside[plan->body[c].lane] == SL_NONE)
+            r->outside[plan->body[c].lane] = c;
+        bool is_done = true;
         for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-            needs[lane] = -1;
-        uint32_t span_count = list_spans(r, command, spans);
-        for (uint32_t s = 0; s < span_count; s++) {
-            accesses[s] = access_of(r, &spans[s]);
-            find_conflicts(r, &accesses[s], needs);
-        }
-        if (iteration == 1)
-            SL_TRY(emit_waits(r, c, needs));
-        for (uint32_t s = 0; s < span_count; s++) /* reads first: a write forgets them */
-            if (!accesses[s].writes)
-                leave_marks(r, &accesses[s], now, command->lane);
-        for (uint32_t s = 0; s < span_count; s++)
-            if (accesses[s].writes)
-                leave_marks(r, &accesses[s], now, command->lane);
+            is_done = is_done && r->outside[lane] != SL_NONE;
+        if (is_done)
+            break;
+    }
+}
+
+static sl_status issue_section(resolver *r, const sl_section *section)
+{
+    r->section = section;
+    r->section_start = r->now;
+    if (section->repeat > 1)
+        find_outside(r);
+    for (uint32_t repetition = 0; repetition < count_replays(section); repetition++) {
+        if (section->repeat > 1)
+            memset(r->lane_knows, 0xFF, sizeof r->lane_knows);
+        for (uint32_t c = section->first; c < section->first + section->count; c++)
+            SL_TRY(issue_command(r, c, repetition));
     }
     return SL_OK;
+}
+
+static sl_status issue_iterations(resolver *r)
+{
+    for (int iteration = 0; iteration < 2; iteration++) {
+        memset(r->lane_knows, 0xFF, sizeof r->lane_knows); /* NEVER */
+        for (uint32_t s = 0; s < r->plan->section_count; s++)
+            SL_TRY(issue_section(r, &r->plan->sections[s]));
+    }
+    return SL_OK;
+}
+
+/* ---- the list of waits ---- */
+
+static int compare_needs(const void *left, const void *right)
+{
+    const need *a = left, *b = right;
+    if (a->waiter != b->waiter)
+        return a->waiter < b->waiter ? -1 : 1;
+    if (a->wait.command != b->wait.command)
+        return a->wait.command < b->wait.command ? -1 : 1;
+    return (a->wait.age > b->wait.age) - (a->wait.age < b->wait.age);
+}
+
+/* Of two waits of a command for the same one, that for its later issue is enough. */
+static sl_status write_waits(resolver *r)
+{
+    sl_plan *plan = r->plan;
+    plan->waits = calloc(r->need_count + 1, sizeof *plan->waits);
+    if (!plan->waits)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu waits", (unsigned long long)r->need_count);
+    if (r->need_count)
+        qsort(r->needs, r->need_count, sizeof *r->needs, compare_needs);
+    uint64_t n = 0;
+    for (uint32_t c = 0; c < plan->body_count; c++) {
+        plan->body[c].first_wait = plan->wait_count;
+        for (; n < r->need_count && r->needs[n].waiter == c; n++) {
+            bool is_other = plan->body[c].wait_count == 0 ||
+                            plan->waits[plan->wait_count - 1].command != r->needs[n].wait.command;
+            if (!is_other)
+                continue;
+            plan->waits[plan->wait_count++] = r->needs[n].wait;
+            plan->body[c].wait_count++;
+        }
+    }
+    return SL_OK;
+}
+
+/* ---- the whole ---- */
+
+static sl_status open_resolver(resolver *r)
+{
+    const sl_plan *plan = r->plan;
+    uint64_t moments = 0;
+    for (uint32_t s = 0; s < plan->section_count; s++)
+        moments += (uint64_t)plan->sections[s].count * count_replays(&plan->sections[s]);
+    r->second_iteration = (moment)moments;
+    r->issues = calloc(2 * moments + 1, sizeof *r->issues);
+    r->known = calloc(2 * moments + 1, sizeof *r->known);
+    r->issue_count = calloc((uint64_t)plan->body_count + 1, sizeof *r->issue_count);
+    r->last_issue = calloc((uint64_t)plan->body_count + 1, sizeof *r->last_issue);
+    if (!r->issues || !r->known || !r->issue_count || !r->last_issue)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
+    return cut_cells(r);
+}
+
+static void close_resolver(resolver *r)
+{
+    free(r->needs);
+    free(r->known);
+    free(r->issues);
+    free(r->issue_count);
+    free(r->last_issue);
+    free(r->cells);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        free(r->edges[tier]);
 }
 
 sl_status sl_hazards_resolve(const sl_program *program, sl_plan *plan)
 {
-    sl_status status;
     resolver r = {.program = program, .plan = plan};
-    for (int own = 0; own < SL_LANE_COUNT; own++)
-        for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-            r.lane_knows[own][lane] = -1;
-    r.known = calloc((uint64_t)plan->body_count + 1, sizeof *r.known);
-    if (!r.known) {
-        status =
-            sl_status_fail(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
-        goto free_resolver;
-    }
-    SL_TRY_GOTO(status, cut_cells(&r), free_resolver);
-    SL_TRY_GOTO(status, walk_iteration(&r, 0), free_resolver);
-    SL_TRY_GOTO(status, walk_iteration(&r, 1), free_resolver);
-free_resolver:
-    free(r.known);
-    free(r.cells);
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        free(r.edges[tier]);
+    sl_status status = open_resolver(&r);
+    if (status == SL_OK)
+        status = issue_iterations(&r);
+    if (status == SL_OK)
+        status = write_waits(&r);
+    close_resolver(&r);
     return status;
 }

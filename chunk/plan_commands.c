@@ -1,8 +1,9 @@
 /* Writes down the commands of a plan in issue order, with the places of their operands.
  *
  * Around op t: copies of inputs, fetches from disk that start at t, the other fetches, the op,
- * write-backs of what it wrote last, those to disk, copies of outputs and mirrors last written by
- * it. So what moves between device and disk at one tick finds its copy on the host in order.
+ * write-backs of what it wrote last, those to disk, copies of inputs that it filled, and of outputs
+ * and mirrors last written by it. So what moves between device and disk at one tick finds its copy
+ * on the host in order.
  */
 #include <stdlib.h>
 
@@ -15,6 +16,7 @@ typedef enum event_kind {
     EVENT_RUN,
     EVENT_WRITE_BACK,
     EVENT_DISK_WRITE_BACK,
+    EVENT_FILLED,
     EVENT_OUTPUT
 } event_kind;
 
@@ -22,7 +24,8 @@ typedef struct event {
     uint32_t tick;
     event_kind kind;
     sl_tier tier;   /* fetches and write-backs: the tier visited */
-    uint32_t index; /* value, visit, op, write-back */
+    uint32_t index; /* value, visit, op, write-back; of a family: its pass */
+    bool is_family;
 } event;
 
 typedef struct emitter {
@@ -39,7 +42,14 @@ typedef struct emitter {
 static sl_place place_of_item(const sl_planner *planner, sl_tier tier, uint32_t item)
 {
     const sl_address_item *found = &planner->tier[tier].items[item];
-    return (sl_place){.tier = tier, .offset = found->offset, .bytes = found->bytes};
+    const sl_item_source *source = &planner->tier[tier].sources[item];
+    if (source->slots <= 1)
+        return (sl_place){.tier = tier, .offset = found->offset, .bytes = found->bytes};
+    return (sl_place){.tier = tier,
+                      .offset = found->offset,
+                      .bytes = source->slot_bytes,
+                      .stride = source->stride,
+                      .slots = source->slots};
 }
 
 static sl_place place_of_home(const sl_planner *planner, uint32_t object)
@@ -96,6 +106,18 @@ static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, 
     return SL_OK;
 }
 
+/* Where a family is that a loop sees through a ring. */
+static sl_status place_of_ring(const sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t v,
+                               sl_place *out_place)
+{
+    const sl_family_pass *pass = sl_plan_families_pass_at(planner, v, tick);
+    if (!pass || pass->item[tier] == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "family %s has no ring on tier %d at tick %u",
+                planner->program->values[v].name, (int)tier, tick);
+    *out_place = place_of_item(planner, tier, pass->item[tier]);
+    return SL_OK;
+}
+
 static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, sl_place *out_place)
 {
     const sl_planner *planner = e->planner;
@@ -115,6 +137,8 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
         *out_place = place_of_item(planner, tier, planner->tier[tier].lives[v].item);
         return SL_OK;
     }
+    if (value->instances > 1)
+        return place_of_ring(planner, tier, tick, v, out_place);
     SL_TRY(place_of_object(e, tier, tick, object, out_place));
     if (value->kind == SL_VALUE_TENSOR)
         out_place->offset += planner->layout->tensors[value->index].first_element *
@@ -203,6 +227,22 @@ static sl_status emit_move(emitter *e, const event *what, sl_command *out_comman
     return SL_OK;
 }
 
+/* One hop of a family's pass: between the ring of its tier and its home, or the host's ring on the
+ * way there. */
+static void emit_family_move(emitter *e, const event *what, sl_command *out_command)
+{
+    const sl_planner *planner = e->planner;
+    const sl_family_pass *pass = &planner->passes[what->index];
+    bool is_fetch = what->kind == EVENT_FETCH || what->kind == EVENT_DISK_FETCH;
+    uint32_t object = planner->first_activation + pass->value;
+    bool is_staged = what->tier == SL_TIER_DEVICE && pass->item[SL_TIER_HOST] != SL_NONE;
+    sl_place away = place_of_item(planner, what->tier, pass->item[what->tier]);
+    sl_place source = is_staged ? place_of_item(planner, SL_TIER_HOST, pass->item[SL_TIER_HOST])
+                                : place_of_home(planner, object);
+    *out_command = is_fetch ? copy_of_object(e, object, what->tick, source, away)
+                            : copy_of_object(e, object, what->tick + 1, away, source);
+}
+
 static sl_status emit_event(emitter *e, const event *what)
 {
     sl_command *command = &e->plan->body[e->plan->body_count++];
@@ -210,6 +250,14 @@ static sl_status emit_event(emitter *e, const event *what)
         return emit_run(e, what->index, command);
     if (what->kind == EVENT_INPUT) {
         *command = copy_of_value(e, what->index, 0, SL_TIER_HOST, SL_TIER_DEVICE);
+        return SL_OK;
+    }
+    if (what->kind == EVENT_FILLED) {
+        *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_HOST, SL_TIER_DEVICE);
+        return SL_OK;
+    }
+    if (what->is_family) {
+        emit_family_move(e, what, command);
         return SL_OK;
     }
     if (what->kind == EVENT_OUTPUT) {
@@ -230,12 +278,14 @@ static int compare_events(const void *left, const void *right)
         return a->kind < b->kind ? -1 : 1;
     if (a->tier != b->tier)
         return a->tier < b->tier ? -1 : 1;
+    if (a->is_family != b->is_family)
+        return a->is_family ? -1 : 1;
     return (a->index > b->index) - (a->index < b->index);
 }
 
 static void add_event(emitter *e, uint32_t tick, event_kind kind, sl_tier tier, uint32_t index)
 {
-    e->events[e->event_count++] = (event){tick, kind, tier, index};
+    e->events[e->event_count++] = (event){tick, kind, tier, index, false};
 }
 
 static void list_value_events(emitter *e)
@@ -247,7 +297,9 @@ static void list_value_events(emitter *e)
         bool on_host = planner->tier[SL_TIER_HOST].lives[v].first_tick != SL_NONE;
         if (sl_planner_is_state(value) || !on_device || !on_host)
             continue;
-        if (value->kind == SL_VALUE_INPUT)
+        if (sl_planner_is_filled(planner, v))
+            add_event(e, planner->last_write[v], EVENT_FILLED, SL_TIER_DEVICE, v);
+        else if (value->kind == SL_VALUE_INPUT)
             add_event(e, 0, EVENT_INPUT, SL_TIER_DEVICE, v);
         else
             add_event(e, planner->last_write[v], EVENT_OUTPUT, SL_TIER_DEVICE, v);
@@ -273,6 +325,25 @@ static void list_moves(emitter *e, sl_tier tier)
     }
 }
 
+static void list_pass(emitter *e, uint32_t p)
+{
+    const sl_family_pass *pass = &e->planner->passes[p];
+    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
+        bool is_disk = tier == SL_TIER_HOST;
+        if (pass->item[tier] == SL_NONE)
+            continue;
+        uint32_t before = e->event_count;
+        if (pass->is_fetched)
+            add_event(e, pass->first_tick, is_disk ? EVENT_DISK_FETCH : EVENT_FETCH, (sl_tier)tier,
+                      p);
+        if (pass->last_write != SL_NONE)
+            add_event(e, pass->last_write, is_disk ? EVENT_DISK_WRITE_BACK : EVENT_WRITE_BACK,
+                      (sl_tier)tier, p);
+        for (uint32_t n = before; n < e->event_count; n++)
+            e->events[n].is_family = true;
+    }
+}
+
 static void list_events(emitter *e)
 {
     const sl_planner *planner = e->planner;
@@ -281,6 +352,8 @@ static void list_events(emitter *e)
         add_event(e, tick, EVENT_RUN, SL_TIER_DEVICE, tick);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         list_moves(e, (sl_tier)tier);
+    for (uint32_t p = 0; p < planner->pass_count; p++)
+        list_pass(e, p);
     qsort(e->events, e->event_count, sizeof *e->events, compare_events);
 }
 
@@ -321,6 +394,7 @@ static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitt
         e->next_visit[tier] = calloc((uint64_t)residency->visit_count + 1, sizeof(uint32_t));
         is_refused |= !e->first_visit[tier] || !e->next_visit[tier];
     }
+    copies += 4 * (uint64_t)planner->pass_count;
     uint64_t command_count = copies + program->op_count + program->value_count;
     e->events = calloc(command_count + 1, sizeof *e->events);
     plan->body = calloc(command_count + 1, sizeof *plan->body);

@@ -10,7 +10,14 @@
 #include "activation_homes.h"
 #include "planner.h"
 
+enum { ADDRESS_ALIGNMENT = 256 };
+
 /* ---- where an op runs ---- */
+
+bool sl_planner_is_filled(const sl_planner *planner, uint32_t v)
+{
+    return planner->program->values[v].kind == SL_VALUE_INPUT && planner->last_write[v] != SL_NONE;
+}
 
 uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
 {
@@ -93,17 +100,52 @@ static void visit_operand(sl_planner *planner, uint32_t tick, uint32_t operand_i
         planner->last_write[v] = tick;
 }
 
-/* Inputs are copied in before the first op, outputs out after their last writer; a value that a
- * host-lane op reads is mirrored on the host from its last write on. */
+/* A life that crosses the edge of a loop holds all of it: what it holds at one seam of the loop it
+ * holds at the others. */
+static void hold_loops(const sl_planner *planner, sl_life *life)
+{
+    if (life->first_tick == SL_NONE)
+        return;
+    for (uint32_t l = 0; l < planner->loop_count; l++) {
+        const sl_residency_loop *loop = &planner->loops[l];
+        bool crosses_entry = life->first_tick < loop->first_tick &&
+                             life->last_tick >= loop->first_tick;
+        bool crosses_end = life->first_tick < loop->end_tick && life->last_tick >= loop->end_tick;
+        if (crosses_entry && life->last_tick < loop->end_tick)
+            life->last_tick = loop->end_tick - 1;
+        if (crosses_end && life->first_tick > loop->first_tick)
+            life->first_tick = loop->first_tick;
+    }
+}
+
+/* All instances of a family live as long as any. */
+static void complete_family(sl_planner *planner, uint32_t v)
+{
+    sl_life *device = &planner->tier[SL_TIER_DEVICE].lives[v];
+    for (uint32_t l = 0; l < planner->loop_count && device->first_tick != SL_NONE; l++) {
+        const sl_residency_loop *loop = &planner->loops[l];
+        if (loop->first_tick <= device->first_tick && device->first_tick < loop->end_tick)
+            device->first_tick = loop->first_tick;
+        if (loop->first_tick <= device->last_tick && device->last_tick < loop->end_tick)
+            device->last_tick = loop->end_tick - 1;
+    }
+}
+
+/* Inputs are copied in before the first op, or after the op that fills them, outputs out after
+ * their last writer; a value that a host-lane op reads is mirrored on the host from its last write
+ * on. */
 static void complete_life(sl_planner *planner, uint32_t v)
 {
     const sl_value *value = &planner->program->values[v];
     sl_life *device = &planner->tier[SL_TIER_DEVICE].lives[v];
     sl_life *host = &planner->tier[SL_TIER_HOST].lives[v];
     uint32_t last_op = planner->program->op_count - 1;
-    bool is_input = value->kind == SL_VALUE_INPUT && device->first_tick != SL_NONE;
+    bool is_filled = sl_planner_is_filled(planner, v);
+    bool is_input = value->kind == SL_VALUE_INPUT && !is_filled && device->first_tick != SL_NONE;
     bool is_output = value->kind == SL_VALUE_OUTPUT && device->first_tick != SL_NONE;
     uint8_t home = planner->home_tier[planner->first_activation + v];
+    if (value->instances > 1)
+        complete_family(planner, v);
     if (home != SL_TIER_DEVICE) {
         planner->tier[home].lives[v] = *device;
         device->first_tick = SL_NONE;
@@ -111,7 +153,9 @@ static void complete_life(sl_planner *planner, uint32_t v)
     }
     if (is_input)
         device->first_tick = 0;
-    if (is_input || is_output) {
+    if (is_filled && device->first_tick != SL_NONE)
+        device->first_tick = planner->last_write[v] + 1;
+    else if (is_input || is_output) {
         host->first_tick = 0; /* its slot belongs to the caller between iterations */
         host->last_tick = last_op;
     } else if (host->first_tick != SL_NONE && planner->last_write[v] != SL_NONE) {
@@ -129,11 +173,11 @@ static sl_status add_value_items(sl_planner *planner, sl_tier tier)
         if (life->first_tick == SL_NONE || value->kind == SL_VALUE_PERSISTENT)
             continue;
         bool is_slot = tier == SL_TIER_HOST && value->kind != SL_VALUE_ACTIVATION;
-        sl_address_item item = {
-            .bytes = value->bytes, .first_tick = life->first_tick, .last_tick = life->last_tick};
+        sl_address_item item = {.first_tick = life->first_tick, .last_tick = life->last_tick};
         sl_item_source source = {.kind = is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION,
                                  .value = v,
                                  .object = SL_NONE};
+        SL_TRY(sl_plan_families_make_item(planner, tier, v, value->instances, &item, &source));
         SL_TRY(sl_plan_lives_add_item(state, &item, &source, &life->item));
     }
     return SL_OK;
@@ -203,6 +247,7 @@ static sl_status find_objects(sl_planner *planner)
     }
     SL_TRY(sl_activation_homes_choose(planner->program, request->disk_activations,
                                       request->host_activations, planner->home_tier + first));
+    SL_TRY(sl_plan_families_leave(planner));
     for (uint32_t v = 0; v < planner->program->value_count; v++)
         set_home(planner, first + v, planner->home_tier[first + v],
                  planner->program->values[v].bytes);
@@ -231,24 +276,40 @@ static sl_status check_homes(const sl_planner *planner)
     return SL_OK;
 }
 
+/* What direct I/O reads or writes, and so whatever may lie there, is made of whole pages. */
+static void set_alignments(sl_planner *planner)
+{
+    planner->tier[SL_TIER_DEVICE].alignment = ADDRESS_ALIGNMENT;
+    planner->tier[SL_TIER_HOST].alignment =
+        planner->has_disk ? SL_DIRECT_ALIGNMENT : ADDRESS_ALIGNMENT;
+    planner->tier[SL_TIER_DISK].alignment = SL_DIRECT_ALIGNMENT;
+}
+
 sl_status sl_plan_lives_find(sl_planner *planner)
 {
     const sl_program *program = planner->program;
     SL_TRY(check_homes(planner));
     SL_TRY(find_objects(planner));
+    set_alignments(planner);
     for (uint32_t v = 0; v < program->value_count; v++) {
         planner->last_write[v] = SL_NONE;
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
             planner->tier[tier].lives[v] = (sl_life){SL_NONE, SL_NONE, SL_NONE};
     }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        planner->tier[tier].item_count = 0;
     for (uint32_t tick = 0; tick < program->op_count; tick++)
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
             visit_operand(planner, tick, i);
-    for (uint32_t v = 0; v < program->value_count; v++)
+    for (uint32_t v = 0; v < program->value_count; v++) {
         complete_life(planner, v);
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            hold_loops(planner, &planner->tier[tier].lives[v]);
+    }
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         SL_TRY(add_value_items(planner, (sl_tier)tier));
     SL_TRY(add_workspace_items(planner));
+    SL_TRY(sl_plan_families_find_passes(planner));
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         planner->tier[tier].value_item_count = planner->tier[tier].item_count;
     planner->host_value_item_count = planner->tier[SL_TIER_HOST].item_count;
@@ -263,7 +324,8 @@ void sl_plan_lives_settle(sl_planner *planner, sl_tier home)
     const sl_residency *from =
         &planner->tier[home == SL_TIER_DISK ? SL_TIER_HOST : SL_TIER_DEVICE].residency;
     for (uint32_t v = 0; v < planner->program->value_count; v++)
-        if (planner->home_tier[first + v] == (uint8_t)home && state->lives[v].item != SL_NONE)
+        if (planner->home_tier[first + v] == (uint8_t)home && state->lives[v].item != SL_NONE &&
+            planner->program->values[v].instances == 1)
             state->items[state->lives[v].item].bytes = 0;
     for (uint32_t b = 0; b < from->write_back_count; b++) {
         uint32_t object = from->visits[from->write_backs[b].visit].object;

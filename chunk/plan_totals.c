@@ -1,6 +1,7 @@
 /* What a plan adds up to: its allocations, the most bytes alive at once, bytes by kind and lane. */
 #include <stdlib.h>
 
+#include "base/bits.h"
 #include "base/status.h"
 #include "planner.h"
 
@@ -50,6 +51,16 @@ static void append_homes(totals *t)
                          homes->persistent_bytes[slot]);
 }
 
+static sl_place place_of(const sl_address_item *item, const sl_item_source *source, sl_tier tier)
+{
+    bool is_family = source->slots > 1;
+    return (sl_place){.tier = tier,
+                      .offset = item->offset,
+                      .bytes = is_family ? source->slot_bytes : item->bytes,
+                      .stride = is_family ? source->stride : 0,
+                      .slots = is_family ? source->slots : 0};
+}
+
 static void append_items(totals *t, sl_tier tier)
 {
     const sl_planner *planner = t->planner;
@@ -61,12 +72,13 @@ static void append_items(totals *t, sl_tier tier)
             continue;
         sl_allocation *allocation = append(t);
         *allocation = (sl_allocation){.kind = source->kind,
-                                      .place = {tier, item->offset, item->bytes},
+                                      .place = place_of(item, source, tier),
                                       .first_tick = item->first_tick,
                                       .last_tick = item->last_tick,
                                       .value = source->value,
                                       .chunk_index = SL_NONE};
-        bool is_slot = source->kind == SL_MEMORY_STAGING && source->value != SL_NONE;
+        bool is_slot = source->kind == SL_MEMORY_STAGING && source->value != SL_NONE &&
+                       !sl_planner_is_filled(planner, source->value);
         if (is_slot) { /* slots belong to the caller between iterations */
             allocation->is_permanent = true;
             allocation->last_tick = planner->program->op_count;
@@ -81,7 +93,7 @@ static void append_items(totals *t, sl_tier tier)
 /* Adds `bytes` over a life to a difference array of op_count + 1 ticks. */
 static void add_life(int64_t *difference, const sl_allocation *allocation, uint32_t op_count)
 {
-    int64_t bytes = (int64_t)allocation->place.bytes;
+    int64_t bytes = (int64_t)sl_place_extent(&allocation->place);
     uint32_t first = allocation->first_tick, last = allocation->last_tick;
     if (allocation->is_permanent || first > last)
         difference[0] += bytes;
@@ -127,8 +139,25 @@ static void find_peak(totals *t, sl_tier tier, int64_t *difference)
     for (uint32_t a = 0; a < plan->allocation_count; a++) {
         const sl_allocation *allocation = &plan->allocations[a];
         if (allocation->place.tier == tier && is_alive(allocation, peak_tick))
-            t->plan->kind_bytes[tier][allocation->kind] += allocation->place.bytes;
+            t->plan->kind_bytes[tier][allocation->kind] += sl_place_extent(&allocation->place);
     }
+}
+
+/* Each copy as often as its section is run. */
+static sl_status add_moves(sl_plan *plan)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *section = &plan->sections[s];
+        for (uint32_t c = section->first; c < section->first + section->count; c++) {
+            const sl_command *command = &plan->body[c];
+            uint64_t bytes, *moved = &plan->moved_bytes[command->lane];
+            if (command->kind != SL_COMMAND_COPY)
+                continue;
+            SL_TRY(sl_bits_multiply(command->to.bytes, section->repeat, "the moves", &bytes));
+            SL_TRY(sl_bits_add(*moved, bytes, "the moves", moved));
+        }
+    }
+    return SL_OK;
 }
 
 sl_status sl_plan_totals_fill(const sl_planner *planner, sl_plan *plan)
@@ -152,9 +181,6 @@ sl_status sl_plan_totals_fill(const sl_planner *planner, sl_plan *plan)
         find_peak(&t, (sl_tier)tier, difference);
         plan->peak_bytes[tier] = planner->tier[tier].peak_bytes;
     }
-    for (uint32_t c = 0; c < plan->body_count; c++)
-        if (plan->body[c].kind == SL_COMMAND_COPY)
-            plan->moved_bytes[plan->body[c].lane] += plan->body[c].to.bytes;
     free(difference);
-    return SL_OK;
+    return add_moves(plan);
 }

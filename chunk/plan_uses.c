@@ -20,7 +20,8 @@ static void add_operand(sl_planner *planner, sl_tier tier, uint32_t tick, uint32
     const sl_op *op = &planner->program->ops[tick];
     uint32_t v = op->operand[i];
     uint32_t object = v == SL_NONE ? SL_NONE : sl_planner_object_of(planner, v);
-    if (object == SL_NONE || planner->home_tier[object] == (uint8_t)tier)
+    if (object == SL_NONE || planner->home_tier[object] == (uint8_t)tier ||
+        planner->program->values[v].instances > 1) /* families pass through rings */
         return;
     bool is_away = sl_planner_tier_of_op(planner, tick) == tier;
     bool passes = tier == SL_TIER_HOST && planner->home_tier[object] == SL_TIER_DISK;

@@ -9,8 +9,6 @@
 
 #include "hazards.h"
 
-enum { ADDRESS_ALIGNMENT = 256 };
-
 /* ---- opening and closing ---- */
 
 static void close_planner(sl_planner *planner)
@@ -21,6 +19,9 @@ static void close_planner(sl_planner *planner)
     free(planner->passes_host);
     free(planner->tick_seconds);
     free(planner->last_write);
+    free(planner->first_pass);
+    free(planner->passes);
+    free((void *)planner->loops);
     for (int t = 0; t < SL_TIER_COUNT; t++) {
         sl_tier_state *state = &planner->tier[t];
         free(state->items);
@@ -49,7 +50,6 @@ static sl_status open_tier(const sl_program *program, sl_tier_state *state)
     state->workspace_item = calloc(op_count + 1, sizeof *state->workspace_item);
     state->room_bytes = calloc(op_count + 1, sizeof *state->room_bytes);
     state->keep_bytes = calloc(op_count + 1, sizeof *state->keep_bytes);
-    state->alignment = ADDRESS_ALIGNMENT;
     if (!state->lives || !state->workspace_item || !state->room_bytes || !state->keep_bytes)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %llu ops", (unsigned long long)op_count);
     return SL_OK;
@@ -64,11 +64,30 @@ static sl_status open_arrays(const sl_program *program, sl_planner *planner)
     planner->passes_host = calloc(object_count, sizeof *planner->passes_host);
     planner->tick_seconds = calloc((uint64_t)program->op_count + 1, sizeof(double));
     planner->last_write = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
+    planner->first_pass = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
     if (!planner->object_bytes || !planner->home_tier || !planner->outlives ||
-        !planner->passes_host || !planner->tick_seconds || !planner->last_write)
+        !planner->passes_host || !planner->tick_seconds || !planner->last_write ||
+        !planner->first_pass)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u ops", program->op_count);
     for (int t = 0; t < SL_TIER_COUNT; t++)
         SL_TRY(open_tier(program, &planner->tier[t]));
+    return SL_OK;
+}
+
+static sl_status find_loops(sl_planner *planner)
+{
+    const sl_program *program = planner->program;
+    uint32_t count = sl_program_section_count(program);
+    sl_residency_loop *loops = calloc(count, sizeof *loops);
+    planner->loops = loops;
+    if (!loops)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u sections", count);
+    for (uint32_t s = 0; s < count; s++) {
+        sl_section section = sl_program_section(program, s);
+        if (section.repeat > 1)
+            loops[planner->loop_count++] =
+                (sl_residency_loop){section.first, section.first + section.count};
+    }
     return SL_OK;
 }
 
@@ -86,12 +105,10 @@ static sl_status open_planner(const sl_plan_request *request, sl_planner *planne
     if (program->op_count == 0)
         SL_FAIL(SL_ERROR_USAGE, "a program without ops cannot be planned");
     SL_TRY(open_arrays(program, planner));
+    SL_TRY(find_loops(planner));
     SL_TRY(sl_plan_lives_find(planner));
     for (uint32_t tick = 0; tick < program->op_count; tick++)
         planner->tick_seconds[tick] = seconds_of_op(planner, tick);
-    if (planner->has_disk) /* what direct I/O reads or writes, and so whatever may lie there */
-        planner->tier[SL_TIER_HOST].alignment = SL_DIRECT_ALIGNMENT;
-    planner->tier[SL_TIER_DISK].alignment = SL_DIRECT_ALIGNMENT;
     return SL_OK;
 }
 
@@ -139,6 +156,47 @@ static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_short
     return plan_or_refuse(planner, SL_TIER_DEVICE, shortage);
 }
 
+/* With the first `leaving` families at home on the host. */
+static sl_status plan_device_without(sl_planner *planner, uint32_t leaving,
+                                     sl_shortage *out_shortage)
+{
+    planner->leaving_count = leaving;
+    SL_TRY(sl_plan_lives_find(planner));
+    SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
+    *out_shortage = (sl_shortage){.tier = SL_TIER_DEVICE};
+    return sl_plan_tier_fit(planner, SL_TIER_DEVICE, planner->request->budget_bytes[SL_TIER_DEVICE],
+                            out_shortage);
+}
+
+/* If the device does not hold all families, as few as possible leave it, the first made first: they
+ * are away longest. */
+static sl_status plan_device(sl_planner *planner, sl_shortage *out_shortage)
+{
+    sl_shortage ignored;
+    uint32_t too_few = 0, enough = planner->family_count;
+    SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
+    if (planner->family_count == 0)
+        return plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage);
+    sl_status status = plan_device_without(planner, 0, &ignored);
+    if (status != SL_ERROR_FIT)
+        return status;
+    status = plan_device_without(planner, enough, &ignored);
+    if (status == SL_ERROR_FIT)
+        return plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage);
+    while (status == SL_OK && enough - too_few > 1) {
+        uint32_t middle = too_few + (enough - too_few) / 2;
+        status = plan_device_without(planner, middle, &ignored);
+        if (status == SL_ERROR_FIT)
+            too_few = middle;
+        else
+            enough = middle;
+        status = status == SL_ERROR_FIT ? SL_OK : status;
+    }
+    SL_TRY(status);
+    return planner->leaving_count == enough ? SL_OK
+                                            : plan_device_without(planner, enough, &ignored);
+}
+
 /* What the host must hold of what lives on disk follows from the device's moves. Where it has no
  * room for them, the device is planned again, ever more modestly; a shortage of the host speaks of
  * the most modest plan. */
@@ -146,8 +204,7 @@ static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shor
 {
     sl_shortage ignored;
     planner->stages_ahead = true;
-    SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
-    SL_TRY(plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage));
+    SL_TRY(plan_device(planner, out_shortage));
     sl_status status = plan_host(planner, &ignored);
     for (int is_least = 0; status == SL_ERROR_FIT && planner->has_disk && is_least <= 1;
          is_least++) {

@@ -2,6 +2,7 @@
  *
  *   activation_homes.c  which activations live on the host or disk  (its own header)
  *   plan_lives.c     when each value lives, and where
+ *   plan_families.c  how families that are not at home on the device pass through it
  *   plan_uses.c      who needs which object in a tier, and when
  *   residency.c      when chunks stay away from home      (its own header)
  *   prefetch.c       how early they are fetched           (its own header)
@@ -13,6 +14,10 @@
  *
  * Objects are what moves between tiers: the chunks of each group (group * chunk_count + chunk),
  * then every value that is an activation whose home is not the device (first_activation + value).
+ *
+ * Loops are the ticks of repeated sections. What is decided for one repetition holds for all, so
+ * nothing that is decided here depends on how many there are: a life that crosses a loop's edge
+ * holds all of it, and visits that do are residency's, which sees to it that both edges agree.
  */
 #ifndef SL_CHUNK_PLANNER_H
 #define SL_CHUNK_PLANNER_H
@@ -32,7 +37,20 @@ typedef struct sl_item_source {
     sl_memory_kind kind;
     uint32_t value;  /* SL_NONE for workspaces, visits of chunks and the hop */
     uint32_t object; /* of a chunk's visit; else SL_NONE */
+    uint32_t slots;  /* 0 or 1: one; more: of a family, `stride` bytes apart, together the item's */
+    uint64_t stride, slot_bytes;
 } sl_item_source;
+
+/* One loop's use of a family whose home is not the device: instance by instance it goes through a
+ * ring of two on the device, and if its home is the disk through another one on the host. */
+typedef struct sl_family_pass {
+    uint32_t value;
+    uint32_t first_tick, last_tick; /* of the loop */
+    bool is_fetched;                /* its first use there reads what is at home */
+    uint32_t last_write;            /* tick of the last op that writes it there; SL_NONE: none */
+    uint32_t item[SL_TIER_COUNT];   /* its ring in a tier, SL_NONE: none */
+    uint32_t next;                  /* pass of the same value, SL_NONE */
+} sl_family_pass;
 
 /* One tier's share of the state. */
 typedef struct sl_tier_state {
@@ -69,6 +87,13 @@ typedef struct sl_planner {
     uint32_t hop_item;  /* on the host; SL_NONE: the prologue needs none */
     uint32_t host_value_item_count; /* items of the host before the hop */
     double *tick_seconds;           /* [op_count] */
+    const sl_residency_loop *loops; /* [loop_count] by tick; owned */
+    uint32_t loop_count;
+    uint32_t leaving_count;  /* families that leave the device for want of room, first made first */
+    uint32_t family_count;   /* those that could */
+    sl_family_pass *passes;
+    uint32_t pass_count, pass_capacity;
+    uint32_t *first_pass; /* [value_count], SL_NONE */
     uint32_t *last_write; /* [value_count]: tick of the last op that writes it, SL_NONE: none */
     sl_tier_state tier[SL_TIER_COUNT];
 } sl_planner;
@@ -82,13 +107,34 @@ sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick);
 /* The object that value `v` is or is a part of; SL_NONE where it does not move. */
 uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v);
 
+/* True for an input that an op fills. */
+bool sl_planner_is_filled(const sl_planner *planner, uint32_t v);
+
 static inline bool sl_planner_is_state(const sl_value *value)
 {
     return value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
 }
 
-/* plan_lives.c: fills objects, lives and the items of values and workspaces. */
+/* plan_lives.c: fills objects, lives and the items of values and workspaces; again, after
+ * leaving_count has changed. */
 sl_status sl_plan_lives_find(sl_planner *planner);
+
+/* plan_families.c: gives the first leaving_count families that are at home on the device homes on
+ * the host, and counts those that could have one. */
+sl_status sl_plan_families_leave(sl_planner *planner);
+
+/* Finds the passes of families that are not at home on the device, and gives them their rings; the
+ * items of lives stand. */
+sl_status sl_plan_families_find_passes(sl_planner *planner);
+
+/* The pass of a value by a loop that holds `tick`; NULL if it is not a family away from home. */
+const sl_family_pass *sl_plan_families_pass_at(const sl_planner *planner, uint32_t value,
+                                               uint32_t tick);
+
+/* An item of `instances` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows. */
+sl_status sl_plan_families_make_item(const sl_planner *planner, sl_tier tier, uint32_t value,
+                                     uint32_t slots, sl_address_item *item,
+                                     sl_item_source *source);
 
 /* Gives activations whose home is `home`, host or disk, room there if they are ever written back to
  * it, and 0 bytes if not. The tier they come from, device or host, has been planned. */
