@@ -17,13 +17,15 @@ typedef struct prefetcher {
     const sl_prefetch_request *request;
     sl_residency *residency;
     uint32_t tick_count;
-    uint64_t *used_bytes;    /* [tick_count]: by visits */
-    uint32_t *ahead_count;   /* [tick_count]: visits fetched and not yet used */
-    uint32_t *staged_count;  /* [tick_count]: ahead-of-use arrivals by way of the stage */
-    double *start_seconds;   /* [tick_count + 1] */
-    double *wanted_seconds;  /* [visit_count]: when its fetch wants to start */
-    uint32_t *earlier_use;   /* [visit_count]: last use of the object before the visit, or NO_USE */
-    uint32_t *last_use;      /* [object_count]: in the body, or NO_USE */
+    uint64_t *used_bytes;   /* [tick_count]: by visits */
+    uint32_t *ahead_count;  /* [tick_count]: visits fetched and not yet used */
+    uint32_t *staged_count; /* [tick_count]: ahead-of-use arrivals by way of the stage */
+    double *start_seconds;  /* [tick_count + 1] */
+    double *wanted_seconds; /* [visit_count]: when its fetch wants to start */
+    uint32_t *earlier_use; /* [visit_count]: last use or visit of the object before it, or NO_USE */
+    uint32_t *last_use;    /* [object_count]: in the body, or NO_USE */
+    uint32_t *section_first; /* [tick_count]: of its loop, or of the ticks between two loops */
+    uint32_t *section_end;
     uint32_t *next_start;    /* [visit_count]: first tick of the object's next visit; tick_count */
     uint32_t *tick_uses;     /* [tick_count + 1]: the first use of each tick */
     sl_write_back *in_order; /* [write_back_count], by after_tick */
@@ -38,6 +40,8 @@ static void release(prefetcher *p)
     free(p->wanted_seconds);
     free(p->earlier_use);
     free(p->last_use);
+    free(p->section_first);
+    free(p->section_end);
     free(p->next_start);
     free(p->tick_uses);
     free(p->in_order);
@@ -54,21 +58,70 @@ static void count_visit_bytes(prefetcher *p, const sl_visit *visit)
         p->used_bytes[tick] += bytes;
 }
 
-/* One sweep over the uses finds, for each visit, the use of its object that came before it. */
+static bool wraps(const sl_visit *visit)
+{
+    return visit->first_tick > visit->last_tick;
+}
+
+static void note_use(prefetcher *p, uint32_t object, uint32_t tick)
+{
+    if (p->last_use[object] == NO_USE || p->last_use[object] < tick)
+        p->last_use[object] = tick;
+}
+
+/* One sweep over uses and visits finds, for each visit, until when its object was used or here. */
 static void find_earlier_uses(prefetcher *p)
 {
     const sl_residency_request *residency = p->request->residency;
     for (uint32_t o = 0; o < residency->object_count; o++)
         p->last_use[o] = NO_USE;
+    for (uint32_t v = 0; v < p->residency->visit_count; v++)
+        if (wraps(&p->residency->visits[v]))
+            note_use(p, p->residency->visits[v].object, p->residency->visits[v].last_tick);
     uint32_t u = 0;
     for (uint32_t v = 0; v < p->residency->visit_count; v++) {
         const sl_visit *visit = &p->residency->visits[v];
-        for (; u < residency->use_count && residency->uses[u].tick < visit->first_use; u++)
-            p->last_use[residency->uses[u].object] = residency->uses[u].tick;
+        for (; u < residency->use_count && residency->uses[u].tick < visit->first_tick; u++)
+            note_use(p, residency->uses[u].object, residency->uses[u].tick);
         p->earlier_use[v] = p->last_use[visit->object];
+        if (!wraps(visit))
+            note_use(p, visit->object, visit->last_tick);
     }
     for (; u < residency->use_count; u++)
-        p->last_use[residency->uses[u].object] = residency->uses[u].tick;
+        note_use(p, residency->uses[u].object, residency->uses[u].tick);
+}
+
+/* Sections are the loops and what is before, between and behind them. */
+static void find_sections(prefetcher *p)
+{
+    const sl_residency_request *residency = p->request->residency;
+    uint32_t tick = 0;
+    for (uint32_t l = 0; l <= residency->loop_count; l++) {
+        const sl_residency_loop *loop = l < residency->loop_count ? &residency->loops[l] : NULL;
+        uint32_t edge[2] = {loop ? loop->first_tick : p->tick_count,
+                            loop ? loop->end_tick : p->tick_count};
+        for (int e = 0; e < 2; e++)
+            for (uint32_t first = tick; tick < edge[e]; tick++) {
+                p->section_first[tick] = first;
+                p->section_end[tick] = edge[e];
+            }
+    }
+}
+
+static bool is_disk(const prefetcher *p, const sl_visit *visit)
+{
+    return p->request->is_disk && p->request->is_disk[visit->object];
+}
+
+/* Visits that come ahead of their first use for the sake of a loop. */
+static void count_ahead(prefetcher *p, const sl_visit *visit)
+{
+    if (!visit->is_fetched || visit->first_tick >= visit->first_use)
+        return;
+    for (uint32_t tick = visit->first_tick; tick < visit->first_use; tick++)
+        p->ahead_count[tick]++;
+    if (is_disk(p, visit))
+        p->staged_count[visit->first_tick]++;
 }
 
 static sl_status prepare(const sl_prefetch_request *request, sl_residency *residency, prefetcher *p)
@@ -84,18 +137,23 @@ static sl_status prepare(const sl_prefetch_request *request, sl_residency *resid
     p->next_start = calloc((uint64_t)residency->visit_count + 1, sizeof *p->next_start);
     p->tick_uses = calloc(ticks + 2, sizeof *p->tick_uses);
     p->in_order = calloc((uint64_t)residency->write_back_count + 1, sizeof *p->in_order);
+    p->section_first = calloc(ticks + 1, sizeof *p->section_first);
+    p->section_end = calloc(ticks + 1, sizeof *p->section_end);
     p->last_use = calloc((uint64_t)request->residency->object_count + 1, sizeof *p->last_use);
     if (!p->used_bytes || !p->ahead_count || !p->staged_count || !p->start_seconds ||
         !p->wanted_seconds || !p->earlier_use || !p->last_use || !p->next_start || !p->tick_uses ||
-        !p->in_order) {
+        !p->in_order || !p->section_first || !p->section_end) {
         release(p);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", residency->visit_count);
     }
     for (uint64_t tick = 0; tick < ticks; tick++)
         p->start_seconds[tick + 1] = p->start_seconds[tick] + request->tick_seconds[tick];
-    for (uint32_t v = 0; v < residency->visit_count; v++)
+    for (uint32_t v = 0; v < residency->visit_count; v++) {
         count_visit_bytes(p, &residency->visits[v]);
+        count_ahead(p, &residency->visits[v]);
+    }
     find_earlier_uses(p);
+    find_sections(p);
     return SL_OK;
 }
 
@@ -103,11 +161,6 @@ static bool has_room(const prefetcher *p, uint32_t tick, uint64_t bytes)
 {
     return p->used_bytes[tick] + bytes <= p->request->residency->room_bytes[tick] &&
            p->ahead_count[tick] < p->request->most_ahead;
-}
-
-static bool is_disk(const prefetcher *p, const sl_visit *visit)
-{
-    return p->request->is_disk && p->request->is_disk[visit->object];
 }
 
 /* Whether a fetch of the visit that is ahead of its use may be issued at `tick`. */
@@ -130,17 +183,30 @@ static step step_back(const prefetcher *p, step from)
     return (step){from.tick - 1, from.is_wrapped};
 }
 
-/* Whether the visit may be here at `to`, as far as other uses of its object and room go. */
+/* Whether what is here at the end of the body may come from no loop and go into none. */
+static bool is_edge_free(const prefetcher *p)
+{
+    const sl_residency_request *residency = p->request->residency;
+    uint32_t loop_count = residency->loop_count;
+    return loop_count == 0 || (residency->loops[0].first_tick > 0 &&
+                               residency->loops[loop_count - 1].end_tick < p->tick_count);
+}
+
+/* Whether the visit may be here at `to`, as far as other uses of its object, loops and room go. */
 static bool may_stay(const prefetcher *p, uint32_t v, step to, bool may_wrap)
 {
     const sl_visit *visit = &p->residency->visits[v];
     uint32_t earlier = p->earlier_use[v];
     if (to.is_wrapped) {
-        bool has_wrap = may_wrap && earlier == NO_USE && !visit->is_carried;
+        bool has_wrap = may_wrap && earlier == NO_USE && !visit->is_carried && is_edge_free(p) &&
+                        p->section_first[visit->first_tick] == 0;
         uint32_t last_use = p->last_use[visit->object];
-        if (!has_wrap || to.tick <= visit->last_tick || (last_use != NO_USE && to.tick <= last_use))
+        if (!has_wrap || to.tick <= visit->last_tick ||
+            (last_use != NO_USE && to.tick <= last_use) ||
+            to.tick < p->section_first[p->tick_count - 1])
             return false;
-    } else if (earlier != NO_USE && to.tick <= earlier) {
+    } else if ((earlier != NO_USE && to.tick <= earlier) ||
+               to.tick < p->section_first[visit->first_tick]) {
         return false;
     }
     return has_room(p, to.tick, p->request->residency->object_bytes[visit->object]);
@@ -199,11 +265,6 @@ static void want_starts(prefetcher *p)
 
 /* ---- staying until written back ---- */
 
-static bool wraps(const sl_visit *visit)
-{
-    return visit->first_tick > visit->last_tick;
-}
-
 /* When the next visit of each visit's object starts, now that fetches have moved. */
 static void find_next_starts(prefetcher *p)
 {
@@ -250,7 +311,8 @@ static void stay(prefetcher *p, uint32_t v, double end_seconds)
     uint32_t tick = visit->last_tick + 1;
     if (wraps(visit))
         return;
-    while (tick < p->next_start[v] && p->start_seconds[tick] < end_seconds &&
+    while (tick < p->next_start[v] && tick < p->section_end[visit->last_tick] &&
+           p->start_seconds[tick] < end_seconds &&
            p->used_bytes[tick] + bytes <= residency->room_bytes[tick] &&
            !is_used_at(p, visit->object, tick))
         p->used_bytes[tick++] += bytes;

@@ -3,7 +3,8 @@
  * for their memory while other memory is free.
  *
  * Knows visits, room and seconds; nothing of addresses. A fetch may move over the start of the body
- * into the tail of the previous iteration; its visit then wraps and is carried.
+ * into the tail of the previous iteration; its visit then wraps and is carried. Neither a fetch nor
+ * a longer stay crosses the entry or the end of a loop: what crosses there is for residency to say.
  */
 #ifndef SL_CHUNK_PREFETCH_H
 #define SL_CHUNK_PREFETCH_H
@@ -25,7 +26,8 @@ typedef struct sl_prefetch_request {
 
 /* Sets first_tick (and is_carried where it wraps) of the fetched visits and last_tick of those
  * written back. No fetch starts before the tick after the object's last earlier use, visits of one
- * object never meet, and no tick gets more bytes than its room. */
+ * object never meet, none crosses an edge of a loop that it did not cross before, and no tick gets
+ * more bytes than its room. */
 sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency);
 
 #endif

@@ -1,38 +1,773 @@
-/* Belady's rule over a loop body, extended to dirty objects. See residency.h for the words.
+/* Belady's rule over the body of a loop, extended to dirty objects and to loops inside the body.
+ * See residency.h for the words.
  *
  * The body is walked from a guessed set of carried objects until a walk ends with at least that set
  * in place; the guess starts as what a cold walk leaves behind and only shrinks, so this ends.
  * Three ways to weigh distance against cost are tried and the one that moves least is kept: none of
  * them is best for every mixture of clean and dirty objects.
+ *
+ * An inner loop is walked the same way, but from the state that the walk has reached at its entry.
+ * Farthest next use need not repeat from one repetition to the next, so the set at the seam is
+ * imposed: a guess that only shrinks, to what is in place both at the entry and at the end. Inside
+ * the loop the next use is cyclic; what is not used in it is needed later than all that is. Dirt
+ * only grows: what is dirty at the end is dirty at the entry too.
+ *
+ * Invariant of content: an object that is not here has a current home, or nobody reads its content
+ * before it is written whole. At the end of a loop that must hold for both futures, the next
+ * repetition and what is behind the loop.
+ *
+ * Over 500 lines because a walk, its loops and its edges work on one state.
  */
 #include "residency.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "residency_walk.h"
+#include "use_index.h"
+
+#define NO_VISIT UINT32_MAX
 
 enum { MOST_LAPS = 3 };
 
-/* Walks until the carried set stands; leaves the visits in w->result. The first guess is what
- * `laps` walks, each starting where the one before ended, leave behind. */
-static sl_status plan_weighting(sl_residency_walk *w, sl_weighting choice, int laps)
+/* How distance and cost make a victim. */
+typedef enum weighting { WEIGH_DISTANCE, WEIGH_RATIO, WEIGH_COST, WEIGHTING_COUNT } weighting;
+
+/* Of an object and the seam of the loop that is walked. */
+enum {
+    SEAM_HAS = 1,         /* the guess: it is here at the seam */
+    SEAM_DIRTY = 2,       /* dirty at the end of a repetition, so at its entry */
+    SEAM_CLEANED = 4,     /* written back in front of the loop, so clean at its entry */
+    SEAM_OLD_WRITTEN = 8, /* the last walk wrote back content from before the repetition */
+};
+
+typedef struct object_state {
+    sl_use_cursor cursor;
+    bool is_dirty;
+    bool is_used;             /* in the open visit */
+    bool is_written;          /* in the open visit and the present repetition */
+    bool left_unused;         /* carried in, and left before it was used */
+    uint32_t visit;           /* open visit, NO_VISIT when not here */
+    uint32_t last_write_tick; /* of the open visit */
+    uint32_t last_use_tick;   /* of the open visit */
+    uint32_t free_tick;       /* its closed visits end before this tick */
+    uint32_t resident_slot;   /* in residents */
+    uint32_t carried_visit;   /* the one it was carried in with */
+    uint32_t loop;            /* the last loop that was opened with it */
+    uint32_t entry_visit;     /* at the seam of that loop */
+} object_state;
+
+/* The state at the entry of a loop. */
+typedef struct entry_state {
+    object_state *objects; /* [member_count] */
+    uint32_t *residents;
+    uint32_t resident_count;
+    uint64_t resident_bytes;
+    uint64_t tick_bytes;
+    uint32_t visit_count, write_back_count;
+    uint64_t moved_bytes, weighed_bytes;
+} entry_state;
+
+typedef struct walk {
+    const sl_residency_request *request;
+    weighting weighting;
+    int laps;
+    object_state *objects;
+    sl_use_index uses;
+    uint32_t *residents; /* objects here now */
+    uint32_t resident_count;
+    uint64_t resident_bytes;
+    uint64_t tick_bytes;  /* what was here during the last tick that was walked */
+    bool *is_carried_in;  /* [object_count]: the guess */
+    bool *is_needed;      /* [object_count]: used away at the present tick */
+    uint32_t behind_tick; /* the end of the last loop that was walked */
+    uint8_t *seam;        /* [object_count] */
+    bool is_seam_wrong;   /* an object of the seam left before it was used */
+    uint32_t *members;    /* objects here at the entry of the loop or used in it */
+    uint32_t member_count;
+    entry_state entry;
+    sl_residency result;
+    uint32_t visit_capacity, write_back_capacity, pair_capacity;
+    sl_status status; /* the first refused allocation */
+} walk;
+
+/* ---- preparing ---- */
+
+static void close_walk(walk *w)
 {
-    w->weighting = choice;
-    memset(w->is_carried_in, 0, w->request->object_count * sizeof *w->is_carried_in);
-    for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
-        sl_residency_walk_body(w);
-        sl_residency_walk_take_guess(w);
-    }
-    do {
-        sl_residency_walk_body(w);
-    } while (w->status == SL_OK && !sl_residency_walk_shrink_guess(w));
-    if (w->status != SL_OK)
-        return w->status;
-    return sl_residency_walk_close_body(w);
+    sl_use_index_close(&w->uses);
+    free(w->objects);
+    free(w->residents);
+    free(w->is_carried_in);
+    free(w->is_needed);
+    free(w->seam);
+    free(w->members);
+    free(w->entry.objects);
+    free(w->entry.residents);
 }
 
-static sl_status check_room(const sl_residency_walk *w, uint32_t *out_tick, uint64_t *out_missing)
+static sl_status open_walk(const sl_residency_request *request, walk *out_walk)
+{
+    uint64_t objects = (uint64_t)request->object_count + 1;
+    *out_walk = (walk){.request = request};
+    SL_TRY(sl_use_index_open(request, &out_walk->uses));
+    out_walk->objects = calloc(objects, sizeof *out_walk->objects);
+    out_walk->residents = calloc(objects, sizeof *out_walk->residents);
+    out_walk->is_carried_in = calloc(objects, sizeof *out_walk->is_carried_in);
+    out_walk->is_needed = calloc(objects, sizeof *out_walk->is_needed);
+    out_walk->seam = calloc(objects, sizeof *out_walk->seam);
+    out_walk->members = calloc(objects, sizeof *out_walk->members);
+    out_walk->entry.objects = calloc(objects, sizeof *out_walk->entry.objects);
+    out_walk->entry.residents = calloc(objects, sizeof *out_walk->entry.residents);
+    if (!out_walk->objects || !out_walk->residents || !out_walk->is_carried_in ||
+        !out_walk->is_needed || !out_walk->seam || !out_walk->members || !out_walk->entry.objects ||
+        !out_walk->entry.residents) {
+        close_walk(out_walk);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u chunks", request->object_count);
+    }
+    return SL_OK;
+}
+
+/* ---- what an object will be needed for ---- */
+
+static uint64_t find_need(const walk *w, uint32_t o)
+{
+    return sl_use_index_find_need(&w->uses, o, &w->objects[o].cursor);
+}
+
+static bool is_content_live(const walk *w, uint32_t o)
+{
+    return sl_use_index_is_live(&w->uses, o, &w->objects[o].cursor);
+}
+
+/* Moves (in units of the object's bytes) that evicting it now adds. */
+static uint32_t find_eviction_cost(const walk *w, uint32_t o)
+{
+    const object_state *object = &w->objects[o];
+    if (find_need(w, o) == SL_NEVER)
+        return 0;
+    bool is_extra = object->is_dirty && !sl_use_index_must_reach_home(&w->uses, o, &object->cursor);
+    return is_extra ? 2 : 1;
+}
+
+/* ---- coming and going ---- */
+
+/* Makes room for one more item behind `count`; NULL when memory is refused. */
+static void *grow(walk *w, void *items, uint32_t count, uint32_t *capacity, uint64_t item_bytes)
+{
+    if (count < *capacity)
+        return items;
+    uint32_t larger = *capacity ? 2 * *capacity : 256;
+    void *grown = larger > *capacity ? realloc(items, (uint64_t)larger * item_bytes) : NULL;
+    if (grown)
+        *capacity = larger;
+    else
+        w->status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to plan %u moves", larger);
+    return grown;
+}
+
+static void count_move(walk *w, uint32_t o, uint32_t tick)
+{
+    uint64_t bytes = w->request->object_bytes[o];
+    bool repeats_it = w->uses.loop_of_tick[tick] != SL_NO_LOOP;
+    w->result.moved_bytes += bytes;
+    w->result.weighed_bytes += repeats_it ? SL_RESIDENCY_REPETITIONS * bytes : bytes;
+}
+
+static uint32_t open_visit(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+{
+    sl_residency *result = &w->result;
+    sl_visit *visits =
+        grow(w, result->visits, result->visit_count, &w->visit_capacity, sizeof *visits);
+    if (!visits)
+        return NO_VISIT;
+    result->visits = visits;
+    result->visits[result->visit_count] = (sl_visit){.object = o,
+                                                     .first_tick = tick,
+                                                     .last_tick = tick,
+                                                     .first_use = tick,
+                                                     .is_fetched = is_fetched};
+    return result->visit_count++;
+}
+
+static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+{
+    object_state *object = &w->objects[o];
+    object->visit = open_visit(w, o, tick, is_fetched);
+    object->is_dirty = false;
+    object->last_use_tick = tick;
+    object->is_used = false;
+    object->is_written = false;
+    object->resident_slot = w->resident_count;
+    w->residents[w->resident_count++] = o;
+    w->resident_bytes += w->request->object_bytes[o];
+    if (is_fetched)
+        count_move(w, o, tick);
+}
+
+/* The tick after which an object that is not here from `now` on is written back. Content from
+ * before the repetition goes in each repetition; content from a loop that is over goes behind that
+ * loop, unless it leaves at once. */
+static uint32_t find_write_back_tick(const walk *w, const object_state *object, uint32_t now)
+{
+    const sl_residency_loop *loops = w->request->loops;
+    uint32_t tick = object->last_write_tick;
+    if (w->uses.loop)
+        return object->is_written ? tick : w->uses.loop->first_tick;
+    while (w->uses.loop_of_tick[tick] != SL_NO_LOOP) {
+        tick = loops[w->uses.loop_of_tick[tick]].end_tick;
+        if (tick >= now)
+            return object->last_write_tick;
+    }
+    return tick;
+}
+
+static void write_back(walk *w, uint32_t o, uint32_t now)
+{
+    object_state *object = &w->objects[o];
+    sl_residency *result = &w->result;
+    uint32_t tick = find_write_back_tick(w, object, now);
+    sl_write_back *list = grow(w, result->write_backs, result->write_back_count,
+                               &w->write_back_capacity, sizeof *list);
+    if (!list)
+        return;
+    result->write_backs = list;
+    list[result->write_back_count++] = (sl_write_back){object->visit, tick};
+    count_move(w, o, tick);
+    if (w->uses.loop && !object->is_written)
+        w->seam[o] |= SEAM_OLD_WRITTEN;
+    object->is_dirty = false;
+    object->last_use_tick = tick > object->last_use_tick ? tick : object->last_use_tick;
+}
+
+/* It is not here from `now` on; its visit ends with its last use. */
+static void leave(walk *w, uint32_t o, uint32_t now)
+{
+    object_state *object = &w->objects[o];
+    if (object->is_dirty && is_content_live(w, o))
+        write_back(w, o, now);
+    if (object->visit != NO_VISIT) {
+        sl_visit *visit = &w->result.visits[object->visit];
+        visit->last_tick = object->last_use_tick;
+        object->left_unused = object->left_unused || (visit->is_carried && !object->is_used);
+    }
+    bool is_of_seam = w->uses.loop && w->seam[o] & SEAM_HAS && object->visit == object->entry_visit;
+    if (is_of_seam && object->cursor.number == object->cursor.loop_first) {
+        w->seam[o] = 0;
+        w->is_seam_wrong = true;
+    }
+    uint32_t last = w->residents[--w->resident_count];
+    w->residents[object->resident_slot] = last;
+    w->objects[last].resident_slot = object->resident_slot;
+    w->resident_bytes -= w->request->object_bytes[o];
+    object->free_tick = object->last_use_tick + 1;
+    object->visit = NO_VISIT;
+}
+
+static bool is_here(const walk *w, uint32_t o)
+{
+    return w->objects[o].visit != NO_VISIT;
+}
+
+/* ---- choosing a victim ---- */
+
+/* Whether content from a loop that is just over would be written back inside it, if it left now. */
+static bool is_stranded(const walk *w, uint32_t o, uint32_t tick)
+{
+    const object_state *object = &w->objects[o];
+    return tick == w->behind_tick && object->is_dirty && is_content_live(w, o) &&
+           w->uses.loop_of_tick[find_write_back_tick(w, object, tick)] != SL_NO_LOOP;
+}
+
+/* How gladly an object is given up: larger goes first. */
+static double reluctance_inverse(const walk *w, uint32_t o, uint32_t tick)
+{
+    const object_state *object = &w->objects[o];
+    if (!w->uses.loop && is_stranded(w, o, tick))
+        return 0.0;
+    uint32_t cost = find_eviction_cost(w, o);
+    if (cost == 0)
+        return 1e30;
+    double distance = (double)(find_need(w, o) - tick);
+    bool is_behind = w->uses.loop && !sl_use_index_repeats(&w->uses, &object->cursor);
+    switch (w->weighting) {
+    case WEIGH_RATIO:
+        return distance / cost;
+    case WEIGH_COST:
+        return distance + (cost == 1 ? 1e12 : 0.0) + (is_behind ? 1e13 : 0.0);
+    default:
+        return distance;
+    }
+}
+
+/* The resident to evict at `tick`, or NO_VISIT when all are needed now. */
+static uint32_t choose_victim(const walk *w, uint32_t tick)
+{
+    uint32_t victim = NO_VISIT;
+    double best = -1.0;
+    for (uint32_t r = 0; r < w->resident_count; r++) {
+        uint32_t o = w->residents[r];
+        if (w->is_needed[o])
+            continue;
+        double score = reluctance_inverse(w, o, tick);
+        if (score > best || (score == best && o < victim)) {
+            best = score;
+            victim = o;
+        }
+    }
+    return victim;
+}
+
+/* Evicts until at most `room` bytes are here at `tick`, or all that is here is needed. */
+static void make_room(walk *w, uint32_t tick, uint64_t room)
+{
+    while (w->resident_bytes > room) {
+        uint32_t victim = choose_victim(w, tick);
+        if (victim == NO_VISIT)
+            return;
+        leave(w, victim, tick);
+    }
+}
+
+/* ---- walking ticks ---- */
+
+static void touch(walk *w, const sl_residency_use *use)
+{
+    object_state *object = &w->objects[use->object];
+    object->cursor.number++;
+    object->is_used = true;
+    object->last_use_tick = use->tick;
+    if (use->writes) {
+        object->is_dirty = true;
+        object->is_written = true;
+        object->last_write_tick = use->tick;
+    }
+    if (find_need(w, use->object) == SL_NEVER)
+        leave(w, use->object, use->tick + 1);
+}
+
+static void use_at_home(walk *w, const sl_residency_use *use)
+{
+    if (is_here(w, use->object))
+        leave(w, use->object, use->tick);
+    w->objects[use->object].cursor.number++;
+}
+
+static void walk_tick(walk *w, uint32_t tick)
+{
+    const sl_residency_use *uses = w->request->uses;
+    uint32_t first = w->uses.tick_uses[tick], last = w->uses.tick_uses[tick + 1];
+    uint64_t incoming = 0, room = w->request->room_bytes[tick];
+    for (uint32_t u = first; u < last; u++) {
+        if (!uses[u].is_away)
+            use_at_home(w, &uses[u]);
+        else if (!is_here(w, uses[u].object))
+            incoming += w->request->object_bytes[uses[u].object];
+        w->is_needed[uses[u].object] = uses[u].is_away;
+    }
+    make_room(w, tick, room > incoming ? room - incoming : 0);
+    for (uint32_t u = first; u < last; u++)
+        if (uses[u].is_away && !is_here(w, uses[u].object))
+            enter(w, uses[u].object, tick, uses[u].reads);
+    w->tick_bytes = w->resident_bytes;
+    for (uint32_t u = first; u < last; u++) {
+        if (uses[u].is_away && w->status == SL_OK)
+            touch(w, &uses[u]);
+        w->is_needed[uses[u].object] = false;
+    }
+}
+
+static void walk_ticks(walk *w, const sl_residency_loop *ticks)
+{
+    for (uint32_t tick = ticks->first_tick; tick < ticks->end_tick && w->status == SL_OK; tick++)
+        walk_tick(w, tick);
+}
+
+/* ---- the entry of a loop ---- */
+
+static object_state *add_member(walk *w, uint32_t loop, uint32_t o)
+{
+    object_state *object = &w->objects[o];
+    if (object->loop != loop) {
+        object->loop = loop;
+        object->cursor.loop_first = object->cursor.number;
+        object->cursor.loop_use_count = 0;
+        w->seam[o] = 0;
+        w->members[w->member_count++] = o;
+    }
+    return object;
+}
+
+/* Finds the objects of the loop and remembers the state at its entry. */
+static void open_loop(walk *w, uint32_t loop)
+{
+    const sl_residency_request *request = w->request;
+    uint32_t first = w->uses.tick_uses[request->loops[loop].first_tick];
+    uint32_t last = w->uses.tick_uses[request->loops[loop].end_tick];
+    w->member_count = 0;
+    for (uint32_t r = 0; r < w->resident_count; r++)
+        add_member(w, loop, w->residents[r]);
+    for (uint32_t u = first; u < last; u++)
+        add_member(w, loop, request->uses[u].object)->cursor.loop_use_count++;
+    entry_state *entry = &w->entry;
+    for (uint32_t m = 0; m < w->member_count; m++)
+        entry->objects[m] = w->objects[w->members[m]];
+    memcpy(entry->residents, w->residents, w->resident_count * sizeof *w->residents);
+    entry->resident_count = w->resident_count;
+    entry->resident_bytes = w->resident_bytes;
+    entry->tick_bytes = w->tick_bytes;
+    entry->visit_count = w->result.visit_count;
+    entry->write_back_count = w->result.write_back_count;
+    entry->moved_bytes = w->result.moved_bytes;
+    entry->weighed_bytes = w->result.weighed_bytes;
+}
+
+/* Back to the entry. Visits that were open then get their last tick anew when they close. */
+static void reopen_loop(walk *w)
+{
+    const entry_state *entry = &w->entry;
+    for (uint32_t m = 0; m < w->member_count; m++)
+        w->objects[w->members[m]] = entry->objects[m];
+    memcpy(w->residents, entry->residents, entry->resident_count * sizeof *w->residents);
+    w->resident_count = entry->resident_count;
+    w->resident_bytes = entry->resident_bytes;
+    w->tick_bytes = entry->tick_bytes;
+    w->result.visit_count = entry->visit_count;
+    w->result.write_back_count = entry->write_back_count;
+    w->result.moved_bytes = entry->moved_bytes;
+    w->result.weighed_bytes = entry->weighed_bytes;
+    w->uses.loop = NULL;
+}
+
+/* What may be here at the seam: it must fit the first tick and the last one. */
+static uint64_t find_seam_room(const walk *w, const sl_residency_loop *loop)
+{
+    uint64_t first = w->request->room_bytes[loop->first_tick];
+    uint64_t last = w->request->room_bytes[loop->end_tick - 1];
+    return first < last ? first : last;
+}
+
+/* The first guess: what is here, or what `laps` repetitions leave behind. */
+static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
+{
+    w->uses.loop = loop;
+    for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
+        for (uint32_t m = 0; m < w->member_count; m++)
+            w->objects[w->members[m]].cursor.number = w->objects[w->members[m]].cursor.loop_first;
+        walk_ticks(w, loop);
+    }
+    make_room(w, loop->first_tick, find_seam_room(w, loop));
+    for (uint32_t r = 0; r < w->resident_count; r++)
+        w->seam[w->residents[r]] = SEAM_HAS;
+    reopen_loop(w);
+}
+
+/* Lets what is not in the seam leave; `held_bytes`: of them, what is here at the tick before. */
+static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
+{
+    for (uint32_t r = w->resident_count; r-- > 0;) {
+        uint32_t o = w->residents[r], visit = w->objects[o].visit;
+        if (w->seam[o] & SEAM_HAS)
+            continue;
+        leave(w, o, tick);
+        if (visit != NO_VISIT && (uint64_t)w->result.visits[visit].last_tick + 1 < tick)
+            *held_bytes -= w->request->object_bytes[o];
+    }
+}
+
+/* Brings an object of the seam that is not here at the tick before the loop, if that is possible.
+ */
+static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uint64_t *held_bytes)
+{
+    object_state *object = &w->objects[o];
+    uint64_t bytes = w->request->object_bytes[o];
+    uint32_t tick = loop->first_tick - 1, number = object->cursor.number;
+    if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP ||
+        object->free_tick > tick)
+        return false;
+    if (number > 0 && sl_use_index_get(&w->uses, o, number - 1)->tick >= tick)
+        return false;
+    const sl_residency_use *use = sl_use_index_get(&w->uses, o, number);
+    bool fits = *held_bytes + bytes <= w->request->room_bytes[tick] &&
+                w->resident_bytes + bytes <= find_seam_room(w, loop);
+    if (!use->is_away || !fits)
+        return false;
+    enter(w, o, tick, use->reads);
+    if (w->status == SL_OK)
+        w->result.visits[object->visit].first_use = use->tick;
+    *held_bytes += bytes;
+    return true;
+}
+
+/* Brings about the guess: what is not in it leaves, what is missing comes, and dirt is what it
+ * would be if a repetition came before. */
+static void enter_loop(walk *w, const sl_residency_loop *loop)
+{
+    uint64_t held_bytes = w->tick_bytes;
+    drop_outsiders(w, loop->first_tick, &held_bytes);
+    for (uint32_t m = 0; m < w->member_count && w->status == SL_OK; m++) {
+        uint32_t o = w->members[m];
+        object_state *object = &w->objects[o];
+        if (w->seam[o] & SEAM_HAS && !is_here(w, o) && !bring_before(w, loop, o, &held_bytes))
+            w->seam[o] = 0;
+        if (w->seam[o] & SEAM_CLEANED && object->is_dirty)
+            write_back(w, o, loop->first_tick);
+        if (w->seam[o] & SEAM_DIRTY)
+            object->is_dirty = true;
+        object->is_written = false;
+        object->entry_visit = object->visit;
+    }
+    w->uses.loop = loop;
+    w->is_seam_wrong = false;
+}
+
+/* ---- the end of a loop ---- */
+
+/* What the seam of one object has to be after a repetition that ended with it in place. Dirt from
+ * before the loop alone is better written back once than in each repetition. */
+static uint8_t correct_dirt(const walk *w, uint32_t m)
+{
+    uint32_t o = w->members[m];
+    uint8_t seam = w->seam[o];
+    const object_state *before = &w->entry.objects[m];
+    bool was_dirty = before->visit != NO_VISIT && before->is_dirty;
+    bool came_dirty = seam & SEAM_DIRTY || (was_dirty && !(seam & SEAM_CLEANED));
+    bool is_dirty = w->objects[o].is_dirty;
+    if (is_dirty && !came_dirty)
+        return SEAM_HAS | SEAM_DIRTY;
+    if (!is_dirty && came_dirty && !(seam & SEAM_DIRTY) && seam & SEAM_OLD_WRITTEN)
+        return SEAM_HAS | SEAM_CLEANED;
+    return seam & (uint8_t)~SEAM_OLD_WRITTEN;
+}
+
+/* Drops from the guess what the repetition did not leave in place; true if the guess held. */
+static bool shrink_seam(walk *w)
+{
+    bool held = !w->is_seam_wrong;
+    for (uint32_t m = 0; m < w->member_count; m++) {
+        uint32_t o = w->members[m];
+        if (!(w->seam[o] & SEAM_HAS))
+            continue;
+        uint8_t seam = is_here(w, o) ? correct_dirt(w, m) : 0;
+        held = held && seam == (w->seam[o] & (uint8_t)~SEAM_OLD_WRITTEN);
+        w->seam[o] = seam;
+    }
+    return held;
+}
+
+static void add_pair(walk *w, const object_state *object)
+{
+    sl_residency *result = &w->result;
+    sl_visit_pair *pairs =
+        grow(w, result->pairs, result->pair_count, &w->pair_capacity, sizeof *pairs);
+    if (!pairs)
+        return;
+    result->pairs = pairs;
+    pairs[result->pair_count++] = (sl_visit_pair){object->entry_visit, object->visit};
+}
+
+/* What is used in the loop and in its seam stays to its end; a visit that only passes through may
+ * be cut back to its last use before the loop when it leaves. */
+static void close_loop(walk *w, const sl_residency_loop *loop)
+{
+    uint64_t ignored = w->tick_bytes;
+    drop_outsiders(w, loop->end_tick, &ignored);
+    for (uint32_t m = 0; m < w->member_count && w->status == SL_OK; m++) {
+        object_state *object = &w->objects[w->members[m]];
+        if (!(w->seam[w->members[m]] & SEAM_HAS) || !object->cursor.loop_use_count)
+            continue;
+        object->last_use_tick = loop->end_tick - 1;
+        if (object->visit != object->entry_visit)
+            add_pair(w, object);
+    }
+    w->uses.loop = NULL;
+    w->behind_tick = loop->end_tick;
+}
+
+/* Walks a loop until its seam stands, as if it were run once. */
+static void walk_loop(walk *w, uint32_t index)
+{
+    const sl_residency_loop *loop = &w->request->loops[index];
+    open_loop(w, index);
+    guess_seam(w, loop, w->laps - 1);
+    while (w->status == SL_OK) {
+        enter_loop(w, loop);
+        walk_ticks(w, loop);
+        if (w->status != SL_OK || shrink_seam(w))
+            break;
+        reopen_loop(w);
+    }
+    if (w->status == SL_OK)
+        close_loop(w, loop);
+}
+
+/* ---- one walk over the body ---- */
+
+static void begin_body(walk *w)
+{
+    sl_residency_clear(&w->result);
+    w->visit_capacity = w->write_back_capacity = w->pair_capacity = 0;
+    w->resident_count = 0;
+    w->resident_bytes = 0;
+    w->uses.loop = NULL;
+    w->behind_tick = UINT32_MAX;
+    for (uint32_t o = 0; o < w->request->object_count; o++) {
+        object_state *object = &w->objects[o];
+        object->cursor.number = 0;
+        object->visit = NO_VISIT;
+        object->left_unused = false;
+        object->free_tick = 0;
+        object->loop = SL_NO_LOOP;
+    }
+    for (uint32_t o = 0; o < w->request->object_count && w->status == SL_OK; o++) {
+        if (!w->is_carried_in[o])
+            continue;
+        enter(w, o, 0, false);
+        w->objects[o].carried_visit = w->objects[o].visit;
+        if (w->status == SL_OK)
+            w->result.visits[w->objects[o].visit].is_carried = true;
+    }
+}
+
+/* Lets what only the repetitions of a loop needed leave, one tick behind the loop: then it can be
+ * written back there. */
+static void drop_idle(walk *w, uint32_t now)
+{
+    for (uint32_t r = w->resident_count; r-- > 0;)
+        if (find_need(w, w->residents[r]) == SL_NEVER)
+            leave(w, w->residents[r], now);
+}
+
+/* Walks the body once from the guess; visits and write-backs are in w->result. */
+static void walk_body(walk *w)
+{
+    begin_body(w);
+    for (uint32_t tick = 0; tick < w->request->tick_count && w->status == SL_OK;) {
+        uint32_t loop = w->uses.loop_of_tick[tick];
+        if (loop != SL_NO_LOOP) {
+            walk_loop(w, loop);
+            tick = w->request->loops[loop].end_tick;
+            continue;
+        }
+        walk_tick(w, tick);
+        if (tick == w->behind_tick)
+            drop_idle(w, tick + 1);
+        tick++;
+    }
+    if (w->status == SL_OK && w->behind_tick == w->request->tick_count)
+        drop_idle(w, w->request->tick_count);
+}
+
+/* ---- the end of the body ---- */
+
+/* Drops from the guess what the last walk did not leave in place; true if the guess held. */
+static bool shrink_guess(walk *w)
+{
+    bool held = true;
+    for (uint32_t o = 0; o < w->request->object_count; o++) {
+        if (w->is_carried_in[o] && (!is_here(w, o) || w->objects[o].left_unused)) {
+            w->is_carried_in[o] = false;
+            held = false;
+        }
+    }
+    return held;
+}
+
+/* Takes what the last walk left in place as the next guess. */
+static void take_guess(walk *w)
+{
+    uint64_t room = w->request->tick_count ? w->request->room_bytes[0] : 0;
+    uint64_t bytes = 0;
+    memset(w->is_carried_in, 0, w->request->object_count * sizeof *w->is_carried_in);
+    for (uint32_t r = 0; r < w->resident_count; r++) {
+        uint32_t o = w->residents[r];
+        if (bytes + w->request->object_bytes[o] > room)
+            continue;
+        bytes += w->request->object_bytes[o];
+        w->is_carried_in[o] = true;
+    }
+}
+
+/* Joins the visits that are open at the end with those that are carried in, and closes the others.
+ * A visit that is joined to another writes its index to `moved_to`. */
+static void join_carried(walk *w, uint32_t *moved_to)
+{
+    uint32_t tick_count = w->request->tick_count;
+    while (w->resident_count) {
+        uint32_t o = w->residents[w->resident_count - 1];
+        uint32_t visit = w->objects[o].visit, carried = w->objects[o].carried_visit;
+        leave(w, o, tick_count);
+        if (!w->is_carried_in[o])
+            continue;
+        sl_visit *tail = &w->result.visits[visit];
+        tail->last_tick = tick_count - 1;
+        if (tail->is_carried)
+            continue; /* here all the time */
+        sl_visit *head = &w->result.visits[carried];
+        tail->is_carried = true;
+        tail->last_tick = head->last_tick;
+        head->object = NO_VISIT; /* one with the tail now */
+        moved_to[carried] = visit;
+    }
+}
+
+/* Removes the visits that are joined to others, and what they leave of pairs. */
+static void compact_visits(sl_residency *result, uint32_t *moved_to)
+{
+    uint32_t kept = 0, kept_pairs = 0;
+    for (uint32_t v = result->visit_count; v-- > 0;)
+        kept += result->visits[v].object != NO_VISIT;
+    uint32_t next = kept;
+    for (uint32_t v = result->visit_count; v-- > 0;) /* a joined visit lies before its tail */
+        moved_to[v] = result->visits[v].object != NO_VISIT ? --next : moved_to[moved_to[v]];
+    for (uint32_t v = 0; v < result->visit_count; v++)
+        if (result->visits[v].object != NO_VISIT)
+            result->visits[moved_to[v]] = result->visits[v];
+    for (uint32_t b = 0; b < result->write_back_count; b++)
+        result->write_backs[b].visit = moved_to[result->write_backs[b].visit];
+    for (uint32_t p = 0; p < result->pair_count; p++) {
+        sl_visit_pair pair = {moved_to[result->pairs[p].at_entry],
+                              moved_to[result->pairs[p].at_end]};
+        if (pair.at_entry != pair.at_end)
+            result->pairs[kept_pairs++] = pair;
+    }
+    result->visit_count = kept;
+    result->pair_count = kept_pairs;
+}
+
+static sl_status close_body(walk *w)
+{
+    uint32_t *moved_to = calloc((uint64_t)w->result.visit_count + 1, sizeof *moved_to);
+    if (!moved_to)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->result.visit_count);
+    join_carried(w, moved_to);
+    if (w->status == SL_OK)
+        compact_visits(&w->result, moved_to);
+    free(moved_to);
+    return w->status;
+}
+
+/* ---- choosing among walks ---- */
+
+/* Walks until the carried set stands; leaves the visits in w->result. The first guess is what
+ * `laps` walks, each starting where the one before ended, leave behind. */
+static sl_status plan_weighting(walk *w, weighting choice, int laps)
+{
+    w->weighting = choice;
+    w->laps = laps;
+    memset(w->is_carried_in, 0, w->request->object_count * sizeof *w->is_carried_in);
+    for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
+        walk_body(w);
+        take_guess(w);
+    }
+    do {
+        walk_body(w);
+    } while (w->status == SL_OK && !shrink_guess(w));
+    if (w->status != SL_OK)
+        return w->status;
+    return close_body(w);
+}
+
+static sl_status check_room(const walk *w, uint32_t *out_tick, uint64_t *out_missing)
 {
     const sl_residency_request *request = w->request;
     uint64_t worst = 0;
@@ -54,16 +789,30 @@ static sl_status check_room(const sl_residency_walk *w, uint32_t *out_tick, uint
     return SL_OK;
 }
 
+static bool are_loops_valid(const sl_residency_request *request)
+{
+    uint32_t end = 0;
+    for (uint32_t l = 0; l < request->loop_count; l++) {
+        const sl_residency_loop *loop = &request->loops[l];
+        if (loop->first_tick < end || loop->end_tick <= loop->first_tick)
+            return false;
+        end = loop->end_tick;
+    }
+    return end <= request->tick_count;
+}
+
 sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *out_residency,
                             uint32_t *out_tick, uint64_t *out_missing_bytes)
 {
-    sl_residency_walk w;
-    SL_TRY(sl_residency_walk_open(request, &w));
+    walk w;
+    if (!are_loops_valid(request))
+        SL_FAIL(SL_ERROR_INTERNAL, "the loops of a step are empty or out of order");
+    SL_TRY(open_walk(request, &w));
     sl_residency best = {0};
     sl_status status = check_room(&w, out_tick, out_missing_bytes);
-    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT; choice++) {
-        status = plan_weighting(&w, (sl_weighting)(choice / MOST_LAPS), choice % MOST_LAPS + 1);
-        bool is_better = choice == 0 || w.result.moved_bytes < best.moved_bytes;
+    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * WEIGHTING_COUNT; choice++) {
+        status = plan_weighting(&w, (weighting)(choice / MOST_LAPS), choice % MOST_LAPS + 1);
+        bool is_better = choice == 0 || w.result.weighed_bytes < best.weighed_bytes;
         if (status == SL_OK && is_better) {
             sl_residency_clear(&best);
             best = w.result;
@@ -71,7 +820,7 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
         }
     }
     sl_residency_clear(&w.result);
-    sl_residency_walk_close(&w);
+    close_walk(&w);
     if (status == SL_OK)
         *out_residency = best;
     else
@@ -83,5 +832,6 @@ void sl_residency_clear(sl_residency *residency)
 {
     free(residency->visits);
     free(residency->write_backs);
+    free(residency->pairs);
     *residency = (sl_residency){0};
 }

@@ -1,0 +1,173 @@
+#include "use_index.h"
+
+#include <stdlib.h>
+
+const sl_residency_use *sl_use_index_get(const sl_use_index *index, uint32_t object,
+                                         uint32_t number)
+{
+    return &index->request->uses[index->order[index->first_use[object] + number]];
+}
+
+uint32_t sl_use_index_count(const sl_use_index *index, uint32_t object)
+{
+    return index->first_use[object + 1] - index->first_use[object];
+}
+
+/* ---- preparing ---- */
+
+static void group_uses(sl_use_index *index)
+{
+    const sl_residency_request *request = index->request;
+    uint32_t *first = index->first_use, next = 0;
+    for (uint32_t u = 0; u < request->use_count; u++)
+        first[request->uses[u].object]++;
+    for (uint32_t o = 0; o <= request->object_count; o++) {
+        uint32_t count = first[o];
+        first[o] = next;
+        next += count;
+    }
+    for (uint32_t u = 0; u < request->use_count; u++)
+        index->order[first[request->uses[u].object]++] = u;
+    for (uint32_t o = request->object_count; o > 0; o--)
+        first[o] = first[o - 1];
+    first[0] = 0;
+}
+
+static void find_decisive(sl_use_index *index, uint32_t object)
+{
+    const sl_residency_request *request = index->request;
+    uint32_t use_count = sl_use_index_count(index, object), decisive = use_count;
+    for (uint32_t number = use_count; number-- > 0;) {
+        const sl_residency_use *use = sl_use_index_get(index, object, number);
+        if (!use->is_away || use->writes)
+            decisive = number;
+        index->decisive[index->first_use[object] + number] = decisive;
+    }
+    const sl_residency_use *first = use_count ? sl_use_index_get(index, object, 0) : NULL;
+    bool outlives = request->outlives && request->outlives[object];
+    index->is_transient[object] = first && first->writes && !first->reads && !outlives;
+}
+
+static void index_ticks(sl_use_index *index)
+{
+    const sl_residency_request *request = index->request;
+    uint32_t u = 0, loop = 0;
+    for (uint32_t tick = 0; tick <= request->tick_count; tick++) {
+        while (u < request->use_count && request->uses[u].tick < tick)
+            u++;
+        index->tick_uses[tick] = u;
+        while (loop < request->loop_count && request->loops[loop].end_tick <= tick)
+            loop++;
+        bool is_in = loop < request->loop_count && request->loops[loop].first_tick <= tick;
+        index->loop_of_tick[tick] = is_in ? loop : SL_NO_LOOP;
+    }
+}
+
+void sl_use_index_close(sl_use_index *index)
+{
+    free(index->first_use);
+    free(index->order);
+    free(index->decisive);
+    free(index->is_transient);
+    free(index->tick_uses);
+    free(index->loop_of_tick);
+    *index = (sl_use_index){0};
+}
+
+sl_status sl_use_index_open(const sl_residency_request *request, sl_use_index *out_index)
+{
+    uint64_t objects = (uint64_t)request->object_count + 1;
+    uint64_t uses = (uint64_t)request->use_count + 1, ticks = (uint64_t)request->tick_count + 1;
+    sl_use_index index = {.request = request};
+    index.first_use = calloc(objects, sizeof *index.first_use);
+    index.order = calloc(uses, sizeof *index.order);
+    index.decisive = calloc(uses, sizeof *index.decisive);
+    index.is_transient = calloc(objects, sizeof *index.is_transient);
+    index.tick_uses = calloc(ticks, sizeof *index.tick_uses);
+    index.loop_of_tick = calloc(ticks, sizeof *index.loop_of_tick);
+    if (!index.first_use || !index.order || !index.decisive || !index.is_transient ||
+        !index.tick_uses || !index.loop_of_tick) {
+        sl_use_index_close(&index);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u uses", request->use_count);
+    }
+    group_uses(&index);
+    for (uint32_t o = 0; o < request->object_count; o++)
+        find_decisive(&index, o);
+    index_ticks(&index);
+    *out_index = index;
+    return SL_OK;
+}
+
+/* ---- what follows ---- */
+
+bool sl_use_index_repeats(const sl_use_index *index, const sl_use_cursor *cursor)
+{
+    return index->loop && cursor->loop_use_count;
+}
+
+static uint32_t loop_uses_end(const sl_use_cursor *cursor)
+{
+    return cursor->loop_first + cursor->loop_use_count;
+}
+
+/* The next use in the body or in the next iteration. */
+static uint64_t find_linear_need(const sl_use_index *index, uint32_t object, uint32_t number)
+{
+    uint64_t base = 0;
+    if (number == sl_use_index_count(index, object)) {
+        if (index->is_transient[object] || number == 0)
+            return SL_NEVER;
+        number = 0;
+        base = index->request->tick_count;
+    }
+    const sl_residency_use *use = sl_use_index_get(index, object, number);
+    return use->is_away && use->reads ? base + use->tick : SL_NEVER;
+}
+
+uint64_t sl_use_index_find_need(const sl_use_index *index, uint32_t object,
+                                const sl_use_cursor *cursor)
+{
+    uint64_t linear = find_linear_need(index, object, cursor->number);
+    if (!index->loop)
+        return linear;
+    uint64_t length = index->loop->end_tick - index->loop->first_tick;
+    if (sl_use_index_repeats(index, cursor)) {
+        if (cursor->number < loop_uses_end(cursor))
+            return linear;
+        const sl_residency_use *again = sl_use_index_get(index, object, cursor->loop_first);
+        if (again->is_away && again->reads)
+            return again->tick + length;
+    }
+    return linear == SL_NEVER ? SL_NEVER : linear + SL_RESIDENCY_REPETITIONS * length;
+}
+
+static uint32_t get_decisive(const sl_use_index *index, uint32_t object, uint32_t number)
+{
+    if (number == sl_use_index_count(index, object))
+        return number;
+    return index->decisive[index->first_use[object] + number];
+}
+
+bool sl_use_index_must_reach_home(const sl_use_index *index, uint32_t object,
+                                  const sl_use_cursor *cursor)
+{
+    uint32_t number = get_decisive(index, object, cursor->number);
+    if (sl_use_index_repeats(index, cursor) && number >= loop_uses_end(cursor)) {
+        uint32_t again = get_decisive(index, object, cursor->loop_first);
+        number = again < loop_uses_end(cursor) ? again : number;
+    }
+    if (number == sl_use_index_count(index, object))
+        return !index->is_transient[object];
+    const sl_residency_use *use = sl_use_index_get(index, object, number);
+    return !use->is_away && use->reads;
+}
+
+bool sl_use_index_is_live(const sl_use_index *index, uint32_t object, const sl_use_cursor *cursor)
+{
+    bool is_at_end = sl_use_index_repeats(index, cursor) && cursor->number == loop_uses_end(cursor);
+    if (is_at_end && sl_use_index_get(index, object, cursor->loop_first)->reads)
+        return true;
+    if (cursor->number < sl_use_index_count(index, object))
+        return sl_use_index_get(index, object, cursor->number)->reads;
+    return !index->is_transient[object];
+}
