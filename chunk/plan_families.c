@@ -69,10 +69,8 @@ sl_status sl_plan_families_make_item(const sl_planner *planner, sl_tier tier, ui
 static sl_status add_ring(sl_planner *planner, sl_tier tier, sl_family_pass *pass)
 {
     sl_address_item item = {.first_tick = pass->first_tick, .last_tick = pass->last_tick};
-    sl_item_source source = {
-        .kind = SL_MEMORY_ACTIVATION, .value = pass->value, .object = SL_NONE};
-    SL_TRY(
-        sl_plan_families_make_item(planner, tier, pass->value, RING_SLOTS, &item, &source));
+    sl_item_source source = {.kind = SL_MEMORY_ACTIVATION, .value = pass->value, .object = SL_NONE};
+    SL_TRY(sl_plan_families_make_item(planner, tier, pass->value, RING_SLOTS, &item, &source));
     return sl_plan_lives_add_item(&planner->tier[tier], &item, &source, &pass->item[tier]);
 }
 

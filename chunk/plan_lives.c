@@ -108,8 +108,8 @@ static void hold_loops(const sl_planner *planner, sl_life *life)
         return;
     for (uint32_t l = 0; l < planner->loop_count; l++) {
         const sl_residency_loop *loop = &planner->loops[l];
-        bool crosses_entry = life->first_tick < loop->first_tick &&
-                             life->last_tick >= loop->first_tick;
+        bool crosses_entry =
+            life->first_tick < loop->first_tick && life->last_tick >= loop->first_tick;
         bool crosses_end = life->first_tick < loop->end_tick && life->last_tick >= loop->end_tick;
         if (crosses_entry && life->last_tick < loop->end_tick)
             life->last_tick = loop->end_tick - 1;

@@ -128,7 +128,9 @@ static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *sho
                                       .object_count = planner->object_count,
                                       .object_bytes = planner->object_bytes,
                                       .room_bytes = state->room_bytes,
-                                      .outlives = planner->outlives};
+                                      .outlives = planner->outlives,
+                                      .loops = planner->loops,
+                                      .loop_count = planner->loop_count};
     *shortage = (sl_shortage){.tier = tier};
     SL_TRY(plan_residency(planner, tier, &residency, shortage));
     sl_prefetch_request prefetch = {.residency = &residency,
@@ -145,21 +147,38 @@ static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *sho
     return add_visit_items(planner, tier);
 }
 
+/* What leaves within a loop and comes back lies where it lay. */
+static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    const sl_residency *residency = &state->residency;
+    sl_address_pair *pairs = calloc((uint64_t)residency->pair_count + 1, sizeof *pairs);
+    if (!pairs)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", state->item_count);
+    for (uint32_t p = 0; p < residency->pair_count; p++)
+        pairs[p] = (sl_address_pair){state->first_visit_item + residency->pairs[p].at_entry,
+                                     state->first_visit_item + residency->pairs[p].at_end};
+    const sl_address_request request = {.items = state->items,
+                                        .item_count = state->item_count,
+                                        .pairs = pairs,
+                                        .pair_count = residency->pair_count,
+                                        .base = planner->homes->fixed_bytes[tier],
+                                        .alignment = state->alignment};
+    sl_status status = sl_addresses_assign(&request, &state->peak_bytes);
+    free(pairs);
+    return status;
+}
+
 static sl_status plan_within(sl_planner *planner, sl_tier tier, uint64_t limit,
                              sl_shortage *shortage)
 {
-    sl_tier_state *state = &planner->tier[tier];
     *shortage = (sl_shortage){.tier = tier};
     measure_room(planner, tier, limit, shortage);
     if (shortage->missing_bytes)
         SL_FAIL(SL_ERROR_FIT, "the values alive at tick %u lack %llu bytes", shortage->tick,
                 (unsigned long long)shortage->missing_bytes);
     SL_TRY(plan_visits(planner, tier, shortage));
-    const sl_address_request addresses = {.items = state->items,
-                                          .item_count = state->item_count,
-                                          .base = planner->homes->fixed_bytes[tier],
-                                          .alignment = state->alignment};
-    return sl_addresses_assign(&addresses, &state->peak_bytes);
+    return assign_addresses(planner, tier);
 }
 
 /* The tick at which values leave the least room: where more budget would help first. */

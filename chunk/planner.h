@@ -89,8 +89,8 @@ typedef struct sl_planner {
     double *tick_seconds;           /* [op_count] */
     const sl_residency_loop *loops; /* [loop_count] by tick; owned */
     uint32_t loop_count;
-    uint32_t leaving_count;  /* families that leave the device for want of room, first made first */
-    uint32_t family_count;   /* those that could */
+    uint32_t leaving_count; /* families that leave the device for want of room, first made first */
+    uint32_t family_count;  /* those that could */
     sl_family_pass *passes;
     uint32_t pass_count, pass_capacity;
     uint32_t *first_pass; /* [value_count], SL_NONE */
@@ -131,10 +131,10 @@ sl_status sl_plan_families_find_passes(sl_planner *planner);
 const sl_family_pass *sl_plan_families_pass_at(const sl_planner *planner, uint32_t value,
                                                uint32_t tick);
 
-/* An item of `instances` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows. */
+/* An item of `instances` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows.
+ */
 sl_status sl_plan_families_make_item(const sl_planner *planner, sl_tier tier, uint32_t value,
-                                     uint32_t slots, sl_address_item *item,
-                                     sl_item_source *source);
+                                     uint32_t slots, sl_address_item *item, sl_item_source *source);
 
 /* Gives activations whose home is `home`, host or disk, room there if they are ever written back to
  * it, and 0 bytes if not. The tier they come from, device or host, has been planned. */
