@@ -2,7 +2,8 @@
  *
  * Lanes work in order and beside each other. A command starts when its lane is free and its waits
  * are over. The control thread issues an iteration when the outputs of the one before are in host
- * memory and its inputs have been read, as sl_engine_step does. Where the machine's compute and
+ * memory and its inputs have been read, and a repetition when the compute lane has finished the one
+ * before the last, as sl_engine_step does. Where the machine's compute and
  * host lanes share the cores they take turns in one pool of workers: each runs at half speed while
  * both are busy. The pool's threads and the copies that keep a core busy share core_count cores as
  * a fair scheduler would have it; read and write lane share the disk.
@@ -12,6 +13,9 @@
  * it; by then the pipeline is filled. Within it, busy time of the compute lane and all stalls add
  * up to the time from its last command there to its last command here. A stall is charged to the
  * lane whose work was waited for in the end (stall.h).
+ *
+ * Repetitions soon look alike. So where there are many, two fewer numbers of them are played, and
+ * what the second takes more than the first is taken to go on.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +23,13 @@
 #include "base/status.h"
 #include "stall.h"
 
-enum { ITERATIONS = 6 };
+enum { ITERATIONS = 6, FEW_REPETITIONS = 5, MORE_REPETITIONS = 9, MOST_REPETITIONS = 12 };
 
 typedef struct lane_state {
     const uint32_t *commands; /* of this lane, in order */
     uint32_t command_count;
     uint32_t next;       /* index into commands: running, or the next to run */
+    uint32_t repetition; /* of that command's section */
     uint32_t iteration;  /* of that command */
     uint32_t wait_index; /* the first of its waits not known to be over */
     sl_lane released_by; /* lane of what it waited for last */
@@ -37,13 +42,16 @@ typedef struct lane_state {
 typedef struct player {
     const sl_plan *plan;
     const sl_machine *machine;
+    uint32_t repetition_cap; /* of each section, at most these are played */
+    uint32_t *section_of;    /* [body_count] */
+    uint32_t *turns_before;  /* [section_count + 1] repetitions of the sections before it */
     double *seconds;         /* [body_count] of each command alone */
-    uint32_t *done_count;    /* [body_count] iterations in which it has ended */
+    uint64_t *done_count;    /* [body_count] issues of it that have ended */
     uint32_t *lane_commands; /* [body_count], one run for each lane */
     bool *gates;             /* [body_count]: the next iteration is issued after it */
-    uint32_t gate_count;
-    uint32_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
-    uint32_t commands_left[ITERATIONS];
+    uint64_t gate_count;
+    uint64_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
+    uint64_t commands_left[ITERATIONS];
     double end_seconds[ITERATIONS]; /* of each iteration */
     sl_lane gated_by;               /* lane of the gate that opened last */
     double now;
@@ -114,6 +122,8 @@ static sl_status check_machine(const sl_machine *machine)
 
 static void close_player(player *p)
 {
+    free(p->section_of);
+    free(p->turns_before);
     free(p->gates);
     free(p->lane_commands);
     free(p->done_count);
@@ -153,28 +163,56 @@ static sl_status check_waits(const sl_plan *plan, const sl_command *command)
     return SL_OK;
 }
 
+static uint32_t count_repetitions(const player *p, const sl_section *section)
+{
+    return section->repeat < p->repetition_cap ? section->repeat : p->repetition_cap;
+}
+
+static sl_status number_sections(player *p)
+{
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < p->plan->section_count; s++) {
+        const sl_section *section = &p->plan->sections[s];
+        if (section->first != next || section->count > p->plan->body_count - next)
+            SL_FAIL(SL_ERROR_INTERNAL, "section %u of the plan does not follow on the last", s);
+        for (uint32_t c = 0; c < section->count; c++)
+            p->section_of[next++] = s;
+        p->turns_before[s + 1] = p->turns_before[s] + count_repetitions(p, section);
+    }
+    if (next != p->plan->body_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the sections hold %u of %u commands", next,
+                p->plan->body_count);
+    return SL_OK;
+}
+
 static sl_status open_player(const sl_program *program, const sl_plan *plan,
                              const sl_machine *machine, player *p)
 {
     uint32_t count = plan->body_count;
-    memset(p, 0, sizeof *p);
+    uint64_t issue_count = 0;
     p->plan = plan;
     p->machine = machine;
+    p->section_of = calloc(count + 1u, sizeof *p->section_of);
+    p->turns_before = calloc(plan->section_count + 1u, sizeof *p->turns_before);
     p->seconds = calloc(count + 1u, sizeof *p->seconds);
     p->done_count = calloc(count + 1u, sizeof *p->done_count);
     p->lane_commands = calloc(count + 1u, sizeof *p->lane_commands);
     p->gates = calloc(count + 1u, sizeof *p->gates);
-    if (!p->seconds || !p->done_count || !p->lane_commands || !p->gates)
+    if (!p->section_of || !p->turns_before || !p->seconds || !p->done_count || !p->lane_commands ||
+        !p->gates)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to simulate %u commands", count);
+    SL_TRY(number_sections(p));
     for (uint32_t command = 0; command < count; command++) {
         SL_TRY(measure_command(program, &plan->body[command], machine, &p->seconds[command]));
         SL_TRY(check_waits(plan, &plan->body[command]));
+        uint64_t issues = count_repetitions(p, &plan->sections[p->section_of[command]]);
         p->gates[command] = is_gate(program, &plan->body[command]);
-        p->gate_count += p->gates[command];
+        p->gate_count += p->gates[command] ? issues : 0;
+        issue_count += issues;
     }
     for (int iteration = 0; iteration < ITERATIONS; iteration++) {
         p->gates_left[iteration] = p->gate_count;
-        p->commands_left[iteration] = count;
+        p->commands_left[iteration] = issue_count;
     }
     sort_into_lanes(p);
     return SL_OK;
@@ -182,10 +220,35 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
 
 /* ---- playing ---- */
 
-static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, uint32_t iteration)
+/* Whether the issue of `wait` that was the latest, or the one before, when the waiter was issued
+ * is over. */
+static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, const lane_state *lane)
 {
-    uint32_t issued = iteration + (wait->command < waiter);
+    uint32_t section = p->section_of[waiter], of_target = p->section_of[wait->command];
+    uint32_t repetitions = p->turns_before[of_target + 1] - p->turns_before[of_target];
+    uint64_t issued = (uint64_t)lane->iteration * repetitions;
+    if (of_target == section)
+        issued += lane->repetition + (wait->command < waiter);
+    else if (of_target < section)
+        issued += repetitions;
     return p->done_count[wait->command] + wait->age >= issued;
+}
+
+/* Repetitions up to that of the lane's next command, over all iterations; UINT64_MAX: no more. */
+static uint64_t count_turns(const player *p, const lane_state *lane)
+{
+    if (lane->command_count == 0 || lane->iteration == ITERATIONS)
+        return UINT64_MAX;
+    uint32_t section = p->section_of[lane->commands[lane->next]];
+    return (uint64_t)lane->iteration * p->turns_before[p->plan->section_count] +
+           p->turns_before[section] + lane->repetition;
+}
+
+/* The control thread keeps at most two repetitions ahead of the compute lane. */
+static bool is_issued(player *p, const lane_state *lane)
+{
+    uint64_t turns = count_turns(p, lane);
+    return turns <= 1 || count_turns(p, &p->lane[SL_LANE_COMPUTE]) >= turns - 1;
 }
 
 /* True if the next command of `lane` may start now. Remembers what it waited for last. */
@@ -195,11 +258,15 @@ static bool may_start(player *p, lane_state *lane)
         lane->released_by = SL_LANE_COUNT; /* by the gate, whichever opens last */
         return false;
     }
+    if (!is_issued(p, lane)) {
+        lane->released_by = SL_LANE_COMPUTE;
+        return false;
+    }
     uint32_t index = lane->commands[lane->next];
     const sl_command *command = &p->plan->body[index];
     for (; lane->wait_index < command->wait_count; lane->wait_index++) {
         const sl_wait *wait = &p->plan->waits[command->first_wait + lane->wait_index];
-        if (has_ended(p, index, wait, lane->iteration))
+        if (has_ended(p, index, wait, lane))
             continue;
         lane->released_by = p->plan->body[wait->command].lane;
         return false;
@@ -236,6 +303,29 @@ static void start_command(player *p, sl_lane lane_index)
     lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
 }
 
+/* The lane's next command: of the same repetition, of the next one, or behind the section. */
+static void take_next(player *p, lane_state *lane)
+{
+    uint32_t section = p->section_of[lane->commands[lane->next]];
+    bool is_last = lane->next + 1 == lane->command_count ||
+                   p->section_of[lane->commands[lane->next + 1]] != section;
+    lane->next++;
+    if (!is_last)
+        return;
+    if (lane->repetition + 1 < count_repetitions(p, &p->plan->sections[section])) {
+        lane->repetition++;
+        lane->next--;
+        while (lane->next > 0 && p->section_of[lane->commands[lane->next - 1]] == section)
+            lane->next--;
+        return;
+    }
+    lane->repetition = 0;
+    if (lane->next == lane->command_count) {
+        lane->next = 0;
+        lane->iteration++;
+    }
+}
+
 static void end_command(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
@@ -249,10 +339,7 @@ static void end_command(player *p, sl_lane lane_index)
     lane->free_since = p->now;
     lane->wait_index = 0;
     lane->released_by = lane_index;
-    if (++lane->next == lane->command_count) {
-        lane->next = 0;
-        lane->iteration++;
-    }
+    take_next(p, lane);
 }
 
 /* Starts whatever may start; false if nothing runs then. */
@@ -378,11 +465,13 @@ static sl_status play_all(player *p)
     return SL_OK;
 }
 
-sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
-                           const sl_machine *machine, sl_simulation *out_simulation)
+/* With at most `cap` repetitions of each section. */
+static sl_status play_capped(const sl_program *program, const sl_plan *plan,
+                             const sl_machine *machine, uint32_t cap, sl_simulation *out_simulation)
 {
     player p;
-    SL_TRY(check_machine(machine));
+    memset(&p, 0, sizeof p);
+    p.repetition_cap = cap;
     sl_status status = open_player(program, plan, machine, &p);
     if (status == SL_OK)
         status = play_all(&p);
@@ -390,4 +479,32 @@ sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
         *out_simulation = p.result;
     close_player(&p);
     return status;
+}
+
+static double extend(double few, double more, uint32_t repetitions)
+{
+    double each = (more - few) / (MORE_REPETITIONS - FEW_REPETITIONS);
+    return more + (each > 0 ? each : 0) * (repetitions - MORE_REPETITIONS);
+}
+
+sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
+                           const sl_machine *machine, sl_simulation *out_simulation)
+{
+    sl_simulation few, more;
+    uint32_t most = 0;
+    SL_TRY(check_machine(machine));
+    for (uint32_t s = 0; s < plan->section_count; s++)
+        most = plan->sections[s].repeat > most ? plan->sections[s].repeat : most;
+    if (most <= MOST_REPETITIONS)
+        return play_capped(program, plan, machine, most, out_simulation);
+    SL_TRY(play_capped(program, plan, machine, FEW_REPETITIONS, &few));
+    SL_TRY(play_capped(program, plan, machine, MORE_REPETITIONS, &more));
+    out_simulation->step_seconds = extend(few.step_seconds, more.step_seconds, most);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        out_simulation->busy_seconds[lane] =
+            extend(few.busy_seconds[lane], more.busy_seconds[lane], most);
+        out_simulation->stall_seconds[lane] =
+            extend(few.stall_seconds[lane], more.stall_seconds[lane], most);
+    }
+    return SL_OK;
 }
