@@ -14,8 +14,8 @@
  * up to the time from its last command there to its last command here. A stall is charged to the
  * lane whose work was waited for in the end (stall.h).
  *
- * Repetitions soon look alike. So where there are many, two fewer numbers of them are played, and
- * what the second takes more than the first is taken to go on.
+ * Repetitions soon look alike: when the compute lane begins one as it began one of the two before
+ * it, every lane at the same point, the rest of the loop would go on like that and is passed over.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@
 #include "base/status.h"
 #include "stall.h"
 
-enum { ITERATIONS = 6, FEW_REPETITIONS = 5, MORE_REPETITIONS = 9, MOST_REPETITIONS = 12 };
+enum { ITERATIONS = 6, SNAPSHOTS = 2, REPETITIONS_LEFT = 4 };
 
 typedef struct lane_state {
     const uint32_t *commands; /* of this lane, in order */
@@ -39,10 +39,21 @@ typedef struct lane_state {
     sl_stall_history waits;
 } lane_state;
 
+/* Where everything stands as the compute lane begins a repetition. */
+typedef struct snapshot {
+    uint32_t section, iteration, repetition; /* of the compute lane */
+    double now;
+    sl_simulation result;
+    struct {
+        uint32_t next, repetition, iteration, wait_index;
+        bool is_running;
+        double remaining_seconds;
+    } lane[SL_LANE_COUNT];
+} snapshot;
+
 typedef struct player {
     const sl_plan *plan;
     const sl_machine *machine;
-    uint32_t repetition_cap; /* of each section, at most these are played */
     uint32_t *section_of;    /* [body_count] */
     uint32_t *turns_before;  /* [section_count + 1] repetitions of the sections before it */
     double *seconds;         /* [body_count] of each command alone */
@@ -53,6 +64,7 @@ typedef struct player {
     uint64_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
     uint64_t commands_left[ITERATIONS];
     double end_seconds[ITERATIONS]; /* of each iteration */
+    snapshot snapshots[SNAPSHOTS];  /* of the last repetitions, by their parity */
     sl_lane gated_by;               /* lane of the gate that opened last */
     double now;
     lane_state lane[SL_LANE_COUNT];
@@ -163,11 +175,6 @@ static sl_status check_waits(const sl_plan *plan, const sl_command *command)
     return SL_OK;
 }
 
-static uint32_t count_repetitions(const player *p, const sl_section *section)
-{
-    return section->repeat < p->repetition_cap ? section->repeat : p->repetition_cap;
-}
-
 static sl_status number_sections(player *p)
 {
     uint32_t next = 0;
@@ -177,7 +184,7 @@ static sl_status number_sections(player *p)
             SL_FAIL(SL_ERROR_INTERNAL, "section %u of the plan does not follow on the last", s);
         for (uint32_t c = 0; c < section->count; c++)
             p->section_of[next++] = s;
-        p->turns_before[s + 1] = p->turns_before[s] + count_repetitions(p, section);
+        p->turns_before[s + 1] = p->turns_before[s] + section->repeat;
     }
     if (next != p->plan->body_count)
         SL_FAIL(SL_ERROR_INTERNAL, "the sections hold %u of %u commands", next,
@@ -205,7 +212,7 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     for (uint32_t command = 0; command < count; command++) {
         SL_TRY(measure_command(program, &plan->body[command], machine, &p->seconds[command]));
         SL_TRY(check_waits(plan, &plan->body[command]));
-        uint64_t issues = count_repetitions(p, &plan->sections[p->section_of[command]]);
+        uint64_t issues = plan->sections[p->section_of[command]].repeat;
         p->gates[command] = is_gate(program, &plan->body[command]);
         p->gate_count += p->gates[command] ? issues : 0;
         issue_count += issues;
@@ -312,7 +319,7 @@ static void take_next(player *p, lane_state *lane)
     lane->next++;
     if (!is_last)
         return;
-    if (lane->repetition + 1 < count_repetitions(p, &p->plan->sections[section])) {
+    if (lane->repetition + 1 < p->plan->sections[section].repeat) {
         lane->repetition++;
         lane->next--;
         while (lane->next > 0 && p->section_of[lane->commands[lane->next - 1]] == section)
@@ -453,25 +460,142 @@ static void advance_time(player *p)
     }
 }
 
+/* ---- passing over what goes on ---- */
+
+static void take_snapshot(const player *p, snapshot *out)
+{
+    const lane_state *compute = &p->lane[SL_LANE_COMPUTE];
+    *out = (snapshot){.section = p->section_of[compute->commands[compute->next]],
+                      .iteration = compute->iteration,
+                      .repetition = compute->repetition,
+                      .now = p->now,
+                      .result = p->result};
+    for (int index = 0; index < SL_LANE_COUNT; index++) {
+        const lane_state *lane = &p->lane[index];
+        out->lane[index].next = lane->next;
+        out->lane[index].repetition = lane->repetition;
+        out->lane[index].iteration = lane->iteration;
+        out->lane[index].wait_index = lane->wait_index;
+        out->lane[index].is_running = lane->is_running;
+        out->lane[index].remaining_seconds = lane->is_running ? lane->remaining_seconds : 0;
+    }
+}
+
+static bool is_in_loop(const player *p, const lane_state *lane, const snapshot *now)
+{
+    return lane->command_count > 0 && lane->iteration == now->iteration &&
+           p->section_of[lane->commands[lane->next]] == now->section;
+}
+
+/* Whether everything stands as it stood then, `period` repetitions ago: lanes in the loop that much
+ * later, all others where they were. Times that differ by rounding alone are equal. */
+static bool goes_on(const player *p, const snapshot *then, const snapshot *now, uint32_t period)
+{
+    double tolerance = 1e-9 * (now->now - then->now);
+    if (then->now >= now->now || then->section != now->section ||
+        then->iteration != now->iteration || then->repetition + period != now->repetition)
+        return false;
+    for (int index = 0; index < SL_LANE_COUNT; index++) {
+        uint32_t later = is_in_loop(p, &p->lane[index], now) ? period : 0;
+        double drift = now->lane[index].remaining_seconds - then->lane[index].remaining_seconds;
+        bool is_same = now->lane[index].next == then->lane[index].next &&
+                       now->lane[index].iteration == then->lane[index].iteration &&
+                       now->lane[index].repetition == then->lane[index].repetition + later &&
+                       now->lane[index].wait_index == then->lane[index].wait_index &&
+                       now->lane[index].is_running == then->lane[index].is_running &&
+                       drift <= tolerance && -drift <= tolerance;
+        if (!is_same || (later == 0 && now->lane[index].is_running))
+            return false;
+    }
+    return true;
+}
+
+/* Repetitions that each lane in the loop still has, but for the last few. */
+static uint32_t count_left(const player *p, const snapshot *now)
+{
+    uint32_t most = 0, repeat = p->plan->sections[now->section].repeat;
+    for (int index = 0; index < SL_LANE_COUNT; index++)
+        if (is_in_loop(p, &p->lane[index], now) && p->lane[index].repetition > most)
+            most = p->lane[index].repetition;
+    return repeat > most + REPETITIONS_LEFT ? repeat - most - REPETITIONS_LEFT : 0;
+}
+
+static void shift_lane(lane_state *lane, double seconds)
+{
+    lane->free_since += seconds;
+    for (int i = 0; i < SL_STALL_HISTORY; i++) {
+        lane->waits.spans[i].start += seconds;
+        lane->waits.spans[i].end += seconds;
+    }
+}
+
+/* `times` periods of `period` repetitions, each like the last. */
+static void pass_over(player *p, const snapshot *then, const snapshot *now, uint32_t period,
+                      uint32_t times)
+{
+    const sl_section *loop = &p->plan->sections[now->section];
+    double seconds = times * (now->now - then->now);
+    p->now += seconds;
+    for (int index = 0; index < SL_LANE_COUNT; index++) {
+        lane_state *lane = &p->lane[index];
+        shift_lane(lane, seconds);
+        if (is_in_loop(p, lane, now))
+            lane->repetition += times * period;
+        p->result.busy_seconds[index] +=
+            times * (now->result.busy_seconds[index] - then->result.busy_seconds[index]);
+        p->result.stall_seconds[index] +=
+            times * (now->result.stall_seconds[index] - then->result.stall_seconds[index]);
+    }
+    for (uint32_t c = loop->first; c < loop->first + loop->count; c++) {
+        uint64_t passed = (uint64_t)times * period;
+        const lane_state *lane = &p->lane[p->plan->body[c].lane];
+        if (!is_in_loop(p, lane, now))
+            continue; /* its lane is through with the loop, or not yet there */
+        p->done_count[c] += passed;
+        p->commands_left[now->iteration] -= passed;
+        if (p->gates[c])
+            p->gates_left[now->iteration] -= passed;
+    }
+}
+
+/* The compute lane begins a repetition. */
+static void look_for_period(player *p)
+{
+    snapshot now;
+    take_snapshot(p, &now);
+    for (uint32_t period = 1; period <= SNAPSHOTS && now.repetition >= period; period++) {
+        const snapshot then = p->snapshots[(now.repetition - period) % SNAPSHOTS];
+        uint32_t times = count_left(p, &now) / period;
+        if (times == 0 || !goes_on(p, &then, &now, period))
+            continue;
+        pass_over(p, &then, &now, period, times);
+        take_snapshot(p, &now);
+        break;
+    }
+    p->snapshots[now.repetition % SNAPSHOTS] = now;
+}
+
 static sl_status play_all(player *p)
 {
     while (p->commands_left[ITERATIONS - 1] > 0) {
+        uint32_t repetition = p->lane[SL_LANE_COMPUTE].repetition;
         if (!start_ready(p))
             SL_FAIL(SL_ERROR_INTERNAL, "the plan's commands wait for each other for ever");
         advance_time(p);
+        if (p->lane[SL_LANE_COMPUTE].repetition > repetition)
+            look_for_period(p);
     }
     double end = p->end_seconds[ITERATIONS - 1];
     p->result.step_seconds = end - p->end_seconds[ITERATIONS - 2];
     return SL_OK;
 }
 
-/* With at most `cap` repetitions of each section. */
-static sl_status play_capped(const sl_program *program, const sl_plan *plan,
-                             const sl_machine *machine, uint32_t cap, sl_simulation *out_simulation)
+sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
+                           const sl_machine *machine, sl_simulation *out_simulation)
 {
     player p;
     memset(&p, 0, sizeof p);
-    p.repetition_cap = cap;
+    SL_TRY(check_machine(machine));
     sl_status status = open_player(program, plan, machine, &p);
     if (status == SL_OK)
         status = play_all(&p);
@@ -479,32 +603,4 @@ static sl_status play_capped(const sl_program *program, const sl_plan *plan,
         *out_simulation = p.result;
     close_player(&p);
     return status;
-}
-
-static double extend(double few, double more, uint32_t repetitions)
-{
-    double each = (more - few) / (MORE_REPETITIONS - FEW_REPETITIONS);
-    return more + (each > 0 ? each : 0) * (repetitions - MORE_REPETITIONS);
-}
-
-sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
-                           const sl_machine *machine, sl_simulation *out_simulation)
-{
-    sl_simulation few, more;
-    uint32_t most = 0;
-    SL_TRY(check_machine(machine));
-    for (uint32_t s = 0; s < plan->section_count; s++)
-        most = plan->sections[s].repeat > most ? plan->sections[s].repeat : most;
-    if (most <= MOST_REPETITIONS)
-        return play_capped(program, plan, machine, most, out_simulation);
-    SL_TRY(play_capped(program, plan, machine, FEW_REPETITIONS, &few));
-    SL_TRY(play_capped(program, plan, machine, MORE_REPETITIONS, &more));
-    out_simulation->step_seconds = extend(few.step_seconds, more.step_seconds, most);
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        out_simulation->busy_seconds[lane] =
-            extend(few.busy_seconds[lane], more.busy_seconds[lane], most);
-        out_simulation->stall_seconds[lane] =
-            extend(few.stall_seconds[lane], more.stall_seconds[lane], most);
-    }
-    return SL_OK;
 }

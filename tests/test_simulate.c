@@ -17,13 +17,21 @@
 #include "sluice/plan.h"
 #include "spec_programs.h"
 
-enum { COMMANDS_MAX = 64, WAITS_MAX = 256, VALUE_CHUNK = 0, VALUE_OUTPUT = 1, UNIT = 1000 };
+enum {
+    COMMANDS_MAX = 64,
+    WAITS_MAX = 256,
+    SECTIONS_MAX = 64,
+    VALUE_CHUNK = 0,
+    VALUE_OUTPUT = 1,
+    UNIT = 1000
+};
 
 /* A plan made by hand: op i takes seconds[i] on its lane. */
 typedef struct scene {
     sl_op ops[COMMANDS_MAX];
     sl_command body[COMMANDS_MAX];
     sl_wait waits[WAITS_MAX];
+    sl_section sections[SECTIONS_MAX];
     sl_value values[2];
     sl_program program;
     sl_plan plan;
@@ -51,6 +59,7 @@ static void open_scene(scene *s)
     s->program.value_count = 2;
     s->plan.body = s->body;
     s->plan.waits = s->waits;
+    s->plan.sections = s->sections;
 }
 
 static sl_command *add_command(scene *s, sl_lane lane)
@@ -89,8 +98,12 @@ static void add_wait(scene *s, uint32_t command, uint32_t age)
     s->body[s->plan.body_count - 1].wait_count++;
 }
 
-static sl_simulation play(const scene *s)
+static sl_simulation play(scene *s)
 {
+    if (s->plan.section_count <= 1) {
+        s->plan.section_count = 1;
+        s->sections[0] = (sl_section){0, s->plan.body_count, 0, 1};
+    }
     sl_simulation simulation;
     assert_int_equal(sl_plan_simulate(&s->program, &s->plan, &s->machine, &simulation), SL_OK);
     return simulation;
@@ -139,7 +152,7 @@ static void copy_into_the_only_slot_is_waited_for(void **state)
     scene s;
     open_scene(&s);
     uint32_t fetch = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 4);
-    add_wait(&s, 1, 1); /* the slot is free when the op of the iteration before is done */
+    add_wait(&s, 1, 0); /* the slot is free when the op of the iteration before is done */
     add_run(&s, SL_LANE_COMPUTE, 1);
     add_wait(&s, fetch, 0);
     s.machine.copy_seconds[SL_MACHINE_H2D] = 0.25;
@@ -156,9 +169,9 @@ static void copies_into_two_slots_overlap_with_compute(void **state)
     scene s;
     open_scene(&s);
     uint32_t first = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 2);
-    add_wait(&s, 2, 1);
+    add_wait(&s, 2, 0);
     uint32_t second = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 2);
-    add_wait(&s, 3, 1);
+    add_wait(&s, 3, 0);
     add_run(&s, SL_LANE_COMPUTE, 3);
     add_wait(&s, first, 0);
     add_run(&s, SL_LANE_COMPUTE, 3);
@@ -177,7 +190,7 @@ static void compute_and_host_share_the_cores_where_the_machine_says_so(void **st
         scene s;
         open_scene(&s);
         uint32_t run = add_run(&s, SL_LANE_COMPUTE, 3);
-        add_wait(&s, 1, 1); /* an update that overlaps the next forward pass ends before the next */
+        add_wait(&s, 1, 0); /* an update that overlaps the next forward pass ends before the next */
         add_run(&s, SL_LANE_HOST, host_seconds);
         add_wait(&s, run, 1);
         double longer = host_seconds > 3 ? (double)host_seconds : 3;
@@ -281,7 +294,7 @@ static void reads_and_writes_share_the_disk_up_to_its_mixed_rate(void **state)
         open_scene(&s);
         s.machine.mixed_disk_rate = cases[i].mixed;
         uint32_t read = add_copy(&s, SL_LANE_READ, VALUE_CHUNK, 4);
-        add_wait(&s, 1, 1);
+        add_wait(&s, 1, 0);
         add_copy(&s, SL_LANE_WRITE, VALUE_CHUNK, 2);
         add_wait(&s, read, 1);
         assert_seconds(play(&s).step_seconds, cases[i].step_seconds);
@@ -328,9 +341,9 @@ static void stall_belongs_to_the_wait_that_is_over_last(void **state)
         scene s;
         open_scene(&s);
         uint32_t fetch = add_copy(&s, SL_LANE_H2D, VALUE_CHUNK, 2);
-        add_wait(&s, 2, 1);
+        add_wait(&s, 2, 0);
         uint32_t update = add_run(&s, SL_LANE_HOST, host_seconds);
-        add_wait(&s, 2, 1);
+        add_wait(&s, 2, 0);
         add_run(&s, SL_LANE_COMPUTE, 1);
         add_wait(&s, update, 0);
         add_wait(&s, fetch, 0);
@@ -342,20 +355,23 @@ static void stall_belongs_to_the_wait_that_is_over_last(void **state)
     }
 }
 
-static void commands_that_wait_for_each_other_are_an_error(void **state)
+static void plans_that_name_what_is_not_there_are_refused(void **state)
 {
     (void)state;
     scene s;
     sl_simulation untouched = {.step_seconds = -7}, found = untouched;
     open_scene(&s);
     add_run(&s, SL_LANE_COMPUTE, 1);
-    add_wait(&s, 1, 0);
+    add_wait(&s, 2, 0);
     add_run(&s, SL_LANE_HOST, 1);
     add_wait(&s, 0, 0);
+    s.plan.section_count = 1;
+    s.sections[0] = (sl_section){0, 2, 0, 1};
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
-    s.waits[0].command = 2;
+    s.waits[0] = (sl_wait){1, 0};
+    s.sections[0].count = 1;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
-    s.waits[0] = (sl_wait){1, 1};
+    s.sections[0].count = 2;
     s.body[0].tick = 2;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
     s.body[0].tick = 0;
@@ -388,29 +404,31 @@ static void fill_at_random(scene *s, uint64_t *random)
         else
             add_copy(s, lane, spec_random(random, 4) == 0 ? VALUE_OUTPUT : VALUE_CHUNK, seconds);
         for (uint64_t w = spec_random(random, 4); w > 0; w--) {
-            uint32_t age = i == 0 || spec_random(random, 2);
-            add_wait(s, (uint32_t)spec_random(random, age ? count : i), age);
+            add_wait(s, (uint32_t)spec_random(random, count), (uint32_t)spec_random(random, 2));
         }
     }
 }
 
-/* End of iteration 4 and 5 of 0 .. 5, without sharing: waits name earlier commands or the iteration
- * before, so one pass in issue order knows every start. */
+/* End of iteration 4 and 5 of 0 .. 5, without sharing: waits name earlier issues, so one pass in
+ * issue order knows every start. */
 static double step_by_recurrence(const scene *s, double *out_compute_seconds)
 {
-    double end[2][COMMANDS_MAX] = {{0}}, lane_end[SL_LANE_COUNT] = {0};
+    double end[3][COMMANDS_MAX] = {{0}}, lane_end[SL_LANE_COUNT] = {0};
     double gate = 0, iteration_end[6] = {0}, compute_end[6] = {0};
     for (uint32_t iteration = 0; iteration < 6; iteration++) {
         double next_gate = gate;
         for (uint32_t c = 0; c < s->plan.body_count; c++) {
             const sl_command *command = &s->body[c];
             double start = fmax(lane_end[command->lane], gate);
+            if (iteration >= 2) /* no more than two are under way */
+                start = fmax(start, compute_end[iteration - 2]);
             for (uint32_t w = 0; w < command->wait_count; w++) {
                 sl_wait wait = s->waits[command->first_wait + w];
-                start = fmax(start, end[(iteration + wait.age) % 2][wait.command]);
+                uint32_t back = wait.age + (wait.command >= c);
+                start = fmax(start, end[(iteration + 3 - back) % 3][wait.command]);
             }
             double ended = start + duration_of(s, command);
-            end[iteration % 2][c] = lane_end[command->lane] = ended;
+            end[iteration % 3][c] = lane_end[command->lane] = ended;
             iteration_end[iteration] = fmax(iteration_end[iteration], ended);
             if (command->kind == SL_COMMAND_COPY && command->value == VALUE_OUTPUT)
                 next_gate = fmax(next_gate, ended);
@@ -463,6 +481,124 @@ static void random_plans_take_what_the_recurrence_says(void **state)
     }
 }
 
+/* ---- repeated sections ---- */
+
+/* Three sections, the middle one repeated. */
+static void cut_at_random(scene *s, uint64_t *random, uint32_t repeat)
+{
+    uint32_t count = s->plan.body_count;
+    uint32_t first = (uint32_t)spec_random(random, count);
+    uint32_t last = first + 1 + (uint32_t)spec_random(random, count - first);
+    s->plan.section_count = 3;
+    s->sections[0] = (sl_section){0, first, 0, 1};
+    s->sections[1] = (sl_section){first, last - first, 1, repeat};
+    s->sections[2] = (sl_section){last, count - last, repeat + 1, 1};
+}
+
+enum { UNROLLED_MAX = 2048, UNROLLED_WAITS = 8192 };
+
+/* The same plan with every repetition a section of its own. */
+typedef struct unrolled {
+    sl_command body[UNROLLED_MAX];
+    sl_wait waits[UNROLLED_WAITS];
+    sl_section sections[UNROLLED_MAX];
+    sl_plan plan;
+} unrolled;
+
+static bool is_inside(const sl_section *section, uint32_t command)
+{
+    return command >= section->first && command < section->first + section->count;
+}
+
+/* Where repetition r of a command stands. */
+static uint32_t find_unrolled(const scene *s, uint32_t command, uint32_t r)
+{
+    const sl_section *loop = &s->sections[1];
+    if (command < loop->first)
+        return command;
+    if (is_inside(loop, command))
+        return command + r * loop->count;
+    return command + (loop->repeat - 1) * loop->count;
+}
+
+static sl_wait unroll_wait(const scene *s, uint32_t waiter, uint32_t r, sl_wait wait)
+{
+    const sl_section *loop = &s->sections[1];
+    int64_t issues = is_inside(loop, wait.command) ? loop->repeat : 1, latest;
+    if (is_inside(loop, wait.command) && is_inside(loop, waiter))
+        latest = (int64_t)r - (wait.command >= waiter);
+    else
+        latest = wait.command < waiter ? issues - 1 : -1;
+    latest -= wait.age;
+    uint32_t back = 0;
+    for (; latest < 0; latest += issues)
+        back++; /* iterations */
+    uint32_t target = find_unrolled(s, wait.command, (uint32_t)latest);
+    return (sl_wait){target, target < find_unrolled(s, waiter, r) ? back : back - 1};
+}
+
+static void unroll(const scene *s, unrolled *out)
+{
+    memset(out, 0, sizeof *out);
+    sl_plan *plan = &out->plan;
+    *plan = (sl_plan){.body = out->body, .waits = out->waits, .sections = out->sections};
+    for (uint32_t n = 0; n < 3; n++) {
+        const sl_section *section = &s->sections[n];
+        for (uint32_t r = 0; r < section->repeat; r++) {
+            out->sections[plan->section_count++] =
+                (sl_section){plan->body_count, section->count, 0, 1};
+            for (uint32_t c = section->first; c < section->first + section->count; c++) {
+                sl_command *command = &out->body[plan->body_count++];
+                *command = s->body[c];
+                command->first_wait = plan->wait_count;
+                for (uint32_t w = 0; w < command->wait_count; w++)
+                    out->waits[plan->wait_count++] =
+                        unroll_wait(s, c, r, s->waits[s->body[c].first_wait + w]);
+            }
+        }
+    }
+}
+
+static void compare_with_unrolled(scene *s, unrolled *flat)
+{
+    sl_simulation found = play(s), expected;
+    unroll(s, flat);
+    assert_int_equal(sl_plan_simulate(&s->program, &flat->plan, &s->machine, &expected), SL_OK);
+    assert_seconds(found.step_seconds, expected.step_seconds);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        assert_seconds(found.busy_seconds[lane], expected.busy_seconds[lane]);
+        assert_seconds(found.stall_seconds[lane], expected.stall_seconds[lane]);
+    }
+}
+
+static void few_repetitions_take_what_they_take_unrolled(void **state)
+{
+    (void)state;
+    static unrolled flat;
+    uint64_t random = spec_seed(6);
+    for (uint32_t round = 0; round < spec_count(1000, 30000); round++) {
+        scene s;
+        open_scene(&s);
+        fill_at_random(&s, &random);
+        cut_at_random(&s, &random, 1 + (uint32_t)spec_random(&random, 9));
+        compare_with_unrolled(&s, &flat);
+    }
+}
+
+static void many_repetitions_take_what_they_take_unrolled(void **state)
+{
+    (void)state;
+    static unrolled flat;
+    uint64_t random = spec_seed(7);
+    for (uint32_t round = 0; round < spec_count(300, 10000); round++) {
+        scene s;
+        open_scene(&s);
+        fill_at_random(&s, &random);
+        cut_at_random(&s, &random, 20 + (uint32_t)spec_random(&random, 10));
+        compare_with_unrolled(&s, &flat);
+    }
+}
+
 static void default_machine_is_usable_and_grows_with_workers(void **state)
 {
     (void)state;
@@ -492,8 +628,10 @@ int main(void)
         cmocka_unit_test(machines_without_sense_are_refused),
         cmocka_unit_test(iteration_starts_when_the_outputs_of_the_last_have_arrived),
         cmocka_unit_test(stall_belongs_to_the_wait_that_is_over_last),
-        cmocka_unit_test(commands_that_wait_for_each_other_are_an_error),
+        cmocka_unit_test(plans_that_name_what_is_not_there_are_refused),
         cmocka_unit_test(random_plans_take_what_the_recurrence_says),
+        cmocka_unit_test(few_repetitions_take_what_they_take_unrolled),
+        cmocka_unit_test(many_repetitions_take_what_they_take_unrolled),
         cmocka_unit_test(default_machine_is_usable_and_grows_with_workers),
     };
     return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);

@@ -111,7 +111,7 @@ static void stall_when_the_disk_stands_behind_the_copy_then_is_the_disks(void **
     sl_op ops[1] = {{.kind = SL_OP_CLEAR, .attrs = {.element_count = UNIT}}};
     sl_value values[1] = {{.kind = SL_VALUE_CHUNK}};
     sl_program program = {.ops = ops, .op_count = 1, .values = values, .value_count = 1};
-    sl_wait waits[] = {{2, 1}, {0, 0}, {1, 0}};
+    sl_wait waits[] = {{2, 0}, {0, 0}, {1, 0}};
     sl_command body[] = {
         {.kind = SL_COMMAND_COPY, .lane = SL_LANE_READ, .from.bytes = 3 * UNIT, .wait_count = 1},
         {.kind = SL_COMMAND_COPY,
@@ -121,7 +121,13 @@ static void stall_when_the_disk_stands_behind_the_copy_then_is_the_disks(void **
          .wait_count = 1},
         {.kind = SL_COMMAND_RUN, .lane = SL_LANE_COMPUTE, .first_wait = 2, .wait_count = 1},
     };
-    sl_plan plan = {.body = body, .body_count = 3, .waits = waits, .wait_count = 3};
+    sl_section section = {0, 3, 0, 1};
+    sl_plan plan = {.body = body,
+                    .body_count = 3,
+                    .sections = &section,
+                    .section_count = 1,
+                    .waits = waits,
+                    .wait_count = 3};
     sl_machine machine = {.name = "test"};
     sl_simulation found;
     machine.op[SL_OP_CLEAR][SL_TYPE_FP32].seconds = 2;

@@ -261,8 +261,12 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
     sl_blueprint *blueprint = NULL;
     SL_TRY(open_blueprint(task, choice, &blueprint));
     double seconds = 0;
-    for (uint32_t i = 0; i < blueprint->programs[0]->op_count; i++)
-        seconds += bound_op_seconds(&blueprint->machine, &blueprint->programs[0]->ops[i]);
+    const sl_program *program = blueprint->programs[0];
+    for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
+        const sl_section section = sl_program_section(program, s);
+        for (uint32_t i = section.first; i < section.first + section.count; i++)
+            seconds += section.repeat * bound_op_seconds(&blueprint->machine, &program->ops[i]);
+    }
     sl_blueprint_close(blueprint);
     *out_seconds = seconds;
     return SL_OK;
