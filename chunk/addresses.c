@@ -6,9 +6,9 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/bits.h"
+#include "occupancy.h"
 
 typedef enum order_kind {
     ORDER_TICK,     /* by first tick */
@@ -23,22 +23,11 @@ typedef struct ordered_cluster {
     uint32_t index;
 } ordered_cluster;
 
-typedef struct span {
-    uint32_t first, last; /* ticks; first <= last */
-} span;
-
 typedef struct cluster {
     uint64_t bytes, offset;
     uint32_t first_tick; /* the least of its items' */
     uint32_t first_span, span_count;
 } cluster;
-
-/* A cluster that has its place. */
-typedef struct placed_cluster {
-    uint64_t offset, bytes;
-    uint64_t mask; /* see mask_of */
-    uint32_t index;
-} placed_cluster;
 
 typedef struct placer {
     const sl_address_request *request;
@@ -47,11 +36,11 @@ typedef struct placer {
     uint32_t cut_tick;   /* where the fewest bytes are alive */
     uint64_t live_peak;  /* the most bytes alive at one tick */
     uint32_t cluster_count;
-    uint32_t *cluster_of;   /* [item_count] */
-    cluster *clusters;      /* [cluster_count] */
-    span *spans;            /* of clusters, one cluster after the other */
-    uint64_t *live_bytes;   /* [tick_count + 1] */
-    placed_cluster *placed; /* by offset */
+    uint32_t *cluster_of; /* [item_count] */
+    cluster *clusters;    /* [cluster_count] */
+    sl_tick_span *spans;  /* of clusters, one cluster after the other */
+    uint64_t *live_bytes; /* [tick_count + 1] */
+    sl_occupancy *occupancy;
     uint64_t *best_offset;  /* [cluster_count] */
     ordered_cluster *order; /* [cluster_count] */
 } placer;
@@ -106,7 +95,7 @@ static void number_clusters(placer *p)
 
 static int compare_spans(const void *left, const void *right)
 {
-    const span *a = left, *b = right;
+    const sl_tick_span *a = left, *b = right;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
     return (a->last > b->last) - (a->last < b->last);
@@ -115,7 +104,7 @@ static int compare_spans(const void *left, const void *right)
 /* Sorts the spans of a cluster and makes one of those that touch. */
 static void unite_spans(placer *p, cluster *it)
 {
-    span *spans = &p->spans[it->first_span];
+    sl_tick_span *spans = &p->spans[it->first_span];
     uint32_t kept = 0;
     if (it->span_count > 1)
         qsort(spans, it->span_count, sizeof *spans, compare_spans);
@@ -140,10 +129,10 @@ static void fill_spans(placer *p)
         const sl_address_item *item = &p->request->items[n];
         cluster *it = &p->clusters[p->cluster_of[n]];
         bool wraps = item->first_tick > item->last_tick;
-        span *next = &p->spans[it->first_span + it->span_count];
-        next[0] = (span){item->first_tick, wraps ? p->tick_count - 1 : item->last_tick};
+        sl_tick_span *next = &p->spans[it->first_span + it->span_count];
+        next[0] = (sl_tick_span){item->first_tick, wraps ? p->tick_count - 1 : item->last_tick};
         if (wraps)
-            next[1] = (span){0, item->last_tick};
+            next[1] = (sl_tick_span){0, item->last_tick};
         it->span_count += wraps ? 2 : 1;
     }
     for (uint32_t c = 0; c < p->cluster_count; c++)
@@ -187,7 +176,7 @@ static uint64_t ticks_from_cut(const placer *p, const cluster *it)
 {
     uint64_t least = UINT64_MAX;
     for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
-        const span *life = &p->spans[s];
+        const sl_tick_span *life = &p->spans[s];
         if (life->first <= p->cut_tick && p->cut_tick <= life->last)
             return 0;
         uint64_t ticks = ((uint64_t)life->first + p->tick_count - p->cut_tick) % p->tick_count;
@@ -213,76 +202,33 @@ static void sort_clusters(placer *p, order_kind kind)
 
 /* ---- places ---- */
 
-/* A bit for each 64th of the ticks that the life touches: no common bit, no meeting. */
-static uint64_t mask_of(const placer *p, const cluster *it)
+static sl_status place_cluster(placer *p, cluster *it)
 {
-    uint64_t mask = 0;
-    for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
-        uint64_t first = (uint64_t)p->spans[s].first * 64 / p->tick_count;
-        uint64_t last = (uint64_t)p->spans[s].last * 64 / p->tick_count;
-        mask |= (UINT64_MAX << first) & (UINT64_MAX >> (63 - last));
-    }
-    return mask;
+    const sl_tick_span *spans = &p->spans[it->first_span];
+    uint64_t bytes = sl_bits_round_up(it->bytes, p->request->alignment);
+    it->offset = p->base;
+    if (bytes == 0)
+        return SL_OK;
+    it->offset = sl_occupancy_find(p->occupancy, spans, it->span_count, p->base, bytes);
+    for (uint32_t s = 0; s < it->span_count; s++)
+        SL_TRY(sl_occupancy_take(p->occupancy, spans[s], it->offset, it->offset + bytes));
+    return SL_OK;
 }
 
-/* Whether two lives share a tick. */
-static bool meet(const placer *p, const cluster *a, const cluster *b)
-{
-    uint32_t s = a->first_span, t = b->first_span;
-    while (s < a->first_span + a->span_count && t < b->first_span + b->span_count) {
-        if (p->spans[s].last < p->spans[t].first)
-            s++;
-        else if (p->spans[t].last < p->spans[s].first)
-            t++;
-        else
-            return true;
-    }
-    return false;
-}
-
-/* The lowest offset at which a cluster meets none of the placed ones, which stand by offset. */
-static uint64_t find_gap(const placer *p, uint32_t placed_count, const cluster *it)
-{
-    uint64_t candidate = p->base, mask = mask_of(p, it);
-    for (uint32_t n = 0; n < placed_count; n++) {
-        const placed_cluster *other = &p->placed[n];
-        if (!(other->mask & mask) || !meet(p, it, &p->clusters[other->index]))
-            continue;
-        if (other->offset >= candidate && other->offset - candidate >= it->bytes)
-            break;
-        uint64_t end = sl_bits_round_up(other->offset + other->bytes, p->request->alignment);
-        candidate = end > candidate ? end : candidate;
-    }
-    return candidate;
-}
-
-static void insert_placed(placer *p, uint32_t placed_count, uint32_t index)
-{
-    const cluster *it = &p->clusters[index];
-    uint32_t at = placed_count;
-    while (at > 0 && p->placed[at - 1].offset > it->offset)
-        at--;
-    memmove(&p->placed[at + 1], &p->placed[at], (placed_count - at) * sizeof *p->placed);
-    p->placed[at] = (placed_cluster){it->offset, it->bytes, mask_of(p, it), index};
-}
-
-/* Returns the end of the highest cluster. */
-static uint64_t place_in_order(placer *p, order_kind kind)
+/* Writes the end of the highest cluster. */
+static sl_status place_in_order(placer *p, order_kind kind, uint64_t *out_peak)
 {
     uint64_t peak = p->base;
-    uint32_t placed_count = 0;
+    sl_occupancy_clear(p->occupancy);
     sort_clusters(p, kind);
     for (uint32_t n = 0; n < p->cluster_count; n++) {
         cluster *it = &p->clusters[p->order[n].index];
-        it->offset = p->base;
-        if (it->bytes == 0)
-            continue;
-        it->offset = find_gap(p, placed_count, it);
-        insert_placed(p, placed_count++, p->order[n].index);
+        SL_TRY(place_cluster(p, it));
         if (it->offset + it->bytes > peak)
             peak = it->offset + it->bytes;
     }
-    return peak;
+    *out_peak = peak;
+    return SL_OK;
 }
 
 /* ---- the whole ---- */
@@ -294,11 +240,10 @@ static sl_status open_arrays(placer *p)
     p->clusters = calloc(item_count + 1, sizeof *p->clusters);
     p->spans = calloc(2 * item_count + 1, sizeof *p->spans);
     p->live_bytes = calloc(tick_count + 1, sizeof *p->live_bytes);
-    p->placed = calloc(item_count + 1, sizeof *p->placed);
     p->best_offset = calloc(item_count + 1, sizeof *p->best_offset);
     p->order = calloc(item_count + 1, sizeof *p->order);
-    if (!p->cluster_of || !p->clusters || !p->spans || !p->live_bytes || !p->placed ||
-        !p->best_offset || !p->order)
+    if (!p->cluster_of || !p->clusters || !p->spans || !p->live_bytes || !p->best_offset ||
+        !p->order)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", p->request->item_count);
     return SL_OK;
 }
@@ -329,17 +274,18 @@ static void close_placer(placer *p)
     free(p->clusters);
     free(p->spans);
     free(p->live_bytes);
-    free(p->placed);
+    sl_occupancy_close(p->occupancy);
     free(p->best_offset);
     free(p->order);
 }
 
-/* Leaves the best offsets in best_offset; returns their peak. */
-static uint64_t try_orders(placer *p)
+/* Leaves the best offsets in best_offset and writes their peak. */
+static sl_status try_orders(placer *p, uint64_t *out_peak)
 {
     uint64_t best = UINT64_MAX;
     for (int kind = 0; kind < ORDER_COUNT; kind++) {
-        uint64_t peak = place_in_order(p, (order_kind)kind);
+        uint64_t peak;
+        SL_TRY(place_in_order(p, (order_kind)kind, &peak));
         if (kind > 0 && peak >= best)
             continue;
         best = peak;
@@ -348,18 +294,24 @@ static uint64_t try_orders(placer *p)
         if (peak - p->base <= p->live_peak)
             break; /* no order is better */
     }
-    return best;
+    *out_peak = best;
+    return SL_OK;
+}
+
+static sl_status assign(placer *p, uint64_t *out_peak)
+{
+    SL_TRY(open_placer(p));
+    SL_TRY(sl_occupancy_open(p->tick_count, &p->occupancy));
+    SL_TRY(try_orders(p, out_peak));
+    for (uint32_t n = 0; n < p->request->item_count; n++)
+        p->request->items[n].offset = p->best_offset[p->cluster_of[n]];
+    return SL_OK;
 }
 
 sl_status sl_addresses_assign(const sl_address_request *request, uint64_t *out_peak)
 {
     placer p = {.request = request};
-    sl_status status = open_placer(&p);
-    if (status == SL_OK) {
-        *out_peak = try_orders(&p);
-        for (uint32_t n = 0; n < request->item_count; n++)
-            request->items[n].offset = p.best_offset[p.cluster_of[n]];
-    }
+    sl_status status = assign(&p, out_peak);
     close_placer(&p);
     return status;
 }

@@ -262,16 +262,20 @@ sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
                : SL_OK;
 }
 
-uint64_t sl_plan_tier_find_least(sl_planner *planner, sl_tier tier)
+sl_status sl_plan_tier_find_least(sl_planner *planner, sl_tier tier, uint64_t *out_budget)
 {
     sl_shortage shortage = {.tier = tier};
     limits ignored;
     uint64_t budget = 0;
+    *out_budget = UINT64_MAX;
     for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
-        if (shrink(planner, tier, budget, &ignored, &shortage) == SL_OK)
-            return budget;
+        sl_status status = shrink(planner, tier, budget, &ignored, &shortage);
+        if (status == SL_OK)
+            *out_budget = budget;
+        if (status != SL_ERROR_FIT)
+            return status;
         if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
             break;
     }
-    return UINT64_MAX;
+    return SL_OK;
 }

@@ -131,7 +131,7 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
     sl_status status = sl_plan_tier_fit(planner, tier, budget, &found);
     if (status != SL_ERROR_FIT)
         return status;
-    found.needed_bytes = sl_plan_tier_find_least(planner, tier);
+    SL_TRY(sl_plan_tier_find_least(planner, tier, &found.needed_bytes));
     if (found.needed_bytes <= budget)
         return SL_OK; /* holes fell better elsewhere: that plan stands */
     *out_shortage = found;
@@ -145,9 +145,11 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
  * with `is_least` within its least budget, which gives one and the same plan for every budget. */
 static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_shortage *shortage)
 {
-    uint64_t budget = planner->request->budget_bytes[SL_TIER_DEVICE];
+    uint64_t budget = planner->request->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
     planner->stages_ahead = false;
-    if (is_least && sl_plan_tier_find_least(planner, SL_TIER_DEVICE) <= budget)
+    if (is_least)
+        SL_TRY(sl_plan_tier_find_least(planner, SL_TIER_DEVICE, &least));
+    if (is_least && least <= budget)
         return SL_OK;
     sl_status status = sl_plan_tier_fit(planner, SL_TIER_DEVICE, budget, shortage);
     if (status != SL_ERROR_FIT)

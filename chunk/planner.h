@@ -157,8 +157,9 @@ sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
 
 /* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
  * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
- * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. */
-uint64_t sl_plan_tier_find_least(sl_planner *planner, sl_tier tier);
+ * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. A shortage is no
+ * failure of this call, any other error is. */
+sl_status sl_plan_tier_find_least(sl_planner *planner, sl_tier tier, uint64_t *out_budget);
 
 /* plan_commands.c: makes the commands, places, allocations and totals of the plan. */
 sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan);

@@ -1,0 +1,222 @@
+#include "occupancy.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A span is at most two nodes of each level; as many of their parents are not within it. */
+enum { LEVEL_MAX = 32, NODES_MAX = 2 * LEVEL_MAX, FIRST_CAPACITY = 4 };
+
+typedef struct stretch {
+    uint64_t begin, end;
+} stretch;
+
+/* Stretches in order; none touches another. */
+typedef struct stretch_set {
+    stretch *stretches;
+    uint32_t count, capacity;
+} stretch_set;
+
+typedef struct node {
+    stretch_set sometimes;  /* taken at one of the node's ticks or more */
+    stretch_set throughout; /* taken at all of them, by a span that does not hold the parent's */
+} node;
+
+/* Node 1 is the root, nodes 2n and 2n + 1 are the halves of n, node leaf_count + tick is a leaf. */
+struct sl_occupancy {
+    uint32_t leaf_count; /* a power of two */
+    node *nodes;         /* [2 * leaf_count] */
+};
+
+/* The nodes that make up a span, and those that it holds a part of. */
+typedef struct cover {
+    uint32_t inside[NODES_MAX], partial[NODES_MAX];
+    uint32_t inside_count, partial_count;
+} cover;
+
+sl_status sl_occupancy_open(uint32_t tick_count, sl_occupancy **out_occupancy)
+{
+    uint64_t leaf_count = 1;
+    while (leaf_count < tick_count)
+        leaf_count *= 2;
+    sl_occupancy *occupancy = calloc(1, sizeof *occupancy);
+    node *nodes = leaf_count <= UINT32_MAX / 2 ? calloc(2 * leaf_count, sizeof *nodes) : NULL;
+    if (!occupancy || !nodes) {
+        free(occupancy);
+        free(nodes);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the addresses of %u ticks", tick_count);
+    }
+    occupancy->leaf_count = (uint32_t)leaf_count;
+    occupancy->nodes = nodes;
+    *out_occupancy = occupancy;
+    return SL_OK;
+}
+
+void sl_occupancy_close(sl_occupancy *occupancy)
+{
+    if (!occupancy)
+        return;
+    for (uint32_t n = 1; n < 2 * occupancy->leaf_count; n++) {
+        free(occupancy->nodes[n].sometimes.stretches);
+        free(occupancy->nodes[n].throughout.stretches);
+    }
+    free(occupancy->nodes);
+    free(occupancy);
+}
+
+void sl_occupancy_clear(sl_occupancy *occupancy)
+{
+    for (uint32_t n = 1; n < 2 * occupancy->leaf_count; n++)
+        occupancy->nodes[n].sometimes.count = occupancy->nodes[n].throughout.count = 0;
+}
+
+static void note_partial(uint32_t index, uint32_t shift, sl_tick_span leaves, cover *it)
+{
+    if (index << shift < leaves.first || ((index + 1) << shift) - 1 > leaves.last)
+        it->partial[it->partial_count++] = index;
+}
+
+static void find_cover(const sl_occupancy *occupancy, sl_tick_span span, cover *it)
+{
+    const sl_tick_span leaves = {span.first + occupancy->leaf_count,
+                                 span.last + occupancy->leaf_count};
+    uint32_t first = leaves.first, last = leaves.last;
+    it->inside_count = it->partial_count = 0;
+    for (; first < last; first /= 2, last /= 2) {
+        if (first % 2 == 1) /* a right half: its parent holds what is before it */
+            it->inside[it->inside_count++] = first++;
+        if (last % 2 == 0)
+            it->inside[it->inside_count++] = last--;
+    }
+    if (first == last)
+        it->inside[it->inside_count++] = first;
+    for (uint32_t shift = 1; occupancy->leaf_count >> shift; shift++) {
+        first = leaves.first >> shift, last = leaves.last >> shift;
+        note_partial(first, shift, leaves, it);
+        if (last != first)
+            note_partial(last, shift, leaves, it);
+    }
+}
+
+/* ---- sets ---- */
+
+/* The first stretch that ends behind `address`, or at it where `or_at`. */
+static uint32_t find_stretch(const stretch_set *set, uint64_t address, bool or_at)
+{
+    uint32_t low = 0, high = set->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        uint64_t end = set->stretches[middle].end;
+        if (end > address || (or_at && end == address))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static sl_status reserve_stretch(stretch_set *set)
+{
+    if (set->count < set->capacity)
+        return SL_OK;
+    uint32_t capacity = set->capacity ? 2 * set->capacity : FIRST_CAPACITY;
+    stretch *grown = realloc(set->stretches, capacity * sizeof *grown);
+    if (!grown)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stretches of addresses", capacity);
+    set->stretches = grown;
+    set->capacity = capacity;
+    return SL_OK;
+}
+
+/* Makes one stretch of the new one and all that it touches. */
+static sl_status unite(stretch_set *set, stretch added)
+{
+    uint32_t first = find_stretch(set, added.begin, true), behind = first;
+    for (; behind < set->count && set->stretches[behind].begin <= added.end; behind++) {
+        const stretch *other = &set->stretches[behind];
+        added.begin = other->begin < added.begin ? other->begin : added.begin;
+        added.end = other->end > added.end ? other->end : added.end;
+    }
+    if (behind == first)
+        SL_TRY(reserve_stretch(set));
+    if (behind != first + 1)
+        memmove(&set->stretches[first + 1], &set->stretches[behind],
+                (set->count - behind) * sizeof *set->stretches);
+    set->count = set->count - (behind - first) + 1;
+    set->stretches[first] = added;
+    return SL_OK;
+}
+
+sl_status sl_occupancy_take(sl_occupancy *occupancy, sl_tick_span span, uint64_t begin,
+                            uint64_t end)
+{
+    cover nodes;
+    const stretch added = {begin, end};
+    find_cover(occupancy, span, &nodes);
+    for (uint32_t i = 0; i < nodes.inside_count; i++) {
+        SL_TRY(unite(&occupancy->nodes[nodes.inside[i]].sometimes, added));
+        SL_TRY(unite(&occupancy->nodes[nodes.inside[i]].throughout, added));
+    }
+    for (uint32_t i = 0; i < nodes.partial_count; i++)
+        SL_TRY(unite(&occupancy->nodes[nodes.partial[i]].sometimes, added));
+    return SL_OK;
+}
+
+/* ---- gaps ---- */
+
+/* What is left of a set above the candidate. */
+typedef struct cursor {
+    const stretch *next, *end;
+} cursor;
+
+static uint32_t open_cursors(const sl_occupancy *occupancy, sl_tick_span span, uint64_t from,
+                             cursor *cursors)
+{
+    cover nodes;
+    uint32_t count = 0;
+    find_cover(occupancy, span, &nodes);
+    for (uint32_t i = 0; i < nodes.inside_count + nodes.partial_count; i++) {
+        bool is_inside = i < nodes.inside_count;
+        uint32_t index = is_inside ? nodes.inside[i] : nodes.partial[i - nodes.inside_count];
+        const node *at = &occupancy->nodes[index];
+        const stretch_set *set = is_inside ? &at->sometimes : &at->throughout;
+        uint32_t first = find_stretch(set, from, false);
+        if (first < set->count)
+            cursors[count++] = (cursor){set->stretches + first, set->stretches + set->count};
+    }
+    return count;
+}
+
+/* Whether a stretch begins before a gap at `from` would end, or is over already. */
+static bool is_in_way(const stretch *it, uint64_t from, uint64_t bytes)
+{
+    return it->begin < from || it->begin - from < bytes;
+}
+
+/* The lowest begin >= `from` that is free in one span. */
+static uint64_t find_in_span(const sl_occupancy *occupancy, sl_tick_span span, uint64_t from,
+                             uint64_t bytes)
+{
+    cursor cursors[2 * NODES_MAX];
+    uint32_t count = open_cursors(occupancy, span, from, cursors), free_count = 0;
+    for (uint32_t i = 0; free_count < count; i = i + 1 < count ? i + 1 : 0) {
+        cursor *it = &cursors[i];
+        uint64_t before = from;
+        for (; it->next < it->end && is_in_way(it->next, from, bytes); it->next++)
+            from = it->next->end > from ? it->next->end : from;
+        free_count = from == before ? free_count + 1 : 1;
+    }
+    return from;
+}
+
+uint64_t sl_occupancy_find(const sl_occupancy *occupancy, const sl_tick_span *spans,
+                           uint32_t span_count, uint64_t from, uint64_t bytes)
+{
+    uint32_t free_count = 0;
+    for (uint32_t s = 0; free_count < span_count; s = s + 1 < span_count ? s + 1 : 0) {
+        uint64_t before = from;
+        from = find_in_span(occupancy, spans[s], from, bytes);
+        free_count = from == before ? free_count + 1 : 1;
+    }
+    return from;
+}
