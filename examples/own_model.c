@@ -167,7 +167,20 @@ typedef struct setup {
     sl_homes *homes;
     sl_plan *plan;
     sl_engine *engine;
+    const unsigned char *text; /* and where each row of the step starts in it */
+    long length, start[BATCH];
 } setup;
+
+/* The engine asks for the tokens of a step when it wants them; targets are one token later. */
+static sl_status fill_rows(void *user, const sl_engine_fill *what, void *memory)
+{
+    const setup *s = user;
+    int32_t *tokens = memory;
+    for (int b = 0; b < BATCH; b++)
+        for (int t = 0; t < SEQ; t++)
+            tokens[b * SEQ + t] = s->text[s->start[b] + t + (what->slot == SL_INPUT_TARGETS)];
+    return SL_OK;
+}
 
 static sl_status make_plan(setup *s)
 {
@@ -209,8 +222,13 @@ static sl_status open_setup(setup *s)
     if (status != SL_OK)
         return status;
     sl_engine_plan plan = {s->step, s->plan};
-    sl_engine_options engine = {
-        .layout = s->layout, .homes = s->homes, .plans = &plan, .plan_count = 1, .target = target};
+    sl_engine_source source = {fill_rows, s};
+    sl_engine_options engine = {.layout = s->layout,
+                                .homes = s->homes,
+                                .plans = &plan,
+                                .plan_count = 1,
+                                .source = &source,
+                                .target = target};
     return sl_engine_open(&engine, &s->engine);
 }
 
@@ -251,20 +269,13 @@ static sl_status initialise(setup *s)
     return SL_OK;
 }
 
-static void fill_rows(setup *s, const unsigned char *text, long length)
+static void draw_rows(setup *s)
 {
-    int32_t *tokens = sl_engine_input(s->engine, 0, 0);
-    int32_t *targets = sl_engine_input(s->engine, 0, 1);
-    for (int b = 0; b < BATCH; b++) {
-        long start = rand() % (length - SEQ);
-        for (int t = 0; t < SEQ; t++) {
-            tokens[b * SEQ + t] = text[start + t];
-            targets[b * SEQ + t] = text[start + t + 1];
-        }
-    }
+    for (int b = 0; b < BATCH; b++)
+        s->start[b] = rand() % (s->length - SEQ);
 }
 
-static sl_status train(setup *s, const unsigned char *text, long length, int step_count)
+static sl_status train(setup *s, int step_count)
 {
     sl_status status = initialise(s);
     for (int step = 1; status == SL_OK && step <= step_count; step++) {
@@ -277,7 +288,7 @@ static sl_status train(setup *s, const unsigned char *text, long length, int ste
                                    .bias2_root = sqrtf(1.0f - powf(0.95f, (float)step)),
                                    .clip = 1.0f,
                                    .loss_scale = 1.0f};
-        fill_rows(s, text, length);
+        draw_rows(s);
         status = sl_engine_step(s->engine, 0, &scalars);
         const double *loss = sl_engine_output(s->engine, 0, SL_OUTPUT_LOSS);
         if (status == SL_OK && (step == 1 || step % 20 == 0))
@@ -313,6 +324,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: own_model FILE [STEPS]   (FILE: more than %d bytes)\n", SEQ + 1);
         return 64;
     }
+    s.text = text;
+    s.length = length;
     sl_status status = open_setup(&s);
     if (status == SL_OK) {
         printf("device %llu bytes, host %llu bytes, moved %llu bytes a step\n",
@@ -320,7 +333,7 @@ int main(int argc, char **argv)
                (unsigned long long)s.plan->peak_bytes[SL_TIER_HOST],
                (unsigned long long)(s.plan->moved_bytes[SL_LANE_H2D] +
                                     s.plan->moved_bytes[SL_LANE_D2H]));
-        status = train(&s, text, length, argc > 2 ? (int)strtol(argv[2], NULL, 10) : 100);
+        status = train(&s, argc > 2 ? (int)strtol(argv[2], NULL, 10) : 100);
     }
     if (status != SL_OK)
         fprintf(stderr, "own_model: %s\n", sl_status_message());

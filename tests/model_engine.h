@@ -34,6 +34,7 @@ typedef struct model_engine {
     sl_homes *homes;
     sl_plan *plan;
     sl_engine *engine;
+    const int32_t *rows; /* [A, B, T + 1]: tokens of the step that runs */
 } model_engine;
 
 static inline void model_engine_close(model_engine *model)
@@ -147,6 +148,18 @@ static inline sl_status model_engine_plan(model_engine *model, const sl_engine_t
     return sl_plan_verify(&request, model->plan);
 }
 
+/* Tokens [B, T] are the first T of each row [B, T + 1] of the micro-batch, targets the last T. */
+static inline sl_status model_engine_fill(void *user, const sl_engine_fill *what, void *memory)
+{
+    const model_engine *model = user;
+    uint32_t seq = model->options.seq, batch = model->options.batch;
+    const int32_t *rows = model->rows + (size_t)what->micro_batch * batch * (seq + 1);
+    for (uint32_t b = 0; b < batch; b++)
+        memcpy((int32_t *)memory + (size_t)b * seq, rows + b * (seq + 1) + what->slot,
+               seq * sizeof *rows);
+    return SL_OK;
+}
+
 static inline sl_status model_engine_start(model_engine *model)
 {
     const sl_engine_target target = {.worker_count = sl_workers_usable_cpu_count()};
@@ -154,10 +167,12 @@ static inline sl_status model_engine_start(model_engine *model)
     SL_TRY(model_engine_build(model));
     SL_TRY(model_engine_plan(model, &target));
     sl_engine_plan plan = {model->program, model->plan};
+    const sl_engine_source source = {model_engine_fill, model};
     sl_engine_options engine = {.layout = model->layout,
                                 .homes = model->homes,
                                 .plans = &plan,
                                 .plan_count = 1,
+                                .source = &source,
                                 .target = target};
     SL_TRY(sl_engine_open(&engine, &model->engine));
     sl_tensor_io io = model_engine_io(model);
@@ -165,16 +180,15 @@ static inline sl_status model_engine_start(model_engine *model)
                              model->program->tensor_count, &io);
 }
 
-/* Opens an engine with the weights of the directory; close it with model_engine_close. */
+/* Opens an engine with the weights of the directory; close it with model_engine_close. The model
+ * stays where it is while it is open. */
 static inline sl_status model_engine_open(const model_engine_options *options,
                                           model_engine *out_model)
 {
-    model_engine model = {.options = *options};
-    sl_status status = model_engine_start(&model);
-    if (status == SL_OK)
-        *out_model = model;
-    else
-        model_engine_close(&model);
+    *out_model = (model_engine){.options = *options};
+    sl_status status = model_engine_start(out_model);
+    if (status != SL_OK)
+        model_engine_close(out_model);
     return status;
 }
 
@@ -195,28 +209,13 @@ static inline sl_step_scalars model_engine_scalars(uint32_t step, float learning
     return scalars;
 }
 
-/* Hands in rows [B, T + 1] as micro-batch m: the first T tokens, and the last T as targets. */
-static inline void model_engine_set_rows(model_engine *model, uint32_t micro_batch,
-                                         const int32_t *rows)
-{
-    uint32_t seq = model->options.seq;
-    int32_t *tokens = sl_engine_input(model->engine, 0, 2 * micro_batch);
-    int32_t *targets = sl_engine_input(model->engine, 0, 2 * micro_batch + 1);
-    for (uint32_t b = 0; b < model->options.batch; b++) {
-        memcpy(tokens + b * seq, rows + b * (seq + 1), seq * sizeof *tokens);
-        memcpy(targets + b * seq, rows + b * (seq + 1) + 1, seq * sizeof *targets);
-    }
-}
-
 /* One training step on [A, B, T + 1] tokens; writes the mean loss and the gradient's norm. */
 static inline sl_status model_engine_step(model_engine *model, const int32_t *rows,
                                           const sl_step_scalars *scalars, double *out_loss,
                                           double *out_norm)
 {
     const model_engine_options *options = &model->options;
-    uint32_t row_tokens = options->batch * (options->seq + 1);
-    for (uint32_t m = 0; m < options->micro_batches; m++)
-        model_engine_set_rows(model, m, rows + m * row_tokens);
+    model->rows = rows;
     SL_TRY(sl_engine_step(model->engine, 0, scalars));
     const double *loss = sl_engine_output(model->engine, 0, SL_OUTPUT_LOSS);
     const sl_step_control *control = sl_engine_output(model->engine, 0, SL_OUTPUT_CONTROL);

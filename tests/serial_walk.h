@@ -27,13 +27,14 @@ typedef struct serial_walk {
     const sl_plan *plan;
     sl_workers *workers;
     unsigned char *memory[SL_TIER_COUNT];
-    uint64_t untouched_places; /* whose last bytes kept the pattern */
+    uint32_t step, micro_batch, repetition; /* where it is */
+    uint64_t untouched_places;              /* whose last bytes kept the pattern */
     uint64_t checked_places;
 } serial_walk;
 
 static inline unsigned char *serial_walk_at(const serial_walk *walk, const sl_place *place)
 {
-    return walk->memory[place->tier] + place->offset;
+    return walk->memory[place->tier] + sl_place_offset(place, walk->repetition);
 }
 
 static inline sl_status serial_walk_open(const plan_case *c, const sl_plan *plan,
@@ -118,13 +119,21 @@ static inline bool serial_walk_writes_whole(const sl_op *op, uint32_t i)
     return sl_op_writes(op, i) && !sl_op_reads(op, i) && op->kind != SL_OP_HEAD_INPUT_BACKWARD;
 }
 
+static inline void serial_walk_fill(const serial_walk *walk, const sl_op *op, int32_t *to)
+{
+    uint32_t slot = walk->c->program->values[op->operand[0]].index;
+    for (uint64_t i = 0; i < op->attrs.element_count; i++)
+        to[i] = training_run_token(walk->c, walk->step, walk->micro_batch, i + slot);
+}
+
 static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *command,
                                         const sl_step_scalars *scalars)
 {
     const sl_op *op = &walk->c->program->ops[command->tick];
     const sl_place *places = &walk->plan->places[command->first_place];
     uint32_t operand_count = command->place_count - 1;
-    sl_tier tier = command->lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
+    bool is_host = command->lane == SL_LANE_HOST || command->lane == SL_LANE_INPUT;
+    sl_tier tier = is_host ? SL_TIER_HOST : SL_TIER_DEVICE;
     sl_place flags = {tier, walk->c->homes->flags_offset[tier], walk->c->homes->flags_bytes[tier]};
     sl_kernel_call call = {.attrs = &op->attrs, .workers = walk->workers, .scalars = *scalars};
     for (uint32_t i = 0; i <= operand_count; i++)
@@ -138,7 +147,11 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
     call.workspace =
         places[operand_count].bytes ? serial_walk_at(walk, &places[operand_count]) : NULL;
     call.block_flags = serial_walk_at(walk, &flags);
-    sl_status status = sl_kernels_cpu()->run[op->kind](&call);
+    sl_status status = SL_OK;
+    if (op->kind == SL_OP_INPUT)
+        serial_walk_fill(walk, op, call.operand[0]);
+    else
+        status = sl_kernels_cpu()->run[op->kind](&call);
     for (uint32_t i = 0; status == SL_OK && i < operand_count; i++)
         if (places[i].bytes && serial_walk_writes_whole(op, i))
             serial_walk_check(walk, &places[i]);
@@ -171,17 +184,32 @@ static inline sl_status serial_walk_commands(serial_walk *walk, const sl_command
     return SL_OK;
 }
 
-/* The host place of an input or output slot. */
-static inline const sl_place *serial_walk_slot(const serial_walk *walk, sl_value_kind kind,
-                                               uint32_t slot)
+/* One iteration, each section as often as it says. */
+static inline sl_status serial_walk_body(serial_walk *walk, const sl_step_scalars *scalars)
+{
+    for (uint32_t s = 0; s < walk->plan->section_count; s++) {
+        const sl_section *section = &walk->plan->sections[s];
+        for (uint32_t r = 0; r < section->repeat; r++) {
+            walk->repetition = r;
+            walk->micro_batch = section->first_micro_batch + r;
+            SL_TRY(serial_walk_commands(walk, walk->plan->body + section->first, section->count,
+                                        scalars));
+        }
+    }
+    walk->repetition = 0;
+    return SL_OK;
+}
+
+/* The host place of an output slot. */
+static inline const sl_place *serial_walk_slot(const serial_walk *walk, uint32_t slot)
 {
     for (uint32_t n = 0; n < walk->plan->body_count; n++) {
         const sl_command *command = &walk->plan->body[n];
         if (command->kind != SL_COMMAND_COPY || command->value == SL_NONE)
             continue;
         const sl_value *value = &walk->c->program->values[command->value];
-        if (value->kind == kind && value->index == slot)
-            return kind == SL_VALUE_INPUT ? &command->from : &command->to;
+        if (value->kind == SL_VALUE_OUTPUT && value->index == slot)
+            return &command->to;
     }
     return NULL;
 }

@@ -80,26 +80,10 @@ static void initialise_walk(serial_walk *walk)
     free(data);
 }
 
-static void set_walk_inputs(serial_walk *walk, uint32_t step)
-{
-    for (uint32_t m = 0; m < walk->c->step.micro_batch_count; m++) {
-        const sl_place *tokens = serial_walk_slot(walk, SL_VALUE_INPUT, 2 * m);
-        const sl_place *targets = serial_walk_slot(walk, SL_VALUE_INPUT, 2 * m + 1);
-        assert_non_null(tokens);
-        assert_non_null(targets);
-        serial_walk_open_place(walk, tokens);
-        serial_walk_open_place(walk, targets);
-        training_run_draw_rows(walk->c, step, m, (int32_t *)serial_walk_at(walk, tokens),
-                               (int32_t *)serial_walk_at(walk, targets));
-        serial_walk_shut_place(walk, tokens);
-        serial_walk_shut_place(walk, targets);
-    }
-}
-
 static void take_walk_outputs(serial_walk *walk, double *out_loss, float *out_norm)
 {
-    const sl_place *loss = serial_walk_slot(walk, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS);
-    const sl_place *control = serial_walk_slot(walk, SL_VALUE_OUTPUT, SL_OUTPUT_CONTROL);
+    const sl_place *loss = serial_walk_slot(walk, SL_OUTPUT_LOSS);
+    const sl_place *control = serial_walk_slot(walk, SL_OUTPUT_CONTROL);
     serial_walk_open_place(walk, loss);
     serial_walk_open_place(walk, control);
     memcpy(out_loss, serial_walk_at(walk, loss), sizeof *out_loss);
@@ -118,8 +102,8 @@ static outcome walk_serially(const plan_case *c, const sl_plan *plan, uint64_t s
     assert_ok(serial_walk_commands(&walk, plan->prologue, plan->prologue_count, &none), seed);
     for (uint32_t step = 1; step <= STEPS; step++) {
         sl_step_scalars scalars = training_run_scalars(c->step.update_early ? 0.0f : 1.0f, step);
-        set_walk_inputs(&walk, step);
-        assert_ok(serial_walk_commands(&walk, plan->body, plan->body_count, &scalars), seed);
+        walk.step = step;
+        assert_ok(serial_walk_body(&walk, &scalars), seed);
         take_walk_outputs(&walk, &result.loss[step - 1], &result.norm[step - 1]);
     }
     assert_true(walk.checked_places > 0);
@@ -156,7 +140,7 @@ static outcome run_engine(plan_case *c, sl_plan *plan, uint64_t seed)
     assert_ok(training_run_open(c, plan, WORKERS, true, &run), seed);
     for (uint32_t step = 1; step <= STEPS; step++) {
         sl_step_scalars scalars = training_run_scalars(run.clip, step);
-        training_run_set_inputs(&run, step);
+        run.step = step;
         if (step == WARM_UP_STEPS + 1)
             allocation_counter_start();
         assert_ok(sl_engine_step(run.engine, 0, &scalars), seed);

@@ -19,6 +19,7 @@ typedef struct training_run {
     sl_plan *plan;
     sl_engine *engine;
     float clip;
+    uint32_t step;     /* the one that runs */
     scratch_path disk; /* empty text: nothing is on disk */
 } training_run;
 
@@ -79,6 +80,22 @@ static inline sl_status training_run_initialise(training_run *run)
     return status;
 }
 
+/* Token i of micro-batch m of a step; targets are one later. */
+static inline int32_t training_run_token(const plan_case *c, uint32_t step, uint32_t m, uint64_t i)
+{
+    uint64_t position = ((uint64_t)step * 8192 + m) * 4096 + i;
+    return (int32_t)sl_rng_below(5, 1, position, c->shape.vocab);
+}
+
+static inline sl_status training_run_fill(void *user, const sl_engine_fill *what, void *memory)
+{
+    const training_run *run = user;
+    int32_t *tokens = memory;
+    for (uint64_t i = 0; i < what->bytes / sizeof *tokens; i++)
+        tokens[i] = training_run_token(run->c, run->step, what->micro_batch, i + what->slot);
+    return SL_OK;
+}
+
 /* Opens engine and weights for the plan; `worker_count` compute workers. What is on disk is in a
  * directory of its own. */
 static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t worker_count,
@@ -89,34 +106,18 @@ static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t 
     if (plan->peak_bytes[SL_TIER_DISK] > 0)
         out_run->disk = scratch_open();
     const char *directories[] = {out_run->disk.text};
+    const sl_engine_source source = {training_run_fill, out_run};
     sl_engine_options options = {.layout = c->layout,
                                  .homes = c->homes,
                                  .plans = &engine_plan,
                                  .plan_count = 1,
                                  .target = {.worker_count = worker_count},
+                                 .source = &source,
                                  .disk_directories = directories,
                                  .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
                                  .guard_arenas = guards};
     SL_TRY(sl_engine_open(&options, &out_run->engine));
     return training_run_initialise(out_run);
-}
-
-/* The tokens [B, T] and targets [B, T] of micro-batch m of a step. */
-static inline void training_run_draw_rows(const plan_case *c, uint32_t step, uint32_t m,
-                                          int32_t *tokens, int32_t *targets)
-{
-    for (uint32_t i = 0; i < c->emit.batch * c->emit.seq; i++) {
-        uint64_t position = ((uint64_t)step * 64 + m) * 4096 + i;
-        tokens[i] = (int32_t)sl_rng_below(5, 1, position, c->shape.vocab);
-        targets[i] = (int32_t)sl_rng_below(5, 1, position + 1, c->shape.vocab);
-    }
-}
-
-static inline void training_run_set_inputs(training_run *run, uint32_t step)
-{
-    for (uint32_t m = 0; m < run->c->step.micro_batch_count; m++)
-        training_run_draw_rows(run->c, step, m, sl_engine_input(run->engine, 0, 2 * m),
-                               sl_engine_input(run->engine, 0, 2 * m + 1));
 }
 
 static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
@@ -138,7 +139,7 @@ static inline sl_status training_run_steps(training_run *run, uint32_t step_coun
 {
     for (uint32_t step = 1; step <= step_count; step++) {
         sl_step_scalars scalars = training_run_scalars(run->clip, step);
-        training_run_set_inputs(run, step);
+        run->step = step;
         SL_TRY(sl_engine_step(run->engine, 0, &scalars));
         const sl_step_control *control = sl_engine_output(run->engine, 0, SL_OUTPUT_CONTROL);
         sl_hash_update(hash, sl_engine_output(run->engine, 0, SL_OUTPUT_LOSS), sizeof(double));

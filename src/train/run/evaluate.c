@@ -11,8 +11,8 @@ sl_status sl_evaluate_rows(sl_session *session, const sl_feed *feed, const sl_ev
     const sl_step_scalars scalars = {.loss_scale = 1};
     uint64_t row = range->first_row;
     for (uint64_t i = 0; i < range->micro_batch_count; i++) {
-        SL_TRY(
-            sl_feed_fill(feed, session->engine, range->plan_index, 0, row, range->rows_per_batch));
+        SL_TRY(sl_feed_fill(feed, session->engine, range->plan_index,
+                            (sl_feed_rows){row, range->rows_per_batch}));
         SL_TRY(sl_engine_step(session->engine, range->plan_index, &scalars));
         *loss_sum +=
             *(const double *)sl_engine_output(session->engine, range->plan_index, SL_OUTPUT_LOSS);

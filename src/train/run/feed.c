@@ -1,4 +1,4 @@
-/* One read of T + 1 tokens a row serves tokens and targets. */
+/* Tokens and targets of a row are the same T + 1 tokens, read for each. */
 #include "feed.h"
 
 #include <stdlib.h>
@@ -28,19 +28,23 @@ uint64_t sl_feed_row_count(const sl_feed *feed)
     return (sl_tokens_count(feed->tokens) - 1) / feed->seq;
 }
 
-sl_status sl_feed_fill(const sl_feed *feed, sl_engine *engine, uint32_t plan_index,
-                       uint32_t micro_batch, uint64_t first_row, uint32_t row_count)
+sl_status sl_feed_read(const sl_feed *feed, sl_feed_rows rows, uint32_t slot, int32_t *out_tokens)
 {
-    int32_t *tokens = sl_engine_input(engine, plan_index, 2 * micro_batch);
-    int32_t *targets = sl_engine_input(engine, plan_index, 2 * micro_batch + 1);
-    size_t row_bytes = feed->seq * sizeof *tokens;
-    for (uint32_t i = 0; i < row_count; i++) {
+    const int32_t *from = feed->row + (slot == SL_INPUT_TARGETS);
+    for (uint32_t i = 0; i < rows.count; i++) {
         uint64_t start;
-        SL_TRY(sl_tokens_row_start(feed->order, feed->seed, first_row + i, feed->seq,
+        SL_TRY(sl_tokens_row_start(feed->order, feed->seed, rows.first + i, feed->seq,
                                    sl_tokens_count(feed->tokens), &start));
         SL_TRY(sl_tokens_read(feed->tokens, start, (uint64_t)feed->seq + 1, feed->row));
-        memcpy(tokens + (size_t)i * feed->seq, feed->row, row_bytes);
-        memcpy(targets + (size_t)i * feed->seq, feed->row + 1, row_bytes);
+        memcpy(out_tokens + (size_t)i * feed->seq, from, feed->seq * sizeof *out_tokens);
     }
+    return SL_OK;
+}
+
+sl_status sl_feed_fill(const sl_feed *feed, sl_engine *engine, uint32_t plan_index,
+                       sl_feed_rows rows)
+{
+    for (uint32_t slot = 0; slot < SL_INPUT_COUNT; slot++)
+        SL_TRY(sl_feed_read(feed, rows, slot, sl_engine_input(engine, plan_index, slot)));
     return SL_OK;
 }

@@ -1,4 +1,4 @@
-/* Rows of tokens on their way into the input slots of a plan. */
+/* Rows of tokens on their way into the inputs of a plan. */
 #ifndef SL_TRAIN_FEED_H
 #define SL_TRAIN_FEED_H
 
@@ -22,9 +22,18 @@ void sl_feed_close(sl_feed *feed);
 /* Whole rows without overlap: floor((n - 1) / T). */
 uint64_t sl_feed_row_count(const sl_feed *feed);
 
-/* Reads rows [first_row, first_row + row_count) into inputs 2m (tokens) and 2m + 1 (targets, one
- * token later) of micro-batch m of a plan. No allocation. */
+/* Rows of a micro-batch. */
+typedef struct sl_feed_rows {
+    uint64_t first;
+    uint32_t count;
+} sl_feed_rows;
+
+/* Writes tokens (SL_INPUT_TOKENS) or targets, one token later, of `rows`: [count, T]. One thread at
+ * a time; no allocation. */
+sl_status sl_feed_read(const sl_feed *feed, sl_feed_rows rows, uint32_t slot, int32_t *out_tokens);
+
+/* Reads `rows` into the inputs of a plan that the caller fills. */
 sl_status sl_feed_fill(const sl_feed *feed, sl_engine *engine, uint32_t plan_index,
-                       uint32_t micro_batch, uint64_t first_row, uint32_t row_count);
+                       sl_feed_rows rows);
 
 #endif

@@ -38,15 +38,6 @@ static double count_flops(const sl_trainer *trainer, uint64_t tokens)
     return 6 * (parameters + attention) * (double)tokens;
 }
 
-static sl_status fill_inputs(const sl_trainer *trainer)
-{
-    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    uint64_t row = trainer->state.next_row;
-    for (uint32_t m = 0; m < trainer->session->blueprint->choice.accumulate; m++, row += batch)
-        SL_TRY(sl_feed_fill(&trainer->feed, trainer->session->engine, PLAN_STEP, m, row, batch));
-    return SL_OK;
-}
-
 static void take_statistics(loop *run, sl_step_report *report)
 {
     sl_engine_statistics statistics;
@@ -123,7 +114,6 @@ static sl_status run_step(loop *run)
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, trainer->state.step, update);
     scalars.loss_scale = (float)trainer->state.loss_scale;
     sl_step_report report;
-    SL_TRY(fill_inputs(trainer));
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     finish_step(run, started, &scalars, &report);
     SL_TRY(sl_log_json_step(trainer->log, &report));

@@ -185,15 +185,29 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
+/* Called by the input lane while a step runs. */
+static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory)
+{
+    const sl_trainer *trainer = user;
+    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
+    const sl_feed_rows rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
+                               batch};
+    return sl_feed_read(&trainer->feed, rows, what->slot, memory);
+}
+
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
+    const sl_engine_source source = {fill_input, trainer};
     record_choice(trainer, blueprint);
     sl_status status = sl_timeline_open(trainer->config->timeline, blueprint, &trainer->timeline);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;
     }
-    SL_TRY(sl_session_open(blueprint, sl_timeline_observer(trainer->timeline), &trainer->session));
+    const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->timeline),
+                                    .source = &source,
+                                    .progress = trainer->progress};
+    SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
     return sl_log_json_open(trainer->config->log_json, trainer->resumed != NULL, &trainer->log);

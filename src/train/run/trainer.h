@@ -25,11 +25,12 @@ typedef struct sl_trainer {
     sl_checkpoint *resumed;          /* NULL when starting anew */
     sl_source source;                /* empty with --init scratch */
     sl_session *session;
-    sl_feed feed, eval_feed;
+    sl_feed feed, eval_feed; /* the first is the input lane's while a step runs */
     sl_log_json *log;
-    sl_timeline *timeline;     /* NULL without --timeline */
-    sl_checkpoint_state state; /* after the last step */
-    uint64_t saved_step;       /* of the newest checkpoint of this run; UINT64_MAX: none */
+    sl_timeline *timeline;              /* NULL without --timeline */
+    const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
+    sl_checkpoint_state state;          /* after the last step */
+    uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
     uint32_t skips_in_a_row;
 } sl_trainer;
 

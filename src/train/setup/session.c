@@ -98,7 +98,7 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
 
 /* ---- opening ---- */
 
-static sl_status open_engine(sl_session *session, const sl_engine_observer *observer)
+static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
 {
     const sl_blueprint *blueprint = session->blueprint;
     sl_engine_plan plans[SL_BLUEPRINT_PROGRAM_MAX];
@@ -111,7 +111,9 @@ static sl_status open_engine(sl_session *session, const sl_engine_observer *obse
                                  .target = blueprint->task.target,
                                  .disk_directories = blueprint->task.disk_directories,
                                  .disk_directory_count = blueprint->task.disk_directory_count,
-                                 .observer = observer};
+                                 .source = hooks ? hooks->source : NULL,
+                                 .progress = hooks ? hooks->progress : NULL,
+                                 .observer = hooks ? hooks->observer : NULL};
     return sl_engine_open(&options, &session->engine);
 }
 
@@ -123,7 +125,7 @@ static sl_status take_piece(sl_session *session)
     return SL_OK;
 }
 
-sl_status sl_session_open(sl_blueprint *blueprint, const sl_engine_observer *observer,
+sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
                           sl_session **out_session)
 {
     sl_session *session = calloc(1, sizeof *session);
@@ -138,7 +140,7 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_engine_observer *obs
     session->has_state = blueprint->programs[0]->has_state;
     sl_status status;
     SL_TRY_GOTO(status, take_piece(session), close_session);
-    SL_TRY_GOTO(status, open_engine(session, observer), close_session);
+    SL_TRY_GOTO(status, open_engine(session, hooks), close_session);
     *out_session = session;
     return SL_OK;
 close_session:

@@ -25,9 +25,16 @@ typedef struct sl_session {
     uint16_t *half;        /* owned: a piece of a tensor in half precision */
 } sl_session;
 
-/* Opens the engine for a blueprint and takes it over, also on failure. All states are zero.
- * `observer` is told of each command (borrowed, or NULL). SL_ERROR_SYSTEM: memory was refused. */
-sl_status sl_session_open(sl_blueprint *blueprint, const sl_engine_observer *observer,
+/* What the engine calls; each may be NULL. See sl_engine_options. */
+typedef struct sl_session_hooks {
+    const sl_engine_observer *observer;
+    const sl_engine_source *source; /* of the inputs of training steps */
+    const sl_engine_progress *progress;
+} sl_session_hooks;
+
+/* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:
+ * no hooks. SL_ERROR_SYSTEM: memory was refused. */
+sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
                           sl_session **out_session);
 
 /* NULL is fine. */
