@@ -1,5 +1,5 @@
 /* Prints to standard output. Plain lines come at most twice a second, the first and the last
- * always. */
+ * always, and within a step every ten seconds. */
 #include "progress.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 
 enum { TIME_BYTES = 32 };
 
-static const double live_seconds = 0.1, plain_seconds = 0.5;
+static const double live_seconds = 0.1, plain_seconds = 0.5, plain_within_seconds = 10;
 
 static double read_seconds(void)
 {
@@ -30,13 +30,16 @@ static void format_time(double seconds, char out_text[TIME_BYTES])
         snprintf(out_text, TIME_BYTES, "%llu:%02llu", whole / 60, whole % 60);
 }
 
-void sl_progress_start(sl_progress *progress, const sl_trainer *trainer)
+void sl_progress_start(sl_progress *progress, const sl_trainer *trainer,
+                       const volatile sig_atomic_t *stop)
 {
-    *progress = (sl_progress){.is_quiet = trainer->config->quiet,
+    *progress = (sl_progress){.stop = stop,
+                              .is_quiet = trainer->config->quiet,
                               .is_live = isatty(STDOUT_FILENO) == 1,
                               .last_step = trainer->config->steps,
                               .first_step = trainer->state.step,
-                              .started = read_seconds()};
+                              .done_step = trainer->state.step};
+    progress->started = progress->shown = read_seconds();
 }
 
 void sl_progress_break(sl_progress *progress)
@@ -75,9 +78,38 @@ static void show_step(void *user, const sl_step_report *report)
     double now = read_seconds();
     double pause = progress->is_live ? live_seconds : plain_seconds;
     bool is_end = report->step == progress->first_step + 1 || report->step == progress->last_step;
+    progress->done_step = report->step;
     if (progress->is_quiet || (!is_end && now - progress->shown < pause))
         return;
     print_line(progress, report, now);
+}
+
+/* Said as soon as it is seen: a step may take long. */
+static void tell_stop(sl_progress *progress)
+{
+    if (!*progress->stop || progress->is_stop_told)
+        return;
+    progress->is_stop_told = true;
+    sl_progress_break(progress);
+    printf("stopping after this step; a second signal leaves at once, and loses it\n");
+    fflush(stdout);
+}
+
+/* Of a long step: how much of it is done. */
+static void show_within(void *user, uint32_t plan_index, uint32_t done, uint32_t count)
+{
+    sl_progress *progress = user;
+    double now = read_seconds();
+    double pause = progress->is_live ? live_seconds : plain_within_seconds;
+    tell_stop(progress);
+    if (plan_index != 0 || progress->is_quiet || done == count || now - progress->shown < pause)
+        return;
+    printf("%sstep %" PRIu64 "/%" PRIu64 "  %.0f %% done%s", progress->is_live ? "\r\033[K" : "",
+           progress->done_step + 1, progress->last_step, 100.0 * done / count,
+           progress->is_live ? "" : "\n");
+    fflush(stdout);
+    progress->is_line_open = progress->is_live;
+    progress->shown = now;
 }
 
 static void show_eval(void *user, const sl_eval_report *report)
@@ -104,4 +136,9 @@ static void show_saved(void *user, uint64_t step)
 sl_loop_events sl_progress_events(sl_progress *progress)
 {
     return (sl_loop_events){show_step, show_eval, show_saved, progress};
+}
+
+sl_engine_progress sl_progress_within_step(sl_progress *progress)
+{
+    return (sl_engine_progress){show_within, progress};
 }

@@ -95,31 +95,31 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                end->run_steps);
 }
 
-static sl_status run_loop(sl_trainer *trainer)
+static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
 {
-    sl_progress progress;
     sl_end_report end;
-    const volatile sig_atomic_t *stop = sl_command_watch_signals();
     SL_TRY(log_start(trainer));
-    sl_progress_start(&progress, trainer);
-    sl_loop_events events = sl_progress_events(&progress);
-    sl_status status = sl_loop_run(trainer, &events, stop, &end);
-    sl_progress_break(&progress);
+    sl_progress_start(progress, trainer, sl_command_watch_signals());
+    sl_loop_events events = sl_progress_events(progress);
+    sl_status status = sl_loop_run(trainer, &events, progress->stop, &end);
+    sl_progress_break(progress);
     if (status == SL_OK)
         print_end(trainer, &end);
     return status;
 }
 
-static sl_status train(sl_config *config, sl_trainer *trainer)
+static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *progress)
 {
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
+    const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_prepare(config, trainer));
+    trainer->progress = &within; /* copied when the engine opens */
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     SL_TRY(sl_trainer_open(trainer, blueprint));
     if (!config->quiet)
         print_plan(trainer, trainer->session->blueprint);
-    return run_loop(trainer);
+    return run_loop(trainer, progress);
 }
 
 int sl_command_train(int argc, char **argv)
@@ -127,9 +127,10 @@ int sl_command_train(int argc, char **argv)
     static const sl_options_command command = {SL_CONFIG_TRAIN, "sluice train", NULL, doc};
     sl_config config;
     sl_trainer trainer = {0};
+    sl_progress progress;
     sl_status status = sl_options_parse(&command, argc, argv, &config);
     if (status == SL_OK)
-        status = train(&config, &trainer);
+        status = train(&config, &trainer, &progress);
     int code = status == SL_OK ? 0 : sl_command_fail(status);
     sl_trainer_close(&trainer);
     sl_config_clear(&config);
