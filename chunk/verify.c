@@ -18,6 +18,10 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
     } else if (object < program->value_count) {
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s)", object,
                  program->values[object].name);
+    } else if (object >= verify->first_family_object) {
+        uint32_t value = verify->family_value[object - verify->first_family_object];
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s), instance %u", value,
+                 program->values[value].name, object - verify->values[value].second_object + 1);
     } else if (object >= sl_verify_slot_object(verify, 0)) {
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "persistent slot %u",
                  object - sl_verify_slot_object(verify, 0));
@@ -49,9 +53,23 @@ const char *sl_verify_name_command(const sl_verify *verify, const sl_command *co
     return out_name;
 }
 
+/* " in repetition 2 of section 1", or nothing. */
+static const char *name_repetition(const sl_verify *verify, char out_name[SL_VERIFY_NAME_BYTES])
+{
+    bool is_repeated =
+        !verify->is_prologue && sl_verify_section(verify, verify->section_index).repeat > 1;
+    out_name[0] = '\0';
+    if (is_repeated && verify->repetition != SL_NONE)
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, " in repetition %u of section %u",
+                 verify->repetition, verify->section_index);
+    else if (is_repeated)
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, " of section %u", verify->section_index);
+    return out_name;
+}
+
 sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
 {
-    char what[512], name[SL_VERIFY_NAME_BYTES];
+    char what[512], name[SL_VERIFY_NAME_BYTES], when[SL_VERIFY_NAME_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
@@ -59,20 +77,22 @@ sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
     if (verify->command_index == SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "the plan is wrong: %s", what);
     const sl_command *commands = verify->is_prologue ? verify->plan->prologue : verify->plan->body;
-    SL_FAIL(SL_ERROR_INTERNAL, "the plan is wrong: %scommand %u (%s) %s",
+    SL_FAIL(SL_ERROR_INTERNAL, "the plan is wrong: %scommand %u (%s)%s %s",
             verify->is_prologue ? "prologue " : "", verify->command_index,
-            sl_verify_name_command(verify, &commands[verify->command_index], name), what);
+            sl_verify_name_command(verify, &commands[verify->command_index], name),
+            name_repetition(verify, when), what);
 }
 
-/* An allocation on the host that holds an input or output at every tick. */
+/* An allocation on the host that holds an output, or an input of the caller's, at every tick. */
 static bool is_slot(const sl_verify *verify, const sl_allocation *it)
 {
     if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
         it->value >= verify->program->value_count)
         return false;
     sl_value_kind kind = verify->program->values[it->value].kind;
-    return (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT) && it->first_tick == 0 &&
-           it->last_tick + 1 >= verify->program->op_count;
+    bool is_slotted =
+        kind == SL_VALUE_OUTPUT || (kind == SL_VALUE_INPUT && !verify->values[it->value].is_filled);
+    return is_slotted && it->first_tick == 0 && it->last_tick + 1 >= verify->program->op_count;
 }
 
 /* The places that callers fill with inputs and read outputs from. */
@@ -83,32 +103,61 @@ static sl_status find_slots(sl_verify *verify)
         const sl_allocation *it = &plan->allocations[i];
         if (!is_slot(verify, it))
             continue;
+        sl_place *slot = &verify->values[it->value].slot;
         uint64_t bytes = verify->program->values[it->value].bytes;
-        if (verify->slot[it->value].bytes > 0)
+        if (slot->bytes > 0)
             return sl_verify_reject(verify, "value %u has two slots on the host", it->value);
         if (it->place.bytes < bytes || bytes == 0)
             return sl_verify_reject(verify, "value %u of %llu bytes has a slot of %llu", it->value,
                                     (unsigned long long)bytes, (unsigned long long)it->place.bytes);
-        verify->slot[it->value] = it->place;
-        verify->slot[it->value].bytes = bytes;
+        *slot = (sl_place){.tier = it->place.tier, .offset = it->place.offset, .bytes = bytes};
     }
     return SL_OK;
 }
 
+/* The objects of families come last; their values' instances are checked by sl_verify_values. */
+static sl_status count_objects(sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    uint64_t objects = (uint64_t)program->value_count +
+                       (uint64_t)SL_GROUP_COUNT * verify->layout->chunk_count +
+                       verify->homes->persistent_count;
+    uint64_t instances = 0;
+    for (uint32_t i = 0; i < program->value_count; i++)
+        instances += sl_verify_replays(sl_verify_instances(&program->values[i])) - 1;
+    if (objects + instances >= SL_NONE)
+        return sl_verify_reject(verify, "it has too many values and chunks");
+    verify->first_family_object = (uint32_t)objects;
+    verify->object_count = (uint32_t)(objects + instances);
+    return SL_OK;
+}
+
+static void number_instances(sl_verify *verify)
+{
+    uint32_t next = verify->first_family_object;
+    for (uint32_t i = 0; i < verify->program->value_count; i++) {
+        const sl_value *value = &verify->program->values[i];
+        verify->values[i].second_object = next;
+        for (uint32_t r = 1; r < sl_verify_replays(sl_verify_instances(value)); r++)
+            verify->family_value[next++ - verify->first_family_object] = i;
+    }
+}
+
 static sl_status open_verify(sl_verify *verify)
 {
-    uint64_t chunks = (uint64_t)SL_GROUP_COUNT * verify->layout->chunk_count;
-    uint64_t objects = verify->program->value_count + chunks + verify->homes->persistent_count;
-    if (objects >= SL_NONE)
-        return sl_verify_reject(verify, "it has too many values and chunks");
-    verify->object_count = (uint32_t)objects;
-    verify->version = calloc(objects + 1, sizeof *verify->version);
-    verify->is_defined = calloc(objects + 1, sizeof *verify->is_defined);
-    verify->is_used_up = calloc(objects + 1, sizeof *verify->is_used_up);
-    verify->slot = calloc((size_t)verify->program->value_count + 1, sizeof *verify->slot);
-    if (!verify->version || !verify->is_defined || !verify->is_used_up || !verify->slot)
+    SL_TRY(count_objects(verify));
+    size_t objects = (size_t)verify->object_count + 1;
+    verify->values = calloc((size_t)verify->program->value_count + 1, sizeof *verify->values);
+    verify->family_value =
+        calloc(objects - verify->first_family_object, sizeof *verify->family_value);
+    verify->version = calloc(objects, sizeof *verify->version);
+    verify->defined_in = calloc(objects, sizeof *verify->defined_in);
+    verify->is_used_up = calloc(objects, sizeof *verify->is_used_up);
+    if (!verify->values || !verify->family_value || !verify->version || !verify->defined_in ||
+        !verify->is_used_up)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
                 verify->plan->body_count);
+    number_instances(verify);
     return SL_OK;
 }
 
@@ -116,11 +165,14 @@ static void close_verify(sl_verify *verify)
 {
     sl_verify_order_close(verify);
     sl_verify_cells_close(verify);
-    free(verify->slot);
     free(verify->is_used_up);
-    free(verify->is_defined);
+    free(verify->defined_in);
     free(verify->version);
+    free(verify->family_value);
+    free(verify->values);
 }
+
+/* ---- replays ---- */
 
 static sl_status replay_prologue(sl_verify *verify)
 {
@@ -136,13 +188,27 @@ static sl_status replay_prologue(sl_verify *verify)
 
 typedef sl_status (*step)(sl_verify *verify, const sl_command *command);
 
+static sl_status replay_section(sl_verify *verify, step take)
+{
+    sl_section section = sl_verify_section(verify, verify->section_index);
+    uint32_t replays = sl_verify_replays(section.repeat);
+    for (verify->repetition = 0; verify->repetition < replays; verify->repetition++) {
+        verify->turn++;
+        for (uint32_t i = section.first; i < section.first + section.count; i++) {
+            verify->command_index = i;
+            SL_TRY(take(verify, &verify->plan->body[i]));
+        }
+    }
+    verify->repetition = verify->command_index = SL_NONE;
+    return SL_OK;
+}
+
 static sl_status replay_body(sl_verify *verify, step take)
 {
-    for (uint32_t i = 0; i < verify->plan->body_count; i++) {
-        verify->command_index = i;
-        SL_TRY(take(verify, &verify->plan->body[i]));
-    }
-    verify->command_index = SL_NONE;
+    uint32_t count = sl_program_section_count(verify->program);
+    for (verify->section_index = 0; verify->section_index < count; verify->section_index++)
+        SL_TRY(replay_section(verify, take));
+    verify->section_index = 0;
     return SL_OK;
 }
 
@@ -176,11 +242,14 @@ sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
                         .layout = request->layout,
                         .homes = request->homes,
                         .plan = plan,
-                        .command_index = SL_NONE};
+                        .command_index = SL_NONE,
+                        .repetition = SL_NONE};
     sl_status status;
     SL_TRY_GOTO(status, open_verify(&verify), close);
-    SL_TRY_GOTO(status, find_slots(&verify), close);
     SL_TRY_GOTO(status, sl_verify_frame(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_values(&verify), close);
+    SL_TRY_GOTO(status, find_slots(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_sections(&verify), close);
     SL_TRY_GOTO(status, sl_verify_shape(&verify), close);
     SL_TRY_GOTO(status, sl_verify_cells_open(&verify), close);
     SL_TRY_GOTO(status, replay_data(&verify), close);

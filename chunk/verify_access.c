@@ -32,6 +32,15 @@ uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *comman
     return sl_verify_chunk_object(verify, command->group, command->chunk_index);
 }
 
+uint32_t sl_verify_instance(const sl_verify *verify, uint32_t object)
+{
+    bool is_first = verify->repetition == SL_NONE || verify->repetition == 0;
+    if (is_first || object >= verify->program->value_count ||
+        sl_verify_instances(&verify->program->values[object]) == 1)
+        return object;
+    return verify->values[object].second_object + verify->repetition - 1;
+}
+
 uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
 {
     return verify->layout->tensors[value->index].first_element *
@@ -41,7 +50,7 @@ uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index)
 {
     const sl_homes *homes = verify->homes;
-    sl_place home = {SL_TIER_DEVICE, 0, 0};
+    sl_place home = {.tier = SL_TIER_DEVICE};
     if (!homes->tier[group])
         return home;
     home.tier = (sl_tier)homes->tier[group][chunk_index];
@@ -69,6 +78,8 @@ bool sl_verify_allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
     const sl_op_info *info = sl_op_info_of(op->kind);
     if (info->is_collective)
         return lane == SL_LANE_COMM;
+    if (info->is_input)
+        return lane == SL_LANE_INPUT;
     if (op->kind != SL_OP_ADAMW)
         return lane == SL_LANE_COMPUTE || (lane == SL_LANE_HOST && info->runs_on_host);
     uint32_t chunk_index = updated_chunk(verify, op);
@@ -79,7 +90,7 @@ bool sl_verify_allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
 
 sl_tier sl_verify_lane_tier(sl_lane lane)
 {
-    return lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
+    return lane == SL_LANE_HOST || lane == SL_LANE_INPUT ? SL_TIER_HOST : SL_TIER_DEVICE;
 }
 
 uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *command)

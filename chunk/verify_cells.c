@@ -1,5 +1,12 @@
-/* Cuts each tier at every edge of every access, home and slot, so that an access is a run of cells.
- * Knows no versions and no clocks. */
+/* Cuts each tier at every edge of every access, home and slot, so that an access is a run of
+ * pieces. Knows no versions and no clocks.
+ *
+ * A place with a slot for each of more instances than are replayed is shrunk: it is cut only where
+ * its extent starts and ends and where others cut it, and each of its pieces has a cell for each
+ * instance that is replayed. Places of the same slots find the same cells. Any other place takes
+ * the cells of all instances, and a shrunk one takes them from any other: bytes of a whole family
+ * are given on as a whole, whichever instances lie in them.
+ */
 #include <stdlib.h>
 
 #include "verify.h"
@@ -24,12 +31,24 @@ static bool add_edge(edge_list *list, uint64_t edge)
     return true;
 }
 
+static bool add_stretch(edge_list *list, uint64_t offset, uint64_t bytes)
+{
+    return add_edge(list, offset) && add_edge(list, offset + bytes);
+}
+
+/* Slots that are all replayed are cut one by one. */
 static bool add_place(edge_list lists[SL_TIER_COUNT], const sl_place *place)
 {
+    edge_list *list = &lists[place->tier];
     if (place->bytes == 0)
         return true;
-    return add_edge(&lists[place->tier], place->offset) &&
-           add_edge(&lists[place->tier], place->offset + place->bytes);
+    if (sl_verify_is_shrunk(place))
+        return add_stretch(list, place->offset, sl_place_extent(place));
+    uint32_t slots = place->slots > 1 ? place->slots : 1;
+    for (uint32_t slot = 0; slot < slots; slot++)
+        if (!add_stretch(list, sl_place_offset(place, slot), place->bytes))
+            return false;
+    return true;
 }
 
 static bool add_commands(const sl_verify *verify, const sl_command *commands, uint32_t count,
@@ -55,12 +74,14 @@ static bool add_homes(const sl_verify *verify, edge_list lists[SL_TIER_COUNT])
                 return false;
         }
     for (uint32_t i = 0; i < homes->persistent_count; i++) {
-        sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
+        sl_place place = {.tier = SL_TIER_DEVICE,
+                          .offset = homes->persistent_offset[i],
+                          .bytes = homes->persistent_bytes[i]};
         if (!add_place(lists, &place))
             return false;
     }
     for (uint32_t i = 0; i < verify->program->value_count; i++)
-        if (!add_place(lists, &verify->slot[i]))
+        if (!add_place(lists, &verify->values[i].slot))
             return false;
     return true;
 }
@@ -71,8 +92,8 @@ static int compare_edges(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Turns the edges of a tier into cells that hold nothing. */
-static bool make_cells(sl_verify *verify, sl_tier tier, edge_list *list)
+/* Turns the edges of a tier into pieces, without cells yet. */
+static bool make_pieces(sl_verify_tier *tier, edge_list *list)
 {
     if (list->count == 0)
         return true;
@@ -81,16 +102,78 @@ static bool make_cells(sl_verify *verify, sl_tier tier, edge_list *list)
     for (uint64_t i = 1; i < list->count; i++)
         if (list->edges[i] != list->edges[kept - 1])
             list->edges[kept++] = list->edges[i];
-    sl_verify_cell *cells = calloc(kept, sizeof *cells);
-    if (!cells)
+    tier->pieces = calloc(kept, sizeof *tier->pieces);
+    if (!tier->pieces || kept > UINT32_MAX / SL_VERIFY_REPLAYS)
         return false;
-    for (uint64_t i = 0; i < kept; i++) {
-        cells[i].first_byte = list->edges[i];
-        cells[i].object = SL_NONE;
-    }
-    verify->cells[tier] = cells;
-    verify->cell_count[tier] = (uint32_t)(kept - 1);
+    for (uint64_t i = 0; i < kept; i++)
+        tier->pieces[i].first_byte = list->edges[i];
+    tier->piece_count = (uint32_t)(kept - 1);
     return true;
+}
+
+/* The piece that starts at `edge`, which is an edge of the tier. */
+static uint32_t find_edge(const sl_verify_tier *tier, uint64_t edge)
+{
+    uint32_t low = 0, high = tier->piece_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (tier->pieces[middle].first_byte < edge)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Notes where the extents of shrunk homes start and end: `depth` holds the differences. */
+static void note_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
+{
+    sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
+    for (uint32_t c = 0; c < verify->plan->body_count; c++) {
+        uint32_t count = sl_verify_list_accesses(verify, &verify->plan->body[c], accesses);
+        for (uint32_t i = 0; i < count; i++) {
+            const sl_place *place = &accesses[i].place;
+            const sl_verify_tier *tier = &verify->tiers[place->tier];
+            if (place->bytes == 0 || !sl_verify_is_shrunk(place))
+                continue;
+            depth[place->tier][find_edge(tier, place->offset)]++;
+            depth[place->tier][find_edge(tier, place->offset + sl_place_extent(place))]--;
+        }
+    }
+}
+
+/* Gives the pieces their cells, which hold nothing. */
+static bool make_cells(sl_verify_tier *tier, const int32_t *depth)
+{
+    int32_t homes = 0;
+    for (uint32_t i = 0; i < tier->piece_count; i++) {
+        homes += depth[i];
+        tier->pieces[i].first_cell = tier->cell_count;
+        tier->cell_count += homes > 0 ? SL_VERIFY_REPLAYS : 1;
+    }
+    if (tier->piece_count > 0)
+        tier->pieces[tier->piece_count].first_cell = tier->cell_count;
+    tier->cells = calloc((size_t)tier->cell_count + 1, sizeof *tier->cells);
+    for (uint32_t i = 0; tier->cells && i < tier->cell_count; i++)
+        tier->cells[i].object = SL_NONE;
+    return tier->cells != NULL;
+}
+
+static bool fill_tiers(sl_verify *verify)
+{
+    int32_t *depth[SL_TIER_COUNT] = {0};
+    bool is_done = true;
+    for (int i = 0; i < SL_TIER_COUNT; i++) {
+        depth[i] = calloc((size_t)verify->tiers[i].piece_count + 1, sizeof *depth[i]);
+        is_done = is_done && depth[i];
+    }
+    if (is_done)
+        note_shrunk(verify, depth);
+    for (int i = 0; i < SL_TIER_COUNT; i++) {
+        is_done = is_done && make_cells(&verify->tiers[i], depth[i]);
+        free(depth[i]);
+    }
+    return is_done;
 }
 
 sl_status sl_verify_cells_open(sl_verify *verify)
@@ -101,38 +184,92 @@ sl_status sl_verify_cells_open(sl_verify *verify)
                    add_commands(verify, plan->body, plan->body_count, lists) &&
                    add_homes(verify, lists);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        is_done = is_done && make_cells(verify, (sl_tier)tier, &lists[tier]);
+        is_done = is_done && make_pieces(&verify->tiers[tier], &lists[tier]);
         free(lists[tier].edges);
     }
-    if (!is_done)
+    if (!is_done || !fill_tiers(verify))
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands", plan->body_count);
     return SL_OK;
 }
 
 void sl_verify_cells_close(sl_verify *verify)
 {
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        free(verify->cells[tier]);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        free(verify->tiers[tier].cells);
+        free(verify->tiers[tier].pieces);
+    }
 }
 
-/* The cell that starts at `edge`, which is an edge of the tier. */
-static sl_verify_cell *find_edge(sl_verify *verify, sl_tier tier, uint64_t edge)
+/* ---- walking over cells ---- */
+
+sl_verify_walk sl_verify_walk_start(sl_verify *verify, const sl_place *place)
 {
-    sl_verify_cell *cells = verify->cells[tier];
-    uint32_t low = 0, high = verify->cell_count[tier];
-    while (low < high) {
+    sl_verify_walk walk = {.tier = &verify->tiers[place->tier], .place = place};
+    walk.instance = verify->repetition == SL_NONE ? 0 : verify->repetition;
+    if (place->bytes == 0)
+        return walk;
+    bool is_shrunk = sl_verify_is_shrunk(place);
+    uint64_t first = is_shrunk ? place->offset : sl_place_offset(place, walk.instance);
+    uint64_t bytes = is_shrunk ? sl_place_extent(place) : place->bytes;
+    walk.next_piece = find_edge(walk.tier, first);
+    walk.end_piece = find_edge(walk.tier, first + bytes);
+    return walk;
+}
+
+/* One run for a plain place, and one for each piece of a shrunk home. */
+bool sl_verify_walk_next(sl_verify_walk *walk)
+{
+    if (walk->next_piece >= walk->end_piece)
+        return false;
+    sl_verify_tier *tier = walk->tier;
+    bool is_shrunk = sl_verify_is_shrunk(walk->place);
+    walk->piece = &tier->pieces[walk->next_piece];
+    walk->next_piece = is_shrunk ? walk->next_piece + 1 : walk->end_piece;
+    walk->taken = &tier->cells[walk->piece->first_cell];
+    walk->taken_end = &tier->cells[tier->pieces[walk->next_piece].first_cell];
+    walk->cell = walk->taken;
+    walk->end = walk->taken_end;
+    walk->is_foreign = false;
+    if (!is_shrunk)
+        return true;
+    const sl_place *owner = walk->piece->owner;
+    walk->is_foreign = !owner || !sl_verify_places_equal(owner, walk->place);
+    walk->cell = walk->taken + walk->instance;
+    walk->end = walk->cell + 1;
+    if (!walk->is_foreign) {
+        walk->taken = walk->cell;
+        walk->taken_end = walk->end;
+    }
+    return true;
+}
+
+void sl_verify_walk_own(const sl_verify_walk *walk)
+{
+    const sl_place *owner = sl_verify_is_shrunk(walk->place) ? walk->place : NULL;
+    sl_verify_piece *end = &walk->tier->pieces[walk->next_piece];
+    for (sl_verify_piece *piece = walk->piece; piece < end; piece++)
+        piece->owner = owner;
+}
+
+void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell,
+                          uint64_t *out_first, uint64_t *out_end)
+{
+    uint32_t index = (uint32_t)(cell - tier->cells), low = 0, high = tier->piece_count;
+    while (low + 1 < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (cells[middle].first_byte < edge)
-            low = middle + 1;
+        if (tier->pieces[middle].first_cell <= index)
+            low = middle;
         else
             high = middle;
     }
-    return &cells[low];
+    *out_first = tier->pieces[low].first_byte;
+    *out_end = tier->pieces[low + 1].first_byte;
 }
 
-void sl_verify_cells_find(sl_verify *verify, const sl_place *place, sl_verify_cell **out_first,
-                          sl_verify_cell **out_end)
+/* Between the replay of data and that of order nobody owns anything. */
+void sl_verify_cells_disown(sl_verify *verify)
 {
-    *out_first = find_edge(verify, place->tier, place->offset);
-    *out_end = find_edge(verify, place->tier, place->offset + place->bytes);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        for (uint32_t i = 0; i < verify->tiers[tier].piece_count; i++)
+            verify->tiers[tier].pieces[i].owner = NULL;
 }

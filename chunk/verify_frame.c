@@ -4,6 +4,27 @@
 
 enum { COMMANDS_MAX = 1 << 29 };
 
+/* Sections have all ops, in order. */
+static sl_status check_sections(const sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < program->section_count; i++) {
+        const sl_section *it = &program->sections[i];
+        if (it->first != first || it->count == 0 || it->count > program->op_count - first ||
+            it->repeat == 0)
+            return sl_verify_reject(verify,
+                                    "section %u of its program has ops [%u, +%u), %u times, after "
+                                    "%u of %u in others",
+                                    i, it->first, it->count, it->repeat, first, program->op_count);
+        first += it->count;
+    }
+    if (program->section_count > 0 && first != program->op_count)
+        return sl_verify_reject(verify, "the sections of its program have %u of %u ops", first,
+                                program->op_count);
+    return SL_OK;
+}
+
 static sl_status check_value(const sl_verify *verify, uint32_t index)
 {
     const sl_value *value = &verify->program->values[index];
@@ -101,5 +122,6 @@ sl_status sl_verify_frame(const sl_verify *verify)
     for (uint32_t i = 0; i < verify->program->value_count; i++)
         SL_TRY(check_value(verify, i));
     SL_TRY(check_homes(verify));
+    SL_TRY(check_sections(verify));
     return check_ops(verify);
 }

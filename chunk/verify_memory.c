@@ -1,16 +1,18 @@
-/* Checks the list of allocations: what is permanent is where the homes say, no two that live at the
- * same tick overlap, every place of a command lies in one that lives, and the plan's sums are
- * theirs. Knows nothing of content and waits. */
+/* Checks the list of allocations, one by one and against the commands: every place of a command
+ * lies in one that lives, and lives agree at the seams of repeated sections. Knows nothing of
+ * content and waits. */
 #include <stdlib.h>
 
 #include "verify.h"
 
 enum { UNNAMED = SL_NONE - 1 }; /* the key of permanent things that are no object: the flags */
 
-/* An allocation under the key by which commands look for it. */
+/* A stretch of an allocation's life, under the key by which commands look for it. A life that wraps
+ * has two. */
 typedef struct entry {
     sl_tier tier;
-    uint32_t object, first_tick, index;
+    uint32_t object, first_tick, last_tick, index;
+    uint32_t reach; /* the largest last_tick of the object in the tier, up to this entry */
 } entry;
 
 typedef struct entry_list {
@@ -19,20 +21,18 @@ typedef struct entry_list {
     uint32_t count;
 } entry_list;
 
-static bool is_alive(const sl_allocation *it, uint32_t tick)
-{
-    if (it->first_tick <= it->last_tick)
-        return it->first_tick <= tick && tick <= it->last_tick;
-    return it->first_tick <= tick || tick <= it->last_tick;
-}
-
+/* A place with slots lies in an allocation with the same slots, any other in one without. */
 static bool contains(const sl_place *outer, const sl_place *inner)
 {
+    if (outer->slots > 1 || inner->slots > 1)
+        return outer->tier == inner->tier && outer->offset == inner->offset &&
+               outer->slots == inner->slots && outer->stride == inner->stride &&
+               inner->bytes <= outer->bytes;
     return outer->tier == inner->tier && outer->offset <= inner->offset &&
            inner->offset + inner->bytes <= outer->offset + outer->bytes;
 }
 
-static uint32_t object_of(const sl_verify *verify, const sl_allocation *it)
+uint32_t sl_verify_allocation_object(const sl_verify *verify, const sl_allocation *it)
 {
     if (it->chunk_index != SL_NONE)
         return sl_verify_chunk_object(verify, it->group, it->chunk_index);
@@ -43,7 +43,7 @@ static uint32_t object_of(const sl_verify *verify, const sl_allocation *it)
 
 /* ---- one allocation ---- */
 
-static sl_status reject_allocation(const sl_verify *verify, uint32_t index, const char *what)
+sl_status sl_verify_reject_allocation(const sl_verify *verify, uint32_t index, const char *what)
 {
     const sl_place *place = &verify->plan->allocations[index].place;
     return sl_verify_reject(verify, "its allocation %u, %llu bytes at byte %llu of tier %d, %s",
@@ -61,7 +61,7 @@ static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
     bool is_slot =
         it->place.tier == SL_TIER_HOST && (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT);
     if (it->kind != (is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION))
-        return reject_allocation(verify, index, "is of another kind than its value");
+        return sl_verify_reject_allocation(verify, index, "is of another kind than its value");
     return SL_OK;
 }
 
@@ -69,21 +69,45 @@ static sl_status check_identity(const sl_verify *verify, uint32_t index)
 {
     const sl_allocation *it = &verify->plan->allocations[index];
     if ((unsigned)it->kind >= SL_MEMORY_KIND_COUNT)
-        return reject_allocation(verify, index, "is of no kind");
+        return sl_verify_reject_allocation(verify, index, "is of no kind");
     if (it->chunk_index == SL_NONE && it->value != SL_NONE &&
         it->value >= verify->program->value_count)
-        return reject_allocation(verify, index, "is for a value that does not exist");
+        return sl_verify_reject_allocation(verify, index, "is for a value that does not exist");
     if (it->chunk_index == SL_NONE)
         return check_value_kind(verify, index);
     if (it->chunk_index >= verify->layout->chunk_count || (unsigned)it->group >= SL_GROUP_COUNT)
-        return reject_allocation(verify, index, "is for a chunk that does not exist");
+        return sl_verify_reject_allocation(verify, index, "is for a chunk that does not exist");
     if ((unsigned)it->kind != (unsigned)it->group)
-        return reject_allocation(verify, index, "is of another kind than its chunk");
+        return sl_verify_reject_allocation(verify, index, "is of another kind than its chunk");
     sl_place home = sl_verify_home(verify, it->group, it->chunk_index);
     if (it->is_permanent && !sl_verify_places_equal(&home, &it->place))
-        return reject_allocation(verify, index, "is permanent, but not its chunk's home");
+        return sl_verify_reject_allocation(verify, index, "is permanent, but not its chunk's home");
     if (!it->is_permanent && it->place.tier == SL_TIER_DISK)
-        return reject_allocation(verify, index, "is of a chunk on disk, but not its home");
+        return sl_verify_reject_allocation(verify, index,
+                                           "is of a chunk on disk, but not its home");
+    return SL_OK;
+}
+
+/* A family's has one slot, two, or one for each instance, each with room for what it says. */
+static sl_status check_slots_of(const sl_verify *verify, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    const sl_place *place = &it->place;
+    if (place->slots <= 1)
+        return place->stride == 0
+                   ? SL_OK
+                   : sl_verify_reject_allocation(verify, index, "has a stride alone");
+    if (it->chunk_index != SL_NONE || it->value >= verify->program->value_count ||
+        sl_verify_instances(&verify->program->values[it->value]) == 1)
+        return sl_verify_reject_allocation(verify, index, "has slots, but is of no family");
+    uint32_t instances = verify->program->values[it->value].instances;
+    if (place->slots != 2 && place->slots != instances)
+        return sl_verify_reject_allocation(verify, index,
+                                           "has neither two slots nor one an instance");
+    if (place->stride < place->bytes)
+        return sl_verify_reject_allocation(verify, index, "has slots that overlap");
+    if (place->bytes == 0 || place->stride > (UINT64_MAX - place->bytes) / (place->slots - 1))
+        return sl_verify_reject_allocation(verify, index, "has slots without end");
     return SL_OK;
 }
 
@@ -92,17 +116,19 @@ static sl_status check_allocation(const sl_verify *verify, uint32_t index)
     const sl_allocation *it = &verify->plan->allocations[index];
     uint32_t op_count = verify->program->op_count;
     if ((unsigned)it->place.tier >= SL_TIER_COUNT)
-        return reject_allocation(verify, index, "is in a tier that does not exist");
-    uint64_t peak = verify->plan->peak_bytes[it->place.tier];
-    if (it->place.bytes > peak || it->place.offset > peak - it->place.bytes)
-        return reject_allocation(verify, index, "is outside the peak");
+        return sl_verify_reject_allocation(verify, index, "is in a tier that does not exist");
+    SL_TRY(check_slots_of(verify, index));
+    uint64_t peak = verify->plan->peak_bytes[it->place.tier], extent = sl_place_extent(&it->place);
+    if (extent > peak || it->place.offset > peak - extent)
+        return sl_verify_reject_allocation(verify, index, "is outside the peak");
     if (it->first_tick > op_count || it->last_tick > op_count)
-        return reject_allocation(verify, index, "lives at ticks that do not exist");
+        return sl_verify_reject_allocation(verify, index, "lives at ticks that do not exist");
     if (it->is_permanent && (it->first_tick != 0 || it->last_tick != op_count))
-        return reject_allocation(verify, index, "is permanent, but does not live at all ticks");
+        return sl_verify_reject_allocation(verify, index,
+                                           "is permanent, but does not live at all ticks");
     if (!it->is_permanent && it->place.bytes > 0 &&
         it->place.offset < verify->homes->fixed_bytes[it->place.tier])
-        return reject_allocation(verify, index, "is among what outlives the plan");
+        return sl_verify_reject_allocation(verify, index, "is among what outlives the plan");
     return check_identity(verify, index);
 }
 
@@ -123,7 +149,7 @@ static int compare_entries(const void *a, const void *b)
 /* How many entries are not behind (tier, object, tick). */
 static uint32_t count_up_to(const entry_list *list, sl_tier tier, uint32_t object, uint32_t tick)
 {
-    entry key = {tier, object, tick, UINT32_MAX};
+    entry key = {.tier = tier, .object = object, .first_tick = tick, .index = UINT32_MAX};
     uint32_t low = 0, high = list->count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -135,34 +161,42 @@ static uint32_t count_up_to(const entry_list *list, sl_tier tier, uint32_t objec
     return low;
 }
 
-/* An allocation of `object` that holds `place` at `tick`; those that start last are tried first,
- * and lives that wrap start behind `tick`. */
-static bool has_allocation(const entry_list *list, uint32_t object, const sl_place *place,
-                           uint32_t tick)
+/* What is looked for: an allocation of an object that holds a place, or is at it. */
+typedef struct wanted {
+    uint32_t object;
+    const sl_place *place;
+    bool is_exact;
+} wanted;
+
+/* Those that start last are tried first. */
+static bool has_allocation(const entry_list *list, const wanted *what, uint32_t tick)
 {
     const sl_allocation *allocations = list->verify->plan->allocations;
-    uint32_t ends[2] = {count_up_to(list, place->tier, object, tick),
-                        count_up_to(list, place->tier, object, UINT32_MAX)};
-    for (int pass = 0; pass < 2; pass++)
-        for (uint32_t i = ends[pass]; i > (pass == 0 ? 0 : ends[0]); i--) {
-            const entry *it = &list->entries[i - 1];
-            if (it->tier != place->tier || it->object != object)
-                break;
-            if (is_alive(&allocations[it->index], tick) &&
-                contains(&allocations[it->index].place, place))
-                return true;
-        }
+    sl_tier tier = what->place->tier;
+    for (uint32_t i = count_up_to(list, tier, what->object, tick); i > 0; i--) {
+        const entry *it = &list->entries[i - 1];
+        if (it->tier != tier || it->object != what->object || it->reach < tick)
+            break;
+        const sl_place *place = &allocations[it->index].place;
+        bool is_there = what->is_exact ? sl_verify_places_equal(place, what->place)
+                                       : contains(place, what->place);
+        if (it->last_tick >= tick && is_there)
+            return true;
+    }
     return false;
 }
 
 /* A chunk may pass through the host on the prologue's way from disk to device. */
-static bool has_hop(const sl_verify *verify, const sl_verify_access *access)
+static bool has_hop(const entry_list *list, const sl_verify_access *access)
 {
-    const sl_plan *plan = verify->plan;
-    for (uint32_t i = 0; verify->is_prologue && i < plan->allocation_count; i++) {
-        const sl_allocation *it = &plan->allocations[i];
-        if (it->kind == SL_MEMORY_STAGING && !it->is_permanent && it->place.tier == SL_TIER_HOST &&
-            object_of(verify, it) == UNNAMED && is_alive(it, 0) &&
+    const sl_verify *verify = list->verify;
+    for (uint32_t i = count_up_to(list, SL_TIER_HOST, UNNAMED, 0); verify->is_prologue && i > 0;
+         i--) {
+        const entry *found = &list->entries[i - 1];
+        const sl_allocation *it = &verify->plan->allocations[found->index];
+        if (found->tier != SL_TIER_HOST || found->object != UNNAMED)
+            break;
+        if (it->kind == SL_MEMORY_STAGING && !it->is_permanent &&
             contains(&it->place, &access->whole))
             return true;
     }
@@ -174,34 +208,53 @@ static bool is_persistent(const sl_verify *verify, uint32_t object)
     return object != SL_NONE && object >= sl_verify_slot_object(verify, 0);
 }
 
-/* A copy before an op may belong to a life that ends with the op before. */
+/* A copy before an op may belong to a life that ends with the op before. Before the first op of a
+ * repetition that is the last one of the repetition before, too; behind the last op, the op that
+ * follows is the section's first, too. */
+static bool is_allocated(const entry_list *list, const sl_command *command, const wanted *what)
+{
+    const sl_verify *verify = list->verify;
+    const sl_section section = verify->is_prologue
+                                   ? (sl_section){.repeat = 1}
+                                   : sl_program_section(verify->program, verify->section_index);
+    uint32_t tick = verify->is_prologue ? 0 : command->tick, end = section.first + section.count;
+    bool is_repeated = section.repeat > 1, is_here = has_allocation(list, what, tick);
+    if (command->kind == SL_COMMAND_RUN || tick == 0)
+        return is_here;
+    bool is_before = has_allocation(list, what, tick - 1);
+    if (is_repeated && tick == section.first)
+        return is_here || (is_before && has_allocation(list, what, end - 1));
+    if (is_repeated && tick == end)
+        return is_before || (is_here && has_allocation(list, what, section.first));
+    return is_here || is_before;
+}
+
 static sl_status check_command(const entry_list *list, const sl_command *command)
 {
     char name[SL_VERIFY_NAME_BYTES];
     const sl_verify *verify = list->verify;
     sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
     uint32_t count = sl_verify_list_accesses(verify, command, accesses);
-    uint32_t tick = verify->is_prologue ? 0 : command->tick;
-    uint32_t before = command->kind == SL_COMMAND_COPY && tick > 0 ? tick - 1 : tick;
     for (uint32_t i = 0; i < count; i++) {
         const sl_place *whole = &accesses[i].whole;
-        if (is_persistent(verify, accesses[i].object) ||
-            has_allocation(list, accesses[i].object, whole, tick) ||
-            has_allocation(list, accesses[i].object, whole, before) ||
-            has_hop(verify, &accesses[i]))
+        const wanted what = {accesses[i].object, whole, false};
+        if (is_persistent(verify, accesses[i].object) || is_allocated(list, command, &what) ||
+            has_hop(list, &accesses[i]))
             continue;
         return sl_verify_reject(
             verify, "uses %s at %s bytes [%llu, %llu), where no allocation of it lives at tick %u",
             sl_verify_name_object(verify, accesses[i].object, name), sl_tier_name(whole->tier),
-            (unsigned long long)whole->offset, (unsigned long long)(whole->offset + whole->bytes),
-            tick);
+            (unsigned long long)whole->offset,
+            (unsigned long long)(whole->offset + sl_place_extent(whole)),
+            verify->is_prologue ? 0 : command->tick);
     }
     return SL_OK;
 }
 
-static sl_status check_commands(const entry_list *list, const sl_command *commands, uint32_t count)
+static sl_status check_commands(const entry_list *list, const sl_command *commands,
+                                sl_section section)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = section.first; i < section.first + section.count; i++) {
         list->verify->command_index = i;
         SL_TRY(check_command(list, &commands[i]));
     }
@@ -209,104 +262,100 @@ static sl_status check_commands(const entry_list *list, const sl_command *comman
     return SL_OK;
 }
 
-/* ---- what must be permanent ---- */
+/* ---- the seams ---- */
 
-static bool has_permanent(const sl_plan *plan, const sl_place *place)
-{
-    for (uint32_t i = 0; i < plan->allocation_count; i++)
-        if (plan->allocations[i].is_permanent &&
-            sl_verify_places_equal(&plan->allocations[i].place, place))
-            return true;
-    return false;
-}
-
-static sl_status check_fixed(const sl_verify *verify)
-{
-    const sl_homes *homes = verify->homes;
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        sl_place flags = {(sl_tier)tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
-        if (flags.bytes > 0 && !has_permanent(verify->plan, &flags))
-            return sl_verify_reject(verify,
-                                    "no permanent allocation holds the block flags of tier "
-                                    "%s",
-                                    sl_tier_name((sl_tier)tier));
-    }
-    sl_place bounce = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
-    if (bounce.bytes > 0 && !has_permanent(verify->plan, &bounce))
-        return sl_verify_reject(verify, "no permanent allocation holds the bounce pieces");
-    for (uint32_t i = 0; i < homes->persistent_count; i++) {
-        sl_place place = {SL_TIER_DEVICE, homes->persistent_offset[i], homes->persistent_bytes[i]};
-        if (place.bytes > 0 && !has_permanent(verify->plan, &place))
-            return sl_verify_reject(verify, "no permanent allocation holds persistent slot %u", i);
-    }
-    return SL_OK;
-}
-
-/* Between iterations slots belong to the caller, while the last commands may still run. */
-static sl_status check_slots(const sl_verify *verify)
-{
-    const sl_plan *plan = verify->plan;
-    uint32_t op_count = verify->program->op_count;
-    for (uint32_t value = 0; value < verify->program->value_count; value++) {
-        const sl_place *slot = &verify->slot[value];
-        for (uint32_t i = 0; slot->bytes > 0 && i < plan->allocation_count; i++) {
-            const sl_allocation *it = &plan->allocations[i];
-            if (object_of(verify, it) != value && is_alive(it, op_count) &&
-                sl_verify_places_overlap(&it->place, slot))
-                return reject_allocation(verify, i, "takes a slot between two iterations");
-        }
-    }
-    return SL_OK;
-}
-
-static sl_status check_homes(const entry_list *list)
+/* What lives from before a repeated section into it, but not through it, must be there at its end
+ * too, for the next repetition; and what lives from within to behind it, at its start. */
+static sl_status check_seam(const entry_list *list, uint32_t index, uint32_t tick, bool is_start)
 {
     const sl_verify *verify = list->verify;
-    char name[SL_VERIFY_NAME_BYTES];
-    for (int group = 0; group < SL_GROUP_COUNT; group++)
-        for (uint32_t chunk = 0; chunk < verify->homes->chunk_count; chunk++) {
-            sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
-            uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
-            uint32_t end = count_up_to(list, home.tier, object, 0);
-            const sl_allocation *it =
-                end == 0 ? NULL : &verify->plan->allocations[list->entries[end - 1].index];
-            bool is_there = it && it->is_permanent && object_of(verify, it) == object &&
-                            sl_verify_places_equal(&it->place, &home);
-            if (home.bytes > 0 && !is_there)
-                return sl_verify_reject(verify, "no permanent allocation holds the home of %s",
-                                        sl_verify_name_object(verify, object, name));
-        }
-    return check_fixed(verify);
+    const sl_allocation *it = &verify->plan->allocations[index];
+    if (tick == verify->program->op_count)
+        return SL_OK;
+    const sl_section section =
+        sl_program_section(verify->program, sl_verify_section_of_tick(verify, tick));
+    uint32_t first = section.first, last = section.first + section.count - 1;
+    const wanted what = {sl_verify_allocation_object(verify, it), &it->place, true};
+    bool is_inside = it->first_tick <= it->last_tick &&
+                     (is_start ? it->last_tick <= last : it->first_tick >= first);
+    if (section.repeat == 1 || is_inside || has_allocation(list, &what, is_start ? first : last))
+        return SL_OK;
+    return sl_verify_reject_allocation(
+        verify, index,
+        is_start ? "lives on behind a section without being at its start"
+                 : "lives from before a section without being at its end");
+}
+
+/* An end of a life at an edge of its section crosses none. */
+static sl_status check_seams(const entry_list *list)
+{
+    const sl_plan *plan = list->verify->plan;
+    for (uint32_t i = 0; i < plan->allocation_count; i++) {
+        const sl_allocation *it = &plan->allocations[i];
+        SL_TRY(check_seam(list, i, it->first_tick, true));
+        SL_TRY(check_seam(list, i, it->last_tick, false));
+    }
+    return SL_OK;
 }
 
 /* ---- all of it ---- */
 
+static void add_entry(entry_list *list, uint32_t index, uint32_t first_tick, uint32_t last_tick)
+{
+    const sl_allocation *it = &list->verify->plan->allocations[index];
+    list->entries[list->count++] = (entry){.tier = it->place.tier,
+                                           .object = sl_verify_allocation_object(list->verify, it),
+                                           .first_tick = first_tick,
+                                           .last_tick = last_tick,
+                                           .index = index};
+}
+
+static void reach_forward(entry_list *list)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        entry *it = &list->entries[i];
+        const entry *before = i > 0 ? it - 1 : NULL;
+        bool is_same = before && before->tier == it->tier && before->object == it->object;
+        it->reach = is_same && before->reach > it->last_tick ? before->reach : it->last_tick;
+    }
+}
+
 static sl_status sort_allocations(entry_list *list)
 {
     const sl_plan *plan = list->verify->plan;
-    list->entries = calloc((size_t)plan->allocation_count + 1, sizeof *list->entries);
+    uint32_t op_count = list->verify->program->op_count;
+    list->entries = calloc(2 * (size_t)plan->allocation_count + 1, sizeof *list->entries);
     if (!list->entries)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify %u allocations", plan->allocation_count);
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         const sl_allocation *it = &plan->allocations[i];
         SL_TRY(check_allocation(list->verify, i));
-        list->entries[list->count++] =
-            (entry){it->place.tier, object_of(list->verify, it), it->first_tick, i};
+        bool wraps = it->first_tick > it->last_tick;
+        add_entry(list, i, it->first_tick, wraps ? op_count : it->last_tick);
+        if (wraps)
+            add_entry(list, i, 0, it->last_tick);
     }
     qsort(list->entries, list->count, sizeof *list->entries, compare_entries);
+    reach_forward(list);
     return SL_OK;
 }
 
 static sl_status check_list(entry_list *list)
 {
     sl_verify *verify = list->verify;
+    const sl_plan *plan = verify->plan;
+    const sl_section prologue = {0, plan->prologue_count, 0, 1};
+    uint32_t section_count = sl_program_section_count(verify->program);
     SL_TRY(sort_allocations(list));
-    SL_TRY(check_homes(list));
-    SL_TRY(check_slots(verify));
+    SL_TRY(sl_verify_fixed(verify));
+    SL_TRY(check_seams(list));
     verify->is_prologue = true;
-    SL_TRY(check_commands(list, verify->plan->prologue, verify->plan->prologue_count));
+    SL_TRY(check_commands(list, plan->prologue, prologue));
     verify->is_prologue = false;
-    return check_commands(list, verify->plan->body, verify->plan->body_count);
+    for (verify->section_index = 0; verify->section_index < section_count; verify->section_index++)
+        SL_TRY(check_commands(list, plan->body, sl_verify_section(verify, verify->section_index)));
+    verify->section_index = 0;
+    return SL_OK;
 }
 
 sl_status sl_verify_memory(sl_verify *verify)

@@ -4,6 +4,34 @@
 
 /* ---- places ---- */
 
+/* Slots other than the first: a ring of two, or one for each repetition; aligned, apart. */
+static sl_status check_slots(const sl_verify *verify, const sl_place *place, const char *name)
+{
+    if (place->slots <= 1 && place->stride == 0)
+        return SL_OK;
+    uint32_t repeat = sl_verify_section(verify, verify->section_index).repeat;
+    if (verify->is_prologue || (place->slots != 2 && place->slots != repeat) || place->slots < 2)
+        return sl_verify_reject(verify, "has %u slots for %s in a section of %u repetitions",
+                                place->slots, name, repeat);
+    if (place->stride < place->bytes || place->stride % SL_VERIFY_ALIGNMENT != 0)
+        return sl_verify_reject(
+            verify, "has slots of %llu bytes for %s, which are %llu bytes apart",
+            (unsigned long long)place->bytes, name, (unsigned long long)place->stride);
+    return SL_OK;
+}
+
+/* Bytes from the first slot's start to the last one's end; UINT64_MAX if they are more. */
+static uint64_t extent_of(const sl_place *place)
+{
+    uint64_t extent;
+    if (place->slots <= 1)
+        return place->bytes;
+    if (__builtin_mul_overflow(place->slots - 1, place->stride, &extent) ||
+        __builtin_add_overflow(extent, place->bytes, &extent))
+        return UINT64_MAX;
+    return extent;
+}
+
 static sl_status check_place(const sl_verify *verify, const sl_place *place, uint64_t bytes,
                              const char *name)
 {
@@ -15,12 +43,23 @@ static sl_status check_place(const sl_verify *verify, const sl_place *place, uin
     if (place->offset % SL_VERIFY_ALIGNMENT != 0)
         return sl_verify_reject(verify, "has %s at %s byte %llu, which is not aligned", name,
                                 sl_tier_name(place->tier), (unsigned long long)place->offset);
-    uint64_t peak = verify->plan->peak_bytes[place->tier];
-    if (bytes > peak || place->offset > peak - bytes)
+    SL_TRY(check_slots(verify, place, name));
+    uint64_t peak = verify->plan->peak_bytes[place->tier], extent = extent_of(place);
+    if (extent > peak || place->offset > peak - extent)
         return sl_verify_reject(verify,
                                 "has %s at %s bytes [%llu, +%llu), outside the peak of %llu", name,
                                 sl_tier_name(place->tier), (unsigned long long)place->offset,
-                                (unsigned long long)bytes, (unsigned long long)peak);
+                                (unsigned long long)extent, (unsigned long long)peak);
+    return SL_OK;
+}
+
+/* Families alone have more than one slot. */
+static sl_status check_strides(const sl_verify *verify, const sl_value *value,
+                               const sl_place *place, const char *name)
+{
+    if (place->slots > 1 && (!value || sl_verify_instances(value) == 1))
+        return sl_verify_reject(verify, "has %u slots for %s, which is no family", place->slots,
+                                name);
     return SL_OK;
 }
 
@@ -46,8 +85,9 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
     if (place->offset < first)
         return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
                                 (unsigned long long)place->offset, (unsigned long long)first);
-    sl_place whole = {place->tier, place->offset - first,
-                      sl_layout_chunk_bytes(verify->layout, value->group)};
+    sl_place whole = {.tier = place->tier,
+                      .offset = place->offset - first,
+                      .bytes = sl_layout_chunk_bytes(verify->layout, value->group)};
     if (first + value->bytes > whole.bytes)
         return sl_verify_reject(verify, "has %s of %llu bytes, which overruns its chunk", name,
                                 (unsigned long long)value->bytes);
@@ -76,8 +116,9 @@ static sl_status check_value_place(const sl_verify *verify, const sl_value *valu
 static bool overlaps_flags(const sl_verify *verify, const sl_place *place)
 {
     const sl_homes *homes = verify->homes;
-    sl_place flags = {place->tier, homes->flags_offset[place->tier],
-                      homes->flags_bytes[place->tier]};
+    sl_place flags = {.tier = place->tier,
+                      .offset = homes->flags_offset[place->tier],
+                      .bytes = homes->flags_bytes[place->tier]};
     return flags.bytes > 0 && sl_verify_places_overlap(&flags, place);
 }
 
@@ -96,6 +137,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
     }
     const sl_value *value = &verify->program->values[op->operand[i]];
     SL_TRY(check_place(verify, place, value->bytes, name));
+    SL_TRY(check_strides(verify, value, place, name));
     if (place->tier != sl_verify_lane_tier(command->lane))
         return sl_verify_reject(verify, "has %s in tier %s, out of its lane's reach", name,
                                 sl_tier_name(place->tier));
@@ -115,6 +157,7 @@ static sl_status check_workspace(const sl_verify *verify, const sl_command *comm
     if (place->bytes == 0)
         return SL_OK;
     SL_TRY(check_place(verify, place, place->bytes, "workspace"));
+    SL_TRY(check_strides(verify, NULL, place, "workspace"));
     if (place->tier != sl_verify_lane_tier(command->lane))
         return sl_verify_reject(verify, "has workspace in tier %s, out of its lane's reach",
                                 sl_tier_name(place->tier));
@@ -202,12 +245,14 @@ static bool is_disk_copy(const sl_command *command)
 static sl_status check_direct(const sl_verify *verify, const sl_command *command)
 {
     const sl_place *places[] = {&command->from, &command->to};
-    for (int i = 0; i < 2 && is_disk_copy(command); i++)
-        if (places[i]->offset % SL_DIRECT_ALIGNMENT || places[i]->bytes % SL_DIRECT_ALIGNMENT)
+    for (int i = 0; i < 2 && is_disk_copy(command); i++) {
+        uint64_t stride = places[i]->slots > 1 ? places[i]->stride : 0;
+        if ((places[i]->offset | places[i]->bytes | stride) % SL_DIRECT_ALIGNMENT)
             return sl_verify_reject(verify, "has %s bytes [%llu, +%llu), which are no whole pages",
                                     sl_tier_name(places[i]->tier),
                                     (unsigned long long)places[i]->offset,
                                     (unsigned long long)places[i]->bytes);
+    }
     return SL_OK;
 }
 
@@ -232,6 +277,8 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     uint64_t bytes = sl_layout_chunk_bytes(verify->layout, command->group);
     SL_TRY(check_place(verify, &command->from, bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, bytes, "its target"));
+    SL_TRY(check_strides(verify, NULL, &command->from, "its source"));
+    SL_TRY(check_strides(verify, NULL, &command->to, "its target"));
     sl_tier home_tier = sl_verify_home(verify, command->group, command->chunk_index).tier;
     if (is_disk_copy(command) && home_tier != SL_TIER_DISK)
         return sl_verify_reject(verify, "has an end on disk, but the chunk's home is on the %s",
@@ -240,8 +287,23 @@ static sl_status check_chunk_copy(const sl_verify *verify, const sl_command *com
     return check_at_home(verify, &command->to, command->group, command->chunk_index);
 }
 
-/* The host end of an input's or output's copy is its slot; other values stay within the iteration.
- */
+/* A copy of a family, or of a value of one section, stands where the value is used. */
+static sl_status check_value_section(const sl_verify *verify, const sl_command *command)
+{
+    const sl_value *value = &verify->program->values[command->value];
+    const sl_verify_value *it = &verify->values[command->value];
+    uint32_t repeat =
+        verify->is_prologue ? 1 : sl_verify_section(verify, verify->section_index).repeat;
+    if (sl_verify_instances(value) > 1 && value->instances != repeat)
+        return sl_verify_reject(verify, "copies a family of %u in a section of %u repetitions",
+                                value->instances, repeat);
+    if (it->is_local && (verify->is_prologue || it->section != verify->section_index))
+        return sl_verify_reject(verify, "copies a value that section %u uses alone", it->section);
+    return SL_OK;
+}
+
+/* The host end of an output's copy, or of an input's that the caller fills, is its slot; other
+ * values stay within the iteration. */
 static sl_status check_value_copy(const sl_verify *verify, const sl_command *command)
 {
     if (command->value >= verify->program->value_count)
@@ -254,9 +316,13 @@ static sl_status check_value_copy(const sl_verify *verify, const sl_command *com
         return sl_verify_reject(verify, "has an end on disk, where no input or output is");
     SL_TRY(check_place(verify, &command->from, value->bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, value->bytes, "its target"));
+    SL_TRY(check_strides(verify, value, &command->from, "its source"));
+    SL_TRY(check_strides(verify, value, &command->to, "its target"));
+    SL_TRY(check_value_section(verify, command));
     bool is_fetch = value->kind == SL_VALUE_INPUT || command->from.tier == SL_TIER_HOST;
     const sl_place *host = is_fetch ? &command->from : &command->to;
-    if (is_slotted && !sl_verify_places_equal(host, &verify->slot[command->value]))
+    const sl_verify_value *it = &verify->values[command->value];
+    if (is_slotted && !it->is_filled && !sl_verify_places_equal(host, &it->slot))
         return sl_verify_reject(verify, "has its end at %s byte %llu, not at the value's slot",
                                 sl_tier_name(host->tier), (unsigned long long)host->offset);
     return SL_OK;
@@ -310,34 +376,42 @@ static sl_status check_command(const sl_verify *verify, const sl_command *comman
     return check_run(verify, command);
 }
 
-/* Ops run in tick order, each once; the copies of a tick stand before its op. */
-static sl_status check_sequence(sl_verify *verify)
+/* One section: its ops in tick order, each once; the copies of a tick stand before its op, or, of
+ * the tick behind the last, after it. */
+static sl_status check_sequence(sl_verify *verify, uint32_t *next_tick)
 {
-    uint32_t next_tick = 0;
-    for (uint32_t i = 0; i < verify->plan->body_count; i++) {
+    sl_section of_ops = sl_program_section(verify->program, verify->section_index);
+    sl_section section = sl_verify_section(verify, verify->section_index);
+    for (uint32_t i = section.first; i < section.first + section.count; i++) {
         const sl_command *command = &verify->plan->body[i];
         verify->command_index = i;
-        if (command->kind == SL_COMMAND_COPY && command->tick != next_tick)
+        if (command->kind == SL_COMMAND_COPY && command->tick != *next_tick)
             return sl_verify_reject(verify,
                                     "says that it is issued before op %u, but op %u is next",
-                                    command->tick, next_tick);
+                                    command->tick, *next_tick);
         if (command->kind == SL_COMMAND_COPY)
             continue;
-        if (command->tick != next_tick)
+        if (command->tick != *next_tick)
             return sl_verify_reject(verify, "runs op %u where op %u is next", command->tick,
-                                    next_tick);
-        next_tick++;
+                                    *next_tick);
+        if (command->tick >= of_ops.first + of_ops.count)
+            return sl_verify_reject(verify, "runs op %u, which is of another section",
+                                    command->tick);
+        ++*next_tick;
     }
     verify->command_index = SL_NONE;
-    if (next_tick != verify->program->op_count)
-        return sl_verify_reject(verify, "it runs %u of %u ops", next_tick,
+    if (*next_tick != of_ops.first + of_ops.count && verify->program->section_count > 1)
+        return sl_verify_reject(verify, "its section %u ends before op %u and not before op %u",
+                                verify->section_index, *next_tick, of_ops.first + of_ops.count);
+    if (*next_tick != of_ops.first + of_ops.count)
+        return sl_verify_reject(verify, "it runs %u of %u ops", *next_tick,
                                 verify->program->op_count);
     return SL_OK;
 }
 
-static sl_status check_commands(sl_verify *verify, const sl_command *commands, uint32_t count)
+static sl_status check_commands(sl_verify *verify, const sl_command *commands, sl_section section)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = section.first; i < section.first + section.count; i++) {
         verify->command_index = i;
         SL_TRY(check_command(verify, &commands[i]));
     }
@@ -347,9 +421,19 @@ static sl_status check_commands(sl_verify *verify, const sl_command *commands, u
 
 sl_status sl_verify_shape(sl_verify *verify)
 {
+    const sl_plan *plan = verify->plan;
+    const sl_section prologue = {0, plan->prologue_count, 0, 1};
+    uint32_t section_count = sl_program_section_count(verify->program), next_tick = 0;
     verify->is_prologue = true;
-    SL_TRY(check_commands(verify, verify->plan->prologue, verify->plan->prologue_count));
+    SL_TRY(check_commands(verify, plan->prologue, prologue));
     verify->is_prologue = false;
-    SL_TRY(check_commands(verify, verify->plan->body, verify->plan->body_count));
-    return check_sequence(verify);
+    for (uint32_t s = 0; s < section_count; s++) {
+        verify->section_index = s;
+        SL_TRY(check_commands(verify, plan->body, sl_verify_section(verify, s)));
+    }
+    for (uint32_t s = 0; s < section_count; s++) {
+        verify->section_index = s;
+        SL_TRY(check_sequence(verify, &next_tick));
+    }
+    return SL_OK;
 }

@@ -56,8 +56,8 @@ static void remove_live(sweep *state, uint32_t index)
     uint32_t *live = state->live[tier];
     state->live_count[tier]--;
     memmove(live + at, live + at + 1, (state->live_count[tier] - at) * sizeof *live);
-    state->live_bytes[tier] -= it->place.bytes;
-    state->kind_bytes[tier][it->kind] -= it->place.bytes;
+    state->live_bytes[tier] -= sl_place_extent(&it->place);
+    state->kind_bytes[tier][it->kind] -= sl_place_extent(&it->place);
 }
 
 static sl_status insert_live(sweep *state, uint32_t index)
@@ -77,13 +77,14 @@ static sl_status insert_live(sweep *state, uint32_t index)
         return sl_verify_reject(
             state->verify,
             "its allocations %u and %u, %llu and %llu bytes, overlap at %s byte %llu", other, index,
-            (unsigned long long)allocations[other].place.bytes, (unsigned long long)it->place.bytes,
-            sl_tier_name(tier), (unsigned long long)it->place.offset);
+            (unsigned long long)sl_place_extent(&allocations[other].place),
+            (unsigned long long)sl_place_extent(&it->place), sl_tier_name(tier),
+            (unsigned long long)it->place.offset);
     memmove(live + at + 1, live + at, (state->live_count[tier] - at) * sizeof *live);
     live[at] = index;
     state->live_count[tier]++;
-    state->live_bytes[tier] += it->place.bytes;
-    state->kind_bytes[tier][it->kind] += it->place.bytes;
+    state->live_bytes[tier] += sl_place_extent(&it->place);
+    state->kind_bytes[tier][it->kind] += sl_place_extent(&it->place);
     return SL_OK;
 }
 
@@ -184,13 +185,28 @@ static void sort_intervals(sweep *state)
     qsort(state->ends, state->interval_count, sizeof *state->ends, compare_ends);
 }
 
+/* Adds what the copies of a section move in all repetitions. */
+static sl_status sum_moved(const sl_verify *verify, uint32_t section_index,
+                           uint64_t moved[SL_LANE_COUNT])
+{
+    const sl_section section = sl_verify_section(verify, section_index);
+    for (uint32_t i = section.first; i < section.first + section.count; i++) {
+        const sl_command *command = &verify->plan->body[i];
+        uint64_t bytes;
+        if (command->kind == SL_COMMAND_COPY &&
+            (__builtin_mul_overflow(command->from.bytes, section.repeat, &bytes) ||
+             __builtin_add_overflow(moved[command->lane], bytes, &moved[command->lane])))
+            return sl_verify_reject(verify, "it moves more bytes than can be counted");
+    }
+    return SL_OK;
+}
+
 static sl_status check_moved(const sl_verify *verify)
 {
     const sl_plan *plan = verify->plan;
     uint64_t moved[SL_LANE_COUNT] = {0};
-    for (uint32_t i = 0; i < plan->body_count; i++)
-        if (plan->body[i].kind == SL_COMMAND_COPY)
-            moved[plan->body[i].lane] += plan->body[i].from.bytes;
+    for (uint32_t s = 0; s < sl_program_section_count(verify->program); s++)
+        SL_TRY(sum_moved(verify, s, moved));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         if (moved[lane] != plan->moved_bytes[lane])
             return sl_verify_reject(verify, "it moves %llu bytes on lane %d and says %llu",

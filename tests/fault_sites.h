@@ -76,13 +76,13 @@ static inline bool fault_is_at_home(const sl_plan_request *request, sl_group gro
     return request->homes->tier[group] && request->homes->tier[group][chunk] == tier;
 }
 
-/* The first wait of the plan with this age; NULL if there is none. */
-static inline sl_wait *fault_find_wait(sl_plan *plan, uint32_t age, uint32_t *out_index)
+/* The first wait of the plan on a command so many iterations back; NULL if there is none. */
+static inline sl_wait *fault_find_wait(sl_plan *plan, uint32_t back, uint32_t *out_index)
 {
     for (uint32_t i = 0; i < plan->body_count; i++)
         for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
             *out_index = i;
-            if (plan->waits[plan->body[i].first_wait + w].age == age)
+            if (wait_back(&plan->waits[plan->body[i].first_wait + w], i) == back)
                 return &plan->waits[plan->body[i].first_wait + w];
         }
     return NULL;

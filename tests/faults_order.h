@@ -6,13 +6,13 @@
 
 /* Takes a wait on `target` away from a command of `lane`, one without which it races. */
 static inline bool fault_drop_wait(const sl_plan_request *request, sl_plan *plan, sl_lane lane,
-                                   sl_lane target, uint32_t age)
+                                   sl_lane target, uint32_t back)
 {
     for (uint32_t i = 0; i < plan->body_count; i++) {
         sl_command *command = &plan->body[i];
         for (uint32_t w = 0; command->lane == lane && w < command->wait_count; w++) {
             sl_wait *wait = &plan->waits[command->first_wait + w];
-            if (wait->age != age || plan->body[wait->command].lane != target)
+            if (wait_back(wait, i) != back || plan->body[wait->command].lane != target)
                 continue;
             sl_wait last = plan->waits[command->first_wait + command->wait_count - 1], it = *wait;
             *wait = last;
@@ -26,10 +26,10 @@ static inline bool fault_drop_wait(const sl_plan_request *request, sl_plan *plan
     return false;
 }
 
-#define FAULT_DROP_WAIT(name, lane, target, age)                                                   \
+#define FAULT_DROP_WAIT(name, lane, target, back)                                                  \
     static inline bool name(const sl_plan_request *request, sl_plan *plan)                         \
     {                                                                                              \
-        return fault_drop_wait(request, plan, SL_LANE_##lane, SL_LANE_##target, age);              \
+        return fault_drop_wait(request, plan, SL_LANE_##lane, SL_LANE_##target, back);             \
     }
 
 FAULT_DROP_WAIT(fault_use_before_fetch, COMPUTE, H2D, 0)
@@ -61,13 +61,27 @@ FAULT_DROP_WAIT(fault_eviction_over_last_write, D2H, WRITE, 1)
 FAULT_DROP_WAIT(fault_eviction_over_fetch, D2H, H2D, 0)
 #undef FAULT_DROP_WAIT
 
+/* A command waits for itself instead: for its last issue, which the lane does anyway. */
+static inline bool fault_wait_for_itself(const sl_plan_request *request, sl_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->body_count; i++)
+        for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
+            sl_wait *wait = &plan->waits[plan->body[i].first_wait + w], it = *wait;
+            *wait = (sl_wait){i, 0};
+            if (has_race_at(request, plan, i))
+                return true;
+            *wait = it;
+        }
+    return false;
+}
+
 /* A wait on this iteration becomes one on the previous. */
 static inline bool fault_wait_on_previous(const sl_plan_request *request, sl_plan *plan)
 {
     for (uint32_t i = 0; i < plan->body_count; i++)
         for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
             sl_wait *wait = &plan->waits[plan->body[i].first_wait + w];
-            if (wait->age != 0)
+            if (wait_back(wait, i) != 0)
                 continue;
             wait->age = 1;
             if (has_race_at(request, plan, i))

@@ -96,20 +96,10 @@ static inline bool fault_wait_for_nobody(const sl_plan_request *request, sl_plan
     return wait != NULL;
 }
 
-static inline bool fault_wait_for_itself(const sl_plan_request *request, sl_plan *plan)
-{
-    uint32_t index;
-    sl_wait *wait = fault_find_wait(plan, 0, &index);
-    (void)request;
-    if (wait)
-        wait->command = index;
-    return wait != NULL;
-}
-
 static inline bool fault_wait_two_back(const sl_plan_request *request, sl_plan *plan)
 {
     uint32_t index;
-    sl_wait *wait = fault_find_wait(plan, 1, &index);
+    sl_wait *wait = fault_find_wait(plan, 0, &index);
     (void)request;
     if (wait)
         wait->age = 2;

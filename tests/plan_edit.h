@@ -28,6 +28,7 @@ static inline sl_plan edit_copy(const sl_plan *plan)
     sl_plan copy = *plan;
     copy.prologue = edit_duplicate(plan->prologue, plan->prologue_count, sizeof *plan->prologue);
     copy.body = edit_duplicate(plan->body, plan->body_count, sizeof *plan->body);
+    copy.sections = edit_duplicate(plan->sections, plan->section_count, sizeof *plan->sections);
     copy.places = edit_duplicate(plan->places, plan->place_count, sizeof *plan->places);
     copy.waits = edit_duplicate(plan->waits, plan->wait_count, sizeof *plan->waits);
     copy.allocations =
@@ -39,6 +40,7 @@ static inline void edit_close(sl_plan *plan)
 {
     free(plan->prologue);
     free(plan->body);
+    free(plan->sections);
     free(plan->places);
     free(plan->waits);
     free(plan->allocations);
@@ -211,6 +213,12 @@ static inline uint32_t lane_before(const sl_plan *plan, sl_lane lane, uint32_t i
     return SL_NONE;
 }
 
+/* How many iterations back a wait of the body's command `waiter` goes, in a plan of one section. */
+static inline uint32_t wait_back(const sl_wait *wait, uint32_t waiter)
+{
+    return wait->age + (wait->command >= waiter);
+}
+
 /* The nodes of a walk back through two iterations; node = iteration * body_count + index. */
 typedef struct order_walk {
     const sl_plan *plan;
@@ -220,11 +228,12 @@ typedef struct order_walk {
     uint8_t *is_seen; /* [2 * body_count] */
 } order_walk;
 
-static inline void order_visit(order_walk *walk, uint32_t iteration, sl_wait from)
+static inline void order_visit(order_walk *walk, uint32_t iteration, uint32_t command,
+                               uint32_t back)
 {
-    if (from.age > iteration)
+    if (back > iteration)
         return;
-    uint32_t node = (iteration - from.age) * walk->plan->body_count + from.command;
+    uint32_t node = (iteration - back) * walk->plan->body_count + command;
     if (!walk->is_seen[node])
         walk->stack[walk->depth++] = node;
     walk->is_seen[node] = 1;
@@ -253,18 +262,20 @@ static inline void order_expand(order_walk *walk, uint32_t node)
     uint32_t iteration = node / plan->body_count, index = node % plan->body_count;
     const sl_command *command = &plan->body[index];
     bool is_first = walk->before[index] == SL_NONE;
-    order_visit(walk, iteration,
-                (sl_wait){is_first ? walk->last[command->lane] : walk->before[index], is_first});
-    for (uint32_t i = 0; i < command->wait_count; i++)
-        order_visit(walk, iteration, plan->waits[command->first_wait + i]);
+    order_visit(walk, iteration, is_first ? walk->last[command->lane] : walk->before[index],
+                is_first);
+    for (uint32_t i = 0; i < command->wait_count; i++) {
+        const sl_wait *wait = &plan->waits[command->first_wait + i];
+        order_visit(walk, iteration, wait->command, wait_back(wait, index));
+    }
 }
 
-/* Is `first` of one iteration ordered before `second` of the same (age 0) or the next one (1)? */
-static inline bool is_ordered(const sl_plan *plan, uint32_t first, uint32_t second, uint32_t age)
+/* Is `first` of one iteration ordered before `second` of the same (back 0) or the next one (1)? */
+static inline bool is_ordered(const sl_plan *plan, uint32_t first, uint32_t second, uint32_t back)
 {
     order_walk walk;
     order_open(&walk, plan);
-    order_visit(&walk, age, (sl_wait){second, 0});
+    order_visit(&walk, back, second, 0);
     while (walk.depth > 0)
         order_expand(&walk, walk.stack[--walk.depth]);
     bool is_found = walk.is_seen[first] != 0;
@@ -280,9 +291,9 @@ static inline bool has_race_at(const sl_plan_request *request, const sl_plan *pl
 {
     for (uint32_t step = 1; step <= plan->body_count; step++) {
         uint32_t other = (index + plan->body_count - step) % plan->body_count;
-        uint32_t age = other >= index ? 1 : 0;
+        uint32_t back = other >= index ? 1 : 0;
         if (plan->body[other].lane != plan->body[index].lane &&
-            touch_conflict(request, plan, other, index) && !is_ordered(plan, other, index, age))
+            touch_conflict(request, plan, other, index) && !is_ordered(plan, other, index, back))
             return true;
     }
     return false;
@@ -290,13 +301,35 @@ static inline bool has_race_at(const sl_plan_request *request, const sl_plan *pl
 
 /* ---- changes ---- */
 
+/* How often a body's command is issued in an iteration. */
+static inline uint32_t edit_repeat_of(const sl_plan *plan, uint32_t index)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++)
+        if (index - plan->sections[s].first < plan->sections[s].count)
+            return plan->sections[s].repeat;
+    return 1;
+}
+
 /* Sums that follow from the commands, so that a change of commands is not found by them. */
 static inline void edit_recount(sl_plan *plan)
 {
     memset(plan->moved_bytes, 0, sizeof plan->moved_bytes);
     for (uint32_t i = 0; i < plan->body_count; i++)
         if (plan->body[i].kind == SL_COMMAND_COPY)
-            plan->moved_bytes[plan->body[i].lane] += plan->body[i].from.bytes;
+            plan->moved_bytes[plan->body[i].lane] +=
+                edit_repeat_of(plan, i) * plan->body[i].from.bytes;
+}
+
+/* The section with command `index` has `change` more commands, those behind it start later. */
+static inline void edit_resection(sl_plan *plan, uint32_t index, uint32_t change)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        sl_section *it = &plan->sections[s];
+        if (it->first > index)
+            it->first += change;
+        else if (index < it->first + it->count)
+            it->count += change;
+    }
 }
 
 /* Copies say which op is next. */
@@ -321,13 +354,39 @@ static inline void edit_drop_wait(sl_plan *plan, uint32_t index, uint32_t wait)
 }
 
 /* A wait that can no longer name its command names the one before on the same lane, or goes. */
-static inline void edit_repair_wait(sl_plan *plan, uint32_t index, uint32_t wait, sl_lane lane)
+static inline void edit_repair_wait(sl_plan *plan, uint32_t index, uint32_t wait, sl_lane lane,
+                                    uint32_t back)
 {
     sl_wait *it = &plan->waits[plan->body[index].first_wait + wait];
-    uint32_t limit = it->age == 0 && index < it->command ? index : it->command;
+    uint32_t limit = back == 0 && index < it->command ? index : it->command;
     it->command = lane_before(plan, lane, limit);
     if (it->command == SL_NONE)
         edit_drop_wait(plan, index, wait);
+    else
+        it->age = back - (it->command >= index);
+}
+
+/* Makes wait `wait` of command `index`, which meant an issue `back` iterations back, mean it again.
+ */
+static inline void edit_renew_wait(sl_plan *plan, uint32_t index, uint32_t wait, uint32_t back)
+{
+    sl_wait *it = &plan->waits[plan->body[index].first_wait + wait];
+    if (back == 0 && it->command >= index)
+        edit_repair_wait(plan, index, wait, plan->body[it->command].lane, back);
+    else
+        it->age = back - (it->command >= index);
+}
+
+/* [wait_count] how many iterations back each wait goes; the caller frees it. */
+static inline uint32_t *edit_list_backs(const sl_plan *plan)
+{
+    uint32_t *backs = edit_duplicate(NULL, 0, (plan->wait_count + 1) * sizeof *backs);
+    for (uint32_t i = 0; i < plan->body_count; i++)
+        for (uint32_t w = 0; w < plan->body[i].wait_count; w++) {
+            uint32_t at = plan->body[i].first_wait + w;
+            backs[at] = wait_back(&plan->waits[at], i);
+        }
+    return backs;
 }
 
 /* Moves the command at `from` to index `to`; the ones between close up. */
@@ -335,6 +394,7 @@ static inline void edit_move(const sl_plan_request *request, sl_plan *plan, uint
                              uint32_t to)
 {
     sl_command moved = plan->body[from];
+    uint32_t *backs = edit_list_backs(plan);
     if (from < to)
         memmove(plan->body + from, plan->body + from + 1, (to - from) * sizeof moved);
     else
@@ -350,11 +410,9 @@ static inline void edit_move(const sl_plan_request *request, sl_plan *plan, uint
             *command += 1;
     }
     for (uint32_t i = 0; i < plan->body_count; i++)
-        for (uint32_t w = plan->body[i].wait_count; w > 0; w--) {
-            const sl_wait *wait = &plan->waits[plan->body[i].first_wait + w - 1];
-            if (wait->age == 0 && wait->command >= i)
-                edit_repair_wait(plan, i, w - 1, plan->body[wait->command].lane);
-        }
+        for (uint32_t w = plan->body[i].wait_count; w > 0; w--)
+            edit_renew_wait(plan, i, w - 1, backs[plan->body[i].first_wait + w - 1]);
+    free(backs);
     edit_retick(request, plan);
 }
 
@@ -364,7 +422,9 @@ static inline void edit_remove(sl_plan *plan, uint32_t index)
     for (uint32_t i = 0; i < plan->body_count; i++)
         for (uint32_t w = plan->body[i].wait_count; w > 0; w--)
             if (plan->waits[plan->body[i].first_wait + w - 1].command == index)
-                edit_repair_wait(plan, i, w - 1, lane);
+                edit_repair_wait(plan, i, w - 1, lane,
+                                 wait_back(&plan->waits[plan->body[i].first_wait + w - 1], i));
+    edit_resection(plan, index, UINT32_MAX);
     plan->body_count--;
     memmove(plan->body + index, plan->body + index + 1,
             (plan->body_count - index) * sizeof *plan->body);
@@ -377,6 +437,7 @@ static inline void edit_remove(sl_plan *plan, uint32_t index)
 /* Puts a second copy of the command right behind it. */
 static inline void edit_repeat(sl_plan *plan, uint32_t index)
 {
+    edit_resection(plan, index, 1);
     memmove(plan->body + index + 1, plan->body + index,
             (plan->body_count - index) * sizeof *plan->body);
     plan->body_count++;

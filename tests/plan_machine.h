@@ -203,13 +203,15 @@ static inline void machine_execute(machine *it, const sl_command *command, uint3
 }
 
 /* Has the command that a wait names finished? */
-static inline bool machine_is_done(const machine *it, const sl_wait *wait, uint32_t iteration)
+static inline bool machine_is_done(const machine *it, uint32_t waiter, const sl_wait *wait,
+                                   uint32_t iteration)
 {
     sl_lane lane = it->plan->body[wait->command].lane;
-    if (wait->age > iteration)
+    uint32_t back = wait_back(wait, waiter);
+    if (back > iteration)
         return true;
     return it->done[lane] >
-           (iteration - wait->age) * it->queue_count[lane] + it->position[wait->command];
+           (iteration - back) * it->queue_count[lane] + it->position[wait->command];
 }
 
 static inline bool machine_try_lane(machine *it, int lane)
@@ -218,9 +220,10 @@ static inline bool machine_try_lane(machine *it, int lane)
     if (count == 0 || it->done[lane] == MACHINE_ITERATIONS * count)
         return false;
     uint32_t iteration = it->done[lane] / count;
-    const sl_command *command = &it->plan->body[it->queue[lane][it->done[lane] % count]];
+    uint32_t index = it->queue[lane][it->done[lane] % count];
+    const sl_command *command = &it->plan->body[index];
     for (uint32_t i = 0; i < command->wait_count; i++)
-        if (!machine_is_done(it, &it->plan->waits[command->first_wait + i], iteration))
+        if (!machine_is_done(it, index, &it->plan->waits[command->first_wait + i], iteration))
             return false;
     machine_execute(it, command, it->iteration + iteration);
     it->done[lane]++;

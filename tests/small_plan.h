@@ -280,7 +280,7 @@ static inline void add_small_start(plan_builder *builder, uint32_t fetch, sl_tie
         if (needed != SL_NONE)
             plan_add_wait(builder, needed, 0);
         if (tick == 0)
-            plan_add_wait(builder, fetch, 1);
+            plan_add_wait(builder, fetch, 0);
     }
 }
 

@@ -86,8 +86,8 @@ static inline uint32_t add_disk_reads(plan_builder *builder)
         read = plan_add_chunk_move(builder, 13, small_read, small_disk_groups[i], 0);
         if (i > 0)
             continue;
-        plan_add_wait(builder, LAST_WRITE, 1);
-        plan_add_wait(builder, FETCH, 1);
+        plan_add_wait(builder, LAST_WRITE, 0);
+        plan_add_wait(builder, FETCH, 0);
     }
     return read;
 }
