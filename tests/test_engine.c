@@ -136,8 +136,8 @@ static void step_when_it_returns_has_read_all_inputs(void **state)
     w.train_body[1] = w.train_body[0];
     w.train_body[0] = w.train_body[7];
     w.train_body[0].wait_count = 0;
-    w.train_body[1].first_wait = 3; /* command 0, delta 0 */
-    w.train.body_count = 2;
+    w.train_body[1].first_wait = 3; /* command 0 */
+    w.train.body_count = w.train_section.count = 2;
     w.options.plan_count = 1;
     sl_engine *engine = open_world(&w);
     const char *device = sl_engine_arena(engine, SL_TIER_DEVICE);
