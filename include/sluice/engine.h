@@ -100,9 +100,9 @@ SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index
 
 /* Runs one iteration of a plan: prologue first if the last iteration was of another plan or a
  * boundary lies between. Returns when all outputs are in host memory and all inputs have been read,
- * from their slots or from the source; updates on the host lane may still be running, and a failure
- * of theirs comes back from the next call. After a failure of any lane no more is computed, and at
- * most the repetition that is being issued is issued to its end. */
+ * from their slots or from the source; updates may still be running, and a failure of theirs comes
+ * back from the next call. After a failure of any lane no more is computed, and at most the
+ * repetition that is being issued is issued to its end. */
 SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
                                 const sl_step_scalars *scalars);
 

@@ -242,16 +242,15 @@ static sl_status bind_slot(const sl_engine *engine, sl_bound_plan *bound, const 
     return SL_OK;
 }
 
-/* An iteration waits for all computation, for all copies of inputs and outputs, and for the source.
- */
+/* A step waits for what it promises: copies of inputs and outputs, and that its inputs were asked
+ * for. Whatever else runs on, later commands wait for by their own waits. */
 static sl_status bind_awaited(const sl_engine *engine, sl_bound_plan *bound)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         bound->last_awaited[lane] = SL_NONE;
     for (uint32_t i = 0; i < bound->plan->body_count; i++) {
         const sl_command *command = &bound->plan->body[i];
-        if (command->lane == SL_LANE_COMPUTE || command->lane == SL_LANE_INPUT ||
-            find_slot_value(bound, command))
+        if (command->lane == SL_LANE_INPUT || find_slot_value(bound, command))
             bound->last_awaited[command->lane] = i;
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
