@@ -28,6 +28,7 @@ typedef struct sl_kernel_call {
     void *stream;                  /* cuda: the cudaStream_t to launch into */
     sl_kernel_library *library;    /* cuda */
     sl_step_scalars scalars;
+    uint32_t micro_batch; /* of the step */
 } sl_kernel_call;
 
 /* Computes, or, where call->stream is set, queues the computation. */

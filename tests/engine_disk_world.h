@@ -105,25 +105,25 @@ static inline void fill_disk_train(disk_world *d)
     sl_place host_back = disk_place(SL_TIER_HOST, HOST_BACK, SPILL_BYTES);
     sl_place back = disk_place(SL_TIER_DEVICE, DEVICE_BACK, SPILL_BYTES);
     uint32_t act = VALUE_ACTIVATION;
-    disk_add(d, old[0], WAITS({3, 1}));                                /* 0: input in */
-    disk_add(d, disk_fetch(SL_GROUP_PARAM, 0), WAITS({16, 1}));        /* 1 */
-    disk_add(d, old[1], WAITS({1, 0}, {3, 1}));                        /* 2: param in */
-    disk_add(d, old[2], WAITS({0, 0}, {2, 0}, {4, 1}));                /* 3: forward */
+    disk_add(d, old[0], WAITS({3, 0}));                                /* 0: input in */
+    disk_add(d, disk_fetch(SL_GROUP_PARAM, 0), WAITS({16, 0}));        /* 1 */
+    disk_add(d, old[1], WAITS({1, 0}, {3, 0}));                        /* 2: param in */
+    disk_add(d, old[2], WAITS({0, 0}, {2, 0}, {4, 0}));                /* 3: forward */
     disk_add(d, disk_copy(SL_LANE_D2H, act, group, spill, host_spill), /* 4 */
-             WAITS({3, 0}, {5, 1}));
+             WAITS({3, 0}, {5, 0}));
     disk_add(d, disk_copy(SL_LANE_WRITE, act, group, host_spill, disk_spill), /* 5 */
-             WAITS({4, 0}, {6, 1}));
+             WAITS({4, 0}, {6, 0}));
     disk_add(d, disk_copy(SL_LANE_READ, act, group, disk_spill, host_back), /* 6 */
-             WAITS({5, 0}, {7, 1}));
+             WAITS({5, 0}, {7, 0}));
     disk_add(d, disk_copy(SL_LANE_H2D, act, group, host_back, back), /* 7 */
-             WAITS({6, 0}, {8, 1}, {10, 1}));
-    disk_add(d, old[3], WAITS({7, 0}, {9, 1}));                   /* 8: backward */
-    disk_add(d, old[4], WAITS({8, 0}, {11, 1}, {15, 1}));         /* 9: gradient out */
-    disk_add(d, old[5], WAITS({12, 1}));                          /* 10: finish */
+             WAITS({6, 0}, {8, 0}, {10, 0}));
+    disk_add(d, old[3], WAITS({7, 0}, {9, 0}));                   /* 8: backward */
+    disk_add(d, old[4], WAITS({8, 0}, {11, 0}, {15, 0}));         /* 9: gradient out */
+    disk_add(d, old[5], WAITS({12, 0}));                          /* 10: finish */
     disk_add(d, disk_keep(SL_GROUP_GRAD, 1), WAITS({9, 0}));      /* 11 */
-    disk_add(d, old[6], WAITS({10, 0}, {15, 1}));                 /* 12: control out */
-    disk_add(d, disk_fetch(SL_GROUP_MOMENT1, 2), WAITS({17, 1})); /* 13 */
-    disk_add(d, disk_fetch(SL_GROUP_MOMENT2, 3), WAITS({18, 1})); /* 14 */
+    disk_add(d, old[6], WAITS({10, 0}, {15, 0}));                 /* 12: control out */
+    disk_add(d, disk_fetch(SL_GROUP_MOMENT1, 2), WAITS({17, 0})); /* 13 */
+    disk_add(d, disk_fetch(SL_GROUP_MOMENT2, 3), WAITS({18, 0})); /* 14 */
     disk_add(d, old[7],                                           /* 15: update on the host */
              WAITS({2, 0}, {9, 0}, {12, 0}, {13, 0}, {14, 0}));
     disk_add(d, disk_keep(SL_GROUP_PARAM, 0), WAITS({15, 0}));   /* 16 */
@@ -132,6 +132,7 @@ static inline void fill_disk_train(disk_world *d)
     disk_add(d, old[8], 0, NULL);                                /* 19: update of chunk 1 */
     d->w.train.body = d->body;
     d->w.train.body_count = d->body_count;
+    d->w.train_section.count = d->body_count;
     d->w.train.waits = d->waits;
     d->w.train.wait_count = d->wait_count;
 }

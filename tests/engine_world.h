@@ -254,6 +254,7 @@ typedef struct world {
     sl_place places[PLACE_COUNT];
     sl_wait waits[WAIT_COUNT];
     sl_command train_body[9], eval_prologue[1], eval_body[3];
+    sl_section train_section, eval_section;
     sl_plan train, eval;
     sl_engine_plan plans[2];
     sl_engine_options options;
@@ -335,16 +336,16 @@ static inline void fill_places(world *w)
 static inline void fill_train(world *w)
 {
     const sl_wait waits[WAIT_COUNT] = {
-        {2, 1},                 /* 0: 0's target is still read */
-        {2, 1}, {7, 1},         /* 1: the visit is still read; the update of the home */
+        {2, 0},                 /* 0: 0's target is still read */
+        {2, 0}, {7, 0},         /* 1: the visit is still read; the update of the home */
         {0, 0}, {1, 0},         /* 3: 2 */
-        {2, 0}, {4, 1},         /* 5: 3; the first one is in its own lane */
-        {3, 0}, {7, 1},         /* 7: 4 */
-        {6, 1},                 /* 9: 5 */
-        {5, 0}, {7, 1},         /* 10: 6 */
+        {2, 0}, {4, 0},         /* 5: 3; the first one is in its own lane */
+        {3, 0}, {7, 0},         /* 7: 4 */
+        {6, 0},                 /* 9: 5 */
+        {5, 0}, {7, 0},         /* 10: 6 */
         {1, 0}, {4, 0}, {6, 0}, /* 12: 7 */
-        {1, 1},                 /* 15: evaluation from here */
-        {0, 0}, {2, 1},         /* 16 */
+        {1, 0},                 /* 15: evaluation from here */
+        {0, 0}, {2, 0},         /* 16 */
         {1, 0},                 /* 18 */
     };
     const sl_command body[9] = {
@@ -360,8 +361,11 @@ static inline void fill_train(world *w)
     };
     memcpy(w->waits, waits, sizeof waits);
     memcpy(w->train_body, body, sizeof body);
+    w->train_section = (sl_section){.count = 9, .repeat = 1};
     w->train = (sl_plan){.body = w->train_body,
                          .body_count = 9,
+                         .sections = &w->train_section,
+                         .section_count = 1,
                          .places = w->places,
                          .place_count = PLACE_COUNT,
                          .waits = w->waits,
@@ -386,6 +390,8 @@ static inline void fill_eval(world *w)
     w->eval.prologue_count = 1;
     w->eval.body = w->eval_body;
     w->eval.body_count = 3;
+    w->eval_section = (sl_section){.count = 3, .repeat = 1};
+    w->eval.sections = &w->eval_section;
 }
 
 /* Fills everything and sets the fakes back; the world must not move afterwards. */

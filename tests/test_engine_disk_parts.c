@@ -42,6 +42,7 @@ typedef struct part_world {
     sl_program program;
     sl_command body[2];
     sl_wait waits[2];
+    sl_section section;
     sl_plan plan;
     sl_engine_plan plans[1];
     const char *directories[3];
@@ -80,10 +81,13 @@ static void part_world_init(part_world *p, const sl_transport_ops *transport)
         (sl_layout){.chunk_elements = PART_BYTES / sizeof(float), .chunk_count = PART_CHUNKS};
     p->body[0] = move_chunk(SL_LANE_READ, p->offset[0], 0);
     p->body[1] = move_chunk(SL_LANE_WRITE, p->offset[1], 1);
-    p->waits[0] = (sl_wait){1, 1};
+    p->waits[0] = (sl_wait){1, 0};
     p->waits[1] = (sl_wait){0, 0};
+    p->section = (sl_section){.count = 2, .repeat = 1};
     p->plan = (sl_plan){.body = p->body,
                         .body_count = 2,
+                        .sections = &p->section,
+                        .section_count = 1,
                         .waits = p->waits,
                         .wait_count = 2,
                         .peak_bytes = {0, PART_HOST, PART_DISK}};

@@ -105,7 +105,54 @@ static void break_op(world *w)
 }
 static void break_wait(world *w)
 {
-    w->waits[3].command = 2; /* of command 2, delta 0: itself */
+    w->waits[3].command = 9;
+}
+static void break_wait_age(world *w)
+{
+    w->waits[3].age = 2;
+}
+static void break_section_start(world *w)
+{
+    w->train_section.first = 1;
+}
+static void break_section_end(world *w)
+{
+    w->train_section.count--;
+}
+static void break_section_count(world *w)
+{
+    w->train.section_count = 0;
+}
+static void break_repeat(world *w)
+{
+    w->train_section.repeat = 0;
+}
+static void set_slots(sl_place *place, uint32_t slots, uint64_t stride)
+{
+    place->slots = slots;
+    place->stride = stride;
+}
+static void break_slots(world *w)
+{
+    set_slots(&w->places[4], 3 + (DEVICE_PEAK - DEVICE_ACTIVATION) / 256, 256);
+}
+static void break_slots_overflow(world *w)
+{
+    set_slots(&w->places[4], 3, UINT64_C(1) << 63);
+}
+static void break_stride_alignment(world *w)
+{
+    set_slots(&w->places[4], 2, 128);
+}
+static void break_stride(world *w)
+{
+    w->places[5].bytes = 512;
+    set_slots(&w->places[5], 2, 256);
+    w->train.peak_bytes[SL_TIER_DEVICE] += 4096;
+}
+static void break_copy_slots(world *w)
+{
+    set_slots(&w->train_body[4].to, 2, HOST_PEAK / 256 * 256);
 }
 static void break_wait_range(world *w)
 {
@@ -144,9 +191,15 @@ static void open_when_a_plan_is_broken_fails_and_frees(void **state)
 {
     (void)state;
     void (*const breaks[])(world *) = {
-        break_place, break_tier,        break_workspace,  break_copy,    break_lane, break_tick,
-        break_op,    break_wait,        break_wait_range, break_flags,   break_home, break_slot,
-        break_plans, break_place_range, break_prologue,   break_workers,
+        break_place,       break_tier,           break_workspace,
+        break_copy,        break_lane,           break_tick,
+        break_op,          break_wait,           break_wait_range,
+        break_flags,       break_home,           break_slot,
+        break_plans,       break_place_range,    break_prologue,
+        break_workers,     break_wait_age,       break_section_start,
+        break_section_end, break_section_count,  break_repeat,
+        break_slots,       break_slots_overflow, break_stride_alignment,
+        break_stride,      break_copy_slots,
     };
     for (size_t i = 0; i < sizeof breaks / sizeof breaks[0]; i++) {
         world w;

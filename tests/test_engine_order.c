@@ -43,6 +43,7 @@ typedef struct random_plan {
     sl_place places[COMMANDS_MAX * 3];
     sl_wait waits[WAITS_MAX];
     uint32_t wait_count;
+    sl_section section;
     sl_program program;
     sl_plan plan;
 } random_plan;
@@ -132,8 +133,7 @@ static bool conflict(const step_spec *a, const step_spec *b)
     return a->target == b->target || a->target == b->source || a->source == b->target;
 }
 
-/* Waits of command `i` for every conflicting command of another lane: earlier ones of this
- * iteration, and those of the previous one that no earlier command of this iteration repeats. */
+/* Waits of command `i` for every conflicting command of another lane: the latest issue of each. */
 static void derive_waits(random_plan *random, uint32_t i)
 {
     random->commands[i].first_wait = random->wait_count;
@@ -141,7 +141,7 @@ static void derive_waits(random_plan *random, uint32_t i)
         if (j == i || random->specs[j].lane == random->specs[i].lane ||
             !conflict(&random->specs[i], &random->specs[j]))
             continue;
-        random->waits[random->wait_count++] = (sl_wait){j, j < i ? 0 : 1};
+        random->waits[random->wait_count++] = (sl_wait){j, 0};
         if (j < i && pick(random, 8) == 0) /* needless, and harmless */
             random->waits[random->wait_count++] = (sl_wait){j, 1};
     }
@@ -184,8 +184,11 @@ static void make_plan(random_plan *random, uint64_t seed)
         derive_waits(random, i);
     }
     random->program = (sl_program){.ops = random->ops, .op_count = random->count};
+    random->section = (sl_section){.count = random->count, .repeat = 1};
     random->plan = (sl_plan){.body = random->commands,
                              .body_count = random->count,
+                             .sections = &random->section,
+                             .section_count = 1,
                              .places = random->places,
                              .place_count = 3 * random->count,
                              .waits = random->waits,

@@ -75,7 +75,8 @@ static void statistics_when_taken_add_up(void **state)
     /* nanosleep never returns early: each update takes at least its sleep. */
     assert_true(statistics.busy_ns[SL_LANE_HOST] >= STEPS * SLEEP_US * UINT64_C(1000));
     assert_true(statistics.busy_ns[SL_LANE_COMPUTE] >= STEPS * SLEEP_US * UINT64_C(1000));
-    assert_true(statistics.step_ns >= SLEEP_US * UINT64_C(1000)); /* of the update on the device */
+    /* It waits for most of the update before it, on the host. */
+    assert_true(statistics.step_ns >= SLEEP_US * UINT64_C(250));
     assert_int_equal(statistics.measured_peak_bytes[SL_TIER_DEVICE], DEVICE_PEAK);
     assert_int_equal(statistics.measured_peak_bytes[SL_TIER_HOST], HOST_OUTPUT + 8);
     assert_int_equal(statistics.arena_bytes[SL_TIER_DEVICE], DEVICE_PEAK);

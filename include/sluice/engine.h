@@ -51,8 +51,8 @@ typedef struct sl_engine_source {
 } sl_engine_source;
 
 /* Told by the control thread, within sl_engine_step, when a repetition was issued: for progress.
- * Repetitions are counted over all sections of the plan that are repeated, or run for one
- * micro-batch; at most two of them are issued ahead of what the compute lane has finished. */
+ * `done` of `count` repetitions of the step, over all sections; a section that is run once has one.
+ * At most two of them are issued ahead of what the compute lane has finished. */
 typedef struct sl_engine_progress {
     void (*passed)(void *user, uint32_t plan_index, uint32_t done, uint32_t count);
     void *user;
@@ -99,8 +99,10 @@ SL_API void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t sl
 SL_API const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint32_t slot);
 
 /* Runs one iteration of a plan: prologue first if the last iteration was of another plan or a
- * boundary lies between. Returns when all outputs are in host memory and all inputs have been read;
- * updates on the host lane may still be running. */
+ * boundary lies between. Returns when all outputs are in host memory and all inputs have been read,
+ * from their slots or from the source; updates may still be running, and a failure of theirs comes
+ * back from the next call. After a failure of any lane no more is computed, and at most the
+ * repetition that is being issued is issued to its end. */
 SL_API sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index,
                                 const sl_step_scalars *scalars);
 

@@ -73,11 +73,13 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
         SL_FAIL(SL_ERROR_INTERNAL, "a place in tier %d, which has no arena", (int)place->tier);
     const sl_arena *arena = &engine->arenas[place->tier];
     uint64_t end;
-    if (__builtin_add_overflow(place->offset, place->bytes, &end) || end > arena->bytes)
+    SL_TRY(sl_sections_check_slots(place, PLACE_ALIGNMENT));
+    uint64_t bytes = sl_place_extent(place);
+    if (__builtin_add_overflow(place->offset, bytes, &end) || end > arena->bytes)
         SL_FAIL(SL_ERROR_INTERNAL,
                 "a place of %" PRIu64 " bytes at %" PRIu64 " is outside the %s arena of %" PRIu64
                 " bytes",
-                place->bytes, place->offset, sl_tier_name(place->tier), arena->bytes);
+                bytes, place->offset, sl_tier_name(place->tier), arena->bytes);
     *out_address = arena->base + place->offset;
     return SL_OK;
 }
@@ -86,7 +88,7 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
 static sl_status queue_copy(sl_engine *engine, sl_lane lane, void *to, const void *from,
                             uint64_t bytes)
 {
-    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, lane, 0);
+    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED);
     return engine->ops->copy(engine->lanes[lane].stream, tag, to, from, bytes);
 }
 

@@ -20,7 +20,7 @@ static sl_status bind_place(const sl_engine *engine, const sl_place *place, sl_b
     if (place->bytes == 0)
         return SL_OK;
     SL_TRY(sl_arena_at(engine, place, out_address));
-    uint64_t end = place->offset + place->bytes;
+    uint64_t end = place->offset + sl_place_extent(place);
     if (end > bound->touched_end[place->tier])
         bound->touched_end[place->tier] = end;
     return SL_OK;
@@ -43,9 +43,10 @@ static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_c
     return SL_OK;
 }
 
-static sl_status bind_operands(const sl_engine *engine, const sl_plan *plan,
+static sl_status bind_operands(const sl_engine *engine, sl_bound_plan *plan_bound,
                                sl_bound_command *bound)
 {
+    const sl_plan *plan = plan_bound->plan;
     const sl_command *command = bound->command;
     uint64_t end = (uint64_t)command->first_place + command->place_count;
     if (command->place_count == 0 || command->place_count > SL_OPERAND_MAX + 1 ||
@@ -54,30 +55,42 @@ static sl_status bind_operands(const sl_engine *engine, const sl_plan *plan,
                 command->place_count);
     const sl_place *places = plan->places + command->first_place;
     uint32_t operand_count = command->place_count - 1;
-    for (uint32_t i = 0; i < operand_count; i++)
+    for (uint32_t i = 0; i < operand_count; i++) {
         SL_TRY(bind_place(engine, &places[i], bound, &bound->call.operand[i]));
-    return bind_place(engine, &places[operand_count], bound, &bound->call.workspace);
+        SL_TRY(sl_sections_add_stride(plan_bound, bound, i, &places[i]));
+    }
+    SL_TRY(bind_place(engine, &places[operand_count], bound, &bound->call.workspace));
+    return sl_sections_add_stride(plan_bound, bound, SL_BOUND_WORKSPACE, &places[operand_count]);
 }
 
-static sl_status bind_run(const sl_engine *engine, const sl_engine_plan *source,
-                          sl_bound_command *bound)
+/* Who runs an op, and with what beside its operands. */
+static sl_status bind_kernel(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
-    const sl_command *command = bound->command;
-    if (command->tick >= source->program->op_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "tick %u is not in the program", command->tick);
-    const sl_op *op = &source->program->ops[command->tick];
-    bound->op_kind = op->kind;
-    bool is_host = command->lane == SL_LANE_HOST;
-    const sl_kernel_table *kernels = is_host ? engine->host_kernels : engine->kernels;
+    sl_lane lane = bound->command->lane;
+    const sl_kernel_table *kernels = lane == SL_LANE_HOST ? engine->host_kernels : engine->kernels;
     bound->kernel = (unsigned)op->kind < SL_OP_COUNT ? kernels->run[op->kind] : NULL;
     if (!bound->kernel)
         SL_FAIL(SL_ERROR_INTERNAL, "no kernel for op kind %d of tick %u", (int)op->kind,
-                command->tick);
-    bound->call.attrs = &op->attrs;
+                bound->command->tick);
     bound->call.workers = engine->workers;
-    bound->call.stream = engine->ops->stream_native(engine->lanes[command->lane].stream);
-    bound->call.library = is_host ? NULL : engine->library;
-    SL_TRY(bind_operands(engine, source->plan, bound));
+    bound->call.stream = engine->ops->stream_native(engine->lanes[lane].stream);
+    bound->call.library = lane == SL_LANE_HOST ? NULL : engine->library;
+    return SL_OK;
+}
+
+static sl_status bind_run(const sl_engine *engine, sl_bound_plan *plan, sl_bound_command *bound)
+{
+    const sl_command *command = bound->command;
+    if (command->tick >= plan->program->op_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "tick %u is not in the program", command->tick);
+    const sl_op *op = &plan->program->ops[command->tick];
+    bound->op_kind = op->kind;
+    bound->call.attrs = &op->attrs;
+    bound->call.micro_batch = op->micro_batch;
+    SL_TRY(bind_operands(engine, plan, bound));
+    if (command->lane == SL_LANE_INPUT)
+        return sl_inputs_bind(plan, bound);
+    SL_TRY(bind_kernel(engine, op, bound));
     return op->kind == SL_OP_ADAMW ? bind_flags(engine, op, bound) : SL_OK;
 }
 
@@ -89,8 +102,8 @@ static sl_status bind_copy(const sl_engine *engine, sl_bound_command *bound)
                 command->to.bytes);
     void *from;
     SL_TRY(bind_place(engine, &command->from, bound, &from));
-    SL_TRY(bind_place(engine, &command->to, bound, &bound->to));
-    bound->from = from;
+    SL_TRY(bind_place(engine, &command->to, bound, &bound->ends.to));
+    bound->ends.from = from;
     bound->bytes = command->from.bytes;
     return SL_OK;
 }
@@ -102,26 +115,45 @@ static const char *find_value_name(const sl_program *program, const sl_command *
     return is_value ? program->values[command->value].name : NULL;
 }
 
-static sl_status bind_command(const sl_engine *engine, const sl_engine_plan *source,
-                              sl_bound_command *bound)
+/* A copy in any lane that can make it. */
+static sl_status bind_copy_command(const sl_engine *engine, sl_bound_plan *plan,
+                                   sl_bound_command *bound)
+{
+    const sl_command *command = bound->command;
+    if (command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE)
+        SL_TRY(sl_disk_bind(engine, bound));
+    else
+        SL_TRY(bind_copy(engine, bound));
+    SL_TRY(sl_sections_add_stride(plan, bound, SL_BOUND_FROM, &command->from));
+    return sl_sections_add_stride(plan, bound, SL_BOUND_TO, &command->to);
+}
+
+static sl_status bind_command(const sl_engine *engine, sl_bound_plan *plan, sl_bound_command *bound)
 {
     const sl_command *command = bound->command;
     if ((unsigned)command->lane >= SL_LANE_COUNT || !engine->lanes[command->lane].stream)
         SL_FAIL(SL_ERROR_INTERNAL, "a command for lane %d, which this engine lacks",
                 (int)command->lane);
-    bound->value_name = find_value_name(source->program, command);
-    if (command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE)
-        return sl_disk_bind(engine, bound);
-    if (command->kind == SL_COMMAND_RUN)
-        return bind_run(engine, source, bound);
-    return bind_copy(engine, bound);
+    bound->value_name = find_value_name(plan->program, command);
+    bool is_run = command->kind == SL_COMMAND_RUN;
+    bool is_disk = command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE;
+    if (is_run ? is_disk : command->lane == SL_LANE_INPUT)
+        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u",
+                sl_walk_lane_name(command->lane), is_run ? "run the op" : "make the copy",
+                command->tick);
+    return is_run ? bind_run(engine, plan, bound) : bind_copy_command(engine, plan, bound);
 }
 
 /* ---- waits ---- */
 
-static sl_status ask_for_event(const sl_engine *engine, sl_bound_command *bound)
+/* Asks for events that reach `age` issues back. */
+static sl_status ask_for_events(const sl_engine *engine, sl_bound_command *bound, uint32_t age)
 {
-    return bound->event ? SL_OK : engine->ops->event_open(engine->device, &bound->event);
+    for (uint32_t i = 0; i <= age; i++) {
+        if (!bound->events[i])
+            SL_TRY(engine->ops->event_open(engine->device, &bound->events[i]));
+    }
+    return SL_OK;
 }
 
 /* A lane works in order, so waits for its own commands are left out. */
@@ -140,10 +172,11 @@ static sl_status bind_waits(const sl_engine *engine, sl_bound_plan *bound, uint3
         sl_bound_command *target = &bound->body[wait->command];
         if (target->command->lane == command->lane)
             continue;
-        SL_TRY(ask_for_event(engine, target));
-        sl_bound_wait *out = &bound->waits[bound->wait_count++];
-        out->event = target->event;
-        out->tag = sl_measure_tag(SL_TAG_BODY, target->command->lane, wait->command);
+        SL_TRY(ask_for_events(engine, target, wait->age));
+        bound->waits[bound->wait_count++] =
+            (sl_bound_wait){.command = wait->command,
+                            .age = wait->age,
+                            .tag = sl_measure_tag_wait(target->command->lane)};
     }
     waiter->wait_count = bound->wait_count - waiter->first_wait;
     return SL_OK;
@@ -166,20 +199,29 @@ static sl_status count_slots(sl_bound_plan *bound)
     }
     bound->inputs = calloc((size_t)bound->input_count + 1, sizeof *bound->inputs);
     bound->outputs = calloc((size_t)bound->output_count + 1, sizeof *bound->outputs);
-    if (!bound->inputs || !bound->outputs)
+    bound->is_filled = calloc((size_t)bound->input_count + 1, sizeof *bound->is_filled);
+    if (!bound->inputs || !bound->outputs || !bound->is_filled)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the slots of a plan");
     return SL_OK;
 }
 
-/* The value of a copy, if it is an input or an output; else NULL. */
+static void note_filled(sl_bound_plan *bound)
+{
+    for (uint32_t i = 0; i < bound->plan->body_count; i++) {
+        if (bound->plan->body[i].lane == SL_LANE_INPUT)
+            bound->is_filled[bound->body[i].input_slot] = true;
+    }
+}
+
+/* The value of a copy, if it is an output, or an input that the caller hands in; else NULL. */
 static const sl_value *find_slot_value(const sl_bound_plan *bound, const sl_command *command)
 {
     if (command->kind != SL_COMMAND_COPY || command->chunk_index != SL_NONE ||
         command->value >= bound->program->value_count)
         return NULL;
     const sl_value *value = &bound->program->values[command->value];
-    bool is_slot = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
-    return is_slot ? value : NULL;
+    bool is_handed_in = value->kind == SL_VALUE_INPUT && !bound->is_filled[value->index];
+    return is_handed_in || value->kind == SL_VALUE_OUTPUT ? value : NULL;
 }
 
 /* Notes the host end of a copy of an input or output. */
@@ -193,26 +235,27 @@ static sl_status bind_slot(const sl_engine *engine, sl_bound_plan *bound, const 
     void **slot = is_input ? &bound->inputs[value->index] : &bound->outputs[value->index];
     void *address = NULL;
     SL_TRY(sl_arena_at(engine, place, &address));
-    if (place->tier != SL_TIER_HOST || (*slot && *slot != address))
+    if (place->tier != SL_TIER_HOST || place->slots > 1 || (*slot && *slot != address))
         SL_FAIL(SL_ERROR_INTERNAL, "%s slot %u has no one place on the host",
                 is_input ? "input" : "output", value->index);
     *slot = address;
     return SL_OK;
 }
 
-/* An iteration waits for all computation and for all copies of inputs and outputs. */
+/* A step waits for what it promises: copies of inputs and outputs, and that its inputs were asked
+ * for. Whatever else runs on, later commands wait for by their own waits. */
 static sl_status bind_awaited(const sl_engine *engine, sl_bound_plan *bound)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         bound->last_awaited[lane] = SL_NONE;
     for (uint32_t i = 0; i < bound->plan->body_count; i++) {
         const sl_command *command = &bound->plan->body[i];
-        if (command->lane == SL_LANE_COMPUTE || find_slot_value(bound, command))
+        if (command->lane == SL_LANE_INPUT || find_slot_value(bound, command))
             bound->last_awaited[command->lane] = i;
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (bound->last_awaited[lane] != SL_NONE)
-            SL_TRY(ask_for_event(engine, &bound->body[bound->last_awaited[lane]]));
+            SL_TRY(ask_for_events(engine, &bound->body[bound->last_awaited[lane]], 0));
     }
     return SL_OK;
 }
@@ -230,33 +273,32 @@ static sl_status allocate(sl_bound_plan *bound)
     return SL_OK;
 }
 
-static sl_status bind_prologue(const sl_engine *engine, const sl_engine_plan *source,
-                               sl_bound_plan *bound)
+static sl_status bind_prologue(const sl_engine *engine, sl_bound_plan *bound)
 {
     for (uint32_t i = 0; i < bound->plan->prologue_count; i++) {
         const sl_command *command = &bound->plan->prologue[i];
         if (command->kind != SL_COMMAND_COPY)
             SL_FAIL(SL_ERROR_INTERNAL, "command %u of the prologue is not a copy", i);
         bound->prologue[i].command = command;
-        bound->prologue[i].tag = sl_measure_tag(SL_TAG_PROLOGUE, command->lane, i);
-        SL_TRY(bind_command(engine, source, &bound->prologue[i]));
+        bound->prologue[i].tag = sl_measure_tag(SL_TAG_PROLOGUE);
+        SL_TRY(bind_command(engine, bound, &bound->prologue[i]));
     }
     return SL_OK;
 }
 
-static sl_status bind_body(const sl_engine *engine, const sl_engine_plan *source,
-                           sl_bound_plan *bound)
+static sl_status bind_body(const sl_engine *engine, sl_bound_plan *bound)
 {
     for (uint32_t i = 0; i < bound->plan->body_count; i++) {
         const sl_command *command = &bound->plan->body[i];
         bound->body[i].command = command;
-        bound->body[i].tag =
-            sl_measure_tag_body((uint32_t)(bound - engine->plans), command->lane, i);
-        SL_TRY(bind_command(engine, source, &bound->body[i]));
-        SL_TRY(bind_slot(engine, bound, command));
+        bound->body[i].tag = sl_measure_tag_body((uint32_t)(bound - engine->plans), i);
+        SL_TRY(bind_command(engine, bound, &bound->body[i]));
     }
-    for (uint32_t i = 0; i < bound->plan->body_count; i++)
+    note_filled(bound);
+    for (uint32_t i = 0; i < bound->plan->body_count; i++) {
+        SL_TRY(bind_slot(engine, bound, &bound->plan->body[i]));
         SL_TRY(bind_waits(engine, bound, i));
+    }
     return bind_awaited(engine, bound);
 }
 
@@ -264,21 +306,28 @@ sl_status sl_bind_open(sl_engine *engine, const sl_engine_plan *source, sl_bound
 {
     out_bound->program = source->program;
     out_bound->plan = source->plan;
+    if (source->plan->body_count > SL_TAG_COMMANDS)
+        SL_FAIL(SL_ERROR_INTERNAL, "a body of %u commands", source->plan->body_count);
+    SL_TRY(sl_sections_check(out_bound));
     SL_TRY(allocate(out_bound));
     SL_TRY(count_slots(out_bound));
-    SL_TRY(bind_prologue(engine, source, out_bound));
-    return bind_body(engine, source, out_bound);
+    SL_TRY(bind_prologue(engine, out_bound));
+    return bind_body(engine, out_bound);
 }
 
 void sl_bind_close(sl_engine *engine, sl_bound_plan *bound)
 {
     for (uint32_t i = 0; bound->body && i < bound->plan->body_count; i++) {
-        if (bound->body[i].event)
-            engine->ops->event_close(bound->body[i].event);
+        for (int age = 0; age < 2; age++) {
+            if (bound->body[i].events[age])
+                engine->ops->event_close(bound->body[i].events[age]);
+        }
     }
     free(bound->prologue);
     free(bound->body);
     free(bound->waits);
+    free(bound->strides);
+    free(bound->is_filled);
     free(bound->inputs);
     free(bound->outputs);
 }

@@ -122,6 +122,8 @@ static sl_status explain_failure(const disk_job *job, sl_status status)
 static sl_status run_job(void *arguments)
 {
     const disk_job *job = arguments;
+    if (atomic_load(job->failed_lane) != SL_NONE)
+        return SL_OK; /* the iteration is lost */
     sl_status status = job->lane == SL_LANE_READ
                            ? sl_store_read(job->store, job->offset, job->memory, job->bytes)
                            : sl_store_write(job->store, job->offset, job->memory, job->bytes);
@@ -137,8 +139,10 @@ static sl_status bind_ends(const sl_engine *engine, sl_bound_command *bound, voi
     bool is_read = command->lane == SL_LANE_READ;
     const sl_place *disk = is_read ? &command->from : &command->to;
     const sl_place *host = is_read ? &command->to : &command->from;
+    SL_TRY(sl_sections_check_slots(disk, SL_DIRECT_ALIGNMENT));
+    SL_TRY(sl_sections_check_slots(host, SL_DIRECT_ALIGNMENT));
     if (disk->tier != SL_TIER_DISK || host->tier != SL_TIER_HOST || disk->bytes != host->bytes ||
-        disk->bytes == 0 || !is_on_disk(engine, disk->offset, disk->bytes) ||
+        disk->bytes == 0 || !is_on_disk(engine, disk->offset, sl_place_extent(disk)) ||
         !is_direct(host->offset, host->bytes))
         SL_FAIL(SL_ERROR_INTERNAL,
                 "the %s lane cannot copy %" PRIu64 " bytes at %" PRIu64 " of tier %d to %" PRIu64
@@ -147,10 +151,10 @@ static sl_status bind_ends(const sl_engine *engine, sl_bound_command *bound, voi
                 (int)command->from.tier, command->to.bytes, command->to.offset,
                 (int)command->to.tier);
     SL_TRY(sl_arena_at(engine, host, out_memory));
-    bound->disk_offset = disk->offset;
+    bound->ends.disk_offset = disk->offset;
     bound->bytes = disk->bytes;
-    bound->touched_end[SL_TIER_DISK] = disk->offset + disk->bytes;
-    bound->touched_end[SL_TIER_HOST] = host->offset + host->bytes;
+    bound->touched_end[SL_TIER_DISK] = disk->offset + sl_place_extent(disk);
+    bound->touched_end[SL_TIER_HOST] = host->offset + sl_place_extent(host);
     return SL_OK;
 }
 
@@ -158,35 +162,32 @@ sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound)
 {
     const sl_command *command = bound->command;
     void *memory = NULL;
-    if (command->kind != SL_COMMAND_COPY)
-        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot run the op of tick %u",
-                sl_walk_lane_name(command->lane), command->tick);
     if (!bound->value_name && (unsigned)command->group >= SL_GROUP_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "a copy of chunk %u of group %d", command->chunk_index,
                 (int)command->group);
     SL_TRY(bind_ends(engine, bound, &memory));
     if (command->lane == SL_LANE_READ)
-        bound->to = memory;
+        bound->ends.to = memory;
     else
-        bound->from = memory;
+        bound->ends.from = memory;
     return SL_OK;
 }
 
-sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound)
+sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound, uint64_t tag,
+                        const sl_bound_ends *ends)
 {
     const sl_command *command = bound->command;
     bool is_read = command->lane == SL_LANE_READ;
     disk_job job = {.store = engine->disk.store,
                     .lane = command->lane,
-                    .memory = is_read ? bound->to : (void *)bound->from,
-                    .offset = bound->disk_offset,
+                    .memory = is_read ? ends->to : (void *)ends->from,
+                    .offset = ends->disk_offset,
                     .bytes = bound->bytes,
                     .value_name = bound->value_name,
                     .group = command->group,
                     .chunk_index = command->chunk_index,
                     .failed_lane = &engine->failed_lane};
-    return engine->ops->launch(engine->lanes[command->lane].stream, bound->tag, run_job, &job,
-                               sizeof job);
+    return engine->ops->launch(engine->lanes[command->lane].stream, tag, run_job, &job, sizeof job);
 }
 
 /* ---- parts of chunks ---- */
@@ -201,6 +202,6 @@ sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece)
                     .group = piece->group,
                     .chunk_index = piece->chunk_index,
                     .failed_lane = &engine->failed_lane};
-    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED, piece->lane, 0);
+    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED);
     return engine->ops->launch(engine->lanes[piece->lane].stream, tag, run_job, &job, sizeof job);
 }

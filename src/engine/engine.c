@@ -2,7 +2,7 @@
  *
  * States: boundary (current_plan is SL_NONE: lanes have no commands, chunks current at their homes
  * or in the bounce pieces on the way there) or running
- * (current_plan is the plan of the last iteration, whose host and disk lanes may still work).
+ * (current_plan is the plan of the last iteration, whose lanes may still work).
  * sl_engine_step leaves the boundary, every call that drains returns to it. A failure of a lane is
  * final: every later call returns it.
  */
@@ -21,6 +21,8 @@ static sl_status check_options(const sl_engine_options *options)
 {
     if (options->plan_count == 0 || !options->plans)
         SL_FAIL(SL_ERROR_INTERNAL, "an engine needs a plan");
+    if (options->plan_count > SL_TAG_PLANS)
+        SL_FAIL(SL_ERROR_INTERNAL, "%u plans, %d at most", options->plan_count, SL_TAG_PLANS);
     if (options->target.worker_count == 0)
         SL_FAIL(SL_ERROR_USAGE, "an engine needs at least one worker");
     return SL_OK;
@@ -38,7 +40,7 @@ static void init_lanes(sl_engine *engine)
 }
 
 /* Which lanes are streams of the device, and which are threads of the host. */
-static sl_status open_lanes(sl_engine *engine)
+static sl_status open_lanes(sl_engine *engine, bool has_inputs)
 {
     static const struct {
         sl_lane lane;
@@ -47,16 +49,27 @@ static sl_status open_lanes(sl_engine *engine)
         {SL_LANE_COMPUTE, SL_STREAM_DEVICE}, {SL_LANE_H2D, SL_STREAM_DEVICE},
         {SL_LANE_D2H, SL_STREAM_DEVICE},     {SL_LANE_HOST, SL_STREAM_HOST},
         {SL_LANE_READ, SL_STREAM_HOST},      {SL_LANE_WRITE, SL_STREAM_HOST},
+        {SL_LANE_INPUT, SL_STREAM_HOST},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sl_engine_lane *lane = &engine->lanes[rows[i].lane];
         bool is_disk = rows[i].lane == SL_LANE_READ || rows[i].lane == SL_LANE_WRITE;
-        if (is_disk && !engine->disk.store)
+        bool is_missing =
+            (is_disk && !engine->disk.store) || (rows[i].lane == SL_LANE_INPUT && !has_inputs);
+        if (is_missing)
             continue;
         sl_queue_observer observer = sl_measure_observer(lane);
         SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind,
                                         sl_walk_lane_name(rows[i].lane), &observer, &lane->stream));
     }
+    return SL_OK;
+}
+
+/* The events that keep the control thread from running ahead. */
+static sl_status open_ends(sl_engine *engine)
+{
+    for (int i = 0; i < 2; i++)
+        SL_TRY(engine->ops->event_open(engine->device, &engine->ends[i]));
     return SL_OK;
 }
 
@@ -90,11 +103,14 @@ static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
 static sl_status open_all(sl_engine *engine, const sl_engine_options *options,
                           const sl_engine_parts *parts)
 {
+    bool has_inputs;
+    SL_TRY(sl_inputs_open(engine, options, &has_inputs));
     SL_TRY(open_device(engine, &options->target, parts));
     SL_TRY(sl_arena_open(engine, options));
     SL_TRY(sl_disk_open(engine, options, parts));
     SL_TRY(sl_workers_open(options->target.worker_count, &engine->workers));
-    SL_TRY(open_lanes(engine));
+    SL_TRY(open_lanes(engine, has_inputs));
+    SL_TRY(open_ends(engine));
     SL_TRY(bind_plans(engine, options));
     SL_TRY(sl_boundary_fill(engine));
     return sl_prepare(engine);
@@ -108,7 +124,11 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     if (!engine)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an engine");
     engine->options = *options;
-    engine->options.plans = NULL; /* the caller's array need not live on */
+    engine->options.plans = NULL; /* the caller's array need not live on, nor the next two */
+    engine->options.source = NULL;
+    engine->options.progress = NULL;
+    if (options->progress)
+        engine->progress = *options->progress;
     engine->current_plan = SL_NONE;
     init_lanes(engine);
     atomic_init(&engine->failed_lane, SL_NONE);
@@ -143,6 +163,10 @@ void sl_engine_close(sl_engine *engine)
     for (uint32_t i = 0; i < engine->plan_count; i++)
         sl_bind_close(engine, &engine->plans[i]);
     free(engine->plans);
+    for (int i = 0; i < 2; i++) {
+        if (engine->ends[i])
+            engine->ops->event_close(engine->ends[i]);
+    }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         pthread_mutex_destroy(&engine->lanes[lane].lock);
     sl_workers_close(engine->workers);
@@ -179,7 +203,7 @@ const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint3
 static sl_status run_iteration(sl_engine *engine, uint32_t plan_index,
                                const sl_step_scalars *scalars)
 {
-    const sl_bound_plan *plan = &engine->plans[plan_index];
+    sl_bound_plan *plan = &engine->plans[plan_index];
     bool is_first = engine->current_plan != plan_index;
     SL_TRY(sl_bounce_empty(engine));
     if (is_first)

@@ -6,13 +6,16 @@
  *   disk.c     the disk tier: the store and its two lanes
  *   bounce.c   parts of chunks that live there, between iterations
  *   bind.c     turns a plan's indices into pointers, once, when the engine opens
+ *   sections.c the sections of a plan, and where its commands' places are in each repetition
+ *   inputs.c   the lane that asks the caller's source for inputs
  *   prepare.c  lets the kernels choose their algorithms for what was bound
  *   walk.c     issues bound commands to the lanes and waits for them
  *   measure.c  what the lanes did and for how long
  *   stall.c    which lane a wait is to be charged to
  *
  * Threads: everything here belongs to the control thread except what is marked as shared with
- * lanes, which is atomic. Bound plans are not written after the engine has opened.
+ * lanes, which is atomic. Of bound plans only the counts of issues are written after the engine has
+ * opened.
  */
 #ifndef SL_ENGINE_INTERNAL_H
 #define SL_ENGINE_INTERNAL_H
@@ -67,25 +70,46 @@ typedef struct sl_bounce {
 } sl_bounce;
 
 typedef struct sl_bound_wait {
-    sl_device_event *event;
+    uint32_t command; /* of the body */
+    uint32_t age;     /* as in sl_wait */
     uint64_t tag;
 } sl_bound_wait;
 
-/* A command with its addresses. */
+/* Which of a command's places; those of a RUN are numbered as its operands. */
+enum { SL_BOUND_FROM = 0, SL_BOUND_TO = 1, SL_BOUND_WORKSPACE = SL_OPERAND_MAX };
+
+/* A place of a command that is elsewhere in the next repetition. */
+typedef struct sl_bound_stride {
+    uint32_t place;
+    uint32_t slots; /* >= 2 */
+    uint64_t stride;
+} sl_bound_stride;
+
+/* Where a copy goes; a pointer is NULL where that end is on disk. */
+typedef struct sl_bound_ends {
+    void *to;
+    const void *from;
+    uint64_t disk_offset; /* lanes read and write */
+} sl_bound_ends;
+
+/* A command with its addresses, tag and micro-batch in repetition 0. */
 typedef struct sl_bound_command {
     const sl_command *command;
     uint64_t tag;
-    sl_kernel kernel;       /* RUN */
-    sl_op_kind op_kind;     /* RUN */
-    sl_kernel_call call;    /* RUN: all but the scalars */
-    void *to;               /* COPY; NULL: the disk */
-    const void *from;       /* COPY; NULL: the disk */
-    uint64_t bytes;         /* COPY */
-    uint64_t disk_offset;   /* COPY on lanes read and write */
-    const char *value_name; /* COPY of a value; borrowed from the program */
+    sl_kernel kernel;                    /* RUN; NULL: an INPUT op */
+    sl_op_kind op_kind;                  /* RUN */
+    sl_kernel_call call;                 /* RUN: all but the scalars */
+    sl_bound_ends ends;                  /* COPY */
+    uint64_t bytes;                      /* COPY, INPUT */
+    uint32_t input_slot;                 /* INPUT */
+    const char *value_name;              /* COPY of a value; borrowed from the program */
+    uint32_t first_stride, stride_count; /* into strides */
     uint32_t first_wait,
-        wait_count;         /* into waits: those that the lane's own order does not cover */
-    sl_device_event *event; /* recorded after it; NULL: nobody asks */
+        wait_count;  /* into waits: those that the lane's own order does not cover */
+    uint64_t issued; /* how often, so far */
+    /* Recorded after it. NULL: nobody asks. The second is there if somebody waits for the issue
+     * before the latest; then issue i (from 0) is recorded in i % 2. */
+    sl_device_event *events[2];
     uint64_t touched_end[SL_TIER_COUNT]; /* end of the highest place it touches */
 } sl_bound_command;
 
@@ -96,10 +120,14 @@ typedef struct sl_bound_plan {
     sl_bound_command *body;     /* [plan->body_count] */
     sl_bound_wait *waits;       /* [plan->wait_count] at most */
     uint32_t wait_count;
-    void **inputs;  /* [input_count] by slot; NULL: no command reads it */
-    void **outputs; /* [output_count] by slot */
+    sl_bound_stride *strides;
+    uint32_t stride_count, stride_capacity;
+    uint32_t repetition_count; /* of an iteration, over all sections */
+    void **inputs;   /* [input_count] by slot; NULL: no command reads it, or INPUT ops fill it */
+    bool *is_filled; /* [input_count] by slot: INPUT ops do */
+    void **outputs;  /* [output_count] by slot */
     uint32_t input_count, output_count;
-    /* The last command of each lane that an iteration has to wait for; SL_NONE: none. */
+    /* The last command of each lane that a step has to wait for; SL_NONE: none. */
     uint32_t last_awaited[SL_LANE_COUNT];
 } sl_bound_plan;
 
@@ -117,6 +145,10 @@ struct sl_engine {
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
+    sl_engine_source source;      /* of the caller; `fill` NULL: no plan asks for inputs */
+    sl_engine_progress progress;  /* of the caller; `passed` NULL: nobody wants to know */
+    sl_device_event *ends[2];     /* of repetitions, on the compute lane, in turn */
+    uint64_t repetitions_issued;  /* ever, of all plans */
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */
     _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
     sl_status failure;            /* the first of an iteration: final */
@@ -148,7 +180,7 @@ uint64_t sl_arena_need(const sl_engine_options *options, sl_tier tier);
 sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options);
 void sl_arena_close(sl_engine *engine);
 
-/* The address of a stretch; SL_ERROR_INTERNAL if it is not inside an arena. */
+/* The address of a stretch's first slot; SL_ERROR_INTERNAL if not all slots are inside an arena. */
 sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out_address);
 
 /* Copies between a stretch of an arena and plain memory, or sets it to zero, and waits for it. */
@@ -173,7 +205,8 @@ void sl_disk_close(sl_engine *engine); /* before sl_arena_close; lanes have ende
 sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound);
 
 /* Queues a bound copy on its lane. */
-sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound);
+sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound, uint64_t tag,
+                        const sl_bound_ends *ends);
 
 /* Queues an uncounted move of what a bounce piece holds, on the piece's lane. */
 sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece);
@@ -208,6 +241,39 @@ sl_status sl_bounce_empty(sl_engine *engine);
 sl_status sl_bind_open(sl_engine *engine, const sl_engine_plan *source, sl_bound_plan *out_bound);
 void sl_bind_close(sl_engine *engine, sl_bound_plan *bound);
 
+/* ---- sections.c ---- */
+
+/* Refuses sections that are not all of the plan's body, in order; counts repetitions. */
+sl_status sl_sections_check(sl_bound_plan *bound);
+
+/* Refuses slots that lie over each other or leave the address space: slots apart by a multiple of
+ * `alignment`. */
+sl_status sl_sections_check_slots(const sl_place *place, uint64_t alignment);
+
+/* Notes that place number `which` of `command`, which was checked, moves, if it does. Strides of a
+ * command are added without those of another between them. */
+sl_status sl_sections_add_stride(sl_bound_plan *bound, sl_bound_command *command, uint32_t which,
+                                 const sl_place *place);
+
+/* Moves a copy of a command's call or ends from repetition 0 to another. */
+void sl_sections_move_call(const sl_bound_plan *bound, const sl_bound_command *command,
+                           uint32_t repetition, sl_kernel_call *call);
+void sl_sections_move_ends(const sl_bound_plan *bound, const sl_bound_command *command,
+                           uint32_t repetition, sl_bound_ends *ends);
+
+/* ---- inputs.c ---- */
+
+/* Takes the source of `options`; writes whether their plans have INPUT ops. SL_ERROR_USAGE: they
+ * have, and there is no source. */
+sl_status sl_inputs_open(sl_engine *engine, const sl_engine_options *options, bool *out_has_inputs);
+
+/* Checks and binds a command of the input lane, whose operands are bound. */
+sl_status sl_inputs_bind(sl_bound_plan *bound, sl_bound_command *command);
+
+/* Queues a bound INPUT op whose call was moved to its repetition. */
+sl_status sl_inputs_issue(sl_engine *engine, uint32_t plan_index, const sl_bound_command *bound,
+                          uint64_t tag, const sl_kernel_call *call);
+
 /* ---- prepare.c ---- */
 
 /* Lets the device's kernels prepare for every distinct op of the bound plans. */
@@ -216,11 +282,10 @@ sl_status sl_prepare(sl_engine *engine);
 /* ---- walk.c ---- */
 
 /* Issues the prologue and waits for it. */
-sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *bound);
+sl_status sl_walk_prologue(sl_engine *engine, sl_bound_plan *bound);
 
-/* Issues one iteration. */
-sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *bound,
-                       const sl_step_scalars *scalars);
+/* Issues one iteration, unless a lane fails meanwhile. */
+sl_status sl_walk_body(sl_engine *engine, sl_bound_plan *bound, const sl_step_scalars *scalars);
 
 /* Waits for the part of the iteration that sl_engine_step promises. */
 sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *bound);
@@ -248,11 +313,20 @@ sl_status sl_walk_rest(sl_engine *engine);
 
 /* ---- measure.c ---- */
 
-/* A tag says what an item of a lane is. For waits it names the command that is waited for. */
+/* A tag says what an item of a lane is. */
 typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_tag_kind;
 
-uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command);
-uint64_t sl_measure_tag_body(uint32_t plan_index, sl_lane lane, uint32_t command);
+/* What fits into tags. */
+enum { SL_TAG_PLANS = 1 << 8, SL_TAG_COMMANDS = 1 << 26, SL_TAG_REPETITIONS = 1 << 28 };
+
+/* Of what is no command of a body. */
+uint64_t sl_measure_tag(sl_tag_kind kind);
+
+/* Of a command in repetition 0; one more is one repetition on. */
+uint64_t sl_measure_tag_body(uint32_t plan_index, uint32_t command);
+
+/* Of a wait for something of another lane. */
+uint64_t sl_measure_tag_wait(sl_lane waited_for);
 
 /* What `lane`'s stream is to call. */
 sl_queue_observer sl_measure_observer(sl_engine_lane *lane);

@@ -1,22 +1,28 @@
 /* Counts what lanes did. Times are taken in the lanes' threads, bytes and peaks where commands are
  * issued. Knows nothing of plans.
  *
- * A tag is kind << 56 | plan << 40 | lane << 32 | command.
+ * A tag is kind << 62 | plan << 54 | command << 28 | repetition, or, of a wait, the lane.
  */
 #include "engine_internal.h"
 
 #include <string.h>
 
-enum { KIND_SHIFT = 56, PLAN_SHIFT = 40, PLAN_MASK = 0xffff, LANE_SHIFT = 32, LANE_MASK = 0xff };
+enum { KIND_SHIFT = 62, PLAN_SHIFT = 54, COMMAND_SHIFT = 28 };
 
-uint64_t sl_measure_tag(sl_tag_kind kind, sl_lane lane, uint32_t command)
+uint64_t sl_measure_tag(sl_tag_kind kind)
 {
-    return (uint64_t)kind << KIND_SHIFT | (uint64_t)lane << LANE_SHIFT | command;
+    return (uint64_t)kind << KIND_SHIFT;
 }
 
-uint64_t sl_measure_tag_body(uint32_t plan_index, sl_lane lane, uint32_t command)
+uint64_t sl_measure_tag_body(uint32_t plan_index, uint32_t command)
 {
-    return sl_measure_tag(SL_TAG_BODY, lane, command) | (uint64_t)plan_index << PLAN_SHIFT;
+    return sl_measure_tag(SL_TAG_BODY) | (uint64_t)plan_index << PLAN_SHIFT |
+           (uint64_t)command << COMMAND_SHIFT;
+}
+
+uint64_t sl_measure_tag_wait(sl_lane waited_for)
+{
+    return waited_for;
 }
 
 static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
@@ -28,8 +34,9 @@ static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_
     atomic_fetch_add_explicit(&lane->busy_ns, end_ns - start_ns, memory_order_relaxed);
     if (kind != SL_TAG_BODY || !lane->observer)
         return;
-    sl_engine_event event = {.plan_index = tag >> PLAN_SHIFT & PLAN_MASK,
-                             .command = (uint32_t)tag,
+    sl_engine_event event = {.plan_index = tag >> PLAN_SHIFT & (SL_TAG_PLANS - 1),
+                             .command = tag >> COMMAND_SHIFT & (SL_TAG_COMMANDS - 1),
+                             .repetition = tag & (SL_TAG_REPETITIONS - 1),
                              .lane = lane->lane,
                              .start_ns = start_ns,
                              .end_ns = end_ns};
@@ -39,7 +46,7 @@ static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_
 static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
 {
     sl_engine_lane *lane = user;
-    sl_stall_note(lane, (sl_lane)(tag >> LANE_SHIFT & LANE_MASK), start_ns, end_ns);
+    sl_stall_note(lane, (sl_lane)tag, start_ns, end_ns);
 }
 
 sl_queue_observer sl_measure_observer(sl_engine_lane *lane)

@@ -1,8 +1,15 @@
 /* Issues bound commands to the lanes. Knows which event orders what, and nothing of what is
  * computed.
  *
- * An iteration is issued whole, in the order of the plan; lanes start on it while the rest is being
- * issued. All synchronisation is by events on the lanes; the control thread waits only at the end.
+ * An iteration is issued in the order of the plan, section by section, each as often as it is
+ * repeated; lanes start on it while the rest is being issued. They wait for each other by events.
+ * The control thread waits at the end, and before each repetition until the compute lane is done
+ * with the last but one: so no more than two are under way when a lane fails, and what is told of
+ * progress is not far from the truth.
+ *
+ * Issues are counted for ever, over iterations and boundaries: whatever was issued before a
+ * boundary has finished, so to wait for it is not to wait, and a count that starts anew would only
+ * have to find out which of two events was recorded last.
  */
 #include "engine_internal.h"
 
@@ -62,56 +69,123 @@ static sl_status note_failure(sl_status status, const run_args *args)
 static sl_status run_kernel(void *arguments)
 {
     const run_args *args = arguments;
+    if (atomic_load(args->failed_lane) != SL_NONE)
+        return SL_OK; /* the iteration is lost, its operands may be anything */
     sl_status status = args->bound->kernel(&args->call);
     return status == SL_OK ? SL_OK : note_failure(status, args);
 }
 
 /* ---- issuing ---- */
 
-static sl_status issue_copy(sl_engine *engine, const sl_bound_command *bound,
-                            sl_device_stream *stream)
+/* Which repetition of which section of which iteration is being issued. */
+typedef struct position {
+    sl_engine *engine;
+    sl_bound_plan *plan;
+    uint32_t repetition;
+    const sl_step_scalars *scalars; /* NULL in a prologue, which runs no ops */
+} position;
+
+static sl_status issue_copy(const position *at, const sl_bound_command *bound, uint64_t tag)
 {
-    sl_status status = engine->ops->copy(stream, bound->tag, bound->to, bound->from, bound->bytes);
+    sl_engine *engine = at->engine;
+    sl_lane lane = bound->command->lane;
+    sl_bound_ends ends = bound->ends;
+    sl_sections_move_ends(at->plan, bound, at->repetition, &ends);
+    if (lane == SL_LANE_READ || lane == SL_LANE_WRITE)
+        return sl_disk_issue(engine, bound, tag, &ends);
+    sl_status status =
+        engine->ops->copy(engine->lanes[lane].stream, tag, ends.to, ends.from, bound->bytes);
     if (status == SL_OK)
         return SL_OK;
     return sl_status_prefix(status, "a copy before op %u on the %s lane", bound->command->tick,
-                            lane_names[bound->command->lane]);
+                            lane_names[lane]);
 }
 
-static sl_status issue(sl_engine *engine, const sl_bound_command *bound,
-                       const sl_step_scalars *scalars)
+static sl_status issue_run(const position *at, const sl_bound_command *bound, uint64_t tag)
 {
-    sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
-    sl_measure_issue(engine, bound);
-    if (bound->command->lane == SL_LANE_READ || bound->command->lane == SL_LANE_WRITE)
-        return sl_disk_issue(engine, bound);
-    if (bound->command->kind == SL_COMMAND_COPY)
-        return issue_copy(engine, bound, stream);
+    sl_engine *engine = at->engine;
     run_args args = {bound->call, bound, &engine->failed_lane};
-    args.call.scalars = *scalars;
-    return engine->ops->launch(stream, bound->tag, run_kernel, &args, sizeof args);
+    sl_sections_move_call(at->plan, bound, at->repetition, &args.call);
+    if (bound->command->lane == SL_LANE_INPUT)
+        return sl_inputs_issue(engine, (uint32_t)(at->plan - engine->plans), bound, tag,
+                               &args.call);
+    args.call.scalars = *at->scalars;
+    return engine->ops->launch(engine->lanes[bound->command->lane].stream, tag, run_kernel, &args,
+                               sizeof args);
 }
 
-static sl_status issue_waits(sl_engine *engine, const sl_bound_plan *plan,
-                             const sl_bound_command *bound)
+static sl_status issue(const position *at, const sl_bound_command *bound)
 {
-    sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
+    uint64_t tag = bound->tag + at->repetition;
+    sl_measure_issue(at->engine, bound);
+    return bound->command->kind == SL_COMMAND_COPY ? issue_copy(at, bound, tag)
+                                                   : issue_run(at, bound, tag);
+}
+
+/* The event of a command's latest issue, or, with age 1, of the one before: never recorded if there
+ * was none, so that a wait for it is none. */
+static sl_device_event *event_of_issue(const sl_bound_command *bound, uint32_t age)
+{
+    return bound->events[1] ? bound->events[(bound->issued + 1 + age) % 2] : bound->events[0];
+}
+
+static sl_status issue_waits(const position *at, const sl_bound_command *bound)
+{
+    sl_device_stream *stream = at->engine->lanes[bound->command->lane].stream;
     for (uint32_t i = 0; i < bound->wait_count; i++) {
-        const sl_bound_wait *wait = &plan->waits[bound->first_wait + i];
-        SL_TRY(engine->ops->event_wait(wait->event, stream, wait->tag));
+        const sl_bound_wait *wait = &at->plan->waits[bound->first_wait + i];
+        sl_device_event *event = event_of_issue(&at->plan->body[wait->command], wait->age);
+        SL_TRY(at->engine->ops->event_wait(event, stream, wait->tag));
     }
     return SL_OK;
 }
 
-sl_status sl_walk_body(sl_engine *engine, const sl_bound_plan *plan, const sl_step_scalars *scalars)
+static sl_status issue_command(const position *at, sl_bound_command *bound)
 {
-    for (uint32_t i = 0; i < plan->plan->body_count; i++) {
-        const sl_bound_command *bound = &plan->body[i];
-        sl_device_stream *stream = engine->lanes[bound->command->lane].stream;
-        SL_TRY(issue_waits(engine, plan, bound));
-        SL_TRY(issue(engine, bound, scalars));
-        if (bound->event)
-            SL_TRY(engine->ops->event_record(bound->event, stream));
+    SL_TRY(issue_waits(at, bound));
+    SL_TRY(issue(at, bound));
+    bound->issued++;
+    if (!bound->events[0])
+        return SL_OK;
+    return at->engine->ops->event_record(event_of_issue(bound, 0),
+                                         at->engine->lanes[bound->command->lane].stream);
+}
+
+/* Waits until the compute lane is done with the last repetition but one; stops if a lane failed. */
+static sl_status keep_pace(sl_engine *engine)
+{
+    sl_status status = engine->ops->event_finish(engine->ends[engine->repetitions_issued % 2]);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "an op before the end of a repetition on the %s lane",
+                                lane_names[SL_LANE_COMPUTE]);
+    return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_walk_drain(engine);
+}
+
+static sl_status issue_repetition(const position *at, const sl_section *section)
+{
+    sl_engine *engine = at->engine;
+    SL_TRY(keep_pace(engine));
+    for (uint32_t i = 0; i < section->count; i++)
+        SL_TRY(issue_command(at, &at->plan->body[section->first + i]));
+    SL_TRY(engine->ops->event_record(engine->ends[engine->repetitions_issued % 2],
+                                     engine->lanes[SL_LANE_COMPUTE].stream));
+    engine->repetitions_issued++;
+    return SL_OK;
+}
+
+sl_status sl_walk_body(sl_engine *engine, sl_bound_plan *plan, const sl_step_scalars *scalars)
+{
+    const sl_engine_progress *progress = &engine->progress;
+    uint32_t plan_index = (uint32_t)(plan - engine->plans), done = 0;
+    position at = {.engine = engine, .plan = plan, .scalars = scalars};
+    for (uint32_t s = 0; s < plan->plan->section_count; s++) {
+        const sl_section *section = &plan->plan->sections[s];
+        for (at.repetition = 0; at.repetition < section->repeat; at.repetition++) {
+            SL_TRY(issue_repetition(&at, section));
+            done++;
+            if (progress->passed)
+                progress->passed(progress->user, plan_index, done, plan->repetition_count);
+        }
     }
     return SL_OK;
 }
@@ -124,7 +198,7 @@ sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *plan)
         uint32_t last = plan->last_awaited[lane];
         if (last == SL_NONE)
             continue;
-        sl_status status = engine->ops->event_finish(plan->body[last].event);
+        sl_status status = engine->ops->event_finish(event_of_issue(&plan->body[last], 0));
         if (status != SL_OK)
             return sl_status_prefix(status, "an op or copy before op %u on the %s lane",
                                     plan->body[last].command->tick, lane_names[lane]);
@@ -180,15 +254,16 @@ sl_status sl_walk_rest(sl_engine *engine)
     return is_sound && engine->current_plan == SL_NONE ? SL_OK : sl_walk_drain(engine);
 }
 
-sl_status sl_walk_prologue(sl_engine *engine, const sl_bound_plan *plan)
+sl_status sl_walk_prologue(sl_engine *engine, sl_bound_plan *plan)
 {
+    const position at = {.engine = engine, .plan = plan};
     sl_lane lane = SL_LANE_COUNT;
     for (uint32_t i = 0; i < plan->plan->prologue_count; i++) {
         const sl_bound_command *bound = &plan->prologue[i];
         if (bound->command->lane != lane)
             SL_TRY(sl_walk_drain(engine));
         lane = bound->command->lane;
-        SL_TRY(issue(engine, bound, NULL));
+        SL_TRY(issue(&at, bound));
     }
     return sl_walk_drain(engine);
 }
