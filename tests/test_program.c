@@ -397,6 +397,34 @@ static void derive_when_no_micro_batch_then_usage_error(void **state)
     run_free(&r);
 }
 
+/* Segments of one site need not stand beside each other. */
+static void derive_when_segments_share_a_site_then_only_terminal_ones_may(void **state)
+{
+    (void)state;
+    run_options options = tiny_options();
+    options.group_rows = 5;
+    run r;
+    run_step(&options, &r);
+    sl_program *forward = r.forward[0], *step = NULL;
+    const sl_step_options once = {.micro_batch_count = 1};
+    uint32_t last = forward->segment_count - 1;
+    assert_true(last >= 4 && forward->segments[last].is_terminal);
+    assert_false(forward->segments[0].is_terminal || forward->segments[2].is_terminal);
+    assert_int_equal(forward->segments[last].site, forward->segments[last - 1].site);
+    const uint32_t pairs[][2] = {{0, 1}, {0, 2}, {0, last}, {last, 1}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        uint32_t *site = &forward->segments[pairs[i][0]].site, kept = *site;
+        *site = forward->segments[pairs[i][1]].site;
+        assert_int_equal(sl_program_derive_step(forward, &r.layout[0].map, &once, &step),
+                         SL_ERROR_INTERNAL);
+        assert_non_null(strstr(sl_status_message(), "share a site"));
+        *site = kept;
+    }
+    assert_int_equal(sl_program_derive_step(forward, &r.layout[0].map, &once, &step), SL_OK);
+    sl_program_close(step);
+    run_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -421,6 +449,7 @@ int main(void)
         cmocka_unit_test(layer_order_when_many_micro_batches_then_blocks_are_contiguous),
         cmocka_unit_test(add_op_when_bytes_differ_then_names_op_and_operand),
         cmocka_unit_test(derive_when_no_micro_batch_then_usage_error),
+        cmocka_unit_test(derive_when_segments_share_a_site_then_only_terminal_ones_may),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

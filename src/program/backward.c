@@ -21,18 +21,6 @@ static bool wants_gradient(const sl_step *step, uint32_t forward_value)
            step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
 }
 
-/* Operands that read a value, over all forward ops. */
-static uint32_t count_readers(const sl_step *step, uint32_t forward_value)
-{
-    uint32_t count = 0;
-    for (uint32_t o = 0; o < step->forward->op_count; o++) {
-        const sl_op *op = forward_op(step, o);
-        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
-            count += op->operand[i] == forward_value && sl_op_reads(op, i);
-    }
-    return count;
-}
-
 /* Where ranks hold parts of a tensor, dx of an op that reads it is a part of a sum too. */
 static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_shard inner)
 {
@@ -41,6 +29,16 @@ static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl
         return SL_PARTIAL_NO;
     sl_shard shard = step->forward->tensors[value->index].shard;
     return shard == SL_SHARD_NONE || shard == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
+}
+
+void sl_backward_open(sl_step *step)
+{
+    for (uint32_t o = 0; o < step->forward->op_count; o++) {
+        const sl_op *op = forward_op(step, o);
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] != SL_NONE && sl_op_reads(op, i))
+                step->reader_count[op->operand[i]]++;
+    }
 }
 
 static sl_status emit_nothing(sl_step *step, uint32_t op_index)
@@ -141,7 +139,7 @@ static const sl_op *find_gelu_before(const sl_step *step, uint32_t op_index)
     const sl_op *gelu = find_maker(step, op_index, x);
     const bool is_alone =
         gelu != NULL && gelu->kind == SL_OP_GELU && wants_gradient(step, gelu->operand[GELU_X]) &&
-        count_readers(step, x) == 1 && count_readers(step, gelu->operand[GELU_X]) == 1;
+        step->reader_count[x] == 1 && step->reader_count[gelu->operand[GELU_X]] == 1;
     return is_alone ? gelu : NULL;
 }
 

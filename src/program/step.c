@@ -231,6 +231,7 @@ static sl_status allocate_maps(sl_step *step)
         {(void **)&step->counterpart, pairs, sizeof(uint32_t), true},
         {(void **)&step->is_forgotten, values, sizeof(bool), false},
         {(void **)&step->is_wanted, values, sizeof(bool), false},
+        {(void **)&step->reader_count, values, sizeof(uint32_t), false},
         {(void **)&step->gradient, pairs, sizeof(uint32_t), true},
         {(void **)&step->gradient_rows, pairs, sizeof(uint64_t), false},
         {(void **)&step->gradient_partial, pairs, sizeof(uint8_t), false},
@@ -256,6 +257,7 @@ static void free_maps(sl_step *step)
     free(step->counterpart);
     free(step->is_forgotten);
     free(step->is_wanted);
+    free(step->reader_count);
     free(step->gradient);
     free(step->gradient_rows);
     free(step->gradient_partial);
@@ -268,18 +270,46 @@ static void free_maps(sl_step *step)
     free(step->complete);
 }
 
+typedef struct placed_segment {
+    uint32_t site, index;
+} placed_segment;
+
+static int compare_sites(const void *left, const void *right)
+{
+    const placed_segment *a = left, *b = right;
+    if (a->site != b->site)
+        return a->site < b->site ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+/* `sorted` has room for all segments: those of one site stand together in it. */
+static sl_status check_sites(const sl_program *forward, placed_segment *sorted)
+{
+    const sl_segment *segments = forward->segments;
+    for (uint32_t s = 0; s < forward->segment_count; s++)
+        sorted[s] = (placed_segment){segments[s].site, s};
+    qsort(sorted, forward->segment_count, sizeof *sorted, compare_sites);
+    for (uint32_t i = 1; i < forward->segment_count; i++) {
+        uint32_t s = sorted[i - 1].index, other = sorted[i].index;
+        if (segments[s].site == segments[other].site &&
+            !(segments[s].is_terminal && segments[other].is_terminal))
+            SL_FAIL(SL_ERROR_INTERNAL, "segments %u and %u share a site and are not terminal", s,
+                    other);
+    }
+    return SL_OK;
+}
+
 static sl_status check_forward(const sl_program *forward)
 {
     for (uint32_t o = 0; o < forward->op_count; o++)
         if (forward->ops[o].segment >= forward->segment_count)
             SL_FAIL(SL_ERROR_INTERNAL, "op %u of the forward program has no segment", o);
-    for (uint32_t s = 0; s < forward->segment_count; s++)
-        for (uint32_t other = s + 1; other < forward->segment_count; other++)
-            if (forward->segments[s].site == forward->segments[other].site &&
-                !(forward->segments[s].is_terminal && forward->segments[other].is_terminal))
-                SL_FAIL(SL_ERROR_INTERNAL, "segments %u and %u share a site and are not terminal",
-                        s, other);
-    return SL_OK;
+    placed_segment *sorted = calloc((uint64_t)forward->segment_count + 1, sizeof *sorted);
+    if (sorted == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %u segments", forward->segment_count);
+    sl_status status = check_sites(forward, sorted);
+    free(sorted);
+    return status;
 }
 
 /* In micro-batch order every tensor's sum in fp32 would live from the first micro-batch to the
@@ -323,6 +353,7 @@ static sl_status emit_step(sl_step *step)
     step->program->grad_type = step->forward->grad_type;
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));
+    sl_backward_open(step);
     SL_TRY(sl_gradient_open(step));
     step->section.repeat = 1;
     if (step->options->accumulation == SL_ACCUMULATE_LAYER)

@@ -37,6 +37,9 @@ typedef struct sl_step {
     bool *is_forgotten; /* [F]: dies after its segment's forward, is made again on demand */
     bool *is_wanted;    /* [F], scratch, false between calls */
 
+    /* backward.c */
+    uint32_t *reader_count; /* [F]: operands that read it, over all forward ops */
+
     /* gradient.c */
     uint32_t *gradient;        /* [turns * F], SL_NONE: none yet */
     uint64_t *gradient_rows;   /* [turns * F]: rows below this one have been written */
@@ -168,6 +171,9 @@ sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gatherin
 sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index);
 
 /* ---- backward.c ---- */
+
+/* Counts readers. */
+void sl_backward_open(sl_step *step);
 
 /* Emits the backward ops of a forward op for the current turn. */
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index);
