@@ -74,7 +74,8 @@ check_tidy()
 
 check_scripts()
 {
-    shellcheck scripts/*.sh scripts/check_layers scripts/check_size .ci/run tests/package/run.sh tests/gpu_report/*.sh
+    shellcheck scripts/*.sh scripts/check_layers scripts/check_size .ci/run tests/package/run.sh tests/gpu_report/*.sh \
+        tests/golden/make.sh
 }
 
 # step_with TOOL NAME COMMAND...

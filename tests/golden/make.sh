@@ -1,0 +1,76 @@
+#!/bin/sh
+# Makes the checkpoints of this directory and what is expected of them, with the command of a commit
+# that is to be remembered. README.md says why they are not made again. Needs jq and xxhsum.
+#
+# usage: make.sh SLUICE COMMIT    the built command, and the commit that it was built from
+set -eu
+
+[ $# -eq 2 ] || { sed -n 's/^# \{0,1\}//; 2,5p' "$0" >&2; exit 64; }
+sluice=$(realpath "$1")
+commit=$2
+cd "$(dirname "$0")"
+
+counters='{step, tokens_total, next_row, skipped_steps, loss_scale, loss_scale_good_steps, seed}'
+
+# Half of the letters are an a, which makes gradients large: fp16 has to lower its loss scale.
+make_words()
+{
+    awk 'BEGIN {
+        count = split("aah aaaah baa baaa ma maaa la laaa haaa a aaa na naaa aaaaa ta taaaa", words)
+        draw = 1
+        for (i = 1; i <= 600; i++) {
+            draw = (draw * 1664525 + 1013904223) % 4294967296
+            printf "%s%s", words[int(draw / 65536) % count + 1], i % 16 ? " " : "\n"
+        }
+        print ""
+    }'
+}
+
+# hash_tensors FILE: one JSON object, XXH3-128 of the bytes of each tensor by name.
+hash_tensors()
+{
+    size=$(od -A n -t u8 -N 8 "$1" | tr -d ' ')
+    tail -c +9 "$1" | head -c "$size" |
+        jq -r 'del(.__metadata__) | to_entries[] | "\(.key) \(.value.data_offsets | join(" "))"' |
+        while read -r name first end; do
+            hash=$(tail -c "+$((9 + size + first))" "$1" | head -c $((end - first)) | xxhsum -H2 -)
+            echo "$name ${hash%% *}"
+        done | jq -R 'split(" ") | {(.[0]): .[1]}' | jq -s add
+}
+
+# run TYPE OPTION...: the run of run.json, saved in TYPE.
+run()
+{
+    precision=$1
+    shift
+    "$sluice" train --config run.json --precision "$precision" --threads 1 --quiet \
+        --save "$precision" "$@"
+}
+
+# expect TYPE: what is expected of a run in TYPE that goes on, into TYPE.json.
+expect()
+{
+    middle=$1/step-00000006
+    jq -n --arg precision "$1" --arg commit "$commit" \
+        --argjson saved "$(jq "$counters" "$middle/manifest.json")" \
+        --argjson ended "$(jq "$counters" "$1/step-00000012/manifest.json")" \
+        --argjson model "$(hash_tensors "$middle/model.safetensors")" \
+        --argjson moment1 "$(hash_tensors "$middle/moment1.safetensors")" \
+        --argjson moment2 "$(hash_tensors "$middle/moment2.safetensors")" \
+        --argjson steps "$(jq -s '[.[] | select(.event == "step") |
+            {step, loss, grad_norm, lr, loss_scale, skipped}]' log)" \
+        '{$precision, $commit, $saved, $ended, $steps, tensors: {$model, $moment1, $moment2}}' \
+        > "$1.json"
+}
+
+make_words > words.txt
+for type in fp32 bf16 fp16; do
+    rm -rf "$type" log
+    run "$type" --save-every 6
+    rm -r "$type/step-00000012"
+    echo step-00000006 > "$type/LATEST"
+    run "$type" --resume --log-json log
+    expect "$type"
+    rm -r "$type/step-00000012" log
+    echo step-00000006 > "$type/LATEST"
+done
