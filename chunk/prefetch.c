@@ -183,7 +183,7 @@ static step step_back(const prefetcher *p, step from)
     return (step){from.tick - 1, from.is_wrapped};
 }
 
-/* Whether what is here at the end of the body may come from no loop and go into none. */
+/* Whether the body begins and ends outside of loops. */
 static bool is_edge_free(const prefetcher *p)
 {
     const sl_residency_request *residency = p->request->residency;
@@ -198,8 +198,7 @@ static bool may_stay(const prefetcher *p, uint32_t v, step to, bool may_wrap)
     const sl_visit *visit = &p->residency->visits[v];
     uint32_t earlier = p->earlier_use[v];
     if (to.is_wrapped) {
-        bool has_wrap = may_wrap && earlier == NO_USE && !visit->is_carried && is_edge_free(p) &&
-                        p->section_first[visit->first_tick] == 0;
+        bool has_wrap = may_wrap && earlier == NO_USE && !visit->is_carried && is_edge_free(p);
         uint32_t last_use = p->last_use[visit->object];
         if (!has_wrap || to.tick <= visit->last_tick ||
             (last_use != NO_USE && to.tick <= last_use) ||

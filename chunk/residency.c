@@ -49,7 +49,8 @@ typedef struct object_state {
     uint32_t visit;           /* open visit, NO_VISIT when not here */
     uint32_t last_write_tick; /* of the open visit */
     uint32_t last_use_tick;   /* of the open visit */
-    uint32_t free_tick;       /* its closed visits end before this tick */
+    uint32_t last_visit;      /* the one that was closed last, or NO_VISIT */
+    uint32_t free_tick;       /* it ends before this tick */
     uint32_t resident_slot;   /* in residents */
     uint32_t carried_visit;   /* the one it was carried in with */
     uint32_t loop;            /* the last loop that was opened with it */
@@ -189,17 +190,22 @@ static uint32_t open_visit(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
     return result->visit_count++;
 }
 
-static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+static void add_resident(walk *w, uint32_t o, uint32_t visit)
 {
     object_state *object = &w->objects[o];
-    object->visit = open_visit(w, o, tick, is_fetched);
+    object->visit = visit;
     object->is_dirty = false;
-    object->last_use_tick = tick;
-    object->is_used = false;
     object->is_written = false;
     object->resident_slot = w->resident_count;
     w->residents[w->resident_count++] = o;
     w->resident_bytes += w->request->object_bytes[o];
+}
+
+static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+{
+    add_resident(w, o, open_visit(w, o, tick, is_fetched));
+    w->objects[o].last_use_tick = tick;
+    w->objects[o].is_used = false;
     if (is_fetched)
         count_move(w, o, tick);
 }
@@ -259,6 +265,7 @@ static void leave(walk *w, uint32_t o, uint32_t now)
     w->residents[object->resident_slot] = last;
     w->objects[last].resident_slot = object->resident_slot;
     w->resident_bytes -= w->request->object_bytes[o];
+    object->last_visit = object->visit;
     object->free_tick = object->last_use_tick + 1;
     object->visit = NO_VISIT;
 }
@@ -425,8 +432,12 @@ static void open_loop(walk *w, uint32_t loop)
 static void reopen_loop(walk *w)
 {
     const entry_state *entry = &w->entry;
-    for (uint32_t m = 0; m < w->member_count; m++)
-        w->objects[w->members[m]] = entry->objects[m];
+    for (uint32_t m = 0; m < w->member_count; m++) {
+        const object_state *object = &entry->objects[m];
+        w->objects[w->members[m]] = *object;
+        if (object->visit == NO_VISIT && object->last_visit != NO_VISIT)
+            w->result.visits[object->last_visit].last_tick = object->free_tick - 1;
+    }
     memcpy(w->residents, entry->residents, entry->resident_count * sizeof *w->residents);
     w->resident_count = entry->resident_count;
     w->resident_bytes = entry->resident_bytes;
@@ -455,7 +466,11 @@ static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
             w->objects[w->members[m]].cursor.number = w->objects[w->members[m]].cursor.loop_first;
         walk_ticks(w, loop);
     }
-    make_room(w, loop->first_tick, find_seam_room(w, loop));
+    uint64_t room = find_seam_room(w, loop);
+    for (uint32_t r = w->resident_count; r-- > 0;)
+        if (w->request->object_bytes[w->residents[r]] > room)
+            leave(w, w->residents[r], loop->first_tick);
+    make_room(w, loop->first_tick, room);
     for (uint32_t r = 0; r < w->resident_count; r++)
         w->seam[w->residents[r]] = SEAM_HAS;
     reopen_loop(w);
@@ -474,26 +489,29 @@ static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
     }
 }
 
-/* Brings an object of the seam that is not here at the tick before the loop, if that is possible.
- */
+/* Brings an object of the seam that is not here at the tick before the loop, if that is possible. A
+ * visit that was over then goes on where the loop begins with writing the object whole. */
 static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uint64_t *held_bytes)
 {
     object_state *object = &w->objects[o];
     uint64_t bytes = w->request->object_bytes[o];
     uint32_t tick = loop->first_tick - 1, number = object->cursor.number;
-    if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP ||
-        object->free_tick > tick)
-        return false;
-    if (number > 0 && sl_use_index_get(&w->uses, o, number - 1)->tick >= tick)
-        return false;
     const sl_residency_use *use = sl_use_index_get(&w->uses, o, number);
-    bool fits = *held_bytes + bytes <= w->request->room_bytes[tick] &&
-                w->resident_bytes + bytes <= find_seam_room(w, loop);
-    if (!use->is_away || !fits)
+    if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP || !use->is_away ||
+        w->resident_bytes + bytes > find_seam_room(w, loop))
+        return false;
+    if (!use->reads && object->last_visit != NO_VISIT && object->free_tick == loop->first_tick) {
+        add_resident(w, o, object->last_visit);
+        return true;
+    }
+    bool was_used = number > 0 && sl_use_index_get(&w->uses, o, number - 1)->tick >= tick;
+    if (was_used || object->free_tick > tick)
+        return false;
+    if (*held_bytes + bytes > w->request->room_bytes[tick])
         return false;
     enter(w, o, tick, use->reads);
     if (w->status == SL_OK)
-        w->result.visits[object->visit].first_use = use->tick;
+        w->result.visits[w->objects[o].visit].first_use = use->tick;
     *held_bytes += bytes;
     return true;
 }
@@ -615,6 +633,7 @@ static void begin_body(walk *w)
         object->cursor.number = 0;
         object->visit = NO_VISIT;
         object->left_unused = false;
+        object->last_visit = NO_VISIT;
         object->free_tick = 0;
         object->loop = SL_NO_LOOP;
     }
