@@ -11,56 +11,60 @@
 
 #include <stdlib.h>
 
+#include "tick_tree.h"
+#include "use_index.h"
+
 #define NO_USE UINT32_MAX
 
 typedef struct prefetcher {
     const sl_prefetch_request *request;
     sl_residency *residency;
     uint32_t tick_count;
-    uint64_t *used_bytes;   /* [tick_count]: by visits */
-    uint32_t *ahead_count;  /* [tick_count]: visits fetched and not yet used */
-    uint32_t *staged_count; /* [tick_count]: ahead-of-use arrivals by way of the stage */
-    double *start_seconds;  /* [tick_count + 1] */
-    double *wanted_seconds; /* [visit_count]: when its fetch wants to start */
-    uint32_t *earlier_use; /* [visit_count]: last use or visit of the object before it, or NO_USE */
-    uint32_t *last_use;    /* [object_count]: in the body, or NO_USE */
+    sl_use_index uses;
+    sl_tick_tree free_bytes; /* by tick: room that visits leave */
+    sl_tick_tree ahead_left; /* by tick: visits that may still be fetched and not yet used */
+    sl_tick_tree staged;     /* by tick: ahead-of-use arrivals by way of the stage */
+    double *start_seconds;   /* [tick_count + 1] */
+    double *wanted_seconds;  /* [visit_count]: when its fetch wants to start */
+    uint32_t *earlier_use;   /* [visit_count]: last use or visit of its object before, or NO_USE */
+    uint32_t *last_use;      /* [object_count]: last use or visit in the body, or NO_USE */
+    uint32_t *next_start;    /* [visit_count]: first tick of the object's next visit; tick_count */
     uint32_t *section_first; /* [tick_count]: of its loop, or of the ticks between two loops */
     uint32_t *section_end;
-    uint32_t *next_start;    /* [visit_count]: first tick of the object's next visit; tick_count */
-    uint32_t *tick_uses;     /* [tick_count + 1]: the first use of each tick */
     sl_write_back *in_order; /* [write_back_count], by after_tick */
 } prefetcher;
 
 static void release(prefetcher *p)
 {
-    free(p->used_bytes);
-    free(p->ahead_count);
-    free(p->staged_count);
+    sl_use_index_close(&p->uses);
+    sl_tick_tree_close(&p->free_bytes);
+    sl_tick_tree_close(&p->ahead_left);
+    sl_tick_tree_close(&p->staged);
     free(p->start_seconds);
     free(p->wanted_seconds);
     free(p->earlier_use);
     free(p->last_use);
+    free(p->next_start);
     free(p->section_first);
     free(p->section_end);
-    free(p->next_start);
-    free(p->tick_uses);
     free(p->in_order);
 }
 
-static void count_visit_bytes(prefetcher *p, const sl_visit *visit)
-{
-    uint64_t bytes = p->request->residency->object_bytes[visit->object];
-    bool wraps = visit->first_tick > visit->last_tick;
-    uint32_t last = wraps ? p->tick_count - 1 : visit->last_tick;
-    for (uint32_t tick = visit->first_tick; tick <= last; tick++)
-        p->used_bytes[tick] += bytes;
-    for (uint32_t tick = 0; wraps && tick <= visit->last_tick; tick++)
-        p->used_bytes[tick] += bytes;
-}
+/* ---- preparing ---- */
 
 static bool wraps(const sl_visit *visit)
 {
     return visit->first_tick > visit->last_tick;
+}
+
+static bool is_disk(const prefetcher *p, const sl_visit *visit)
+{
+    return p->request->is_disk && p->request->is_disk[visit->object];
+}
+
+static bool is_ahead(const sl_visit *visit)
+{
+    return visit->is_fetched && visit->first_tick != visit->first_use;
 }
 
 static void note_use(prefetcher *p, uint32_t object, uint32_t tick)
@@ -108,82 +112,96 @@ static void find_sections(prefetcher *p)
     }
 }
 
-static bool is_disk(const prefetcher *p, const sl_visit *visit)
+/* Sums up the changes from tick to tick, and turns them into what is left of `limit`. */
+static void subtract_from(int64_t *changes, uint32_t tick_count, const uint64_t *limits,
+                          uint64_t limit)
 {
-    return p->request->is_disk && p->request->is_disk[visit->object];
+    int64_t taken = 0;
+    for (uint32_t tick = 0; tick < tick_count; tick++) {
+        uint64_t most = limits ? limits[tick] : limit;
+        taken += changes[tick];
+        changes[tick] = (int64_t)(most < INT64_MAX / 4 ? most : INT64_MAX / 4) - taken;
+    }
 }
 
-/* Visits that come ahead of their first use for the sake of a loop. */
-static void count_ahead(prefetcher *p, const sl_visit *visit)
+static sl_status count_bytes(prefetcher *p, int64_t *changes)
 {
-    if (!visit->is_fetched || visit->first_tick >= visit->first_use)
-        return;
-    for (uint32_t tick = visit->first_tick; tick < visit->first_use; tick++)
-        p->ahead_count[tick]++;
-    if (is_disk(p, visit))
-        p->staged_count[visit->first_tick]++;
+    const sl_residency_request *residency = p->request->residency;
+    for (uint32_t v = 0; v < p->residency->visit_count; v++) {
+        const sl_visit *visit = &p->residency->visits[v];
+        int64_t bytes = (int64_t)residency->object_bytes[visit->object];
+        changes[visit->first_tick] += bytes;
+        changes[visit->last_tick + 1] -= bytes;
+        changes[0] += wraps(visit) ? bytes : 0;
+    }
+    subtract_from(changes, p->tick_count, residency->room_bytes, 0);
+    return sl_tick_tree_open(changes, p->tick_count, &p->free_bytes);
+}
+
+/* Ahead of their first use are, so far, visits that begin in front of a loop for its sake. */
+static sl_status count_ahead(prefetcher *p, int64_t *changes)
+{
+    const sl_residency *residency = p->residency;
+    for (uint32_t v = 0; v < residency->visit_count; v++) {
+        if (!is_ahead(&residency->visits[v]))
+            continue;
+        changes[residency->visits[v].first_tick]++;
+        changes[residency->visits[v].first_use]--;
+    }
+    subtract_from(changes, p->tick_count, NULL, p->request->most_ahead);
+    return sl_tick_tree_open(changes, p->tick_count, &p->ahead_left);
+}
+
+static sl_status count_staged(prefetcher *p, int64_t *counts)
+{
+    const sl_residency *residency = p->residency;
+    for (uint32_t v = 0; v < residency->visit_count; v++)
+        if (is_ahead(&residency->visits[v]) && is_disk(p, &residency->visits[v]))
+            counts[residency->visits[v].first_tick]++;
+    return sl_tick_tree_open(counts, p->tick_count, &p->staged);
+}
+
+static sl_status count_visits(prefetcher *p)
+{
+    sl_status (*const counts[])(prefetcher *, int64_t *) = {count_bytes, count_ahead, count_staged};
+    sl_status status = SL_OK;
+    for (size_t n = 0; n < sizeof counts / sizeof *counts && status == SL_OK; n++) {
+        int64_t *values = calloc((uint64_t)p->tick_count + 1, sizeof *values);
+        if (!values)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u ticks", p->tick_count);
+        status = counts[n](p, values);
+        free(values);
+    }
+    return status;
 }
 
 static sl_status prepare(const sl_prefetch_request *request, sl_residency *residency, prefetcher *p)
 {
-    uint64_t ticks = request->residency->tick_count;
+    uint64_t ticks = request->residency->tick_count, visits = (uint64_t)residency->visit_count + 1;
     *p = (prefetcher){.request = request, .residency = residency, .tick_count = (uint32_t)ticks};
-    p->used_bytes = calloc(ticks + 1, sizeof *p->used_bytes);
-    p->ahead_count = calloc(ticks + 1, sizeof *p->ahead_count);
-    p->staged_count = calloc(ticks + 1, sizeof *p->staged_count);
     p->start_seconds = calloc(ticks + 1, sizeof *p->start_seconds);
-    p->wanted_seconds = calloc((uint64_t)residency->visit_count + 1, sizeof *p->wanted_seconds);
-    p->earlier_use = calloc((uint64_t)residency->visit_count + 1, sizeof *p->earlier_use);
-    p->next_start = calloc((uint64_t)residency->visit_count + 1, sizeof *p->next_start);
-    p->tick_uses = calloc(ticks + 2, sizeof *p->tick_uses);
-    p->in_order = calloc((uint64_t)residency->write_back_count + 1, sizeof *p->in_order);
+    p->wanted_seconds = calloc(visits, sizeof *p->wanted_seconds);
+    p->earlier_use = calloc(visits, sizeof *p->earlier_use);
+    p->next_start = calloc(visits, sizeof *p->next_start);
     p->section_first = calloc(ticks + 1, sizeof *p->section_first);
     p->section_end = calloc(ticks + 1, sizeof *p->section_end);
+    p->in_order = calloc((uint64_t)residency->write_back_count + 1, sizeof *p->in_order);
     p->last_use = calloc((uint64_t)request->residency->object_count + 1, sizeof *p->last_use);
-    if (!p->used_bytes || !p->ahead_count || !p->staged_count || !p->start_seconds ||
-        !p->wanted_seconds || !p->earlier_use || !p->last_use || !p->next_start || !p->tick_uses ||
-        !p->in_order || !p->section_first || !p->section_end) {
-        release(p);
+    if (!p->start_seconds || !p->wanted_seconds || !p->earlier_use || !p->last_use ||
+        !p->next_start || !p->in_order || !p->section_first || !p->section_end)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", residency->visit_count);
-    }
+    SL_TRY(sl_use_index_open(request->residency, &p->uses));
+    SL_TRY(count_visits(p));
     for (uint64_t tick = 0; tick < ticks; tick++)
         p->start_seconds[tick + 1] = p->start_seconds[tick] + request->tick_seconds[tick];
-    for (uint32_t v = 0; v < residency->visit_count; v++) {
-        count_visit_bytes(p, &residency->visits[v]);
-        count_ahead(p, &residency->visits[v]);
-    }
     find_earlier_uses(p);
     find_sections(p);
     return SL_OK;
 }
 
-static bool has_room(const prefetcher *p, uint32_t tick, uint64_t bytes)
-{
-    return p->used_bytes[tick] + bytes <= p->request->residency->room_bytes[tick] &&
-           p->ahead_count[tick] < p->request->most_ahead;
-}
+/* ---- fetching earlier ---- */
 
-/* Whether a fetch of the visit that is ahead of its use may be issued at `tick`. */
-static bool may_arrive(const prefetcher *p, const sl_visit *visit, uint32_t tick)
-{
-    bool is_staged = p->request->is_staged && is_disk(p, visit);
-    return !is_staged || p->staged_count[tick] < p->request->staged_ahead;
-}
-
-/* A step back in time: a tick, and in which iteration it lies. */
-typedef struct step {
-    uint32_t tick;
-    bool is_wrapped; /* in the iteration before */
-} step;
-
-static step step_back(const prefetcher *p, step from)
-{
-    if (from.tick == 0)
-        return (step){p->tick_count - 1, true};
-    return (step){from.tick - 1, from.is_wrapped};
-}
-
-/* Whether what is here at the end of the body may come from no loop and go into none. */
+/* Whether the body begins and ends outside of loops. */
 static bool is_edge_free(const prefetcher *p)
 {
     const sl_residency_request *residency = p->request->residency;
@@ -192,55 +210,115 @@ static bool is_edge_free(const prefetcher *p)
                                residency->loops[loop_count - 1].end_tick < p->tick_count);
 }
 
-/* Whether the visit may be here at `to`, as far as other uses of its object, loops and room go. */
-static bool may_stay(const prefetcher *p, uint32_t v, step to, bool may_wrap)
+/* The ticks [first, end) that a visit could begin at earlier than it does. */
+typedef struct span {
+    uint32_t first, end;
+} span;
+
+/* The last tick of [0, end] that starts at or before `seconds`, `less` subtracted; 0 if none does:
+ * out_found says so. */
+static uint32_t find_start(const prefetcher *p, uint32_t end, double less, double seconds,
+                           bool *out_found)
+{
+    uint32_t low = 0, high = end + 1; /* the answer is below high, and low - 1 or more */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->start_seconds[middle] - less > seconds)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    *out_found = low > 0;
+    return low > 0 ? low - 1 : 0;
+}
+
+/* Cuts the span to the ticks at its end that have room for the visit; true if that is all of it. */
+static bool cut_to_room(const prefetcher *p, uint32_t v, span *ticks)
+{
+    uint64_t bytes = p->request->residency->object_bytes[p->residency->visits[v].object];
+    uint32_t full =
+        sl_tick_tree_find_last(&p->free_bytes, ticks->first, ticks->end, (int64_t)bytes);
+    uint32_t first = full == SL_NO_TICK ? ticks->first : full + 1;
+    uint32_t crowded = sl_tick_tree_find_last(&p->ahead_left, first, ticks->end, 1);
+    first = crowded == SL_NO_TICK ? first : crowded + 1;
+    bool is_all = first == ticks->first;
+    ticks->first = first;
+    return is_all;
+}
+
+/* How far back the visit may and wants to begin within the body; true if it would go on over its
+ * start. */
+static bool find_span(const prefetcher *p, uint32_t v, span *out_span)
 {
     const sl_visit *visit = &p->residency->visits[v];
-    uint32_t earlier = p->earlier_use[v];
-    if (to.is_wrapped) {
-        bool has_wrap = may_wrap && earlier == NO_USE && !visit->is_carried && is_edge_free(p) &&
-                        p->section_first[visit->first_tick] == 0;
-        uint32_t last_use = p->last_use[visit->object];
-        if (!has_wrap || to.tick <= visit->last_tick ||
-            (last_use != NO_USE && to.tick <= last_use) ||
-            to.tick < p->section_first[p->tick_count - 1])
-            return false;
-    } else if ((earlier != NO_USE && to.tick <= earlier) ||
-               to.tick < p->section_first[visit->first_tick]) {
-        return false;
-    }
-    return has_room(p, to.tick, p->request->residency->object_bytes[visit->object]);
+    uint32_t earlier = p->earlier_use[v], least = p->section_first[visit->first_tick];
+    bool is_early = false;
+    uint32_t wanted = find_start(p, visit->first_tick, 0.0, p->wanted_seconds[v], &is_early);
+    if (earlier != NO_USE && earlier + 1 > least)
+        least = earlier + 1;
+    *out_span = (span){wanted > least ? wanted : least, visit->first_tick};
+    if (out_span->first > out_span->end)
+        out_span->first = out_span->end;
+    return cut_to_room(p, v, out_span) && out_span->first == 0 && !is_early && earlier == NO_USE;
+}
+
+/* The same in the iteration before. */
+static span find_wrapped_span(const prefetcher *p, uint32_t v)
+{
+    const sl_visit *visit = &p->residency->visits[v];
+    uint32_t last_use = p->last_use[visit->object], end = p->tick_count;
+    uint32_t least = p->section_first[end - 1];
+    bool is_early;
+    uint32_t wanted = find_start(p, end, p->start_seconds[end], p->wanted_seconds[v], &is_early);
+    least = visit->last_tick + 1 > least ? visit->last_tick + 1 : least;
+    least = last_use != NO_USE && last_use + 1 > least ? last_use + 1 : least;
+    span ticks = {wanted > least ? wanted : least, end};
+    if (ticks.first > end)
+        ticks.first = end;
+    cut_to_room(p, v, &ticks);
+    return ticks;
+}
+
+/* The earliest tick of the span at which a fetch of the visit may be issued ahead of its use. */
+static uint32_t find_arrival(const prefetcher *p, const sl_visit *visit, span ticks)
+{
+    if (ticks.first >= ticks.end)
+        return SL_NO_TICK;
+    if (!p->request->is_staged || !is_disk(p, visit))
+        return ticks.first;
+    return sl_tick_tree_find_first(&p->staged, ticks.first, ticks.end, p->request->staged_ahead);
+}
+
+static void take_ticks(prefetcher *p, const sl_visit *visit, uint32_t first, uint32_t end)
+{
+    uint64_t bytes = p->request->residency->object_bytes[visit->object];
+    sl_tick_tree_add(&p->free_bytes, first, end, -(int64_t)bytes);
+    sl_tick_tree_add(&p->ahead_left, first, end, -1);
 }
 
 /* Lets the visit start earlier while the wanted start lies before it and there is room. */
 static void move_earlier(prefetcher *p, uint32_t v, bool may_wrap)
 {
     sl_visit *visit = &p->residency->visits[v];
-    double body_seconds = p->start_seconds[p->tick_count];
-    step now = {visit->first_tick, false}, arrival = now;
-    while (p->start_seconds[now.tick] - (now.is_wrapped ? body_seconds : 0.0) >
-           p->wanted_seconds[v]) {
-        step next = step_back(p, now);
-        if (!may_stay(p, v, next, may_wrap))
-            break;
-        now = next;
-        if (may_arrive(p, visit, now.tick))
-            arrival = now;
-    }
-    if (arrival.tick == visit->first_tick)
+    span ticks;
+    bool goes_on = find_span(p, v, &ticks) && may_wrap && !visit->is_carried && is_edge_free(p);
+    uint32_t arrival = SL_NO_TICK;
+    if (goes_on)
+        arrival = find_arrival(p, visit, find_wrapped_span(p, v));
+    bool is_wrapped = arrival != SL_NO_TICK;
+    if (!is_wrapped)
+        arrival = find_arrival(p, visit, ticks);
+    if (arrival == SL_NO_TICK)
         return;
-    bool was_ahead = visit->first_tick != visit->first_use;
-    if (was_ahead && is_disk(p, visit))
-        p->staged_count[visit->first_tick]--;
-    for (step at = {visit->first_tick, false}; at.tick != arrival.tick;) {
-        at = step_back(p, at);
-        p->used_bytes[at.tick] += p->request->residency->object_bytes[visit->object];
-        p->ahead_count[at.tick]++;
-    }
+    if (is_disk(p, visit) && is_ahead(visit))
+        sl_tick_tree_add(&p->staged, visit->first_tick, visit->first_tick + 1, -1);
     if (is_disk(p, visit))
-        p->staged_count[arrival.tick]++;
-    visit->first_tick = arrival.tick;
-    visit->is_carried = visit->is_carried || arrival.is_wrapped;
+        sl_tick_tree_add(&p->staged, arrival, arrival + 1, 1);
+    take_ticks(p, visit, is_wrapped ? 0 : arrival, visit->first_tick);
+    if (is_wrapped)
+        take_ticks(p, visit, arrival, p->tick_count);
+    visit->first_tick = arrival;
+    visit->is_carried = visit->is_carried || is_wrapped;
 }
 
 /* Each link delivers in order of use, as late as it may, with one copy's time as slack. */
@@ -283,40 +361,57 @@ static void find_next_starts(prefetcher *p)
     }
 }
 
-static void index_uses(prefetcher *p)
+/* The first use of the object behind a tick, tick_count if there is none. */
+static uint32_t find_next_use(const prefetcher *p, uint32_t object, uint32_t tick)
 {
-    const sl_residency_request *residency = p->request->residency;
-    uint32_t u = 0;
-    for (uint32_t tick = 0; tick <= p->tick_count; tick++) {
-        while (u < residency->use_count && residency->uses[u].tick < tick)
-            u++;
-        p->tick_uses[tick] = u;
+    uint32_t low = 0, high = sl_use_index_count(&p->uses, object);
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (sl_use_index_get(&p->uses, object, middle)->tick > tick)
+            high = middle;
+        else
+            low = middle + 1;
     }
+    return low < sl_use_index_count(&p->uses, object)
+               ? sl_use_index_get(&p->uses, object, low)->tick
+               : p->tick_count;
 }
 
-static bool is_used_at(const prefetcher *p, uint32_t object, uint32_t tick)
+/* The first tick that does not start before `seconds`; tick_count + 1 if all do. */
+static uint32_t find_end(const prefetcher *p, double seconds)
 {
-    for (uint32_t u = p->tick_uses[tick]; u < p->tick_uses[tick + 1]; u++)
-        if (p->request->residency->uses[u].object == object)
-            return true;
-    return false;
+    uint32_t low = 0, high = p->tick_count + 1;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (p->start_seconds[middle] < seconds)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static uint32_t least_of(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 /* Lets the visit stay until `end_seconds`, while there is room and its object is not wanted. */
 static void stay(prefetcher *p, uint32_t v, double end_seconds)
 {
-    const sl_residency_request *residency = p->request->residency;
     sl_visit *visit = &p->residency->visits[v];
-    uint64_t bytes = residency->object_bytes[visit->object];
-    uint32_t tick = visit->last_tick + 1;
+    uint64_t bytes = p->request->residency->object_bytes[visit->object];
     if (wraps(visit))
         return;
-    while (tick < p->next_start[v] && tick < p->section_end[visit->last_tick] &&
-           p->start_seconds[tick] < end_seconds &&
-           p->used_bytes[tick] + bytes <= residency->room_bytes[tick] &&
-           !is_used_at(p, visit->object, tick))
-        p->used_bytes[tick++] += bytes;
-    visit->last_tick = tick - 1;
+    uint32_t first = visit->last_tick + 1;
+    uint32_t end = least_of(p->next_start[v], p->section_end[visit->last_tick]);
+    end = least_of(end, find_end(p, end_seconds));
+    end = least_of(end, find_next_use(p, visit->object, visit->last_tick));
+    end = least_of(end, sl_tick_tree_find_first(&p->free_bytes, first, end, (int64_t)bytes));
+    if (end <= first)
+        return;
+    sl_tick_tree_add(&p->free_bytes, first, end, -(int64_t)bytes);
+    visit->last_tick = end - 1;
 }
 
 static int compare_write_backs(const void *left, const void *right)
@@ -334,7 +429,6 @@ static void let_stay(prefetcher *p)
     double link_free[2] = {0.0, 0.0};
     uint32_t count = residency->write_back_count;
     find_next_starts(p);
-    index_uses(p);
     for (uint32_t b = 0; b < count; b++)
         p->in_order[b] = residency->write_backs[b];
     qsort(p->in_order, count, sizeof *p->in_order, compare_write_backs);
@@ -353,13 +447,15 @@ static void let_stay(prefetcher *p)
 sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency)
 {
     prefetcher p;
-    SL_TRY(prepare(request, residency, &p));
-    want_starts(&p);
-    for (int may_wrap = 0; may_wrap <= 1; may_wrap++)
-        for (uint32_t v = 0; v < residency->visit_count; v++)
-            if (residency->visits[v].is_fetched)
-                move_earlier(&p, v, may_wrap);
-    let_stay(&p);
+    sl_status status = prepare(request, residency, &p);
+    if (status == SL_OK) {
+        want_starts(&p);
+        for (int may_wrap = 0; may_wrap <= 1; may_wrap++)
+            for (uint32_t v = 0; v < residency->visit_count; v++)
+                if (residency->visits[v].is_fetched)
+                    move_earlier(&p, v, may_wrap);
+        let_stay(&p);
+    }
     release(&p);
-    return SL_OK;
+    return status;
 }

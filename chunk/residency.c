@@ -24,6 +24,7 @@
 #include <string.h>
 
 #include "use_index.h"
+#include "victims.h"
 
 #define NO_VISIT UINT32_MAX
 
@@ -31,6 +32,16 @@ enum { MOST_LAPS = 3 };
 
 /* How distance and cost make a victim. */
 typedef enum weighting { WEIGH_DISTANCE, WEIGH_RATIO, WEIGH_COST, WEIGHTING_COUNT } weighting;
+
+/* What evicting an object costs: classes of victims. */
+enum {
+    VICTIM_FREE,    /* its content is not needed again */
+    VICTIM_CLEAN,   /* a fetch */
+    VICTIM_DIRTY,   /* a fetch, and a write-back that would not have been */
+    VICTIM_PASSING, /* a fetch, of what is needed behind the loop alone */
+    VICTIM_PASSING_DIRTY,
+    VICTIM_STRANDED /* a write-back in each repetition of the loop that is just over */
+};
 
 /* Of an object and the seam of the loop that is walked. */
 enum {
@@ -49,7 +60,8 @@ typedef struct object_state {
     uint32_t visit;           /* open visit, NO_VISIT when not here */
     uint32_t last_write_tick; /* of the open visit */
     uint32_t last_use_tick;   /* of the open visit */
-    uint32_t free_tick;       /* its closed visits end before this tick */
+    uint32_t last_visit;      /* the one that was closed last, or NO_VISIT */
+    uint32_t free_tick;       /* it ends before this tick */
     uint32_t resident_slot;   /* in residents */
     uint32_t carried_visit;   /* the one it was carried in with */
     uint32_t loop;            /* the last loop that was opened with it */
@@ -77,6 +89,8 @@ typedef struct walk {
     uint32_t resident_count;
     uint64_t resident_bytes;
     uint64_t tick_bytes;  /* what was here during the last tick that was walked */
+    sl_victims victims;   /* residents that are not needed at the present tick */
+    bool is_ranking_old;  /* they are to be ranked anew */
     bool *is_carried_in;  /* [object_count]: the guess */
     bool *is_needed;      /* [object_count]: used away at the present tick */
     uint32_t behind_tick; /* the end of the last loop that was walked */
@@ -95,6 +109,7 @@ typedef struct walk {
 static void close_walk(walk *w)
 {
     sl_use_index_close(&w->uses);
+    sl_victims_close(&w->victims);
     free(w->objects);
     free(w->residents);
     free(w->is_carried_in);
@@ -110,6 +125,11 @@ static sl_status open_walk(const sl_residency_request *request, walk *out_walk)
     uint64_t objects = (uint64_t)request->object_count + 1;
     *out_walk = (walk){.request = request};
     SL_TRY(sl_use_index_open(request, &out_walk->uses));
+    sl_status status = sl_victims_open(request->object_count, &out_walk->victims);
+    if (status != SL_OK) {
+        close_walk(out_walk);
+        return status;
+    }
     out_walk->objects = calloc(objects, sizeof *out_walk->objects);
     out_walk->residents = calloc(objects, sizeof *out_walk->residents);
     out_walk->is_carried_in = calloc(objects, sizeof *out_walk->is_carried_in);
@@ -137,16 +157,6 @@ static uint64_t find_need(const walk *w, uint32_t o)
 static bool is_content_live(const walk *w, uint32_t o)
 {
     return sl_use_index_is_live(&w->uses, o, &w->objects[o].cursor);
-}
-
-/* Moves (in units of the object's bytes) that evicting it now adds. */
-static uint32_t find_eviction_cost(const walk *w, uint32_t o)
-{
-    const object_state *object = &w->objects[o];
-    if (find_need(w, o) == SL_NEVER)
-        return 0;
-    bool is_extra = object->is_dirty && !sl_use_index_must_reach_home(&w->uses, o, &object->cursor);
-    return is_extra ? 2 : 1;
 }
 
 /* ---- coming and going ---- */
@@ -189,17 +199,22 @@ static uint32_t open_visit(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
     return result->visit_count++;
 }
 
-static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+static void add_resident(walk *w, uint32_t o, uint32_t visit)
 {
     object_state *object = &w->objects[o];
-    object->visit = open_visit(w, o, tick, is_fetched);
+    object->visit = visit;
     object->is_dirty = false;
-    object->last_use_tick = tick;
-    object->is_used = false;
     object->is_written = false;
     object->resident_slot = w->resident_count;
     w->residents[w->resident_count++] = o;
     w->resident_bytes += w->request->object_bytes[o];
+}
+
+static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+{
+    add_resident(w, o, open_visit(w, o, tick, is_fetched));
+    w->objects[o].last_use_tick = tick;
+    w->objects[o].is_used = false;
     if (is_fetched)
         count_move(w, o, tick);
 }
@@ -255,10 +270,12 @@ static void leave(walk *w, uint32_t o, uint32_t now)
         w->seam[o] = 0;
         w->is_seam_wrong = true;
     }
+    sl_victims_remove(&w->victims, o);
     uint32_t last = w->residents[--w->resident_count];
     w->residents[object->resident_slot] = last;
     w->objects[last].resident_slot = object->resident_slot;
     w->resident_bytes -= w->request->object_bytes[o];
+    object->last_visit = object->visit;
     object->free_tick = object->last_use_tick + 1;
     object->visit = NO_VISIT;
 }
@@ -278,37 +295,67 @@ static bool is_stranded(const walk *w, uint32_t o, uint32_t tick)
            w->uses.loop_of_tick[find_write_back_tick(w, object, tick)] != SL_NO_LOOP;
 }
 
-/* How gladly an object is given up: larger goes first. */
-static double reluctance_inverse(const walk *w, uint32_t o, uint32_t tick)
+/* Enters what is known of a resident among the victims. */
+static void rank_resident(walk *w, uint32_t o, uint32_t tick)
 {
     const object_state *object = &w->objects[o];
-    if (!w->uses.loop && is_stranded(w, o, tick))
-        return 0.0;
-    uint32_t cost = find_eviction_cost(w, o);
-    if (cost == 0)
+    uint64_t need = find_need(w, o);
+    uint32_t victim_class = VICTIM_FREE;
+    if (!w->uses.loop && is_stranded(w, o, tick)) {
+        victim_class = VICTIM_STRANDED;
+        need = 0;
+    } else if (need != SL_NEVER) {
+        bool is_dearer =
+            object->is_dirty && !sl_use_index_must_reach_home(&w->uses, o, &object->cursor);
+        bool passes = w->uses.loop && !sl_use_index_repeats(&w->uses, &object->cursor);
+        victim_class = passes ? (is_dearer ? VICTIM_PASSING_DIRTY : VICTIM_PASSING)
+                              : (is_dearer ? VICTIM_DIRTY : VICTIM_CLEAN);
+    }
+    sl_victims_put(&w->victims, o, victim_class, need);
+}
+
+/* What all residents cost changes at the edges of a loop, and behind the tick after it. */
+static void rank_residents(walk *w, uint32_t tick)
+{
+    sl_victims_clear(&w->victims);
+    for (uint32_t r = 0; r < w->resident_count; r++)
+        if (!w->is_needed[w->residents[r]])
+            rank_resident(w, w->residents[r], tick);
+    w->is_ranking_old = false;
+}
+
+/* How gladly the first victim of a class is given up: larger goes first. */
+static double find_score(const walk *w, uint32_t victim_class, uint32_t o, uint32_t tick)
+{
+    if (victim_class == VICTIM_FREE)
         return 1e30;
-    double distance = (double)(find_need(w, o) - tick);
-    bool is_behind = w->uses.loop && !sl_use_index_repeats(&w->uses, &object->cursor);
+    if (victim_class == VICTIM_STRANDED)
+        return 0.0;
+    double distance = (double)(w->victims.need[o] - tick);
+    bool is_dearer = victim_class == VICTIM_DIRTY || victim_class == VICTIM_PASSING_DIRTY;
+    bool passes = victim_class == VICTIM_PASSING || victim_class == VICTIM_PASSING_DIRTY;
     switch (w->weighting) {
     case WEIGH_RATIO:
-        return distance / cost;
+        return is_dearer ? distance / 2 : distance;
     case WEIGH_COST:
-        return distance + (cost == 1 ? 1e12 : 0.0) + (is_behind ? 1e13 : 0.0);
+        return distance + (is_dearer ? 0.0 : 1e12) + (passes ? 1e13 : 0.0);
     default:
         return distance;
     }
 }
 
 /* The resident to evict at `tick`, or NO_VISIT when all are needed now. */
-static uint32_t choose_victim(const walk *w, uint32_t tick)
+static uint32_t choose_victim(walk *w, uint32_t tick)
 {
     uint32_t victim = NO_VISIT;
     double best = -1.0;
-    for (uint32_t r = 0; r < w->resident_count; r++) {
-        uint32_t o = w->residents[r];
-        if (w->is_needed[o])
+    if (w->is_ranking_old)
+        rank_residents(w, tick);
+    for (uint32_t victim_class = 0; victim_class < SL_VICTIM_CLASSES; victim_class++) {
+        uint32_t o = sl_victims_top(&w->victims, victim_class);
+        if (o == UINT32_MAX)
             continue;
-        double score = reluctance_inverse(w, o, tick);
+        double score = find_score(w, victim_class, o, tick);
         if (score > best || (score == best && o < victim)) {
             best = score;
             victim = o;
@@ -343,6 +390,8 @@ static void touch(walk *w, const sl_residency_use *use)
     }
     if (find_need(w, use->object) == SL_NEVER)
         leave(w, use->object, use->tick + 1);
+    else
+        rank_resident(w, use->object, use->tick);
 }
 
 static void use_at_home(walk *w, const sl_residency_use *use)
@@ -363,6 +412,7 @@ static void walk_tick(walk *w, uint32_t tick)
         else if (!is_here(w, uses[u].object))
             incoming += w->request->object_bytes[uses[u].object];
         w->is_needed[uses[u].object] = uses[u].is_away;
+        sl_victims_remove(&w->victims, uses[u].object);
     }
     make_room(w, tick, room > incoming ? room - incoming : 0);
     for (uint32_t u = first; u < last; u++)
@@ -425,8 +475,12 @@ static void open_loop(walk *w, uint32_t loop)
 static void reopen_loop(walk *w)
 {
     const entry_state *entry = &w->entry;
-    for (uint32_t m = 0; m < w->member_count; m++)
-        w->objects[w->members[m]] = entry->objects[m];
+    for (uint32_t m = 0; m < w->member_count; m++) {
+        const object_state *object = &entry->objects[m];
+        w->objects[w->members[m]] = *object;
+        if (object->visit == NO_VISIT && object->last_visit != NO_VISIT)
+            w->result.visits[object->last_visit].last_tick = object->free_tick - 1;
+    }
     memcpy(w->residents, entry->residents, entry->resident_count * sizeof *w->residents);
     w->resident_count = entry->resident_count;
     w->resident_bytes = entry->resident_bytes;
@@ -436,6 +490,7 @@ static void reopen_loop(walk *w)
     w->result.moved_bytes = entry->moved_bytes;
     w->result.weighed_bytes = entry->weighed_bytes;
     w->uses.loop = NULL;
+    w->is_ranking_old = true;
 }
 
 /* What may be here at the seam: it must fit the first tick and the last one. */
@@ -450,12 +505,18 @@ static uint64_t find_seam_room(const walk *w, const sl_residency_loop *loop)
 static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
 {
     w->uses.loop = loop;
+    w->is_ranking_old = true;
     for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
         for (uint32_t m = 0; m < w->member_count; m++)
             w->objects[w->members[m]].cursor.number = w->objects[w->members[m]].cursor.loop_first;
+        w->is_ranking_old = true;
         walk_ticks(w, loop);
     }
-    make_room(w, loop->first_tick, find_seam_room(w, loop));
+    uint64_t room = find_seam_room(w, loop);
+    for (uint32_t r = w->resident_count; r-- > 0;)
+        if (w->request->object_bytes[w->residents[r]] > room)
+            leave(w, w->residents[r], loop->first_tick);
+    make_room(w, loop->first_tick, room);
     for (uint32_t r = 0; r < w->resident_count; r++)
         w->seam[w->residents[r]] = SEAM_HAS;
     reopen_loop(w);
@@ -474,26 +535,29 @@ static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
     }
 }
 
-/* Brings an object of the seam that is not here at the tick before the loop, if that is possible.
- */
+/* Brings an object of the seam that is not here at the tick before the loop, if that is possible. A
+ * visit that was over then goes on where the loop begins with writing the object whole. */
 static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uint64_t *held_bytes)
 {
     object_state *object = &w->objects[o];
     uint64_t bytes = w->request->object_bytes[o];
     uint32_t tick = loop->first_tick - 1, number = object->cursor.number;
-    if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP ||
-        object->free_tick > tick)
-        return false;
-    if (number > 0 && sl_use_index_get(&w->uses, o, number - 1)->tick >= tick)
-        return false;
     const sl_residency_use *use = sl_use_index_get(&w->uses, o, number);
-    bool fits = *held_bytes + bytes <= w->request->room_bytes[tick] &&
-                w->resident_bytes + bytes <= find_seam_room(w, loop);
-    if (!use->is_away || !fits)
+    if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP || !use->is_away ||
+        w->resident_bytes + bytes > find_seam_room(w, loop))
+        return false;
+    if (!use->reads && object->last_visit != NO_VISIT && object->free_tick == loop->first_tick) {
+        add_resident(w, o, object->last_visit);
+        return true;
+    }
+    bool was_used = number > 0 && sl_use_index_get(&w->uses, o, number - 1)->tick >= tick;
+    if (was_used || object->free_tick > tick)
+        return false;
+    if (*held_bytes + bytes > w->request->room_bytes[tick])
         return false;
     enter(w, o, tick, use->reads);
     if (w->status == SL_OK)
-        w->result.visits[object->visit].first_use = use->tick;
+        w->result.visits[w->objects[o].visit].first_use = use->tick;
     *held_bytes += bytes;
     return true;
 }
@@ -517,6 +581,7 @@ static void enter_loop(walk *w, const sl_residency_loop *loop)
         object->entry_visit = object->visit;
     }
     w->uses.loop = loop;
+    w->is_ranking_old = true;
     w->is_seam_wrong = false;
 }
 
@@ -580,6 +645,7 @@ static void close_loop(walk *w, const sl_residency_loop *loop)
             add_pair(w, object);
     }
     w->uses.loop = NULL;
+    w->is_ranking_old = true;
     w->behind_tick = loop->end_tick;
 }
 
@@ -609,12 +675,14 @@ static void begin_body(walk *w)
     w->resident_count = 0;
     w->resident_bytes = 0;
     w->uses.loop = NULL;
+    w->is_ranking_old = true;
     w->behind_tick = UINT32_MAX;
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         object_state *object = &w->objects[o];
         object->cursor.number = 0;
         object->visit = NO_VISIT;
         object->left_unused = false;
+        object->last_visit = NO_VISIT;
         object->free_tick = 0;
         object->loop = SL_NO_LOOP;
     }
@@ -649,8 +717,10 @@ static void walk_body(walk *w)
             continue;
         }
         walk_tick(w, tick);
-        if (tick == w->behind_tick)
+        if (tick == w->behind_tick) {
             drop_idle(w, tick + 1);
+            w->is_ranking_old = true;
+        }
         tick++;
     }
     if (w->status == SL_OK && w->behind_tick == w->request->tick_count)
