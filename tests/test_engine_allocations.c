@@ -15,6 +15,7 @@
 #include <dirent.h>
 
 #include "engine_disk_world.h"
+#include "engine_loops.h"
 #include "scratch_dir.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -140,13 +141,35 @@ static void step_when_chunks_live_on_disk_allocates_nothing(void **state)
     run_and_count(true);
 }
 
+static void step_when_it_has_loops_allocates_nothing(void **state)
+{
+    (void)state;
+    enum { REPEAT = 300 };
+    loop_world w;
+    uint64_t control, host_sum = 0;
+    scratch_path directory = scratch_open();
+    for (int with_disk = 0; with_disk < 2; with_disk++) {
+        loop_world_init(&w, REPEAT, with_disk ? directory.text : NULL);
+        sl_engine *engine = loop_open(&w);
+        uint64_t before = call_count;
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(loop_step(engine, i, &control), SL_OK);
+            assert_int_equal(control, loop_expect(i, REPEAT, &host_sum));
+        }
+        assert_int_equal(sl_engine_drain(engine), SL_OK);
+        assert_int_equal(call_count, before);
+        sl_engine_close(engine);
+    }
+    assert_int_equal(rmdir(directory.text), 0);
+}
+
 /* Opens with the n-th allocation refused; returns whether that made the open fail. */
-static int open_refused(world *w, int64_t n)
+static int open_refused(const sl_engine_options *options, const sl_engine_parts *parts, int64_t n)
 {
     sl_engine *engine = NULL;
     (void)sl_status_fail(SL_ERROR_USAGE, "%s", "");
     atomic_store(&refused_at, n);
-    sl_status status = sl_engine_open_with(&w->options, &w->parts, &engine);
+    sl_status status = sl_engine_open_with(options, parts, &engine);
     int was_reached = atomic_load(&refused_at) < 0;
     atomic_store(&refused_at, -1);
     if (status == SL_OK) {
@@ -172,16 +195,14 @@ static int count_files(void)
     return count;
 }
 
-static void refuse_each(bool has_disk)
+static void refuse_each_of(const sl_engine_options *options, const sl_engine_parts *parts)
 {
     enum { REPEATS = 10 };
-    static test_world t;
     int64_t n = 0;
-    world *w = set_up(&t, has_disk);
     int files = count_files();
-    for (int64_t before = live_count; open_refused(w, n); n++, before = live_count) {
+    for (int64_t before = live_count; open_refused(options, parts, n); n++, before = live_count) {
         for (int i = 1; i < REPEATS; i++)
-            (void)open_refused(w, n);
+            (void)open_refused(options, parts, n);
         /* The C library keeps some threads' stacks; a leak would show in each repeat. */
         if (live_count - before >= REPEATS)
             fail_msg("refusing allocation %d leaks", (int)n);
@@ -189,6 +210,13 @@ static void refuse_each(bool has_disk)
     }
     print_message("%d allocations refused in turn\n", (int)n);
     assert_true(n > 20);
+}
+
+static void refuse_each(bool has_disk)
+{
+    static test_world t;
+    const world *w = set_up(&t, has_disk);
+    refuse_each_of(&w->options, &w->parts);
     tear_down(&t);
 }
 
@@ -204,12 +232,22 @@ static void open_when_an_allocation_is_refused_and_chunks_live_on_disk_frees(voi
     refuse_each(true);
 }
 
+static void open_when_an_allocation_is_refused_and_plans_have_loops_frees(void **state)
+{
+    (void)state;
+    loop_world w;
+    loop_world_init(&w, 3, NULL);
+    refuse_each_of(&w.options, &w.parts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(step_when_running_allocates_nothing),
         cmocka_unit_test(step_when_chunks_live_on_disk_allocates_nothing),
+        cmocka_unit_test(step_when_it_has_loops_allocates_nothing),
         cmocka_unit_test(open_when_an_allocation_is_refused_fails_and_frees),
+        cmocka_unit_test(open_when_an_allocation_is_refused_and_plans_have_loops_frees),
         cmocka_unit_test(open_when_an_allocation_is_refused_and_chunks_live_on_disk_frees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

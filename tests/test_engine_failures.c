@@ -73,6 +73,34 @@ static void host_lane_when_it_fails_comes_back_from_drain_or_the_next_step(void 
     sl_engine_close(engine);
 }
 
+/* Nor for an update on the device: command 8, behind the copy of the control. */
+static void update_on_the_device_when_it_fails_late_comes_back_from_the_next_call(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        world w;
+        uint64_t output, data;
+        sl_status status;
+        world_init(&w);
+        w.train_body[7] = w.train_body[5];
+        sl_engine *engine = open_world(&w);
+        fakes.fail_kind = SL_OP_ADAMW;
+        fakes.fail_position = 2;
+        fakes.sleep_us[SL_OP_ADAMW] = 20000;
+        for (uint32_t i = 0; i < 2; i++)
+            assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
+        status = step(engine, TRAIN_PLAN, 2, 2, &output);
+        if (status == SL_OK) /* on a machine that does not stop for 20 ms */
+            status = way == 0   ? step(engine, EVAL_PLAN, 3, 3, &output)
+                     : way == 1 ? sl_engine_drain(engine)
+                                : sl_engine_read_chunk(engine, SL_GROUP_PARAM, 1, 0, 8, &data);
+        assert_int_equal(status, SL_ERROR_NONFINITE);
+        assert_non_null(strstr(sl_status_message(), "op 4 (adamw) on the compute lane: kernel"));
+        expect_dead(engine, "fails at 2");
+        sl_engine_close(engine);
+    }
+}
+
 /* ---- plans that must be refused ---- */
 
 static void break_place(world *w)
@@ -233,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(step_when_a_kernel_fails_returns_its_message_for_good),
         cmocka_unit_test(host_lane_when_it_fails_comes_back_from_drain_or_the_next_step),
+        cmocka_unit_test(update_on_the_device_when_it_fails_late_comes_back_from_the_next_call),
         cmocka_unit_test(open_when_a_plan_is_broken_fails_and_frees),
         cmocka_unit_test(step_when_there_is_no_such_plan_fails),
     };

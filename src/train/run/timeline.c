@@ -3,6 +3,10 @@
  * A ring has one writer, its lane, and one reader: told grows in the lane, written in the control
  * thread, and told - written <= capacity. A ring holds two iterations, which is as far as a lane
  * can get before the control thread comes by; what does not fit all the same is counted, not kept.
+ *
+ * Of a section that is repeated the first two and the last two repetitions are kept: rings and file
+ * do not grow with the number of micro-batches. A lane may tell the end of a step when the next is
+ * under way, but it tells all of each in order: so steps are counted where a lane begins anew.
  */
 #include "timeline.h"
 
@@ -17,7 +21,8 @@
 #include "train/setup/plan_json.h"
 
 enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ROOM_ITERATIONS = 2, ROOM_MIN = 64 };
-enum { STEP_PLAN = 0 }; /* the only plan that is drawn: evaluations are left out */
+enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
+enum { STEP_PLAN = 0 };   /* the only plan that is drawn: evaluations are left out */
 
 static const uint64_t file_bytes_max = UINT64_C(512) << 20; /* more than viewers open */
 
@@ -34,25 +39,38 @@ typedef struct ring {
     _Atomic uint64_t told; /* the lane's */
     _Atomic uint64_t lost; /* the lane's */
     _Atomic uint64_t written;
+    /* The control thread's: the event written last, and its step. */
+    sl_engine_event last;
+    uint64_t step;
+    bool has_begun, is_cut; /* is_cut: events are missing, perhaps whole steps */
 } ring;
 
 struct sl_timeline {
     FILE *file;
     char *path;
     const sl_blueprint *blueprint;
+    const sl_section **section_of; /* command; [body_count] */
     sl_engine_observer observer;
     ring rings[SL_LANE_COUNT];
-    uint64_t bytes; /* of the file */
+    uint64_t bytes;      /* of the file */
+    uint64_t first_step; /* 0: nothing was told yet */
     bool is_full;
     char buffer[FILE_BUFFER_BYTES];
 };
 
 /* ---- in the lanes' threads ---- */
 
+static bool is_kept(const sl_timeline *timeline, const sl_engine_event *event)
+{
+    uint64_t repeat = timeline->section_of[event->command]->repeat;
+    return event->repetition < KEPT_AT_END || event->repetition + (uint64_t)KEPT_AT_END >= repeat;
+}
+
 static void tell(void *user, const sl_engine_event *event)
 {
-    ring *r = &((sl_timeline *)user)->rings[event->lane];
-    if (event->plan_index != STEP_PLAN)
+    sl_timeline *timeline = user;
+    ring *r = &timeline->rings[event->lane];
+    if (event->plan_index != STEP_PLAN || !is_kept(timeline, event))
         return;
     uint64_t told = atomic_load_explicit(&r->told, memory_order_relaxed);
     if (told - atomic_load_explicit(&r->written, memory_order_acquire) == r->capacity) {
@@ -65,21 +83,40 @@ static void tell(void *user, const sl_engine_event *event)
 
 /* ---- opening and closing ---- */
 
-static uint64_t count_commands(const sl_blueprint *blueprint, sl_lane lane)
+/* The engine has seen that the sections are all of the body when it tells anything. */
+static sl_status find_sections(sl_timeline *timeline)
 {
-    const sl_plan *plan = blueprint->plans[STEP_PLAN];
+    const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
+    timeline->section_of = calloc((size_t)plan->body_count + 1, sizeof *timeline->section_of);
+    if (!timeline->section_of)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *section = &plan->sections[s];
+        for (uint32_t i = 0; i < section->count; i++)
+            timeline->section_of[section->first + i] = section;
+    }
+    return SL_OK;
+}
+
+/* Events of a lane that are kept of one iteration. */
+static uint64_t count_events(const sl_timeline *timeline, sl_lane lane)
+{
+    const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
     uint64_t count = 0;
-    for (uint32_t i = 0; i < plan->body_count; i++)
-        count += plan->body[i].lane == lane;
+    for (uint32_t i = 0; i < plan->body_count; i++) {
+        uint32_t repeat = timeline->section_of[i]->repeat;
+        if (plan->body[i].lane == lane)
+            count += repeat < 2 * KEPT_AT_END ? repeat : 2 * KEPT_AT_END;
+    }
     return count;
 }
 
 static sl_status open_rings(sl_timeline *timeline)
 {
+    SL_TRY(find_sections(timeline));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         ring *r = &timeline->rings[lane];
-        r->capacity =
-            ROOM_MIN + ROOM_ITERATIONS * count_commands(timeline->blueprint, (sl_lane)lane);
+        r->capacity = ROOM_MIN + ROOM_ITERATIONS * count_events(timeline, (sl_lane)lane);
         r->events = calloc(r->capacity, sizeof *r->events);
         if (!r->events)
             SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
@@ -168,6 +205,7 @@ void sl_timeline_close(sl_timeline *timeline)
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         free(timeline->rings[lane].events);
+    free(timeline->section_of);
     free(timeline->path);
     free(timeline);
 }
@@ -193,22 +231,39 @@ static void name_copy(const sl_program *program, const sl_command *command, char
         snprintf(name, NAME_BYTES, "%.80s", program->values[command->value].name);
 }
 
+/* Of an op or copy, what viewers show beside its name. */
+static void describe(const sl_timeline *timeline, const sl_engine_event *event,
+                     char more[2 * NAME_BYTES])
+{
+    const sl_program *program = timeline->blueprint->programs[STEP_PLAN];
+    const sl_command *command = &timeline->blueprint->plans[STEP_PLAN]->body[event->command];
+    const sl_section *section = timeline->section_of[event->command];
+    const sl_op *op = command->kind == SL_COMMAND_RUN ? &program->ops[command->tick] : NULL;
+    uint32_t first = op ? op->micro_batch : section->first_micro_batch;
+    size_t length = 0;
+    if (op)
+        length = (size_t)snprintf(more, NAME_BYTES, "\"phase\":\"%s\"", phase_names[op->phase]);
+    else
+        length = (size_t)snprintf(more, NAME_BYTES, "\"bytes\":%" PRIu64, command->to.bytes);
+    if (section->repeat > 1)
+        length += (size_t)snprintf(more + length, NAME_BYTES / 2, ",\"repetition\":%u",
+                                   event->repetition);
+    if (op || section->repeat > 1)
+        snprintf(more + length, NAME_BYTES / 2, ",\"micro_batch\":%u", first + event->repetition);
+}
+
 static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event, uint64_t step)
 {
     const sl_blueprint *blueprint = timeline->blueprint;
     const sl_program *program = blueprint->programs[STEP_PLAN];
     const sl_command *command = &blueprint->plans[STEP_PLAN]->body[event->command];
     bool is_copy = command->kind == SL_COMMAND_COPY;
-    char name[NAME_BYTES], more[NAME_BYTES], line[4 * NAME_BYTES];
-    if (is_copy) {
+    char name[NAME_BYTES], more[2 * NAME_BYTES], line[6 * NAME_BYTES];
+    if (is_copy)
         name_copy(program, command, name);
-        snprintf(more, sizeof more, "\"bytes\":%" PRIu64, command->to.bytes);
-    } else {
-        const sl_op *op = &program->ops[command->tick];
-        name_op(program, op, name);
-        snprintf(more, sizeof more, "\"phase\":\"%s\",\"micro_batch\":%u", phase_names[op->phase],
-                 op->micro_batch);
-    }
+    else
+        name_op(program, &program->ops[command->tick], name);
+    describe(timeline, event, more);
     snprintf(line, sizeof line,
              ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,"
              "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64 ",\"tick\":%u,%s}}",
@@ -217,13 +272,59 @@ static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event
     return add_text(timeline, line);
 }
 
+/* True if a lane may tell `b` after `a` in one iteration. */
+static bool follows(const sl_timeline *timeline, const sl_engine_event *a, const sl_engine_event *b)
+{
+    if (timeline->section_of[a->command] != timeline->section_of[b->command])
+        return b->command > a->command;
+    return b->repetition != a->repetition ? b->repetition > a->repetition : b->command > a->command;
+}
+
+/* Says how many repetitions are not drawn between the event written last and this one. */
+static sl_status note_gap(sl_timeline *timeline, const ring *r, const sl_engine_event *event)
+{
+    char line[2 * NAME_BYTES];
+    bool is_gap = timeline->section_of[r->last.command] == timeline->section_of[event->command] &&
+                  event->repetition > r->last.repetition + 1;
+    if (!is_gap)
+        return SL_OK;
+    snprintf(line, sizeof line,
+             ",\n{\"name\":\"%u repetitions left out\",\"ph\":\"i\",\"s\":\"t\",\"pid\":0,"
+             "\"tid\":%d,\"ts\":%.3f,\"args\":{\"step\":%" PRIu64 "}}",
+             event->repetition - r->last.repetition - 1, (int)event->lane,
+             1e-3 * (double)event->start_ns, r->step);
+    return add_text(timeline, line);
+}
+
+/* Finds the step of an event; `step` is the latest. */
+static sl_status place_event(sl_timeline *timeline, ring *r, const sl_engine_event *event,
+                             uint64_t step)
+{
+    bool is_same = r->has_begun && follows(timeline, &r->last, event);
+    if (is_same)
+        SL_TRY(note_gap(timeline, r, event));
+    else if (!r->has_begun)
+        r->step = timeline->first_step;
+    else
+        r->step = r->is_cut ? step : r->step + 1;
+    r->is_cut = r->is_cut && is_same;
+    r->has_begun = true;
+    r->last = *event;
+    return SL_OK;
+}
+
 static sl_status write_ring(sl_timeline *timeline, ring *r, uint64_t step)
 {
     uint64_t told = atomic_load_explicit(&r->told, memory_order_acquire);
     uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
+    if (told > 0 && timeline->first_step == 0)
+        timeline->first_step = step;
     for (; written < told; written++) {
-        if (!timeline->is_full)
-            SL_TRY(write_event(timeline, &r->events[written % r->capacity], step));
+        const sl_engine_event *event = &r->events[written % r->capacity];
+        if (!timeline->is_full) {
+            SL_TRY(place_event(timeline, r, event, step));
+            SL_TRY(write_event(timeline, event, r->step));
+        }
         atomic_store_explicit(&r->written, written + 1, memory_order_release);
     }
     return SL_OK;
@@ -232,8 +333,12 @@ static sl_status write_ring(sl_timeline *timeline, ring *r, uint64_t step)
 static void warn_if_lost(sl_timeline *timeline, uint64_t step)
 {
     uint64_t lost = 0;
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-        lost += atomic_exchange_explicit(&timeline->rings[lane].lost, 0, memory_order_relaxed);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        ring *r = &timeline->rings[lane];
+        uint64_t of_lane = atomic_exchange_explicit(&r->lost, 0, memory_order_relaxed);
+        r->is_cut = r->is_cut || of_lane > 0;
+        lost += of_lane;
+    }
     if (lost)
         sl_log_write(SL_LOG_WARNING, "%s: %" PRIu64 " events before step %" PRIu64 " are missing",
                      timeline->path, lost, step);

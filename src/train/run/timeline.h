@@ -1,7 +1,8 @@
 /* What the lanes did when in training steps, as a file for trace viewers: a JSON array in the Trace
  * Event Format that Chrome and Perfetto read. One row a lane; an op is named after its kind and
- * what it writes, a copy after its chunk or value. A file that a killed run left open is read as
- * far as it goes.
+ * what it writes, a copy after its chunk or value. Of a loop the first two and the last two
+ * repetitions are drawn, with a note between them of how many are not. A file that a killed run
+ * left open is read as far as it goes.
  */
 #ifndef SL_TRAIN_TIMELINE_H
 #define SL_TRAIN_TIMELINE_H
@@ -18,8 +19,9 @@ sl_status sl_timeline_open(const char *path, const sl_blueprint *blueprint,
 /* What an engine is to tell; valid as long as the timeline. */
 const sl_engine_observer *sl_timeline_observer(const sl_timeline *timeline);
 
-/* Writes what was told since the last call, as part of `step`. One thread calls it, beside the
- * lanes. A file that has grown to its limit takes no more; that is said once. SL_ERROR_IO. */
+/* Writes what was told since the last call. `step` is the latest; it was called for each before,
+ * from 1 on or later, and perhaps again. One thread calls it, beside the lanes. A file that has
+ * grown to its limit takes no more; that is said once. SL_ERROR_IO. */
 sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step);
 
 /* Ends the file. No lane may tell any more. NULL is fine. */
