@@ -248,6 +248,18 @@ static sl_status open_arrays(placer *p)
     return SL_OK;
 }
 
+/* First fit never places above the sum of all, and that must not overflow. */
+static sl_status check_sum(const placer *p)
+{
+    uint64_t sum = p->request->base, padding = p->request->alignment - 1;
+    SL_TRY(sl_bits_add(sum, padding, "the end of all addresses", &sum));
+    for (uint32_t c = 0; c < p->cluster_count; c++) {
+        SL_TRY(sl_bits_add(sum, p->clusters[c].bytes, "the end of all addresses", &sum));
+        SL_TRY(sl_bits_add(sum, padding, "the end of all addresses", &sum));
+    }
+    return SL_OK;
+}
+
 static sl_status open_placer(placer *p)
 {
     const sl_address_request *request = p->request;
@@ -259,10 +271,11 @@ static sl_status open_placer(placer *p)
         p->tick_count = last >= p->tick_count ? last + 1 : p->tick_count;
         has_bytes = has_bytes || item->bytes > 0;
     }
-    p->base = has_bytes ? sl_bits_round_up(request->base, request->alignment) : request->base;
     SL_TRY(open_arrays(p));
     SL_TRY(join_pairs(request, p->cluster_of));
     number_clusters(p);
+    SL_TRY(check_sum(p));
+    p->base = has_bytes ? sl_bits_round_up(request->base, request->alignment) : request->base;
     fill_spans(p);
     measure_live(p);
     return SL_OK;

@@ -32,7 +32,8 @@ typedef struct sl_address_request {
 
 /* Places every item at or above `base` on a multiple of `alignment`; writes the offsets and the end
  * of the highest item (at least `base`). First fit in several orders, by size and by first tick;
- * the lowest peak wins. SL_ERROR_INTERNAL: a pair names no item or joins unequal ones. */
+ * the lowest peak wins. SL_ERROR_INTERNAL: a pair names no item or joins unequal ones.
+ * SL_ERROR_USAGE: all sizes together overflow. */
 sl_status sl_addresses_assign(const sl_address_request *request, uint64_t *out_peak);
 
 #endif

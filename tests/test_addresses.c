@@ -358,6 +358,19 @@ static void pairs_of_nothing_or_of_unequal_items_are_refused(void **state)
     assert_int_equal(sl_addresses_assign(&request, &peak), SL_ERROR_INTERNAL);
 }
 
+static void sizes_that_overflow_together_are_refused(void **state)
+{
+    (void)state;
+    uint64_t peak;
+    sl_address_item items[] = {{UINT64_MAX / 2, 0, 1, 0}, {UINT64_MAX / 2, 1, 2, 0}};
+    sl_address_request request = {items, 1, 0, NULL, 0, 256};
+    assert_int_equal(sl_addresses_assign(&request, &peak), SL_OK);
+    request.item_count = 2;
+    assert_int_equal(sl_addresses_assign(&request, &peak), SL_ERROR_USAGE);
+    request = (sl_address_request){items, 1, 0, NULL, UINT64_MAX - 100, 256};
+    assert_int_equal(sl_addresses_assign(&request, &peak), SL_ERROR_USAGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +380,7 @@ int main(void)
         cmocka_unit_test(equal_sizes_that_do_not_wrap_leave_no_holes),
         cmocka_unit_test(nothing_to_place_ends_at_the_base),
         cmocka_unit_test(pairs_of_nothing_or_of_unequal_items_are_refused),
+        cmocka_unit_test(sizes_that_overflow_together_are_refused),
     };
     return cmocka_run_group_tests_name("addresses", tests, NULL, NULL);
 }
