@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
+#include "sanitizer_share.h"
 
 #define MAYBE_UNUSED __attribute__((unused))
 
@@ -49,7 +50,7 @@ static MAYBE_UNUSED uint64_t draw_between(uint64_t least, uint64_t most)
 
 static MAYBE_UNUSED int rounds(int quick)
 {
-    return getenv("SL_TEST_FULL") ? quick * 10 : quick;
+    return getenv("SL_TEST_FULL") ? quick * 10 : (quick + SANITIZER_SHARE - 1) / SANITIZER_SHARE;
 }
 
 static void *allocate(uint64_t bytes)

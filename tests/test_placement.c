@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "sanitizer_share.h"
 #include "training_run.h"
 
 enum { STEPS = 3 };
@@ -30,7 +31,7 @@ static uint64_t base_seed(void)
 
 static uint64_t combination_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 500 : 60;
+    return getenv("SL_TEST_FULL") ? 500 : SANITIZER_SHARE > 1 ? 30 : 60;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)

@@ -22,6 +22,7 @@
 
 #include <cmocka.h>
 
+#include "sanitizer_share.h"
 #include "serial_walk.h"
 
 enum { STEPS = 4, WARM_UP_STEPS = 2, WORKERS = 2 };
@@ -36,7 +37,7 @@ static uint64_t base_seed(void)
 
 static uint64_t plan_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 500 : 60;
+    return getenv("SL_TEST_FULL") ? 500 : 60 / SANITIZER_SHARE;
 }
 
 static void assert_ok(sl_status status, uint64_t seed)

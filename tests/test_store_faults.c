@@ -13,16 +13,13 @@
 #include <cmocka.h>
 #include <signal.h>
 
+#include "sanitizer_share.h"
 #include "store_case.h"
 #include "store_double.h"
 
 enum { KIB = 1 << 10, CASE_BYTES = 1200 * KIB, ITEM_BYTES = 96 * KIB };
 
-#if defined(__SANITIZE_THREAD__)
-enum { HANG_SECONDS = 240, ROUNDS = 1 }; /* many times slower */
-#else
-enum { HANG_SECONDS = 120, ROUNDS = 2 };
-#endif
+enum { HANG_SECONDS = SANITIZER_SHARE > 1 ? 600 : 120, ROUNDS = SANITIZER_SHARE > 1 ? 1 : 2 };
 
 static const char *const directories[] = {"/the/first", "/the/second"};
 
