@@ -53,12 +53,33 @@ static inline bool fault_find_copy(const sl_plan *plan, sl_lane lane, bool is_ch
 }
 
 /* The next copy from `*index` on of an input. */
-static inline bool fault_find_input(const sl_plan_request *request, const sl_plan *plan,
-                                    uint32_t *index)
+static inline bool fault_is_filled(const sl_program *program, uint32_t value)
+{
+    for (uint32_t tick = 0; tick < program->op_count; tick++)
+        if (program->ops[tick].kind == SL_OP_INPUT && program->ops[tick].operand[0] == value)
+            return true;
+    return false;
+}
+
+static inline bool fault_find_any_input(const sl_plan_request *request, const sl_plan *plan,
+                                        uint32_t *index)
 {
     for (; fault_find_copy(plan, SL_LANE_H2D, false, index); ++*index)
         if (request->program->values[plan->body[*index].value].kind == SL_VALUE_INPUT)
             return true;
+    return false;
+}
+
+/* The copy of an input that an op fills, or of one that the caller fills. */
+static inline bool fault_find_input(const sl_plan_request *request, const sl_plan *plan,
+                                    bool is_filled, uint32_t *index)
+{
+    for (; fault_find_copy(plan, SL_LANE_H2D, false, index); ++*index) {
+        uint32_t value = plan->body[*index].value;
+        if (request->program->values[value].kind == SL_VALUE_INPUT &&
+            fault_is_filled(request->program, value) == is_filled)
+            return true;
+    }
     return false;
 }
 

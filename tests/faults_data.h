@@ -269,7 +269,7 @@ static inline bool fault_find_used_input(const sl_plan_request *request, const s
                                          uint32_t *index, uint32_t *out_reader)
 {
     bool wraps;
-    for (; fault_find_input(request, plan, index); ++*index) {
+    for (; fault_find_any_input(request, plan, index); ++*index) {
         *out_reader = touch_consumer(request, plan, *index, &wraps);
         if (*out_reader != SL_NONE && !wraps)
             return true;

@@ -140,17 +140,29 @@ static inline bool fault_flags_unallocated(const sl_plan_request *request, sl_pl
     return false;
 }
 
-static inline bool fault_slot_unallocated(const sl_plan_request *request, sl_plan *plan)
+static inline bool fault_remove_slot(const sl_plan_request *request, sl_plan *plan,
+                                     sl_value_kind kind)
 {
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         const sl_allocation *it = &plan->allocations[i];
         if (it->chunk_index == SL_NONE && it->value != SL_NONE && it->place.tier == SL_TIER_HOST &&
-            request->program->values[it->value].kind == SL_VALUE_INPUT) {
+            request->program->values[it->value].kind == kind &&
+            (kind == SL_VALUE_OUTPUT || fault_is_filled(request->program, it->value))) {
             edit_remove_allocation(plan, i);
             return true;
         }
     }
     return false;
+}
+
+static inline bool fault_slot_unallocated(const sl_plan_request *request, sl_plan *plan)
+{
+    return fault_remove_slot(request, plan, SL_VALUE_OUTPUT);
+}
+
+static inline bool fault_filled_unallocated(const sl_plan_request *request, sl_plan *plan)
+{
+    return fault_remove_slot(request, plan, SL_VALUE_INPUT);
 }
 
 static inline bool fault_life_beyond_end(const sl_plan_request *request, sl_plan *plan)

@@ -267,13 +267,36 @@ static inline bool fault_chunk_beside_home(const sl_plan_request *request, sl_pl
     return false;
 }
 
-static inline bool fault_input_from_elsewhere(const sl_plan_request *request, sl_plan *plan)
+static inline bool fault_move_input(const sl_plan_request *request, sl_plan *plan, bool is_filled)
 {
     uint32_t index = 0;
-    if (!fault_find_input(request, plan, &index) || plan->body[index].from.offset < 256)
+    if (!fault_find_input(request, plan, is_filled, &index) || plan->body[index].from.offset < 256)
         return false;
     plan->body[index].from.offset -= 256;
     return true;
+}
+
+static inline bool fault_input_from_elsewhere(const sl_plan_request *request, sl_plan *plan)
+{
+    return fault_move_input(request, plan, false);
+}
+
+static inline bool fault_filled_from_elsewhere(const sl_plan_request *request, sl_plan *plan)
+{
+    return fault_move_input(request, plan, true);
+}
+
+static inline bool fault_output_to_elsewhere(const sl_plan_request *request, sl_plan *plan)
+{
+    for (uint32_t index = 0; fault_find_copy(plan, SL_LANE_D2H, false, &index); index++) {
+        sl_command *command = &plan->body[index];
+        if (request->program->values[command->value].kind != SL_VALUE_OUTPUT ||
+            command->to.offset < 256)
+            continue;
+        command->to.offset -= 256;
+        return true;
+    }
+    return false;
 }
 
 /* A cache that is not where it persists would be lost between two plans. */

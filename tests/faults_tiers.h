@@ -162,7 +162,8 @@ static inline bool fault_hop_over_slot(const sl_plan_request *request, sl_plan *
     (void)request;
     for (uint32_t i = 0; hop && i < plan->allocation_count; i++) {
         const sl_allocation *it = &plan->allocations[i];
-        if (it->place.tier != SL_TIER_HOST || it->value == SL_NONE || it->kind != SL_MEMORY_STAGING)
+        if (it->place.tier != SL_TIER_HOST || it->value == SL_NONE ||
+            it->kind != SL_MEMORY_STAGING || !it->is_permanent)
             continue;
         sl_place *at = &hop->place;
         uint64_t end = at->offset + at->bytes, slot_end = it->place.offset + it->place.bytes;

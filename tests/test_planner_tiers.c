@@ -70,12 +70,13 @@ static void assert_copies_are_hops(const sl_plan *plan)
         seen.hops += plan->prologue[i].from.tier == SL_TIER_DISK && i + 1 < plan->prologue_count &&
                      plan->prologue[i + 1].to.tier == SL_TIER_DEVICE;
     }
-    for (uint32_t i = 0; i < plan->body_count; i++) {
-        if (plan->body[i].kind != SL_COMMAND_COPY)
-            continue;
-        assert_copy_is_a_hop(&plan->body[i]);
-        moved[plan->body[i].lane] += plan->body[i].to.bytes;
-    }
+    for (uint32_t s = 0, i = 0; s < plan->section_count; s++)
+        for (; i < plan->sections[s].first + plan->sections[s].count; i++) {
+            if (plan->body[i].kind != SL_COMMAND_COPY)
+                continue;
+            assert_copy_is_a_hop(&plan->body[i]);
+            moved[plan->body[i].lane] += plan->body[i].to.bytes * plan->sections[s].repeat;
+        }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         assert_int_equal(moved[lane], plan->moved_bytes[lane]);
     seen.reads += moved[SL_LANE_READ] > 0;
@@ -100,14 +101,14 @@ static void assert_allocations_hold(const sl_plan_request *request, const sl_pla
     uint64_t end[SL_TIER_COUNT] = {0};
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         const sl_allocation *a = &plan->allocations[i];
-        uint64_t a_end = a->place.offset + a->place.bytes;
+        uint64_t a_end = a->place.offset + sl_place_extent(&a->place);
         end[a->place.tier] = a_end > end[a->place.tier] ? a_end : end[a->place.tier];
         assert_true(a->is_permanent ||
                     a->place.offset >= request->homes->fixed_bytes[a->place.tier]);
         for (uint32_t j = 0; j < i; j++) {
             const sl_allocation *b = &plan->allocations[j];
             bool overlap = a->place.tier == b->place.tier &&
-                           a->place.offset < b->place.offset + b->place.bytes &&
+                           a->place.offset < b->place.offset + sl_place_extent(&b->place) &&
                            b->place.offset < a_end;
             assert_false(overlap && lives_meet(a, b));
         }
