@@ -151,9 +151,9 @@ static sl_status open_verify(sl_verify *verify)
     verify->family_value =
         calloc(objects - verify->first_family_object, sizeof *verify->family_value);
     verify->version = calloc(objects, sizeof *verify->version);
-    verify->defined_in = calloc(objects, sizeof *verify->defined_in);
+    verify->is_defined = calloc(objects, sizeof *verify->is_defined);
     verify->is_used_up = calloc(objects, sizeof *verify->is_used_up);
-    if (!verify->values || !verify->family_value || !verify->version || !verify->defined_in ||
+    if (!verify->values || !verify->family_value || !verify->version || !verify->is_defined ||
         !verify->is_used_up)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
                 verify->plan->body_count);
@@ -166,7 +166,7 @@ static void close_verify(sl_verify *verify)
     sl_verify_order_close(verify);
     sl_verify_cells_close(verify);
     free(verify->is_used_up);
-    free(verify->defined_in);
+    free(verify->is_defined);
     free(verify->version);
     free(verify->family_value);
     free(verify->values);
@@ -193,7 +193,6 @@ static sl_status replay_section(sl_verify *verify, step take)
     sl_section section = sl_verify_section(verify, verify->section_index);
     uint32_t replays = sl_verify_replays(section.repeat);
     for (verify->repetition = 0; verify->repetition < replays; verify->repetition++) {
-        verify->turn++;
         for (uint32_t i = section.first; i < section.first + section.count; i++) {
             verify->command_index = i;
             SL_TRY(take(verify, &verify->plan->body[i]));

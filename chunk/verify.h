@@ -53,15 +53,15 @@ typedef struct sl_verify_cell {
 /* A stretch of a tier between two edges: one cell, or, within the extent of a shrunk home, one for
  * each instance that is replayed. */
 typedef struct sl_verify_piece {
-    uint64_t first_byte;   /* up to the next piece's */
-    const sl_place *owner; /* the shrunk home that was written last; NULL: another place */
-    uint32_t first_cell;   /* up to the next piece's */
+    uint64_t first_byte; /* up to the next piece's */
+    sl_place owner;      /* the shrunk home that was written last; one slot: another place */
+    uint32_t first_cell; /* up to the next piece's */
 } sl_verify_piece;
 
 typedef struct sl_verify_tier {
-    sl_verify_piece *pieces; /* [piece_count + 1], the last one only marks the end */
-    sl_verify_cell *cells;   /* [cell_count] */
-    uint32_t piece_count, cell_count;
+    sl_verify_piece *pieces;          /* [piece_count + 1], the last one only marks the end */
+    sl_verify_cell *cells;            /* [cell_count] */
+    uint32_t piece_count, cell_count; /* equal if there are no shrunk homes */
 } sl_verify_tier;
 
 /* What the program makes of a value. */
@@ -70,7 +70,7 @@ typedef struct sl_verify_value {
     uint32_t second_object; /* of a family: that of its second instance, the others follow */
     uint32_t section;       /* that uses it; SL_NONE: none, or several */
     bool is_used;           /* by some op */
-    bool is_local;          /* undefined at the start of each repetition of its section */
+    bool is_local;          /* to a repeated section: undefined at the start of each repetition */
     bool is_filled;         /* an input that INPUT ops write */
     bool is_written;        /* by some op */
 } sl_verify_value;
@@ -88,7 +88,6 @@ typedef struct sl_verify {
     uint32_t section_index;
     uint32_t repetition; /* SL_NONE: not replaying */
     uint32_t iteration;
-    uint32_t turn; /* counts repetitions, over sections and iterations, from 1 */
 
     sl_verify_value *values; /* [value_count] */
 
@@ -97,7 +96,7 @@ typedef struct sl_verify {
     uint32_t first_family_object; /* the objects from here on are instances of families */
     uint32_t *family_value;       /* [object_count - first_family_object] */
     uint32_t *version;            /* the newest */
-    uint32_t *defined_in;         /* the turn, plus 1; 0: has no meaning */
+    bool *is_defined;             /* has a meaning */
     bool *is_used_up; /* a gradient that AdamW reads: means nothing once the iteration is over */
 
     sl_verify_tier tiers[SL_TIER_COUNT];

@@ -232,8 +232,7 @@ bool sl_verify_walk_next(sl_verify_walk *walk)
     walk->is_foreign = false;
     if (!is_shrunk)
         return true;
-    const sl_place *owner = walk->piece->owner;
-    walk->is_foreign = !owner || !sl_verify_places_equal(owner, walk->place);
+    walk->is_foreign = !sl_verify_places_equal(&walk->piece->owner, walk->place);
     walk->cell = walk->taken + walk->instance;
     walk->end = walk->cell + 1;
     if (!walk->is_foreign) {
@@ -245,10 +244,15 @@ bool sl_verify_walk_next(sl_verify_walk *walk)
 
 void sl_verify_walk_own(const sl_verify_walk *walk)
 {
-    const sl_place *owner = sl_verify_is_shrunk(walk->place) ? walk->place : NULL;
-    sl_verify_piece *end = &walk->tier->pieces[walk->next_piece];
-    for (sl_verify_piece *piece = walk->piece; piece < end; piece++)
-        piece->owner = owner;
+    const sl_verify_tier *tier = walk->tier;
+    if (tier->cell_count == tier->piece_count)
+        return;
+    if (sl_verify_is_shrunk(walk->place)) {
+        walk->piece->owner = *walk->place;
+        return;
+    }
+    for (sl_verify_piece *piece = walk->piece; piece < &tier->pieces[walk->next_piece]; piece++)
+        piece->owner.slots = 0;
 }
 
 void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell,
@@ -271,5 +275,5 @@ void sl_verify_cells_disown(sl_verify *verify)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         for (uint32_t i = 0; i < verify->tiers[tier].piece_count; i++)
-            verify->tiers[tier].pieces[i].owner = NULL;
+            verify->tiers[tier].pieces[i].owner.slots = 0;
 }

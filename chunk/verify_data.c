@@ -43,16 +43,8 @@ static void put(sl_verify *verify, uint32_t object, const sl_place *place)
 static void define(sl_verify *verify, uint32_t object, const sl_place *place)
 {
     verify->version[object]++;
-    verify->defined_in[object] = 1 + verify->turn;
+    verify->is_defined[object] = true;
     put(verify, object, place);
-}
-
-/* Has it a meaning? That of a value of one section ends with the repetition. */
-static bool is_defined(const sl_verify *verify, uint32_t object)
-{
-    bool is_local = object < verify->program->value_count && verify->values[object].is_local;
-    return is_local ? verify->defined_in[object] == 1 + verify->turn
-                    : verify->defined_in[object] > 0;
 }
 
 /* What a cell holds instead of the newest version of `object`. */
@@ -75,7 +67,7 @@ static sl_status reject_cell(const sl_verify *verify, uint32_t object, const sl_
     char wanted[SL_VERIFY_NAME_BYTES], found[SL_VERIFY_NAME_BYTES];
     const char *who = verify->command_index == SL_NONE ? "the end of an iteration " : "";
     sl_verify_name_object(verify, object, wanted);
-    if (!is_defined(verify, object))
+    if (!verify->is_defined[object])
         return sl_verify_reject(verify, "%sneeds %s, which nothing has written", who, wanted);
     sl_verify_cell_bytes(walk->tier, walk->cell, &first, &end);
     return sl_verify_reject(verify, "%sneeds %s at %s bytes [%llu, %llu), which hold %s", who,
@@ -90,7 +82,7 @@ static sl_status check_content(sl_verify *verify, uint32_t object, const sl_plac
 {
     sl_verify_walk walk = sl_verify_walk_start(verify, part);
     uint64_t base = sl_place_offset(whole, walk.instance);
-    bool has_meaning = is_defined(verify, object);
+    bool has_meaning = verify->is_defined[object];
     while (sl_verify_walk_next(&walk))
         for (; walk.cell < walk.end; walk.cell++) {
             bool is_newest = has_meaning && !walk.is_foreign && walk.cell->object == object &&
@@ -176,7 +168,8 @@ void sl_verify_data_start(sl_verify *verify)
 }
 
 /* The caller has filled the inputs; activations and outputs mean nothing before they are written.
- */
+ * A value that one section alone uses means nothing at the start of each of its repetitions: what
+ * reads it too early there does so in the first one. */
 void sl_verify_data_begin(sl_verify *verify)
 {
     for (uint32_t i = 0; i < verify->program->value_count; i++) {
@@ -185,10 +178,10 @@ void sl_verify_data_begin(sl_verify *verify)
         if (kind == SL_VALUE_INPUT && !it->is_filled)
             define(verify, i, &it->slot);
         else if (kind == SL_VALUE_ACTIVATION || kind == SL_VALUE_OUTPUT || kind == SL_VALUE_INPUT)
-            verify->defined_in[i] = 0;
+            verify->is_defined[i] = false;
     }
     for (uint32_t i = verify->first_family_object; i < verify->object_count; i++)
-        verify->defined_in[i] = 0;
+        verify->is_defined[i] = false;
 }
 
 static sl_status check_outputs(sl_verify *verify)

@@ -14,7 +14,7 @@
 typedef struct plan_builder {
     const sl_plan_request *request;
     sl_plan plan;
-    uint32_t prologue_room, body_room, place_room, wait_room, allocation_room;
+    uint32_t prologue_room, body_room, section_room, place_room, wait_room, allocation_room;
     sl_place *value_at;                 /* [SL_TIER_COUNT][value_count] */
     sl_place *chunk_at[SL_GROUP_COUNT]; /* [SL_TIER_COUNT][chunk_count] */
 } plan_builder;
@@ -81,6 +81,7 @@ static inline void plan_close(sl_plan *plan)
 {
     free(plan->prologue);
     free(plan->body);
+    free(plan->sections);
     free(plan->places);
     free(plan->waits);
     free(plan->allocations);
@@ -106,6 +107,20 @@ static inline void plan_add_wait(plan_builder *builder, uint32_t command, uint32
         plan_grow(plan->waits, plan->wait_count, &builder->wait_room, sizeof *plan->waits);
     plan->waits[plan->wait_count++] = (sl_wait){command, age};
     plan->body[plan->body_count - 1].wait_count++;
+}
+
+/* The commands added since the last section was closed are those of the program's next one. */
+static inline void plan_close_section(plan_builder *builder)
+{
+    sl_plan *plan = &builder->plan;
+    sl_section section = sl_program_section(builder->request->program, plan->section_count);
+    const sl_section *before =
+        plan->section_count ? &plan->sections[plan->section_count - 1] : NULL;
+    section.first = before ? before->first + before->count : 0;
+    section.count = plan->body_count - section.first;
+    plan->sections = plan_grow(plan->sections, plan->section_count, &builder->section_room,
+                               sizeof *plan->sections);
+    plan->sections[plan->section_count++] = section;
 }
 
 static inline void plan_add_place(plan_builder *builder, sl_place place)
@@ -138,7 +153,8 @@ static inline uint32_t plan_add_run(plan_builder *builder, uint32_t tick, sl_lan
 {
     const sl_op *op = &builder->request->program->ops[tick];
     uint32_t operand_count = sl_op_info_of(op->kind)->operand_count;
-    sl_tier tier = lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
+    bool is_on_host = lane == SL_LANE_HOST || lane == SL_LANE_INPUT;
+    sl_tier tier = is_on_host ? SL_TIER_HOST : SL_TIER_DEVICE;
     sl_command command = {.kind = SL_COMMAND_RUN, .lane = lane, .tick = tick};
     command.first_place = builder->plan.place_count;
     command.place_count = operand_count + 1;
@@ -224,7 +240,7 @@ static inline void plan_add_allocation(plan_builder *builder, const sl_allocatio
     plan->allocations = plan_grow(plan->allocations, plan->allocation_count,
                                   &builder->allocation_room, sizeof *plan->allocations);
     plan->allocations[plan->allocation_count++] = *allocation;
-    uint64_t end = allocation->place.offset + allocation->place.bytes;
+    uint64_t end = allocation->place.offset + sl_place_extent(&allocation->place);
     if (plan->peak_bytes[allocation->place.tier] < end)
         plan->peak_bytes[allocation->place.tier] = end;
 }
@@ -289,14 +305,16 @@ static inline bool plan_lives_at(const sl_allocation *it, uint32_t tick)
 static inline void plan_sum(plan_builder *builder)
 {
     sl_plan *plan = &builder->plan;
+    memset(plan->live_peak_bytes, 0, sizeof plan->live_peak_bytes);
+    memset(plan->kind_bytes, 0, sizeof plan->kind_bytes);
     for (uint32_t tick = 0; tick <= builder->request->program->op_count; tick++) {
         uint64_t kinds[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT] = {{0}}, live[SL_TIER_COUNT] = {0};
         for (uint32_t i = 0; i < plan->allocation_count; i++) {
             const sl_allocation *it = &plan->allocations[i];
             if (!plan_lives_at(it, tick))
                 continue;
-            kinds[it->place.tier][it->kind] += it->place.bytes;
-            live[it->place.tier] += it->place.bytes;
+            kinds[it->place.tier][it->kind] += sl_place_extent(&it->place);
+            live[it->place.tier] += sl_place_extent(&it->place);
         }
         for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
             if (live[tier] <= plan->live_peak_bytes[tier])

@@ -99,10 +99,11 @@ static inline uint32_t touch_list(const sl_plan_request *request, const sl_plan 
     return count;
 }
 
+/* By all their bytes, whatever the repetition. */
 static inline bool places_overlap(const sl_place *a, const sl_place *b)
 {
-    return a->tier == b->tier && a->offset < b->offset + b->bytes &&
-           b->offset < a->offset + a->bytes;
+    return a->tier == b->tier && a->offset < b->offset + sl_place_extent(b) &&
+           b->offset < a->offset + sl_place_extent(a);
 }
 
 /* Do two commands touch the same bytes, and at least one of them writes? */
