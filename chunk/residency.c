@@ -33,13 +33,14 @@ enum { MOST_LAPS = 3 };
 /* How distance and cost make a victim. */
 typedef enum weighting { WEIGH_DISTANCE, WEIGH_RATIO, WEIGH_COST, WEIGHTING_COUNT } weighting;
 
-/* What evicting an object costs: classes of victims. */
+/* What evicting an object costs: classes of victims. What is used in the loop that is walked has
+ * classes of its own; what only passes through it keeps those it had before. */
 enum {
-    VICTIM_FREE,    /* its content is not needed again */
-    VICTIM_CLEAN,   /* a fetch */
-    VICTIM_DIRTY,   /* a fetch, and a write-back that would not have been */
-    VICTIM_PASSING, /* a fetch, of what is needed behind the loop alone */
-    VICTIM_PASSING_DIRTY,
+    VICTIM_FREE,  /* its content is not needed again */
+    VICTIM_CLEAN, /* a fetch */
+    VICTIM_DIRTY, /* a fetch, and a write-back that would not have been */
+    VICTIM_LOOP_CLEAN,
+    VICTIM_LOOP_DIRTY,
     VICTIM_STRANDED /* a write-back in each repetition of the loop that is just over */
 };
 
@@ -64,8 +65,7 @@ typedef struct object_state {
     uint32_t free_tick;       /* it ends before this tick */
     uint32_t resident_slot;   /* in residents */
     uint32_t carried_visit;   /* the one it was carried in with */
-    uint32_t loop;            /* the last loop that was opened with it */
-    uint32_t entry_visit;     /* at the seam of that loop */
+    uint32_t entry_visit;     /* at the entry of the loop that is walked */
 } object_state;
 
 /* The state at the entry of a loop. */
@@ -90,13 +90,13 @@ typedef struct walk {
     uint64_t resident_bytes;
     uint64_t tick_bytes;  /* what was here during the last tick that was walked */
     sl_victims victims;   /* residents that are not needed at the present tick */
-    bool is_ranking_old;  /* they are to be ranked anew */
+    bool is_ranking_old;  /* what is known of the members is to be found anew */
     bool *is_carried_in;  /* [object_count]: the guess */
     bool *is_needed;      /* [object_count]: used away at the present tick */
     uint32_t behind_tick; /* the end of the last loop that was walked */
     uint8_t *seam;        /* [object_count] */
     bool is_seam_wrong;   /* an object of the seam left before it was used */
-    uint32_t *members;    /* objects here at the entry of the loop or used in it */
+    uint32_t *members;    /* objects that are used in the loop, or left in it */
     uint32_t member_count;
     entry_state entry;
     sl_residency result;
@@ -254,10 +254,30 @@ static void write_back(walk *w, uint32_t o, uint32_t now)
     object->last_use_tick = tick > object->last_use_tick ? tick : object->last_use_tick;
 }
 
-/* It is not here from `now` on; its visit ends with its last use. */
+static object_state *add_member(walk *w, const sl_residency_loop *loop, uint32_t o)
+{
+    object_state *object = &w->objects[o];
+    if (object->cursor.loop != loop) {
+        object->cursor.loop = loop;
+        object->cursor.loop_first = object->cursor.number;
+        object->cursor.loop_use_count = 0;
+        object->entry_visit = object->visit;
+        w->seam[o] = 0;
+        w->members[w->member_count++] = o;
+    }
+    return object;
+}
+
+/* It is not here from `now` on; its visit ends with its last use. What only passes
+ * through a loop becomes a member of it when it leaves. */
 static void leave(walk *w, uint32_t o, uint32_t now)
 {
     object_state *object = &w->objects[o];
+    if (w->uses.loop && object->cursor.loop != w->uses.loop) {
+        add_member(w, w->uses.loop, o);
+        w->entry.objects[w->member_count - 1] = *object;
+        w->is_seam_wrong = true;
+    }
     if (object->is_dirty && is_content_live(w, o))
         write_back(w, o, now);
     if (object->visit != NO_VISIT) {
@@ -287,40 +307,43 @@ static bool is_here(const walk *w, uint32_t o)
 
 /* ---- choosing a victim ---- */
 
-/* Whether content from a loop that is just over would be written back inside it, if it left now. */
-static bool is_stranded(const walk *w, uint32_t o, uint32_t tick)
+/* Whether content from the loop that is just over would be written back inside it, if it left now.
+ */
+static bool is_stranded(const walk *w, uint32_t o)
 {
     const object_state *object = &w->objects[o];
-    return tick == w->behind_tick && object->is_dirty && is_content_live(w, o) &&
-           w->uses.loop_of_tick[find_write_back_tick(w, object, tick)] != SL_NO_LOOP;
+    return object->is_dirty && is_content_live(w, o) &&
+           w->uses.loop_of_tick[find_write_back_tick(w, object, w->behind_tick)] != SL_NO_LOOP;
 }
 
 /* Enters what is known of a resident among the victims. */
-static void rank_resident(walk *w, uint32_t o, uint32_t tick)
+static void rank_resident(walk *w, uint32_t o)
 {
     const object_state *object = &w->objects[o];
     uint64_t need = find_need(w, o);
     uint32_t victim_class = VICTIM_FREE;
-    if (!w->uses.loop && is_stranded(w, o, tick)) {
-        victim_class = VICTIM_STRANDED;
-        need = 0;
-    } else if (need != SL_NEVER) {
+    if (need != SL_NEVER) {
         bool is_dearer =
             object->is_dirty && !sl_use_index_must_reach_home(&w->uses, o, &object->cursor);
-        bool passes = w->uses.loop && !sl_use_index_repeats(&w->uses, &object->cursor);
-        victim_class = passes ? (is_dearer ? VICTIM_PASSING_DIRTY : VICTIM_PASSING)
-                              : (is_dearer ? VICTIM_DIRTY : VICTIM_CLEAN);
+        bool repeats = sl_use_index_repeats(&w->uses, &object->cursor);
+        victim_class = repeats ? (is_dearer ? VICTIM_LOOP_DIRTY : VICTIM_LOOP_CLEAN)
+                               : (is_dearer ? VICTIM_DIRTY : VICTIM_CLEAN);
     }
     sl_victims_put(&w->victims, o, victim_class, need);
 }
 
-/* What all residents cost changes at the edges of a loop, and behind the tick after it. */
-static void rank_residents(walk *w, uint32_t tick)
+/* What the members of a loop cost changes at its edges and behind the tick after it. */
+static void rank_members(walk *w, bool is_behind)
 {
-    sl_victims_clear(&w->victims);
-    for (uint32_t r = 0; r < w->resident_count; r++)
-        if (!w->is_needed[w->residents[r]])
-            rank_resident(w, w->residents[r], tick);
+    for (uint32_t m = 0; m < w->member_count; m++) {
+        uint32_t o = w->members[m];
+        if (!is_here(w, o) || w->is_needed[o])
+            sl_victims_remove(&w->victims, o);
+        else if (is_behind && is_stranded(w, o))
+            sl_victims_put(&w->victims, o, VICTIM_STRANDED, 0);
+        else
+            rank_resident(w, o);
+    }
     w->is_ranking_old = false;
 }
 
@@ -331,9 +354,10 @@ static double find_score(const walk *w, uint32_t victim_class, uint32_t o, uint3
         return 1e30;
     if (victim_class == VICTIM_STRANDED)
         return 0.0;
-    double distance = (double)(w->victims.need[o] - tick);
-    bool is_dearer = victim_class == VICTIM_DIRTY || victim_class == VICTIM_PASSING_DIRTY;
-    bool passes = victim_class == VICTIM_PASSING || victim_class == VICTIM_PASSING_DIRTY;
+    bool is_dearer = victim_class == VICTIM_DIRTY || victim_class == VICTIM_LOOP_DIRTY;
+    bool passes = w->uses.loop && (victim_class == VICTIM_CLEAN || victim_class == VICTIM_DIRTY);
+    uint64_t more = passes ? sl_use_index_find_distance_behind(&w->uses) : 0;
+    double distance = (double)(w->victims.need[o] + more - tick);
     switch (w->weighting) {
     case WEIGH_RATIO:
         return is_dearer ? distance / 2 : distance;
@@ -350,7 +374,7 @@ static uint32_t choose_victim(walk *w, uint32_t tick)
     uint32_t victim = NO_VISIT;
     double best = -1.0;
     if (w->is_ranking_old)
-        rank_residents(w, tick);
+        rank_members(w, !w->uses.loop && tick == w->behind_tick);
     for (uint32_t victim_class = 0; victim_class < SL_VICTIM_CLASSES; victim_class++) {
         uint32_t o = sl_victims_top(&w->victims, victim_class);
         if (o == UINT32_MAX)
@@ -391,7 +415,7 @@ static void touch(walk *w, const sl_residency_use *use)
     if (find_need(w, use->object) == SL_NEVER)
         leave(w, use->object, use->tick + 1);
     else
-        rank_resident(w, use->object, use->tick);
+        rank_resident(w, use->object);
 }
 
 static void use_at_home(walk *w, const sl_residency_use *use)
@@ -434,29 +458,15 @@ static void walk_ticks(walk *w, const sl_residency_loop *ticks)
 
 /* ---- the entry of a loop ---- */
 
-static object_state *add_member(walk *w, uint32_t loop, uint32_t o)
-{
-    object_state *object = &w->objects[o];
-    if (object->loop != loop) {
-        object->loop = loop;
-        object->cursor.loop_first = object->cursor.number;
-        object->cursor.loop_use_count = 0;
-        w->seam[o] = 0;
-        w->members[w->member_count++] = o;
-    }
-    return object;
-}
-
 /* Finds the objects of the loop and remembers the state at its entry. */
-static void open_loop(walk *w, uint32_t loop)
+static void open_loop(walk *w, const sl_residency_loop *loop)
 {
     const sl_residency_request *request = w->request;
-    uint32_t first = w->uses.tick_uses[request->loops[loop].first_tick];
-    uint32_t last = w->uses.tick_uses[request->loops[loop].end_tick];
+    if (w->is_ranking_old)
+        rank_members(w, false);
     w->member_count = 0;
-    for (uint32_t r = 0; r < w->resident_count; r++)
-        add_member(w, loop, w->residents[r]);
-    for (uint32_t u = first; u < last; u++)
+    for (uint32_t u = w->uses.tick_uses[loop->first_tick]; u < w->uses.tick_uses[loop->end_tick];
+         u++)
         add_member(w, loop, request->uses[u].object)->cursor.loop_use_count++;
     entry_state *entry = &w->entry;
     for (uint32_t m = 0; m < w->member_count; m++)
@@ -481,8 +491,14 @@ static void reopen_loop(walk *w)
         if (object->visit == NO_VISIT && object->last_visit != NO_VISIT)
             w->result.visits[object->last_visit].last_tick = object->free_tick - 1;
     }
-    memcpy(w->residents, entry->residents, entry->resident_count * sizeof *w->residents);
-    w->resident_count = entry->resident_count;
+    uint64_t list_bytes = entry->resident_count * sizeof *w->residents;
+    if (w->resident_count != entry->resident_count ||
+        memcmp(w->residents, entry->residents, list_bytes)) {
+        memcpy(w->residents, entry->residents, list_bytes);
+        w->resident_count = entry->resident_count;
+        for (uint32_t r = 0; r < w->resident_count; r++)
+            w->objects[w->residents[r]].resident_slot = r;
+    }
     w->resident_bytes = entry->resident_bytes;
     w->tick_bytes = entry->tick_bytes;
     w->result.visit_count = entry->visit_count;
@@ -513,24 +529,25 @@ static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
         walk_ticks(w, loop);
     }
     uint64_t room = find_seam_room(w, loop);
-    for (uint32_t r = w->resident_count; r-- > 0;)
+    for (uint32_t r = w->resident_count; r-- > 0 && w->resident_bytes > room;)
         if (w->request->object_bytes[w->residents[r]] > room)
             leave(w, w->residents[r], loop->first_tick);
     make_room(w, loop->first_tick, room);
-    for (uint32_t r = 0; r < w->resident_count; r++)
-        w->seam[w->residents[r]] = SEAM_HAS;
+    for (uint32_t m = 0; m < w->member_count; m++)
+        w->seam[w->members[m]] = is_here(w, w->members[m]) ? SEAM_HAS : 0;
     reopen_loop(w);
 }
 
-/* Lets what is not in the seam leave; `held_bytes`: of them, what is here at the tick before. */
+/* Lets members that are not in the seam leave; `held_bytes`: of them, what is here at the tick
+ * before. */
 static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
 {
-    for (uint32_t r = w->resident_count; r-- > 0;) {
-        uint32_t o = w->residents[r], visit = w->objects[o].visit;
-        if (w->seam[o] & SEAM_HAS)
+    for (uint32_t m = 0; m < w->member_count; m++) {
+        uint32_t o = w->members[m], visit = w->objects[o].visit;
+        if (w->seam[o] & SEAM_HAS || visit == NO_VISIT)
             continue;
         leave(w, o, tick);
-        if (visit != NO_VISIT && (uint64_t)w->result.visits[visit].last_tick + 1 < tick)
+        if ((uint64_t)w->result.visits[visit].last_tick + 1 < tick)
             *held_bytes -= w->request->object_bytes[o];
     }
 }
@@ -653,7 +670,7 @@ static void close_loop(walk *w, const sl_residency_loop *loop)
 static void walk_loop(walk *w, uint32_t index)
 {
     const sl_residency_loop *loop = &w->request->loops[index];
-    open_loop(w, index);
+    open_loop(w, loop);
     guess_seam(w, loop, w->laps - 1);
     while (w->status == SL_OK) {
         enter_loop(w, loop);
@@ -677,6 +694,8 @@ static void begin_body(walk *w)
     w->uses.loop = NULL;
     w->is_ranking_old = true;
     w->behind_tick = UINT32_MAX;
+    w->member_count = 0;
+    sl_victims_clear(&w->victims);
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         object_state *object = &w->objects[o];
         object->cursor.number = 0;
@@ -684,7 +703,7 @@ static void begin_body(walk *w)
         object->left_unused = false;
         object->last_visit = NO_VISIT;
         object->free_tick = 0;
-        object->loop = SL_NO_LOOP;
+        object->cursor.loop = NULL;
     }
     for (uint32_t o = 0; o < w->request->object_count && w->status == SL_OK; o++) {
         if (!w->is_carried_in[o])
@@ -693,6 +712,7 @@ static void begin_body(walk *w)
         w->objects[o].carried_visit = w->objects[o].visit;
         if (w->status == SL_OK)
             w->result.visits[w->objects[o].visit].is_carried = true;
+        rank_resident(w, o);
     }
 }
 
@@ -700,9 +720,9 @@ static void begin_body(walk *w)
  * written back there. */
 static void drop_idle(walk *w, uint32_t now)
 {
-    for (uint32_t r = w->resident_count; r-- > 0;)
-        if (find_need(w, w->residents[r]) == SL_NEVER)
-            leave(w, w->residents[r], now);
+    rank_members(w, false);
+    for (uint32_t o; (o = sl_victims_top(&w->victims, VICTIM_FREE)) != UINT32_MAX;)
+        leave(w, o, now);
 }
 
 /* Walks the body once from the guess; visits and write-backs are in w->result. */
@@ -717,10 +737,8 @@ static void walk_body(walk *w)
             continue;
         }
         walk_tick(w, tick);
-        if (tick == w->behind_tick) {
+        if (tick == w->behind_tick)
             drop_idle(w, tick + 1);
-            w->is_ranking_old = true;
-        }
         tick++;
     }
     if (w->status == SL_OK && w->behind_tick == w->request->tick_count)

@@ -102,7 +102,7 @@ sl_status sl_use_index_open(const sl_residency_request *request, sl_use_index *o
 
 bool sl_use_index_repeats(const sl_use_index *index, const sl_use_cursor *cursor)
 {
-    return index->loop && cursor->loop_use_count;
+    return index->loop && cursor->loop == index->loop && cursor->loop_use_count;
 }
 
 static uint32_t loop_uses_end(const sl_use_cursor *cursor)
@@ -124,21 +124,24 @@ static uint64_t find_linear_need(const sl_use_index *index, uint32_t object, uin
     return use->is_away && use->reads ? base + use->tick : SL_NEVER;
 }
 
+uint64_t sl_use_index_find_distance_behind(const sl_use_index *index)
+{
+    if (!index->loop)
+        return 0;
+    uint64_t length = index->loop->end_tick - index->loop->first_tick;
+    return SL_RESIDENCY_REPETITIONS * length;
+}
+
 uint64_t sl_use_index_find_need(const sl_use_index *index, uint32_t object,
                                 const sl_use_cursor *cursor)
 {
     uint64_t linear = find_linear_need(index, object, cursor->number);
-    if (!index->loop)
+    if (!sl_use_index_repeats(index, cursor) || cursor->number < loop_uses_end(cursor))
         return linear;
-    uint64_t length = index->loop->end_tick - index->loop->first_tick;
-    if (sl_use_index_repeats(index, cursor)) {
-        if (cursor->number < loop_uses_end(cursor))
-            return linear;
-        const sl_residency_use *again = sl_use_index_get(index, object, cursor->loop_first);
-        if (again->is_away && again->reads)
-            return again->tick + length;
-    }
-    return linear == SL_NEVER ? SL_NEVER : linear + SL_RESIDENCY_REPETITIONS * length;
+    const sl_residency_use *again = sl_use_index_get(index, object, cursor->loop_first);
+    if (again->is_away && again->reads)
+        return (uint64_t)again->tick + index->loop->end_tick - index->loop->first_tick;
+    return linear == SL_NEVER ? SL_NEVER : linear + sl_use_index_find_distance_behind(index);
 }
 
 static uint32_t get_decisive(const sl_use_index *index, uint32_t object, uint32_t number)

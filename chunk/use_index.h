@@ -14,9 +14,10 @@
 
 /* Where an object stands among its uses. */
 typedef struct sl_use_cursor {
-    uint32_t number;         /* uses before it are past */
-    uint32_t loop_first;     /* its uses in the loop that is walked */
-    uint32_t loop_use_count; /* meaningful only while the index has a loop */
+    uint32_t number;               /* uses before it are past */
+    const sl_residency_loop *loop; /* the last one that it was told of */
+    uint32_t loop_first;           /* its uses in that loop */
+    uint32_t loop_use_count;
 } sl_use_cursor;
 
 typedef struct sl_use_index {
@@ -43,10 +44,13 @@ uint32_t sl_use_index_count(const sl_use_index *index, uint32_t object);
 bool sl_use_index_repeats(const sl_use_index *index, const sl_use_cursor *cursor);
 
 /* The next use of the content here, as a tick that keeps counting over the end of the loop or the
- * body; SL_NEVER when it is written whole or used at home first. What is needed behind the loop
- * alone is farther than anything used in the loop. */
+ * body; SL_NEVER when it is written whole or used at home first. */
 uint64_t sl_use_index_find_need(const sl_use_index *index, uint32_t object,
                                 const sl_use_cursor *cursor);
+
+/* What is behind the loop that is walked is so much farther than its tick says: farther than
+ * anything that is used in the loop. 0 outside of loops. */
+uint64_t sl_use_index_find_distance_behind(const sl_use_index *index);
 
 /* Whether dirty content has to reach the home although it is evicted only now: a home use or the
  * end of the body comes before the next write here. */
