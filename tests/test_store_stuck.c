@@ -21,7 +21,7 @@
 enum { KIB = 1 << 10, HANG_SECONDS = 60, CASE_BYTES = 3000 * KIB };
 
 /* Longer than a busy machine takes for a request that comes back. */
-enum { LIMIT_MS = SANITIZER_SHARE > 1 ? 200 : 20 };
+enum { LIMIT_MS = SANITIZER_SHARE > 1 ? 500 : 20 };
 
 /* ---- the store ---- */
 
@@ -51,7 +51,7 @@ static sl_status write_and_read(store_case *test, sl_store *store)
 static void check_message(const char *verb)
 {
     static const char *const parts[] = {"/the/", "bytes at offset", "of the disk tier's file",
-                                        "has not finished it for 0."};
+                                        "has not finished it for "};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!strstr(sl_status_message(), parts[i]) || !strstr(sl_status_message(), verb))
             fail_msg("\"%s\" is not in \"%s\"", parts[i], sl_status_message());
