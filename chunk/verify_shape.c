@@ -400,12 +400,9 @@ static sl_status check_sequence(sl_verify *verify, uint32_t *next_tick)
         ++*next_tick;
     }
     verify->command_index = SL_NONE;
-    if (*next_tick != of_ops.first + of_ops.count && verify->program->section_count > 1)
-        return sl_verify_reject(verify, "its section %u ends before op %u and not before op %u",
-                                verify->section_index, *next_tick, of_ops.first + of_ops.count);
     if (*next_tick != of_ops.first + of_ops.count)
-        return sl_verify_reject(verify, "it runs %u of %u ops", *next_tick,
-                                verify->program->op_count);
+        return sl_verify_reject(verify, "it runs the ops of section %u up to %u and not to %u",
+                                verify->section_index, *next_tick, of_ops.first + of_ops.count);
     return SL_OK;
 }
 

@@ -55,6 +55,8 @@ static void open_run(run *r, const way *chosen)
     sl_search search;
     sl_blueprint *blueprint;
     sl_refusal refusal;
+    const sl_engine_source nothing = {NULL, NULL}; /* nobody steps */
+    const sl_session_hooks hooks = {.source = &nothing};
     r->way = chosen;
     assert_int_equal(sl_config_init(&r->config), SL_OK);
     assert_int_equal(sl_config_assign(&r->config, SL_CONFIG_TRAIN, "data=x"), SL_OK);
@@ -65,7 +67,7 @@ static void open_run(run *r, const way *chosen)
         sl_config_fit_model(&r->config, &small) != SL_OK ||
         sl_search_init(&r->config, SL_WORK_TRAIN, &small, &search) != SL_OK ||
         sl_search_find(&search, &blueprint, &refusal) != SL_OK ||
-        sl_session_open(blueprint, NULL, &r->session) != SL_OK)
+        sl_session_open(blueprint, &hooks, &r->session) != SL_OK)
         fail_msg("%s", sl_status_message());
 }
 

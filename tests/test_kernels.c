@@ -230,7 +230,7 @@ static void table_when_asked_has_every_op(void **state)
                                .valid_id_count = 9,
                                .element_count = 3 * SL_BLOCK_ELEMENTS};
     for (int kind = 0; kind < SL_OP_COUNT; kind++) {
-        assert_non_null(table->run[kind]);
+        assert_int_equal(table->run[kind] == NULL, kind == SL_OP_INPUT); /* the engine's own */
         assert_int_equal(table->prepare(NULL, (sl_op_kind)kind, &attrs), SL_OK);
         assert_true(table->workspace_bytes((sl_op_kind)kind, &attrs, 3) < 1 << 20);
     }

@@ -77,7 +77,9 @@ static sl_session *open_session(const char *const *settings)
     sl_refusal refusal;
     if (find(settings, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (sl_session_open(blueprint, NULL, &session) != SL_OK)
+    const sl_engine_source nothing = {NULL, NULL}; /* nobody steps */
+    const sl_session_hooks hooks = {.source = &nothing};
+    if (sl_session_open(blueprint, &hooks, &session) != SL_OK)
         fail_msg("%s", sl_status_message());
     return session;
 }

@@ -279,7 +279,7 @@ static void table_when_asked_is_whole(void **state)
     (void)state;
     const sl_kernel_table *table = sl_kernels_cuda();
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
-        assert_non_null(table->run[kind]);
+        assert_int_equal(table->run[kind] == NULL, kind == SL_OP_INPUT); /* the engine's own */
     standin_blas_reset();
     sl_kernel_library *open = NULL;
     assert_int_equal(table->open(99, &open), SL_ERROR_SYSTEM);
