@@ -2,8 +2,8 @@
  *
  * Lanes work in order and beside each other. A command starts when its lane is free and its waits
  * are over. The control thread issues an iteration when the outputs of the one before are in host
- * memory and its inputs have been read, and a repetition when the compute lane has finished the one
- * before the last, as sl_engine_step does. Where the machine's compute and
+ * memory and its inputs have been read, and a repetition when the compute lane is not too many
+ * behind, as sl_engine_step does. Where the machine's compute and
  * host lanes share the cores they take turns in one pool of workers: each runs at half speed while
  * both are busy. The pool's threads and the copies that keep a core busy share core_count cores as
  * a fair scheduler would have it; read and write lane share the disk.
@@ -54,6 +54,7 @@ typedef struct snapshot {
 typedef struct player {
     const sl_plan *plan;
     const sl_machine *machine;
+    uint32_t ahead;          /* repetitions issued, but not done by the compute lane, at most */
     uint32_t *section_of;    /* [body_count] */
     uint32_t *turns_before;  /* [section_count + 1] repetitions of the sections before it */
     double *seconds;         /* [body_count] of each command alone */
@@ -199,6 +200,7 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     uint64_t issue_count = 0;
     p->plan = plan;
     p->machine = machine;
+    p->ahead = sl_plan_repetitions_ahead(plan);
     p->section_of = calloc(count + 1u, sizeof *p->section_of);
     p->turns_before = calloc(plan->section_count + 1u, sizeof *p->turns_before);
     p->seconds = calloc(count + 1u, sizeof *p->seconds);
@@ -251,11 +253,11 @@ static uint64_t count_turns(const player *p, const lane_state *lane)
            p->turns_before[section] + lane->repetition;
 }
 
-/* The control thread keeps at most two repetitions ahead of the compute lane. */
+/* The control thread keeps so many repetitions ahead of the compute lane. */
 static bool is_issued(player *p, const lane_state *lane)
 {
     uint64_t turns = count_turns(p, lane);
-    return turns <= 1 || count_turns(p, &p->lane[SL_LANE_COMPUTE]) >= turns - 1;
+    return turns < p->ahead || count_turns(p, &p->lane[SL_LANE_COMPUTE]) > turns - p->ahead;
 }
 
 /* True if the next command of `lane` may start now. Remembers what it waited for last. */

@@ -50,12 +50,19 @@ typedef struct run {
     const way *way;
 } run;
 
+/* Nobody steps here. */
+static sl_status fill_nothing(void *user, const sl_engine_fill *what, void *memory)
+{
+    (void)user, (void)what, (void)memory;
+    return SL_ERROR_INTERNAL;
+}
+
 static void open_run(run *r, const way *chosen)
 {
     sl_search search;
     sl_blueprint *blueprint;
     sl_refusal refusal;
-    const sl_engine_source nothing = {NULL, NULL}; /* nobody steps */
+    const sl_engine_source nothing = {fill_nothing, NULL};
     const sl_session_hooks hooks = {.source = &nothing};
     r->way = chosen;
     assert_int_equal(sl_config_init(&r->config), SL_OK);

@@ -70,6 +70,13 @@ static sl_status find(const char *const *settings, sl_blueprint **out_blueprint,
     return sl_search_find(&search, out_blueprint, out_refusal);
 }
 
+/* Nobody steps here. */
+static sl_status fill_nothing(void *user, const sl_engine_fill *what, void *memory)
+{
+    (void)user, (void)what, (void)memory;
+    return SL_ERROR_INTERNAL;
+}
+
 static sl_session *open_session(const char *const *settings)
 {
     sl_blueprint *blueprint;
@@ -77,7 +84,7 @@ static sl_session *open_session(const char *const *settings)
     sl_refusal refusal;
     if (find(settings, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
-    const sl_engine_source nothing = {NULL, NULL}; /* nobody steps */
+    const sl_engine_source nothing = {fill_nothing, NULL};
     const sl_session_hooks hooks = {.source = &nothing};
     if (sl_session_open(blueprint, &hooks, &session) != SL_OK)
         fail_msg("%s", sl_status_message());

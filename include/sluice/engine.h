@@ -52,7 +52,7 @@ typedef struct sl_engine_source {
 
 /* Told by the control thread, within sl_engine_step, when a repetition was issued: for progress.
  * `done` of `count` repetitions of the step, over all sections; a section that is run once has one.
- * At most two of them are issued ahead of what the compute lane has finished. */
+ * At most sl_plan_repetitions_ahead of them are issued ahead of what the compute lane has done. */
 typedef struct sl_engine_progress {
     void (*passed)(void *user, uint32_t plan_index, uint32_t done, uint32_t count);
     void *user;

@@ -138,6 +138,23 @@ typedef struct sl_plan {
     uint64_t moved_bytes[SL_LANE_COUNT]; /* of one iteration, all repetitions, by lane */
 } sl_plan;
 
+enum { SL_AHEAD_COMMANDS = 1024, SL_AHEAD_LEAST = 2, SL_AHEAD_MOST = 64 };
+
+/* How many repetitions may be issued, but not yet done by the compute lane: about as many as make
+ * SL_AHEAD_COMMANDS commands. Fewer would hold back fetches that were planned early. */
+static inline uint32_t sl_plan_repetitions_ahead(const sl_plan *plan)
+{
+    uint64_t repetitions = 0, issues = 1;
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        repetitions += plan->sections[s].repeat;
+        issues += (uint64_t)plan->sections[s].repeat * plan->sections[s].count;
+    }
+    uint64_t ahead = SL_AHEAD_COMMANDS * repetitions / issues;
+    if (ahead < SL_AHEAD_LEAST)
+        return SL_AHEAD_LEAST;
+    return ahead > SL_AHEAD_MOST ? SL_AHEAD_MOST : (uint32_t)ahead;
+}
+
 /* Workspace bytes of an op on a tier's device; what the kernels' query table answers. */
 typedef uint64_t (*sl_workspace_query)(const void *context, sl_op_kind kind,
                                        const sl_op_attrs *attrs, sl_tier tier);

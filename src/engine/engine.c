@@ -68,7 +68,7 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs)
 /* The events that keep the control thread from running ahead. */
 static sl_status open_ends(sl_engine *engine)
 {
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < SL_AHEAD_MOST; i++)
         SL_TRY(engine->ops->event_open(engine->device, &engine->ends[i]));
     return SL_OK;
 }
@@ -163,7 +163,7 @@ void sl_engine_close(sl_engine *engine)
     for (uint32_t i = 0; i < engine->plan_count; i++)
         sl_bind_close(engine, &engine->plans[i]);
     free(engine->plans);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SL_AHEAD_MOST; i++) {
         if (engine->ends[i])
             engine->ops->event_close(engine->ends[i]);
     }

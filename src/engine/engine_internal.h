@@ -122,7 +122,8 @@ typedef struct sl_bound_plan {
     uint32_t wait_count;
     sl_bound_stride *strides;
     uint32_t stride_count, stride_capacity;
-    uint32_t repetition_count; /* of an iteration, over all sections */
+    uint32_t repetition_count;  /* of an iteration, over all sections */
+    uint32_t repetitions_ahead; /* issued, but not done by the compute lane, at most */
     void **inputs;   /* [input_count] by slot; NULL: no command reads it, or INPUT ops fill it */
     bool *is_filled; /* [input_count] by slot: INPUT ops do */
     void **outputs;  /* [output_count] by slot */
@@ -145,10 +146,10 @@ struct sl_engine {
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
-    sl_engine_source source;      /* of the caller; `fill` NULL: no plan asks for inputs */
-    sl_engine_progress progress;  /* of the caller; `passed` NULL: nobody wants to know */
-    sl_device_event *ends[2];     /* of repetitions, on the compute lane, in turn */
-    uint64_t repetitions_issued;  /* ever, of all plans */
+    sl_engine_source source;              /* of the caller; `fill` NULL: no plan asks for inputs */
+    sl_engine_progress progress;          /* of the caller; `passed` NULL: nobody wants to know */
+    sl_device_event *ends[SL_AHEAD_MOST]; /* of repetitions, on the compute lane, in turn */
+    uint64_t repetitions_issued;          /* ever, of all plans */
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */
     _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
     sl_status failure;            /* the first of an iteration: final */

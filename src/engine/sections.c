@@ -29,6 +29,7 @@ sl_status sl_sections_check(sl_bound_plan *bound)
                 "%u sections of %" PRIu64 " commands, run %" PRIu64 " times, for a body of %u",
                 plan->section_count, next, repetitions, plan->body_count);
     bound->repetition_count = (uint32_t)repetitions;
+    bound->repetitions_ahead = sl_plan_repetitions_ahead(bound->plan);
     return SL_OK;
 }
 

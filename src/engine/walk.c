@@ -151,10 +151,11 @@ static sl_status issue_command(const position *at, sl_bound_command *bound)
                                          at->engine->lanes[bound->command->lane].stream);
 }
 
-/* Waits until the compute lane is done with the last repetition but one; stops if a lane failed. */
-static sl_status keep_pace(sl_engine *engine)
+/* Waits until the compute lane is not too many repetitions behind; stops if a lane failed. */
+static sl_status keep_pace(sl_engine *engine, const sl_bound_plan *plan)
 {
-    sl_status status = engine->ops->event_finish(engine->ends[engine->repetitions_issued % 2]);
+    uint64_t behind = engine->repetitions_issued + SL_AHEAD_MOST - plan->repetitions_ahead;
+    sl_status status = engine->ops->event_finish(engine->ends[behind % SL_AHEAD_MOST]);
     if (status != SL_OK)
         return sl_status_prefix(status, "an op before the end of a repetition on the %s lane",
                                 lane_names[SL_LANE_COMPUTE]);
@@ -164,10 +165,10 @@ static sl_status keep_pace(sl_engine *engine)
 static sl_status issue_repetition(const position *at, const sl_section *section)
 {
     sl_engine *engine = at->engine;
-    SL_TRY(keep_pace(engine));
+    SL_TRY(keep_pace(engine, at->plan));
     for (uint32_t i = 0; i < section->count; i++)
         SL_TRY(issue_command(at, &at->plan->body[section->first + i]));
-    SL_TRY(engine->ops->event_record(engine->ends[engine->repetitions_issued % 2],
+    SL_TRY(engine->ops->event_record(engine->ends[engine->repetitions_issued % SL_AHEAD_MOST],
                                      engine->lanes[SL_LANE_COMPUTE].stream));
     engine->repetitions_issued++;
     return SL_OK;
