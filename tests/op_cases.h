@@ -1,0 +1,307 @@
+/* Every op in every mode of its attributes: one row an op names what varies, and the cases are all
+ * that can be combined from it, in three shapes.
+ *
+ * Written from op_list.h, not from the op table: which bytes of an operand an op touches, where a
+ * row group or a position leaves some of them alone, and which of those it reads.
+ */
+#ifndef SL_TESTS_OP_CASES_H
+#define SL_TESTS_OP_CASES_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include "program/op_shape.h"
+#include "program_walk.h"
+
+/* What varies in an op; choice 0 is the plainest. */
+typedef enum op_axis {
+    AXIS_SHAPE,      /* even, odd and long ones */
+    AXIS_ACCUMULATE, /* mode A: writes, adds */
+    AXIS_GATHER,     /* mode G: writes, adds */
+    AXIS_GRAD,       /* gradients in fp32, of the compute type */
+    AXIS_WITHOUT_2,  /* operand 2 is there, absent */
+    AXIS_WITHOUT_3,
+    AXIS_ROWS,     /* all rows, the first group, one in the middle */
+    AXIS_PANEL,    /* the first panel, another */
+    AXIS_VALID,    /* all ids of the panel exist, the last do not, none does */
+    AXIS_POSITION, /* at the start, behind others, with room left behind */
+    AXIS_SKIP,     /* the step is taken, skipped */
+    AXIS_FINITE,   /* the norm is finite, is not */
+    AXIS_BLOCK,    /* the first chunk's flags, another's */
+    AXIS_RANK,     /* rank 0, another */
+    AXIS_COUNT
+} op_axis;
+
+static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 3, 2, 3, 3, 2, 2, 2, 2};
+
+#define ON(axis) (1u << AXIS_##axis)
+
+/* Ops without a row here have no case, and the test fails. */
+static const uint32_t op_axes[SL_OP_COUNT] = {
+    [SL_OP_EMBED_POSITION] = ON(SHAPE) | ON(POSITION),
+    [SL_OP_EMBED_TOKENS] = ON(SHAPE) | ON(PANEL),
+    [SL_OP_LAYERNORM] = ON(SHAPE),
+    [SL_OP_LINEAR] = ON(SHAPE) | ON(WITHOUT_2) | ON(WITHOUT_3) | ON(RANK),
+    [SL_OP_ATTENTION] = ON(SHAPE),
+    [SL_OP_GELU] = ON(SHAPE),
+    [SL_OP_HEAD_LOGITS] = ON(SHAPE) | ON(ROWS),
+    [SL_OP_HEAD_STATS] = ON(SHAPE) | ON(ACCUMULATE) | ON(ROWS) | ON(PANEL) | ON(VALID),
+    [SL_OP_HEAD_LOSS] = ON(SHAPE) | ON(ACCUMULATE),
+    [SL_OP_HEAD_LOGITS_BACKWARD] = ON(SHAPE) | ON(ROWS) | ON(PANEL) | ON(VALID),
+    [SL_OP_HEAD_INPUT_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(ROWS),
+    [SL_OP_HEAD_WEIGHT_BACKWARD] = ON(SHAPE) | ON(GATHER) | ON(GRAD) | ON(ROWS),
+    [SL_OP_LINEAR_INPUT_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(WITHOUT_3),
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] = ON(SHAPE) | ON(GATHER) | ON(GRAD) | ON(WITHOUT_3),
+    [SL_OP_GELU_BACKWARD] = ON(SHAPE),
+    [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE),
+    [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(GATHER) | ON(GRAD),
+    [SL_OP_EMBED_TOKENS_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(PANEL),
+    [SL_OP_EMBED_POSITION_BACKWARD] = ON(SHAPE) | ON(POSITION),
+    [SL_OP_ADD] = ON(SHAPE),
+    [SL_OP_CLEAR] = ON(SHAPE),
+    [SL_OP_ROUND] = ON(SHAPE),
+    [SL_OP_BLOCK_NORM] = ON(SHAPE) | ON(ACCUMULATE) | ON(GRAD),
+    [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE),
+    [SL_OP_ADAMW] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
+    [SL_OP_ATTENTION_CACHED] = ON(SHAPE) | ON(POSITION),
+};
+
+#undef ON
+
+/* Operands that op_list.h marks "?"; those of AXIS_WITHOUT, and the master copy. */
+static const uint8_t op_optional[SL_OP_COUNT] = {
+    [SL_OP_LINEAR] = 1 << 2 | 1 << 3,
+    [SL_OP_LINEAR_INPUT_BACKWARD] = 1 << 3,
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 3,
+    [SL_OP_ADAMW] = 1 << 5,
+};
+
+typedef struct op_shape {
+    uint64_t batch, seq, heads, in, out, ids, elements, blocks;
+} op_shape;
+
+/* Operands of whole pages or at least whole alignments; odd ones; ones of several tiles. */
+static const op_shape op_shapes[3] = {{2, 64, 2, 128, 256, 128, 32768 + 512, 2},
+                                      {3, 7, 3, 15, 13, 11, 1021, 1},
+                                      {1, 150, 2, 34, 70, 300, 40009, 65}};
+
+typedef struct op_case {
+    sl_op op; /* operands: 0 where there, SL_NONE where absent */
+    sl_step_scalars scalars;
+    uint32_t choice[AXIS_COUNT];
+    uint64_t position;  /* scalars.position */
+    uint64_t rows_left; /* of positions or of the cache, behind those that are used */
+} op_case;
+
+static inline bool case_is_half(const op_case *c)
+{
+    return c->op.attrs.type != SL_TYPE_FP32;
+}
+
+/* Combinations that op_list.h rules out, and those that are another one again. */
+static inline bool case_exists(const op_case *c)
+{
+    const sl_op_attrs *attrs = &c->op.attrs;
+    const bool passes_gelu =
+        c->op.kind == SL_OP_LINEAR_INPUT_BACKWARD && c->choice[AXIS_WITHOUT_3] == 0;
+    if (passes_gelu && attrs->accumulate)
+        return false;
+    if (attrs->gather && attrs->grad_type != SL_TYPE_FP32)
+        return false;
+    if (c->choice[AXIS_GRAD] && !case_is_half(c))
+        return false;
+    return c->op.kind != SL_OP_EMBED_POSITION_BACKWARD || c->choice[AXIS_POSITION] != 1;
+}
+
+static inline void case_set_sizes(op_case *c)
+{
+    enum { POSITION = 5, LEFT = 3, FIRST_ID = 1000, MISSING_IDS = 3, FIRST_BLOCK = 3 };
+    const op_shape *shape = &op_shapes[c->choice[AXIS_SHAPE]];
+    const uint64_t rows = shape->batch * shape->seq;
+    const uint32_t group = c->choice[AXIS_ROWS];
+    const bool is_chunk = c->op.kind == SL_OP_BLOCK_NORM || c->op.kind == SL_OP_ADAMW;
+    sl_op_attrs *attrs = &c->op.attrs;
+    attrs->batch = shape->batch;
+    attrs->seq = shape->seq;
+    attrs->in = shape->in;
+    attrs->out = shape->out;
+    attrs->heads = shape->heads;
+    attrs->first_row = group == 2 ? rows / 4 : 0;
+    attrs->row_count = group == 0 ? rows : rows / (group == 1 ? 4 : 2);
+    attrs->first_id = c->choice[AXIS_PANEL] ? FIRST_ID : 0;
+    attrs->id_count = shape->ids;
+    attrs->valid_id_count = attrs->first_id + shape->ids;
+    if (c->choice[AXIS_VALID] > 0)
+        attrs->valid_id_count -= c->choice[AXIS_VALID] == 1 ? MISSING_IDS : shape->ids;
+    attrs->element_count = is_chunk ? shape->blocks * SL_BLOCK_ELEMENTS : shape->elements;
+    attrs->first_block = c->choice[AXIS_BLOCK] ? FIRST_BLOCK : 0;
+    c->position =
+        c->choice[AXIS_POSITION] && c->op.kind != SL_OP_EMBED_POSITION_BACKWARD ? POSITION : 0;
+    c->rows_left = c->choice[AXIS_POSITION] == 2 ? LEFT : 0;
+    attrs->cache_rows = c->position + shape->seq + c->rows_left;
+}
+
+static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *choice)
+{
+    op_case c = {.op = {.kind = kind}};
+    memcpy(c.choice, choice, sizeof c.choice);
+    sl_op_attrs *attrs = &c.op.attrs;
+    attrs->type = (uint16_t)type;
+    attrs->grad_type = (uint16_t)(choice[AXIS_GRAD] ? type : SL_TYPE_FP32);
+    attrs->accumulate = choice[AXIS_ACCUMULATE];
+    attrs->gather = (uint16_t)choice[AXIS_GATHER];
+    attrs->rank_index = (uint16_t)choice[AXIS_RANK];
+    attrs->scale = 0.25f;
+    case_set_sizes(&c);
+    if (choice[AXIS_WITHOUT_2])
+        c.op.operand[2] = SL_NONE;
+    if (choice[AXIS_WITHOUT_3])
+        c.op.operand[3] = SL_NONE;
+    if (kind == SL_OP_ADAMW && type == SL_TYPE_FP32)
+        c.op.operand[5] = SL_NONE;
+    c.scalars = (sl_step_scalars){.learning_rate = 3e-2f,
+                                  .weight_decay = 0.1f,
+                                  .beta1 = 0.9f,
+                                  .beta2 = 0.95f,
+                                  .epsilon = 1e-8f,
+                                  .bias1 = 0.271f,
+                                  .bias2_root = 0.3776f,
+                                  .clip = 1.0f,
+                                  .loss_scale = 8.0f,
+                                  .position = (uint32_t)c.position};
+    return c;
+}
+
+/* Counts through all combinations; false behind the last. */
+static inline bool case_next_choice(sl_op_kind kind, uint32_t *choice)
+{
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
+        if (!(op_axes[kind] >> axis & 1))
+            continue;
+        if (++choice[axis] < axis_choices[axis])
+            return true;
+        choice[axis] = 0;
+    }
+    return false;
+}
+
+typedef bool (*op_case_visit)(const op_case *c, void *context);
+
+/* Calls `visit` with every case of an op and a type until it says false; returns how many. */
+static inline uint32_t case_visit_all(sl_op_kind kind, sl_type type, op_case_visit visit,
+                                      void *context)
+{
+    uint32_t choice[AXIS_COUNT] = {0}, count = 0;
+    do {
+        const op_case c = case_make(kind, type, choice);
+        if (!case_exists(&c))
+            continue;
+        count++;
+        if (!visit(&c, context))
+            break;
+    } while (case_next_choice(kind, choice));
+    return count;
+}
+
+/* "linear of bf16, axes 1000..." */
+static inline void case_describe(const op_case *c, char *out_text, size_t bytes)
+{
+    char choices[AXIS_COUNT + 1] = {0};
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        choices[axis] = (char)('0' + c->choice[axis]);
+    snprintf(out_text, bytes, "%s of %s, choices %s", sl_op_info_of(c->op.kind)->name,
+             sl_type_name((sl_type)c->op.attrs.type), choices);
+}
+
+/* ---- what op_list.h says of the bytes of an operand ---- */
+
+typedef struct op_span {
+    uint64_t front, back; /* bytes before and behind what is touched at all */
+    uint64_t unread;      /* the last of what is touched, not read */
+} op_span;
+
+static inline uint64_t case_element_bytes(const op_case *c, uint32_t i)
+{
+    return sl_type_bytes(walk_type_of(&c->op, i));
+}
+
+/* Of B*T rows, those of the row group. */
+static inline op_span case_row_span(const op_case *c, uint64_t row_bytes)
+{
+    const sl_op_attrs *attrs = &c->op.attrs;
+    const uint64_t behind = attrs->batch * attrs->seq - attrs->first_row - attrs->row_count;
+    return (op_span){attrs->first_row * row_bytes, behind * row_bytes, 0};
+}
+
+static inline uint64_t case_padding_ids(const op_case *c)
+{
+    return c->op.attrs.first_id + c->op.attrs.id_count - c->op.attrs.valid_id_count;
+}
+
+static inline op_span case_head_span(const op_case *c, uint32_t i)
+{
+    const uint64_t element = case_element_bytes(c, i), padding = case_padding_ids(c) * element;
+    const uint64_t row = c->op.attrs.in * element;
+    switch ((int)c->op.kind) {
+    case SL_OP_HEAD_LOGITS:
+    case SL_OP_HEAD_WEIGHT_BACKWARD:
+        return i == 0 ? case_row_span(c, row) : (op_span){0};
+    case SL_OP_HEAD_INPUT_BACKWARD:
+        return i == 2 ? case_row_span(c, row) : (op_span){0};
+    case SL_OP_HEAD_STATS: /* of stats, the last is written and not read */
+        if (i == 1)
+            return case_row_span(c, sizeof(int32_t));
+        return (op_span){.unread = i == 0 ? padding : sizeof(float)};
+    case SL_OP_HEAD_LOSS:
+        return (op_span){.unread = i == 0 ? sizeof(float) : 0};
+    case SL_OP_HEAD_LOGITS_BACKWARD:
+        if (i == 0)
+            return case_row_span(c, sizeof(int32_t));
+        return (op_span){.unread = i == 1 ? 2 * sizeof(float) : padding};
+    default:
+        return (op_span){0};
+    }
+}
+
+static inline op_span case_span(const op_case *c, uint32_t i)
+{
+    const uint64_t row = c->op.attrs.in * case_element_bytes(c, i);
+    const uint64_t norm_rest = sizeof(sl_norm_sum) - offsetof(sl_norm_sum, reserved);
+    const op_span norm = {.back = norm_rest};
+    switch ((int)c->op.kind) {
+    case SL_OP_EMBED_POSITION:
+        return i == 0 ? (op_span){c->position * row, c->rows_left * row, 0} : (op_span){0};
+    case SL_OP_EMBED_POSITION_BACKWARD:
+        return i == 1 ? (op_span){.back = c->rows_left * row} : (op_span){0};
+    case SL_OP_ATTENTION_CACHED: /* the new rows are written before they are read */
+        return i == 1 ? (op_span){0, c->rows_left * row, c->op.attrs.seq * row} : (op_span){0};
+    case SL_OP_BLOCK_NORM:
+        return i == 1 && c->op.attrs.accumulate ? norm : (op_span){0};
+    case SL_OP_NORM_FINISH:
+        return i == 0 ? norm : (op_span){0};
+    case SL_OP_ADAMW: /* of the control, clip_scale and skip */
+        return i == 0 ? (op_span){.front = 4, .back = 4} : (op_span){0};
+    default:
+        return case_head_span(c, i);
+    }
+}
+
+/* Row groups write dx piece by piece, in row order: the first one makes it, the others keep it. */
+static inline bool case_is_piece(const op_case *c, uint32_t i)
+{
+    return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.accumulate;
+}
+
+/* Whether what is read there can be seen in the result at all. */
+static inline bool case_shows_reads(const op_case *c, uint32_t i)
+{
+    const bool has_no_ids = c->choice[AXIS_VALID] == 2;
+    const bool leaves_out = c->op.kind == SL_OP_LINEAR && c->op.attrs.rank_index > 0;
+    if (c->choice[AXIS_SKIP] || c->choice[AXIS_FINITE] || has_no_ids)
+        return false;
+    const bool keeps = case_is_piece(c, i) && c->op.attrs.first_row > 0;
+    const bool is_new = c->op.kind == SL_OP_ATTENTION_CACHED && i == 1 && c->position == 0;
+    return !keeps && !is_new && !(leaves_out && (i == 2 || i == 3));
+}
+
+#endif
