@@ -40,6 +40,8 @@ void sl_homes_close(sl_homes *homes)
         free(homes->offset[group]);
     }
     free(homes->adam_tier);
+    free(homes->persistent_offset);
+    free(homes->persistent_bytes);
     free(homes);
 }
 
@@ -211,19 +213,36 @@ static sl_status place_flags(const sl_program *program, const sl_layout *layout,
     return sl_bits_add(*end, homes->flags_bytes[tier], size_name, end);
 }
 
-/* Slots are numbered from 0; a slot is as large as the largest value that names it. */
-static sl_status measure_persistent(const sl_program *program, sl_homes *homes)
+/* Slots are numbered from 0. A program names each of them, so it has no more slots than values. */
+static sl_status count_persistent(const sl_program *program, sl_homes *homes)
 {
     for (uint32_t index = 0; index < program->value_count; index++) {
         const sl_value *value = &program->values[index];
         if (value->kind != SL_VALUE_PERSISTENT)
             continue;
-        if (value->index >= SL_PERSISTENT_MAX)
-            SL_FAIL(SL_ERROR_USAGE, "persistent slot %u of value %s: there are %d", value->index,
-                    value->name, SL_PERSISTENT_MAX);
+        if (value->index >= program->value_count)
+            SL_FAIL(SL_ERROR_USAGE, "persistent slot %u of value %s, in a program of %u values",
+                    value->index, value->name, program->value_count);
         if (value->index >= homes->persistent_count)
             homes->persistent_count = value->index + 1;
-        if (value->bytes > homes->persistent_bytes[value->index])
+    }
+    return SL_OK;
+}
+
+/* A slot is as large as the largest value that names it. */
+static sl_status measure_persistent(const sl_program *program, sl_homes *homes)
+{
+    SL_TRY(count_persistent(program, homes));
+    if (homes->persistent_count == 0)
+        return SL_OK;
+    homes->persistent_offset = calloc(homes->persistent_count, sizeof *homes->persistent_offset);
+    homes->persistent_bytes = calloc(homes->persistent_count, sizeof *homes->persistent_bytes);
+    if (homes->persistent_offset == NULL || homes->persistent_bytes == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u persistent slots", homes->persistent_count);
+    for (uint32_t index = 0; index < program->value_count; index++) {
+        const sl_value *value = &program->values[index];
+        if (value->kind == SL_VALUE_PERSISTENT &&
+            value->bytes > homes->persistent_bytes[value->index])
             homes->persistent_bytes[value->index] = value->bytes;
     }
     return SL_OK;

@@ -250,6 +250,7 @@ typedef struct world {
     uint8_t tier[SL_GROUP_COUNT][2];
     uint64_t offset[SL_GROUP_COUNT][2];
     uint8_t adam_tier[2];
+    uint64_t persistent_offset, persistent_bytes; /* of the one slot */
     sl_homes homes;
     sl_place places[PLACE_COUNT];
     sl_wait waits[WAIT_COUNT];
@@ -286,7 +287,11 @@ static inline void fill_homes(world *w)
 {
     static const sl_group groups[4] = {SL_GROUP_PARAM, SL_GROUP_GRAD, SL_GROUP_MOMENT1,
                                        SL_GROUP_MOMENT2};
-    w->homes = (sl_homes){.chunk_count = 2, .adam_tier = w->adam_tier, .persistent_count = 1};
+    w->homes = (sl_homes){.chunk_count = 2,
+                          .adam_tier = w->adam_tier,
+                          .persistent_count = 1,
+                          .persistent_offset = &w->persistent_offset,
+                          .persistent_bytes = &w->persistent_bytes};
     for (uint32_t i = 0; i < 4; i++) {
         sl_group group = groups[i];
         w->tier[group][0] = SL_TIER_HOST;

@@ -306,13 +306,38 @@ static void homes_with_persistent_values_give_each_slot_its_largest_size(void **
     assert_int_equal(homes->fixed_bytes[SL_TIER_DEVICE], 4096 + 5120);
 
     sl_homes *refused = NULL;
-    program->values[3].index = SL_PERSISTENT_MAX;
+    program->values[3].index = 4; /* of a program of 4 values */
+    assert_int_equal(sl_homes_build(program, layout, &options, &refused), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "persistent slot 4"));
+    program->values[3].index = SL_NONE;
     assert_int_equal(sl_homes_build(program, layout, &options, &refused), SL_ERROR_USAGE);
     program->values[3].index = 1;
     program->values[3].bytes = UINT64_MAX - 1000;
     assert_int_equal(sl_homes_build(program, layout, &options, &refused), SL_ERROR_USAGE);
     assert_non_null(strstr(sl_status_message(), "overflows"));
     assert_null(refused);
+    close_all(program, layout, homes);
+}
+
+/* A slot a layer, and no limit but the number of layers. */
+static void homes_with_two_thousand_slots_give_each_its_own_place(void **state)
+{
+    (void)state;
+    enum { SLOTS = 2000 };
+    sl_program *program = spec_program_gpt2(&tiny);
+    set_training(program, false);
+    program->values = calloc(SLOTS, sizeof *program->values);
+    program->value_count = SLOTS;
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
+        program->values[slot] =
+            (sl_value){.kind = SL_VALUE_PERSISTENT, .index = SLOTS - 1 - slot, .bytes = 100 + slot};
+    sl_policy_options options = {.policy = SL_POLICY_HOST};
+    sl_layout *layout;
+    sl_homes *homes;
+    build(program, &options, &layout, &homes);
+    assert_int_equal(homes->persistent_count, SLOTS);
+    for (uint32_t slot = 0; slot < SLOTS; slot++)
+        assert_int_equal(homes->persistent_bytes[slot], 100 + SLOTS - 1 - slot);
     close_all(program, layout, homes);
 }
 
@@ -419,6 +444,7 @@ int main(void)
         cmocka_unit_test(homes_of_a_small_model_waste_no_stagger),
         cmocka_unit_test(homes_without_states_put_parameters_at_the_same_places),
         cmocka_unit_test(homes_with_persistent_values_give_each_slot_its_largest_size),
+        cmocka_unit_test(homes_with_two_thousand_slots_give_each_its_own_place),
         cmocka_unit_test(homes_with_disk_shares_take_the_disk_from_the_last_chunk_down),
         cmocka_unit_test(homes_with_wrong_options_are_refused),
     };

@@ -172,14 +172,28 @@ static sl_program *emit_model(const char *name)
     return program;
 }
 
-/* At most 1 % of a group is padding from 100 M parameters up. The model's own tensors,
- * in its order, are those that the published shape has. */
+/* The shape that goes by a name: as published, or, where none is written down above, the model's.
+ */
+static spec_shape find_shape(const char *name)
+{
+    for (size_t i = 0; i < sizeof gpt2_shapes / sizeof gpt2_shapes[0]; i++)
+        if (strcmp(gpt2_shapes[i].name, name) == 0)
+            return gpt2_shapes[i];
+    sl_gpt2_shape shape;
+    assert_int_equal(sl_gpt2_named(name, &shape), SL_OK);
+    return (spec_shape){name, shape.layers, shape.width, shape.context, shape.vocab};
+}
+
+/* At most 1 % of a group is padding from 100 M parameters up, for every model that has a name. The
+ * model's own tensors, in its order, are those that the published shape has. */
 static void layout_of_gpt2_pads_at_most_one_percent(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof gpt2_shapes / sizeof gpt2_shapes[0]; i++) {
-        sl_program *expected = spec_program_gpt2(&gpt2_shapes[i]);
-        sl_program *program = emit_model(gpt2_shapes[i].name);
+    size_t count = 0;
+    for (const char *const *name = sl_gpt2_names(); *name != NULL; name++, count++) {
+        const spec_shape shape = find_shape(*name);
+        sl_program *expected = spec_program_gpt2(&shape);
+        sl_program *program = emit_model(*name);
         assert_int_equal(program->tensor_count, expected->tensor_count);
         for (uint32_t t = 0; t < program->tensor_count; t++) {
             assert_int_equal(program->tensors[t].element_count, expected->tensors[t].element_count);
@@ -189,18 +203,21 @@ static void layout_of_gpt2_pads_at_most_one_percent(void **state)
         double before = read_cpu_seconds();
         assert_int_equal(sl_layout_build(program, 0, &layout), SL_OK);
         double seconds = read_cpu_seconds() - before;
-        printf("%-12s %10llu elements, %3u chunks of %8llu, %.3f %% padding, %.2f ms\n",
-               gpt2_shapes[i].name, (unsigned long long)layout->valid_elements, layout->chunk_count,
+        printf("%-12s %10llu elements, %3u chunks of %8llu, %.3f %% padding, %.2f ms\n", *name,
+               (unsigned long long)layout->valid_elements, layout->chunk_count,
                (unsigned long long)layout->chunk_elements, 100 * layout->padding_fraction,
                1e3 * seconds);
         assert_layout_holds(program, layout);
         assert_true(layout->padding_fraction <= 0.01);
         assert_true(layout->chunk_count >= 16);
-        assert_true(seconds < search_seconds);
+        /* beside the search, a flag a block is written, to fresh pages: at 250 MB/s at least */
+        double blocks = (double)(layout->chunk_count * layout->chunk_elements / BLOCK);
+        assert_true(seconds < search_seconds + blocks / 250e6);
         sl_layout_close(layout);
         spec_program_close(expected);
         sl_program_close(program);
     }
+    assert_true(count > sizeof gpt2_shapes / sizeof gpt2_shapes[0]);
 }
 
 /* 124,439,808 is the published count; 47 rows of 768 pad the vocabulary from 50257 to 50304. */

@@ -289,8 +289,8 @@ static void plan_when_homes_are_others_then_rejected(void **state)
     expect_rejected(&request, &plan, "needs 2 block flags from 2 on; there are 3");
     homes = small_homes;
     homes.persistent_count = 1;
-    homes.persistent_offset[0] = 180224;
-    homes.persistent_bytes[0] = 512;
+    homes.persistent_offset = (uint64_t[]){180224};
+    homes.persistent_bytes = (uint64_t[]){512};
     expect_rejected(&request, &plan, "no permanent allocation holds persistent slot 0");
     plan_close(&plan);
 }

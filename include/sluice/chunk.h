@@ -83,8 +83,6 @@ enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
 /* Two pieces, so that the disk is at work on one while the other is filled or emptied. */
 enum { SL_BOUNCE_PIECES = 2, SL_BOUNCE_BYTES = SL_BOUNCE_PIECES * SL_PIECE_BYTES };
 
-enum { SL_PERSISTENT_MAX = 512 };
-
 /* What is permanent in each tier, at the bottom of its arena. Shared by all plans of a run. */
 typedef struct sl_homes {
     uint32_t chunk_count;
@@ -94,15 +92,16 @@ typedef struct sl_homes {
     uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
     uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no AdamW runs */
     uint32_t persistent_count;
-    uint64_t persistent_offset[SL_PERSISTENT_MAX]; /* device */
-    uint64_t persistent_bytes[SL_PERSISTENT_MAX];
+    uint64_t *persistent_offset;          /* [persistent_count], bytes into the device's arena */
+    uint64_t *persistent_bytes;           /* [persistent_count] */
     uint64_t bounce_offset, bounce_bytes; /* host: SL_BOUNCE_BYTES for parts of chunks on disk */
                                           /* at the boundary; 0 bytes if no chunk lives on disk */
     uint64_t fixed_bytes[SL_TIER_COUNT];  /* end of the permanent part */
 } sl_homes;
 
 /* Gives every chunk of every group that `program` uses its home. Slots of different groups are
- * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2. */
+ * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2.
+ * Persistent slots are numbered densely: one not below the number of values is SL_ERROR_USAGE. */
 SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
                                 const sl_policy_options *options, sl_homes **out_homes);
 /* Frees homes; NULL is fine. */
