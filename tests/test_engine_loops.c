@@ -108,6 +108,30 @@ static void rings_when_of_two_slots_are_filled_while_they_are_read(void **state)
     sl_engine_close(engine);
 }
 
+/* Copies and host ops read something else, and so wait for nothing of the source. */
+static void inputs_when_nothing_needs_them_are_all_there_when_a_step_returns(void **state)
+{
+    (void)state;
+    enum { REPEAT = 6 };
+    loop_world w;
+    uint64_t control;
+    sl_place other = loop_place(SL_TIER_HOST, LOOP_HOST_SPILL, 8, 2);
+    loop_world_init(&w, REPEAT, NULL);
+    w.commands[w.index[LOOP_TOKEN_IN]].from = other;
+    w.places[w.commands[w.index[LOOP_HOST_SUM]].first_place] = other;
+    for (uint32_t i = 0; i < w.plan.wait_count; i++) {
+        if (w.waits[i].command == w.index[LOOP_INPUT])
+            w.waits[i].command = w.index[LOOP_CLEAR];
+    }
+    sl_engine *engine = loop_open(&w);
+    loop.sleep_us[SL_OP_INPUT] = 20000;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(loop_step(engine, i, &control), SL_OK);
+        assert_int_equal(loop.fills, (i + 1) * REPEAT);
+    }
+    sl_engine_close(engine);
+}
+
 /* ---- what is told ---- */
 
 typedef struct told {
@@ -210,6 +234,7 @@ int main(void)
         cmocka_unit_test(loops_when_run_give_the_numbers_of_a_plain_loop),
         cmocka_unit_test(loops_when_a_family_lives_on_disk_give_the_same),
         cmocka_unit_test(rings_when_of_two_slots_are_filled_while_they_are_read),
+        cmocka_unit_test(inputs_when_nothing_needs_them_are_all_there_when_a_step_returns),
         cmocka_unit_test(progress_when_told_is_never_two_repetitions_ahead),
         cmocka_unit_test(statistics_when_of_a_loop_count_every_repetition),
     };
