@@ -8,6 +8,10 @@
  * or four stand for any odd or even number. A command waits for all that any of them has to wait
  * for; that is more than each needs, and costs nothing, for what is more has been over for long.
  *
+ * Places with slots, of families and rings, are apart from the cells. Each slot has a record of its
+ * own, so that a repetition meets no other slot than its own; whatever else shares the bytes of one
+ * slot is taken to share those of all.
+ *
  * A lane knows what its own waits say since the repetition began, or else the iteration: so what is
  * left out as implied is implied on every path.
  */
@@ -39,6 +43,16 @@ typedef struct need {
     sl_wait wait;
 } need;
 
+/* A place with slots that some command names, and the records of those that are replayed. */
+typedef struct slotted {
+    sl_place place;
+    cell slot[4];
+} slotted;
+
+enum { REPLAYS_MOST = 4 };
+
+_Static_assert(sizeof((slotted *)0)->slot == REPLAYS_MOST * sizeof(cell), "a record a replay");
+
 typedef struct resolver {
     const sl_program *program;
     sl_plan *plan;
@@ -46,6 +60,8 @@ typedef struct resolver {
     uint32_t edge_count[SL_TIER_COUNT];
     uint32_t first_cell[SL_TIER_COUNT];
     cell *cells;
+    slotted *slotted[SL_TIER_COUNT]; /* sorted, each once */
+    uint32_t slotted_count[SL_TIER_COUNT];
     issue *issues; /* [moments of both iterations] */
     moment now;
     moment second_iteration;        /* its first moment */
@@ -112,43 +128,67 @@ static void unique_edges(resolver *r, sl_tier tier)
     r->edge_count[tier] = kept;
 }
 
-/* Lists the edges of a section's accesses, in every slot that its replays come to; with `edges`
- * NULL they are only counted. */
-static void list_edges(const resolver *r, const sl_section *section, uint64_t *const *edges,
-                       uint64_t counts[SL_TIER_COUNT])
+/* Lists the edges of all accesses and the places with slots; with `edges` NULL they are only
+ * counted. */
+static void list_edges(const resolver *r, uint64_t *const *edges, slotted *const *places,
+                       uint64_t edge_counts[SL_TIER_COUNT], uint32_t place_counts[SL_TIER_COUNT])
 {
-    uint32_t replays = count_replays(section);
-    for (uint32_t c = section->first; c < section->first + section->count; c++) {
+    for (uint32_t c = 0; c < r->plan->body_count; c++) {
         span spans[SPAN_MAX];
         uint32_t span_count = list_spans(r, &r->plan->body[c], spans);
         for (uint32_t s = 0; s < span_count; s++) {
             const sl_place *place = &spans[s].place;
-            uint32_t slots = place->slots > 1 ? place->slots : 1;
-            for (uint32_t slot = 0; slot < slots && slot < replays; slot++) {
-                uint64_t offset = sl_place_offset(place, slot);
-                if (edges) {
-                    edges[place->tier][counts[place->tier]] = offset;
-                    edges[place->tier][counts[place->tier] + 1] = offset + place->bytes;
-                }
-                counts[place->tier] += 2;
+            uint64_t *count = &edge_counts[place->tier];
+            if (edges) {
+                edges[place->tier][*count] = place->offset;
+                edges[place->tier][*count + 1] = place->offset + sl_place_extent(place);
             }
+            *count += 2;
+            if (place->slots <= 1)
+                continue;
+            if (places)
+                places[place->tier][place_counts[place->tier]].place = *place;
+            place_counts[place->tier]++;
         }
     }
+}
+
+static int compare_slotted(const void *left, const void *right)
+{
+    const sl_place *a = &((const slotted *)left)->place, *b = &((const slotted *)right)->place;
+    if (a->offset != b->offset)
+        return a->offset < b->offset ? -1 : 1;
+    if (a->stride != b->stride)
+        return a->stride < b->stride ? -1 : 1;
+    return (a->slots > b->slots) - (a->slots < b->slots);
+}
+
+static void unique_slotted(resolver *r, sl_tier tier)
+{
+    slotted *all = r->slotted[tier];
+    uint32_t kept = 0;
+    qsort(all, r->slotted_count[tier], sizeof *all, compare_slotted);
+    for (uint32_t i = 0; i < r->slotted_count[tier]; i++)
+        if (kept == 0 || compare_slotted(&all[kept - 1], &all[i]) != 0)
+            all[kept++] = all[i];
+    r->slotted_count[tier] = kept;
+    for (uint32_t i = 0; i < kept; i++)
+        memset(all[i].slot, 0xFF, sizeof all[i].slot); /* NEVER */
 }
 
 static sl_status cut_tiers(resolver *r)
 {
     const sl_plan *plan = r->plan;
-    uint64_t counts[SL_TIER_COUNT] = {0}, filled[SL_TIER_COUNT] = {0};
-    for (uint32_t s = 0; s < plan->section_count; s++)
-        list_edges(r, &plan->sections[s], NULL, counts);
+    uint64_t edge_counts[SL_TIER_COUNT] = {0}, filled[SL_TIER_COUNT] = {0};
+    uint32_t place_counts[SL_TIER_COUNT] = {0};
+    list_edges(r, NULL, NULL, edge_counts, place_counts);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        r->edges[tier] = calloc(counts[tier] + 1, sizeof *r->edges[tier]);
-        if (!r->edges[tier] || counts[tier] > UINT32_MAX)
+        r->edges[tier] = calloc(edge_counts[tier] + 1, sizeof *r->edges[tier]);
+        r->slotted[tier] = calloc((uint64_t)place_counts[tier] + 1, sizeof *r->slotted[tier]);
+        if (!r->edges[tier] || !r->slotted[tier] || edge_counts[tier] > UINT32_MAX)
             SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
     }
-    for (uint32_t s = 0; s < plan->section_count; s++)
-        list_edges(r, &plan->sections[s], r->edges, filled);
+    list_edges(r, r->edges, r->slotted, filled, r->slotted_count);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         r->edge_count[tier] = (uint32_t)filled[tier];
     return SL_OK;
@@ -160,6 +200,7 @@ static sl_status cut_cells(resolver *r)
     uint64_t cell_count = 0;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         unique_edges(r, (sl_tier)tier);
+        unique_slotted(r, (sl_tier)tier);
         r->first_cell[tier] = (uint32_t)cell_count;
         cell_count += r->edge_count[tier];
     }
@@ -184,17 +225,30 @@ static uint32_t find_cell(const resolver *r, sl_tier tier, uint64_t address)
 }
 
 typedef struct access {
-    uint32_t first_cell, last_cell; /* half open */
+    sl_tier tier;
+    uint64_t first, end;            /* bytes, of all slots */
+    uint32_t first_cell, last_cell; /* half open; the same */
+    slotted *own;                   /* NULL: a place without slots */
+    uint32_t slot;
     bool writes;
 } access;
 
 static access access_of(const resolver *r, const span *spanned, uint32_t repetition)
 {
     const sl_place *place = &spanned->place;
-    uint64_t offset = sl_place_offset(place, repetition);
-    return (access){.first_cell = find_cell(r, place->tier, offset),
-                    .last_cell = find_cell(r, place->tier, offset + place->bytes),
-                    .writes = spanned->writes};
+    const slotted key = {.place = *place};
+    access made = {.tier = place->tier,
+                   .first = place->offset,
+                   .end = place->offset + sl_place_extent(place),
+                   .writes = spanned->writes};
+    made.first_cell = find_cell(r, place->tier, made.first);
+    made.last_cell = find_cell(r, place->tier, made.end);
+    if (place->slots > 1) {
+        made.own = bsearch(&key, r->slotted[place->tier], r->slotted_count[place->tier], sizeof key,
+                           compare_slotted);
+        made.slot = repetition % place->slots;
+    }
+    return made;
 }
 
 /* ---- conflicts of one issue ---- */
@@ -205,30 +259,55 @@ static void raise_moment(moment *value, moment candidate)
         *value = candidate;
 }
 
+static void meet_cell(const cell *here, bool writes, moment needs[SL_LANE_COUNT])
+{
+    if (here->writer >= 0)
+        raise_moment(&needs[here->writer_lane], here->writer);
+    for (int lane = 0; writes && lane < SL_LANE_COUNT; lane++)
+        raise_moment(&needs[lane], here->reader[lane]);
+}
+
+static void meet_slotted(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
+{
+    for (uint32_t i = 0; i < r->slotted_count[made->tier]; i++) {
+        const slotted *other = &r->slotted[made->tier][i];
+        if (other->place.offset >= made->end)
+            break;
+        if (other->place.offset + sl_place_extent(&other->place) <= made->first)
+            continue;
+        for (uint32_t slot = 0; slot < REPLAYS_MOST; slot++)
+            if (other != made->own || slot == made->slot)
+                meet_cell(&other->slot[slot], made->writes, needs);
+    }
+}
+
 static void find_conflicts(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
 {
-    for (uint32_t c = made->first_cell; c < made->last_cell; c++) {
-        const cell *here = &r->cells[c];
-        if (here->writer >= 0)
-            raise_moment(&needs[here->writer_lane], here->writer);
-        for (int lane = 0; made->writes && lane < SL_LANE_COUNT; lane++)
-            raise_moment(&needs[lane], here->reader[lane]);
+    for (uint32_t c = made->first_cell; c < made->last_cell; c++)
+        meet_cell(&r->cells[c], made->writes, needs);
+    meet_slotted(r, made, needs);
+}
+
+static void mark_cell(const resolver *r, cell *here, bool writes, sl_lane lane)
+{
+    if (!writes) {
+        here->reader[lane] = r->now;
+        return;
     }
+    here->writer = r->now;
+    here->writer_lane = lane;
+    for (int l = 0; l < SL_LANE_COUNT; l++)
+        here->reader[l] = NEVER;
 }
 
 static void leave_marks(resolver *r, const access *made, sl_lane lane)
 {
-    for (uint32_t c = made->first_cell; c < made->last_cell; c++) {
-        cell *here = &r->cells[c];
-        if (!made->writes) {
-            here->reader[lane] = r->now;
-            continue;
-        }
-        here->writer = r->now;
-        here->writer_lane = lane;
-        for (int l = 0; l < SL_LANE_COUNT; l++)
-            here->reader[l] = NEVER;
+    if (made->own) {
+        mark_cell(r, &made->own->slot[made->slot], made->writes, lane);
+        return;
     }
+    for (uint32_t c = made->first_cell; c < made->last_cell; c++)
+        mark_cell(r, &r->cells[c], made->writes, lane);
 }
 
 /* ---- waits ---- */
@@ -444,8 +523,10 @@ static void close_resolver(resolver *r)
     free(r->issue_count);
     free(r->last_issue);
     free(r->cells);
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        free(r->slotted[tier]);
         free(r->edges[tier]);
+    }
 }
 
 sl_status sl_hazards_resolve(const sl_program *program, sl_plan *plan)
