@@ -25,8 +25,7 @@
 
 #include "use_index.h"
 #include "victims.h"
-
-#define NO_VISIT UINT32_MAX
+#include "visit_list.h"
 
 enum { MOST_LAPS = 3 };
 
@@ -58,10 +57,10 @@ typedef struct object_state {
     bool is_used;             /* in the open visit */
     bool is_written;          /* in the open visit and the present repetition */
     bool left_unused;         /* carried in, and left before it was used */
-    uint32_t visit;           /* open visit, NO_VISIT when not here */
+    uint32_t visit;           /* open visit, SL_NO_VISIT when not here */
     uint32_t last_write_tick; /* of the open visit */
     uint32_t last_use_tick;   /* of the open visit */
-    uint32_t last_visit;      /* the one that was closed last, or NO_VISIT */
+    uint32_t last_visit;      /* the one that was closed last, or SL_NO_VISIT */
     uint32_t free_tick;       /* it ends before this tick */
     uint32_t resident_slot;   /* in residents */
     uint32_t carried_visit;   /* the one it was carried in with */
@@ -75,8 +74,7 @@ typedef struct entry_state {
     uint32_t resident_count;
     uint64_t resident_bytes;
     uint64_t tick_bytes;
-    uint32_t visit_count, write_back_count;
-    uint64_t moved_bytes, weighed_bytes;
+    sl_visit_mark visits;
 } entry_state;
 
 typedef struct walk {
@@ -99,9 +97,7 @@ typedef struct walk {
     uint32_t *members;    /* objects that are used in the loop, or left in it */
     uint32_t member_count;
     entry_state entry;
-    sl_residency result;
-    uint32_t visit_capacity, write_back_capacity, pair_capacity;
-    sl_status status; /* the first refused allocation */
+    sl_visit_list list;
 } walk;
 
 /* ---- preparing ---- */
@@ -125,6 +121,7 @@ static sl_status open_walk(const sl_residency_request *request, walk *out_walk)
     uint64_t objects = (uint64_t)request->object_count + 1;
     *out_walk = (walk){.request = request};
     SL_TRY(sl_use_index_open(request, &out_walk->uses));
+    out_walk->list.uses = &out_walk->uses;
     sl_status status = sl_victims_open(request->object_count, &out_walk->victims);
     if (status != SL_OK) {
         close_walk(out_walk);
@@ -161,44 +158,6 @@ static bool is_content_live(const walk *w, uint32_t o)
 
 /* ---- coming and going ---- */
 
-/* Makes room for one more item behind `count`; NULL when memory is refused. */
-static void *grow(walk *w, void *items, uint32_t count, uint32_t *capacity, uint64_t item_bytes)
-{
-    if (count < *capacity)
-        return items;
-    uint32_t larger = *capacity ? 2 * *capacity : 256;
-    void *grown = larger > *capacity ? realloc(items, (uint64_t)larger * item_bytes) : NULL;
-    if (grown)
-        *capacity = larger;
-    else
-        w->status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to plan %u moves", larger);
-    return grown;
-}
-
-static void count_move(walk *w, uint32_t o, uint32_t tick)
-{
-    uint64_t bytes = w->request->object_bytes[o];
-    bool repeats_it = w->uses.loop_of_tick[tick] != SL_NO_LOOP;
-    w->result.moved_bytes += bytes;
-    w->result.weighed_bytes += repeats_it ? SL_RESIDENCY_REPETITIONS * bytes : bytes;
-}
-
-static uint32_t open_visit(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
-{
-    sl_residency *result = &w->result;
-    sl_visit *visits =
-        grow(w, result->visits, result->visit_count, &w->visit_capacity, sizeof *visits);
-    if (!visits)
-        return NO_VISIT;
-    result->visits = visits;
-    result->visits[result->visit_count] = (sl_visit){.object = o,
-                                                     .first_tick = tick,
-                                                     .last_tick = tick,
-                                                     .first_use = tick,
-                                                     .is_fetched = is_fetched};
-    return result->visit_count++;
-}
-
 static void add_resident(walk *w, uint32_t o, uint32_t visit)
 {
     object_state *object = &w->objects[o];
@@ -212,11 +171,9 @@ static void add_resident(walk *w, uint32_t o, uint32_t visit)
 
 static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
 {
-    add_resident(w, o, open_visit(w, o, tick, is_fetched));
+    add_resident(w, o, sl_visit_list_add(&w->list, o, tick, is_fetched));
     w->objects[o].last_use_tick = tick;
     w->objects[o].is_used = false;
-    if (is_fetched)
-        count_move(w, o, tick);
 }
 
 /* The tick after which an object that is not here from `now` on is written back. Content from
@@ -239,15 +196,8 @@ static uint32_t find_write_back_tick(const walk *w, const object_state *object, 
 static void write_back(walk *w, uint32_t o, uint32_t now)
 {
     object_state *object = &w->objects[o];
-    sl_residency *result = &w->result;
     uint32_t tick = find_write_back_tick(w, object, now);
-    sl_write_back *list = grow(w, result->write_backs, result->write_back_count,
-                               &w->write_back_capacity, sizeof *list);
-    if (!list)
-        return;
-    result->write_backs = list;
-    list[result->write_back_count++] = (sl_write_back){object->visit, tick};
-    count_move(w, o, tick);
+    sl_visit_list_add_write_back(&w->list, object->visit, tick);
     if (w->uses.loop && !object->is_written)
         w->seam[o] |= SEAM_OLD_WRITTEN;
     object->is_dirty = false;
@@ -280,8 +230,8 @@ static void leave(walk *w, uint32_t o, uint32_t now)
     }
     if (object->is_dirty && is_content_live(w, o))
         write_back(w, o, now);
-    if (object->visit != NO_VISIT) {
-        sl_visit *visit = &w->result.visits[object->visit];
+    if (object->visit != SL_NO_VISIT) {
+        sl_visit *visit = &w->list.plan.visits[object->visit];
         visit->last_tick = object->last_use_tick;
         object->left_unused = object->left_unused || (visit->is_carried && !object->is_used);
     }
@@ -297,12 +247,12 @@ static void leave(walk *w, uint32_t o, uint32_t now)
     w->resident_bytes -= w->request->object_bytes[o];
     object->last_visit = object->visit;
     object->free_tick = object->last_use_tick + 1;
-    object->visit = NO_VISIT;
+    object->visit = SL_NO_VISIT;
 }
 
 static bool is_here(const walk *w, uint32_t o)
 {
-    return w->objects[o].visit != NO_VISIT;
+    return w->objects[o].visit != SL_NO_VISIT;
 }
 
 /* ---- choosing a victim ---- */
@@ -368,10 +318,10 @@ static double find_score(const walk *w, uint32_t victim_class, uint32_t o, uint3
     }
 }
 
-/* The resident to evict at `tick`, or NO_VISIT when all are needed now. */
+/* The resident to evict at `tick`, or SL_NO_VISIT when all are needed now. */
 static uint32_t choose_victim(walk *w, uint32_t tick)
 {
-    uint32_t victim = NO_VISIT;
+    uint32_t victim = SL_NO_VISIT;
     double best = -1.0;
     if (w->is_ranking_old)
         rank_members(w, !w->uses.loop && tick == w->behind_tick);
@@ -393,7 +343,7 @@ static void make_room(walk *w, uint32_t tick, uint64_t room)
 {
     while (w->resident_bytes > room) {
         uint32_t victim = choose_victim(w, tick);
-        if (victim == NO_VISIT)
+        if (victim == SL_NO_VISIT)
             return;
         leave(w, victim, tick);
     }
@@ -444,7 +394,7 @@ static void walk_tick(walk *w, uint32_t tick)
             enter(w, uses[u].object, tick, uses[u].reads);
     w->tick_bytes = w->resident_bytes;
     for (uint32_t u = first; u < last; u++) {
-        if (uses[u].is_away && w->status == SL_OK)
+        if (uses[u].is_away && w->list.status == SL_OK)
             touch(w, &uses[u]);
         w->is_needed[uses[u].object] = false;
     }
@@ -452,7 +402,8 @@ static void walk_tick(walk *w, uint32_t tick)
 
 static void walk_ticks(walk *w, const sl_residency_loop *ticks)
 {
-    for (uint32_t tick = ticks->first_tick; tick < ticks->end_tick && w->status == SL_OK; tick++)
+    for (uint32_t tick = ticks->first_tick; tick < ticks->end_tick && w->list.status == SL_OK;
+         tick++)
         walk_tick(w, tick);
 }
 
@@ -475,10 +426,7 @@ static void open_loop(walk *w, const sl_residency_loop *loop)
     entry->resident_count = w->resident_count;
     entry->resident_bytes = w->resident_bytes;
     entry->tick_bytes = w->tick_bytes;
-    entry->visit_count = w->result.visit_count;
-    entry->write_back_count = w->result.write_back_count;
-    entry->moved_bytes = w->result.moved_bytes;
-    entry->weighed_bytes = w->result.weighed_bytes;
+    entry->visits = sl_visit_list_mark(&w->list);
 }
 
 /* Back to the entry. Visits that were open then get their last tick anew when they close. */
@@ -488,8 +436,8 @@ static void reopen_loop(walk *w)
     for (uint32_t m = 0; m < w->member_count; m++) {
         const object_state *object = &entry->objects[m];
         w->objects[w->members[m]] = *object;
-        if (object->visit == NO_VISIT && object->last_visit != NO_VISIT)
-            w->result.visits[object->last_visit].last_tick = object->free_tick - 1;
+        if (object->visit == SL_NO_VISIT && object->last_visit != SL_NO_VISIT)
+            w->list.plan.visits[object->last_visit].last_tick = object->free_tick - 1;
     }
     uint64_t list_bytes = entry->resident_count * sizeof *w->residents;
     if (w->resident_count != entry->resident_count ||
@@ -501,10 +449,7 @@ static void reopen_loop(walk *w)
     }
     w->resident_bytes = entry->resident_bytes;
     w->tick_bytes = entry->tick_bytes;
-    w->result.visit_count = entry->visit_count;
-    w->result.write_back_count = entry->write_back_count;
-    w->result.moved_bytes = entry->moved_bytes;
-    w->result.weighed_bytes = entry->weighed_bytes;
+    sl_visit_list_cut(&w->list, &entry->visits);
     w->uses.loop = NULL;
     w->is_ranking_old = true;
 }
@@ -522,7 +467,7 @@ static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
 {
     w->uses.loop = loop;
     w->is_ranking_old = true;
-    for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
+    for (int lap = 0; lap < laps && w->list.status == SL_OK; lap++) {
         for (uint32_t m = 0; m < w->member_count; m++)
             w->objects[w->members[m]].cursor.number = w->objects[w->members[m]].cursor.loop_first;
         w->is_ranking_old = true;
@@ -544,10 +489,10 @@ static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
 {
     for (uint32_t m = 0; m < w->member_count; m++) {
         uint32_t o = w->members[m], visit = w->objects[o].visit;
-        if (w->seam[o] & SEAM_HAS || visit == NO_VISIT)
+        if (w->seam[o] & SEAM_HAS || visit == SL_NO_VISIT)
             continue;
         leave(w, o, tick);
-        if ((uint64_t)w->result.visits[visit].last_tick + 1 < tick)
+        if ((uint64_t)w->list.plan.visits[visit].last_tick + 1 < tick)
             *held_bytes -= w->request->object_bytes[o];
     }
 }
@@ -563,7 +508,7 @@ static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uin
     if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP || !use->is_away ||
         w->resident_bytes + bytes > find_seam_room(w, loop))
         return false;
-    if (!use->reads && object->last_visit != NO_VISIT && object->free_tick == loop->first_tick) {
+    if (!use->reads && object->last_visit != SL_NO_VISIT && object->free_tick == loop->first_tick) {
         add_resident(w, o, object->last_visit);
         return true;
     }
@@ -573,8 +518,8 @@ static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uin
     if (*held_bytes + bytes > w->request->room_bytes[tick])
         return false;
     enter(w, o, tick, use->reads);
-    if (w->status == SL_OK)
-        w->result.visits[w->objects[o].visit].first_use = use->tick;
+    if (w->list.status == SL_OK)
+        w->list.plan.visits[w->objects[o].visit].first_use = use->tick;
     *held_bytes += bytes;
     return true;
 }
@@ -585,7 +530,7 @@ static void enter_loop(walk *w, const sl_residency_loop *loop)
 {
     uint64_t held_bytes = w->tick_bytes;
     drop_outsiders(w, loop->first_tick, &held_bytes);
-    for (uint32_t m = 0; m < w->member_count && w->status == SL_OK; m++) {
+    for (uint32_t m = 0; m < w->member_count && w->list.status == SL_OK; m++) {
         uint32_t o = w->members[m];
         object_state *object = &w->objects[o];
         if (w->seam[o] & SEAM_HAS && !is_here(w, o) && !bring_before(w, loop, o, &held_bytes))
@@ -611,7 +556,7 @@ static uint8_t correct_dirt(const walk *w, uint32_t m)
     uint32_t o = w->members[m];
     uint8_t seam = w->seam[o];
     const object_state *before = &w->entry.objects[m];
-    bool was_dirty = before->visit != NO_VISIT && before->is_dirty;
+    bool was_dirty = before->visit != SL_NO_VISIT && before->is_dirty;
     bool came_dirty = seam & SEAM_DIRTY || (was_dirty && !(seam & SEAM_CLEANED));
     bool is_dirty = w->objects[o].is_dirty;
     if (is_dirty && !came_dirty)
@@ -636,30 +581,19 @@ static bool shrink_seam(walk *w)
     return held;
 }
 
-static void add_pair(walk *w, const object_state *object)
-{
-    sl_residency *result = &w->result;
-    sl_visit_pair *pairs =
-        grow(w, result->pairs, result->pair_count, &w->pair_capacity, sizeof *pairs);
-    if (!pairs)
-        return;
-    result->pairs = pairs;
-    pairs[result->pair_count++] = (sl_visit_pair){object->entry_visit, object->visit};
-}
-
 /* What is used in the loop and in its seam stays to its end; a visit that only passes through may
  * be cut back to its last use before the loop when it leaves. */
 static void close_loop(walk *w, const sl_residency_loop *loop)
 {
     uint64_t ignored = w->tick_bytes;
     drop_outsiders(w, loop->end_tick, &ignored);
-    for (uint32_t m = 0; m < w->member_count && w->status == SL_OK; m++) {
+    for (uint32_t m = 0; m < w->member_count && w->list.status == SL_OK; m++) {
         object_state *object = &w->objects[w->members[m]];
         if (!(w->seam[w->members[m]] & SEAM_HAS) || !object->cursor.loop_use_count)
             continue;
         object->last_use_tick = loop->end_tick - 1;
         if (object->visit != object->entry_visit)
-            add_pair(w, object);
+            sl_visit_list_add_pair(&w->list, object->entry_visit, object->visit);
     }
     w->uses.loop = NULL;
     w->is_ranking_old = true;
@@ -672,14 +606,14 @@ static void walk_loop(walk *w, uint32_t index)
     const sl_residency_loop *loop = &w->request->loops[index];
     open_loop(w, loop);
     guess_seam(w, loop, w->laps - 1);
-    while (w->status == SL_OK) {
+    while (w->list.status == SL_OK) {
         enter_loop(w, loop);
         walk_ticks(w, loop);
-        if (w->status != SL_OK || shrink_seam(w))
+        if (w->list.status != SL_OK || shrink_seam(w))
             break;
         reopen_loop(w);
     }
-    if (w->status == SL_OK)
+    if (w->list.status == SL_OK)
         close_loop(w, loop);
 }
 
@@ -687,8 +621,7 @@ static void walk_loop(walk *w, uint32_t index)
 
 static void begin_body(walk *w)
 {
-    sl_residency_clear(&w->result);
-    w->visit_capacity = w->write_back_capacity = w->pair_capacity = 0;
+    sl_visit_list_clear(&w->list);
     w->resident_count = 0;
     w->resident_bytes = 0;
     w->uses.loop = NULL;
@@ -699,19 +632,19 @@ static void begin_body(walk *w)
     for (uint32_t o = 0; o < w->request->object_count; o++) {
         object_state *object = &w->objects[o];
         object->cursor.number = 0;
-        object->visit = NO_VISIT;
+        object->visit = SL_NO_VISIT;
         object->left_unused = false;
-        object->last_visit = NO_VISIT;
+        object->last_visit = SL_NO_VISIT;
         object->free_tick = 0;
         object->cursor.loop = NULL;
     }
-    for (uint32_t o = 0; o < w->request->object_count && w->status == SL_OK; o++) {
+    for (uint32_t o = 0; o < w->request->object_count && w->list.status == SL_OK; o++) {
         if (!w->is_carried_in[o])
             continue;
         enter(w, o, 0, false);
         w->objects[o].carried_visit = w->objects[o].visit;
-        if (w->status == SL_OK)
-            w->result.visits[w->objects[o].visit].is_carried = true;
+        if (w->list.status == SL_OK)
+            w->list.plan.visits[w->objects[o].visit].is_carried = true;
         rank_resident(w, o);
     }
 }
@@ -725,11 +658,11 @@ static void drop_idle(walk *w, uint32_t now)
         leave(w, o, now);
 }
 
-/* Walks the body once from the guess; visits and write-backs are in w->result. */
+/* Walks the body once from the guess; visits and write-backs are in w->list.plan. */
 static void walk_body(walk *w)
 {
     begin_body(w);
-    for (uint32_t tick = 0; tick < w->request->tick_count && w->status == SL_OK;) {
+    for (uint32_t tick = 0; tick < w->request->tick_count && w->list.status == SL_OK;) {
         uint32_t loop = w->uses.loop_of_tick[tick];
         if (loop != SL_NO_LOOP) {
             walk_loop(w, loop);
@@ -741,7 +674,7 @@ static void walk_body(walk *w)
             drop_idle(w, tick + 1);
         tick++;
     }
-    if (w->status == SL_OK && w->behind_tick == w->request->tick_count)
+    if (w->list.status == SL_OK && w->behind_tick == w->request->tick_count)
         drop_idle(w, w->request->tick_count);
 }
 
@@ -786,128 +719,68 @@ static void join_carried(walk *w, uint32_t *moved_to)
         leave(w, o, tick_count);
         if (!w->is_carried_in[o])
             continue;
-        sl_visit *tail = &w->result.visits[visit];
+        sl_visit *tail = &w->list.plan.visits[visit];
         tail->last_tick = tick_count - 1;
         if (tail->is_carried)
             continue; /* here all the time */
-        sl_visit *head = &w->result.visits[carried];
+        sl_visit *head = &w->list.plan.visits[carried];
         tail->is_carried = true;
         tail->last_tick = head->last_tick;
-        head->object = NO_VISIT; /* one with the tail now */
+        head->object = SL_NO_VISIT; /* one with the tail now */
         moved_to[carried] = visit;
     }
 }
 
-/* Removes the visits that are joined to others, and what they leave of pairs. */
-static void compact_visits(sl_residency *result, uint32_t *moved_to)
-{
-    uint32_t kept = 0, kept_pairs = 0;
-    for (uint32_t v = result->visit_count; v-- > 0;)
-        kept += result->visits[v].object != NO_VISIT;
-    uint32_t next = kept;
-    for (uint32_t v = result->visit_count; v-- > 0;) /* a joined visit lies before its tail */
-        moved_to[v] = result->visits[v].object != NO_VISIT ? --next : moved_to[moved_to[v]];
-    for (uint32_t v = 0; v < result->visit_count; v++)
-        if (result->visits[v].object != NO_VISIT)
-            result->visits[moved_to[v]] = result->visits[v];
-    for (uint32_t b = 0; b < result->write_back_count; b++)
-        result->write_backs[b].visit = moved_to[result->write_backs[b].visit];
-    for (uint32_t p = 0; p < result->pair_count; p++) {
-        sl_visit_pair pair = {moved_to[result->pairs[p].at_entry],
-                              moved_to[result->pairs[p].at_end]};
-        if (pair.at_entry != pair.at_end)
-            result->pairs[kept_pairs++] = pair;
-    }
-    result->visit_count = kept;
-    result->pair_count = kept_pairs;
-}
-
 static sl_status close_body(walk *w)
 {
-    uint32_t *moved_to = calloc((uint64_t)w->result.visit_count + 1, sizeof *moved_to);
+    uint32_t *moved_to = calloc((uint64_t)w->list.plan.visit_count + 1, sizeof *moved_to);
     if (!moved_to)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->result.visit_count);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->list.plan.visit_count);
     join_carried(w, moved_to);
-    if (w->status == SL_OK)
-        compact_visits(&w->result, moved_to);
+    if (w->list.status == SL_OK)
+        sl_visit_list_compact(&w->list, moved_to);
     free(moved_to);
-    return w->status;
+    return w->list.status;
 }
 
 /* ---- choosing among walks ---- */
 
-/* Walks until the carried set stands; leaves the visits in w->result. The first guess is what
+/* Walks until the carried set stands; leaves the visits in w->list.plan. The first guess is what
  * `laps` walks, each starting where the one before ended, leave behind. */
 static sl_status plan_weighting(walk *w, weighting choice, int laps)
 {
     w->weighting = choice;
     w->laps = laps;
     memset(w->is_carried_in, 0, w->request->object_count * sizeof *w->is_carried_in);
-    for (int lap = 0; lap < laps && w->status == SL_OK; lap++) {
+    for (int lap = 0; lap < laps && w->list.status == SL_OK; lap++) {
         walk_body(w);
         take_guess(w);
     }
     do {
         walk_body(w);
-    } while (w->status == SL_OK && !shrink_guess(w));
-    if (w->status != SL_OK)
-        return w->status;
+    } while (w->list.status == SL_OK && !shrink_guess(w));
+    if (w->list.status != SL_OK)
+        return w->list.status;
     return close_body(w);
-}
-
-static sl_status check_room(const walk *w, uint32_t *out_tick, uint64_t *out_missing)
-{
-    const sl_residency_request *request = w->request;
-    uint64_t worst = 0;
-    for (uint32_t u = 0; u < request->use_count;) {
-        uint32_t tick = request->uses[u].tick;
-        uint64_t needed = 0;
-        for (; u < request->use_count && request->uses[u].tick == tick; u++)
-            if (request->uses[u].is_away)
-                needed += request->object_bytes[request->uses[u].object];
-        if (needed > request->room_bytes[tick] && needed - request->room_bytes[tick] > worst) {
-            worst = needed - request->room_bytes[tick];
-            *out_tick = tick;
-            *out_missing = worst;
-        }
-    }
-    if (worst)
-        SL_FAIL(SL_ERROR_FIT, "the chunks of tick %u lack %llu bytes", *out_tick,
-                (unsigned long long)worst);
-    return SL_OK;
-}
-
-static bool are_loops_valid(const sl_residency_request *request)
-{
-    uint32_t end = 0;
-    for (uint32_t l = 0; l < request->loop_count; l++) {
-        const sl_residency_loop *loop = &request->loops[l];
-        if (loop->first_tick < end || loop->end_tick <= loop->first_tick)
-            return false;
-        end = loop->end_tick;
-    }
-    return end <= request->tick_count;
 }
 
 sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *out_residency,
                             uint32_t *out_tick, uint64_t *out_missing_bytes)
 {
     walk w;
-    if (!are_loops_valid(request))
-        SL_FAIL(SL_ERROR_INTERNAL, "the loops of a step are empty or out of order");
     SL_TRY(open_walk(request, &w));
     sl_residency best = {0};
-    sl_status status = check_room(&w, out_tick, out_missing_bytes);
+    sl_status status = sl_use_index_check_room(&w.uses, out_tick, out_missing_bytes);
     for (int choice = 0; status == SL_OK && choice < MOST_LAPS * WEIGHTING_COUNT; choice++) {
         status = plan_weighting(&w, (weighting)(choice / MOST_LAPS), choice % MOST_LAPS + 1);
-        bool is_better = choice == 0 || w.result.weighed_bytes < best.weighed_bytes;
+        bool is_better = choice == 0 || w.list.plan.weighed_bytes < best.weighed_bytes;
         if (status == SL_OK && is_better) {
             sl_residency_clear(&best);
-            best = w.result;
-            w.result = (sl_residency){0};
+            best = w.list.plan;
+            w.list.plan = (sl_residency){0};
         }
     }
-    sl_residency_clear(&w.result);
+    sl_residency_clear(&w.list.plan);
     close_walk(&w);
     if (status == SL_OK)
         *out_residency = best;

@@ -1,3 +1,5 @@
+/* Uses are grouped by object once; every question about an object is then a look at its neighbours
+ * in that order, or at the loop that is walked. */
 #include "use_index.h"
 
 #include <stdlib.h>
@@ -63,6 +65,18 @@ static void index_ticks(sl_use_index *index)
     }
 }
 
+static bool are_loops_valid(const sl_residency_request *request)
+{
+    uint32_t end = 0;
+    for (uint32_t l = 0; l < request->loop_count; l++) {
+        const sl_residency_loop *loop = &request->loops[l];
+        if (loop->first_tick < end || loop->end_tick <= loop->first_tick)
+            return false;
+        end = loop->end_tick;
+    }
+    return end <= request->tick_count;
+}
+
 void sl_use_index_close(sl_use_index *index)
 {
     free(index->first_use);
@@ -76,6 +90,8 @@ void sl_use_index_close(sl_use_index *index)
 
 sl_status sl_use_index_open(const sl_residency_request *request, sl_use_index *out_index)
 {
+    if (!are_loops_valid(request))
+        SL_FAIL(SL_ERROR_INTERNAL, "the loops of a step are empty or out of order");
     uint64_t objects = (uint64_t)request->object_count + 1;
     uint64_t uses = (uint64_t)request->use_count + 1, ticks = (uint64_t)request->tick_count + 1;
     sl_use_index index = {.request = request};
@@ -95,6 +111,29 @@ sl_status sl_use_index_open(const sl_residency_request *request, sl_use_index *o
         find_decisive(&index, o);
     index_ticks(&index);
     *out_index = index;
+    return SL_OK;
+}
+
+sl_status sl_use_index_check_room(const sl_use_index *index, uint32_t *out_tick,
+                                  uint64_t *out_missing)
+{
+    const sl_residency_request *request = index->request;
+    uint64_t worst = 0;
+    for (uint32_t u = 0; u < request->use_count;) {
+        uint32_t tick = request->uses[u].tick;
+        uint64_t needed = 0;
+        for (; u < request->use_count && request->uses[u].tick == tick; u++)
+            if (request->uses[u].is_away)
+                needed += request->object_bytes[request->uses[u].object];
+        if (needed > request->room_bytes[tick] && needed - request->room_bytes[tick] > worst) {
+            worst = needed - request->room_bytes[tick];
+            *out_tick = tick;
+            *out_missing = worst;
+        }
+    }
+    if (worst)
+        SL_FAIL(SL_ERROR_FIT, "the chunks of tick %u lack %llu bytes", *out_tick,
+                (unsigned long long)worst);
     return SL_OK;
 }
 

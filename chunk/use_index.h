@@ -32,8 +32,14 @@ typedef struct sl_use_index {
     uint32_t *loop_of_tick; /* [tick_count + 1]: SL_NO_LOOP outside */
 } sl_use_index;
 
+/* SL_ERROR_INTERNAL: loops that are empty, out of order or beyond the body. */
 sl_status sl_use_index_open(const sl_residency_request *request, sl_use_index *out_index);
 void sl_use_index_close(sl_use_index *index);
+
+/* SL_ERROR_FIT when the objects that are used away at one tick do not fit: writes the tick and the
+ * missing bytes, the largest over all ticks. */
+sl_status sl_use_index_check_room(const sl_use_index *index, uint32_t *out_tick,
+                                  uint64_t *out_missing);
 
 /* Use `number` of an object, and how many it has. */
 const sl_residency_use *sl_use_index_get(const sl_use_index *index, uint32_t object,

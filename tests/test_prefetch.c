@@ -225,6 +225,25 @@ static void assert_fetches_are_current(const random_case *c, const sl_residency 
     }
 }
 
+/* No tick has more visits ahead of their use, or more arrivals by way of the stage, than it may. */
+static void assert_crowds_hold(const random_case *c, const sl_prefetch_request *prefetch,
+                               const sl_residency *residency)
+{
+    uint32_t ahead[TICKS] = {0}, staged[TICKS] = {0};
+    for (uint32_t v = 0; v < residency->visit_count; v++) {
+        const sl_visit *visit = &residency->visits[v];
+        if (!visit->is_fetched || visit->first_tick == visit->first_use)
+            continue;
+        staged[visit->first_tick] += c->is_disk[visit->object];
+        for (uint32_t t = visit->first_tick; t != visit->first_use; t = (t + 1) % TICKS)
+            ahead[t]++;
+    }
+    for (uint32_t t = 0; t < TICKS; t++) {
+        assert_true(ahead[t] <= prefetch->most_ahead);
+        assert_true(!prefetch->is_staged || staged[t] <= prefetch->staged_ahead);
+    }
+}
+
 static void prefetch_when_residency_is_random_then_room_and_content_hold(void **state)
 {
     (void)state;
@@ -254,6 +273,7 @@ static void prefetch_when_residency_is_random_then_room_and_content_hold(void **
         assert_int_equal(sl_prefetch_plan(&prefetch, &residency), SL_OK);
         assert_room_holds(&c, &residency);
         assert_fetches_are_current(&c, &residency);
+        assert_crowds_hold(&c, &prefetch, &residency);
         for (uint32_t v = 0; v < residency.visit_count; v++) {
             last_ticks -= residency.visits[v].last_tick;
             earlier += residency.visits[v].first_tick != residency.visits[v].first_use;
