@@ -53,15 +53,17 @@ typedef struct sl_verify_cell {
 /* A stretch of a tier between two edges: one cell, or, within the extent of a shrunk home, one for
  * each instance that is replayed. */
 typedef struct sl_verify_piece {
-    uint64_t first_byte; /* up to the next piece's */
-    sl_place owner;      /* the shrunk home that was written last; one slot: another place */
+    uint64_t first_byte; /* up to the next piece\'s */
     uint32_t first_cell; /* up to the next piece's */
 } sl_verify_piece;
 
 typedef struct sl_verify_tier {
-    sl_verify_piece *pieces;          /* [piece_count + 1], the last one only marks the end */
-    sl_verify_cell *cells;            /* [cell_count] */
-    uint32_t piece_count, cell_count; /* equal if there are no shrunk homes */
+    sl_verify_piece *pieces; /* [piece_count + 1], the last one only marks the end */
+    sl_verify_cell *cells;   /* [cell_count] */
+    /* [piece_count] the shrunk home that was written last, of one slot: another place; NULL if
+     * there are no shrunk homes */
+    sl_place *owners;
+    uint32_t piece_count, cell_count;
 } sl_verify_tier;
 
 /* What the program makes of a value. */
@@ -220,7 +222,7 @@ typedef struct sl_verify_walk {
     uint32_t next_piece, end_piece;
     sl_verify_cell *cell, *end;        /* the run: the bytes in this repetition */
     sl_verify_cell *taken, *taken_end; /* the same, and what a write there takes besides */
-    sl_verify_piece *piece;            /* the first of the run */
+    uint32_t piece;                    /* the first of the run */
     bool is_foreign;                   /* the bytes were something else's than this shrunk home's */
 } sl_verify_walk;
 

@@ -111,10 +111,16 @@ static bool make_pieces(sl_verify_tier *tier, edge_list *list)
     return true;
 }
 
-/* The piece that starts at `edge`, which is an edge of the tier. */
-static uint32_t find_edge(const sl_verify_tier *tier, uint64_t edge)
+/* The piece that starts at `edge`, an edge of the tier at or behind the start of piece `low`: one
+ * that is near is found soon. */
+static uint32_t find_edge(const sl_verify_tier *tier, uint32_t low, uint64_t edge)
 {
-    uint32_t low = 0, high = tier->piece_count;
+    uint32_t high = low, step = 1;
+    while (high < tier->piece_count && tier->pieces[high].first_byte < edge) {
+        low = high + 1;
+        high = step < tier->piece_count - high ? high + step : tier->piece_count;
+        step = step < tier->piece_count ? 2 * step : step;
+    }
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (tier->pieces[middle].first_byte < edge)
@@ -136,8 +142,8 @@ static void note_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
             const sl_verify_tier *tier = &verify->tiers[place->tier];
             if (place->bytes == 0 || !sl_verify_is_shrunk(place))
                 continue;
-            depth[place->tier][find_edge(tier, place->offset)]++;
-            depth[place->tier][find_edge(tier, place->offset + sl_place_extent(place))]--;
+            depth[place->tier][find_edge(tier, 0, place->offset)]++;
+            depth[place->tier][find_edge(tier, 0, place->offset + sl_place_extent(place))]--;
         }
     }
 }
@@ -154,6 +160,11 @@ static bool make_cells(sl_verify_tier *tier, const int32_t *depth)
     if (tier->piece_count > 0)
         tier->pieces[tier->piece_count].first_cell = tier->cell_count;
     tier->cells = calloc((size_t)tier->cell_count + 1, sizeof *tier->cells);
+    if (tier->cell_count > tier->piece_count) {
+        tier->owners = calloc(tier->piece_count, sizeof *tier->owners);
+        if (!tier->owners)
+            return false;
+    }
     for (uint32_t i = 0; tier->cells && i < tier->cell_count; i++)
         tier->cells[i].object = SL_NONE;
     return tier->cells != NULL;
@@ -195,6 +206,7 @@ sl_status sl_verify_cells_open(sl_verify *verify)
 void sl_verify_cells_close(sl_verify *verify)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        free(verify->tiers[tier].owners);
         free(verify->tiers[tier].cells);
         free(verify->tiers[tier].pieces);
     }
@@ -211,8 +223,8 @@ sl_verify_walk sl_verify_walk_start(sl_verify *verify, const sl_place *place)
     bool is_shrunk = sl_verify_is_shrunk(place);
     uint64_t first = is_shrunk ? place->offset : sl_place_offset(place, walk.instance);
     uint64_t bytes = is_shrunk ? sl_place_extent(place) : place->bytes;
-    walk.next_piece = find_edge(walk.tier, first);
-    walk.end_piece = find_edge(walk.tier, first + bytes);
+    walk.next_piece = find_edge(walk.tier, 0, first);
+    walk.end_piece = find_edge(walk.tier, walk.next_piece, first + bytes);
     return walk;
 }
 
@@ -223,16 +235,16 @@ bool sl_verify_walk_next(sl_verify_walk *walk)
         return false;
     sl_verify_tier *tier = walk->tier;
     bool is_shrunk = sl_verify_is_shrunk(walk->place);
-    walk->piece = &tier->pieces[walk->next_piece];
-    walk->next_piece = is_shrunk ? walk->next_piece + 1 : walk->end_piece;
-    walk->taken = &tier->cells[walk->piece->first_cell];
+    walk->piece = walk->next_piece;
+    walk->next_piece = is_shrunk ? walk->piece + 1 : walk->end_piece;
+    walk->taken = &tier->cells[tier->pieces[walk->piece].first_cell];
     walk->taken_end = &tier->cells[tier->pieces[walk->next_piece].first_cell];
     walk->cell = walk->taken;
     walk->end = walk->taken_end;
     walk->is_foreign = false;
     if (!is_shrunk)
         return true;
-    walk->is_foreign = !sl_verify_places_equal(&walk->piece->owner, walk->place);
+    walk->is_foreign = !sl_verify_places_equal(&tier->owners[walk->piece], walk->place);
     walk->cell = walk->taken + walk->instance;
     walk->end = walk->cell + 1;
     if (!walk->is_foreign) {
@@ -245,14 +257,10 @@ bool sl_verify_walk_next(sl_verify_walk *walk)
 void sl_verify_walk_own(const sl_verify_walk *walk)
 {
     const sl_verify_tier *tier = walk->tier;
-    if (tier->cell_count == tier->piece_count)
-        return;
-    if (sl_verify_is_shrunk(walk->place)) {
-        walk->piece->owner = *walk->place;
-        return;
-    }
-    for (sl_verify_piece *piece = walk->piece; piece < &tier->pieces[walk->next_piece]; piece++)
-        piece->owner.slots = 0;
+    static const sl_place nobody = {.slots = 0};
+    const sl_place *owner = sl_verify_is_shrunk(walk->place) ? walk->place : &nobody;
+    for (uint32_t i = walk->piece; tier->owners && i < walk->next_piece; i++)
+        tier->owners[i] = *owner;
 }
 
 void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell,
@@ -274,6 +282,6 @@ void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell
 void sl_verify_cells_disown(sl_verify *verify)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        for (uint32_t i = 0; i < verify->tiers[tier].piece_count; i++)
-            verify->tiers[tier].pieces[i].owner.slots = 0;
+        for (uint32_t i = 0; verify->tiers[tier].owners && i < verify->tiers[tier].piece_count; i++)
+            verify->tiers[tier].owners[i].slots = 0;
 }

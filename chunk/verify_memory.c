@@ -208,9 +208,19 @@ static bool is_persistent(const sl_verify *verify, uint32_t object)
     return object != SL_NONE && object >= sl_verify_slot_object(verify, 0);
 }
 
+/* Is the object's memory another value's in each repetition? */
+static bool is_of_repetition(const sl_verify *verify, const wanted *what)
+{
+    if (what->object >= verify->program->value_count)
+        return false;
+    const sl_value *value = &verify->program->values[what->object];
+    return sl_verify_instances(value) > 1 ? what->place->slots != value->instances
+                                          : verify->values[what->object].is_local;
+}
+
 /* A copy before an op may belong to a life that ends with the op before. Before the first op of a
  * repetition that is the last one of the repetition before, too; behind the last op, the op that
- * follows is the section's first, too. */
+ * follows is the section's first, too: neither is the same repetition's. */
 static bool is_allocated(const entry_list *list, const sl_command *command, const wanted *what)
 {
     const sl_verify *verify = list->verify;
@@ -222,10 +232,11 @@ static bool is_allocated(const entry_list *list, const sl_command *command, cons
     if (command->kind == SL_COMMAND_RUN || tick == 0)
         return is_here;
     bool is_before = has_allocation(list, what, tick - 1);
+    bool is_own = is_repeated && is_of_repetition(verify, what);
     if (is_repeated && tick == section.first)
-        return is_here || (is_before && has_allocation(list, what, end - 1));
+        return is_here || (!is_own && is_before && has_allocation(list, what, end - 1));
     if (is_repeated && tick == end)
-        return is_before || (is_here && has_allocation(list, what, section.first));
+        return is_before || (!is_own && is_here && has_allocation(list, what, section.first));
     return is_here || is_before;
 }
 

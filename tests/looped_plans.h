@@ -132,7 +132,7 @@ static inline void loop_allocate_family(looped_case *it, uint32_t loop, sl_place
     const loop_away *away = &it->away[loop];
     const sl_section *made = &it->sections[3 * loop + 1], *used = &it->sections[3 * loop + 4];
     uint32_t value = away->value[1], instances = it->values[value].instances;
-    uint32_t gap = loop_draw(it, 3) ? 0 : 4096;
+    uint32_t gap = away->gap;
     if (instances < 2)
         return;
     uint32_t lives[3][2] = {{made->first, loop_last_tick(made)},
@@ -417,16 +417,9 @@ static inline void loop_find_waits(looped_case *it)
 
 /* ---- all of it ---- */
 
-/* Refers to itself, so it stays where it is; close with looped_close. */
-static inline void looped_open(looped_case *it, uint64_t seed, uint32_t micro_batches)
+/* Of what was chosen. Refers to itself, so it stays where it is; close with looped_close. */
+static inline void looped_build(looped_case *it)
 {
-    *it = (looped_case){.seed = seed, .micro_batches = micro_batches};
-    it->loops = 1 + loop_draw(it, LOOP_MAX);
-    it->is_shared = loop_draw(it, 4) > 0;
-    it->is_plain_last = loop_draw(it, 2) > 0;
-    for (uint32_t loop = 0; loop < LOOP_MAX; loop++)
-        for (uint32_t c = 0; c < LOOP_CHUNKS; c++)
-            it->stay[loop][c] = (loop_stay)loop_draw(it, 3);
     loop_program(it);
     loop_homes(it);
     loop_request(it);
@@ -438,6 +431,12 @@ static inline void looped_open(looped_case *it, uint64_t seed, uint32_t micro_ba
     edit_recount(&it->builder.plan);
     plan_sum(&it->builder);
     it->plan = plan_end(&it->builder);
+}
+
+static inline void looped_open(looped_case *it, uint64_t seed, uint32_t micro_batches)
+{
+    loop_choose(it, seed, micro_batches);
+    looped_build(it);
 }
 
 static inline void looped_close(looped_case *it)

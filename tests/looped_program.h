@@ -28,6 +28,7 @@ typedef struct loop_away {
     uint32_t value[3];
     sl_tier home;   /* of the family; that of the others is the device */
     uint32_t slots; /* of its places where it is not at home: 0 or 2 */
+    uint32_t gap;   /* bytes between slots */
 } loop_away;
 
 typedef struct looped_case {
@@ -48,6 +49,7 @@ typedef struct looped_case {
 
     uint32_t chunk_value[LOOP_CHUNKS];
     uint32_t read_chunk[LOOP_MAX], written_chunk[LOOP_MAX]; /* of each loop */
+    bool is_longer[3 * LOOP_MAX];                           /* sections with an op more */
     loop_stay stay[LOOP_MAX][LOOP_CHUNKS];
     loop_away away[LOOP_MAX]; /* from loop i to loop i + 1 */
     uint32_t input, sum, loss;
@@ -59,6 +61,31 @@ typedef struct looped_case {
 static inline uint32_t loop_draw(looped_case *it, uint32_t bound)
 {
     return (uint32_t)sl_rng_below(it->seed, 51, it->draws++, bound);
+}
+
+/* What the program and its plan will be like. */
+static inline void loop_choose(looped_case *it, uint64_t seed, uint32_t micro_batches)
+{
+    *it = (looped_case){.seed = seed, .micro_batches = micro_batches};
+    it->loops = 1 + loop_draw(it, LOOP_MAX);
+    it->is_shared = loop_draw(it, 4) > 0;
+    it->is_plain_last = loop_draw(it, 2) > 0;
+    for (uint32_t c = 0; c < LOOP_CHUNKS; c++)
+        it->tiers[c] = loop_draw(it, 4) == 0 ? SL_TIER_DEVICE : SL_TIER_HOST;
+    for (uint32_t loop = 0; loop < LOOP_MAX; loop++) {
+        uint32_t kind = loop_draw(it, 6);
+        loop_away *away = &it->away[loop];
+        away->home = kind < 2 ? SL_TIER_DEVICE : kind < 5 ? SL_TIER_HOST : SL_TIER_DISK;
+        away->slots = micro_batches > 3 && loop_draw(it, 4) > 0 ? 2 : 0;
+        away->gap = loop_draw(it, 3) ? 0 : 4096;
+        it->read_chunk[loop] = loop_draw(it, LOOP_CHUNKS);
+        it->written_chunk[loop] =
+            (it->read_chunk[loop] + 1 + loop_draw(it, LOOP_CHUNKS - 1)) % LOOP_CHUNKS;
+        for (uint32_t part = 0; part < 3; part++)
+            it->is_longer[3 * loop + part] = loop_draw(it, 3) == 0;
+        for (uint32_t c = 0; c < LOOP_CHUNKS; c++)
+            it->stay[loop][c] = (loop_stay)loop_draw(it, 3);
+    }
 }
 
 /* ---- the program ---- */
@@ -94,7 +121,7 @@ static inline void loop_section_ops(looped_case *it, uint32_t loop, uint32_t par
     loop_op(it, SL_OP_LINEAR, x, it->chunk_value[it->read_chunk[loop]], y);
     if (loop > 0)
         loop_op(it, SL_OP_ADD, it->away[loop - 1].value[part], y, SL_NONE);
-    if (loop_draw(it, 3) == 0)
+    if (it->is_longer[3 * loop + part])
         loop_op(it, SL_OP_GELU_BACKWARD, x, y, SL_NONE);
     loop_op(it, SL_OP_ADD, y, it->chunk_value[it->written_chunk[loop]], SL_NONE);
     if (loop + 1 < it->loops)
@@ -106,13 +133,10 @@ static inline void loop_section_ops(looped_case *it, uint32_t loop, uint32_t par
 
 static inline void loop_away_values(looped_case *it, uint32_t loop)
 {
-    uint32_t repeat = it->micro_batches - 2, kind = loop_draw(it, 6);
     loop_away *away = &it->away[loop];
     for (uint32_t part = 0; part < 3; part++)
         away->value[part] = loop_value(it, SL_VALUE_ACTIVATION, 0, "away");
-    it->values[away->value[1]].instances = repeat;
-    away->home = kind < 2 ? SL_TIER_DEVICE : kind < 5 ? SL_TIER_HOST : SL_TIER_DISK;
-    away->slots = repeat > 1 && loop_draw(it, 4) > 0 ? 2 : 0;
+    it->values[away->value[1]].instances = it->micro_batches - 2;
 }
 
 static inline void loop_program(looped_case *it)
@@ -128,9 +152,6 @@ static inline void loop_program(looped_case *it)
     for (uint32_t loop = 0; loop + 1 < it->loops; loop++)
         loop_away_values(it, loop);
     for (uint32_t loop = 0; loop < it->loops; loop++) {
-        it->read_chunk[loop] = loop_draw(it, LOOP_CHUNKS);
-        it->written_chunk[loop] =
-            (it->read_chunk[loop] + 1 + loop_draw(it, LOOP_CHUNKS - 1)) % LOOP_CHUNKS;
         for (uint32_t part = 0; part < 3; part++) {
             sl_section *section = &it->sections[it->program.section_count++];
             section->first = it->program.op_count;
@@ -148,7 +169,6 @@ static inline void loop_homes(looped_case *it)
 {
     uint64_t next[SL_TIER_COUNT] = {0};
     for (uint32_t c = 0; c < LOOP_CHUNKS; c++) {
-        it->tiers[c] = loop_draw(it, 4) == 0 ? SL_TIER_DEVICE : SL_TIER_HOST;
         it->offsets[c] = next[it->tiers[c]];
         next[it->tiers[c]] += LOOP_CHUNK_BYTES;
     }
