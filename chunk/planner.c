@@ -6,6 +6,7 @@
 #include "planner.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "hazards.h"
 
@@ -102,6 +103,7 @@ static sl_status open_planner(const sl_plan_request *request, sl_planner *planne
                             .chunk_count = request->layout->chunk_count,
                             .first_activation = first_activation,
                             .object_count = first_activation + program->value_count};
+    memcpy(planner->budget_bytes, request->budget_bytes, sizeof planner->budget_bytes);
     if (program->op_count == 0)
         SL_FAIL(SL_ERROR_USAGE, "a program without ops cannot be planned");
     SL_TRY(open_arrays(program, planner));
@@ -119,14 +121,13 @@ static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
     SL_TRY(sl_plan_uses_find(planner, SL_TIER_HOST));
     sl_plan_lives_settle(planner, SL_TIER_HOST);
     SL_TRY(sl_plan_lives_add_hop(planner));
-    return sl_plan_tier_fit(planner, SL_TIER_HOST, planner->request->budget_bytes[SL_TIER_HOST],
-                            shortage);
+    return sl_plan_tier_fit(planner, SL_TIER_HOST, planner->budget_bytes[SL_TIER_HOST], shortage);
 }
 
 /* Plans a tier within its budget, or finds that it cannot be. */
 static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *out_shortage)
 {
-    uint64_t budget = planner->request->budget_bytes[tier];
+    uint64_t budget = planner->budget_bytes[tier];
     sl_shortage found = {.tier = tier};
     sl_status status = sl_plan_tier_fit(planner, tier, budget, &found);
     if (status != SL_ERROR_FIT)
@@ -145,7 +146,7 @@ static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *
  * with `is_least` within its least budget, which gives one and the same plan for every budget. */
 static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_shortage *shortage)
 {
-    uint64_t budget = planner->request->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
+    uint64_t budget = planner->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
     planner->stages_ahead = false;
     if (is_least)
         SL_TRY(sl_plan_tier_find_least(planner, SL_TIER_DEVICE, &least));
@@ -166,7 +167,7 @@ static sl_status plan_device_without(sl_planner *planner, uint32_t leaving,
     SL_TRY(sl_plan_lives_find(planner));
     SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
     *out_shortage = (sl_shortage){.tier = SL_TIER_DEVICE};
-    return sl_plan_tier_fit(planner, SL_TIER_DEVICE, planner->request->budget_bytes[SL_TIER_DEVICE],
+    return sl_plan_tier_fit(planner, SL_TIER_DEVICE, planner->budget_bytes[SL_TIER_DEVICE],
                             out_shortage);
 }
 
@@ -216,11 +217,28 @@ static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shor
     return status == SL_ERROR_FIT ? plan_or_refuse(planner, SL_TIER_HOST, out_shortage) : status;
 }
 
-static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
+static sl_status plan_within_budgets(sl_planner *planner, sl_shortage *out_shortage)
 {
     SL_TRY(plan_device_and_host(planner, out_shortage));
     sl_plan_lives_settle(planner, SL_TIER_DISK);
     return plan_or_refuse(planner, SL_TIER_DISK, out_shortage);
+}
+
+/* Which activations ever reach the disk depends on the host's room, and more room may mean other
+ * ones. So where they do not fit all is planned once more, with the least host that works: what
+ * fits beside little memory fits beside much. */
+static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
+{
+    uint64_t *host = &planner->budget_bytes[SL_TIER_HOST], given = *host;
+    sl_status status = plan_within_budgets(planner, out_shortage);
+    if (status != SL_ERROR_FIT || out_shortage->tier != SL_TIER_DISK)
+        return status;
+    sl_shortage least = {0};
+    *host = 0;
+    status = plan_device_and_host(planner, &least);
+    bool is_known = status == SL_ERROR_FIT && least.tier == SL_TIER_HOST;
+    *host = is_known && least.needed_bytes < given ? least.needed_bytes : given;
+    return plan_within_budgets(planner, out_shortage);
 }
 
 /* ---- the whole ---- */

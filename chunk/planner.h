@@ -72,6 +72,7 @@ typedef struct sl_tier_state {
 
 typedef struct sl_planner {
     const sl_plan_request *request;
+    uint64_t budget_bytes[SL_TIER_COUNT]; /* the request's, or less */
     const sl_program *program;
     const sl_layout *layout;
     const sl_homes *homes;

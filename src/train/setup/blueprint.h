@@ -1,7 +1,8 @@
 /* A run drawn up on paper: programs, layout, homes and plans, before any memory is taken.
  *
  * A task says what is to be computed; a choice is one way to do it. Drawing is deterministic and
- * pure: the same task and choice give the same blueprint. Every plan of a blueprint was verified.
+ * pure: the same task and choice give the same blueprint. Every plan of a blueprint was verified,
+ * but for those that were drawn to see how they would do (is_probe).
  */
 #ifndef SL_TRAIN_BLUEPRINT_H
 #define SL_TRAIN_BLUEPRINT_H
@@ -36,7 +37,8 @@ typedef struct sl_task {
     uint32_t disk_directory_count;
     uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
     sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
-    bool is_probe;           /* a misfit may be found early and name too few bytes: for searches */
+    bool is_probe;           /* for searches: a misfit may be found early and name too few bytes, */
+                             /* and plans are not verified: whoever takes one does that */
 } sl_task;
 
 typedef struct sl_choice {
@@ -84,6 +86,9 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
 /* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */
 sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
                             sl_blueprint **out_blueprint, sl_misfit *out_misfit);
+
+/* Verifies the plans of a blueprint that was drawn as a probe. */
+sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
 
 /* NULL is fine. */
 void sl_blueprint_close(sl_blueprint *blueprint);

@@ -1,6 +1,7 @@
 /* Finds a choice that fits: resolves what is "auto", and says what would fit when nothing does.
  *
- * Everything found was drawn and verified; a suggestion too is a blueprint that was drawn.
+ * What sl_search_find gives was drawn and verified; choices on the way there were drawn. A
+ * suggestion too is a blueprint that was drawn.
  */
 #ifndef SL_TRAIN_SEARCH_H
 #define SL_TRAIN_SEARCH_H

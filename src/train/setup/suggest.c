@@ -333,13 +333,27 @@ static sl_status improve(const sl_search *search, sl_blueprint **blueprint)
     return status;
 }
 
+/* Choices are compared as they were planned; what runs is verified. */
+static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blueprint)
+{
+    sl_status status = improve(search, blueprint);
+    if (status != SL_OK)
+        return status;
+    status = sl_blueprint_verify(*blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(*blueprint);
+        *blueprint = NULL;
+    }
+    return status;
+}
+
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal)
 {
     sl_refusal refusal = {0};
     sl_status status = sl_search_run(search, out_blueprint, &refusal.misfit);
     if (status == SL_OK)
-        return improve(search, out_blueprint);
+        return improve_and_verify(search, out_blueprint);
     if (status != SL_ERROR_FIT)
         return status;
     SL_TRY(sl_search_confirm(search, &refusal.misfit));
