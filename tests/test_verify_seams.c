@@ -338,6 +338,95 @@ static void life_when_it_stops_at_a_seam_then_rejected(void **state)
     looped_close(&seams);
 }
 
+/* The ring in which a family passes the device at a tick. */
+static sl_allocation *find_ring(uint32_t value, uint32_t tick)
+{
+    sl_allocation *it = find_allocation(SL_NONE, value, tick);
+    while (it->value != value || it->place.slots != 2 || !plan_lives_at(it, tick))
+        it++;
+    return it;
+}
+
+/* Copies at the edges of a section, into memory that lives in the next section or the one before:
+ * there is none of the repetition's own. */
+static void life_when_it_is_of_another_section_then_rejected(void **state)
+{
+    (void)state;
+    open_seams(5, 2);
+    uint32_t value = seams.away[0].value[1], first = seams.sections[4].first;
+    uint32_t end = loop_last_tick(&seams.sections[1]) + 1;
+    start_fault();
+    edit_move(&seams.request, &copy, find_copy(4, SL_LANE_H2D, value), copy.sections[4].first);
+    sl_allocation *passing = find_ring(value, first);
+    copy.allocations[copy.allocation_count] = *passing;
+    passing->first_tick = first + 1;
+    passing = &copy.allocations[copy.allocation_count++];
+    passing->first_tick = passing->last_tick = first - 1;
+    EXPECT_REJECTED("before the first op", "where no allocation of it lives", " of section 4");
+    start_fault();
+    edit_move(&seams.request, &copy, find_copy(1, SL_LANE_D2H, value), copy.sections[2].first - 1);
+    assert_int_equal(copy.body[copy.sections[2].first - 1].tick, end);
+    passing = find_ring(value, end - 1);
+    copy.allocations[copy.allocation_count] = *passing;
+    passing->last_tick = end - 2;
+    passing = &copy.allocations[copy.allocation_count++];
+    passing->first_tick = passing->last_tick = end;
+    EXPECT_REJECTED("behind the last op", "where no allocation of it lives", " of section 1");
+    looped_close(&seams);
+}
+
+static void place_when_its_slots_are_wrong_then_rejected(void **state)
+{
+    (void)state;
+    uint32_t index;
+    open_seams(5, 2);
+    uint32_t value = seams.away[0].value[1];
+    start_fault();
+    find_use(1, value, &index)->stride = 2048;
+    EXPECT_REJECTED("slots that overlap", "which are 2048 bytes apart", " of section 1");
+    start_fault();
+    find_use(1, value, &index)->stride = 4096 + 128;
+    EXPECT_REJECTED("slots within a line", "which are 4224 bytes apart");
+    start_fault();
+    find_use(1, value, &index)->stride = UINT64_MAX - 255;
+    EXPECT_REJECTED("slots without end", "outside the peak");
+    start_fault();
+    sl_place *sum = find_use(1, seams.sum, &index);
+    sum->slots = 2;
+    sum->stride = 4096;
+    EXPECT_REJECTED("slots of one value", "which is no family");
+    start_fault();
+    sl_allocation *home = find_allocation(SL_NONE, value, loop_last_tick(&seams.sections[1]) + 1);
+    home->place.slots = 4;
+    copy.peak_bytes[SL_TIER_HOST] += 4096;
+    EXPECT_REJECTED("slots of more instances", "neither two slots nor one an instance");
+    looped_close(&seams);
+}
+
+/* A value that one section has to itself, and a family, in a section that has neither. */
+static void value_when_it_is_of_another_section_then_rejected(void **state)
+{
+    (void)state;
+    open_seams(5, 2);
+    uint32_t first = seams.sections[1].first, value = seams.away[0].value[1];
+    start_fault();
+    uint32_t moved = find_copy(2, SL_LANE_H2D, seams.input);
+    copy.body[moved].value = seams.ops[first + 1].operand[1];
+    EXPECT_REJECTED("value of one section", "copies a value that section 1 uses alone");
+    start_fault();
+    copy.body[find_copy(2, SL_LANE_H2D, seams.input)].value = value;
+    EXPECT_REJECTED("family of three", "copies a family of 3 in a section of 1");
+    start_fault();
+    seams.values[value].instances = 4;
+    EXPECT_REJECTED("family of four", "of 4 instances in a section of 3 repetitions");
+    seams.values[value].instances = 3;
+    start_fault();
+    seams.values[seams.input].instances = 3;
+    EXPECT_REJECTED("inputs", "is a family of something else than activations");
+    seams.values[seams.input].instances = 1;
+    looped_close(&seams);
+}
+
 /* Words turned at random: any verdict will do, but nothing may break. */
 static void looped_plan_when_garbled_then_judged_without_harm(void **state)
 {
@@ -382,6 +471,9 @@ int main(void)
         cmocka_unit_test(ring_when_it_has_one_slot_then_rejected),
         cmocka_unit_test(plan_when_its_sections_are_others_then_rejected),
         cmocka_unit_test(life_when_it_stops_at_a_seam_then_rejected),
+        cmocka_unit_test(life_when_it_is_of_another_section_then_rejected),
+        cmocka_unit_test(place_when_its_slots_are_wrong_then_rejected),
+        cmocka_unit_test(value_when_it_is_of_another_section_then_rejected),
         cmocka_unit_test(looped_plan_when_garbled_then_judged_without_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
