@@ -423,7 +423,7 @@ static inline void loop_world_init(loop_world *w, uint32_t repeat, const char *d
                                      .source = &w->source,
                                      .disk_directories = w->directories,
                                      .disk_directory_count = directory != NULL};
-    w->parts = (sl_engine_parts){.kernels = &loop_kernels};
+    w->parts = (sl_engine_parts){.kernels = &loop_kernels, .repetitions_ahead = 2};
 }
 
 /* ---- running, and what has to come out ---- */

@@ -45,11 +45,14 @@ static inline bool fault_drop_arrival(const sl_plan_request *request, sl_plan *p
 static inline bool fault_delay_arrival(const sl_plan_request *request, sl_plan *plan,
                                        fault_copies copies)
 {
-    uint32_t index = 0, reader;
-    if (!fault_find_arrival(request, plan, copies, &index, &reader))
-        return false;
-    edit_move(request, plan, index, reader);
-    return true;
+    for (uint32_t index = 0, reader; fault_find_arrival(request, plan, copies, &index, &reader);
+         index++) {
+        if (!edit_is_one_section(plan, index, reader))
+            continue; /* a command in another section is another fault */
+        edit_move(request, plan, index, reader);
+        return true;
+    }
+    return false;
 }
 
 #define FAULT_COPY(name, deed, lane, is_chunk, is_carried)                                         \
@@ -289,7 +292,8 @@ static inline bool fault_input_missing(const sl_plan_request *request, sl_plan *
 static inline bool fault_input_too_late(const sl_plan_request *request, sl_plan *plan)
 {
     uint32_t index = 0, reader;
-    if (!fault_find_used_input(request, plan, &index, &reader))
+    if (!fault_find_used_input(request, plan, &index, &reader) ||
+        !edit_is_one_section(plan, index, reader))
         return false;
     edit_move(request, plan, index, reader);
     return true;

@@ -302,8 +302,8 @@ static inline bool fault_disk_home_lent(const sl_plan_request *request, sl_plan 
 {
     for (uint32_t i = 0; i < plan->allocation_count; i++) {
         sl_allocation *it = &plan->allocations[i];
-        if (it->kind != SL_MEMORY_ACTIVATION || it->place.tier != SL_TIER_DISK ||
-            request->homes->fixed_bytes[SL_TIER_DISK] == 0)
+        if (it->kind != SL_MEMORY_ACTIVATION || it->place.slots > 1 ||
+            it->place.tier != SL_TIER_DISK || request->homes->fixed_bytes[SL_TIER_DISK] == 0)
             continue;
         it->place.bytes += it->place.offset;
         it->place.offset = 0;

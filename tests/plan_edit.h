@@ -390,6 +390,24 @@ static inline uint32_t *edit_list_backs(const sl_plan *plan)
     return backs;
 }
 
+static inline bool edit_has_loops(const sl_plan *plan)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++)
+        if (plan->sections[s].repeat > 1)
+            return true;
+    return false;
+}
+
+static inline bool edit_is_one_section(const sl_plan *plan, uint32_t a, uint32_t b)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *it = &plan->sections[s];
+        if (a - it->first < it->count)
+            return b - it->first < it->count;
+    }
+    return plan->section_count == 0;
+}
+
 /* Moves the command at `from` to index `to`; the ones between close up. */
 static inline void edit_move(const sl_plan_request *request, sl_plan *plan, uint32_t from,
                              uint32_t to)

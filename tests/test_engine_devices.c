@@ -196,7 +196,8 @@ static void choose_way(int way)
 static sl_engine *open_engine(const made_plan *p)
 {
     sl_engine *engine = NULL;
-    if (sl_engine_open(&p->options, &engine) != SL_OK)
+    const sl_engine_parts parts = {.repetitions_ahead = 2};
+    if (sl_engine_open_with(&p->options, &parts, &engine) != SL_OK)
         fail_msg("%s", sl_status_message());
     return engine;
 }

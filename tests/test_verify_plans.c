@@ -18,7 +18,7 @@
 #include "plan_cases.h"
 #include "plan_faults.h"
 
-enum { QUICK_PLANS = 60, FULL_PLANS = 3000 };
+enum { QUICK_PLANS = 120, FULL_PLANS = 3000 };
 
 static uint32_t planted[PLAN_FAULT_COUNT]; /* over all tests */
 
@@ -37,6 +37,13 @@ static sl_status build_plan(uint64_t seed, plan_case *it, sl_plan **out_plan)
     return SL_OK;
 }
 
+/* In a loop what lives at one end of a repetition lives at the other: a fault of one of the two is
+ * seen there first. */
+static bool is_half_of_a_pair(const sl_plan *plan)
+{
+    return edit_has_loops(plan) && strstr(sl_status_message(), "without being at its");
+}
+
 /* Plants each fault that has a place; counts those. */
 static void plant_faults(uint64_t seed, const sl_plan_request *request, const sl_plan *plan)
 {
@@ -48,7 +55,8 @@ static void plant_faults(uint64_t seed, const sl_plan_request *request, const sl
         planted[i] += is_planted;
         if (is_planted && status != SL_ERROR_INTERNAL)
             fail_msg("seed %llu: %s was accepted", (unsigned long long)seed, plan_faults[i].name);
-        if (is_planted && !strstr(sl_status_message(), plan_faults[i].message))
+        if (is_planted && !strstr(sl_status_message(), plan_faults[i].message) &&
+            !is_half_of_a_pair(plan))
             fail_msg("seed %llu: %s was rejected for another reason: %s", (unsigned long long)seed,
                      plan_faults[i].name, sl_status_message());
     }

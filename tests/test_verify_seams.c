@@ -297,7 +297,7 @@ static void plan_when_its_sections_are_others_then_rejected(void **state)
     copy.sections[1].count--;
     copy.sections[2].first--;
     copy.sections[2].count++;
-    EXPECT_REJECTED("cut short", "section 1 ends before op");
+    EXPECT_REJECTED("cut short", "the ops of section 1 up to");
     start_fault();
     copy.sections[0].count++;
     copy.sections[1].first++;

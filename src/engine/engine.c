@@ -73,7 +73,8 @@ static sl_status open_ends(sl_engine *engine)
     return SL_OK;
 }
 
-static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options)
+static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options,
+                            const sl_engine_parts *parts)
 {
     engine->plans = calloc(options->plan_count, sizeof *engine->plans);
     if (!engine->plans)
@@ -84,6 +85,8 @@ static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options)
         sl_status status = sl_bind_open(engine, &options->plans[i], &engine->plans[i]);
         if (status != SL_OK)
             return sl_status_prefix(status, "plan %u", i);
+        if (parts->repetitions_ahead)
+            engine->plans[i].repetitions_ahead = parts->repetitions_ahead;
     }
     return SL_OK;
 }
@@ -111,7 +114,7 @@ static sl_status open_all(sl_engine *engine, const sl_engine_options *options,
     SL_TRY(sl_workers_open(options->target.worker_count, &engine->workers));
     SL_TRY(open_lanes(engine, has_inputs));
     SL_TRY(open_ends(engine));
-    SL_TRY(bind_plans(engine, options));
+    SL_TRY(bind_plans(engine, options, parts));
     SL_TRY(sl_boundary_fill(engine));
     return sl_prepare(engine);
 }

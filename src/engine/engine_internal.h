@@ -165,6 +165,7 @@ typedef struct sl_engine_parts {
     const struct sl_transport_ops *transport; /* NULL: the store's own choice */
     uint32_t disk_depth;                      /* 0: the store's default */
     uint32_t disk_limit_ms;                   /* likewise */
+    uint32_t repetitions_ahead;               /* 0: by the plan; at most SL_AHEAD_MOST */
 } sl_engine_parts;
 
 /* sl_engine_open with parts of the caller's: for tests. */
