@@ -264,10 +264,13 @@ static void record_corpus(void **state)
 
 /* ---- comparing ---- */
 
-/* Limits, as shares of what was recorded. */
+/* Limits, as shares of what was recorded. Since it was recorded, layer order of several
+ * micro-batches is another program: the last norm runs in the head's loop, and each loop fills its
+ * inputs. Single ones of it may be off by more, their mean may not. */
 static const double most_peak = 0.01, most_needed = 0.03;
-static const double mean_seconds = 0.005, most_seconds = 0.03;
+static const double mean_seconds = 0.005, most_seconds = 0.03, most_seconds_by_layer = 0.2;
 static const double mean_moved = 0.05, most_moved = 0.15;
+enum { LEAST_MOVED = 2 << 20 }; /* of fewer bytes inputs are too large a part */
 
 /* What came out over all rows that fit. */
 typedef struct tally {
@@ -296,6 +299,12 @@ static uint64_t moved_by_lanes(const row *it, column first)
     return it->cell[first] + it->cell[first + 1];
 }
 
+static double growth_of_moves(const row *before, const row *now, column first)
+{
+    uint64_t moved = moved_by_lanes(now, first);
+    return moved < LEAST_MOVED ? 0 : growth_of(moved, moved_by_lanes(before, first));
+}
+
 static void compare_row(tally *all, size_t line, const row *before, const row *now)
 {
     bool did_fit = before->cell[COLUMN_fits], fits = now->cell[COLUMN_fits];
@@ -305,15 +314,22 @@ static void compare_row(tally *all, size_t line, const row *before, const row *n
         print_error("line %zu: is refused now\n", line);
         all->fault_count++;
     }
-    for (uint32_t i = COLUMN_peak_device; i <= COLUMN_peak_disk && did_fit == fits; i++)
-        check_growth(all, line, column_names[i], growth_of(now->cell[i], before->cell[i]),
-                     fits ? most_peak : most_needed);
+    for (uint32_t i = 0; i < SL_TIER_COUNT && did_fit == fits; i++) {
+        bool is_given = fits && before->cell[COLUMN_budget_device + i] != UINT64_MAX;
+        uint64_t now_peak = now->cell[COLUMN_peak_device + i];
+        if (!is_given) /* else the plan may take all that it has */
+            check_growth(all, line, column_names[COLUMN_peak_device + i],
+                         growth_of(now_peak, before->cell[COLUMN_peak_device + i]),
+                         fits ? most_peak : most_needed);
+    }
     if (!did_fit || !fits)
         return;
     double seconds = growth_of(now->cell[COLUMN_ns], before->cell[COLUMN_ns]);
-    double link = growth_of(moved_by_lanes(now, COLUMN_h2d), moved_by_lanes(before, COLUMN_h2d));
-    double disk = growth_of(moved_by_lanes(now, COLUMN_read), moved_by_lanes(before, COLUMN_read));
-    check_growth(all, line, "step", seconds, most_seconds);
+    double link = growth_of_moves(before, now, COLUMN_h2d);
+    double disk = growth_of_moves(before, now, COLUMN_read);
+    bool is_by_layer = before->cell[COLUMN_accumulation] == SL_ACCUMULATE_LAYER &&
+                       before->cell[COLUMN_micro_batches] > 1;
+    check_growth(all, line, "step", seconds, is_by_layer ? most_seconds_by_layer : most_seconds);
     check_growth(all, line, "traffic of the device", link, most_moved);
     check_growth(all, line, "traffic of the disk", disk, most_moved);
     all->row_count++;
