@@ -6,7 +6,8 @@
  * conflicts with is before the loop, in the repetition before or, in a ring of two, in the one
  * before that. So after two repetitions every other one looks like the one two before it, and three
  * or four stand for any odd or even number. A command waits for all that any of them has to wait
- * for; that is more than each needs, and costs nothing, for what is more has been over for long.
+ * for; that is more than each needs, and costs little: but for the first, what is more has been
+ * over for long.
  *
  * Places with slots, of families and rings, are apart from the cells. Each slot has a record of its
  * own, so that a repetition meets no other slot than its own; whatever else shares the bytes of one
@@ -24,7 +25,7 @@
 
 typedef int64_t moment; /* number of an issue, counted over both iterations; -1: never */
 
-enum { NEVER = -1 };
+enum { NEVER = -1, REPLAYS_MOST = 4 };
 
 typedef struct issue {
     uint32_t command;
@@ -46,12 +47,9 @@ typedef struct need {
 /* A place with slots that some command names, and the records of those that are replayed. */
 typedef struct slotted {
     sl_place place;
-    cell slot[4];
+    uint64_t farthest_end; /* of this one's extent and of those before it */
+    cell slot[REPLAYS_MOST];
 } slotted;
-
-enum { REPLAYS_MOST = 4 };
-
-_Static_assert(sizeof((slotted *)0)->slot == REPLAYS_MOST * sizeof(cell), "a record a replay");
 
 typedef struct resolver {
     const sl_program *program;
@@ -79,7 +77,7 @@ typedef struct resolver {
 /* Repetitions that stand for all of a section's. */
 static uint32_t count_replays(const sl_section *section)
 {
-    return section->repeat <= 4 ? section->repeat : 4 - section->repeat % 2;
+    return section->repeat <= REPLAYS_MOST ? section->repeat : REPLAYS_MOST - section->repeat % 2;
 }
 
 /* ---- accesses of a command ---- */
@@ -171,9 +169,15 @@ static void unique_slotted(resolver *r, sl_tier tier)
     for (uint32_t i = 0; i < r->slotted_count[tier]; i++)
         if (kept == 0 || compare_slotted(&all[kept - 1], &all[i]) != 0)
             all[kept++] = all[i];
+        else if (all[i].place.bytes > all[kept - 1].place.bytes)
+            all[kept - 1].place.bytes = all[i].place.bytes;
     r->slotted_count[tier] = kept;
-    for (uint32_t i = 0; i < kept; i++)
+    for (uint32_t i = 0; i < kept; i++) {
+        uint64_t end = all[i].place.offset + sl_place_extent(&all[i].place);
+        uint64_t before = i > 0 ? all[i - 1].farthest_end : 0;
+        all[i].farthest_end = end > before ? end : before;
         memset(all[i].slot, 0xFF, sizeof all[i].slot); /* NEVER */
+    }
 }
 
 static sl_status cut_tiers(resolver *r)
@@ -259,7 +263,7 @@ static void raise_moment(moment *value, moment candidate)
         *value = candidate;
 }
 
-static void meet_cell(const cell *here, bool writes, moment needs[SL_LANE_COUNT])
+static void gather_from_cell(const cell *here, bool writes, moment needs[SL_LANE_COUNT])
 {
     if (here->writer >= 0)
         raise_moment(&needs[here->writer_lane], here->writer);
@@ -267,25 +271,39 @@ static void meet_cell(const cell *here, bool writes, moment needs[SL_LANE_COUNT]
         raise_moment(&needs[lane], here->reader[lane]);
 }
 
-static void meet_slotted(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
+/* How many places with slots start before `end`. */
+static uint32_t count_before(const resolver *r, sl_tier tier, uint64_t end)
 {
-    for (uint32_t i = 0; i < r->slotted_count[made->tier]; i++) {
-        const slotted *other = &r->slotted[made->tier][i];
-        if (other->place.offset >= made->end)
+    uint32_t low = 0, high = r->slotted_count[tier];
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (r->slotted[tier][middle].place.offset < end)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void gather_from_slots(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
+{
+    for (uint32_t i = count_before(r, made->tier, made->end); i > 0; i--) {
+        const slotted *other = &r->slotted[made->tier][i - 1];
+        if (other->farthest_end <= made->first)
             break;
         if (other->place.offset + sl_place_extent(&other->place) <= made->first)
             continue;
         for (uint32_t slot = 0; slot < REPLAYS_MOST; slot++)
             if (other != made->own || slot == made->slot)
-                meet_cell(&other->slot[slot], made->writes, needs);
+                gather_from_cell(&other->slot[slot], made->writes, needs);
     }
 }
 
 static void find_conflicts(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
 {
     for (uint32_t c = made->first_cell; c < made->last_cell; c++)
-        meet_cell(&r->cells[c], made->writes, needs);
-    meet_slotted(r, made, needs);
+        gather_from_cell(&r->cells[c], made->writes, needs);
+    gather_from_slots(r, made, needs);
 }
 
 static void mark_cell(const resolver *r, cell *here, bool writes, sl_lane lane)

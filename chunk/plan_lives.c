@@ -100,35 +100,35 @@ static void visit_operand(sl_planner *planner, uint32_t tick, uint32_t operand_i
         planner->last_write[v] = tick;
 }
 
+/* The loop that holds a tick; NULL if none does. */
+static const sl_residency_loop *find_loop(const sl_planner *planner, uint32_t tick)
+{
+    uint32_t low = 0, high = planner->loop_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (planner->loops[middle].end_tick <= tick)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool is_found = low < planner->loop_count && planner->loops[low].first_tick <= tick;
+    return is_found ? &planner->loops[low] : NULL;
+}
+
 /* A life that crosses the edge of a loop holds all of it: what it holds at one seam of the loop it
- * holds at the others. */
-static void hold_loops(const sl_planner *planner, sl_life *life)
+ * holds at the others. All instances of a family live as long as any. */
+static void hold_loops(const sl_planner *planner, sl_life *life, bool is_family)
 {
     if (life->first_tick == SL_NONE)
         return;
-    for (uint32_t l = 0; l < planner->loop_count; l++) {
-        const sl_residency_loop *loop = &planner->loops[l];
-        bool crosses_entry =
-            life->first_tick < loop->first_tick && life->last_tick >= loop->first_tick;
-        bool crosses_end = life->first_tick < loop->end_tick && life->last_tick >= loop->end_tick;
-        if (crosses_entry && life->last_tick < loop->end_tick)
-            life->last_tick = loop->end_tick - 1;
-        if (crosses_end && life->first_tick > loop->first_tick)
-            life->first_tick = loop->first_tick;
-    }
-}
-
-/* All instances of a family live as long as any. */
-static void complete_family(sl_planner *planner, uint32_t v)
-{
-    sl_life *device = &planner->tier[SL_TIER_DEVICE].lives[v];
-    for (uint32_t l = 0; l < planner->loop_count && device->first_tick != SL_NONE; l++) {
-        const sl_residency_loop *loop = &planner->loops[l];
-        if (loop->first_tick <= device->first_tick && device->first_tick < loop->end_tick)
-            device->first_tick = loop->first_tick;
-        if (loop->first_tick <= device->last_tick && device->last_tick < loop->end_tick)
-            device->last_tick = loop->end_tick - 1;
-    }
+    const sl_residency_loop *first = find_loop(planner, life->first_tick);
+    const sl_residency_loop *last = find_loop(planner, life->last_tick);
+    if (first == last && !is_family)
+        return;
+    if (first)
+        life->first_tick = first->first_tick;
+    if (last)
+        life->last_tick = last->end_tick - 1;
 }
 
 /* Inputs are copied in before the first op, or after the op that fills them, outputs out after
@@ -145,7 +145,7 @@ static void complete_life(sl_planner *planner, uint32_t v)
     bool is_output = value->kind == SL_VALUE_OUTPUT && device->first_tick != SL_NONE;
     uint8_t home = planner->home_tier[planner->first_activation + v];
     if (value->instances > 1)
-        complete_family(planner, v);
+        hold_loops(planner, device, true);
     if (home != SL_TIER_DEVICE) {
         planner->tier[home].lives[v] = *device;
         device->first_tick = SL_NONE;
@@ -304,7 +304,7 @@ sl_status sl_plan_lives_find(sl_planner *planner)
     for (uint32_t v = 0; v < program->value_count; v++) {
         complete_life(planner, v);
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-            hold_loops(planner, &planner->tier[tier].lives[v]);
+            hold_loops(planner, &planner->tier[tier].lives[v], false);
     }
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         SL_TRY(add_value_items(planner, (sl_tier)tier));

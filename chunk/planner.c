@@ -236,8 +236,11 @@ static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
     sl_shortage least = {0};
     *host = 0;
     status = plan_device_and_host(planner, &least);
-    bool is_known = status == SL_ERROR_FIT && least.tier == SL_TIER_HOST;
-    *host = is_known && least.needed_bytes < given ? least.needed_bytes : given;
+    if (status != SL_OK && status != SL_ERROR_FIT)
+        return status;
+    if (status == SL_ERROR_FIT)
+        *host =
+            least.tier == SL_TIER_HOST && least.needed_bytes < given ? least.needed_bytes : given;
     return plan_within_budgets(planner, out_shortage);
 }
 

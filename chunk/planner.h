@@ -132,7 +132,7 @@ sl_status sl_plan_families_find_passes(sl_planner *planner);
 const sl_family_pass *sl_plan_families_pass_at(const sl_planner *planner, uint32_t value,
                                                uint32_t tick);
 
-/* An item of `instances` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows.
+/* An item of `slots` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows.
  */
 sl_status sl_plan_families_make_item(const sl_planner *planner, sl_tier tier, uint32_t value,
                                      uint32_t slots, sl_address_item *item, sl_item_source *source);

@@ -23,7 +23,7 @@
 #include "base/status.h"
 #include "stall.h"
 
-enum { ITERATIONS = 6, SNAPSHOTS = 2, REPETITIONS_LEFT = 4 };
+enum { ITERATIONS = 6, SNAPSHOTS = 2, REPETITIONS_LEFT = 4, REPETITIONS_TRIED = 512 };
 
 typedef struct lane_state {
     const uint32_t *commands; /* of this lane, in order */
@@ -54,13 +54,13 @@ typedef struct snapshot {
 typedef struct player {
     const sl_plan *plan;
     const sl_machine *machine;
-    uint32_t ahead;          /* repetitions issued, but not done by the compute lane, at most */
-    uint32_t *section_of;    /* [body_count] */
-    uint32_t *turns_before;  /* [section_count + 1] repetitions of the sections before it */
-    double *seconds;         /* [body_count] of each command alone */
-    uint64_t *done_count;    /* [body_count] issues of it that have ended */
-    uint32_t *lane_commands; /* [body_count], one run for each lane */
-    bool *gates;             /* [body_count]: the next iteration is issued after it */
+    uint32_t ahead;       /* repetitions issued, but not done by the compute lane, at most */
+    uint32_t *section_of; /* [body_count] */
+    uint32_t *repetitions_before; /* [section_count + 1] repetitions of the sections before it */
+    double *seconds;              /* [body_count] of each command alone */
+    uint64_t *done_count;         /* [body_count] issues of it that have ended */
+    uint32_t *lane_commands;      /* [body_count], one run for each lane */
+    bool *gates;                  /* [body_count]: the next iteration is issued after it */
     uint64_t gate_count;
     uint64_t gates_left[ITERATIONS]; /* that hold back the iteration after this one */
     uint64_t commands_left[ITERATIONS];
@@ -136,7 +136,7 @@ static sl_status check_machine(const sl_machine *machine)
 static void close_player(player *p)
 {
     free(p->section_of);
-    free(p->turns_before);
+    free(p->repetitions_before);
     free(p->gates);
     free(p->lane_commands);
     free(p->done_count);
@@ -183,9 +183,11 @@ static sl_status number_sections(player *p)
         const sl_section *section = &p->plan->sections[s];
         if (section->first != next || section->count > p->plan->body_count - next)
             SL_FAIL(SL_ERROR_INTERNAL, "section %u of the plan does not follow on the last", s);
+        if (section->repeat == 0)
+            SL_FAIL(SL_ERROR_INTERNAL, "section %u of the plan is never run", s);
         for (uint32_t c = 0; c < section->count; c++)
             p->section_of[next++] = s;
-        p->turns_before[s + 1] = p->turns_before[s] + section->repeat;
+        p->repetitions_before[s + 1] = p->repetitions_before[s] + section->repeat;
     }
     if (next != p->plan->body_count)
         SL_FAIL(SL_ERROR_INTERNAL, "the sections hold %u of %u commands", next,
@@ -202,13 +204,13 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
     p->machine = machine;
     p->ahead = sl_plan_repetitions_ahead(plan);
     p->section_of = calloc(count + 1u, sizeof *p->section_of);
-    p->turns_before = calloc(plan->section_count + 1u, sizeof *p->turns_before);
+    p->repetitions_before = calloc(plan->section_count + 1u, sizeof *p->repetitions_before);
     p->seconds = calloc(count + 1u, sizeof *p->seconds);
     p->done_count = calloc(count + 1u, sizeof *p->done_count);
     p->lane_commands = calloc(count + 1u, sizeof *p->lane_commands);
     p->gates = calloc(count + 1u, sizeof *p->gates);
-    if (!p->section_of || !p->turns_before || !p->seconds || !p->done_count || !p->lane_commands ||
-        !p->gates)
+    if (!p->section_of || !p->repetitions_before || !p->seconds || !p->done_count ||
+        !p->lane_commands || !p->gates)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to simulate %u commands", count);
     SL_TRY(number_sections(p));
     for (uint32_t command = 0; command < count; command++) {
@@ -234,7 +236,7 @@ static sl_status open_player(const sl_program *program, const sl_plan *plan,
 static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, const lane_state *lane)
 {
     uint32_t section = p->section_of[waiter], of_target = p->section_of[wait->command];
-    uint32_t repetitions = p->turns_before[of_target + 1] - p->turns_before[of_target];
+    uint32_t repetitions = p->repetitions_before[of_target + 1] - p->repetitions_before[of_target];
     uint64_t issued = (uint64_t)lane->iteration * repetitions;
     if (of_target == section)
         issued += lane->repetition + (wait->command < waiter);
@@ -244,20 +246,21 @@ static bool has_ended(const player *p, uint32_t waiter, const sl_wait *wait, con
 }
 
 /* Repetitions up to that of the lane's next command, over all iterations; UINT64_MAX: no more. */
-static uint64_t count_turns(const player *p, const lane_state *lane)
+static uint64_t count_repetitions(const player *p, const lane_state *lane)
 {
     if (lane->command_count == 0 || lane->iteration == ITERATIONS)
         return UINT64_MAX;
     uint32_t section = p->section_of[lane->commands[lane->next]];
-    return (uint64_t)lane->iteration * p->turns_before[p->plan->section_count] +
-           p->turns_before[section] + lane->repetition;
+    return (uint64_t)lane->iteration * p->repetitions_before[p->plan->section_count] +
+           p->repetitions_before[section] + lane->repetition;
 }
 
 /* The control thread keeps so many repetitions ahead of the compute lane. */
 static bool is_issued(player *p, const lane_state *lane)
 {
-    uint64_t turns = count_turns(p, lane);
-    return turns < p->ahead || count_turns(p, &p->lane[SL_LANE_COMPUTE]) > turns - p->ahead;
+    uint64_t repetitions = count_repetitions(p, lane);
+    return repetitions < p->ahead ||
+           count_repetitions(p, &p->lane[SL_LANE_COMPUTE]) > repetitions - p->ahead;
 }
 
 /* True if the next command of `lane` may start now. Remembers what it waited for last. */
@@ -512,14 +515,16 @@ static bool goes_on(const player *p, const snapshot *then, const snapshot *now, 
     return true;
 }
 
-/* Repetitions that each lane in the loop still has, but for the last few. */
+/* Repetitions that each lane in the loop still has, but for the last few: what is behind the loop
+ * is issued while they are computed. */
 static uint32_t count_left(const player *p, const snapshot *now)
 {
     uint32_t most = 0, repeat = p->plan->sections[now->section].repeat;
+    uint32_t kept = REPETITIONS_LEFT + p->ahead;
     for (int index = 0; index < SL_LANE_COUNT; index++)
         if (is_in_loop(p, &p->lane[index], now) && p->lane[index].repetition > most)
             most = p->lane[index].repetition;
-    return repeat > most + REPETITIONS_LEFT ? repeat - most - REPETITIONS_LEFT : 0;
+    return repeat > most + kept ? repeat - most - kept : 0;
 }
 
 static void shift_lane(lane_state *lane, double seconds)
@@ -560,6 +565,15 @@ static void pass_over(player *p, const snapshot *then, const snapshot *now, uint
     }
 }
 
+/* A loop that has not come to a period after so many repetitions is taken to go on as in the last
+ * two: that is an estimate, and bounds the work. */
+static bool may_guess(const snapshot *then, const snapshot *now, uint32_t period)
+{
+    return period == SNAPSHOTS && now->repetition >= REPETITIONS_TRIED &&
+           then->section == now->section && then->iteration == now->iteration &&
+           then->repetition + period == now->repetition;
+}
+
 /* The compute lane begins a repetition. */
 static void look_for_period(player *p)
 {
@@ -568,7 +582,7 @@ static void look_for_period(player *p)
     for (uint32_t period = 1; period <= SNAPSHOTS && now.repetition >= period; period++) {
         const snapshot then = p->snapshots[(now.repetition - period) % SNAPSHOTS];
         uint32_t times = count_left(p, &now) / period;
-        if (times == 0 || !goes_on(p, &then, &now, period))
+        if (times == 0 || (!goes_on(p, &then, &now, period) && !may_guess(&then, &now, period)))
             continue;
         pass_over(p, &then, &now, period, times);
         take_snapshot(p, &now);

@@ -1,4 +1,5 @@
-/* Kernels by device kind: one body for every op of sluice/op_list.h.
+/* Kernels by device kind: one body for every op of sluice/op_list.h but INPUT, which the engine
+ * runs itself.
  *
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its

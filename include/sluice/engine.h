@@ -82,8 +82,9 @@ typedef struct sl_engine_options {
 /* Takes arenas of the largest peak of its plans, streams and workers. Checks
  * what keeps it inside its arenas (SL_ERROR_INTERNAL); whether a plan is right is the question of
  * sl_plan_verify, so verify first. All chunks are zero at their homes.
- * SL_ERROR_USAGE: a plan uses the disk and there are no disk_directories. SL_ERROR_IO,
- * SL_ERROR_MISSING: a directory is not there, not safe or not large enough. */
+ * SL_ERROR_USAGE: a plan uses the disk and there are no disk_directories, or has INPUT ops and
+ * there is no source. SL_ERROR_IO, SL_ERROR_MISSING: a directory is not there, not safe or not
+ * large enough. */
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
 /* Drains, stops the lanes and returns all memory; NULL is fine. */

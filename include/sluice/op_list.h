@@ -98,9 +98,8 @@ extern "C" {
     /* x U: the sum over the ranks of the tensor-parallel group, element_count elements; with */   \
     /* row_count set, x is [R, 4] of HEAD_STATS and is combined as panels are */                   \
     X(ALL_REDUCE, all_reduce)                                                                      \
-    /* value W f, element_count elements (int32): what the caller's source says of an input slot   \
-     */                                                                                            \
-    /* and micro-batch; it has no kernel, the engine asks the source */                            \
+    /* value W f, element_count elements (int32): an input slot of a micro-batch; the engine */    \
+    /* asks the caller's source for it, there is no kernel */                                      \
     X(INPUT, input)
 
 typedef enum sl_op_kind {

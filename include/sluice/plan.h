@@ -123,9 +123,9 @@ typedef struct sl_plan {
     uint32_t prologue_count;
     sl_command *body;
     uint32_t body_count;
-    sl_section
-        *sections; /* of the body: one for each of the program's; `first` and `count` are of */
-    uint32_t section_count; /* commands */
+    /* Of the body, one for each of the program's; `first` and `count` are of commands. */
+    sl_section *sections;
+    uint32_t section_count;
     sl_place *places;
     uint32_t place_count;
     sl_wait *waits;
@@ -150,9 +150,9 @@ static inline uint32_t sl_plan_repetitions_ahead(const sl_plan *plan)
         issues += (uint64_t)plan->sections[s].repeat * plan->sections[s].count;
     }
     uint64_t ahead = SL_AHEAD_COMMANDS * repetitions / issues;
-    if (ahead < SL_AHEAD_LEAST)
+    if (ahead < (uint64_t)SL_AHEAD_LEAST)
         return SL_AHEAD_LEAST;
-    return ahead > SL_AHEAD_MOST ? SL_AHEAD_MOST : (uint32_t)ahead;
+    return (uint32_t)(ahead < (uint64_t)SL_AHEAD_MOST ? ahead : (uint64_t)SL_AHEAD_MOST);
 }
 
 /* Workspace bytes of an op on a tier's device; what the kernels' query table answers. */

@@ -43,9 +43,10 @@ typedef enum sl_value_kind {
     SL_VALUE_ACTIVATION, /* made and used up within one iteration; gradients of such ones too */
     SL_VALUE_TENSOR,     /* tensor `index` of `group`; lives inside a chunk */
     SL_VALUE_CHUNK,      /* chunk `index` of `group`, whole */
-    SL_VALUE_INPUT,  /* of slot `index`: filled by an INPUT op, or, where there is none, handed */
-                     /* in by the caller before each iteration */
-    SL_VALUE_OUTPUT, /* handed out after each iteration, slot `index` */
+    /* Of slot `index`: filled by an INPUT op, or, where there is none, by the caller before each
+     * iteration. */
+    SL_VALUE_INPUT,
+    SL_VALUE_OUTPUT,    /* handed out after each iteration, slot `index` */
     SL_VALUE_PERSISTENT /* device memory that outlives iterations and plans, slot `index` */
 } sl_value_kind;
 

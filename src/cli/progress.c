@@ -11,7 +11,8 @@
 
 enum { TIME_BYTES = 32 };
 
-static const double live_seconds = 0.1, plain_seconds = 0.5, plain_within_seconds = 10;
+static const double live_seconds = 0.1, plain_seconds = 0.5;
+static const double long_seconds = 2, live_within_seconds = 0.5, plain_within_seconds = 10;
 
 static double read_seconds(void)
 {
@@ -39,7 +40,7 @@ void sl_progress_start(sl_progress *progress, const sl_trainer *trainer,
                               .last_step = trainer->config->steps,
                               .first_step = trainer->state.step,
                               .done_step = trainer->state.step};
-    progress->started = progress->shown = read_seconds();
+    progress->started = progress->begun = progress->within_shown = read_seconds();
 }
 
 void sl_progress_break(sl_progress *progress)
@@ -79,6 +80,7 @@ static void show_step(void *user, const sl_step_report *report)
     double pause = progress->is_live ? live_seconds : plain_seconds;
     bool is_end = report->step == progress->first_step + 1 || report->step == progress->last_step;
     progress->done_step = report->step;
+    progress->begun = now;
     if (progress->is_quiet || (!is_end && now - progress->shown < pause))
         return;
     print_line(progress, report, now);
@@ -100,16 +102,17 @@ static void show_within(void *user, uint32_t plan_index, uint32_t done, uint32_t
 {
     sl_progress *progress = user;
     double now = read_seconds();
-    double pause = progress->is_live ? live_seconds : plain_within_seconds;
+    double pause = progress->is_live ? live_within_seconds : plain_within_seconds;
     tell_stop(progress);
-    if (plan_index != 0 || progress->is_quiet || done == count || now - progress->shown < pause)
+    if (plan_index != 0 || progress->is_quiet || done == count ||
+        now - progress->begun < long_seconds || now - progress->within_shown < pause)
         return;
     printf("%sstep %" PRIu64 "/%" PRIu64 "  %.0f %% done%s", progress->is_live ? "\r\033[K" : "",
            progress->done_step + 1, progress->last_step, 100.0 * done / count,
            progress->is_live ? "" : "\n");
     fflush(stdout);
     progress->is_line_open = progress->is_live;
-    progress->shown = now;
+    progress->within_shown = now;
 }
 
 static void show_eval(void *user, const sl_eval_report *report)

@@ -8,11 +8,12 @@ typedef struct sl_progress {
     const volatile sig_atomic_t *stop; /* a signal has come */
     bool is_stop_told;
     bool is_quiet, is_live;
-    uint64_t last_step;    /* of the run */
-    double started, shown; /* seconds */
-    uint64_t first_step;   /* before the first step of this run */
-    uint64_t done_step;    /* the last one that is over */
-    bool is_line_open;     /* a live line stands unfinished */
+    uint64_t last_step;         /* of the run */
+    double started, shown;      /* seconds */
+    double begun, within_shown; /* the step that runs, and the last line from within it */
+    uint64_t first_step;        /* before the first step of this run */
+    uint64_t done_step;         /* the last one that is over */
+    bool is_line_open;          /* a live line stands unfinished */
 } sl_progress;
 
 /* `stop`: see sl_loop_run. */

@@ -1,4 +1,4 @@
-/* SIGINT and SIGTERM: a flag for the first, the door for the second. */
+/* SIGINT and SIGTERM: the first sets a flag, the second ends the process. */
 #include <unistd.h>
 
 #include "command.h"

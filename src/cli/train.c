@@ -114,9 +114,11 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_prepare(config, trainer));
-    trainer->progress = &within; /* copied when the engine opens */
+    trainer->progress = &within;
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
-    SL_TRY(sl_trainer_open(trainer, blueprint));
+    sl_status status = sl_trainer_open(trainer, blueprint);
+    trainer->progress = NULL; /* the engine has a copy */
+    SL_TRY(status);
     if (!config->quiet)
         print_plan(trainer, trainer->session->blueprint);
     return run_loop(trainer, progress);

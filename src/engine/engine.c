@@ -85,7 +85,7 @@ static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options,
         sl_status status = sl_bind_open(engine, &options->plans[i], &engine->plans[i]);
         if (status != SL_OK)
             return sl_status_prefix(status, "plan %u", i);
-        if (parts->repetitions_ahead)
+        if (parts->repetitions_ahead && parts->repetitions_ahead <= SL_AHEAD_MOST)
             engine->plans[i].repetitions_ahead = parts->repetitions_ahead;
     }
     return SL_OK;

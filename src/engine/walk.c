@@ -3,8 +3,8 @@
  *
  * An iteration is issued in the order of the plan, section by section, each as often as it is
  * repeated; lanes start on it while the rest is being issued. They wait for each other by events.
- * The control thread waits at the end, and before each repetition until the compute lane is done
- * with the last but one: so no more than two are under way when a lane fails, and what is told of
+ * The control thread waits at the end, and before each repetition until the compute lane is not too
+ * many behind (sl_plan_repetitions_ahead): so a failed lane is soon seen, and what is told of
  * progress is not far from the truth.
  *
  * Issues are counted for ever, over iterations and boundaries: whatever was issued before a

@@ -1,5 +1,5 @@
-/* One step is: rows in, one iteration of plan 0, outcome out. Nothing here allocates between steps
- * but the saving of checkpoints. */
+/* One step is one iteration of plan 0, which asks for its rows itself, and its outcome. Nothing
+ * here allocates between steps but the saving of checkpoints. */
 #include "loop.h"
 
 #include <inttypes.h>

@@ -83,18 +83,22 @@ static void tell(void *user, const sl_engine_event *event)
 
 /* ---- opening and closing ---- */
 
-/* The engine has seen that the sections are all of the body when it tells anything. */
 static sl_status find_sections(sl_timeline *timeline)
 {
     const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
+    uint32_t next = 0;
     timeline->section_of = calloc((size_t)plan->body_count + 1, sizeof *timeline->section_of);
     if (!timeline->section_of)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
     for (uint32_t s = 0; s < plan->section_count; s++) {
         const sl_section *section = &plan->sections[s];
+        if (section->first != next || section->count > plan->body_count - next)
+            SL_FAIL(SL_ERROR_INTERNAL, "section %u of the plan does not follow on the last", s);
         for (uint32_t i = 0; i < section->count; i++)
-            timeline->section_of[section->first + i] = section;
+            timeline->section_of[next++] = section;
     }
+    if (next != plan->body_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the sections hold %u of %u commands", next, plan->body_count);
     return SL_OK;
 }
 
