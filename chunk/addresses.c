@@ -215,13 +215,13 @@ static sl_status place_cluster(placer *p, cluster *it)
     return SL_OK;
 }
 
-/* Writes the end of the highest cluster. */
-static sl_status place_in_order(placer *p, order_kind kind, uint64_t *out_peak)
+/* Writes the end of the highest cluster; gives up where it is not below `limit`. */
+static sl_status place_in_order(placer *p, order_kind kind, uint64_t limit, uint64_t *out_peak)
 {
     uint64_t peak = p->base;
     sl_occupancy_clear(p->occupancy);
     sort_clusters(p, kind);
-    for (uint32_t n = 0; n < p->cluster_count; n++) {
+    for (uint32_t n = 0; n < p->cluster_count && peak < limit; n++) {
         cluster *it = &p->clusters[p->order[n].index];
         SL_TRY(place_cluster(p, it));
         if (it->offset + it->bytes > peak)
@@ -298,7 +298,7 @@ static sl_status try_orders(placer *p, uint64_t *out_peak)
     uint64_t best = UINT64_MAX;
     for (int kind = 0; kind < ORDER_COUNT; kind++) {
         uint64_t peak;
-        SL_TRY(place_in_order(p, (order_kind)kind, &peak));
+        SL_TRY(place_in_order(p, (order_kind)kind, kind > 0 ? best : UINT64_MAX, &peak));
         if (kind > 0 && peak >= best)
             continue;
         best = peak;
