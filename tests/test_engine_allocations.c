@@ -16,17 +16,10 @@
 
 #include "engine_disk_world.h"
 #include "engine_loops.h"
+#include "refused_allocations.h"
 #include "scratch_dir.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_OWN_ALLOCATOR 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_ALLOCATOR 1
-#endif
-#endif
-
-#ifdef HAS_OWN_ALLOCATOR
+#if !SL_ALLOCATIONS_ARE_REFUSED
 int main(void)
 {
     puts("skipped: the sanitizer has an allocator of its own");
@@ -34,59 +27,15 @@ int main(void)
 }
 #else
 
-static _Atomic int64_t live_count;
 static _Atomic uint64_t call_count;
 static _Atomic int64_t refused_at = -1; /* calls until the one that is refused; -1: none */
 
-/* The C library's own allocator, by the names that it exports. */
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t bytes);
-extern void *__libc_realloc(void *memory, size_t bytes);
-extern void *__libc_memalign(size_t alignment, size_t bytes);
-extern void __libc_free(void *memory);
-
-static int is_refused(void)
+static bool is_refused(void)
 {
     atomic_fetch_add(&call_count, 1);
     if (atomic_load(&refused_at) < 0)
-        return 0;
+        return false;
     return atomic_fetch_sub(&refused_at, 1) == 0;
-}
-
-static void *count_live(void *memory)
-{
-    if (memory)
-        atomic_fetch_add(&live_count, 1);
-    return memory;
-}
-
-void *malloc(size_t bytes)
-{
-    return is_refused() ? NULL : count_live(__libc_malloc(bytes));
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    return is_refused() ? NULL : count_live(__libc_calloc(count, bytes));
-}
-
-void *realloc(void *memory, size_t bytes)
-{
-    if (is_refused())
-        return NULL;
-    return memory ? __libc_realloc(memory, bytes) : count_live(__libc_realloc(NULL, bytes));
-}
-
-void *aligned_alloc(size_t alignment, size_t bytes)
-{
-    return is_refused() ? NULL : count_live(__libc_memalign(alignment, bytes));
-}
-
-void free(void *memory)
-{
-    if (memory)
-        atomic_fetch_sub(&live_count, 1);
-    __libc_free(memory);
 }
 
 /* A world, with its chunk 0 on the host or, in a directory of its own, on disk. */

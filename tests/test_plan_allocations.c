@@ -14,16 +14,9 @@
 #include <cmocka.h>
 
 #include "plan_cases.h"
+#include "refused_allocations.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HAS_OWN_ALLOCATOR 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define HAS_OWN_ALLOCATOR 1
-#endif
-#endif
-
-#ifdef HAS_OWN_ALLOCATOR
+#if !SL_ALLOCATIONS_ARE_REFUSED
 int main(void)
 {
     puts("skipped: the sanitizer has an allocator of its own");
@@ -33,15 +26,9 @@ int main(void)
 
 enum { POINTS_MAX = 250 };
 
-static int64_t live_count, call_count;
+static int64_t call_count;
 static int64_t first_refused = INT64_MAX, last_refused; /* calls, from 0 */
 static bool is_sorting; /* qsort does without memory where none is to be had */
-
-/* The C library's own allocator, by the names that it exports. */
-extern void *__libc_malloc(size_t bytes);
-extern void *__libc_calloc(size_t count, size_t bytes);
-extern void *__libc_realloc(void *memory, size_t bytes);
-extern void __libc_free(void *memory);
 
 static bool is_refused(void)
 {
@@ -49,35 +36,6 @@ static bool is_refused(void)
         return false;
     int64_t call = call_count++;
     return call >= first_refused && call <= last_refused;
-}
-
-static void *count_live(void *memory)
-{
-    live_count += memory != NULL;
-    return memory;
-}
-
-void *malloc(size_t bytes)
-{
-    return is_refused() ? NULL : count_live(__libc_malloc(bytes));
-}
-
-void *calloc(size_t count, size_t bytes)
-{
-    return is_refused() ? NULL : count_live(__libc_calloc(count, bytes));
-}
-
-void *realloc(void *memory, size_t bytes)
-{
-    if (is_refused())
-        return NULL;
-    return memory ? __libc_realloc(memory, bytes) : count_live(__libc_realloc(NULL, bytes));
-}
-
-void free(void *memory)
-{
-    live_count -= memory != NULL;
-    __libc_free(memory);
 }
 
 typedef struct comparison {
