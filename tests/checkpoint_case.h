@@ -6,7 +6,7 @@
 #include <dirent.h>
 
 #include "tiny_model.h"
-#include "train/checkpoint/checkpoint.h"
+#include "session/checkpoint/checkpoint.h"
 
 static const sl_gpt2_shape case_shape = {
     .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 150};

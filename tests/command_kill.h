@@ -15,7 +15,7 @@
 #include <time.h>
 
 #include "scratch_dir.h"
-#include "train/checkpoint/checkpoint.h"
+#include "session/checkpoint/checkpoint.h"
 
 enum { KILL_WAYS_MAX = 4, STEPS = 40, SAVE_EVERY = 2 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "train/config/config.h"
+#include "session/config/config.h"
 
 static inline void assert_message_has(const char *part)
 {

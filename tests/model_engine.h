@@ -13,8 +13,8 @@
 #include "base/workers.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
-#include "train/data/elements.h"
-#include "train/data/weights.h"
+#include "session/weights/elements.h"
+#include "session/weights/weights.h"
 
 typedef struct model_engine_options {
     const char *directory;

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "chunk/residency.h"
+#include "chunk/plan/residency.h"
 
 enum { PLAY_OBJECTS = 16, PLAY_LOOPS = 4, PLAY_ITERATIONS = 3 };
 #define PLAY_NOT_HERE UINT32_MAX

@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "chunk/residency.h"
+#include "chunk/plan/residency.h"
 
 enum { ORACLE_OBJECTS = 5, ORACLE_TICKS = 10, ORACLE_STATES = 243 /* 3^ORACLE_OBJECTS */ };
 enum { ORACLE_ABSENT, ORACLE_CLEAN, ORACLE_DIRTY };

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "scratch_dir.h"
-#include "train/data/safetensors.h"
+#include "files/safetensors.h"
 
 static inline int open_scratch(void **state)
 {

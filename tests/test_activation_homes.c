@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "chunk/activation_homes.h"
+#include "chunk/policy/activation_homes.h"
 #include "plan_cases.h"
 
 enum { CASES = 40 };

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "chunk/addresses.h"
+#include "chunk/plan/addresses.h"
 
 enum { TICKS_MAX = 64, ITEMS_MAX = 120, PAIRS_MAX = 40, CASES = 1500 };
 

@@ -14,10 +14,10 @@
 #include <cmocka.h>
 
 #include "scratch_dir.h"
-#include "train/bench/bench.h"
-#include "train/bench/fit.h"
-#include "train/bench/memory.h"
-#include "train/bench/rig.h"
+#include "bench/bench.h"
+#include "bench/fit.h"
+#include "bench/memory.h"
+#include "bench/rig.h"
 
 static void spread_when_of_samples_then_nearest_ranks(void **state)
 {

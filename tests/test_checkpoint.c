@@ -15,7 +15,7 @@
 #include "checkpoint_case.h"
 #include "hostile_files.h"
 #include "sluice/log.h"
-#include "train/data/weights.h"
+#include "session/weights/weights.h"
 
 static char remarks[8192];
 

@@ -17,8 +17,8 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "checkpoint_case.h"
-#include "train/setup/search.h"
-#include "train/setup/session.h"
+#include "session/search/search.h"
+#include "session/session.h"
 
 static const sl_gpt2_shape small = {2, 48, 4, 32, 300};
 

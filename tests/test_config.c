@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "config_case.h"
-#include "train/config/config_json.h"
-#include "train/config/nearest.h"
-#include "train/config/units.h"
-#include "train/run/schedule.h"
+#include "session/config/config_json.h"
+#include "base/nearest.h"
+#include "session/config/units.h"
+#include "train/schedule.h"
 
 /* ---- units ---- */
 

@@ -26,7 +26,7 @@
 
 #include "base/hash.h"
 #include "tiny_model.h"
-#include "train/checkpoint/checkpoint.h"
+#include "session/checkpoint/checkpoint.h"
 
 enum { HASH_BYTES = 33, FAULT_BYTES = 512 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "chunk/chunk_size.h"
+#include "chunk/layout/chunk_size.h"
 #include "sluice/chunk.h"
 #include "sluice/gpt2.h"
 #include "spec_programs.h"

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "train/run/loss_scale.h"
+#include "train/loss_scale.h"
 
 typedef struct fixture {
     sl_config config;

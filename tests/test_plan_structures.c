@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "chunk/tick_tree.h"
-#include "chunk/victims.h"
+#include "chunk/plan/tick_tree.h"
+#include "chunk/plan/victims.h"
 
 enum { MOST = 70, STEPS = 300 };
 

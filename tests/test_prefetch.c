@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "chunk/prefetch.h"
+#include "chunk/plan/prefetch.h"
 
 enum { OBJECTS = 12, TICKS = 60, RING = 16, RING_ROOM = 4 };
 

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "scratch_dir.h"
-#include "train/bench/profile.h"
+#include "session/machine/profile.h"
 
 enum { WORKERS = 3 };
 

@@ -24,7 +24,7 @@
 #include <cmocka.h>
 
 #include "model_engine.h"
-#include "train/data/safetensors.h"
+#include "files/safetensors.h"
 
 #define DIRECTORY SL_TEST_SOURCE_DIRECTORY "/reference/small"
 

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "chunk/residency.h"
+#include "chunk/plan/residency.h"
 
 enum { OBJECTS = 4, TICKS = 8, STATES = 81 /* 3^OBJECTS */ };
 enum { ABSENT, CLEAN, DIRTY };

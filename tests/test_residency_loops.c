@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "chunk/prefetch.h"
+#include "chunk/plan/prefetch.h"
 #include "residency_loops.h"
 
 enum { OBJECTS = 12, TICKS = 60, LOOPS = 3 };

@@ -7,7 +7,7 @@
 
 #include "hostile_files.h"
 #include "safetensors_case.h"
-#include "train/data/weights.h"
+#include "session/weights/weights.h"
 
 /* ---- bad files ---- */
 

@@ -14,8 +14,8 @@
 
 #include "base/bits.h"
 #include "base/rng.h"
-#include "train/run/log_json.h"
-#include "train/run/sample.h"
+#include "train/log_json.h"
+#include "train/sample.h"
 
 enum { VOCAB = 5 };
 

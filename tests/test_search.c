@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "train/setup/disk.h"
-#include "train/setup/search.h"
-#include "train/setup/wear.h"
+#include "session/search/disk.h"
+#include "session/search/search.h"
+#include "session/search/wear.h"
 
 static const sl_gpt2_shape shape = {3, 96, 4, 64, 1000};
 

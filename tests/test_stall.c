@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "chunk/stall.h"
+#include "chunk/simulate/stall.h"
 #include "scratch_dir.h"
 
 enum { UNITS = 1200 };

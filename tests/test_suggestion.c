@@ -12,7 +12,7 @@
 
 #include "allocation_counter.h"
 #include "scratch_dir.h"
-#include "train/setup/search.h"
+#include "session/search/search.h"
 
 enum { SETTING_BYTES = 64, SETTING_MAX = 32 };
 

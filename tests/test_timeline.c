@@ -15,7 +15,7 @@
 #include <jansson.h>
 
 #include "scratch_dir.h"
-#include "train/run/timeline.h"
+#include "train/timeline.h"
 
 enum { STEPS = 5, FIRST_STEP = 7, FIRST_MICRO_BATCH = 2, COMMANDS = 6, KEPT = 4 };
 

@@ -11,7 +11,7 @@
 
 #include "hostile_files.h"
 #include "sluice/log.h"
-#include "train/data/tokens.h"
+#include "files/tokens.h"
 
 static char last_remark[1024];
 

@@ -13,8 +13,8 @@
 #include <stdatomic.h>
 
 #include "checkpoint_case.h"
-#include "train/data/tokens.h"
-#include "train/data/weights.h"
+#include "files/tokens.h"
+#include "session/weights/weights.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 

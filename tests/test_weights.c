@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 #include "tiny_model.h"
-#include "train/data/weights.h"
+#include "session/weights/weights.h"
 
 static const sl_gpt2_shape tiny_shape = {
     .layers = 2, .width = 8, .heads = 2, .context = 16, .vocab = 300};

@@ -8,7 +8,7 @@
 
 #include "scratch_dir.h"
 #include "sluice/gpt2.h"
-#include "train/data/tensor_io.h"
+#include "session/weights/tensor_io.h"
 
 enum { TINY_TENSORS_MAX = 256, TINY_PANEL_ROWS = 128 };
 

@@ -12,7 +12,7 @@
 #include "plan_cases.h"
 #include "scratch_dir.h"
 #include "sluice/engine.h"
-#include "train/data/elements.h"
+#include "session/weights/elements.h"
 
 typedef struct training_run {
     plan_case *c;

@@ -38,9 +38,9 @@ typedef struct sl_layout {
 } sl_layout;
 
 /* Packs the tensors of `program` in order, each on a block, none across chunks. chunk_elements 0:
- * searches the size that costs the least memory (after ColossalAI Gemini; chunk/chunk_size.c). A
- * given size is rounded up to whole blocks; one smaller than the largest tensor is SL_ERROR_USAGE
- * and says how large it must be. */
+ * searches the size that costs the least memory (after ColossalAI Gemini). A given size is rounded
+ * up to whole blocks; one smaller than the largest tensor is SL_ERROR_USAGE and says how large it
+ * must be. */
 SL_API sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                                  sl_layout **out_layout);
 /* Frees a layout; NULL is fine. */

@@ -7,8 +7,8 @@
 
 #include "command.h"
 #include "options.h"
-#include "train/bench/bench.h"
-#include "train/config/config_device.h"
+#include "bench/bench.h"
+#include "session/config/config_device.h"
 
 static const char doc[] =
     "Measures a device in about a minute: matrix products, AdamW and all other ops by type and "

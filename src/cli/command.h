@@ -5,9 +5,9 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "train/config/config.h"
-#include "train/setup/blueprint.h"
-#include "train/setup/wear.h"
+#include "session/config/config.h"
+#include "session/search/blueprint.h"
+#include "session/search/wear.h"
 
 int sl_command_train(int argc, char **argv);
 int sl_command_plan(int argc, char **argv);

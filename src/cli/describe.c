@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "command.h"
-#include "train/config/units.h"
-#include "train/setup/search.h"
+#include "session/config/units.h"
+#include "session/search/search.h"
 
 static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT], char *out_text,
                             size_t capacity)

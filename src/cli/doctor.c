@@ -14,9 +14,9 @@
 #include "kernels/kernels.h"
 #include "offload/store.h"
 #include "options.h"
-#include "train/bench/profile.h"
-#include "train/config/units.h"
-#include "train/setup/disk.h"
+#include "session/machine/profile.h"
+#include "session/config/units.h"
+#include "session/search/disk.h"
 
 enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 24 };
 enum { PROBE_BYTES = 64 << 20 }; /* moved to see how fast the disks are */

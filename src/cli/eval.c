@@ -4,7 +4,7 @@
 
 #include "command.h"
 #include "options.h"
-#include "train/run/evaluate.h"
+#include "train/evaluate.h"
 
 static const char doc[] =
     "Prints the mean loss and the perplexity of a checkpoint over every whole row of --data.";

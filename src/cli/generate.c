@@ -1,5 +1,5 @@
 /* sluice generate: the prompt and what follows it, as it comes. */
-#include "train/run/generate.h"
+#include "train/generate.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "command.h"
-#include "train/config/nearest.h"
+#include "base/nearest.h"
 
 typedef struct command_row {
     const char *name;

@@ -2,7 +2,7 @@
 #ifndef SL_CLI_OPTIONS_H
 #define SL_CLI_OPTIONS_H
 
-#include "train/config/config.h"
+#include "session/config/config.h"
 
 typedef struct sl_options_command {
     sl_config_command command;

@@ -5,9 +5,9 @@
 
 #include "command.h"
 #include "options.h"
-#include "train/config/units.h"
-#include "train/run/trainer.h"
-#include "train/setup/plan_json.h"
+#include "session/config/units.h"
+#include "train/trainer.h"
+#include "session/search/plan_json.h"
 
 static const char doc[] =
     "Prints the plan of the options that train takes: bytes of each tier by kind, moves of a step "

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "train/config/units.h"
+#include "session/config/units.h"
 
 enum { TIME_BYTES = 32 };
 

@@ -2,7 +2,7 @@
 #ifndef SL_CLI_PROGRESS_H
 #define SL_CLI_PROGRESS_H
 
-#include "train/run/loop.h"
+#include "train/loop.h"
 
 typedef struct sl_progress {
     const volatile sig_atomic_t *stop; /* a signal has come */

@@ -7,10 +7,10 @@
 #include "command.h"
 #include "options.h"
 #include "progress.h"
-#include "train/config/config_json.h"
-#include "train/config/units.h"
-#include "train/run/loop.h"
-#include "train/setup/plan_json.h"
+#include "session/config/config_json.h"
+#include "session/config/units.h"
+#include "train/loop.h"
+#include "session/search/plan_json.h"
 
 static const char doc[] = "Pretrains a GPT-2 or continues.";
 

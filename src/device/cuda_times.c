@@ -5,8 +5,8 @@
  * a wait, or idle time, which nobody hears of. Spans are told in order by the control thread when
  * it has waited for something anyway; a wait for another stream only after that stream's spans up
  * to the record waited for, whatever the order of the streams: whom it is charged to depends on
- * them (chunk/stall.h). Times are the clock's at the stream's last idle moment, plus what the
- * events measured since.
+ * them (chunk/simulate/stall.h). Times are the clock's at the stream's last idle moment, plus what
+ * the events measured since.
  *
  * Invariants: borders told <= set <= told + BORDERS - 1; the border told last still holds its time,
  * for the next span begins there. is_current: the last border stands where the stream's work ends,

@@ -23,7 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "chunk/stall.h"
+#include "chunk/simulate/stall.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "offload/store.h"

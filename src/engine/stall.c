@@ -1,5 +1,5 @@
 /* Notes the waits of lanes, each charged to the lane whose work was waited for in the end
- * (chunk/stall.h). Knows nothing of streams.
+ * (chunk/simulate/stall.h). Knows nothing of streams.
  *
  * What a lane remembers is written by its thread and read by others, under its lock. The device
  * tells of a lane's waits before those for that lane (device.h). Only a wait of a device's stream

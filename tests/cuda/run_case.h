@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "scratch_dir.h"
-#include "train/run/loop.h"
+#include "train/loop.h"
 
 enum { RUN_SETTING_MAX = 24 };
 

@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "standin.h"
-#include "train/bench/bench.h"
-#include "train/bench/copies.h"
+#include "bench/bench.h"
+#include "bench/copies.h"
 
 static const sl_gpt2_shape small = {
     .layers = 1, .width = 32, .heads = 2, .context = 8, .vocab = 50};

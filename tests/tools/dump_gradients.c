@@ -13,8 +13,8 @@
 #include <stdio.h>
 
 #include "model_engine.h"
-#include "train/data/safetensors.h"
-#include "train/data/whole.h"
+#include "files/safetensors.h"
+#include "session/weights/whole.h"
 
 typedef struct dump_job {
     int32_t *rows; /* [A, B, T + 1] */

@@ -1,0 +1,171 @@
+/* The planner's working state, shared by the files that make a plan step by step:
+ *
+ *   activation_homes.c  which activations live on the host or disk  (its own header)
+ *   plan_lives.c     when each value lives, and where
+ *   plan_families.c  how families that are not at home on the device pass through it
+ *   plan_uses.c      who needs which object in a tier, and when
+ *   residency.c      when chunks stay away from home      (its own header)
+ *   prefetch.c       how early they are fetched           (its own header)
+ *   addresses.c      where everything lies                (its own header)
+ *   plan_commands.c  the commands and the places of their operands
+ *   hazards.c        who waits for whom                   (its own header)
+ *   plan_tier.c      one tier within a budget, again with less room where addresses do not fit
+ *   planner.c        runs these
+ *
+ * Objects are what moves between tiers: the chunks of each group (group * chunk_count + chunk),
+ * then every value that is an activation whose home is not the device (first_activation + value).
+ *
+ * Loops are the ticks of repeated sections. What is decided for one repetition holds for all, so
+ * nothing that is decided here depends on how many there are: a life that crosses a loop's edge
+ * holds all of it, and visits that do are residency's, which sees to it that both edges agree.
+ */
+#ifndef SL_CHUNK_PLAN_PLANNER_H
+#define SL_CHUNK_PLAN_PLANNER_H
+
+#include "addresses.h"
+#include "residency.h"
+#include "sluice/plan.h"
+
+/* The life of a value in one tier; first_tick SL_NONE: it is not there. */
+typedef struct sl_life {
+    uint32_t first_tick, last_tick;
+    uint32_t item; /* its item in that tier, SL_NONE before there is one */
+} sl_life;
+
+/* What an address item is; stands beside it. */
+typedef struct sl_item_source {
+    sl_memory_kind kind;
+    uint32_t value;  /* SL_NONE for workspaces, visits of chunks and the hop */
+    uint32_t object; /* of a chunk's visit; else SL_NONE */
+    uint32_t slots;  /* 0 or 1: one; more: of a family, `stride` bytes apart, together the item's */
+    uint64_t stride, slot_bytes;
+} sl_item_source;
+
+/* One loop's use of a family whose home is not the device: instance by instance it goes through a
+ * ring of two on the device, and if its home is the disk through another one on the host. */
+typedef struct sl_family_pass {
+    uint32_t value;
+    uint32_t first_tick, last_tick; /* of the loop */
+    bool is_fetched;                /* its first use there reads what is at home */
+    uint32_t last_write;            /* tick of the last op that writes it there; SL_NONE: none */
+    uint32_t item[SL_TIER_COUNT];   /* its ring in a tier, SL_NONE: none */
+    uint32_t next;                  /* pass of the same value, SL_NONE */
+} sl_family_pass;
+
+/* One tier's share of the state. */
+typedef struct sl_tier_state {
+    sl_address_item *items;
+    sl_item_source *sources;
+    uint32_t item_count, item_capacity;
+    uint32_t value_item_count; /* items before the visits' */
+    sl_life *lives;            /* [value_count] */
+    uint32_t *workspace_item;  /* [op_count], SL_NONE where an op needs none */
+    sl_residency_use *uses;    /* of objects whose home is another tier */
+    uint32_t use_count;
+    uint64_t *room_bytes; /* [op_count]: for visits */
+    uint64_t *keep_bytes; /* [op_count]: for visits that are not ahead of their use */
+    uint64_t alignment;   /* of items */
+    sl_residency residency;
+    uint32_t first_visit_item; /* item of visit 0 */
+    uint64_t peak_bytes;
+} sl_tier_state;
+
+typedef struct sl_planner {
+    const sl_plan_request *request;
+    uint64_t budget_bytes[SL_TIER_COUNT]; /* the request's, or less */
+    const sl_program *program;
+    const sl_layout *layout;
+    const sl_homes *homes;
+    uint32_t chunk_count;
+    uint32_t first_activation; /* SL_GROUP_COUNT * chunk_count */
+    uint32_t object_count;     /* first_activation + value_count */
+    uint64_t *object_bytes;    /* [object_count] */
+    uint8_t *home_tier; /* [object_count] an sl_tier; the device for values that stay there */
+    bool *outlives;     /* [object_count]: its content is needed when the body is over */
+    bool *passes_host;  /* [object_count]: its home is the disk */
+    bool has_disk;      /* something lives on disk */
+    bool stages_ahead;  /* the device may fetch ahead what lives on disk: more room on the host */
+    uint32_t hop_item;  /* on the host; SL_NONE: the prologue needs none */
+    uint32_t host_value_item_count; /* items of the host before the hop */
+    double *tick_seconds;           /* [op_count] */
+    const sl_residency_loop *loops; /* [loop_count] by tick; owned */
+    uint32_t loop_count;
+    uint32_t leaving_count; /* families that leave the device for want of room, first made first */
+    uint32_t family_count;  /* those that could */
+    sl_family_pass *passes;
+    uint32_t pass_count, pass_capacity;
+    uint32_t *first_pass; /* [value_count], SL_NONE */
+    uint32_t *last_write; /* [value_count]: tick of the last op that writes it, SL_NONE: none */
+    sl_tier_state tier[SL_TIER_COUNT];
+} sl_planner;
+
+/* Where op `tick` runs: the host for an AdamW whose states are there, else the device. */
+sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick);
+
+/* The lane op `tick` runs on. */
+sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick);
+
+/* The object that value `v` is or is a part of; SL_NONE where it does not move. */
+uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v);
+
+/* True for an input that an op fills. */
+bool sl_planner_is_filled(const sl_planner *planner, uint32_t v);
+
+static inline bool sl_planner_is_state(const sl_value *value)
+{
+    return value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
+}
+
+/* plan_lives.c: fills objects, lives and the items of values and workspaces; again, after
+ * leaving_count has changed. */
+sl_status sl_plan_lives_find(sl_planner *planner);
+
+/* plan_families.c: gives the first leaving_count families that are at home on the device homes on
+ * the host, and counts those that could have one. */
+sl_status sl_plan_families_leave(sl_planner *planner);
+
+/* Finds the passes of families that are not at home on the device, and gives them their rings; the
+ * items of lives stand. */
+sl_status sl_plan_families_find_passes(sl_planner *planner);
+
+/* The pass of a value by a loop that holds `tick`; NULL if it is not a family away from home. */
+const sl_family_pass *sl_plan_families_pass_at(const sl_planner *planner, uint32_t value,
+                                               uint32_t tick);
+
+/* An item of `slots` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows.
+ */
+sl_status sl_plan_families_make_item(const sl_planner *planner, sl_tier tier, uint32_t value,
+                                     uint32_t slots, sl_address_item *item, sl_item_source *source);
+
+/* Gives activations whose home is `home`, host or disk, room there if they are ever written back to
+ * it, and 0 bytes if not. The tier they come from, device or host, has been planned. */
+void sl_plan_lives_settle(sl_planner *planner, sl_tier home);
+
+/* Gives the host an item for the prologue's hop, if the device's visits need one. */
+sl_status sl_plan_lives_add_hop(sl_planner *planner);
+
+/* Appends an item; writes its index. */
+sl_status sl_plan_lives_add_item(sl_tier_state *state, const sl_address_item *item,
+                                 const sl_item_source *source, uint32_t *out_item);
+
+/* plan_uses.c: fills the uses of a tier; the host's follow from the device's visits. */
+sl_status sl_plan_uses_find(sl_planner *planner, sl_tier tier);
+
+/* plan_tier.c: plans one tier within `budget`. SL_ERROR_FIT fills the shortage but for its
+ * needed_bytes. */
+sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
+                           sl_shortage *out_shortage);
+
+/* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
+ * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
+ * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. A shortage is no
+ * failure of this call, any other error is. */
+sl_status sl_plan_tier_find_least(sl_planner *planner, sl_tier tier, uint64_t *out_budget);
+
+/* plan_commands.c: makes the commands, places, allocations and totals of the plan. */
+sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan);
+
+/* plan_totals.c: allocations, live peaks, bytes by kind and by lane. */
+sl_status sl_plan_totals_fill(const sl_planner *planner, sl_plan *plan);
+
+#endif

@@ -1,0 +1,22 @@
+/* The name that a mistyped one was probably meant to be. */
+#ifndef SL_BASE_NEAREST_H
+#define SL_BASE_NEAREST_H
+
+#include <stdint.h>
+
+/* Remembers the candidate with the fewest edits from `name`. */
+typedef struct sl_nearest {
+    const char *name, *best;
+    uint32_t best_distance;
+} sl_nearest;
+
+sl_nearest sl_nearest_start(const char *name);
+
+/* Offers a candidate; borrowed. */
+void sl_nearest_offer(sl_nearest *nearest, const char *candidate);
+
+/* ": did you mean X?" if something is near enough, else "". `prefix` stands before the name. */
+void sl_nearest_format(const sl_nearest *nearest, const char *prefix, char *out_text,
+                       uint32_t capacity);
+
+#endif

@@ -1,0 +1,57 @@
+/* Measures this machine: ops by type and shape, copies, memory, disk, each beside its roof, and
+ * makes its profile of that.
+ *
+ * Rounds alternate over all cases and roofs, so that a machine whose clock wanders does so under
+ * all of them. Nothing is printed; what was measured comes back as rows.
+ */
+#ifndef SL_BENCH_BENCH_H
+#define SL_BENCH_BENCH_H
+
+#include "device/device.h"
+#include "session/machine/profile.h"
+#include "sluice/gpt2.h"
+#include "spread.h"
+
+typedef struct sl_bench_options {
+    sl_device_kind device; /* whose ops and copies */
+    int device_index;
+    const char *const *disk_directories;
+    uint32_t disk_directory_count; /* 0: the disk stays a guess */
+    uint32_t thread_count;
+    bool is_quick; /* seconds instead of a minute: fewer shapes and rounds, less of the disk */
+    const sl_gpt2_shape *small_shape; /* tests: of one short step instead of GPT-2's; NULL: none */
+    void (*progress)(void *user, const char *line); /* or NULL */
+    void *user;
+} sl_bench_options;
+
+typedef struct sl_bench_row {
+    const char *group;  /* "gemm", "adamw", "host_adamw", "op", "copy", "memory", "disk" */
+    const char *type;   /* "fp32", ..., or "" */
+    char name[64];      /* "linear 768x2304, 256 rows" */
+    sl_spread rate;     /* of work a second; p10 is the slow end */
+    double seconds;     /* median of one piece of work */
+    double fit_seconds; /* of an op: what the profile will say of it; else 0 */
+    double roof;        /* in the same unit; 0: the row is a roof itself */
+    bool is_flops;      /* FLOP/s, else bytes/s */
+} sl_bench_row;
+
+typedef struct sl_bench {
+    sl_bench_row *rows;
+    uint32_t row_count, row_capacity;
+    sl_profile profile;
+    char disk_note[SL_PROFILE_TEXT_BYTES]; /* how the disk was reached */
+} sl_bench;
+
+/* Runs everything; blocks for about a minute. Release with sl_bench_close. */
+sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench);
+
+/* A zeroed one is fine. */
+void sl_bench_close(sl_bench *bench);
+
+/* Appends a copy of a row. For the parts of a bench. */
+sl_status sl_bench_add(sl_bench *bench, const sl_bench_row *row);
+
+/* Rows and identity as one JSON object; the caller drops the reference. */
+sl_status sl_bench_format(const sl_bench *bench, json_t **out_object);
+
+#endif

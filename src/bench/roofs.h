@@ -1,0 +1,25 @@
+/* What the processors can do at most: arithmetic from registers alone, memory by plain loops.
+ *
+ * Every function runs once and returns seconds or a rate; repeating and summing up is the caller's.
+ */
+#ifndef SL_BENCH_ROOFS_H
+#define SL_BENCH_ROOFS_H
+
+#include "base/workers.h"
+#include "memory.h"
+
+/* FLOP/s of multiply-adds on all workers for some 10 ms: fp32 vectors as wide as this processor
+ * has; for bf16 its dot product of pairs where that is faster. */
+double sl_roofs_flops(sl_workers *workers, sl_type type);
+
+typedef enum sl_stream {
+    SL_STREAM_READ,   /* a sum */
+    SL_STREAM_UPDATE, /* reads four arrays and writes three, as AdamW does */
+    SL_STREAM_COUNT
+} sl_stream;
+
+/* Bytes a second of a loop over arrays of `bytes` bytes each, on all workers. */
+sl_status sl_roofs_stream(sl_workers *workers, sl_memory *memory, sl_stream stream, uint64_t bytes,
+                          double *out_rate);
+
+#endif

@@ -1,0 +1,89 @@
+/* Files as the readers and writers of this room use them: opened carefully, read and written whole,
+ * synced by name, and never reported without their path.
+ *
+ * Knows nothing of any format. Every call that takes a directory takes it as an open descriptor and
+ * its path; the path is only for messages. Statuses of opening: SL_ERROR_MISSING (not there or not
+ * readable), SL_ERROR_DATA (not a regular file, a symbolic link where none is allowed),
+ * SL_ERROR_IO, SL_ERROR_SYSTEM (no descriptor or memory left).
+ */
+#ifndef SL_FILES_FILES_H
+#define SL_FILES_FILES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { SL_SHOWN_BYTES = 256 };
+
+/* Text that is safe to print. */
+typedef struct sl_shown {
+    char text[SL_SHOWN_BYTES];
+} sl_shown;
+
+/* `text` with every byte outside printable ASCII as \xNN, its middle left out when it is long:
+ * names from files must not reach a terminal as they are. NULL becomes "". */
+sl_shown sl_files_show(const char *text);
+
+typedef struct sl_file {
+    int fd;         /* -1: closed */
+    uint64_t bytes; /* size when opened, or written so far */
+    char *path;     /* for messages; owned */
+} sl_file;
+
+typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
+
+/* Opens a directory; `directory` may be AT_FDCWD, `directory_path` NULL then. The caller closes the
+ * descriptor. SL_ERROR_DATA: not a directory. */
+sl_status sl_files_open_directory(int directory, const char *directory_path, const char *name,
+                                  sl_links links, int *out_fd);
+
+/* Opens a regular file for reading. FIFOs and devices are refused without being opened. */
+sl_status sl_files_open(int directory, const char *directory_path, const char *name, sl_links links,
+                        sl_file *out_file);
+
+/* Makes a file that did not exist, mode 0600, for writing and reading. */
+sl_status sl_files_create(int directory, const char *directory_path, const char *name,
+                          sl_file *out_file);
+
+/* Closes and frees; a zeroed or closed file is fine. Written data is safe only after a sync. */
+void sl_files_close(sl_file *file);
+
+/* Fills `data` with exactly `bytes` bytes at `offset`. SL_ERROR_DATA: the file ends before. */
+sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data);
+
+/* Writes all of `data` at the end of the file, short writes continued. */
+sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data);
+
+/* Reserves space for a file that will have `bytes` bytes, where the file system can: a full disk is
+ * then found before the first byte is written. */
+sl_status sl_files_reserve(const sl_file *file, uint64_t bytes);
+
+/* Starts writing back [offset, offset + bytes), and waits for and drops the `bytes` before it from
+ * the page cache: a long stream then neither fills memory nor ends in one long sync. */
+sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes);
+
+/* Makes the file's data and size durable. A failed sync is final: never try it again. */
+sl_status sl_files_sync(const sl_file *file);
+
+/* Makes the names in a directory durable. */
+sl_status sl_files_sync_directory(int directory, const char *directory_path);
+
+/* Reads a whole small file into `out_text`, NUL behind it; release with free(). SL_ERROR_DATA: more
+ * than `limit` bytes. */
+sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_text);
+
+/* Creates, writes and syncs a small file. */
+sl_status sl_files_write_text(int directory, const char *directory_path, const char *name,
+                              const char *text, uint64_t bytes);
+
+/* Makes a directory and its missing parents, each synced into its parent. */
+sl_status sl_files_make_directories(const char *path);
+
+/* Renames inside one directory. REPLACE: as rename(2). NEW: fails with EEXIST if `to` is there.
+ * EXCHANGE: swaps the two. Returns 0 or an errno value; where the file system lacks NEW or
+ * EXCHANGE, EINVAL or ENOSYS. */
+typedef enum sl_rename { SL_RENAME_REPLACE, SL_RENAME_NEW, SL_RENAME_EXCHANGE } sl_rename;
+int sl_files_rename(int directory, const char *from, const char *to, sl_rename kind);
+
+#endif

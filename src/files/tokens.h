@@ -1,0 +1,69 @@
+/* Training data: several files seen as one run of tokens.
+ *
+ * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
+ * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
+ * magic stands in front, nanoGPT's (uint16 without header). The kind is told by the content.
+ *
+ * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
+ * any file size, and no file is ever in memory as a whole. An open object is only read: any number
+ * of threads may share it.
+ */
+#ifndef SL_FILES_TOKENS_H
+#define SL_FILES_TOKENS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct sl_tokens sl_tokens;
+
+enum {
+    SL_TOKENS_END_OF_TEXT = 256, /* the token behind each text file */
+    SL_TOKENS_BYTE_VOCAB = 257,  /* 256 bytes and end of text */
+    SL_TOKENS_FINGERPRINT = 33   /* bytes of a fingerprint, its NUL included */
+};
+
+/* Opens `path_count` >= 1 files in this order. `vocab_limit`: tokens not below it are an error when
+ * they are read; 0: no limit yet. Blocks for a few small reads a file.
+ * SL_ERROR_MISSING: a file is not there. SL_ERROR_DATA: not a regular file, empty, or against its
+ * format. SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
+sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
+                         sl_tokens **out_tokens);
+
+/* NULL is fine. */
+void sl_tokens_close(sl_tokens *tokens);
+
+/* Sets the limit that sl_tokens_open takes; same SL_ERROR_USAGE. */
+sl_status sl_tokens_limit_vocab(sl_tokens *tokens, uint32_t vocab_limit);
+
+/* Tokens of all files, the end-of-text tokens of text files included. */
+uint64_t sl_tokens_count(const sl_tokens *tokens);
+
+/* The smallest vocabulary known to be needed: SL_TOKENS_BYTE_VOCAB with a text file among the
+ * files, else 0: token files do not say, reading them tells. */
+uint32_t sl_tokens_vocab_needed(const sl_tokens *tokens);
+
+/* True if every file is text: the tokens are those of the byte tokenizer. */
+bool sl_tokens_is_text(const sl_tokens *tokens);
+
+/* Writes tokens [first_token, first_token + token_count) to `out_ids`. Runs over file borders.
+ * SL_ERROR_USAGE: beyond the last token. SL_ERROR_DATA: a token not below the limit, or a file that
+ * was cut since it was opened (file and position are named). SL_ERROR_IO: reading failed. */
+sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t token_count,
+                         int32_t *out_ids);
+
+/* Writes 32 hexadecimal digits and a NUL that depend on the base name, the kind and the size of
+ * each file in order, not on directories, times or content. */
+sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
+
+typedef enum sl_data_order { SL_DATA_RANDOM, SL_DATA_SEQUENTIAL } sl_data_order;
+
+/* The first token of row `global_row`, which reads tokens [start, start + seq]: seq inputs and
+ * their targets, shifted by one. SEQUENTIAL: row g is taken modulo floor((n - 1) / seq) of
+ * n = token_count tokens and starts at g * seq. RANDOM: uniform over all n - seq starts, from
+ * (seed, g) alone. SL_ERROR_DATA: fewer than seq + 1 tokens. SL_ERROR_USAGE: seq is 0. */
+sl_status sl_tokens_row_start(sl_data_order order, uint64_t seed, uint64_t global_row, uint64_t seq,
+                              uint64_t token_count, uint64_t *out_start);
+
+#endif

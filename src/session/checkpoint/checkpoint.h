@@ -1,0 +1,95 @@
+/* Checkpoints: directories that are complete and verified, or not visible.
+ *
+ * DIR/step-00000100/ holds model.safetensors and config.json (a Hugging Face GPT-2 directory),
+ * moment1.safetensors and moment2.safetensors under the same names, and manifest.json with every
+ * counter of the run and the size and XXH3-128 of each file. A checkpoint knows no policy, layout
+ * or topology: tensors are whole and unpadded. Nor does it depend on the run's precision: all
+ * tensors are F32, parameters being the master weights where there are some; what a run in half
+ * precision computes with is those rounded, so any precision goes on from any checkpoint, and the
+ * same one exactly.
+ *
+ * Invariants: a directory called step-N was complete and synced when it got that name; after the
+ * first save there is a valid checkpoint at every instant; nothing is deleted that this code did
+ * not write. Memory is bounded (8 MiB) whatever the size of the model.
+ *
+ * To be called in the boundary state (lanes idle). Blocks for as long as the disk needs.
+ */
+#ifndef SL_SESSION_CHECKPOINT_CHECKPOINT_H
+#define SL_SESSION_CHECKPOINT_CHECKPOINT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sluice/gpt2.h"
+#include "session/weights/tensor_io.h"
+
+/* The counters of a run after step `step`: with the tensors, all that an exact resume needs. */
+typedef struct sl_checkpoint_state {
+    uint64_t step;         /* steps done */
+    uint64_t tokens_total; /* tokens trained on, all ranks */
+    uint64_t seed;
+    uint64_t next_row;      /* data position: the global row that the next step reads first */
+    uint64_t skipped_steps; /* steps whose update was left out */
+    double loss_scale;
+    uint64_t loss_scale_good_steps; /* steps since the last change or overflow */
+    uint64_t loss_scale_hysteresis; /* overflows left before the scale is lowered */
+} sl_checkpoint_state;
+
+typedef struct sl_checkpoint_save_args {
+    const char *directory; /* made if missing, with its parents */
+    uint32_t keep;         /* newest checkpoints to keep; 0: all */
+    const sl_gpt2_shape *shape;
+    const sl_tensor_spec *tensors; /* of an unsplit program: [tensor_count] */
+    uint32_t tensor_count;
+    const bool *has_state; /* [SL_GROUP_COUNT], as in sl_program; GRAD and MASTER: never saved */
+    const sl_tensor_io *io;
+    const sl_checkpoint_state *state;
+    sl_type precision;            /* compute type of the run */
+    const char *config_json;      /* the run's configuration: text of one JSON object */
+    const char *gemm;             /* which kernels and algorithms, for people; may be "" */
+    const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
+} sl_checkpoint_save_args;
+
+/* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
+ * a temporary name, synced, checked (sizes, headers) and renamed; an existing step-N is replaced.
+ * Only steps up to this one count for `keep`: what another run left there with higher numbers
+ * stays, with a warning. Remains of dead runs are removed first. SL_ERROR_IO: names file, bytes and
+ * the system's reason; nothing new is visible then, older checkpoints are untouched.
+ * SL_ERROR_USAGE: config_json is not a JSON object, or a shard. */
+sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
+
+/* A checkpoint that was found valid, with its files open. */
+typedef struct sl_checkpoint sl_checkpoint;
+
+/* Opens one checkpoint directory (…/step-N) and reads all of it once: manifest, sizes, safetensors
+ * headers, checksums. SL_ERROR_MISSING: not there. SL_ERROR_DATA: broken; names file and reason. */
+sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
+
+/* Opens the newest valid checkpoint in `directory`; invalid ones are passed over with a warning to
+ * the log. SL_ERROR_MISSING: there is no valid one (the message says how many were invalid). */
+sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
+
+/* NULL is fine. */
+void sl_checkpoint_close(sl_checkpoint *checkpoint);
+
+/* What the checkpoint holds; all pointers live as long as it is open. */
+typedef struct sl_checkpoint_info {
+    const char *path;
+    sl_checkpoint_state state;
+    sl_gpt2_shape shape;
+    sl_type precision; /* compute type of the run that saved it */
+    const char *config_json;
+    const char *gemm;
+    const char *data_fingerprint;
+    bool has_state[SL_GROUP_COUNT];
+} sl_checkpoint_info;
+
+const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint);
+
+/* Writes the groups that `has_state` asks for (GRAD and MASTER are passed over) through
+ * `io->write`, padding rows as zeros; names and shapes are checked before the first write.
+ * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_IO. */
+sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
+                             uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io);
+
+#endif

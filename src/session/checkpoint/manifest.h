@@ -1,0 +1,63 @@
+/* manifest.json: what makes a directory a checkpoint. Counters, shape and configuration of the run,
+ * and size and XXH3-128 of every other file.
+ *
+ * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is told
+ * from a good one without looking at anything else. Unknown keys are ignored ("precision" came
+ * later: without it a run was fp32), unknown files
+ * refused; a version above SL_MANIFEST_VERSION is refused by name.
+ */
+#ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
+#define SL_SESSION_CHECKPOINT_MANIFEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+#include "checkpoint.h"
+
+enum { SL_MANIFEST_VERSION = 1, SL_MANIFEST_BYTES_MAX = 4 << 20 };
+
+#define SL_MANIFEST_NAME "manifest.json"
+
+/* The files that a manifest may list, in the order in which they are written. */
+typedef enum sl_manifest_file {
+    SL_MANIFEST_CONFIG,
+    SL_MANIFEST_MODEL,
+    SL_MANIFEST_MOMENT1,
+    SL_MANIFEST_MOMENT2,
+    SL_MANIFEST_FILE_COUNT
+} sl_manifest_file;
+
+const char *sl_manifest_file_name(sl_manifest_file file);
+
+/* The group that a file holds; SL_GROUP_COUNT for config.json. */
+sl_group sl_manifest_file_group(sl_manifest_file file);
+
+typedef struct sl_manifest_entry {
+    bool is_listed;
+    uint64_t bytes;
+    sl_hash_value hash;
+} sl_manifest_entry;
+
+typedef struct sl_manifest {
+    sl_checkpoint_state state;
+    sl_gpt2_shape shape;
+    sl_type precision; /* of the run's computation; files hold fp32 */
+    char *config_json; /* the three texts are owned */
+    char *gemm;
+    char *data_fingerprint;
+    sl_manifest_entry files[SL_MANIFEST_FILE_COUNT];
+} sl_manifest;
+
+/* Frees the texts; a zeroed manifest is fine. */
+void sl_manifest_free(sl_manifest *manifest);
+
+/* Writes the text of manifest.json; release it with free(). SL_ERROR_USAGE: config_json is not a
+ * JSON object, a counter is above 2^63 - 1, the loss scale is not finite. */
+sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text);
+
+/* Checks and reads a manifest's text; `path` is for messages. SL_ERROR_DATA names file and rule. */
+sl_status sl_manifest_parse(const char *path, const char *text, uint64_t bytes,
+                            sl_manifest *out_manifest);
+
+#endif

@@ -1,0 +1,137 @@
+/* The checked configuration of one run.
+ *
+ * A config is filled in layers: the list's defaults, then JSON files, then single settings; each
+ * setting replaces the one before. sl_config_check then refuses what this version cannot do and
+ * fills in what follows from other options, so that everything after it reads plain fields.
+ */
+#ifndef SL_SESSION_CONFIG_CONFIG_H
+#define SL_SESSION_CONFIG_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "config_list.h"
+#include "sluice/chunk.h"
+#include "sluice/gpt2.h"
+
+#define SL_CONFIG_UNSET UINT64_MAX /* "auto" in a COUNT or SIZE; in a REAL it is NaN */
+
+typedef struct sl_config_list {
+    char **items;
+    uint32_t count;
+} sl_config_list;
+
+enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL };                 /* data_order */
+enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                        /* others: sl_accumulation */
+enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
+enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
+enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
+enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
+enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                           /* others: sl_recompute */
+enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };  /* others: sl_policy */
+
+typedef enum sl_config_kind {
+    SL_CONFIG_TEXT,
+    SL_CONFIG_LIST_OF,
+    SL_CONFIG_COUNT,
+    SL_CONFIG_REAL,
+    SL_CONFIG_SIZE,
+    SL_CONFIG_SWITCH,
+    SL_CONFIG_CHOICE
+} sl_config_kind;
+
+typedef enum sl_config_group {
+    SL_CONFIG_GROUP_MODEL,
+    SL_CONFIG_GROUP_DATA,
+    SL_CONFIG_GROUP_TRAINING,
+    SL_CONFIG_GROUP_MEMORY,
+    SL_CONFIG_GROUP_MACHINE,
+    SL_CONFIG_GROUP_OUTPUT,
+    SL_CONFIG_GROUP_SAMPLING,
+    SL_CONFIG_GROUP_COUNT
+} sl_config_group;
+
+/* Sets of commands; an option belongs to a set, a command line to one member. */
+typedef enum sl_config_command {
+    SL_CONFIG_TRAIN = 1,
+    SL_CONFIG_PLAN = 2,
+    SL_CONFIG_GENERATE = 4,
+    SL_CONFIG_EVAL = 8,
+    SL_CONFIG_DOCTOR = 16,
+    SL_CONFIG_BENCH = 32
+} sl_config_command;
+
+typedef char *sl_config_type_TEXT; /* NULL: none */
+typedef sl_config_list sl_config_type_LIST;
+typedef uint64_t sl_config_type_COUNT;
+typedef double sl_config_type_REAL;
+typedef uint64_t sl_config_type_SIZE; /* bytes */
+typedef bool sl_config_type_SWITCH;
+typedef uint32_t sl_config_type_CHOICE;
+
+/* The position of each option in the list: SL_CONFIG_ROW_model, ... */
+enum {
+#define X(kind, field, ...) SL_CONFIG_ROW_##field,
+    SL_CONFIG_LIST(X)
+#undef X
+        SL_CONFIG_ROW_COUNT
+};
+
+typedef struct sl_config {
+#define X(kind, field, ...) sl_config_type_##kind field;
+    SL_CONFIG_LIST(X)
+#undef X
+    bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
+} sl_config;
+
+typedef struct sl_config_row {
+    sl_config_kind kind;
+    size_t offset; /* of the field in sl_config */
+    const char *name, *initial, *hint;
+    double low, high;
+    unsigned commands; /* a set of sl_config_command */
+    sl_config_group group;
+    const char *help;
+} sl_config_row;
+
+/* All rows, [SL_CONFIG_ROW_COUNT]. */
+const sl_config_row *sl_config_rows(void);
+
+/* Writes the defaults; sl_config_clear frees what a config owns. */
+sl_status sl_config_init(sl_config *config);
+void sl_config_clear(sl_config *config);
+
+/* The row called `name` ("-" and "_" are the same) that `command` takes. SL_ERROR_USAGE names the
+ * nearest one otherwise. */
+sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *out_row);
+
+/* Sets an option from its text. A list is replaced by one item, or none if `text` is empty.
+ * SL_ERROR_USAGE for a wrong value says what would be right. */
+sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
+
+/* Appends one item to a list. */
+sl_status sl_config_append(sl_config *config, uint32_t row, const char *text);
+
+/* "key=value", as --set takes it. */
+sl_status sl_config_assign(sl_config *config, sl_config_command command, const char *assignment);
+
+/* Refuses what this version cannot do (saying what to use instead) and options that contradict each
+ * other, and fills in what follows: device and precision, policy aliases, thread count, warm-up,
+ * smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that computes
+ * does not open. Sizes that depend on the model wait for sl_config_fit_model. */
+sl_status sl_config_check(sl_config *config, sl_config_command command);
+
+/* Writes the shape that --model and the sizes by hand name. `base` (or NULL) is the shape of a
+ * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */
+sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
+                          sl_gpt2_shape *out_shape);
+
+/* True if the loss scale follows overflows; the configuration was checked. */
+bool sl_config_scales_dynamically(const sl_config *config);
+
+/* Fills in the row length from the shape and refuses one beyond its context. */
+sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape);
+
+#endif

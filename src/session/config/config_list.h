@@ -1,0 +1,150 @@
+/* Every option of every command, declared once: the command line, the JSON configuration, --set,
+ * --help and the printed configuration are walks over this list.
+ *
+ * X(KIND, field, name, initial, hint, low, high, commands, group, help)
+ *   KIND     TEXT, LIST, COUNT, REAL, SIZE, SWITCH or CHOICE; decides the field's type
+ *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
+ *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order
+ *   low,high the range of a COUNT or REAL, both ends included
+ *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval, D
+ * doctor, B bench
+ */
+#ifndef SL_SESSION_CONFIG_CONFIG_LIST_H
+#define SL_SESSION_CONFIG_CONFIG_LIST_H
+
+#define SL_CONFIG_LIST_MODEL(X)                                                                    \
+    X(TEXT, model, "model", "", "NAME", 0, 0, T, MODEL, "a built-in shape, listed below")          \
+    X(COUNT, layers, "layers", "auto", "N", 1, 1e5, T, MODEL, "transformer blocks")                \
+    X(COUNT, width, "width", "auto", "N", 1, 1e6, T, MODEL, "features of a token")                 \
+    X(COUNT, heads, "heads", "auto", "N", 1, 1e5, T, MODEL, "attention heads")                     \
+    X(COUNT, context, "context", "auto", "N", 1, 1e7, T, MODEL,                                    \
+      "most tokens of a row (the model's; 1024 for a shape by hand)")                              \
+    X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL,                                        \
+      "token ids, unpadded (the model's; by hand 257 for text, else 50257)")                       \
+    X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL,                                \
+      "start from random numbers, a checkpoint or a Hugging Face GPT-2 directory")                 \
+    X(REAL, dropout, "dropout", "0", "P", 0, 1, T, MODEL, "probability of dropping an activation")
+
+#define SL_CONFIG_LIST_DATA(X)                                                                     \
+    X(LIST, data, "data", "", "PATH...", 0, 0, TE, DATA,                                           \
+      "text or token files, recognised by content, joined in this order")                          \
+    X(TEXT, tokenizer, "tokenizer", "byte", "byte|DIR", 0, 0, TGE, DATA,                           \
+      "how text becomes tokens: 256 bytes and end of text, or a GPT-2 vocabulary")                 \
+    X(CHOICE, data_order, "data-order", "random", "random|sequential", 0, 0, T, DATA,              \
+      "where rows start")                                                                          \
+    X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
+    X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
+      "evaluate after every N steps; 0: after the last one")
+
+#define SL_CONFIG_LIST_TRAINING(X)                                                                 \
+    X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
+    X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, TRAINING, "tokens of a row (the context)")       \
+    X(COUNT, accumulate, "accumulate", "1", "N", 1, 1e5, T, TRAINING, "micro-batches of a step")   \
+    X(COUNT, steps, "steps", "100", "N", 0, 1e12, T, TRAINING,                                     \
+      "steps to train, all runs together")                                                         \
+    X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
+      "order of the work over micro-batches")                                                      \
+    X(CHOICE, precision, "precision", "auto", "fp32|bf16|fp16|auto", 0, 0, TGE, TRAINING,          \
+      "compute type; master weights and moments are fp32 (bf16 on a GPU, else fp32)")              \
+    X(REAL, lr, "lr", "3e-4", "X", 0, 1e38, T, TRAINING, "peak learning rate")                     \
+    X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
+    X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
+      "steps of warm-up (1% of steps)")                                                            \
+    X(CHOICE, lr_schedule, "lr-schedule", "cosine", "cosine|linear|constant", 0, 0, T, TRAINING,   \
+      "how the learning rate falls")                                                               \
+    X(REAL, weight_decay, "weight-decay", "0.1", "X", 0, 1e6, T, TRAINING,                         \
+      "decoupled decay of tensors of two dimensions")                                              \
+    X(REAL, beta1, "beta1", "0.9", "X", 0, 0.9999999, T, TRAINING, "decay of the first moment")    \
+    X(REAL, beta2, "beta2", "0.95", "X", 0, 0.9999999, T, TRAINING, "decay of the second moment")  \
+    X(REAL, eps, "eps", "1e-8", "X", 1e-30, 1, T, TRAINING, "keeps AdamW from dividing by zero")   \
+    X(REAL, clip, "clip", "1.0", "X", 0, 1e30, T, TRAINING, "largest gradient norm; 0: off")       \
+    X(TEXT, loss_scale, "loss-scale", "auto", "N|dynamic", 0, 0, T, TRAINING,                      \
+      "factor on the loss (dynamic for fp16, else 1)")                                             \
+    X(CHOICE, nonfinite, "nonfinite", "stop", "stop|skip", 0, 0, T, TRAINING,                      \
+      "what a gradient that is not finite does (skip in fp16 or with a dynamic scale)")            \
+    X(CHOICE, recompute, "recompute", "auto", "none|selective|full|auto", 0, 0, T, TRAINING,       \
+      "activations computed again in the backward pass")                                           \
+    X(COUNT, seed, "seed", "1", "N", 0, 1.8e19, TG, TRAINING, "of every random number")
+
+#define SL_CONFIG_LIST_MEMORY(X)                                                                   \
+    X(TEXT, device, "device", "auto", "cpu|cuda[:N]", 0, 0, TGEB, MEMORY,                          \
+      "where the work runs (a GPU if one opens, else the cpu)")                                    \
+    X(CHOICE, policy, "policy", "auto", "device|host|static|nvme|auto|cuda|cpu|const", 0, 0, TGE,  \
+      MEMORY, "who lives where; cuda, cpu and const are other names of device, host and static")   \
+    X(SIZE, device_memory, "device-memory", "auto", "SIZE", 0, 0, TGE, MEMORY,                     \
+      "budget on the device for everything placed there")                                          \
+    X(SIZE, host_memory, "host-memory", "auto", "SIZE", 0, 0, TGE, MEMORY, "budget on the host")   \
+    X(SIZE, disk_space, "disk-space", "auto", "SIZE", 0, 0, TGE, MEMORY,                           \
+      "budget on the disks (90% of what is free in --disk-dir)")                                   \
+    X(LIST, disk_dir, "disk-dir", "", "DIR...", 0, 0, TGEDB, MEMORY,                               \
+      "where the disk tier lives; several share the work")                                         \
+    X(SIZE, disk_endurance, "disk-endurance", "0", "SIZE", 0, 0, T, MEMORY,                        \
+      "bytes that the disks are rated to have written, for the report of wear; 0: not known")      \
+    X(REAL, offload_params, "offload-params", "0", "F", 0, 1, TGE, MEMORY,                         \
+      "share of the parameters on the host, for static")                                           \
+    X(REAL, offload_grads, "offload-grads", "0", "F", 0, 1, T, MEMORY,                             \
+      "share of the gradients on the host, for static")                                            \
+    X(REAL, offload_optimizer, "offload-optimizer", "0", "F", 0, 1, T, MEMORY,                     \
+      "share of the optimizer states on the host, for static")                                     \
+    X(REAL, offload_activations, "offload-activations", "0", "F", 0, 1, T, MEMORY,                 \
+      "share of the activations on the host, for host, static and nvme")                           \
+    X(REAL, nvme_params, "nvme-params", "0", "F", 0, 1, TGE, MEMORY,                               \
+      "share of the parameters on disk, for static and nvme")                                      \
+    X(REAL, nvme_grads, "nvme-grads", "0", "F", 0, 1, T, MEMORY,                                   \
+      "share of the gradients on disk, for static and nvme")                                       \
+    X(REAL, nvme_optimizer, "nvme-optimizer", "0", "F", 0, 1, T, MEMORY,                           \
+      "share of the optimizer states on disk (nvme: all)")                                         \
+    X(REAL, nvme_activations, "nvme-activations", "0", "F", 0, 1, T, MEMORY,                       \
+      "share of the activations on disk, for static and nvme")                                     \
+    X(CHOICE, adam, "adam", "auto", "auto|device|host", 0, 0, T, MEMORY, "where updates run")      \
+    X(COUNT, chunk_size, "chunk-size", "auto", "N|auto", 1, 1e12, TGE, MEMORY,                     \
+      "elements of a chunk")                                                                       \
+    X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
+
+#define SL_CONFIG_LIST_MACHINE(X)                                                                  \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE, "tensor-parallel ranks")                      \
+    X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
+    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
+    X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
+      "split rows over tensor-parallel ranks where work is replicated")                            \
+    X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
+    X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEB, MACHINE,                              \
+      "compute workers (all cores this process may use)")
+
+#define SL_CONFIG_LIST_OUTPUT(X)                                                                   \
+    X(TEXT, save, "save", "", "DIR", 0, 0, T, OUTPUT, "where checkpoints go")                      \
+    X(COUNT, save_every, "save-every", "0", "N", 0, 1e12, T, OUTPUT,                               \
+      "save after every N steps; 0: after the last one")                                           \
+    X(COUNT, keep, "keep", "0", "N", 0, 1e6, T, OUTPUT, "newest checkpoints to keep; 0: all")      \
+    X(SWITCH, resume, "resume", "false", NULL, 0, 0, T, OUTPUT,                                    \
+      "go on from the newest valid checkpoint under --save, if there is one")                      \
+    X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
+    X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
+    X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
+    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEB, OUTPUT, "no progress")                    \
+    X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
+    X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
+    X(TEXT, output, "output", "", "FILE", 0, 0, B, OUTPUT,                                         \
+      "where the profile goes (else where plan and train find it by themselves)")
+
+#define SL_CONFIG_LIST_GENERATE(X)                                                                 \
+    X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \
+      "a --save directory, one step of it, or a Hugging Face GPT-2 directory")                     \
+    X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, "text to continue")                   \
+    X(COUNT, tokens, "tokens", "128", "N", 1, 1e7, G, SAMPLING, "tokens to generate")              \
+    X(REAL, temperature, "temperature", "1.0", "X", 0, 1e6, G, SAMPLING,                           \
+      "flattens or sharpens the choice; 0: always the likeliest")                                  \
+    X(COUNT, top_k, "top-k", "0", "N", 0, 1e8, G, SAMPLING, "only the N likeliest; 0: off")        \
+    X(REAL, top_p, "top-p", "1.0", "P", 1e-9, 1, G, SAMPLING,                                      \
+      "only the likeliest whose probabilities reach P; 1: off")
+
+#define SL_CONFIG_LIST(X)                                                                          \
+    SL_CONFIG_LIST_MODEL(X)                                                                        \
+    SL_CONFIG_LIST_DATA(X)                                                                         \
+    SL_CONFIG_LIST_TRAINING(X)                                                                     \
+    SL_CONFIG_LIST_MEMORY(X)                                                                       \
+    SL_CONFIG_LIST_MACHINE(X)                                                                      \
+    SL_CONFIG_LIST_OUTPUT(X)                                                                       \
+    SL_CONFIG_LIST_GENERATE(X)
+
+#endif

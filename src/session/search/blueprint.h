@@ -1,0 +1,100 @@
+/* A run drawn up on paper: programs, layout, homes and plans, before any memory is taken.
+ *
+ * A task says what is to be computed; a choice is one way to do it. Drawing is deterministic and
+ * pure: the same task and choice give the same blueprint. Every plan of a blueprint was verified,
+ * but for those that were drawn to see how they would do (is_probe).
+ */
+#ifndef SL_SESSION_SEARCH_BLUEPRINT_H
+#define SL_SESSION_SEARCH_BLUEPRINT_H
+
+#include "base/status.h"
+#include "sluice/engine.h"
+#include "sluice/gpt2.h"
+
+typedef enum sl_work {
+    SL_WORK_TRAIN, /* program 0: a training step; program 1, if wanted: the loss of a micro-batch */
+    SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the rows that are left
+                       */
+    SL_WORK_GENERATE  /* program 0: the prompt; program 1: one more token */
+} sl_work;
+
+typedef struct sl_task {
+    sl_work work;
+    sl_gpt2_shape shape;
+    sl_type type;            /* compute type */
+    uint32_t seq;            /* tokens of a row; of the prompt */
+    bool with_evaluation;    /* TRAIN: draws program 1 too */
+    uint32_t tail_rows;      /* EVALUATE: rows of program 1; 0: none */
+    bool update_early;       /* TRAIN: see sl_step_options */
+    uint64_t chunk_elements; /* 0: searched */
+    uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
+    sl_engine_target target; /* who computes */
+    uint64_t shared_bytes;   /* what device and host may take together where a budget is unset; of a
+                                device with memory of its own: what the host may take */
+    uint64_t device_bytes;   /* what such a device may take where its budget is unset */
+    sl_device_info device_info; /* what it says of itself; its name is "" if it is not here */
+    const char *const *disk_directories; /* of the disk tier, for the session; borrowed */
+    uint32_t disk_directory_count;
+    uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
+    sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
+    bool is_probe;           /* for searches: a misfit may be found early and name too few bytes, */
+                             /* and plans are not verified: whoever takes one does that */
+} sl_task;
+
+typedef struct sl_choice {
+    uint32_t micro_batch; /* rows */
+    uint32_t accumulate;  /* micro-batches of a step */
+    sl_recompute recompute;
+    sl_accumulation accumulation;
+    sl_policy_options placement;
+    double disk_activations, host_activations; /* shares, see sl_plan_request */
+    uint64_t device_memory, host_memory;       /* budgets in bytes; UINT64_MAX: unset */
+    uint64_t disk_space;                       /* budget in bytes; 0 without a directory */
+} sl_choice;
+
+enum { SL_BLUEPRINT_PROGRAM_MAX = 2 };
+
+typedef struct sl_blueprint {
+    sl_task task;
+    sl_choice choice;
+    sl_machine machine;
+    uint64_t budget_bytes[SL_TIER_COUNT]; /* unset ones resolved */
+    sl_layout *layout;
+    sl_homes *homes;
+    sl_program *programs[SL_BLUEPRINT_PROGRAM_MAX];
+    sl_plan *plans[SL_BLUEPRINT_PROGRAM_MAX];
+    uint32_t program_count;
+} sl_blueprint;
+
+/* Why a choice does not fit. */
+typedef struct sl_misfit {
+    sl_shortage shortage;
+    uint64_t budget_bytes; /* of the tier */
+    char op_name[32];      /* at the tick, "" after the last op */
+    sl_choice choice;      /* that was tried */
+} sl_misfit;
+
+/* How gradients are stored: in the compute type where their sums live for one layer only or for one
+ * micro-batch, else in fp32. The bits of a run do not depend on it. */
+sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice);
+
+/* Seconds that program 0 computes at least, on the machine of the task, however it is placed: no
+ * plan is needed to know them. */
+sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
+                                     double *out_seconds);
+
+/* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */
+sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
+                            sl_blueprint **out_blueprint, sl_misfit *out_misfit);
+
+/* Verifies the plans of a blueprint that was drawn as a probe. */
+sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
+
+/* NULL is fine. */
+void sl_blueprint_close(sl_blueprint *blueprint);
+
+/* The largest peak of a tier over all plans: what the engine will take. */
+uint64_t sl_blueprint_peak_bytes(const sl_blueprint *blueprint, sl_tier tier);
+uint64_t sl_blueprint_live_peak_bytes(const sl_blueprint *blueprint, sl_tier tier);
+
+#endif

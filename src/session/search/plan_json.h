@@ -1,0 +1,20 @@
+/* The totals of a blueprint as the JSON object that `plan --json` prints and the log starts with.
+ */
+#ifndef SL_SESSION_SEARCH_PLAN_JSON_H
+#define SL_SESSION_SEARCH_PLAN_JSON_H
+
+#include <jansson.h>
+
+#include "search.h"
+
+extern const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT];
+extern const char *const sl_plan_json_lane_names[SL_LANE_COUNT];
+
+/* A new object for a blueprint that fits; the step time is simulated. */
+sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object);
+
+/* A new object for one that does not; `suggestion` may be "". */
+sl_status sl_plan_json_format_misfit(const sl_misfit *misfit, const char *suggestion,
+                                     json_t **out_object);
+
+#endif

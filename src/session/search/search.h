@@ -1,0 +1,68 @@
+/* Finds a choice that fits: resolves what is "auto", and says what would fit when nothing does.
+ *
+ * What sl_search_find gives was drawn and verified; choices on the way there were drawn. A
+ * suggestion too is a blueprint that was drawn.
+ */
+#ifndef SL_SESSION_SEARCH_SEARCH_H
+#define SL_SESSION_SEARCH_SEARCH_H
+
+#include "blueprint.h"
+#include "session/config/config.h"
+
+enum { SL_SEARCH_SUGGESTION_BYTES = 256 };
+
+/* Of what is free on a GPU, left to what libraries load for themselves while a run goes on; an
+ * eighth where that is less. */
+enum { SL_SEARCH_RESERVE_BYTES = 256 << 20 };
+
+/* What a configuration leaves open and what it fixes. */
+typedef struct sl_search {
+    sl_task task;
+    sl_choice fixed; /* fields below that are not auto, and all others */
+    bool auto_recompute;
+    bool auto_accumulation;
+    bool auto_policy;
+    bool auto_adam;           /* updates of what lives on the host may run on the device */
+    uint64_t disk_free_bytes; /* what a disk tier may take at most by default */
+} sl_search;
+
+/* The search that a checked configuration asks for. `task` is filled in but for `seq` of prompts.
+ * A GPU is opened, asked and closed; a plan for one that is not here needs --device-memory. */
+sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
+                         sl_search *out_search);
+
+/* Draws the first choice that fits. Without recomputation first, then with selective and with full
+ * one; within each: everything on the device, then shares of moments, gradients and parameters on
+ * the host, then everything on the host, then, where there is a directory for it, shares on disk.
+ * SL_ERROR_FIT fills *out_misfit with the last, most frugal attempt. */
+sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
+                        sl_misfit *out_misfit);
+
+/* Puts a faster blueprint in the place of one that fits, if simulation finds one among the choices
+ * that are left open: homes, where updates run, recomputation and order of accumulation. A bounded
+ * number of choices is drawn, and none that computes for longer than the best so far takes. */
+sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
+
+/* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those
+ * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
+ * tier becomes short on the way. */
+sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit);
+
+/* What a command prints when nothing fits. */
+typedef struct sl_refusal {
+    sl_misfit misfit;
+    bool is_beyond_machine; /* the suggestion takes more memory than this machine has free */
+    char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
+} sl_refusal;
+
+/* sl_search_run, then sl_search_improve; when nothing fits, looks for what would: SL_ERROR_FIT
+ * fills *out_refusal and leaves one message with tier, op, bytes and the options that fit. */
+sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
+                         sl_refusal *out_refusal);
+
+/* The name of a placement for people: device, host, static or nvme. */
+const char *sl_search_policy_name(sl_policy policy);
+const char *sl_search_recompute_name(sl_recompute recompute);
+const char *sl_search_accumulation_name(sl_accumulation accumulation);
+
+#endif

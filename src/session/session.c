@@ -1,0 +1,159 @@
+/* Opens the engine, and finds tensors in its chunks; numbers are rounded on their way in. */
+#include "session.h"
+
+#include <stdlib.h>
+
+#include "session/weights/elements.h"
+
+enum { PIECE_ELEMENTS = 1 << 19 }; /* in half precision, as large as a piece of the disk tier */
+
+/* A run of elements of one tensor, in a chunk. */
+typedef struct run {
+    uint32_t chunk_index;
+    uint64_t first_element; /* of the chunk */
+} run;
+
+static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint64_t first,
+                          uint64_t count, run *out_run)
+{
+    const sl_layout *layout = session->blueprint->layout;
+    if (tensor_index >= layout->tensor_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "tensor %u of %u", tensor_index, layout->tensor_count);
+    const sl_tensor_spec *tensor = &session->tensors[tensor_index];
+    if (first > tensor->element_count || count > tensor->element_count - first)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: elements %llu + %llu of %llu", tensor->name,
+                (unsigned long long)first, (unsigned long long)count,
+                (unsigned long long)tensor->element_count);
+    const sl_tensor_place *place = &layout->tensors[tensor_index];
+    *out_run = (run){place->chunk_index, place->first_element + first};
+    return SL_OK;
+}
+
+/* ---- half precision, in pieces ---- */
+
+static uint64_t piece_of(uint64_t count, uint64_t done)
+{
+    return count - done < PIECE_ELEMENTS ? count - done : PIECE_ELEMENTS;
+}
+
+static sl_status read_run(const sl_session *session, sl_group group, const run *from,
+                          uint64_t count, float *data)
+{
+    sl_type type = session->blueprint->layout->group_type[group];
+    uint64_t size = sl_type_bytes(type);
+    if (type == SL_TYPE_FP32)
+        return sl_engine_read_chunk(session->engine, group, from->chunk_index,
+                                    from->first_element * size, count * size, data);
+    for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
+        uint64_t piece = piece_of(count, done);
+        SL_TRY(sl_engine_read_chunk(session->engine, group, from->chunk_index,
+                                    (from->first_element + done) * size, piece * size,
+                                    session->half));
+        sl_elements_widen(type, session->half, piece, data + done);
+    }
+    return SL_OK;
+}
+
+static sl_status write_run(const sl_session *session, sl_group group, const run *to, uint64_t count,
+                           const float *data)
+{
+    sl_type type = session->blueprint->layout->group_type[group];
+    uint64_t size = sl_type_bytes(type);
+    if (type == SL_TYPE_FP32)
+        return sl_engine_write_chunk(session->engine, group, to->chunk_index,
+                                     to->first_element * size, count * size, data);
+    for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
+        uint64_t piece = piece_of(count, done);
+        sl_elements_round(type, data + done, piece, session->half);
+        SL_TRY(sl_engine_write_chunk(session->engine, group, to->chunk_index,
+                                     (to->first_element + done) * size, piece * size,
+                                     session->half));
+    }
+    return SL_OK;
+}
+
+/* ---- tensors ---- */
+
+static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index,
+                               uint64_t first_element, uint64_t element_count, float *data)
+{
+    const sl_session *session = user;
+    bool is_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    run from;
+    SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
+    return read_run(session, is_master ? SL_GROUP_MASTER : group, &from, element_count, data);
+}
+
+static sl_status write_elements(void *user, sl_group group, uint32_t tensor_index,
+                                uint64_t first_element, uint64_t element_count, const float *data)
+{
+    const sl_session *session = user;
+    bool has_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    run to;
+    SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
+    if (has_master)
+        SL_TRY(write_run(session, SL_GROUP_MASTER, &to, element_count, data));
+    return write_run(session, group, &to, element_count, data);
+}
+
+/* ---- opening ---- */
+
+static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
+{
+    const sl_blueprint *blueprint = session->blueprint;
+    sl_engine_plan plans[SL_BLUEPRINT_PROGRAM_MAX];
+    for (uint32_t i = 0; i < blueprint->program_count; i++)
+        plans[i] = (sl_engine_plan){blueprint->programs[i], blueprint->plans[i]};
+    sl_engine_options options = {.layout = blueprint->layout,
+                                 .homes = blueprint->homes,
+                                 .plans = plans,
+                                 .plan_count = blueprint->program_count,
+                                 .target = blueprint->task.target,
+                                 .disk_directories = blueprint->task.disk_directories,
+                                 .disk_directory_count = blueprint->task.disk_directory_count,
+                                 .source = hooks ? hooks->source : NULL,
+                                 .progress = hooks ? hooks->progress : NULL,
+                                 .observer = hooks ? hooks->observer : NULL};
+    return sl_engine_open(&options, &session->engine);
+}
+
+static sl_status take_piece(sl_session *session)
+{
+    session->half = malloc(PIECE_ELEMENTS * sizeof *session->half);
+    if (!session->half)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
+    return SL_OK;
+}
+
+sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
+                          sl_session **out_session)
+{
+    sl_session *session = calloc(1, sizeof *session);
+    if (!session) {
+        sl_blueprint_close(blueprint);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
+    }
+    session->blueprint = blueprint;
+    session->io = (sl_tensor_io){read_elements, write_elements, session};
+    session->tensors = blueprint->programs[0]->tensors;
+    session->tensor_count = blueprint->programs[0]->tensor_count;
+    session->has_state = blueprint->programs[0]->has_state;
+    sl_status status;
+    SL_TRY_GOTO(status, take_piece(session), close_session);
+    SL_TRY_GOTO(status, open_engine(session, hooks), close_session);
+    *out_session = session;
+    return SL_OK;
+close_session:
+    sl_session_close(session);
+    return status;
+}
+
+void sl_session_close(sl_session *session)
+{
+    if (!session)
+        return;
+    sl_engine_close(session->engine);
+    sl_blueprint_close(session->blueprint);
+    free(session->half);
+    free(session);
+}

@@ -1,0 +1,47 @@
+/* A blueprint with memory under it: the engine, and tensors by name and element.
+ *
+ * Knows no files. Tensors are reached through sl_tensor_io, whatever chunk and tier they are in and
+ * whatever type they are stored in.
+ *
+ * In half precision a parameter is two numbers: an fp32 master and what the program computes with,
+ * the master rounded. Writing group PARAM sets both, and reading it gives the master; so whoever
+ * reads and writes parameters sees fp32 numbers and nothing is lost on the way. A program without
+ * master weights (evaluation, generation) keeps the rounded number alone.
+ */
+#ifndef SL_SESSION_SESSION_H
+#define SL_SESSION_SESSION_H
+
+#include "session/search/blueprint.h"
+#include "sluice/engine.h"
+#include "session/weights/tensor_io.h"
+
+typedef struct sl_session {
+    sl_blueprint *blueprint;       /* owned */
+    sl_engine *engine;             /* owned */
+    sl_tensor_io io;               /* over the chunks of the engine; drains it */
+    const sl_tensor_spec *tensors; /* of program 0, [tensor_count] */
+    uint32_t tensor_count;
+    const bool *has_state; /* groups of program 0, [SL_GROUP_COUNT] */
+    uint16_t *half;        /* owned: a piece of a tensor in half precision */
+} sl_session;
+
+/* What the engine calls; each may be NULL. See sl_engine_options. */
+typedef struct sl_session_hooks {
+    const sl_engine_observer *observer;
+    const sl_engine_source *source; /* of the inputs of training steps */
+    const sl_engine_progress *progress;
+} sl_session_hooks;
+
+/* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:
+ * no hooks. SL_ERROR_SYSTEM: memory was refused. */
+sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
+                          sl_session **out_session);
+
+/* NULL is fine. */
+void sl_session_close(sl_session *session);
+
+/* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
+ * the whole tensor and the element's position in it, and on nothing else. */
+sl_status sl_session_initialise(sl_session *session, uint64_t seed);
+
+#endif

@@ -1,0 +1,67 @@
+/* Tells directories apart and loads parameters from them. */
+#include "source.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "weights.h"
+
+enum { PATH_BYTES = 4096 };
+
+static bool has_file(const char *directory, const char *name)
+{
+    char path[PATH_BYTES];
+    int length = snprintf(path, sizeof path, "%s/%s", directory, name);
+    return length > 0 && length < PATH_BYTES && access(path, F_OK) == 0;
+}
+
+static sl_status open_weights(const char *path, sl_source *source)
+{
+    SL_TRY(sl_weights_read_config(path, &source->shape));
+    source->directory = strdup(path);
+    if (!source->directory)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    return SL_OK;
+}
+
+static sl_status open_checkpoint(const char *path, sl_source *source)
+{
+    if (has_file(path, "manifest.json"))
+        SL_TRY(sl_checkpoint_open(path, &source->checkpoint));
+    else
+        SL_TRY(sl_checkpoint_find_newest(path, &source->checkpoint));
+    source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
+    return SL_OK;
+}
+
+sl_status sl_source_open(const char *path, sl_source *out_source)
+{
+    sl_source source = {0};
+    if (access(path, F_OK) != 0)
+        SL_FAIL(SL_ERROR_MISSING, "%s: no such directory", path);
+    if (has_file(path, "config.json") && !has_file(path, "manifest.json"))
+        SL_TRY(open_weights(path, &source));
+    else
+        SL_TRY(open_checkpoint(path, &source));
+    *out_source = source;
+    return SL_OK;
+}
+
+void sl_source_close(sl_source *source)
+{
+    free(source->directory);
+    sl_checkpoint_close(source->checkpoint);
+    *source = (sl_source){0};
+}
+
+sl_status sl_source_load(const sl_source *source, sl_session *session)
+{
+    static const bool only_parameters[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
+    if (source->checkpoint)
+        return sl_checkpoint_load(source->checkpoint, session->tensors, session->tensor_count,
+                                  only_parameters, &session->io);
+    return sl_weights_import(source->directory, session->tensors, session->tensor_count,
+                             &session->io);
+}

@@ -1,0 +1,22 @@
+/* Where weights come from: a directory that `train --save` filled, one checkpoint in it, or a
+ * Hugging Face GPT-2 directory. Which of them a directory is, is told by what is in it. */
+#ifndef SL_SESSION_WEIGHTS_SOURCE_H
+#define SL_SESSION_WEIGHTS_SOURCE_H
+
+#include "session/session.h"
+#include "session/checkpoint/checkpoint.h"
+
+typedef struct sl_source {
+    char *directory;           /* of a Hugging Face model, else NULL */
+    sl_checkpoint *checkpoint; /* else NULL */
+    sl_gpt2_shape shape;
+} sl_source;
+
+/* Opens a directory; a checkpoint is verified. SL_ERROR_MISSING, SL_ERROR_DATA. */
+sl_status sl_source_open(const char *path, sl_source *out_source);
+void sl_source_close(sl_source *source);
+
+/* Loads the parameters into a session of the source's shape. */
+sl_status sl_source_load(const sl_source *source, sl_session *session);
+
+#endif

@@ -1,0 +1,26 @@
+/* How files meet tensors that live somewhere else: a pair of calls that copy runs of elements.
+ *
+ * Readers and writers of files know names and shapes; where a tensor's elements are (which chunk,
+ * which tier) is known behind these calls only. Elements are counted from the start of tensor
+ * `tensor_index` of the program, padding rows included, row-major. Numbers are fp32 here, whatever
+ * type they are stored in: group PARAM is the parameter as exactly as it is kept (its master weight
+ * where there is one), so there is nothing to carry for group MASTER.
+ */
+#ifndef SL_SESSION_WEIGHTS_TENSOR_IO_H
+#define SL_SESSION_WEIGHTS_TENSOR_IO_H
+
+#include <stdint.h>
+
+#include "sluice/program.h"
+
+typedef struct sl_tensor_io {
+    /* Copies elements [first_element, first_element + element_count) of a tensor to `data`. */
+    sl_status (*read)(void *user, sl_group group, uint32_t tensor_index, uint64_t first_element,
+                      uint64_t element_count, float *data);
+    /* The other way. Each element of each tensor is written once by an import or a load. */
+    sl_status (*write)(void *user, sl_group group, uint32_t tensor_index, uint64_t first_element,
+                       uint64_t element_count, const float *data);
+    void *user;
+} sl_tensor_io;
+
+#endif

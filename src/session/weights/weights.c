@@ -1,0 +1,118 @@
+/* Imports the tensors of a Hugging Face GPT-2 directory; see weights.h. Config is in
+ * weights_config.c. */
+#define _GNU_SOURCE
+#include "weights.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/model_files.h"
+#include "whole.h"
+
+static const char PREFIX[] = "transformer.";
+
+enum { NAME_BYTES = sizeof PREFIX + sizeof((sl_tensor_spec *)NULL)->name };
+
+static const char *strip_prefix(const char *name)
+{
+    size_t length = sizeof PREFIX - 1;
+    return strncmp(name, PREFIX, length) == 0 ? name + length : name;
+}
+
+/* Buffers that are no parameters: causal masks, and the head that is tied to wte. */
+static bool is_skipped(const char *name)
+{
+    if (strcmp(name, "lm_head.weight") == 0)
+        return true;
+    if (strncmp(name, "h.", 2) != 0 || !isdigit((unsigned char)name[2]))
+        return false;
+    const char *rest = name + 2;
+    while (isdigit((unsigned char)*rest))
+        rest++;
+    return strcmp(rest, ".attn.bias") == 0 || strcmp(rest, ".attn.masked_bias") == 0;
+}
+
+static int compare_name(const void *name, const void *whole)
+{
+    return strcmp(name, ((const sl_whole *)whole)->name);
+}
+
+/* Every tensor of the files is a parameter of the model or known to be none. */
+static sl_status check_known(const sl_safetensors *file, const sl_wholes *wholes)
+{
+    for (uint32_t i = 0; i < file->tensor_count; i++) {
+        const char *name = strip_prefix(file->tensors[i].name);
+        if (is_skipped(name) ||
+            bsearch(name, wholes->wholes, wholes->count, sizeof wholes->wholes[0], compare_name))
+            continue;
+        SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is not one of a GPT-2 of this shape",
+                sl_files_show(file->file.path).text, sl_files_show(file->tensors[i].name).text);
+    }
+    return SL_OK;
+}
+
+/* The tensor of a whole, under either of its names. */
+static sl_status find_tensor(const char *directory, const sl_model_files *files,
+                             const sl_whole *whole, const sl_safetensors **out_file,
+                             const sl_safetensors_tensor **out_tensor)
+{
+    char prefixed[NAME_BYTES];
+    const sl_safetensors *other_file = NULL;
+    snprintf(prefixed, sizeof prefixed, "%s%s", PREFIX, whole->name);
+    const sl_safetensors_tensor *plain = sl_model_files_find(files, whole->name, out_file);
+    const sl_safetensors_tensor *other = sl_model_files_find(files, prefixed, &other_file);
+    if (plain && other)
+        SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is there twice, with and without \"%s\"",
+                sl_files_show(directory).text, whole->name, PREFIX);
+    if (!plain && !other)
+        SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing", sl_files_show(directory).text,
+                whole->name);
+    *out_tensor = plain ? plain : other;
+    *out_file = plain ? *out_file : other_file;
+    return SL_OK;
+}
+
+static sl_status check_all(const char *directory, const sl_model_files *files,
+                           const sl_wholes *wholes)
+{
+    const sl_safetensors *file;
+    const sl_safetensors_tensor *tensor;
+    for (uint32_t i = 0; i < files->file_count; i++)
+        SL_TRY(check_known(files->files[i], wholes));
+    for (uint32_t i = 0; i < wholes->count; i++) {
+        SL_TRY(find_tensor(directory, files, &wholes->wholes[i], &file, &tensor));
+        SL_TRY(sl_whole_check(&wholes->wholes[i], file, tensor));
+    }
+    return SL_OK;
+}
+
+static sl_status load_all(const char *directory, const sl_model_files *files,
+                          const sl_wholes *wholes, const sl_tensor_io *io)
+{
+    const sl_safetensors *file;
+    const sl_safetensors_tensor *tensor;
+    for (uint32_t i = 0; i < wholes->count; i++) {
+        const sl_whole *whole = &wholes->wholes[i];
+        SL_TRY(find_tensor(directory, files, whole, &file, &tensor));
+        SL_TRY(sl_whole_load(wholes, whole, file, tensor, SL_GROUP_PARAM, io));
+    }
+    return SL_OK;
+}
+
+sl_status sl_weights_import(const char *directory, const sl_tensor_spec *tensors,
+                            uint32_t tensor_count, const sl_tensor_io *io)
+{
+    sl_wholes *wholes;
+    sl_model_files *files = NULL;
+    SL_TRY(sl_whole_open(tensors, tensor_count, &wholes));
+    sl_status status = sl_model_files_open(directory, &files);
+    if (status == SL_OK)
+        status = check_all(directory, files, wholes);
+    if (status == SL_OK)
+        status = load_all(directory, files, wholes, io);
+    sl_model_files_close(files);
+    sl_whole_close(wholes);
+    return status;
+}

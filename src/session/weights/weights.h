@@ -1,0 +1,35 @@
+/* Weights from a Hugging Face GPT-2 directory, and its config.json.
+ *
+ * Takes config.json and model.safetensors (or the shards that model.safetensors.index.json names)
+ * and copies every parameter to where the caller keeps it. Names may carry the "transformer."
+ * prefix or not; causal masks and the tied lm_head.weight are skipped; any other name or shape that
+ * the model does not have is refused. Layouts are Hugging Face's own ([in, out]): nothing is
+ * transposed, and a panel of the program is a run of rows of the file's tensor.
+ *
+ * A checkpoint directory (step-N) is such a directory too.
+ */
+#ifndef SL_SESSION_WEIGHTS_WEIGHTS_H
+#define SL_SESSION_WEIGHTS_WEIGHTS_H
+
+#include <stdint.h>
+
+#include "sluice/gpt2.h"
+#include "tensor_io.h"
+
+/* Reads DIRECTORY/config.json; absent keys have Hugging Face's defaults, model_type must be there.
+ * SL_ERROR_MISSING: no such directory or file. SL_ERROR_DATA: not GPT-2, or a variant that this
+ * program does not compute (activation, attention scaling, untied head, inner width, epsilon). */
+sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape);
+
+/* Copies the parameters of `tensors` (of an unsplit program) from the files in `directory` through
+ * `io->write`, group PARAM, in pieces of bounded size; padding rows are written as zeros. F16 and
+ * BF16 files are widened. Every name and shape is checked before the first write.
+ * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO; SL_ERROR_USAGE for a tensor-parallel shard. */
+sl_status sl_weights_import(const char *directory, const sl_tensor_spec *tensors,
+                            uint32_t tensor_count, const sl_tensor_io *io);
+
+/* Writes to `out_text` a config.json of this shape that transformers loads (GPT2LMHeadModel);
+ * release it with free(). */
+sl_status sl_weights_format_config(const sl_gpt2_shape *shape, char **out_text);
+
+#endif

@@ -1,0 +1,364 @@
+/* Lanes put events into rings, the control thread writes them out.
+ *
+ * A ring has one writer, its lane, and one reader: told grows in the lane, written in the control
+ * thread, and told - written <= capacity. A ring holds two iterations, which is as far as a lane
+ * can get before the control thread comes by; what does not fit all the same is counted, not kept.
+ *
+ * Of a section that is repeated the first two and the last two repetitions are kept: rings and file
+ * do not grow with the number of micro-batches. A lane may tell the end of a step when the next is
+ * under way, but it tells all of each in order: so steps are counted where a lane begins anew.
+ */
+#include "timeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "session/search/plan_json.h"
+
+enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ROOM_ITERATIONS = 2, ROOM_MIN = 64 };
+enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
+enum { STEP_PLAN = 0 };   /* the only plan that is drawn: evaluations are left out */
+
+static const uint64_t file_bytes_max = UINT64_C(512) << 20; /* more than viewers open */
+
+static const char *const phase_names[] = {
+    [SL_PHASE_FORWARD] = "forward",
+    [SL_PHASE_RECOMPUTE] = "recompute",
+    [SL_PHASE_BACKWARD] = "backward",
+    [SL_PHASE_UPDATE] = "update",
+};
+
+typedef struct ring {
+    sl_engine_event *events;
+    uint64_t capacity;
+    _Atomic uint64_t told; /* the lane's */
+    _Atomic uint64_t lost; /* the lane's */
+    _Atomic uint64_t written;
+    /* The control thread's: the event written last, and its step. */
+    sl_engine_event last;
+    uint64_t step;
+    bool has_begun, is_cut; /* is_cut: events are missing, perhaps whole steps */
+} ring;
+
+struct sl_timeline {
+    FILE *file;
+    char *path;
+    const sl_blueprint *blueprint;
+    const sl_section **section_of; /* command; [body_count] */
+    sl_engine_observer observer;
+    ring rings[SL_LANE_COUNT];
+    uint64_t bytes;      /* of the file */
+    uint64_t first_step; /* 0: nothing was told yet */
+    bool is_full;
+    char buffer[FILE_BUFFER_BYTES];
+};
+
+/* ---- in the lanes' threads ---- */
+
+static bool is_kept(const sl_timeline *timeline, const sl_engine_event *event)
+{
+    uint64_t repeat = timeline->section_of[event->command]->repeat;
+    return event->repetition < KEPT_AT_END || event->repetition + (uint64_t)KEPT_AT_END >= repeat;
+}
+
+static void tell(void *user, const sl_engine_event *event)
+{
+    sl_timeline *timeline = user;
+    ring *r = &timeline->rings[event->lane];
+    if (event->plan_index != STEP_PLAN || !is_kept(timeline, event))
+        return;
+    uint64_t told = atomic_load_explicit(&r->told, memory_order_relaxed);
+    if (told - atomic_load_explicit(&r->written, memory_order_acquire) == r->capacity) {
+        atomic_fetch_add_explicit(&r->lost, 1, memory_order_relaxed);
+        return;
+    }
+    r->events[told % r->capacity] = *event;
+    atomic_store_explicit(&r->told, told + 1, memory_order_release);
+}
+
+/* ---- opening and closing ---- */
+
+static sl_status find_sections(sl_timeline *timeline)
+{
+    const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
+    uint32_t next = 0;
+    timeline->section_of = calloc((size_t)plan->body_count + 1, sizeof *timeline->section_of);
+    if (!timeline->section_of)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *section = &plan->sections[s];
+        if (section->first != next || section->count > plan->body_count - next)
+            SL_FAIL(SL_ERROR_INTERNAL, "section %u of the plan does not follow on the last", s);
+        for (uint32_t i = 0; i < section->count; i++)
+            timeline->section_of[next++] = section;
+    }
+    if (next != plan->body_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "the sections hold %u of %u commands", next, plan->body_count);
+    return SL_OK;
+}
+
+/* Events of a lane that are kept of one iteration. */
+static uint64_t count_events(const sl_timeline *timeline, sl_lane lane)
+{
+    const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < plan->body_count; i++) {
+        uint32_t repeat = timeline->section_of[i]->repeat;
+        if (plan->body[i].lane == lane)
+            count += repeat < 2 * KEPT_AT_END ? repeat : 2 * KEPT_AT_END;
+    }
+    return count;
+}
+
+static sl_status open_rings(sl_timeline *timeline)
+{
+    SL_TRY(find_sections(timeline));
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        ring *r = &timeline->rings[lane];
+        r->capacity = ROOM_MIN + ROOM_ITERATIONS * count_events(timeline, (sl_lane)lane);
+        r->events = calloc(r->capacity, sizeof *r->events);
+        if (!r->events)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+    }
+    return SL_OK;
+}
+
+static sl_status fail(const sl_timeline *timeline)
+{
+    SL_FAIL(SL_ERROR_IO, "%s: %s", timeline->path, strerror(errno));
+}
+
+static sl_status add_text(sl_timeline *timeline, const char *text)
+{
+    if (fputs(text, timeline->file) == EOF)
+        return fail(timeline);
+    timeline->bytes += strlen(text);
+    return SL_OK;
+}
+
+/* Names the rows, in the order of the lanes. */
+static sl_status write_head(sl_timeline *timeline)
+{
+    char line[2 * NAME_BYTES];
+    SL_TRY(add_text(timeline, "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
+                              "\"args\":{\"name\":\"sluice\"}}"));
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        snprintf(line, sizeof line,
+                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,"
+                 "\"args\":{\"name\":\"%s\"}}"
+                 ",\n{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,"
+                 "\"args\":{\"sort_index\":%d}}",
+                 lane, sl_plan_json_lane_names[lane], lane, lane);
+        SL_TRY(add_text(timeline, line));
+    }
+    return SL_OK;
+}
+
+static sl_status open_file(sl_timeline *timeline, const char *path)
+{
+    timeline->path = strdup(path);
+    if (!timeline->path)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+    timeline->file = fopen(path, "we");
+    if (!timeline->file)
+        return fail(timeline);
+    setvbuf(timeline->file, timeline->buffer, _IOFBF, sizeof timeline->buffer);
+    return write_head(timeline);
+}
+
+sl_status sl_timeline_open(const char *path, const sl_blueprint *blueprint,
+                           sl_timeline **out_timeline)
+{
+    *out_timeline = NULL;
+    if (!path)
+        return SL_OK;
+    sl_timeline *timeline = calloc(1, sizeof *timeline);
+    if (!timeline)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+    timeline->blueprint = blueprint;
+    timeline->observer = (sl_engine_observer){tell, timeline};
+    sl_status status = open_rings(timeline);
+    if (status == SL_OK)
+        status = open_file(timeline, path);
+    if (status != SL_OK) {
+        sl_timeline_close(timeline);
+        return status;
+    }
+    *out_timeline = timeline;
+    return SL_OK;
+}
+
+const sl_engine_observer *sl_timeline_observer(const sl_timeline *timeline)
+{
+    return timeline ? &timeline->observer : NULL;
+}
+
+void sl_timeline_close(sl_timeline *timeline)
+{
+    if (!timeline)
+        return;
+    if (timeline->file) {
+        bool failed = fputs("\n]\n", timeline->file) == EOF;
+        if (fclose(timeline->file) != 0 || failed)
+            sl_log_write(SL_LOG_WARNING, "%s is not whole: %s", timeline->path, strerror(errno));
+    }
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        free(timeline->rings[lane].events);
+    free(timeline->section_of);
+    free(timeline->path);
+    free(timeline);
+}
+
+/* ---- writing ---- */
+
+/* "linear h.3.fc": the op and the first value that it writes. */
+static void name_op(const sl_program *program, const sl_op *op, char name[NAME_BYTES])
+{
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    const char *value = "";
+    for (uint32_t i = 0; i < info->operand_count && !*value; i++)
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i))
+            value = program->values[op->operand[i]].name;
+    snprintf(name, NAME_BYTES, "%s%s%.80s", info->name, *value ? " " : "", value);
+}
+
+static void name_copy(const sl_program *program, const sl_command *command, char name[NAME_BYTES])
+{
+    if (command->chunk_index != SL_NONE)
+        snprintf(name, NAME_BYTES, "%s %u", sl_group_name(command->group), command->chunk_index);
+    else
+        snprintf(name, NAME_BYTES, "%.80s", program->values[command->value].name);
+}
+
+/* Of an op or copy, what viewers show beside its name. */
+static void describe(const sl_timeline *timeline, const sl_engine_event *event,
+                     char more[2 * NAME_BYTES])
+{
+    const sl_program *program = timeline->blueprint->programs[STEP_PLAN];
+    const sl_command *command = &timeline->blueprint->plans[STEP_PLAN]->body[event->command];
+    const sl_section *section = timeline->section_of[event->command];
+    const sl_op *op = command->kind == SL_COMMAND_RUN ? &program->ops[command->tick] : NULL;
+    uint32_t first = op ? op->micro_batch : section->first_micro_batch;
+    size_t length = 0;
+    if (op)
+        length = (size_t)snprintf(more, NAME_BYTES, "\"phase\":\"%s\"", phase_names[op->phase]);
+    else
+        length = (size_t)snprintf(more, NAME_BYTES, "\"bytes\":%" PRIu64, command->to.bytes);
+    if (section->repeat > 1)
+        length += (size_t)snprintf(more + length, NAME_BYTES / 2, ",\"repetition\":%u",
+                                   event->repetition);
+    if (op || section->repeat > 1)
+        snprintf(more + length, NAME_BYTES / 2, ",\"micro_batch\":%u", first + event->repetition);
+}
+
+static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event, uint64_t step)
+{
+    const sl_blueprint *blueprint = timeline->blueprint;
+    const sl_program *program = blueprint->programs[STEP_PLAN];
+    const sl_command *command = &blueprint->plans[STEP_PLAN]->body[event->command];
+    bool is_copy = command->kind == SL_COMMAND_COPY;
+    char name[NAME_BYTES], more[2 * NAME_BYTES], line[6 * NAME_BYTES];
+    if (is_copy)
+        name_copy(program, command, name);
+    else
+        name_op(program, &program->ops[command->tick], name);
+    describe(timeline, event, more);
+    snprintf(line, sizeof line,
+             ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,"
+             "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64 ",\"tick\":%u,%s}}",
+             name, is_copy ? "copy" : "op", (int)event->lane, 1e-3 * (double)event->start_ns,
+             1e-3 * (double)(event->end_ns - event->start_ns), step, command->tick, more);
+    return add_text(timeline, line);
+}
+
+/* True if a lane may tell `b` after `a` in one iteration. */
+static bool follows(const sl_timeline *timeline, const sl_engine_event *a, const sl_engine_event *b)
+{
+    if (timeline->section_of[a->command] != timeline->section_of[b->command])
+        return b->command > a->command;
+    return b->repetition != a->repetition ? b->repetition > a->repetition : b->command > a->command;
+}
+
+/* Says how many repetitions are not drawn between the event written last and this one. */
+static sl_status note_gap(sl_timeline *timeline, const ring *r, const sl_engine_event *event)
+{
+    char line[2 * NAME_BYTES];
+    bool is_gap = timeline->section_of[r->last.command] == timeline->section_of[event->command] &&
+                  event->repetition > r->last.repetition + 1;
+    if (!is_gap)
+        return SL_OK;
+    snprintf(line, sizeof line,
+             ",\n{\"name\":\"%u repetitions left out\",\"ph\":\"i\",\"s\":\"t\",\"pid\":0,"
+             "\"tid\":%d,\"ts\":%.3f,\"args\":{\"step\":%" PRIu64 "}}",
+             event->repetition - r->last.repetition - 1, (int)event->lane,
+             1e-3 * (double)event->start_ns, r->step);
+    return add_text(timeline, line);
+}
+
+/* Finds the step of an event; `step` is the latest. */
+static sl_status place_event(sl_timeline *timeline, ring *r, const sl_engine_event *event,
+                             uint64_t step)
+{
+    bool is_same = r->has_begun && follows(timeline, &r->last, event);
+    if (is_same)
+        SL_TRY(note_gap(timeline, r, event));
+    else if (!r->has_begun)
+        r->step = timeline->first_step;
+    else
+        r->step = r->is_cut ? step : r->step + 1;
+    r->is_cut = r->is_cut && is_same;
+    r->has_begun = true;
+    r->last = *event;
+    return SL_OK;
+}
+
+static sl_status write_ring(sl_timeline *timeline, ring *r, uint64_t step)
+{
+    uint64_t told = atomic_load_explicit(&r->told, memory_order_acquire);
+    uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
+    if (told > 0 && timeline->first_step == 0)
+        timeline->first_step = step;
+    for (; written < told; written++) {
+        const sl_engine_event *event = &r->events[written % r->capacity];
+        if (!timeline->is_full) {
+            SL_TRY(place_event(timeline, r, event, step));
+            SL_TRY(write_event(timeline, event, r->step));
+        }
+        atomic_store_explicit(&r->written, written + 1, memory_order_release);
+    }
+    return SL_OK;
+}
+
+static void warn_if_lost(sl_timeline *timeline, uint64_t step)
+{
+    uint64_t lost = 0;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        ring *r = &timeline->rings[lane];
+        uint64_t of_lane = atomic_exchange_explicit(&r->lost, 0, memory_order_relaxed);
+        r->is_cut = r->is_cut || of_lane > 0;
+        lost += of_lane;
+    }
+    if (lost)
+        sl_log_write(SL_LOG_WARNING, "%s: %" PRIu64 " events before step %" PRIu64 " are missing",
+                     timeline->path, lost, step);
+}
+
+sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
+{
+    if (!timeline)
+        return SL_OK;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        SL_TRY(write_ring(timeline, &timeline->rings[lane], step));
+    warn_if_lost(timeline, step);
+    if (!timeline->is_full && timeline->bytes > file_bytes_max) {
+        timeline->is_full = true;
+        sl_log_write(SL_LOG_WARNING, "%s is full: it ends with step %" PRIu64, timeline->path,
+                     step);
+    }
+    return SL_OK;
+}

@@ -1,0 +1,48 @@
+/* One run of `train`: data, checkpoints, session and log, opened in that order.
+ *
+ * prepare  files are opened and the model's shape is known; nothing large is taken
+ * open     a blueprint gets its memory, and the states their first values
+ * run      the loop (loop.c)
+ */
+#ifndef SL_TRAIN_TRAINER_H
+#define SL_TRAIN_TRAINER_H
+
+#include "feed.h"
+#include "log_json.h"
+#include "timeline.h"
+#include "session/checkpoint/checkpoint.h"
+#include "session/config/config.h"
+#include "files/tokens.h"
+#include "session/search/search.h"
+#include "session/session.h"
+#include "session/weights/source.h"
+
+typedef struct sl_trainer {
+    sl_config *config; /* borrowed; the row length is filled in */
+    sl_gpt2_shape shape;
+    sl_search search;
+    sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
+    sl_checkpoint *resumed;          /* NULL when starting anew */
+    sl_source source;                /* empty with --init scratch */
+    sl_session *session;
+    sl_feed feed, eval_feed; /* the first is the input lane's while a step runs */
+    sl_log_json *log;
+    sl_timeline *timeline;              /* NULL without --timeline */
+    const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
+    sl_checkpoint_state state;          /* after the last step */
+    uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
+    uint32_t skips_in_a_row;
+} sl_trainer;
+
+/* Fills in *trainer for a checked configuration, without taking memory for the model. On failure
+ * too the caller closes it. */
+sl_status sl_trainer_prepare(sl_config *config, sl_trainer *trainer);
+
+/* Takes over a blueprint that was found by trainer->search, also on failure. */
+sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
+void sl_trainer_close(sl_trainer *trainer);
+
+/* Writes a checkpoint of the present state under --save. Drains the engine. */
+sl_status sl_trainer_save(sl_trainer *trainer);
+
+#endif
