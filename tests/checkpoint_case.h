@@ -5,8 +5,8 @@
 
 #include <dirent.h>
 
-#include "tiny_model.h"
 #include "session/checkpoint/checkpoint.h"
+#include "tiny_model.h"
 
 static const sl_gpt2_shape case_shape = {
     .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 150};

@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "scratch_dir.h"
 #include "files/safetensors.h"
+#include "scratch_dir.h"
 
 static inline int open_scratch(void **state)
 {

@@ -13,11 +13,11 @@
 
 #include <cmocka.h>
 
-#include "scratch_dir.h"
 #include "bench/bench.h"
 #include "bench/fit.h"
 #include "bench/memory.h"
 #include "bench/rig.h"
+#include "scratch_dir.h"
 
 static void spread_when_of_samples_then_nearest_ranks(void **state)
 {

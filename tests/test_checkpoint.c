@@ -14,8 +14,8 @@
 
 #include "checkpoint_case.h"
 #include "hostile_files.h"
-#include "sluice/log.h"
 #include "session/weights/weights.h"
+#include "sluice/log.h"
 
 static char remarks[8192];
 

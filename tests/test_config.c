@@ -5,9 +5,9 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "base/nearest.h"
 #include "config_case.h"
 #include "session/config/config_json.h"
-#include "base/nearest.h"
 #include "session/config/units.h"
 #include "train/schedule.h"
 

@@ -25,8 +25,8 @@
 #include <stdbool.h>
 
 #include "base/hash.h"
-#include "tiny_model.h"
 #include "session/checkpoint/checkpoint.h"
+#include "tiny_model.h"
 
 enum { HASH_BYTES = 33, FAULT_BYTES = 512 };
 

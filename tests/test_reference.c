@@ -23,8 +23,8 @@
 
 #include <cmocka.h>
 
-#include "model_engine.h"
 #include "files/safetensors.h"
+#include "model_engine.h"
 
 #define DIRECTORY SL_TEST_SOURCE_DIRECTORY "/reference/small"
 

@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
+#include "files/tokens.h"
 #include "hostile_files.h"
 #include "sluice/log.h"
-#include "files/tokens.h"
 
 static char last_remark[1024];
 

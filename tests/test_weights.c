@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-#include "tiny_model.h"
 #include "session/weights/weights.h"
+#include "tiny_model.h"
 
 static const sl_gpt2_shape tiny_shape = {
     .layers = 2, .width = 8, .heads = 2, .context = 16, .vocab = 300};

@@ -7,8 +7,8 @@
 #define SL_TESTS_TINY_MODEL_H
 
 #include "scratch_dir.h"
-#include "sluice/gpt2.h"
 #include "session/weights/tensor_io.h"
+#include "sluice/gpt2.h"
 
 enum { TINY_TENSORS_MAX = 256, TINY_PANEL_ROWS = 128 };
 

@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "plan_cases.h"
 #include "scratch_dir.h"
-#include "sluice/engine.h"
 #include "session/weights/elements.h"
+#include "sluice/engine.h"
 
 typedef struct training_run {
     plan_case *c;

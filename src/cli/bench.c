@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/bench.h"
 #include "command.h"
 #include "options.h"
-#include "bench/bench.h"
 #include "session/config/config_device.h"
 
 static const char doc[] =

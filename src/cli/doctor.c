@@ -14,8 +14,8 @@
 #include "kernels/kernels.h"
 #include "offload/store.h"
 #include "options.h"
-#include "session/machine/profile.h"
 #include "session/config/units.h"
+#include "session/machine/profile.h"
 #include "session/search/disk.h"
 
 enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 24 };

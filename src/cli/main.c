@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "command.h"
 #include "base/nearest.h"
+#include "command.h"
 
 typedef struct command_row {
     const char *name;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/config/config_json.h"
 #include "base/nearest.h"
+#include "session/config/config_json.h"
 
 enum { KEY_CONFIG = 1000, KEY_SET, KEY_ROW };
 enum { NO_LIST = UINT32_MAX, OPTION_MAX = SL_CONFIG_ROW_COUNT + SL_CONFIG_GROUP_COUNT + 8 };

@@ -6,8 +6,8 @@
 #include "command.h"
 #include "options.h"
 #include "session/config/units.h"
-#include "train/trainer.h"
 #include "session/search/plan_json.h"
+#include "train/trainer.h"
 
 static const char doc[] =
     "Prints the plan of the options that train takes: bytes of each tier by kind, moves of a step "

@@ -9,8 +9,8 @@
 #include "progress.h"
 #include "session/config/config_json.h"
 #include "session/config/units.h"
-#include "train/loop.h"
 #include "session/search/plan_json.h"
+#include "train/loop.h"
 
 static const char doc[] = "Pretrains a GPT-2 or continues.";
 

@@ -12,8 +12,8 @@
 #define SL_SESSION_SESSION_H
 
 #include "session/search/blueprint.h"
-#include "sluice/engine.h"
 #include "session/weights/tensor_io.h"
+#include "sluice/engine.h"
 
 typedef struct sl_session {
     sl_blueprint *blueprint;       /* owned */

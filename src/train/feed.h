@@ -2,8 +2,8 @@
 #ifndef SL_TRAIN_FEED_H
 #define SL_TRAIN_FEED_H
 
-#include "sluice/engine.h"
 #include "files/tokens.h"
+#include "sluice/engine.h"
 
 typedef struct sl_feed {
     const sl_tokens *tokens; /* borrowed */

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "files/tokens.h"
 #include "sample.h"
 #include "session/weights/elements.h"
-#include "files/tokens.h"
 #include "session/weights/source.h"
 
 enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, TOKEN_TEXT_BYTES = 16 };

@@ -2,8 +2,8 @@
 #ifndef SL_TRAIN_SCHEDULE_H
 #define SL_TRAIN_SCHEDULE_H
 
-#include "sluice/op_list.h"
 #include "session/config/config.h"
+#include "sluice/op_list.h"
 
 /* The learning rate of step `step`, counted from 0: a linear warm-up to --lr, then the schedule
  * down to --min-lr, which the last step nearly reaches; past the last step it stays there. */

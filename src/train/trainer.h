@@ -8,14 +8,14 @@
 #define SL_TRAIN_TRAINER_H
 
 #include "feed.h"
+#include "files/tokens.h"
 #include "log_json.h"
-#include "timeline.h"
 #include "session/checkpoint/checkpoint.h"
 #include "session/config/config.h"
-#include "files/tokens.h"
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
+#include "timeline.h"
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */

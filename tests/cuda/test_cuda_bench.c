@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "standin.h"
 #include "bench/bench.h"
 #include "bench/copies.h"
+#include "standin.h"
 
 static const sl_gpt2_shape small = {
     .layers = 1, .width = 32, .heads = 2, .context = 8, .vocab = 50};

@@ -12,8 +12,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 
-#include "model_engine.h"
 #include "files/safetensors.h"
+#include "model_engine.h"
 #include "session/weights/whole.h"
 
 typedef struct dump_job {

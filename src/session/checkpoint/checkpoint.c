@@ -15,11 +15,11 @@
 
 #include "base/log.h"
 #include "checkpoint_open.h"
-#include "manifest.h"
-#include "steps.h"
 #include "files/files.h"
 #include "files/safetensors.h"
+#include "manifest.h"
 #include "session/weights/whole.h"
+#include "steps.h"
 
 _Static_assert(sizeof SL_CHECKPOINT_PREFIX + sizeof(((sl_tensor_spec *)NULL)->name) <=
                    SL_CHECKPOINT_NAME_BYTES,

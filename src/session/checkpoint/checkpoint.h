@@ -20,8 +20,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sluice/gpt2.h"
 #include "session/weights/tensor_io.h"
+#include "sluice/gpt2.h"
 
 /* The counters of a run after step `step`: with the tensors, all that an exact resume needs. */
 typedef struct sl_checkpoint_state {

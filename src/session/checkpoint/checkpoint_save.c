@@ -22,12 +22,12 @@
 #include "base/log.h"
 #include "checkpoint.h"
 #include "checkpoint_open.h"
-#include "manifest.h"
-#include "steps.h"
 #include "files/files.h"
 #include "files/safetensors.h"
+#include "manifest.h"
 #include "session/weights/weights.h"
 #include "session/weights/whole.h"
+#include "steps.h"
 
 static const char LATEST_NAME[] = "LATEST";
 static const char LATEST_TEMPORARY[] = "LATEST.tmp";

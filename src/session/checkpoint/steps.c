@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "manifest.h"
 #include "files/files.h"
+#include "manifest.h"
 
 /* ---- names ---- */
 

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "profile.h"
 #include "files/files.h"
 #include "files/json_file.h"
+#include "profile.h"
 
 enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 4, THREADS_MAX = 65536 };
 

@@ -7,8 +7,8 @@
 #include "disk.h"
 #include "kernels/kernels.h"
 #include "search_ladder.h"
-#include "session/machine/profile.h"
 #include "session/config/config_device.h"
+#include "session/machine/profile.h"
 
 enum { CONFIRM_ROUNDS = 16 };
 

@@ -3,8 +3,8 @@
 #ifndef SL_SESSION_WEIGHTS_SOURCE_H
 #define SL_SESSION_WEIGHTS_SOURCE_H
 
-#include "session/session.h"
 #include "session/checkpoint/checkpoint.h"
+#include "session/session.h"
 
 typedef struct sl_source {
     char *directory;           /* of a Hugging Face model, else NULL */
