@@ -234,7 +234,7 @@ static void table_when_asked_has_every_op(void **state)
         assert_int_equal(table->prepare(NULL, (sl_op_kind)kind, &attrs), SL_OK);
         assert_true(table->workspace_bytes((sl_op_kind)kind, &attrs, 3) < 1 << 20);
     }
-    assert_non_null(strstr(table->description(), sl_vector_current()->isa));
+    assert_non_null(strstr(table->description(), sl_simd_current()->isa));
 }
 
 static void kernels_when_a_shape_is_not_theirs_fail(void **state)

@@ -14,7 +14,7 @@ enum { SHAPES = 30, REAL_SHAPES = 5, DEEP_SHAPES = 4 };
 /* The table before this one may have had the same micro-kernel. */
 static bool differs_from_the_last(int type)
 {
-    return type == SL_TYPE_BF16 || strcmp(sl_vector_current()->isa, "avx512_bf16") != 0;
+    return type == SL_TYPE_BF16 || strcmp(sl_simd_current()->isa, "avx512_bf16") != 0;
 }
 
 static void for_every_product(int shapes, bool integers)

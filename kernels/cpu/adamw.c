@@ -3,15 +3,15 @@
 #include <stddef.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_BLOCKS = 64 };
 
 /* Every array from its element `first` on. */
 static void move_to(sl_adamw_blocks *blocks, uint64_t first)
 {
-    blocks->gradient = sl_vector_gradient_from(&blocks->gradient, first);
+    blocks->gradient = sl_simd_gradient_from(&blocks->gradient, first);
     blocks->moment1 += first;
     blocks->moment2 += first;
     blocks->weights += first;
@@ -27,7 +27,7 @@ static void update_tile(void *argument, uint64_t tile_index, uint32_t worker_ind
     move_to(&blocks, span.first * SL_BLOCK_ELEMENTS);
     blocks.decay_flags += span.first;
     blocks.block_count = span.count;
-    sl_vector_current()->adamw(&blocks);
+    sl_simd_current()->adamw(&blocks);
 }
 
 /* What a skipped step still owes: the parameters are made from their master copy. */
@@ -37,8 +37,8 @@ static void round_tile(void *argument, uint64_t tile_index, uint32_t worker_inde
     sl_adamw_blocks blocks = *(const sl_adamw_blocks *)argument;
     const sl_span span = sl_tiles_span(blocks.block_count, TILE_BLOCKS, tile_index);
     move_to(&blocks, span.first * SL_BLOCK_ELEMENTS);
-    sl_vector_current()->round(blocks.weights, blocks.param, blocks.gradient.type,
-                               span.count * SL_BLOCK_ELEMENTS);
+    sl_simd_current()->round(blocks.weights, blocks.param, blocks.gradient.type,
+                             span.count * SL_BLOCK_ELEMENTS);
 }
 
 static sl_status check(const sl_kernel_call *call)

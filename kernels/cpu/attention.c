@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, FLOATS_PER_LINE = 64 };
 
@@ -31,8 +31,8 @@ static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
     const uint64_t width = attrs->in / attrs->heads;
     const sl_type type = (sl_type)attrs->type;
     const uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD
-                                ? sl_vector_attention_backward_floats(type, attrs->seq, width)
-                                : sl_vector_attention_floats(type, width);
+                                ? sl_simd_attention_backward_floats(type, attrs->seq, width)
+                                : sl_simd_attention_floats(type, width);
     return sl_bits_round_up(floats, FLOATS_PER_LINE);
 }
 
@@ -99,7 +99,7 @@ static void attend(const attention_job *job, head_place place, sl_attention_tile
     if (job->out_lse != NULL)
         tile.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +
                    queries.first;
-    sl_vector_current()->attention_forward(&tile);
+    sl_simd_current()->attention_forward(&tile);
 }
 
 static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
@@ -197,7 +197,7 @@ static void differentiate_head(void *argument, uint64_t tile_index, uint32_t wor
         .head_width = job->head_width,
         .scratch = job->scratch + worker_index * job->scratch_floats,
     };
-    sl_vector_current()->attention_backward(&head);
+    sl_simd_current()->attention_backward(&head);
 }
 
 sl_status sl_op_attention_backward(const sl_kernel_call *call)

@@ -7,8 +7,8 @@
 
 #include "norm_sum.h"
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_BLOCKS = 64 };
 
@@ -25,8 +25,8 @@ static void sum_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
     const sl_span span = sl_tiles_span(job->block_count, TILE_BLOCKS, tile_index);
     float block_sums[TILE_BLOCKS];
     const sl_gradient_blocks gradient =
-        sl_vector_gradient_from(&job->gradient, span.first * SL_BLOCK_ELEMENTS);
-    sl_vector_current()->block_norm(&gradient, span.count, block_sums);
+        sl_simd_gradient_from(&job->gradient, span.first * SL_BLOCK_ELEMENTS);
+    sl_simd_current()->block_norm(&gradient, span.count, block_sums);
     sl_norm_sum *sum = &job->sums[tile_index];
     memset(sum, 0, sizeof *sum);
     for (uint64_t block = 0; block < span.count; block++)

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_ELEMENTS = 32768 };
 
@@ -48,22 +48,22 @@ static uint64_t element_bytes(const sl_kernel_call *call)
 
 sl_status sl_op_gelu(const sl_kernel_call *call)
 {
-    return run_elements(call, element_bytes(call), sl_vector_current()->gelu);
+    return run_elements(call, element_bytes(call), sl_simd_current()->gelu);
 }
 
 sl_status sl_op_gelu_backward(const sl_kernel_call *call)
 {
-    return run_elements(call, element_bytes(call), sl_vector_current()->gelu_backward);
+    return run_elements(call, element_bytes(call), sl_simd_current()->gelu_backward);
 }
 
 sl_status sl_op_add(const sl_kernel_call *call)
 {
-    return run_elements(call, element_bytes(call), sl_vector_current()->add);
+    return run_elements(call, element_bytes(call), sl_simd_current()->add);
 }
 
 sl_status sl_op_round(const sl_kernel_call *call)
 {
-    return run_elements(call, sizeof(float), sl_vector_current()->round);
+    return run_elements(call, sizeof(float), sl_simd_current()->round);
 }
 
 static void clear_tile(void *argument, uint64_t tile_index, uint32_t worker_index)

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_ROWS = 32, TILE_COLUMNS = 64 };
 
@@ -60,8 +60,8 @@ static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_inde
     for (uint64_t row = rows.first; row < rows.first + rows.count; row++) {
         uint64_t panel_row = find_row(job->attrs, job->tokens[row]);
         if (panel_row != NONE)
-            sl_vector_current()->add(job->from + panel_row * row_bytes, job->to + row * row_bytes,
-                                     (sl_type)job->attrs->type, job->attrs->in);
+            sl_simd_current()->add(job->from + panel_row * row_bytes, job->to + row * row_bytes,
+                                   (sl_type)job->attrs->type, job->attrs->in);
     }
 }
 
@@ -91,7 +91,7 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     for (uint64_t row = 0; row < attrs->batch * attrs->seq; row++) {
         uint64_t panel_row = find_row(attrs, job->tokens[row]);
         if (panel_row != NONE)
-            sl_vector_current()->add_to_float(
+            sl_simd_current()->add_to_float(
                 job->from + (row * attrs->in + columns.first) * element_bytes(job),
                 (sl_type)attrs->type, panel + panel_row * attrs->in, columns.count);
     }
@@ -120,7 +120,7 @@ static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index
                                   .row_count = job->attrs->batch,
                                   .width = positions.count * width,
                                   .stride = seq * width};
-    sl_vector_current()->add_strided(&rows, (float *)(void *)job->to + first);
+    sl_simd_current()->add_strided(&rows, (float *)(void *)job->to + first);
 }
 
 sl_status sl_op_embed_position_backward(const sl_kernel_call *call)

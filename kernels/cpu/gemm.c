@@ -2,8 +2,8 @@
 #include "gemm.h"
 
 #include "gemm_plan.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 /* A worker packs a few neighbouring strips in turns of a few terms each: then the rows of the
  * matrix are read in runs longer than a strip is wide. */
@@ -245,7 +245,7 @@ static void run_round(gemm_job *job, bool packs_b, sl_workers *workers)
 static gemm_job prepare(const sl_gemm *gemm)
 {
     gemm_job job = {.gemm = gemm,
-                    .plan = sl_gemm_plan_of(gemm, sl_vector_current()->gemm[gemm->type])};
+                    .plan = sl_gemm_plan_of(gemm, sl_simd_current()->gemm[gemm->type])};
     const sl_gemm_plan *plan = &job.plan;
     job.packed_a = gemm->workspace;
     job.packed_b = job.packed_a + plan->a_round.size * plan->k_round.size * plan->a_slot;
@@ -288,6 +288,6 @@ uint64_t sl_gemm_workspace_bytes(const sl_gemm *gemm, uint32_t worker_count)
 {
     if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
         return 0;
-    const sl_gemm_plan plan = sl_gemm_plan_of(gemm, sl_vector_current()->gemm[gemm->type]);
+    const sl_gemm_plan plan = sl_gemm_plan_of(gemm, sl_simd_current()->gemm[gemm->type]);
     return sl_gemm_plan_words(&plan, worker_count) * sizeof(float);
 }

@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_ROWS = 16 };
 
@@ -46,7 +46,7 @@ static void measure_tile(void *argument, uint64_t tile_index, uint32_t worker_in
 {
     (void)worker_index;
     const sl_head_rows rows = take_tile(argument, tile_index);
-    sl_vector_current()->head_stats(&rows);
+    sl_simd_current()->head_stats(&rows);
 }
 
 sl_status sl_op_head_stats(const sl_kernel_call *call)
@@ -74,7 +74,7 @@ static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t wor
 {
     (void)worker_index;
     const sl_head_rows rows = take_tile(argument, tile_index);
-    sl_vector_current()->head_backward(&rows);
+    sl_simd_current()->head_backward(&rows);
 }
 
 sl_status sl_op_head_logits_backward(const sl_kernel_call *call)

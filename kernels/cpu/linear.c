@@ -8,7 +8,7 @@
 #include "kernels/linear_product.h"
 #include "ops.h"
 #include "partials.h"
-#include "vector.h"
+#include "simd.h"
 
 static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_gemm *out_gemm)
 {
@@ -69,8 +69,8 @@ static void sum_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
     const sl_span rows =
         sl_tiles_span(job->row_count, sl_partials_rows(job->row_count), tile_index);
     const char *from = (const char *)job->dy + rows.first * job->width * sl_type_bytes(job->type);
-    sl_vector_current()->column_sums(from, job->type, rows.count, job->width,
-                                     job->partials + tile_index * job->width);
+    sl_simd_current()->column_sums(from, job->type, rows.count, job->width,
+                                   job->partials + tile_index * job->width);
 }
 
 /* After the product, whose workspace it takes over. */

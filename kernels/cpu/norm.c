@@ -6,7 +6,7 @@
 
 #include "ops.h"
 #include "partials.h"
-#include "vector.h"
+#include "simd.h"
 
 enum { FORWARD_ROWS = 16 };
 
@@ -20,7 +20,7 @@ static void normalise_tile(void *argument, uint64_t tile_index, uint32_t worker_
     rows.y = (char *)rows.y + first;
     rows.stats += span.first * 2;
     rows.row_count = span.count;
-    sl_vector_current()->norm_forward(&rows);
+    sl_simd_current()->norm_forward(&rows);
 }
 
 sl_status sl_op_layernorm(const sl_kernel_call *call)
@@ -61,7 +61,7 @@ static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t wor
     rows.dgamma = job->partials + tile_index * 2 * rows.width;
     rows.dbeta = rows.dgamma + rows.width;
     memset(rows.dgamma, 0, 2 * rows.width * sizeof *rows.dgamma);
-    sl_vector_current()->norm_backward(&rows);
+    sl_simd_current()->norm_backward(&rows);
 }
 
 uint64_t sl_norm_workspace_bytes(const sl_op_attrs *attrs)

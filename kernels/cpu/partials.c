@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "vector.h"
+#include "simd.h"
 
 enum { COLUMNS = 256 };
 
@@ -19,9 +19,9 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     else
         memset(sums, 0, columns.count * sizeof *sums);
     for (uint64_t i = 0; i < job->count; i++)
-        sl_vector_current()->add(job->partials + i * job->stride + columns.first, sums,
-                                 SL_TYPE_FP32, columns.count);
-    sl_vector_current()->round(sums, out, job->type, columns.count);
+        sl_simd_current()->add(job->partials + i * job->stride + columns.first, sums, SL_TYPE_FP32,
+                               columns.count);
+    sl_simd_current()->round(sums, out, job->type, columns.count);
 }
 
 void sl_partials_gather(sl_workers *workers, const sl_partials *partials)

@@ -6,7 +6,7 @@
 #include "linear.h"
 #include "norm.h"
 #include "ops.h"
-#include "vector.h"
+#include "simd.h"
 
 static uint64_t workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)
 {
@@ -54,7 +54,7 @@ static const char *choice(const sl_kernel_library *library, uint64_t index)
 
 static const char *description(void)
 {
-    return sl_vector_current()->isa;
+    return sl_simd_current()->isa;
 }
 
 #define sl_op_input NULL /* the engine asks the source of inputs */

@@ -1,11 +1,11 @@
 /* Which instruction sets were compiled, which of them this processor has, and which is in use. */
-#include "vector.h"
+#include "simd.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 
 #if defined(__x86_64__)
-extern const sl_vector sl_vector_table_avx512_bf16, sl_vector_table_avx512, sl_vector_table_avx2;
+extern const sl_simd sl_simd_table_avx512_bf16, sl_simd_table_avx512, sl_simd_table_avx2;
 
 static bool has_avx2(void)
 {
@@ -36,7 +36,7 @@ static bool has_slow_pairs(void)
     return has_pairs() && !has_fast_pairs();
 }
 #endif
-extern const sl_vector sl_vector_table_plain;
+extern const sl_simd sl_simd_table_plain;
 
 static bool has_anything(void)
 {
@@ -44,19 +44,19 @@ static bool has_anything(void)
 }
 
 static const struct compiled {
-    const sl_vector *table;
+    const sl_simd *table;
     bool (*runs_here)(void);
 } all[] = {
 #if defined(__x86_64__)
-    {&sl_vector_table_avx512_bf16, has_fast_pairs}, {&sl_vector_table_avx512, has_avx512},
-    {&sl_vector_table_avx512_bf16, has_slow_pairs}, {&sl_vector_table_avx2, has_avx2},
+    {&sl_simd_table_avx512_bf16, has_fast_pairs}, {&sl_simd_table_avx512, has_avx512},
+    {&sl_simd_table_avx512_bf16, has_slow_pairs}, {&sl_simd_table_avx2, has_avx2},
 #endif
-    {&sl_vector_table_plain, has_anything},
+    {&sl_simd_table_plain, has_anything},
 };
 
-static _Atomic(const sl_vector *) chosen;
+static _Atomic(const sl_simd *) chosen;
 
-const sl_vector *sl_vector_usable(uint32_t index)
+const sl_simd *sl_simd_usable(uint32_t index)
 {
     for (uint32_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].runs_here() && index-- == 0)
@@ -64,21 +64,21 @@ const sl_vector *sl_vector_usable(uint32_t index)
     return NULL;
 }
 
-uint32_t sl_vector_usable_count(void)
+uint32_t sl_simd_usable_count(void)
 {
     uint32_t count = 0;
-    while (sl_vector_usable(count) != NULL)
+    while (sl_simd_usable(count) != NULL)
         count++;
     return count;
 }
 
-const sl_vector *sl_vector_current(void)
+const sl_simd *sl_simd_current(void)
 {
-    const sl_vector *table = atomic_load_explicit(&chosen, memory_order_acquire);
-    return table != NULL ? table : sl_vector_usable(0);
+    const sl_simd *table = atomic_load_explicit(&chosen, memory_order_acquire);
+    return table != NULL ? table : sl_simd_usable(0);
 }
 
-void sl_vector_choose(const sl_vector *table)
+void sl_simd_choose(const sl_simd *table)
 {
     atomic_store_explicit(&chosen, table, memory_order_release);
 }

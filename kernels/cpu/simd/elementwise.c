@@ -6,7 +6,7 @@
 #include "gelu.h"
 #include "isa.h"
 
-void SL_VECTOR(exp)(const float *x, float *y, uint64_t count)
+void SL_SIMD(exp)(const float *x, float *y, uint64_t count)
 {
     uint64_t i = 0;
     for (; i + LANES <= count; i += LANES)
@@ -24,7 +24,7 @@ SL_INLINE void gelu(sl_type type, const void *x, void *y, uint64_t count)
     }
 }
 
-void SL_VECTOR(gelu)(const void *x, void *y, sl_type type, uint64_t count)
+void SL_SIMD(gelu)(const void *x, void *y, sl_type type, uint64_t count)
 {
     SL_BY_TYPE(type, gelu, x, y, count);
 }
@@ -38,7 +38,7 @@ SL_INLINE void gelu_backward(sl_type type, const void *x, void *d, uint64_t coun
     }
 }
 
-void SL_VECTOR(gelu_backward)(const void *x, void *d, sl_type type, uint64_t count)
+void SL_SIMD(gelu_backward)(const void *x, void *d, sl_type type, uint64_t count)
 {
     SL_BY_TYPE(type, gelu_backward, x, d, count);
 }

@@ -1,7 +1,7 @@
 /* Strips for a micro-kernel. What differs between packing single terms as fp32 and packing pairs of
  * bf16 is how LANES elements of a step are read; both ways are functions that are inlined here. */
-#ifndef SL_KERNELS_CPU_VECTOR_GEMM_PACK_H
-#define SL_KERNELS_CPU_VECTOR_GEMM_PACK_H
+#ifndef SL_KERNELS_CPU_SIMD_GEMM_PACK_H
+#define SL_KERNELS_CPU_SIMD_GEMM_PACK_H
 
 #include "kernels/cpu/gemm_micro.h"
 #include "transpose.h"

@@ -5,8 +5,8 @@
  * of ops, tiles or threads. widen, round, add, adamw and block_norm give the same bits in every
  * table, the others agree to rounding. `type` is the type of all that is void; sums are fp32.
  */
-#ifndef SL_KERNELS_CPU_VECTOR_H
-#define SL_KERNELS_CPU_VECTOR_H
+#ifndef SL_KERNELS_CPU_SIMD_H
+#define SL_KERNELS_CPU_SIMD_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -49,7 +49,7 @@ typedef struct sl_attention_tile {
     sl_type type;
     float *lse; /* [query_count]; may be NULL */
     uint64_t query_count, first_query, head_width;
-    float *scratch; /* sl_vector_attention_floats(type, head_width) */
+    float *scratch; /* sl_simd_attention_floats(type, head_width) */
 } sl_attention_tile;
 
 /* One head of one row of the batch, backwards. */
@@ -60,7 +60,7 @@ typedef struct sl_attention_head {
     uint64_t qkv_row, y_row; /* elements: q, k, v and their gradients; y and dy */
     sl_type type;
     uint64_t seq, head_width;
-    float *scratch; /* sl_vector_attention_backward_floats(type, seq, head_width) */
+    float *scratch; /* sl_simd_attention_backward_floats(type, seq, head_width) */
 } sl_attention_head;
 
 /* Whole blocks of a gradient chunk; each element counts as rounded to `type`. */
@@ -93,7 +93,7 @@ typedef struct sl_strided_rows {
 } sl_strided_rows;
 
 /* X(name, arguments) */
-#define SL_VECTOR_LIST(X)                                                                          \
+#define SL_SIMD_LIST(X)                                                                            \
     X(exp, (const float *x, float *y, uint64_t count))                                             \
     X(widen, (const void *x, sl_type type, float *y, uint64_t count))                              \
     X(round, (const void *x, void *y, sl_type type, uint64_t count))                               \
@@ -112,28 +112,28 @@ typedef struct sl_strided_rows {
     X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \
     X(adamw, (const sl_adamw_blocks *blocks))
 
-typedef struct sl_vector {
+typedef struct sl_simd {
     const char *isa;
     const sl_gemm_micro *gemm[SL_TYPE_COUNT]; /* by the operands' type */
 #define X(name, arguments) void(*name) arguments;
-    SL_VECTOR_LIST(X)
+    SL_SIMD_LIST(X)
 #undef X
-} sl_vector;
+} sl_simd;
 
 /* The widest first; tables that this processor cannot run are left out. */
-uint32_t sl_vector_usable_count(void);
-const sl_vector *sl_vector_usable(uint32_t index);
+uint32_t sl_simd_usable_count(void);
+const sl_simd *sl_simd_usable(uint32_t index);
 
-/* The table in use: the widest, unless sl_vector_choose was called. */
-const sl_vector *sl_vector_current(void);
+/* The table in use: the widest, unless sl_simd_choose was called. */
+const sl_simd *sl_simd_current(void);
 
-/* For tests: takes a table of sl_vector_usable. No kernel may be running. This choice is the one
+/* For tests: takes a table of sl_simd_usable. No kernel may be running. This choice is the one
  * mutable global of the room. */
-void sl_vector_choose(const sl_vector *table);
+void sl_simd_choose(const sl_simd *table);
 
 /* The blocks from element `first` on. */
-static inline sl_gradient_blocks sl_vector_gradient_from(const sl_gradient_blocks *gradient,
-                                                         uint64_t first)
+static inline sl_gradient_blocks sl_simd_gradient_from(const sl_gradient_blocks *gradient,
+                                                       uint64_t first)
 {
     sl_gradient_blocks rest = *gradient;
     rest.elements = (const char *)rest.elements + first * sl_type_bytes(rest.stored_type);
@@ -142,15 +142,15 @@ static inline sl_gradient_blocks sl_vector_gradient_from(const sl_gradient_block
 
 /* floats of scratch of one attention tile, forward and backward; half precision is widened tile by
  * tile, and backward gathers the gradients of a head's keys and values in fp32 */
-static inline uint64_t sl_vector_attention_floats(sl_type type, uint64_t head_width)
+static inline uint64_t sl_simd_attention_floats(sl_type type, uint64_t head_width)
 {
     const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;
     const uint64_t widened = type == SL_TYPE_FP32 ? 0 : 2 * keys * head_width;
     return 2 * queries * head_width + keys * queries + 3 * queries + widened;
 }
 
-static inline uint64_t sl_vector_attention_backward_floats(sl_type type, uint64_t seq,
-                                                           uint64_t head_width)
+static inline uint64_t sl_simd_attention_backward_floats(sl_type type, uint64_t seq,
+                                                         uint64_t head_width)
 {
     const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;
     const uint64_t widened =

@@ -180,7 +180,7 @@ static void finish(const sl_gemm_finish *f)
     SL_BY_TYPE(f->type, finish_typed, f);
 }
 
-const sl_gemm_micro SL_VECTOR(gemm) = {
+const sl_gemm_micro SL_SIMD(gemm) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .terms_per_step = 1,
@@ -253,7 +253,7 @@ static void multiply_pairs(const sl_gemm_patch *patch)
     multiply_any(patch, by_rows);
 }
 
-const sl_gemm_micro sl_vector_gemm_pairs = {
+const sl_gemm_micro sl_simd_gemm_pairs = {
     .rows = ROWS,
     .columns = COLUMNS,
     .terms_per_step = 2,

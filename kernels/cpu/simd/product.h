@@ -4,8 +4,8 @@
  * transposed; rows of B and C are contiguous. Each element of C is one chain of multiply-adds over
  * k in order, so it does not depend on how m and n are cut.
  */
-#ifndef SL_KERNELS_CPU_VECTOR_PRODUCT_H
-#define SL_KERNELS_CPU_VECTOR_PRODUCT_H
+#ifndef SL_KERNELS_CPU_SIMD_PRODUCT_H
+#define SL_KERNELS_CPU_SIMD_PRODUCT_H
 
 #include <stdbool.h>
 

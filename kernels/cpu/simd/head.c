@@ -77,7 +77,7 @@ SL_INLINE void measure(sl_type type, const sl_head_rows *rows)
         measure_row(type, rows, row);
 }
 
-void SL_VECTOR(head_stats)(const sl_head_rows *rows)
+void SL_SIMD(head_stats)(const sl_head_rows *rows)
 {
     SL_BY_TYPE(rows->type, measure, rows);
 }
@@ -108,7 +108,7 @@ SL_INLINE void differentiate(sl_type type, const sl_head_rows *rows)
         differentiate_row(type, rows, row);
 }
 
-void SL_VECTOR(head_backward)(const sl_head_rows *rows)
+void SL_SIMD(head_backward)(const sl_head_rows *rows)
 {
     SL_BY_TYPE(rows->type, differentiate, rows);
 }

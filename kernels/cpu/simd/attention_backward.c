@@ -160,7 +160,7 @@ static void write_rows(const sl_attention_head *head, float_rows from, void *to,
     for (uint64_t i = 0; i < count; i++) {
         const float *row = from.values + i * from.stride;
         char *place = (char *)to + (first + i) * row_bytes;
-        SL_VECTOR(round)(row, place, head->type, head->head_width);
+        SL_SIMD(round)(row, place, head->type, head->head_width);
     }
 }
 
@@ -180,7 +180,7 @@ static void write_keys(const sl_attention_head *head, const backward_state *s)
 
 _Static_assert((int)KEYS == (int)QUERIES, "the diagonal tile is the one of equal index");
 
-void SL_VECTOR(attention_backward)(const sl_attention_head *head)
+void SL_SIMD(attention_backward)(const sl_attention_head *head)
 {
     backward_state s = carve_scratch(head);
     for (s.first_query = 0; s.first_query < head->seq; s.first_query += QUERIES) {

@@ -57,7 +57,7 @@ SL_INLINE void normalise(sl_type type, const sl_norm_rows *rows)
         normalise_row(type, rows, row);
 }
 
-void SL_VECTOR(norm_forward)(const sl_norm_rows *rows)
+void SL_SIMD(norm_forward)(const sl_norm_rows *rows)
 {
     SL_BY_TYPE(rows->type, normalise, rows);
 }
@@ -124,7 +124,7 @@ SL_INLINE void differentiate(sl_type type, const sl_norm_rows *rows)
         differentiate_row(type, rows, row);
 }
 
-void SL_VECTOR(norm_backward)(const sl_norm_rows *rows)
+void SL_SIMD(norm_backward)(const sl_norm_rows *rows)
 {
     SL_BY_TYPE(rows->type, differentiate, rows);
 }

@@ -3,8 +3,8 @@
  * The tanh form, 0.5 x (1 + tanh(u)), is x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3):
  * one exponential, and no cancellation where x is far below 0. kernels/cuda/gelu.cuh does the same.
  */
-#ifndef SL_KERNELS_CPU_VECTOR_GELU_H
-#define SL_KERNELS_CPU_VECTOR_GELU_H
+#ifndef SL_KERNELS_CPU_SIMD_GELU_H
+#define SL_KERNELS_CPU_SIMD_GELU_H
 
 #include "exp.h"
 

@@ -5,8 +5,8 @@
  * rounding where the set has fused multiply-add and two where it does not: only for kernels whose
  * bits may differ between instruction sets.
  */
-#ifndef SL_KERNELS_CPU_VECTOR_LANES_H
-#define SL_KERNELS_CPU_VECTOR_LANES_H
+#ifndef SL_KERNELS_CPU_SIMD_LANES_H
+#define SL_KERNELS_CPU_SIMD_LANES_H
 
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* One loop for all types: written once with `type` as its first argument, inlined for each with
  * that argument a constant, so that every load and store is the type's own. */
-#ifndef SL_KERNELS_CPU_VECTOR_BY_TYPE_H
-#define SL_KERNELS_CPU_VECTOR_BY_TYPE_H
+#ifndef SL_KERNELS_CPU_SIMD_BY_TYPE_H
+#define SL_KERNELS_CPU_SIMD_BY_TYPE_H
 
 #include "typed.h"
 

@@ -3,8 +3,8 @@
  * are then plain register arithmetic, keys and values are read where they lie, and only the queries
  * are transposed, once a tile. Queries past the last are zero columns that nobody reads. Half
  * precision is widened tile by tile, which is a small part of a tile's products. */
-#ifndef SL_KERNELS_CPU_VECTOR_ATTENTION_H
-#define SL_KERNELS_CPU_VECTOR_ATTENTION_H
+#ifndef SL_KERNELS_CPU_SIMD_ATTENTION_H
+#define SL_KERNELS_CPU_SIMD_ATTENTION_H
 
 #include <math.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ SL_INLINE float_rows widen_rows(typed_rows rows, uint64_t first, uint64_t count,
         return (float_rows){from, rows.stride};
     for (uint64_t i = 0; i < count; i++) {
         const void *row = typed_at(from, rows.type, i * rows.stride);
-        SL_VECTOR(widen)(row, rows.type, room + i * width, width);
+        SL_SIMD(widen)(row, rows.type, room + i * width, width);
     }
     return (float_rows){room, width};
 }

@@ -102,13 +102,13 @@ static void write_result(const sl_attention_tile *tile, const forward_state *s)
         for (uint64_t d = 0; d < width; d++)
             sum[d] *= inverse;
         char *y = (char *)tile->y + i * tile->y_row * sl_type_bytes(tile->type);
-        SL_VECTOR(round)(sum, y, tile->type, width);
+        SL_SIMD(round)(sum, y, tile->type, width);
         if (tile->lse != NULL)
             tile->lse[i] = s->max[i] + logf(s->weight[i]);
     }
 }
 
-void SL_VECTOR(attention_forward)(const sl_attention_tile *tile)
+void SL_SIMD(attention_forward)(const sl_attention_tile *tile)
 {
     const forward_state s = carve_scratch(tile);
     const uint64_t width = tile->head_width;

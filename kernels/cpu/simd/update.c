@@ -18,10 +18,10 @@ static const float *read_gradient(const sl_gradient_blocks *gradient, uint64_t b
     if (gradient->type == SL_TYPE_FP32)
         return stored;
     if (gradient->stored_type == SL_TYPE_FP32) {
-        SL_VECTOR(round)(stored, halves, gradient->type, SL_BLOCK_ELEMENTS);
+        SL_SIMD(round)(stored, halves, gradient->type, SL_BLOCK_ELEMENTS);
         stored = halves;
     }
-    SL_VECTOR(widen)(stored, gradient->type, buffer, SL_BLOCK_ELEMENTS);
+    SL_SIMD(widen)(stored, gradient->type, buffer, SL_BLOCK_ELEMENTS);
     return buffer;
 }
 
@@ -45,7 +45,7 @@ static void update_block(const sl_adamw_blocks *s, const float *restrict gradien
     }
 }
 
-void SL_VECTOR(adamw)(const sl_adamw_blocks *blocks)
+void SL_SIMD(adamw)(const sl_adamw_blocks *blocks)
 {
     const sl_type type = blocks->gradient.type;
     float buffer[SL_BLOCK_ELEMENTS];
@@ -55,7 +55,7 @@ void SL_VECTOR(adamw)(const sl_adamw_blocks *blocks)
         update_block(blocks, gradient, first, blocks->decay_flags[block] ? blocks->decay : 1.0f);
         if (blocks->param != NULL) {
             char *param = (char *)blocks->param + first * sl_type_bytes(type);
-            SL_VECTOR(round)(blocks->weights + first, param, type, SL_BLOCK_ELEMENTS);
+            SL_SIMD(round)(blocks->weights + first, param, type, SL_BLOCK_ELEMENTS);
         }
     }
 }
@@ -77,7 +77,7 @@ static float sum_block(const float *restrict gradient)
     return sum[0];
 }
 
-void SL_VECTOR(block_norm)(const sl_gradient_blocks *gradient, uint64_t block_count, float *sums)
+void SL_SIMD(block_norm)(const sl_gradient_blocks *gradient, uint64_t block_count, float *sums)
 {
     float buffer[SL_BLOCK_ELEMENTS];
     for (uint64_t block = 0; block < block_count; block++)

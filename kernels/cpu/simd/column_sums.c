@@ -21,8 +21,8 @@ SL_INLINE void add_rows(sl_type type, const void *x, uint64_t row_count, uint64_
         add_row(typed_at(x, type, row * width), type, width, sums);
 }
 
-void SL_VECTOR(column_sums)(const void *x, sl_type type, uint64_t row_count, uint64_t width,
-                            float *sums)
+void SL_SIMD(column_sums)(const void *x, sl_type type, uint64_t row_count, uint64_t width,
+                          float *sums)
 {
     memset(sums, 0, width * sizeof *sums);
     SL_BY_TYPE(type, add_rows, x, row_count, width, sums);

@@ -1,8 +1,8 @@
 /* fp32, bf16 and fp16 in memory, registers of floats: loads that widen and stores that round to
  * nearest, ties to even. Subnormals stay what they are and NaN stays NaN, in every instruction set:
  * bf16 is rounded by integers, because the AVX-512 instruction flushes subnormals. */
-#ifndef SL_KERNELS_CPU_VECTOR_TYPED_H
-#define SL_KERNELS_CPU_VECTOR_TYPED_H
+#ifndef SL_KERNELS_CPU_SIMD_TYPED_H
+#define SL_KERNELS_CPU_SIMD_TYPED_H
 
 #include "base/half.h"
 #include "lanes.h"

@@ -1,6 +1,6 @@
 /* A square of LANES x LANES 32-bit elements, transposed in registers. */
-#ifndef SL_KERNELS_CPU_VECTOR_TRANSPOSE_H
-#define SL_KERNELS_CPU_VECTOR_TRANSPOSE_H
+#ifndef SL_KERNELS_CPU_SIMD_TRANSPOSE_H
+#define SL_KERNELS_CPU_SIMD_TRANSPOSE_H
 
 #include "lanes.h"
 

@@ -11,7 +11,7 @@ SL_INLINE void widen(sl_type type, const void *x, float *y, uint64_t count)
     }
 }
 
-void SL_VECTOR(widen)(const void *x, sl_type type, float *y, uint64_t count)
+void SL_SIMD(widen)(const void *x, sl_type type, float *y, uint64_t count)
 {
     SL_BY_TYPE(type, widen, x, y, count);
 }
@@ -24,7 +24,7 @@ SL_INLINE void round_to(sl_type type, const void *x, void *y, uint64_t count)
     }
 }
 
-void SL_VECTOR(round)(const void *x, void *y, sl_type type, uint64_t count)
+void SL_SIMD(round)(const void *x, void *y, sl_type type, uint64_t count)
 {
     SL_BY_TYPE(type, round_to, x, y, count);
 }
@@ -43,12 +43,12 @@ SL_INLINE void add(sl_type type, const void *x, void *y, uint64_t count)
     add_to(type, x, y, count, type);
 }
 
-void SL_VECTOR(add)(const void *x, void *y, sl_type type, uint64_t count)
+void SL_SIMD(add)(const void *x, void *y, sl_type type, uint64_t count)
 {
     SL_BY_TYPE(type, add, x, y, count);
 }
 
-void SL_VECTOR(add_to_float)(const void *x, sl_type type, float *y, uint64_t count)
+void SL_SIMD(add_to_float)(const void *x, sl_type type, float *y, uint64_t count)
 {
     SL_BY_TYPE(type, add_to, x, y, count, SL_TYPE_FP32);
 }
@@ -64,7 +64,7 @@ SL_INLINE void add_strided(sl_type type, const sl_strided_rows *rows, float *sum
     }
 }
 
-void SL_VECTOR(add_strided)(const sl_strided_rows *rows, float *sums)
+void SL_SIMD(add_strided)(const sl_strided_rows *rows, float *sums)
 {
     SL_BY_TYPE(rows->type, add_strided, rows, sums);
 }

@@ -6,8 +6,8 @@
  * p(r); p is the least-maximum fit of degree 4, coefficients rounded to fp32 one after the other
  * and the rest refitted each time; it adds less than 0.1 units in the last place.
  */
-#ifndef SL_KERNELS_CPU_VECTOR_EXP_H
-#define SL_KERNELS_CPU_VECTOR_EXP_H
+#ifndef SL_KERNELS_CPU_SIMD_EXP_H
+#define SL_KERNELS_CPU_SIMD_EXP_H
 
 #include "lanes.h"
 
