@@ -55,7 +55,7 @@ static sl_status check(const sl_kernel_call *call)
     return SL_OK;
 }
 
-sl_status sl_op_adamw(const sl_kernel_call *call)
+sl_status sl_cpu_adamw(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     const sl_step_control *control = call->operand[0];

@@ -115,7 +115,7 @@ static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_ind
     attend(job, place, tile, worker_index);
 }
 
-sl_status sl_op_attention(const sl_kernel_call *call)
+sl_status sl_cpu_attention(const sl_kernel_call *call)
 {
     attention_job job;
     SL_TRY(prepare(call, SL_OP_ATTENTION, &job));
@@ -153,7 +153,7 @@ static void attend_cached_tile(void *argument, uint64_t tile_index, uint32_t wor
     attend(job, place, tile, worker_index);
 }
 
-sl_status sl_op_attention_cached(const sl_kernel_call *call)
+sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     attention_job job;
@@ -200,7 +200,7 @@ static void differentiate_head(void *argument, uint64_t tile_index, uint32_t wor
     sl_simd_current()->attention_backward(&head);
 }
 
-sl_status sl_op_attention_backward(const sl_kernel_call *call)
+sl_status sl_cpu_attention_backward(const sl_kernel_call *call)
 {
     attention_job job;
     SL_TRY(prepare(call, SL_OP_ATTENTION_BACKWARD, &job));

@@ -39,7 +39,7 @@ uint64_t sl_block_norm_workspace_bytes(const sl_op_attrs *attrs)
            sizeof(sl_norm_sum);
 }
 
-sl_status sl_op_block_norm(const sl_kernel_call *call)
+sl_status sl_cpu_block_norm(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     if (attrs->element_count % SL_BLOCK_ELEMENTS != 0)
@@ -63,7 +63,7 @@ sl_status sl_op_block_norm(const sl_kernel_call *call)
 
 /* In double throughout, rounded once at the end. A gradient that is not finite leaves a NaN norm
  * and a factor of 0. */
-sl_status sl_op_norm_finish(const sl_kernel_call *call)
+sl_status sl_cpu_norm_finish(const sl_kernel_call *call)
 {
     const double loss_scale = (double)call->scalars.loss_scale, clip = (double)call->scalars.clip;
     const double norm = sqrt(sl_norm_sum_value(call->operand[0])) / loss_scale;

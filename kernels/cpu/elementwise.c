@@ -46,22 +46,22 @@ static uint64_t element_bytes(const sl_kernel_call *call)
     return sl_type_bytes((sl_type)call->attrs->type);
 }
 
-sl_status sl_op_gelu(const sl_kernel_call *call)
+sl_status sl_cpu_gelu(const sl_kernel_call *call)
 {
     return run_elements(call, element_bytes(call), sl_simd_current()->gelu);
 }
 
-sl_status sl_op_gelu_backward(const sl_kernel_call *call)
+sl_status sl_cpu_gelu_backward(const sl_kernel_call *call)
 {
     return run_elements(call, element_bytes(call), sl_simd_current()->gelu_backward);
 }
 
-sl_status sl_op_add(const sl_kernel_call *call)
+sl_status sl_cpu_add(const sl_kernel_call *call)
 {
     return run_elements(call, element_bytes(call), sl_simd_current()->add);
 }
 
-sl_status sl_op_round(const sl_kernel_call *call)
+sl_status sl_cpu_round(const sl_kernel_call *call)
 {
     return run_elements(call, sizeof(float), sl_simd_current()->round);
 }
@@ -74,7 +74,7 @@ static void clear_tile(void *argument, uint64_t tile_index, uint32_t worker_inde
     memset(job->y + span.first * job->y_bytes, 0, span.count * job->y_bytes);
 }
 
-sl_status sl_op_clear(const sl_kernel_call *call)
+sl_status sl_cpu_clear(const sl_kernel_call *call)
 {
     elements_job job = {.y = call->operand[0],
                         .y_bytes = element_bytes(call),
@@ -86,7 +86,7 @@ sl_status sl_op_clear(const sl_kernel_call *call)
 
 /* The cpu device has one rank in its tensor-parallel group, and the sum over one rank is what is
  * there already. A second rank brings a collective, not another kernel. */
-sl_status sl_op_all_reduce(const sl_kernel_call *call)
+sl_status sl_cpu_all_reduce(const sl_kernel_call *call)
 {
     (void)call;
     return SL_OK;

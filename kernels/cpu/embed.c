@@ -31,7 +31,7 @@ static void place_positions(void *argument, uint64_t tile_index, uint32_t worker
                row_bytes);
 }
 
-sl_status sl_op_embed_position(const sl_kernel_call *call)
+sl_status sl_cpu_embed_position(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs,
                      .from = call->operand[0],
@@ -65,7 +65,7 @@ static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_inde
     }
 }
 
-sl_status sl_op_embed_tokens(const sl_kernel_call *call)
+sl_status sl_cpu_embed_tokens(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs,
                      .tokens = call->operand[0],
@@ -97,7 +97,7 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     }
 }
 
-sl_status sl_op_embed_tokens_backward(const sl_kernel_call *call)
+sl_status sl_cpu_embed_tokens_backward(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs,
                      .tokens = call->operand[0],
@@ -123,7 +123,7 @@ static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index
     sl_simd_current()->add_strided(&rows, (float *)(void *)job->to + first);
 }
 
-sl_status sl_op_embed_position_backward(const sl_kernel_call *call)
+sl_status sl_cpu_embed_position_backward(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs, .from = call->operand[0], .to = call->operand[1]};
     sl_workers_run(call->workers, sl_tiles_count(call->attrs->seq, TILE_ROWS), sum_batch, &job);

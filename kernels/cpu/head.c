@@ -49,7 +49,7 @@ static void measure_tile(void *argument, uint64_t tile_index, uint32_t worker_in
     sl_simd_current()->head_stats(&rows);
 }
 
-sl_status sl_op_head_stats(const sl_kernel_call *call)
+sl_status sl_cpu_head_stats(const sl_kernel_call *call)
 {
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
@@ -59,7 +59,7 @@ sl_status sl_op_head_stats(const sl_kernel_call *call)
 }
 
 /* In double and in row order: a few thousand logarithms are not worth a tile. */
-sl_status sl_op_head_loss(const sl_kernel_call *call)
+sl_status sl_cpu_head_loss(const sl_kernel_call *call)
 {
     const float *stats = call->operand[0];
     double *loss = call->operand[1];
@@ -77,7 +77,7 @@ static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t wor
     sl_simd_current()->head_backward(&rows);
 }
 
-sl_status sl_op_head_logits_backward(const sl_kernel_call *call)
+sl_status sl_cpu_head_logits_backward(const sl_kernel_call *call)
 {
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[2], call->operand[0], call->operand[1]);

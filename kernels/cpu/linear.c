@@ -44,12 +44,12 @@ static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const voi
     return sl_gemm_run(&gemm, call->workers);
 }
 
-sl_status sl_op_linear(const sl_kernel_call *call)
+sl_status sl_cpu_linear(const sl_kernel_call *call)
 {
     return multiply(call, SL_OP_LINEAR, call->operand[0], call->operand[1], call->operand[4]);
 }
 
-sl_status sl_op_linear_input_backward(const sl_kernel_call *call)
+sl_status sl_cpu_linear_input_backward(const sl_kernel_call *call)
 {
     return multiply(call, SL_OP_LINEAR_INPUT_BACKWARD, call->operand[0], call->operand[1],
                     call->operand[2]);
@@ -101,7 +101,7 @@ uint64_t sl_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, ui
     return product > bias ? product : bias;
 }
 
-sl_status sl_op_linear_weight_backward(const sl_kernel_call *call)
+sl_status sl_cpu_linear_weight_backward(const sl_kernel_call *call)
 {
     const void *dy = call->operand[1];
     SL_TRY(multiply(call, SL_OP_LINEAR_WEIGHT_BACKWARD, call->operand[0], dy, call->operand[2]));
@@ -116,21 +116,21 @@ static uint64_t first_byte(const sl_kernel_call *call, sl_type type)
     return call->attrs->first_row * call->attrs->in * sl_type_bytes(type);
 }
 
-sl_status sl_op_head_logits(const sl_kernel_call *call)
+sl_status sl_cpu_head_logits(const sl_kernel_call *call)
 {
     const char *x = call->operand[0];
     return multiply(call, SL_OP_HEAD_LOGITS, x + first_byte(call, (sl_type)call->attrs->type),
                     call->operand[1], call->operand[2]);
 }
 
-sl_status sl_op_head_input_backward(const sl_kernel_call *call)
+sl_status sl_cpu_head_input_backward(const sl_kernel_call *call)
 {
     char *dx = call->operand[2];
     return multiply(call, SL_OP_HEAD_INPUT_BACKWARD, call->operand[0], call->operand[1],
                     dx + first_byte(call, SL_TYPE_FP32));
 }
 
-sl_status sl_op_head_weight_backward(const sl_kernel_call *call)
+sl_status sl_cpu_head_weight_backward(const sl_kernel_call *call)
 {
     const char *x = call->operand[0];
     return multiply(call, SL_OP_HEAD_WEIGHT_BACKWARD, call->operand[1],

@@ -23,7 +23,7 @@ static void normalise_tile(void *argument, uint64_t tile_index, uint32_t worker_
     sl_simd_current()->norm_forward(&rows);
 }
 
-sl_status sl_op_layernorm(const sl_kernel_call *call)
+sl_status sl_cpu_layernorm(const sl_kernel_call *call)
 {
     sl_norm_rows rows = {
         .x = call->operand[0],
@@ -69,7 +69,7 @@ uint64_t sl_norm_workspace_bytes(const sl_op_attrs *attrs)
     return sl_partials_count(attrs->row_count) * 2 * attrs->in * sizeof(float);
 }
 
-sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
+sl_status sl_cpu_layernorm_backward(const sl_kernel_call *call)
 {
     const uint64_t width = call->attrs->in;
     const uint64_t tiles = sl_partials_count(call->attrs->row_count);

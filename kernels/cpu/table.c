@@ -57,7 +57,7 @@ static const char *description(void)
     return sl_simd_current()->isa;
 }
 
-#define sl_op_input NULL /* the engine asks the source of inputs */
+#define sl_cpu_input NULL /* the engine asks the source of inputs */
 
 static const sl_kernel_table table = {
     .run =
