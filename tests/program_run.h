@@ -139,7 +139,7 @@ static inline void run_append_group(sl_program *to, const sl_program *from,
         op.attrs.first_row = op.kind == SL_OP_HEAD_LOSS ? 0 : first_row;
         op.attrs.row_count = rows;
         if (op.kind == SL_OP_HEAD_LOSS)
-            op.attrs.accumulate = first_row > 0;
+            op.attrs.adds_output = first_row > 0;
         if (sl_program_add_op(to, op.kind, &op.attrs, op.operand, operand_count) != SL_OK)
             fail_msg("%s", sl_status_message());
     }

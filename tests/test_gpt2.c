@@ -197,7 +197,7 @@ static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_cou
         assert_int_equal(segment->op_count, 2 * 17 + 1);
         const sl_op *last = &program->ops[segment->first_op + segment->op_count - 1];
         assert_int_equal(last->kind, SL_OP_HEAD_LOSS);
-        assert_int_equal(last->attrs.accumulate, group > 0);
+        assert_int_equal(last->attrs.adds_output, group > 0);
         next_row += attrs->row_count;
         group++;
     }

@@ -229,8 +229,8 @@ typedef enum sl_mode {
     SL_MODE_READ,
     SL_MODE_WRITE,
     SL_MODE_UPDATE,
-    SL_MODE_ACCUMULATE,
-    SL_MODE_GATHER
+    SL_MODE_ADD,
+    SL_MODE_GRADIENT
 } sl_mode;
 
 typedef struct sl_op_info {
@@ -248,7 +248,7 @@ typedef struct sl_op_info {
 /* The table row of an op; valid for ever. */
 SL_API const sl_op_info *sl_op_info_of(sl_op_kind kind);
 
-/* True if `op` reads operand i before writing it (READ, UPDATE; ACCUMULATE and GATHER with their
+/* True if `op` reads operand i before writing it (READ, UPDATE; ADD and GRADIENT with their
  * flags set). */
 SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 

@@ -105,7 +105,7 @@ static sl_status emit_panel_stats(sl_emit *emit, sl_op_attrs attrs, uint32_t x, 
     uint32_t logits;
     SL_TRY(add_rows(emit, &value, attrs.row_count, attrs.id_count, &logits));
     SL_TRY(emit_logits(emit, &attrs, x, panel, logits));
-    attrs.accumulate = panel > 0;
+    attrs.adds_output = panel > 0;
     uint32_t operands[] = {logits, emit->targets, stats};
     return sl_emit_add_op(emit, SL_OP_HEAD_STATS, &attrs, operands, 3);
 }
@@ -127,7 +127,7 @@ static sl_status emit_group(sl_emit *emit, uint64_t first_row, uint64_t row_coun
     for (uint32_t p = 0; p < emit->panel_count; p++)
         SL_TRY(emit_panel_stats(emit, head_attrs(emit, first_row, row_count, p), x, p, stats));
     SL_TRY(combine_stats(emit, row_count, stats));
-    sl_op_attrs attrs = {.row_count = row_count, .accumulate = first_row > 0};
+    sl_op_attrs attrs = {.row_count = row_count, .adds_output = first_row > 0};
     uint32_t operands[] = {stats, loss};
     return sl_emit_add_op(emit, SL_OP_HEAD_LOSS, &attrs, operands, 2);
 }

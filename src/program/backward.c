@@ -72,7 +72,7 @@ static sl_status emit_embed_tokens(sl_step *step, uint32_t op_index)
     if (dx == SL_NONE)
         return SL_OK;
     SL_TRY(sl_instance_find(step, op->operand[TOKENS], &tokens));
-    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, &attrs.accumulate));
+    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_EMBED_TOKENS_BACKWARD, &attrs,
                             (uint32_t[]){tokens, dx, dpanel}));
     return sl_gradient_end(step, op_index, PANEL);
@@ -92,7 +92,7 @@ static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
     SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
     SL_TRY(sl_gradient_gather(step, op_index, &(sl_gathering){{GAMMA, BETA}, 2}, &attrs, d));
     const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_LAYERNORM_BACKWARD, &attrs,
                             (uint32_t[]){x, gamma, stats, dy, dx, d[0], d[1]}));
     SL_TRY(sl_gradient_end(step, op_index, GAMMA));
@@ -160,7 +160,7 @@ static sl_status emit_linear_input(sl_step *step, uint32_t op_index, uint32_t dy
         SL_TRY(sl_recompute_need(step, x, &gelu_x));
     }
     SL_TRY(sl_instance_find(step, op->operand[LINEAR_WEIGHT], &weight));
-    SL_TRY(sl_gradient_contribute(step, x, &whole, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, x, &whole, &dx, &attrs.adds_output));
     return sl_instance_emit(step, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dy, weight, dx, gelu_x});
 }
@@ -219,7 +219,7 @@ static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
     sl_op_attrs attrs = op->attrs;
     double tokens = (double)attrs.batch * (double)attrs.seq * step->options->micro_batch_count;
     attrs.scale = (float)(1.0 / tokens);
-    attrs.accumulate = 0;
+    attrs.adds_output = 0;
     uint32_t logits, targets, stats;
     SL_TRY(sl_recompute_need(step, op->operand[LOGITS], &logits));
     SL_TRY(sl_instance_find(step, op->operand[TARGETS], &targets));
@@ -256,7 +256,7 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
     const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
                                   partial_through(step, op->operand[PANEL], SL_SHARD_COLUMNS)};
     SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dlogits, panel, dx}));
     return emit_head_weight(step, op_index, dlogits);
