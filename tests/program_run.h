@@ -48,7 +48,7 @@ static inline void run_coordinates(const sl_tensor_spec *spec, uint32_t rank, ui
 {
     *row = spec->first_row + e / spec->shape[1];
     *column = e % spec->shape[1];
-    if (spec->rank == 1)
+    if (spec->dim_count == 1)
         *row = run_whole_column(spec->shard, spec->whole_shape[0], spec->shape[0], rank, e);
     else
         *column =

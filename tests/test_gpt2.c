@@ -128,7 +128,7 @@ static void specs_when_emitted_then_they_add_up_to_the_model(void **state)
     uint32_t panels = 0;
     for (uint32_t t = 0; t < program->tensor_count; t++) {
         const sl_tensor_spec *spec = &program->tensors[t];
-        assert_int_equal(spec->decay, spec->rank == 2);
+        assert_int_equal(spec->decay, spec->dim_count == 2);
         assert_int_equal(spec->shard, SL_SHARD_NONE);
         if (strcmp(spec->name, "wte.weight") != 0)
             continue;

@@ -72,8 +72,8 @@ typedef enum sl_shard {
 /* A parameter tensor, or a panel (a run of rows) of one. `shape` is what this rank stores, padding
  * included; rows from valid_rows on are padding: zero for ever. */
 typedef struct sl_tensor_spec {
-    char name[48]; /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
-    uint32_t rank; /* 1 or 2; a vector has shape {n, 1} */
+    char name[48];      /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
+    uint32_t dim_count; /* 1 or 2; a vector has shape {n, 1} */
     uint64_t shape[2];
     uint64_t first_row;      /* of the panel in the whole tensor */
     uint64_t valid_rows;     /* rows of this panel that exist outside */

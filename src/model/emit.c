@@ -23,7 +23,7 @@ sl_status sl_emit_add_tensor(sl_emit *emit, const sl_emit_tensor *tensor, bool i
     uint64_t columns = is_matrix ? tensor->columns : 1;
     bool is_split = emit->options->tp_size > 1;
     sl_tensor_spec spec = {
-        .rank = is_matrix ? 2 : 1,
+        .dim_count = is_matrix ? 2 : 1,
         .shape = {tensor->rows, columns},
         .valid_rows = tensor->rows,
         .whole_shape = {tensor->whole_rows ? tensor->whole_rows : tensor->rows,

@@ -46,7 +46,7 @@ static sl_status add_panel(sl_emit *emit, uint32_t panel)
     uint64_t ids = sl_head_panel_ids(emit, panel);
     sl_tensor_spec spec = {
         .name = "wte.weight",
-        .rank = 2,
+        .dim_count = 2,
         .shape = {ids, emit->width},
         .first_row = sl_head_panel_first_id(emit, panel),
         .valid_rows = count_valid_ids(emit, panel),

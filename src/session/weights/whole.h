@@ -19,7 +19,7 @@ enum { SL_WHOLE_PIECE_ELEMENTS = 1 << 20 }; /* 4 MiB: the most that is in memory
 
 typedef struct sl_whole {
     const char *name; /* of the program, without prefix */
-    uint32_t rank;
+    uint32_t dim_count;
     uint64_t shape[2];
     const uint32_t *panels; /* [panel_count], tensor indices of the program, by first row */
     uint32_t panel_count;
