@@ -195,7 +195,7 @@ static void import_when_sink_fails_then_its_status(void **state)
     tiny_close(model);
 }
 
-static void import_when_tensor_is_a_shard_then_usage_error(void **state)
+static void import_when_tensor_is_split_then_usage_error(void **state)
 {
     const scratch_path *directory = *state;
     scratch_path path = scratch_join(directory->text, "model.safetensors");
@@ -205,11 +205,11 @@ static void import_when_tensor_is_a_shard_then_usage_error(void **state)
         sl_tensor_spec kept = model->tensors[i];
         if (strcmp(kept.name, "h.0.attn.c_attn.weight") == 0) {
             model->tensors[i].shape[1] /= 2;
-            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE, "shard");
+            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE, "split");
         }
         if (strcmp(kept.name, "wte.weight") == 0) {
             model->tensors[i].valid_rows--;
-            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "shard");
+            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "split");
         }
         model->tensors[i] = kept;
     }
@@ -330,7 +330,7 @@ int main(void)
         TEST(directories_when_imported_then_same_parameters),
         TEST(directories_when_wrong_then_told_before_any_write),
         TEST(import_when_sink_fails_then_its_status),
-        TEST(import_when_tensor_is_a_shard_then_usage_error),
+        TEST(import_when_tensor_is_split_then_usage_error),
         TEST(sharded_directory_when_imported_then_same_parameters),
         TEST(import_when_files_are_missing_then_told),
         TEST(config_when_good_then_shape),

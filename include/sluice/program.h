@@ -62,12 +62,12 @@ typedef struct sl_value {
 } sl_value;
 
 /* How a tensor is split over the ranks of a tensor-parallel group. */
-typedef enum sl_shard {
-    SL_SHARD_NONE,    /* replicated */
-    SL_SHARD_COLUMNS, /* the last axis */
-    SL_SHARD_QKV,     /* the last axis, by heads inside each of q, k, v */
-    SL_SHARD_ROWS     /* the first axis */
-} sl_shard;
+typedef enum sl_split {
+    SL_SPLIT_NONE,    /* replicated */
+    SL_SPLIT_COLUMNS, /* the last axis */
+    SL_SPLIT_QKV,     /* the last axis, by heads inside each of q, k, v */
+    SL_SPLIT_ROWS     /* the first axis */
+} sl_split;
 
 /* A parameter tensor, or a panel (a run of rows) of one. `shape` is what this rank stores, padding
  * included; rows from valid_rows on are padding: zero for ever. */
@@ -79,7 +79,7 @@ typedef struct sl_tensor_spec {
     uint64_t valid_rows;     /* rows of this panel that exist outside */
     uint64_t whole_shape[2]; /* of the whole, unpadded, unsplit tensor */
     uint64_t element_count;  /* shape[0] * shape[1] */
-    sl_shard shard;
+    sl_split split;
     bool decay;      /* weight decay applies */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;

@@ -51,7 +51,7 @@ static sl_status add_panel(sl_emit *emit, uint32_t panel)
         .first_row = sl_head_panel_first_id(emit, panel),
         .valid_rows = count_valid_ids(emit, panel),
         .whole_shape = {emit->shape->vocab, emit->width},
-        .shard = emit->options->tp_size > 1 ? SL_SHARD_ROWS : SL_SHARD_NONE,
+        .split = emit->options->tp_size > 1 ? SL_SPLIT_ROWS : SL_SPLIT_NONE,
         .decay = true,
         .init_deviation = 0.02f,
     };

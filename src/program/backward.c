@@ -22,13 +22,13 @@ static bool wants_gradient(const sl_step *step, uint32_t forward_value)
 }
 
 /* Where ranks hold parts of a tensor, dx of an op that reads it is a part of a sum too. */
-static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_shard inner)
+static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_split inner)
 {
     const sl_value *value = &step->forward->values[weight_value];
     if (value->kind != SL_VALUE_TENSOR)
         return SL_PARTIAL_NO;
-    sl_shard shard = step->forward->tensors[value->index].shard;
-    return shard == SL_SHARD_NONE || shard == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
+    sl_split split = step->forward->tensors[value->index].split;
+    return split == SL_SPLIT_NONE || split == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
 }
 
 void sl_backward_open(sl_step *step)
@@ -153,7 +153,7 @@ static sl_status emit_linear_input(sl_step *step, uint32_t op_index, uint32_t dy
         return SL_OK;
     const sl_contribution whole = {
         0, UINT64_MAX, (sl_type)attrs.type,
-        partial_through(step, op->operand[LINEAR_WEIGHT], SL_SHARD_ROWS)};
+        partial_through(step, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
     const sl_op *gelu = whole.partial == SL_PARTIAL_NO ? find_gelu_before(step, op_index) : NULL;
     if (gelu != NULL) {
         x = gelu->operand[GELU_X];
@@ -254,7 +254,7 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
     if (dlogits == SL_NONE)
         return SL_OK;
     const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
-                                  partial_through(step, op->operand[PANEL], SL_SHARD_COLUMNS)};
+                                  partial_through(step, op->operand[PANEL], SL_SPLIT_COLUMNS)};
     SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
     SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,

@@ -34,8 +34,8 @@ static sl_status check_panel(const sl_whole *whole, const sl_tensor_spec *spec, 
     /* A panel of padding alone has no row outside; where it says it starts does not matter. */
     if (!fits || (spec->valid_rows > 0 && spec->first_row != next_row))
         SL_FAIL(SL_ERROR_USAGE,
-                "tensor \"%s\": its panels do not make up the whole; shards of tensor "
-                "parallelism are not read or written yet",
+                "tensor \"%s\": its panels do not make up the tensor; tensors split over "
+                "ranks are not read or written yet",
                 sl_files_show(whole->name).text);
     return SL_OK;
 }
@@ -50,8 +50,8 @@ static sl_status check_panels(const sl_whole *whole, const sl_tensor_spec *tenso
     }
     if (next_row != whole->shape[0])
         SL_FAIL(SL_ERROR_USAGE,
-                "tensor \"%s\": its panels hold %llu of %llu rows; shards of tensor parallelism "
-                "are not read or written yet",
+                "tensor \"%s\": its panels hold %llu of %llu rows; tensors split over ranks are "
+                "not read or written yet",
                 sl_files_show(whole->name).text, (unsigned long long)next_row,
                 (unsigned long long)whole->shape[0]);
     return SL_OK;

@@ -35,7 +35,7 @@ typedef struct sl_wholes {
 } sl_wholes;
 
 /* Builds the list; `tensors` is borrowed. SL_ERROR_USAGE: the panels of a tensor do not make up a
- * whole one (a tensor-parallel shard). */
+ * whole one (it is split over ranks). */
 sl_status sl_whole_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
                         sl_wholes **out_wholes);
 
