@@ -141,7 +141,7 @@ static void run_roof_tile(void *argument, uint64_t tile_index, uint32_t worker_i
 
 static void call_kernel(const bench_case *bench, sl_kernel_call *call)
 {
-    sl_status status = sl_kernels_cpu()->run[bench->kind](call);
+    sl_status status = sl_kernels_cpu()->row[bench->kind].run(call);
     if (status == SL_OK)
         return;
     fprintf(stderr, "%s: %s\n", bench->name, sl_status_message());

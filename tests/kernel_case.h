@@ -92,10 +92,10 @@ static void case_run_once(kernel_case *c, sl_workers *pool)
             memcpy(c->result[i], c->input[i], c->bytes[i]);
         call.operand[i] = c->result[i];
     }
-    uint64_t bytes = table->workspace_bytes(c->kind, &c->attrs, sl_workers_count(pool));
+    uint64_t bytes = sl_kernels_workspace_bytes(table, c->kind, &c->attrs, sl_workers_count(pool));
     call.workspace = allocate(bytes);
     memset(call.workspace, 0xff, bytes);
-    sl_status status = table->run[c->kind](&call);
+    sl_status status = table->row[c->kind].run(&call);
     free(call.workspace);
     if (status != SL_OK)
         fail_msg("kernel %d failed: %s", (int)c->kind, sl_status_message());

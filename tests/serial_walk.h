@@ -151,7 +151,7 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
     if (op->kind == SL_OP_INPUT)
         serial_walk_fill(walk, op, call.operand[0]);
     else
-        status = sl_kernels_cpu()->run[op->kind](&call);
+        status = sl_kernels_cpu()->row[op->kind].run(&call);
     for (uint32_t i = 0; status == SL_OK && i < operand_count; i++)
         if (places[i].bytes && serial_walk_writes_whole(op, i))
             serial_walk_check(walk, &places[i]);

@@ -368,7 +368,7 @@ static void expect_refused(sl_op_kind kind, const kernel_case *c)
     sl_kernel_call call = {.attrs = &c->attrs, .workers = pools[0]};
     for (int i = 0; i < SL_OPERAND_MAX; i++)
         call.operand[i] = c->result[i];
-    assert_int_equal(sl_kernels_cpu()->run[kind](&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_kernels_cpu()->row[kind].run(&call), SL_ERROR_INTERNAL);
 }
 
 static void updates_when_their_types_do_not_fit_fail(void **state)

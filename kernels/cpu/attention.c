@@ -1,10 +1,9 @@
 /* The attention ops: which heads and queries make a tile. Forward a tile is 64 queries of one head;
  * backward it is a whole head, because every key collects gradients from all later queries. */
-#include "attention.h"
+#include "ops.h"
 
 #include <string.h>
 
-#include "ops.h"
 #include "simd.h"
 #include "tiles.h"
 
@@ -36,8 +35,8 @@ static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
     return sl_bits_round_up(floats, FLOATS_PER_LINE);
 }
 
-uint64_t sl_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                      uint32_t worker_count)
+uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                          uint32_t worker_count)
 {
     return count_scratch(kind, attrs) * sizeof(float) * worker_count;
 }

@@ -1,7 +1,5 @@
 /* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH turns the whole sum
  * into what the update needs. */
-#include "block_norm.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -33,8 +31,11 @@ static void sum_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
         sl_norm_sum_add(sum, block_sums[block]);
 }
 
-uint64_t sl_block_norm_workspace_bytes(const sl_op_attrs *attrs)
+uint64_t sl_cpu_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                           uint32_t worker_count)
 {
+    (void)kind;
+    (void)worker_count;
     return sl_tiles_count(attrs->element_count / SL_BLOCK_ELEMENTS, TILE_BLOCKS) *
            sizeof(sl_norm_sum);
 }

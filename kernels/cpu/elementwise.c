@@ -83,11 +83,3 @@ sl_status sl_cpu_clear(const sl_kernel_call *call)
                    &job);
     return SL_OK;
 }
-
-/* The cpu device has one rank in its tensor-parallel group, and the sum over one rank is what is
- * there already. A second rank brings a collective, not another kernel. */
-sl_status sl_cpu_all_reduce(const sl_kernel_call *call)
-{
-    (void)call;
-    return SL_OK;
-}

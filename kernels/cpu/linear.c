@@ -1,7 +1,5 @@
 /* The six ops that are one matrix product each: the linear layer and the head, forward, gradient of
  * the input, gradient of the weight. */
-#include "linear.h"
-
 #include <stddef.h>
 
 #include "gemm.h"
@@ -89,7 +87,8 @@ static void gather_bias(const sl_kernel_call *call, const void *dy, void *dbias)
     sl_partials_gather(call->workers, &sums);
 }
 
-uint64_t sl_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)
+uint64_t sl_cpu_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                       uint32_t worker_count)
 {
     sl_gemm gemm;
     if (!describe(kind, attrs, &gemm))

@@ -1,7 +1,5 @@
 /* Layer normalisation over rows. Backward, dgamma and dbeta of a tile of rows go to the workspace
  * and are added in the order of the tiles. */
-#include "norm.h"
-
 #include <string.h>
 
 #include "ops.h"
@@ -64,8 +62,11 @@ static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t wor
     sl_simd_current()->norm_backward(&rows);
 }
 
-uint64_t sl_norm_workspace_bytes(const sl_op_attrs *attrs)
+uint64_t sl_cpu_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                   uint32_t worker_count)
 {
+    (void)kind;
+    (void)worker_count;
     return sl_partials_count(attrs->row_count) * 2 * attrs->in * sizeof(float);
 }
 

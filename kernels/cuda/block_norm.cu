@@ -7,7 +7,6 @@
  * the same sum. */
 #include <stdbool.h>
 
-#include "block_norm.h"
 #include "launch.cuh"
 #include "typed.cuh"
 
@@ -187,7 +186,8 @@ static __global__ void finish(const sl_norm_sum *norm, sl_step_control *control,
     *control = result;
 }
 
-uint64_t sl_cuda_block_norm_workspace_bytes(const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind, const sl_op_attrs *attrs,
+                                                       uint32_t)
 {
     return attrs->element_count / SL_BLOCK_ELEMENTS * sizeof(float);
 }

@@ -9,8 +9,6 @@
  * Reads each row of dx that counts once, and the panel's rows once where it adds to them; 4 bytes a
  * column for every segment are written and read on top.
  */
-#include "embed.h"
-
 #include "typed.cuh"
 
 extern "C" {
@@ -35,10 +33,10 @@ static uint64_t count_segments(const sl_op_attrs *attrs)
     return attrs->batch * attrs->seq / SEGMENT;
 }
 
-uint64_t sl_cuda_embed_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_embed_tokens_backward_workspace_bytes(sl_op_kind,
+                                                                  const sl_op_attrs *attrs,
+                                                                  uint32_t)
 {
-    if (kind != SL_OP_EMBED_TOKENS_BACKWARD)
-        return 0;
     return sl_token_order_bytes(attrs) + count_segments(attrs) * attrs->in * sizeof(float);
 }
 

@@ -2,8 +2,6 @@
  * the gradient of the logits. Statistics read a panel once: each thread keeps the largest logit it
  * has seen and the sum of exponentials against it. A panel's row has a warp, or a block where it is
  * longer than NARROW. Ids that do not exist are never read as logits. */
-#include "head.h"
-
 #include "reduce.cuh"
 #include "typed.cuh"
 

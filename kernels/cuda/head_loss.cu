@@ -1,8 +1,6 @@
 /* The loss of rows from their softmax statistics, in double. A block adds a fixed group of rows:
  * each thread every 256th row, and the threads' sums as a tree. With more groups than one, their
  * sums go to the workspace and one more block adds them. */
-#include "head.h"
-
 #include "launch.cuh"
 
 enum { THREADS = 256 };
@@ -20,10 +18,9 @@ static uint64_t count_groups(uint64_t row_count)
     return sl_bits_divide_up(row_count, count_group_rows(row_count));
 }
 
-uint64_t sl_cuda_head_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_head_loss_workspace_bytes(sl_op_kind, const sl_op_attrs *attrs,
+                                                      uint32_t)
 {
-    if (kind != SL_OP_HEAD_LOSS)
-        return 0;
     return count_groups(attrs->row_count) * sizeof(double);
 }
 

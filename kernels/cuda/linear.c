@@ -1,11 +1,10 @@
 /* The six ops that are one matrix product each: the linear layer and the head, forward, gradient of
  * the input, gradient of the weight. By cuBLASLt, or by our own kernel where there is none. */
-#include "linear.h"
+#include "library.h"
 
 #include <stddef.h>
 
 #include "column_sums.h"
-#include "library.h"
 #include "ops.h"
 
 enum { ALIGNMENT = 16 }; /* more than that no load asks for; operands begin on 256 bytes */
@@ -34,8 +33,10 @@ static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out_
     return true;
 }
 
-uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        uint32_t worker_count)
 {
+    (void)worker_count;
     sl_product product;
     if (!describe(kind, attrs, &product))
         return 0;

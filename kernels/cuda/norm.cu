@@ -3,8 +3,6 @@
  * row to itself and meets no barrier; up to WIDEST, a block of 256 has it. Any other width (rows
  * that are no multiple of sixteen bytes, or wider) is walked three times, out of the caches.
  */
-#include "norm.h"
-
 #include "reduce.cuh"
 #include "typed.cuh"
 

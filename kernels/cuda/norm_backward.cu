@@ -5,8 +5,6 @@
  *
  * Moves, beyond the minimum, 8 bytes a column for each group of 8 rows or more: at most 512 groups.
  */
-#include "norm.h"
-
 #include "gradient_out.cuh"
 #include "reduce.cuh"
 #include "typed.cuh"
@@ -36,10 +34,9 @@ static uint64_t count_groups(uint64_t row_count)
     return sl_bits_divide_up(row_count, count_group_rows(row_count));
 }
 
-uint64_t sl_cuda_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_layernorm_backward_workspace_bytes(sl_op_kind, const sl_op_attrs *attrs,
+                                                               uint32_t)
 {
-    if (kind != SL_OP_LAYERNORM_BACKWARD)
-        return 0;
     return count_groups(attrs->row_count) * 2 * attrs->in * sizeof(float);
 }
 
