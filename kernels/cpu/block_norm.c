@@ -16,7 +16,7 @@ typedef struct norm_job {
     uint64_t block_count;
 } norm_job;
 
-static void sum_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void sum_norm_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const norm_job *job = argument;
@@ -53,7 +53,7 @@ sl_status sl_cpu_block_norm(const sl_kernel_call *call)
                     call->workspace,
                     attrs->element_count / SL_BLOCK_ELEMENTS};
     const uint64_t tiles = sl_tiles_count(job.block_count, TILE_BLOCKS);
-    sl_workers_run(call->workers, tiles, sum_tile, &job);
+    sl_workers_run(call->workers, tiles, sum_norm_tile, &job);
     sl_norm_sum *norm = call->operand[1];
     if (!attrs->adds_output)
         memset(norm, 0, sizeof *norm);

@@ -18,7 +18,7 @@ typedef struct elements_job {
     elements_run run;
 } elements_job;
 
-static void run_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void run_elements_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const elements_job *job = argument;
@@ -37,7 +37,8 @@ static sl_status run_elements(const sl_kernel_call *call, uint64_t x_bytes, elem
                         .type = type,
                         .element_count = call->attrs->element_count,
                         .run = run};
-    sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), run_tile, &job);
+    sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS),
+                   run_elements_tile, &job);
     return SL_OK;
 }
 

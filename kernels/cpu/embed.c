@@ -20,7 +20,7 @@ static uint64_t element_bytes(const embed_job *job)
     return sl_type_bytes((sl_type)job->attrs->type);
 }
 
-static void place_positions(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void embed_position_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -38,7 +38,7 @@ sl_status sl_cpu_embed_position(const sl_kernel_call *call)
                      .to = call->operand[1],
                      .position = call->scalars.position};
     const uint64_t rows = call->attrs->batch * call->attrs->seq;
-    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), place_positions, &job);
+    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_position_rows, &job);
     return SL_OK;
 }
 
@@ -51,7 +51,7 @@ static uint64_t find_row(const sl_op_attrs *attrs, int32_t token)
     return row >= 0 && (uint64_t)row < attrs->id_count ? (uint64_t)row : NONE;
 }
 
-static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void embed_token_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -72,13 +72,13 @@ sl_status sl_cpu_embed_tokens(const sl_kernel_call *call)
                      .from = call->operand[1],
                      .to = call->operand[2]};
     const uint64_t rows = call->attrs->batch * call->attrs->seq;
-    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), add_tokens, &job);
+    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_token_rows, &job);
     return SL_OK;
 }
 
 /* A tile is a range of columns and walks all rows, so the rows of a token are added in their order
  * whoever does it. */
-static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void accumulate_token_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -103,12 +103,12 @@ sl_status sl_cpu_embed_tokens_backward(const sl_kernel_call *call)
                      .tokens = call->operand[0],
                      .from = call->operand[1],
                      .to = call->operand[2]};
-    sl_workers_run(call->workers, sl_tiles_count(call->attrs->in, TILE_COLUMNS), gather_columns,
-                   &job);
+    sl_workers_run(call->workers, sl_tiles_count(call->attrs->in, TILE_COLUMNS),
+                   accumulate_token_columns, &job);
     return SL_OK;
 }
 
-static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void sum_position_gradients(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -126,6 +126,7 @@ static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index
 sl_status sl_cpu_embed_position_backward(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs, .from = call->operand[0], .to = call->operand[1]};
-    sl_workers_run(call->workers, sl_tiles_count(call->attrs->seq, TILE_ROWS), sum_batch, &job);
+    sl_workers_run(call->workers, sl_tiles_count(call->attrs->seq, TILE_ROWS),
+                   sum_position_gradients, &job);
     return SL_OK;
 }

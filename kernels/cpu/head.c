@@ -42,7 +42,7 @@ static sl_head_rows take_tile(const sl_head_rows *all, uint64_t tile_index)
     return rows;
 }
 
-static void measure_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void measure_head_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const sl_head_rows rows = take_tile(argument, tile_index);
@@ -54,7 +54,8 @@ sl_status sl_cpu_head_stats(const sl_kernel_call *call)
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
     rows.add = call->attrs->adds_output != 0;
-    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), measure_tile, &rows);
+    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), measure_head_tile,
+                   &rows);
     return SL_OK;
 }
 
@@ -70,7 +71,7 @@ sl_status sl_cpu_head_loss(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void differentiate_head_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const sl_head_rows rows = take_tile(argument, tile_index);
@@ -82,7 +83,7 @@ sl_status sl_cpu_head_logits_backward(const sl_kernel_call *call)
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[2], call->operand[0], call->operand[1]);
     rows.scale = call->attrs->scale * call->scalars.loss_scale;
-    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), differentiate_tile,
-                   &rows);
+    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS),
+                   differentiate_head_tile, &rows);
     return SL_OK;
 }

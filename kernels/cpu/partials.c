@@ -7,7 +7,7 @@
 
 enum { COLUMNS = 256 };
 
-static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void add_partial_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const sl_partials *job = argument;
@@ -24,8 +24,8 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     sl_simd_current()->round(sums, out, job->type, columns.count);
 }
 
-void sl_partials_gather(sl_workers *workers, const sl_partials *partials)
+void sl_partials_add(sl_workers *workers, const sl_partials *partials)
 {
-    sl_workers_run(workers, sl_tiles_count(partials->width, COLUMNS), gather_columns,
+    sl_workers_run(workers, sl_tiles_count(partials->width, COLUMNS), add_partial_columns,
                    (void *)partials);
 }

@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gemm_micro.h"
+#include "micro_kernel.h"
 #include "sluice/op_list.h"
 
 /* Rows of a normalisation; `width` features each. */
-typedef struct sl_norm_rows {
+typedef struct sl_layernorm_rows {
     const void *x, *gamma, *beta;
     void *y;
     float *stats; /* [rows, 2]: mean, 1 / deviation; written forward, read backward */
@@ -25,7 +25,7 @@ typedef struct sl_norm_rows {
     uint64_t row_count, width;
     sl_type type;
     bool add; /* to dx, else overwrite it */
-} sl_norm_rows;
+} sl_layernorm_rows;
 
 /* Rows of logits of one panel; the columns from valid_count on are padding. */
 typedef struct sl_head_rows {
@@ -103,8 +103,8 @@ typedef struct sl_strided_rows {
     X(gelu, (const void *x, void *y, sl_type type, uint64_t count))                                \
     X(gelu_backward, (const void *x, void *d, sl_type type, uint64_t count))                       \
     X(column_sums, (const void *x, sl_type type, uint64_t row_count, uint64_t width, float *sums)) \
-    X(norm_forward, (const sl_norm_rows *rows))                                                    \
-    X(norm_backward, (const sl_norm_rows *rows))                                                   \
+    X(layernorm_forward, (const sl_layernorm_rows *rows))                                          \
+    X(layernorm_backward, (const sl_layernorm_rows *rows))                                         \
     X(head_stats, (const sl_head_rows *rows))                                                      \
     X(head_backward, (const sl_head_rows *rows))                                                   \
     X(attention_forward, (const sl_attention_tile *tile))                                          \
@@ -114,7 +114,7 @@ typedef struct sl_strided_rows {
 
 typedef struct sl_simd {
     const char *isa;
-    const sl_gemm_micro *gemm[SL_TYPE_COUNT]; /* by the operands' type */
+    const sl_micro_kernel *micro_kernel[SL_TYPE_COUNT]; /* by the operands' type */
 #define X(name, arguments) void(*name) arguments;
     SL_SIMD_LIST(X)
 #undef X
@@ -141,7 +141,7 @@ static inline sl_gradient_blocks sl_simd_gradient_from(const sl_gradient_blocks 
 }
 
 /* floats of scratch of one attention tile, forward and backward; half precision is widened tile by
- * tile, and backward gathers the gradients of a head's keys and values in fp32 */
+ * tile, and backward sums the gradients of a head's keys and values in fp32 */
 static inline uint64_t sl_simd_attention_floats(sl_type type, uint64_t head_width)
 {
     const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;

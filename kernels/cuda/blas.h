@@ -16,7 +16,7 @@
 #ifndef SL_KERNELS_CUDA_BLAS_H
 #define SL_KERNELS_CUDA_BLAS_H
 
-#include "product.h"
+#include "kernels/product.h"
 
 typedef struct sl_blas sl_blas;               /* an open library with what was prepared */
 typedef struct sl_blas_choice sl_blas_choice; /* how one product is computed */
@@ -41,7 +41,7 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
 /* What prepare chose, or NULL if it was not asked. */
 const sl_blas_choice *sl_blas_find(const sl_blas *blas, const sl_product *product);
 
-/* The product is left to sl_product_run. */
+/* The product is left to sl_cuda_product_run. */
 bool sl_blas_is_own(const sl_blas_choice *choice);
 
 /* Queues the product in call->stream. Allocates nothing of ours. */

@@ -36,7 +36,7 @@ static __device__ __forceinline__ float load_rounded(const void *gradient, uint6
         return sl_widen<TYPE>(sl_round<TYPE>(((const float *)gradient)[index]));
 }
 
-/* The fixed tree of a block's squares, as kernels/cpu/simd/update.c describes it: lane l adds the
+/* The fixed tree of a block's squares, as kernels/cpu/simd/adamw.c describes it: lane l adds the
  * elements l, l + 32, l + 64, ... in that order, then halves are added. Lane 0 has the sum. */
 template <sl_type TYPE, sl_type GRADIENT>
 static __global__ void __launch_bounds__(THREADS) sum_blocks(const gradient_args a)

@@ -8,8 +8,6 @@
  * range of columns in 8 interleaved lanes; the lanes, and then the tiles, are added in order. So
  * the order of the additions of a column knows nothing of widths, packs or the machine.
  */
-#include "column_sums.h"
-
 #include "gradient_out.cuh"
 
 enum { LANES = 8, THREADS = LANES * SL_WARP, TILES_MAX = 64, ROWS_MIN = 32 };
@@ -25,7 +23,7 @@ static uint64_t count_tiles(uint64_t row_count)
     return (row_count + rows_of_tile(row_count) - 1) / rows_of_tile(row_count);
 }
 
-uint64_t sl_column_sums_workspace_bytes(uint64_t row_count, uint64_t width)
+extern "C" uint64_t sl_cuda_column_sums_workspace_bytes(uint64_t row_count, uint64_t width)
 {
     return count_tiles(row_count) * width * sizeof(float);
 }
@@ -105,8 +103,8 @@ static sl_status launch_tiles(const sl_kernel_call *call, const sums_job &job, u
                      (sum_tiles<TYPE, 1>), job);
 }
 
-sl_status sl_column_sums_gather(const sl_kernel_call *call, const void *x, uint64_t row_count,
-                                uint64_t width, void *sums)
+extern "C" sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const void *x,
+                                             uint64_t row_count, uint64_t width, void *sums)
 {
     const uint64_t tiles = count_tiles(row_count);
     sums_job job = {};

@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-#include "kernels/kernels.h"
+#include "kernels/product.h"
 
 #define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
@@ -36,6 +36,20 @@ uint64_t sl_cuda_embed_tokens_backward_workspace_bytes(sl_op_kind kind, const sl
 /* A float for each block. */
 uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                             uint32_t worker_count);
+
+/* ---- what linear.c makes its ops of ---- */
+
+/* A product by our own kernels (cuBLASLt, blas.h, computes the same where it is found). Returns
+ * what sl_product_check does, and SL_ERROR_INTERNAL for a product too large for a grid. */
+sl_status sl_cuda_product_run(const sl_kernel_call *call, const sl_product *product);
+
+/* The sums over the rows of x [row_count, width], of attrs->type, in call->workspace: a gradient of
+ * mode G (op_list.h), by attrs->adds_gradient and attrs->grad_type of the call. */
+sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const void *x, uint64_t row_count,
+                                  uint64_t width, void *sums);
+uint64_t sl_cuda_column_sums_workspace_bytes(uint64_t row_count, uint64_t width);
+
+/* ---- loading ---- */
 
 /* In the place of a call's stream: whatever the op would launch is loaded instead. Its operands are
  * addresses that nobody follows. */

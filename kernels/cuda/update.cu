@@ -1,4 +1,4 @@
-/* ADAMW: one chunk, whole blocks, one pass; the bits of kernels/cpu/simd/update.c. Every
+/* ADAMW: one chunk, whole blocks, one pass; the bits of kernels/cpu/simd/adamw.c. Every
  * operation is rounded once, in the order written; fused ones are written fmaf (-fmad=false). A
  * block of threads does one block of the chunk, so its decay flag is read once. */
 #include <stdbool.h>

@@ -267,9 +267,8 @@ static void workspace_when_asked_for_follows_the_sizes(void **state)
                 {511, 1024, 16 * 4 * 511 * 1024},
                 {1ull << 40, 1ull << 40, 32 << 20}};
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(
-            sl_blas_workspace_bytes(&(sl_product){.of = {.m = rows[i].m, .n = rows[i].n}}),
-            rows[i].bytes);
+        assert_int_equal(sl_blas_workspace_bytes(&(sl_product){.m = rows[i].m, .n = rows[i].n}),
+                         rows[i].bytes);
 }
 
 /* ---- the table ---- */

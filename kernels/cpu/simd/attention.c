@@ -5,11 +5,10 @@
 _Static_assert((int)KEYS >= (int)QUERIES, "queries are widened where keys will be");
 
 typedef struct forward_state {
-    float *transposed; /* [head_width, QUERIES], scaled queries */
-    float *scores;     /* [KEYS, QUERIES] */
-    float *sum;        /* [QUERIES, head_width], the weighted values */
-    float *max, *weight,
-        *shrink; /* [QUERIES]; shrink: what the last tile's maximum did to the sums */
+    float *transposed;             /* [head_width, QUERIES], scaled queries */
+    float *scores;                 /* [KEYS, QUERIES] */
+    float *sum;                    /* [QUERIES, head_width], the weighted values */
+    float *max, *weight, *rescale; /* [QUERIES]; rescale: of earlier sums, to the new maximum */
     float *widened_keys, *widened_values; /* [KEYS, head_width]; of half precision only */
 } forward_state;
 
@@ -21,15 +20,15 @@ static forward_state carve_scratch(const sl_attention_tile *tile)
     s.sum = s.scores + KEYS * QUERIES;
     s.max = s.sum + QUERIES * tile->head_width;
     s.weight = s.max + QUERIES;
-    s.shrink = s.weight + QUERIES;
-    s.widened_keys = s.shrink + QUERIES;
+    s.rescale = s.weight + QUERIES;
+    s.widened_keys = s.rescale + QUERIES;
     s.widened_values = s.widened_keys + KEYS * tile->head_width;
     return s;
 }
 
 /* Scores become exponentials against the running maximum of each query, LANES queries at a time. Of
  * the diagonal tile, keys that the weighted sum will not read stay as they are. */
-static void exponentiate(const forward_state *s, uint64_t all_keys, bool diagonal)
+static void update_softmax(const forward_state *s, uint64_t all_keys, bool diagonal)
 {
     for (uint32_t column = 0; column < QUERIES; column += LANES) {
         const uint64_t seen = column + LANES + PATCH_ROWS;
@@ -45,22 +44,22 @@ static void exponentiate(const forward_state *s, uint64_t all_keys, bool diagona
             store_lanes(scores + key * QUERIES, value);
             sum += value;
         }
-        lanes shrink = exp_lanes(old_max - max);
+        lanes rescale = exp_lanes(old_max - max);
         store_lanes(s->max + column, max);
-        store_lanes(s->shrink + column, shrink);
-        store_lanes(s->weight + column, fma_lanes(load_lanes(s->weight + column), shrink, sum));
+        store_lanes(s->rescale + column, rescale);
+        store_lanes(s->weight + column, fma_lanes(load_lanes(s->weight + column), rescale, sum));
     }
 }
 
-static void shrink_sums(const forward_state *s, uint64_t query_count, uint64_t width)
+static void rescale_sums(const forward_state *s, uint64_t query_count, uint64_t width)
 {
     for (uint64_t i = 0; i < query_count; i++)
         for (uint64_t d = 0; d < width; d++)
-            s->sum[i * width + d] *= s->shrink[i];
+            s->sum[i * width + d] *= s->rescale[i];
 }
 
-static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, uint64_t first_key,
-                         uint64_t key_count)
+static void attend_key_tile(const sl_attention_tile *tile, const forward_state *s,
+                            uint64_t first_key, uint64_t key_count)
 {
     const uint64_t width = tile->head_width;
     const bool diagonal = first_key == tile->first_query;
@@ -73,10 +72,10 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
     multiply_keys(keys, key_count, &queries, s->scores);
     mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
                     -INFINITY);
-    exponentiate(s, key_count, diagonal);
+    update_softmax(s, key_count, diagonal);
     if (first_key > 0)
-        shrink_sums(s, tile->query_count, width);
-    const product weighted = {
+        rescale_sums(s, tile->query_count, width);
+    const tile_product weighted = {
         .a = s->scores,
         .a_row = 1,
         .a_step = QUERIES,
@@ -90,7 +89,7 @@ static void add_key_tile(const sl_attention_tile *tile, const forward_state *s, 
         .add = first_key > 0,
         .part = diagonal ? STEPS_TO_ROW : WHOLE,
     };
-    multiply(&weighted);
+    multiply_tiles(&weighted);
 }
 
 static void write_result(const sl_attention_tile *tile, const forward_state *s)
@@ -124,6 +123,6 @@ void SL_SIMD(attention_forward)(const sl_attention_tile *tile)
     /* Key 0 is seen by every query, so from the first tile on every maximum is a number. */
     const uint64_t key_end = tile->first_query + tile->query_count;
     for (uint64_t key = 0; key < key_end; key += KEYS)
-        add_key_tile(tile, &s, key, key_end - key < KEYS ? key_end - key : KEYS);
+        attend_key_tile(tile, &s, key, key_end - key < KEYS ? key_end - key : KEYS);
     write_result(tile, &s);
 }

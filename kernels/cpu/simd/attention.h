@@ -11,7 +11,7 @@
 
 #include "exp.h"
 #include "isa.h"
-#include "product.h"
+#include "tile_product.h"
 #include "typed.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, KEYS = SL_ATTENTION_KEYS };
@@ -48,7 +48,7 @@ SL_INLINE float_rows widen_rows(typed_rows rows, uint64_t first, uint64_t count,
 typedef struct transposed_rows {
     const float *values; /* [width, QUERIES] */
     uint64_t width;
-    bool diagonal; /* they meet the keys of their own positions */
+    bool diagonal; /* the keys are those of their own positions */
 } transposed_rows;
 
 typedef float quad __attribute__((vector_size(16)));
@@ -100,7 +100,7 @@ SL_INLINE void transpose_rows(float_rows rows, uint64_t count, uint64_t width, f
 SL_INLINE void multiply_keys(float_rows keys, uint64_t key_count, const transposed_rows *queries,
                              float *scores)
 {
-    const product p = {
+    const tile_product p = {
         .a = keys.values,
         .a_row = keys.stride,
         .a_step = 1,
@@ -113,7 +113,7 @@ SL_INLINE void multiply_keys(float_rows keys, uint64_t key_count, const transpos
         .steps = queries->width,
         .part = queries->diagonal ? COLUMNS_FROM_ROW : WHOLE,
     };
-    multiply(&p);
+    multiply_tiles(&p);
 }
 
 /* Sets to `value` where the key is later than the query: key `key` of the tile is seen by the

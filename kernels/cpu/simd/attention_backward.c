@@ -4,7 +4,7 @@
  *   dV = P^T dY,  dS = P (dY V^T - D),  dQ = scale dS K,  dK = scale dS^T Q.
  *
  * Queries are walked in the outer loop and keys up to them in the inner one, so every sum over
- * queries or keys grows in ascending order. dK and dV are gathered where they belong, or, in half
+ * queries or keys grows in ascending order. dK and dV are summed where they belong, or, in half
  * precision, in fp32 for the whole head and rounded once. */
 #include "attention.h"
 
@@ -81,7 +81,7 @@ static void load_queries(const sl_attention_head *head, backward_state *s)
 }
 
 /* p: scores to probabilities; ds: gradients of probabilities to gradients of scores. */
-static void soften(const backward_state *s, uint64_t key_count)
+static void differentiate_softmax(const backward_state *s, uint64_t key_count)
 {
     for (uint64_t key = 0; key < key_count; key++)
         for (uint32_t i = 0; i < QUERIES; i += LANES) {
@@ -93,20 +93,20 @@ static void soften(const backward_state *s, uint64_t key_count)
 }
 
 /* gradient[key_count][width] (+)= weights[key_count][QUERIES] rows[query_count][width] */
-static void add_to_keys(const backward_state *s, const float *weights, product p)
+static void add_to_keys(const backward_state *s, const float *weights, tile_product p)
 {
     p.a = weights;
     p.a_row = QUERIES;
     p.a_step = 1;
     p.steps = s->query_count;
-    multiply(&p);
+    multiply_tiles(&p);
 }
 
-static void add_key_tile(const sl_attention_head *head, const backward_state *s, uint64_t first_key,
-                         uint64_t key_count)
+static void differentiate_key_tile(const sl_attention_head *head, const backward_state *s,
+                                   uint64_t first_key, uint64_t key_count)
 {
     const uint64_t width = head->head_width, sums = first_key * s->key_stride;
-    const bool diagonal = first_key == s->first_query; /* the first tile that these keys meet */
+    const bool diagonal = first_key == s->first_query; /* the first queries that see these keys */
     const transposed_rows queries = {s->q_transposed, width, diagonal};
     const transposed_rows results = {s->dy_transposed, width, diagonal};
     const typed_rows all_k = {head->k, head->qkv_row, head->type};
@@ -119,8 +119,8 @@ static void add_key_tile(const sl_attention_head *head, const backward_state *s,
         mask_later_keys(s->p, key_count, 0, -INFINITY);
         mask_later_keys(s->ds, key_count, 0, 0.0f);
     }
-    soften(s, key_count);
-    product to_keys = {
+    differentiate_softmax(s, key_count);
+    tile_product to_keys = {
         .b = s->dy.values,
         .b_step = s->dy.stride,
         .c = s->dv + sums,
@@ -135,7 +135,7 @@ static void add_key_tile(const sl_attention_head *head, const backward_state *s,
     to_keys.b_step = width;
     to_keys.c = s->dk + sums;
     add_to_keys(s, s->ds, to_keys);
-    const product to_queries = {
+    const tile_product to_queries = {
         .a = s->ds,
         .a_row = 1,
         .a_step = QUERIES,
@@ -149,7 +149,7 @@ static void add_key_tile(const sl_attention_head *head, const backward_state *s,
         .add = first_key > 0,
         .part = diagonal ? STEPS_TO_ROW : WHOLE,
     };
-    multiply(&to_queries);
+    multiply_tiles(&to_queries);
 }
 
 /* Rows first .. first + count of a gradient, from floats `stride` apart. */
@@ -188,7 +188,7 @@ void SL_SIMD(attention_backward)(const sl_attention_head *head)
         s.query_count = left < QUERIES ? left : QUERIES;
         load_queries(head, &s);
         for (uint64_t key = 0; key <= s.first_query; key += KEYS)
-            add_key_tile(head, &s, key, key == s.first_query ? s.query_count : KEYS);
+            differentiate_key_tile(head, &s, key, key == s.first_query ? s.query_count : KEYS);
         write_queries(head, &s);
     }
     if (head->type != SL_TYPE_FP32)

@@ -1,10 +1,10 @@
 /* Loops over elements: exp, GELU and its derivative. */
 #include <stddef.h>
 
-#include "by_type.h"
 #include "exp.h"
 #include "gelu.h"
 #include "isa.h"
+#include "typed.h"
 
 void SL_SIMD(exp)(const float *x, float *y, uint64_t count)
 {

@@ -1,12 +1,86 @@
-/* The micro-kernels of one instruction set; see gemm_micro.h. */
-#include "by_type.h"
+/* The micro-kernels of one instruction set; see ../micro_kernel.h for their contract. */
 #include "gelu.h"
-#include "gemm_pack.h"
 #include "isa.h"
+#include "typed.h"
 
 /* Registers of sums, and 2 of B and 1 of A beside them: 28 of 32, 12 or 8 of 16. Packing needs
  * ROWS <= LANES. */
 enum { ROWS = LANES == 16 ? 14 : LANES == 8 ? 6 : 4, VECTORS = 2, COLUMNS = VECTORS * LANES };
+
+/* ---- packing: what differs between single terms as fp32 and pairs of bf16 is how LANES elements
+ * of a step are read; both ways are functions that are inlined here */
+
+/* The matrix's rows are terms: step `step` of strip columns first .. first + count. `type` is a
+ * constant where these are inlined. */
+typedef lanes (*pack_across)(const sl_gemm_strip *strip, sl_type type, uint64_t step,
+                             uint64_t first, uint32_t count);
+/* The matrix's rows lie along the strip: steps first .. first + count of row `row`. */
+typedef lanes (*pack_along)(const sl_gemm_strip *strip, sl_type type, uint64_t row, uint64_t first,
+                            uint32_t count);
+
+enum { PREFETCH_STEPS = 48 };
+
+SL_INLINE const void *strip_at(const sl_gemm_strip *strip, sl_type type, uint64_t row,
+                               uint64_t column)
+{
+    return typed_at(strip->from, type, row * strip->leading + column);
+}
+
+/* Each store may spill into the next step, which is then written over, or into the slack. */
+SL_INLINE void pack_steps(const sl_gemm_strip *strip, sl_type type, uint64_t step_count,
+                          pack_across read)
+{
+    float *to = (float *)strip->to;
+    const uint64_t whole = strip->width / LANES * LANES;
+    const uint32_t rest = (uint32_t)(strip->width - whole);
+    for (uint64_t step = 0; step < step_count; step++, to += strip->step_width) {
+        for (uint64_t first = 0; first < whole; first += LANES) {
+            __builtin_prefetch(strip_at(strip, type, step + PREFETCH_STEPS, first));
+            store_lanes(to + first, read(strip, type, step, first, LANES));
+        }
+        if (rest > 0)
+            store_lanes(to + whole, read(strip, type, step, whole, rest));
+    }
+}
+
+SL_INLINE void pack_square(const sl_gemm_strip *strip, sl_type type, uint64_t row, uint64_t step,
+                           uint32_t steps, pack_along read)
+{
+    lanes square[LANES];
+    const uint32_t rows = part_at(row, strip->width);
+    for (uint32_t i = 0; i < LANES; i++)
+        square[i] = i < rows ? read(strip, type, row + i, step, steps) : set_lanes(0.0f);
+    transpose_lanes(square);
+    float *to = (float *)strip->to + step * strip->step_width + row;
+    for (uint32_t i = 0; i < steps; i++)
+        store_lanes(to + i * strip->step_width, square[i]);
+}
+
+SL_INLINE void pack_whole_square(const sl_gemm_strip *strip, sl_type type, uint64_t row,
+                                 uint64_t step, pack_along read)
+{
+    lanes square[LANES];
+    const uint64_t last = strip->width - 1;
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < LANES; i++) /* rows that do not exist repeat the last one */
+        square[i] = read(strip, type, row + i < last ? row + i : last, step, LANES);
+    transpose_lanes(square);
+    float *to = (float *)strip->to + step * strip->step_width + row;
+#pragma GCC unroll 16
+    for (uint32_t i = 0; i < LANES; i++)
+        store_lanes(to + i * strip->step_width, square[i]);
+}
+
+SL_INLINE void pack_squares(const sl_gemm_strip *strip, sl_type type, uint64_t step_count,
+                            pack_along read)
+{
+    const uint64_t whole = step_count / LANES * LANES;
+    for (uint64_t step = 0; step < whole; step += LANES)
+        for (uint64_t row = 0; row < strip->width; row += LANES)
+            pack_whole_square(strip, type, row, step, read);
+    for (uint64_t row = 0; row < strip->width && whole < step_count; row += LANES)
+        pack_square(strip, type, row, whole, (uint32_t)(step_count - whole), read);
+}
 
 /* ---- single terms in fp32 */
 
@@ -27,7 +101,7 @@ SL_INLINE lanes read_along(const sl_gemm_strip *strip, sl_type type, uint64_t ro
     return read_lanes(strip_at(strip, type, row, first), type, count);
 }
 
-SL_INLINE void pack_typed(sl_type type, const sl_gemm_strip *strip)
+SL_INLINE void gemm_pack_typed(sl_type type, const sl_gemm_strip *strip)
 {
     if (strip->transpose)
         pack_squares(strip, type, strip->term_count, read_along);
@@ -35,9 +109,9 @@ SL_INLINE void pack_typed(sl_type type, const sl_gemm_strip *strip)
         pack_steps(strip, type, strip->term_count, read_across);
 }
 
-static void pack(const sl_gemm_strip *strip)
+static void gemm_pack(const sl_gemm_strip *strip)
 {
-    SL_BY_TYPE(strip->type, pack_typed, strip);
+    SL_BY_TYPE(strip->type, gemm_pack_typed, strip);
 }
 
 SL_INLINE lanes add_term(lanes sum, const uint32_t *a, lanes b)
@@ -103,11 +177,11 @@ SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by
         return;
     }
     float sums[ROWS * COLUMNS];
-    sl_gemm_patch whole = *patch;
-    whole.c = sums;
-    whole.leading_c = COLUMNS;
-    whole.add = false;
-    by_rows[patch->rows - 1](&whole);
+    sl_gemm_patch full = *patch;
+    full.c = sums;
+    full.leading_c = COLUMNS;
+    full.add = false;
+    by_rows[patch->rows - 1](&full);
     for (uint32_t i = 0; i < patch->rows; i++)
         for (uint32_t j = 0; j < patch->columns; j++) {
             float *c = patch->c + i * patch->leading_c + j;
@@ -125,27 +199,27 @@ SL_INLINE void multiply_any(const sl_gemm_patch *patch, const multiply_patch *by
 #endif
 
 #define X(n)                                                                                       \
-    static void multiply_##n(const sl_gemm_patch *patch)                                           \
+    static void gemm_multiply_##n(const sl_gemm_patch *patch)                                      \
     {                                                                                              \
         multiply_rows(patch, n, add_term);                                                         \
     }
 EVERY_ROWS(X)
 #undef X
 
-static void multiply(const sl_gemm_patch *patch)
+static void gemm_multiply(const sl_gemm_patch *patch)
 {
     static const multiply_patch by_rows[ROWS] = {
-#define X(n) multiply_##n,
+#define X(n) gemm_multiply_##n,
         EVERY_ROWS(X)
 #undef X
     };
     multiply_any(patch, by_rows);
 }
 
-/* ---- the finish */
+/* ---- the epilogue */
 
-SL_INLINE void finish_part(const sl_gemm_finish *f, sl_type type, uint64_t row, uint64_t column,
-                           uint32_t count)
+SL_INLINE void finish_elements(const sl_gemm_epilogue *f, sl_type type, uint64_t row,
+                               uint64_t column, uint32_t count)
 {
     const uint64_t at = row * f->leading + column;
     lanes sum = read_lanes(f->sums + row * f->leading_sums + column, SL_TYPE_FP32, count);
@@ -164,29 +238,29 @@ SL_INLINE void finish_part(const sl_gemm_finish *f, sl_type type, uint64_t row, 
         store_typed_part(to, type, sum, count);
 }
 
-SL_INLINE void finish_typed(sl_type type, const sl_gemm_finish *f)
+SL_INLINE void gemm_epilogue_typed(sl_type type, const sl_gemm_epilogue *f)
 {
     for (uint64_t row = 0; row < f->rows; row++) {
         uint64_t column = 0;
         for (; column + LANES <= f->columns; column += LANES)
-            finish_part(f, type, row, column, LANES);
+            finish_elements(f, type, row, column, LANES);
         if (column < f->columns)
-            finish_part(f, type, row, column, (uint32_t)(f->columns - column));
+            finish_elements(f, type, row, column, (uint32_t)(f->columns - column));
     }
 }
 
-static void finish(const sl_gemm_finish *f)
+static void gemm_epilogue(const sl_gemm_epilogue *f)
 {
-    SL_BY_TYPE(f->type, finish_typed, f);
+    SL_BY_TYPE(f->type, gemm_epilogue_typed, f);
 }
 
-const sl_gemm_micro SL_SIMD(gemm) = {
+const sl_micro_kernel SL_SIMD(micro_kernel) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .terms_per_step = 1,
-    .pack = pack,
-    .multiply = multiply,
-    .finish = finish,
+    .pack = gemm_pack,
+    .multiply = gemm_multiply,
+    .epilogue = gemm_epilogue,
 };
 
 /* ---- pairs of bf16 */
@@ -219,7 +293,7 @@ SL_INLINE lanes read_pairs_along(const sl_gemm_strip *strip, sl_type type, uint6
         _mm512_maskz_loadu_epi16(mask, strip_at(strip, type, row, 2 * first)));
 }
 
-static void pack_pairs(const sl_gemm_strip *strip)
+static void gemm_pack_pairs(const sl_gemm_strip *strip)
 {
     const uint64_t step_count = strip->term_count / 2 + strip->term_count % 2;
     if (strip->transpose)
@@ -235,7 +309,7 @@ PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
 }
 
 #define X(n)                                                                                       \
-    __attribute__((target("avx512bf16"))) static void multiply_pairs_##n(                          \
+    __attribute__((target("avx512bf16"))) static void gemm_multiply_pairs_##n(                     \
         const sl_gemm_patch *patch)                                                                \
     {                                                                                              \
         multiply_rows(patch, n, add_pair);                                                         \
@@ -243,23 +317,23 @@ PAIRS lanes add_pair(lanes sum, const uint32_t *a, lanes b)
 EVERY_ROWS(X)
 #undef X
 
-static void multiply_pairs(const sl_gemm_patch *patch)
+static void gemm_multiply_pairs(const sl_gemm_patch *patch)
 {
     static const multiply_patch by_rows[ROWS] = {
-#define X(n) multiply_pairs_##n,
+#define X(n) gemm_multiply_pairs_##n,
         EVERY_ROWS(X)
 #undef X
     };
     multiply_any(patch, by_rows);
 }
 
-const sl_gemm_micro sl_simd_gemm_pairs = {
+const sl_micro_kernel sl_simd_micro_kernel_pairs = {
     .rows = ROWS,
     .columns = COLUMNS,
     .terms_per_step = 2,
-    .pack = pack_pairs,
-    .multiply = multiply_pairs,
-    .finish = finish,
+    .pack = gemm_pack_pairs,
+    .multiply = gemm_multiply_pairs,
+    .epilogue = gemm_epilogue,
 };
 
 #endif

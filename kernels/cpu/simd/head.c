@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "by_type.h"
 #include "exp.h"
 #include "isa.h"
+#include "typed.h"
 
 static const float LOWEST = -INFINITY;
 

@@ -17,10 +17,10 @@
 SL_SIMD_LIST(X)
 #undef X
 
-extern const sl_gemm_micro SL_SIMD(gemm);
+extern const sl_micro_kernel SL_SIMD(micro_kernel);
 extern const sl_simd SL_SIMD(table);
 #if defined(__AVX512F__)
-extern const sl_gemm_micro sl_simd_gemm_pairs;
+extern const sl_micro_kernel sl_simd_micro_kernel_pairs;
 extern const sl_simd sl_simd_table_avx512_bf16;
 #endif
 

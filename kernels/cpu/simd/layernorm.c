@@ -2,8 +2,8 @@
  * row, which is in cache by then, so it does not cancel. */
 #include <math.h>
 
-#include "by_type.h"
 #include "isa.h"
+#include "typed.h"
 
 static const float EPSILON = 1e-5f;
 
@@ -34,7 +34,7 @@ SL_INLINE float sum_row(sl_type type, const void *x, uint64_t width, float centr
     return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-SL_INLINE void normalise_row(sl_type type, const sl_norm_rows *rows, uint64_t row)
+SL_INLINE void normalise_row(sl_type type, const sl_layernorm_rows *rows, uint64_t row)
 {
     const uint64_t width = rows->width;
     const void *x = typed_at(rows->x, type, row * width);
@@ -51,13 +51,13 @@ SL_INLINE void normalise_row(sl_type type, const sl_norm_rows *rows, uint64_t ro
     rows->stats[2 * row + 1] = inverse;
 }
 
-SL_INLINE void normalise(sl_type type, const sl_norm_rows *rows)
+SL_INLINE void normalise(sl_type type, const sl_layernorm_rows *rows)
 {
     for (uint64_t row = 0; row < rows->row_count; row++)
         normalise_row(type, rows, row);
 }
 
-void SL_SIMD(norm_forward)(const sl_norm_rows *rows)
+void SL_SIMD(layernorm_forward)(const sl_layernorm_rows *rows)
 {
     SL_BY_TYPE(rows->type, normalise, rows);
 }
@@ -79,7 +79,7 @@ SL_INLINE row_sums add_register(row_sums sums, lanes x, lanes dy, lanes gamma, l
     return sums;
 }
 
-SL_INLINE row_sums sum_gradients(sl_type type, const sl_norm_rows *rows, uint64_t row)
+SL_INLINE row_sums sum_gradients(sl_type type, const sl_layernorm_rows *rows, uint64_t row)
 {
     const uint64_t first = row * rows->width;
     const lanes mean = set_lanes(rows->stats[2 * row]);
@@ -98,7 +98,7 @@ SL_INLINE row_sums sum_gradients(sl_type type, const sl_norm_rows *rows, uint64_
     return sums;
 }
 
-SL_INLINE void differentiate_row(sl_type type, const sl_norm_rows *rows, uint64_t row)
+SL_INLINE void differentiate_row(sl_type type, const sl_layernorm_rows *rows, uint64_t row)
 {
     const uint64_t width = rows->width, first = row * width;
     const row_sums sums = sum_gradients(type, rows, row);
@@ -118,13 +118,13 @@ SL_INLINE void differentiate_row(sl_type type, const sl_norm_rows *rows, uint64_
     }
 }
 
-SL_INLINE void differentiate(sl_type type, const sl_norm_rows *rows)
+SL_INLINE void differentiate(sl_type type, const sl_layernorm_rows *rows)
 {
     for (uint64_t row = 0; row < rows->row_count; row++)
         differentiate_row(type, rows, row);
 }
 
-void SL_SIMD(norm_backward)(const sl_norm_rows *rows)
+void SL_SIMD(layernorm_backward)(const sl_layernorm_rows *rows)
 {
     SL_BY_TYPE(rows->type, differentiate, rows);
 }

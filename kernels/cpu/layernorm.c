@@ -11,19 +11,19 @@ enum { FORWARD_ROWS = 16 };
 static void normalise_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
-    sl_norm_rows rows = *(const sl_norm_rows *)argument;
+    sl_layernorm_rows rows = *(const sl_layernorm_rows *)argument;
     const sl_span span = sl_tiles_span(rows.row_count, FORWARD_ROWS, tile_index);
     const uint64_t first = span.first * rows.width * sl_type_bytes(rows.type);
     rows.x = (const char *)rows.x + first;
     rows.y = (char *)rows.y + first;
     rows.stats += span.first * 2;
     rows.row_count = span.count;
-    sl_simd_current()->norm_forward(&rows);
+    sl_simd_current()->layernorm_forward(&rows);
 }
 
 sl_status sl_cpu_layernorm(const sl_kernel_call *call)
 {
-    sl_norm_rows rows = {
+    sl_layernorm_rows rows = {
         .x = call->operand[0],
         .gamma = call->operand[1],
         .beta = call->operand[2],
@@ -39,15 +39,15 @@ sl_status sl_cpu_layernorm(const sl_kernel_call *call)
 }
 
 typedef struct backward_job {
-    sl_norm_rows rows;
+    sl_layernorm_rows rows;
     float *partials; /* [tiles, 2, width] */
 } backward_job;
 
-static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void differentiate_norm_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const backward_job *job = argument;
-    sl_norm_rows rows = job->rows;
+    sl_layernorm_rows rows = job->rows;
     const sl_span span =
         sl_tiles_span(rows.row_count, sl_partials_rows(rows.row_count), tile_index);
     const uint64_t first = span.first * rows.width * sl_type_bytes(rows.type);
@@ -59,7 +59,7 @@ static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t wor
     rows.dgamma = job->partials + tile_index * 2 * rows.width;
     rows.dbeta = rows.dgamma + rows.width;
     memset(rows.dgamma, 0, 2 * rows.width * sizeof *rows.dgamma);
-    sl_simd_current()->norm_backward(&rows);
+    sl_simd_current()->layernorm_backward(&rows);
 }
 
 uint64_t sl_cpu_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
@@ -89,7 +89,7 @@ sl_status sl_cpu_layernorm_backward(const sl_kernel_call *call)
             },
         .partials = call->workspace,
     };
-    sl_workers_run(call->workers, tiles, differentiate_tile, &job);
+    sl_workers_run(call->workers, tiles, differentiate_norm_tile, &job);
     for (int i = 0; i < 2; i++) {
         const sl_partials sums = {.partials = job.partials + (uint64_t)i * width,
                                   .count = tiles,
@@ -98,7 +98,7 @@ sl_status sl_cpu_layernorm_backward(const sl_kernel_call *call)
                                   .out = call->operand[5 + i],
                                   .type = (sl_type)call->attrs->grad_type,
                                   .add = call->attrs->adds_gradient};
-        sl_partials_gather(call->workers, &sums);
+        sl_partials_add(call->workers, &sums);
     }
     return SL_OK;
 }

@@ -1,14 +1,20 @@
-/* What one thread does of a matrix product, compiled once for each instruction set.
+/* The contract of a micro-kernel: what one thread does of a matrix product, in registers. gemm.c
+ * cuts a product and calls it; simd/gemm.c has one for each instruction set, and one more for pairs
+ * of bf16. It is BLIS's contract (Van Zee and van de Geijn 2015): rows and columns are its MR and
+ * NR, a strip is its micro-panel, a patch its micro-tile.
  *
- * Both operands are first packed: cut into strips, A of at most `rows` rows, B of `columns`
- * columns, each stored step after step, so that the inner loop reads memory in order. A step is one
- * term of the sums, held in fp32 whatever the operands' type, or two terms, held as a pair of bf16,
- * where the processor multiplies pairs fast. An element of C is one chain of fused multiply-adds
- * over the steps of a patch in order (two roundings where the set has no fused one), so it does not
- * depend on how C is cut.
+ *   pack      stores a strip of A (at most `rows` rows) or of B (at most `columns` columns) step
+ *             after step, so that the inner loop reads memory in order
+ *   multiply  adds the product of a packed strip of A and one of B to a patch of fp32 sums
+ *   epilogue  turns sums into C: bias, residual, what C held, GELU, one rounding
+ *
+ * A step is one term of the sums, held in fp32 whatever the operands' type, or two terms, held as a
+ * pair of bf16, where the processor multiplies pairs fast. An element of C is one chain of fused
+ * multiply-adds over the steps of a patch in order (two roundings where the set has no fused one),
+ * so it does not depend on how C is cut.
  */
-#ifndef SL_KERNELS_CPU_GEMM_MICRO_H
-#define SL_KERNELS_CPU_GEMM_MICRO_H
+#ifndef SL_KERNELS_CPU_MICRO_KERNEL_H
+#define SL_KERNELS_CPU_MICRO_KERNEL_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,7 +50,7 @@ typedef struct sl_gemm_patch {
 } sl_gemm_patch;
 
 /* c = sums + bias + residual (+ c), times gelu'(gelu_x), rounded once. */
-typedef struct sl_gemm_finish {
+typedef struct sl_gemm_epilogue {
     const float *sums;
     uint64_t leading_sums;
     void *c;                              /* may be `sums`, in fp32 */
@@ -53,14 +59,14 @@ typedef struct sl_gemm_finish {
     uint64_t leading;                     /* of c, residual and gelu_x */
     uint64_t rows, columns;
     bool add; /* what c holds */
-} sl_gemm_finish;
+} sl_gemm_epilogue;
 
-typedef struct sl_gemm_micro {
+typedef struct sl_micro_kernel {
     uint32_t rows, columns;  /* of C in registers */
     uint32_t terms_per_step; /* 1 or 2 */
     void (*pack)(const sl_gemm_strip *strip);
     void (*multiply)(const sl_gemm_patch *patch);
-    void (*finish)(const sl_gemm_finish *finish);
-} sl_gemm_micro;
+    void (*epilogue)(const sl_gemm_epilogue *epilogue);
+} sl_micro_kernel;
 
 #endif

@@ -1,11 +1,13 @@
-/* A small matrix product in registers: C[m, n] (+)= A[m, k] B[k, n], all in cache.
+/* A matrix product of attention's tiles, all in the first caches: C[m, n] (+)= A[m, k] B[k, n].
  *
- * A is read one float at a time through any two strides, so it needs no packing and may be
- * transposed; rows of B and C are contiguous. Each element of C is one chain of multiply-adds over
- * k in order, so it does not depend on how m and n are cut.
+ * Why not the micro-kernel of gemm.c: that wants both operands packed, which pays where a packed
+ * strip serves many products. A tile has 64 rows and serves one or two, and of a diagonal tile half
+ * can be left out. So A is read where it lies, one float at a time through any two strides, and may
+ * be transposed; rows of B and C are contiguous. Each element of C is one chain of multiply-adds
+ * over k in order, so it does not depend on how m and n are cut.
  */
-#ifndef SL_KERNELS_CPU_SIMD_PRODUCT_H
-#define SL_KERNELS_CPU_SIMD_PRODUCT_H
+#ifndef SL_KERNELS_CPU_SIMD_TILE_PRODUCT_H
+#define SL_KERNELS_CPU_SIMD_TILE_PRODUCT_H
 
 #include <stdbool.h>
 
@@ -20,7 +22,7 @@ typedef enum triangle {
     STEPS_TO_ROW,
 } triangle;
 
-typedef struct product {
+typedef struct tile_product {
     const float *a;
     uint64_t a_row, a_step; /* from a row of A to the next, from one k to the next */
     const float *b;
@@ -30,14 +32,14 @@ typedef struct product {
     uint64_t rows, columns, steps; /* m, n, k */
     bool add;                      /* to C, else overwrite it */
     triangle part;
-} product;
+} tile_product;
 
 /* Registers: 24 sums and 4 of B with 32 of them, 12 and 2 with 16; A comes from memory. */
 enum { PATCH_ROWS = 6, PATCH_VECTORS = LANES == 16 ? 4 : 2 };
 
 /* One patch of `rows` x (`vectors` registers, `part` lanes of the last). rows and vectors are
  * constants where this is inlined. */
-SL_INLINE void multiply_patch(const product *p, const uint32_t rows, const uint32_t vectors,
+SL_INLINE void multiply_patch(const tile_product *p, const uint32_t rows, const uint32_t vectors,
                               uint32_t part)
 {
     lanes sum[PATCH_ROWS][PATCH_VECTORS];
@@ -100,8 +102,8 @@ SL_INLINE void multiply_patch(const product *p, const uint32_t rows, const uint3
         multiply_patch(p, 6, vectors, part);                                                       \
     }
 
-static __attribute__((unused)) void multiply_edge(const product *p, uint32_t rows, uint32_t vectors,
-                                                  uint32_t part)
+static __attribute__((unused)) void multiply_tile_edge(const tile_product *p, uint32_t rows,
+                                                       uint32_t vectors, uint32_t part)
 {
     switch (vectors) {
     case 1:
@@ -120,38 +122,39 @@ static __attribute__((unused)) void multiply_edge(const product *p, uint32_t row
     }
 }
 
-/* The rows from `row` on and the columns from `column` on of `whole`, as many as a patch holds. */
-SL_INLINE void multiply_at(const product *whole, uint64_t row, uint64_t column, uint64_t column_end)
+/* The rows from `row` on and the columns from `column` on, as many as a patch holds. */
+SL_INLINE void multiply_at(const tile_product *product, uint64_t row, uint64_t column,
+                           uint64_t column_end)
 {
-    product patch = *whole;
+    tile_product patch = *product;
     uint64_t step = 0;
-    if (whole->part == COLUMNS_FROM_ROW && column < row / LANES * LANES)
+    if (product->part == COLUMNS_FROM_ROW && column < row / LANES * LANES)
         column = row / LANES * LANES;
     if (column >= column_end)
         return;
-    if (whole->part == STEPS_FROM_ROW)
-        step = row < whole->steps ? row : whole->steps;
-    if (whole->part == STEPS_TO_ROW && row + PATCH_ROWS < whole->steps)
+    if (product->part == STEPS_FROM_ROW)
+        step = row < product->steps ? row : product->steps;
+    if (product->part == STEPS_TO_ROW && row + PATCH_ROWS < product->steps)
         patch.steps = row + PATCH_ROWS;
     patch.steps -= step;
-    patch.a = whole->a + row * whole->a_row + step * whole->a_step;
-    patch.b = whole->b + column + step * whole->b_step;
-    patch.c = whole->c + row * whole->c_row + column;
-    const uint64_t rows_left = whole->rows - row;
+    patch.a = product->a + row * product->a_row + step * product->a_step;
+    patch.b = product->b + column + step * product->b_step;
+    patch.c = product->c + row * product->c_row + column;
+    const uint64_t rows_left = product->rows - row;
     const uint32_t width = (uint32_t)(column_end - column), vectors = (width + LANES - 1) / LANES;
-    multiply_edge(&patch, rows_left < PATCH_ROWS ? (uint32_t)rows_left : PATCH_ROWS, vectors,
-                  width - (vectors - 1) * LANES);
+    multiply_tile_edge(&patch, rows_left < PATCH_ROWS ? (uint32_t)rows_left : PATCH_ROWS, vectors,
+                       width - (vectors - 1) * LANES);
 }
 
 /* Walks C patch by patch. */
-static __attribute__((unused)) void multiply(const product *whole)
+static __attribute__((unused)) void multiply_tiles(const tile_product *product)
 {
     const uint64_t patch_columns = PATCH_VECTORS * LANES;
-    for (uint64_t column = 0; column < whole->columns; column += patch_columns) {
-        const uint64_t left = whole->columns - column;
+    for (uint64_t column = 0; column < product->columns; column += patch_columns) {
+        const uint64_t left = product->columns - column;
         const uint64_t end = column + (left < patch_columns ? left : patch_columns);
-        for (uint64_t row = 0; row < whole->rows; row += PATCH_ROWS)
-            multiply_at(whole, row, column, end);
+        for (uint64_t row = 0; row < product->rows; row += PATCH_ROWS)
+            multiply_at(product, row, column, end);
     }
 }
 
