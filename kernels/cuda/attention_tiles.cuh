@@ -6,8 +6,8 @@
  * arrive. WIDTH is the head's width rounded up to 64, 128 or 256; columns beyond the head's are
  * zeros, which add nothing to scores, and are not stored.
  *
- * A block is 4 warps. Each owns 16 * ROW_TILES rows of the block's own tile (queries, or keys), and
- * every warp reads the whole of the other tile. Fragments are as mma.cuh says.
+ * A block is 4 warps. Each owns 16 * ROW_TILES rows of the tile that the block owns (of queries, or
+ * of keys), and every warp reads all of the other side's tile. Fragments are as mma.cuh says.
  */
 #ifndef SL_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define SL_KERNELS_CUDA_ATTENTION_TILES_CUH

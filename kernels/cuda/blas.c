@@ -11,7 +11,7 @@
 
 enum {
     WORKSPACE_BYTES_MAX = 32 << 20, /* what the library's documentation advises for Hopper */
-    PARTS_MAX = 16,                 /* of the terms, that may meet in the workspace */
+    PARTS_MAX = 16,                 /* of the terms, that may lie in the workspace */
     GELU_ROW_UNIT = 8,              /* elements: the library demands this of the rows of an x */
     GELU_CAPABILITY = 9,
 };
@@ -102,7 +102,7 @@ static sl_blas_key key_of(const sl_product *product)
 }
 
 /* Where the key stands, or would stand. */
-static uint64_t find_place(const sl_blas *blas, const sl_blas_key *key, bool *out_is_there)
+static uint64_t find_index(const sl_blas *blas, const sl_blas_key *key, bool *out_is_there)
 {
     uint64_t first = 0, end = blas->count;
     *out_is_there = false;
@@ -125,7 +125,7 @@ const sl_blas_choice *sl_blas_find(const sl_blas *blas, const sl_product *produc
 {
     const sl_blas_key key = key_of(product);
     bool is_there;
-    const uint64_t place = find_place(blas, &key, &is_there);
+    const uint64_t place = find_index(blas, &key, &is_there);
     return is_there ? blas->choices[place] : NULL;
 }
 
@@ -139,7 +139,7 @@ const char *sl_blas_text(const sl_blas *blas, uint64_t index)
     return index < blas->count ? blas->choices[index]->text : NULL;
 }
 
-static sl_status make_room(sl_blas *blas)
+static sl_status grow_choices(sl_blas *blas)
 {
     if (blas->count < blas->capacity)
         return SL_OK;
@@ -156,10 +156,10 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
 {
     const sl_blas_key key = key_of(product);
     bool is_there;
-    const uint64_t place = find_place(blas, &key, &is_there);
+    const uint64_t place = find_index(blas, &key, &is_there);
     if (is_there)
         return SL_OK;
-    SL_TRY(make_room(blas));
+    SL_TRY(grow_choices(blas));
     sl_blas_choice *choice;
     SL_TRY(sl_blas_choice_open(blas->functions, blas->handle, &key,
                                sl_blas_workspace_bytes(product), &choice));

@@ -7,8 +7,8 @@
  * What keeps a product's numbers the same and as precise as the other kernels':
  * - sums are fp32 (CUBLAS_COMPUTE_32F). Of fp32 operands it takes true fp32 products, no TF32:
  *   algorithms that would use it, or halves in its place, are refused by mask.
- * - where the terms are split over blocks, the parts meet in the workspace, in fp32, in a step of
- *   their own; the schemes that add in the result's own place or type are refused.
+ * - where the terms are split over blocks, the parts are added up in the workspace, in fp32, in a
+ * step of their own; the schemes that add in the result's own place or type are refused.
  * - bias and residual are added to the fp32 sums, and a GELU is passed, before they are rounded.
  *
  * A product for which the library knows no algorithm of this kind is left to our own kernel.

@@ -53,7 +53,7 @@ static __device__ __forceinline__ void add_rows(const sums_job &job, uint64_t fi
 
 /* Block (columns, tile); COUNT columns a thread, 1 or those of a pack. */
 template <sl_type TYPE, int COUNT>
-static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
+static __global__ void __launch_bounds__(THREADS) column_sums_tiles(const sums_job job)
 {
     enum { COLUMNS = SL_WARP * COUNT };
     __shared__ float lanes[LANES][COLUMNS];
@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    add_tiles(const float *partials, uint64_t tiles, uint64_t width, sl_gradient_out to)
+    column_sums_add(const float *partials, uint64_t tiles, uint64_t width, sl_gradient_out to)
 {
     const uint64_t column = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (column >= width)
@@ -98,9 +98,9 @@ static sl_status launch_tiles(const sl_kernel_call *call, const sums_job &job, u
     if ((uintptr_t)job.x % 16 == 0 && job.width % COUNT == 0)
         return SL_LAUNCH(call,
                          dim3((uint32_t)((job.width + pack_columns - 1) / pack_columns), tiles),
-                         THREADS, 0, (sum_tiles<TYPE, COUNT>), job);
+                         THREADS, 0, (column_sums_tiles<TYPE, COUNT>), job);
     return SL_LAUNCH(call, dim3((uint32_t)((job.width + SL_WARP - 1) / SL_WARP), tiles), THREADS, 0,
-                     (sum_tiles<TYPE, 1>), job);
+                     (column_sums_tiles<TYPE, 1>), job);
 }
 
 extern "C" sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const void *x,
@@ -114,6 +114,6 @@ extern "C" sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const v
     job.width = width;
     job.partials = (float *)call->workspace;
     SL_TRY(SL_BY_TYPE(call->attrs->type, launch_tiles, call, job, (uint32_t)tiles));
-    return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, add_tiles,
+    return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, column_sums_add,
                      (const float *)job.partials, tiles, width, sl_gradient_out_of(call, sums));
 }

@@ -87,7 +87,8 @@ static __device__ __forceinline__ bool find_segment(const token_gradient &g, uin
 }
 
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(SEGMENT_THREADS, 8) sum_segments(token_gradient g)
+static __global__ void __launch_bounds__(SEGMENT_THREADS, 8)
+    embed_tokens_backward_segments(token_gradient g)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     uint32_t first;
@@ -125,7 +126,7 @@ static __device__ __forceinline__ void add_id(const token_gradient &g, uint64_t 
 
 /* An id that no row has keeps what it had, or becomes zero. */
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(THREADS, 4) add_ids(token_gradient g)
+static __global__ void __launch_bounds__(THREADS, 4) embed_tokens_backward_ids(token_gradient g)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t id = (uint64_t)blockIdx.x * (THREADS / SL_WARP) + threadIdx.x / SL_WARP;
@@ -157,8 +158,9 @@ static sl_status launch_gradient(const sl_kernel_call *call, const token_gradien
                         count_tiles(g.width, SEGMENT_THREADS * count));
     const dim3 ids((uint32_t)id_blocks, count_tiles(g.width, SL_WARP * count));
     if (segments.x > 1) /* a frequent id has two or more */
-        SL_TRY(SL_LAUNCH(call, segments, SEGMENT_THREADS, 0, (sum_segments<TYPE, WIDE>), g));
-    return SL_LAUNCH(call, ids, THREADS, 0, (add_ids<TYPE, WIDE>), g);
+        SL_TRY(SL_LAUNCH(call, segments, SEGMENT_THREADS, 0,
+                         (embed_tokens_backward_segments<TYPE, WIDE>), g));
+    return SL_LAUNCH(call, ids, THREADS, 0, (embed_tokens_backward_ids<TYPE, WIDE>), g);
 }
 
 template <sl_type TYPE>

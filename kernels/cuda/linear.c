@@ -61,8 +61,8 @@ static sl_status find_choice(const sl_blas *blas, const sl_product *product,
 
 /* Where the library computes the product but does not pass the GELU: a kernel of ours does that
  * next. */
-static sl_status run_apart(const sl_blas *blas, const sl_kernel_call *call,
-                           const sl_product *product)
+static sl_status run_then_pass_gelu(const sl_blas *blas, const sl_kernel_call *call,
+                                    const sl_product *product)
 {
     const sl_blas_choice *choice;
     sl_product plain = *product;
@@ -75,7 +75,7 @@ static sl_status run_apart(const sl_blas *blas, const sl_kernel_call *call,
 }
 
 /* All that any of these ways may launch. Every operand seems to be there. */
-static sl_status load(const sl_kernel_call *call, const sl_product *product)
+static sl_status load_products(const sl_kernel_call *call, const sl_product *product)
 {
     sl_product loaded = *product;
     if (loaded.add)
@@ -89,15 +89,15 @@ static sl_status run_product(const sl_kernel_call *call, const sl_product *produ
     const sl_blas *blas = call->library ? call->library->blas : NULL;
     const sl_blas_choice *choice;
     if (call->stream == sl_load_only)
-        return load(call, product);
+        return load_products(call, product);
     if (blas == NULL)
         return sl_cuda_product_run(call, product);
     if (product->gelu_x != NULL && !sl_blas_passes_gelu(blas, product))
-        return run_apart(blas, call, product);
+        return run_then_pass_gelu(blas, call, product);
     SL_TRY(find_choice(blas, product, &choice));
     if (!sl_blas_is_own(choice))
         return sl_blas_run(blas, choice, call, product);
-    return product->gelu_x != NULL ? run_apart(blas, call, product)
+    return product->gelu_x != NULL ? run_then_pass_gelu(blas, call, product)
                                    : sl_cuda_product_run(call, product);
 }
 

@@ -68,7 +68,7 @@ static __device__ uint32_t scan_block(uint32_t value)
     return sum;
 }
 
-static __global__ void __launch_bounds__(THREADS) count_digits(sort_pass pass)
+static __global__ void __launch_bounds__(THREADS) token_order_count(sort_pass pass)
 {
     __shared__ uint32_t counts[DIGITS];
     const uint64_t place = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) count_digits(sort_pass pass)
 }
 
 /* A warp turns the counts of its digit into sums over the chunks before. */
-static __global__ void __launch_bounds__(THREADS) scan_chunks(sort_pass pass)
+static __global__ void __launch_bounds__(THREADS) token_order_scan(sort_pass pass)
 {
     const uint32_t digit = (blockIdx.x * THREADS + threadIdx.x) / SL_WARP;
     const uint32_t lane = threadIdx.x % SL_WARP;
@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(THREADS) scan_chunks(sort_pass pass)
         pass.digit_counts[digit] = before;
 }
 
-static __global__ void __launch_bounds__(THREADS) move_rows(sort_pass pass)
+static __global__ void __launch_bounds__(THREADS) token_order_move(sort_pass pass)
 {
     __shared__ uint32_t digits[THREADS], digit_starts[DIGITS];
     const uint64_t place = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -116,7 +116,8 @@ static __global__ void __launch_bounds__(THREADS) move_rows(sort_pass pass)
 }
 
 /* The first place whose key is `id` or larger, for every id and the one past the last. */
-static __global__ void __launch_bounds__(THREADS) find_bounds(sort_pass pass, uint32_t *bounds)
+static __global__ void __launch_bounds__(THREADS)
+    token_order_bounds(sort_pass pass, uint32_t *bounds)
 {
     const uint64_t id = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     uint32_t first = 0, count = pass.row_count;
@@ -162,9 +163,9 @@ static sl_status sort_digit(const sl_kernel_call *call, const sort_pass *all)
 {
     const sort_pass pass = *all;
     const uint32_t chunk_count = (uint32_t)pass.chunk_count;
-    SL_TRY(SL_LAUNCH(call, chunk_count, THREADS, 0, count_digits, pass));
-    SL_TRY(SL_LAUNCH(call, DIGITS / (THREADS / SL_WARP), THREADS, 0, scan_chunks, pass));
-    return SL_LAUNCH(call, chunk_count, THREADS, 0, move_rows, pass);
+    SL_TRY(SL_LAUNCH(call, chunk_count, THREADS, 0, token_order_count, pass));
+    SL_TRY(SL_LAUNCH(call, DIGITS / (THREADS / SL_WARP), THREADS, 0, token_order_scan, pass));
+    return SL_LAUNCH(call, chunk_count, THREADS, 0, token_order_move, pass);
 }
 
 sl_status sl_token_order_make(const sl_kernel_call *call, const int32_t *tokens, void *workspace,
@@ -193,7 +194,7 @@ sl_status sl_token_order_make(const sl_kernel_call *call, const int32_t *tokens,
         pass.rows_in = pass.rows_out;
     }
     const uint32_t grid = (uint32_t)sl_bits_divide_up(attrs->id_count + 1, THREADS);
-    SL_TRY(SL_LAUNCH(call, grid, THREADS, 0, find_bounds, pass, bounds));
+    SL_TRY(SL_LAUNCH(call, grid, THREADS, 0, token_order_bounds, pass, bounds));
     *out_order = (sl_token_order){pass.rows_in, bounds};
     return SL_OK;
 }

@@ -121,7 +121,7 @@ static __device__ __forceinline__ void round_pack(const update_args &a, uint64_t
 }
 
 template <sl_type TYPE, sl_type GRADIENT>
-static __global__ void __launch_bounds__(THREADS) update(const update_args a)
+static __global__ void __launch_bounds__(THREADS) adamw(const update_args a)
 {
     enum { COUNT = sl_pack<TYPE>::COUNT };
     const bool skips = a.control->skip != 0;
@@ -139,7 +139,7 @@ static __global__ void __launch_bounds__(THREADS) update(const update_args a)
     }
 }
 
-static sl_status check(const sl_kernel_call *call)
+static sl_status check_update(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     if (attrs->element_count % SL_BLOCK_ELEMENTS != 0 ||
@@ -155,19 +155,19 @@ static sl_status check(const sl_kernel_call *call)
 }
 
 template <sl_type TYPE>
-static sl_status launch_update(const sl_kernel_call *call, const update_args &a)
+static sl_status launch_adamw(const sl_kernel_call *call, const update_args &a)
 {
     const uint32_t blocks = (uint32_t)(call->attrs->element_count / SL_BLOCK_ELEMENTS);
     if (call->attrs->grad_type == SL_TYPE_FP32)
-        return SL_LAUNCH(call, blocks, THREADS, 0, (update<TYPE, SL_TYPE_FP32>), a);
-    return SL_LAUNCH(call, blocks, THREADS, 0, (update<TYPE, TYPE>), a);
+        return SL_LAUNCH(call, blocks, THREADS, 0, (adamw<TYPE, SL_TYPE_FP32>), a);
+    return SL_LAUNCH(call, blocks, THREADS, 0, (adamw<TYPE, TYPE>), a);
 }
 
 extern "C" sl_status sl_cuda_adamw(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     const sl_step_scalars *scalars = &call->scalars;
-    SL_TRY(check(call));
+    SL_TRY(check_update(call));
     if (attrs->element_count == 0)
         return SL_OK;
     const bool half = attrs->type != SL_TYPE_FP32;
@@ -187,5 +187,5 @@ extern "C" sl_status sl_cuda_adamw(const sl_kernel_call *call)
     a.step = scalars->learning_rate / scalars->bias1;
     a.inverse_root = 1.0f / scalars->bias2_root;
     a.epsilon = scalars->epsilon;
-    return SL_BY_TYPE(attrs->type, launch_update, call, a);
+    return SL_BY_TYPE(attrs->type, launch_adamw, call, a);
 }
