@@ -95,7 +95,7 @@ static __device__ __forceinline__ void copy_keys(const sl_attention_args &args,
     sl_tile_copy<WIDTH, ROWS>(tiles + ROWS * WIDTH / 8, rows);
 }
 
-/* ---- blocks that key_tile keys ---- */
+/* ---- blocks that own keys ---- */
 
 template <int WIDTH> struct keys_state {
     float dk[1][keys_shape<WIDTH>::COLUMNS / 8][4]; /* before the scale */
@@ -209,8 +209,8 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         if (tile + 1 < tile_count)
             copy_query_tile<WIDTH>(args, place, tile + 1, query_tiles, statistics);
         const int causal_offset = (int)(tile * shape::QUERIES) - warp_key;
-        if (causal_offset + shape::QUERIES >
-            0) /* the tile's last query sees the warp's first key */
+        /* the tile's last query sees the warp's first key */
+        if (causal_offset + shape::QUERIES > 0)
             add_queries<TYPE>(state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_CHUNKS,
                               statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E,
                               causal_offset);
@@ -218,7 +218,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     store_keys<TYPE>(args, place, state, first, key_tile);
 }
 
-/* ---- blocks that query_tile queries ---- */
+/* ---- blocks that own queries ---- */
 
 template <int WIDTH> struct queries_state {
     float dq[queries_shape<WIDTH>::ROW_TILES][WIDTH / 8][4]; /* before the scale */

@@ -67,7 +67,7 @@ static __device__ __forceinline__ float quad_sum(float value)
     return value + __shfl_xor_sync(SL_EVERY_LANE, value, 2);
 }
 
-/* Scores of keys causal_offset their query become -inf. `causal_offset`: the first key's position
+/* Scores of keys later than their query become -inf. `causal_offset`: the first key's position
  * less the warp's first query's. */
 template <int ROW_TILES, int COLUMN_TILES>
 static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][COLUMN_TILES][4],

@@ -2,10 +2,10 @@
  * no algorithm for. product_fp32 multiplies fp32 by plain arithmetic, product_halves the other
  * types by the tensor cores.
  *
- * A block computes a tile of C, 128 x 128 elements. Panels of some terms of A and B pass through
+ * A block computes a tile of C, 128 x 128 elements. Slices of some terms of A and B pass through
  * shared memory; while one pair is multiplied, the next is on its way. Each element is one chain
  * over the terms in order, whatever the transpositions or the alignment: these choose how the same
- * numbers are loaded. Blocks are numbered down the columns of C: neighbours in time share panels of
+ * numbers are loaded. Blocks are numbered down the columns of C: neighbours in time share slices of
  * B.
  */
 #include "gelu.cuh"
@@ -63,7 +63,7 @@ static __device__ __forceinline__ float apply_epilogue(const product_job &job, u
 /* ---- fp32
  *
  * A thread computes 8 x 8 elements, as two times two groups of 4 that lie half a tile apart: then
- * the threads of a warp read neighbouring shared memory. Panels of 16 terms always have the terms
+ * the threads of a warp read neighbouring shared memory. Slices of 16 terms always have the terms
  * as rows; the next ones are on their way in registers. An element is one chain of fused
  * multiply-adds. */
 
@@ -71,10 +71,10 @@ enum {
     HALF_TILE = TILE / 2,
     FP32_TERMS = 16,
     GROUP = 4,                /* neighbouring rows or columns of a thread */
-    PANEL_ROW = TILE / 4 + 1, /* float4; the last spreads writes over the banks */
+    SLICE_ROW = TILE / 4 + 1, /* float4; the last spreads writes over the banks */
 };
 
-/* This thread's eight elements of the panel at (first_term, first_width); zero outside. */
+/* This thread's eight elements of the slice at (first_term, first_width); zero outside. */
 static __device__ __forceinline__ void fetch_part(const product_side &side, uint64_t first_width,
                                                   uint64_t first_term, float *part)
 {
@@ -99,32 +99,32 @@ static __device__ __forceinline__ void fetch_part(const product_side &side, uint
         part[i] = row < rows && column + i < columns ? ((const float *)side.from)[at + i] : 0.0f;
 }
 
-/* Into panel[FP32_TERMS][4 * PANEL_ROW]. */
+/* Into slice[FP32_TERMS][4 * SLICE_ROW]. */
 static __device__ __forceinline__ void deposit_part(const product_side &side, const float *part,
-                                                    float *panel)
+                                                    float *slice)
 {
     const uint32_t t = threadIdx.x;
     const bool along = side.runs_along_terms;
     const uint32_t term = along ? t % 2 * PART : t / 16;
     const uint32_t column = along ? t / 2 : t % 16 * PART;
-    const uint32_t step = along ? 4 * PANEL_ROW : 1;
-    float *to = panel + term * 4 * PANEL_ROW + column;
+    const uint32_t step = along ? 4 * SLICE_ROW : 1;
+    float *to = slice + term * 4 * SLICE_ROW + column;
 #pragma unroll
     for (int i = 0; i < PART; i++)
         to[i * step] = part[i];
 }
 
 /* Groups `group` and `group` + half a tile of one term. */
-static __device__ __forceinline__ void read_groups(const float4 *panel, uint32_t term,
+static __device__ __forceinline__ void read_groups(const float4 *slice, uint32_t term,
                                                    uint32_t group, float *value)
 {
-    const float4 low = panel[term * PANEL_ROW + group];
-    const float4 high = panel[term * PANEL_ROW + group + HALF_TILE / GROUP];
+    const float4 low = slice[term * SLICE_ROW + group];
+    const float4 high = slice[term * SLICE_ROW + group + HALF_TILE / GROUP];
     value[0] = low.x, value[1] = low.y, value[2] = low.z, value[3] = low.w;
     value[4] = high.x, value[5] = high.y, value[6] = high.z, value[7] = high.w;
 }
 
-static __device__ __forceinline__ void multiply_panels_fp32(const float4 *a, const float4 *b,
+static __device__ __forceinline__ void multiply_slices_fp32(const float4 *a, const float4 *b,
                                                             float (*sums)[2 * GROUP])
 {
 #pragma unroll
@@ -163,8 +163,8 @@ static __device__ __forceinline__ void write_sums_fp32(const product_job &job, u
 
 static __global__ void __launch_bounds__(THREADS, 2) product_fp32(const product_job job)
 {
-    __shared__ float4 panel_a[2][FP32_TERMS * PANEL_ROW];
-    __shared__ float4 panel_b[2][FP32_TERMS * PANEL_ROW];
+    __shared__ float4 slice_a[2][FP32_TERMS * SLICE_ROW];
+    __shared__ float4 slice_b[2][FP32_TERMS * SLICE_ROW];
     const uint64_t down = (job.a.width + TILE - 1) / TILE;
     const uint64_t first_row = blockIdx.x % down * TILE;
     const uint64_t first_column = blockIdx.x / down * TILE;
@@ -173,16 +173,16 @@ static __global__ void __launch_bounds__(THREADS, 2) product_fp32(const product_
     fetch_part(job.a, first_row, 0, part_a);
     fetch_part(job.b, first_column, 0, part_b);
     for (uint64_t term = FP32_TERMS;; term += FP32_TERMS) {
-        deposit_part(job.a, part_a, (float *)panel_a[now]);
-        deposit_part(job.b, part_b, (float *)panel_b[now]);
-        /* Who passes has multiplied the panels before these, which the next deposit replaces. */
+        deposit_part(job.a, part_a, (float *)slice_a[now]);
+        deposit_part(job.b, part_b, (float *)slice_b[now]);
+        /* Who passes has multiplied the slices before these, which the next deposit replaces. */
         __syncthreads();
         const bool is_last = term >= job.a.terms;
         if (!is_last) {
             fetch_part(job.a, first_row, term, part_a);
             fetch_part(job.b, first_column, term, part_b);
         }
-        multiply_panels_fp32(panel_a[now], panel_b[now], sums);
+        multiply_slices_fp32(slice_a[now], slice_b[now], sums);
         if (is_last)
             break;
         now = 1 - now;
@@ -192,7 +192,7 @@ static __global__ void __launch_bounds__(THREADS, 2) product_fp32(const product_
 
 /* ---- halves, by the warp's product of mma.cuh, sums in fp32
  *
- * Each of the 8 warps computes 64 x 32 elements. Panels of 32 terms lie in shared memory as their
+ * Each of the 8 warps computes 64 x 32 elements. Slices of 32 terms lie in shared memory as their
  * rows lie in memory, along the width or along the terms: the loads of fragments turn the one into
  * the other. The next ones are copied past the registers, where rows allow that. An element is a
  * chain of 16-term products; terms outside of the matrix are zeros. */
@@ -204,17 +204,17 @@ enum {
     WARPS_ACROSS = TILE / WARP_COLUMNS,
     ROW_GROUPS = WARP_ROWS / 16,
     COLUMN_GROUPS = WARP_COLUMNS / 8,
-    /* Elements of a panel's row. Eight more than it holds: then the eight rows that a load of
+    /* Elements of a slice's row. Eight more than it holds: then the eight rows that a load of
      * matrices touches begin in different banks. */
     ROW_ALONG = HALVES_TERMS + 8,
     ROW_ACROSS = TILE + 8,
-    PANEL = TILE * ROW_ALONG, /* the larger of the two */
+    SLICE = TILE * ROW_ALONG, /* the larger of the two */
 };
 
-/* Copies the panel at (first_term, first_width), zeros outside; each thread two parts of it. */
+/* Copies the slice at (first_term, first_width), zeros outside; each thread two parts of it. */
 template <bool ALONG>
-static __device__ __forceinline__ void fetch_panel(const product_side &side, uint64_t first_width,
-                                                   uint64_t first_term, uint16_t *panel)
+static __device__ __forceinline__ void fetch_slice(const product_side &side, uint64_t first_width,
+                                                   uint64_t first_term, uint16_t *slice)
 {
     enum { PARTS = (ALONG ? +HALVES_TERMS : +TILE) / PART /* of a row */ };
     const uint16_t *from = (const uint16_t *)side.from;
@@ -225,7 +225,7 @@ static __device__ __forceinline__ void fetch_panel(const product_side &side, uin
         const uint32_t down = t / PARTS, across = t % PARTS * PART;
         const uint64_t row = (ALONG ? first_width : first_term) + down;
         const uint64_t column = (ALONG ? first_term : first_width) + across;
-        uint16_t *to = panel + down * (ALONG ? ROW_ALONG : ROW_ACROSS) + across;
+        uint16_t *to = slice + down * (ALONG ? ROW_ALONG : ROW_ACROSS) + across;
         const bool is_inside = row < rows && column < columns;
         if (side.has_packs) {
             sl_copy_begin(to, is_inside ? from + row * columns + column : from, is_inside);
@@ -240,14 +240,14 @@ static __device__ __forceinline__ void fetch_panel(const product_side &side, uin
 /* The 16 x 16 elements at (width, term) as four matrices of rows of terms: widths 0..7 and 8..15 of
  * terms 0..7, then of terms 8..15. Of A these are an operand, of B those of two products. */
 template <bool ALONG>
-static __device__ __forceinline__ void load_fragments(const uint16_t *panel, uint32_t width,
+static __device__ __forceinline__ void load_fragments(const uint16_t *slice, uint32_t width,
                                                       uint32_t term, uint32_t (&part)[4])
 {
     const uint32_t lane = threadIdx.x % SL_WARP;
     if constexpr (ALONG)
-        sl_load_matrices(part, panel + (width + lane % 16) * ROW_ALONG + term + lane / 16 * 8);
+        sl_load_matrices(part, slice + (width + lane % 16) * ROW_ALONG + term + lane / 16 * 8);
     else
-        sl_load_transposed(part, panel + (term + lane % 8 + lane / 16 * 8) * ROW_ACROSS + width +
+        sl_load_transposed(part, slice + (term + lane % 8 + lane / 16 * 8) * ROW_ACROSS + width +
                                      lane / 8 % 2 * 8);
 }
 
@@ -262,7 +262,7 @@ static __device__ __forceinline__ warp_place place_warp()
 }
 
 template <sl_type TYPE, bool A_ALONG, bool B_ALONG>
-static __device__ __forceinline__ void multiply_panels_halves(
+static __device__ __forceinline__ void multiply_slices_halves(
     const uint16_t *a, const uint16_t *b, float (&sums)[ROW_GROUPS][COLUMN_GROUPS][4])
 {
     const warp_place place = place_warp();
@@ -328,25 +328,25 @@ static __device__ __forceinline__ void write_sums_halves(
 template <sl_type TYPE, bool A_ALONG, bool B_ALONG>
 static __global__ void __launch_bounds__(THREADS, 2) product_halves(const product_job job)
 {
-    __shared__ __align__(16) uint16_t panel_a[2][PANEL];
-    __shared__ __align__(16) uint16_t panel_b[2][PANEL];
+    __shared__ __align__(16) uint16_t slice_a[2][SLICE];
+    __shared__ __align__(16) uint16_t slice_b[2][SLICE];
     const uint64_t down = (job.a.width + TILE - 1) / TILE;
     const uint64_t first_row = blockIdx.x % down * TILE;
     const uint64_t first_column = blockIdx.x / down * TILE;
     float sums[ROW_GROUPS][COLUMN_GROUPS][4] = {};
     int now = 0;
-    fetch_panel<A_ALONG>(job.a, first_row, 0, panel_a[0]);
-    fetch_panel<B_ALONG>(job.b, first_column, 0, panel_b[0]);
+    fetch_slice<A_ALONG>(job.a, first_row, 0, slice_a[0]);
+    fetch_slice<B_ALONG>(job.b, first_column, 0, slice_b[0]);
     for (uint64_t term = HALVES_TERMS;; term += HALVES_TERMS) {
         sl_copy_wait();
-        /* Who passes has multiplied the panels before these, which are replaced now. */
+        /* Who passes has multiplied the slices before these, which are replaced now. */
         __syncthreads();
         const bool is_last = term >= job.a.terms;
         if (!is_last) {
-            fetch_panel<A_ALONG>(job.a, first_row, term, panel_a[1 - now]);
-            fetch_panel<B_ALONG>(job.b, first_column, term, panel_b[1 - now]);
+            fetch_slice<A_ALONG>(job.a, first_row, term, slice_a[1 - now]);
+            fetch_slice<B_ALONG>(job.b, first_column, term, slice_b[1 - now]);
         }
-        multiply_panels_halves<TYPE, A_ALONG, B_ALONG>(panel_a[now], panel_b[now], sums);
+        multiply_slices_halves<TYPE, A_ALONG, B_ALONG>(slice_a[now], slice_b[now], sums);
         if (is_last)
             break;
         now = 1 - now;
