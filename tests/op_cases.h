@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "program/op_shape.h"
+#include "program/build.h"
 #include "program_walk.h"
 
 /* What varies in an op; choice 0 is the plainest. */
 typedef enum op_axis {
     AXIS_SHAPE,         /* even, odd and long ones */
-    AXIS_ADDS_OUTPUT,   /* mode A: writes, adds */
-    AXIS_ADDS_GRADIENT, /* mode G: writes, adds */
+    AXIS_ADDS_OUTPUT,   /* mode ADD: writes, adds */
+    AXIS_ADDS_GRADIENT, /* mode GRADIENT: writes, adds */
     AXIS_GRAD,          /* gradients in fp32, of the compute type */
     AXIS_WITHOUT_2,     /* operand 2 is there, absent */
     AXIS_WITHOUT_3,
@@ -68,7 +68,7 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
 
 #undef ON
 
-/* Operands that op_list.h marks "?"; those of AXIS_WITHOUT, and the master copy. */
+/* Operands that op_list.h calls OPTIONAL or MASTER: those of AXIS_WITHOUT, and the master copy. */
 static const uint8_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR] = 1 << 2 | 1 << 3,
     [SL_OP_LINEAR_INPUT_BACKWARD] = 1 << 3,

@@ -65,7 +65,7 @@ static inline op_claim proof_table_claim(const op_case *c, uint32_t i)
     op_claim claim = {true, sl_op_reads(&c->op, i), sl_op_writes(&c->op, i), 0};
     claim.bytes = sl_op_operand_bytes(c->op.kind, attrs, i);
     if (claim.bytes == 0) /* open: there may be positions before and behind */
-        claim.bytes = sl_op_shape_least_bytes(c->op.kind, attrs, i) +
+        claim.bytes = sl_op_least_bytes(c->op.kind, attrs, i) +
                       (c->position + c->rows_left) * attrs->in * case_element_bytes(c, i);
     return claim;
 }
@@ -82,7 +82,7 @@ __attribute__((format(printf, 2, 3))) static inline bool proof_fail(op_proof *se
 
 static inline const char *proof_name(const op_proof *self, uint32_t i)
 {
-    return sl_op_info_of(self->c->op.kind)->operand_name[i];
+    return sl_op_info_of(self->c->op.kind)->operand[i].name;
 }
 
 /* ---- content ---- */

@@ -325,7 +325,7 @@ static void op_table_when_walked_then_every_op_is_there(void **state)
 {
     (void)state;
     static const char *const names[] = {
-#define X(NAME, name) #name,
+#define X(NAME, name, ...) #name,
         SL_OP_LIST(X)
 #undef X
     };
@@ -334,7 +334,7 @@ static void op_table_when_walked_then_every_op_is_there(void **state)
         assert_string_equal(info->name, names[kind]);
         assert_in_range(info->operand_count, 1, SL_OPERAND_MAX);
         for (uint32_t i = 0; i < info->operand_count; i++)
-            assert_non_null(info->operand_name[i]);
+            assert_non_null(info->operand[i].name);
     }
 }
 

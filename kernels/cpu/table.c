@@ -62,7 +62,7 @@ static const char *description(void)
 static const sl_kernel_table table = {
     .run =
         {
-#define X(NAME, name) [SL_OP_##NAME] = sl_op_##name,
+#define X(NAME, name, ...) [SL_OP_##NAME] = sl_op_##name,
             SL_OP_LIST(X)
 #undef X
         },

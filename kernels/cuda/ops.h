@@ -8,7 +8,7 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
-#define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
 

@@ -57,7 +57,7 @@ static sl_status prepare(sl_kernel_library *library, sl_op_kind kind, const sl_o
 static const sl_kernel_table table = {
     .run =
         {
-#define X(NAME, name) [SL_OP_##NAME] = sl_cuda_##name,
+#define X(NAME, name, ...) [SL_OP_##NAME] = sl_cuda_##name,
             SL_OP_LIST(X)
 #undef X
         },

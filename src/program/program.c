@@ -10,7 +10,6 @@
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "op_shape.h"
 
 enum { FIRST_CAPACITY = 64 };
 
@@ -128,7 +127,7 @@ static sl_status check_operand(const sl_program *program, const sl_op *op, uint3
     if (value_index >= program->value_count)
         SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s is missing", info->name, operand_name);
     const sl_value *value = &program->values[value_index];
-    uint64_t least = sl_op_shape_least_bytes(op->kind, &op->attrs, operand_index);
+    uint64_t least = sl_op_least_bytes(op->kind, &op->attrs, operand_index);
     bool is_exact = sl_op_operand_bytes(op->kind, &op->attrs, operand_index) != 0;
     if (least == 0 || value->bytes < least || (is_exact && value->bytes != least))
         SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s takes %llu bytes, value %s has %llu", info->name,
