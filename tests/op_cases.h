@@ -2,7 +2,7 @@
  * that can be combined from it, in three shapes.
  *
  * Written from op_list.h, not from the op table: which bytes of an operand an op touches, where a
- * row group or a position leaves some of them alone, and which of those it reads.
+ * row range or a position leaves some of them alone, and which of those it reads.
  */
 #ifndef SL_TESTS_OP_CASES_H
 #define SL_TESTS_OP_CASES_H
@@ -225,7 +225,7 @@ static inline uint64_t case_element_bytes(const op_case *c, uint32_t i)
     return sl_type_bytes(walk_type_of(&c->op, i));
 }
 
-/* Of B*T rows, those of the row group. */
+/* Of B*T rows, those of the row range. */
 static inline op_span case_row_span(const op_case *c, uint64_t row_bytes)
 {
     const sl_op_attrs *attrs = &c->op.attrs;
@@ -286,7 +286,7 @@ static inline op_span case_span(const op_case *c, uint32_t i)
     }
 }
 
-/* Row groups write dx piece by piece, in row order: the first one makes it, the others keep it. */
+/* Row ranges write dx piece by piece, in row order: the first one makes it, the others keep it. */
 static inline bool case_is_piece(const op_case *c, uint32_t i)
 {
     return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.adds_output;

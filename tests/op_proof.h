@@ -290,7 +290,7 @@ static inline bool proof_check_runs(op_proof *self)
     return true;
 }
 
-/* What is said to be written and not read is touched whole, but for the first row group's piece. */
+/* What is said to be written and not read is touched whole, but for the first row range's piece. */
 static inline bool proof_check_whole(op_proof *self, uint32_t i)
 {
     const op_span span = case_span(self->c, i);

@@ -26,7 +26,7 @@ static void gradients_when_head_has_row_groups_then_agree(void **state)
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 5; /* 14 rows: 5, 5, 4 */
+    options.range_rows = 5; /* 14 rows: 5, 5, 4 */
     options.step.recompute = SL_RECOMPUTE_FULL;
     check_gradients(&options, runs_full() ? 512 : 32);
 }
@@ -148,7 +148,7 @@ static void schedules_when_head_has_row_groups_then_same_bits(void **state)
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 4;
+    options.range_rows = 4;
     compare_schedules(options, 2, 0.01f);
 }
 
@@ -347,7 +347,7 @@ static void op_reads_when_mode_accumulates_then_depends_on_attrs(void **state)
     op.attrs.adds_output = 1;
     assert_true(sl_op_reads(&op, 2));
     assert_false(sl_op_writes(&op, 0));
-    /* A later row group writes its rows only: the others must last. */
+    /* A later row range writes its rows only: the others must last. */
     sl_op piece = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = {.first_row = 128}};
     assert_true(sl_op_reads(&piece, 2));
     piece.attrs.first_row = 0;
@@ -402,7 +402,7 @@ static void derive_when_segments_share_a_site_then_only_terminal_ones_may(void *
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 5;
+    options.range_rows = 5;
     run r;
     run_step(&options, &r);
     sl_program *forward = r.forward[0], *step = NULL;

@@ -10,7 +10,7 @@
  *    an accumulator of its own, which is added once, in the last turn. So additions come in the
  *    same order in every schedule.
  * 4. Rounded: a grad group in half precision cannot hold sums, so an fp32 sum of each tensor takes
- *    its target in 3 and is rounded into it behind the last part. A gradient that is one part needs
+ *    its place in 3 and is rounded into it behind the last part. A gradient that is one part needs
  *    no sum: its op rounds it into the grad group.
  * 5. Cleared: a chunk of the grad group, whole, right before its first write, for there is padding
  *    between tensors.

@@ -171,7 +171,7 @@ sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_
     return SL_OK;
 }
 
-/* Values from outside are made where they are first met, others where they are first written. */
+/* Values from outside are made where they are first used, others where they are first written. */
 static sl_status map_operand(sl_step *step, const sl_op *op, uint32_t operand_index,
                              uint32_t *out_value)
 {
