@@ -286,8 +286,8 @@ static inline op_span case_span(const op_case *c, uint32_t i)
     }
 }
 
-/* Row ranges write dx piece by piece, in row order: the first one makes it, the others keep it. */
-static inline bool case_is_piece(const op_case *c, uint32_t i)
+/* Row ranges write dx in row order: the first one makes it, the others keep it. */
+static inline bool case_is_row_range(const op_case *c, uint32_t i)
 {
     return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.adds_output;
 }
@@ -299,7 +299,7 @@ static inline bool case_shows_reads(const op_case *c, uint32_t i)
     const bool leaves_out = c->op.kind == SL_OP_LINEAR && c->op.attrs.rank_index > 0;
     if (c->choice[AXIS_SKIP] || c->choice[AXIS_FINITE] || has_no_ids)
         return false;
-    const bool keeps = case_is_piece(c, i) && c->op.attrs.first_row > 0;
+    const bool keeps = case_is_row_range(c, i) && c->op.attrs.first_row > 0;
     const bool is_new = c->op.kind == SL_OP_ATTENTION_CACHED && i == 1 && c->position == 0;
     return !keeps && !is_new && !(leaves_out && (i == 2 || i == 3));
 }

@@ -290,12 +290,12 @@ static inline bool proof_check_runs(op_proof *self)
     return true;
 }
 
-/* What is said to be written and not read is touched whole, but for the first row range's piece. */
+/* What is said to be written and not read is touched whole, but for the rows of the first range. */
 static inline bool proof_check_whole(op_proof *self, uint32_t i)
 {
     const op_span span = case_span(self->c, i);
-    const bool is_first_piece = case_is_piece(self->c, i) && self->c->op.attrs.first_row == 0;
-    if (span.front + span.back == 0 || is_first_piece)
+    const bool is_first_range = case_is_row_range(self->c, i) && self->c->op.attrs.first_row == 0;
+    if (span.front + span.back == 0 || is_first_range)
         return true;
     return proof_fail(self, "%s: said to be written whole, and is not", proof_name(self, i));
 }

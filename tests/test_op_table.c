@@ -233,11 +233,11 @@ static sl_program *derive_step(sl_type type, const sl_step_options *options)
 }
 
 /* The first row range is said to write dx whole, and writes its rows: so the others must follow, in
- * row order, before anyone else meets dx. Returns the pieces. */
-static uint32_t check_pieces(const sl_program *step)
+ * row order, before anyone else meets dx. Returns how many ranges. */
+static uint32_t check_row_ranges(const sl_program *step)
 {
     uint64_t *end_row = calloc(step->value_count, sizeof *end_row); /* 0: no dx of the head */
-    uint32_t pieces = 0;
+    uint32_t ranges = 0;
     for (uint32_t tick = 0; tick < step->op_count; tick++) {
         const sl_op *op = &step->ops[tick];
         const sl_op_attrs *attrs = &op->attrs;
@@ -257,11 +257,11 @@ static uint32_t check_pieces(const sl_program *step)
             }
             assert_int_equal(attrs->first_row, end_row[v]);
             end_row[v] += attrs->row_count;
-            pieces++;
+            ranges++;
         }
     }
     free(end_row);
-    return pieces;
+    return ranges;
 }
 
 /* Sums are in fp32: kernels take no other type with attrs.adds_gradient. */
@@ -281,7 +281,7 @@ static void steps_when_derived_then_hold_what_the_table_cannot_say(void **state)
                 const sl_step_options options = {batches, (sl_accumulation)by_layer,
                                                  (sl_recompute)(batches - 1), false};
                 sl_program *step = derive_step((sl_type)type, &options);
-                assert_int_equal(check_pieces(step), 3 * batches);
+                assert_int_equal(check_row_ranges(step), 3 * batches);
                 check_sums(step);
                 sl_program_close(step);
             }
