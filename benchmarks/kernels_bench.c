@@ -254,7 +254,7 @@ static void add_products(sl_type type)
     bench = add_product("head input", SL_OP_HEAD_INPUT_BACKWARD, attrs);
     memcpy(bench->floats, (uint64_t[]){rows * ids, ids * in, rows * in}, 24);
     bench->fp32_operands = 1 << 2;
-    sl_op_attrs adding = attrs; /* row groups do, and the embedding */
+    sl_op_attrs adding = attrs; /* row ranges do, and the embedding */
     adding.adds_gradient = 1;
     bench = add_product("head weight", SL_OP_HEAD_WEIGHT_BACKWARD, adding);
     memcpy(bench->floats, (uint64_t[]){rows * in, rows * ids, ids * in}, 24);

@@ -14,7 +14,7 @@ const sl_kernel_table *sl_kernels_of(sl_device_kind kind)
 sl_status sl_kernels_find(const sl_kernel_table *table, sl_op_kind kind, sl_kernel *out_kernel)
 {
     static const char *const names[SL_OP_COUNT] = {
-#define X(NAME, name) [SL_OP_##NAME] = #name,
+#define X(NAME, name, ...) [SL_OP_##NAME] = #name,
         SL_OP_LIST(X)
 #undef X
     };

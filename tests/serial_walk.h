@@ -112,7 +112,7 @@ static inline void serial_walk_check(serial_walk *walk, const sl_place *place)
     walk->untouched_places += found == serial_walk_pattern;
 }
 
-/* Whether op must write operand i to its last byte, whatever was there. A row group of the head
+/* Whether op must write operand i to its last byte, whatever was there. A row range of the head
  * writes its own rows only. */
 static inline bool serial_walk_writes_whole(const sl_op *op, uint32_t i)
 {

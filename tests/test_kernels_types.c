@@ -11,7 +11,7 @@
 #include "kernel_case.h"
 
 #include "base/half.h"
-#include "program/op_shape.h"
+#include "program/build.h"
 
 enum { SHAPES = 30, BLOCK = SL_BLOCK_ELEMENTS };
 
@@ -161,10 +161,10 @@ static void fill_control(sl_step_control *control)
 /* Fills operand `index` of both cases with the same numbers: those of `half` widened in `full`. */
 static void fill_operand(kernel_case *half, kernel_case *full, int index)
 {
-    const char *name = sl_op_info_of(half->kind)->operand_name[index];
+    const char *name = sl_op_info_of(half->kind)->operand[index].name;
     const sl_type type = (sl_type)half->attrs.type;
-    const uint64_t bytes = sl_op_shape_least_bytes(half->kind, &half->attrs, (uint32_t)index);
-    const uint64_t full_bytes = sl_op_shape_least_bytes(full->kind, &full->attrs, (uint32_t)index);
+    const uint64_t bytes = sl_op_least_bytes(half->kind, &half->attrs, (uint32_t)index);
+    const uint64_t full_bytes = sl_op_least_bytes(full->kind, &full->attrs, (uint32_t)index);
     void *to = case_operand(half, index, bytes);
     float *wide = case_operand(full, index, full_bytes);
     if (!strcmp(name, "tokens") || !strcmp(name, "targets")) {

@@ -5,7 +5,7 @@
 
 #include "kernels/kernels.h"
 
-#define X(NAME, name) sl_status sl_cpu_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cpu_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
 

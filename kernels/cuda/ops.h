@@ -9,7 +9,7 @@ extern "C" {
 
 #include "kernels/product.h"
 
-#define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
 
@@ -44,7 +44,7 @@ uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *
 sl_status sl_cuda_product_run(const sl_kernel_call *call, const sl_product *product);
 
 /* The sums over the rows of x [row_count, width], of attrs->type, in call->workspace: a gradient of
- * mode G (op_list.h), by attrs->adds_gradient and attrs->grad_type of the call. */
+ * mode GRADIENT (op_list.h), by attrs->adds_gradient and attrs->grad_type of the call. */
 sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const void *x, uint64_t row_count,
                                   uint64_t width, void *sums);
 uint64_t sl_cuda_column_sums_workspace_bytes(uint64_t row_count, uint64_t width);

@@ -27,7 +27,7 @@ const char *sl_walk_lane_name(sl_lane lane)
 }
 
 static const char *const op_names[SL_OP_COUNT] = {
-#define X(NAME, name) #name,
+#define X(NAME, name, ...) #name,
     SL_OP_LIST(X)
 #undef X
 };

@@ -42,7 +42,7 @@
 #include "sluice/program.h"
 
 /* The host functions of the ops; those that are called are linked. */
-#define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
 
@@ -248,7 +248,7 @@ static void run_orders(cuda_case *c)
 
 static bool case_writes(const cuda_case *c, int operand)
 {
-    return sl_op_info_of(c->kind)->operand_mode[operand] != SL_MODE_READ;
+    return sl_op_info_of(c->kind)->operand[operand].mode != SL_MODE_READ;
 }
 
 /* Runs both kernels and checks all but what they wrote. */
