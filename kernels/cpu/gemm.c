@@ -164,46 +164,31 @@ static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t strip)
     return job->packed_b + (chain * job->plan.b_round.size + strip) * job->plan.b_slot;
 }
 
-/* Terms `part` of the chain. */
-static void pack_a(const gemm_job *job, uint64_t chain, uint64_t strip, sl_span part)
+/* Terms `part` of the chain. The rows of memory run along the terms, or along the strip. */
+static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t strip, sl_span part)
 {
     const sl_product *product = job->product;
-    const sl_span rows = rows_of(job, job->a.first + strip, 1);
-    sl_span terms = cut_span(product->k, job->plan.chain, job->chains.first + chain);
-    terms = (sl_span){terms.first + part.first, part.count};
+    const bool along_terms = is_a ? !product->transpose_a : product->transpose_b;
+    const uint64_t leading = along_terms ? product->k : is_a ? product->m : product->n;
+    const sl_span lines =
+        is_a ? rows_of(job, job->a.first + strip, 1) : columns_of(job, job->b.first + strip, 1);
+    const uint64_t chain_first =
+        cut_span(product->k, job->plan.chain, job->chains.first + chain).first;
+    const uint64_t term = chain_first + part.first;
+    const uint64_t first =
+        along_terms ? lines.first * leading + term : term * leading + lines.first;
     const uint64_t step = part.first / job->plan.micro->terms_per_step;
-    const uint64_t leading = product->transpose_a ? product->m : product->k;
-    const uint64_t first = product->transpose_a ? terms.first * leading + rows.first
-                                                : rows.first * leading + terms.first;
-    const sl_gemm_strip all = {.from = element_at(product->a, product->type, first),
+    const uint64_t step_width = is_a ? lines.count : job->plan.micro->columns;
+    uint32_t *slot = is_a ? slot_a(job, chain, strip) : slot_b(job, chain, strip);
+    const sl_gemm_strip all = {.from =
+                                   element_at(is_a ? product->a : product->b, product->type, first),
                                .type = product->type,
                                .leading = leading,
-                               .transpose = !product->transpose_a,
-                               .width = rows.count,
-                               .term_count = terms.count,
-                               .step_width = rows.count,
-                               .to = slot_a(job, chain, strip) + step * rows.count};
-    job->plan.micro->pack(&all);
-}
-
-static void pack_b(const gemm_job *job, uint64_t chain, uint64_t strip, sl_span part)
-{
-    const sl_product *product = job->product;
-    const sl_span columns = columns_of(job, job->b.first + strip, 1);
-    sl_span terms = cut_span(product->k, job->plan.chain, job->chains.first + chain);
-    terms = (sl_span){terms.first + part.first, part.count};
-    const uint64_t step = part.first / job->plan.micro->terms_per_step;
-    const uint64_t leading = product->transpose_b ? product->k : product->n;
-    const uint64_t first = product->transpose_b ? columns.first * leading + terms.first
-                                                : terms.first * leading + columns.first;
-    const sl_gemm_strip all = {.from = element_at(product->b, product->type, first),
-                               .type = product->type,
-                               .leading = leading,
-                               .transpose = product->transpose_b,
-                               .width = columns.count,
-                               .term_count = terms.count,
-                               .step_width = job->plan.micro->columns,
-                               .to = slot_b(job, chain, strip) + step * job->plan.micro->columns};
+                               .transpose = along_terms,
+                               .width = lines.count,
+                               .term_count = part.count,
+                               .step_width = step_width,
+                               .to = slot + step * step_width};
     job->plan.micro->pack(&all);
 }
 
@@ -223,10 +208,7 @@ static void pack_strips(void *argument, uint64_t tile_index, uint32_t worker_ind
     for (uint64_t first = 0; first < terms; first += TURN_TERMS)
         for (uint64_t strip = span.first; strip < span.first + span.count; strip++) {
             const sl_span part = {first, terms - first < TURN_TERMS ? terms - first : TURN_TERMS};
-            if (is_a)
-                pack_a(job, chain, strip, part);
-            else
-                pack_b(job, chain, strip, part);
+            pack_part(job, is_a, chain, strip, part);
         }
 }
 
