@@ -36,10 +36,10 @@ template <int WIDTH> struct keys_shape {
                                  : 16,
         COLUMNS = WIDTH <= 128 ? WIDTH : 128, /* of dk and dv */
         PARTS = WIDTH / COLUMNS,
-        KEY_CHUNKS = KEYS * WIDTH / 8,
-        QUERY_CHUNKS = QUERIES * WIDTH / 8,
+        KEY_PACKS = KEYS * WIDTH / 8,
+        QUERY_PACKS = QUERIES * WIDTH / 8,
         STATISTICS = 2 * QUERIES, /* floats a tile: lse, then dots */
-        SHARED_BYTES = 16 * (2 * KEY_CHUNKS + 4 * QUERY_CHUNKS) + 4 * 2 * STATISTICS
+        SHARED_BYTES = 16 * (2 * KEY_PACKS + 4 * QUERY_PACKS) + 4 * 2 * STATISTICS
     };
 };
 
@@ -49,9 +49,9 @@ template <int WIDTH> struct queries_shape {
         ROWS = 16 * ROW_TILES, /* of a warp */
         QUERIES = SL_ATTENTION_WARPS * ROWS,
         KEYS = WIDTH <= 128 ? 32 : 16,
-        QUERY_CHUNKS = QUERIES * WIDTH / 8,
-        KEY_CHUNKS = KEYS * WIDTH / 8,
-        SHARED_BYTES = 16 * (2 * QUERY_CHUNKS + 4 * KEY_CHUNKS)
+        QUERY_PACKS = QUERIES * WIDTH / 8,
+        KEY_PACKS = KEYS * WIDTH / 8,
+        SHARED_BYTES = 16 * (2 * QUERY_PACKS + 4 * KEY_PACKS)
     };
 };
 
@@ -113,7 +113,7 @@ static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &
     typedef keys_shape<WIDTH> shape;
     const uint32_t first = tile_index * shape::QUERIES, half = tile_index % 2;
     copy_queries<WIDTH, shape::QUERIES>(args, place, first,
-                                        query_tiles + half * 2 * shape::QUERY_CHUNKS);
+                                        query_tiles + half * 2 * shape::QUERY_PACKS);
     if (threadIdx.x < shape::STATISTICS) {
         const uint32_t row = first + threadIdx.x % shape::QUERIES;
         const float *from = threadIdx.x < shape::QUERIES ? args.lse : args.dots;
@@ -151,18 +151,18 @@ static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, con
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
-    const uint32_t first_chunk = blockIdx.z * (shape::COLUMNS / 8);
+    const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
     float s[1][shape::QUERIES / 8][4], dp[1][shape::QUERIES / 8][4];
     uint32_t weights[1][shape::QUERIES / 16][4];
-    const uint4 *queries = query_tile, *gradients = query_tile + shape::QUERY_CHUNKS;
+    const uint4 *queries = query_tile, *gradients = query_tile + shape::QUERY_PACKS;
     sl_tile_multiply<TYPE, WIDTH>(s, key_tile, first_row, queries);
-    sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_CHUNKS, first_row, gradients);
+    sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_PACKS, first_row, gradients);
     differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, factor,
                                   causal_offset);
     sl_tile_round<TYPE>(weights, s);
-    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_chunk);
+    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_pack);
     sl_tile_round<TYPE>(weights, dp);
-    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dk, weights, queries, first_chunk);
+    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dk, weights, queries, first_pack);
 }
 
 template <sl_type TYPE, int WIDTH>
@@ -173,16 +173,16 @@ static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
-    const uint32_t first_chunk = blockIdx.z * (shape::COLUMNS / 8);
+    const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
     const uint64_t at = place.q + first * args.q_row;
     const float scale[1][2] = {{args.scale, args.scale}}, one[1][2] = {{1.0f, 1.0f}};
     sl_tile_result result = {(uint16_t *)args.dk + at, args.q_row, args.query_count - first,
                              args.width};
     sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dk, scale, key_tile, first_row,
-                                               first_chunk);
+                                               first_pack);
     result.first = (uint16_t *)args.dv + at;
-    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dv, one, key_tile + shape::KEY_CHUNKS,
-                                               first_row, first_chunk);
+    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dv, one, key_tile + shape::KEY_PACKS,
+                                               first_row, first_pack);
 }
 
 template <sl_type TYPE, int WIDTH>
@@ -191,8 +191,8 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
 {
     typedef keys_shape<WIDTH> shape;
     SL_DYNAMIC_SHARED(uint4, key_tile);
-    uint4 *const query_tiles = key_tile + 2 * shape::KEY_CHUNKS;
-    float *const statistics = (float *)(query_tiles + 4 * shape::QUERY_CHUNKS);
+    uint4 *const query_tiles = key_tile + 2 * shape::KEY_PACKS;
+    float *const statistics = (float *)(query_tiles + 4 * shape::QUERY_PACKS);
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
     const uint32_t first = blockIdx.y * shape::KEYS;
     const uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
@@ -211,7 +211,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         const int causal_offset = (int)(tile * shape::QUERIES) - warp_key;
         /* the tile's last query sees the warp's first key */
         if (causal_offset + shape::QUERIES > 0)
-            add_queries<TYPE>(state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_CHUNKS,
+            add_queries<TYPE>(state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
                               statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E,
                               causal_offset);
     }
@@ -276,8 +276,8 @@ static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
     float s[shape::ROW_TILES][shape::KEYS / 8][4], dp[shape::ROW_TILES][shape::KEYS / 8][4];
     uint32_t weights[shape::ROW_TILES][shape::KEYS / 16][4];
     sl_tile_multiply<TYPE, WIDTH>(s, query_tile, first_row, key_tile);
-    sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_CHUNKS, first_row,
-                                  key_tile + shape::KEY_CHUNKS);
+    sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_PACKS, first_row,
+                                  key_tile + shape::KEY_PACKS);
     differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
     sl_tile_round<TYPE>(weights, dp);
     sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, key_tile, 0);
@@ -306,7 +306,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
 {
     typedef queries_shape<WIDTH> shape;
     SL_DYNAMIC_SHARED(uint4, query_tile);
-    uint4 *const key_tiles = query_tile + 2 * shape::QUERY_CHUNKS;
+    uint4 *const key_tiles = query_tile + 2 * shape::QUERY_PACKS;
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
     const uint32_t key_count = sl_less(args.query_count, first + shape::QUERIES);
@@ -321,10 +321,10 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
             copy_keys<WIDTH, shape::KEYS>(args, place, (tile + 1) * shape::KEYS,
-                                          key_tiles + (tile + 1) % 2 * 2 * shape::KEY_CHUNKS);
+                                          key_tiles + (tile + 1) % 2 * 2 * shape::KEY_PACKS);
         const int causal_offset = (int)(tile * shape::KEYS) - (int)warp_query;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE>(state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_CHUNKS,
+            add_keys<TYPE>(state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
                            args.scale * SL_LOG2_E, causal_offset);
     }
     store_queries<TYPE>(args, place, state, first, query_tile);

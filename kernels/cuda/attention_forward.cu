@@ -28,9 +28,9 @@ template <int WIDTH> struct forward_shape {
         ROWS = 16 * ROW_TILES, /* of a warp */
         QUERIES = SL_ATTENTION_WARPS * ROWS,
         KEYS = WIDTH <= 64 ? 64 : 32,
-        QUERY_CHUNKS = QUERIES * WIDTH / 8,
-        KEY_CHUNKS = KEYS * WIDTH / 8,
-        SHARED_BYTES = 16 * (QUERY_CHUNKS + 4 * KEY_CHUNKS)
+        QUERY_PACKS = QUERIES * WIDTH / 8,
+        KEY_PACKS = KEYS * WIDTH / 8,
+        SHARED_BYTES = 16 * (QUERY_PACKS + 4 * KEY_PACKS)
     };
 };
 
@@ -133,7 +133,7 @@ static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
         mask_scores(scores, causal_offset);
     update_softmax<WIDTH>(state, scores, factor);
     sl_tile_round<TYPE>(weights, scores);
-    sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, key_tile + shape::KEY_CHUNKS, 0);
+    sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, key_tile + shape::KEY_PACKS, 0);
 }
 
 /* Begins to copy tile `tile_index` of keys and values into its half of `key_tiles`. */
@@ -145,12 +145,12 @@ static __device__ __forceinline__ void copy_keys(const sl_attention_args &args, 
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_key = tile_index * shape::KEYS;
     const uint64_t at = first + first_key * args.key_row;
-    uint4 *key_tile = key_tiles + tile_index % 2 * 2 * shape::KEY_CHUNKS;
+    uint4 *key_tile = key_tiles + tile_index % 2 * 2 * shape::KEY_PACKS;
     sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, key_count - first_key,
                          args.width};
     sl_tile_copy<WIDTH, shape::KEYS>(key_tile, rows);
     rows.first = (const uint16_t *)args.v + at;
-    sl_tile_copy<WIDTH, shape::KEYS>(key_tile + shape::KEY_CHUNKS, rows);
+    sl_tile_copy<WIDTH, shape::KEYS>(key_tile + shape::KEY_PACKS, rows);
 }
 
 /* y and lse of the block's queries, `count` of them from the places on. */
@@ -182,7 +182,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
 {
     typedef forward_shape<WIDTH> shape;
     SL_DYNAMIC_SHARED(uint4, queries);
-    uint4 *const key_tiles = queries + shape::QUERY_CHUNKS;
+    uint4 *const key_tiles = queries + shape::QUERY_PACKS;
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
     const uint32_t count = sl_less(args.query_count - first, shape::QUERIES);
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
             copy_keys<WIDTH>(args, place.key, key_count, tile + 1, key_tiles);
         const int causal_offset = (int)(tile * shape::KEYS) - warp_query;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            attend_keys<TYPE>(state, queries, key_tiles + tile % 2 * 2 * shape::KEY_CHUNKS,
+            attend_keys<TYPE>(state, queries, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
                               causal_offset, factor);
     }
     store_results<TYPE>(args, state, queries,
