@@ -5,11 +5,22 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "blas_load.h"
 #include "ops.h"
 
 enum { TEXT_BYTES = 600 };
+
+sl_status sl_cudnn_find_asked(bool *out_is_asked)
+{
+    const char *name = getenv("SLUICE_ATTENTION");
+    const bool is_cudnn = name != NULL && strcmp(name, "cudnn") == 0;
+    if (name != NULL && *name != '\0' && !is_cudnn && strcmp(name, "own") != 0)
+        SL_FAIL(SL_ERROR_USAGE, "SLUICE_ATTENTION is \"%.40s\": it may be own or cudnn", name);
+    *out_is_asked = is_cudnn;
+    return SL_OK;
+}
 
 /* Either library belongs to the device that is current when it opens. */
 sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
