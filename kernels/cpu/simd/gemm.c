@@ -26,6 +26,11 @@ SL_INLINE const void *strip_at(const sl_gemm_strip *strip, sl_type type, uint64_
     return typed_at(strip->from, type, row * strip->leading + column);
 }
 
+SL_INLINE uint32_t at_most_lanes(uint64_t count)
+{
+    return count < LANES ? (uint32_t)count : LANES;
+}
+
 /* Each store may spill into the next step, which is then written over, or into the slack. */
 SL_INLINE void pack_steps(const sl_gemm_strip *strip, sl_type type, uint64_t step_count,
                           pack_across read)
@@ -47,7 +52,7 @@ SL_INLINE void pack_square(const sl_gemm_strip *strip, sl_type type, uint64_t ro
                            uint32_t steps, pack_along read)
 {
     lanes square[LANES];
-    const uint32_t rows = part_at(row, strip->width);
+    const uint32_t rows = at_most_lanes(strip->width - row);
     for (uint32_t i = 0; i < LANES; i++)
         square[i] = i < rows ? read(strip, type, row + i, step, steps) : set_lanes(0.0f);
     transpose_lanes(square);
