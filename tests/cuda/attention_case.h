@@ -13,6 +13,7 @@
 #include "cuda_case.h"
 #include "kernel_reference.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/ops.h"
 
 static const double UNIT = 0x1p-24;
 

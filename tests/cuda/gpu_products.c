@@ -6,6 +6,7 @@
  * come out exact, random numbers within the bound of their roundings, twice the same bits. */
 #include "gpu_place.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/ops.h"
 #include "product_case.h"
 
 enum { SHAPES = 30, FEW_SHAPES = 2 };
