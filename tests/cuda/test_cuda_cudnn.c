@@ -60,7 +60,9 @@ static void shapes_when_prepared_are_chosen_for_once(void **state)
             assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION, &attrs), SL_OK);
             assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION_BACKWARD, &attrs), SL_OK);
             const uint64_t calls = standin_cudnn_calls();
-            assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION_CACHED, &attrs), SL_OK);
+            sl_op_attrs cached = attrs;
+            cached.cache_rows = attrs.seq;
+            assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION_CACHED, &cached), SL_OK);
             assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION, &attrs), SL_OK);
             assert_int_equal(standin_cudnn_calls(), calls);
             chosen += is_covered(&attrs) ? 2 : 0;
