@@ -120,9 +120,9 @@ sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment)
 static sl_status check_operand(const sl_program *program, const sl_op *op, uint32_t operand_index)
 {
     const sl_op_info *info = sl_op_info_of(op->kind);
-    const char *operand_name = info->operand_name[operand_index];
+    const char *operand_name = info->operand[operand_index].name;
     uint32_t value_index = op->operand[operand_index];
-    if (value_index == SL_NONE && info->operand_optional[operand_index])
+    if (value_index == SL_NONE && info->operand[operand_index].is_optional)
         return SL_OK;
     if (value_index >= program->value_count)
         SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s is missing", info->name, operand_name);
