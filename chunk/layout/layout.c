@@ -77,10 +77,11 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     layout->chunk_elements = chunk_blocks * SL_BLOCK_ELEMENTS;
     layout->chunk_count = (uint32_t)chunk_count;
     layout->tensor_count = tensor_count;
-    layout->tensors = calloc(tensor_count, sizeof *layout->tensors);
     layout->chunk_of_tensor = calloc(tensor_count, sizeof *layout->chunk_of_tensor);
+    layout->first_element = calloc(tensor_count, sizeof *layout->first_element);
     layout->block_flags = calloc(block_count, sizeof *layout->block_flags);
-    if (layout->tensors == NULL || layout->chunk_of_tensor == NULL || layout->block_flags == NULL) {
+    if (layout->chunk_of_tensor == NULL || layout->first_element == NULL ||
+        layout->block_flags == NULL) {
         sl_layout_close(layout);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %u tensors and %llu blocks",
                 tensor_count, (unsigned long long)block_count);
@@ -106,9 +107,8 @@ static void place_tensors(const sl_program *program, const uint64_t *tensor_bloc
             chunk_index++;
             filled = 0;
         }
-        layout->tensors[tensor].chunk_index = (uint32_t)chunk_index;
-        layout->tensors[tensor].first_element = filled * SL_BLOCK_ELEMENTS;
         layout->chunk_of_tensor[tensor] = (uint32_t)chunk_index;
+        layout->first_element[tensor] = filled * SL_BLOCK_ELEMENTS;
         layout->valid_elements += spec->element_count;
         if (spec->decay)
             set_decay(layout, chunk_index * chunk_blocks + filled, tensor_blocks[tensor]);
@@ -148,7 +148,7 @@ void sl_layout_close(sl_layout *layout)
         return;
     free(layout->block_flags);
     free(layout->chunk_of_tensor);
-    free(layout->tensors);
+    free(layout->first_element);
     free(layout);
 }
 

@@ -141,7 +141,7 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
         return place_of_ring(planner, tier, tick, v, out_place);
     SL_TRY(place_of_object(e, tier, tick, object, out_place));
     if (value->kind == SL_VALUE_TENSOR)
-        out_place->offset += planner->layout->tensors[value->index].first_element *
+        out_place->offset += planner->layout->first_element[value->index] *
                              sl_type_bytes(planner->layout->group_type[value->group]);
     out_place->bytes = value->bytes;
     return SL_OK;

@@ -25,9 +25,8 @@ uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
     uint32_t activation = planner->first_activation + v;
     if (!sl_planner_is_state(value))
         return planner->home_tier[activation] == SL_TIER_DEVICE ? SL_NONE : activation;
-    uint32_t chunk = value->kind == SL_VALUE_TENSOR
-                         ? planner->layout->tensors[value->index].chunk_index
-                         : value->index;
+    uint32_t chunk = value->kind == SL_VALUE_TENSOR ? planner->layout->chunk_of_tensor[value->index]
+                                                    : value->index;
     return (uint32_t)value->group * planner->chunk_count + chunk;
 }
 

@@ -19,7 +19,7 @@ uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value)
         return sl_verify_chunk_object(verify, it->group, it->index);
     if (it->kind == SL_VALUE_TENSOR)
         return sl_verify_chunk_object(verify, it->group,
-                                      verify->layout->tensors[it->index].chunk_index);
+                                      verify->layout->chunk_of_tensor[it->index]);
     if (it->kind == SL_VALUE_PERSISTENT)
         return sl_verify_slot_object(verify, it->index);
     return value;
@@ -43,7 +43,7 @@ uint32_t sl_verify_instance(const sl_verify *verify, uint32_t object)
 
 uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
 {
-    return verify->layout->tensors[value->index].first_element *
+    return verify->layout->first_element[value->index] *
            sl_type_bytes(verify->layout->group_type[value->group]);
 }
 

@@ -80,7 +80,6 @@ static sl_status check_at_home(const sl_verify *verify, const sl_place *whole, s
 static sl_status check_tensor_place(const sl_verify *verify, const sl_value *value,
                                     const sl_place *place, const char *name)
 {
-    const sl_tensor_place *tensor = &verify->layout->tensors[value->index];
     uint64_t first = sl_verify_tensor_offset(verify, value);
     if (place->offset < first)
         return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
@@ -92,7 +91,8 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
         return sl_verify_reject(verify, "has %s of %llu bytes, which overruns its chunk", name,
                                 (unsigned long long)value->bytes);
     SL_TRY(check_place(verify, &whole, whole.bytes, name));
-    return check_at_home(verify, &whole, value->group, tensor->chunk_index);
+    return check_at_home(verify, &whole, value->group,
+                         verify->layout->chunk_of_tensor[value->index]);
 }
 
 static sl_status check_value_place(const sl_verify *verify, const sl_value *value,

@@ -44,17 +44,12 @@ SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
 
 /* ---- layout ---- */
 
-typedef struct sl_tensor_place {
-    uint32_t chunk_index;
-    uint64_t first_element; /* in the chunk, a multiple of SL_BLOCK_ELEMENTS */
-} sl_tensor_place;
-
 typedef struct sl_layout {
     uint64_t chunk_elements; /* a multiple of SL_BLOCK_ELEMENTS */
     uint32_t chunk_count;
     uint32_t tensor_count;
-    sl_tensor_place *tensors;  /* [tensor_count] */
-    uint32_t *chunk_of_tensor; /* [tensor_count], for sl_chunk_map */
+    uint32_t *chunk_of_tensor; /* [tensor_count] */
+    uint64_t *first_element;   /* [tensor_count] in its chunk, a multiple of SL_BLOCK_ELEMENTS */
     uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
     sl_type group_type[SL_GROUP_COUNT]; /* of elements, by the program's types */
     uint64_t valid_elements;            /* elements of tensors, vocabulary padding included */
