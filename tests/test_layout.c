@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "chunk/layout/chunk_size.h"
+#include "chunk/layout/layout.h"
 #include "sluice/chunk.h"
 #include "sluice/gpt2.h"
 #include "spec_programs.h"
@@ -122,7 +122,7 @@ static void search_on_random_tensors_agrees_with_trying_every_size(void **state)
         for (uint32_t t = 0; t < count; t++)
             blocks[t] = 1 + spec_random(&random, bound);
         uint64_t expected = search_plainly(blocks, count);
-        assert_int_equal(sl_chunk_size_search(blocks, count), expected);
+        assert_int_equal(sl_layout_find_chunk_blocks(blocks, count), expected);
         uint64_t largest = 0;
         for (uint32_t t = 0; t < count; t++)
             largest = blocks[t] > largest ? blocks[t] : largest;
@@ -154,7 +154,7 @@ static void search_on_many_different_tensors_stays_in_time(void **state)
         largest = blocks[t] > largest ? blocks[t] : largest;
     }
     double before = read_cpu_seconds();
-    uint64_t size = sl_chunk_size_search(blocks, SPEC_TENSORS_MAX);
+    uint64_t size = sl_layout_find_chunk_blocks(blocks, SPEC_TENSORS_MAX);
     double seconds = read_cpu_seconds() - before;
     printf("%d different tensors: %.1f ms\n", SPEC_TENSORS_MAX, 1e3 * seconds);
     assert_true(seconds < search_seconds);

@@ -95,8 +95,8 @@ typedef struct sl_policy_options {
 } sl_policy_options;
 
 /* The disk tier is read and written in whole pieces, cut at multiples of SL_PIECE_BYTES of its
- * address space; slots there, and whatever it is copied from and to, start on SL_DIRECT_ALIGNMENT
- * and are a multiple of it long. */
+ * address space; homes there, and whatever they are copied from and to, start on
+ * SL_DIRECT_ALIGNMENT and are a multiple of it long. */
 enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
 
 /* Two pieces, so that the disk is at work on one while the other is filled or emptied. */
@@ -118,7 +118,7 @@ typedef struct sl_homes {
     uint64_t fixed_bytes[SL_TIER_COUNT];  /* end of the permanent part */
 } sl_homes;
 
-/* Gives every chunk of every group that `program` uses its home. Slots of different groups are
+/* Gives every chunk of every group that `program` uses its home. Homes of different groups are
  * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2.
  * Persistent slots are numbered densely: one not below the number of values is SL_ERROR_USAGE. */
 SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
