@@ -10,8 +10,8 @@ void sl_visit_list_clear(sl_visit_list *list)
 }
 
 /* Makes room for one more item behind `count`; NULL when memory is refused. */
-static void *grow(sl_visit_list *list, void *items, uint32_t count, uint32_t *capacity,
-                  uint64_t item_bytes)
+static void *grow_list(sl_visit_list *list, void *items, uint32_t count, uint32_t *capacity,
+                       uint64_t item_bytes)
 {
     if (count < *capacity)
         return items;
@@ -36,7 +36,7 @@ uint32_t sl_visit_list_add(sl_visit_list *list, uint32_t object, uint32_t tick, 
 {
     sl_residency *plan = &list->plan;
     sl_visit *visits =
-        grow(list, plan->visits, plan->visit_count, &list->visit_capacity, sizeof *visits);
+        grow_list(list, plan->visits, plan->visit_count, &list->visit_capacity, sizeof *visits);
     if (!visits)
         return SL_NO_VISIT;
     plan->visits = visits;
@@ -53,8 +53,8 @@ uint32_t sl_visit_list_add(sl_visit_list *list, uint32_t object, uint32_t tick, 
 void sl_visit_list_add_write_back(sl_visit_list *list, uint32_t visit, uint32_t after_tick)
 {
     sl_residency *plan = &list->plan;
-    sl_write_back *write_backs = grow(list, plan->write_backs, plan->write_back_count,
-                                      &list->write_back_capacity, sizeof *write_backs);
+    sl_write_back *write_backs = grow_list(list, plan->write_backs, plan->write_back_count,
+                                           &list->write_back_capacity, sizeof *write_backs);
     if (!write_backs)
         return;
     plan->write_backs = write_backs;
@@ -66,7 +66,7 @@ void sl_visit_list_add_pair(sl_visit_list *list, uint32_t at_entry, uint32_t at_
 {
     sl_residency *plan = &list->plan;
     sl_visit_pair *pairs =
-        grow(list, plan->pairs, plan->pair_count, &list->pair_capacity, sizeof *pairs);
+        grow_list(list, plan->pairs, plan->pair_count, &list->pair_capacity, sizeof *pairs);
     if (!pairs)
         return;
     plan->pairs = pairs;
@@ -79,7 +79,7 @@ sl_visit_mark sl_visit_list_mark(const sl_visit_list *list)
                            list->plan.moved_bytes, list->plan.weighed_bytes};
 }
 
-void sl_visit_list_cut(sl_visit_list *list, const sl_visit_mark *mark)
+void sl_visit_list_rewind(sl_visit_list *list, const sl_visit_mark *mark)
 {
     list->plan.visit_count = mark->visit_count;
     list->plan.write_back_count = mark->write_back_count;
