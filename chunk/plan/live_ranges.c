@@ -67,22 +67,22 @@ static void set_home(sl_planner *planner, uint32_t object, uint8_t tier, uint64_
 static sl_status give_families_homes(sl_planner *planner)
 {
     const sl_program *program = planner->program;
-    bool *is_seen = calloc((uint64_t)program->value_count + 1, sizeof *is_seen);
-    if (!is_seen)
+    bool *is_counted = calloc((uint64_t)program->value_count + 1, sizeof *is_counted);
+    if (!is_counted)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u values", program->value_count);
     planner->family_count = 0;
     for (uint32_t tick = 0; tick < program->op_count; tick++) {
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
             uint32_t v = program->ops[tick].operand[i];
-            if (v == SL_NONE || is_seen[v] || !is_family(planner, v) ||
+            if (v == SL_NONE || is_counted[v] || !is_family(planner, v) ||
                 home_of(planner, v) != SL_TIER_DEVICE)
                 continue;
-            is_seen[v] = true;
+            is_counted[v] = true;
             if (planner->family_count++ < planner->leaving_count)
                 planner->home_tier[planner->first_activation + v] = SL_TIER_HOST;
         }
     }
-    free(is_seen);
+    free(is_counted);
     return SL_OK;
 }
 
@@ -156,7 +156,7 @@ static void extend_range(sl_live_range *range, uint32_t tick)
     range->last_tick = tick;
 }
 
-static void see_operand(sl_planner *planner, uint32_t tick, uint32_t operand_index)
+static void record_operand(sl_planner *planner, uint32_t tick, uint32_t operand_index)
 {
     const sl_op *op = &planner->program->ops[tick];
     uint32_t v = op->operand[operand_index];
@@ -294,8 +294,8 @@ static sl_status add_pass(sl_planner *planner, const sl_family_pass *pass)
     return SL_OK;
 }
 
-static sl_status see_family(sl_planner *planner, const sl_residency_loop *loop, uint32_t tick,
-                            uint32_t operand_index)
+static sl_status record_family_use(sl_planner *planner, const sl_residency_loop *loop,
+                                   uint32_t tick, uint32_t operand_index)
 {
     const sl_op *op = &planner->program->ops[tick];
     uint32_t v = op->operand[operand_index];
@@ -327,7 +327,7 @@ static sl_status find_passes(sl_planner *planner)
         const sl_residency_loop *loop = &planner->loops[l];
         for (uint32_t tick = loop->first_tick; tick < loop->end_tick; tick++)
             for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-                SL_TRY(see_family(planner, loop, tick, i));
+                SL_TRY(record_family_use(planner, loop, tick, i));
     }
     for (uint32_t p = 0; p < planner->pass_count; p++) {
         sl_family_pass *pass = &planner->passes[p];
@@ -375,7 +375,7 @@ sl_status sl_live_ranges_find(sl_planner *planner)
         planner->tier[tier].item_count = 0;
     for (uint32_t tick = 0; tick < program->op_count; tick++)
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-            see_operand(planner, tick, i);
+            record_operand(planner, tick, i);
     for (uint32_t v = 0; v < program->value_count; v++) {
         complete_ranges(planner, v);
         for (int tier = 0; tier < SL_TIER_COUNT; tier++)

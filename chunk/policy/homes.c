@@ -78,12 +78,12 @@ static sl_status check_fractions(const sl_policy_options *options)
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         double disk = options->disk_fraction[group], host = options->host_fraction[group];
         if (!(disk >= 0.0 && disk <= 1.0) || !(host >= 0.0 && host <= 1.0))
-            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %d is not between 0 and 1",
-                    disk >= 0.0 && disk <= 1.0 ? host : disk, group);
+            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %s is not between 0 and 1",
+                    disk >= 0.0 && disk <= 1.0 ? host : disk, sl_group_name((sl_group)group));
         if (options->policy == SL_POLICY_STATIC && disk + host > 1.0 + share_slack)
             SL_FAIL(SL_ERROR_USAGE,
-                    "fractions %g on disk and %g on the host of group %d are more than the whole",
-                    disk, host, group);
+                    "fractions %g on disk and %g on the host of group %s are more than 1 together",
+                    disk, host, sl_group_name((sl_group)group));
     }
     return SL_OK;
 }

@@ -3,8 +3,8 @@
  * Objects are what memory can hold a copy of: values that live on their own (object = value index),
  * then the chunks of each group, then the persistent slots, then the instances of families from the
  * second on (the first is the value itself). Every write advances the object's version. A *range*
- * of a tier's addresses is one that no access of the plan divides; its *cell* knows which object's
- * copy the bytes belong to and who touched them last.
+ * is addresses of a tier that no access of the plan divides; its *cell* knows which object's copy
+ * the bytes belong to and who touched them last.
  *
  *   verify_shape.c   request, values, sections, commands: all that needs no replay
  *   verify_cells.c   what a command touches

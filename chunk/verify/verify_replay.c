@@ -247,12 +247,12 @@ static sl_status end_iteration(sl_verify *verify)
  *   section, is one of the plan from (c, r) into R - 1 - j, for any r >= q; and within a section a
  *   path over d repetitions stays one.
  * - Two neighbours in the accesses to a byte are at most two repetitions of a section apart,
- * because each comes again two repetitions later at the latest. Repetitions 0 to 3 have all such
- * pairs, at both parities. Across sections a byte's neighbours are in the first two repetitions of
- * the one and the last two of the other. At a family's home they are at repetition r of both: there
- *   are r repetitions to step back over in the one and R - 1 - r in the other, and one of the
+ *   because each comes again two repetitions later at the latest. Repetitions 0 to 3 have all such
+ *   pairs, at both parities. Across sections a byte's neighbours are in the first two repetitions
+ *   of the one and the last two of the other. At a family's home they are at repetition r of both:
+ *   there are r repetitions to step back over in the one and R - 1 - r in the other, and one of the
  *   replay's instances, min(r, R' - 1), has no more of either. And where the bytes of a whole
- * family are given on, its last instance is waited for.
+ *   family are given on, its last instance is waited for.
  *
  * So what is accepted is ordered. (What is ordered by a path over more repetitions than are
  * replayed, between two sections, may be rejected: such an order is luck.)
