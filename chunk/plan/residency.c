@@ -19,7 +19,7 @@
  *
  * use_at_home ends the visit before the use; end_visit writes dirty content back before it goes,
  * and enter_loop may write it back in front of a loop and keep it here. A visit that is carried
- * over the end of the body is clean there: walk_body starts it so, join_carried ends it so. The
+ * over the end of the body is clean there: begin_body begins it so, join_carried ends it so. The
  * seam of an inner loop is crossed in either state.
  *
  * The body is walked from a guessed set of carried objects until a walk ends with at least that set
@@ -236,7 +236,7 @@ static void end_visit(walk *w, uint32_t o, uint32_t now)
     if (object->is_dirty && is_content_live(w, o))
         write_back(w, o, now);
     if (object->visit != SL_NO_VISIT) {
-        sl_visit *visit = &w->list.plan.visits[object->visit];
+        sl_visit *visit = &w->list.residency.visits[object->visit];
         visit->last_tick = object->last_use_tick;
         object->left_unused = object->left_unused || (visit->is_carried && !object->is_used);
     }
@@ -409,7 +409,7 @@ static void reopen_loop(walk *w)
         const object_state *object = &entry->objects[m];
         w->objects[w->members[m]] = *object;
         if (object->visit == SL_NO_VISIT && object->last_visit != SL_NO_VISIT)
-            w->list.plan.visits[object->last_visit].last_tick = object->free_tick - 1;
+            w->list.residency.visits[object->last_visit].last_tick = object->free_tick - 1;
     }
     uint64_t list_bytes = entry->resident_count * sizeof *w->residents;
     if (w->resident_count != entry->resident_count ||
@@ -464,7 +464,7 @@ static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
         if (w->seam[o] & SEAM_HAS || visit == SL_NO_VISIT)
             continue;
         end_visit(w, o, tick);
-        if ((uint64_t)w->list.plan.visits[visit].last_tick + 1 < tick)
+        if ((uint64_t)w->list.residency.visits[visit].last_tick + 1 < tick)
             *held_bytes -= w->request->object_bytes[o];
     }
 }
@@ -491,7 +491,7 @@ static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uin
         return false;
     begin_visit(w, o, tick, use->reads);
     if (w->list.status == SL_OK)
-        w->list.plan.visits[w->objects[o].visit].first_use = use->tick;
+        w->list.residency.visits[w->objects[o].visit].first_use = use->tick;
     *held_bytes += bytes;
     return true;
 }
@@ -616,7 +616,7 @@ static void begin_body(walk *w)
         begin_visit(w, o, 0, false);
         w->objects[o].carried_visit = w->objects[o].visit;
         if (w->list.status == SL_OK)
-            w->list.plan.visits[w->objects[o].visit].is_carried = true;
+            w->list.residency.visits[w->objects[o].visit].is_carried = true;
         rank_resident(w, o);
     }
 }
@@ -630,7 +630,7 @@ static void drop_idle(walk *w, uint32_t now)
         end_visit(w, o, now);
 }
 
-/* Walks the body once from the guess; visits and write-backs are in w->list.plan. */
+/* Walks the body once from the guess; visits and write-backs are in w->list.residency. */
 static void walk_body(walk *w)
 {
     begin_body(w);
@@ -691,11 +691,11 @@ static void join_carried(walk *w, uint32_t *moved_to)
         end_visit(w, o, tick_count);
         if (!w->is_carried_in[o])
             continue;
-        sl_visit *tail = &w->list.plan.visits[visit];
+        sl_visit *tail = &w->list.residency.visits[visit];
         tail->last_tick = tick_count - 1;
         if (tail->is_carried)
             continue; /* here all the time */
-        sl_visit *head = &w->list.plan.visits[carried];
+        sl_visit *head = &w->list.residency.visits[carried];
         tail->is_carried = true;
         tail->last_tick = head->last_tick;
         head->object = SL_NO_VISIT; /* one with the tail now */
@@ -705,9 +705,9 @@ static void join_carried(walk *w, uint32_t *moved_to)
 
 static sl_status close_body(walk *w)
 {
-    uint32_t *moved_to = calloc((uint64_t)w->list.plan.visit_count + 1, sizeof *moved_to);
+    uint32_t *moved_to = calloc((uint64_t)w->list.residency.visit_count + 1, sizeof *moved_to);
     if (!moved_to)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->list.plan.visit_count);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->list.residency.visit_count);
     join_carried(w, moved_to);
     if (w->list.status == SL_OK)
         sl_visit_list_compact(&w->list, moved_to);
@@ -717,8 +717,8 @@ static sl_status close_body(walk *w)
 
 /* ---- choosing among walks ---- */
 
-/* Walks until the carried set stands; leaves the visits in w->list.plan. The first guess is what
- * `laps` walks, each starting where the one before ended, leave behind. */
+/* Walks until the carried set stands; leaves the visits in w->list.residency. The first guess is
+ * what `laps` walks, each starting where the one before ended, leave behind. */
 static sl_status walk_until_carried_stands(walk *w, sl_weighting choice, int laps)
 {
     w->weighting = choice;
@@ -746,14 +746,14 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
     for (int choice = 0; status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT; choice++) {
         status = walk_until_carried_stands(&w, (sl_weighting)(choice / MOST_LAPS),
                                            choice % MOST_LAPS + 1);
-        bool is_better = choice == 0 || w.list.plan.weighed_bytes < best.weighed_bytes;
+        bool is_better = choice == 0 || w.list.residency.weighed_bytes < best.weighed_bytes;
         if (status == SL_OK && is_better) {
             sl_residency_clear(&best);
-            best = w.list.plan;
-            w.list.plan = (sl_residency){0};
+            best = w.list.residency;
+            w.list.residency = (sl_residency){0};
         }
     }
-    sl_residency_clear(&w.list.plan);
+    sl_residency_clear(&w.list.residency);
     close_walk(&w);
     if (status == SL_OK)
         *out_residency = best;

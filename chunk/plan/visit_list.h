@@ -1,4 +1,4 @@
-/* The visits, write-backs and pairs of a plan while it is made, and the bytes that they move.
+/* The visits, write-backs and pairs of a tier while they are made, and the bytes that they move.
  *
  * It knows lists; why a visit begins or ends is for the caller. The first refused allocation stays
  * in `status`, and nothing is added from then on.
@@ -12,7 +12,7 @@
 
 typedef struct sl_visit_list {
     const sl_uses *uses;
-    sl_residency plan;
+    sl_residency residency;
     uint32_t visit_capacity, write_back_capacity, pair_capacity;
     sl_status status;
 } sl_visit_list;
