@@ -396,7 +396,7 @@ static uint32_t least_of(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Lets the visit extend_visit until `end_seconds`, while there is room and its object is not
+/* Lets the visit stay until `end_seconds`, while there is room and its object is not
  * wanted. */
 static void extend_visit(prefetcher *p, uint32_t v, double end_seconds)
 {

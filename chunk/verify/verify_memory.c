@@ -270,7 +270,7 @@ static sl_status check_permanent(const sl_verify *verify)
 
 /* ---- allocations of an object ---- */
 
-/* A range of an allocation's ticks, under the key by which commands look for it. A life that wraps
+/* A range of an allocation's ticks, under the key by which commands look for it. One that wraps
  * has two. */
 typedef struct entry {
     sl_tier tier;

@@ -93,7 +93,7 @@ static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool
     return SL_OK;
 }
 
-/* With homes on disk, parts of chunks pass through ranges of the host's at the boundary. */
+/* With homes on disk, parts of chunks pass through pieces of host memory at the boundary. */
 static sl_status check_homes(const sl_verify *verify)
 {
     bool is_on_disk = false;
