@@ -4,8 +4,8 @@
  * It knows uses and loops; it knows nothing of what is here. Inside a loop the future is cyclic: a
  * repetition is followed by the next one, and only then by what is behind the loop.
  */
-#ifndef SL_CHUNK_PLAN_USE_INDEX_H
-#define SL_CHUNK_PLAN_USE_INDEX_H
+#ifndef SL_CHUNK_PLAN_USES_H
+#define SL_CHUNK_PLAN_USES_H
 
 #include "residency.h"
 
@@ -20,7 +20,7 @@ typedef struct sl_use_cursor {
     uint32_t loop_use_count;
 } sl_use_cursor;
 
-typedef struct sl_use_index {
+typedef struct sl_uses {
     const sl_residency_request *request;
     const sl_residency_loop *loop; /* that is walked, or NULL: set by the walker */
     uint32_t *first_use;           /* [object_count + 1]: into order */
@@ -30,41 +30,37 @@ typedef struct sl_use_index {
     bool *is_transient;     /* [object_count]: holds nothing from one iteration to the next */
     uint32_t *tick_uses;    /* [tick_count + 1]: the first use of each tick */
     uint32_t *loop_of_tick; /* [tick_count + 1]: SL_NO_LOOP outside */
-} sl_use_index;
+} sl_uses;
 
 /* SL_ERROR_INTERNAL: loops that are empty, out of order or beyond the body. */
-sl_status sl_use_index_open(const sl_residency_request *request, sl_use_index *out_index);
-void sl_use_index_close(sl_use_index *index);
+sl_status sl_uses_open(const sl_residency_request *request, sl_uses *out_index);
+void sl_uses_close(sl_uses *index);
 
 /* SL_ERROR_FIT when the objects that are used away at one tick do not fit: writes the tick and the
  * missing bytes, the largest over all ticks. */
-sl_status sl_use_index_check_room(const sl_use_index *index, uint32_t *out_tick,
-                                  uint64_t *out_missing);
+sl_status sl_uses_check_room(const sl_uses *index, uint32_t *out_tick, uint64_t *out_missing);
 
 /* Use `number` of an object, and how many it has. */
-const sl_residency_use *sl_use_index_get(const sl_use_index *index, uint32_t object,
-                                         uint32_t number);
-uint32_t sl_use_index_count(const sl_use_index *index, uint32_t object);
+const sl_residency_use *sl_uses_get(const sl_uses *index, uint32_t object, uint32_t number);
+uint32_t sl_uses_count(const sl_uses *index, uint32_t object);
 
 /* Whether the object is used in the loop that is walked. */
-bool sl_use_index_repeats(const sl_use_index *index, const sl_use_cursor *cursor);
+bool sl_uses_repeats(const sl_uses *index, const sl_use_cursor *cursor);
 
 /* The next use of the content here, as a tick that keeps counting over the end of the loop or the
  * body; SL_NEVER when it is written whole or used at home first. */
-uint64_t sl_use_index_find_need(const sl_use_index *index, uint32_t object,
-                                const sl_use_cursor *cursor);
+uint64_t sl_uses_find_need(const sl_uses *index, uint32_t object, const sl_use_cursor *cursor);
 
 /* What is behind the loop that is walked is so much farther than its tick says: farther than
  * anything that is used in the loop. 0 outside of loops. */
-uint64_t sl_use_index_find_distance_behind(const sl_use_index *index);
+uint64_t sl_uses_find_distance_behind(const sl_uses *index);
 
 /* Whether dirty content has to reach the home although it is evicted only now: a home use or the
  * end of the body comes before the next write here. */
-bool sl_use_index_must_reach_home(const sl_use_index *index, uint32_t object,
-                                  const sl_use_cursor *cursor);
+bool sl_uses_must_reach_home(const sl_uses *index, uint32_t object, const sl_use_cursor *cursor);
 
 /* Whether dirty content is read by anyone before it is overwritten whole: in the next repetition or
  * behind the loop. */
-bool sl_use_index_is_live(const sl_use_index *index, uint32_t object, const sl_use_cursor *cursor);
+bool sl_uses_is_live(const sl_uses *index, uint32_t object, const sl_use_cursor *cursor);
 
 #endif

@@ -1,4 +1,5 @@
-/* Writes down the commands of a plan in issue order, with the places of their operands.
+/* Writes down the commands of a plan in issue order, with the places of their operands; then its
+ * allocations and what they add up to. Decides nothing: visits and offsets stand.
  *
  * Around op t: copies of inputs, fetches from disk that start at t, the other fetches, the op,
  * write-backs of what it wrote last, those to disk, copies of inputs that it filled, and of outputs
@@ -7,6 +8,7 @@
  */
 #include <stdlib.h>
 
+#include "base/bits.h"
 #include "planner.h"
 
 typedef enum event_kind {
@@ -57,7 +59,7 @@ static sl_place place_of_home(const sl_planner *planner, uint32_t object)
     if (object >= planner->first_activation) {
         sl_tier tier = (sl_tier)planner->home_tier[object];
         uint32_t v = object - planner->first_activation;
-        return place_of_item(planner, tier, planner->tier[tier].lives[v].item);
+        return place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
     }
     uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
     return (sl_place){.tier = (sl_tier)planner->homes->tier[group][chunk],
@@ -110,7 +112,7 @@ static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, 
 static sl_status place_of_ring(const sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t v,
                                sl_place *out_place)
 {
-    const sl_family_pass *pass = sl_plan_families_pass_at(planner, v, tick);
+    const sl_family_pass *pass = sl_live_ranges_find_pass(planner, v, tick);
     if (!pass || pass->item[tier] == SL_NONE)
         SL_FAIL(SL_ERROR_INTERNAL, "family %s has no ring on tier %d at tick %u",
                 planner->program->values[v].name, (int)tier, tick);
@@ -134,14 +136,14 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
     }
     uint32_t object = sl_planner_object_of(planner, v);
     if (object == SL_NONE) {
-        *out_place = place_of_item(planner, tier, planner->tier[tier].lives[v].item);
+        *out_place = place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
         return SL_OK;
     }
     if (value->instances > 1)
         return place_of_ring(planner, tier, tick, v, out_place);
     SL_TRY(place_of_object(e, tier, tick, object, out_place));
     if (value->kind == SL_VALUE_TENSOR)
-        out_place->offset += planner->layout->tensors[value->index].first_element *
+        out_place->offset += planner->layout->first_element[value->index] *
                              sl_type_bytes(planner->layout->group_type[value->group]);
     out_place->bytes = value->bytes;
     return SL_OK;
@@ -149,19 +151,10 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
 
 /* ---- commands ---- */
 
-static sl_lane lane_of_copy(sl_tier from, sl_tier to)
-{
-    if (from == SL_TIER_DISK)
-        return SL_LANE_READ;
-    if (to == SL_TIER_DISK)
-        return SL_LANE_WRITE;
-    return from == SL_TIER_HOST ? SL_LANE_H2D : SL_LANE_D2H;
-}
-
 static sl_command copy_command(uint32_t tick, sl_place from, sl_place to)
 {
     return (sl_command){.kind = SL_COMMAND_COPY,
-                        .lane = lane_of_copy(from.tier, to.tier),
+                        .lane = sl_lane_between(from.tier, to.tier),
                         .tick = tick,
                         .value = SL_NONE,
                         .chunk_index = SL_NONE,
@@ -187,8 +180,8 @@ static sl_command copy_of_value(const emitter *e, uint32_t v, uint32_t tick, sl_
 {
     const sl_planner *planner = e->planner;
     sl_command command =
-        copy_command(tick, place_of_item(planner, from, planner->tier[from].lives[v].item),
-                     place_of_item(planner, to, planner->tier[to].lives[v].item));
+        copy_command(tick, place_of_item(planner, from, planner->tier[from].live_ranges[v].item),
+                     place_of_item(planner, to, planner->tier[to].live_ranges[v].item));
     command.value = v;
     return command;
 }
@@ -213,7 +206,7 @@ static sl_status emit_run(emitter *e, uint32_t tick, sl_command *out_command)
     return SL_OK;
 }
 
-static sl_status emit_move(emitter *e, const event *what, sl_command *out_command)
+static sl_status emit_visit_copy(emitter *e, const event *what, sl_command *out_command)
 {
     const sl_planner *planner = e->planner;
     const sl_residency *residency = &planner->tier[what->tier].residency;
@@ -229,7 +222,7 @@ static sl_status emit_move(emitter *e, const event *what, sl_command *out_comman
 
 /* One hop of a family's pass: between the ring of its tier and its home, or the host's ring on the
  * way there. */
-static void emit_family_move(emitter *e, const event *what, sl_command *out_command)
+static void emit_family_copy(emitter *e, const event *what, sl_command *out_command)
 {
     const sl_planner *planner = e->planner;
     const sl_family_pass *pass = &planner->passes[what->index];
@@ -257,14 +250,14 @@ static sl_status emit_event(emitter *e, const event *what)
         return SL_OK;
     }
     if (what->is_family) {
-        emit_family_move(e, what, command);
+        emit_family_copy(e, what, command);
         return SL_OK;
     }
     if (what->kind == EVENT_OUTPUT) {
         *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_DEVICE, SL_TIER_HOST);
         return SL_OK;
     }
-    return emit_move(e, what, command);
+    return emit_visit_copy(e, what, command);
 }
 
 /* ---- events ---- */
@@ -293,8 +286,8 @@ static void list_value_events(emitter *e)
     const sl_planner *planner = e->planner;
     for (uint32_t v = 0; v < planner->program->value_count; v++) {
         const sl_value *value = &planner->program->values[v];
-        bool on_device = planner->tier[SL_TIER_DEVICE].lives[v].first_tick != SL_NONE;
-        bool on_host = planner->tier[SL_TIER_HOST].lives[v].first_tick != SL_NONE;
+        bool on_device = planner->tier[SL_TIER_DEVICE].live_ranges[v].first_tick != SL_NONE;
+        bool on_host = planner->tier[SL_TIER_HOST].live_ranges[v].first_tick != SL_NONE;
         if (sl_planner_is_state(value) || !on_device || !on_host)
             continue;
         if (sl_planner_is_filled(planner, v))
@@ -357,7 +350,7 @@ static void list_events(emitter *e)
     qsort(e->events, e->event_count, sizeof *e->events, compare_events);
 }
 
-/* ---- the whole ---- */
+/* ---- all commands ---- */
 
 static void link_visits(emitter *e, sl_tier tier)
 {
@@ -371,7 +364,7 @@ static void link_visits(emitter *e, sl_tier tier)
     }
 }
 
-static void release_emitter(emitter *e)
+static void close_emitter(emitter *e)
 {
     free(e->events);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
@@ -380,7 +373,7 @@ static void release_emitter(emitter *e)
     }
 }
 
-static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitter *e)
+static sl_status open_emitter(const sl_planner *planner, sl_plan *plan, emitter *e)
 {
     const sl_program *program = planner->program;
     uint64_t copies = 0, carried = 0;
@@ -405,7 +398,7 @@ static sl_status prepare_emitter(const sl_planner *planner, sl_plan *plan, emitt
         calloc((uint64_t)program->op_count * (SL_OPERAND_MAX + 1) + 1, sizeof *plan->places);
     if (is_refused || !e->events || !plan->body || !plan->prologue || !plan->places ||
         !plan->sections) {
-        release_emitter(e);
+        close_emitter(e);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan of %llu commands",
                 (unsigned long long)command_count);
     }
@@ -441,7 +434,7 @@ static void emit_prologue(emitter *e)
 }
 
 /* A command belongs to the section of the op that it stands beside. */
-static void cut_sections(emitter *e)
+static void divide_into_sections(emitter *e)
 {
     uint32_t next = 0;
     for (uint32_t s = 0; s < e->plan->section_count; s++) {
@@ -455,16 +448,188 @@ static void cut_sections(emitter *e)
     }
 }
 
-sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan)
+sl_status sl_commands_emit(const sl_planner *planner, sl_plan *plan)
 {
     emitter e;
-    SL_TRY(prepare_emitter(planner, plan, &e));
+    SL_TRY(open_emitter(planner, plan, &e));
     emit_prologue(&e);
     list_events(&e);
-    cut_sections(&e);
+    divide_into_sections(&e);
     sl_status status = SL_OK;
     for (uint32_t n = 0; status == SL_OK && n < e.event_count; n++)
         status = emit_event(&e, &e.events[n]);
-    release_emitter(&e);
+    close_emitter(&e);
     return status;
+}
+
+/* ---- allocations and sums ---- */
+
+typedef struct totals {
+    const sl_planner *planner;
+    sl_plan *plan;
+} totals;
+
+static sl_allocation *append_allocation(totals *t)
+{
+    return &t->plan->allocations[t->plan->allocation_count++];
+}
+
+static void append_permanent(totals *t, sl_memory_kind kind, sl_tier tier, uint64_t offset,
+                             uint64_t bytes)
+{
+    if (!bytes)
+        return;
+    *append_allocation(t) = (sl_allocation){.kind = kind,
+                                            .place = {tier, offset, bytes},
+                                            .first_tick = 0,
+                                            .last_tick = t->planner->program->op_count,
+                                            .is_permanent = true,
+                                            .value = SL_NONE,
+                                            .chunk_index = SL_NONE};
+}
+
+static void append_homes(totals *t)
+{
+    const sl_homes *homes = t->planner->homes;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        for (uint32_t c = 0; homes->tier[group] && c < homes->chunk_count; c++) {
+            append_permanent(t, (sl_memory_kind)group, (sl_tier)homes->tier[group][c],
+                             homes->offset[group][c],
+                             sl_layout_chunk_bytes(t->planner->layout, (sl_group)group));
+            sl_allocation *last = &t->plan->allocations[t->plan->allocation_count - 1];
+            last->group = (sl_group)group;
+            last->chunk_index = c;
+        }
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        append_permanent(t, SL_MEMORY_STAGING, (sl_tier)tier, homes->flags_offset[tier],
+                         homes->flags_bytes[tier]);
+    append_permanent(t, SL_MEMORY_STAGING, SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes);
+    for (uint32_t slot = 0; slot < homes->persistent_count; slot++)
+        append_permanent(t, SL_MEMORY_ACTIVATION, SL_TIER_DEVICE, homes->persistent_offset[slot],
+                         homes->persistent_bytes[slot]);
+}
+
+static void append_items(totals *t, sl_tier tier)
+{
+    const sl_planner *planner = t->planner;
+    const sl_tier_state *state = &planner->tier[tier];
+    for (uint32_t i = 0; i < state->item_count; i++) {
+        const sl_address_item *item = &state->items[i];
+        const sl_item_source *source = &state->sources[i];
+        if (item->bytes == 0) /* the home of an activation that stays on the device */
+            continue;
+        sl_allocation *allocation = append_allocation(t);
+        *allocation = (sl_allocation){.kind = source->kind,
+                                      .place = place_of_item(planner, tier, i),
+                                      .first_tick = item->first_tick,
+                                      .last_tick = item->last_tick,
+                                      .value = source->value,
+                                      .chunk_index = SL_NONE};
+        bool is_buffer = source->kind == SL_MEMORY_STAGING && source->value != SL_NONE &&
+                         !sl_planner_is_filled(planner, source->value);
+        if (is_buffer) { /* buffers belong to the caller between iterations */
+            allocation->is_permanent = true;
+            allocation->last_tick = planner->program->op_count;
+        }
+        if (source->object == SL_NONE)
+            continue;
+        allocation->group = (sl_group)(source->object / planner->chunk_count);
+        allocation->chunk_index = source->object % planner->chunk_count;
+    }
+}
+
+/* Adds `bytes` over a live range to a difference array of op_count + 1 ticks. */
+static void add_live_range(int64_t *difference, const sl_allocation *allocation, uint32_t op_count)
+{
+    int64_t bytes = (int64_t)sl_place_extent(&allocation->place);
+    uint32_t first = allocation->first_tick, last = allocation->last_tick;
+    if (allocation->is_permanent || first > last)
+        difference[0] += bytes;
+    if (allocation->is_permanent)
+        return;
+    if (first > last) {
+        difference[last + 1] -= bytes;
+        difference[first] += bytes;
+        return;
+    }
+    difference[first] += bytes;
+    if (last + 1 <= op_count)
+        difference[last + 1] -= bytes;
+}
+
+static bool is_alive(const sl_allocation *allocation, uint32_t tick)
+{
+    uint32_t first = allocation->first_tick, last = allocation->last_tick;
+    if (allocation->is_permanent)
+        return true;
+    return first > last ? tick >= first || tick <= last : tick >= first && tick <= last;
+}
+
+static void find_peak(totals *t, sl_tier tier, int64_t *difference)
+{
+    uint32_t op_count = t->planner->program->op_count;
+    const sl_plan *plan = t->plan;
+    for (uint32_t tick = 0; tick <= op_count; tick++)
+        difference[tick] = 0;
+    for (uint32_t a = 0; a < plan->allocation_count; a++)
+        if (plan->allocations[a].place.tier == tier)
+            add_live_range(difference, &plan->allocations[a], op_count);
+    int64_t live = 0, peak = -1;
+    uint32_t peak_tick = 0;
+    for (uint32_t tick = 0; tick < op_count; tick++) {
+        live += difference[tick];
+        if (live > peak) {
+            peak = live;
+            peak_tick = tick;
+        }
+    }
+    t->plan->live_peak_bytes[tier] = (uint64_t)(peak < 0 ? 0 : peak);
+    for (uint32_t a = 0; a < plan->allocation_count; a++) {
+        const sl_allocation *allocation = &plan->allocations[a];
+        if (allocation->place.tier == tier && is_alive(allocation, peak_tick))
+            t->plan->kind_bytes[tier][allocation->kind] += sl_place_extent(&allocation->place);
+    }
+}
+
+/* Each copy as often as its section is run. */
+static sl_status add_moves(sl_plan *plan)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *section = &plan->sections[s];
+        for (uint32_t c = section->first; c < section->first + section->count; c++) {
+            const sl_command *command = &plan->body[c];
+            uint64_t bytes, *moved = &plan->moved_bytes[command->lane];
+            if (command->kind != SL_COMMAND_COPY)
+                continue;
+            SL_TRY(sl_bits_multiply(command->to.bytes, section->repeat, "the moves", &bytes));
+            SL_TRY(sl_bits_add(*moved, bytes, "the moves", moved));
+        }
+    }
+    return SL_OK;
+}
+
+sl_status sl_commands_add_up(const sl_planner *planner, sl_plan *plan)
+{
+    const sl_homes *homes = planner->homes;
+    uint64_t capacity =
+        (uint64_t)SL_GROUP_COUNT * homes->chunk_count + SL_TIER_COUNT + homes->persistent_count + 2;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        capacity += planner->tier[tier].item_count;
+    int64_t *difference = calloc((uint64_t)planner->program->op_count + 2, sizeof *difference);
+    plan->allocations = calloc(capacity, sizeof *plan->allocations);
+    if (!difference || !plan->allocations) {
+        free(difference);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to add up a plan");
+    }
+    totals t = {.planner = planner, .plan = plan};
+    append_homes(&t);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        append_items(&t, (sl_tier)tier);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        find_peak(&t, (sl_tier)tier, difference);
+        plan->peak_bytes[tier] = planner->tier[tier].peak_bytes;
+    }
+    free(difference);
+    return add_moves(plan);
 }
