@@ -198,8 +198,8 @@ static inline bool proof_open_flags(op_proof *self, const op_run *run, region *o
 static inline bool proof_open_regions(op_proof *self, const op_run *run, region *regions)
 {
     const sl_op *op = &self->c->op;
-    const uint64_t workspace = sl_kernels_cpu()->workspace_bytes(
-        op->kind, &op->attrs, sl_workers_count(proof_workers(self, run)));
+    const uint64_t workspace = sl_kernels_workspace_bytes(
+        sl_kernels_cpu(), op->kind, &op->attrs, sl_workers_count(proof_workers(self, run)));
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         if (!proof_open_operand(self, i, run, &regions[i]))
             return false;
@@ -221,7 +221,7 @@ static inline bool proof_call(op_proof *self, const op_run *run, const region *r
         call.operand[i] = regions[i].at;
     region_watch.regions = regions;
     region_watch.count = PROOF_REGIONS;
-    const sl_status status = sl_kernels_cpu()->run[op->kind](&call);
+    const sl_status status = sl_kernels_cpu()->row[op->kind].run(&call);
     region_watch.count = 0;
     return status == SL_OK || proof_fail(self, "the kernel refuses: %s", sl_status_message());
 }

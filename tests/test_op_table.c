@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/simd.h"
 #include "op_proof.h"
 #include "sluice/chunk.h"
 #include "sluice/gpt2.h"
@@ -164,7 +164,7 @@ static void op_table_when_kernels_run_then_says_what_they_touch(void **state)
             faults += work_in_child(w) != CODE_HOLDS;
         }
     }
-    print_message("%s: %u ops x %d types x modes and shapes: %u cases\n", sl_vector_current()->isa,
+    print_message("%s: %u ops x %d types x modes and shapes: %u cases\n", sl_simd_current()->isa,
                   op_count, SL_TYPE_COUNT, case_count);
     assert_int_equal(faults, 0);
 }
@@ -298,8 +298,8 @@ int main(void)
         cmocka_unit_test(op_table_when_kernels_run_then_says_what_they_touch),
     };
     int failures = cmocka_run_group_tests_name("op table", tests, NULL, NULL);
-    for (uint32_t i = 0; i < sl_vector_usable_count(); i++) {
-        sl_vector_choose(sl_vector_usable(i));
+    for (uint32_t i = 0; i < sl_simd_usable_count(); i++) {
+        sl_simd_choose(sl_simd_usable(i));
         failures += cmocka_run_group_tests_name("op table on kernels", proofs, NULL, NULL);
     }
     return failures;

@@ -72,27 +72,15 @@ typedef struct player {
     sl_simulation result;
 } player;
 
-/* The machine's lane of each lane that copies; SL_MACHINE_LANE_COUNT: it does not. */
-static const sl_machine_lane copy_lanes[SL_LANE_COUNT] = {
-    [SL_LANE_COMPUTE] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_HOST] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_COMM] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_INPUT] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_H2D] = SL_MACHINE_H2D,
-    [SL_LANE_D2H] = SL_MACHINE_D2H,
-    [SL_LANE_READ] = SL_MACHINE_READ,
-    [SL_LANE_WRITE] = SL_MACHINE_WRITE,
-};
-
 /* ---- how long a command takes alone ---- */
 
 static sl_status measure_copy(const sl_command *command, const sl_machine *machine,
                               double *out_seconds)
 {
-    sl_machine_lane lane = copy_lanes[command->lane];
-    if (lane == SL_MACHINE_LANE_COUNT)
-        SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %d, of which the machine has no rate",
-                (int)command->lane);
+    sl_lane lane = command->lane;
+    if (!sl_lane_copies(lane))
+        SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %s, of which the machine has no rate",
+                sl_lane_name(lane));
     *out_seconds =
         (double)command->from.bytes / machine->copy_rate[lane] + machine->copy_seconds[lane];
     return SL_OK;
@@ -115,10 +103,11 @@ static sl_status measure_command(const sl_program *program, const sl_command *co
 
 static sl_status check_machine(const sl_machine *machine)
 {
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
-        if (!(machine->copy_rate[lane] > 0.0 && machine->copy_seconds[lane] >= 0.0))
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        if (sl_lane_copies((sl_lane)lane) &&
+            !(machine->copy_rate[lane] > 0.0 && machine->copy_seconds[lane] >= 0.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s has a rate that is not positive", machine->name);
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         if (!(machine->copy_cores[lane] >= 0.0 && machine->copy_cores[lane] <= 1.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s: a copy takes %g cores; it has one thread",
                     machine->name, machine->copy_cores[lane]);
@@ -292,7 +281,7 @@ static bool is_measured(uint32_t iteration)
 }
 
 /* Charges the time since the lane's last command to whom it waited for in the end. */
-static void note_wait(player *p, sl_lane lane_index)
+static void charge_wait(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
     bool is_stall = lane_index == SL_LANE_COMPUTE && is_measured(lane->iteration);
@@ -310,13 +299,13 @@ static void start_command(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
     if (p->now > lane->free_since)
-        note_wait(p, lane_index);
+        charge_wait(p, lane_index);
     lane->is_running = true;
     lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
 }
 
 /* The lane's next command: of the same repetition, of the next one, or behind the section. */
-static void take_next(player *p, lane_state *lane)
+static void advance_lane(player *p, lane_state *lane)
 {
     uint32_t section = p->section_of[lane->commands[lane->next]];
     bool is_last = lane->next + 1 == lane->command_count ||
@@ -351,7 +340,7 @@ static void end_command(player *p, sl_lane lane_index)
     lane->free_since = p->now;
     lane->wait_index = 0;
     lane->released_by = lane_index;
-    take_next(p, lane);
+    advance_lane(p, lane);
 }
 
 /* Starts whatever may start; false if nothing runs then. */
@@ -389,8 +378,7 @@ static demand find_demand(const player *p, sl_lane lane)
         return p->machine->shares_cores && is_busy(p, SL_LANE_COMPUTE) ? (demand){0, 0} : pool;
     if (lane == SL_LANE_COMPUTE)
         return p->machine->shares_cores ? pool : (demand){0, 0};
-    sl_machine_lane copy = copy_lanes[lane];
-    return (demand){1.0, copy == SL_MACHINE_LANE_COUNT ? 0 : p->machine->copy_cores[copy]};
+    return (demand){1.0, sl_lane_copies(lane) ? p->machine->copy_cores[lane] : 0};
 }
 
 /* The most of a core that a thread gets if the cores are shared fairly: those who want less get all
@@ -420,7 +408,7 @@ static double find_share(const player *p)
 static double find_disk_speed(const player *p)
 {
     const sl_machine *machine = p->machine;
-    double together = machine->copy_rate[SL_MACHINE_READ] + machine->copy_rate[SL_MACHINE_WRITE];
+    double together = machine->copy_rate[SL_LANE_READ] + machine->copy_rate[SL_LANE_WRITE];
     bool is_mixed = is_busy(p, SL_LANE_READ) && is_busy(p, SL_LANE_WRITE);
     bool is_limited = machine->mixed_disk_rate > 0 && machine->mixed_disk_rate < together;
     return is_mixed && is_limited ? machine->mixed_disk_rate / together : 1.0;
@@ -494,7 +482,8 @@ static bool is_in_loop(const player *p, const lane_state *lane, const snapshot *
 
 /* Whether everything stands as it stood then, `period` repetitions ago: lanes in the loop that much
  * later, all others where they were. Times that differ by rounding alone are equal. */
-static bool goes_on(const player *p, const snapshot *then, const snapshot *now, uint32_t period)
+static bool stands_alike(const player *p, const snapshot *then, const snapshot *now,
+                         uint32_t period)
 {
     double tolerance = 1e-9 * (now->now - then->now);
     if (then->now >= now->now || then->section != now->section ||
@@ -537,8 +526,8 @@ static void shift_lane(lane_state *lane, double seconds)
 }
 
 /* `times` periods of `period` repetitions, each like the last. */
-static void pass_over(player *p, const snapshot *then, const snapshot *now, uint32_t period,
-                      uint32_t times)
+static void skip_periods(player *p, const snapshot *then, const snapshot *now, uint32_t period,
+                         uint32_t times)
 {
     const sl_section *loop = &p->plan->sections[now->section];
     double seconds = times * (now->now - then->now);
@@ -575,16 +564,17 @@ static bool may_guess(const snapshot *then, const snapshot *now, uint32_t period
 }
 
 /* The compute lane begins a repetition. */
-static void look_for_period(player *p)
+static void find_period(player *p)
 {
     snapshot now;
     take_snapshot(p, &now);
     for (uint32_t period = 1; period <= SNAPSHOTS && now.repetition >= period; period++) {
         const snapshot then = p->snapshots[(now.repetition - period) % SNAPSHOTS];
         uint32_t times = count_left(p, &now) / period;
-        if (times == 0 || (!goes_on(p, &then, &now, period) && !may_guess(&then, &now, period)))
+        if (times == 0 ||
+            (!stands_alike(p, &then, &now, period) && !may_guess(&then, &now, period)))
             continue;
-        pass_over(p, &then, &now, period, times);
+        skip_periods(p, &then, &now, period, times);
         take_snapshot(p, &now);
         break;
     }
@@ -599,7 +589,7 @@ static sl_status play_all(player *p)
             SL_FAIL(SL_ERROR_INTERNAL, "the plan's commands wait for each other for ever");
         advance_time(p);
         if (p->lane[SL_LANE_COMPUTE].repetition > repetition)
-            look_for_period(p);
+            find_period(p);
     }
     double end = p->end_seconds[ITERATIONS - 1];
     p->result.step_seconds = end - p->end_seconds[ITERATIONS - 2];

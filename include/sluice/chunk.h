@@ -18,19 +18,38 @@ typedef enum sl_tier { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT
 /* "device", "host" or "disk". */
 SL_API const char *sl_tier_name(sl_tier tier);
 
-/* ---- layout ---- */
+/* What works in order, beside the others: ops run on COMPUTE, HOST, COMM and INPUT, copies on the
+ * four lanes that join two tiers. */
+typedef enum sl_lane {
+    SL_LANE_COMPUTE,
+    SL_LANE_H2D,
+    SL_LANE_D2H,
+    SL_LANE_HOST,
+    SL_LANE_READ,
+    SL_LANE_WRITE,
+    SL_LANE_COMM,
+    SL_LANE_INPUT,
+    SL_LANE_COUNT
+} sl_lane;
 
-typedef struct sl_tensor_place {
-    uint32_t chunk_index;
-    uint64_t first_element; /* in the chunk, a multiple of SL_BLOCK_ELEMENTS */
-} sl_tensor_place;
+/* "compute", "h2d", ... */
+SL_API const char *sl_lane_name(sl_lane lane);
+
+/* True for a lane that copies from one tier to another, false for one that runs ops. */
+SL_API bool sl_lane_copies(sl_lane lane);
+
+/* The lane that copies from one tier to another; SL_LANE_COUNT where none does: nothing is copied
+ * between device and disk directly. */
+SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
+
+/* ---- layout ---- */
 
 typedef struct sl_layout {
     uint64_t chunk_elements; /* a multiple of SL_BLOCK_ELEMENTS */
     uint32_t chunk_count;
     uint32_t tensor_count;
-    sl_tensor_place *tensors;  /* [tensor_count] */
-    uint32_t *chunk_of_tensor; /* [tensor_count], for sl_chunk_map */
+    uint32_t *chunk_of_tensor; /* [tensor_count] */
+    uint64_t *first_element;   /* [tensor_count] in its chunk, a multiple of SL_BLOCK_ELEMENTS */
     uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
     sl_type group_type[SL_GROUP_COUNT]; /* of elements, by the program's types */
     uint64_t valid_elements;            /* elements of tensors, vocabulary padding included */
@@ -76,8 +95,8 @@ typedef struct sl_policy_options {
 } sl_policy_options;
 
 /* The disk tier is read and written in whole pieces, cut at multiples of SL_PIECE_BYTES of its
- * address space; slots there, and whatever it is copied from and to, start on SL_DIRECT_ALIGNMENT
- * and are a multiple of it long. */
+ * address space; homes there, and whatever they are copied from and to, start on
+ * SL_DIRECT_ALIGNMENT and are a multiple of it long. */
 enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
 
 /* Two pieces, so that the disk is at work on one while the other is filled or emptied. */
@@ -99,7 +118,7 @@ typedef struct sl_homes {
     uint64_t fixed_bytes[SL_TIER_COUNT];  /* end of the permanent part */
 } sl_homes;
 
-/* Gives every chunk of every group that `program` uses its home. Slots of different groups are
+/* Gives every chunk of every group that `program` uses its home. Homes of different groups are
  * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2.
  * Persistent slots are numbered densely: one not below the number of values is SL_ERROR_USAGE. */
 SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,
@@ -108,15 +127,6 @@ SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layo
 SL_API void sl_homes_close(sl_homes *homes);
 
 /* ---- machine ---- */
-
-/* The lanes that copy, in the order of a machine's tables. */
-typedef enum sl_machine_lane {
-    SL_MACHINE_H2D,
-    SL_MACHINE_D2H,
-    SL_MACHINE_READ,
-    SL_MACHINE_WRITE,
-    SL_MACHINE_LANE_COUNT
-} sl_machine_lane;
 
 /* How fast one kind of op runs: op_seconds + seconds + flops / flop_rate + traffic / byte_rate. */
 typedef struct sl_op_rate {
@@ -129,14 +139,14 @@ typedef struct sl_machine {
     char name[64];
     sl_op_rate op[SL_OP_COUNT][SL_TYPE_COUNT]; /* by compute type, on the compute lane */
     sl_op_rate host_adamw[SL_TYPE_COUNT];      /* AdamW on the host lane */
-    double copy_rate[SL_MACHINE_LANE_COUNT]; /* bytes a second of h2d, d2h, read and write alone */
+    double copy_rate[SL_LANE_COUNT];           /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read and written together, when both lanes run */
     double op_seconds;      /* fixed cost of one op */
-    double copy_seconds[SL_MACHINE_LANE_COUNT]; /* and of one copy */
+    double copy_seconds[SL_LANE_COUNT]; /* and of one copy */
     double core_count;   /* lanes that need more than these slow each other; 0: no limit */
     double worker_count; /* compute workers, each of which keeps a core busy; 0: one a core */
-    double copy_cores[SL_MACHINE_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
-    bool shares_cores; /* compute and host lane share the cores: their times add */
+    double copy_cores[SL_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
+    bool shares_cores;                /* compute and host lane share the cores: their times add */
     bool is_measured;
 } sl_machine;
 

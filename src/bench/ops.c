@@ -119,7 +119,7 @@ static sl_status run_batch(void *argument)
 static sl_status time_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count,
                             double *out_seconds)
 {
-    batch all = {ops->rig->kernels->run[one->kind], ops->calls, count};
+    batch all = {ops->rig->kernels->row[one->kind].run, ops->calls, count};
     SL_TRY(fill_calls(ops, one, count));
     return sl_rig_call(ops->rig, run_batch, &all, out_seconds);
 }

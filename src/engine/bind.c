@@ -68,10 +68,7 @@ static sl_status bind_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
 {
     sl_lane lane = bound->command->lane;
     const sl_kernel_table *kernels = lane == SL_LANE_HOST ? engine->host_kernels : engine->kernels;
-    bound->kernel = (unsigned)op->kind < SL_OP_COUNT ? kernels->run[op->kind] : NULL;
-    if (!bound->kernel)
-        SL_FAIL(SL_ERROR_INTERNAL, "no kernel for op kind %d of tick %u", (int)op->kind,
-                bound->command->tick);
+    SL_TRY(sl_kernels_find(kernels, op->kind, &bound->kernel));
     bound->call.workers = engine->workers;
     bound->call.stream = engine->ops->stream_native(engine->lanes[lane].stream);
     bound->call.library = lane == SL_LANE_HOST ? NULL : engine->library;
@@ -138,9 +135,8 @@ static sl_status bind_command(const sl_engine *engine, sl_bound_plan *plan, sl_b
     bool is_run = command->kind == SL_COMMAND_RUN;
     bool is_disk = command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE;
     if (is_run ? is_disk : command->lane == SL_LANE_INPUT)
-        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u",
-                sl_walk_lane_name(command->lane), is_run ? "run the op" : "make the copy",
-                command->tick);
+        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u", sl_lane_name(command->lane),
+                is_run ? "run the op" : "make the copy", command->tick);
     return is_run ? bind_run(engine, plan, bound) : bind_copy_command(engine, plan, bound);
 }
 
