@@ -112,7 +112,7 @@ static inline void serial_walk_check(serial_walk *walk, const sl_place *place)
     walk->untouched_places += found == serial_walk_pattern;
 }
 
-/* Whether op must write operand i to its last byte, whatever was there. A row group of the head
+/* Whether op must write operand i to its last byte, whatever was there. A row range of the head
  * writes its own rows only. */
 static inline bool serial_walk_writes_whole(const sl_op *op, uint32_t i)
 {
@@ -151,7 +151,7 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
     if (op->kind == SL_OP_INPUT)
         serial_walk_fill(walk, op, call.operand[0]);
     else
-        status = sl_kernels_cpu()->run[op->kind](&call);
+        status = sl_kernels_cpu()->row[op->kind].run(&call);
     for (uint32_t i = 0; status == SL_OK && i < operand_count; i++)
         if (places[i].bytes && serial_walk_writes_whole(op, i))
             serial_walk_check(walk, &places[i]);

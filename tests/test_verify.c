@@ -328,7 +328,7 @@ static void plan_when_program_is_another_then_rejected(void **state)
     plan_close(&plan);
 }
 
-/* Two row groups write dx; the second one, and who reads it, use a place without the first rows. */
+/* Two row ranges write dx; the second one, and who reads it, use a place without the first rows. */
 static void rows_when_others_are_elsewhere_then_rejected(void **state)
 {
     (void)state;

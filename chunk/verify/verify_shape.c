@@ -459,7 +459,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
     const sl_op *op = &verify->program->ops[command->tick];
     const sl_op_info *info = sl_op_info_of(op->kind);
     const sl_place *place = &verify->plan->places[command->first_place + i];
-    const char *name = info->operand_name[i] ? info->operand_name[i] : "an operand";
+    const char *name = info->operand[i].name ? info->operand[i].name : "an operand";
     if (op->operand[i] == SL_NONE) {
         if (place->bytes != 0)
             return sl_verify_reject(verify, "has a place for %s, which is absent", name);
