@@ -8,7 +8,7 @@
  *
  *   store.c             opens and closes it all; which piece lies in which file
  *   store_pipe.c        stretches -> requests, short transfers, retries, messages
- *   patience.h          how long a busy kernel is asked again
+ *   backoff.h           how long a busy kernel is asked again
  *   store_sums.c        the checksum of each part that was written
  *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
  *   transport.h         how requests reach the kernel: a table of a few entries
@@ -57,14 +57,15 @@ const char *sl_store_probe(void);
  * free, or what is unsafe about a directory; SL_ERROR_MISSING: no such directory. */
 sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
 
-/* Waits for the kernel to be done with every buffer, then closes; NULL is fine. */
+/* Waits until the kernel is done with the memory of every request, at most limit_ms a lane, then
+ * closes; NULL is fine. For requests that have not come back by then see `close` in transport.h. */
 void sl_store_close(sl_store *store);
 
 /* Moves one stretch and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
  * offset and errno, expected and found checksum, or the age of one that never came back;
- * SL_ERROR_INTERNAL: cut otherwise than
- * written. The lane is then dead and every later call of it returns the same. An offset, length or
- * address that is not allowed is SL_ERROR_INTERNAL too, and harmless. */
+ * SL_ERROR_INTERNAL: cut otherwise than written. After such a failure every later call of the lane
+ * returns the same. An offset, length or address that is not allowed is SL_ERROR_INTERNAL too, and
+ * the lane goes on. */
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes);
 
