@@ -1,6 +1,6 @@
-/* NVIDIA GPUs as a device: the table, its streams, what is issued into them, and how failures are
- * told. Streams of the device are CUDA's, those of the host are queues. Knows nothing of kernels
- * and plans.
+/* NVIDIA GPUs as a device: the table, its streams, what is issued into them, and the messages of
+ * failures. Streams of the device are CUDA's, those of the host are queues. Knows nothing of
+ * kernels and plans.
  *
  * How far the control thread may be ahead of a stream of the device: a stream of CUDA's takes about
  * a thousand items of work that have not run. Who issues more waits inside of that call until one

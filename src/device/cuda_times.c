@@ -1,8 +1,8 @@
-/* What the observer of a device stream hears: when its calls, copies and waits began and ended.
+/* When calls, copies and waits of a device stream began and ended, for its observer.
  *
  * A stream's time is cut by borders, CUDA events that take the time as the stream passes them. The
  * span before a border is a run (calls between two waits are one, unless the observer wants each),
- * a wait, or idle time, which nobody hears of. Spans are reported in order by the control thread
+ * a wait, or idle time, which is not reported. Spans are reported in order by the control thread
  * when it has waited for something anyway; a wait for another stream only after that stream's spans
  * up to the record waited for, whatever the order of the streams: whom it is charged to depends on
  * them (chunk/simulate/stall.h). Times are the clock's at the stream's last idle moment, plus what

@@ -12,7 +12,7 @@
  * whole is not read before.
  *
  * Invariants: a piece with bytes > 0 holds one window, as it is or will be on disk; is_dirty: the
- * disk does not have it yet and no lane was told to write it; is_moving: lane `copy.lane` may still
+ * disk does not have it yet and its write is not queued; is_moving: lane `copy.lane` may still
  * use the memory. Between iterations a window is current in its piece if it has one, else on disk;
  * during iterations no piece holds any.
  */

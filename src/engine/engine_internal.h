@@ -9,7 +9,7 @@
  *   arena.c       one stretch of memory a tier; addresses are made here and nowhere else
  *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
  *   disk.c        the disk tier: its store, and parts of chunks that live there
- *   statistics.c  what the lanes did, for how long, and whom they waited for
+ *   statistics.c  what the lanes did, for how long, and for which lane they waited
  *
  * op_kernels.c, inputs.c and copies.c each hold the whole way of one kind of command: bound when
  * the engine opens, issued in every repetition, run in its lane's thread.
@@ -120,7 +120,7 @@ typedef struct sl_bound_command {
     uint32_t first_wait,
         wait_count;  /* into waits: those that the lane's own order does not cover */
     uint64_t issued; /* how often, so far */
-    /* Recorded after it. NULL: nobody asks. The second is there if somebody waits for the issue
+    /* Recorded after it. NULL: no wait needs it. The second is there if a wait is for the issue
      * before the latest; then issue i (from 0) is recorded in i % 2. */
     sl_device_event *events[2];
     uint64_t touched_end[SL_TIER_COUNT]; /* end of the highest place it touches */
@@ -161,7 +161,7 @@ struct sl_engine {
     sl_bound_plan *plans;
     uint32_t plan_count;
     sl_engine_source source;     /* of the caller; `fill` NULL: no plan asks for inputs */
-    sl_engine_progress progress; /* of the caller; `passed` NULL: nobody wants to know */
+    sl_engine_progress progress; /* of the caller; `passed` NULL: it is not reported */
     sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, in turn */
     uint64_t repetitions_issued;                     /* ever, of all plans */
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */

@@ -195,8 +195,8 @@ sl_status sl_op_kernels_issue(const sl_repetition *repetition, const sl_bound_co
 
 /* ---- in the lane's thread ---- */
 
-/* A device that is only told to compute tells of an earlier op's failure at a later one's launch,
- * and tells the control thread itself. */
+/* A native stream reports the failure of an op at the launch of a later one, and does so in the
+ * control thread: then no lane has to be marked. */
 static sl_status explain_kernel_failure(sl_status status, const kernel_args *args)
 {
     const sl_command *command = args->bound->command;

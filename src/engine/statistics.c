@@ -1,10 +1,10 @@
-/* What the lanes did, for how long, and whom they waited for. Times are taken in the lanes'
+/* What the lanes did, for how long, and for which lane they waited. Times are taken in the lanes'
  * threads, bytes and peaks where commands are issued. Knows nothing of plans and streams.
  *
  * Each wait is charged to the lane whose work was waited for in the end (chunk/simulate/stall.h).
  * What a lane remembers of its waits is written by its thread and read by others, under its lock.
- * The device tells of a lane's waits before those for that lane (device.h). Only a wait of a
- * device's stream that a lane of the host waits behind may be told of later: its part stays with
+ * The device reports a lane's waits before those for that lane (device.h). Only a wait of a
+ * device's stream that a lane of the host waits behind may be reported later: its part stays with
  * the stream.
  *
  * A tag is kind << 62 | plan << 54 | command << 28 | repetition, or, of a wait, the lane.

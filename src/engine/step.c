@@ -24,7 +24,7 @@
  *
  * Lanes wait for each other by events. The control thread waits at the end, and before each
  * repetition until the compute lane is not too many behind (sl_plan_repetitions_ahead): so a failed
- * lane is soon seen, and what is told of progress is not far from the truth.
+ * lane is soon seen, and the progress that is reported is not far from the truth.
  *
  * Issues are counted for ever, over iterations and boundaries: whatever was issued before a
  * boundary has finished, so to wait for it is not to wait, and a count that starts anew would only
