@@ -278,8 +278,8 @@ void sl_store_close(sl_store *store)
     free(store);
 }
 
-static sl_status move_stretch(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,
-                              uint64_t bytes)
+static sl_status move_range(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,
+                            uint64_t bytes)
 {
     if (((offset | bytes | (uintptr_t)data) % SL_STORE_ALIGNMENT) != 0 || bytes > store->bytes ||
         offset > store->bytes - bytes)
@@ -292,13 +292,13 @@ static sl_status move_stretch(sl_store *store, sl_store_lane lane, uint64_t offs
 
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes)
 {
-    return move_stretch(store, SL_STORE_READ, offset, data, bytes);
+    return move_range(store, SL_STORE_READ, offset, data, bytes);
 }
 
 /* A request does not say whether its memory is read or written; a write only reads it. */
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes)
 {
-    return move_stretch(store, SL_STORE_WRITE, offset, (void *)(uintptr_t)data, bytes);
+    return move_range(store, SL_STORE_WRITE, offset, (void *)(uintptr_t)data, bytes);
 }
 
 const char *sl_store_description(const sl_store *store)

@@ -47,11 +47,11 @@ struct sl_store_pipe {
     sl_first_failure failure; /* after it nothing new is handed out */
 };
 
-/* What is left of a stretch. */
-typedef struct stretch {
+/* What is left of a range. */
+typedef struct range {
     uint64_t offset, bytes; /* in the store */
     char *data;
-} stretch;
+} range;
 
 static bool is_write(const sl_store_pipe *pipe)
 {
@@ -128,8 +128,8 @@ static void start_read(sl_store_pipe *pipe, transfer *part, uint64_t offset)
     make_idle(pipe, part);
 }
 
-/* Cuts the next part off the stretch: up to the end of its piece. */
-static void start_part(sl_store_pipe *pipe, stretch *left)
+/* Cuts the next part off the range: up to the end of its piece. */
+static void start_part(sl_store_pipe *pipe, range *left)
 {
     uint64_t piece_index = left->offset / SL_STORE_PIECE_BYTES;
     uint64_t inside = left->offset % SL_STORE_PIECE_BYTES;
@@ -312,7 +312,7 @@ static bool take_back(sl_store_pipe *pipe)
     return !is_stuck(pipe);
 }
 
-static void move_parts(sl_store_pipe *pipe, stretch *left)
+static void move_parts(sl_store_pipe *pipe, range *left)
 {
     bool goes_on = true;
     while (goes_on && !has_failed(pipe) &&
@@ -333,7 +333,7 @@ static void move_parts(sl_store_pipe *pipe, stretch *left)
 sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes)
 {
     if (!has_failed(pipe))
-        move_parts(pipe, &(stretch){.offset = offset, .bytes = bytes, .data = data});
+        move_parts(pipe, &(range){.offset = offset, .bytes = bytes, .data = data});
     return sl_first_failure_return(&pipe->failure);
 }
 

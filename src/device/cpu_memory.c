@@ -79,7 +79,7 @@ static sl_status map_guarded(uint64_t bytes, int flags, void **out_memory)
     return SL_OK;
 }
 
-/* Maps enough to cut out a stretch that starts on a huge page, and gives the rest back. */
+/* Maps enough to cut out a range that starts on a huge page, and gives the rest back. */
 static sl_status map_aligned(uint64_t bytes, void **out_memory)
 {
     unsigned char *base = NULL;

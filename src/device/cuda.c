@@ -29,12 +29,12 @@ enum {
 
 /* ---- failures ---- */
 
-sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *lane)
+sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *stream_name)
 {
     sl_cuda_forget_error();
     SL_FAIL(SL_ERROR_SYSTEM, "%.*s%s%s%s: %s (%s)", (int)strcspn(call, "("), call,
-            lane ? " on the " : "", lane ? lane : "", lane ? " lane" : "",
-            cudaGetErrorString(error), cudaGetErrorName(error));
+            stream_name ? " on the " : "", stream_name ? stream_name : "",
+            stream_name ? " lane" : "", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 void sl_cuda_forget_error(void)

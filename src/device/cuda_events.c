@@ -246,7 +246,7 @@ sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream)
 typedef struct record_args {
     sl_device *device;
     event_record *record;
-    const char *lane;
+    const char *stream_name;
 } record_args;
 
 static void release_record(sl_device *device, event_record *record)
@@ -276,7 +276,7 @@ static sl_status wait_in_host_stream(void *arguments, bool *out_has_blocked)
     cudaError_t error = synchronize_record(args, out_has_blocked);
     release_record(args->device, args->record);
     if (error != cudaSuccess)
-        return sl_cuda_fail(error, "waiting for the GPU", args->lane);
+        return sl_cuda_fail(error, "waiting for the GPU", args->stream_name);
     return SL_OK;
 }
 

@@ -57,15 +57,15 @@ struct sl_device_stream {
 /* ---- cuda.c ---- */
 
 /* Makes the message of a failed call, "cudaMalloc(...)", and forgets it as CUDA's last error;
- * `lane` may be NULL. SL_ERROR_SYSTEM. From any thread. */
-sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *lane);
+ * `stream_name` may be NULL. SL_ERROR_SYSTEM. From any thread. */
+sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *stream_name);
 
 /* As SL_TRY, for a call of CUDA. */
-#define SL_CUDA_TRY(lane, call)                                                                    \
+#define SL_CUDA_TRY(stream_name, call)                                                             \
     do {                                                                                           \
         cudaError_t sl_cuda_error_ = (call);                                                       \
         if (sl_cuda_error_ != cudaSuccess)                                                         \
-            return sl_cuda_fail(sl_cuda_error_, #call, (lane));                                    \
+            return sl_cuda_fail(sl_cuda_error_, #call, (stream_name));                             \
     } while (0)
 
 /* Forgets an error that was expected, so that no launch takes it for its own. */

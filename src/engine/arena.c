@@ -1,4 +1,4 @@
-/* The arenas: one stretch of memory a tier, as large as the largest peak of the engine's plans.
+/* The arenas: one range of memory a tier, as large as the largest peak of the engine's plans.
  * Addresses are made here and nowhere else. Knows nothing of commands. */
 #include "engine_internal.h"
 

@@ -1,7 +1,7 @@
 /* The disk tier: opens its store, and sets and reads parts of chunks that live there, between
  * iterations, through the bounce pieces on the host. Knows nothing of files and lanes' commands.
  *
- * A chunk's home is copied by the lanes as one stretch, which the store cuts at the borders of its
+ * A chunk's home is copied by the lanes as one range, which the store cuts at the borders of its
  * pieces, and it reads only what it wrote together. So whoever wants a few bytes copies a window:
  * all that one piece of the store holds of the home.
  *

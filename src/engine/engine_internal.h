@@ -6,7 +6,7 @@
  *   op_kernels.c  RUN commands: which kernel an op gets, and how it is launched
  *   inputs.c      RUN commands of the input lane: the caller's source
  *   copies.c      COPY commands: between memories, and between the host and the disk
- *   arena.c       one stretch of memory a tier; addresses are made here and nowhere else
+ *   arena.c       one range of memory a tier; addresses are made here and nowhere else
  *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
  *   disk.c        the disk tier: its store, and parts of chunks that live there
  *   statistics.c  what the lanes did, for how long, and for which lane they waited
@@ -307,7 +307,7 @@ void sl_disk_close(sl_engine *engine); /* before sl_arena_close; lanes have ende
 /* True if `bytes` at `offset` are whole units of direct I/O. */
 bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes);
 
-/* True if a stretch is inside the disk tier, too. */
+/* True if a range is inside the disk tier, too. */
 bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes);
 
 /* `bytes` of a chunk from `first_byte` of its home on. */
