@@ -92,9 +92,8 @@ static sl_status bind_command(const sl_engine *engine, sl_bound_plan *plan, sl_b
     bool is_run = command->kind == SL_COMMAND_RUN;
     bool is_disk = command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE;
     if (is_run ? is_disk : command->lane == SL_LANE_INPUT)
-        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u",
-                sl_engine_lane_name(command->lane), is_run ? "run the op" : "make the copy",
-                command->tick);
+        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u", sl_lane_name(command->lane),
+                is_run ? "run the op" : "make the copy", command->tick);
     return is_run ? sl_op_kernels_bind(engine, plan, bound) : sl_copies_bind(engine, plan, bound);
 }
 

@@ -46,7 +46,7 @@ static sl_status check_disk_copy(const sl_engine *engine, const sl_bound_command
         SL_FAIL(SL_ERROR_INTERNAL,
                 "the %s lane cannot copy %" PRIu64 " bytes at %" PRIu64 " of tier %d to %" PRIu64
                 " bytes at %" PRIu64 " of tier %d",
-                sl_engine_lane_name(command->lane), command->from.bytes, command->from.offset,
+                sl_lane_name(command->lane), command->from.bytes, command->from.offset,
                 (int)command->from.tier, command->to.bytes, command->to.offset,
                 (int)command->to.tier);
     return SL_OK;
@@ -133,7 +133,7 @@ static sl_status queue_memory_copy(sl_engine *engine, uint64_t tag, const sl_bou
     if (status == SL_OK)
         return SL_OK;
     return sl_status_prefix(status, "a copy before op %u on the %s lane", bound->command->tick,
-                            sl_engine_lane_name(lane));
+                            sl_lane_name(lane));
 }
 
 sl_status sl_copies_issue(const sl_repetition *repetition, const sl_bound_command *bound,
@@ -160,7 +160,7 @@ static sl_status explain_disk_failure(const disk_copy_args *args, sl_status stat
 {
     const sl_disk_copy *copy = &args->copy;
     const char *verb = copy->lane == SL_LANE_READ ? "reading" : "writing";
-    const char *lane = sl_engine_lane_name(copy->lane);
+    const char *lane = sl_lane_name(copy->lane);
     sl_step_mark_failed_lane(args->failed_lane, copy->lane);
     if (copy->value_name)
         return sl_status_prefix(status, "%s activation %s on the %s lane", verb, copy->value_name,

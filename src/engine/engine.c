@@ -3,17 +3,6 @@
 
 #include <stdlib.h>
 
-static const char *const lane_names[SL_LANE_COUNT] = {
-    [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",     [SL_LANE_D2H] = "d2h",
-    [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read",   [SL_LANE_WRITE] = "write",
-    [SL_LANE_COMM] = "comm",       [SL_LANE_INPUT] = "input",
-};
-
-const char *sl_engine_lane_name(sl_lane lane)
-{
-    return lane_names[lane];
-}
-
 /* ---- opening and closing ---- */
 
 static sl_status check_options(const sl_engine_options *options)
@@ -58,9 +47,8 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs)
         if (is_missing)
             continue;
         sl_queue_observer observer = sl_statistics_observer(lane);
-        SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind,
-                                        sl_engine_lane_name(rows[i].lane), &observer,
-                                        &lane->stream));
+        SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind, sl_lane_name(rows[i].lane),
+                                        &observer, &lane->stream));
     }
     return SL_OK;
 }

@@ -185,9 +185,6 @@ typedef struct sl_engine_parts {
 sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,
                               sl_engine **out_engine);
 
-/* "compute", "read", ... */
-const char *sl_engine_lane_name(sl_lane lane);
-
 /* ---- step.c ---- */
 
 /* One repetition of a section of a plan, which is being issued. */

@@ -205,8 +205,7 @@ static sl_status explain_kernel_failure(sl_status status, const kernel_args *arg
         sl_step_mark_failed_lane(args->failed_lane, command->lane);
     return sl_status_prefix(status, "op %u (%s)%s on the %s lane", command->tick,
                             sl_op_info_of(args->bound->op_kind)->name,
-                            is_native ? ", or one before it," : "",
-                            sl_engine_lane_name(command->lane));
+                            is_native ? ", or one before it," : "", sl_lane_name(command->lane));
 }
 
 static sl_status run_kernel(void *arguments)

@@ -177,7 +177,7 @@ static sl_status wait_for_compute(sl_engine *engine, const sl_bound_plan *plan)
     sl_status status = engine->ops->event_finish(engine->repetition_ends[behind % SL_AHEAD_MOST]);
     if (status != SL_OK)
         return sl_status_prefix(status, "an op before the end of a repetition on the %s lane",
-                                sl_engine_lane_name(SL_LANE_COMPUTE));
+                                sl_lane_name(SL_LANE_COMPUTE));
     return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_step_drain(engine);
 }
 
@@ -191,8 +191,7 @@ static sl_status wait_for_inputs_and_outputs(sl_engine *engine, const sl_bound_p
         sl_status status = engine->ops->event_finish(find_event(&plan->body[last], 0));
         if (status != SL_OK)
             return sl_status_prefix(status, "an op or copy before op %u on the %s lane",
-                                    plan->body[last].command->tick,
-                                    sl_engine_lane_name((sl_lane)lane));
+                                    plan->body[last].command->tick, sl_lane_name((sl_lane)lane));
     }
     return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_step_drain(engine);
 }
