@@ -32,12 +32,12 @@ static inline uint64_t run_name_hash(const char *name)
 }
 
 /* Where column `local` of a part stands in the whole axis of `whole` columns. */
-static inline uint64_t run_whole_column(sl_shard shard, uint64_t whole, uint64_t part,
+static inline uint64_t run_whole_column(sl_split split, uint64_t whole, uint64_t part,
                                         uint32_t rank, uint64_t local)
 {
-    if (shard == SL_SHARD_COLUMNS)
+    if (split == SL_SPLIT_COLUMNS)
         return rank * part + local;
-    if (shard == SL_SHARD_QKV)
+    if (split == SL_SPLIT_QKV)
         return local / (part / 3) * (whole / 3) + rank * (part / 3) + local % (part / 3);
     return local;
 }
@@ -48,11 +48,11 @@ static inline void run_coordinates(const sl_tensor_spec *spec, uint32_t rank, ui
 {
     *row = spec->first_row + e / spec->shape[1];
     *column = e % spec->shape[1];
-    if (spec->rank == 1)
-        *row = run_whole_column(spec->shard, spec->whole_shape[0], spec->shape[0], rank, e);
+    if (spec->dim_count == 1)
+        *row = run_whole_column(spec->split, spec->whole_shape[0], spec->shape[0], rank, e);
     else
         *column =
-            run_whole_column(spec->shard, spec->whole_shape[1], spec->shape[1], rank, *column);
+            run_whole_column(spec->split, spec->whole_shape[1], spec->shape[1], rank, *column);
 }
 
 static inline void run_fill_parameters(const sl_program *program, const it_state *state,
@@ -112,7 +112,7 @@ typedef struct run_options {
     float clip;
     uint32_t iterations;
     sl_type type, grad_type;
-    uint64_t group_rows; /* 0: as the model groups the rows of the head */
+    uint64_t range_rows; /* 0: as the model divides the rows of the head */
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
 
@@ -139,15 +139,16 @@ static inline void run_append_group(sl_program *to, const sl_program *from,
         op.attrs.first_row = op.kind == SL_OP_HEAD_LOSS ? 0 : first_row;
         op.attrs.row_count = rows;
         if (op.kind == SL_OP_HEAD_LOSS)
-            op.attrs.accumulate = first_row > 0;
+            op.attrs.adds_output = first_row > 0;
         if (sl_program_add_op(to, op.kind, &op.attrs, op.operand, operand_count) != SL_OK)
             fail_msg("%s", sl_status_message());
     }
     free(own);
 }
 
-/* The same forward program with the head in groups of `group_rows` rows: small enough to run. */
-static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uint64_t group_rows)
+/* The same forward program with the head in ranges of `range_rows` rows: small enough to run. */
+static inline sl_program *run_divide_head(const sl_program *from, uint64_t rows,
+                                          uint64_t range_rows)
 {
     sl_program *to;
     uint32_t ignored;
@@ -162,9 +163,9 @@ static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uin
     for (uint32_t s = 0; s < from->segment_count; s++) {
         const sl_segment *segment = &from->segments[s];
         if (segment->is_terminal) {
-            for (uint64_t row = 0; row < rows; row += group_rows)
+            for (uint64_t row = 0; row < rows; row += range_rows)
                 run_append_group(to, from, segment, row,
-                                 rows - row < group_rows ? rows - row : group_rows);
+                                 rows - row < range_rows ? rows - row : range_rows);
             continue;
         }
         assert_int_equal(sl_program_add_segment(to, segment), SL_OK);
@@ -190,10 +191,10 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
         r->forward[rank] = options->emit(options);
     else if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (options->group_rows > 0) {
+    if (options->range_rows > 0) {
         sl_program *whole = r->forward[rank];
         uint64_t rows = (uint64_t)options->batch * options->seq;
-        r->forward[rank] = run_regroup(whole, rows, options->group_rows);
+        r->forward[rank] = run_divide_head(whole, rows, options->range_rows);
         sl_program_close(whole);
     }
     r->layout[rank] = it_layout_make(r->forward[rank], RUN_CHUNK_ELEMENTS);

@@ -9,7 +9,7 @@
  * sums are exact, and once more any numbers, within a bound. */
 #include "cuda_case.h"
 
-#include "kernels/cuda/embed.h"
+#include "kernels/cuda/ops.h"
 
 enum { SHAPES = CASE_SHAPES + 4, ELEMENTS = 9000 };
 
@@ -37,7 +37,6 @@ static void embed_position_when_run_gives_the_bits_of_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_POSITION,
                              .run = sl_cuda_embed_position,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
                              .draw = draw_position,
                              .shapes = SHAPES});
 }
@@ -55,7 +54,6 @@ static void embed_position_backward_when_run_gives_the_bits_of_the_cpu(void **st
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_POSITION_BACKWARD,
                              .run = sl_cuda_embed_position_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
                              .draw = draw_position_backward,
                              .shapes = SHAPES});
 }
@@ -98,7 +96,6 @@ static void embed_tokens_when_run_gives_the_bits_of_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS,
                              .run = sl_cuda_embed_tokens,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
                              .draw = draw_tokens,
                              .shapes = SHAPES});
 }
@@ -107,7 +104,7 @@ static void embed_tokens_when_run_gives_the_bits_of_the_cpu(void **state)
 static void fill_gradient(cuda_case *c, bool is_whole)
 {
     const uint64_t count = c->attrs.batch * c->attrs.seq * c->attrs.in;
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     void *dx = case_random(c, 1, (int)c->type, count, 1.0f);
     float *dpanel = (float *)case_random(c, 2, SL_TYPE_FP32, c->attrs.id_count * c->attrs.in, 1.0f);
     for (uint64_t i = 0; is_whole && i < count; i++)
@@ -130,7 +127,7 @@ static void embed_tokens_backward_when_run_gives_the_bits_of_the_cpu(void **stat
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_seldom,
                              .shapes = SHAPES});
 }
@@ -178,7 +175,7 @@ static void embed_tokens_backward_when_tokens_are_frequent_leaves_none_out(void 
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_frequent,
                              .shapes = 33});
 }
@@ -193,7 +190,7 @@ static void draw_frequent_any(cuda_case *c, int round)
 static double rows_size(const cuda_case *c, uint64_t element)
 {
     const uint64_t width = c->attrs.in, id = c->attrs.first_id + element / width;
-    double size = c->attrs.accumulate ? fabs(case_input(c, 2, element)) : 0, rows = 0;
+    double size = c->attrs.adds_output ? fabs(case_input(c, 2, element)) : 0, rows = 0;
     for (uint64_t row = 0; row < c->attrs.batch * c->attrs.seq; row++)
         if (case_input(c, 0, row) == (double)id) {
             size += fabs(case_input(c, 1, row * width + element % width));
@@ -207,7 +204,7 @@ static void embed_tokens_backward_when_tokens_are_frequent_matches_the_cpu(void 
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_frequent_any,
                              .shapes = 8,
                              .bound = {[2] = {.terms = 1, .magnitude = rows_size}}});
@@ -233,7 +230,7 @@ static void embed_tokens_backward_when_the_panel_is_large_gives_the_bits_of_the_
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_large_panel,
                              .shapes = 6});
 }
@@ -255,7 +252,7 @@ static void embed_tokens_backward_when_rows_are_many_gives_the_bits_of_the_cpu(v
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_many_rows,
                              .shapes = 1});
 }

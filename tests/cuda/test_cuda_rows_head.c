@@ -7,7 +7,7 @@
  * Every kernel against the one of the cpu, in four orders of threads. */
 #include "cuda_case.h"
 
-#include "kernels/cuda/head.h"
+#include "kernels/cuda/ops.h"
 
 /* Ids of a panel: on both sides of what a warp takes, no multiple of a pack, more than one tile. */
 static const uint64_t panels[] = {1,    2,    3,    4,    5,    7,    8,    9,    16,   24,
@@ -26,7 +26,7 @@ static void draw_attrs(cuda_case *c, int round)
     c->attrs.first_row = draw_below(c->attrs.batch * c->attrs.seq - rows + 1);
     c->attrs.id_count = ids;
     c->attrs.first_id = draw_below(3) * ids;
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     c->attrs.scale = 0.25f;
     c->scalars.loss_scale = 8.0f;
     const uint64_t end = c->attrs.first_id + ids;
@@ -106,7 +106,6 @@ static void head_stats_when_run_match_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_STATS,
                              .run = sl_cuda_head_stats,
-                             .workspace_bytes = sl_cuda_head_workspace_bytes,
                              .draw = draw_stats,
                              .shapes = PANELS,
                              .bound = {[2] = {.terms = 1, .magnitude = sum_size}}});
@@ -145,7 +144,7 @@ static void draw_loss(cuda_case *c, int round)
 {
     static const uint64_t rows[] = {1, 2, 31, 32, 255, 256, 257, 640, 1023, 1024, 1025, 2048, 5000};
     c->attrs.row_count = round % 3 ? draw_between(1, 1500) : rows[round / 3 % 13];
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     float *stats = (float *)case_room(c, 0, SL_TYPE_FP32, c->attrs.row_count * 4);
     for (uint64_t i = 0; i < c->attrs.row_count * 4; i++)
         stats[i] = i % 4 == 1 ? 1.0f + (float)draw_below(5000) / 16 : (float)draw_below(999) / 64;
@@ -168,7 +167,7 @@ static void head_loss_when_run_matches_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_LOSS,
                              .run = sl_cuda_head_loss,
-                             .workspace_bytes = sl_cuda_head_workspace_bytes,
+                             .workspace_bytes = sl_cuda_head_loss_workspace_bytes,
                              .draw = draw_loss,
                              .shapes = 39,
                              .bound = {[1] = {.terms = 1, .magnitude = loss_size}}});
@@ -206,7 +205,6 @@ static void head_logits_backward_when_run_matches_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_LOGITS_BACKWARD,
                              .run = sl_cuda_head_logits_backward,
-                             .workspace_bytes = sl_cuda_head_workspace_bytes,
                              .draw = draw_backward,
                              .shapes = PANELS,
                              .bound = {[2] = {.terms = 8, .magnitude = slope_size}}});
