@@ -12,9 +12,8 @@
 
 #include <cmocka.h>
 
-#include "session/search/disk.h"
+#include "session/machine/disk.h"
 #include "session/search/search.h"
-#include "session/search/wear.h"
 
 static const sl_gpt2_shape shape = {3, 96, 4, 64, 1000};
 
@@ -180,9 +179,9 @@ static double try_choice(const char *const *settings)
     sl_config config;
     sl_search search;
     sl_blueprint *blueprint = NULL;
-    sl_misfit misfit;
+    sl_fit_failure failure;
     init(&config, &search, settings);
-    sl_status status = sl_search_run(&search, &blueprint, &misfit);
+    sl_status status = sl_search_run(&search, &blueprint, &failure);
     double seconds = status == SL_OK ? simulate(blueprint) : INFINITY;
     assert_true(status == SL_OK || status == SL_ERROR_FIT);
     sl_blueprint_close(blueprint);

@@ -18,7 +18,7 @@
 #include "files/files.h"
 #include "files/safetensors.h"
 #include "manifest.h"
-#include "session/weights/whole.h"
+#include "session/weights/full_tensors.h"
 #include "steps.h"
 
 _Static_assert(sizeof SL_CHECKPOINT_PREFIX + sizeof(((sl_tensor_spec *)NULL)->name) <=
@@ -262,39 +262,40 @@ static sl_status find_group(const sl_checkpoint *checkpoint, sl_group group,
     SL_FAIL(SL_ERROR_INTERNAL, "group %d has no file in a checkpoint", (int)group);
 }
 
-static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file, const sl_whole *whole)
+static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file,
+                                                const sl_full_tensor *full)
 {
     char name[SL_CHECKPOINT_NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", SL_CHECKPOINT_PREFIX, whole->name);
+    snprintf(name, sizeof name, "%s%s", SL_CHECKPOINT_PREFIX, full->name);
     return sl_safetensors_find(file, name);
 }
 
-static sl_status check_file(const sl_safetensors *file, const sl_wholes *wholes)
+static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *list)
 {
-    for (uint32_t i = 0; i < wholes->count; i++) {
-        const sl_safetensors_tensor *tensor = find_tensor(file, &wholes->wholes[i]);
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_safetensors_tensor *tensor = find_tensor(file, &list->items[i]);
         if (!tensor)
             SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing",
-                    sl_files_show(file->file.path).text, wholes->wholes[i].name);
-        SL_TRY(sl_whole_check(&wholes->wholes[i], file, tensor));
+                    sl_files_show(file->file.path).text, list->items[i].name);
+        SL_TRY(sl_full_tensors_check(&list->items[i], file, tensor));
     }
-    if (file->tensor_count != wholes->count)
+    if (file->tensor_count != list->count)
         SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but the model has %u",
-                sl_files_show(file->file.path).text, file->tensor_count, wholes->count);
+                sl_files_show(file->file.path).text, file->tensor_count, list->count);
     return SL_OK;
 }
 
-static sl_status load_group(const sl_safetensors *file, const sl_wholes *wholes, sl_group group,
+static sl_status load_group(const sl_safetensors *file, const sl_full_tensors *list, sl_group group,
                             const sl_tensor_io *io)
 {
-    for (uint32_t i = 0; i < wholes->count; i++) {
-        const sl_whole *whole = &wholes->wholes[i];
-        SL_TRY(sl_whole_load(wholes, whole, file, find_tensor(file, whole), group, io));
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[i];
+        SL_TRY(sl_full_tensors_load(list, full, file, find_tensor(file, full), group, io));
     }
     return SL_OK;
 }
 
-static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_wholes *wholes,
+static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_full_tensors *list,
                              const bool *has_state, const sl_tensor_io *io)
 {
     const sl_safetensors *files[SL_GROUP_COUNT] = {0};
@@ -302,20 +303,20 @@ static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_wholes *w
         if (!has_state[group] || group == SL_GROUP_GRAD || group == SL_GROUP_MASTER)
             continue;
         SL_TRY(find_group(checkpoint, (sl_group)group, &files[group]));
-        SL_TRY(check_file(files[group], wholes));
+        SL_TRY(check_file(files[group], list));
     }
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         if (files[group])
-            SL_TRY(load_group(files[group], wholes, (sl_group)group, io));
+            SL_TRY(load_group(files[group], list, (sl_group)group, io));
     return SL_OK;
 }
 
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io)
 {
-    sl_wholes *wholes;
-    SL_TRY(sl_whole_open(tensors, tensor_count, &wholes));
-    sl_status status = load_groups(checkpoint, wholes, has_state, io);
-    sl_whole_close(wholes);
+    sl_full_tensors *list;
+    SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
+    sl_status status = load_groups(checkpoint, list, has_state, io);
+    sl_full_tensors_close(list);
     return status;
 }

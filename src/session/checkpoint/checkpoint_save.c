@@ -25,8 +25,8 @@
 #include "files/files.h"
 #include "files/safetensors.h"
 #include "manifest.h"
+#include "session/weights/full_tensors.h"
 #include "session/weights/weights.h"
-#include "session/weights/whole.h"
 #include "steps.h"
 
 static const char LATEST_NAME[] = "LATEST";
@@ -40,9 +40,9 @@ typedef struct save_job {
     int inside;    /* the temporary directory in it */
     sl_step_entry final_name, temporary_name, trash_name;
     char *temporary_path;
-    sl_wholes *wholes;
-    prefixed_name *names;       /* [wholes->count] */
-    sl_safetensors_plan *plans; /* [wholes->count] */
+    sl_full_tensors *list;
+    prefixed_name *names;       /* [list->count] */
+    sl_safetensors_plan *plans; /* [list->count] */
     sl_manifest manifest;       /* its texts are borrowed from args */
 } save_job;
 
@@ -50,18 +50,18 @@ typedef struct save_job {
 
 static sl_status plan_tensors(save_job *job)
 {
-    const sl_wholes *wholes = job->wholes;
-    job->names = calloc((size_t)wholes->count + 1, sizeof job->names[0]);
-    job->plans = calloc((size_t)wholes->count + 1, sizeof job->plans[0]);
+    const sl_full_tensors *list = job->list;
+    job->names = calloc((size_t)list->count + 1, sizeof job->names[0]);
+    job->plans = calloc((size_t)list->count + 1, sizeof job->plans[0]);
     if (!job->names || !job->plans)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", wholes->count);
-    for (uint32_t i = 0; i < wholes->count; i++) {
-        const sl_whole *whole = &wholes->wholes[i];
-        snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_CHECKPOINT_PREFIX, whole->name);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", list->count);
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[i];
+        snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_CHECKPOINT_PREFIX, full->name);
         job->plans[i] = (sl_safetensors_plan){
             .name = job->names[i],
-            .rank = whole->rank,
-            .shape = {whole->shape[0], whole->shape[1]},
+            .rank = full->rank,
+            .shape = {full->shape[0], full->shape[1]},
         };
     }
     return SL_OK;
@@ -70,10 +70,10 @@ static sl_status plan_tensors(save_job *job)
 static sl_status write_tensors(save_job *job, sl_group group, sl_safetensors_writer *writer,
                                sl_manifest_entry *entry)
 {
-    const sl_wholes *wholes = job->wholes;
-    for (uint32_t i = 0; i < wholes->count; i++) {
-        const sl_whole *whole = &wholes->wholes[sl_safetensors_writer_order(writer, i)];
-        SL_TRY(sl_whole_save(wholes, whole, group, job->args->io, writer));
+    const sl_full_tensors *list = job->list;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[sl_safetensors_writer_order(writer, i)];
+        SL_TRY(sl_full_tensors_save(list, full, group, job->args->io, writer));
     }
     entry->is_listed = true;
     return sl_safetensors_writer_finish(writer, &entry->bytes, &entry->hash);
@@ -83,7 +83,7 @@ static sl_status write_group(save_job *job, sl_manifest_file which)
 {
     sl_safetensors_writer *writer;
     SL_TRY(sl_safetensors_writer_open(job->inside, job->temporary_path,
-                                      sl_manifest_file_name(which), job->plans, job->wholes->count,
+                                      sl_manifest_file_name(which), job->plans, job->list->count,
                                       &writer));
     sl_status status =
         write_tensors(job, sl_manifest_file_group(which), writer, &job->manifest.files[which]);
@@ -221,7 +221,7 @@ static void tidy(const save_job *job)
     sl_steps_prune(job->directory, args->directory, args->state->step, args->keep);
 }
 
-/* ---- the whole ---- */
+/* ---- saving ---- */
 
 static sl_status write_and_publish(save_job *job)
 {
@@ -245,7 +245,7 @@ static sl_status write_and_publish(save_job *job)
 static sl_status prepare(save_job *job)
 {
     const sl_checkpoint_save_args *args = job->args;
-    SL_TRY(sl_whole_open(args->tensors, args->tensor_count, &job->wholes));
+    SL_TRY(sl_full_tensors_open(args->tensors, args->tensor_count, &job->list));
     SL_TRY(plan_tensors(job));
     if (asprintf(&job->temporary_path, "%s/%s", args->directory, job->temporary_name.name) < 0) {
         job->temporary_path = NULL;
@@ -277,7 +277,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
         status = write_and_publish(&job);
         close(job.directory);
     }
-    sl_whole_close(job.wholes);
+    sl_full_tensors_close(job.list);
     free(job.names);
     free(job.plans);
     free(job.temporary_path);

@@ -37,8 +37,8 @@ typedef struct sl_task {
     uint32_t disk_directory_count;
     uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
     sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
-    bool is_probe;           /* for searches: a misfit may be found early and name too few bytes, */
-                             /* and plans are not verified: whoever takes one does that */
+    bool is_probe; /* for searches: a failure may be found early and name too few bytes, */
+                   /* and plans are not verified: whoever takes one does that */
 } sl_task;
 
 typedef struct sl_choice {
@@ -67,12 +67,12 @@ typedef struct sl_blueprint {
 } sl_blueprint;
 
 /* Why a choice does not fit. */
-typedef struct sl_misfit {
+typedef struct sl_fit_failure {
     sl_shortage shortage;
     uint64_t budget_bytes; /* of the tier */
     char op_name[32];      /* at the tick, "" after the last op */
     sl_choice choice;      /* that was tried */
-} sl_misfit;
+} sl_fit_failure;
 
 /* How gradients are stored: in the compute type where their sums live for one layer only or for one
  * micro-batch, else in fp32. The bits of a run do not depend on it. */
@@ -83,9 +83,9 @@ sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice);
 sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
                                      double *out_seconds);
 
-/* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */
-sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit);
+/* Draws a blueprint. SL_ERROR_FIT fills *out_failure (and only then). */
+sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
+                             sl_blueprint **out_blueprint, sl_fit_failure *out_failure);
 
 /* Verifies the plans of a blueprint that was drawn as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "wear.h"
+#include "session/machine/disk.h"
 
 const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
     "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};
@@ -114,13 +114,14 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
     return SL_OK;
 }
 
-sl_status sl_plan_json_format_misfit(const sl_misfit *misfit, const char *suggestion,
-                                     json_t **out_object)
+sl_status sl_plan_json_format_failure(const sl_fit_failure *failure, const char *suggestion,
+                                      json_t **out_object)
 {
-    json_t *object = json_pack(
-        "{s:b, s:I, s:s, s:I, s:s, s:s}", "fits", 0, "missing_bytes",
-        (json_int_t)misfit->shortage.missing_bytes, "tier", sl_tier_name(misfit->shortage.tier),
-        "tick", (json_int_t)misfit->shortage.tick, "op", misfit->op_name, "suggestion", suggestion);
+    json_t *object =
+        json_pack("{s:b, s:I, s:s, s:I, s:s, s:s}", "fits", 0, "missing_bytes",
+                  (json_int_t)failure->shortage.missing_bytes, "tier",
+                  sl_tier_name(failure->shortage.tier), "tick", (json_int_t)failure->shortage.tick,
+                  "op", failure->op_name, "suggestion", suggestion);
     if (!object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan's totals");
     *out_object = object;

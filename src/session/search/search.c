@@ -4,10 +4,10 @@
 
 #include "base/log.h"
 #include "device/device.h"
-#include "disk.h"
 #include "kernels/kernels.h"
 #include "search_ladder.h"
 #include "session/config/config_device.h"
+#include "session/machine/disk.h"
 #include "session/machine/profile.h"
 
 enum { CONFIRM_ROUNDS = 16 };
@@ -177,65 +177,65 @@ static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
 }
 
 static sl_status try_accumulations(const sl_search *search, sl_choice *choice,
-                                   sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+                                   sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     if (!search->auto_accumulation || choice->accumulate == 1)
-        return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+        return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
     choice->accumulation = prefer_accumulation(&choice->placement);
-    sl_status status = sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+    sl_status status = sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT || choice->accumulation == SL_ACCUMULATE_MICRO)
         return status;
     choice->accumulation = SL_ACCUMULATE_MICRO;
-    return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+    return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
 }
 
 static sl_status try_rung(const sl_search *search, uint32_t rung, sl_choice *choice,
-                          sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+                          sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     sl_search_take_rung(rung, choice);
-    return try_accumulations(search, choice, out_blueprint, out_misfit);
+    return try_accumulations(search, choice, out_blueprint, out_failure);
 }
 
 /* Everything on the device if that fits; else a rung can only fit if the one that takes least of
  * the device does, or would with more of the host. */
 static sl_status try_ladder(const sl_search *search, sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+                            sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     enum { FRUGAL = SL_SEARCH_FIRST_ON_DISK - 1 };
-    sl_status status = try_rung(search, 0, choice, out_blueprint, out_misfit);
+    sl_status status = try_rung(search, 0, choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT)
         return status;
     sl_blueprint *frugal = NULL;
-    status = try_rung(search, FRUGAL, choice, &frugal, out_misfit);
+    status = try_rung(search, FRUGAL, choice, &frugal, out_failure);
     sl_blueprint_close(frugal);
-    bool is_hopeless = status == SL_ERROR_FIT && out_misfit->shortage.tier == SL_TIER_DEVICE;
+    bool is_hopeless = status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE;
     if (is_hopeless || (status != SL_OK && status != SL_ERROR_FIT))
         return status;
     for (uint32_t rung = 1; rung < sl_search_rung_count(search);) {
-        status = try_rung(search, rung, choice, out_blueprint, out_misfit);
+        status = try_rung(search, rung, choice, out_blueprint, out_failure);
         if (status != SL_ERROR_FIT)
             return status;
-        rung = sl_search_next_rung(rung, out_misfit->shortage.tier);
+        rung = sl_search_next_rung(rung, out_failure->shortage.tier);
     }
     return SL_ERROR_FIT;
 }
 
 static sl_status try_placements(const sl_search *search, sl_choice *choice,
-                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     if (!search->auto_policy)
-        return try_accumulations(search, choice, out_blueprint, out_misfit);
-    return try_ladder(search, choice, out_blueprint, out_misfit);
+        return try_accumulations(search, choice, out_blueprint, out_failure);
+    return try_ladder(search, choice, out_blueprint, out_failure);
 }
 
 static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
-                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     if (!search->auto_recompute || search->task.work != SL_WORK_TRAIN)
-        return try_placements(search, choice, out_blueprint, out_misfit);
+        return try_placements(search, choice, out_blueprint, out_failure);
     for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
         choice->recompute = (sl_recompute)recompute;
-        sl_status status = try_placements(search, choice, out_blueprint, out_misfit);
+        sl_status status = try_placements(search, choice, out_blueprint, out_failure);
         if (status != SL_ERROR_FIT)
             return status;
     }
@@ -243,38 +243,38 @@ static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
 }
 
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
-                        sl_misfit *out_misfit)
+                        sl_fit_failure *out_failure)
 {
     sl_search probing = *search;
     sl_choice choice = search->fixed;
     probing.task.is_probe = true;
-    sl_status status = try_recomputes(&probing, &choice, out_blueprint, out_misfit);
+    sl_status status = try_recomputes(&probing, &choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT)
         return status;
     /* Once more, for the exact bytes of the last attempt. */
-    return sl_blueprint_draw(&search->task, &choice, out_blueprint, out_misfit);
+    return sl_blueprint_build(&search->task, &choice, out_blueprint, out_failure);
 }
 
-sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit)
+sl_status sl_search_confirm(const sl_search *search, sl_fit_failure *failure)
 {
-    sl_choice raised = misfit->choice;
-    sl_misfit latest = *misfit;
-    uint64_t *budget = sl_search_budget(&raised, misfit->shortage.tier);
+    sl_choice raised = failure->choice;
+    sl_fit_failure latest = *failure;
+    uint64_t *budget = sl_search_budget(&raised, failure->shortage.tier);
     for (int round = 0; round < CONFIRM_ROUNDS; round++) {
         sl_blueprint *blueprint = NULL;
         uint64_t tried = latest.shortage.needed_bytes;
-        if (tried <= misfit->budget_bytes)
+        if (tried <= failure->budget_bytes)
             return SL_OK;
         *budget = tried;
-        sl_status status = sl_blueprint_draw(&search->task, &raised, &blueprint, &latest);
+        sl_status status = sl_blueprint_build(&search->task, &raised, &blueprint, &latest);
         sl_blueprint_close(blueprint);
         if (status == SL_OK) {
-            misfit->shortage.needed_bytes = tried;
-            misfit->shortage.missing_bytes = tried - misfit->budget_bytes;
+            failure->shortage.needed_bytes = tried;
+            failure->shortage.missing_bytes = tried - failure->budget_bytes;
         }
         if (status != SL_ERROR_FIT)
             return status;
-        if (latest.shortage.tier != misfit->shortage.tier)
+        if (latest.shortage.tier != failure->shortage.tier)
             return SL_OK;
     }
     return SL_OK;

@@ -34,23 +34,23 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
 /* Draws the first choice that fits. Without recomputation first, then with selective and with full
  * one; within each: everything on the device, then shares of moments, gradients and parameters on
  * the host, then everything on the host, then, where there is a directory for it, shares on disk.
- * SL_ERROR_FIT fills *out_misfit with the last, most frugal attempt. */
+ * SL_ERROR_FIT fills *out_failure with the last, most frugal attempt. */
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
-                        sl_misfit *out_misfit);
+                        sl_fit_failure *out_failure);
 
 /* Puts a faster blueprint in the place of one that fits, if simulation finds one among the choices
  * that are left open: homes, where updates run, recomputation and order of accumulation. A bounded
  * number of choices is drawn, and none that computes for longer than the best so far takes. */
 sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
 
-/* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those
+/* Plans with the budget that a failure asks for until it is enough, and corrects its bytes to those
  * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
  * tier becomes short on the way. */
-sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit);
+sl_status sl_search_confirm(const sl_search *search, sl_fit_failure *failure);
 
 /* What a command prints when nothing fits. */
 typedef struct sl_refusal {
-    sl_misfit misfit;
+    sl_fit_failure failure;
     bool is_beyond_machine; /* the suggestion takes more memory than this machine has free */
     char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
 } sl_refusal;

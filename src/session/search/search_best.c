@@ -36,12 +36,12 @@ static sl_status enter(contest *self, const sl_choice *choice, double *out_secon
                        sl_tier *out_short_tier)
 {
     sl_blueprint *blueprint = NULL;
-    sl_misfit misfit;
+    sl_fit_failure failure;
     double seconds = INFINITY;
     self->draw_count++;
-    sl_status status = sl_blueprint_draw(&self->task, choice, &blueprint, &misfit);
+    sl_status status = sl_blueprint_build(&self->task, choice, &blueprint, &failure);
     if (status == SL_ERROR_FIT)
-        *out_short_tier = misfit.shortage.tier;
+        *out_short_tier = failure.shortage.tier;
     else if (status == SL_OK)
         status = simulate(blueprint, &seconds);
     *out_seconds = seconds;
