@@ -49,7 +49,7 @@ static void configure(sl_config *fresh, const char *const *settings)
     assert_int_equal(sl_config_fit_model(fresh, shape), SL_OK);
 }
 
-/* The last configuration: what is drawn from it borrows its directories. */
+/* The last configuration: what is planned from it borrows its directories. */
 static sl_config config;
 static bool has_config;
 

@@ -1,8 +1,8 @@
-/* A run drawn up on paper: programs, layout, homes and plans, before any memory is taken.
+/* A planned run: programs, layout, homes and plans, before any memory is taken.
  *
- * A task says what is to be computed; a choice is one way to do it. Drawing is deterministic and
- * pure: the same task and choice give the same blueprint. Every plan of a blueprint was verified,
- * but for those that were drawn to see how they would do (is_probe).
+ * A task says what is to be computed; a choice is one way to do it. Building a blueprint is
+ * deterministic and pure: the same task and choice give the same one. Every plan of a blueprint was
+ * verified, but for those that were built to be compared (is_probe).
  */
 #ifndef SL_SESSION_SEARCH_BLUEPRINT_H
 #define SL_SESSION_SEARCH_BLUEPRINT_H
@@ -23,7 +23,7 @@ typedef struct sl_task {
     sl_gpt2_shape shape;
     sl_type type;            /* compute type */
     uint32_t seq;            /* tokens of a row; of the prompt */
-    bool with_evaluation;    /* TRAIN: draws program 1 too */
+    bool with_evaluation;    /* TRAIN: builds program 1 too */
     uint32_t tail_rows;      /* EVALUATE: rows of program 1; 0: none */
     bool update_early;       /* TRAIN: see sl_step_options */
     uint64_t chunk_elements; /* 0: searched */
@@ -83,11 +83,11 @@ sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice);
 sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
                                      double *out_seconds);
 
-/* Draws a blueprint. SL_ERROR_FIT fills *out_failure (and only then). */
+/* Builds a blueprint. SL_ERROR_FIT fills *out_failure (and only then). */
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure);
 
-/* Verifies the plans of a blueprint that was drawn as a probe. */
+/* Verifies the plans of a blueprint that was built as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
 
 /* NULL is fine. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "search_ladder.h"
+#include "search.h"
 #include "session/config/units.h"
 
 enum { BUDGET_ROUNDS = 12 };
@@ -292,7 +292,7 @@ static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
     return SL_OK;
 }
 
-static sl_status suggest(const sl_search *search, sl_refusal *refusal)
+sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal)
 {
     char *options = refusal->suggestion;
     SL_TRY(suggest_changes(search, options));
@@ -305,59 +305,4 @@ static sl_status suggest(const sl_search *search, sl_refusal *refusal)
     SL_TRY(suggest_budgets(search, &refusal->failure, true, options));
     refusal->is_beyond_machine = *options != '\0';
     return SL_OK;
-}
-
-static sl_status fail_refused(const sl_refusal *refusal)
-{
-    const sl_fit_failure *failure = &refusal->failure;
-    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
-    sl_units_format_size(failure->shortage.missing_bytes, missing);
-    sl_units_format_size(failure->budget_bytes, budget);
-    SL_FAIL(
-        SL_ERROR_FIT,
-        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
-        sl_tier_name(failure->shortage.tier), budget, missing,
-        (unsigned long long)failure->shortage.missing_bytes, failure->shortage.tick,
-        *failure->op_name ? " (" : "", failure->op_name, *failure->op_name ? ")" : "",
-        *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
-        refusal->is_beyond_machine ? " (more than this machine has free)" : "");
-}
-
-static sl_status improve(const sl_search *search, sl_blueprint **blueprint)
-{
-    sl_status status = sl_search_improve(search, blueprint);
-    if (status == SL_OK)
-        return SL_OK;
-    sl_blueprint_close(*blueprint);
-    *blueprint = NULL;
-    return status;
-}
-
-/* Choices are compared as they were planned; what runs is verified. */
-static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blueprint)
-{
-    sl_status status = improve(search, blueprint);
-    if (status != SL_OK)
-        return status;
-    status = sl_blueprint_verify(*blueprint);
-    if (status != SL_OK) {
-        sl_blueprint_close(*blueprint);
-        *blueprint = NULL;
-    }
-    return status;
-}
-
-sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
-                         sl_refusal *out_refusal)
-{
-    sl_refusal refusal = {0};
-    sl_status status = sl_search_run(search, out_blueprint, &refusal.failure);
-    if (status == SL_OK)
-        return improve_and_verify(search, out_blueprint);
-    if (status != SL_ERROR_FIT)
-        return status;
-    SL_TRY(sl_search_confirm(search, &refusal.failure));
-    SL_TRY(suggest(search, &refusal));
-    *out_refusal = refusal;
-    return fail_refused(&refusal);
 }
