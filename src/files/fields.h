@@ -95,6 +95,9 @@ sl_status sl_fields_read(const char *path, const json_t *object, const sl_field 
  */
 sl_status sl_fields_write(const sl_field *fields, const void *from, json_t *object);
 
+/* The same as a new object. */
+sl_status sl_fields_make(const sl_field *fields, const void *from, json_t **out_object);
+
 /* The value of one member: a new reference; statuses as above. */
 sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t **out_value);
 

@@ -82,11 +82,6 @@ sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *
 
 /* ---- 2: the value, against its row: kind, range, names ---- */
 
-static bool takes_auto(const sl_config_row *row)
-{
-    return strcmp(row->initial, "auto") == 0;
-}
-
 static sl_status copy_text(const char *text, char **out_copy)
 {
     *out_copy = strdup(text);
@@ -136,33 +131,33 @@ static sl_status check_range(const sl_config_row *row, double value)
 
 static sl_status set_count(const sl_config_row *row, uint64_t *field, const char *text)
 {
-    uint64_t value = SL_CONFIG_UNSET;
-    if (!(takes_auto(row) && strcmp(text, "auto") == 0)) {
-        SL_TRY(sl_units_parse_count(text, &value));
-        SL_TRY(check_range(row, (double)value));
-    }
+    uint64_t value;
+    SL_TRY(sl_units_parse_count(text, &value));
+    SL_TRY(check_range(row, (double)value));
     *field = value;
     return SL_OK;
 }
 
 static sl_status set_real(const sl_config_row *row, double *field, const char *text)
 {
-    double value = NAN;
-    if (!(takes_auto(row) && strcmp(text, "auto") == 0)) {
-        SL_TRY(sl_units_parse_real(text, &value));
-        SL_TRY(check_range(row, value));
-    }
+    double value;
+    SL_TRY(sl_units_parse_real(text, &value));
+    SL_TRY(check_range(row, value));
     *field = value;
     return SL_OK;
 }
 
-static sl_status set_size(const sl_config_row *row, uint64_t *field, const char *text)
+/* "auto" leaves a number open, where that is the default. */
+static bool unset_number(const sl_config_row *row, void *field, const char *text)
 {
-    uint64_t value = SL_CONFIG_UNSET;
-    if (!(takes_auto(row) && strcmp(text, "auto") == 0))
-        SL_TRY(sl_units_parse_size(text, &value));
-    *field = value;
-    return SL_OK;
+    bool is_number = row->kind == SL_CONFIG_COUNT || row->kind == SL_CONFIG_SIZE;
+    if (strcmp(row->initial, "auto") != 0 || strcmp(text, "auto") != 0)
+        return false;
+    if (row->kind == SL_CONFIG_REAL)
+        *(double *)field = NAN;
+    else if (is_number)
+        *(uint64_t *)field = SL_CONFIG_UNSET;
+    return is_number || row->kind == SL_CONFIG_REAL;
 }
 
 static sl_status set_switch(bool *field, const char *text)
@@ -184,6 +179,8 @@ static sl_status set_list(sl_config_list *list, const char *text)
 static sl_status set_field(sl_config *config, uint32_t row, const char *text)
 {
     void *field = find_field(config, row);
+    if (unset_number(&rows[row], field, text))
+        return SL_OK;
     switch (rows[row].kind) {
     case SL_CONFIG_TEXT:
         return set_text(field, text);
@@ -194,7 +191,7 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
     case SL_CONFIG_REAL:
         return set_real(&rows[row], field, text);
     case SL_CONFIG_SIZE:
-        return set_size(&rows[row], field, text);
+        return sl_units_parse_size(text, field);
     case SL_CONFIG_SWITCH:
         return set_switch(field, text);
     case SL_CONFIG_CHOICE:

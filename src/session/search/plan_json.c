@@ -34,15 +34,12 @@ typedef struct tier_totals {
 
 typedef struct totals {
     bool fits;
-    sl_task task;
-    sl_choice choice;
+    sl_blueprint blueprint; /* these three are copies that own nothing */
+    sl_layout layout;
+    sl_plan plan; /* of program 0 */
     const char *policy, *adam, *recompute, *accumulation, *precision, *gradients;
     tier_totals tiers[SL_TIER_COUNT];
-    uint64_t moved_bytes[SL_LANE_COUNT];
     double step_ms;
-    uint64_t chunk_elements;
-    uint32_t chunk_count;
-    double padding_fraction;
     sl_wear wear;
 } totals;
 
@@ -70,14 +67,15 @@ static const sl_field choice_fields[] = {
     SL_FIELD("accumulation", totals, accumulation),
     SL_FIELD("precision", totals, precision),
     SL_FIELD("gradients", totals, gradients),
-    SL_FIELD("offload_params", totals, choice.placement.host_fraction[SL_GROUP_PARAM]),
-    SL_FIELD("offload_grads", totals, choice.placement.host_fraction[SL_GROUP_GRAD]),
-    SL_FIELD("offload_optimizer", totals, choice.placement.host_fraction[SL_GROUP_MOMENT1]),
-    SL_FIELD("offload_activations", totals, choice.host_activations),
-    SL_FIELD("nvme_params", totals, choice.placement.disk_fraction[SL_GROUP_PARAM]),
-    SL_FIELD("nvme_grads", totals, choice.placement.disk_fraction[SL_GROUP_GRAD]),
-    SL_FIELD("nvme_optimizer", totals, choice.placement.disk_fraction[SL_GROUP_MOMENT1]),
-    SL_FIELD("nvme_activations", totals, choice.disk_activations),
+    SL_FIELD("offload_params", totals, blueprint.choice.placement.host_fraction[SL_GROUP_PARAM]),
+    SL_FIELD("offload_grads", totals, blueprint.choice.placement.host_fraction[SL_GROUP_GRAD]),
+    SL_FIELD("offload_optimizer", totals,
+             blueprint.choice.placement.host_fraction[SL_GROUP_MOMENT1]),
+    SL_FIELD("offload_activations", totals, blueprint.choice.host_activations),
+    SL_FIELD("nvme_params", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_PARAM]),
+    SL_FIELD("nvme_grads", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_GRAD]),
+    SL_FIELD("nvme_optimizer", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_MOMENT1]),
+    SL_FIELD("nvme_activations", totals, blueprint.choice.disk_activations),
     {0},
 };
 
@@ -86,16 +84,17 @@ static const sl_field count = {.kind = SL_FIELD_U64};
 
 static const sl_field fields[] = {
     SL_FIELD("fits", totals, fits),
-    SL_FIELD_AS(CHARS, "device_name", totals, task.device_info.name),
-    SL_FIELD("device_overhead_bytes", totals, task.device_info.overhead_bytes),
+    SL_FIELD_AS(CHARS, "device_name", totals, blueprint.task.device_info.name),
+    SL_FIELD("device_overhead_bytes", totals, blueprint.task.device_info.overhead_bytes),
     SL_FIELD_AS(MAP, "tiers", totals, tiers, .names = "device|host|disk", .fields = &tier,
                 .stride = sizeof(tier_totals)),
-    SL_FIELD_AS(MAP, "moved_bytes_per_step", totals, moved_bytes[SL_LANE_H2D], .fields = &count,
-                .names = "h2d|d2h|host|read|write|comm|input", .stride = sizeof(uint64_t)),
+    SL_FIELD_AS(MAP, "moved_bytes_per_step", totals, plan.moved_bytes[SL_LANE_H2D],
+                .fields = &count, .names = "h2d|d2h|host|read|write|comm|input",
+                .stride = sizeof(uint64_t)),
     SL_FIELD("predicted_step_ms", totals, step_ms),
-    SL_FIELD("chunk_elements", totals, chunk_elements),
-    SL_FIELD("chunk_count", totals, chunk_count),
-    SL_FIELD("padding_fraction", totals, padding_fraction),
+    SL_FIELD("chunk_elements", totals, layout.chunk_elements),
+    SL_FIELD("chunk_count", totals, layout.chunk_count),
+    SL_FIELD("padding_fraction", totals, layout.padding_fraction),
     SL_FIELD_AS(OBJECT, "wear", totals, wear, .fields = wear_fields),
     {.key = "choice", .kind = SL_FIELD_OBJECT, .fields = choice_fields},
     {0},
@@ -118,17 +117,6 @@ static const sl_field refused_fields[] = {
     {0},
 };
 
-static sl_status make_object(const sl_field *of, const void *from, json_t **out_object)
-{
-    json_t *object = json_object();
-    sl_status status = sl_fields_write(of, from, object);
-    if (status == SL_OK)
-        *out_object = object;
-    else
-        json_decref(object);
-    return status;
-}
-
 sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object)
 {
     sl_simulation simulation;
@@ -137,8 +125,9 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
     const sl_choice *choice = &blueprint->choice;
     SL_TRY(sl_plan_simulate(blueprint->programs[0], plan, &blueprint->machine, &simulation));
     totals sum = {.fits = true,
-                  .task = *task,
-                  .choice = *choice,
+                  .blueprint = *blueprint,
+                  .layout = *blueprint->layout,
+                  .plan = *plan,
                   .policy = sl_search_policy_name(choice->placement.policy),
                   .adam = adam_names[choice->placement.adam],
                   .recompute = sl_search_recompute_name(choice->recompute),
@@ -146,12 +135,8 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
                   .precision = sl_type_name(task->type),
                   .gradients = sl_type_name(sl_blueprint_grad_type(task, choice)),
                   .step_ms = simulation.step_seconds * 1e3,
-                  .chunk_elements = blueprint->layout->chunk_elements,
-                  .chunk_count = blueprint->layout->chunk_count,
-                  .padding_fraction = blueprint->layout->padding_fraction,
                   .wear = sl_wear_project((double)plan->moved_bytes[SL_LANE_WRITE],
                                           simulation.step_seconds, task->disk_endurance)};
-    memcpy(sum.moved_bytes, plan->moved_bytes, sizeof sum.moved_bytes);
     for (int i = 0; i < SL_TIER_COUNT; i++) {
         tier_totals *tier_sum = &sum.tiers[i];
         tier_sum->peak_bytes = sl_blueprint_peak_bytes(blueprint, (sl_tier)i);
@@ -159,12 +144,12 @@ sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object
         tier_sum->budget_bytes = blueprint->budget_bytes[i];
         memcpy(tier_sum->kind_bytes, plan->kind_bytes[i], sizeof tier_sum->kind_bytes);
     }
-    return make_object(fields, &sum, out_object);
+    return sl_fields_make(fields, &sum, out_object);
 }
 
 sl_status sl_plan_json_format_failure(const sl_fit_failure *failure, const char *suggestion,
                                       json_t **out_object)
 {
     const refused of = {.failure = *failure, .suggestion = suggestion};
-    return make_object(refused_fields, &of, out_object);
+    return sl_fields_make(refused_fields, &of, out_object);
 }
