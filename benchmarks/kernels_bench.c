@@ -29,7 +29,7 @@ typedef struct bench_case {
     sl_op_kind kind; /* SL_OP_COUNT: a roof */
     sl_op_attrs attrs;
     uint64_t floats[SL_OPERAND_MAX]; /* elements of each operand; 0: absent */
-    uint32_t gathered;               /* bit i: operand i is fp32 in every type */
+    uint32_t fp32_operands;          /* bit i: operand i is fp32 in every type */
     double flops, bytes;             /* of one call */
     double seconds[ROUNDS_MAX];
 } bench_case;
@@ -168,7 +168,7 @@ static double run_case(const bench_case *bench)
     for (int i = 0; i < SL_OPERAND_MAX; i++)
         call.operand[i] =
             bench->floats[i]
-                ? take(bench->gathered >> i & 1 ? SL_TYPE_FP32 : (sl_type)bench->attrs.type,
+                ? take(bench->fp32_operands >> i & 1 ? SL_TYPE_FP32 : (sl_type)bench->attrs.type,
                        bench->floats[i])
                 : NULL;
     if (bench->kind == SL_OP_ADAMW)
@@ -253,12 +253,12 @@ static void add_products(sl_type type)
     memcpy(bench->floats, (uint64_t[]){rows * in, ids * in, rows * ids}, 24);
     bench = add_product("head input", SL_OP_HEAD_INPUT_BACKWARD, attrs);
     memcpy(bench->floats, (uint64_t[]){rows * ids, ids * in, rows * in}, 24);
-    bench->gathered = 1 << 2;
+    bench->fp32_operands = 1 << 2;
     sl_op_attrs adding = attrs; /* row groups do, and the embedding */
-    adding.gather = 1;
+    adding.adds_gradient = 1;
     bench = add_product("head weight", SL_OP_HEAD_WEIGHT_BACKWARD, adding);
     memcpy(bench->floats, (uint64_t[]){rows * in, rows * ids, ids * in}, 24);
-    bench->gathered = 1 << 2;
+    bench->fp32_operands = 1 << 2;
 }
 
 static void add_softmax(void)

@@ -79,12 +79,13 @@ static sl_status parse_shape(const place *at, const json_t *value, sl_safetensor
 {
     if (!json_is_array(value))
         FAIL_TENSOR(at, "shape is not an array");
-    size_t rank = json_array_size(value);
-    if (rank > SL_SAFETENSORS_RANK_MAX)
-        FAIL_TENSOR(at, "shape has %zu dimensions, more than %d", rank, SL_SAFETENSORS_RANK_MAX);
-    tensor->rank = (uint32_t)rank;
+    size_t dim_count = json_array_size(value);
+    if (dim_count > SL_SAFETENSORS_DIMS_MAX)
+        FAIL_TENSOR(at, "shape has %zu dimensions, more than %d", dim_count,
+                    SL_SAFETENSORS_DIMS_MAX);
+    tensor->dim_count = (uint32_t)dim_count;
     tensor->element_count = 1;
-    for (size_t i = 0; i < rank; i++) {
+    for (size_t i = 0; i < dim_count; i++) {
         SL_TRY(parse_size(at, "a dimension", json_array_get(value, i), &tensor->shape[i]));
         if (__builtin_mul_overflow(tensor->element_count, tensor->shape[i], &tensor->element_count))
             FAIL_TENSOR(at, "the product of its shape overflows 64 bits");
@@ -413,7 +414,7 @@ static sl_status sort_plans(const sl_safetensors_plan *tensors, uint32_t count, 
 static sl_status count_bytes(const sl_safetensors_plan *tensor, uint64_t *out_bytes)
 {
     uint64_t bytes = sizeof(float);
-    for (uint32_t i = 0; i < tensor->rank; i++)
+    for (uint32_t i = 0; i < tensor->dim_count; i++)
         SL_TRY(sl_bits_multiply(bytes, tensor->shape[i], "a tensor", &bytes));
     *out_bytes = bytes;
     return SL_OK;
@@ -428,9 +429,9 @@ static sl_status add_entry(json_t *header, const sl_safetensors_plan *tensor, ui
     if (*end > INT64_MAX)
         SL_FAIL(SL_ERROR_USAGE, "a safetensors file overflows 63 bits");
     json_t *shape = json_array();
-    for (uint32_t i = 0; i < tensor->rank; i++)
+    for (uint32_t i = 0; i < tensor->dim_count; i++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
-    bool is_whole = json_array_size(shape) == tensor->rank;
+    bool is_whole = json_array_size(shape) == tensor->dim_count;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
                               "data_offsets", (json_int_t)first, (json_int_t)*end);
     if (json_object_set_new(header, tensor->name, entry) < 0 || !is_whole)

@@ -29,7 +29,7 @@ static const float LOSS_SCALE = 4096.0f;
 
 static sl_status check_dimensions(const sl_safetensors_tensor *tensor)
 {
-    if (tensor == NULL || tensor->dtype != SL_DTYPE_I32 || tensor->rank != 3)
+    if (tensor == NULL || tensor->dtype != SL_DTYPE_I32 || tensor->dim_count != 3)
         SL_FAIL(SL_ERROR_DATA, "tokens are not I32 [A, B, T + 1]");
     for (uint32_t i = 0; i < 3; i++)
         if (tensor->shape[i] == 0 || tensor->shape[i] > 1 << 16)
@@ -113,7 +113,7 @@ static sl_status name_tensors(const dump_job *dump, output_plan *out)
         const sl_full_tensor *full = &out->list->items[i];
         snprintf(out->names[i], NAME_BYTES, "gradient.%s", full->name);
         out->tensors[i] =
-            (sl_safetensors_plan){out->names[i], full->rank, {full->shape[0], full->shape[1]}};
+            (sl_safetensors_plan){out->names[i], full->dim_count, {full->shape[0], full->shape[1]}};
     }
     out->tensors[count] = (sl_safetensors_plan){"gradient_norm", 1, {1}};
     out->tensors[count + 1] = (sl_safetensors_plan){"logits", 2, {token_count, dump->vocab}};

@@ -352,7 +352,7 @@ static sl_status plan_tensors(save_job *job)
         snprintf(job->names[i], sizeof job->names[i], "%s%s", NAME_PREFIX, full->name);
         job->plans[i] = (sl_safetensors_plan){
             .name = job->names[i],
-            .rank = full->rank,
+            .dim_count = full->dim_count,
             .shape = {full->shape[0], full->shape[1]},
         };
     }

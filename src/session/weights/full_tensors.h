@@ -21,7 +21,7 @@ enum {
 
 typedef struct sl_full_tensor {
     const char *name; /* of the program, without prefix */
-    uint32_t rank;
+    uint32_t dim_count;
     uint64_t shape[2];
     const uint32_t *panels; /* [panel_count], tensor indices of the program, by first row */
     uint32_t panel_count;
@@ -37,7 +37,7 @@ typedef struct sl_full_tensors {
 } sl_full_tensors;
 
 /* Builds the list; `tensors` is borrowed. SL_ERROR_USAGE: the panels of a tensor do not make up a
- * full one (a tensor-parallel shard). */
+ * full one (it is split over ranks). */
 sl_status sl_full_tensors_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
                                sl_full_tensors **out_list);
 
