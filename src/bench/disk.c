@@ -141,7 +141,7 @@ static void close_store(disk_meter *m)
 }
 
 /* What one lane of the machine is, from a pass of stretches and one of small blocks. */
-static void set_lane(sl_machine *machine, sl_machine_lane lane, const disk_pass *large,
+static void set_lane(sl_machine *machine, sl_lane lane, const disk_pass *large,
                      const disk_pass *small)
 {
     double rate = (double)large->bytes / large->total_seconds;
@@ -177,8 +177,8 @@ static sl_status measure_default(disk_meter *m)
     disk_pass large[2] = {large_pass, large_pass}, little[2] = {small_pass, small_pass};
     SL_TRY(measure_pair(m, "1 MiB, the depth of a lane", large));
     SL_TRY(measure_pair(m, "64 KiB, 1 at a time", little));
-    set_lane(machine, SL_MACHINE_READ, &large[SL_STORE_READ], &little[SL_STORE_READ]);
-    set_lane(machine, SL_MACHINE_WRITE, &large[SL_STORE_WRITE], &little[SL_STORE_WRITE]);
+    set_lane(machine, SL_LANE_READ, &large[SL_STORE_READ], &little[SL_STORE_READ]);
+    set_lane(machine, SL_LANE_WRITE, &large[SL_STORE_WRITE], &little[SL_STORE_WRITE]);
     snprintf(m->bench->disk_note, sizeof m->bench->disk_note, "%.120s",
              sl_store_description(m->store));
     return measure_mixed(m, &machine->mixed_disk_rate);

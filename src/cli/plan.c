@@ -61,7 +61,7 @@ static void print_lanes(const sl_blueprint *blueprint, const sl_simulation *simu
         if (simulation->busy_seconds[lane] <= 0)
             continue;
         sl_units_format_size(blueprint->plans[0]->moved_bytes[lane], moved);
-        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_plan_json_lane_names[lane], moved,
+        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_lane_name((sl_lane)lane), moved,
                1e3 * simulation->busy_seconds[lane], 1e3 * simulation->stall_seconds[lane]);
     }
 }

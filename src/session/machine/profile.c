@@ -65,7 +65,7 @@ static const sl_field rates_of_op = {.kind = SL_FIELD_MAP,
                                      .fields = &rate,
                                      .flags = SL_FIELD_OPTIONAL};
 
-/* Element `lane` of three arrays of the machine. */
+/* One lane that copies: an element of each of three arrays of the machine. */
 static const sl_field copy_fields[] = {
     SL_FIELD("byte_rate", sl_machine, copy_rate[0], .low = RATE_MIN),
     SL_FIELD("seconds", sl_machine, copy_seconds[0]),
@@ -73,19 +73,27 @@ static const sl_field copy_fields[] = {
     {0},
 };
 
-static const sl_field copy = {.kind = SL_FIELD_OBJECT, .fields = copy_fields};
+#define COPY(name, lane)                                                                           \
+    {                                                                                              \
+        .key = name, .kind = SL_FIELD_OBJECT, .offset = (lane) * sizeof(double),                   \
+        .fields = copy_fields                                                                      \
+    }
 
-#define OP_NAME(NAME, name) #name "|"
+static const sl_field copies_fields[] = {
+    COPY("h2d", SL_LANE_H2D),
+    COPY("d2h", SL_LANE_D2H),
+    COPY("read", SL_LANE_READ),
+    COPY("write", SL_LANE_WRITE),
+    {0},
+};
+
+#define OP_NAME(NAME, name, ...) #name "|"
 
 static const sl_field machine_fields[] = {
     SL_FIELD_AS(MAP, "ops", sl_machine, op, .names = SL_OP_LIST(OP_NAME), .fields = &rates_of_op,
                 .stride = sizeof((sl_machine *)NULL)->op[0],
                 .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
-    {.key = "copies",
-     .kind = SL_FIELD_MAP,
-     .names = "h2d|d2h|read|write",
-     .stride = sizeof(double),
-     .fields = &copy},
+    {.key = "copies", .kind = SL_FIELD_OBJECT, .fields = copies_fields},
     SL_FIELD("op_seconds", sl_machine, op_seconds),
     SL_FIELD("mixed_disk_rate", sl_machine, mixed_disk_rate, .low = RATE_MIN),
     SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_adamw, .names = "fp32|bf16|fp16",
@@ -301,7 +309,7 @@ void sl_profile_keep_disk(sl_profile *profile, const char *path)
     sl_profile old;
     if (*profile->disk || sl_profile_load(path, &old) != SL_OK || strcmp(old.host, profile->host))
         return;
-    for (int lane = SL_MACHINE_READ; lane <= SL_MACHINE_WRITE; lane++) {
+    for (int lane = SL_LANE_READ; lane <= SL_LANE_WRITE; lane++) {
         profile->machine.copy_rate[lane] = old.machine.copy_rate[lane];
         profile->machine.copy_seconds[lane] = old.machine.copy_seconds[lane];
         profile->machine.copy_cores[lane] = old.machine.copy_cores[lane];

@@ -22,8 +22,6 @@ const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
     KINDS(X)
 #undef X
 };
-const char *const sl_plan_json_lane_names[SL_LANE_COUNT] = {"compute", "h2d",   "d2h",  "host",
-                                                            "read",    "write", "comm", "input"};
 
 static const char *const adam_names[] = {"auto", "device", "host"};
 
