@@ -59,10 +59,29 @@ sl_status sl_fields_find_name(const char *names, const char *name, uint32_t *out
     return SL_OK;
 }
 
+/* ---- the keys of an OBJECT or a MAP ---- */
+
+typedef struct entry {
+    const char *key;
+    const sl_field *field; /* what stands under the key */
+    size_t offset;         /* of its struct in the one above */
+    char name[NAME_BYTES];
+} entry;
+
+/* False behind the last key. */
+static bool find_entry(const sl_field *of, uint32_t index, entry *out)
+{
+    if (of->kind == SL_FIELD_MAP) {
+        *out = (entry){.key = out->name, .field = of->fields, .offset = index * of->stride};
+        return copy_name(of->names, index, out->name);
+    }
+    *out = (entry){.key = of->fields[index].key, .field = &of->fields[index]};
+    return out->key != NULL;
+}
+
 /* ---- reading ---- */
 
-/* Where a value stands, for messages: the file, and the keys above it, as "files: config.json: ".
- */
+/* Where a value stands, for messages: the file, and the keys above, as "files: config.json: ". */
 typedef struct place {
     const char *path;
     char above[3 * NAME_BYTES];
@@ -163,20 +182,7 @@ static sl_status read_text(const place *at, const sl_field *field, const char *k
 }
 
 static sl_status read_value(const place *at, const sl_field *field, const char *key,
-                            const json_t *value, char *member);
-
-static sl_status read_fields(const place *at, const json_t *object, const sl_field *fields,
-                             char *out_struct)
-{
-    for (const sl_field *field = fields; field->key; field++) {
-        const json_t *value = json_object_get(object, field->key);
-        bool is_null = json_is_null(value) && (field->flags & SL_FIELD_NULLABLE);
-        if (is_null || (!value && (field->flags & SL_FIELD_OPTIONAL)))
-            continue;
-        SL_TRY(read_value(at, field, field->key, value, out_struct + field->offset));
-    }
-    return SL_OK;
-}
+                            const json_t *value, char *out_struct);
 
 static sl_status check_keys(const place *at, const char *names, json_t *object)
 {
@@ -192,20 +198,21 @@ static sl_status check_keys(const place *at, const char *names, json_t *object)
     return SL_OK;
 }
 
-static sl_status read_map(const place *at, const sl_field *field, const json_t *object, char *first)
+static sl_status read_entries(const place *at, const sl_field *of, const json_t *object,
+                              char *member)
 {
-    const sl_field *element = field->fields;
-    char name[NAME_BYTES];
-    if (field->flags & SL_FIELD_CLOSED)
-        SL_TRY(check_keys(at, field->names, (json_t *)object));
-    for (uint32_t i = 0; copy_name(field->names, i, name); i++) {
-        char *member = first + i * field->stride;
-        const json_t *value = json_object_get(object, name);
-        if (!value && (element->flags & SL_FIELD_OPTIONAL))
+    entry next;
+    if (of->flags & SL_FIELD_CLOSED)
+        SL_TRY(check_keys(at, of->names, (json_t *)object));
+    for (uint32_t i = 0; find_entry(of, i, &next); i++) {
+        unsigned flags = next.field->flags;
+        const json_t *value = json_object_get(object, next.key);
+        bool is_null = json_is_null(value) && (flags & SL_FIELD_NULLABLE);
+        if (is_null || (!value && (flags & SL_FIELD_OPTIONAL)))
             continue;
-        SL_TRY(read_value(at, element, name, value, member + element->offset));
-        if (element->flags & SL_FIELD_LISTED)
-            *(bool *)member = true;
+        SL_TRY(read_value(at, next.field, next.key, value, member + next.offset));
+        if (flags & SL_FIELD_LISTED)
+            *(bool *)(member + next.offset) = true;
     }
     return SL_OK;
 }
@@ -220,13 +227,13 @@ static sl_status read_object(const place *at, const sl_field *field, const char 
         return keep_text(at, json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)),
                          (char **)member);
     snprintf(below.above, sizeof below.above, "%.120s%.60s: ", at->above, key);
-    return field->kind == SL_FIELD_MAP ? read_map(&below, field, value, member)
-                                       : read_fields(&below, value, field->fields, member);
+    return read_entries(&below, field, value, member);
 }
 
 static sl_status read_value(const place *at, const sl_field *field, const char *key,
-                            const json_t *value, char *member)
+                            const json_t *value, char *out_struct)
 {
+    char *member = out_struct + field->offset;
     if (!value)
         return fail_key(at, key, "is missing");
     switch (field->kind) {
@@ -251,7 +258,8 @@ static sl_status read_value(const place *at, const sl_field *field, const char *
 sl_status sl_fields_read(const char *path, const json_t *object, const sl_field *fields,
                          void *out_struct)
 {
-    return read_fields(&(place){.path = path}, object, fields, out_struct);
+    const sl_field all = {.kind = SL_FIELD_OBJECT, .fields = fields};
+    return read_entries(&(place){.path = path}, &all, object, out_struct);
 }
 
 /* ---- writing; values are NULL where memory is refused or text is not UTF-8 ---- */
@@ -313,48 +321,30 @@ static sl_status write_json_text(const sl_field *field, const char *text, json_t
                                    : status;
 }
 
-static sl_status write_entry(const sl_field *field, const char *key, const void *from,
-                             json_t *object)
+static sl_status write_entries(const sl_field *of, const char *from, json_t *object)
 {
-    json_t *value = NULL;
-    SL_TRY(sl_fields_write_value(field, from, &value));
-    if (json_object_set_new(object, key, value) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for \"%s\"", key);
-    return SL_OK;
-}
-
-static sl_status write_map(const sl_field *field, const char *first, json_t *object)
-{
-    const sl_field *element = field->fields;
-    char name[NAME_BYTES];
-    for (uint32_t i = 0; copy_name(field->names, i, name); i++) {
-        const char *from = first + i * field->stride;
-        if (!(element->flags & SL_FIELD_LISTED) || *(const bool *)from)
-            SL_TRY(write_entry(element, name, from, object));
+    entry next;
+    for (uint32_t i = 0; find_entry(of, i, &next); i++) {
+        json_t *value = NULL;
+        const char *below = from + next.offset;
+        if ((next.field->flags & SL_FIELD_LISTED) && !*(const bool *)below)
+            continue;
+        SL_TRY(sl_fields_write_value(next.field, below, &value));
+        if (json_object_set_new(object, next.key, value) != 0)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for \"%s\"", next.key);
     }
     return SL_OK;
 }
 
-/* Hands over an object, or drops it if it was not filled. */
-static sl_status keep_object(sl_status status, json_t *object, json_t **out_object)
+static sl_status make_object(const sl_field *of, const void *from, json_t **out_object)
 {
+    json_t *object = json_object();
+    sl_status status = write_entries(of, from, object);
     if (status == SL_OK)
         *out_object = object;
     else
         json_decref(object);
     return status;
-}
-
-sl_status sl_fields_make(const sl_field *fields, const void *from, json_t **out_object)
-{
-    json_t *object = json_object();
-    return keep_object(sl_fields_write(fields, from, object), object, out_object);
-}
-
-static sl_status make_map(const sl_field *field, const void *member, json_t **out_object)
-{
-    json_t *object = json_object();
-    return keep_object(write_map(field, member, object), object, out_object);
 }
 
 sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t **out_value)
@@ -377,10 +367,8 @@ sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t 
         SL_TRY(write_json_text(field, *(char *const *)member, &value));
         break;
     case SL_FIELD_OBJECT:
-        SL_TRY(sl_fields_make(field->fields, member, &value));
-        break;
     case SL_FIELD_MAP:
-        SL_TRY(make_map(field, member, &value));
+        SL_TRY(make_object(field, member, &value));
         break;
     default:
         value = format_text(field, member);
@@ -393,9 +381,12 @@ sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t 
 
 sl_status sl_fields_write(const sl_field *fields, const void *from, json_t *object)
 {
-    for (const sl_field *field = fields; field->key; field++)
-        SL_TRY(write_entry(field, field->key, from, object));
-    return SL_OK;
+    return write_entries(&(sl_field){.kind = SL_FIELD_OBJECT, .fields = fields}, from, object);
+}
+
+sl_status sl_fields_make(const sl_field *fields, const void *from, json_t **out_object)
+{
+    return make_object(&(sl_field){.kind = SL_FIELD_OBJECT, .fields = fields}, from, out_object);
 }
 
 /* ---- printing ---- */
@@ -434,20 +425,12 @@ static void print_number(const sl_field *field, double value, printer *out)
 
 static void print_value(const sl_field *field, const char *from, printer *out);
 
-static void print_fields(const sl_field *fields, const char *from, printer *out)
+static void print_entries(const sl_field *of, const char *from, printer *out)
 {
-    for (const sl_field *field = fields; field->key; field++) {
-        print(out, "%s\"%s\":", field == fields ? "" : ",", field->key);
-        print_value(field, from, out);
-    }
-}
-
-static void print_map(const sl_field *field, const char *first, printer *out)
-{
-    char name[NAME_BYTES];
-    for (uint32_t i = 0; copy_name(field->names, i, name); i++) {
-        print(out, "%s\"%s\":", i ? "," : "", name);
-        print_value(field->fields, first + i * field->stride, out);
+    entry next;
+    for (uint32_t i = 0; find_entry(of, i, &next); i++) {
+        print(out, "%s\"%s\":", i ? "," : "", next.key);
+        print_value(next.field, from + next.offset, out);
     }
 }
 
@@ -471,10 +454,7 @@ static void print_value(const sl_field *field, const char *from, printer *out)
     case SL_FIELD_OBJECT:
     case SL_FIELD_MAP:
         print(out, "{");
-        if (field->kind == SL_FIELD_MAP)
-            print_map(field, member, out);
-        else
-            print_fields(field->fields, member, out);
+        print_entries(field, member, out);
         print(out, "}");
         break;
     default:
@@ -485,6 +465,6 @@ static void print_value(const sl_field *field, const char *from, printer *out)
 size_t sl_fields_print(const sl_field *fields, const void *from, char *out_text, size_t capacity)
 {
     printer out = {.text = out_text, .capacity = capacity};
-    print_fields(fields, from, &out);
+    print_entries(&(sl_field){.kind = SL_FIELD_OBJECT, .fields = fields}, from, &out);
     return out.length;
 }

@@ -284,11 +284,11 @@ sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_tex
 }
 
 sl_status sl_files_write_text(int directory, const char *directory_path, const char *name,
-                              const char *text, uint64_t bytes)
+                              const char *text)
 {
     sl_file file;
     SL_TRY(sl_files_create(directory, directory_path, name, &file));
-    sl_status status = sl_files_append(&file, bytes, text);
+    sl_status status = sl_files_append(&file, strlen(text), text);
     if (status == SL_OK)
         status = sl_files_sync(&file);
     sl_files_close(&file);
@@ -364,8 +364,7 @@ sl_status sl_files_replace_text(int directory, const char *directory_path, const
                                 const char *temporary, const char *text)
 {
     unlinkat(directory, temporary, 0); /* of a run that died */
-    sl_status status =
-        sl_files_write_text(directory, directory_path, temporary, text, strlen(text));
+    sl_status status = sl_files_write_text(directory, directory_path, temporary, text);
     if (status == SL_OK) {
         int error = sl_files_rename(directory, temporary, name, SL_RENAME_REPLACE);
         if (error)

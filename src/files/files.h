@@ -80,7 +80,7 @@ sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_tex
 
 /* Creates, writes and syncs a small file. */
 sl_status sl_files_write_text(int directory, const char *directory_path, const char *name,
-                              const char *text, uint64_t bytes);
+                              const char *text);
 
 /* Puts a small file in the place of `name` in one step, by way of a `temporary` name. */
 sl_status sl_files_replace_text(int directory, const char *directory_path, const char *name,

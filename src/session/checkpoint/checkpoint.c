@@ -32,14 +32,6 @@
 #include "session/weights/weights.h"
 #include "steps.h"
 
-/* The prefix of names in a checkpoint's files, as GPT2LMHeadModel of transformers has it. */
-#define NAME_PREFIX "transformer."
-
-enum { NAME_BYTES = 64 }; /* prefix, a tensor's name and the NUL */
-
-_Static_assert(sizeof NAME_PREFIX + sizeof(((sl_tensor_spec *)NULL)->name) <= NAME_BYTES,
-               "a prefixed name fits");
-
 struct sl_checkpoint {
     char *path;
     sl_manifest manifest;
@@ -265,8 +257,8 @@ static sl_status find_group(const sl_checkpoint *checkpoint, sl_group group,
 static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file,
                                                 const sl_full_tensor *full)
 {
-    char name[NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", NAME_PREFIX, full->name);
+    char name[SL_WEIGHTS_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", SL_WEIGHTS_PREFIX, full->name);
     return sl_safetensors_find(file, name);
 }
 
@@ -326,7 +318,7 @@ sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_sp
 static const char LATEST_NAME[] = "LATEST";
 static const char LATEST_TEMPORARY[] = "LATEST.tmp";
 
-typedef char prefixed_name[NAME_BYTES];
+typedef char prefixed_name[SL_WEIGHTS_NAME_BYTES];
 
 typedef struct save_job {
     const sl_checkpoint_save_args *args;
@@ -349,7 +341,7 @@ static sl_status plan_tensors(save_job *job)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", list->count);
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_full_tensor *full = &list->items[i];
-        snprintf(job->names[i], sizeof job->names[i], "%s%s", NAME_PREFIX, full->name);
+        snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_WEIGHTS_PREFIX, full->name);
         job->plans[i] = (sl_safetensors_plan){
             .name = job->names[i],
             .dim_count = full->dim_count,
@@ -385,24 +377,17 @@ static sl_status write_group(save_job *job, sl_manifest_file which)
 
 static sl_status write_text(save_job *job, const char *name, const char *text)
 {
-    return sl_files_write_text(job->inside, job->temporary_path, name, text, strlen(text));
+    return sl_files_write_text(job->inside, job->temporary_path, name, text);
 }
 
 static sl_status write_config(save_job *job)
 {
     char *text;
-    sl_hash_stream *stream;
-    sl_manifest_entry *entry = &job->manifest.files[SL_MANIFEST_CONFIG];
     SL_TRY(sl_weights_format_config(job->args->shape, &text));
-    sl_status status = sl_hash_open(&stream);
-    if (status == SL_OK) {
-        entry->is_listed = true;
-        entry->bytes = strlen(text);
-        sl_hash_update(stream, text, entry->bytes);
-        entry->hash = sl_hash_digest(stream);
-        sl_hash_close(stream);
-        status = write_text(job, sl_manifest_file_name(SL_MANIFEST_CONFIG), text);
-    }
+    uint64_t bytes = strlen(text);
+    job->manifest.files[SL_MANIFEST_CONFIG] =
+        (sl_manifest_entry){.is_listed = true, .bytes = bytes, .hash = sl_hash_128(text, bytes)};
+    sl_status status = write_text(job, sl_manifest_file_name(SL_MANIFEST_CONFIG), text);
     free(text);
     return status;
 }

@@ -99,16 +99,11 @@ void sl_manifest_free(sl_manifest *manifest)
     *manifest = (sl_manifest){0};
 }
 
-static sl_status hash_text(const char *text, uint64_t bytes, char out_text[HASH_DIGITS + 1])
+static void format_hash(const char *text, uint64_t bytes, char out_text[HASH_DIGITS + 1])
 {
-    sl_hash_stream *stream;
-    SL_TRY(sl_hash_open(&stream));
-    sl_hash_update(stream, text, bytes);
-    sl_hash_value hash = sl_hash_digest(stream);
-    sl_hash_close(stream);
+    sl_hash_value hash = sl_hash_128(text, bytes);
     snprintf(out_text, HASH_DIGITS + 1, "%016llx%016llx", (unsigned long long)hash.high,
              (unsigned long long)hash.low);
-    return SL_OK;
 }
 
 /* ---- writing ---- */
@@ -120,7 +115,7 @@ static sl_status seal(const char *text, char **out_text)
     size_t bytes = strlen(text) - 2; /* jansson ends an indented object in "\n}" */
     if (strlen(text) + TAIL_BYTES > SL_MANIFEST_BYTES_MAX)
         SL_FAIL(SL_ERROR_USAGE, "the configuration is too long for a checkpoint");
-    SL_TRY(hash_text(text, bytes, hash));
+    format_hash(text, bytes, hash);
     if (asprintf(out_text, "%.*s%s%s%s", (int)bytes, text, TAIL_START, hash, TAIL_END) < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a manifest");
     return SL_OK;
@@ -171,7 +166,7 @@ static sl_status check_seal(const char *path, const char *text, uint64_t bytes)
     const char *tail = bytes >= TAIL_BYTES ? text + bytes - TAIL_BYTES : NULL;
     if (!tail || memcmp(tail, TAIL_START, sizeof TAIL_START - 1) != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: does not end in its checksum", sl_files_show(path).text);
-    SL_TRY(hash_text(text, bytes - TAIL_BYTES, hash));
+    format_hash(text, bytes - TAIL_BYTES, hash);
     if (memcmp(tail + sizeof TAIL_START - 1, hash, HASH_DIGITS) != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: its checksum does not match, it was changed or damaged",
                 sl_files_show(path).text);

@@ -286,7 +286,9 @@ static const char *choose_device(void)
     return sl_device_query(SL_DEVICE_CUDA, 0, &info) == SL_OK ? "cuda:0" : "cpu";
 }
 
-sl_status sl_config_resolve_device(sl_config *config)
+/* Writes the device's one spelling ("cpu", "cuda:0") in the place of "auto" and "cuda", and the
+ * compute type that it has by default. Opens a GPU to see whether it does, only for "auto". */
+static sl_status resolve_device(sl_config *config)
 {
     const char *text = config->device ? config->device : "auto";
     char name[DEVICE_BYTES];
@@ -345,7 +347,7 @@ static sl_status refuse_later_files(const sl_config *config)
 static sl_status check_device(sl_config *config, sl_config_command command)
 {
     sl_device_info info;
-    SL_TRY(sl_config_resolve_device(config));
+    SL_TRY(resolve_device(config));
     return command == SL_CONFIG_PLAN ? SL_OK : sl_config_query_device(config, &info);
 }
 
@@ -522,7 +524,7 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     if (command & SL_CONFIG_DOCTOR)
         return SL_OK;
     if (command & SL_CONFIG_BENCH)
-        return sl_config_resolve_device(config);
+        return resolve_device(config);
     resolve_policy(config);
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));

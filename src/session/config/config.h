@@ -8,9 +8,8 @@
  *   3. combinations   sl_config_check   options that contradict each other, or that this version
  *                                       cannot do; fills in what follows from other options
  *
- * All three are in config.c; everything after them reads plain fields. (Before step 1 the command
- * line itself is looked at by src/cli/options.c: a word that is no option, a value that is
- * missing.)
+ * All three are in config.c; everything after them reads plain fields. (The words of a command line
+ * go through argp, which src/cli/options.c gives the same rows: there step 1 happens.)
  */
 #ifndef SL_SESSION_CONFIG_CONFIG_H
 #define SL_SESSION_CONFIG_CONFIG_H
@@ -134,10 +133,6 @@ sl_status sl_config_check(sl_config *config, sl_config_command command);
 
 /* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */
 sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index);
-
-/* Writes the device's one spelling ("cpu", "cuda:0") in the place of "auto" and "cuda", and the
- * compute type that it has by default. Opens a GPU to see whether it does, only for "auto". */
-sl_status sl_config_resolve_device(sl_config *config);
 
 /* Asks the device of a resolved configuration. SL_ERROR_SYSTEM names the option and what is
  * missing. */

@@ -153,14 +153,10 @@ sl_status sl_weights_format_config(const sl_gpt2_shape *shape, char **out_text)
 
 /* ---- tensors ---- */
 
-static const char PREFIX[] = "transformer.";
-
-enum { NAME_BYTES = sizeof PREFIX + sizeof((sl_tensor_spec *)NULL)->name };
-
 static const char *strip_prefix(const char *name)
 {
-    size_t length = sizeof PREFIX - 1;
-    return strncmp(name, PREFIX, length) == 0 ? name + length : name;
+    size_t length = sizeof SL_WEIGHTS_PREFIX - 1;
+    return strncmp(name, SL_WEIGHTS_PREFIX, length) == 0 ? name + length : name;
 }
 
 /* Buffers that are no parameters: causal masks, and the head that is tied to wte. */
@@ -200,14 +196,14 @@ static sl_status find_tensor(const char *directory, const sl_model_files *files,
                              const sl_full_tensor *full, const sl_safetensors **out_file,
                              const sl_safetensors_tensor **out_tensor)
 {
-    char prefixed[NAME_BYTES];
+    char prefixed[SL_WEIGHTS_NAME_BYTES];
     const sl_safetensors *other_file = NULL;
-    snprintf(prefixed, sizeof prefixed, "%s%s", PREFIX, full->name);
+    snprintf(prefixed, sizeof prefixed, "%s%s", SL_WEIGHTS_PREFIX, full->name);
     const sl_safetensors_tensor *plain = sl_model_files_find(files, full->name, out_file);
     const sl_safetensors_tensor *other = sl_model_files_find(files, prefixed, &other_file);
     if (plain && other)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is there twice, with and without \"%s\"",
-                sl_files_show(directory).text, full->name, PREFIX);
+                sl_files_show(directory).text, full->name, SL_WEIGHTS_PREFIX);
     if (!plain && !other)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing", sl_files_show(directory).text,
                 full->name);
