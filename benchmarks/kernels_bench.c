@@ -16,7 +16,7 @@
 #include <time.h>
 
 #include "base/half.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/kernels.h"
 #include "sluice/program.h"
 
@@ -115,7 +115,7 @@ static void run_loop_tile(void *argument, uint64_t tile_index, uint32_t worker_i
 enum { ROOF_STEPS = 256, ROOF_PATCHES = 2000 };
 
 typedef struct roof_job {
-    const sl_gemm_micro *micro;
+    const sl_micro_kernel *micro;
 } roof_job;
 
 /* One patch of C from strips that stay in the first cache. */
@@ -141,7 +141,7 @@ static void run_roof_tile(void *argument, uint64_t tile_index, uint32_t worker_i
 
 static void call_kernel(const bench_case *bench, sl_kernel_call *call)
 {
-    sl_status status = sl_kernels_cpu()->run[bench->kind](call);
+    sl_status status = sl_kernels_cpu()->row[bench->kind].run(call);
     if (status == SL_OK)
         return;
     fprintf(stderr, "%s: %s\n", bench->name, sl_status_message());
@@ -176,7 +176,7 @@ static double run_case(const bench_case *bench)
     for (int i = 0; i < 4; i++)
         job.array[i] = call.operand[i];
     uint64_t start = now_ns();
-    roof_job roof = {sl_vector_current()->gemm[bench->attrs.type]};
+    roof_job roof = {sl_simd_current()->micro_kernel[bench->attrs.type]};
     if (bench->kind == SL_OP_COUNT && bench->flops > 0)
         sl_workers_run(workers, sl_workers_count(workers), run_roof_tile, &roof);
     else if (bench->kind == SL_OP_COUNT)
@@ -238,7 +238,7 @@ static sl_op_attrs describe_head(sl_type type)
 static void add_products(sl_type type)
 {
     char text[32];
-    const sl_gemm_micro *micro = sl_vector_current()->gemm[type];
+    const sl_micro_kernel *micro = sl_simd_current()->micro_kernel[type];
     snprintf(text, sizeof text, "%s roof", sl_type_name((sl_type)type));
     bench_case *bench = add_case(text, SL_OP_COUNT, (sl_op_attrs){.type = (uint16_t)type});
     bench->flops = 2.0 * micro->rows * micro->columns * micro->terms_per_step * ROOF_STEPS *
@@ -254,7 +254,7 @@ static void add_products(sl_type type)
     bench = add_product("head input", SL_OP_HEAD_INPUT_BACKWARD, attrs);
     memcpy(bench->floats, (uint64_t[]){rows * ids, ids * in, rows * in}, 24);
     bench->fp32_operands = 1 << 2;
-    sl_op_attrs adding = attrs; /* row groups do, and the embedding */
+    sl_op_attrs adding = attrs; /* row ranges do, and the embedding */
     adding.adds_gradient = 1;
     bench = add_product("head weight", SL_OP_HEAD_WEIGHT_BACKWARD, adding);
     memcpy(bench->floats, (uint64_t[]){rows * in, rows * ids, ids * in}, 24);

@@ -41,7 +41,7 @@ static uint64_t find_operand_bytes(const sl_ops_case *one, uint32_t i)
 static sl_memory_wish find_wish(const sl_ops_case *one, uint32_t i)
 {
     const sl_op op = {.kind = one->kind, .attrs = one->attrs};
-    const char *name = sl_op_info_of(one->kind)->operand_name[i];
+    const char *name = sl_op_info_of(one->kind)->operand[i].name;
     return (sl_memory_wish){.bytes = find_operand_bytes(one, i),
                             .is_cold = is_of_chunk(one->kind, name),
                             .is_written = sl_op_writes(&op, i),
@@ -52,9 +52,9 @@ static sl_memory_wish find_wish(const sl_ops_case *one, uint32_t i)
 static bool is_left_out(const sl_ops_case *one, uint32_t i)
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
-    bool is_master = strcmp(info->operand_name[i], "master") == 0;
-    bool is_dbias = strcmp(info->operand_name[i], "dbias") == 0;
-    return (info->operand_optional[i] && !is_master && !is_dbias) ||
+    bool is_master = strcmp(info->operand[i].name, "master") == 0;
+    bool is_dbias = strcmp(info->operand[i].name, "dbias") == 0;
+    return (info->operand[i].is_optional && !is_master && !is_dbias) ||
            (is_master && one->attrs.type == SL_TYPE_FP32);
 }
 
@@ -70,7 +70,7 @@ static sl_status take_operands(const sl_ops *ops, const sl_ops_case *one, sl_ker
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
     for (uint32_t i = 0; i < info->operand_count; i++) {
-        call->operand[i] = sl_ops_special(ops, info->operand_name[i]);
+        call->operand[i] = sl_ops_special(ops, info->operand[i].name);
         if (!call->operand[i] && !is_left_out(one, i))
             SL_TRY(sl_memory_take(ops->memory, find_wish(one, i), &call->operand[i]));
     }
@@ -119,7 +119,7 @@ static sl_status run_batch(void *argument)
 static sl_status time_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count,
                             double *out_seconds)
 {
-    batch all = {ops->rig->kernels->run[one->kind], ops->calls, count};
+    batch all = {ops->rig->kernels->row[one->kind].run, ops->calls, count};
     SL_TRY(fill_calls(ops, one, count));
     return sl_rig_call(ops->rig, run_batch, &all, out_seconds);
 }

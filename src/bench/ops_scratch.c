@@ -37,8 +37,8 @@ static uint64_t find_workspace_bytes(const sl_ops *ops)
     uint64_t most = 0;
     for (uint32_t i = 0; i < ops->count; i++) {
         const sl_ops_case *one = &ops->cases[i];
-        uint64_t bytes =
-            ops->rig->kernels->workspace_bytes(one->kind, &one->attrs, ops->rig->worker_count);
+        uint64_t bytes = sl_kernels_workspace_bytes(ops->rig->kernels, one->kind, &one->attrs,
+                                                    ops->rig->worker_count);
         most = bytes > most ? bytes : most;
     }
     return most;
