@@ -8,7 +8,7 @@
 #include "bench/bench.h"
 #include "command.h"
 #include "options.h"
-#include "session/config/config_device.h"
+#include "session/config/config.h"
 
 static const char doc[] =
     "Measures a device in about a minute: matrix products, AdamW and all other ops by type and "

@@ -6,8 +6,8 @@
 #include <stdio.h>
 
 #include "session/config/config.h"
+#include "session/machine/disk.h"
 #include "session/search/blueprint.h"
-#include "session/search/wear.h"
 
 int sl_command_train(int argc, char **argv);
 int sl_command_plan(int argc, char **argv);

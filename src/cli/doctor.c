@@ -15,8 +15,8 @@
 #include "offload/store.h"
 #include "options.h"
 #include "session/config/units.h"
+#include "session/machine/disk.h"
 #include "session/machine/profile.h"
-#include "session/search/disk.h"
 
 enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 24 };
 enum { PROBE_BYTES = 64 << 20 }; /* moved to see how fast the disks are */

@@ -116,10 +116,10 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *bluepr
 }
 
 /* The message of the refusal stays for the line on standard error. */
-static void print_misfit(const sl_refusal *refusal)
+static void print_failure(const sl_refusal *refusal)
 {
     json_t *object = NULL;
-    if (sl_plan_json_format_misfit(&refusal->misfit, refusal->suggestion, &object) == SL_OK)
+    if (sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &object) == SL_OK)
         (void)print_json(object);
     json_decref(object);
 }
@@ -131,7 +131,7 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
     SL_TRY(sl_trainer_prepare(config, trainer));
     sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
     if (status == SL_ERROR_FIT && config->json)
-        print_misfit(&refusal);
+        print_failure(&refusal);
     SL_TRY(status);
     status = print_fit(trainer, blueprint);
     sl_blueprint_close(blueprint);

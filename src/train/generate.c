@@ -8,8 +8,8 @@
 #include "base/rng.h"
 #include "files/tokens.h"
 #include "sample.h"
+#include "session/session.h"
 #include "session/weights/elements.h"
-#include "session/weights/source.h"
 
 enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, TOKEN_TEXT_BYTES = 16 };
 

@@ -2,6 +2,7 @@
 #include "disk.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -51,4 +52,16 @@ sl_status sl_disk_free_bytes(const char *const *directories, uint32_t directory_
         bytes = UINT64_MAX;
     *out_bytes = bytes;
     return SL_OK;
+}
+
+static const double day_seconds = 86400, year_days = 365.25;
+
+sl_wear sl_wear_project(double step_bytes, double step_seconds, uint64_t endurance_bytes)
+{
+    sl_wear wear = {.step_bytes = step_bytes, .years = INFINITY};
+    if (step_seconds > 0)
+        wear.day_bytes = step_bytes / step_seconds * day_seconds;
+    if (endurance_bytes > 0 && wear.day_bytes > 0)
+        wear.years = (double)endurance_bytes / wear.day_bytes / year_days;
+    return wear;
 }
