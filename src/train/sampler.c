@@ -1,6 +1,6 @@
 /* Temperature, then the k likeliest, then the likeliest that reach p together. */
 #define _GNU_SOURCE /* qsort_r */
-#include "sample.h"
+#include "sampler.h"
 
 #include <math.h>
 #include <stdbool.h>
