@@ -74,7 +74,7 @@ check_tidy()
 
 check_scripts()
 {
-    shellcheck scripts/*.sh scripts/check_layers scripts/check_size .ci/run tests/package/run.sh tests/gpu_report/*.sh \
+    shellcheck scripts/*.sh scripts/check_layers scripts/check_docs scripts/check_size .ci/run tests/package/run.sh tests/gpu_report/*.sh \
         tests/golden/make.sh
 }
 
@@ -91,6 +91,8 @@ step_with()
 }
 
 step_with clang-format-14 format check_format
+step documents scripts/check_docs
+step "documents, planted faults" scripts/check_docs --self-test
 step sizes scripts/check_size
 step "sizes, planted faults" scripts/check_size --self-test
 step layers scripts/check_layers
