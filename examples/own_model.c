@@ -29,7 +29,7 @@ static sl_status add_activation(sl_program *program, uint64_t columns, uint32_t 
 static sl_status add_tensor(sl_program *program, const char *name, uint64_t rows, uint64_t columns,
                             float mean, uint32_t *out_value)
 {
-    sl_tensor_spec spec = {.rank = columns > 1 ? 2 : 1,
+    sl_tensor_spec spec = {.dim_count = columns > 1 ? 2 : 1,
                            .shape = {rows, columns},
                            .valid_rows = rows,
                            .whole_shape = {rows, columns},

@@ -13,7 +13,7 @@ static sl_type find_c_type(sl_op_kind kind, const sl_op_attrs *attrs)
 bool sl_linear_product_of(sl_op_kind kind, const sl_op_attrs *attrs, sl_linear_product *out_product)
 {
     const uint64_t rows = attrs->row_count, in = attrs->in, out = attrs->out, ids = attrs->id_count;
-    const bool accumulate = attrs->accumulate != 0;
+    const bool accumulate = attrs->adds_output != 0;
     sl_linear_product product = {0};
     switch ((int)kind) {
     case SL_OP_LINEAR: /* x W */
@@ -25,7 +25,7 @@ bool sl_linear_product_of(sl_op_kind kind, const sl_op_attrs *attrs, sl_linear_p
         break;
     case SL_OP_LINEAR_WEIGHT_BACKWARD: /* x^T dy */
         product = (sl_linear_product){.m = in, .n = out, .k = rows, .transpose_a = true};
-        product.add = attrs->gather;
+        product.add = attrs->adds_gradient;
         break;
     case SL_OP_HEAD_LOGITS: /* x panel^T */
         product = (sl_linear_product){.m = rows, .n = ids, .k = in, .transpose_b = true};
@@ -35,7 +35,7 @@ bool sl_linear_product_of(sl_op_kind kind, const sl_op_attrs *attrs, sl_linear_p
         break;
     case SL_OP_HEAD_WEIGHT_BACKWARD: /* dlogits^T x */
         product = (sl_linear_product){.m = ids, .n = in, .k = rows, .transpose_a = true};
-        product.add = attrs->gather;
+        product.add = attrs->adds_gradient;
         break;
     default:
         return false;

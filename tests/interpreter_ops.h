@@ -16,13 +16,13 @@ typedef struct it_call {
 
 static inline void it_start(const it_call *c, double *to, uint64_t count)
 {
-    for (uint64_t i = 0; i < count && !c->a->accumulate; i++)
+    for (uint64_t i = 0; i < count && !c->a->adds_output; i++)
         to[i] = 0.0;
 }
 
 static inline void it_gather(const it_call *c, double *to, uint64_t count)
 {
-    for (uint64_t i = 0; i < count && to && !c->a->gather; i++)
+    for (uint64_t i = 0; i < count && to && !c->a->adds_gradient; i++)
         to[i] = 0.0;
 }
 
@@ -228,7 +228,7 @@ static inline void it_head_stats(const it_call *c)
     uint64_t P = c->a->id_count;
     for (uint64_t r = 0; r < c->a->row_count; r++) {
         double *stats = c->x[2] + 4 * r, target = 0.0;
-        if (!c->a->accumulate)
+        if (!c->a->adds_output)
             memcpy(stats, (double[4]){-INFINITY, 0.0, 0.0, 0.0}, 4 * sizeof(double));
         for (uint64_t p = 0; p < P && c->a->first_id + p < c->a->valid_id_count; p++)
             it_merge_stats(stats, c->x[0][r * P + p], 1.0, 0.0);

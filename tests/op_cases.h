@@ -15,11 +15,11 @@
 
 /* What varies in an op; choice 0 is the plainest. */
 typedef enum op_axis {
-    AXIS_SHAPE,      /* even, odd and long ones */
-    AXIS_ACCUMULATE, /* mode A: writes, adds */
-    AXIS_GATHER,     /* mode G: writes, adds */
-    AXIS_GRAD,       /* gradients in fp32, of the compute type */
-    AXIS_WITHOUT_2,  /* operand 2 is there, absent */
+    AXIS_SHAPE,         /* even, odd and long ones */
+    AXIS_ADDS_OUTPUT,   /* mode A: writes, adds */
+    AXIS_ADDS_GRADIENT, /* mode G: writes, adds */
+    AXIS_GRAD,          /* gradients in fp32, of the compute type */
+    AXIS_WITHOUT_2,     /* operand 2 is there, absent */
     AXIS_WITHOUT_3,
     AXIS_ROWS,     /* all rows, the first group, one in the middle */
     AXIS_PANEL,    /* the first panel, another */
@@ -45,22 +45,22 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_ATTENTION] = ON(SHAPE),
     [SL_OP_GELU] = ON(SHAPE),
     [SL_OP_HEAD_LOGITS] = ON(SHAPE) | ON(ROWS),
-    [SL_OP_HEAD_STATS] = ON(SHAPE) | ON(ACCUMULATE) | ON(ROWS) | ON(PANEL) | ON(VALID),
-    [SL_OP_HEAD_LOSS] = ON(SHAPE) | ON(ACCUMULATE),
+    [SL_OP_HEAD_STATS] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ROWS) | ON(PANEL) | ON(VALID),
+    [SL_OP_HEAD_LOSS] = ON(SHAPE) | ON(ADDS_OUTPUT),
     [SL_OP_HEAD_LOGITS_BACKWARD] = ON(SHAPE) | ON(ROWS) | ON(PANEL) | ON(VALID),
-    [SL_OP_HEAD_INPUT_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(ROWS),
-    [SL_OP_HEAD_WEIGHT_BACKWARD] = ON(SHAPE) | ON(GATHER) | ON(GRAD) | ON(ROWS),
-    [SL_OP_LINEAR_INPUT_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(WITHOUT_3),
-    [SL_OP_LINEAR_WEIGHT_BACKWARD] = ON(SHAPE) | ON(GATHER) | ON(GRAD) | ON(WITHOUT_3),
+    [SL_OP_HEAD_INPUT_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ROWS),
+    [SL_OP_HEAD_WEIGHT_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(ROWS),
+    [SL_OP_LINEAR_INPUT_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(WITHOUT_3),
+    [SL_OP_LINEAR_WEIGHT_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_3),
     [SL_OP_GELU_BACKWARD] = ON(SHAPE),
     [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE),
-    [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(GATHER) | ON(GRAD),
-    [SL_OP_EMBED_TOKENS_BACKWARD] = ON(SHAPE) | ON(ACCUMULATE) | ON(PANEL),
+    [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ADDS_GRADIENT) | ON(GRAD),
+    [SL_OP_EMBED_TOKENS_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(PANEL),
     [SL_OP_EMBED_POSITION_BACKWARD] = ON(SHAPE) | ON(POSITION),
     [SL_OP_ADD] = ON(SHAPE),
     [SL_OP_CLEAR] = ON(SHAPE),
     [SL_OP_ROUND] = ON(SHAPE),
-    [SL_OP_BLOCK_NORM] = ON(SHAPE) | ON(ACCUMULATE) | ON(GRAD),
+    [SL_OP_BLOCK_NORM] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(GRAD),
     [SL_OP_NORM_FINISH] = ON(SHAPE) | ON(FINITE),
     [SL_OP_ADAMW] = ON(SHAPE) | ON(GRAD) | ON(SKIP) | ON(BLOCK),
     [SL_OP_ATTENTION_CACHED] = ON(SHAPE) | ON(POSITION),
@@ -104,9 +104,9 @@ static inline bool case_exists(const op_case *c)
     const sl_op_attrs *attrs = &c->op.attrs;
     const bool passes_gelu =
         c->op.kind == SL_OP_LINEAR_INPUT_BACKWARD && c->choice[AXIS_WITHOUT_3] == 0;
-    if (passes_gelu && attrs->accumulate)
+    if (passes_gelu && attrs->adds_output)
         return false;
-    if (attrs->gather && attrs->grad_type != SL_TYPE_FP32)
+    if (attrs->adds_gradient && attrs->grad_type != SL_TYPE_FP32)
         return false;
     if (c->choice[AXIS_GRAD] && !case_is_half(c))
         return false;
@@ -148,8 +148,8 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
     sl_op_attrs *attrs = &c.op.attrs;
     attrs->type = (uint16_t)type;
     attrs->grad_type = (uint16_t)(choice[AXIS_GRAD] ? type : SL_TYPE_FP32);
-    attrs->accumulate = choice[AXIS_ACCUMULATE];
-    attrs->gather = (uint16_t)choice[AXIS_GATHER];
+    attrs->adds_output = choice[AXIS_ADDS_OUTPUT];
+    attrs->adds_gradient = (uint16_t)choice[AXIS_ADDS_GRADIENT];
     attrs->rank_index = (uint16_t)choice[AXIS_RANK];
     attrs->scale = 0.25f;
     case_set_sizes(&c);
@@ -276,7 +276,7 @@ static inline op_span case_span(const op_case *c, uint32_t i)
     case SL_OP_ATTENTION_CACHED: /* the new rows are written before they are read */
         return i == 1 ? (op_span){0, c->rows_left * row, c->op.attrs.seq * row} : (op_span){0};
     case SL_OP_BLOCK_NORM:
-        return i == 1 && c->op.attrs.accumulate ? norm : (op_span){0};
+        return i == 1 && c->op.attrs.adds_output ? norm : (op_span){0};
     case SL_OP_NORM_FINISH:
         return i == 0 ? norm : (op_span){0};
     case SL_OP_ADAMW: /* of the control, clip_scale and skip */
@@ -289,7 +289,7 @@ static inline op_span case_span(const op_case *c, uint32_t i)
 /* Row groups write dx piece by piece, in row order: the first one makes it, the others keep it. */
 static inline bool case_is_piece(const op_case *c, uint32_t i)
 {
-    return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.accumulate;
+    return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.adds_output;
 }
 
 /* Whether what is read there can be seen in the result at all. */

@@ -97,7 +97,7 @@ static void set_sizes(product_case *p, uint64_t m, uint64_t n, uint64_t k)
 static void describe_gathered(product_case *p, uint64_t round)
 {
     p->add = round % 2;
-    p->c.attrs.gather = p->add;
+    p->c.attrs.adds_gradient = p->add;
     p->out_type = round % 4 == 2 ? (sl_type)p->c.attrs.type : SL_TYPE_FP32;
     p->c.attrs.grad_type = (uint16_t)p->out_type;
 }
@@ -118,7 +118,7 @@ static void describe_linear(product_case *p, product_shape s, uint64_t round)
         place_a(p, 0, false);
         place_b(p, 1, true);
         p->gelu = 3;
-        p->c.attrs.accumulate = p->add = add;
+        p->c.attrs.adds_output = p->add = add;
     } else {
         set_sizes(p, s.in, s.out, s.rows);
         place_a(p, 0, true);
@@ -145,7 +145,7 @@ static void describe_head(product_case *p, product_shape s, uint64_t round)
         place_b(p, 1, false);
         p->out_first = BEFORE * s.in;
         p->out_type = SL_TYPE_FP32;
-        p->c.attrs.accumulate = p->add = add;
+        p->c.attrs.adds_output = p->add = add;
     } else {
         set_sizes(p, s.out, s.in, s.rows);
         place_a(p, 1, true);

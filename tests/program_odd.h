@@ -46,7 +46,7 @@ static inline uint32_t odd_statistics(odd *o, uint64_t numbers)
 
 static inline uint32_t odd_tensor(odd *o, const char *name, uint64_t rows, uint64_t columns)
 {
-    sl_tensor_spec spec = {.rank = columns > 1 ? 2 : 1,
+    sl_tensor_spec spec = {.dim_count = columns > 1 ? 2 : 1,
                            .shape = {rows, columns},
                            .valid_rows = rows,
                            .whole_shape = {rows, columns},

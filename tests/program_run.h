@@ -32,12 +32,12 @@ static inline uint64_t run_name_hash(const char *name)
 }
 
 /* Where column `local` of a part stands in the whole axis of `whole` columns. */
-static inline uint64_t run_whole_column(sl_shard shard, uint64_t whole, uint64_t part,
+static inline uint64_t run_whole_column(sl_split split, uint64_t whole, uint64_t part,
                                         uint32_t rank, uint64_t local)
 {
-    if (shard == SL_SHARD_COLUMNS)
+    if (split == SL_SPLIT_COLUMNS)
         return rank * part + local;
-    if (shard == SL_SHARD_QKV)
+    if (split == SL_SPLIT_QKV)
         return local / (part / 3) * (whole / 3) + rank * (part / 3) + local % (part / 3);
     return local;
 }
@@ -48,11 +48,11 @@ static inline void run_coordinates(const sl_tensor_spec *spec, uint32_t rank, ui
 {
     *row = spec->first_row + e / spec->shape[1];
     *column = e % spec->shape[1];
-    if (spec->rank == 1)
-        *row = run_whole_column(spec->shard, spec->whole_shape[0], spec->shape[0], rank, e);
+    if (spec->dim_count == 1)
+        *row = run_whole_column(spec->split, spec->whole_shape[0], spec->shape[0], rank, e);
     else
         *column =
-            run_whole_column(spec->shard, spec->whole_shape[1], spec->shape[1], rank, *column);
+            run_whole_column(spec->split, spec->whole_shape[1], spec->shape[1], rank, *column);
 }
 
 static inline void run_fill_parameters(const sl_program *program, const it_state *state,
@@ -139,7 +139,7 @@ static inline void run_append_group(sl_program *to, const sl_program *from,
         op.attrs.first_row = op.kind == SL_OP_HEAD_LOSS ? 0 : first_row;
         op.attrs.row_count = rows;
         if (op.kind == SL_OP_HEAD_LOSS)
-            op.attrs.accumulate = first_row > 0;
+            op.attrs.adds_output = first_row > 0;
         if (sl_program_add_op(to, op.kind, &op.attrs, op.operand, operand_count) != SL_OK)
             fail_msg("%s", sl_status_message());
     }

@@ -115,7 +115,7 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     assert_int_equal(w->clear_count[chunk], 1);
     assert_int_equal(w->norm_count[chunk], 0);
     const bool is_whole =
-        sl_op_info_of(op->kind)->operand_mode[i] == SL_MODE_GATHER && !op->attrs.gather;
+        sl_op_info_of(op->kind)->operand_mode[i] == SL_MODE_GRADIENT && !op->attrs.adds_gradient;
     if (w->program->grad_type == SL_TYPE_FP32) { /* added to, never overwritten */
         assert_true(sl_op_reads(op, i) || !w->is_first_defined[value->index]);
     } else { /* rounded into, once */
@@ -132,7 +132,7 @@ static inline void walk_check_norm(walk *w, const sl_op *op)
     for (uint32_t t = 0; t < w->program->tensor_count; t++)
         if (w->map->chunk_of_tensor[t] == gradient->index)
             assert_true(w->is_first_defined[t]);
-    assert_int_equal(op->attrs.accumulate, w->normed_chunks[op->operand[1]] > 0);
+    assert_int_equal(op->attrs.adds_output, w->normed_chunks[op->operand[1]] > 0);
     w->normed_chunks[op->operand[1]]++;
     w->norm_count[gradient->index]++;
 }

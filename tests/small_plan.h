@@ -84,11 +84,11 @@ static sl_value small_values[VALUE_COUNT] = {
     }
 #define ADDING(kind_, ...)                                                                         \
     {                                                                                              \
-        .kind = SL_OP_##kind_, .attrs = {.accumulate = 1}, .operand = { __VA_ARGS__ }              \
+        .kind = SL_OP_##kind_, .attrs = {.adds_output = 1}, .operand = { __VA_ARGS__ }             \
     }
 #define GATHERING(kind_, ...)                                                                      \
     {                                                                                              \
-        .kind = SL_OP_##kind_, .attrs = {.gather = 1}, .operand = { __VA_ARGS__, SL_NONE }         \
+        .kind = SL_OP_##kind_, .attrs = {.adds_gradient = 1}, .operand = { __VA_ARGS__, SL_NONE }  \
     }
 #define UPDATE(first_block_, ...)                                                                  \
     {                                                                                              \

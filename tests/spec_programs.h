@@ -38,7 +38,7 @@ static inline void spec_program_add(sl_program *program, const char *name, uint6
 {
     sl_tensor_spec *spec = &program->tensors[program->tensor_count++];
     snprintf(spec->name, sizeof spec->name, "%s", name);
-    spec->rank = columns == 1 ? 1 : 2;
+    spec->dim_count = columns == 1 ? 1 : 2;
     spec->shape[0] = rows;
     spec->shape[1] = columns;
     spec->element_count = rows * columns;

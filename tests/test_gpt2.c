@@ -128,8 +128,8 @@ static void specs_when_emitted_then_they_add_up_to_the_model(void **state)
     uint32_t panels = 0;
     for (uint32_t t = 0; t < program->tensor_count; t++) {
         const sl_tensor_spec *spec = &program->tensors[t];
-        assert_int_equal(spec->decay, spec->rank == 2);
-        assert_int_equal(spec->shard, SL_SHARD_NONE);
+        assert_int_equal(spec->decay, spec->dim_count == 2);
+        assert_int_equal(spec->split, SL_SPLIT_NONE);
         if (strcmp(spec->name, "wte.weight") != 0)
             continue;
         assert_int_equal(spec->first_row, next_id);
@@ -197,7 +197,7 @@ static void check_groups(uint64_t head_logits, uint64_t rows, uint32_t group_cou
         assert_int_equal(segment->op_count, 2 * 17 + 1);
         const sl_op *last = &program->ops[segment->first_op + segment->op_count - 1];
         assert_int_equal(last->kind, SL_OP_HEAD_LOSS);
-        assert_int_equal(last->attrs.accumulate, group > 0);
+        assert_int_equal(last->attrs.adds_output, group > 0);
         next_row += attrs->row_count;
         group++;
     }
@@ -291,9 +291,9 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
         assert_int_equal(find_spec(program, "h.3.mlp.c_fc.weight")->shape[1], 2 * 768);
         assert_int_equal(find_spec(program, "h.3.mlp.c_fc.bias")->shape[0], 2 * 768);
         assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->shape[0], 768);
-        assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->shard, SL_SHARD_NONE);
+        assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->split, SL_SPLIT_NONE);
         assert_int_equal(find_spec(program, "h.3.mlp.c_proj.bias")->first_row, 0);
-        assert_int_equal(find_spec(program, "h.3.attn.c_attn.bias")->shard, SL_SHARD_QKV);
+        assert_int_equal(find_spec(program, "h.3.attn.c_attn.bias")->split, SL_SPLIT_QKV);
         assert_int_equal(find_spec(program, "wte.weight")->shape[0], 1536);
         assert_int_equal(find_spec(program, "wte.weight")->first_row, rank * 25216);
         sl_program_close(program);

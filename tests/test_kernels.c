@@ -96,18 +96,18 @@ static void layernorm_backward_when_run_equals_the_derivative(void **state)
     for (int round = 0; round < rounds(SHAPES); round++) {
         uint64_t rows = draw_size(round), in = draw_between(2, 300);
         kernel_case c = {.kind = SL_OP_LAYERNORM_BACKWARD, .attrs = {.row_count = rows, .in = in}};
-        c.attrs.accumulate = round % 2;
+        c.attrs.adds_output = round % 2;
         double *x = widen(case_random(&c, 0, rows * in, 1), rows * in);
         double *gamma = widen(case_random(&c, 1, in, 1), in);
         float *stats = case_operand(&c, 2, rows * 2 * sizeof(float));
         double *dy = widen(case_random(&c, 3, rows * in, 1), rows * in);
         float *dx_old = case_random(&c, 4, rows * in, 1);
-        c.attrs.gather = round / 2 % 2;
+        c.attrs.adds_gradient = round / 2 % 2;
         float *dgamma_old = case_random(&c, 5, in, 1), *dbeta_old = case_random(&c, 6, in, 1);
         double *dx, *dx_bound, *dgamma, *dgamma_bound, *dbeta, *dbeta_bound, *y = zeros(in);
         start_from(round % 2 ? dx_old : NULL, rows * in, &dx, &dx_bound);
-        start_from(c.attrs.gather ? dgamma_old : NULL, in, &dgamma, &dgamma_bound);
-        start_from(c.attrs.gather ? dbeta_old : NULL, in, &dbeta, &dbeta_bound);
+        start_from(c.attrs.adds_gradient ? dgamma_old : NULL, in, &dgamma, &dgamma_bound);
+        start_from(c.attrs.adds_gradient ? dbeta_old : NULL, in, &dbeta, &dbeta_bound);
         for (uint64_t row = 0; row < rows; row++) {
             double s[2], size = 0;
             reference_norm(x + row * in, gamma, gamma, in, y, s);

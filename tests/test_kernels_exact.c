@@ -174,7 +174,7 @@ static void block_norm_when_run_adds_exactly(void **state)
     for (int round = 0; round < rounds(SHAPES); round++) {
         const uint64_t blocks = draw_between(1, round == 0 ? 150 : 9);
         kernel_case c = {.kind = SL_OP_BLOCK_NORM,
-                         .attrs = {.element_count = blocks * BLOCK, .accumulate = round % 2}};
+                         .attrs = {.element_count = blocks * BLOCK, .adds_output = round % 2}};
         const float scale = ldexpf(1.0f, (int)draw_below(100) - 70);
         float *gradient = case_random(&c, 0, blocks * BLOCK, scale);
         sl_norm_sum *norm = case_operand(&c, 1, sizeof *norm);

@@ -33,7 +33,7 @@ static sl_op_attrs attrs_of(head_shape s, uint64_t panel)
                          .id_count = s.panel,
                          .valid_id_count = s.valid,
                          .scale = 0.25f,
-                         .accumulate = panel > 0};
+                         .adds_output = panel > 0};
 }
 
 static void fill_targets(int32_t *targets, uint64_t count, uint64_t valid)
@@ -256,7 +256,7 @@ static void embed_tokens_backward_when_run_adds_in_row_order(void **state)
                                    .first_id = first,
                                    .id_count = ids,
                                    .valid_id_count = 40,
-                                   .accumulate = round % 2}};
+                                   .adds_output = round % 2}};
         int32_t *tokens = case_operand(&c, 0, rows * sizeof *tokens);
         fill_tokens(tokens, rows, 40);
         float *dx = case_random(&c, 1, rows * in, 1), *old = case_random(&c, 2, ids * in, 1);

@@ -130,10 +130,10 @@ static sl_op_attrs draw_attrs(int round, sl_type type)
                          .id_count = ids,
                          .valid_id_count = draw_between(1, ids + 5),
                          .scale = 0.25f,
-                         .accumulate = (uint32_t)draw_below(2),
+                         .adds_output = (uint32_t)draw_below(2),
                          .type = (uint16_t)type,
                          .grad_type = (uint16_t)(draw_below(2) ? type : SL_TYPE_FP32)};
-    attrs.gather = attrs.grad_type == SL_TYPE_FP32 && draw_below(2);
+    attrs.adds_gradient = attrs.grad_type == SL_TYPE_FP32 && draw_below(2);
     attrs.row_count = attrs.batch * attrs.seq;
     attrs.element_count = round == 0 ? 70000 : draw_between(1, 3000);
     attrs.cache_rows = attrs.seq + draw_between(3, 9);

@@ -251,7 +251,7 @@ static uint32_t check_pieces(const sl_program *step)
                 continue;
             }
             assert_int_equal(step->values[v].bytes, attrs->batch * attrs->seq * attrs->in * 4);
-            if (attrs->accumulate) {
+            if (attrs->adds_output) {
                 assert_true(attrs->first_row + attrs->row_count <= end_row[v]);
                 continue;
             }
@@ -264,11 +264,11 @@ static uint32_t check_pieces(const sl_program *step)
     return pieces;
 }
 
-/* Sums are gathered in fp32: kernels take no other type with attrs.gather. */
+/* Sums are gathered in fp32: kernels take no other type with attrs.adds_gradient. */
 static void check_gathered(const sl_program *step)
 {
     for (uint32_t tick = 0; tick < step->op_count; tick++)
-        if (step->ops[tick].attrs.gather)
+        if (step->ops[tick].attrs.adds_gradient)
             assert_int_equal(step->ops[tick].attrs.grad_type, SL_TYPE_FP32);
 }
 

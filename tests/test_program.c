@@ -344,7 +344,7 @@ static void op_reads_when_mode_accumulates_then_depends_on_attrs(void **state)
     sl_op op = {.kind = SL_OP_LINEAR_INPUT_BACKWARD};
     assert_false(sl_op_reads(&op, 2));
     assert_true(sl_op_writes(&op, 2));
-    op.attrs.accumulate = 1;
+    op.attrs.adds_output = 1;
     assert_true(sl_op_reads(&op, 2));
     assert_false(sl_op_writes(&op, 0));
     /* A later row group writes its rows only: the others must last. */

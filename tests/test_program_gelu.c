@@ -51,7 +51,7 @@ static sl_program *emit(const run_options *options)
     uint32_t wpe = odd_tensor(&o, "wpe", o.seq, C), table = odd_tensor(&o, "wte", ODD_IDS, C);
     uint32_t w[3] = {odd_tensor(&o, "w0", C, C), odd_tensor(&o, "w1", C, C)};
     if (current == SPLIT)
-        o.program->tensors[o.program->values[w[1]].index].shard = SL_SHARD_COLUMNS;
+        o.program->tensors[o.program->values[w[1]].index].split = SL_SPLIT_COLUMNS;
     if (current == OUTPUT_TWICE || current == INPUT_TWICE)
         w[2] = odd_tensor(&o, "w2", C, C);
     uint32_t x = odd_rows(&o, C);

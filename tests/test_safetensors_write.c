@@ -95,9 +95,9 @@ static void draw_file(random_file *file, uint64_t *random)
         snprintf(file->names[i], sizeof file->names[i], "%llx\"\\\n\xc3\xa9%u",
                  (unsigned long long)scratch_below(random, 256), i);
         plan->name = file->names[i];
-        plan->rank = (uint32_t)scratch_below(random, 3);
+        plan->dim_count = (uint32_t)scratch_below(random, 3);
         file->counts[i] = 1;
-        for (uint32_t d = 0; d < plan->rank; d++)
+        for (uint32_t d = 0; d < plan->dim_count; d++)
             file->counts[i] *= plan->shape[d] = scratch_below(random, 60);
         file->data[i] = malloc(file->counts[i] * 4 + 4);
         for (uint64_t j = 0; j < file->counts[i]; j++) {
@@ -146,7 +146,8 @@ static void check_by_definition(const random_file *file, const char *path)
         json_int_t first, end;
         assert_int_equal(json_unpack(entry, "{s:[I,I]}", "data_offsets", &first, &end), 0);
         assert_int_equal(end - first, file->counts[i] * 4);
-        assert_int_equal(json_array_size(json_object_get(entry, "shape")), file->plans[i].rank);
+        assert_int_equal(json_array_size(json_object_get(entry, "shape")),
+                         file->plans[i].dim_count);
         assert_memory_equal(text + 8 + length + first, file->data[i], file->counts[i] * 4);
     }
     json_decref(header);
@@ -160,8 +161,8 @@ static void check_by_reader(const random_file *file, const char *path, uint64_t 
     for (uint32_t i = 0; i < file->count; i++) {
         const sl_safetensors_tensor *tensor = sl_safetensors_find(opened, file->names[i]);
         assert_non_null(tensor);
-        assert_int_equal(tensor->rank, file->plans[i].rank);
-        for (uint32_t d = 0; d < tensor->rank; d++)
+        assert_int_equal(tensor->dim_count, file->plans[i].dim_count);
+        for (uint32_t d = 0; d < tensor->dim_count; d++)
             assert_int_equal(tensor->shape[d], file->plans[i].shape[d]);
         uint64_t first = scratch_below(random, file->counts[i] + 1);
         uint64_t count = scratch_below(random, file->counts[i] - first + 1);

@@ -33,12 +33,12 @@ typedef struct export_file {
     size_t bytes;
 } export_file;
 
-static void export_tensor(export_file *file, const char *name, store_as type, uint32_t rank,
+static void export_tensor(export_file *file, const char *name, store_as type, uint32_t dim_count,
                           const uint64_t *shape, const float *values)
 {
     uint64_t count = 1, element = type == AS_F32 ? 4 : 2;
     json_t *dimensions = json_array();
-    for (uint32_t i = 0; i < rank; i++) {
+    for (uint32_t i = 0; i < dim_count; i++) {
         json_array_append_new(dimensions, json_integer((json_int_t)shape[i]));
         count *= shape[i];
     }
@@ -90,7 +90,7 @@ static void export_model(const tiny_model *model, const export_options *options,
             values = more = calloc(shape[0] * shape[1], 4);
         }
         snprintf(name, sizeof name, "%s%s", options->prefix, spec->name);
-        export_tensor(&file, name, options->type, spec->rank, shape, values);
+        export_tensor(&file, name, options->type, spec->dim_count, shape, values);
         free(more);
     }
     if (options->with_buffers) {
@@ -169,7 +169,7 @@ static void directories_when_wrong_then_told_before_any_write(void **state)
         {{.prefix = "", .extra = "h.x.attn.bias"}, "\"h.x.attn.bias\" is not one"},
         {{.prefix = "", .extra = "transformer.wte.weight"}, "is there twice"},
         {{.prefix = "", .wpe_rows_more = 1},
-         "shape [17, 8], but the model needs rank 2 and [16, 8]"},
+         "shape [17, 8], but the model needs 2 dimensions and shape [16, 8]"},
     };
     tiny_model *model = draw_model();
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -195,7 +195,7 @@ static void import_when_sink_fails_then_its_status(void **state)
     tiny_close(model);
 }
 
-static void import_when_tensor_is_a_shard_then_usage_error(void **state)
+static void import_when_tensor_is_split_then_usage_error(void **state)
 {
     const scratch_path *directory = *state;
     scratch_path path = scratch_join(directory->text, "model.safetensors");
@@ -205,11 +205,11 @@ static void import_when_tensor_is_a_shard_then_usage_error(void **state)
         sl_tensor_spec kept = model->tensors[i];
         if (strcmp(kept.name, "h.0.attn.c_attn.weight") == 0) {
             model->tensors[i].shape[1] /= 2;
-            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE, "shard");
+            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE, "split");
         }
         if (strcmp(kept.name, "wte.weight") == 0) {
             model->tensors[i].valid_rows--;
-            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "shard");
+            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "split");
         }
         model->tensors[i] = kept;
     }
@@ -231,7 +231,8 @@ static void export_shards(const tiny_model *model, const char *directory)
         float *values = malloc(tensor->byte_count + 4);
         assert_int_equal(sl_safetensors_read(whole, tensor, 0, tensor->element_count, values),
                          SL_OK);
-        export_tensor(&files[i % 2], tensor->name, AS_F32, tensor->rank, tensor->shape, values);
+        export_tensor(&files[i % 2], tensor->name, AS_F32, tensor->dim_count, tensor->shape,
+                      values);
         json_object_set_new(map, tensor->name, json_string(names[i % 2]));
         free(values);
     }
@@ -329,7 +330,7 @@ int main(void)
         TEST(directories_when_imported_then_same_parameters),
         TEST(directories_when_wrong_then_told_before_any_write),
         TEST(import_when_sink_fails_then_its_status),
-        TEST(import_when_tensor_is_a_shard_then_usage_error),
+        TEST(import_when_tensor_is_split_then_usage_error),
         TEST(sharded_directory_when_imported_then_same_parameters),
         TEST(import_when_files_are_missing_then_told),
         TEST(config_when_good_then_shape),

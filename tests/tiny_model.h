@@ -22,12 +22,12 @@ typedef struct tiny_model {
     uint64_t fail_call;   /* this call fails; 0: none */
 } tiny_model;
 
-static inline void tiny_add(tiny_model *model, const char *name, uint32_t rank, uint64_t rows,
+static inline void tiny_add(tiny_model *model, const char *name, uint32_t dim_count, uint64_t rows,
                             uint64_t columns)
 {
     scratch_need(model->tensor_count < TINY_TENSORS_MAX, "too many tensors");
     sl_tensor_spec *spec = &model->tensors[model->tensor_count++];
-    *spec = (sl_tensor_spec){.rank = rank,
+    *spec = (sl_tensor_spec){.dim_count = dim_count,
                              .shape = {rows, columns},
                              .valid_rows = rows,
                              .whole_shape = {rows, columns},
@@ -40,7 +40,7 @@ static inline void tiny_add_layer(tiny_model *model, uint32_t layer)
     uint64_t width = model->shape.width;
     const struct {
         const char *name;
-        uint32_t rank;
+        uint32_t dim_count;
         uint64_t rows, columns;
     } rows[] = {
         {"ln_1.weight", 1, width, 1},
@@ -59,7 +59,7 @@ static inline void tiny_add_layer(tiny_model *model, uint32_t layer)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char name[48];
         snprintf(name, sizeof name, "h.%u.%s", layer, rows[i].name);
-        tiny_add(model, name, rows[i].rank, rows[i].rows, rows[i].columns);
+        tiny_add(model, name, rows[i].dim_count, rows[i].rows, rows[i].columns);
     }
 }
 

@@ -15,9 +15,9 @@
  * element is rounded to attrs.type when it is read, so both ways of storing it give the same bits.
  *
  * Operand modes: R read, W written whole, U updated (read and written), A added to when
- * attrs.accumulate is set, else written whole. G is the gradient of a parameter: with attrs.gather
- * an fp32 sum that is added to, else written whole and stored as attrs.grad_type, rounded once. "?"
- * marks an operand that may be absent (NULL).
+ * attrs.adds_output is set, else written whole. G is the gradient of a parameter: with
+ * attrs.adds_gradient an fp32 sum that is added to, else written whole and stored as
+ * attrs.grad_type, rounded once. "?" marks an operand that may be absent (NULL).
  */
 #ifndef SLUICE_OP_LIST_H
 #define SLUICE_OP_LIST_H
@@ -59,7 +59,7 @@ extern "C" {
     /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel G [P, I] */                  \
     X(HEAD_WEIGHT_BACKWARD, head_weight_backward)                                                  \
     /* dy R [R, O], weight R [I, O], dx A [R, I], gelu_x R? [R, I]: with gelu_x, which excludes */ \
-    /* attrs.accumulate, dx is that of GELU(gelu_x) times gelu'(gelu_x); rounded once, or, where   \
+    /* attrs.adds_output, dx is that of GELU(gelu_x) times gelu'(gelu_x); rounded once, or, where  \
      */                                                                                            \
     /* a library computes the product, also before it is multiplied */                             \
     X(LINEAR_INPUT_BACKWARD, linear_input_backward)                                                \
@@ -137,10 +137,10 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint64_t first_block;    /* ADAMW: the chunk's first block, the index of its first block flag */
     uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
     float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t accumulate;     /* mode A adds instead of writing */
+    uint32_t adds_output;    /* mode A adds instead of writing */
     uint16_t type;           /* an sl_type, of all operands not marked otherwise */
     uint16_t grad_type;      /* BLOCK_NORM, ADAMW, mode G: an sl_type */
-    uint16_t gather;         /* mode G adds instead of writing */
+    uint16_t adds_gradient;  /* mode G adds instead of writing */
     uint16_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
                          /* the ranks that follows has them once; 0 without tensor parallelism */
 } sl_op_attrs;

@@ -62,24 +62,24 @@ typedef struct sl_value {
 } sl_value;
 
 /* How a tensor is split over the ranks of a tensor-parallel group. */
-typedef enum sl_shard {
-    SL_SHARD_NONE,    /* replicated */
-    SL_SHARD_COLUMNS, /* the last axis */
-    SL_SHARD_QKV,     /* the last axis, by heads inside each of q, k, v */
-    SL_SHARD_ROWS     /* the first axis */
-} sl_shard;
+typedef enum sl_split {
+    SL_SPLIT_NONE,    /* replicated */
+    SL_SPLIT_COLUMNS, /* the last axis */
+    SL_SPLIT_QKV,     /* the last axis, by heads inside each of q, k, v */
+    SL_SPLIT_ROWS     /* the first axis */
+} sl_split;
 
 /* A parameter tensor, or a panel (a run of rows) of one. `shape` is what this rank stores, padding
  * included; rows from valid_rows on are padding: zero for ever. */
 typedef struct sl_tensor_spec {
-    char name[48]; /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
-    uint32_t rank; /* 1 or 2; a vector has shape {n, 1} */
+    char name[48];      /* of the whole tensor, as Hugging Face names it: "h.0.ln_1.weight" */
+    uint32_t dim_count; /* 1 or 2; a vector has shape {n, 1} */
     uint64_t shape[2];
     uint64_t first_row;      /* of the panel in the whole tensor */
     uint64_t valid_rows;     /* rows of this panel that exist outside */
     uint64_t whole_shape[2]; /* of the whole, unpadded, unsplit tensor */
     uint64_t element_count;  /* shape[0] * shape[1] */
-    sl_shard shard;
+    sl_split split;
     bool decay;      /* weight decay applies */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;
@@ -229,8 +229,8 @@ typedef enum sl_mode {
     SL_MODE_READ,
     SL_MODE_WRITE,
     SL_MODE_UPDATE,
-    SL_MODE_ACCUMULATE,
-    SL_MODE_GATHER
+    SL_MODE_ADD,
+    SL_MODE_GRADIENT
 } sl_mode;
 
 typedef struct sl_op_info {
@@ -248,7 +248,7 @@ typedef struct sl_op_info {
 /* The table row of an op; valid for ever. */
 SL_API const sl_op_info *sl_op_info_of(sl_op_kind kind);
 
-/* True if `op` reads operand i before writing it (READ, UPDATE; ACCUMULATE and GATHER with their
+/* True if `op` reads operand i before writing it (READ, UPDATE; ADD and GRADIENT with their
  * flags set). */
 SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 

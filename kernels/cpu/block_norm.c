@@ -54,7 +54,7 @@ sl_status sl_op_block_norm(const sl_kernel_call *call)
     const uint64_t tiles = sl_tiles_count(job.block_count, TILE_BLOCKS);
     sl_workers_run(call->workers, tiles, sum_tile, &job);
     sl_norm_sum *norm = call->operand[1];
-    if (!attrs->accumulate)
+    if (!attrs->adds_output)
         memset(norm, 0, sizeof *norm);
     for (uint64_t tile = 0; tile < tiles; tile++)
         sl_norm_sum_merge(norm, &job.sums[tile]);

@@ -85,7 +85,7 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     const sl_op_attrs *attrs = job->attrs;
     const sl_span columns = sl_tiles_span(attrs->in, TILE_COLUMNS, tile_index);
     float *panel = (float *)(void *)job->to + columns.first;
-    if (!attrs->accumulate)
+    if (!attrs->adds_output)
         for (uint64_t row = 0; row < attrs->id_count; row++)
             memset(panel + row * attrs->in, 0, columns.count * sizeof *panel);
     for (uint64_t row = 0; row < attrs->batch * attrs->seq; row++) {

@@ -53,7 +53,7 @@ sl_status sl_op_head_stats(const sl_kernel_call *call)
 {
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
-    rows.add = call->attrs->accumulate != 0;
+    rows.add = call->attrs->adds_output != 0;
     sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), measure_tile, &rows);
     return SL_OK;
 }
@@ -63,7 +63,7 @@ sl_status sl_op_head_loss(const sl_kernel_call *call)
 {
     const float *stats = call->operand[0];
     double *loss = call->operand[1];
-    double sum = call->attrs->accumulate ? *loss : 0.0;
+    double sum = call->attrs->adds_output ? *loss : 0.0;
     for (uint64_t row = 0; row < call->attrs->row_count; row++, stats += 4)
         sum += log((double)stats[1]) + ((double)stats[0] - (double)stats[2]);
     *loss = sum;

@@ -84,7 +84,7 @@ static void gather_bias(const sl_kernel_call *call, const void *dy, void *dbias)
                               .width = attrs->out,
                               .out = dbias,
                               .type = (sl_type)attrs->grad_type,
-                              .add = attrs->gather};
+                              .add = attrs->adds_gradient};
     sl_workers_run(call->workers, sums.count, sum_rows, &job);
     sl_partials_gather(call->workers, &sums);
 }

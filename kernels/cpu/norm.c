@@ -84,7 +84,7 @@ sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
                 .row_count = call->attrs->row_count,
                 .width = width,
                 .type = (sl_type)call->attrs->type,
-                .add = call->attrs->accumulate != 0,
+                .add = call->attrs->adds_output != 0,
             },
         .partials = call->workspace,
     };
@@ -96,7 +96,7 @@ sl_status sl_op_layernorm_backward(const sl_kernel_call *call)
                                   .width = width,
                                   .out = call->operand[5 + i],
                                   .type = (sl_type)call->attrs->grad_type,
-                                  .add = call->attrs->gather};
+                                  .add = call->attrs->adds_gradient};
         sl_partials_gather(call->workers, &sums);
     }
     return SL_OK;

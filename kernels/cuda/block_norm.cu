@@ -215,7 +215,7 @@ extern "C" sl_status sl_cuda_block_norm(const sl_kernel_call *call)
     if (a.block_count > 0)
         SL_TRY(SL_BY_TYPE(attrs->type, launch_sums, call, a));
     return SL_LAUNCH(call, 1, THREADS, 0, add_sums, a.sums, a.block_count,
-                     (sl_norm_sum *)call->operand[1], attrs->accumulate != 0);
+                     (sl_norm_sum *)call->operand[1], attrs->adds_output != 0);
 }
 
 extern "C" sl_status sl_cuda_norm_finish(const sl_kernel_call *call)

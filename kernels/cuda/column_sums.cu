@@ -10,7 +10,7 @@
  */
 #include "column_sums.h"
 
-#include "gathered.cuh"
+#include "gradient_out.cuh"
 
 enum { LANES = 8, THREADS = LANES * SL_WARP, TILES_MAX = 64, ROWS_MIN = 32 };
 
@@ -81,7 +81,7 @@ static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    add_tiles(const float *partials, uint64_t tiles, uint64_t width, sl_gathered to)
+    add_tiles(const float *partials, uint64_t tiles, uint64_t width, sl_gradient_out to)
 {
     const uint64_t column = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (column >= width)
@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0.0f;
     for (uint64_t tile = 0; tile < tiles; tile++)
         sum += partials[tile * width + column];
-    sl_gather(to, column, sum);
+    sl_store_gradient(to, column, sum);
 }
 
 template <sl_type TYPE>
@@ -117,5 +117,5 @@ sl_status sl_column_sums_gather(const sl_kernel_call *call, const void *x, uint6
     job.partials = (float *)call->workspace;
     SL_TRY(SL_BY_TYPE(call->attrs->type, launch_tiles, call, job, (uint32_t)tiles));
     return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, add_tiles,
-                     (const float *)job.partials, tiles, width, sl_gathered_of(call, sums));
+                     (const float *)job.partials, tiles, width, sl_gradient_out_of(call, sums));
 }

@@ -181,7 +181,7 @@ extern "C" sl_status sl_cuda_embed_tokens_backward(const sl_kernel_call *call)
     g.width = attrs->in;
     g.id_count = attrs->id_count;
     g.first_id = (int64_t)attrs->first_id;
-    g.accumulate = attrs->accumulate != 0;
+    g.accumulate = attrs->adds_output != 0;
     SL_TRY(sl_token_order_make(call, g.tokens, call->workspace, &g.order));
     return SL_BY_TYPE(attrs->type, differentiate, call, &g);
 }

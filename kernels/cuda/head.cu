@@ -150,7 +150,7 @@ extern "C" sl_status sl_cuda_head_stats(const sl_kernel_call *call)
 {
     head_rows rows =
         describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
-    rows.accumulate = call->attrs->accumulate != 0;
+    rows.accumulate = call->attrs->adds_output != 0;
     SL_TRY(sl_launch_covers(rows.row_count, "head_stats"));
     return SL_BY_TYPE(call->attrs->type, measure, call, &rows);
 }

@@ -74,7 +74,7 @@ extern "C" sl_status sl_cuda_head_loss(const sl_kernel_call *call)
     double *loss = (double *)call->operand[1], *sums = (double *)call->workspace;
     const uint64_t row_count = call->attrs->row_count;
     const uint64_t group_rows = count_group_rows(row_count), group_count = count_groups(row_count);
-    const bool accumulate = call->attrs->accumulate != 0;
+    const bool accumulate = call->attrs->adds_output != 0;
     if (group_count == 1)
         return SL_LAUNCH(call, 1, THREADS, 0, add_rows, stats, row_count, group_rows, loss,
                          accumulate);

@@ -7,7 +7,7 @@
  */
 #include "norm.h"
 
-#include "gathered.cuh"
+#include "gradient_out.cuh"
 #include "reduce.cuh"
 #include "typed.cuh"
 
@@ -235,8 +235,8 @@ static __global__ void __launch_bounds__(THREADS) differentiate_any_rows(norm_gr
 /* dgamma (blockIdx.y 0) and dbeta (1) of a warp's width of columns: each warp adds the same share
  * of the groups, one after the other, and the first adds the warps' sums. */
 static __global__ void __launch_bounds__(THREADS)
-    add_groups(const float *partials, uint64_t group_count, uint64_t width, sl_gathered dgamma,
-               sl_gathered dbeta)
+    add_groups(const float *partials, uint64_t group_count, uint64_t width, sl_gradient_out dgamma,
+               sl_gradient_out dbeta)
 {
     enum { WARPS = THREADS / SL_WARP };
     __shared__ float sums[WARPS][SL_WARP];
@@ -256,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int i = 1; i < WARPS; i++)
         sum += sums[i][lane];
-    sl_gather(blockIdx.y == 0 ? dgamma : dbeta, column, sum);
+    sl_store_gradient(blockIdx.y == 0 ? dgamma : dbeta, column, sum);
 }
 
 /* The kernel whose block of TEAM threads holds a row of up to TEAM * VALUES. */
@@ -298,9 +298,9 @@ extern "C" sl_status sl_cuda_layernorm_backward(const sl_kernel_call *call)
                              call->attrs->row_count,
                              count_group_rows(call->attrs->row_count),
                              width,
-                             call->attrs->accumulate != 0};
-    const sl_gathered dgamma = sl_gathered_of(call, call->operand[5]);
-    const sl_gathered dbeta = sl_gathered_of(call, call->operand[6]);
+                             call->attrs->adds_output != 0};
+    const sl_gradient_out dgamma = sl_gradient_out_of(call, call->operand[5]);
+    const sl_gradient_out dbeta = sl_gradient_out_of(call, call->operand[6]);
     const float *partials = g.partials;
     const uint64_t columns = sl_bits_divide_up(width, SL_WARP);
     SL_TRY(sl_launch_covers(columns, "layernorm_backward"));

@@ -181,7 +181,7 @@ static void name_case(const sl_ops_case *one, char out_name[64])
     const char *name = sl_op_info_of(one->kind)->name;
     unsigned long long rows = a->row_count ? a->row_count : a->batch * a->seq;
     unsigned long long out = a->out ? a->out : a->id_count;
-    const char *added = a->accumulate ? ", added" : "";
+    const char *added = a->adds_output ? ", added" : "";
     if (a->element_count)
         snprintf(out_name, 64, "%s %.4g M%s", name, 1e-6 * (double)a->element_count,
                  a->grad_type ? ", half gradient" : "");

@@ -71,12 +71,13 @@ static sl_status parse_shape(const place *at, const json_t *value, sl_safetensor
 {
     if (!json_is_array(value))
         FAIL_TENSOR(at, "shape is not an array");
-    size_t rank = json_array_size(value);
-    if (rank > SL_SAFETENSORS_RANK_MAX)
-        FAIL_TENSOR(at, "shape has %zu dimensions, more than %d", rank, SL_SAFETENSORS_RANK_MAX);
-    tensor->rank = (uint32_t)rank;
+    size_t dim_count = json_array_size(value);
+    if (dim_count > SL_SAFETENSORS_DIMS_MAX)
+        FAIL_TENSOR(at, "shape has %zu dimensions, more than %d", dim_count,
+                    SL_SAFETENSORS_DIMS_MAX);
+    tensor->dim_count = (uint32_t)dim_count;
     tensor->element_count = 1;
-    for (size_t i = 0; i < rank; i++) {
+    for (size_t i = 0; i < dim_count; i++) {
         SL_TRY(parse_size(at, "a dimension", json_array_get(value, i), &tensor->shape[i]));
         if (__builtin_mul_overflow(tensor->element_count, tensor->shape[i], &tensor->element_count))
             FAIL_TENSOR(at, "the product of its shape overflows 64 bits");

@@ -51,7 +51,7 @@ typedef enum sl_dtype {
 const char *sl_safetensors_dtype_name(sl_dtype dtype);
 
 enum {
-    SL_SAFETENSORS_RANK_MAX = 8,
+    SL_SAFETENSORS_DIMS_MAX = 8,
     SL_SAFETENSORS_NAME_MAX = 1024,
     SL_SAFETENSORS_HEADER_MAX = 16 << 20 /* bytes; jansson needs about nine times as many */
 };
@@ -59,8 +59,8 @@ enum {
 typedef struct sl_safetensors_tensor {
     const char *name; /* owned by the file */
     sl_dtype dtype;
-    uint32_t rank;
-    uint64_t shape[SL_SAFETENSORS_RANK_MAX];
+    uint32_t dim_count;
+    uint64_t shape[SL_SAFETENSORS_DIMS_MAX];
     uint64_t element_count;
     uint64_t first_byte; /* in the file */
     uint64_t byte_count;
@@ -97,7 +97,7 @@ sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_t
 /* A tensor to be written as F32; the name is borrowed until the writer is closed. */
 typedef struct sl_safetensors_plan {
     const char *name;
-    uint32_t rank; /* 0 .. 2 */
+    uint32_t dim_count; /* 0 .. 2 */
     uint64_t shape[2];
 } sl_safetensors_plan;
 

@@ -40,7 +40,7 @@ static sl_status sort_plans(const sl_safetensors_plan *tensors, uint32_t count, 
 static sl_status count_bytes(const sl_safetensors_plan *tensor, uint64_t *out_bytes)
 {
     uint64_t bytes = sizeof(float);
-    for (uint32_t i = 0; i < tensor->rank; i++)
+    for (uint32_t i = 0; i < tensor->dim_count; i++)
         SL_TRY(sl_bits_multiply(bytes, tensor->shape[i], "a tensor", &bytes));
     *out_bytes = bytes;
     return SL_OK;
@@ -55,9 +55,9 @@ static sl_status add_entry(json_t *header, const sl_safetensors_plan *tensor, ui
     if (*end > INT64_MAX)
         SL_FAIL(SL_ERROR_USAGE, "a safetensors file overflows 63 bits");
     json_t *shape = json_array();
-    for (uint32_t i = 0; i < tensor->rank; i++)
+    for (uint32_t i = 0; i < tensor->dim_count; i++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
-    bool is_whole = json_array_size(shape) == tensor->rank;
+    bool is_whole = json_array_size(shape) == tensor->dim_count;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
                               "data_offsets", (json_int_t)first, (json_int_t)*end);
     if (json_object_set_new(header, tensor->name, entry) < 0 || !is_whole)

@@ -95,7 +95,7 @@ static sl_status emit_attention_half(sl_emit *emit)
     sl_linear_args enter = {.name = "attn.c_attn",
                             .in = emit->width,
                             .out = 3 * emit->width,
-                            .shard = SL_SHARD_QKV,
+                            .split = SL_SPLIT_QKV,
                             .deviation = weight_deviation,
                             .x = x,
                             .residual = SL_NONE};
@@ -107,7 +107,7 @@ static sl_status emit_attention_half(sl_emit *emit)
     sl_linear_args leave = {.name = "attn.c_proj",
                             .in = emit->width,
                             .out = emit->width,
-                            .shard = SL_SHARD_ROWS,
+                            .split = SL_SPLIT_ROWS,
                             .deviation = residual_deviation(emit),
                             .x = mixed,
                             .residual = emit->stream};
@@ -129,7 +129,7 @@ static sl_status emit_mlp_half(sl_emit *emit)
     sl_linear_args enter = {.name = "mlp.c_fc",
                             .in = emit->width,
                             .out = 4 * emit->width,
-                            .shard = SL_SHARD_COLUMNS,
+                            .split = SL_SPLIT_COLUMNS,
                             .deviation = weight_deviation,
                             .x = x,
                             .residual = SL_NONE};
@@ -138,7 +138,7 @@ static sl_status emit_mlp_half(sl_emit *emit)
     sl_linear_args leave = {.name = "mlp.c_proj",
                             .in = 4 * emit->width,
                             .out = emit->width,
-                            .shard = SL_SHARD_ROWS,
+                            .split = SL_SPLIT_ROWS,
                             .deviation = residual_deviation(emit),
                             .x = active,
                             .residual = emit->stream};

@@ -23,17 +23,17 @@ sl_status sl_emit_add_tensor(sl_emit *emit, const sl_emit_tensor *tensor, bool i
     uint64_t columns = is_matrix ? tensor->columns : 1;
     bool is_split = emit->options->tp_size > 1;
     sl_tensor_spec spec = {
-        .rank = is_matrix ? 2 : 1,
+        .dim_count = is_matrix ? 2 : 1,
         .shape = {tensor->rows, columns},
         .valid_rows = tensor->rows,
         .whole_shape = {tensor->whole_rows ? tensor->whole_rows : tensor->rows,
                         tensor->whole_columns ? tensor->whole_columns : columns},
-        .shard = is_split ? tensor->shard : SL_SHARD_NONE,
+        .split = is_split ? tensor->split : SL_SPLIT_NONE,
         .decay = is_matrix,
         .init_mean = tensor->init.mean,
         .init_deviation = tensor->init.deviation,
     };
-    if (spec.shard == SL_SHARD_ROWS)
+    if (spec.split == SL_SPLIT_ROWS)
         spec.first_row = emit->options->tp_rank * tensor->rows;
     write_name(emit, tensor->name, is_inner, sizeof spec.name, spec.name);
     SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));

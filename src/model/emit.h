@@ -32,7 +32,7 @@ typedef struct sl_emit_tensor {
     const char *name;                   /* as Hugging Face names it; in a block, without "h.N." */
     uint64_t rows, columns;             /* of this rank; columns 0: a vector of `rows` */
     uint64_t whole_rows, whole_columns; /* of the whole tensor; 0: as this rank's */
-    sl_shard shard;                     /* with tp_size > 1 */
+    sl_split split;                     /* with tp_size > 1 */
     sl_emit_init init;
 } sl_emit_tensor;
 
@@ -68,7 +68,7 @@ sl_status sl_block_emit(sl_emit *emit);
 typedef struct sl_linear_args {
     const char *name;     /* "attn.c_attn" */
     uint64_t in, out;     /* of the whole linear */
-    sl_shard shard;       /* how tensor parallelism splits the weight */
+    sl_split split;       /* how tensor parallelism splits the weight */
     float deviation;      /* of the initial weight */
     uint32_t x, residual; /* residual: SL_NONE if there is none */
 } sl_linear_args;

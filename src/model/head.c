@@ -46,12 +46,12 @@ static sl_status add_panel(sl_emit *emit, uint32_t panel)
     uint64_t ids = sl_head_panel_ids(emit, panel);
     sl_tensor_spec spec = {
         .name = "wte.weight",
-        .rank = 2,
+        .dim_count = 2,
         .shape = {ids, emit->width},
         .first_row = sl_head_panel_first_id(emit, panel),
         .valid_rows = count_valid_ids(emit, panel),
         .whole_shape = {emit->shape->vocab, emit->width},
-        .shard = emit->options->tp_size > 1 ? SL_SHARD_ROWS : SL_SHARD_NONE,
+        .split = emit->options->tp_size > 1 ? SL_SPLIT_ROWS : SL_SPLIT_NONE,
         .decay = true,
         .init_deviation = 0.02f,
     };
@@ -105,7 +105,7 @@ static sl_status emit_panel_stats(sl_emit *emit, sl_op_attrs attrs, uint32_t x, 
     uint32_t logits;
     SL_TRY(add_rows(emit, &value, attrs.row_count, attrs.id_count, &logits));
     SL_TRY(emit_logits(emit, &attrs, x, panel, logits));
-    attrs.accumulate = panel > 0;
+    attrs.adds_output = panel > 0;
     uint32_t operands[] = {logits, emit->targets, stats};
     return sl_emit_add_op(emit, SL_OP_HEAD_STATS, &attrs, operands, 3);
 }
@@ -127,7 +127,7 @@ static sl_status emit_group(sl_emit *emit, uint64_t first_row, uint64_t row_coun
     for (uint32_t p = 0; p < emit->panel_count; p++)
         SL_TRY(emit_panel_stats(emit, head_attrs(emit, first_row, row_count, p), x, p, stats));
     SL_TRY(combine_stats(emit, row_count, stats));
-    sl_op_attrs attrs = {.row_count = row_count, .accumulate = first_row > 0};
+    sl_op_attrs attrs = {.row_count = row_count, .adds_output = first_row > 0};
     uint32_t operands[] = {stats, loss};
     return sl_emit_add_op(emit, SL_OP_HEAD_LOSS, &attrs, operands, 2);
 }

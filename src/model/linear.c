@@ -1,6 +1,6 @@
 /* The tensor-parallel linear (Megatron-LM, Shoeybi et al. 2019): a column-parallel one needs no
  * exchange forward, a row-parallel one sums its parts. Backward it is the other way round; the pass
- * that derives it sees by the weight's shard that dx is a part of a sum.
+ * that derives it sees by the weight's split that dx is a part of a sum.
  *
  * All ranks emit the same ops. In a row-parallel linear the first rank alone adds bias and residual
  * (attrs.rank_index), so that the sum has them once, while the gradient rules hold on every rank.
@@ -19,7 +19,7 @@ typedef struct part {
 static part find_part(const sl_emit *emit, const sl_linear_args *args)
 {
     uint32_t tp_size = emit->options->tp_size;
-    bool splits_rows = args->shard == SL_SHARD_ROWS;
+    bool splits_rows = args->split == SL_SPLIT_ROWS;
     part local = {.in = splits_rows ? args->in / tp_size : args->in,
                   .out = splits_rows ? args->out : args->out / tp_size,
                   .is_summed = splits_rows && tp_size > 1};
@@ -36,7 +36,7 @@ static sl_status add_parameters(sl_emit *emit, const sl_linear_args *args, const
                              .columns = local->out,
                              .whole_rows = args->in,
                              .whole_columns = args->out,
-                             .shard = args->shard,
+                             .split = args->split,
                              .init = {0.0f, args->deviation}};
     SL_TRY(sl_emit_add_tensor(emit, &weight, true, out_weight));
     snprintf(name, sizeof name, "%s.bias", args->name);
@@ -44,7 +44,7 @@ static sl_status add_parameters(sl_emit *emit, const sl_linear_args *args, const
     sl_emit_tensor bias = {.name = name,
                            .rows = local->out,
                            .whole_rows = args->out,
-                           .shard = args->shard == SL_SHARD_ROWS ? SL_SHARD_NONE : args->shard};
+                           .split = args->split == SL_SPLIT_ROWS ? SL_SPLIT_NONE : args->split};
     return sl_emit_add_tensor(emit, &bias, true, out_bias);
 }
 

@@ -22,13 +22,13 @@ static bool wants_gradient(const sl_step *step, uint32_t forward_value)
 }
 
 /* Where ranks hold parts of a tensor, dx of an op that reads it is a part of a sum too. */
-static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_shard inner)
+static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_split inner)
 {
     const sl_value *value = &step->forward->values[weight_value];
     if (value->kind != SL_VALUE_TENSOR)
         return SL_PARTIAL_NO;
-    sl_shard shard = step->forward->tensors[value->index].shard;
-    return shard == SL_SHARD_NONE || shard == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
+    sl_split split = step->forward->tensors[value->index].split;
+    return split == SL_SPLIT_NONE || split == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
 }
 
 void sl_backward_open(sl_step *step)
@@ -72,7 +72,7 @@ static sl_status emit_embed_tokens(sl_step *step, uint32_t op_index)
     if (dx == SL_NONE)
         return SL_OK;
     SL_TRY(sl_instance_find(step, op->operand[TOKENS], &tokens));
-    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, &attrs.accumulate));
+    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_EMBED_TOKENS_BACKWARD, &attrs,
                             (uint32_t[]){tokens, dx, dpanel}));
     return sl_gradient_end(step, op_index, PANEL);
@@ -92,7 +92,7 @@ static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
     SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
     SL_TRY(sl_gradient_gather(step, op_index, &(sl_gathering){{GAMMA, BETA}, 2}, &attrs, d));
     const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_LAYERNORM_BACKWARD, &attrs,
                             (uint32_t[]){x, gamma, stats, dy, dx, d[0], d[1]}));
     SL_TRY(sl_gradient_end(step, op_index, GAMMA));
@@ -153,14 +153,14 @@ static sl_status emit_linear_input(sl_step *step, uint32_t op_index, uint32_t dy
         return SL_OK;
     const sl_contribution whole = {
         0, UINT64_MAX, (sl_type)attrs.type,
-        partial_through(step, op->operand[LINEAR_WEIGHT], SL_SHARD_ROWS)};
+        partial_through(step, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
     const sl_op *gelu = whole.partial == SL_PARTIAL_NO ? find_gelu_before(step, op_index) : NULL;
     if (gelu != NULL) {
         x = gelu->operand[GELU_X];
         SL_TRY(sl_recompute_need(step, x, &gelu_x));
     }
     SL_TRY(sl_instance_find(step, op->operand[LINEAR_WEIGHT], &weight));
-    SL_TRY(sl_gradient_contribute(step, x, &whole, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, x, &whole, &dx, &attrs.adds_output));
     return sl_instance_emit(step, SL_OP_LINEAR_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dy, weight, dx, gelu_x});
 }
@@ -219,7 +219,7 @@ static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
     sl_op_attrs attrs = op->attrs;
     double tokens = (double)attrs.batch * (double)attrs.seq * step->options->micro_batch_count;
     attrs.scale = (float)(1.0 / tokens);
-    attrs.accumulate = 0;
+    attrs.adds_output = 0;
     uint32_t logits, targets, stats;
     SL_TRY(sl_recompute_need(step, op->operand[LOGITS], &logits));
     SL_TRY(sl_instance_find(step, op->operand[TARGETS], &targets));
@@ -254,9 +254,9 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
     if (dlogits == SL_NONE)
         return SL_OK;
     const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
-                                  partial_through(step, op->operand[PANEL], SL_SHARD_COLUMNS)};
+                                  partial_through(step, op->operand[PANEL], SL_SPLIT_COLUMNS)};
     SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.accumulate));
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dlogits, panel, dx}));
     return emit_head_weight(step, op_index, dlogits);

@@ -351,7 +351,7 @@ sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gatherin
     bool all_whole = true, all_first = true;
     for (uint32_t i = 0; i < gathering->count; i++)
         all_whole = all_whole && is_whole(step, op, gathering->operand[i]);
-    attrs->gather = 0;
+    attrs->adds_gradient = 0;
     attrs->grad_type = (uint16_t)(all_whole ? step->program->grad_type : SL_TYPE_FP32);
     if (all_whole)
         return begin_whole(step, op, gathering, out_gradients);
@@ -360,7 +360,7 @@ sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gatherin
         out_gradients[i] = opened[i].gradient;
         all_first = all_first && opened[i].is_first;
     }
-    attrs->gather = !all_first;
+    attrs->adds_gradient = !all_first;
     for (uint32_t i = 0; i < gathering->count && !all_first; i++)
         SL_TRY(clear_part(step, &opened[i]));
     return SL_OK;

@@ -189,7 +189,7 @@ sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op)
         SL_TRY(map_operand(step, forward_op, i, &operands[i]));
     sl_op_attrs attrs = forward_op->attrs;
     if (forward_op->kind == SL_OP_HEAD_LOSS && step->turn > 0)
-        attrs.accumulate = 1; /* one loss for all micro-batches */
+        attrs.adds_output = 1; /* one loss for all micro-batches */
     return sl_instance_emit(step, forward_op->kind, &attrs, operands);
 }
 

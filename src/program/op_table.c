@@ -117,8 +117,8 @@ typedef struct row {
 #define R SL_MODE_READ
 #define W SL_MODE_WRITE
 #define U SL_MODE_UPDATE
-#define A SL_MODE_ACCUMULATE
-#define G SL_MODE_GATHER
+#define A SL_MODE_ADD
+#define G SL_MODE_GRADIENT
 
 /* One row an op; a line each for names and modes, sizes, and products. */
 /* clang-format off */
@@ -331,14 +331,14 @@ bool sl_op_reads(const sl_op *op, uint32_t operand_index)
         return true;
     case SL_MODE_WRITE:
         return false;
-    case SL_MODE_GATHER:
-        return op->attrs.gather;
-    case SL_MODE_ACCUMULATE:
+    case SL_MODE_GRADIENT:
+        return op->attrs.adds_gradient;
+    case SL_MODE_ADD:
         break;
     }
     /* Row groups of the head write dx piece by piece, in row order: the pieces before must last. */
     bool is_later_piece = op->kind == SL_OP_HEAD_INPUT_BACKWARD && op->attrs.first_row > 0;
-    return op->attrs.accumulate || is_later_piece;
+    return op->attrs.adds_output || is_later_piece;
 }
 
 bool sl_op_writes(const sl_op *op, uint32_t operand_index)

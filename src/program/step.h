@@ -162,8 +162,8 @@ typedef struct sl_gathering {
     uint32_t count;
 } sl_gathering;
 
-/* As sl_gradient_begin for an op of mode G: also sets attrs->gather and attrs->grad_type, to what
- * holds for all of its gradients. */
+/* As sl_gradient_begin for an op of mode G: also sets attrs->adds_gradient and attrs->grad_type, to
+ * what holds for all of its gradients. */
 sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gathering *gathering,
                              sl_op_attrs *attrs, uint32_t *out_gradients);
 

@@ -19,7 +19,7 @@ static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t n
 {
     sl_op_attrs attrs = typed_attrs(step);
     attrs.element_count = step->chunks->chunk_elements;
-    attrs.accumulate = accumulate;
+    attrs.adds_output = accumulate;
     uint32_t operands[] = {step->chunk_value[SL_GROUP_GRAD][chunk_index], norm};
     return sl_instance_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }

@@ -175,7 +175,7 @@ static const char *case_shape(const cuda_case *c)
              (unsigned long long)a->batch, (unsigned long long)a->seq, (unsigned long long)a->in,
              (unsigned long long)a->out, (unsigned long long)a->heads,
              (unsigned long long)a->row_count, (unsigned long long)a->first_row,
-             (unsigned long long)a->id_count, (unsigned long long)a->element_count, a->accumulate);
+             (unsigned long long)a->id_count, (unsigned long long)a->element_count, a->adds_output);
     return text;
 }
 

@@ -107,7 +107,7 @@ static void embed_tokens_when_run_gives_the_bits_of_the_cpu(void **state)
 static void fill_gradient(cuda_case *c, bool is_whole)
 {
     const uint64_t count = c->attrs.batch * c->attrs.seq * c->attrs.in;
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     void *dx = case_random(c, 1, (int)c->type, count, 1.0f);
     float *dpanel = (float *)case_random(c, 2, SL_TYPE_FP32, c->attrs.id_count * c->attrs.in, 1.0f);
     for (uint64_t i = 0; is_whole && i < count; i++)
@@ -193,7 +193,7 @@ static void draw_frequent_any(cuda_case *c, int round)
 static double rows_size(const cuda_case *c, uint64_t element)
 {
     const uint64_t width = c->attrs.in, id = c->attrs.first_id + element / width;
-    double size = c->attrs.accumulate ? fabs(case_input(c, 2, element)) : 0, rows = 0;
+    double size = c->attrs.adds_output ? fabs(case_input(c, 2, element)) : 0, rows = 0;
     for (uint64_t row = 0; row < c->attrs.batch * c->attrs.seq; row++)
         if (case_input(c, 0, row) == (double)id) {
             size += fabs(case_input(c, 1, row * width + element % width));

@@ -26,7 +26,7 @@ static void draw_attrs(cuda_case *c, int round)
     c->attrs.first_row = draw_below(c->attrs.batch * c->attrs.seq - rows + 1);
     c->attrs.id_count = ids;
     c->attrs.first_id = draw_below(3) * ids;
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     c->attrs.scale = 0.25f;
     c->scalars.loss_scale = 8.0f;
     const uint64_t end = c->attrs.first_id + ids;
@@ -145,7 +145,7 @@ static void draw_loss(cuda_case *c, int round)
 {
     static const uint64_t rows[] = {1, 2, 31, 32, 255, 256, 257, 640, 1023, 1024, 1025, 2048, 5000};
     c->attrs.row_count = round % 3 ? draw_between(1, 1500) : rows[round / 3 % 13];
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     float *stats = (float *)case_room(c, 0, SL_TYPE_FP32, c->attrs.row_count * 4);
     for (uint64_t i = 0; i < c->attrs.row_count * 4; i++)
         stats[i] = i % 4 == 1 ? 1.0f + (float)draw_below(5000) / 16 : (float)draw_below(999) / 64;

@@ -115,8 +115,8 @@ static void fill_backward(cuda_case *c)
     const uint64_t width = c->attrs.in, count = c->attrs.row_count * width;
     const sl_type stored[] = {SL_TYPE_FP32, SL_TYPE_FP32, c->type};
     const uint64_t way = draw_below(3); /* added to, written, rounded */
-    c->attrs.accumulate = (uint32_t)draw_below(2);
-    c->attrs.gather = way == 0;
+    c->attrs.adds_output = (uint32_t)draw_below(2);
+    c->attrs.adds_gradient = way == 0;
     c->attrs.grad_type = (uint16_t)stored[way];
     fill_rows(c, 0);
     case_random(c, 1, c->type, width, 1.0f);
@@ -165,7 +165,7 @@ static double slope_size(const cuda_case *c, uint64_t element)
     const uint64_t row = element / c->attrs.in;
     const double inverse = (double)((const float *)c->operand[2].input)[2 * row + 1];
     const double d = fabs(case_input(c, 3, element) * case_input(c, 1, element % c->attrs.in));
-    const double old = c->attrs.accumulate ? fabs(case_input(c, 4, element)) : 0;
+    const double old = c->attrs.adds_output ? fabs(case_input(c, 4, element)) : 0;
     double sizes[2];
     find_row_sizes(c, row, sizes);
     return (find_depth(c->attrs.in, CPU_BACKWARD) + 8) * inverse *
@@ -176,7 +176,7 @@ static double slope_size(const cuda_case *c, uint64_t element)
 /* Sums over rows: every row is one addition on each side, and four roundings make its term. */
 static double column_size(const cuda_case *c, uint64_t column, bool crossed)
 {
-    double size = c->attrs.gather ? fabs(case_input(c, crossed ? 5 : 6, column)) : 0;
+    double size = c->attrs.adds_gradient ? fabs(case_input(c, crossed ? 5 : 6, column)) : 0;
     for (uint64_t row = 0; row < c->attrs.row_count; row++) {
         const uint64_t i = row * c->attrs.in + column;
         size += fabs(case_input(c, 3, i) * (crossed ? normal_at(c, i) : 1));

@@ -153,7 +153,7 @@ static void draw_norm_blocks(cuda_case *c, uint64_t blocks)
     const uint64_t count = blocks * BLOCK;
     c->attrs.grad_type = (uint16_t)(draw_below(2) ? c->type : SL_TYPE_FP32);
     c->attrs.element_count = count;
-    c->attrs.accumulate = (uint32_t)draw_below(2);
+    c->attrs.adds_output = (uint32_t)draw_below(2);
     const float scale = ldexpf(1.0f, (int)draw_below(100) - 70);
     case_random(c, 0, c->attrs.grad_type, count, scale);
     fill_sum(case_room(c, 1, CASE_BYTES, sizeof(sl_norm_sum)));

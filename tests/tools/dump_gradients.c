@@ -29,7 +29,7 @@ static const float LOSS_SCALE = 4096.0f;
 
 static sl_status check_dimensions(const sl_safetensors_tensor *tensor)
 {
-    if (tensor == NULL || tensor->dtype != SL_DTYPE_I32 || tensor->rank != 3)
+    if (tensor == NULL || tensor->dtype != SL_DTYPE_I32 || tensor->dim_count != 3)
         SL_FAIL(SL_ERROR_DATA, "tokens are not I32 [A, B, T + 1]");
     for (uint32_t i = 0; i < 3; i++)
         if (tensor->shape[i] == 0 || tensor->shape[i] > 1 << 16)
@@ -112,8 +112,8 @@ static sl_status name_tensors(const dump_job *dump, output_plan *out)
     for (uint32_t i = 0; i < count; i++) {
         const sl_whole *whole = &out->wholes->wholes[i];
         snprintf(out->names[i], NAME_BYTES, "gradient.%s", whole->name);
-        out->tensors[i] =
-            (sl_safetensors_plan){out->names[i], whole->rank, {whole->shape[0], whole->shape[1]}};
+        out->tensors[i] = (sl_safetensors_plan){
+            out->names[i], whole->dim_count, {whole->shape[0], whole->shape[1]}};
     }
     out->tensors[count] = (sl_safetensors_plan){"gradient_norm", 1, {1}};
     out->tensors[count + 1] = (sl_safetensors_plan){"logits", 2, {token_count, dump->vocab}};

@@ -55,7 +55,7 @@ typedef struct sl_checkpoint_save_args {
  * Only steps up to this one count for `keep`: what another run left there with higher numbers
  * stays, with a warning. Remains of dead runs are removed first. SL_ERROR_IO: names file, bytes and
  * the system's reason; nothing new is visible then, older checkpoints are untouched.
- * SL_ERROR_USAGE: config_json is not a JSON object, or a shard. */
+ * SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks. */
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 
 /* A checkpoint that was found valid, with its files open. */

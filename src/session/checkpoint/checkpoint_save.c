@@ -60,7 +60,7 @@ static sl_status plan_tensors(save_job *job)
         snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_CHECKPOINT_PREFIX, whole->name);
         job->plans[i] = (sl_safetensors_plan){
             .name = job->names[i],
-            .rank = whole->rank,
+            .dim_count = whole->dim_count,
             .shape = {whole->shape[0], whole->shape[1]},
         };
     }

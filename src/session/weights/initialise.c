@@ -50,7 +50,8 @@ static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_in
 {
     const sl_tensor_spec *tensor = &session->tensors[tensor_index];
     if (tensor->shape[1] != tensor->whole_shape[1])
-        SL_FAIL(SL_ERROR_INTERNAL, "%s: a shard cannot be initialised yet", tensor->name);
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: a tensor split over ranks cannot be initialised yet",
+                tensor->name);
     job->tensor = tensor;
     job->stream = sl_hash_64(tensor->name, strlen(tensor->name));
     for (uint64_t first = 0; first < tensor->element_count; first += PIECE_ELEMENTS) {

@@ -27,15 +27,15 @@ static int compare_panels(const void *a, const void *b, void *tensors)
 /* One panel on its own: it continues at row `next_row` of its tensor and is as wide as that. */
 static sl_status check_panel(const sl_whole *whole, const sl_tensor_spec *spec, uint64_t next_row)
 {
-    bool fits = spec->rank == whole->rank && spec->whole_shape[0] == whole->shape[0] &&
+    bool fits = spec->dim_count == whole->dim_count && spec->whole_shape[0] == whole->shape[0] &&
                 spec->whole_shape[1] == whole->shape[1] && spec->shape[1] == whole->shape[1] &&
                 spec->valid_rows <= spec->shape[0] &&
                 spec->valid_rows <= whole->shape[0] - next_row;
     /* A panel of padding alone has no row outside; where it says it starts does not matter. */
     if (!fits || (spec->valid_rows > 0 && spec->first_row != next_row))
         SL_FAIL(SL_ERROR_USAGE,
-                "tensor \"%s\": its panels do not make up the whole; shards of tensor "
-                "parallelism are not read or written yet",
+                "tensor \"%s\": its panels do not make up the tensor; tensors split over "
+                "ranks are not read or written yet",
                 sl_files_show(whole->name).text);
     return SL_OK;
 }
@@ -50,8 +50,8 @@ static sl_status check_panels(const sl_whole *whole, const sl_tensor_spec *tenso
     }
     if (next_row != whole->shape[0])
         SL_FAIL(SL_ERROR_USAGE,
-                "tensor \"%s\": its panels hold %llu of %llu rows; shards of tensor parallelism "
-                "are not read or written yet",
+                "tensor \"%s\": its panels hold %llu of %llu rows; tensors split over ranks are "
+                "not read or written yet",
                 sl_files_show(whole->name).text, (unsigned long long)next_row,
                 (unsigned long long)whole->shape[0]);
     return SL_OK;
@@ -69,7 +69,7 @@ static sl_status group_panels(sl_wholes *list, uint32_t tensor_count)
         if (i == 0 || strcmp(spec->name, list->wholes[list->count - 1].name) != 0)
             list->wholes[list->count++] = (sl_whole){
                 .name = spec->name,
-                .rank = spec->rank,
+                .dim_count = spec->dim_count,
                 .shape = {spec->whole_shape[0], spec->whole_shape[1]},
                 .panels = list->order + i,
             };
@@ -131,16 +131,16 @@ sl_status sl_whole_check(const sl_whole *whole, const sl_safetensors *file,
                          const sl_safetensors_tensor *tensor)
 {
     sl_shown path = sl_files_show(file->file.path), name = sl_files_show(tensor->name);
-    bool same = tensor->rank == whole->rank && tensor->shape[0] == whole->shape[0] &&
-                (whole->rank < 2 || tensor->shape[1] == whole->shape[1]);
+    bool same = tensor->dim_count == whole->dim_count && tensor->shape[0] == whole->shape[0] &&
+                (whole->dim_count < 2 || tensor->shape[1] == whole->shape[1]);
     if (!same)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: tensor \"%s\" has rank %u and shape [%llu, %llu], but the model needs rank "
-                "%u and [%llu, %llu]",
-                path.text, name.text, tensor->rank, (unsigned long long)tensor->shape[0],
-                (unsigned long long)tensor->shape[1], whole->rank,
+                "%s: tensor \"%s\" has %u dimensions and shape [%llu, %llu], but the model needs "
+                "%u dimensions and shape [%llu, %llu]",
+                path.text, name.text, tensor->dim_count, (unsigned long long)tensor->shape[0],
+                (unsigned long long)tensor->shape[1], whole->dim_count,
                 (unsigned long long)whole->shape[0],
-                (unsigned long long)(whole->rank < 2 ? 0 : whole->shape[1]));
+                (unsigned long long)(whole->dim_count < 2 ? 0 : whole->shape[1]));
     if (tensor->dtype != SL_DTYPE_F32 && tensor->dtype != SL_DTYPE_F16 &&
         tensor->dtype != SL_DTYPE_BF16)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is %s; only F32, F16 and BF16 are read",

@@ -19,7 +19,7 @@ enum { SL_WHOLE_PIECE_ELEMENTS = 1 << 20 }; /* 4 MiB: the most that is in memory
 
 typedef struct sl_whole {
     const char *name; /* of the program, without prefix */
-    uint32_t rank;
+    uint32_t dim_count;
     uint64_t shape[2];
     const uint32_t *panels; /* [panel_count], tensor indices of the program, by first row */
     uint32_t panel_count;
@@ -35,7 +35,7 @@ typedef struct sl_wholes {
 } sl_wholes;
 
 /* Builds the list; `tensors` is borrowed. SL_ERROR_USAGE: the panels of a tensor do not make up a
- * whole one (a tensor-parallel shard). */
+ * whole one (it is split over ranks). */
 sl_status sl_whole_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
                         sl_wholes **out_wholes);
 
