@@ -434,6 +434,28 @@ static void homes_with_wrong_options_are_refused(void **state)
     close_all(program, layout, NULL);
 }
 
+static void lanes_that_copy_join_the_host_with_each_other_tier_both_ways(void **state)
+{
+    (void)state;
+    static const sl_lane between[SL_TIER_COUNT][SL_TIER_COUNT] = {
+        {SL_LANE_COUNT, SL_LANE_D2H, SL_LANE_COUNT},
+        {SL_LANE_H2D, SL_LANE_COUNT, SL_LANE_WRITE},
+        {SL_LANE_COUNT, SL_LANE_READ, SL_LANE_COUNT},
+    };
+    int found[SL_LANE_COUNT] = {0};
+    for (int from = 0; from < SL_TIER_COUNT; from++)
+        for (int to = 0; to < SL_TIER_COUNT; to++) {
+            sl_lane lane = sl_lane_between((sl_tier)from, (sl_tier)to);
+            assert_int_equal(lane, between[from][to]);
+            if (lane != SL_LANE_COUNT)
+                found[lane]++;
+        }
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        assert_int_equal(found[lane], sl_lane_copies((sl_lane)lane));
+    assert_string_equal(sl_lane_name(SL_LANE_H2D), "h2d");
+    assert_string_equal(sl_lane_name(SL_LANE_INPUT), "input");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +469,7 @@ int main(void)
         cmocka_unit_test(homes_with_two_thousand_slots_give_each_its_own_place),
         cmocka_unit_test(homes_with_disk_shares_take_the_disk_from_the_last_chunk_down),
         cmocka_unit_test(homes_with_wrong_options_are_refused),
+        cmocka_unit_test(lanes_that_copy_join_the_host_with_each_other_tier_both_ways),
     };
     return cmocka_run_group_tests_name("homes", tests, NULL, NULL);
 }

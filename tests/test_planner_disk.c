@@ -57,10 +57,10 @@ static void make_disk_slow(plan_case *c)
             c->machine.op[kind][type] = (sl_op_rate){4e14, 1e14};
         c->machine.host_adamw[type] = (sl_op_rate){4e14, 1e14};
     }
-    c->machine.copy_rate[SL_MACHINE_H2D] = c->machine.copy_rate[SL_MACHINE_D2H] = 1e12;
-    c->machine.copy_rate[SL_MACHINE_READ] = c->machine.copy_rate[SL_MACHINE_WRITE] = 1e9;
+    c->machine.copy_rate[SL_LANE_H2D] = c->machine.copy_rate[SL_LANE_D2H] = 1e12;
+    c->machine.copy_rate[SL_LANE_READ] = c->machine.copy_rate[SL_LANE_WRITE] = 1e9;
     c->machine.mixed_disk_rate = 2e9;
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         c->machine.copy_seconds[lane] = 1e-9;
 }
 

@@ -31,7 +31,9 @@ static void fill_machine(sl_machine *machine)
         machine->host_adamw[type] = (sl_op_rate){next, next + 1, next + 2};
         next += 3;
     }
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        if (!sl_lane_copies((sl_lane)lane))
+            continue;
         machine->copy_rate[lane] = next++;
         machine->copy_seconds[lane] = next++;
         machine->copy_cores[lane] = next++;
@@ -86,19 +88,19 @@ static void disk_when_not_measured_again_then_kept_of_the_same_machine_only(void
     (void)state;
     sl_profile old, fresh;
     sl_profile_init(&old, &here);
-    old.machine.copy_rate[SL_MACHINE_READ] = 5;
+    old.machine.copy_rate[SL_LANE_READ] = 5;
     old.machine.mixed_disk_rate = 7;
     snprintf(old.disk, sizeof old.disk, "/some/where");
     assert_int_equal(sl_profile_save(&old, "old.json", NULL), SL_OK);
     sl_profile_init(&fresh, &here);
-    double copy = fresh.machine.copy_rate[SL_MACHINE_H2D];
+    double copy = fresh.machine.copy_rate[SL_LANE_H2D];
     sl_profile_keep_disk(&fresh, "missing.json");
     assert_string_equal(fresh.disk, "");
     sl_profile_keep_disk(&fresh, "old.json");
     assert_string_equal(fresh.disk, "/some/where");
-    assert_true(fresh.machine.copy_rate[SL_MACHINE_READ] == 5);
+    assert_true(fresh.machine.copy_rate[SL_LANE_READ] == 5);
     assert_true(fresh.machine.mixed_disk_rate == 7);
-    assert_true(fresh.machine.copy_rate[SL_MACHINE_H2D] == copy);
+    assert_true(fresh.machine.copy_rate[SL_LANE_H2D] == copy);
     fresh.machine.mixed_disk_rate = 9; /* has a disk now: stays */
     sl_profile_keep_disk(&fresh, "old.json");
     assert_true(fresh.machine.mixed_disk_rate == 9);

@@ -37,7 +37,7 @@ static void init(sl_config *config, sl_search *search, const char *const *settin
     if (sl_search_init(config, SL_WORK_TRAIN, &shape, search) != SL_OK)
         fail_msg("%s", sl_status_message());
     search->task.machine = sl_machine_default(2);
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         search->task.machine.copy_rate[lane] /= copy_slowness;
 }
 

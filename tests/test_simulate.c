@@ -26,6 +26,8 @@ enum {
     UNIT = 1000
 };
 
+static const sl_lane copy_lanes[] = {SL_LANE_H2D, SL_LANE_D2H, SL_LANE_READ, SL_LANE_WRITE};
+
 /* A plan made by hand: op i takes seconds[i] on its lane. */
 typedef struct scene {
     sl_op ops[COMMANDS_MAX];
@@ -50,7 +52,7 @@ static void open_scene(scene *s)
             s->machine.op[kind][type].byte_rate = bytes;
         s->machine.host_adamw[type].byte_rate = bytes;
     }
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         s->machine.copy_rate[lane] = UNIT;
     s->values[VALUE_CHUNK].kind = SL_VALUE_CHUNK;
     s->values[VALUE_OUTPUT].kind = SL_VALUE_OUTPUT;
@@ -155,7 +157,7 @@ static void copy_into_the_only_slot_is_waited_for(void **state)
     add_wait(&s, 1, 0); /* the slot is free when the op of the iteration before is done */
     add_run(&s, SL_LANE_COMPUTE, 1);
     add_wait(&s, fetch, 0);
-    s.machine.copy_seconds[SL_MACHINE_H2D] = 0.25;
+    s.machine.copy_seconds[SL_LANE_H2D] = 0.25;
     sl_simulation found = play(&s);
     assert_seconds(found.step_seconds, 5.25);
     assert_seconds(found.stall_seconds[SL_LANE_H2D], 4.25);
@@ -242,7 +244,7 @@ static void copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it(void **st
         open_scene(&s);
         s.machine.shares_cores = true;
         s.machine.core_count = cases[i].core_count;
-        s.machine.copy_cores[SL_MACHINE_H2D] = cases[i].copy_cores;
+        s.machine.copy_cores[SL_LANE_H2D] = cases[i].copy_cores;
         sl_simulation found = play_together(&s, cases[i].run, cases[i].host, cases[i].copy);
         assert_seconds(found.step_seconds, cases[i].step_seconds);
     }
@@ -256,13 +258,13 @@ static void copies_slow_nobody_where_cores_are_left_over(void **state)
     s.machine.shares_cores = true;
     s.machine.core_count = 2;
     s.machine.worker_count = 1;
-    s.machine.copy_cores[SL_MACHINE_H2D] = 1;
+    s.machine.copy_cores[SL_LANE_H2D] = 1;
     assert_seconds(play_together(&s, 6, 0, 6).step_seconds, 6);
     open_scene(&s);
     s.machine.shares_cores = true;
     s.machine.core_count = 3;
     s.machine.worker_count = 3;
-    s.machine.copy_cores[SL_MACHINE_H2D] = 1;
+    s.machine.copy_cores[SL_LANE_H2D] = 1;
     assert_seconds(play_together(&s, 6, 0, 6).step_seconds, 8); /* four threads on three cores */
 }
 
@@ -272,7 +274,7 @@ static void copies_take_cores_from_host_alone_where_compute_has_a_device(void **
     scene s;
     open_scene(&s);
     s.machine.core_count = 2;
-    s.machine.copy_cores[SL_MACHINE_H2D] = 1;
+    s.machine.copy_cores[SL_LANE_H2D] = 1;
     sl_simulation found = play_together(&s, 6, 6, 6);
     assert_seconds(found.step_seconds, 9);
     assert_seconds(found.busy_seconds[SL_LANE_COMPUTE], 6);
@@ -309,7 +311,7 @@ static void machines_without_sense_are_refused(void **state)
         sl_simulation found;
         open_scene(&s);
         add_run(&s, SL_LANE_COMPUTE, 1);
-        double *broken[] = {&s.machine.copy_cores[SL_MACHINE_READ], &s.machine.core_count,
+        double *broken[] = {&s.machine.copy_cores[SL_LANE_READ], &s.machine.core_count,
                             &s.machine.mixed_disk_rate, &s.machine.op_seconds,
                             &s.machine.worker_count};
         *broken[fault] = -1;
@@ -375,9 +377,9 @@ static void plans_that_name_what_is_not_there_are_refused(void **state)
     s.body[0].tick = 2;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_INTERNAL);
     s.body[0].tick = 0;
-    s.machine.copy_rate[SL_MACHINE_D2H] = 0;
+    s.machine.copy_rate[SL_LANE_D2H] = 0;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
-    s.machine.copy_rate[SL_MACHINE_D2H] = (double)NAN;
+    s.machine.copy_rate[SL_LANE_D2H] = (double)NAN;
     assert_int_equal(sl_plan_simulate(&s.program, &s.plan, &s.machine, &found), SL_ERROR_USAGE);
     assert_memory_equal(&found, &untouched, sizeof found);
 }
@@ -471,8 +473,8 @@ static void random_plans_take_what_the_recurrence_says(void **state)
 
         s.machine.core_count = 2;
         s.machine.mixed_disk_rate = UNIT;
-        for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
-            s.machine.copy_cores[lane] = 0.3 * lane;
+        for (int n = 0; n < 4; n++)
+            s.machine.copy_cores[copy_lanes[n]] = 0.3 * n;
         shared = play(&s), again = play(&s);
         assert_memory_equal(&shared, &again, sizeof shared);
         assert_true(shared.step_seconds <= 2 * longest + 1e-9);
@@ -604,8 +606,8 @@ static void default_machine_is_usable_and_grows_with_workers(void **state)
     (void)state;
     sl_machine one = sl_machine_default(1), many = sl_machine_default(16);
     sl_op_attrs attrs = {.row_count = 64, .in = 64, .out = 64};
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
-        assert_true(one.copy_rate[lane] > 0);
+    for (int n = 0; n < 4; n++)
+        assert_true(one.copy_rate[copy_lanes[n]] > 0);
     assert_true(sl_machine_op_seconds(&one, SL_OP_LINEAR, &attrs, false) >
                 sl_machine_op_seconds(&many, SL_OP_LINEAR, &attrs, false));
     assert_true(one.shares_cores);

@@ -131,7 +131,7 @@ static void stall_when_the_disk_stands_behind_the_copy_then_is_the_disks(void **
     sl_machine machine = {.name = "test"};
     sl_simulation found;
     machine.op[SL_OP_CLEAR][SL_TYPE_FP32].seconds = 2;
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         machine.copy_rate[lane] = UNIT;
     assert_int_equal(sl_plan_simulate(&program, &plan, &machine, &found), SL_OK);
     assert_true(found.step_seconds == 6);

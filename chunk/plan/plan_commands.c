@@ -149,19 +149,10 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
 
 /* ---- commands ---- */
 
-static sl_lane lane_of_copy(sl_tier from, sl_tier to)
-{
-    if (from == SL_TIER_DISK)
-        return SL_LANE_READ;
-    if (to == SL_TIER_DISK)
-        return SL_LANE_WRITE;
-    return from == SL_TIER_HOST ? SL_LANE_H2D : SL_LANE_D2H;
-}
-
 static sl_command copy_command(uint32_t tick, sl_place from, sl_place to)
 {
     return (sl_command){.kind = SL_COMMAND_COPY,
-                        .lane = lane_of_copy(from.tier, to.tier),
+                        .lane = sl_lane_between(from.tier, to.tier),
                         .tick = tick,
                         .value = SL_NONE,
                         .chunk_index = SL_NONE,

@@ -117,11 +117,18 @@ static sl_status plan_residency(sl_planner *planner, sl_tier tier, sl_residency_
     return status;
 }
 
+/* Where visits of `tier` are copied from and to: everything passes through the host. */
+static sl_tier find_other_end(sl_tier tier, bool is_disk)
+{
+    if (tier != SL_TIER_HOST)
+        return SL_TIER_HOST;
+    return is_disk ? SL_TIER_DISK : SL_TIER_DEVICE;
+}
+
 static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *shortage)
 {
     sl_tier_state *state = &planner->tier[tier];
     const double *rate = planner->request->machine->copy_rate;
-    bool is_device = tier == SL_TIER_DEVICE;
     sl_residency_request residency = {.tick_count = planner->program->op_count,
                                       .uses = state->uses,
                                       .use_count = state->use_count,
@@ -137,11 +144,12 @@ static sl_status plan_visits(sl_planner *planner, sl_tier tier, sl_shortage *sho
                                     .tick_seconds = planner->tick_seconds,
                                     .is_disk = planner->passes_host,
                                     .most_ahead = planner->request->prefetch};
-    prefetch.fetch_rate[0] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_D2H];
-    prefetch.fetch_rate[1] = rate[is_device ? SL_MACHINE_H2D : SL_MACHINE_READ];
-    prefetch.write_back_rate[0] = rate[is_device ? SL_MACHINE_D2H : SL_MACHINE_H2D];
-    prefetch.write_back_rate[1] = rate[is_device ? SL_MACHINE_D2H : SL_MACHINE_WRITE];
-    prefetch.is_staged = is_device;
+    for (int is_disk = 0; is_disk <= 1; is_disk++) {
+        sl_tier other = find_other_end(tier, is_disk);
+        prefetch.fetch_rate[is_disk] = rate[sl_lane_between(other, tier)];
+        prefetch.write_back_rate[is_disk] = rate[sl_lane_between(tier, other)];
+    }
+    prefetch.is_staged = tier == SL_TIER_DEVICE;
     prefetch.staged_ahead = planner->stages_ahead ? 1 : 0;
     SL_TRY(sl_prefetch_plan(&prefetch, &state->residency));
     return add_visit_items(planner, tier);

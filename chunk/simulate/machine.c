@@ -38,8 +38,10 @@ static void set_ops(sl_machine *machine, sl_type type, sl_op_rate rate)
 
 static void set_copies(sl_machine *machine, double rate, double cores)
 {
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
-        bool is_disk = lane == SL_MACHINE_READ || lane == SL_MACHINE_WRITE;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        bool is_disk = lane == SL_LANE_READ || lane == SL_LANE_WRITE;
+        if (!sl_lane_copies((sl_lane)lane))
+            continue;
         machine->copy_rate[lane] = is_disk ? disk_bytes : rate;
         machine->copy_seconds[lane] = is_disk ? 100e-6 : 5e-6;
         machine->copy_cores[lane] = is_disk ? 0.1 : cores;

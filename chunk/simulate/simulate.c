@@ -72,27 +72,15 @@ typedef struct player {
     sl_simulation result;
 } player;
 
-/* The machine's lane of each lane that copies; SL_MACHINE_LANE_COUNT: it does not. */
-static const sl_machine_lane copy_lanes[SL_LANE_COUNT] = {
-    [SL_LANE_COMPUTE] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_HOST] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_COMM] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_INPUT] = SL_MACHINE_LANE_COUNT,
-    [SL_LANE_H2D] = SL_MACHINE_H2D,
-    [SL_LANE_D2H] = SL_MACHINE_D2H,
-    [SL_LANE_READ] = SL_MACHINE_READ,
-    [SL_LANE_WRITE] = SL_MACHINE_WRITE,
-};
-
 /* ---- how long a command takes alone ---- */
 
 static sl_status measure_copy(const sl_command *command, const sl_machine *machine,
                               double *out_seconds)
 {
-    sl_machine_lane lane = copy_lanes[command->lane];
-    if (lane == SL_MACHINE_LANE_COUNT)
-        SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %d, of which the machine has no rate",
-                (int)command->lane);
+    sl_lane lane = command->lane;
+    if (!sl_lane_copies(lane))
+        SL_FAIL(SL_ERROR_INTERNAL, "a copy on lane %s, of which the machine has no rate",
+                sl_lane_name(lane));
     *out_seconds =
         (double)command->from.bytes / machine->copy_rate[lane] + machine->copy_seconds[lane];
     return SL_OK;
@@ -115,10 +103,11 @@ static sl_status measure_command(const sl_program *program, const sl_command *co
 
 static sl_status check_machine(const sl_machine *machine)
 {
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
-        if (!(machine->copy_rate[lane] > 0.0 && machine->copy_seconds[lane] >= 0.0))
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        if (sl_lane_copies((sl_lane)lane) &&
+            !(machine->copy_rate[lane] > 0.0 && machine->copy_seconds[lane] >= 0.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s has a rate that is not positive", machine->name);
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++)
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         if (!(machine->copy_cores[lane] >= 0.0 && machine->copy_cores[lane] <= 1.0))
             SL_FAIL(SL_ERROR_USAGE, "machine %s: a copy takes %g cores; it has one thread",
                     machine->name, machine->copy_cores[lane]);
@@ -389,8 +378,7 @@ static demand find_demand(const player *p, sl_lane lane)
         return p->machine->shares_cores && is_busy(p, SL_LANE_COMPUTE) ? (demand){0, 0} : pool;
     if (lane == SL_LANE_COMPUTE)
         return p->machine->shares_cores ? pool : (demand){0, 0};
-    sl_machine_lane copy = copy_lanes[lane];
-    return (demand){1.0, copy == SL_MACHINE_LANE_COUNT ? 0 : p->machine->copy_cores[copy]};
+    return (demand){1.0, sl_lane_copies(lane) ? p->machine->copy_cores[lane] : 0};
 }
 
 /* The most of a core that a thread gets if the cores are shared fairly: those who want less get all
@@ -420,7 +408,7 @@ static double find_share(const player *p)
 static double find_disk_speed(const player *p)
 {
     const sl_machine *machine = p->machine;
-    double together = machine->copy_rate[SL_MACHINE_READ] + machine->copy_rate[SL_MACHINE_WRITE];
+    double together = machine->copy_rate[SL_LANE_READ] + machine->copy_rate[SL_LANE_WRITE];
     bool is_mixed = is_busy(p, SL_LANE_READ) && is_busy(p, SL_LANE_WRITE);
     bool is_limited = machine->mixed_disk_rate > 0 && machine->mixed_disk_rate < together;
     return is_mixed && is_limited ? machine->mixed_disk_rate / together : 1.0;

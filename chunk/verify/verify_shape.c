@@ -226,7 +226,8 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
 
 /* ---- COPY ---- */
 
-/* The lane from one tier to another: everything passes through the host. */
+/* The lane from one tier to another: everything passes through the host. Apart from the table of
+ * lanes that the planner asks, so that a mistake there is found. */
 static sl_lane copy_lane(sl_tier from, sl_tier to)
 {
     if (from == SL_TIER_HOST && to != SL_TIER_HOST)

@@ -18,6 +18,30 @@ typedef enum sl_tier { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT
 /* "device", "host" or "disk". */
 SL_API const char *sl_tier_name(sl_tier tier);
 
+/* What works in order, beside the others: ops run on COMPUTE, HOST, COMM and INPUT, copies on the
+ * four lanes that join two tiers. */
+typedef enum sl_lane {
+    SL_LANE_COMPUTE,
+    SL_LANE_H2D,
+    SL_LANE_D2H,
+    SL_LANE_HOST,
+    SL_LANE_READ,
+    SL_LANE_WRITE,
+    SL_LANE_COMM,
+    SL_LANE_INPUT,
+    SL_LANE_COUNT
+} sl_lane;
+
+/* "compute", "h2d", ... */
+SL_API const char *sl_lane_name(sl_lane lane);
+
+/* True for a lane that copies from one tier to another, false for one that runs ops. */
+SL_API bool sl_lane_copies(sl_lane lane);
+
+/* The lane that copies from one tier to another; SL_LANE_COUNT where none does: nothing is copied
+ * between device and disk directly. */
+SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
+
 /* ---- layout ---- */
 
 typedef struct sl_tensor_place {
@@ -109,15 +133,6 @@ SL_API void sl_homes_close(sl_homes *homes);
 
 /* ---- machine ---- */
 
-/* The lanes that copy, in the order of a machine's tables. */
-typedef enum sl_machine_lane {
-    SL_MACHINE_H2D,
-    SL_MACHINE_D2H,
-    SL_MACHINE_READ,
-    SL_MACHINE_WRITE,
-    SL_MACHINE_LANE_COUNT
-} sl_machine_lane;
-
 /* How fast one kind of op runs: op_seconds + seconds + flops / flop_rate + traffic / byte_rate. */
 typedef struct sl_op_rate {
     double flop_rate, byte_rate; /* a second; a term whose rate is 0 is left out */
@@ -129,14 +144,14 @@ typedef struct sl_machine {
     char name[64];
     sl_op_rate op[SL_OP_COUNT][SL_TYPE_COUNT]; /* by compute type, on the compute lane */
     sl_op_rate host_adamw[SL_TYPE_COUNT];      /* AdamW on the host lane */
-    double copy_rate[SL_MACHINE_LANE_COUNT]; /* bytes a second of h2d, d2h, read and write alone */
+    double copy_rate[SL_LANE_COUNT];           /* bytes a second of each lane that copies, alone */
     double mixed_disk_rate; /* bytes a second, read and written together, when both lanes run */
     double op_seconds;      /* fixed cost of one op */
-    double copy_seconds[SL_MACHINE_LANE_COUNT]; /* and of one copy */
+    double copy_seconds[SL_LANE_COUNT]; /* and of one copy */
     double core_count;   /* lanes that need more than these slow each other; 0: no limit */
     double worker_count; /* compute workers, each of which keeps a core busy; 0: one a core */
-    double copy_cores[SL_MACHINE_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
-    bool shares_cores; /* compute and host lane share the cores: their times add */
+    double copy_cores[SL_LANE_COUNT]; /* cores that a copy keeps busy: 1 for memcpy */
+    bool shares_cores;                /* compute and host lane share the cores: their times add */
     bool is_measured;
 } sl_machine;
 

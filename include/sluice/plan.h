@@ -33,18 +33,6 @@
 extern "C" {
 #endif
 
-typedef enum sl_lane {
-    SL_LANE_COMPUTE,
-    SL_LANE_H2D,
-    SL_LANE_D2H,
-    SL_LANE_HOST,
-    SL_LANE_READ,
-    SL_LANE_WRITE,
-    SL_LANE_COMM,
-    SL_LANE_INPUT,
-    SL_LANE_COUNT
-} sl_lane;
-
 typedef enum sl_command_kind {
     SL_COMMAND_RUN,  /* run op `tick` */
     SL_COMMAND_COPY, /* copy `from` to `to` */

@@ -110,9 +110,11 @@ sl_status sl_copies_sample(sl_copies *copies)
 
 void sl_copies_set_machine(const sl_copies *copies, double least_seconds, sl_machine *machine)
 {
-    static const sl_copies_kind large[] = {SL_COPIES_H2D, SL_COPIES_D2H};
-    static const sl_copies_kind small[] = {SL_COPIES_H2D_SMALL, SL_COPIES_D2H_SMALL};
-    for (int lane = SL_MACHINE_H2D; lane <= SL_MACHINE_D2H; lane++) {
+    static const sl_copies_kind large[] = {
+        [SL_LANE_H2D] = SL_COPIES_H2D, [SL_LANE_D2H] = SL_COPIES_D2H};
+    static const sl_copies_kind small[] = {
+        [SL_LANE_H2D] = SL_COPIES_H2D_SMALL, [SL_LANE_D2H] = SL_COPIES_D2H_SMALL};
+    for (int lane = SL_LANE_H2D; lane <= SL_LANE_D2H; lane++) {
         const sl_copies_case *big = &copies->cases[large[lane]];
         const sl_copies_case *tiny = &copies->cases[small[lane]];
         double rate = (double)big->bytes / sl_samples_median(&big->seconds);

@@ -259,7 +259,7 @@ static sl_status measure_mixed(measurement *m, double *out_rate)
 }
 
 /* What one lane of the machine is, from a pass of large calls and one of small ones. */
-static void set_lane(sl_machine *machine, sl_machine_lane lane, const sl_disk_pass *large,
+static void set_lane(sl_machine *machine, sl_lane lane, const sl_disk_pass *large,
                      const sl_disk_pass *small)
 {
     double rate = (double)large->moved_bytes / large->total_seconds;
@@ -278,8 +278,8 @@ static sl_status measure_default(measurement *m)
     SL_TRY(measure_pair(m, "1 MiB, the depth of a lane", 0, bytes, m->size->call_bytes, large));
     SL_TRY(measure_pair(m, "64 KiB, 1 at a time", bytes / 2, SMALL_CALLS * SMALL_CALL_BYTES,
                         SMALL_CALL_BYTES, small));
-    set_lane(machine, SL_MACHINE_READ, &large[SL_STORE_READ], &small[SL_STORE_READ]);
-    set_lane(machine, SL_MACHINE_WRITE, &large[SL_STORE_WRITE], &small[SL_STORE_WRITE]);
+    set_lane(machine, SL_LANE_READ, &large[SL_STORE_READ], &small[SL_STORE_READ]);
+    set_lane(machine, SL_LANE_WRITE, &large[SL_STORE_WRITE], &small[SL_STORE_WRITE]);
     snprintf(m->bench->disk_note, sizeof m->bench->disk_note, "%.120s",
              sl_store_description(m->store));
     return measure_mixed(m, &machine->mixed_disk_rate);

@@ -39,7 +39,7 @@ static void print_lanes(const sl_blueprint *blueprint, const sl_simulation *simu
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         if (simulation->busy_seconds[lane] <= 0)
             continue;
-        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_plan_json_lane_names[lane],
+        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_lane_name((sl_lane)lane),
                sl_command_format_size(blueprint->plans[0]->moved_bytes[lane]).text,
                1e3 * simulation->busy_seconds[lane], 1e3 * simulation->stall_seconds[lane]);
     }

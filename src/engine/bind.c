@@ -138,9 +138,8 @@ static sl_status bind_command(const sl_engine *engine, sl_bound_plan *plan, sl_b
     bool is_run = command->kind == SL_COMMAND_RUN;
     bool is_disk = command->lane == SL_LANE_READ || command->lane == SL_LANE_WRITE;
     if (is_run ? is_disk : command->lane == SL_LANE_INPUT)
-        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u",
-                sl_walk_lane_name(command->lane), is_run ? "run the op" : "make the copy",
-                command->tick);
+        SL_FAIL(SL_ERROR_INTERNAL, "the %s lane cannot %s of tick %u", sl_lane_name(command->lane),
+                is_run ? "run the op" : "make the copy", command->tick);
     return is_run ? bind_run(engine, plan, bound) : bind_copy_command(engine, plan, bound);
 }
 

@@ -110,7 +110,7 @@ _Static_assert(sizeof(disk_job) <= SL_QUEUE_ARGUMENT_BYTES, "a job fits a queue'
 static sl_status explain_failure(const disk_job *job, sl_status status)
 {
     const char *verb = job->lane == SL_LANE_READ ? "reading" : "writing";
-    const char *lane = sl_walk_lane_name(job->lane);
+    const char *lane = sl_lane_name(job->lane);
     sl_walk_note_failure(job->failed_lane, job->lane);
     if (job->value_name)
         return sl_status_prefix(status, "%s activation %s on the %s lane", verb, job->value_name,
@@ -147,7 +147,7 @@ static sl_status bind_ends(const sl_engine *engine, sl_bound_command *bound, voi
         SL_FAIL(SL_ERROR_INTERNAL,
                 "the %s lane cannot copy %" PRIu64 " bytes at %" PRIu64 " of tier %d to %" PRIu64
                 " bytes at %" PRIu64 " of tier %d",
-                sl_walk_lane_name(command->lane), command->from.bytes, command->from.offset,
+                sl_lane_name(command->lane), command->from.bytes, command->from.offset,
                 (int)command->from.tier, command->to.bytes, command->to.offset,
                 (int)command->to.tier);
     SL_TRY(sl_arena_at(engine, host, out_memory));

@@ -59,8 +59,8 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs)
         if (is_missing)
             continue;
         sl_queue_observer observer = sl_measure_observer(lane);
-        SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind,
-                                        sl_walk_lane_name(rows[i].lane), &observer, &lane->stream));
+        SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind, sl_lane_name(rows[i].lane),
+                                        &observer, &lane->stream));
     }
     return SL_OK;
 }

@@ -296,9 +296,6 @@ sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *bound);
  * Called by lanes. */
 void sl_walk_note_failure(_Atomic uint32_t *failed_lane, sl_lane lane);
 
-/* "compute", "read", ... */
-const char *sl_walk_lane_name(sl_lane lane);
-
 /* "linear", "adamw", ... */
 const char *sl_walk_op_name(sl_op_kind kind);
 

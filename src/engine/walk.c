@@ -15,17 +15,6 @@
 
 #include <stdio.h>
 
-static const char *const lane_names[SL_LANE_COUNT] = {
-    [SL_LANE_COMPUTE] = "compute", [SL_LANE_H2D] = "h2d",     [SL_LANE_D2H] = "d2h",
-    [SL_LANE_HOST] = "host",       [SL_LANE_READ] = "read",   [SL_LANE_WRITE] = "write",
-    [SL_LANE_COMM] = "comm",       [SL_LANE_INPUT] = "input",
-};
-
-const char *sl_walk_lane_name(sl_lane lane)
-{
-    return lane_names[lane];
-}
-
 static const char *const op_names[SL_OP_COUNT] = {
 #define X(NAME, name) #name,
     SL_OP_LIST(X)
@@ -63,7 +52,7 @@ static sl_status note_failure(sl_status status, const run_args *args)
         sl_walk_note_failure(args->failed_lane, command->lane);
     return sl_status_prefix(status, "op %u (%s)%s on the %s lane", command->tick,
                             op_names[args->bound->op_kind], is_native ? ", or one before it," : "",
-                            lane_names[command->lane]);
+                            sl_lane_name(command->lane));
 }
 
 static sl_status run_kernel(void *arguments)
@@ -98,7 +87,7 @@ static sl_status issue_copy(const position *at, const sl_bound_command *bound, u
     if (status == SL_OK)
         return SL_OK;
     return sl_status_prefix(status, "a copy before op %u on the %s lane", bound->command->tick,
-                            lane_names[lane]);
+                            sl_lane_name((sl_lane)lane));
 }
 
 static sl_status issue_run(const position *at, const sl_bound_command *bound, uint64_t tag)
@@ -158,7 +147,7 @@ static sl_status keep_pace(sl_engine *engine, const sl_bound_plan *plan)
     sl_status status = engine->ops->event_finish(engine->ends[behind % SL_AHEAD_MOST]);
     if (status != SL_OK)
         return sl_status_prefix(status, "an op before the end of a repetition on the %s lane",
-                                lane_names[SL_LANE_COMPUTE]);
+                                sl_lane_name(SL_LANE_COMPUTE));
     return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_walk_drain(engine);
 }
 
@@ -202,7 +191,7 @@ sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *plan)
         sl_status status = engine->ops->event_finish(event_of_issue(&plan->body[last], 0));
         if (status != SL_OK)
             return sl_status_prefix(status, "an op or copy before op %u on the %s lane",
-                                    plan->body[last].command->tick, lane_names[lane]);
+                                    plan->body[last].command->tick, sl_lane_name((sl_lane)lane));
     }
     if (atomic_load(&engine->failed_lane) != SL_NONE)
         return sl_walk_drain(engine);

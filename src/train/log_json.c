@@ -159,15 +159,12 @@ static void add_moves(sl_log_json *log, const uint64_t moved_bytes[SL_LANE_COUNT
 
 static void add_stalls(sl_log_json *log, const double stall_ms[SL_LANE_COUNT])
 {
-    static const char *const names[SL_LANE_COUNT] = {
-        [SL_LANE_H2D] = "h2d",   [SL_LANE_D2H] = "d2h",     [SL_LANE_HOST] = "host",
-        [SL_LANE_READ] = "read", [SL_LANE_WRITE] = "write", [SL_LANE_COMM] = "comm"};
     add(log, ",\"stall_ms\":{");
     const char *comma = "";
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        if (!names[lane])
-            continue;
-        add(log, "%s\"%s\":%.6g", comma, names[lane], stall_ms[lane]);
+        if (lane == SL_LANE_COMPUTE || lane == SL_LANE_INPUT)
+            continue; /* it does not stall for itself; waits for input have a key of their own */
+        add(log, "%s\"%s\":%.6g", comma, sl_lane_name((sl_lane)lane), stall_ms[lane]);
         comma = ",";
     }
     add(log, "}");

@@ -154,7 +154,7 @@ static sl_status write_head(sl_timeline *timeline)
                  "\"args\":{\"name\":\"%s\"}}"
                  ",\n{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,"
                  "\"args\":{\"sort_index\":%d}}",
-                 lane, sl_plan_json_lane_names[lane], lane, lane);
+                 lane, sl_lane_name((sl_lane)lane), lane, lane);
         SL_TRY(add_text(timeline, line));
     }
     return SL_OK;

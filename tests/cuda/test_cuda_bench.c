@@ -50,7 +50,7 @@ static void check_machine(const sl_machine *machine)
 {
     assert_false(machine->shares_cores);
     assert_true(machine->is_measured && machine->op_seconds > 0);
-    for (int lane = SL_MACHINE_H2D; lane <= SL_MACHINE_D2H; lane++) {
+    for (int lane = SL_LANE_H2D; lane <= SL_LANE_D2H; lane++) {
         assert_true(machine->copy_rate[lane] > 1 && isfinite(machine->copy_rate[lane]));
         assert_true(machine->copy_cores[lane] == 0);
     }

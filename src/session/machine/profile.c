@@ -115,7 +115,7 @@ void sl_profile_keep_disk(sl_profile *profile, const char *path)
     sl_profile old;
     if (*profile->disk || sl_profile_load(path, &old) != SL_OK || strcmp(old.host, profile->host))
         return;
-    for (int lane = SL_MACHINE_READ; lane <= SL_MACHINE_WRITE; lane++) {
+    for (int lane = SL_LANE_READ; lane <= SL_LANE_WRITE; lane++) {
         profile->machine.copy_rate[lane] = old.machine.copy_rate[lane];
         profile->machine.copy_seconds[lane] = old.machine.copy_seconds[lane];
         profile->machine.copy_cores[lane] = old.machine.copy_cores[lane];

@@ -19,7 +19,6 @@
 enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 4, THREADS_MAX = 65536 };
 
 static const char *const device_names[SL_DEVICE_KIND_COUNT] = {"cpu", "cuda"};
-static const char *const lane_names[SL_MACHINE_LANE_COUNT] = {"h2d", "d2h", "read", "write"};
 
 typedef struct text_key {
     const char *name;
@@ -97,10 +96,12 @@ static int add_machine(json_t *root, sl_machine *machine)
     failed |= json_object_set_new(root, "copies", copies);
     for (int kind = 0; kind < SL_OP_COUNT && !failed; kind++)
         failed |= add_rates(ops, sl_op_info_of((sl_op_kind)kind)->name, machine->op[kind]);
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT && !failed; lane++) {
+    for (int lane = 0; lane < SL_LANE_COUNT && !failed; lane++) {
+        if (!sl_lane_copies((sl_lane)lane))
+            continue;
         json_t *copy = json_object();
         list_copy(machine, lane, keys);
-        failed |= json_object_set_new(copies, lane_names[lane], copy);
+        failed |= json_object_set_new(copies, sl_lane_name((sl_lane)lane), copy);
         failed |= failed ? 1 : set_numbers(copy, keys);
     }
     list_machine(machine, keys);
@@ -237,10 +238,12 @@ static sl_status read_machine(const char *path, json_t *root, sl_machine *machin
     number_key keys[NUMBER_MAX];
     SL_TRY(read_ops(path, root, machine));
     const json_t *copies = json_object_get(root, "copies");
-    for (int lane = 0; lane < SL_MACHINE_LANE_COUNT; lane++) {
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        const char *name = sl_lane_name((sl_lane)lane);
+        if (!sl_lane_copies((sl_lane)lane))
+            continue;
         list_copy(machine, lane, keys);
-        SL_TRY(
-            read_numbers(path, json_object_get(copies, lane_names[lane]), lane_names[lane], keys));
+        SL_TRY(read_numbers(path, json_object_get(copies, name), name, keys));
     }
     list_machine(machine, keys);
     return read_numbers(path, root, "the machine", keys);

@@ -8,8 +8,6 @@
 
 const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
     "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};
-const char *const sl_plan_json_lane_names[SL_LANE_COUNT] = {"compute", "h2d",   "d2h",  "host",
-                                                            "read",    "write", "comm", "input"};
 
 static json_t *pack_tier(const sl_blueprint *blueprint, sl_tier tier)
 {
@@ -32,7 +30,7 @@ static json_t *pack_moves(const sl_plan *plan)
     json_t *object = json_object();
     for (int lane = SL_LANE_H2D; object && lane < SL_LANE_COUNT; lane++) {
         json_t *bytes = json_integer((json_int_t)plan->moved_bytes[lane]);
-        if (json_object_set_new(object, sl_plan_json_lane_names[lane], bytes) != 0) {
+        if (json_object_set_new(object, sl_lane_name((sl_lane)lane), bytes) != 0) {
             json_decref(object);
             return NULL;
         }

@@ -8,7 +8,6 @@
 #include "search.h"
 
 extern const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT];
-extern const char *const sl_plan_json_lane_names[SL_LANE_COUNT];
 
 /* A new object for a blueprint that fits; the step time is simulated. */
 sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object);
