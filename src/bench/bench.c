@@ -36,7 +36,7 @@ static bool has_gpu(const measurement *m)
     return m->device != m->host;
 }
 
-static void report(const measurement *m, const char *line)
+static void report_progress(const measurement *m, const char *line)
 {
     if (m->options->progress)
         m->options->progress(m->options->user, line);
@@ -61,7 +61,7 @@ static void warn_of_load(const measurement *m)
     double load = 0;
     if (getloadavg(&load, 1) == 1 && load > load_max) {
         snprintf(line, sizeof line, "other work (load %.1f) disturbs what is measured now", load);
-        report(m, line);
+        report_progress(m, line);
     }
 }
 
@@ -72,7 +72,7 @@ static sl_status open_ops(const measurement *m, sl_memory *memory, sl_ops_list l
     char line[LINE_BYTES];
     SL_TRY(sl_ops_open(memory, &selection, out_ops));
     snprintf(line, sizeof line, "warming up %u ops, %s", out_ops->count, memory->device->ops->name);
-    report(m, line);
+    report_progress(m, line);
     return sl_ops_warm_up(out_ops);
 }
 
@@ -80,7 +80,7 @@ static sl_status open_cases(measurement *m)
 {
     bool is_quick = m->options->is_quick;
     warn_of_load(m);
-    report(m, "filling memory with random numbers");
+    report_progress(m, "filling memory with random numbers");
     SL_TRY(sl_memory_open(m->device, is_quick, &m->memory));
     SL_TRY(sl_copies_open(m->device, is_quick, &m->copies));
     SL_TRY(open_ops(m, &m->memory, SL_OPS_OF_STEPS, &m->ops));
@@ -91,7 +91,7 @@ static sl_status open_cases(measurement *m)
     return open_ops(m, &m->memory, SL_OPS_ROOFS, &m->roof_ops);
 }
 
-static void close_all(measurement *m)
+static void close_measurement(measurement *m)
 {
     sl_ops_close(&m->roof_ops);
     sl_ops_close(&m->host_ops);
@@ -127,7 +127,7 @@ static sl_status run_rounds(measurement *m)
     char line[LINE_BYTES];
     for (uint32_t round = 0; round < count; round++) {
         snprintf(line, sizeof line, "ops, copies and memory: round %u of %u", round + 1, count);
-        report(m, line);
+        report_progress(m, line);
         SL_TRY(sample_roofs(m));
         SL_TRY(sl_copies_sample(&m->copies));
         SL_TRY(sl_ops_sample(&m->roof_ops));
@@ -294,7 +294,7 @@ static sl_status add_copies(const measurement *m, sl_bench *bench)
 
 /* ---- the run ---- */
 
-static sl_status measure(measurement *m, sl_bench *bench)
+static sl_status measure_machine(measurement *m, sl_bench *bench)
 {
     SL_TRY(open_devices(m));
     sl_profile_init(&bench->profile,
@@ -315,8 +315,8 @@ sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
     measurement m = {.options = options};
-    sl_status status = measure(&m, &bench);
-    close_all(&m);
+    sl_status status = measure_machine(&m, &bench);
+    close_measurement(&m);
     if (status != SL_OK) {
         sl_bench_close(&bench);
         return status;

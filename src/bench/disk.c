@@ -293,7 +293,7 @@ static sl_status measure_depth(measurement *m, uint32_t depth)
     return measure_pair(m, what, 0, m->size->file_bytes / 4, m->size->call_bytes, passes);
 }
 
-static sl_status measure_all(measurement *m)
+static sl_status measure_stores(measurement *m)
 {
     static const uint32_t depths[] = {DEPTH_DEFAULT, 1, 4, 16};
     SL_TRY(measure_roof(m));
@@ -325,7 +325,7 @@ sl_status sl_disk_measure(const sl_bench_options *options, const sl_timed_device
         options->progress(options->user, "disk: write, read and both, by depth");
     SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, (void **)&m.buffer));
     sl_disk_fill(m.buffer, bytes, 1);
-    sl_status status = measure_all(&m);
+    sl_status status = measure_stores(&m);
     device->ops->unmap_host(device->handle, m.buffer, bytes, SL_MAP_PLAIN);
     if (status == SL_OK)
         name_directories(options, bench->profile.disk);

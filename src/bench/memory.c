@@ -31,7 +31,7 @@ static uint64_t random_word(uint64_t *state)
 
 /* bf16 from 2^-7 to 1/4, fp16 from 1 to 1.6; targets are positive, for there are variances among
  * them. */
-static void fill(void *address, uint64_t bytes, bool is_positive, uint64_t *state)
+static void fill_random(void *address, uint64_t bytes, bool is_positive, uint64_t *state)
 {
     uint16_t *words = address;
     for (uint64_t i = 0; i < bytes / 2; i++) {
@@ -44,7 +44,7 @@ static void fill(void *address, uint64_t bytes, bool is_positive, uint64_t *stat
 void sl_memory_fill(void *address, uint64_t bytes)
 {
     uint64_t state = (uintptr_t)address | 1;
-    fill(address, bytes, false, &state);
+    fill_random(address, bytes, false, &state);
 }
 
 static bool is_cpu(const sl_memory *memory)
@@ -89,7 +89,7 @@ static sl_status fill_through_staging(sl_memory *memory, sl_memory_ring *const r
     uint64_t state = 0x9e3779b97f4a7c15u, piece = STAGING_MIB * MIB;
     for (int i = 0; i < RINGS; i++) {
         if (i == 0 || i == 2)
-            fill(staging, piece, i == 2, &state);
+            fill_random(staging, piece, i == 2, &state);
         for (uint64_t done = 0; done < rings[i]->bytes; done += piece) {
             uint64_t left = rings[i]->bytes - done;
             double seconds;
@@ -107,7 +107,7 @@ static sl_status fill_rings(sl_memory *memory, sl_memory_ring *const rings[RINGS
     const sl_timed_device *device = memory->device;
     void *staging;
     for (int i = 0; i < RINGS && is_cpu(memory); i++)
-        fill(rings[i]->base, rings[i]->bytes, i >= 2, &state);
+        fill_random(rings[i]->base, rings[i]->bytes, i >= 2, &state);
     if (is_cpu(memory))
         return SL_OK;
     SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, &staging));

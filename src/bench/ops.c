@@ -158,7 +158,7 @@ static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *sele
     return SL_OK;
 }
 
-static sl_status derive(const sl_program *forward, sl_program **out_program)
+static sl_status derive_step(const sl_program *forward, sl_program **out_program)
 {
     sl_layout *layout = NULL;
     SL_TRY(sl_layout_build(forward, 0, &layout));
@@ -184,7 +184,7 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
         options.head_logits = sl_gpt2_gpu_head_logits(type);
     sl_program *forward = NULL, *training = NULL;
     SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
-    sl_status status = derive(forward, &training);
+    sl_status status = derive_step(forward, &training);
     for (uint32_t i = 0; status == SL_OK && i < training->op_count; i++)
         status = add_op(ops, &training->ops[i]);
     sl_program_close(training);

@@ -85,7 +85,7 @@ static void keep_disk_of_cpu(sl_profile *profile)
     free(path);
 }
 
-static sl_status save(const sl_config *config, sl_bench *bench, const json_t *object)
+static sl_status save_profile(const sl_config *config, sl_bench *bench, const json_t *object)
 {
     char *found = NULL;
     if (!config->output)
@@ -100,7 +100,7 @@ static sl_status save(const sl_config *config, sl_bench *bench, const json_t *ob
     return status;
 }
 
-static sl_status measure(const sl_config *config)
+static sl_status measure_machine(const sl_config *config)
 {
     sl_device_kind device;
     int index;
@@ -117,7 +117,7 @@ static sl_status measure(const sl_config *config)
     SL_TRY(sl_bench_run(&options, &bench));
     sl_status status = sl_bench_format(&bench, &object);
     if (status == SL_OK)
-        status = save(config, &bench, object);
+        status = save_profile(config, &bench, object);
     if (status == SL_OK && config->json)
         status = sl_command_print_json(object, 9);
     else if (status == SL_OK)
@@ -129,7 +129,7 @@ static sl_status measure(const sl_config *config)
 
 static int bench(sl_config *config)
 {
-    return sl_command_end(measure(config));
+    return sl_command_end(measure_machine(config));
 }
 
 const sl_command_entry sl_command_bench = {

@@ -31,8 +31,8 @@ typedef struct findings {
 } findings;
 
 /* What was found under a new name. */
-__attribute__((format(printf, 3, 4))) static finding *add(findings *all, const char *name,
-                                                          const char *format, ...)
+__attribute__((format(printf, 3, 4))) static finding *add_finding(findings *all, const char *name,
+                                                                  const char *format, ...)
 {
     finding *fresh = &all->items[all->count++];
     va_list arguments;
@@ -56,12 +56,12 @@ static void find_cpu(findings *all)
 {
     char features[TEXT_BYTES];
     sl_command_describe_cpu(features, sizeof features);
-    finding *cpu = add(all, "cpu features", "%s", features);
+    finding *cpu = add_finding(all, "cpu features", "%s", features);
     if (!strstr(features, "avx512f"))
         add_cost(cpu, "matrix products at half the rate or less");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t usable = sl_workers_usable_cpu_count();
-    finding *cores = add(all, "cores", "%u usable of %ld online", usable, online);
+    finding *cores = add_finding(all, "cores", "%u usable of %ld online", usable, online);
     if ((long)usable < online)
         add_cost(cores,
                  "this process is bound to %u of %ld cores (affinity mask): the others stay idle",
@@ -72,12 +72,12 @@ static void find_memory(findings *all)
 {
     uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t free_bytes;
-    add(all, "memory", "%s in the machine", sl_command_format_size(pages * page).text);
+    add_finding(all, "memory", "%s in the machine", sl_command_format_size(pages * page).text);
     if (sl_device_host_free_bytes(&free_bytes) == SL_OK)
-        add(all, "free to use", "%s after cgroup limits; budgets default to 80%% of it",
-            sl_command_format_size(free_bytes).text);
+        add_finding(all, "free to use", "%s after cgroup limits; budgets default to 80%% of it",
+                    sl_command_format_size(free_bytes).text);
     else
-        add_cost(add(all, "free to use", "unknown"), "budgets must be given by hand: %s",
+        add_cost(add_finding(all, "free to use", "unknown"), "budgets must be given by hand: %s",
                  sl_status_message());
 }
 
@@ -85,11 +85,11 @@ static void find_locked_memory(findings *all)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        add(all, "locked memory", "no limit");
+        add_finding(all, "locked memory", "no limit");
         return;
     }
-    finding *locked =
-        add(all, "locked memory", "%s (ulimit -l)", sl_command_format_size(limit.rlim_cur).text);
+    finding *locked = add_finding(all, "locked memory", "%s (ulimit -l)",
+                                  sl_command_format_size(limit.rlim_cur).text);
     add_cost(locked, "a host tier beyond it cannot be registered for the disk tier's transfers, "
                      "and can be paged out; the cpu device itself does not need it locked");
 }
@@ -102,15 +102,16 @@ static void find_huge_pages(findings *all)
         mode[strcspn(mode, "\n")] = '\0';
     if (file)
         fclose(file);
-    finding *pages = add(all, "huge pages", "%.200s", *mode ? mode : "not offered by this kernel");
+    finding *pages =
+        add_finding(all, "huge pages", "%.200s", *mode ? mode : "not offered by this kernel");
     if (!*mode || strstr(mode, "[never]"))
         add_cost(pages, "more time on address translation: some percent of Adam");
 }
 
 static void find_libraries(findings *all)
 {
-    add(all, "matrix product", "%.200s", sl_kernels_cpu()->description());
-    add_cost(add(all, "nccl, mpi", "not used by this version"),
+    add_finding(all, "matrix product", "%.200s", sl_kernels_cpu()->description());
+    add_cost(add_finding(all, "nccl, mpi", "not used by this version"),
              "one rank: one process does all the work");
 }
 
@@ -119,9 +120,9 @@ static void add_gpu(findings *all, const char *name, const sl_device_info *info)
     char node[32] = "not known";
     if (info->numa_node >= 0)
         snprintf(node, sizeof node, "%d", info->numa_node);
-    add(all, name, "%s (%s); %s, %s free; NUMA node %s", info->name, info->detail,
-        sl_command_format_size(info->total_bytes).text,
-        sl_command_format_size(info->free_bytes).text, node);
+    add_finding(all, name, "%s (%s); %s, %s free; NUMA node %s", info->name, info->detail,
+                sl_command_format_size(info->total_bytes).text,
+                sl_command_format_size(info->free_bytes).text, node);
 }
 
 /* Asks one after the other until there is none; why the first does not open is worth a line. */
@@ -135,7 +136,7 @@ static void find_gpus(findings *all)
         if (is_there)
             add_gpu(all, name, &info);
         else if (index == 0)
-            add_cost(add(all, name, "%.600s", sl_status_message()),
+            add_cost(add_finding(all, name, "%.600s", sl_status_message()),
                      "work runs on the processor's cores");
         if (!is_there)
             return;
@@ -146,18 +147,18 @@ static void find_cuda(findings *all)
 {
     const sl_kernel_table *kernels = sl_kernels_cuda();
     if (!kernels) {
-        add_cost(add(all, "cuda", "this build has none: nvcc was not found"),
+        add_cost(add_finding(all, "cuda", "this build has none: nvcc was not found"),
                  "work runs on the processor's cores, and no run on a GPU can be planned");
         return;
     }
-    add(all, "cuda", "%.600s", kernels->description());
+    add_finding(all, "cuda", "%.600s", kernels->description());
     find_gpus(all);
 }
 
 /* The disk tier works either way; threads take more of the cores. */
 static void find_disk(findings *all)
 {
-    finding *disk = add(all, "disk tier", "%.240s", sl_store_probe());
+    finding *disk = add_finding(all, "disk tier", "%.240s", sl_store_probe());
     if (strncmp(disk->value, "io_uring", 8) != 0)
         add_cost(disk, "processor time: each piece that moves wakes a thread");
 }
@@ -208,15 +209,15 @@ static void find_disk_directories(findings *all, const sl_config_list *directori
     sl_status status = sl_disk_free_bytes((const char *const *)directories->items,
                                           directories->count, &free_bytes);
     if (status == SL_OK) {
-        add(all, name, "%s free in %u of --disk-dir; --disk-space is 90%% of it",
-            sl_command_format_size(free_bytes).text, directories->count);
+        add_finding(all, name, "%s free in %u of --disk-dir; --disk-space is 90%% of it",
+                    sl_command_format_size(free_bytes).text, directories->count);
         name = "disk";
         status = try_disks(directories, text);
     }
     if (status == SL_OK)
-        add(all, name, "%s", text);
+        add_finding(all, name, "%s", text);
     else
-        add_cost(add(all, name, "%.240s", sl_status_message()), "no disk tier there");
+        add_cost(add_finding(all, name, "%.240s", sl_status_message()), "no disk tier there");
 }
 
 static void find_profile(findings *all, const char *name, const sl_profile_subject *subject)
@@ -226,11 +227,11 @@ static void find_profile(findings *all, const char *name, const sl_profile_subje
     sl_machine machine = {0};
     if (sl_profile_find_path(subject->device, &path) != SL_OK ||
         sl_profile_find_machine(NULL, subject, &machine, note) != SL_OK)
-        profile = add(all, name, "%.240s", sl_status_message());
+        profile = add_finding(all, name, "%.240s", sl_status_message());
     else if (machine.is_measured)
-        profile = add(all, name, "%.120s: %s", path, machine.name);
+        profile = add_finding(all, name, "%.120s: %s", path, machine.name);
     else
-        profile = add(all, name, "%.240s", note);
+        profile = add_finding(all, name, "%.240s", note);
     if (!path || !machine.is_measured)
         add_cost(profile, "predicted times and --policy auto go by a plain guess of this "
                           "machine's rates");

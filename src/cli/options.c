@@ -111,12 +111,12 @@ static sl_status find_checkpoint_argument(command_line *line, const char *text, 
     for (uint32_t i = 0; i < line->setting_count; i++)
         is_taken = is_taken || line->settings[i].row == SL_CONFIG_ROW_checkpoint;
     if (!(line->command->options & readers) || is_taken)
-        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not an option and belongs to none", text);
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is neither an option nor the value of one", text);
     *out_row = SL_CONFIG_ROW_checkpoint;
     return SL_OK;
 }
 
-static void push(command_line *line, uint32_t row, const char *text)
+static void add_setting(command_line *line, uint32_t row, const char *text)
 {
     line->settings[line->setting_count++] = (setting){row, text};
 }
@@ -128,7 +128,7 @@ static error_t take_argument(command_line *line, const char *text)
         line->status = find_checkpoint_argument(line, text, &row);
     if (line->status != SL_OK)
         return EINVAL;
-    push(line, row, text);
+    add_setting(line, row, text);
     return 0;
 }
 
@@ -186,7 +186,7 @@ static void answer(const command_line *line, int key)
 
 static void take_row(command_line *line, uint32_t row, const char *text)
 {
-    push(line, row, text ? text : "true");
+    add_setting(line, row, text ? text : "true");
     if (sl_config_rows()[row].kind == SL_CONFIG_LIST_OF)
         line->open_list = row;
 }
@@ -199,7 +199,7 @@ static error_t take_option(command_line *line, int key, const char *text)
     else if (key == KEY_CONFIG)
         line->files[line->file_count++] = text;
     else if (key == KEY_SET)
-        push(line, SL_CONFIG_ROW_COUNT, text);
+        add_setting(line, SL_CONFIG_ROW_COUNT, text);
     else if (key >= KEY_ROW && key < KEY_ROW + SL_CONFIG_ROW_COUNT)
         take_row(line, (uint32_t)(key - KEY_ROW), text);
     else

@@ -130,7 +130,7 @@ static sl_status run_step(loop *run)
 
 /* ---- between steps ---- */
 
-static sl_status evaluate(loop *run)
+static sl_status run_evaluation(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     uint32_t batch = trainer->session->blueprint->choice.micro_batch;
@@ -153,7 +153,7 @@ static sl_status evaluate(loop *run)
     return SL_OK;
 }
 
-static sl_status save(loop *run)
+static sl_status save_checkpoint(loop *run)
 {
     SL_TRY(sl_trainer_save(run->trainer));
     if (run->events->saved)
@@ -173,16 +173,16 @@ static sl_status run_steps(loop *run)
     while (trainer->state.step < config->steps && !*run->stop) {
         SL_TRY(run_step(run));
         if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
-            SL_TRY(evaluate(run));
+            SL_TRY(run_evaluation(run));
         if (config->save && is_due(trainer->state.step, config->save_every))
-            SL_TRY(save(run));
+            SL_TRY(save_checkpoint(run));
     }
     bool was_stopped = trainer->state.step < config->steps;
     run->end.reason = was_stopped ? "signal" : "done";
     if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
-        SL_TRY(evaluate(run));
+        SL_TRY(run_evaluation(run));
     if (config->save && trainer->saved_step != trainer->state.step)
-        SL_TRY(save(run));
+        SL_TRY(save_checkpoint(run));
     SL_TRY(sl_engine_drain(trainer->session->engine));
     return sl_timeline_write(trainer->timeline, trainer->state.step);
 }

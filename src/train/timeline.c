@@ -237,8 +237,8 @@ static void name_copy(const sl_program *program, const sl_command *command, char
 }
 
 /* Of an op or copy, what viewers show beside its name. */
-static void describe(const sl_timeline *timeline, const sl_engine_event *event,
-                     char more[2 * NAME_BYTES])
+static void describe_event(const sl_timeline *timeline, const sl_engine_event *event,
+                           char more[2 * NAME_BYTES])
 {
     const sl_program *program = timeline->blueprint->programs[STEP_PLAN];
     const sl_command *command = &timeline->blueprint->plans[STEP_PLAN]->body[event->command];
@@ -268,7 +268,7 @@ static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event
         name_copy(program, command, name);
     else
         name_op(program, &program->ops[command->tick], name);
-    describe(timeline, event, more);
+    describe_event(timeline, event, more);
     snprintf(line, sizeof line,
              ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,"
              "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64 ",\"tick\":%u,%s}}",
