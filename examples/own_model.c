@@ -256,12 +256,12 @@ static sl_status initialise(setup *s)
 {
     for (uint32_t t = 0; t < s->step->tensor_count; t++) {
         const sl_tensor_spec *spec = &s->step->tensors[t];
-        const sl_tensor_place *place = &s->layout->tensors[t];
+        uint32_t chunk_index = s->layout->chunk_of_tensor[t];
         for (uint64_t i = 0; i < spec->element_count; i++) {
             float value = spec->init_mean + spec->init_deviation * draw();
-            sl_status status = sl_engine_write_chunk(s->engine, SL_GROUP_PARAM, place->chunk_index,
-                                                     (place->first_element + i) * sizeof value,
-                                                     sizeof value, &value);
+            sl_status status = sl_engine_write_chunk(
+                s->engine, SL_GROUP_PARAM, chunk_index,
+                (s->layout->first_element[t] + i) * sizeof value, sizeof value, &value);
             if (status != SL_OK)
                 return status;
         }

@@ -1,5 +1,5 @@
-/* Kernels by device kind: one body for every op of sluice/op_list.h but INPUT, which the engine
- * runs itself.
+/* Kernels by device kind: a table with a row for every op of sluice/op_list.h. INPUT has no kernel,
+ * for the engine runs it, nor has ALL_REDUCE, which no program of one rank contains.
  *
  * Contract of every kernel: it computes what op_list.h says, from call->operand in that order; it
  * allocates nothing, calls nothing that does, and touches only its operands and its workspace; its
@@ -23,7 +23,7 @@ typedef struct sl_kernel_library sl_kernel_library;
 typedef struct sl_kernel_call {
     const sl_op_attrs *attrs;
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
-    void *workspace;               /* 256-byte aligned, workspace_bytes(...) long */
+    void *workspace;               /* 256-byte aligned, as long as the op's row says */
     const uint8_t *block_flags;    /* ADAMW: flags of the whole group, one byte a block */
     sl_workers *workers;           /* cpu: who computes */
     void *stream;                  /* cuda: the cudaStream_t to launch into */
@@ -35,10 +35,16 @@ typedef struct sl_kernel_call {
 /* Computes, or, where call->stream is set, queues the computation. */
 typedef sl_status (*sl_kernel)(const sl_kernel_call *call);
 
-typedef struct sl_kernel_table {
-    sl_kernel run[SL_OP_COUNT];
-    /* Workspace of an op when `worker_count` workers run it. */
+/* How one kind of device computes one op. */
+typedef struct sl_kernel_row {
+    sl_kernel run; /* NULL: it does not */
+    /* Workspace when `worker_count` workers run the op; NULL: it needs none. */
     uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count);
+} sl_kernel_row;
+
+/* cpu/table.c and cuda/table.c: where an op gets its kernel. */
+typedef struct sl_kernel_table {
+    sl_kernel_row row[SL_OP_COUNT];
     /* Opens what the kernels need on an open device (its index); *out_library may be NULL. */
     sl_status (*open)(int device_index, sl_kernel_library **out_library);
     void (*close)(sl_kernel_library *library); /* NULL is fine */
@@ -55,5 +61,12 @@ const sl_kernel_table *sl_kernels_cuda(void); /* NULL in a build without CUDA */
 
 /* The table of a kind of device, or NULL where this build has none. */
 const sl_kernel_table *sl_kernels_of(sl_device_kind kind);
+
+/* Writes the kernel of an op; SL_ERROR_INTERNAL where the table has none. */
+sl_status sl_kernels_find(const sl_kernel_table *table, sl_op_kind kind, sl_kernel *out_kernel);
+
+/* Workspace of an op when `worker_count` workers run it. */
+uint64_t sl_kernels_workspace_bytes(const sl_kernel_table *table, sl_op_kind kind,
+                                    const sl_op_attrs *attrs, uint32_t worker_count);
 
 #endif

@@ -57,7 +57,7 @@ compile_alone()
 # Headers of the rooms compile alone too, in C. lanes.h and its users are made for one ISA at a time.
 compile_rooms_alone()
 {
-    sources | grep -E '^(src|chunk|kernels|offload)/.*\.h$' | grep -v '^kernels/cpu/vector/' |
+    sources | grep -E '^(src|chunk|kernels|offload)/.*\.h$' | grep -v '^kernels/cpu/simd/' |
         while read -r header; do
             echo "#include \"$PWD/$header\"" > "$scratch/room.c"
             gcc -std=gnu11 -Wall -Wextra -Werror -Iinclude -Isrc -I. -fsyntax-only \
@@ -68,7 +68,7 @@ compile_rooms_alone()
 check_tidy()
 {
     cmake --preset dev > /dev/null
-    sources | grep -E '^(src|chunk|kernels|offload)/.*\.c$' | grep -v '^kernels/cpu/vector/' |
+    sources | grep -E '^(src|chunk|kernels|offload)/.*\.c$' | grep -v '^kernels/cpu/simd/' |
         xargs -P "$(nproc)" -n 6 clang-tidy-14 -p build/dev --quiet 2> /dev/null
 }
 

@@ -212,11 +212,11 @@ static inline sl_status loop_prepare(sl_kernel_library *library, sl_op_kind kind
     return SL_OK;
 }
 
-static const sl_kernel_table loop_kernels = {.run = {[SL_OP_CLEAR] = loop_clear,
-                                                     [SL_OP_LINEAR] = loop_map,
-                                                     [SL_OP_ROUND] = loop_host_sum,
-                                                     [SL_OP_ADD] = loop_sum,
-                                                     [SL_OP_NORM_FINISH] = loop_finish},
+static const sl_kernel_table loop_kernels = {.row = {[SL_OP_CLEAR] = {loop_clear},
+                                                     [SL_OP_LINEAR] = {loop_map},
+                                                     [SL_OP_ROUND] = {loop_host_sum},
+                                                     [SL_OP_ADD] = {loop_sum},
+                                                     [SL_OP_NORM_FINISH] = {loop_finish}},
                                              .open = loop_open_kernels,
                                              .close = loop_close_kernels,
                                              .prepare = loop_prepare};

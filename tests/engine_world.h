@@ -190,10 +190,10 @@ static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind, const
 }
 
 static const sl_kernel_table fake_kernels = {
-    .run = {[SL_OP_LINEAR] = fake_forward,
-            [SL_OP_LINEAR_WEIGHT_BACKWARD] = fake_backward,
-            [SL_OP_NORM_FINISH] = fake_finish,
-            [SL_OP_ADAMW] = fake_update},
+    .row = {[SL_OP_LINEAR] = {fake_forward},
+            [SL_OP_LINEAR_WEIGHT_BACKWARD] = {fake_backward},
+            [SL_OP_NORM_FINISH] = {fake_finish},
+            [SL_OP_ADAMW] = {fake_update}},
     .open = fake_open,
     .close = fake_close,
     .prepare = fake_prepare,

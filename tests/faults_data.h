@@ -305,12 +305,12 @@ static inline bool fault_tensor_shifted(const sl_plan_request *request, sl_plan 
     uint32_t operand;
     for (uint32_t i = 0; fault_find_operand(request, plan, SL_VALUE_TENSOR, &i, &operand); i++) {
         const sl_value *value = fault_operand(request, &plan->body[i], operand);
-        const sl_tensor_place *tensor = &request->layout->tensors[value->index];
+        uint32_t chunk_index = request->layout->chunk_of_tensor[value->index];
+        uint64_t first = request->layout->first_element[value->index];
         sl_place *place = fault_place(plan, i, operand);
         uint64_t bytes = sl_type_bytes(value->type), block = SL_BLOCK_ELEMENTS * bytes;
-        if (fault_is_at_home(request, value->group, tensor->chunk_index, place->tier) ||
-            place->offset <
-                request->homes->fixed_bytes[place->tier] + tensor->first_element * bytes + block)
+        if (fault_is_at_home(request, value->group, chunk_index, place->tier) ||
+            place->offset < request->homes->fixed_bytes[place->tier] + first * bytes + block)
             continue;
         place->offset -= block;
         if (!touch_is_mixed(request, plan, i))

@@ -2,8 +2,7 @@
  *
  * It follows op_list.h word by word and shares no code with kernels/. Every element of any type
  * is one double, never rounded; memory starts as NaN, so a value that is read before it was written
- * shows in every result. Several ranks of a tensor-parallel group run in lockstep. Over 500 lines
- * because every op of the list stands here once.
+ * shows in every result. Several tensor-parallel ranks run in lockstep.
  */
 #ifndef SL_TESTS_INTERPRETER_H
 #define SL_TESTS_INTERPRETER_H

@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/simd.h"
 #include "kernels/kernels.h"
 #include "sanitizer_share.h"
 
@@ -92,10 +92,10 @@ static void case_run_once(kernel_case *c, sl_workers *pool)
             memcpy(c->result[i], c->input[i], c->bytes[i]);
         call.operand[i] = c->result[i];
     }
-    uint64_t bytes = table->workspace_bytes(c->kind, &c->attrs, sl_workers_count(pool));
+    uint64_t bytes = sl_kernels_workspace_bytes(table, c->kind, &c->attrs, sl_workers_count(pool));
     call.workspace = allocate(bytes);
     memset(call.workspace, 0xff, bytes);
-    sl_status status = table->run[c->kind](&call);
+    sl_status status = table->row[c->kind].run(&call);
     free(call.workspace);
     if (status != SL_OK)
         fail_msg("kernel %d failed: %s", (int)c->kind, sl_status_message());
@@ -140,7 +140,7 @@ static MAYBE_UNUSED void case_compare(const kernel_case *c, int index, const dou
         if (!(fabs((double)got[i] - want[i]) <= bound[i]))
             fail_msg("%s: op %d, operand %d, element %llu: got %.9g, want %.9g within %.3g "
                      "(B %llu T %llu I %llu O %llu H %llu R %llu P %llu)",
-                     sl_vector_current()->isa, (int)c->kind, index, (unsigned long long)i,
+                     sl_simd_current()->isa, (int)c->kind, index, (unsigned long long)i,
                      (double)got[i], want[i], bound[i], (unsigned long long)c->attrs.batch,
                      (unsigned long long)c->attrs.seq, (unsigned long long)c->attrs.in,
                      (unsigned long long)c->attrs.out, (unsigned long long)c->attrs.heads,
@@ -154,9 +154,9 @@ static MAYBE_UNUSED void case_compare_bits(const kernel_case *c, int index, cons
         return;
     for (uint64_t i = 0; i < c->bytes[index] / sizeof(float); i++)
         if (memcmp(&got[i], &expected[i], sizeof(float)) != 0)
-            fail_msg("%s: op %d, operand %d, element %llu: got %a, want %a",
-                     sl_vector_current()->isa, (int)c->kind, index, (unsigned long long)i,
-                     (double)got[i], (double)expected[i]);
+            fail_msg("%s: op %d, operand %d, element %llu: got %a, want %a", sl_simd_current()->isa,
+                     (int)c->kind, index, (unsigned long long)i, (double)got[i],
+                     (double)expected[i]);
 }
 
 /* The operands that the call must not touch. */
@@ -176,8 +176,8 @@ static MAYBE_UNUSED void case_expect_unchanged(const kernel_case *c, int first, 
         for (int p = 0; p < 4; p++)                                                                \
             if (sl_workers_open(POOL_SIZES[p], &pools[p]) != SL_OK)                                \
                 return 1;                                                                          \
-        for (uint32_t i = 0; i < sl_vector_usable_count(); i++) {                                  \
-            sl_vector_choose(sl_vector_usable(i));                                                 \
+        for (uint32_t i = 0; i < sl_simd_usable_count(); i++) {                                    \
+            sl_simd_choose(sl_simd_usable(i));                                                     \
             print_message("%s\n", sl_kernels_cpu()->description());                                \
             (out_failures) += cmocka_run_group_tests(tests, NULL, NULL);                           \
         }                                                                                          \

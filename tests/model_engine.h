@@ -52,7 +52,7 @@ static inline void model_engine_close(model_engine *model)
 static inline uint64_t model_engine_first_byte(const model_engine *model, sl_group group,
                                                uint32_t tensor_index, uint64_t first_element)
 {
-    return (model->layout->tensors[tensor_index].first_element + first_element) *
+    return (model->layout->first_element[tensor_index] + first_element) *
            sl_type_bytes(model->layout->group_type[group]);
 }
 
@@ -67,7 +67,7 @@ static inline sl_status model_engine_read(void *user, sl_group group, uint32_t t
     if (stored == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu elements", (unsigned long long)element_count);
     sl_status status = sl_engine_read_chunk(
-        model->engine, group, model->layout->tensors[tensor_index].chunk_index,
+        model->engine, group, model->layout->chunk_of_tensor[tensor_index],
         model_engine_first_byte(model, group, tensor_index, first_element), bytes, stored);
     if (status == SL_OK)
         sl_elements_widen(type, stored, element_count, data);
@@ -90,7 +90,7 @@ static inline sl_status model_engine_write(void *user, sl_group group, uint32_t 
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu elements", (unsigned long long)element_count);
     sl_elements_round(type, data, element_count, stored);
     sl_status status = sl_engine_write_chunk(
-        model->engine, group, model->layout->tensors[tensor_index].chunk_index,
+        model->engine, group, model->layout->chunk_of_tensor[tensor_index],
         model_engine_first_byte(model, group, tensor_index, first_element), bytes, stored);
     free(stored);
     return status;

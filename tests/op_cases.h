@@ -2,7 +2,7 @@
  * that can be combined from it, in three shapes.
  *
  * Written from op_list.h, not from the op table: which bytes of an operand an op touches, where a
- * row group or a position leaves some of them alone, and which of those it reads.
+ * row range or a position leaves some of them alone, and which of those it reads.
  */
 #ifndef SL_TESTS_OP_CASES_H
 #define SL_TESTS_OP_CASES_H
@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "program/op_shape.h"
+#include "program/build.h"
 #include "program_walk.h"
 
 /* What varies in an op; choice 0 is the plainest. */
 typedef enum op_axis {
     AXIS_SHAPE,         /* even, odd and long ones */
-    AXIS_ADDS_OUTPUT,   /* mode A: writes, adds */
-    AXIS_ADDS_GRADIENT, /* mode G: writes, adds */
+    AXIS_ADDS_OUTPUT,   /* mode ADD: writes, adds */
+    AXIS_ADDS_GRADIENT, /* mode GRADIENT: writes, adds */
     AXIS_GRAD,          /* gradients in fp32, of the compute type */
     AXIS_WITHOUT_2,     /* operand 2 is there, absent */
     AXIS_WITHOUT_3,
@@ -68,7 +68,7 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
 
 #undef ON
 
-/* Operands that op_list.h marks "?"; those of AXIS_WITHOUT, and the master copy. */
+/* Operands that op_list.h calls OPTIONAL or MASTER: those of AXIS_WITHOUT, and the master copy. */
 static const uint8_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR] = 1 << 2 | 1 << 3,
     [SL_OP_LINEAR_INPUT_BACKWARD] = 1 << 3,
@@ -225,7 +225,7 @@ static inline uint64_t case_element_bytes(const op_case *c, uint32_t i)
     return sl_type_bytes(walk_type_of(&c->op, i));
 }
 
-/* Of B*T rows, those of the row group. */
+/* Of B*T rows, those of the row range. */
 static inline op_span case_row_span(const op_case *c, uint64_t row_bytes)
 {
     const sl_op_attrs *attrs = &c->op.attrs;
@@ -286,8 +286,8 @@ static inline op_span case_span(const op_case *c, uint32_t i)
     }
 }
 
-/* Row groups write dx piece by piece, in row order: the first one makes it, the others keep it. */
-static inline bool case_is_piece(const op_case *c, uint32_t i)
+/* Row ranges write dx in row order: the first one makes it, the others keep it. */
+static inline bool case_is_row_range(const op_case *c, uint32_t i)
 {
     return c->op.kind == SL_OP_HEAD_INPUT_BACKWARD && i == 2 && !c->op.attrs.adds_output;
 }
@@ -299,7 +299,7 @@ static inline bool case_shows_reads(const op_case *c, uint32_t i)
     const bool leaves_out = c->op.kind == SL_OP_LINEAR && c->op.attrs.rank_index > 0;
     if (c->choice[AXIS_SKIP] || c->choice[AXIS_FINITE] || has_no_ids)
         return false;
-    const bool keeps = case_is_piece(c, i) && c->op.attrs.first_row > 0;
+    const bool keeps = case_is_row_range(c, i) && c->op.attrs.first_row > 0;
     const bool is_new = c->op.kind == SL_OP_ATTENTION_CACHED && i == 1 && c->position == 0;
     return !keeps && !is_new && !(leaves_out && (i == 2 || i == 3));
 }

@@ -65,7 +65,7 @@ static inline op_claim proof_table_claim(const op_case *c, uint32_t i)
     op_claim claim = {true, sl_op_reads(&c->op, i), sl_op_writes(&c->op, i), 0};
     claim.bytes = sl_op_operand_bytes(c->op.kind, attrs, i);
     if (claim.bytes == 0) /* open: there may be positions before and behind */
-        claim.bytes = sl_op_shape_least_bytes(c->op.kind, attrs, i) +
+        claim.bytes = sl_op_least_bytes(c->op.kind, attrs, i) +
                       (c->position + c->rows_left) * attrs->in * case_element_bytes(c, i);
     return claim;
 }
@@ -82,7 +82,7 @@ __attribute__((format(printf, 2, 3))) static inline bool proof_fail(op_proof *se
 
 static inline const char *proof_name(const op_proof *self, uint32_t i)
 {
-    return sl_op_info_of(self->c->op.kind)->operand_name[i];
+    return sl_op_info_of(self->c->op.kind)->operand[i].name;
 }
 
 /* ---- content ---- */
@@ -198,8 +198,8 @@ static inline bool proof_open_flags(op_proof *self, const op_run *run, region *o
 static inline bool proof_open_regions(op_proof *self, const op_run *run, region *regions)
 {
     const sl_op *op = &self->c->op;
-    const uint64_t workspace = sl_kernels_cpu()->workspace_bytes(
-        op->kind, &op->attrs, sl_workers_count(proof_workers(self, run)));
+    const uint64_t workspace = sl_kernels_workspace_bytes(
+        sl_kernels_cpu(), op->kind, &op->attrs, sl_workers_count(proof_workers(self, run)));
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
         if (!proof_open_operand(self, i, run, &regions[i]))
             return false;
@@ -221,7 +221,7 @@ static inline bool proof_call(op_proof *self, const op_run *run, const region *r
         call.operand[i] = regions[i].at;
     region_watch.regions = regions;
     region_watch.count = PROOF_REGIONS;
-    const sl_status status = sl_kernels_cpu()->run[op->kind](&call);
+    const sl_status status = sl_kernels_cpu()->row[op->kind].run(&call);
     region_watch.count = 0;
     return status == SL_OK || proof_fail(self, "the kernel refuses: %s", sl_status_message());
 }
@@ -290,12 +290,12 @@ static inline bool proof_check_runs(op_proof *self)
     return true;
 }
 
-/* What is said to be written and not read is touched whole, but for the first row group's piece. */
+/* What is said to be written and not read is touched whole, but for the rows of the first range. */
 static inline bool proof_check_whole(op_proof *self, uint32_t i)
 {
     const op_span span = case_span(self->c, i);
-    const bool is_first_piece = case_is_piece(self->c, i) && self->c->op.attrs.first_row == 0;
-    if (span.front + span.back == 0 || is_first_piece)
+    const bool is_first_range = case_is_row_range(self->c, i) && self->c->op.attrs.first_row == 0;
+    if (span.front + span.back == 0 || is_first_range)
         return true;
     return proof_fail(self, "%s: said to be written whole, and is not", proof_name(self, i));
 }

@@ -140,10 +140,11 @@ static inline sl_place plan_operand_place(plan_builder *builder, sl_tier tier, u
         return *plan_chunk_at(builder, tier, value->group, value->index);
     if (value->kind != SL_VALUE_TENSOR)
         return *plan_value_at(builder, tier, index);
-    const sl_tensor_place *tensor = &builder->request->layout->tensors[value->index];
-    sl_place place = *plan_chunk_at(builder, tier, value->group, tensor->chunk_index);
+    const sl_layout *layout = builder->request->layout;
+    uint32_t chunk_index = layout->chunk_of_tensor[value->index];
+    sl_place place = *plan_chunk_at(builder, tier, value->group, chunk_index);
     place.offset +=
-        tensor->first_element * sl_type_bytes(builder->request->layout->group_type[value->group]);
+        layout->first_element[value->index] * sl_type_bytes(layout->group_type[value->group]);
     place.bytes = value->bytes;
     return place;
 }

@@ -66,7 +66,7 @@ static inline uint32_t touch_object(const sl_plan_request *request, uint32_t val
     if (it->kind == SL_VALUE_CHUNK)
         return touch_chunk(request, it->group, it->index);
     if (it->kind == SL_VALUE_TENSOR)
-        return touch_chunk(request, it->group, request->layout->tensors[it->index].chunk_index);
+        return touch_chunk(request, it->group, request->layout->chunk_of_tensor[it->index]);
     return value;
 }
 

@@ -124,7 +124,7 @@ static inline units plain_operand(const plain_run *run, uint32_t value, uint32_t
                        machine_units(it->bytes)};
     if (it->kind != SL_VALUE_TENSOR)
         return whole;
-    uint64_t first = run->request->layout->tensors[it->index].first_element *
+    uint64_t first = run->request->layout->first_element[it->index] *
                      sl_type_bytes(run->request->layout->group_type[it->group]) / UNIT_BYTES;
     return (units){whole.first + first, machine_units(it->bytes)};
 }

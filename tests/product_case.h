@@ -299,7 +299,7 @@ static product_sums sum_exactly(const product_case *p)
 static void fail_at(const product_case *p, uint64_t at, double got, double want)
 {
     fail_msg("%s: op %d, type %d, element [%llu, %llu]: got %.9g, want %.9g (m %llu n %llu k %llu)",
-             sl_vector_current()->isa, (int)p->c.kind, (int)p->c.attrs.type,
+             sl_simd_current()->isa, (int)p->c.kind, (int)p->c.attrs.type,
              (unsigned long long)(at / p->n), (unsigned long long)(at % p->n), got, want,
              (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k);
 }

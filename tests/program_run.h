@@ -112,7 +112,7 @@ typedef struct run_options {
     float clip;
     uint32_t iterations;
     sl_type type, grad_type;
-    uint64_t group_rows; /* 0: as the model groups the rows of the head */
+    uint64_t range_rows; /* 0: as the model divides the rows of the head */
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
 
@@ -146,8 +146,9 @@ static inline void run_append_group(sl_program *to, const sl_program *from,
     free(own);
 }
 
-/* The same forward program with the head in groups of `group_rows` rows: small enough to run. */
-static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uint64_t group_rows)
+/* The same forward program with the head in ranges of `range_rows` rows: small enough to run. */
+static inline sl_program *run_divide_head(const sl_program *from, uint64_t rows,
+                                          uint64_t range_rows)
 {
     sl_program *to;
     uint32_t ignored;
@@ -162,9 +163,9 @@ static inline sl_program *run_regroup(const sl_program *from, uint64_t rows, uin
     for (uint32_t s = 0; s < from->segment_count; s++) {
         const sl_segment *segment = &from->segments[s];
         if (segment->is_terminal) {
-            for (uint64_t row = 0; row < rows; row += group_rows)
+            for (uint64_t row = 0; row < rows; row += range_rows)
                 run_append_group(to, from, segment, row,
-                                 rows - row < group_rows ? rows - row : group_rows);
+                                 rows - row < range_rows ? rows - row : range_rows);
             continue;
         }
         assert_int_equal(sl_program_add_segment(to, segment), SL_OK);
@@ -190,10 +191,10 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
         r->forward[rank] = options->emit(options);
     else if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
         fail_msg("%s", sl_status_message());
-    if (options->group_rows > 0) {
+    if (options->range_rows > 0) {
         sl_program *whole = r->forward[rank];
         uint64_t rows = (uint64_t)options->batch * options->seq;
-        r->forward[rank] = run_regroup(whole, rows, options->group_rows);
+        r->forward[rank] = run_divide_head(whole, rows, options->range_rows);
         sl_program_close(whole);
     }
     r->layout[rank] = it_layout_make(r->forward[rank], RUN_CHUNK_ELEMENTS);

@@ -85,7 +85,7 @@ static inline void walk_check_operand(walk *w, const sl_op *op, uint32_t i)
 {
     const sl_op_info *info = sl_op_info_of(op->kind);
     if (op->operand[i] == SL_NONE) {
-        assert_true(info->operand_optional[i]);
+        assert_true(info->operand[i].is_optional);
         return;
     }
     assert_true(op->operand[i] < w->program->value_count);
@@ -115,7 +115,7 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     assert_int_equal(w->clear_count[chunk], 1);
     assert_int_equal(w->norm_count[chunk], 0);
     const bool is_whole =
-        sl_op_info_of(op->kind)->operand_mode[i] == SL_MODE_GRADIENT && !op->attrs.adds_gradient;
+        sl_op_info_of(op->kind)->operand[i].mode == SL_MODE_GRADIENT && !op->attrs.adds_gradient;
     if (w->program->grad_type == SL_TYPE_FP32) { /* added to, never overwritten */
         assert_true(sl_op_reads(op, i) || !w->is_first_defined[value->index]);
     } else { /* rounded into, once */

@@ -71,14 +71,14 @@ static inline void serial_walk_close(serial_walk *walk)
 static inline void serial_walk_set_tensor(serial_walk *walk, sl_group group, uint32_t tensor,
                                           const float *data)
 {
-    const sl_tensor_place *place = &walk->c->layout->tensors[tensor];
+    uint32_t chunk_index = walk->c->layout->chunk_of_tensor[tensor];
     const sl_homes *homes = walk->c->homes;
     sl_type type = walk->c->layout->group_type[group];
     uint64_t count = walk->c->program->tensors[tensor].element_count;
     uint64_t bytes = count * sl_type_bytes(type);
-    unsigned char *home = walk->memory[homes->tier[group][place->chunk_index]] +
-                          homes->offset[group][place->chunk_index] +
-                          place->first_element * sl_type_bytes(type);
+    unsigned char *home = walk->memory[homes->tier[group][chunk_index]] +
+                          homes->offset[group][chunk_index] +
+                          walk->c->layout->first_element[tensor] * sl_type_bytes(type);
     ASAN_UNPOISON_MEMORY_REGION(home, bytes);
     sl_elements_round(type, data, count, home);
     ASAN_POISON_MEMORY_REGION(home, bytes);
@@ -112,7 +112,7 @@ static inline void serial_walk_check(serial_walk *walk, const sl_place *place)
     walk->untouched_places += found == serial_walk_pattern;
 }
 
-/* Whether op must write operand i to its last byte, whatever was there. A row group of the head
+/* Whether op must write operand i to its last byte, whatever was there. A row range of the head
  * writes its own rows only. */
 static inline bool serial_walk_writes_whole(const sl_op *op, uint32_t i)
 {
@@ -151,7 +151,7 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
     if (op->kind == SL_OP_INPUT)
         serial_walk_fill(walk, op, call.operand[0]);
     else
-        status = sl_kernels_cpu()->run[op->kind](&call);
+        status = sl_kernels_cpu()->row[op->kind].run(&call);
     for (uint32_t i = 0; status == SL_OK && i < operand_count; i++)
         if (places[i].bytes && serial_walk_writes_whole(op, i))
             serial_walk_check(walk, &places[i]);

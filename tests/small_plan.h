@@ -126,14 +126,14 @@ static sl_program small_program = {.values = small_values,
                                    .micro_batch_count = 1,
                                    .has_state = {true, true, false, true, true}};
 
-static sl_tensor_place small_tensors[] = {{0, 0}, {0, 2048}, {1, 0}};
 static uint32_t small_chunk_of_tensor[] = {0, 0, 1};
+static uint64_t small_first_element[] = {0, 2048, 0};
 static uint8_t small_flags[4];
 static sl_layout small_layout = {.chunk_elements = 4096,
                                  .chunk_count = 2,
                                  .tensor_count = 3,
-                                 .tensors = small_tensors,
                                  .chunk_of_tensor = small_chunk_of_tensor,
+                                 .first_element = small_first_element,
                                  .block_flags = small_flags};
 
 /* Chunk 0 of each group on the host, chunk 1 on the device, 32 KiB apart; flags behind them. */

@@ -198,11 +198,10 @@ static void assert_parameters_are_rounded(const run *r)
     uint64_t size = sl_type_bytes(r->way->type);
     for (uint32_t i = 0; i < r->session->tensor_count; i++) {
         const sl_tensor_spec *tensor = &r->session->tensors[i];
-        const sl_tensor_place *place = &layout->tensors[i];
         unsigned char *data = malloc(tensor->element_count * size);
-        assert_int_equal(sl_engine_read_chunk(r->session->engine, SL_GROUP_PARAM,
-                                              place->chunk_index, place->first_element * size,
-                                              tensor->element_count * size, data),
+        assert_int_equal(sl_engine_read_chunk(
+                             r->session->engine, SL_GROUP_PARAM, layout->chunk_of_tensor[i],
+                             layout->first_element[i] * size, tensor->element_count * size, data),
                          SL_OK);
         for (uint64_t k = 0; k < tensor->valid_rows * tensor->shape[1]; k++) {
             uint32_t found = 0;

@@ -105,7 +105,7 @@ static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind, const
     return SL_OK;
 }
 
-static const sl_kernel_table kernels = {.run = {[SL_OP_ADD] = fake_add},
+static const sl_kernel_table kernels = {.row = {[SL_OP_ADD] = {fake_add}},
                                         .open = fake_open,
                                         .close = fake_close,
                                         .prepare = fake_prepare};

@@ -283,7 +283,7 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
         sl_program *program =
             emit(&shape,
                  &(sl_gpt2_emit_options){.batch = 1, .seq = 1024, .tp_size = 2, .tp_rank = rank});
-        /* embedding, two a block, the statistics of two row groups */
+        /* embedding, two a block, the statistics of two row ranges */
         assert_int_equal(count_collectives(program), 1 + 2 * 12 + 2);
         assert_int_equal(find_spec(program, "h.3.attn.c_attn.weight")->shape[1], 3 * 384);
         assert_int_equal(find_spec(program, "h.3.attn.c_proj.weight")->shape[0], 384);

@@ -230,11 +230,20 @@ static void table_when_asked_has_every_op(void **state)
                                .valid_id_count = 9,
                                .element_count = 3 * SL_BLOCK_ELEMENTS};
     for (int kind = 0; kind < SL_OP_COUNT; kind++) {
-        assert_int_equal(table->run[kind] == NULL, kind == SL_OP_INPUT); /* the engine's own */
+        sl_kernel kernel = NULL;
+        const bool is_missing = kind == SL_OP_INPUT || kind == SL_OP_ALL_REDUCE;
+        assert_int_equal(table->row[kind].run == NULL, is_missing);
+        assert_int_equal(sl_kernels_find(table, (sl_op_kind)kind, &kernel),
+                         is_missing ? SL_ERROR_INTERNAL : SL_OK);
+        assert_true(kernel == table->row[kind].run);
         assert_int_equal(table->prepare(NULL, (sl_op_kind)kind, &attrs), SL_OK);
-        assert_true(table->workspace_bytes((sl_op_kind)kind, &attrs, 3) < 1 << 20);
+        assert_true(sl_kernels_workspace_bytes(table, (sl_op_kind)kind, &attrs, 3) < 1 << 20);
     }
-    assert_non_null(strstr(table->description(), sl_vector_current()->isa));
+    assert_non_null(strstr(table->description(), sl_simd_current()->isa));
+    sl_kernel kernel = NULL;
+    assert_int_equal(sl_kernels_find(table, SL_OP_ALL_REDUCE, &kernel), SL_ERROR_INTERNAL);
+    assert_non_null(strstr(sl_status_message(), "all_reduce"));
+    assert_int_equal(sl_kernels_find(table, SL_OP_COUNT, &kernel), SL_ERROR_INTERNAL);
 }
 
 static void kernels_when_a_shape_is_not_theirs_fail(void **state)
@@ -245,7 +254,7 @@ static void kernels_when_a_shape_is_not_theirs_fail(void **state)
     sl_kernel_call call = {.attrs = &attrs, .workers = pools[0], .operand = {&control}};
     const sl_op_kind refused[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_LINEAR};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(sl_kernels_cpu()->run[refused[i]](&call), SL_ERROR_INTERNAL);
+        assert_int_equal(sl_kernels_cpu()->row[refused[i]].run(&call), SL_ERROR_INTERNAL);
 }
 
 int main(void)

@@ -247,9 +247,9 @@ static void attention_when_heads_do_not_divide_fails(void **state)
     float some[64] = {0};
     sl_op_attrs attrs = {.batch = 1, .seq = 1, .in = 7, .heads = 2};
     sl_kernel_call call = {.attrs = &attrs, .workers = pools[0], .operand = {some, some, some}};
-    assert_int_equal(sl_kernels_cpu()->run[SL_OP_ATTENTION](&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_kernels_cpu()->row[SL_OP_ATTENTION].run(&call), SL_ERROR_INTERNAL);
     attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .heads = 1, .cache_rows = 1};
-    assert_int_equal(sl_kernels_cpu()->run[SL_OP_ATTENTION_CACHED](&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_kernels_cpu()->row[SL_OP_ATTENTION_CACHED].run(&call), SL_ERROR_INTERNAL);
     assert_non_null(strstr(sl_status_message(), "cache"));
 }
 

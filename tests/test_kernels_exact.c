@@ -308,19 +308,19 @@ static void exp_when_called_is_within_a_unit(void **state)
         for (int i = 0; i < COUNT; i++)
             x[i] =
                 (float)(sl_rng_uniform(test_seed, 50 + (uint64_t)round, (uint64_t)i) * 195 - 106);
-        sl_vector_current()->exp(x, y, COUNT);
+        sl_simd_current()->exp(x, y, COUNT);
         for (int i = 0; i < COUNT; i++) {
             const double want = exp((double)x[i]);
             const double unit = fmax(ldexp(1, ilogb(want) - 23), 0x1p-149);
             const bool overflows = want > 0x1.fffffefp127;
             if (overflows ? y[i] != INFINITY : !(fabs((double)y[i] - want) <= 1.25 * unit))
-                fail_msg("%s: exp(%a): got %a, want %a", sl_vector_current()->isa, (double)x[i],
+                fail_msg("%s: exp(%a): got %a, want %a", sl_simd_current()->isa, (double)x[i],
                          (double)y[i], want);
         }
     }
     const float edge[] = {0.0f, -INFINITY, INFINITY, NAN, -200.0f, 1e30f};
     float out[6];
-    sl_vector_current()->exp(edge, out, 6);
+    sl_simd_current()->exp(edge, out, 6);
     assert_true(out[0] == 1.0f && out[1] == 0.0f && out[2] == INFINITY && isnan(out[3]));
     assert_true(out[4] == 0.0f && out[5] == INFINITY);
 }
@@ -329,24 +329,24 @@ static void exp_when_called_is_within_a_unit(void **state)
 static void exact_kernels_when_dispatched_agree_in_every_bit(void **state)
 {
     (void)state;
-    const sl_vector *before = sl_vector_current();
+    const sl_simd *before = sl_simd_current();
     adamw_case a = draw_adamw(1);
-    sl_vector_choose(sl_vector_usable(0));
+    sl_simd_choose(sl_simd_usable(0));
     case_run(&a.c);
     void *first = allocate(a.c.bytes[4]);
     memcpy(first, a.c.result[4], a.c.bytes[4]);
     float norms[2][8];
     const uint64_t blocks = a.count / BLOCK < 8 ? a.count / BLOCK : 8;
     const sl_gradient_blocks gradient = {a.c.input[1], SL_TYPE_FP32, SL_TYPE_FP32};
-    sl_vector_usable(0)->block_norm(&gradient, blocks, norms[0]);
-    for (uint32_t i = 1; i < sl_vector_usable_count(); i++) {
-        sl_vector_choose(sl_vector_usable(i));
+    sl_simd_usable(0)->block_norm(&gradient, blocks, norms[0]);
+    for (uint32_t i = 1; i < sl_simd_usable_count(); i++) {
+        sl_simd_choose(sl_simd_usable(i));
         case_run(&a.c);
         case_compare_bits(&a.c, 4, first);
-        sl_vector_usable(i)->block_norm(&gradient, blocks, norms[1]);
+        sl_simd_usable(i)->block_norm(&gradient, blocks, norms[1]);
         assert_memory_equal(norms[0], norms[1], blocks * sizeof(float));
     }
-    sl_vector_choose(before);
+    sl_simd_choose(before);
     free(first);
     close_adamw(&a);
 }

@@ -92,8 +92,7 @@ static void expect_slope(slope_case *s, const float *gradient)
     free(step);
     if (!(fabs(half - claimed_half) <= bound))
         fail_msg("%s: op %d, operand %d: the loss moves by %g, the gradient says %g, within %g",
-                 sl_vector_current()->isa, (int)s->forward.kind, s->input, half, claimed_half,
-                 bound);
+                 sl_simd_current()->isa, (int)s->forward.kind, s->input, half, claimed_half, bound);
     /* A bound as large as the effect itself would test nothing. */
     if (length > 1e-6 && bound > 0.1 * STEP * sqrt(length) + 4 * s->noise)
         fail_msg("op %d, operand %d: the bound %g says nothing", (int)s->forward.kind, s->input,

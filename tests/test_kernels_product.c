@@ -14,7 +14,7 @@ enum { SHAPES = 30, REAL_SHAPES = 5, DEEP_SHAPES = 4 };
 /* The table before this one may have had the same micro-kernel. */
 static bool differs_from_the_last(int type)
 {
-    return type == SL_TYPE_BF16 || strcmp(sl_vector_current()->isa, "avx512_bf16") != 0;
+    return type == SL_TYPE_BF16 || strcmp(sl_simd_current()->isa, "avx512_bf16") != 0;
 }
 
 static void for_every_product(int shapes, bool integers)
@@ -78,23 +78,24 @@ static void product_when_its_types_do_not_go_together_is_refused(void **state)
     sl_workers *pool = NULL;
     assert_int_equal(sl_workers_open(1, &pool), SL_OK);
     for (int i = 0; i < 6; i++) {
-        sl_gemm gemm = {.type = i == 0 || i == 4 ? SL_TYPE_FP32 : SL_TYPE_BF16,
-                        .c_type = i == 0 ? SL_TYPE_BF16 : SL_TYPE_FP32,
-                        .a = values,
-                        .b = values,
-                        .c = c,
-                        .m = 1,
-                        .n = 1,
-                        .k = 1,
-                        .add = true,
-                        .bias = i == 1 ? values : NULL,
-                        .residual = i == 2 ? values : NULL,
-                        .gelu_x = i == 3 || i == 4 ? values : NULL};
-        gemm.workspace = aligned_alloc(256, (sl_gemm_workspace_bytes(&gemm, 1) + 255) / 256 * 256);
-        assert_non_null(gemm.workspace);
-        assert_int_equal(sl_gemm_run(&gemm, pool), i < 5 ? SL_ERROR_INTERNAL : SL_OK);
+        const sl_product product = {.type = i == 0 || i == 4 ? SL_TYPE_FP32 : SL_TYPE_BF16,
+                                    .c_type = i == 0 ? SL_TYPE_BF16 : SL_TYPE_FP32,
+                                    .a = values,
+                                    .b = values,
+                                    .c = c,
+                                    .m = 1,
+                                    .n = 1,
+                                    .k = 1,
+                                    .add = true,
+                                    .bias = i == 1 ? values : NULL,
+                                    .residual = i == 2 ? values : NULL,
+                                    .gelu_x = i == 3 || i == 4 ? values : NULL};
+        void *workspace =
+            aligned_alloc(256, (sl_gemm_workspace_bytes(&product, 1) + 255) / 256 * 256);
+        assert_non_null(workspace);
+        assert_int_equal(sl_gemm_run(&product, workspace, pool), i < 5 ? SL_ERROR_INTERNAL : SL_OK);
         assert_true(c[0] == 5);
-        free(gemm.workspace);
+        free(workspace);
     }
     sl_workers_close(pool);
 }

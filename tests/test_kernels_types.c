@@ -11,7 +11,7 @@
 #include "kernel_case.h"
 
 #include "base/half.h"
-#include "program/op_shape.h"
+#include "program/build.h"
 
 enum { SHAPES = 30, BLOCK = SL_BLOCK_ELEMENTS };
 
@@ -30,10 +30,10 @@ static float from_half(sl_type type, uint16_t half)
 static void expect_rounded(const float *x, sl_type type, uint64_t count)
 {
     static uint16_t y[1 << 16];
-    sl_vector_current()->round(x, y, type, count);
+    sl_simd_current()->round(x, y, type, count);
     for (uint64_t i = 0; i < count; i++)
         if (y[i] != to_half(type, x[i]))
-            fail_msg("%s: %a becomes %04x, not %04x of type %d", sl_vector_current()->isa,
+            fail_msg("%s: %a becomes %04x, not %04x of type %d", sl_simd_current()->isa,
                      (double)x[i], y[i], to_half(type, x[i]), (int)type);
 }
 
@@ -45,11 +45,11 @@ static void halves_when_widened_keep_their_value(void **state)
     for (uint32_t i = 0; i < 1 << 16; i++)
         x[i] = (uint16_t)i;
     for (int t = 0; t < 2; t++) {
-        sl_vector_current()->widen(x, HALVES[t], y, 1 << 16);
+        sl_simd_current()->widen(x, HALVES[t], y, 1 << 16);
         for (uint32_t i = 0; i < 1 << 16; i++)
             if (sl_bits_of_float(y[i]) != sl_bits_of_float(from_half(HALVES[t], x[i])) ||
                 (!isnan(y[i]) && to_half(HALVES[t], y[i]) != x[i]))
-                fail_msg("%s: %04x of type %d becomes %a", sl_vector_current()->isa, x[i],
+                fail_msg("%s: %04x of type %d becomes %a", sl_simd_current()->isa, x[i],
                          (int)HALVES[t], (double)y[i]);
     }
 }
@@ -107,8 +107,8 @@ static void conversions_when_short_touch_nothing_else(void **state)
             }
             memset(y, 0x5a, sizeof y);
             memset(z, 0x5a, sizeof z);
-            sl_vector_current()->widen(half, HALVES[t], y + 1, count);
-            sl_vector_current()->round(x, z + 1, HALVES[t], count);
+            sl_simd_current()->widen(half, HALVES[t], y + 1, count);
+            sl_simd_current()->round(x, z + 1, HALVES[t], count);
             assert_true(sl_bits_of_float(y[0]) == 0x5a5a5a5a && z[0] == 0x5a5a);
             assert_true(sl_bits_of_float(y[count + 1]) == 0x5a5a5a5a && z[count + 1] == 0x5a5a);
             for (uint64_t i = 0; i < count; i++)
@@ -161,10 +161,10 @@ static void fill_control(sl_step_control *control)
 /* Fills operand `index` of both cases with the same numbers: those of `half` widened in `full`. */
 static void fill_operand(kernel_case *half, kernel_case *full, int index)
 {
-    const char *name = sl_op_info_of(half->kind)->operand_name[index];
+    const char *name = sl_op_info_of(half->kind)->operand[index].name;
     const sl_type type = (sl_type)half->attrs.type;
-    const uint64_t bytes = sl_op_shape_least_bytes(half->kind, &half->attrs, (uint32_t)index);
-    const uint64_t full_bytes = sl_op_shape_least_bytes(full->kind, &full->attrs, (uint32_t)index);
+    const uint64_t bytes = sl_op_least_bytes(half->kind, &half->attrs, (uint32_t)index);
+    const uint64_t full_bytes = sl_op_least_bytes(full->kind, &full->attrs, (uint32_t)index);
     void *to = case_operand(half, index, bytes);
     float *wide = case_operand(full, index, full_bytes);
     if (!strcmp(name, "tokens") || !strcmp(name, "targets")) {
@@ -177,7 +177,7 @@ static void fill_operand(kernel_case *half, kernel_case *full, int index)
     } else {
         fill_floats(wide, full_bytes / 4, name);
         if (bytes < full_bytes)
-            sl_vector_usable(sl_vector_usable_count() - 1)->round(wide, to, type, full_bytes / 4);
+            sl_simd_usable(sl_simd_usable_count() - 1)->round(wide, to, type, full_bytes / 4);
         else
             memcpy(to, wide, bytes);
     }
@@ -197,13 +197,13 @@ static void expect_operand(const kernel_case *half, const kernel_case *full, int
     if (half->bytes[index] == full->bytes[index]) {
         if (memcmp(got, want, half->bytes[index]) != 0)
             fail_msg("%s: %s of type %u, operand %d: other bits than in fp32",
-                     sl_vector_current()->isa, name, half->attrs.type, index);
+                     sl_simd_current()->isa, name, half->attrs.type, index);
         return;
     }
     for (uint64_t i = 0; i < half->bytes[index] / 2; i++)
         if (got[i] != to_half((sl_type)half->attrs.type, want[i]))
             fail_msg("%s: %s of type %u, operand %d, element %llu: %04x is not %a rounded",
-                     sl_vector_current()->isa, name, half->attrs.type, index, (unsigned long long)i,
+                     sl_simd_current()->isa, name, half->attrs.type, index, (unsigned long long)i,
                      got[i], (double)want[i]);
 }
 
@@ -368,7 +368,7 @@ static void expect_refused(sl_op_kind kind, const kernel_case *c)
     sl_kernel_call call = {.attrs = &c->attrs, .workers = pools[0]};
     for (int i = 0; i < SL_OPERAND_MAX; i++)
         call.operand[i] = c->result[i];
-    assert_int_equal(sl_kernels_cpu()->run[kind](&call), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_kernels_cpu()->row[kind].run(&call), SL_ERROR_INTERNAL);
 }
 
 static void updates_when_their_types_do_not_fit_fail(void **state)

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "chunk/layout/chunk_size.h"
+#include "chunk/layout/layout.h"
 #include "sluice/chunk.h"
 #include "sluice/gpt2.h"
 #include "spec_programs.h"
@@ -39,35 +39,35 @@ static void assert_layout_holds(const sl_program *program, const sl_layout *layo
     assert_int_equal(layout->chunk_elements % BLOCK, 0);
     assert_int_equal(layout->tensor_count, program->tensor_count);
     for (uint32_t t = 0; t < program->tensor_count; t++) {
-        sl_tensor_place place = layout->tensors[t];
+        uint32_t chunk = layout->chunk_of_tensor[t];
+        uint64_t first = layout->first_element[t];
         uint64_t blocks = count_blocks(&program->tensors[t]);
-        assert_int_equal(place.first_element % BLOCK, 0);
-        assert_true(place.first_element + blocks * BLOCK <= layout->chunk_elements);
-        assert_int_equal(place.chunk_index, layout->chunk_of_tensor[t]);
-        assert_true(place.chunk_index < layout->chunk_count);
+        assert_int_equal(first % BLOCK, 0);
+        assert_true(first + blocks * BLOCK <= layout->chunk_elements);
+        assert_true(chunk < layout->chunk_count);
         for (uint64_t b = 0; b < blocks; b++) {
-            uint64_t block = place.chunk_index * chunk_blocks + place.first_element / BLOCK + b;
+            uint64_t block = chunk * chunk_blocks + first / BLOCK + b;
             owners[block]++;
             flags[block] = program->tensors[t].decay;
         }
         valid += program->tensors[t].element_count;
         if (t == 0)
             continue;
-        sl_tensor_place last = layout->tensors[t - 1];
-        uint64_t last_end = last.first_element + count_blocks(&program->tensors[t - 1]) * BLOCK;
-        if (place.chunk_index == last.chunk_index) {
-            assert_int_equal(place.first_element, last_end);
+        uint32_t last_chunk = layout->chunk_of_tensor[t - 1];
+        uint64_t last_end =
+            layout->first_element[t - 1] + count_blocks(&program->tensors[t - 1]) * BLOCK;
+        if (chunk == last_chunk) {
+            assert_int_equal(first, last_end);
         } else { /* in order, none skipped, and only because it did not fit */
-            assert_int_equal(place.chunk_index, last.chunk_index + 1);
-            assert_int_equal(place.first_element, 0);
+            assert_int_equal(chunk, last_chunk + 1);
+            assert_int_equal(first, 0);
             assert_true(last_end + blocks * BLOCK > layout->chunk_elements);
         }
     }
     for (uint64_t block = 0; block < all_blocks; block++)
         assert_true(owners[block] <= 1);
     assert_memory_equal(flags, layout->block_flags, all_blocks);
-    assert_int_equal(layout->tensors[program->tensor_count - 1].chunk_index + 1,
-                     layout->chunk_count);
+    assert_int_equal(layout->chunk_of_tensor[program->tensor_count - 1] + 1, layout->chunk_count);
     assert_int_equal(valid, layout->valid_elements);
     /* two divisions and one subtraction of doubles near 1: a few ulp */
     double fraction = 1.0 - (double)valid / ((double)all_blocks * (double)BLOCK);
@@ -122,7 +122,7 @@ static void search_on_random_tensors_agrees_with_trying_every_size(void **state)
         for (uint32_t t = 0; t < count; t++)
             blocks[t] = 1 + spec_random(&random, bound);
         uint64_t expected = search_plainly(blocks, count);
-        assert_int_equal(sl_chunk_size_search(blocks, count), expected);
+        assert_int_equal(sl_layout_find_chunk_blocks(blocks, count), expected);
         uint64_t largest = 0;
         for (uint32_t t = 0; t < count; t++)
             largest = blocks[t] > largest ? blocks[t] : largest;
@@ -154,7 +154,7 @@ static void search_on_many_different_tensors_stays_in_time(void **state)
         largest = blocks[t] > largest ? blocks[t] : largest;
     }
     double before = read_cpu_seconds();
-    uint64_t size = sl_chunk_size_search(blocks, SPEC_TENSORS_MAX);
+    uint64_t size = sl_layout_find_chunk_blocks(blocks, SPEC_TENSORS_MAX);
     double seconds = read_cpu_seconds() - before;
     printf("%d different tensors: %.1f ms\n", SPEC_TENSORS_MAX, 1e3 * seconds);
     assert_true(seconds < search_seconds);

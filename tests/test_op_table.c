@@ -8,8 +8,8 @@
  * one process's work, for a wrong row may end it. Wrong claims are planted for every operand, and
  * each has to be found.
  *
- * Two things are beyond the table, and are asked of derived steps: the first row group of the head
- * stands for all of dx, and what is gathered is in fp32. */
+ * Two things are beyond the table, and are asked of derived steps: the first row range of the head
+ * stands for all of dx, and sums are in fp32. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/simd.h"
 #include "op_proof.h"
 #include "sluice/chunk.h"
 #include "sluice/gpt2.h"
@@ -26,9 +26,9 @@
 /* Claims that are wrong, where they are. */
 typedef enum plant {
     PLANT_NONE,
-    PLANT_READ_ONLY,     /* R for W, U, A or G */
-    PLANT_WRITTEN_WHOLE, /* W for R, U, or A or G that add */
-    PLANT_UPDATED,       /* U for R, W, or A or G that write */
+    PLANT_READ_ONLY,     /* READ for any other mode */
+    PLANT_WRITTEN_WHOLE, /* WRITE for READ, UPDATE, or ADD or GRADIENT that add */
+    PLANT_UPDATED,       /* UPDATE for READ, WRITE, or ADD or GRADIENT that write */
     PLANT_TOO_SMALL,     /* by one element */
     PLANT_TOO_LARGE,
     PLANTS
@@ -52,7 +52,7 @@ typedef struct work {
 static bool plant_claim(const work *w, const op_case *c, op_claim *claim)
 {
     const op_claim right = *claim;
-    const char *name = sl_op_info_of(c->op.kind)->operand_name[w->operand];
+    const char *name = sl_op_info_of(c->op.kind)->operand[w->operand].name;
     const bool is_words = !strcmp(name, "norm") || !strcmp(name, "loss"); /* aligned to 8 bytes */
     const uint64_t element = is_words ? sizeof(uint64_t) : case_element_bytes(c, w->operand);
     const uint64_t lacking = element + (right.writes ? 0 : case_span(c, w->operand).unread);
@@ -137,7 +137,7 @@ static void op_list_when_walked_then_every_op_has_cases(void **state)
         else if (op_axes[kind] == 0)
             fail_msg("%s has no case here", info->name);
         for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-            if (info->operand_optional[i] != (op_optional[kind] >> i & 1))
+            if (info->operand[i].is_optional != (op_optional[kind] >> i & 1))
                 fail_msg("%s: operand %u is optional in op_list.h or in the table, not in both",
                          info->name, i);
     }
@@ -164,7 +164,7 @@ static void op_table_when_kernels_run_then_says_what_they_touch(void **state)
             faults += work_in_child(w) != CODE_HOLDS;
         }
     }
-    print_message("%s: %u ops x %d types x modes and shapes: %u cases\n", sl_vector_current()->isa,
+    print_message("%s: %u ops x %d types x modes and shapes: %u cases\n", sl_simd_current()->isa,
                   op_count, SL_TYPE_COUNT, case_count);
     assert_int_equal(faults, 0);
 }
@@ -183,7 +183,7 @@ static uint32_t plant_in_op(sl_op_kind kind, sl_type type, uint32_t *missed)
                 continue;
             (*missed)++;
             print_error("%s of %s: %s may be said to be %s\n", info->name, sl_type_name(type),
-                        info->operand_name[i], plant_names[p]);
+                        info->operand[i].name, plant_names[p]);
         }
     return planted;
 }
@@ -232,12 +232,12 @@ static sl_program *derive_step(sl_type type, const sl_step_options *options)
     return step;
 }
 
-/* The first row group is said to write dx whole, and writes its rows: so the others must follow, in
- * row order, before anyone else meets dx. Returns the pieces. */
-static uint32_t check_pieces(const sl_program *step)
+/* The first row range is said to write dx whole, and writes its rows: so the others must follow, in
+ * row order, before anyone else meets dx. Returns how many ranges. */
+static uint32_t check_row_ranges(const sl_program *step)
 {
     uint64_t *end_row = calloc(step->value_count, sizeof *end_row); /* 0: no dx of the head */
-    uint32_t pieces = 0;
+    uint32_t ranges = 0;
     for (uint32_t tick = 0; tick < step->op_count; tick++) {
         const sl_op *op = &step->ops[tick];
         const sl_op_attrs *attrs = &op->attrs;
@@ -257,15 +257,15 @@ static uint32_t check_pieces(const sl_program *step)
             }
             assert_int_equal(attrs->first_row, end_row[v]);
             end_row[v] += attrs->row_count;
-            pieces++;
+            ranges++;
         }
     }
     free(end_row);
-    return pieces;
+    return ranges;
 }
 
-/* Sums are gathered in fp32: kernels take no other type with attrs.adds_gradient. */
-static void check_gathered(const sl_program *step)
+/* Sums are in fp32: kernels take no other type with attrs.adds_gradient. */
+static void check_sums(const sl_program *step)
 {
     for (uint32_t tick = 0; tick < step->op_count; tick++)
         if (step->ops[tick].attrs.adds_gradient)
@@ -281,8 +281,8 @@ static void steps_when_derived_then_hold_what_the_table_cannot_say(void **state)
                 const sl_step_options options = {batches, (sl_accumulation)by_layer,
                                                  (sl_recompute)(batches - 1), false};
                 sl_program *step = derive_step((sl_type)type, &options);
-                assert_int_equal(check_pieces(step), 3 * batches);
-                check_gathered(step);
+                assert_int_equal(check_row_ranges(step), 3 * batches);
+                check_sums(step);
                 sl_program_close(step);
             }
 }
@@ -298,8 +298,8 @@ int main(void)
         cmocka_unit_test(op_table_when_kernels_run_then_says_what_they_touch),
     };
     int failures = cmocka_run_group_tests_name("op table", tests, NULL, NULL);
-    for (uint32_t i = 0; i < sl_vector_usable_count(); i++) {
-        sl_vector_choose(sl_vector_usable(i));
+    for (uint32_t i = 0; i < sl_simd_usable_count(); i++) {
+        sl_simd_choose(sl_simd_usable(i));
         failures += cmocka_run_group_tests_name("op table on kernels", proofs, NULL, NULL);
     }
     return failures;

@@ -26,7 +26,7 @@ static void gradients_when_head_has_row_groups_then_agree(void **state)
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 5; /* 14 rows: 5, 5, 4 */
+    options.range_rows = 5; /* 14 rows: 5, 5, 4 */
     options.step.recompute = SL_RECOMPUTE_FULL;
     check_gradients(&options, runs_full() ? 512 : 32);
 }
@@ -113,7 +113,8 @@ static void step_when_micro_batches_repeat_then_does_not_grow(void **state)
     }
 }
 
-/* Micro by micro nothing outlives its own micro-batch but sums; layer by layer the streams do. */
+/* Micro by micro nothing outlives its own micro-batch but sums; layer by layer the hidden states
+ * do. */
 static void families_when_derived_then_are_what_loops_hand_on(void **state)
 {
     (void)state;
@@ -131,7 +132,8 @@ static void families_when_derived_then_are_what_loops_hand_on(void **state)
             assert_int_equal(value->instances, 4);
             assert_int_equal(value->micro_batch, 1);
         }
-        /* The stream before and behind each block, and one gradient that they share in turn. */
+        /* The hidden states before and behind each block, and one gradient that they share in turn.
+         */
         assert_int_equal(families, order == SL_ACCUMULATE_MICRO ? 0 : tiny.layers + 2);
         run_free(&r);
     }
@@ -148,7 +150,7 @@ static void schedules_when_head_has_row_groups_then_same_bits(void **state)
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 4;
+    options.range_rows = 4;
     compare_schedules(options, 2, 0.01f);
 }
 
@@ -316,16 +318,16 @@ static void op_table_when_asked_then_counts_by_hand_agree(void **state)
     assert_int_equal(sl_op_traffic_bytes(SL_OP_CLEAR, &chunk), 4 * 4096);
     assert_int_equal(sl_op_flops(SL_OP_ADAMW, &chunk), 0);
     assert_int_equal(sl_op_operand_bytes(SL_OP_BLOCK_NORM, &chunk, 1), sizeof(sl_norm_sum));
-    const sl_op_attrs stream = {.batch = 2, .seq = 8, .in = 6};
-    assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &stream, 0), 0); /* open */
-    assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &stream, 1), 2 * 8 * 6 * 4);
+    const sl_op_attrs attrs = {.batch = 2, .seq = 8, .in = 6};
+    assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &attrs, 0), 0); /* open */
+    assert_int_equal(sl_op_operand_bytes(SL_OP_EMBED_POSITION, &attrs, 1), 2 * 8 * 6 * 4);
 }
 
 static void op_table_when_walked_then_every_op_is_there(void **state)
 {
     (void)state;
     static const char *const names[] = {
-#define X(NAME, name) #name,
+#define X(NAME, name, ...) #name,
         SL_OP_LIST(X)
 #undef X
     };
@@ -334,7 +336,7 @@ static void op_table_when_walked_then_every_op_is_there(void **state)
         assert_string_equal(info->name, names[kind]);
         assert_in_range(info->operand_count, 1, SL_OPERAND_MAX);
         for (uint32_t i = 0; i < info->operand_count; i++)
-            assert_non_null(info->operand_name[i]);
+            assert_non_null(info->operand[i].name);
     }
 }
 
@@ -347,11 +349,11 @@ static void op_reads_when_mode_accumulates_then_depends_on_attrs(void **state)
     op.attrs.adds_output = 1;
     assert_true(sl_op_reads(&op, 2));
     assert_false(sl_op_writes(&op, 0));
-    /* A later row group writes its rows only: the others must last. */
-    sl_op piece = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = {.first_row = 128}};
-    assert_true(sl_op_reads(&piece, 2));
-    piece.attrs.first_row = 0;
-    assert_false(sl_op_reads(&piece, 2));
+    /* A later row range writes its rows only: the others must last. */
+    sl_op later = {.kind = SL_OP_HEAD_INPUT_BACKWARD, .attrs = {.first_row = 128}};
+    assert_true(sl_op_reads(&later, 2));
+    later.attrs.first_row = 0;
+    assert_false(sl_op_reads(&later, 2));
 }
 
 /* ---- errors ---- */
@@ -402,7 +404,7 @@ static void derive_when_segments_share_a_site_then_only_terminal_ones_may(void *
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 5;
+    options.range_rows = 5;
     run r;
     run_step(&options, &r);
     sl_program *forward = r.forward[0], *step = NULL;

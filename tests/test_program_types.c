@@ -16,7 +16,7 @@ static void gradients_when_in_half_precision_then_agree(void **state)
         run_options options = tiny_options();
         options.type = half_types[i][0];
         options.grad_type = half_types[i][1];
-        options.group_rows = 5;
+        options.range_rows = 5;
         options.step = (sl_step_options){2, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_FULL, false};
         check_gradients(&options, runs_full() ? 512 : 8);
         options = odd_options();
@@ -59,7 +59,7 @@ static void types_when_compared_then_same_sums_in_the_same_order(void **state)
 {
     (void)state;
     run_options options = tiny_options();
-    options.group_rows = 5;
+    options.range_rows = 5;
     compare_types(options);
     compare_types(odd_options());
 }
@@ -71,7 +71,7 @@ static run_options half_options(sl_type grad_type)
     run_options options = tiny_options();
     options.type = SL_TYPE_BF16;
     options.grad_type = grad_type;
-    options.group_rows = 5;
+    options.range_rows = 5;
     options.step = (sl_step_options){3, SL_ACCUMULATE_LAYER, SL_RECOMPUTE_NONE, false};
     return options;
 }
@@ -92,7 +92,7 @@ static void count_rounds(const sl_program *step, uint32_t *rounds_of_tensor, uin
     }
 }
 
-/* The head's dx is rounded once a micro-batch, for all its row groups and panels. */
+/* The head's dx is rounded once a micro-batch, for all its row ranges and panels. */
 static void half_gradients_when_derived_then_each_tensor_is_rounded_once(void **state)
 {
     (void)state;

@@ -261,15 +261,14 @@ static void parameters_when_in_half_precision_then_are_their_masters_rounded(voi
         float *data = malloc(layout->chunk_elements * sizeof *data);
         assert_int_equal(sl_session_initialise(session, 3), SL_OK);
         for (uint32_t i = 0; i < session->tensor_count; i++) {
-            const sl_tensor_place *place = &layout->tensors[i];
             uint64_t count = session->tensors[i].element_count;
             assert_int_equal(sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
-                                                  place->chunk_index, 0, bytes, chunk),
+                                                  layout->chunk_of_tensor[i], 0, bytes, chunk),
                              SL_OK);
             assert_int_equal(session->io.read(session->io.user, SL_GROUP_MASTER, i, 0, count, data),
                              SL_OK);
             for (uint64_t k = 0; k < count; k++) {
-                uint16_t found = chunk[place->first_element + k];
+                uint16_t found = chunk[layout->first_element[i] + k];
                 assert_int_equal(found, type == SL_TYPE_BF16 ? sl_half_to_bf16(data[k])
                                                              : sl_half_to_fp16(data[k]));
             }
@@ -335,8 +334,8 @@ static void padding_when_a_session_opens_then_is_zero(void **state)
     uint8_t *is_used = calloc(layout->chunk_count, layout->chunk_elements);
     float *chunk = malloc(layout->chunk_elements * sizeof *chunk);
     for (uint32_t i = 0; i < layout->tensor_count; i++)
-        memset(is_used + layout->tensors[i].chunk_index * layout->chunk_elements +
-                   layout->tensors[i].first_element,
+        memset(is_used + layout->chunk_of_tensor[i] * layout->chunk_elements +
+                   layout->first_element[i],
                1, session->tensors[i].element_count);
     for (uint32_t i = 0; i < layout->chunk_count; i++) {
         assert_int_equal(sl_engine_read_chunk(session->engine, SL_GROUP_PARAM, i, 0,

@@ -231,12 +231,12 @@ static const plan_fault small_faults[] = {
     FAULT(tensor_below_chunk, "bytes into its chunk"),
     FAULT(chunk_beyond_peak, "outside the peak"),
     FAULT(activation_over_flags, "over the block flags"),
-    FAULT(slot_twice, "has two slots"),
-    FAULT(slot_too_small, "has a slot of 4"),
-    FAULT(slot_missing, "not at the value's slot"),
-    FAULT(slot_taken, "takes a slot between two iterations"),
+    FAULT(slot_twice, "has two buffers"),
+    FAULT(slot_too_small, "has a buffer of 4"),
+    FAULT(slot_missing, "not at the value's buffer"),
+    FAULT(slot_taken, "takes a buffer between two iterations"),
     FAULT(allocation_of_no_kind, "is of no kind"),
-    FAULT(allocation_of_no_value, "not at the value's slot"),
+    FAULT(allocation_of_no_value, "not at the value's buffer"),
     FAULT(allocation_of_no_chunk, "is for a chunk that does not exist"),
     FAULT(allocation_on_no_tier, "is in a tier that does not exist"),
     FAULT(allocation_outside, "is outside the peak"),
@@ -328,7 +328,7 @@ static void plan_when_program_is_another_then_rejected(void **state)
     plan_close(&plan);
 }
 
-/* Two row groups write dx; the second one, and who reads it, use a place without the first rows. */
+/* Two row ranges write dx; the second one, and who reads it, use a place without the first rows. */
 static void rows_when_others_are_elsewhere_then_rejected(void **state)
 {
     (void)state;

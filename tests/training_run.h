@@ -28,20 +28,19 @@ typedef struct training_run {
 static inline sl_status training_run_visit(training_run *run, sl_group group, uint32_t tensor,
                                            float *data, bool writes)
 {
-    const sl_tensor_place *place = &run->c->layout->tensors[tensor];
+    uint32_t chunk_index = run->c->layout->chunk_of_tensor[tensor];
     sl_type type = run->c->layout->group_type[group];
     uint64_t count = run->c->program->tensors[tensor].element_count;
     uint64_t bytes = count * sl_type_bytes(type);
-    uint64_t first = place->first_element * sl_type_bytes(type);
+    uint64_t first = run->c->layout->first_element[tensor] * sl_type_bytes(type);
     void *stored = malloc(bytes);
     sl_status status = stored ? SL_OK : SL_ERROR_SYSTEM;
     if (stored && writes)
         sl_elements_round(type, data, count, stored);
     if (stored)
-        status = writes ? sl_engine_write_chunk(run->engine, group, place->chunk_index, first,
-                                                bytes, stored)
-                        : sl_engine_read_chunk(run->engine, group, place->chunk_index, first, bytes,
-                                               stored);
+        status = writes
+                     ? sl_engine_write_chunk(run->engine, group, chunk_index, first, bytes, stored)
+                     : sl_engine_read_chunk(run->engine, group, chunk_index, first, bytes, stored);
     if (status == SL_OK && !writes)
         sl_elements_widen(type, stored, count, data);
     free(stored);

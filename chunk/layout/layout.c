@@ -1,20 +1,90 @@
-/* Packs tensors into chunks. Knows sizes and order; knows nothing of groups, tiers and bytes.
+/* Packs tensors into chunks, and chooses how large a chunk is. Knows sizes and order; knows nothing
+ * of groups, tiers and bytes.
  *
  * Invariants: every tensor starts on a block and lies in one chunk; chunk indices rise with tensor
  * indices; a block holds elements of one tensor at most, so a flag a block is exact.
+ *
+ * The chunk size is the one that costs the least memory; the model is ColossalAI Gemini's search.
+ * Like Gemini: tensors in order, sizes from the largest tensor up over 32 Mi elements, ties go to
+ * the smaller size. Unlike Gemini:
+ *
+ * - The score is (chunk count + 1) * chunk size, not the waste alone: what a group holds, padding
+ *   included, and one chunk more. Whatever moves needs room for a whole chunk where it visits,
+ * about one at a time for each group; and without that term one chunk that holds the whole model,
+ * which placement can do nothing with, would be best because it pads nothing.
+ * - Only sizes at which the packing changes are tried. Between two of them the packing is the same
+ *   and a larger size only pads more, so skipping the rest loses nothing. next_blocks is exact: a
+ *   packing differs as soon as some chunk can take the tensor that did not fit.
+ *
+ * Programs with very many different tensors would give too many sizes; then a least step between
+ * sizes, fixed by the shapes alone, keeps the work below PLACEMENT_LIMIT tensor placements.
  */
+#include "layout.h"
+
 #include <stdlib.h>
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "chunk_size.h"
 #include "sluice/chunk.h"
+#include "sluice/op_list.h"
 
 enum {
     ALL_GROUPS_BYTES = 4 * SL_GROUP_COUNT * 2, /* of an element at most, with room for gaps */
     /* Far above any machine, far below overflow: the sums and products here stay exact. */
-    BLOCK_BITS_MAX = 48
+    BLOCK_BITS_MAX = 48,
+    RANGE_BLOCKS = (32 << 20) / SL_BLOCK_ELEMENTS,
+    PLACEMENT_LIMIT = 16 << 20, /* about 20 ms */
 };
+
+/* ---- the chunk size ---- */
+
+sl_layout_packing sl_layout_pack(const uint64_t *tensor_blocks, uint32_t tensor_count,
+                                 uint64_t chunk_blocks)
+{
+    sl_layout_packing packing = {1, 0, UINT64_MAX};
+    uint64_t filled = 0;
+    for (uint32_t tensor = 0; tensor < tensor_count; tensor++) {
+        uint64_t grown = filled + tensor_blocks[tensor];
+        if (grown > chunk_blocks) {
+            if (grown < packing.next_blocks)
+                packing.next_blocks = grown;
+            packing.chunk_count++;
+            grown = tensor_blocks[tensor];
+        }
+        filled = grown;
+        if (filled > packing.fullest_blocks)
+            packing.fullest_blocks = filled;
+    }
+    return packing;
+}
+
+uint64_t sl_layout_find_chunk_blocks(const uint64_t *tensor_blocks, uint32_t tensor_count)
+{
+    uint64_t largest_blocks = 0, total_blocks = 0;
+    for (uint32_t tensor = 0; tensor < tensor_count; tensor++) {
+        total_blocks += tensor_blocks[tensor];
+        if (tensor_blocks[tensor] > largest_blocks)
+            largest_blocks = tensor_blocks[tensor];
+    }
+    uint64_t range_blocks = total_blocks - largest_blocks;
+    range_blocks = range_blocks < RANGE_BLOCKS ? range_blocks : RANGE_BLOCKS;
+    uint64_t step_blocks = sl_bits_divide_up((range_blocks + 1) * tensor_count, PLACEMENT_LIMIT);
+
+    uint64_t best_blocks = 0, best_score = UINT64_MAX;
+    for (uint64_t size = largest_blocks; size <= largest_blocks + range_blocks;) {
+        sl_layout_packing packing = sl_layout_pack(tensor_blocks, tensor_count, size);
+        uint64_t score = (packing.chunk_count + 1) * packing.fullest_blocks;
+        if (score < best_score) {
+            best_score = score;
+            best_blocks = packing.fullest_blocks;
+        }
+        uint64_t stepped = size + step_blocks;
+        size = stepped > packing.next_blocks ? stepped : packing.next_blocks;
+    }
+    return best_blocks;
+}
+
+/* ---- the layout ---- */
 
 /* Blocks of each tensor; [tensor_count], owned by the caller. */
 static sl_status count_blocks(const sl_program *program, uint64_t **out_tensor_blocks)
@@ -43,7 +113,7 @@ static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *
                                      uint64_t chunk_elements, uint64_t *out_chunk_blocks)
 {
     if (chunk_elements == 0) {
-        *out_chunk_blocks = sl_chunk_size_search(tensor_blocks, program->tensor_count);
+        *out_chunk_blocks = sl_layout_find_chunk_blocks(tensor_blocks, program->tensor_count);
         return SL_OK;
     }
     uint64_t chunk_blocks = sl_bits_divide_up(chunk_elements, SL_BLOCK_ELEMENTS);
@@ -77,10 +147,11 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     layout->chunk_elements = chunk_blocks * SL_BLOCK_ELEMENTS;
     layout->chunk_count = (uint32_t)chunk_count;
     layout->tensor_count = tensor_count;
-    layout->tensors = calloc(tensor_count, sizeof *layout->tensors);
     layout->chunk_of_tensor = calloc(tensor_count, sizeof *layout->chunk_of_tensor);
+    layout->first_element = calloc(tensor_count, sizeof *layout->first_element);
     layout->block_flags = calloc(block_count, sizeof *layout->block_flags);
-    if (layout->tensors == NULL || layout->chunk_of_tensor == NULL || layout->block_flags == NULL) {
+    if (layout->chunk_of_tensor == NULL || layout->first_element == NULL ||
+        layout->block_flags == NULL) {
         sl_layout_close(layout);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %u tensors and %llu blocks",
                 tensor_count, (unsigned long long)block_count);
@@ -106,9 +177,8 @@ static void place_tensors(const sl_program *program, const uint64_t *tensor_bloc
             chunk_index++;
             filled = 0;
         }
-        layout->tensors[tensor].chunk_index = (uint32_t)chunk_index;
-        layout->tensors[tensor].first_element = filled * SL_BLOCK_ELEMENTS;
         layout->chunk_of_tensor[tensor] = (uint32_t)chunk_index;
+        layout->first_element[tensor] = filled * SL_BLOCK_ELEMENTS;
         layout->valid_elements += spec->element_count;
         if (spec->decay)
             set_decay(layout, chunk_index * chunk_blocks + filled, tensor_blocks[tensor]);
@@ -128,8 +198,7 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
     sl_status status;
     SL_TRY_GOTO(status, choose_chunk_blocks(program, tensor_blocks, chunk_elements, &chunk_blocks),
                 free_blocks);
-    sl_chunk_packing packing =
-        sl_chunk_size_pack(tensor_blocks, program->tensor_count, chunk_blocks);
+    sl_layout_packing packing = sl_layout_pack(tensor_blocks, program->tensor_count, chunk_blocks);
     SL_TRY_GOTO(status,
                 open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
                 free_blocks);
@@ -148,7 +217,7 @@ void sl_layout_close(sl_layout *layout)
         return;
     free(layout->block_flags);
     free(layout->chunk_of_tensor);
-    free(layout->tensors);
+    free(layout->first_element);
     free(layout);
 }
 

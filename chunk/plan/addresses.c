@@ -1,6 +1,7 @@
 /* First fit over clusters in a fixed order, lowest offset first (the greedy strategies of Pisarchyk
  * and Lee, "Efficient memory management for deep neural net inference", 2020). A cluster is an item
- * or all items that pairs join; its life is a list of spans, apart from each other and in order.
+ * or all items that pairs join; it lives at a list of tick ranges, apart from each other and in
+ * order.
  */
 #include "addresses.h"
 
@@ -11,10 +12,10 @@
 #include "occupancy.h"
 
 typedef enum order_kind {
-    ORDER_TICK,     /* by first tick */
-    ORDER_CUT,      /* the same from another tick on: those that are alive there, then the rest */
-    ORDER_SIZE,     /* the largest first */
-    ORDER_SIZE_CUT, /* the same, and equal ones from the cut on */
+    ORDER_TICK,        /* by first tick */
+    ORDER_TURNED,      /* the same from the emptiest tick on: those alive there, then the rest */
+    ORDER_SIZE,        /* the largest first */
+    ORDER_SIZE_TURNED, /* the same, and equal ones from the emptiest tick on */
     ORDER_COUNT
 } order_kind;
 
@@ -26,20 +27,20 @@ typedef struct ordered_cluster {
 typedef struct cluster {
     uint64_t bytes, offset;
     uint32_t first_tick; /* the least of its items' */
-    uint32_t first_span, span_count;
+    uint32_t first_range, range_count;
 } cluster;
 
 typedef struct placer {
     const sl_address_request *request;
-    uint64_t base;       /* aligned, if there is something to place */
-    uint32_t tick_count; /* behind the last tick of any item */
-    uint32_t cut_tick;   /* where the fewest bytes are alive */
-    uint64_t live_peak;  /* the most bytes alive at one tick */
+    uint64_t base;          /* aligned, if there is something to place */
+    uint32_t tick_count;    /* behind the last tick of any item */
+    uint32_t emptiest_tick; /* where the fewest bytes are alive */
+    uint64_t live_peak;     /* the most bytes alive at one tick */
     uint32_t cluster_count;
-    uint32_t *cluster_of; /* [item_count] */
-    cluster *clusters;    /* [cluster_count] */
-    sl_tick_span *spans;  /* of clusters, one cluster after the other */
-    uint64_t *live_bytes; /* [tick_count + 1] */
+    uint32_t *cluster_of;  /* [item_count] */
+    cluster *clusters;     /* [cluster_count] */
+    sl_tick_range *ranges; /* when clusters live, one cluster after the other */
+    uint64_t *live_bytes;  /* [tick_count + 1] */
     sl_occupancy *occupancy;
     uint64_t *best_offset;  /* [cluster_count] */
     ordered_cluster *order; /* [cluster_count] */
@@ -89,54 +90,54 @@ static void number_clusters(placer *p)
         if (is_first)
             *it = (cluster){.bytes = item->bytes, .first_tick = item->first_tick};
         it->first_tick = item->first_tick < it->first_tick ? item->first_tick : it->first_tick;
-        it->span_count += item->first_tick > item->last_tick ? 2 : 1;
+        it->range_count += item->first_tick > item->last_tick ? 2 : 1;
     }
 }
 
-static int compare_spans(const void *left, const void *right)
+static int compare_ranges(const void *left, const void *right)
 {
-    const sl_tick_span *a = left, *b = right;
+    const sl_tick_range *a = left, *b = right;
     if (a->first != b->first)
         return a->first < b->first ? -1 : 1;
     return (a->last > b->last) - (a->last < b->last);
 }
 
-/* Sorts the spans of a cluster and makes one of those that touch. */
-static void unite_spans(placer *p, cluster *it)
+/* Sorts the live ranges of a cluster and makes one of those that touch. */
+static void unite_ranges(placer *p, cluster *it)
 {
-    sl_tick_span *spans = &p->spans[it->first_span];
+    sl_tick_range *ranges = &p->ranges[it->first_range];
     uint32_t kept = 0;
-    if (it->span_count > 1)
-        qsort(spans, it->span_count, sizeof *spans, compare_spans);
-    for (uint32_t s = 1; s < it->span_count; s++) {
-        if (spans[s].first > spans[kept].last && spans[s].first - spans[kept].last > 1)
-            spans[++kept] = spans[s];
-        else if (spans[s].last > spans[kept].last)
-            spans[kept].last = spans[s].last;
+    if (it->range_count > 1)
+        qsort(ranges, it->range_count, sizeof *ranges, compare_ranges);
+    for (uint32_t s = 1; s < it->range_count; s++) {
+        if (ranges[s].first > ranges[kept].last && ranges[s].first - ranges[kept].last > 1)
+            ranges[++kept] = ranges[s];
+        else if (ranges[s].last > ranges[kept].last)
+            ranges[kept].last = ranges[s].last;
     }
-    it->span_count = kept + 1;
+    it->range_count = kept + 1;
 }
 
-static void fill_spans(placer *p)
+static void fill_ranges(placer *p)
 {
-    uint32_t span_count = 0;
+    uint32_t range_count = 0;
     for (uint32_t c = 0; c < p->cluster_count; c++) {
-        p->clusters[c].first_span = span_count;
-        span_count += p->clusters[c].span_count;
-        p->clusters[c].span_count = 0;
+        p->clusters[c].first_range = range_count;
+        range_count += p->clusters[c].range_count;
+        p->clusters[c].range_count = 0;
     }
     for (uint32_t n = 0; n < p->request->item_count; n++) {
         const sl_address_item *item = &p->request->items[n];
         cluster *it = &p->clusters[p->cluster_of[n]];
         bool wraps = item->first_tick > item->last_tick;
-        sl_tick_span *next = &p->spans[it->first_span + it->span_count];
-        next[0] = (sl_tick_span){item->first_tick, wraps ? p->tick_count - 1 : item->last_tick};
+        sl_tick_range *next = &p->ranges[it->first_range + it->range_count];
+        next[0] = (sl_tick_range){item->first_tick, wraps ? p->tick_count - 1 : item->last_tick};
         if (wraps)
-            next[1] = (sl_tick_span){0, item->last_tick};
-        it->span_count += wraps ? 2 : 1;
+            next[1] = (sl_tick_range){0, item->last_tick};
+        it->range_count += wraps ? 2 : 1;
     }
     for (uint32_t c = 0; c < p->cluster_count; c++)
-        unite_spans(p, &p->clusters[c]);
+        unite_ranges(p, &p->clusters[c]);
 }
 
 static void measure_live(placer *p)
@@ -144,9 +145,9 @@ static void measure_live(placer *p)
     uint64_t live = 0, least = UINT64_MAX;
     for (uint32_t c = 0; c < p->cluster_count; c++) { /* first: how the live bytes change */
         const cluster *it = &p->clusters[c];
-        for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
-            p->live_bytes[p->spans[s].first] += it->bytes;
-            p->live_bytes[p->spans[s].last + 1] -= it->bytes;
+        for (uint32_t s = it->first_range; s < it->first_range + it->range_count; s++) {
+            p->live_bytes[p->ranges[s].first] += it->bytes;
+            p->live_bytes[p->ranges[s].last + 1] -= it->bytes;
         }
     }
     for (uint32_t tick = 0; tick < p->tick_count; tick++) {
@@ -154,7 +155,7 @@ static void measure_live(placer *p)
         p->live_peak = live > p->live_peak ? live : p->live_peak;
         if (live < least) {
             least = live;
-            p->cut_tick = tick;
+            p->emptiest_tick = tick;
         }
     }
 }
@@ -171,15 +172,15 @@ static int compare_keys(const void *left, const void *right)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* Ticks from the cut on to where the cluster starts next; 0: it is alive at the cut. */
-static uint64_t ticks_from_cut(const placer *p, const cluster *it)
+/* Ticks from the emptiest one on to where the cluster starts next; 0: it is alive there. */
+static uint64_t ticks_from_emptiest(const placer *p, const cluster *it)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t s = it->first_span; s < it->first_span + it->span_count; s++) {
-        const sl_tick_span *life = &p->spans[s];
-        if (life->first <= p->cut_tick && p->cut_tick <= life->last)
+    for (uint32_t s = it->first_range; s < it->first_range + it->range_count; s++) {
+        const sl_tick_range *life = &p->ranges[s];
+        if (life->first <= p->emptiest_tick && p->emptiest_tick <= life->last)
             return 0;
-        uint64_t ticks = ((uint64_t)life->first + p->tick_count - p->cut_tick) % p->tick_count;
+        uint64_t ticks = ((uint64_t)life->first + p->tick_count - p->emptiest_tick) % p->tick_count;
         least = ticks < least ? ticks : least;
     }
     return least;
@@ -189,9 +190,9 @@ static void sort_clusters(placer *p, order_kind kind)
 {
     for (uint32_t c = 0; c < p->cluster_count; c++) {
         const cluster *it = &p->clusters[c];
-        bool is_cut = kind == ORDER_CUT || kind == ORDER_SIZE_CUT;
-        bool is_by_size = kind == ORDER_SIZE || kind == ORDER_SIZE_CUT;
-        uint64_t start = is_cut ? ticks_from_cut(p, it) : it->first_tick;
+        bool is_turned = kind == ORDER_TURNED || kind == ORDER_SIZE_TURNED;
+        bool is_by_size = kind == ORDER_SIZE || kind == ORDER_SIZE_TURNED;
+        uint64_t start = is_turned ? ticks_from_emptiest(p, it) : it->first_tick;
         uint64_t smallness = UINT64_MAX - it->bytes;
         p->order[c] = (ordered_cluster){.first = is_by_size ? smallness : start,
                                         .second = is_by_size ? start : smallness,
@@ -200,18 +201,18 @@ static void sort_clusters(placer *p, order_kind kind)
     qsort(p->order, p->cluster_count, sizeof *p->order, compare_keys);
 }
 
-/* ---- places ---- */
+/* ---- first fit ---- */
 
 static sl_status place_cluster(placer *p, cluster *it)
 {
-    const sl_tick_span *spans = &p->spans[it->first_span];
+    const sl_tick_range *ranges = &p->ranges[it->first_range];
     uint64_t bytes = sl_bits_round_up(it->bytes, p->request->alignment);
     it->offset = p->base;
     if (bytes == 0)
         return SL_OK;
-    it->offset = sl_occupancy_find(p->occupancy, spans, it->span_count, p->base, bytes);
-    for (uint32_t s = 0; s < it->span_count; s++)
-        SL_TRY(sl_occupancy_take(p->occupancy, spans[s], it->offset, it->offset + bytes));
+    it->offset = sl_occupancy_find(p->occupancy, ranges, it->range_count, p->base, bytes);
+    for (uint32_t s = 0; s < it->range_count; s++)
+        SL_TRY(sl_occupancy_take(p->occupancy, ranges[s], it->offset, it->offset + bytes));
     return SL_OK;
 }
 
@@ -231,18 +232,18 @@ static sl_status place_in_order(placer *p, order_kind kind, uint64_t limit, uint
     return SL_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- all orders ---- */
 
 static sl_status open_arrays(placer *p)
 {
     uint64_t item_count = p->request->item_count, tick_count = p->tick_count;
     p->cluster_of = calloc(item_count + 1, sizeof *p->cluster_of);
     p->clusters = calloc(item_count + 1, sizeof *p->clusters);
-    p->spans = calloc(2 * item_count + 1, sizeof *p->spans);
+    p->ranges = calloc(2 * item_count + 1, sizeof *p->ranges);
     p->live_bytes = calloc(tick_count + 1, sizeof *p->live_bytes);
     p->best_offset = calloc(item_count + 1, sizeof *p->best_offset);
     p->order = calloc(item_count + 1, sizeof *p->order);
-    if (!p->cluster_of || !p->clusters || !p->spans || !p->live_bytes || !p->best_offset ||
+    if (!p->cluster_of || !p->clusters || !p->ranges || !p->live_bytes || !p->best_offset ||
         !p->order)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", p->request->item_count);
     return SL_OK;
@@ -276,7 +277,7 @@ static sl_status open_placer(placer *p)
     number_clusters(p);
     SL_TRY(check_sum(p));
     p->base = has_bytes ? sl_bits_round_up(request->base, request->alignment) : request->base;
-    fill_spans(p);
+    fill_ranges(p);
     measure_live(p);
     return SL_OK;
 }
@@ -285,7 +286,7 @@ static void close_placer(placer *p)
 {
     free(p->cluster_of);
     free(p->clusters);
-    free(p->spans);
+    free(p->ranges);
     free(p->live_bytes);
     sl_occupancy_close(p->occupancy);
     free(p->best_offset);
@@ -311,7 +312,7 @@ static sl_status try_orders(placer *p, uint64_t *out_peak)
     return SL_OK;
 }
 
-static sl_status assign(placer *p, uint64_t *out_peak)
+static sl_status assign_offsets(placer *p, uint64_t *out_peak)
 {
     SL_TRY(open_placer(p));
     SL_TRY(sl_occupancy_open(p->tick_count, &p->occupancy));
@@ -324,7 +325,7 @@ static sl_status assign(placer *p, uint64_t *out_peak)
 sl_status sl_addresses_assign(const sl_address_request *request, uint64_t *out_peak)
 {
     placer p = {.request = request};
-    sl_status status = assign(&p, out_peak);
+    sl_status status = assign_offsets(&p, out_peak);
     close_placer(&p);
     return status;
 }

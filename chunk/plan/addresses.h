@@ -1,8 +1,8 @@
-/* Addresses: one static offset for every stretch of memory with a known life.
+/* Addresses: one static offset for every item of memory with a known live range.
  *
- * Lives are closed intervals of ticks of a loop body; first > last wraps round its end. Two items
- * whose lives meet never overlap in bytes, unless pairs join them: then they are one stretch of
- * memory whose life is that of all of them. Knows nothing of what the bytes are for.
+ * Live ranges are closed intervals of ticks of a loop body; first > last wraps round its end. Two
+ * items whose live ranges meet never overlap in bytes, unless pairs join them: then they lie at one
+ * offset and live while any of them does. Knows nothing of what the bytes are for.
  */
 #ifndef SL_CHUNK_PLAN_ADDRESSES_H
 #define SL_CHUNK_PLAN_ADDRESSES_H

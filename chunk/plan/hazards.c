@@ -1,6 +1,7 @@
-/* The arenas are cut at every address that any command names, so each access covers a run of whole
- * cells. A cell remembers its last writer and, by lane, its last reader. The body is issued twice:
- * the first time leaves the marks of a previous iteration, the second one finds the waits.
+/* Edges are all the addresses that any command names; between two of them lies a cell, so each
+ * access covers a run of whole cells. A cell remembers its last writer and, by lane, its last
+ * reader. The body is issued twice: the first time leaves the marks of a previous iteration, the
+ * second one finds the waits.
  *
  * A repeated section is issued as often as it takes to see all that can happen: what a repetition
  * conflicts with is before the loop, in the repetition before or, in a ring of two, in the one
@@ -82,29 +83,29 @@ static uint32_t count_replays(const sl_section *section)
 
 /* ---- accesses of a command ---- */
 
-typedef struct span {
+typedef struct operand {
     sl_place place;
     bool writes;
-} span;
+} operand;
 
-enum { SPAN_MAX = SL_OPERAND_MAX + 2 };
+enum { OPERAND_MAX = SL_OPERAND_MAX + 2 };
 
-static uint32_t list_spans(const resolver *r, const sl_command *command, span *spans)
+static uint32_t list_operands(const resolver *r, const sl_command *command, operand *operands)
 {
     if (command->kind == SL_COMMAND_COPY) {
-        spans[0] = (span){command->from, false};
-        spans[1] = (span){command->to, true};
+        operands[0] = (operand){command->from, false};
+        operands[1] = (operand){command->to, true};
         return 2;
     }
     const sl_op *op = &r->program->ops[command->tick];
-    uint32_t span_count = 0;
+    uint32_t operand_count = 0;
     for (uint32_t p = 0; p < command->place_count; p++) {
         sl_place place = r->plan->places[command->first_place + p];
         bool is_workspace = p + 1 == command->place_count;
         if (place.bytes)
-            spans[span_count++] = (span){place, is_workspace || sl_op_writes(op, p)};
+            operands[operand_count++] = (operand){place, is_workspace || sl_op_writes(op, p)};
     }
-    return span_count;
+    return operand_count;
 }
 
 /* ---- cells ---- */
@@ -115,7 +116,7 @@ static int compare_edges(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static void unique_edges(resolver *r, sl_tier tier)
+static void sort_edges(resolver *r, sl_tier tier)
 {
     uint64_t *edges = r->edges[tier];
     qsort(edges, r->edge_count[tier], sizeof *edges, compare_edges);
@@ -132,10 +133,10 @@ static void list_edges(const resolver *r, uint64_t *const *edges, slotted *const
                        uint64_t edge_counts[SL_TIER_COUNT], uint32_t place_counts[SL_TIER_COUNT])
 {
     for (uint32_t c = 0; c < r->plan->body_count; c++) {
-        span spans[SPAN_MAX];
-        uint32_t span_count = list_spans(r, &r->plan->body[c], spans);
-        for (uint32_t s = 0; s < span_count; s++) {
-            const sl_place *place = &spans[s].place;
+        operand operands[OPERAND_MAX];
+        uint32_t operand_count = list_operands(r, &r->plan->body[c], operands);
+        for (uint32_t s = 0; s < operand_count; s++) {
+            const sl_place *place = &operands[s].place;
             uint64_t *count = &edge_counts[place->tier];
             if (edges) {
                 edges[place->tier][*count] = place->offset;
@@ -161,7 +162,7 @@ static int compare_slotted(const void *left, const void *right)
     return (a->slots > b->slots) - (a->slots < b->slots);
 }
 
-static void unique_slotted(resolver *r, sl_tier tier)
+static void sort_slotted(resolver *r, sl_tier tier)
 {
     slotted *all = r->slotted[tier];
     uint32_t kept = 0;
@@ -180,7 +181,7 @@ static void unique_slotted(resolver *r, sl_tier tier)
     }
 }
 
-static sl_status cut_tiers(resolver *r)
+static sl_status collect_edges(resolver *r)
 {
     const sl_plan *plan = r->plan;
     uint64_t edge_counts[SL_TIER_COUNT] = {0}, filled[SL_TIER_COUNT] = {0};
@@ -198,13 +199,13 @@ static sl_status cut_tiers(resolver *r)
     return SL_OK;
 }
 
-static sl_status cut_cells(resolver *r)
+static sl_status open_cells(resolver *r)
 {
-    SL_TRY(cut_tiers(r));
+    SL_TRY(collect_edges(r));
     uint64_t cell_count = 0;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        unique_edges(r, (sl_tier)tier);
-        unique_slotted(r, (sl_tier)tier);
+        sort_edges(r, (sl_tier)tier);
+        sort_slotted(r, (sl_tier)tier);
         r->first_cell[tier] = (uint32_t)cell_count;
         cell_count += r->edge_count[tier];
     }
@@ -237,14 +238,14 @@ typedef struct access {
     bool writes;
 } access;
 
-static access access_of(const resolver *r, const span *spanned, uint32_t repetition)
+static access access_of(const resolver *r, const operand *named, uint32_t repetition)
 {
-    const sl_place *place = &spanned->place;
+    const sl_place *place = &named->place;
     const slotted key = {.place = *place};
     access made = {.tier = place->tier,
                    .first = place->offset,
                    .end = place->offset + sl_place_extent(place),
-                   .writes = spanned->writes};
+                   .writes = named->writes};
     made.first_cell = find_cell(r, place->tier, made.first);
     made.last_cell = find_cell(r, place->tier, made.end);
     if (place->slots > 1) {
@@ -257,18 +258,18 @@ static access access_of(const resolver *r, const span *spanned, uint32_t repetit
 
 /* ---- conflicts of one issue ---- */
 
-static void raise_moment(moment *value, moment candidate)
+static void keep_later(moment *value, moment candidate)
 {
     if (candidate > *value)
         *value = candidate;
 }
 
-static void gather_from_cell(const cell *here, bool writes, moment needs[SL_LANE_COUNT])
+static void collect_from_cell(const cell *here, bool writes, moment needs[SL_LANE_COUNT])
 {
     if (here->writer >= 0)
-        raise_moment(&needs[here->writer_lane], here->writer);
+        keep_later(&needs[here->writer_lane], here->writer);
     for (int lane = 0; writes && lane < SL_LANE_COUNT; lane++)
-        raise_moment(&needs[lane], here->reader[lane]);
+        keep_later(&needs[lane], here->reader[lane]);
 }
 
 /* How many places with slots start before `end`. */
@@ -285,7 +286,7 @@ static uint32_t count_before(const resolver *r, sl_tier tier, uint64_t end)
     return low;
 }
 
-static void gather_from_slots(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
+static void collect_from_slots(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
 {
     for (uint32_t i = count_before(r, made->tier, made->end); i > 0; i--) {
         const slotted *other = &r->slotted[made->tier][i - 1];
@@ -295,15 +296,15 @@ static void gather_from_slots(const resolver *r, const access *made, moment need
             continue;
         for (uint32_t slot = 0; slot < REPLAYS_MOST; slot++)
             if (other != made->own || slot == made->slot)
-                gather_from_cell(&other->slot[slot], made->writes, needs);
+                collect_from_cell(&other->slot[slot], made->writes, needs);
     }
 }
 
 static void find_conflicts(const resolver *r, const access *made, moment needs[SL_LANE_COUNT])
 {
     for (uint32_t c = made->first_cell; c < made->last_cell; c++)
-        gather_from_cell(&r->cells[c], made->writes, needs);
-    gather_from_slots(r, made, needs);
+        collect_from_cell(&r->cells[c], made->writes, needs);
+    collect_from_slots(r, made, needs);
 }
 
 static void mark_cell(const resolver *r, cell *here, bool writes, sl_lane lane)
@@ -318,7 +319,7 @@ static void mark_cell(const resolver *r, cell *here, bool writes, sl_lane lane)
         here->reader[l] = NEVER;
 }
 
-static void leave_marks(resolver *r, const access *made, sl_lane lane)
+static void mark_access(resolver *r, const access *made, sl_lane lane)
 {
     if (made->own) {
         mark_cell(r, &made->own->slot[made->slot], made->writes, lane);
@@ -387,7 +388,7 @@ static sl_wait wait_for(const resolver *r, moment needed)
     return (sl_wait){.command = target->command, .age = is_latest ? 0 : 1};
 }
 
-static sl_status note_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT])
+static sl_status add_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT])
 {
     const sl_lane own = r->plan->body[c].lane;
     moment *knows = r->lane_knows[own];
@@ -403,7 +404,7 @@ static sl_status note_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT]
             SL_TRY(append_need(r, c, wait_for(r, needs[lane])));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         for (int other = 0; needs[lane] >= 0 && other < SL_LANE_COUNT; other++)
-            raise_moment(&knows[other], implied_by(r, needs[lane], (sl_lane)lane, (sl_lane)other));
+            keep_later(&knows[other], implied_by(r, needs[lane], (sl_lane)lane, (sl_lane)other));
     memcpy(r->known[r->now], knows, sizeof r->known[r->now]);
     r->known[r->now][own] = r->now;
     return SL_OK;
@@ -414,23 +415,23 @@ static sl_status note_waits(resolver *r, uint32_t c, moment needs[SL_LANE_COUNT]
 static sl_status issue_command(resolver *r, uint32_t c, uint32_t repetition)
 {
     const sl_command *command = &r->plan->body[c];
-    span spans[SPAN_MAX];
-    access accesses[SPAN_MAX];
+    operand operands[OPERAND_MAX];
+    access accesses[OPERAND_MAX];
     moment needs[SL_LANE_COUNT];
     memset(needs, 0xFF, sizeof needs); /* NEVER */
-    uint32_t span_count = list_spans(r, command, spans);
-    for (uint32_t s = 0; s < span_count; s++) {
-        accesses[s] = access_of(r, &spans[s], repetition);
+    uint32_t operand_count = list_operands(r, command, operands);
+    for (uint32_t s = 0; s < operand_count; s++) {
+        accesses[s] = access_of(r, &operands[s], repetition);
         find_conflicts(r, &accesses[s], needs);
     }
     if (r->now >= r->second_iteration)
-        SL_TRY(note_waits(r, c, needs));
-    for (uint32_t s = 0; s < span_count; s++) /* reads first: a write forgets them */
+        SL_TRY(add_waits(r, c, needs));
+    for (uint32_t s = 0; s < operand_count; s++) /* reads first: a write forgets them */
         if (!accesses[s].writes)
-            leave_marks(r, &accesses[s], command->lane);
-    for (uint32_t s = 0; s < span_count; s++)
+            mark_access(r, &accesses[s], command->lane);
+    for (uint32_t s = 0; s < operand_count; s++)
         if (accesses[s].writes)
-            leave_marks(r, &accesses[s], command->lane);
+            mark_access(r, &accesses[s], command->lane);
     r->issues[r->now] = (issue){c, r->issue_count[c]++};
     r->last_issue[c] = r->now++;
     return SL_OK;
@@ -515,7 +516,7 @@ static sl_status write_waits(resolver *r)
     return SL_OK;
 }
 
-/* ---- the whole ---- */
+/* ---- all waits ---- */
 
 static sl_status open_resolver(resolver *r)
 {
@@ -530,7 +531,7 @@ static sl_status open_resolver(resolver *r)
     r->last_issue = calloc((uint64_t)plan->body_count + 1, sizeof *r->last_issue);
     if (!r->issues || !r->known || !r->issue_count || !r->last_issue)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to order %u commands", plan->body_count);
-    return cut_cells(r);
+    return open_cells(r);
 }
 
 static void close_resolver(resolver *r)

@@ -4,22 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A span is at most two nodes of each level; as many of their parents are not within it. */
+/* A range of ticks is at most two nodes of each level; as many of their parents are not within it.
+ */
 enum { LEVEL_MAX = 32, NODES_MAX = 2 * LEVEL_MAX, FIRST_CAPACITY = 4 };
 
-typedef struct stretch {
+typedef struct range {
     uint64_t begin, end;
-} stretch;
+} range;
 
-/* Stretches in order; none touches another. */
-typedef struct stretch_set {
-    stretch *stretches;
+/* Ranges in order; none touches another. */
+typedef struct range_set {
+    range *ranges;
     uint32_t count, capacity;
-} stretch_set;
+} range_set;
 
 typedef struct node {
-    stretch_set sometimes;  /* taken at one of the node's ticks or more */
-    stretch_set throughout; /* taken at all of them, by a span that does not hold the parent's */
+    range_set sometimes;  /* taken at one of the node's ticks or more */
+    range_set throughout; /* taken at all of them, by a range that does not hold the parent's */
 } node;
 
 /* Node 1 is the root, nodes 2n and 2n + 1 are the halves of n, node leaf_count + tick is a leaf. */
@@ -28,7 +29,7 @@ struct sl_occupancy {
     node *nodes;         /* [2 * leaf_count] */
 };
 
-/* The nodes that make up a span, and those that it holds a part of. */
+/* The nodes that make up a range of ticks, and those that it holds a part of. */
 typedef struct cover {
     uint32_t inside[NODES_MAX], partial[NODES_MAX];
     uint32_t inside_count, partial_count;
@@ -57,8 +58,8 @@ void sl_occupancy_close(sl_occupancy *occupancy)
     if (!occupancy)
         return;
     for (uint32_t n = 1; n < 2 * occupancy->leaf_count; n++) {
-        free(occupancy->nodes[n].sometimes.stretches);
-        free(occupancy->nodes[n].throughout.stretches);
+        free(occupancy->nodes[n].sometimes.ranges);
+        free(occupancy->nodes[n].throughout.ranges);
     }
     free(occupancy->nodes);
     free(occupancy);
@@ -70,16 +71,16 @@ void sl_occupancy_clear(sl_occupancy *occupancy)
         occupancy->nodes[n].sometimes.count = occupancy->nodes[n].throughout.count = 0;
 }
 
-static void note_partial(uint32_t index, uint32_t shift, sl_tick_span leaves, cover *it)
+static void add_partial(uint32_t index, uint32_t shift, sl_tick_range leaves, cover *it)
 {
     if (index << shift < leaves.first || ((index + 1) << shift) - 1 > leaves.last)
         it->partial[it->partial_count++] = index;
 }
 
-static void find_cover(const sl_occupancy *occupancy, sl_tick_span span, cover *it)
+static void find_cover(const sl_occupancy *occupancy, sl_tick_range ticks, cover *it)
 {
-    const sl_tick_span leaves = {span.first + occupancy->leaf_count,
-                                 span.last + occupancy->leaf_count};
+    const sl_tick_range leaves = {ticks.first + occupancy->leaf_count,
+                                  ticks.last + occupancy->leaf_count};
     uint32_t first = leaves.first, last = leaves.last;
     it->inside_count = it->partial_count = 0;
     for (; first < last; first /= 2, last /= 2) {
@@ -92,21 +93,21 @@ static void find_cover(const sl_occupancy *occupancy, sl_tick_span span, cover *
         it->inside[it->inside_count++] = first;
     for (uint32_t shift = 1; occupancy->leaf_count >> shift; shift++) {
         first = leaves.first >> shift, last = leaves.last >> shift;
-        note_partial(first, shift, leaves, it);
+        add_partial(first, shift, leaves, it);
         if (last != first)
-            note_partial(last, shift, leaves, it);
+            add_partial(last, shift, leaves, it);
     }
 }
 
 /* ---- sets ---- */
 
-/* The first stretch that ends behind `address`, or at it where `or_at`. */
-static uint32_t find_stretch(const stretch_set *set, uint64_t address, bool or_at)
+/* The first range that ends behind `address`, or at it where `or_at`. */
+static uint32_t find_range(const range_set *set, uint64_t address, bool or_at)
 {
     uint32_t low = 0, high = set->count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        uint64_t end = set->stretches[middle].end;
+        uint64_t end = set->ranges[middle].end;
         if (end > address || (or_at && end == address))
             high = middle;
         else
@@ -115,92 +116,92 @@ static uint32_t find_stretch(const stretch_set *set, uint64_t address, bool or_a
     return low;
 }
 
-static sl_status reserve_stretch(stretch_set *set)
+static sl_status reserve_range(range_set *set)
 {
     if (set->count < set->capacity)
         return SL_OK;
     uint32_t capacity = set->capacity ? 2 * set->capacity : FIRST_CAPACITY;
-    stretch *grown = realloc(set->stretches, capacity * sizeof *grown);
+    range *grown = realloc(set->ranges, capacity * sizeof *grown);
     if (!grown)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u stretches of addresses", capacity);
-    set->stretches = grown;
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ranges of addresses", capacity);
+    set->ranges = grown;
     set->capacity = capacity;
     return SL_OK;
 }
 
-/* Makes one stretch of the new one and all that it touches. */
-static sl_status unite(stretch_set *set, stretch added)
+/* Makes one range of the new one and all that it touches. */
+static sl_status add_range(range_set *set, range added)
 {
-    uint32_t first = find_stretch(set, added.begin, true), behind = first;
-    for (; behind < set->count && set->stretches[behind].begin <= added.end; behind++) {
-        const stretch *other = &set->stretches[behind];
+    uint32_t first = find_range(set, added.begin, true), behind = first;
+    for (; behind < set->count && set->ranges[behind].begin <= added.end; behind++) {
+        const range *other = &set->ranges[behind];
         added.begin = other->begin < added.begin ? other->begin : added.begin;
         added.end = other->end > added.end ? other->end : added.end;
     }
     if (behind == first)
-        SL_TRY(reserve_stretch(set));
+        SL_TRY(reserve_range(set));
     if (behind != first + 1)
-        memmove(&set->stretches[first + 1], &set->stretches[behind],
-                (set->count - behind) * sizeof *set->stretches);
+        memmove(&set->ranges[first + 1], &set->ranges[behind],
+                (set->count - behind) * sizeof *set->ranges);
     set->count = set->count - (behind - first) + 1;
-    set->stretches[first] = added;
+    set->ranges[first] = added;
     return SL_OK;
 }
 
-sl_status sl_occupancy_take(sl_occupancy *occupancy, sl_tick_span span, uint64_t begin,
+sl_status sl_occupancy_take(sl_occupancy *occupancy, sl_tick_range ticks, uint64_t begin,
                             uint64_t end)
 {
     cover nodes;
-    const stretch added = {begin, end};
-    find_cover(occupancy, span, &nodes);
+    const range added = {begin, end};
+    find_cover(occupancy, ticks, &nodes);
     for (uint32_t i = 0; i < nodes.inside_count; i++) {
-        SL_TRY(unite(&occupancy->nodes[nodes.inside[i]].sometimes, added));
-        SL_TRY(unite(&occupancy->nodes[nodes.inside[i]].throughout, added));
+        SL_TRY(add_range(&occupancy->nodes[nodes.inside[i]].sometimes, added));
+        SL_TRY(add_range(&occupancy->nodes[nodes.inside[i]].throughout, added));
     }
     for (uint32_t i = 0; i < nodes.partial_count; i++)
-        SL_TRY(unite(&occupancy->nodes[nodes.partial[i]].sometimes, added));
+        SL_TRY(add_range(&occupancy->nodes[nodes.partial[i]].sometimes, added));
     return SL_OK;
 }
 
 /* ---- gaps ---- */
 
 /* What is left of a set above the candidate. */
-typedef struct cursor {
-    const stretch *next, *end;
-} cursor;
+typedef struct set_cursor {
+    const range *next, *end;
+} set_cursor;
 
-static uint32_t open_cursors(const sl_occupancy *occupancy, sl_tick_span span, uint64_t from,
-                             cursor *cursors)
+static uint32_t open_cursors(const sl_occupancy *occupancy, sl_tick_range ticks, uint64_t from,
+                             set_cursor *cursors)
 {
     cover nodes;
     uint32_t count = 0;
-    find_cover(occupancy, span, &nodes);
+    find_cover(occupancy, ticks, &nodes);
     for (uint32_t i = 0; i < nodes.inside_count + nodes.partial_count; i++) {
         bool is_inside = i < nodes.inside_count;
         uint32_t index = is_inside ? nodes.inside[i] : nodes.partial[i - nodes.inside_count];
         const node *at = &occupancy->nodes[index];
-        const stretch_set *set = is_inside ? &at->sometimes : &at->throughout;
-        uint32_t first = find_stretch(set, from, false);
+        const range_set *set = is_inside ? &at->sometimes : &at->throughout;
+        uint32_t first = find_range(set, from, false);
         if (first < set->count)
-            cursors[count++] = (cursor){set->stretches + first, set->stretches + set->count};
+            cursors[count++] = (set_cursor){set->ranges + first, set->ranges + set->count};
     }
     return count;
 }
 
-/* Whether a stretch begins before a gap at `from` would end, or is over already. */
-static bool is_in_way(const stretch *it, uint64_t from, uint64_t bytes)
+/* Whether a range begins before a gap at `from` would end, or is over already. */
+static bool is_in_way(const range *it, uint64_t from, uint64_t bytes)
 {
     return it->begin < from || it->begin - from < bytes;
 }
 
-/* The lowest begin >= `from` that is free in one span. */
-static uint64_t find_in_span(const sl_occupancy *occupancy, sl_tick_span span, uint64_t from,
-                             uint64_t bytes)
+/* The lowest begin >= `from` that is free in one range of ticks. */
+static uint64_t find_in_ticks(const sl_occupancy *occupancy, sl_tick_range ticks, uint64_t from,
+                              uint64_t bytes)
 {
-    cursor cursors[2 * NODES_MAX];
-    uint32_t count = open_cursors(occupancy, span, from, cursors), free_count = 0;
+    set_cursor cursors[2 * NODES_MAX];
+    uint32_t count = open_cursors(occupancy, ticks, from, cursors), free_count = 0;
     for (uint32_t i = 0; free_count < count; i = i + 1 < count ? i + 1 : 0) {
-        cursor *it = &cursors[i];
+        set_cursor *it = &cursors[i];
         uint64_t before = from;
         for (; it->next < it->end && is_in_way(it->next, from, bytes); it->next++)
             from = it->next->end > from ? it->next->end : from;
@@ -209,13 +210,13 @@ static uint64_t find_in_span(const sl_occupancy *occupancy, sl_tick_span span, u
     return from;
 }
 
-uint64_t sl_occupancy_find(const sl_occupancy *occupancy, const sl_tick_span *spans,
-                           uint32_t span_count, uint64_t from, uint64_t bytes)
+uint64_t sl_occupancy_find(const sl_occupancy *occupancy, const sl_tick_range *ranges,
+                           uint32_t range_count, uint64_t from, uint64_t bytes)
 {
     uint32_t free_count = 0;
-    for (uint32_t s = 0; free_count < span_count; s = s + 1 < span_count ? s + 1 : 0) {
+    for (uint32_t s = 0; free_count < range_count; s = s + 1 < range_count ? s + 1 : 0) {
         uint64_t before = from;
-        from = find_in_span(occupancy, spans[s], from, bytes);
+        from = find_in_ticks(occupancy, ranges[s], from, bytes);
         free_count = from == before ? free_count + 1 : 1;
     }
     return from;

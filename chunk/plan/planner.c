@@ -1,14 +1,96 @@
-/* The planner: program, layout, homes and budgets in, plan out.
+/* The planner: program, layout, homes and budgets in, plan out. The steps, in their order:
  *
- * Lives follow from the program. The device's visits are planned first, then the host's, for what
- * lives on disk passes through it; on disk there are no visits.
+ *   live_ranges.c  what moves, and when values live in each tier
+ *   budgets.c      each tier within its budget: the device, the host, the disk
+ *     uses.c         who uses which object there, and when
+ *     planner.c      one tier with one limit:
+ *       residency.c    when an object stays away from home; victims.c says who leaves
+ *       prefetch.c     how early it is fetched, how long it stays for its write-back
+ *       addresses.c    where everything lies
+ *   commands.c     the commands in issue order, the places of their operands, the sums
+ *   hazards.c      who waits for whom
+ *
+ * The room of visits in a tier is what the values leave of it. Residency keeps as much as it may,
+ * and that leaves nothing to fetch ahead into: then a fetch waits for the write-back before it, and
+ * the lanes of a disk take turns instead of running beside each other. So where the host fetches
+ * from disk, it keeps less, by what RESERVE_TICKS ops like the one that needs most would take, and
+ * fetches ahead into the rest.
  */
 #include "planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "hazards.h"
+#include "prefetch.h"
+
+enum { RESERVE_TICKS = 2 };
+
+/* ---- questions that every step asks ---- */
+
+bool sl_planner_is_filled(const sl_planner *planner, uint32_t v)
+{
+    return planner->program->values[v].kind == SL_VALUE_INPUT && planner->last_write[v] != SL_NONE;
+}
+
+uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
+{
+    const sl_value *value = &planner->program->values[v];
+    uint32_t activation = planner->first_activation + v;
+    if (!sl_planner_is_state(value))
+        return planner->home_tier[activation] == SL_TIER_DEVICE ? SL_NONE : activation;
+    uint32_t chunk = value->kind == SL_VALUE_TENSOR ? planner->layout->chunk_of_tensor[value->index]
+                                                    : value->index;
+    return (uint32_t)value->group * planner->chunk_count + chunk;
+}
+
+sl_tier sl_planner_tier_of_op(const sl_planner *planner, uint32_t tick)
+{
+    const sl_op *op = &planner->program->ops[tick];
+    if (sl_op_info_of(op->kind)->is_input)
+        return SL_TIER_HOST;
+    if (!sl_op_info_of(op->kind)->runs_on_host)
+        return SL_TIER_DEVICE;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        if (op->operand[i] == SL_NONE)
+            continue;
+        const sl_value *value = &planner->program->values[op->operand[i]];
+        if (value->kind == SL_VALUE_CHUNK)
+            return (sl_tier)planner->homes->adam_tier[value->index];
+    }
+    return SL_TIER_DEVICE;
+}
+
+sl_lane sl_planner_lane_of_op(const sl_planner *planner, uint32_t tick)
+{
+    if (sl_op_info_of(planner->program->ops[tick].kind)->is_collective)
+        return SL_LANE_COMM;
+    if (sl_op_info_of(planner->program->ops[tick].kind)->is_input)
+        return SL_LANE_INPUT;
+    return sl_planner_tier_of_op(planner, tick) == SL_TIER_HOST ? SL_LANE_HOST : SL_LANE_COMPUTE;
+}
+
+sl_status sl_planner_add_item(sl_tier_state *state, const sl_address_item *item,
+                              const sl_item_source *source, uint32_t *out_item)
+{
+    if (state->item_count == state->item_capacity) {
+        uint32_t capacity = state->item_capacity ? 2 * state->item_capacity : 1024;
+        sl_address_item *items = realloc(state->items, (uint64_t)capacity * sizeof *items);
+        if (!items)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u items", capacity);
+        state->items = items;
+        sl_item_source *sources = realloc(state->sources, (uint64_t)capacity * sizeof *sources);
+        if (!sources)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u items", capacity);
+        state->sources = sources;
+        state->item_capacity = capacity;
+    }
+    state->items[state->item_count] = *item;
+    state->sources[state->item_count] = *source;
+    *out_item = state->item_count++;
+    return SL_OK;
+}
 
 /* ---- opening and closing ---- */
 
@@ -27,7 +109,7 @@ static void close_planner(sl_planner *planner)
         sl_tier_state *state = &planner->tier[t];
         free(state->items);
         free(state->sources);
-        free(state->lives);
+        free(state->live_ranges);
         free(state->workspace_item);
         free(state->uses);
         free(state->room_bytes);
@@ -47,11 +129,11 @@ static double seconds_of_op(const sl_planner *planner, uint32_t tick)
 static sl_status open_tier(const sl_program *program, sl_tier_state *state)
 {
     uint64_t op_count = program->op_count;
-    state->lives = calloc((uint64_t)program->value_count + 1, sizeof *state->lives);
+    state->live_ranges = calloc((uint64_t)program->value_count + 1, sizeof *state->live_ranges);
     state->workspace_item = calloc(op_count + 1, sizeof *state->workspace_item);
     state->room_bytes = calloc(op_count + 1, sizeof *state->room_bytes);
     state->keep_bytes = calloc(op_count + 1, sizeof *state->keep_bytes);
-    if (!state->lives || !state->workspace_item || !state->room_bytes || !state->keep_bytes)
+    if (!state->live_ranges || !state->workspace_item || !state->room_bytes || !state->keep_bytes)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %llu ops", (unsigned long long)op_count);
     return SL_OK;
 }
@@ -108,143 +190,189 @@ static sl_status open_planner(const sl_plan_request *request, sl_planner *planne
         SL_FAIL(SL_ERROR_USAGE, "a program without ops cannot be planned");
     SL_TRY(open_arrays(program, planner));
     SL_TRY(find_loops(planner));
-    SL_TRY(sl_plan_lives_find(planner));
+    SL_TRY(sl_live_ranges_find(planner));
     for (uint32_t tick = 0; tick < program->op_count; tick++)
         planner->tick_seconds[tick] = seconds_of_op(planner, tick);
     return SL_OK;
 }
 
-/* ---- tiers ---- */
+/* ---- one tier ---- */
 
-static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
+/* Room of visits at each tick: `limit` minus the permanent part and the values alive then. Writes
+ * the tick at which the values alone exceed it by most. */
+static void measure_room(sl_planner *planner, sl_tier tier, uint64_t limit, sl_shortage *shortage)
 {
-    SL_TRY(sl_plan_uses_find(planner, SL_TIER_HOST));
-    sl_plan_lives_settle(planner, SL_TIER_HOST);
-    SL_TRY(sl_plan_lives_add_hop(planner));
-    return sl_plan_tier_fit(planner, SL_TIER_HOST, planner->budget_bytes[SL_TIER_HOST], shortage);
+    sl_tier_state *state = &planner->tier[tier];
+    uint32_t op_count = planner->program->op_count;
+    uint64_t alignment = state->alignment;
+    uint64_t fixed = sl_bits_round_up(planner->homes->fixed_bytes[tier], alignment);
+    if (limit < UINT64_MAX - alignment) /* the highest item needs no padding behind it */
+        limit = sl_bits_round_up(limit, alignment);
+    uint64_t live = 0;
+    for (uint32_t tick = 0; tick <= op_count; tick++)
+        state->room_bytes[tick] = 0; /* first: how the bytes of values change, modulo 2^64 */
+    for (uint32_t i = 0; i < state->value_item_count; i++) {
+        uint64_t bytes = sl_bits_round_up(state->items[i].bytes, alignment);
+        state->room_bytes[state->items[i].first_tick] += bytes;
+        state->room_bytes[state->items[i].last_tick + 1] -= bytes;
+    }
+    for (uint32_t tick = 0; tick < op_count; tick++) {
+        live += state->room_bytes[tick];
+        uint64_t taken = fixed + live;
+        state->room_bytes[tick] = taken <= limit ? limit - taken : 0;
+        if (taken > limit && taken - limit > shortage->missing_bytes)
+            *shortage = (sl_shortage){tier, tick, taken - limit, 0};
+    }
 }
 
-/* Plans a tier within its budget, or finds that it cannot be. */
-static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *out_shortage)
+/* Room of what is kept: `room_bytes` less what RESERVE_TICKS ops like the one that needs most would
+ * take, but enough for the uses of each tick. */
+static void measure_keep(const sl_planner *planner, sl_tier_state *state)
 {
-    uint64_t budget = planner->budget_bytes[tier];
-    sl_shortage found = {.tier = tier};
-    sl_status status = sl_plan_tier_fit(planner, tier, budget, &found);
-    if (status != SL_ERROR_FIT)
-        return status;
-    SL_TRY(sl_plan_tier_find_least(planner, tier, &found.needed_bytes));
-    if (found.needed_bytes <= budget)
-        return SL_OK; /* holes fell better elsewhere: that plan stands */
-    *out_shortage = found;
-    SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
-            sl_tier_name(tier), found.tick,
-            sl_op_info_of(planner->program->ops[found.tick].kind)->name,
-            (unsigned long long)found.missing_bytes, (unsigned long long)budget);
+    uint64_t most = 0;
+    uint32_t op_count = planner->program->op_count;
+    for (uint32_t tick = 0; tick < op_count; tick++)
+        state->keep_bytes[tick] = 0; /* first: what its uses need */
+    for (uint32_t u = 0; u < state->use_count; u++)
+        if (state->uses[u].is_away)
+            state->keep_bytes[state->uses[u].tick] += planner->object_bytes[state->uses[u].object];
+    for (uint32_t tick = 0; tick < op_count; tick++)
+        most = state->keep_bytes[tick] > most ? state->keep_bytes[tick] : most;
+    for (uint32_t tick = 0; tick < op_count; tick++) {
+        uint64_t room = state->room_bytes[tick];
+        uint64_t less = room > RESERVE_TICKS * most ? room - RESERVE_TICKS * most : 0;
+        if (state->keep_bytes[tick] < less)
+            state->keep_bytes[tick] = less;
+    }
 }
 
-/* Plans the device again so that it asks less of the host: nothing is fetched ahead from disk; and
- * with `is_least` within its least budget, which gives one and the same plan for every budget. */
-static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_shortage *shortage)
+static bool fetches_from_disk(const sl_planner *planner, sl_tier tier)
 {
-    uint64_t budget = planner->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
-    planner->stages_ahead = false;
-    if (is_least)
-        SL_TRY(sl_plan_tier_find_least(planner, SL_TIER_DEVICE, &least));
-    if (is_least && least <= budget)
+    const sl_residency *residency = &planner->tier[tier].residency;
+    for (uint32_t v = 0; tier == SL_TIER_HOST && v < residency->visit_count; v++)
+        if (residency->visits[v].is_fetched && planner->passes_host[residency->visits[v].object])
+            return true;
+    return false;
+}
+
+static sl_residency_request ask_residency(const sl_planner *planner, sl_tier tier)
+{
+    const sl_tier_state *state = &planner->tier[tier];
+    return (sl_residency_request){.tick_count = planner->program->op_count,
+                                  .uses = state->uses,
+                                  .use_count = state->use_count,
+                                  .object_count = planner->object_count,
+                                  .object_bytes = planner->object_bytes,
+                                  .room_bytes = state->room_bytes,
+                                  .outlives = planner->outlives,
+                                  .loops = planner->loops,
+                                  .loop_count = planner->loop_count};
+}
+
+static sl_status plan_residency(sl_planner *planner, sl_tier tier, sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    sl_residency_request request = ask_residency(planner, tier);
+    sl_residency_clear(&state->residency);
+    SL_TRY(
+        sl_residency_plan(&request, &state->residency, &shortage->tick, &shortage->missing_bytes));
+    if (!fetches_from_disk(planner, tier))
         return SL_OK;
-    sl_status status = sl_plan_tier_fit(planner, SL_TIER_DEVICE, budget, shortage);
-    if (status != SL_ERROR_FIT)
-        return status;
-    planner->stages_ahead = true; /* holes fell better there: that plan again */
-    return plan_or_refuse(planner, SL_TIER_DEVICE, shortage);
+    measure_keep(planner, state);
+    sl_residency_clear(&state->residency);
+    request.room_bytes = state->keep_bytes;
+    return sl_residency_plan(&request, &state->residency, &shortage->tick,
+                             &shortage->missing_bytes);
 }
 
-/* With the first `leaving` families at home on the host. */
-static sl_status plan_device_without(sl_planner *planner, uint32_t leaving,
-                                     sl_shortage *out_shortage)
+/* Where visits of `tier` are copied from and to: everything passes through the host. */
+static sl_tier find_other_end(sl_tier tier, bool is_disk)
 {
-    planner->leaving_count = leaving;
-    SL_TRY(sl_plan_lives_find(planner));
-    SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
-    *out_shortage = (sl_shortage){.tier = SL_TIER_DEVICE};
-    return sl_plan_tier_fit(planner, SL_TIER_DEVICE, planner->budget_bytes[SL_TIER_DEVICE],
-                            out_shortage);
+    if (tier != SL_TIER_HOST)
+        return SL_TIER_HOST;
+    return is_disk ? SL_TIER_DISK : SL_TIER_DEVICE;
 }
 
-/* If the device does not hold all families, as few as possible leave it, the first made first: they
- * are away longest. */
-static sl_status plan_device(sl_planner *planner, sl_shortage *out_shortage)
+static sl_status plan_prefetch(sl_planner *planner, sl_tier tier)
 {
-    sl_shortage ignored;
-    uint32_t too_few = 0, enough = planner->family_count;
-    SL_TRY(sl_plan_uses_find(planner, SL_TIER_DEVICE));
-    if (planner->family_count == 0)
-        return plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage);
-    sl_status status = plan_device_without(planner, 0, &ignored);
-    if (status != SL_ERROR_FIT)
-        return status;
-    status = plan_device_without(planner, enough, &ignored);
-    if (status == SL_ERROR_FIT)
-        return plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage);
-    while (status == SL_OK && enough - too_few > 1) {
-        uint32_t middle = too_few + (enough - too_few) / 2;
-        status = plan_device_without(planner, middle, &ignored);
-        if (status == SL_ERROR_FIT)
-            too_few = middle;
-        else
-            enough = middle;
-        status = status == SL_ERROR_FIT ? SL_OK : status;
+    const double *rate = planner->request->machine->copy_rate;
+    const sl_residency_request residency = ask_residency(planner, tier);
+    sl_prefetch_request prefetch = {.residency = &residency,
+                                    .tick_seconds = planner->tick_seconds,
+                                    .is_disk = planner->passes_host,
+                                    .most_ahead = planner->request->prefetch,
+                                    .is_staged = tier == SL_TIER_DEVICE,
+                                    .staged_ahead = planner->stages_ahead ? 1 : 0};
+    for (int is_disk = 0; is_disk <= 1; is_disk++) {
+        sl_tier other = find_other_end(tier, is_disk);
+        prefetch.fetch_rate[is_disk] = rate[sl_lane_between(other, tier)];
+        prefetch.write_back_rate[is_disk] = rate[sl_lane_between(tier, other)];
     }
-    SL_TRY(status);
-    return planner->leaving_count == enough ? SL_OK
-                                            : plan_device_without(planner, enough, &ignored);
+    return sl_prefetch_plan(&prefetch, &planner->tier[tier].residency);
 }
 
-/* What the host must hold of what lives on disk follows from the device's moves. Where it has no
- * room for them, the device is planned again, ever more modestly; a shortage of the host speaks of
- * the most modest plan. */
-static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shortage)
+static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
 {
-    sl_shortage ignored;
-    planner->stages_ahead = true;
-    SL_TRY(plan_device(planner, out_shortage));
-    sl_status status = plan_host(planner, &ignored);
-    for (int is_least = 0; status == SL_ERROR_FIT && planner->has_disk && is_least <= 1;
-         is_least++) {
-        SL_TRY(plan_modest_device(planner, is_least, out_shortage));
-        status = plan_host(planner, &ignored);
+    sl_tier_state *state = &planner->tier[tier];
+    state->item_count = state->value_item_count;
+    state->first_visit_item = state->item_count;
+    for (uint32_t v = 0; v < state->residency.visit_count; v++) {
+        const sl_visit *visit = &state->residency.visits[v];
+        uint32_t object = visit->object;
+        sl_address_item item = {.bytes = planner->object_bytes[object],
+                                .first_tick = visit->first_tick,
+                                .last_tick = visit->last_tick};
+        sl_item_source source = {.value = SL_NONE, .object = SL_NONE};
+        if (object < planner->first_activation) {
+            source.kind = (sl_memory_kind)(object / planner->chunk_count);
+            source.object = object;
+        } else {
+            source.kind = SL_MEMORY_ACTIVATION;
+            source.value = object - planner->first_activation;
+        }
+        uint32_t index;
+        SL_TRY(sl_planner_add_item(state, &item, &source, &index));
     }
-    return status == SL_ERROR_FIT ? plan_or_refuse(planner, SL_TIER_HOST, out_shortage) : status;
+    return SL_OK;
 }
 
-static sl_status plan_within_budgets(sl_planner *planner, sl_shortage *out_shortage)
+/* What leaves within a loop and comes back lies where it lay. */
+static sl_status assign_addresses(sl_planner *planner, sl_tier tier)
 {
-    SL_TRY(plan_device_and_host(planner, out_shortage));
-    sl_plan_lives_settle(planner, SL_TIER_DISK);
-    return plan_or_refuse(planner, SL_TIER_DISK, out_shortage);
+    sl_tier_state *state = &planner->tier[tier];
+    const sl_residency *residency = &state->residency;
+    sl_address_pair *pairs = calloc((uint64_t)residency->pair_count + 1, sizeof *pairs);
+    if (!pairs)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to place %u items", state->item_count);
+    for (uint32_t p = 0; p < residency->pair_count; p++)
+        pairs[p] = (sl_address_pair){state->first_visit_item + residency->pairs[p].at_entry,
+                                     state->first_visit_item + residency->pairs[p].at_end};
+    const sl_address_request request = {.items = state->items,
+                                        .item_count = state->item_count,
+                                        .pairs = pairs,
+                                        .pair_count = residency->pair_count,
+                                        .base = planner->homes->fixed_bytes[tier],
+                                        .alignment = state->alignment};
+    sl_status status = sl_addresses_assign(&request, &state->peak_bytes);
+    free(pairs);
+    return status;
 }
 
-/* Which activations ever reach the disk depends on the host's room, and more room may mean other
- * ones. So where they do not fit all is planned once more, with the least host that works: what
- * fits beside little memory fits beside much. */
-static sl_status plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
+sl_status sl_planner_plan_tier(sl_planner *planner, sl_tier tier, uint64_t limit,
+                               sl_shortage *out_shortage)
 {
-    uint64_t *host = &planner->budget_bytes[SL_TIER_HOST], given = *host;
-    sl_status status = plan_within_budgets(planner, out_shortage);
-    if (status != SL_ERROR_FIT || out_shortage->tier != SL_TIER_DISK)
-        return status;
-    sl_shortage least = {0};
-    *host = 0;
-    status = plan_device_and_host(planner, &least);
-    if (status != SL_OK && status != SL_ERROR_FIT)
-        return status;
-    if (status == SL_ERROR_FIT)
-        *host =
-            least.tier == SL_TIER_HOST && least.needed_bytes < given ? least.needed_bytes : given;
-    return plan_within_budgets(planner, out_shortage);
+    *out_shortage = (sl_shortage){.tier = tier};
+    measure_room(planner, tier, limit, out_shortage);
+    if (out_shortage->missing_bytes)
+        SL_FAIL(SL_ERROR_FIT, "the values alive at tick %u lack %llu bytes", out_shortage->tick,
+                (unsigned long long)out_shortage->missing_bytes);
+    SL_TRY(plan_residency(planner, tier, out_shortage));
+    SL_TRY(plan_prefetch(planner, tier));
+    SL_TRY(add_visit_items(planner, tier));
+    return assign_addresses(planner, tier);
 }
 
-/* ---- the whole ---- */
+/* ---- a plan ---- */
 
 sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
                         sl_shortage *out_shortage)
@@ -255,9 +383,9 @@ sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
     if (!plan)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
     SL_TRY_GOTO(status, open_planner(request, &planner), close_both);
-    SL_TRY_GOTO(status, plan_tiers(&planner, out_shortage), close_both);
-    SL_TRY_GOTO(status, sl_plan_commands_emit(&planner, plan), close_both);
-    SL_TRY_GOTO(status, sl_plan_totals_fill(&planner, plan), close_both);
+    SL_TRY_GOTO(status, sl_budgets_plan_tiers(&planner, out_shortage), close_both);
+    SL_TRY_GOTO(status, sl_commands_emit(&planner, plan), close_both);
+    SL_TRY_GOTO(status, sl_commands_add_up(&planner, plan), close_both);
     SL_TRY_GOTO(status, sl_hazards_resolve(request->program, plan), close_both);
     close_planner(&planner);
     *out_plan = plan;

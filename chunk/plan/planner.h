@@ -1,23 +1,11 @@
-/* The planner's working state, shared by the files that make a plan step by step:
- *
- *   activation_homes.c  which activations live on the host or disk  (its own header)
- *   plan_lives.c     when each value lives, and where
- *   plan_families.c  how families that are not at home on the device pass through it
- *   plan_uses.c      who needs which object in a tier, and when
- *   residency.c      when chunks stay away from home      (its own header)
- *   prefetch.c       how early they are fetched           (its own header)
- *   addresses.c      where everything lies                (its own header)
- *   plan_commands.c  the commands and the places of their operands
- *   hazards.c        who waits for whom                   (its own header)
- *   plan_tier.c      one tier within a budget, again with less room where addresses do not fit
- *   planner.c        runs these
+/* The planner's working state, shared by the steps that planner.c lists.
  *
  * Objects are what moves between tiers: the chunks of each group (group * chunk_count + chunk),
  * then every value that is an activation whose home is not the device (first_activation + value).
  *
  * Loops are the ticks of repeated sections. What is decided for one repetition holds for all, so
- * nothing that is decided here depends on how many there are: a life that crosses a loop's edge
- * holds all of it, and visits that do are residency's, which sees to it that both edges agree.
+ * nothing that is decided here depends on how many there are: a live range that crosses a loop's
+ * edge holds all of it, and visits that do are residency's, which sees to it that both edges agree.
  */
 #ifndef SL_CHUNK_PLAN_PLANNER_H
 #define SL_CHUNK_PLAN_PLANNER_H
@@ -26,11 +14,11 @@
 #include "residency.h"
 #include "sluice/plan.h"
 
-/* The life of a value in one tier; first_tick SL_NONE: it is not there. */
-typedef struct sl_life {
+/* The ticks at which a value lives in one tier; first_tick SL_NONE: it is not there. */
+typedef struct sl_live_range {
     uint32_t first_tick, last_tick;
     uint32_t item; /* its item in that tier, SL_NONE before there is one */
-} sl_life;
+} sl_live_range;
 
 /* What an address item is; stands beside it. */
 typedef struct sl_item_source {
@@ -57,10 +45,10 @@ typedef struct sl_tier_state {
     sl_address_item *items;
     sl_item_source *sources;
     uint32_t item_count, item_capacity;
-    uint32_t value_item_count; /* items before the visits' */
-    sl_life *lives;            /* [value_count] */
-    uint32_t *workspace_item;  /* [op_count], SL_NONE where an op needs none */
-    sl_residency_use *uses;    /* of objects whose home is another tier */
+    uint32_t value_item_count;  /* items before the visits' */
+    sl_live_range *live_ranges; /* [value_count] */
+    uint32_t *workspace_item;   /* [op_count], SL_NONE where an op needs none */
+    sl_residency_use *uses;     /* of objects whose home is another tier */
     uint32_t use_count;
     uint64_t *room_bytes; /* [op_count]: for visits */
     uint64_t *keep_bytes; /* [op_count]: for visits that are not ahead of their use */
@@ -116,56 +104,49 @@ static inline bool sl_planner_is_state(const sl_value *value)
     return value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
 }
 
-/* plan_lives.c: fills objects, lives and the items of values and workspaces; again, after
- * leaving_count has changed. */
-sl_status sl_plan_lives_find(sl_planner *planner);
+/* Appends an item to a tier; writes its index. */
+sl_status sl_planner_add_item(sl_tier_state *state, const sl_address_item *item,
+                              const sl_item_source *source, uint32_t *out_item);
 
-/* plan_families.c: gives the first leaving_count families that are at home on the device homes on
- * the host, and counts those that could have one. */
-sl_status sl_plan_families_leave(sl_planner *planner);
+/* Plans one tier, whose uses stand, within `limit` bytes: residency, prefetch, addresses. They may
+ * end above the limit: peak_bytes says where. SL_ERROR_FIT where values or the uses of one tick
+ * exceed it: fills the shortage but for its needed_bytes. */
+sl_status sl_planner_plan_tier(sl_planner *planner, sl_tier tier, uint64_t limit,
+                               sl_shortage *out_shortage);
 
-/* Finds the passes of families that are not at home on the device, and gives them their rings; the
- * items of lives stand. */
-sl_status sl_plan_families_find_passes(sl_planner *planner);
+/* ---- live_ranges.c ---- */
+
+/* Fills objects, live ranges and the items of values and workspaces; again, after leaving_count has
+ * changed. */
+sl_status sl_live_ranges_find(sl_planner *planner);
 
 /* The pass of a value by a loop that holds `tick`; NULL if it is not a family away from home. */
-const sl_family_pass *sl_plan_families_pass_at(const sl_planner *planner, uint32_t value,
+const sl_family_pass *sl_live_ranges_find_pass(const sl_planner *planner, uint32_t value,
                                                uint32_t tick);
-
-/* An item of `slots` slots for one value; SL_ERROR_FIT never, SL_ERROR_USAGE if it overflows.
- */
-sl_status sl_plan_families_make_item(const sl_planner *planner, sl_tier tier, uint32_t value,
-                                     uint32_t slots, sl_address_item *item, sl_item_source *source);
 
 /* Gives activations whose home is `home`, host or disk, room there if they are ever written back to
  * it, and 0 bytes if not. The tier they come from, device or host, has been planned. */
-void sl_plan_lives_settle(sl_planner *planner, sl_tier home);
+void sl_live_ranges_settle_homes(sl_planner *planner, sl_tier home);
 
 /* Gives the host an item for the prologue's hop, if the device's visits need one. */
-sl_status sl_plan_lives_add_hop(sl_planner *planner);
+sl_status sl_live_ranges_add_hop(sl_planner *planner);
 
-/* Appends an item; writes its index. */
-sl_status sl_plan_lives_add_item(sl_tier_state *state, const sl_address_item *item,
-                                 const sl_item_source *source, uint32_t *out_item);
+/* ---- uses.c ---- */
 
-/* plan_uses.c: fills the uses of a tier; the host's follow from the device's visits. */
-sl_status sl_plan_uses_find(sl_planner *planner, sl_tier tier);
+/* Lists the uses of a tier; the host's follow from the device's visits. */
+sl_status sl_uses_find(sl_planner *planner, sl_tier tier);
 
-/* plan_tier.c: plans one tier within `budget`. SL_ERROR_FIT fills the shortage but for its
- * needed_bytes. */
-sl_status sl_plan_tier_fit(sl_planner *planner, sl_tier tier, uint64_t budget,
-                           sl_shortage *out_shortage);
+/* ---- budgets.c ---- */
 
-/* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
- * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
- * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. A shortage is no
- * failure of this call, any other error is. */
-sl_status sl_plan_tier_find_least(sl_planner *planner, sl_tier tier, uint64_t *out_budget);
+/* Plans every tier within the request's budgets. SL_ERROR_FIT fills the shortage. */
+sl_status sl_budgets_plan_tiers(sl_planner *planner, sl_shortage *out_shortage);
 
-/* plan_commands.c: makes the commands, places, allocations and totals of the plan. */
-sl_status sl_plan_commands_emit(const sl_planner *planner, sl_plan *plan);
+/* ---- commands.c ---- */
 
-/* plan_totals.c: allocations, live peaks, bytes by kind and by lane. */
-sl_status sl_plan_totals_fill(const sl_planner *planner, sl_plan *plan);
+/* Makes the commands, sections and places of the plan. */
+sl_status sl_commands_emit(const sl_planner *planner, sl_plan *plan);
+
+/* Makes its allocations, live peaks, and bytes by kind and by lane. */
+sl_status sl_commands_add_up(const sl_planner *planner, sl_plan *plan);
 
 #endif

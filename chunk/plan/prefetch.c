@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #include "tick_tree.h"
-#include "use_index.h"
+#include "uses.h"
 
 #define NO_USE UINT32_MAX
 
@@ -20,7 +20,7 @@ typedef struct prefetcher {
     const sl_prefetch_request *request;
     sl_residency *residency;
     uint32_t tick_count;
-    sl_use_index uses;
+    sl_uses uses;
     sl_tick_tree free_bytes; /* by tick: room that visits leave */
     sl_tick_tree ahead_left; /* by tick: visits that may still be fetched and not yet used */
     sl_tick_tree staged;     /* by tick: ahead-of-use arrivals by way of the stage */
@@ -34,9 +34,9 @@ typedef struct prefetcher {
     sl_write_back *in_order; /* [write_back_count], by after_tick */
 } prefetcher;
 
-static void release(prefetcher *p)
+static void close_prefetcher(prefetcher *p)
 {
-    sl_use_index_close(&p->uses);
+    sl_uses_close(&p->uses);
     sl_tick_tree_close(&p->free_bytes);
     sl_tick_tree_close(&p->ahead_left);
     sl_tick_tree_close(&p->staged);
@@ -50,7 +50,7 @@ static void release(prefetcher *p)
     free(p->in_order);
 }
 
-/* ---- preparing ---- */
+/* ---- opening ---- */
 
 static bool wraps(const sl_visit *visit)
 {
@@ -67,7 +67,7 @@ static bool is_ahead(const sl_visit *visit)
     return visit->is_fetched && visit->first_tick != visit->first_use;
 }
 
-static void note_use(prefetcher *p, uint32_t object, uint32_t tick)
+static void record_use(prefetcher *p, uint32_t object, uint32_t tick)
 {
     if (p->last_use[object] == NO_USE || p->last_use[object] < tick)
         p->last_use[object] = tick;
@@ -81,18 +81,18 @@ static void find_earlier_uses(prefetcher *p)
         p->last_use[o] = NO_USE;
     for (uint32_t v = 0; v < p->residency->visit_count; v++)
         if (wraps(&p->residency->visits[v]))
-            note_use(p, p->residency->visits[v].object, p->residency->visits[v].last_tick);
+            record_use(p, p->residency->visits[v].object, p->residency->visits[v].last_tick);
     uint32_t u = 0;
     for (uint32_t v = 0; v < p->residency->visit_count; v++) {
         const sl_visit *visit = &p->residency->visits[v];
         for (; u < residency->use_count && residency->uses[u].tick < visit->first_tick; u++)
-            note_use(p, residency->uses[u].object, residency->uses[u].tick);
+            record_use(p, residency->uses[u].object, residency->uses[u].tick);
         p->earlier_use[v] = p->last_use[visit->object];
         if (!wraps(visit))
-            note_use(p, visit->object, visit->last_tick);
+            record_use(p, visit->object, visit->last_tick);
     }
     for (; u < residency->use_count; u++)
-        note_use(p, residency->uses[u].object, residency->uses[u].tick);
+        record_use(p, residency->uses[u].object, residency->uses[u].tick);
 }
 
 /* Sections are the loops and what is before, between and behind them. */
@@ -175,7 +175,8 @@ static sl_status count_visits(prefetcher *p)
     return status;
 }
 
-static sl_status prepare(const sl_prefetch_request *request, sl_residency *residency, prefetcher *p)
+static sl_status open_prefetcher(const sl_prefetch_request *request, sl_residency *residency,
+                                 prefetcher *p)
 {
     uint64_t ticks = request->residency->tick_count, visits = (uint64_t)residency->visit_count + 1;
     *p = (prefetcher){.request = request, .residency = residency, .tick_count = (uint32_t)ticks};
@@ -190,7 +191,7 @@ static sl_status prepare(const sl_prefetch_request *request, sl_residency *resid
     if (!p->start_seconds || !p->wanted_seconds || !p->earlier_use || !p->last_use ||
         !p->next_start || !p->in_order || !p->section_first || !p->section_end)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", residency->visit_count);
-    SL_TRY(sl_use_index_open(request->residency, &p->uses));
+    SL_TRY(sl_uses_open(request->residency, &p->uses));
     SL_TRY(count_visits(p));
     for (uint64_t tick = 0; tick < ticks; tick++)
         p->start_seconds[tick + 1] = p->start_seconds[tick] + request->tick_seconds[tick];
@@ -211,9 +212,9 @@ static bool is_edge_free(const prefetcher *p)
 }
 
 /* The ticks [first, end) that a visit could begin at earlier than it does. */
-typedef struct span {
+typedef struct tick_range {
     uint32_t first, end;
-} span;
+} tick_range;
 
 /* The last tick of [0, end] that starts at or before `seconds`, `less` subtracted; 0 if none does:
  * out_found says so. */
@@ -232,8 +233,8 @@ static uint32_t find_start(const prefetcher *p, uint32_t end, double less, doubl
     return low > 0 ? low - 1 : 0;
 }
 
-/* Cuts the span to the ticks at its end that have room for the visit; true if that is all of it. */
-static bool cut_to_room(const prefetcher *p, uint32_t v, span *ticks)
+/* Trims the range to the ticks at its end that have room for the visit; true if that is all. */
+static bool trim_to_room(const prefetcher *p, uint32_t v, tick_range *ticks)
 {
     uint64_t bytes = p->request->residency->object_bytes[p->residency->visits[v].object];
     uint32_t full =
@@ -248,7 +249,7 @@ static bool cut_to_room(const prefetcher *p, uint32_t v, span *ticks)
 
 /* How far back the visit may and wants to begin within the body; true if it would go on over its
  * start. */
-static bool find_span(const prefetcher *p, uint32_t v, span *out_span)
+static bool find_range(const prefetcher *p, uint32_t v, tick_range *out_range)
 {
     const sl_visit *visit = &p->residency->visits[v];
     uint32_t earlier = p->earlier_use[v], least = p->section_first[visit->first_tick];
@@ -256,14 +257,14 @@ static bool find_span(const prefetcher *p, uint32_t v, span *out_span)
     uint32_t wanted = find_start(p, visit->first_tick, 0.0, p->wanted_seconds[v], &is_early);
     if (earlier != NO_USE && earlier + 1 > least)
         least = earlier + 1;
-    *out_span = (span){wanted > least ? wanted : least, visit->first_tick};
-    if (out_span->first > out_span->end)
-        out_span->first = out_span->end;
-    return cut_to_room(p, v, out_span) && out_span->first == 0 && !is_early && earlier == NO_USE;
+    *out_range = (tick_range){wanted > least ? wanted : least, visit->first_tick};
+    if (out_range->first > out_range->end)
+        out_range->first = out_range->end;
+    return trim_to_room(p, v, out_range) && out_range->first == 0 && !is_early && earlier == NO_USE;
 }
 
 /* The same in the iteration before. */
-static span find_wrapped_span(const prefetcher *p, uint32_t v)
+static tick_range find_wrapped_range(const prefetcher *p, uint32_t v)
 {
     const sl_visit *visit = &p->residency->visits[v];
     uint32_t last_use = p->last_use[visit->object], end = p->tick_count;
@@ -272,15 +273,15 @@ static span find_wrapped_span(const prefetcher *p, uint32_t v)
     uint32_t wanted = find_start(p, end, p->start_seconds[end], p->wanted_seconds[v], &is_early);
     least = visit->last_tick + 1 > least ? visit->last_tick + 1 : least;
     least = last_use != NO_USE && last_use + 1 > least ? last_use + 1 : least;
-    span ticks = {wanted > least ? wanted : least, end};
+    tick_range ticks = {wanted > least ? wanted : least, end};
     if (ticks.first > end)
         ticks.first = end;
-    cut_to_room(p, v, &ticks);
+    trim_to_room(p, v, &ticks);
     return ticks;
 }
 
-/* The earliest tick of the span at which a fetch of the visit may be issued ahead of its use. */
-static uint32_t find_arrival(const prefetcher *p, const sl_visit *visit, span ticks)
+/* The earliest tick of the range at which a fetch of the visit may be issued ahead of its use. */
+static uint32_t find_arrival(const prefetcher *p, const sl_visit *visit, tick_range ticks)
 {
     if (ticks.first >= ticks.end)
         return SL_NO_TICK;
@@ -289,7 +290,7 @@ static uint32_t find_arrival(const prefetcher *p, const sl_visit *visit, span ti
     return sl_tick_tree_find_first(&p->staged, ticks.first, ticks.end, p->request->staged_ahead);
 }
 
-static void take_ticks(prefetcher *p, const sl_visit *visit, uint32_t first, uint32_t end)
+static void take_room(prefetcher *p, const sl_visit *visit, uint32_t first, uint32_t end)
 {
     uint64_t bytes = p->request->residency->object_bytes[visit->object];
     sl_tick_tree_add(&p->free_bytes, first, end, -(int64_t)bytes);
@@ -297,14 +298,14 @@ static void take_ticks(prefetcher *p, const sl_visit *visit, uint32_t first, uin
 }
 
 /* Lets the visit start earlier while the wanted start lies before it and there is room. */
-static void move_earlier(prefetcher *p, uint32_t v, bool may_wrap)
+static void fetch_earlier(prefetcher *p, uint32_t v, bool may_wrap)
 {
     sl_visit *visit = &p->residency->visits[v];
-    span ticks;
-    bool goes_on = find_span(p, v, &ticks) && may_wrap && !visit->is_carried && is_edge_free(p);
+    tick_range ticks;
+    bool goes_on = find_range(p, v, &ticks) && may_wrap && !visit->is_carried && is_edge_free(p);
     uint32_t arrival = SL_NO_TICK;
     if (goes_on)
-        arrival = find_arrival(p, visit, find_wrapped_span(p, v));
+        arrival = find_arrival(p, visit, find_wrapped_range(p, v));
     bool is_wrapped = arrival != SL_NO_TICK;
     if (!is_wrapped)
         arrival = find_arrival(p, visit, ticks);
@@ -314,15 +315,15 @@ static void move_earlier(prefetcher *p, uint32_t v, bool may_wrap)
         sl_tick_tree_add(&p->staged, visit->first_tick, visit->first_tick + 1, -1);
     if (is_disk(p, visit))
         sl_tick_tree_add(&p->staged, arrival, arrival + 1, 1);
-    take_ticks(p, visit, is_wrapped ? 0 : arrival, visit->first_tick);
+    take_room(p, visit, is_wrapped ? 0 : arrival, visit->first_tick);
     if (is_wrapped)
-        take_ticks(p, visit, arrival, p->tick_count);
+        take_room(p, visit, arrival, p->tick_count);
     visit->first_tick = arrival;
     visit->is_carried = visit->is_carried || is_wrapped;
 }
 
 /* Each link delivers in order of use, as late as it may, with one copy's time as slack. */
-static void want_starts(prefetcher *p)
+static void schedule_fetches(prefetcher *p)
 {
     const sl_residency *residency = p->residency;
     double body_seconds = p->start_seconds[p->tick_count];
@@ -364,17 +365,16 @@ static void find_next_starts(prefetcher *p)
 /* The first use of the object behind a tick, tick_count if there is none. */
 static uint32_t find_next_use(const prefetcher *p, uint32_t object, uint32_t tick)
 {
-    uint32_t low = 0, high = sl_use_index_count(&p->uses, object);
+    uint32_t low = 0, high = sl_uses_count(&p->uses, object);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (sl_use_index_get(&p->uses, object, middle)->tick > tick)
+        if (sl_uses_get(&p->uses, object, middle)->tick > tick)
             high = middle;
         else
             low = middle + 1;
     }
-    return low < sl_use_index_count(&p->uses, object)
-               ? sl_use_index_get(&p->uses, object, low)->tick
-               : p->tick_count;
+    return low < sl_uses_count(&p->uses, object) ? sl_uses_get(&p->uses, object, low)->tick
+                                                 : p->tick_count;
 }
 
 /* The first tick that does not start before `seconds`; tick_count + 1 if all do. */
@@ -396,8 +396,9 @@ static uint32_t least_of(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Lets the visit stay until `end_seconds`, while there is room and its object is not wanted. */
-static void stay(prefetcher *p, uint32_t v, double end_seconds)
+/* Lets the visit stay until `end_seconds`, while there is room and its object is not
+ * wanted. */
+static void extend_visit(prefetcher *p, uint32_t v, double end_seconds)
 {
     sl_visit *visit = &p->residency->visits[v];
     uint64_t bytes = p->request->residency->object_bytes[visit->object];
@@ -423,7 +424,7 @@ static int compare_write_backs(const void *left, const void *right)
 }
 
 /* Each link writes back in the order of the last writes, as soon as it may. */
-static void let_stay(prefetcher *p)
+static void extend_write_backs(prefetcher *p)
 {
     const sl_residency *residency = p->residency;
     double link_free[2] = {0.0, 0.0};
@@ -440,22 +441,22 @@ static void let_stay(prefetcher *p)
         double start = ready > link_free[link] ? ready : link_free[link];
         double seconds = (double)bytes / p->request->write_back_rate[link];
         link_free[link] = start + seconds;
-        stay(p, v, start + 2 * seconds); /* one copy's time as slack */
+        extend_visit(p, v, start + 2 * seconds); /* one copy's time as slack */
     }
 }
 
 sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency)
 {
     prefetcher p;
-    sl_status status = prepare(request, residency, &p);
+    sl_status status = open_prefetcher(request, residency, &p);
     if (status == SL_OK) {
-        want_starts(&p);
+        schedule_fetches(&p);
         for (int may_wrap = 0; may_wrap <= 1; may_wrap++)
             for (uint32_t v = 0; v < residency->visit_count; v++)
                 if (residency->visits[v].is_fetched)
-                    move_earlier(&p, v, may_wrap);
-        let_stay(&p);
+                    fetch_earlier(&p, v, may_wrap);
+        extend_write_backs(&p);
     }
-    release(&p);
+    close_prefetcher(&p);
     return status;
 }

@@ -1,10 +1,31 @@
 /* Belady's rule over the body of a loop, extended to dirty objects and to loops inside the body.
  * See residency.h for the words.
  *
+ * Where the content of an object is, and who makes each step:
+ *
+ *   HOME   not here; its home has the content, or nobody reads it before it is written whole
+ *   CLEAN  here, and its home has the same
+ *   DIRTY  here alone is the newest content
+ *
+ *   +------+  begin_visit, fetched   +-------+  use_away, writes  +-------+
+ *   |      |------------------------>|       |------------------->|       |
+ *   | HOME |  end_visit              | CLEAN |  write_back        | DIRTY |
+ *   |      |<------------------------|       |<-------------------|       |
+ *   +------+                         +-------+                    +-------+
+ *    |    ^  begin_visit, not fetched: the first use writes it whole ^   |
+ *    +----|----------------------------------------------------------+   |
+ *         +--------------------------------------------------------------+
+ *            end_visit, where nobody reads the content again (is_content_live)
+ *
+ * use_at_home ends the visit before the use; end_visit writes dirty content back before it goes,
+ * and enter_loop may write it back in front of a loop and keep it here. A visit that is carried
+ * over the end of the body is clean there: begin_body begins it so, join_carried ends it so. The
+ * seam of an inner loop is crossed in either state.
+ *
  * The body is walked from a guessed set of carried objects until a walk ends with at least that set
  * in place; the guess starts as what a cold walk leaves behind and only shrinks, so this ends.
- * Three ways to weigh distance against cost are tried and the one that moves least is kept: none of
- * them is best for every mixture of clean and dirty objects.
+ * Three ways to weigh distance against cost are tried (victims.h) and the one that moves least is
+ * kept.
  *
  * An inner loop is walked the same way, but from the state that the walk has reached at its entry.
  * Farthest next use need not repeat from one repetition to the next, so the set at the seam is
@@ -15,33 +36,17 @@
  * Invariant of content: an object that is not here has a current home, or nobody reads its content
  * before it is written whole. At the end of a loop that must hold for both futures, the next
  * repetition and what is behind the loop.
- *
- * Over 500 lines because a walk, its loops and its edges work on one state.
  */
 #include "residency.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "use_index.h"
+#include "uses.h"
 #include "victims.h"
 #include "visit_list.h"
 
 enum { MOST_LAPS = 3 };
-
-/* How distance and cost make a victim. */
-typedef enum weighting { WEIGH_DISTANCE, WEIGH_RATIO, WEIGH_COST, WEIGHTING_COUNT } weighting;
-
-/* What evicting an object costs: classes of victims. What is used in the loop that is walked has
- * classes of its own; what only passes through it keeps those it had before. */
-enum {
-    VICTIM_FREE,  /* its content is not needed again */
-    VICTIM_CLEAN, /* a fetch */
-    VICTIM_DIRTY, /* a fetch, and a write-back that would not have been */
-    VICTIM_LOOP_CLEAN,
-    VICTIM_LOOP_DIRTY,
-    VICTIM_STRANDED /* a write-back in each repetition of the loop that is just over */
-};
 
 /* Of an object and the seam of the loop that is walked. */
 enum {
@@ -62,7 +67,7 @@ typedef struct object_state {
     uint32_t last_use_tick;   /* of the open visit */
     uint32_t last_visit;      /* the one that was closed last, or SL_NO_VISIT */
     uint32_t free_tick;       /* it ends before this tick */
-    uint32_t resident_slot;   /* in residents */
+    uint32_t resident_index;  /* in residents */
     uint32_t carried_visit;   /* the one it was carried in with */
     uint32_t entry_visit;     /* at the entry of the loop that is walked */
 } object_state;
@@ -79,10 +84,10 @@ typedef struct entry_state {
 
 typedef struct walk {
     const sl_residency_request *request;
-    weighting weighting;
+    sl_weighting weighting;
     int laps;
     object_state *objects;
-    sl_use_index uses;
+    sl_uses uses;
     uint32_t *residents; /* objects here now */
     uint32_t resident_count;
     uint64_t resident_bytes;
@@ -104,7 +109,7 @@ typedef struct walk {
 
 static void close_walk(walk *w)
 {
-    sl_use_index_close(&w->uses);
+    sl_uses_close(&w->uses);
     sl_victims_close(&w->victims);
     free(w->objects);
     free(w->residents);
@@ -120,7 +125,7 @@ static sl_status open_walk(const sl_residency_request *request, walk *out_walk)
 {
     uint64_t objects = (uint64_t)request->object_count + 1;
     *out_walk = (walk){.request = request};
-    SL_TRY(sl_use_index_open(request, &out_walk->uses));
+    SL_TRY(sl_uses_open(request, &out_walk->uses));
     out_walk->list.uses = &out_walk->uses;
     sl_status status = sl_victims_open(request->object_count, &out_walk->victims);
     if (status != SL_OK) {
@@ -148,12 +153,12 @@ static sl_status open_walk(const sl_residency_request *request, walk *out_walk)
 
 static uint64_t find_need(const walk *w, uint32_t o)
 {
-    return sl_use_index_find_need(&w->uses, o, &w->objects[o].cursor);
+    return sl_uses_find_need(&w->uses, o, &w->objects[o].cursor);
 }
 
 static bool is_content_live(const walk *w, uint32_t o)
 {
-    return sl_use_index_is_live(&w->uses, o, &w->objects[o].cursor);
+    return sl_uses_is_live(&w->uses, o, &w->objects[o].cursor);
 }
 
 /* ---- coming and going ---- */
@@ -164,12 +169,12 @@ static void add_resident(walk *w, uint32_t o, uint32_t visit)
     object->visit = visit;
     object->is_dirty = false;
     object->is_written = false;
-    object->resident_slot = w->resident_count;
+    object->resident_index = w->resident_count;
     w->residents[w->resident_count++] = o;
     w->resident_bytes += w->request->object_bytes[o];
 }
 
-static void enter(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
+static void begin_visit(walk *w, uint32_t o, uint32_t tick, bool is_fetched)
 {
     add_resident(w, o, sl_visit_list_add(&w->list, o, tick, is_fetched));
     w->objects[o].last_use_tick = tick;
@@ -220,7 +225,7 @@ static object_state *add_member(walk *w, const sl_residency_loop *loop, uint32_t
 
 /* It is not here from `now` on; its visit ends with its last use. What only passes
  * through a loop becomes a member of it when it leaves. */
-static void leave(walk *w, uint32_t o, uint32_t now)
+static void end_visit(walk *w, uint32_t o, uint32_t now)
 {
     object_state *object = &w->objects[o];
     if (w->uses.loop && object->cursor.loop != w->uses.loop) {
@@ -231,7 +236,7 @@ static void leave(walk *w, uint32_t o, uint32_t now)
     if (object->is_dirty && is_content_live(w, o))
         write_back(w, o, now);
     if (object->visit != SL_NO_VISIT) {
-        sl_visit *visit = &w->list.plan.visits[object->visit];
+        sl_visit *visit = &w->list.residency.visits[object->visit];
         visit->last_tick = object->last_use_tick;
         object->left_unused = object->left_unused || (visit->is_carried && !object->is_used);
     }
@@ -242,8 +247,8 @@ static void leave(walk *w, uint32_t o, uint32_t now)
     }
     sl_victims_remove(&w->victims, o);
     uint32_t last = w->residents[--w->resident_count];
-    w->residents[object->resident_slot] = last;
-    w->objects[last].resident_slot = object->resident_slot;
+    w->residents[object->resident_index] = last;
+    w->objects[last].resident_index = object->resident_index;
     w->resident_bytes -= w->request->object_bytes[o];
     object->last_visit = object->visit;
     object->free_tick = object->last_use_tick + 1;
@@ -271,13 +276,12 @@ static void rank_resident(walk *w, uint32_t o)
 {
     const object_state *object = &w->objects[o];
     uint64_t need = find_need(w, o);
-    uint32_t victim_class = VICTIM_FREE;
+    uint32_t victim_class = SL_VICTIM_FREE;
     if (need != SL_NEVER) {
-        bool is_dearer =
-            object->is_dirty && !sl_use_index_must_reach_home(&w->uses, o, &object->cursor);
-        bool repeats = sl_use_index_repeats(&w->uses, &object->cursor);
-        victim_class = repeats ? (is_dearer ? VICTIM_LOOP_DIRTY : VICTIM_LOOP_CLEAN)
-                               : (is_dearer ? VICTIM_DIRTY : VICTIM_CLEAN);
+        bool is_dearer = object->is_dirty && !sl_uses_must_reach_home(&w->uses, o, &object->cursor);
+        bool repeats = sl_uses_repeats(&w->uses, &object->cursor);
+        victim_class = repeats ? (is_dearer ? SL_VICTIM_LOOP_DIRTY : SL_VICTIM_LOOP_CLEAN)
+                               : (is_dearer ? SL_VICTIM_DIRTY : SL_VICTIM_CLEAN);
     }
     sl_victims_put(&w->victims, o, victim_class, need);
 }
@@ -290,52 +294,20 @@ static void rank_members(walk *w, bool is_behind)
         if (!is_here(w, o) || w->is_needed[o])
             sl_victims_remove(&w->victims, o);
         else if (is_behind && is_stranded(w, o))
-            sl_victims_put(&w->victims, o, VICTIM_STRANDED, 0);
+            sl_victims_put(&w->victims, o, SL_VICTIM_STRANDED, 0);
         else
             rank_resident(w, o);
     }
     w->is_ranking_old = false;
 }
 
-/* How gladly the first victim of a class is given up: larger goes first. */
-static double find_score(const walk *w, uint32_t victim_class, uint32_t o, uint32_t tick)
-{
-    if (victim_class == VICTIM_FREE)
-        return 1e30;
-    if (victim_class == VICTIM_STRANDED)
-        return 0.0;
-    bool is_dearer = victim_class == VICTIM_DIRTY || victim_class == VICTIM_LOOP_DIRTY;
-    bool passes = w->uses.loop && (victim_class == VICTIM_CLEAN || victim_class == VICTIM_DIRTY);
-    uint64_t more = passes ? sl_use_index_find_distance_behind(&w->uses) : 0;
-    double distance = (double)(w->victims.need[o] + more - tick);
-    switch (w->weighting) {
-    case WEIGH_RATIO:
-        return is_dearer ? distance / 2 : distance;
-    case WEIGH_COST:
-        return distance + (is_dearer ? 0.0 : 1e12) + (passes ? 1e13 : 0.0);
-    default:
-        return distance;
-    }
-}
-
 /* The resident to evict at `tick`, or SL_NO_VISIT when all are needed now. */
 static uint32_t choose_victim(walk *w, uint32_t tick)
 {
-    uint32_t victim = SL_NO_VISIT;
-    double best = -1.0;
     if (w->is_ranking_old)
         rank_members(w, !w->uses.loop && tick == w->behind_tick);
-    for (uint32_t victim_class = 0; victim_class < SL_VICTIM_CLASSES; victim_class++) {
-        uint32_t o = sl_victims_top(&w->victims, victim_class);
-        if (o == UINT32_MAX)
-            continue;
-        double score = find_score(w, victim_class, o, tick);
-        if (score > best || (score == best && o < victim)) {
-            best = score;
-            victim = o;
-        }
-    }
-    return victim;
+    return sl_victims_choose(&w->victims, w->weighting, tick,
+                             sl_uses_find_distance_behind(&w->uses));
 }
 
 /* Evicts until at most `room` bytes are here at `tick`, or all that is here is needed. */
@@ -345,13 +317,13 @@ static void make_room(walk *w, uint32_t tick, uint64_t room)
         uint32_t victim = choose_victim(w, tick);
         if (victim == SL_NO_VISIT)
             return;
-        leave(w, victim, tick);
+        end_visit(w, victim, tick);
     }
 }
 
 /* ---- walking ticks ---- */
 
-static void touch(walk *w, const sl_residency_use *use)
+static void use_away(walk *w, const sl_residency_use *use)
 {
     object_state *object = &w->objects[use->object];
     object->cursor.number++;
@@ -363,7 +335,7 @@ static void touch(walk *w, const sl_residency_use *use)
         object->last_write_tick = use->tick;
     }
     if (find_need(w, use->object) == SL_NEVER)
-        leave(w, use->object, use->tick + 1);
+        end_visit(w, use->object, use->tick + 1);
     else
         rank_resident(w, use->object);
 }
@@ -371,7 +343,7 @@ static void touch(walk *w, const sl_residency_use *use)
 static void use_at_home(walk *w, const sl_residency_use *use)
 {
     if (is_here(w, use->object))
-        leave(w, use->object, use->tick);
+        end_visit(w, use->object, use->tick);
     w->objects[use->object].cursor.number++;
 }
 
@@ -391,11 +363,11 @@ static void walk_tick(walk *w, uint32_t tick)
     make_room(w, tick, room > incoming ? room - incoming : 0);
     for (uint32_t u = first; u < last; u++)
         if (uses[u].is_away && !is_here(w, uses[u].object))
-            enter(w, uses[u].object, tick, uses[u].reads);
+            begin_visit(w, uses[u].object, tick, uses[u].reads);
     w->tick_bytes = w->resident_bytes;
     for (uint32_t u = first; u < last; u++) {
         if (uses[u].is_away && w->list.status == SL_OK)
-            touch(w, &uses[u]);
+            use_away(w, &uses[u]);
         w->is_needed[uses[u].object] = false;
     }
 }
@@ -437,7 +409,7 @@ static void reopen_loop(walk *w)
         const object_state *object = &entry->objects[m];
         w->objects[w->members[m]] = *object;
         if (object->visit == SL_NO_VISIT && object->last_visit != SL_NO_VISIT)
-            w->list.plan.visits[object->last_visit].last_tick = object->free_tick - 1;
+            w->list.residency.visits[object->last_visit].last_tick = object->free_tick - 1;
     }
     uint64_t list_bytes = entry->resident_count * sizeof *w->residents;
     if (w->resident_count != entry->resident_count ||
@@ -445,11 +417,11 @@ static void reopen_loop(walk *w)
         memcpy(w->residents, entry->residents, list_bytes);
         w->resident_count = entry->resident_count;
         for (uint32_t r = 0; r < w->resident_count; r++)
-            w->objects[w->residents[r]].resident_slot = r;
+            w->objects[w->residents[r]].resident_index = r;
     }
     w->resident_bytes = entry->resident_bytes;
     w->tick_bytes = entry->tick_bytes;
-    sl_visit_list_cut(&w->list, &entry->visits);
+    sl_visit_list_rewind(&w->list, &entry->visits);
     w->uses.loop = NULL;
     w->is_ranking_old = true;
 }
@@ -476,7 +448,7 @@ static void guess_seam(walk *w, const sl_residency_loop *loop, int laps)
     uint64_t room = find_seam_room(w, loop);
     for (uint32_t r = w->resident_count; r-- > 0 && w->resident_bytes > room;)
         if (w->request->object_bytes[w->residents[r]] > room)
-            leave(w, w->residents[r], loop->first_tick);
+            end_visit(w, w->residents[r], loop->first_tick);
     make_room(w, loop->first_tick, room);
     for (uint32_t m = 0; m < w->member_count; m++)
         w->seam[w->members[m]] = is_here(w, w->members[m]) ? SEAM_HAS : 0;
@@ -491,8 +463,8 @@ static void drop_outsiders(walk *w, uint32_t tick, uint64_t *held_bytes)
         uint32_t o = w->members[m], visit = w->objects[o].visit;
         if (w->seam[o] & SEAM_HAS || visit == SL_NO_VISIT)
             continue;
-        leave(w, o, tick);
-        if ((uint64_t)w->list.plan.visits[visit].last_tick + 1 < tick)
+        end_visit(w, o, tick);
+        if ((uint64_t)w->list.residency.visits[visit].last_tick + 1 < tick)
             *held_bytes -= w->request->object_bytes[o];
     }
 }
@@ -504,7 +476,7 @@ static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uin
     object_state *object = &w->objects[o];
     uint64_t bytes = w->request->object_bytes[o];
     uint32_t tick = loop->first_tick - 1, number = object->cursor.number;
-    const sl_residency_use *use = sl_use_index_get(&w->uses, o, number);
+    const sl_residency_use *use = sl_uses_get(&w->uses, o, number);
     if (loop->first_tick == 0 || w->uses.loop_of_tick[tick] != SL_NO_LOOP || !use->is_away ||
         w->resident_bytes + bytes > find_seam_room(w, loop))
         return false;
@@ -512,14 +484,14 @@ static bool bring_before(walk *w, const sl_residency_loop *loop, uint32_t o, uin
         add_resident(w, o, object->last_visit);
         return true;
     }
-    bool was_used = number > 0 && sl_use_index_get(&w->uses, o, number - 1)->tick >= tick;
+    bool was_used = number > 0 && sl_uses_get(&w->uses, o, number - 1)->tick >= tick;
     if (was_used || object->free_tick > tick)
         return false;
     if (*held_bytes + bytes > w->request->room_bytes[tick])
         return false;
-    enter(w, o, tick, use->reads);
+    begin_visit(w, o, tick, use->reads);
     if (w->list.status == SL_OK)
-        w->list.plan.visits[w->objects[o].visit].first_use = use->tick;
+        w->list.residency.visits[w->objects[o].visit].first_use = use->tick;
     *held_bytes += bytes;
     return true;
 }
@@ -641,10 +613,10 @@ static void begin_body(walk *w)
     for (uint32_t o = 0; o < w->request->object_count && w->list.status == SL_OK; o++) {
         if (!w->is_carried_in[o])
             continue;
-        enter(w, o, 0, false);
+        begin_visit(w, o, 0, false);
         w->objects[o].carried_visit = w->objects[o].visit;
         if (w->list.status == SL_OK)
-            w->list.plan.visits[w->objects[o].visit].is_carried = true;
+            w->list.residency.visits[w->objects[o].visit].is_carried = true;
         rank_resident(w, o);
     }
 }
@@ -654,11 +626,11 @@ static void begin_body(walk *w)
 static void drop_idle(walk *w, uint32_t now)
 {
     rank_members(w, false);
-    for (uint32_t o; (o = sl_victims_top(&w->victims, VICTIM_FREE)) != UINT32_MAX;)
-        leave(w, o, now);
+    for (uint32_t o; (o = sl_victims_top(&w->victims, SL_VICTIM_FREE)) != UINT32_MAX;)
+        end_visit(w, o, now);
 }
 
-/* Walks the body once from the guess; visits and write-backs are in w->list.plan. */
+/* Walks the body once from the guess; visits and write-backs are in w->list.residency. */
 static void walk_body(walk *w)
 {
     begin_body(w);
@@ -716,14 +688,14 @@ static void join_carried(walk *w, uint32_t *moved_to)
     while (w->resident_count) {
         uint32_t o = w->residents[w->resident_count - 1];
         uint32_t visit = w->objects[o].visit, carried = w->objects[o].carried_visit;
-        leave(w, o, tick_count);
+        end_visit(w, o, tick_count);
         if (!w->is_carried_in[o])
             continue;
-        sl_visit *tail = &w->list.plan.visits[visit];
+        sl_visit *tail = &w->list.residency.visits[visit];
         tail->last_tick = tick_count - 1;
         if (tail->is_carried)
             continue; /* here all the time */
-        sl_visit *head = &w->list.plan.visits[carried];
+        sl_visit *head = &w->list.residency.visits[carried];
         tail->is_carried = true;
         tail->last_tick = head->last_tick;
         head->object = SL_NO_VISIT; /* one with the tail now */
@@ -733,9 +705,9 @@ static void join_carried(walk *w, uint32_t *moved_to)
 
 static sl_status close_body(walk *w)
 {
-    uint32_t *moved_to = calloc((uint64_t)w->list.plan.visit_count + 1, sizeof *moved_to);
+    uint32_t *moved_to = calloc((uint64_t)w->list.residency.visit_count + 1, sizeof *moved_to);
     if (!moved_to)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->list.plan.visit_count);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u visits", w->list.residency.visit_count);
     join_carried(w, moved_to);
     if (w->list.status == SL_OK)
         sl_visit_list_compact(&w->list, moved_to);
@@ -745,9 +717,9 @@ static sl_status close_body(walk *w)
 
 /* ---- choosing among walks ---- */
 
-/* Walks until the carried set stands; leaves the visits in w->list.plan. The first guess is what
- * `laps` walks, each starting where the one before ended, leave behind. */
-static sl_status plan_weighting(walk *w, weighting choice, int laps)
+/* Walks until the carried set stands; leaves the visits in w->list.residency. The first guess is
+ * what `laps` walks, each starting where the one before ended, leave behind. */
+static sl_status walk_until_carried_stands(walk *w, sl_weighting choice, int laps)
 {
     w->weighting = choice;
     w->laps = laps;
@@ -770,17 +742,18 @@ sl_status sl_residency_plan(const sl_residency_request *request, sl_residency *o
     walk w;
     SL_TRY(open_walk(request, &w));
     sl_residency best = {0};
-    sl_status status = sl_use_index_check_room(&w.uses, out_tick, out_missing_bytes);
-    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * WEIGHTING_COUNT; choice++) {
-        status = plan_weighting(&w, (weighting)(choice / MOST_LAPS), choice % MOST_LAPS + 1);
-        bool is_better = choice == 0 || w.list.plan.weighed_bytes < best.weighed_bytes;
+    sl_status status = sl_uses_check_room(&w.uses, out_tick, out_missing_bytes);
+    for (int choice = 0; status == SL_OK && choice < MOST_LAPS * SL_WEIGHTING_COUNT; choice++) {
+        status = walk_until_carried_stands(&w, (sl_weighting)(choice / MOST_LAPS),
+                                           choice % MOST_LAPS + 1);
+        bool is_better = choice == 0 || w.list.residency.weighed_bytes < best.weighed_bytes;
         if (status == SL_OK && is_better) {
             sl_residency_clear(&best);
-            best = w.list.plan;
-            w.list.plan = (sl_residency){0};
+            best = w.list.residency;
+            w.list.residency = (sl_residency){0};
         }
     }
-    sl_residency_clear(&w.list.plan);
+    sl_residency_clear(&w.list.residency);
     close_walk(&w);
     if (status == SL_OK)
         *out_residency = best;

@@ -8,7 +8,7 @@
 
 enum { MOST_LEVELS = 32 };
 
-static void update(sl_tick_tree *tree, uint32_t node)
+static void refresh_node(sl_tick_tree *tree, uint32_t node)
 {
     int64_t left = tree->least[2 * node], right = tree->least[2 * node + 1];
     tree->least[node] = (left < right ? left : right) + tree->added[node];
@@ -37,14 +37,14 @@ sl_status sl_tick_tree_open(const int64_t *values, uint32_t tick_count, sl_tick_
     for (uint32_t tick = 0; tick < tree.leaf_count; tick++)
         tree.least[tree.leaf_count + tick] = tick < tick_count ? values[tick] : INT64_MAX / 2;
     for (uint32_t node = tree.leaf_count - 1; node > 0; node--)
-        update(&tree, node);
+        refresh_node(&tree, node);
     *out_tree = tree;
     return SL_OK;
 }
 
 /* The nodes that cover [first, end) exactly, from left to right; returns how many. */
-static int cover(const sl_tick_tree *tree, uint32_t first, uint32_t end,
-                 uint32_t nodes[2 * MOST_LEVELS])
+static int cover_range(const sl_tick_tree *tree, uint32_t first, uint32_t end,
+                       uint32_t nodes[2 * MOST_LEVELS])
 {
     uint32_t right[MOST_LEVELS];
     int count = 0, right_count = 0;
@@ -65,14 +65,14 @@ void sl_tick_tree_add(sl_tick_tree *tree, uint32_t first, uint32_t end, int64_t 
     if (first >= end)
         return;
     uint32_t nodes[2 * MOST_LEVELS];
-    for (int n = cover(tree, first, end, nodes); n-- > 0;) {
+    for (int n = cover_range(tree, first, end, nodes); n-- > 0;) {
         tree->least[nodes[n]] += added;
         tree->added[nodes[n]] += added;
     }
     for (uint32_t node = (first + tree->leaf_count) / 2; node > 0; node /= 2)
-        update(tree, node);
+        refresh_node(tree, node);
     for (uint32_t node = (end - 1 + tree->leaf_count) / 2; node > 0; node /= 2)
-        update(tree, node);
+        refresh_node(tree, node);
 }
 
 /* The leftmost or rightmost tick below `node` whose number is below `bound`; SL_NO_TICK: none. */
@@ -95,7 +95,7 @@ uint32_t sl_tick_tree_find_first(const sl_tick_tree *tree, uint32_t first, uint3
                                  int64_t bound)
 {
     uint32_t nodes[2 * MOST_LEVELS], found = SL_NO_TICK;
-    int count = first < end ? cover(tree, first, end, nodes) : 0;
+    int count = first < end ? cover_range(tree, first, end, nodes) : 0;
     for (int n = 0; n < count && found == SL_NO_TICK; n++)
         found = find_below(tree, nodes[n], bound, true);
     return found;
@@ -105,7 +105,7 @@ uint32_t sl_tick_tree_find_last(const sl_tick_tree *tree, uint32_t first, uint32
                                 int64_t bound)
 {
     uint32_t nodes[2 * MOST_LEVELS], found = SL_NO_TICK;
-    int count = first < end ? cover(tree, first, end, nodes) : 0;
+    int count = first < end ? cover_range(tree, first, end, nodes) : 0;
     for (int n = count; n-- > 0 && found == SL_NO_TICK;)
         found = find_below(tree, nodes[n], bound, false);
     return found;

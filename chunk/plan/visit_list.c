@@ -5,13 +5,13 @@
 
 void sl_visit_list_clear(sl_visit_list *list)
 {
-    sl_residency_clear(&list->plan);
+    sl_residency_clear(&list->residency);
     list->visit_capacity = list->write_back_capacity = list->pair_capacity = 0;
 }
 
 /* Makes room for one more item behind `count`; NULL when memory is refused. */
-static void *grow(sl_visit_list *list, void *items, uint32_t count, uint32_t *capacity,
-                  uint64_t item_bytes)
+static void *grow_list(sl_visit_list *list, void *items, uint32_t count, uint32_t *capacity,
+                       uint64_t item_bytes)
 {
     if (count < *capacity)
         return items;
@@ -28,84 +28,86 @@ static void count_move(sl_visit_list *list, uint32_t object, uint32_t tick)
 {
     uint64_t bytes = list->uses->request->object_bytes[object];
     bool is_in_loop = list->uses->loop_of_tick[tick] != SL_NO_LOOP;
-    list->plan.moved_bytes += bytes;
-    list->plan.weighed_bytes += is_in_loop ? SL_RESIDENCY_REPETITIONS * bytes : bytes;
+    list->residency.moved_bytes += bytes;
+    list->residency.weighed_bytes += is_in_loop ? SL_RESIDENCY_REPETITIONS * bytes : bytes;
 }
 
 uint32_t sl_visit_list_add(sl_visit_list *list, uint32_t object, uint32_t tick, bool is_fetched)
 {
-    sl_residency *plan = &list->plan;
-    sl_visit *visits =
-        grow(list, plan->visits, plan->visit_count, &list->visit_capacity, sizeof *visits);
+    sl_residency *residency = &list->residency;
+    sl_visit *visits = grow_list(list, residency->visits, residency->visit_count,
+                                 &list->visit_capacity, sizeof *visits);
     if (!visits)
         return SL_NO_VISIT;
-    plan->visits = visits;
-    plan->visits[plan->visit_count] = (sl_visit){.object = object,
-                                                 .first_tick = tick,
-                                                 .last_tick = tick,
-                                                 .first_use = tick,
-                                                 .is_fetched = is_fetched};
+    residency->visits = visits;
+    residency->visits[residency->visit_count] = (sl_visit){.object = object,
+                                                           .first_tick = tick,
+                                                           .last_tick = tick,
+                                                           .first_use = tick,
+                                                           .is_fetched = is_fetched};
     if (is_fetched)
         count_move(list, object, tick);
-    return plan->visit_count++;
+    return residency->visit_count++;
 }
 
 void sl_visit_list_add_write_back(sl_visit_list *list, uint32_t visit, uint32_t after_tick)
 {
-    sl_residency *plan = &list->plan;
-    sl_write_back *write_backs = grow(list, plan->write_backs, plan->write_back_count,
-                                      &list->write_back_capacity, sizeof *write_backs);
+    sl_residency *residency = &list->residency;
+    sl_write_back *write_backs =
+        grow_list(list, residency->write_backs, residency->write_back_count,
+                  &list->write_back_capacity, sizeof *write_backs);
     if (!write_backs)
         return;
-    plan->write_backs = write_backs;
-    write_backs[plan->write_back_count++] = (sl_write_back){visit, after_tick};
-    count_move(list, plan->visits[visit].object, after_tick);
+    residency->write_backs = write_backs;
+    write_backs[residency->write_back_count++] = (sl_write_back){visit, after_tick};
+    count_move(list, residency->visits[visit].object, after_tick);
 }
 
 void sl_visit_list_add_pair(sl_visit_list *list, uint32_t at_entry, uint32_t at_end)
 {
-    sl_residency *plan = &list->plan;
-    sl_visit_pair *pairs =
-        grow(list, plan->pairs, plan->pair_count, &list->pair_capacity, sizeof *pairs);
+    sl_residency *residency = &list->residency;
+    sl_visit_pair *pairs = grow_list(list, residency->pairs, residency->pair_count,
+                                     &list->pair_capacity, sizeof *pairs);
     if (!pairs)
         return;
-    plan->pairs = pairs;
-    pairs[plan->pair_count++] = (sl_visit_pair){at_entry, at_end};
+    residency->pairs = pairs;
+    pairs[residency->pair_count++] = (sl_visit_pair){at_entry, at_end};
 }
 
 sl_visit_mark sl_visit_list_mark(const sl_visit_list *list)
 {
-    return (sl_visit_mark){list->plan.visit_count, list->plan.write_back_count,
-                           list->plan.moved_bytes, list->plan.weighed_bytes};
+    return (sl_visit_mark){list->residency.visit_count, list->residency.write_back_count,
+                           list->residency.moved_bytes, list->residency.weighed_bytes};
 }
 
-void sl_visit_list_cut(sl_visit_list *list, const sl_visit_mark *mark)
+void sl_visit_list_rewind(sl_visit_list *list, const sl_visit_mark *mark)
 {
-    list->plan.visit_count = mark->visit_count;
-    list->plan.write_back_count = mark->write_back_count;
-    list->plan.moved_bytes = mark->moved_bytes;
-    list->plan.weighed_bytes = mark->weighed_bytes;
+    list->residency.visit_count = mark->visit_count;
+    list->residency.write_back_count = mark->write_back_count;
+    list->residency.moved_bytes = mark->moved_bytes;
+    list->residency.weighed_bytes = mark->weighed_bytes;
 }
 
 void sl_visit_list_compact(sl_visit_list *list, uint32_t *moved_to)
 {
-    sl_residency *plan = &list->plan;
+    sl_residency *residency = &list->residency;
     uint32_t kept = 0, kept_pairs = 0;
-    for (uint32_t v = plan->visit_count; v-- > 0;)
-        kept += plan->visits[v].object != SL_NO_VISIT;
+    for (uint32_t v = residency->visit_count; v-- > 0;)
+        kept += residency->visits[v].object != SL_NO_VISIT;
     uint32_t next = kept;
-    for (uint32_t v = plan->visit_count; v-- > 0;) /* what it is one with comes later */
-        moved_to[v] = plan->visits[v].object != SL_NO_VISIT ? --next : moved_to[moved_to[v]];
-    for (uint32_t v = 0; v < plan->visit_count; v++)
-        if (plan->visits[v].object != SL_NO_VISIT)
-            plan->visits[moved_to[v]] = plan->visits[v];
-    for (uint32_t b = 0; b < plan->write_back_count; b++)
-        plan->write_backs[b].visit = moved_to[plan->write_backs[b].visit];
-    for (uint32_t p = 0; p < plan->pair_count; p++) {
-        sl_visit_pair pair = {moved_to[plan->pairs[p].at_entry], moved_to[plan->pairs[p].at_end]};
+    for (uint32_t v = residency->visit_count; v-- > 0;) /* what it is one with comes later */
+        moved_to[v] = residency->visits[v].object != SL_NO_VISIT ? --next : moved_to[moved_to[v]];
+    for (uint32_t v = 0; v < residency->visit_count; v++)
+        if (residency->visits[v].object != SL_NO_VISIT)
+            residency->visits[moved_to[v]] = residency->visits[v];
+    for (uint32_t b = 0; b < residency->write_back_count; b++)
+        residency->write_backs[b].visit = moved_to[residency->write_backs[b].visit];
+    for (uint32_t p = 0; p < residency->pair_count; p++) {
+        sl_visit_pair pair = {moved_to[residency->pairs[p].at_entry],
+                              moved_to[residency->pairs[p].at_end]};
         if (pair.at_entry != pair.at_end)
-            plan->pairs[kept_pairs++] = pair;
+            residency->pairs[kept_pairs++] = pair;
     }
-    plan->visit_count = kept;
-    plan->pair_count = kept_pairs;
+    residency->visit_count = kept;
+    residency->pair_count = kept_pairs;
 }

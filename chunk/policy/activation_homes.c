@@ -27,7 +27,7 @@ static bool has_size(const sl_value *value)
            value->bytes % SL_DIRECT_ALIGNMENT == 0;
 }
 
-static void see_operand(chooser *c, const sl_op *op, uint32_t operand_index)
+static void record_operand(chooser *c, const sl_op *op, uint32_t operand_index)
 {
     uint32_t v = op->operand[operand_index];
     if (v == SL_NONE || !has_size(&c->program->values[v]))
@@ -52,7 +52,7 @@ static bool is_eligible(const chooser *c, uint32_t v)
            c->program->values[v].micro_batch < c->program->micro_batch_count;
 }
 
-static void give_homes(chooser *c, double disk_share, double host_share, uint8_t *out_tier)
+static void choose_homes(chooser *c, double disk_share, double host_share, uint8_t *out_tier)
 {
     const sl_value *values = c->program->values;
     for (uint32_t n = 0; n < c->seen_count; n++)
@@ -100,7 +100,8 @@ sl_status sl_activation_homes_choose(const sl_program *program, double disk_shar
         disk_share >= 0.0 && host_share >= 0.0 && disk_share + host_share <= 1.0 + share_slack;
     if (!are_shares)
         SL_FAIL(SL_ERROR_USAGE,
-                "shares %g on disk and %g on the host of the activations are not within the whole",
+                "shares %g on disk and %g on the host of the activations: they must be at least 0 "
+                "and together at most 1",
                 disk_share, host_share);
     for (uint32_t v = 0; v < program->value_count; v++)
         out_tier[v] = SL_TIER_DEVICE;
@@ -111,8 +112,8 @@ sl_status sl_activation_homes_choose(const sl_program *program, double disk_shar
     if (status == SL_OK) {
         for (uint32_t tick = 0; tick < program->op_count; tick++)
             for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-                see_operand(&c, &program->ops[tick], i);
-        give_homes(&c, disk_share, host_share, out_tier);
+                record_operand(&c, &program->ops[tick], i);
+        choose_homes(&c, disk_share, host_share, out_tier);
     }
     close_chooser(&c);
     return status;

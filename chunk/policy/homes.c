@@ -1,16 +1,20 @@
-/* Gives every chunk of every group its home, and lays out what is permanent in each tier.
+/* Decides where every chunk of every group lives, and lays out what is permanent in each tier.
+ *
+ * The one way in is sl_homes_build: choose_tiers is the policy, choose_adam_tiers says where
+ * updates run, and the rest gives each home its offset. Where activations live while no op needs
+ * them is a choice for each plan: activation_homes.c.
  *
  * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each one's chunks in
  * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots,
  * and on the host, where some chunk lives on disk, the bounce pieces.
  *
- * Every slot starts on SL_DIRECT_ALIGNMENT, whatever tier it is in: direct I/O may touch it, and a
- * chunk is a multiple of that long.
+ * Every home of a chunk starts on SL_DIRECT_ALIGNMENT, whatever tier it is in: direct I/O may touch
+ * it, and a chunk is a multiple of that long.
  *
  * Stagger, in memory: an AdamW loop reads four groups side by side, and arrays at equal offsets
- * modulo large powers of two halve its bandwidth. So the slot that chunk 0 of a group has, or would
- * have if its home were here, starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index
+ * modulo large powers of two halve its bandwidth. So the home that chunk 0 of a group has, or would
+ * have if it were here, starts at group * 68 KiB modulo 1 MiB. Then chunks of equal index
  * keep the groups' distance even where the policy put different shares of the groups on this tier.
  */
 #include <math.h>
@@ -74,12 +78,12 @@ static sl_status check_fractions(const sl_policy_options *options)
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         double disk = options->disk_fraction[group], host = options->host_fraction[group];
         if (!(disk >= 0.0 && disk <= 1.0) || !(host >= 0.0 && host <= 1.0))
-            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %d is not between 0 and 1",
-                    disk >= 0.0 && disk <= 1.0 ? host : disk, group);
+            SL_FAIL(SL_ERROR_USAGE, "fraction %g of group %s is not between 0 and 1",
+                    disk >= 0.0 && disk <= 1.0 ? host : disk, sl_group_name((sl_group)group));
         if (options->policy == SL_POLICY_STATIC && disk + host > 1.0 + share_slack)
             SL_FAIL(SL_ERROR_USAGE,
-                    "fractions %g on disk and %g on the host of group %d are more than the whole",
-                    disk, host, group);
+                    "fractions %g on disk and %g on the host of group %s are more than 1 together",
+                    disk, host, sl_group_name((sl_group)group));
     }
     return SL_OK;
 }
@@ -164,13 +168,13 @@ static sl_status align_end(uint64_t alignment, uint64_t *end)
     return advance_to_residue(*end, 0, alignment, end);
 }
 
-/* Where the first slot of `group` in memory starts, at or after `*end`; writes it to `*end`. */
+/* Where the first home of `group` in memory starts, at or after `*end`; writes it to `*end`. */
 static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier_chunk_count,
-                                  uint64_t slot_bytes, uint64_t *end)
+                                  uint64_t home_bytes, uint64_t *end)
 {
-    if (slot_bytes * tier_chunk_count < STAGGER_FROM_BYTES)
+    if (home_bytes * tier_chunk_count < STAGGER_FROM_BYTES)
         return align_end(SL_DIRECT_ALIGNMENT, end);
-    uint64_t residue = (uint64_t)group * STAGGER_BYTES + first_chunk * slot_bytes;
+    uint64_t residue = (uint64_t)group * STAGGER_BYTES + first_chunk * home_bytes;
     return advance_to_residue(*end, residue, STAGGER_PERIOD, end);
 }
 
@@ -178,7 +182,7 @@ static sl_status advance_to_group(int group, uint32_t first_chunk, uint32_t tier
 static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, sl_homes *homes,
                              uint64_t *end)
 {
-    uint64_t slot_bytes =
+    uint64_t home_bytes =
         sl_bits_round_up(sl_layout_chunk_bytes(layout, (sl_group)group), SL_DIRECT_ALIGNMENT);
     uint32_t first_chunk = SL_NONE, tier_chunk_count = 0;
     for (uint32_t chunk = 0; chunk < homes->chunk_count; chunk++) {
@@ -190,12 +194,12 @@ static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, s
     if (tier_chunk_count == 0)
         return SL_OK;
     if (tier != SL_TIER_DISK)
-        SL_TRY(advance_to_group(group, first_chunk, tier_chunk_count, slot_bytes, end));
+        SL_TRY(advance_to_group(group, first_chunk, tier_chunk_count, home_bytes, end));
     for (uint32_t chunk = first_chunk; chunk < homes->chunk_count; chunk++) {
         if (homes->tier[group][chunk] != tier)
             continue;
         homes->offset[group][chunk] = *end;
-        SL_TRY(sl_bits_add(*end, slot_bytes, size_name, end));
+        SL_TRY(sl_bits_add(*end, home_bytes, size_name, end));
     }
     return SL_OK;
 }

@@ -281,7 +281,7 @@ static bool is_measured(uint32_t iteration)
 }
 
 /* Charges the time since the lane's last command to whom it waited for in the end. */
-static void note_wait(player *p, sl_lane lane_index)
+static void charge_wait(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
     bool is_stall = lane_index == SL_LANE_COMPUTE && is_measured(lane->iteration);
@@ -299,13 +299,13 @@ static void start_command(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
     if (p->now > lane->free_since)
-        note_wait(p, lane_index);
+        charge_wait(p, lane_index);
     lane->is_running = true;
     lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
 }
 
 /* The lane's next command: of the same repetition, of the next one, or behind the section. */
-static void take_next(player *p, lane_state *lane)
+static void advance_lane(player *p, lane_state *lane)
 {
     uint32_t section = p->section_of[lane->commands[lane->next]];
     bool is_last = lane->next + 1 == lane->command_count ||
@@ -340,7 +340,7 @@ static void end_command(player *p, sl_lane lane_index)
     lane->free_since = p->now;
     lane->wait_index = 0;
     lane->released_by = lane_index;
-    take_next(p, lane);
+    advance_lane(p, lane);
 }
 
 /* Starts whatever may start; false if nothing runs then. */
@@ -482,7 +482,8 @@ static bool is_in_loop(const player *p, const lane_state *lane, const snapshot *
 
 /* Whether everything stands as it stood then, `period` repetitions ago: lanes in the loop that much
  * later, all others where they were. Times that differ by rounding alone are equal. */
-static bool goes_on(const player *p, const snapshot *then, const snapshot *now, uint32_t period)
+static bool stands_alike(const player *p, const snapshot *then, const snapshot *now,
+                         uint32_t period)
 {
     double tolerance = 1e-9 * (now->now - then->now);
     if (then->now >= now->now || then->section != now->section ||
@@ -525,8 +526,8 @@ static void shift_lane(lane_state *lane, double seconds)
 }
 
 /* `times` periods of `period` repetitions, each like the last. */
-static void pass_over(player *p, const snapshot *then, const snapshot *now, uint32_t period,
-                      uint32_t times)
+static void skip_periods(player *p, const snapshot *then, const snapshot *now, uint32_t period,
+                         uint32_t times)
 {
     const sl_section *loop = &p->plan->sections[now->section];
     double seconds = times * (now->now - then->now);
@@ -563,16 +564,17 @@ static bool may_guess(const snapshot *then, const snapshot *now, uint32_t period
 }
 
 /* The compute lane begins a repetition. */
-static void look_for_period(player *p)
+static void find_period(player *p)
 {
     snapshot now;
     take_snapshot(p, &now);
     for (uint32_t period = 1; period <= SNAPSHOTS && now.repetition >= period; period++) {
         const snapshot then = p->snapshots[(now.repetition - period) % SNAPSHOTS];
         uint32_t times = count_left(p, &now) / period;
-        if (times == 0 || (!goes_on(p, &then, &now, period) && !may_guess(&then, &now, period)))
+        if (times == 0 ||
+            (!stands_alike(p, &then, &now, period) && !may_guess(&then, &now, period)))
             continue;
-        pass_over(p, &then, &now, period, times);
+        skip_periods(p, &then, &now, period, times);
         take_snapshot(p, &now);
         break;
     }
@@ -587,7 +589,7 @@ static sl_status play_all(player *p)
             SL_FAIL(SL_ERROR_INTERNAL, "the plan's commands wait for each other for ever");
         advance_time(p);
         if (p->lane[SL_LANE_COMPUTE].repetition > repetition)
-            look_for_period(p);
+            find_period(p);
     }
     double end = p->end_seconds[ITERATIONS - 1];
     p->result.step_seconds = end - p->end_seconds[ITERATIONS - 2];

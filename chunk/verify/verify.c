@@ -3,11 +3,20 @@
  * Written from the contract in sluice/plan.h alone, so that a mistake of the planner's is not made
  * here a second time. Nothing here is tuned to how plans are made.
  */
+#include "verify.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "verify.h"
+sl_section sl_verify_section(const sl_verify *verify, uint32_t index)
+{
+    const sl_plan *plan = verify->plan;
+    const sl_section whole = {0, plan->body_count, 0, 1};
+    return plan->section_count > 0 ? plan->sections[index] : whole;
+}
+
+/* ---- messages ---- */
 
 const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
                                   char out_name[SL_VERIFY_NAME_BYTES])
@@ -22,9 +31,9 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
         uint32_t value = verify->family_value[object - verify->first_family_object];
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "value %u (%.39s), instance %u", value,
                  program->values[value].name, object - verify->values[value].second_object + 1);
-    } else if (object >= sl_verify_slot_object(verify, 0)) {
+    } else if (object >= sl_verify_persistent_object(verify, 0)) {
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "persistent slot %u",
-                 object - sl_verify_slot_object(verify, 0));
+                 object - sl_verify_persistent_object(verify, 0));
     } else {
         uint32_t rest = object - program->value_count;
         snprintf(out_name, SL_VERIFY_NAME_BYTES, "%s chunk %u",
@@ -83,39 +92,9 @@ sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
             name_repetition(verify, when), what);
 }
 
-/* An allocation on the host that holds an output, or an input of the caller's, at every tick. */
-static bool is_slot(const sl_verify *verify, const sl_allocation *it)
-{
-    if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
-        it->value >= verify->program->value_count)
-        return false;
-    sl_value_kind kind = verify->program->values[it->value].kind;
-    bool is_slotted =
-        kind == SL_VALUE_OUTPUT || (kind == SL_VALUE_INPUT && !verify->values[it->value].is_filled);
-    return is_slotted && it->first_tick == 0 && it->last_tick + 1 >= verify->program->op_count;
-}
+/* ---- all parts ---- */
 
-/* The places that callers fill with inputs and read outputs from. */
-static sl_status find_slots(sl_verify *verify)
-{
-    const sl_plan *plan = verify->plan;
-    for (uint32_t i = 0; i < plan->allocation_count; i++) {
-        const sl_allocation *it = &plan->allocations[i];
-        if (!is_slot(verify, it))
-            continue;
-        sl_place *slot = &verify->values[it->value].slot;
-        uint64_t bytes = verify->program->values[it->value].bytes;
-        if (slot->bytes > 0)
-            return sl_verify_reject(verify, "value %u has two slots on the host", it->value);
-        if (it->place.bytes < bytes || bytes == 0)
-            return sl_verify_reject(verify, "value %u of %llu bytes has a slot of %llu", it->value,
-                                    (unsigned long long)bytes, (unsigned long long)it->place.bytes);
-        *slot = (sl_place){.tier = it->place.tier, .offset = it->place.offset, .bytes = bytes};
-    }
-    return SL_OK;
-}
-
-/* The objects of families come last; their values' instances are checked by sl_verify_values. */
+/* The objects of families come last; their values' instances are checked by sl_verify_shape. */
 static sl_status count_objects(sl_verify *verify)
 {
     const sl_program *program = verify->program;
@@ -163,75 +142,13 @@ static sl_status open_verify(sl_verify *verify)
 
 static void close_verify(sl_verify *verify)
 {
-    sl_verify_order_close(verify);
+    sl_verify_replay_close(verify);
     sl_verify_cells_close(verify);
     free(verify->is_used_up);
     free(verify->is_defined);
     free(verify->version);
     free(verify->family_value);
     free(verify->values);
-}
-
-/* ---- replays ---- */
-
-static sl_status replay_prologue(sl_verify *verify)
-{
-    verify->is_prologue = true;
-    for (uint32_t i = 0; i < verify->plan->prologue_count; i++) {
-        verify->command_index = i;
-        SL_TRY(sl_verify_data_step(verify, &verify->plan->prologue[i]));
-    }
-    verify->is_prologue = false;
-    verify->command_index = SL_NONE;
-    return SL_OK;
-}
-
-typedef sl_status (*step)(sl_verify *verify, const sl_command *command);
-
-static sl_status replay_section(sl_verify *verify, step take)
-{
-    sl_section section = sl_verify_section(verify, verify->section_index);
-    uint32_t replays = sl_verify_replays(section.repeat);
-    for (verify->repetition = 0; verify->repetition < replays; verify->repetition++) {
-        for (uint32_t i = section.first; i < section.first + section.count; i++) {
-            verify->command_index = i;
-            SL_TRY(take(verify, &verify->plan->body[i]));
-        }
-    }
-    verify->repetition = verify->command_index = SL_NONE;
-    return SL_OK;
-}
-
-static sl_status replay_body(sl_verify *verify, step take)
-{
-    uint32_t count = sl_program_section_count(verify->program);
-    for (verify->section_index = 0; verify->section_index < count; verify->section_index++)
-        SL_TRY(replay_section(verify, take));
-    verify->section_index = 0;
-    return SL_OK;
-}
-
-/* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
- * others. */
-static sl_status replay_data(sl_verify *verify)
-{
-    sl_verify_data_start(verify);
-    SL_TRY(replay_prologue(verify));
-    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++) {
-        sl_verify_data_begin(verify);
-        SL_TRY(replay_body(verify, sl_verify_data_step));
-        SL_TRY(sl_verify_data_end(verify));
-    }
-    return SL_OK;
-}
-
-/* The prologue is waited for before the body starts. */
-static sl_status replay_order(sl_verify *verify)
-{
-    SL_TRY(sl_verify_order_open(verify));
-    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++)
-        SL_TRY(replay_body(verify, sl_verify_order_step));
-    return SL_OK;
 }
 
 sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
@@ -245,16 +162,10 @@ sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *plan)
                         .repetition = SL_NONE};
     sl_status status;
     SL_TRY_GOTO(status, open_verify(&verify), close);
-    SL_TRY_GOTO(status, sl_verify_frame(&verify), close);
-    SL_TRY_GOTO(status, sl_verify_values(&verify), close);
-    SL_TRY_GOTO(status, find_slots(&verify), close);
-    SL_TRY_GOTO(status, sl_verify_sections(&verify), close);
     SL_TRY_GOTO(status, sl_verify_shape(&verify), close);
     SL_TRY_GOTO(status, sl_verify_cells_open(&verify), close);
-    SL_TRY_GOTO(status, replay_data(&verify), close);
-    SL_TRY_GOTO(status, replay_order(&verify), close);
+    SL_TRY_GOTO(status, sl_verify_replay(&verify), close);
     SL_TRY_GOTO(status, sl_verify_memory(&verify), close);
-    SL_TRY_GOTO(status, sl_verify_sweep(&verify), close);
 close:
     close_verify(&verify);
     return status;

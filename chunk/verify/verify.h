@@ -2,21 +2,23 @@
  *
  * Objects are what memory can hold a copy of: values that live on their own (object = value index),
  * then the chunks of each group, then the persistent slots, then the instances of families from the
- * second on (the first is the value itself). Every write advances the object's version. A *cell* is
- * a stretch of a tier that no access of the plan cuts; it knows which object's copy its bytes
- * belong to and who touched them last.
+ * second on (the first is the value itself). Every write advances the object's version. A *range*
+ * is addresses of a tier that no access of the plan divides; its *cell* knows which object's copy
+ * the bytes belong to and who touched them last.
  *
- * The parts, in the order in which they run: frame (what is asked for), sections (how program and
- * plan are divided, which values belong to one section) and shape (indices, lanes, sizes, places),
- * two iterations of data (versions), the same of order (waits), then memory (allocations) and sweep
- * (overlaps, sums). Frame, sections and shape make every index and range safe for those behind
- * them, which do not depend on each other.
+ *   verify_shape.c   request, values, sections, commands: all that needs no replay
+ *   verify_cells.c   what a command touches
+ *   verify_replay.c  two iterations of data (versions), the same of order (waits)
+ *   verify_memory.c  allocations, overlaps, sums
+ *
+ * The shape makes every index and range safe for the parts behind it, which do not depend on each
+ * other.
  *
  * Of a section's repetitions only some are replayed (SL_VERIFY_REPLAYS below): all of up to five,
  * else four or five, as many as keep the parity, so that a ring of two ends where it would. Why
- * they stand for all is said where it is used, in verify_data.c and verify_order.c. A family of
- * more instances than are replayed has that many in the replay; at home, where each has a place,
- * its bytes are *shrunk*: see verify_cells.c.
+ * they stand for all is said where it is used, in verify_replay.c. A family of more instances than
+ * are replayed has that many in the replay; at home, where each has a place, its bytes are
+ * *shrunk*: see verify_cells.c.
  */
 #ifndef SL_CHUNK_VERIFY_VERIFY_H
 #define SL_CHUNK_VERIFY_VERIFY_H
@@ -31,7 +33,7 @@ enum {
     SL_VERIFY_REPLAYS = 5 /* most repetitions of a section that are replayed */
 };
 
-/* One stretch of memory that a command touches. */
+/* A place that a command touches. */
 typedef struct sl_verify_access {
     sl_place place; /* the bytes touched */
     sl_place
@@ -50,25 +52,25 @@ typedef struct sl_verify_cell {
     uint32_t reader[SL_LANE_COUNT]; /* the last ones since then, likewise */
 } sl_verify_cell;
 
-/* A stretch of a tier between two edges: one cell, or, within the extent of a shrunk home, one for
+/* Addresses of a tier between two edges: one cell, or, within the extent of a shrunk home, one for
  * each instance that is replayed. */
-typedef struct sl_verify_piece {
-    uint64_t first_byte; /* up to the next piece\'s */
-    uint32_t first_cell; /* up to the next piece's */
-} sl_verify_piece;
+typedef struct sl_verify_range {
+    uint64_t first_byte; /* up to the next range's */
+    uint32_t first_cell; /* up to the next range's */
+} sl_verify_range;
 
 typedef struct sl_verify_tier {
-    sl_verify_piece *pieces; /* [piece_count + 1], the last one only marks the end */
+    sl_verify_range *ranges; /* [range_count + 1], the last one only marks the end */
     sl_verify_cell *cells;   /* [cell_count] */
-    /* [piece_count] the shrunk home that was written last, of one slot: another place; NULL if
+    /* [range_count] the shrunk home that was written last, of one slot: another place; NULL if
      * there are no shrunk homes */
     sl_place *owners;
-    uint32_t piece_count, cell_count;
+    uint32_t range_count, cell_count;
 } sl_verify_tier;
 
 /* What the program makes of a value. */
 typedef struct sl_verify_value {
-    sl_place slot;          /* on the host, of an input or an output; bytes 0: none */
+    sl_place buffer;        /* on the host, of an input or an output; bytes 0: none */
     uint32_t second_object; /* of a family: that of its second instance, the others follow */
     uint32_t section;       /* that uses it; SL_NONE: none, or several */
     bool is_used;           /* by some op */
@@ -113,6 +115,9 @@ typedef struct sl_verify {
 
 /* ---- verify.c ---- */
 
+/* Section `index` of the plan's body, also of a plan that was not divided. */
+sl_section sl_verify_section(const sl_verify *verify, uint32_t index);
+
 /* Fails with SL_ERROR_INTERNAL: where the verifier is, then what is wrong. */
 sl_status sl_verify_reject(const sl_verify *verify, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -125,7 +130,7 @@ const char *sl_verify_name_object(const sl_verify *verify, uint32_t object,
 const char *sl_verify_name_command(const sl_verify *verify, const sl_command *command,
                                    char out_name[SL_VERIFY_NAME_BYTES]);
 
-/* ---- verify_sections.c ---- */
+/* ---- repetitions ---- */
 
 /* How many repetitions of `repeat` are replayed. */
 static inline uint32_t sl_verify_replays(uint32_t repeat)
@@ -139,23 +144,11 @@ static inline uint32_t sl_verify_instances(const sl_value *value)
     return value->instances > 1 ? value->instances : 1;
 }
 
-/* Section `index` of the plan's body, also of a plan that was not divided. */
-sl_section sl_verify_section(const sl_verify *verify, uint32_t index);
-
-/* The section whose ops include the one at `tick`. */
-uint32_t sl_verify_section_of_tick(const sl_verify *verify, uint32_t tick);
-
-/* Fills `values` from the program's ops, of which the frame is sure. */
-sl_status sl_verify_values(sl_verify *verify);
-
-/* The plan's sections are the program's: ops, repetitions, commands without gaps. */
-sl_status sl_verify_sections(sl_verify *verify);
-
-/* ---- verify_access.c: what commands touch ---- */
+/* ---- verify_cells.c ---- */
 
 uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_t chunk_index);
 
-uint32_t sl_verify_slot_object(const sl_verify *verify, uint32_t slot);
+uint32_t sl_verify_persistent_object(const sl_verify *verify, uint32_t slot);
 
 /* The object of a checked value, or of a checked COPY. */
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value);
@@ -167,18 +160,8 @@ uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
 /* The home of a chunk; bytes 0 where the group has none. */
 sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index);
 
-/* May the op at `tick` run on `lane`? AdamW where the homes say, collectives on comm, the rest on
- * compute, or on host where the op table allows it. */
-bool sl_verify_allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane);
-
 /* The object of the instance that the present repetition uses. */
 uint32_t sl_verify_instance(const sl_verify *verify, uint32_t object);
-
-/* The tier that the ops of a lane work on. */
-sl_tier sl_verify_lane_tier(sl_lane lane);
-
-/* Workspace bytes that the op of a RUN needs. */
-uint64_t sl_verify_workspace_bytes(const sl_verify *verify, const sl_command *command);
 
 /* Lists the accesses of a command whose shape has been checked; returns how many. */
 uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
@@ -204,13 +187,7 @@ static inline bool sl_verify_is_shrunk(const sl_place *place)
     return place->slots > SL_VERIFY_REPLAYS;
 }
 
-/* ---- the parts ---- */
-
-/* Program, layout, homes and peaks; then the commands, one at a time. */
-sl_status sl_verify_frame(const sl_verify *verify);
-sl_status sl_verify_shape(sl_verify *verify);
-
-/* Cuts the tiers into cells; sl_verify_cells_close frees them. */
+/* Divides the tiers into ranges and cells; sl_verify_cells_close frees them. */
 sl_status sl_verify_cells_open(sl_verify *verify);
 void sl_verify_cells_close(sl_verify *verify);
 
@@ -219,14 +196,14 @@ typedef struct sl_verify_walk {
     sl_verify_tier *tier;
     const sl_place *place;
     uint32_t instance;
-    uint32_t next_piece, end_piece;
+    uint32_t next_range, end_range;
     sl_verify_cell *cell, *end;        /* the run: the bytes in this repetition */
     sl_verify_cell *taken, *taken_end; /* the same, and what a write there takes besides */
-    uint32_t piece;                    /* the first of the run */
+    uint32_t range;                    /* the first of the run */
     bool is_foreign;                   /* the bytes were something else's than this shrunk home's */
 } sl_verify_walk;
 
-/* Starts at `place`, which a listed access covers, or a home or slot. */
+/* Starts at `place`, which a listed access covers, or a home or buffer. */
 sl_verify_walk sl_verify_walk_start(sl_verify *verify, const sl_place *place);
 bool sl_verify_walk_next(sl_verify_walk *walk);
 
@@ -240,26 +217,14 @@ void sl_verify_cells_disown(sl_verify *verify);
 void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell,
                           uint64_t *out_first, uint64_t *out_end);
 
-/* Data: the boundary state; one iteration's begin and end; one command. */
-void sl_verify_data_start(sl_verify *verify);
-void sl_verify_data_begin(sl_verify *verify);
-sl_status sl_verify_data_step(sl_verify *verify, const sl_command *command);
-sl_status sl_verify_data_end(sl_verify *verify);
+/* ---- the parts ---- */
 
-/* Order: clocks for the whole replay; one command of the body. */
-sl_status sl_verify_order_open(sl_verify *verify);
-void sl_verify_order_close(sl_verify *verify);
-sl_status sl_verify_order_step(sl_verify *verify, const sl_command *command);
+sl_status sl_verify_shape(sl_verify *verify);
 
-/* ---- memory ---- */
+/* Data, then order; sl_verify_replay_close frees the clocks. */
+sl_status sl_verify_replay(sl_verify *verify);
+void sl_verify_replay_close(sl_verify *verify);
 
-/* What an allocation is for; SL_NONE: workspace, SL_NONE - 1: what is no object, as flags. */
-uint32_t sl_verify_allocation_object(const sl_verify *verify, const sl_allocation *it);
-
-sl_status sl_verify_reject_allocation(const sl_verify *verify, uint32_t index, const char *what);
-
-sl_status sl_verify_fixed(const sl_verify *verify);
 sl_status sl_verify_memory(sl_verify *verify);
-sl_status sl_verify_sweep(sl_verify *verify);
 
 #endif

@@ -1,15 +1,131 @@
-/* Cuts each tier at every edge of every access, home and slot, so that an access is a run of
- * pieces. Knows no versions and no clocks.
+/* What memory a command touches, and who touched it last.
  *
- * A place with a slot for each of more instances than are replayed is shrunk: it is cut only where
- * its extent starts and ends and where others cut it, and each of its pieces has a cell for each
- * instance that is replayed. Places of the same slots find the same cells. Any other place takes
- * the cells of all instances, and a shrunk one takes them from any other: bytes of a whole family
- * are given on as a whole, whichever instances lie in them.
+ * Accesses follow from the program, the layout and the homes. Each tier is divided at every edge of
+ * every access, home and buffer, so that an access is a run of whole ranges. Knows no versions and
+ * no clocks.
+ *
+ * A place with a slot for each of more instances than are replayed is shrunk: it is divided only
+ * where its extent starts and ends and where others divide it, and each of its ranges has a cell
+ * for each instance that is replayed. Places of the same slots find the same cells. Any other place
+ * takes the cells of all instances, and a shrunk one takes them from any other: bytes of a whole
+ * family are given on as a whole, whichever instances lie in them.
  */
+#include "verify.h"
+
 #include <stdlib.h>
 
-#include "verify.h"
+/* ---- accesses ---- */
+
+uint32_t sl_verify_chunk_object(const sl_verify *verify, sl_group group, uint32_t chunk_index)
+{
+    return verify->program->value_count + (uint32_t)group * verify->layout->chunk_count +
+           chunk_index;
+}
+
+uint32_t sl_verify_persistent_object(const sl_verify *verify, uint32_t slot)
+{
+    return sl_verify_chunk_object(verify, SL_GROUP_COUNT, slot);
+}
+
+uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value)
+{
+    const sl_value *it = &verify->program->values[value];
+    if (it->kind == SL_VALUE_CHUNK)
+        return sl_verify_chunk_object(verify, it->group, it->index);
+    if (it->kind == SL_VALUE_TENSOR)
+        return sl_verify_chunk_object(verify, it->group,
+                                      verify->layout->chunk_of_tensor[it->index]);
+    if (it->kind == SL_VALUE_PERSISTENT)
+        return sl_verify_persistent_object(verify, it->index);
+    return value;
+}
+
+uint32_t sl_verify_copy_object(const sl_verify *verify, const sl_command *command)
+{
+    if (command->chunk_index == SL_NONE)
+        return command->value;
+    return sl_verify_chunk_object(verify, command->group, command->chunk_index);
+}
+
+uint32_t sl_verify_instance(const sl_verify *verify, uint32_t object)
+{
+    bool is_first = verify->repetition == SL_NONE || verify->repetition == 0;
+    if (is_first || object >= verify->program->value_count ||
+        sl_verify_instances(&verify->program->values[object]) == 1)
+        return object;
+    return verify->values[object].second_object + verify->repetition - 1;
+}
+
+uint64_t sl_verify_tensor_offset(const sl_verify *verify, const sl_value *value)
+{
+    return verify->layout->first_element[value->index] *
+           sl_type_bytes(verify->layout->group_type[value->group]);
+}
+
+sl_place sl_verify_home(const sl_verify *verify, sl_group group, uint32_t chunk_index)
+{
+    const sl_homes *homes = verify->homes;
+    sl_place home = {.tier = SL_TIER_DEVICE};
+    if (!homes->tier[group])
+        return home;
+    home.tier = (sl_tier)homes->tier[group][chunk_index];
+    home.offset = homes->offset[group][chunk_index];
+    home.bytes = sl_layout_chunk_bytes(verify->layout, group);
+    return home;
+}
+
+static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op *op,
+                                            uint32_t operand_index, const sl_place *place)
+{
+    const sl_value *value = &verify->program->values[op->operand[operand_index]];
+    sl_verify_access access = {.place = *place, .whole = *place};
+    access.object = sl_verify_value_object(verify, op->operand[operand_index]);
+    access.reads = sl_op_reads(op, operand_index);
+    access.writes = sl_op_writes(op, operand_index);
+    if (value->kind == SL_VALUE_TENSOR) {
+        access.whole.offset -= sl_verify_tensor_offset(verify, value);
+        access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
+    }
+    if (value->kind == SL_VALUE_PERSISTENT)
+        access.whole.bytes = verify->homes->persistent_bytes[value->index];
+    access.defines = access.writes && !access.reads && access.place.bytes == access.whole.bytes;
+    return access;
+}
+
+static uint32_t list_run(const sl_verify *verify, const sl_command *command,
+                         sl_verify_access *out_accesses)
+{
+    const sl_op *op = &verify->program->ops[command->tick];
+    const sl_place *places = verify->plan->places + command->first_place;
+    uint32_t operand_count = command->place_count - 1;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < operand_count; i++)
+        if (op->operand[i] != SL_NONE)
+            out_accesses[count++] = make_operand_access(verify, op, i, &places[i]);
+    const sl_place *workspace = &places[operand_count];
+    if (workspace->bytes > 0)
+        out_accesses[count++] = (sl_verify_access){
+            .place = *workspace, .whole = *workspace, .object = SL_NONE, .writes = true};
+    return count;
+}
+
+uint32_t sl_verify_list_accesses(const sl_verify *verify, const sl_command *command,
+                                 sl_verify_access out_accesses[SL_VERIFY_ACCESS_MAX])
+{
+    if (command->kind == SL_COMMAND_RUN)
+        return list_run(verify, command, out_accesses);
+    uint32_t object = sl_verify_copy_object(verify, command);
+    out_accesses[0] = (sl_verify_access){
+        .place = command->from, .whole = command->from, .object = object, .reads = true};
+    out_accesses[1] = (sl_verify_access){.place = command->to,
+                                         .whole = command->to,
+                                         .object = object,
+                                         .writes = true,
+                                         .defines = true};
+    return 2;
+}
+
+/* ---- ranges and cells ---- */
 
 /* The edges of one tier, before they are sorted. */
 typedef struct edge_list {
@@ -31,7 +147,7 @@ static bool add_edge(edge_list *list, uint64_t edge)
     return true;
 }
 
-static bool add_stretch(edge_list *list, uint64_t offset, uint64_t bytes)
+static bool add_range(edge_list *list, uint64_t offset, uint64_t bytes)
 {
     return add_edge(list, offset) && add_edge(list, offset + bytes);
 }
@@ -43,10 +159,10 @@ static bool add_place(edge_list lists[SL_TIER_COUNT], const sl_place *place)
     if (place->bytes == 0)
         return true;
     if (sl_verify_is_shrunk(place))
-        return add_stretch(list, place->offset, sl_place_extent(place));
+        return add_range(list, place->offset, sl_place_extent(place));
     uint32_t slots = place->slots > 1 ? place->slots : 1;
     for (uint32_t slot = 0; slot < slots; slot++)
-        if (!add_stretch(list, sl_place_offset(place, slot), place->bytes))
+        if (!add_range(list, sl_place_offset(place, slot), place->bytes))
             return false;
     return true;
 }
@@ -81,7 +197,7 @@ static bool add_homes(const sl_verify *verify, edge_list lists[SL_TIER_COUNT])
             return false;
     }
     for (uint32_t i = 0; i < verify->program->value_count; i++)
-        if (!add_place(lists, &verify->values[i].slot))
+        if (!add_place(lists, &verify->values[i].buffer))
             return false;
     return true;
 }
@@ -92,8 +208,8 @@ static int compare_edges(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Turns the edges of a tier into pieces, without cells yet. */
-static bool make_pieces(sl_verify_tier *tier, edge_list *list)
+/* Turns the edges of a tier into ranges, without cells yet. */
+static bool make_ranges(sl_verify_tier *tier, edge_list *list)
 {
     if (list->count == 0)
         return true;
@@ -102,28 +218,28 @@ static bool make_pieces(sl_verify_tier *tier, edge_list *list)
     for (uint64_t i = 1; i < list->count; i++)
         if (list->edges[i] != list->edges[kept - 1])
             list->edges[kept++] = list->edges[i];
-    tier->pieces = calloc(kept, sizeof *tier->pieces);
-    if (!tier->pieces || kept > UINT32_MAX / SL_VERIFY_REPLAYS)
+    tier->ranges = calloc(kept, sizeof *tier->ranges);
+    if (!tier->ranges || kept > UINT32_MAX / SL_VERIFY_REPLAYS)
         return false;
     for (uint64_t i = 0; i < kept; i++)
-        tier->pieces[i].first_byte = list->edges[i];
-    tier->piece_count = (uint32_t)(kept - 1);
+        tier->ranges[i].first_byte = list->edges[i];
+    tier->range_count = (uint32_t)(kept - 1);
     return true;
 }
 
-/* The piece that starts at `edge`, an edge of the tier at or behind the start of piece `low`: one
+/* The range that starts at `edge`, an edge of the tier at or behind the start of range `low`: one
  * that is near is found soon. */
 static uint32_t find_edge(const sl_verify_tier *tier, uint32_t low, uint64_t edge)
 {
     uint32_t high = low, step = 1;
-    while (high < tier->piece_count && tier->pieces[high].first_byte < edge) {
+    while (high < tier->range_count && tier->ranges[high].first_byte < edge) {
         low = high + 1;
-        high = step < tier->piece_count - high ? high + step : tier->piece_count;
-        step = step < tier->piece_count ? 2 * step : step;
+        high = step < tier->range_count - high ? high + step : tier->range_count;
+        step = step < tier->range_count ? 2 * step : step;
     }
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (tier->pieces[middle].first_byte < edge)
+        if (tier->ranges[middle].first_byte < edge)
             low = middle + 1;
         else
             high = middle;
@@ -131,8 +247,8 @@ static uint32_t find_edge(const sl_verify_tier *tier, uint32_t low, uint64_t edg
     return low;
 }
 
-/* Notes where the extents of shrunk homes start and end: `depth` holds the differences. */
-static void note_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
+/* Counts where the extents of shrunk homes start and end: `depth` holds the differences. */
+static void count_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
 {
     sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
     for (uint32_t c = 0; c < verify->plan->body_count; c++) {
@@ -148,20 +264,20 @@ static void note_shrunk(const sl_verify *verify, int32_t *depth[SL_TIER_COUNT])
     }
 }
 
-/* Gives the pieces their cells, which hold nothing. */
+/* Gives the ranges their cells, which hold nothing. */
 static bool make_cells(sl_verify_tier *tier, const int32_t *depth)
 {
     int32_t homes = 0;
-    for (uint32_t i = 0; i < tier->piece_count; i++) {
+    for (uint32_t i = 0; i < tier->range_count; i++) {
         homes += depth[i];
-        tier->pieces[i].first_cell = tier->cell_count;
+        tier->ranges[i].first_cell = tier->cell_count;
         tier->cell_count += homes > 0 ? SL_VERIFY_REPLAYS : 1;
     }
-    if (tier->piece_count > 0)
-        tier->pieces[tier->piece_count].first_cell = tier->cell_count;
+    if (tier->range_count > 0)
+        tier->ranges[tier->range_count].first_cell = tier->cell_count;
     tier->cells = calloc((size_t)tier->cell_count + 1, sizeof *tier->cells);
-    if (tier->cell_count > tier->piece_count) {
-        tier->owners = calloc(tier->piece_count, sizeof *tier->owners);
+    if (tier->cell_count > tier->range_count) {
+        tier->owners = calloc(tier->range_count, sizeof *tier->owners);
         if (!tier->owners)
             return false;
     }
@@ -175,11 +291,11 @@ static bool fill_tiers(sl_verify *verify)
     int32_t *depth[SL_TIER_COUNT] = {0};
     bool is_done = true;
     for (int i = 0; i < SL_TIER_COUNT; i++) {
-        depth[i] = calloc((size_t)verify->tiers[i].piece_count + 1, sizeof *depth[i]);
+        depth[i] = calloc((size_t)verify->tiers[i].range_count + 1, sizeof *depth[i]);
         is_done = is_done && depth[i];
     }
     if (is_done)
-        note_shrunk(verify, depth);
+        count_shrunk(verify, depth);
     for (int i = 0; i < SL_TIER_COUNT; i++) {
         is_done = is_done && make_cells(&verify->tiers[i], depth[i]);
         free(depth[i]);
@@ -195,7 +311,7 @@ sl_status sl_verify_cells_open(sl_verify *verify)
                    add_commands(verify, plan->body, plan->body_count, lists) &&
                    add_homes(verify, lists);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        is_done = is_done && make_pieces(&verify->tiers[tier], &lists[tier]);
+        is_done = is_done && make_ranges(&verify->tiers[tier], &lists[tier]);
         free(lists[tier].edges);
     }
     if (!is_done || !fill_tiers(verify))
@@ -208,7 +324,7 @@ void sl_verify_cells_close(sl_verify *verify)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         free(verify->tiers[tier].owners);
         free(verify->tiers[tier].cells);
-        free(verify->tiers[tier].pieces);
+        free(verify->tiers[tier].ranges);
     }
 }
 
@@ -223,28 +339,28 @@ sl_verify_walk sl_verify_walk_start(sl_verify *verify, const sl_place *place)
     bool is_shrunk = sl_verify_is_shrunk(place);
     uint64_t first = is_shrunk ? place->offset : sl_place_offset(place, walk.instance);
     uint64_t bytes = is_shrunk ? sl_place_extent(place) : place->bytes;
-    walk.next_piece = find_edge(walk.tier, 0, first);
-    walk.end_piece = find_edge(walk.tier, walk.next_piece, first + bytes);
+    walk.next_range = find_edge(walk.tier, 0, first);
+    walk.end_range = find_edge(walk.tier, walk.next_range, first + bytes);
     return walk;
 }
 
-/* One run for a plain place, and one for each piece of a shrunk home. */
+/* One run for a plain place, and one for each range of a shrunk home. */
 bool sl_verify_walk_next(sl_verify_walk *walk)
 {
-    if (walk->next_piece >= walk->end_piece)
+    if (walk->next_range >= walk->end_range)
         return false;
     sl_verify_tier *tier = walk->tier;
     bool is_shrunk = sl_verify_is_shrunk(walk->place);
-    walk->piece = walk->next_piece;
-    walk->next_piece = is_shrunk ? walk->piece + 1 : walk->end_piece;
-    walk->taken = &tier->cells[tier->pieces[walk->piece].first_cell];
-    walk->taken_end = &tier->cells[tier->pieces[walk->next_piece].first_cell];
+    walk->range = walk->next_range;
+    walk->next_range = is_shrunk ? walk->range + 1 : walk->end_range;
+    walk->taken = &tier->cells[tier->ranges[walk->range].first_cell];
+    walk->taken_end = &tier->cells[tier->ranges[walk->next_range].first_cell];
     walk->cell = walk->taken;
     walk->end = walk->taken_end;
     walk->is_foreign = false;
     if (!is_shrunk)
         return true;
-    walk->is_foreign = !sl_verify_places_equal(&tier->owners[walk->piece], walk->place);
+    walk->is_foreign = !sl_verify_places_equal(&tier->owners[walk->range], walk->place);
     walk->cell = walk->taken + walk->instance;
     walk->end = walk->cell + 1;
     if (!walk->is_foreign) {
@@ -259,29 +375,29 @@ void sl_verify_walk_own(const sl_verify_walk *walk)
     const sl_verify_tier *tier = walk->tier;
     static const sl_place nobody = {.slots = 0};
     const sl_place *owner = sl_verify_is_shrunk(walk->place) ? walk->place : &nobody;
-    for (uint32_t i = walk->piece; tier->owners && i < walk->next_piece; i++)
+    for (uint32_t i = walk->range; tier->owners && i < walk->next_range; i++)
         tier->owners[i] = *owner;
 }
 
 void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell,
                           uint64_t *out_first, uint64_t *out_end)
 {
-    uint32_t index = (uint32_t)(cell - tier->cells), low = 0, high = tier->piece_count;
+    uint32_t index = (uint32_t)(cell - tier->cells), low = 0, high = tier->range_count;
     while (low + 1 < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (tier->pieces[middle].first_cell <= index)
+        if (tier->ranges[middle].first_cell <= index)
             low = middle;
         else
             high = middle;
     }
-    *out_first = tier->pieces[low].first_byte;
-    *out_end = tier->pieces[low + 1].first_byte;
+    *out_first = tier->ranges[low].first_byte;
+    *out_end = tier->ranges[low + 1].first_byte;
 }
 
 /* Between the replay of data and that of order nobody owns anything. */
 void sl_verify_cells_disown(sl_verify *verify)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        for (uint32_t i = 0; verify->tiers[tier].owners && i < verify->tiers[tier].piece_count; i++)
+        for (uint32_t i = 0; verify->tiers[tier].owners && i < verify->tiers[tier].range_count; i++)
             verify->tiers[tier].owners[i].slots = 0;
 }

@@ -1,13 +1,276 @@
-/* Checks the list of allocations, one by one and against the commands: every place of a command
- * lies in one that lives, and lives agree at the seams of repeated sections. Knows nothing of
- * content and waits. */
-#include <stdlib.h>
-
+/* Checks the list of allocations: one by one, as what must be permanent, against the commands
+ * (every place of a command lies in one that lives), at the seams of repeated sections, and all
+ * together, tick by tick: no two overlap, and the plan's sums are theirs. Knows nothing of content
+ * and waits.
+ */
 #include "verify.h"
 
-enum { UNNAMED = SL_NONE - 1 }; /* the key of permanent things that are no object: the flags */
+#include <stdlib.h>
+#include <string.h>
 
-/* A stretch of an allocation's life, under the key by which commands look for it. A life that wraps
+enum { UNNAMED = SL_NONE - 1 }; /* the object of permanent things that are none: the flags */
+
+/* What an allocation is for; SL_NONE: workspace, UNNAMED: what is no object. */
+static uint32_t object_of_allocation(const sl_verify *verify, const sl_allocation *it)
+{
+    if (it->chunk_index != SL_NONE)
+        return sl_verify_chunk_object(verify, it->group, it->chunk_index);
+    if (it->value != SL_NONE)
+        return it->value;
+    return it->kind == SL_MEMORY_WORKSPACE ? SL_NONE : UNNAMED;
+}
+
+/* ---- one allocation ---- */
+
+static sl_status reject_allocation(const sl_verify *verify, uint32_t index, const char *what)
+{
+    const sl_place *place = &verify->plan->allocations[index].place;
+    return sl_verify_reject(verify, "its allocation %u, %llu bytes at byte %llu of tier %d, %s",
+                            index, (unsigned long long)place->bytes,
+                            (unsigned long long)place->offset, (int)place->tier, what);
+}
+
+/* Activations are counted as such wherever they are; so are inputs and outputs off their slots. */
+static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    if (it->value == SL_NONE)
+        return SL_OK;
+    sl_value_kind kind = verify->program->values[it->value].kind;
+    bool is_slot =
+        it->place.tier == SL_TIER_HOST && (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT);
+    if (it->kind != (is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION))
+        return reject_allocation(verify, index, "is of another kind than its value");
+    return SL_OK;
+}
+
+static sl_status check_identity(const sl_verify *verify, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    if ((unsigned)it->kind >= SL_MEMORY_KIND_COUNT)
+        return reject_allocation(verify, index, "is of no kind");
+    if (it->chunk_index == SL_NONE && it->value != SL_NONE &&
+        it->value >= verify->program->value_count)
+        return reject_allocation(verify, index, "is for a value that does not exist");
+    if (it->chunk_index == SL_NONE)
+        return check_value_kind(verify, index);
+    if (it->chunk_index >= verify->layout->chunk_count || (unsigned)it->group >= SL_GROUP_COUNT)
+        return reject_allocation(verify, index, "is for a chunk that does not exist");
+    if ((unsigned)it->kind != (unsigned)it->group)
+        return reject_allocation(verify, index, "is of another kind than its chunk");
+    sl_place home = sl_verify_home(verify, it->group, it->chunk_index);
+    if (it->is_permanent && !sl_verify_places_equal(&home, &it->place))
+        return reject_allocation(verify, index, "is permanent, but not its chunk's home");
+    if (!it->is_permanent && it->place.tier == SL_TIER_DISK)
+        return reject_allocation(verify, index, "is of a chunk on disk, but not its home");
+    return SL_OK;
+}
+
+/* A family's has one slot, two, or one for each instance, each with room for what it says. */
+static sl_status check_slots(const sl_verify *verify, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    const sl_place *place = &it->place;
+    if (place->slots <= 1)
+        return place->stride == 0 ? SL_OK : reject_allocation(verify, index, "has a stride alone");
+    if (it->chunk_index != SL_NONE || it->value >= verify->program->value_count ||
+        sl_verify_instances(&verify->program->values[it->value]) == 1)
+        return reject_allocation(verify, index, "has slots, but is of no family");
+    uint32_t instances = verify->program->values[it->value].instances;
+    if (place->slots != 2 && place->slots != instances)
+        return reject_allocation(verify, index, "has neither two slots nor one an instance");
+    if (place->stride < place->bytes)
+        return reject_allocation(verify, index, "has slots that overlap");
+    if (place->bytes == 0 || place->stride > (UINT64_MAX - place->bytes) / (place->slots - 1))
+        return reject_allocation(verify, index, "has slots without end");
+    return SL_OK;
+}
+
+static sl_status check_allocation(const sl_verify *verify, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    uint32_t op_count = verify->program->op_count;
+    if ((unsigned)it->place.tier >= SL_TIER_COUNT)
+        return reject_allocation(verify, index, "is in a tier that does not exist");
+    SL_TRY(check_slots(verify, index));
+    uint64_t peak = verify->plan->peak_bytes[it->place.tier], extent = sl_place_extent(&it->place);
+    if (extent > peak || it->place.offset > peak - extent)
+        return reject_allocation(verify, index, "is outside the peak");
+    if (it->first_tick > op_count || it->last_tick > op_count)
+        return reject_allocation(verify, index, "lives at ticks that do not exist");
+    if (it->is_permanent && (it->first_tick != 0 || it->last_tick != op_count))
+        return reject_allocation(verify, index, "is permanent, but does not live at all ticks");
+    if (!it->is_permanent && it->place.bytes > 0 &&
+        it->place.offset < verify->homes->fixed_bytes[it->place.tier])
+        return reject_allocation(verify, index, "is among what outlives the plan");
+    return check_identity(verify, index);
+}
+
+/* ---- what is permanent, or the caller's between two iterations ---- */
+
+/* A place, and whose it is. */
+typedef struct holding {
+    sl_place place;
+    uint32_t object, index; /* of the allocation */
+    uint64_t reach;         /* buffers: the farthest end, up to this one */
+} holding;
+
+typedef struct holding_list {
+    holding *holdings; /* [count], sorted */
+    uint32_t count;
+} holding_list;
+
+static int compare_holdings(const void *a, const void *b)
+{
+    const holding *left = a, *right = b;
+    const sl_place *x = &left->place, *y = &right->place;
+    if (x->tier != y->tier)
+        return x->tier < y->tier ? -1 : 1;
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return (left->object > right->object) - (left->object < right->object);
+}
+
+/* The first that is not before `key`; the list's count if there is none. */
+static uint32_t find_holding(const holding_list *list, const holding *key)
+{
+    uint32_t low = 0, high = list->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (compare_holdings(&list->holdings[middle], key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Is the place held, by `object` or, SL_NONE, by anybody? */
+static bool is_held(const holding_list *list, const sl_place *place, uint32_t object)
+{
+    holding key = {.place = *place, .object = object == SL_NONE ? 0 : object};
+    uint32_t found = find_holding(list, &key);
+    return place->bytes == 0 ||
+           (found < list->count && sl_verify_places_equal(&list->holdings[found].place, place) &&
+            (object == SL_NONE || list->holdings[found].object == object));
+}
+
+static sl_status check_homes(const sl_verify *verify, const holding_list *permanent)
+{
+    char name[SL_VERIFY_NAME_BYTES];
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t chunk = 0; chunk < verify->homes->chunk_count; chunk++) {
+            sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
+            uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
+            if (!is_held(permanent, &home, object))
+                return sl_verify_reject(verify, "no permanent allocation holds the home of %s",
+                                        sl_verify_name_object(verify, object, name));
+        }
+    return SL_OK;
+}
+
+static sl_status check_other_homes(const sl_verify *verify, const holding_list *permanent)
+{
+    const sl_homes *homes = verify->homes;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        sl_place flags = {.tier = (sl_tier)tier,
+                          .offset = homes->flags_offset[tier],
+                          .bytes = homes->flags_bytes[tier]};
+        if (!is_held(permanent, &flags, SL_NONE))
+            return sl_verify_reject(verify,
+                                    "no permanent allocation holds the block flags of tier "
+                                    "%s",
+                                    sl_tier_name((sl_tier)tier));
+    }
+    sl_place bounce = {
+        .tier = SL_TIER_HOST, .offset = homes->bounce_offset, .bytes = homes->bounce_bytes};
+    if (!is_held(permanent, &bounce, SL_NONE))
+        return sl_verify_reject(verify, "no permanent allocation holds the bounce pieces");
+    for (uint32_t i = 0; i < homes->persistent_count; i++) {
+        sl_place place = {.tier = SL_TIER_DEVICE,
+                          .offset = homes->persistent_offset[i],
+                          .bytes = homes->persistent_bytes[i]};
+        if (!is_held(permanent, &place, SL_NONE))
+            return sl_verify_reject(verify, "no permanent allocation holds persistent slot %u", i);
+    }
+    return SL_OK;
+}
+
+/* Lists the buffers, with how far those before each reach. */
+static void list_buffers(const sl_verify *verify, holding_list *buffers)
+{
+    buffers->count = 0;
+    for (uint32_t value = 0; value < verify->program->value_count; value++)
+        if (verify->values[value].buffer.bytes > 0)
+            buffers->holdings[buffers->count++] =
+                (holding){.place = verify->values[value].buffer, .object = value};
+    qsort(buffers->holdings, buffers->count, sizeof *buffers->holdings, compare_holdings);
+    for (uint32_t i = 0; i < buffers->count; i++) {
+        holding *it = &buffers->holdings[i];
+        uint64_t before = i > 0 ? it[-1].reach : 0, end = it->place.offset + it->place.bytes;
+        it->reach = before > end ? before : end;
+    }
+}
+
+/* Buffers belong to the caller then, while the last commands may still run. */
+static sl_status check_buffers(const sl_verify *verify, const holding_list *buffers, uint32_t index)
+{
+    const sl_allocation *it = &verify->plan->allocations[index];
+    uint32_t op_count = verify->program->op_count;
+    bool wraps = it->first_tick > it->last_tick;
+    if (it->place.tier != SL_TIER_HOST || (!wraps && it->last_tick < op_count))
+        return SL_OK;
+    uint64_t end = it->place.offset + sl_place_extent(&it->place);
+    holding key = {.place = {.tier = SL_TIER_HOST, .offset = end}};
+    for (uint32_t i = find_holding(buffers, &key); i > 0; i--) {
+        const holding *buffer = &buffers->holdings[i - 1];
+        if (buffer->reach <= it->place.offset)
+            break;
+        if (object_of_allocation(verify, it) != buffer->object &&
+            sl_verify_places_overlap(&it->place, &buffer->place))
+            return reject_allocation(verify, index, "takes a buffer between two iterations");
+    }
+    return SL_OK;
+}
+
+static void list_permanent(const sl_verify *verify, holding_list *permanent)
+{
+    for (uint32_t i = 0; i < verify->plan->allocation_count; i++) {
+        const sl_allocation *it = &verify->plan->allocations[i];
+        if (it->is_permanent)
+            permanent->holdings[permanent->count++] = (holding){
+                .place = it->place, .object = object_of_allocation(verify, it), .index = i};
+    }
+    qsort(permanent->holdings, permanent->count, sizeof *permanent->holdings, compare_holdings);
+}
+
+static sl_status check_holdings(const sl_verify *verify, holding_list *list)
+{
+    list_permanent(verify, list);
+    SL_TRY(check_homes(verify, list));
+    SL_TRY(check_other_homes(verify, list));
+    list_buffers(verify, list);
+    for (uint32_t i = 0; i < verify->plan->allocation_count; i++)
+        SL_TRY(check_buffers(verify, list, i));
+    return SL_OK;
+}
+
+static sl_status check_permanent(const sl_verify *verify)
+{
+    size_t allocations = verify->plan->allocation_count, values = verify->program->value_count;
+    holding_list list = {calloc(allocations + values + 1, sizeof *list.holdings), 0};
+    if (!list.holdings)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify %zu allocations", allocations);
+    sl_status status = check_holdings(verify, &list);
+    free(list.holdings);
+    return status;
+}
+
+/* ---- allocations of an object ---- */
+
+/* A range of an allocation's ticks, under the key by which commands look for it. One that wraps
  * has two. */
 typedef struct entry {
     sl_tier tier;
@@ -31,108 +294,6 @@ static bool contains(const sl_place *outer, const sl_place *inner)
     return outer->tier == inner->tier && outer->offset <= inner->offset &&
            inner->offset + inner->bytes <= outer->offset + outer->bytes;
 }
-
-uint32_t sl_verify_allocation_object(const sl_verify *verify, const sl_allocation *it)
-{
-    if (it->chunk_index != SL_NONE)
-        return sl_verify_chunk_object(verify, it->group, it->chunk_index);
-    if (it->value != SL_NONE)
-        return it->value;
-    return it->kind == SL_MEMORY_WORKSPACE ? SL_NONE : UNNAMED;
-}
-
-/* ---- one allocation ---- */
-
-sl_status sl_verify_reject_allocation(const sl_verify *verify, uint32_t index, const char *what)
-{
-    const sl_place *place = &verify->plan->allocations[index].place;
-    return sl_verify_reject(verify, "its allocation %u, %llu bytes at byte %llu of tier %d, %s",
-                            index, (unsigned long long)place->bytes,
-                            (unsigned long long)place->offset, (int)place->tier, what);
-}
-
-/* Activations are counted as such wherever they are; so are inputs and outputs off their slots. */
-static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
-{
-    const sl_allocation *it = &verify->plan->allocations[index];
-    if (it->value == SL_NONE)
-        return SL_OK;
-    sl_value_kind kind = verify->program->values[it->value].kind;
-    bool is_slot =
-        it->place.tier == SL_TIER_HOST && (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT);
-    if (it->kind != (is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION))
-        return sl_verify_reject_allocation(verify, index, "is of another kind than its value");
-    return SL_OK;
-}
-
-static sl_status check_identity(const sl_verify *verify, uint32_t index)
-{
-    const sl_allocation *it = &verify->plan->allocations[index];
-    if ((unsigned)it->kind >= SL_MEMORY_KIND_COUNT)
-        return sl_verify_reject_allocation(verify, index, "is of no kind");
-    if (it->chunk_index == SL_NONE && it->value != SL_NONE &&
-        it->value >= verify->program->value_count)
-        return sl_verify_reject_allocation(verify, index, "is for a value that does not exist");
-    if (it->chunk_index == SL_NONE)
-        return check_value_kind(verify, index);
-    if (it->chunk_index >= verify->layout->chunk_count || (unsigned)it->group >= SL_GROUP_COUNT)
-        return sl_verify_reject_allocation(verify, index, "is for a chunk that does not exist");
-    if ((unsigned)it->kind != (unsigned)it->group)
-        return sl_verify_reject_allocation(verify, index, "is of another kind than its chunk");
-    sl_place home = sl_verify_home(verify, it->group, it->chunk_index);
-    if (it->is_permanent && !sl_verify_places_equal(&home, &it->place))
-        return sl_verify_reject_allocation(verify, index, "is permanent, but not its chunk's home");
-    if (!it->is_permanent && it->place.tier == SL_TIER_DISK)
-        return sl_verify_reject_allocation(verify, index,
-                                           "is of a chunk on disk, but not its home");
-    return SL_OK;
-}
-
-/* A family's has one slot, two, or one for each instance, each with room for what it says. */
-static sl_status check_slots_of(const sl_verify *verify, uint32_t index)
-{
-    const sl_allocation *it = &verify->plan->allocations[index];
-    const sl_place *place = &it->place;
-    if (place->slots <= 1)
-        return place->stride == 0
-                   ? SL_OK
-                   : sl_verify_reject_allocation(verify, index, "has a stride alone");
-    if (it->chunk_index != SL_NONE || it->value >= verify->program->value_count ||
-        sl_verify_instances(&verify->program->values[it->value]) == 1)
-        return sl_verify_reject_allocation(verify, index, "has slots, but is of no family");
-    uint32_t instances = verify->program->values[it->value].instances;
-    if (place->slots != 2 && place->slots != instances)
-        return sl_verify_reject_allocation(verify, index,
-                                           "has neither two slots nor one an instance");
-    if (place->stride < place->bytes)
-        return sl_verify_reject_allocation(verify, index, "has slots that overlap");
-    if (place->bytes == 0 || place->stride > (UINT64_MAX - place->bytes) / (place->slots - 1))
-        return sl_verify_reject_allocation(verify, index, "has slots without end");
-    return SL_OK;
-}
-
-static sl_status check_allocation(const sl_verify *verify, uint32_t index)
-{
-    const sl_allocation *it = &verify->plan->allocations[index];
-    uint32_t op_count = verify->program->op_count;
-    if ((unsigned)it->place.tier >= SL_TIER_COUNT)
-        return sl_verify_reject_allocation(verify, index, "is in a tier that does not exist");
-    SL_TRY(check_slots_of(verify, index));
-    uint64_t peak = verify->plan->peak_bytes[it->place.tier], extent = sl_place_extent(&it->place);
-    if (extent > peak || it->place.offset > peak - extent)
-        return sl_verify_reject_allocation(verify, index, "is outside the peak");
-    if (it->first_tick > op_count || it->last_tick > op_count)
-        return sl_verify_reject_allocation(verify, index, "lives at ticks that do not exist");
-    if (it->is_permanent && (it->first_tick != 0 || it->last_tick != op_count))
-        return sl_verify_reject_allocation(verify, index,
-                                           "is permanent, but does not live at all ticks");
-    if (!it->is_permanent && it->place.bytes > 0 &&
-        it->place.offset < verify->homes->fixed_bytes[it->place.tier])
-        return sl_verify_reject_allocation(verify, index, "is among what outlives the plan");
-    return check_identity(verify, index);
-}
-
-/* ---- looking for allocations ---- */
 
 static int compare_entries(const void *a, const void *b)
 {
@@ -205,7 +366,7 @@ static bool has_hop(const entry_list *list, const sl_verify_access *access)
 
 static bool is_persistent(const sl_verify *verify, uint32_t object)
 {
-    return object != SL_NONE && object >= sl_verify_slot_object(verify, 0);
+    return object != SL_NONE && object >= sl_verify_persistent_object(verify, 0);
 }
 
 /* Is the object's memory another value's in each repetition? */
@@ -275,6 +436,20 @@ static sl_status check_commands(const entry_list *list, const sl_command *comman
 
 /* ---- the seams ---- */
 
+/* The section whose ops include the one at `tick`. */
+static uint32_t section_of_tick(const sl_verify *verify, uint32_t tick)
+{
+    uint32_t low = 0, high = sl_program_section_count(verify->program);
+    while (low + 1 < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (verify->program->sections[middle].first <= tick)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* What lives from before a repeated section into it, but not through it, must be there at its end
  * too, for the next repetition; and what lives from within to behind it, at its start. */
 static sl_status check_seam(const entry_list *list, uint32_t index, uint32_t tick, bool is_start)
@@ -283,18 +458,16 @@ static sl_status check_seam(const entry_list *list, uint32_t index, uint32_t tic
     const sl_allocation *it = &verify->plan->allocations[index];
     if (tick == verify->program->op_count)
         return SL_OK;
-    const sl_section section =
-        sl_program_section(verify->program, sl_verify_section_of_tick(verify, tick));
+    const sl_section section = sl_program_section(verify->program, section_of_tick(verify, tick));
     uint32_t first = section.first, last = section.first + section.count - 1;
-    const wanted what = {sl_verify_allocation_object(verify, it), &it->place, true};
+    const wanted what = {object_of_allocation(verify, it), &it->place, true};
     bool is_inside = it->first_tick <= it->last_tick &&
                      (is_start ? it->last_tick <= last : it->first_tick >= first);
     if (section.repeat == 1 || is_inside || has_allocation(list, &what, is_start ? first : last))
         return SL_OK;
-    return sl_verify_reject_allocation(
-        verify, index,
-        is_start ? "lives on behind a section without being at its start"
-                 : "lives from before a section without being at its end");
+    return reject_allocation(verify, index,
+                             is_start ? "lives on behind a section without being at its start"
+                                      : "lives from before a section without being at its end");
 }
 
 /* An end of a life at an edge of its section crosses none. */
@@ -309,13 +482,11 @@ static sl_status check_seams(const entry_list *list)
     return SL_OK;
 }
 
-/* ---- all of it ---- */
-
 static void add_entry(entry_list *list, uint32_t index, uint32_t first_tick, uint32_t last_tick)
 {
     const sl_allocation *it = &list->verify->plan->allocations[index];
     list->entries[list->count++] = (entry){.tier = it->place.tier,
-                                           .object = sl_verify_allocation_object(list->verify, it),
+                                           .object = object_of_allocation(list->verify, it),
                                            .first_tick = first_tick,
                                            .last_tick = last_tick,
                                            .index = index};
@@ -351,14 +522,14 @@ static sl_status sort_allocations(entry_list *list)
     return SL_OK;
 }
 
-static sl_status check_list(entry_list *list)
+static sl_status check_allocations(entry_list *list)
 {
     sl_verify *verify = list->verify;
     const sl_plan *plan = verify->plan;
     const sl_section prologue = {0, plan->prologue_count, 0, 1};
     uint32_t section_count = sl_program_section_count(verify->program);
     SL_TRY(sort_allocations(list));
-    SL_TRY(sl_verify_fixed(verify));
+    SL_TRY(check_permanent(verify));
     SL_TRY(check_seams(list));
     verify->is_prologue = true;
     SL_TRY(check_commands(list, plan->prologue, prologue));
@@ -369,10 +540,237 @@ static sl_status check_list(entry_list *list)
     return SL_OK;
 }
 
+/* ---- tick by tick ---- */
+
+/* Ticks in which an allocation lives. */
+typedef struct interval {
+    uint32_t index, first_tick, last_tick;
+} interval;
+
+typedef struct sweep {
+    const sl_verify *verify;
+    interval *starts, *ends; /* [interval_count], sorted by first and by last tick */
+    uint32_t interval_count;
+    uint32_t *live[SL_TIER_COUNT]; /* allocations that live at one tick, by offset; disjoint */
+    uint32_t live_count[SL_TIER_COUNT];
+    uint64_t live_bytes[SL_TIER_COUNT], peak_bytes[SL_TIER_COUNT];
+    uint64_t kind_bytes[SL_TIER_COUNT][SL_MEMORY_KIND_COUNT]; /* now */
+    bool matches[SL_TIER_COUNT]; /* at a tick of the peak the kinds were as the plan says */
+} sweep;
+
+static int compare_starts(const void *a, const void *b)
+{
+    const interval *left = a, *right = b;
+    return (left->first_tick > right->first_tick) - (left->first_tick < right->first_tick);
+}
+
+static int compare_ends(const void *a, const void *b)
+{
+    const interval *left = a, *right = b;
+    return (left->last_tick > right->last_tick) - (left->last_tick < right->last_tick);
+}
+
+/* Where `offset` is or would be in the live list of a tier. */
+static uint32_t find_live(const sweep *state, sl_tier tier, uint64_t offset)
+{
+    const sl_allocation *allocations = state->verify->plan->allocations;
+    uint32_t low = 0, high = state->live_count[tier];
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (allocations[state->live[tier][middle]].place.offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void remove_live(sweep *state, uint32_t index)
+{
+    const sl_allocation *it = &state->verify->plan->allocations[index];
+    sl_tier tier = it->place.tier;
+    uint32_t at = find_live(state, tier, it->place.offset);
+    uint32_t *live = state->live[tier];
+    state->live_count[tier]--;
+    memmove(live + at, live + at + 1, (state->live_count[tier] - at) * sizeof *live);
+    state->live_bytes[tier] -= sl_place_extent(&it->place);
+    state->kind_bytes[tier][it->kind] -= sl_place_extent(&it->place);
+}
+
+static sl_status insert_live(sweep *state, uint32_t index)
+{
+    const sl_allocation *allocations = state->verify->plan->allocations;
+    const sl_allocation *it = &allocations[index];
+    sl_tier tier = it->place.tier;
+    uint32_t at = find_live(state, tier, it->place.offset);
+    uint32_t *live = state->live[tier];
+    uint32_t other = SL_NONE;
+    if (at > 0 && sl_verify_places_overlap(&allocations[live[at - 1]].place, &it->place))
+        other = live[at - 1];
+    if (at < state->live_count[tier] &&
+        sl_verify_places_overlap(&allocations[live[at]].place, &it->place))
+        other = live[at];
+    if (other != SL_NONE)
+        return sl_verify_reject(
+            state->verify,
+            "its allocations %u and %u, %llu and %llu bytes, overlap at %s byte %llu", other, index,
+            (unsigned long long)sl_place_extent(&allocations[other].place),
+            (unsigned long long)sl_place_extent(&it->place), sl_tier_name(tier),
+            (unsigned long long)it->place.offset);
+    memmove(live + at + 1, live + at, (state->live_count[tier] - at) * sizeof *live);
+    live[at] = index;
+    state->live_count[tier]++;
+    state->live_bytes[tier] += sl_place_extent(&it->place);
+    state->kind_bytes[tier][it->kind] += sl_place_extent(&it->place);
+    return SL_OK;
+}
+
+static void record_peaks(sweep *state)
+{
+    const sl_plan *plan = state->verify->plan;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        bool is_equal = memcmp(state->kind_bytes[tier], plan->kind_bytes[tier],
+                               sizeof state->kind_bytes[tier]) == 0;
+        if (state->live_bytes[tier] > state->peak_bytes[tier]) {
+            state->peak_bytes[tier] = state->live_bytes[tier];
+            state->matches[tier] = false;
+        }
+        if (state->live_bytes[tier] == state->peak_bytes[tier])
+            state->matches[tier] = state->matches[tier] || is_equal;
+    }
+}
+
+static sl_status check_sums(const sweep *state)
+{
+    const sl_verify *verify = state->verify;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (state->peak_bytes[tier] != verify->plan->live_peak_bytes[tier])
+            return sl_verify_reject(verify, "its %s live peak is %llu bytes and not %llu",
+                                    sl_tier_name((sl_tier)tier),
+                                    (unsigned long long)state->peak_bytes[tier],
+                                    (unsigned long long)verify->plan->live_peak_bytes[tier]);
+        if (!state->matches[tier])
+            return sl_verify_reject(verify, "its %s bytes by kind are of no tick of the live peak",
+                                    sl_tier_name((sl_tier)tier));
+    }
+    return SL_OK;
+}
+
+static sl_status run_sweep(sweep *state)
+{
+    uint32_t started = 0, ended = 0;
+    record_peaks(state);
+    while (started < state->interval_count) {
+        uint32_t tick = state->starts[started].first_tick;
+        for (; ended < state->interval_count && state->ends[ended].last_tick < tick; ended++)
+            remove_live(state, state->ends[ended].index);
+        for (; started < state->interval_count && state->starts[started].first_tick == tick;
+             started++)
+            SL_TRY(insert_live(state, state->starts[started].index));
+        record_peaks(state);
+    }
+    return check_sums(state);
+}
+
+static void add_intervals(sweep *state, uint32_t index)
+{
+    const sl_allocation *it = &state->verify->plan->allocations[index];
+    uint32_t op_count = state->verify->program->op_count;
+    interval *next = state->starts + state->interval_count;
+    if (it->place.bytes == 0)
+        return;
+    if (it->first_tick <= it->last_tick) {
+        next[0] = (interval){index, it->first_tick, it->last_tick};
+        state->interval_count += 1;
+    } else {
+        next[0] = (interval){index, it->first_tick, op_count};
+        next[1] = (interval){index, 0, it->last_tick};
+        state->interval_count += 2;
+    }
+}
+
+static sl_status open_sweep(sweep *state)
+{
+    const sl_plan *plan = state->verify->plan;
+    size_t count = (size_t)plan->allocation_count + 1;
+    bool is_open = true;
+    state->starts = calloc(2 * count, sizeof *state->starts);
+    state->ends = calloc(2 * count, sizeof *state->ends);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        state->live[tier] = calloc(count, sizeof *state->live[tier]);
+        is_open = is_open && state->live[tier];
+    }
+    if (!is_open || !state->starts || !state->ends)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify %u allocations", plan->allocation_count);
+    return SL_OK;
+}
+
+static void close_sweep(sweep *state)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        free(state->live[tier]);
+    free(state->ends);
+    free(state->starts);
+}
+
+static void sort_intervals(sweep *state)
+{
+    for (uint32_t i = 0; i < state->verify->plan->allocation_count; i++)
+        add_intervals(state, i);
+    memcpy(state->ends, state->starts, state->interval_count * sizeof *state->ends);
+    qsort(state->starts, state->interval_count, sizeof *state->starts, compare_starts);
+    qsort(state->ends, state->interval_count, sizeof *state->ends, compare_ends);
+}
+
+/* Adds what the copies of a section move in all repetitions. */
+static sl_status sum_moved(const sl_verify *verify, uint32_t section_index,
+                           uint64_t moved[SL_LANE_COUNT])
+{
+    const sl_section section = sl_verify_section(verify, section_index);
+    for (uint32_t i = section.first; i < section.first + section.count; i++) {
+        const sl_command *command = &verify->plan->body[i];
+        uint64_t bytes;
+        if (command->kind == SL_COMMAND_COPY &&
+            (__builtin_mul_overflow(command->from.bytes, section.repeat, &bytes) ||
+             __builtin_add_overflow(moved[command->lane], bytes, &moved[command->lane])))
+            return sl_verify_reject(verify, "it moves more bytes than can be counted");
+    }
+    return SL_OK;
+}
+
+static sl_status check_moved(const sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    uint64_t moved[SL_LANE_COUNT] = {0};
+    for (uint32_t s = 0; s < sl_program_section_count(verify->program); s++)
+        SL_TRY(sum_moved(verify, s, moved));
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        if (moved[lane] != plan->moved_bytes[lane])
+            return sl_verify_reject(verify, "it moves %llu bytes on lane %d and says %llu",
+                                    (unsigned long long)moved[lane], lane,
+                                    (unsigned long long)plan->moved_bytes[lane]);
+    return SL_OK;
+}
+
+static sl_status check_ticks(const sl_verify *verify)
+{
+    sweep state = {.verify = verify};
+    sl_status status;
+    SL_TRY_GOTO(status, open_sweep(&state), close);
+    sort_intervals(&state);
+    SL_TRY_GOTO(status, run_sweep(&state), close);
+    SL_TRY_GOTO(status, check_moved(verify), close);
+close:
+    close_sweep(&state);
+    return status;
+}
+
+/* ---- all of it ---- */
+
 sl_status sl_verify_memory(sl_verify *verify)
 {
     entry_list list = {.verify = verify};
-    sl_status status = check_list(&list);
+    sl_status status = check_allocations(&list);
     free(list.entries);
-    return status;
+    return status == SL_OK ? check_ticks(verify) : status;
 }

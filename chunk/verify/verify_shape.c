@@ -1,6 +1,289 @@
-/* Checks one command at a time: indices, lanes, sizes, alignment, waits; and that the body runs
- * every op once, in order. Knows nothing of what memory holds. */
+/* Checks what needs no replay, from the request to the single command, so that every index and
+ * range is safe for the parts behind it: program, layout, homes and peaks belong together; what the
+ * program makes of its values; the callers' buffers; the plan's sections are the program's; each
+ * command has indices, lanes, sizes, alignment and waits that exist; the body runs every op once,
+ * in order. Knows nothing of what memory holds.
+ */
 #include "verify.h"
+
+enum { COMMANDS_MAX = 1 << 29 };
+
+/* ---- program, layout, homes and peaks ---- */
+
+/* Sections have all ops, in order. */
+static sl_status check_program_sections(const sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < program->section_count; i++) {
+        const sl_section *it = &program->sections[i];
+        if (it->first != first || it->count == 0 || it->count > program->op_count - first ||
+            it->repeat == 0)
+            return sl_verify_reject(verify,
+                                    "section %u of its program has ops [%u, +%u), %u times, after "
+                                    "%u of %u in others",
+                                    i, it->first, it->count, it->repeat, first, program->op_count);
+        first += it->count;
+    }
+    if (program->section_count > 0 && first != program->op_count)
+        return sl_verify_reject(verify, "the sections of its program have %u of %u ops", first,
+                                program->op_count);
+    return SL_OK;
+}
+
+static sl_status check_value(const sl_verify *verify, uint32_t index)
+{
+    const sl_value *value = &verify->program->values[index];
+    const sl_layout *layout = verify->layout;
+    bool has_chunk = value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
+    if (value->kind == SL_VALUE_TENSOR && value->index >= layout->tensor_count)
+        return sl_verify_reject(verify, "value %u is tensor %u of a layout of %u", index,
+                                value->index, layout->tensor_count);
+    if (value->kind == SL_VALUE_CHUNK && value->index >= layout->chunk_count)
+        return sl_verify_reject(verify, "value %u is chunk %u of a layout of %u", index,
+                                value->index, layout->chunk_count);
+    if (has_chunk &&
+        ((unsigned)value->group >= SL_GROUP_COUNT || !verify->homes->tier[value->group]))
+        return sl_verify_reject(verify, "value %u is of a group without homes", index);
+    if (has_chunk && value->type != layout->group_type[value->group])
+        return sl_verify_reject(verify, "value %u is of another type than its group", index);
+    if (value->kind == SL_VALUE_PERSISTENT &&
+        (value->index >= verify->homes->persistent_count ||
+         value->bytes > verify->homes->persistent_bytes[value->index]))
+        return sl_verify_reject(verify,
+                                "value %u is persistent slot %u, which is not there or too "
+                                "small",
+                                index, value->index);
+    return SL_OK;
+}
+
+static sl_status check_ops(const sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    for (uint32_t tick = 0; tick < program->op_count; tick++)
+        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++) {
+            uint32_t value = program->ops[tick].operand[i];
+            if (value != SL_NONE && value >= program->value_count)
+                return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick,
+                                        value, program->value_count);
+        }
+    return SL_OK;
+}
+
+/* Homes are in tiers that exist, where their elements and direct I/O want them. */
+static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool *out_is_on_disk)
+{
+    const sl_homes *homes = verify->homes;
+    char name[SL_VERIFY_NAME_BYTES];
+    if (homes->tier[group] &&
+        verify->layout->group_type[group] != sl_program_group_type(verify->program, group))
+        return sl_verify_reject(
+            verify, "its layout holds group %d in another type than its program", (int)group);
+    for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
+        sl_verify_name_object(verify, sl_verify_chunk_object(verify, group, chunk), name);
+        if (homes->tier[group][chunk] >= SL_TIER_COUNT)
+            return sl_verify_reject(verify, "%s has its home in a tier that does not exist", name);
+        if (homes->tier[group][chunk] != SL_TIER_DISK)
+            continue;
+        *out_is_on_disk = true;
+        if (homes->offset[group][chunk] % SL_DIRECT_ALIGNMENT != 0)
+            return sl_verify_reject(verify, "the home of %s is at disk byte %llu, within a page",
+                                    name, (unsigned long long)homes->offset[group][chunk]);
+    }
+    return SL_OK;
+}
+
+/* With homes on disk, parts of chunks pass through pieces of host memory at the boundary. */
+static sl_status check_homes(const sl_verify *verify)
+{
+    bool is_on_disk = false;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        SL_TRY(check_group_homes(verify, (sl_group)group, &is_on_disk));
+    if (is_on_disk && (verify->homes->bounce_bytes < SL_BOUNCE_BYTES ||
+                       verify->homes->bounce_offset % SL_DIRECT_ALIGNMENT != 0))
+        return sl_verify_reject(verify, "its homes are on disk, without bounce pieces");
+    return SL_OK;
+}
+
+static sl_status check_request(const sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    const sl_homes *homes = verify->homes;
+    if (homes->chunk_count != verify->layout->chunk_count)
+        return sl_verify_reject(verify, "its homes are of %u chunks, its layout is of %u",
+                                homes->chunk_count, verify->layout->chunk_count);
+    if (plan->body_count > COMMANDS_MAX)
+        return sl_verify_reject(verify, "it has %u commands", plan->body_count);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (plan->peak_bytes[tier] > verify->request->budget_bytes[tier])
+            return sl_verify_reject(verify, "its %s peak of %llu bytes is over the budget of %llu",
+                                    sl_tier_name((sl_tier)tier),
+                                    (unsigned long long)plan->peak_bytes[tier],
+                                    (unsigned long long)verify->request->budget_bytes[tier]);
+        if (homes->fixed_bytes[tier] > plan->peak_bytes[tier])
+            return sl_verify_reject(verify, "its %s peak of %llu bytes does not hold the homes",
+                                    sl_tier_name((sl_tier)tier),
+                                    (unsigned long long)plan->peak_bytes[tier]);
+    }
+    for (uint32_t i = 0; i < verify->program->value_count; i++)
+        SL_TRY(check_value(verify, i));
+    SL_TRY(check_homes(verify));
+    SL_TRY(check_program_sections(verify));
+    return check_ops(verify);
+}
+
+/* ---- what the sections make of values ---- */
+
+static sl_status check_family(const sl_verify *verify, uint32_t index)
+{
+    const sl_value *value = &verify->program->values[index];
+    if (sl_verify_instances(value) > 1 && value->kind != SL_VALUE_ACTIVATION)
+        return sl_verify_reject(verify,
+                                "value %u (%.39s) is a family of something else than "
+                                "activations",
+                                index, value->name);
+    return SL_OK;
+}
+
+static sl_status record_operand(sl_verify *verify, uint32_t section_index, uint32_t tick,
+                                uint32_t i)
+{
+    const sl_op *op = &verify->program->ops[tick];
+    const sl_section section = sl_program_section(verify->program, section_index);
+    const sl_value *value = &verify->program->values[op->operand[i]];
+    sl_verify_value *it = &verify->values[op->operand[i]];
+    bool is_new = !it->is_used, is_input = sl_op_info_of(op->kind)->is_input;
+    if (sl_verify_instances(value) > 1 && value->instances != section.repeat)
+        return sl_verify_reject(verify,
+                                "op %u of its program uses value %u (%.39s) of %u instances in a "
+                                "section of %u repetitions",
+                                tick, op->operand[i], value->name, value->instances,
+                                section.repeat);
+    if (is_input && value->kind != SL_VALUE_INPUT)
+        return sl_verify_reject(verify, "op %u of its program fills value %u, which is no input",
+                                tick, op->operand[i]);
+    it->section = is_new || it->section == section_index ? section_index : SL_NONE;
+    it->is_used = true;
+    it->is_filled = it->is_filled || is_input;
+    it->is_written = it->is_written || sl_op_writes(op, i);
+    return SL_OK;
+}
+
+/* Inputs of the caller's and outputs are used by the caller, too. */
+static void find_local(sl_verify *verify, uint32_t index)
+{
+    const sl_value *value = &verify->program->values[index];
+    sl_verify_value *it = &verify->values[index];
+    bool may_be =
+        value->kind == SL_VALUE_ACTIVATION || (value->kind == SL_VALUE_INPUT && it->is_filled);
+    it->is_local = may_be && it->is_used && it->section != SL_NONE &&
+                   sl_verify_instances(value) == 1 &&
+                   sl_program_section(verify->program, it->section).repeat > 1;
+}
+
+static sl_status find_values(sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    for (uint32_t i = 0; i < program->value_count; i++) {
+        SL_TRY(check_family(verify, i));
+        verify->values[i].section = SL_NONE;
+    }
+    for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
+        sl_section section = sl_program_section(program, s);
+        for (uint32_t tick = section.first; tick < section.first + section.count; tick++)
+            for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++)
+                if (program->ops[tick].operand[i] != SL_NONE)
+                    SL_TRY(record_operand(verify, s, tick, i));
+    }
+    for (uint32_t i = 0; i < program->value_count; i++)
+        find_local(verify, i);
+    return SL_OK;
+}
+
+/* ---- the callers' buffers ---- */
+
+/* An allocation on the host that holds an output, or an input of the caller's, at every tick. */
+static bool is_buffer(const sl_verify *verify, const sl_allocation *it)
+{
+    if (it->place.tier != SL_TIER_HOST || it->chunk_index != SL_NONE ||
+        it->value >= verify->program->value_count)
+        return false;
+    sl_value_kind kind = verify->program->values[it->value].kind;
+    bool has_buffer =
+        kind == SL_VALUE_OUTPUT || (kind == SL_VALUE_INPUT && !verify->values[it->value].is_filled);
+    return has_buffer && it->first_tick == 0 && it->last_tick + 1 >= verify->program->op_count;
+}
+
+/* The places that callers fill with inputs and read outputs from. */
+static sl_status find_buffers(sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    for (uint32_t i = 0; i < plan->allocation_count; i++) {
+        const sl_allocation *it = &plan->allocations[i];
+        if (!is_buffer(verify, it))
+            continue;
+        sl_place *buffer = &verify->values[it->value].buffer;
+        uint64_t bytes = verify->program->values[it->value].bytes;
+        if (buffer->bytes > 0)
+            return sl_verify_reject(verify, "value %u has two buffers on the host", it->value);
+        if (it->place.bytes < bytes || bytes == 0)
+            return sl_verify_reject(verify, "value %u of %llu bytes has a buffer of %llu",
+                                    it->value, (unsigned long long)bytes,
+                                    (unsigned long long)it->place.bytes);
+        *buffer = (sl_place){.tier = it->place.tier, .offset = it->place.offset, .bytes = bytes};
+    }
+    return SL_OK;
+}
+
+/* ---- the plan's sections ---- */
+
+static sl_status check_section(const sl_verify *verify, uint32_t index, uint32_t first)
+{
+    const sl_section of_ops = sl_program_section(verify->program, index);
+    const sl_section it = sl_verify_section(verify, index);
+    if (it.repeat != of_ops.repeat || it.first_micro_batch != of_ops.first_micro_batch)
+        return sl_verify_reject(verify,
+                                "its section %u is run %u times from micro-batch %u on, the "
+                                "program's %u times from %u on",
+                                index, it.repeat, it.first_micro_batch, of_ops.repeat,
+                                of_ops.first_micro_batch);
+    if (it.first != first || it.count > verify->plan->body_count - first)
+        return sl_verify_reject(verify,
+                                "its section %u has commands [%u, +%u) of %u, after %u in others",
+                                index, it.first, it.count, verify->plan->body_count, first);
+    return SL_OK;
+}
+
+/* How many commands are issued in an iteration that is replayed. */
+static sl_status count_issues(const sl_verify *verify)
+{
+    enum { ISSUES_MAX = 1 << 29 };
+    uint64_t issues = 0;
+    for (uint32_t s = 0; s < sl_program_section_count(verify->program); s++) {
+        sl_section section = sl_verify_section(verify, s);
+        issues += (uint64_t)section.count * sl_verify_replays(section.repeat);
+        if (issues > ISSUES_MAX)
+            return sl_verify_reject(verify, "it has more than %u commands", (unsigned)ISSUES_MAX);
+    }
+    return SL_OK;
+}
+
+static sl_status check_sections(const sl_verify *verify)
+{
+    const sl_plan *plan = verify->plan;
+    uint32_t count = sl_program_section_count(verify->program), first = 0;
+    if (plan->section_count != count && (plan->section_count > 0 || count > 1))
+        return sl_verify_reject(verify, "it has %u sections, its program %u", plan->section_count,
+                                count);
+    for (uint32_t s = 0; s < count; s++) {
+        SL_TRY(check_section(verify, s, first));
+        first += sl_verify_section(verify, s).count;
+    }
+    if (first != plan->body_count)
+        return sl_verify_reject(verify, "its sections have %u of its %u commands", first,
+                                plan->body_count);
+    return count_issues(verify);
+}
 
 /* ---- places ---- */
 
@@ -80,7 +363,6 @@ static sl_status check_at_home(const sl_verify *verify, const sl_place *whole, s
 static sl_status check_tensor_place(const sl_verify *verify, const sl_value *value,
                                     const sl_place *place, const char *name)
 {
-    const sl_tensor_place *tensor = &verify->layout->tensors[value->index];
     uint64_t first = sl_verify_tensor_offset(verify, value);
     if (place->offset < first)
         return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into its chunk", name,
@@ -92,7 +374,8 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
         return sl_verify_reject(verify, "has %s of %llu bytes, which overruns its chunk", name,
                                 (unsigned long long)value->bytes);
     SL_TRY(check_place(verify, &whole, whole.bytes, name));
-    return check_at_home(verify, &whole, value->group, tensor->chunk_index);
+    return check_at_home(verify, &whole, value->group,
+                         verify->layout->chunk_of_tensor[value->index]);
 }
 
 static sl_status check_value_place(const sl_verify *verify, const sl_value *value,
@@ -124,12 +407,59 @@ static bool overlaps_flags(const sl_verify *verify, const sl_place *place)
 
 /* ---- RUN ---- */
 
+/* The chunk that an AdamW updates; SL_NONE where it names none. */
+static uint32_t updated_chunk(const sl_verify *verify, const sl_op *op)
+{
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+        if (op->operand[i] == SL_NONE)
+            continue;
+        const sl_value *value = &verify->program->values[op->operand[i]];
+        if (value->kind == SL_VALUE_CHUNK)
+            return value->index;
+    }
+    return SL_NONE;
+}
+
+/* May the op at `tick` run on `lane`? AdamW where the homes say, collectives on comm, the rest on
+ * compute, or on host where the op table allows it. */
+static bool allows_lane(const sl_verify *verify, uint32_t tick, sl_lane lane)
+{
+    const sl_op *op = &verify->program->ops[tick];
+    const sl_op_info *info = sl_op_info_of(op->kind);
+    if (info->is_collective)
+        return lane == SL_LANE_COMM;
+    if (info->is_input)
+        return lane == SL_LANE_INPUT;
+    if (op->kind != SL_OP_ADAMW)
+        return lane == SL_LANE_COMPUTE || (lane == SL_LANE_HOST && info->runs_on_host);
+    uint32_t chunk_index = updated_chunk(verify, op);
+    bool is_on_host =
+        chunk_index != SL_NONE && verify->homes->adam_tier[chunk_index] == SL_TIER_HOST;
+    return lane == (is_on_host ? SL_LANE_HOST : SL_LANE_COMPUTE);
+}
+
+/* The tier that the ops of a lane work on. Apart from the table of lanes that the planner asks, so
+ * that a mistake there is found. */
+static sl_tier lane_tier(sl_lane lane)
+{
+    return lane == SL_LANE_HOST || lane == SL_LANE_INPUT ? SL_TIER_HOST : SL_TIER_DEVICE;
+}
+
+/* Workspace bytes that the op of a RUN needs. */
+static uint64_t workspace_bytes(const sl_verify *verify, const sl_command *command)
+{
+    const sl_plan_request *request = verify->request;
+    const sl_op *op = &verify->program->ops[command->tick];
+    return request->workspace(request->workspace_context, op->kind, &op->attrs,
+                              lane_tier(command->lane));
+}
+
 static sl_status check_operand(const sl_verify *verify, const sl_command *command, uint32_t i)
 {
     const sl_op *op = &verify->program->ops[command->tick];
     const sl_op_info *info = sl_op_info_of(op->kind);
     const sl_place *place = &verify->plan->places[command->first_place + i];
-    const char *name = info->operand_name[i] ? info->operand_name[i] : "an operand";
+    const char *name = info->operand[i].name ? info->operand[i].name : "an operand";
     if (op->operand[i] == SL_NONE) {
         if (place->bytes != 0)
             return sl_verify_reject(verify, "has a place for %s, which is absent", name);
@@ -138,7 +468,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
     const sl_value *value = &verify->program->values[op->operand[i]];
     SL_TRY(check_place(verify, place, value->bytes, name));
     SL_TRY(check_strides(verify, value, place, name));
-    if (place->tier != sl_verify_lane_tier(command->lane))
+    if (place->tier != lane_tier(command->lane))
         return sl_verify_reject(verify, "has %s in tier %s, out of its lane's reach", name,
                                 sl_tier_name(place->tier));
     SL_TRY(check_value_place(verify, value, place, name));
@@ -149,7 +479,7 @@ static sl_status check_operand(const sl_verify *verify, const sl_command *comman
 
 static sl_status check_workspace(const sl_verify *verify, const sl_command *command)
 {
-    uint64_t needed = sl_verify_workspace_bytes(verify, command);
+    uint64_t needed = workspace_bytes(verify, command);
     const sl_place *place = &verify->plan->places[command->first_place + command->place_count - 1];
     if (place->bytes < needed)
         return sl_verify_reject(verify, "needs %llu bytes of workspace and has %llu",
@@ -158,7 +488,7 @@ static sl_status check_workspace(const sl_verify *verify, const sl_command *comm
         return SL_OK;
     SL_TRY(check_place(verify, place, place->bytes, "workspace"));
     SL_TRY(check_strides(verify, NULL, place, "workspace"));
-    if (place->tier != sl_verify_lane_tier(command->lane))
+    if (place->tier != lane_tier(command->lane))
         return sl_verify_reject(verify, "has workspace in tier %s, out of its lane's reach",
                                 sl_tier_name(place->tier));
     if (overlaps_flags(verify, place))
@@ -193,7 +523,7 @@ static sl_status check_flags(const sl_verify *verify, const sl_command *command)
 {
     const sl_op *op = &verify->program->ops[command->tick];
     uint64_t blocks = op->attrs.element_count / SL_BLOCK_ELEMENTS;
-    uint64_t bytes = verify->homes->flags_bytes[sl_verify_lane_tier(command->lane)];
+    uint64_t bytes = verify->homes->flags_bytes[lane_tier(command->lane)];
     if (op->kind == SL_OP_ADAMW && (blocks > bytes || op->attrs.first_block > bytes - blocks))
         return sl_verify_reject(verify, "needs %llu block flags from %llu on; there are %llu",
                                 (unsigned long long)blocks,
@@ -207,7 +537,7 @@ static sl_status check_run(const sl_verify *verify, const sl_command *command)
     if (command->tick >= verify->program->op_count)
         return sl_verify_reject(verify, "runs an op that the program does not have");
     const sl_op_info *info = sl_op_info_of(verify->program->ops[command->tick].kind);
-    if (!sl_verify_allows_lane(verify, command->tick, command->lane))
+    if (!allows_lane(verify, command->tick, command->lane))
         return sl_verify_reject(verify, "is on lane %d, where its op does not belong",
                                 (int)command->lane);
     if (command->place_count != info->operand_count + 1)
@@ -303,17 +633,17 @@ static sl_status check_value_section(const sl_verify *verify, const sl_command *
     return SL_OK;
 }
 
-/* The host end of an output's copy, or of an input's that the caller fills, is its slot; other
- * values stay within the iteration. */
+/* The host end of an output's copy, or of an input's that the caller fills, is its buffer;
+ * other values stay within the iteration. */
 static sl_status check_value_copy(const sl_verify *verify, const sl_command *command)
 {
     if (command->value >= verify->program->value_count)
         return sl_verify_reject(verify, "copies a value that does not exist");
     const sl_value *value = &verify->program->values[command->value];
-    bool is_slotted = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
-    if (!is_slotted && value->kind != SL_VALUE_ACTIVATION)
+    bool has_buffer = value->kind == SL_VALUE_INPUT || value->kind == SL_VALUE_OUTPUT;
+    if (!has_buffer && value->kind != SL_VALUE_ACTIVATION)
         return sl_verify_reject(verify, "copies a value that does not move by itself");
-    if (is_slotted && is_disk_copy(command))
+    if (has_buffer && is_disk_copy(command))
         return sl_verify_reject(verify, "has an end on disk, where no input or output is");
     SL_TRY(check_place(verify, &command->from, value->bytes, "its source"));
     SL_TRY(check_place(verify, &command->to, value->bytes, "its target"));
@@ -323,8 +653,8 @@ static sl_status check_value_copy(const sl_verify *verify, const sl_command *com
     bool is_fetch = value->kind == SL_VALUE_INPUT || command->from.tier == SL_TIER_HOST;
     const sl_place *host = is_fetch ? &command->from : &command->to;
     const sl_verify_value *it = &verify->values[command->value];
-    if (is_slotted && !it->is_filled && !sl_verify_places_equal(host, &it->slot))
-        return sl_verify_reject(verify, "has its end at %s byte %llu, not at the value's slot",
+    if (has_buffer && !it->is_filled && !sl_verify_places_equal(host, &it->buffer))
+        return sl_verify_reject(verify, "has its end at %s byte %llu, not at the value's buffer",
                                 sl_tier_name(host->tier), (unsigned long long)host->offset);
     return SL_OK;
 }
@@ -343,7 +673,7 @@ static sl_status check_copy(const sl_verify *verify, const sl_command *command)
     return check_direct(verify, command);
 }
 
-/* ---- the sequence ---- */
+/* ---- commands in sequence ---- */
 
 static sl_status check_waits(const sl_verify *verify, const sl_command *command)
 {
@@ -417,7 +747,7 @@ static sl_status check_commands(sl_verify *verify, const sl_command *commands, s
     return SL_OK;
 }
 
-sl_status sl_verify_shape(sl_verify *verify)
+static sl_status check_all_commands(sl_verify *verify)
 {
     const sl_plan *plan = verify->plan;
     const sl_section prologue = {0, plan->prologue_count, 0, 1};
@@ -434,4 +764,13 @@ sl_status sl_verify_shape(sl_verify *verify)
         SL_TRY(check_sequence(verify, &next_tick));
     }
     return SL_OK;
+}
+
+sl_status sl_verify_shape(sl_verify *verify)
+{
+    SL_TRY(check_request(verify));
+    SL_TRY(find_values(verify));
+    SL_TRY(find_buffers(verify));
+    SL_TRY(check_sections(verify));
+    return check_all_commands(verify);
 }

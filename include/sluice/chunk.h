@@ -44,17 +44,12 @@ SL_API sl_lane sl_lane_between(sl_tier from, sl_tier to);
 
 /* ---- layout ---- */
 
-typedef struct sl_tensor_place {
-    uint32_t chunk_index;
-    uint64_t first_element; /* in the chunk, a multiple of SL_BLOCK_ELEMENTS */
-} sl_tensor_place;
-
 typedef struct sl_layout {
     uint64_t chunk_elements; /* a multiple of SL_BLOCK_ELEMENTS */
     uint32_t chunk_count;
     uint32_t tensor_count;
-    sl_tensor_place *tensors;  /* [tensor_count] */
-    uint32_t *chunk_of_tensor; /* [tensor_count], for sl_chunk_map */
+    uint32_t *chunk_of_tensor; /* [tensor_count] */
+    uint64_t *first_element;   /* [tensor_count] in its chunk, a multiple of SL_BLOCK_ELEMENTS */
     uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
     sl_type group_type[SL_GROUP_COUNT]; /* of elements, by the program's types */
     uint64_t valid_elements;            /* elements of tensors, vocabulary padding included */
@@ -100,8 +95,8 @@ typedef struct sl_policy_options {
 } sl_policy_options;
 
 /* The disk tier is read and written in whole pieces, cut at multiples of SL_PIECE_BYTES of its
- * address space; slots there, and whatever it is copied from and to, start on SL_DIRECT_ALIGNMENT
- * and are a multiple of it long. */
+ * address space; homes there, and whatever they are copied from and to, start on
+ * SL_DIRECT_ALIGNMENT and are a multiple of it long. */
 enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
 
 /* Two pieces, so that the disk is at work on one while the other is filled or emptied. */
@@ -123,7 +118,7 @@ typedef struct sl_homes {
     uint64_t fixed_bytes[SL_TIER_COUNT];  /* end of the permanent part */
 } sl_homes;
 
-/* Gives every chunk of every group that `program` uses its home. Slots of different groups are
+/* Gives every chunk of every group that `program` uses its home. Homes of different groups are
  * staggered so that an AdamW loop never reads arrays at equal offsets modulo a large power of 2.
  * Persistent slots are numbered densely: one not below the number of values is SL_ERROR_USAGE. */
 SL_API sl_status sl_homes_build(const sl_program *program, const sl_layout *layout,

@@ -42,9 +42,9 @@ typedef struct sl_gpt2_emit_options {
     uint32_t tp_size, tp_rank;
     sl_gpt2_mode mode;
     sl_type type, grad_type; /* the program's */
-    /* Logits that the head holds at once, at most, for it goes over groups of rows: more of them
-     * are larger products and more memory. They fix the order of sums, so they may depend on what
-     * computes and on nothing that a run chooses. 0: 32 Mi, 128 MiB in fp32. */
+    /* The most logits that the head holds at once, as it goes over ranges of rows: a larger number
+     * makes larger products and takes more memory. It fixes the order of sums, so it may depend on
+     * the kind of device and on nothing that a run chooses. 0: 32 Mi, 128 MiB in fp32. */
     uint64_t head_logits;
 } sl_gpt2_emit_options;
 

@@ -1,23 +1,37 @@
-/* Every op, declared once.
+/* Every op, declared once: what it computes, what it reads and writes, and how large that is.
  *
  * An op is one step of compute or communication. It knows its sizes through sl_op_attrs and its
  * data through a fixed order of operands; it knows nothing of memory. Kernels are written against
- * this file alone; src/program/op_table.c adds names, bytes, FLOPs and the backward rules.
+ * this file alone; src/program/op_table.c answers questions about the rows, and
+ * src/program/backward.c has the backward rules.
  *
- * Shapes below use B = batch, T = seq, R = row_count rows starting at row first_row of the B*T
- * rows, I = in, O = out, H = heads, P = id_count token ids starting at first_id, C = in. All
- * tensors are row-major; tokens and targets are int32 [B, T].
+ * All tensors are row-major. Sums inside a kernel are fp32 and rounded once (to nearest, ties to
+ * even) where they are stored.
  *
- * Element types: parameters and activations are of attrs.type, the compute type; sums inside a
- * kernel are fp32 and rounded once (to nearest, ties to even) where they are stored. "f" marks an
- * operand that is fp32 whatever the compute type: statistics, and the accumulators of parameter
- * gradients. "g" marks a gradient chunk, stored as attrs.grad_type (fp32 or attrs.type): each
- * element is rounded to attrs.type when it is read, so both ways of storing it give the same bits.
+ * A row is X(NAME, name, flags, FLOPS of matrix products, operands in order). Who wants the names
+ * alone defines X(NAME, name, ...). An operand is OP(mode, name, how, element, dimensions...).
  *
- * Operand modes: R read, W written whole, U updated (read and written), A added to when
- * attrs.adds_output is set, else written whole. G is the gradient of a parameter: with
- * attrs.adds_gradient an fp32 sum that is added to, else written whole and stored as
- * attrs.grad_type, rounded once. "?" marks an operand that may be absent (NULL).
+ * mode: READ. WRITE: written whole. UPDATE: read and written. ADD: added to with attrs.adds_output,
+ * else written whole. GRADIENT, of a parameter: with attrs.adds_gradient an fp32 sum that is added
+ * to, else written whole and stored as attrs.grad_type, rounded once.
+ *
+ * how: OPTIONAL: may be absent (NULL). MASTER: absent in fp32. FROM_MASTER: updated in fp32; in
+ * half precision written and not read. AT_LEAST: may have more rows. ROW_RANGE: of the B*T rows
+ * only the R rows from first_row on; ranges of one value are written in row order, and the one at
+ * row 0 makes the value. LOOKUP: no more bytes are touched than the op's smallest LOOKUP operand
+ * has.
+ *
+ * element: TYPE: attrs.type, the compute type, of parameters and activations. GRAD:
+ * attrs.grad_type, fp32 or attrs.type; an op that reads it rounds each element to attrs.type first,
+ * so both ways of storing it give the same bits. F32, I32, F64: these whatever the compute type.
+ * NORM_SUM, CONTROL: an sl_norm_sum, an sl_step_control.
+ *
+ * dimensions: numbers, and of sl_op_attrs B = batch, T = seq, R = row_count, I = in, O = out,
+ * H = heads, P = id_count (token ids of a panel, from first_id on), E = element_count,
+ * K = cache_rows.
+ *
+ * flags: CHEAP: `recompute selective` recomputes what it writes. ON_HOST: may run on the host lane,
+ * next to its states. ON_COMM, ON_INPUT: runs on that lane.
  */
 #ifndef SLUICE_OP_LIST_H
 #define SLUICE_OP_LIST_H
@@ -28,82 +42,164 @@
 extern "C" {
 #endif
 
-/* X(NAME, name): the enumerator and the kernel of an op. */
-#define SL_OP_LIST(X)                                                                              \
-    /* wpe R [>=position+T, I], x W [B, T, I]: x[b, t] = wpe[scalars.position + t] */              \
-    X(EMBED_POSITION, embed_position)                                                              \
-    /* tokens R, panel R [P, I], x U [B, T, I]: adds the rows of tokens inside the panel */        \
-    X(EMBED_TOKENS, embed_tokens)                                                                  \
-    /* x R [R, I], gamma R [I], beta R [I], y W [R, I], stats W f [R, 2] (mean, 1/deviation) */    \
-    X(LAYERNORM, layernorm)                                                                        \
-    /* x R [R, I], weight R [I, O], bias R? [O], residual R? [R, O], y W [R, O] */                 \
-    X(LINEAR, linear)                                                                              \
-    /* qkv R [B, T, 3*I] (q, k, v; I = H * head width), y W [B, T, I], lse W f [B, H, T] (log */   \
-    /* of the sum of exponentials); causal, scaled by 1/sqrt(head width), never stores T x T */    \
-    X(ATTENTION, attention)                                                                        \
-    /* x R, y W, element_count elements; the tanh form */                                          \
-    X(GELU, gelu)                                                                                  \
-    /* x R [B*T, I] (rows first_row.. only), panel R [P, I], logits W [R, P] */                    \
-    X(HEAD_LOGITS, head_logits)                                                                    \
-    /* logits R [R, P], targets R (rows first_row..), stats A f [R, 4] (max, sum of exponentials   \
-     */                                                                                            \
-    /* against max, logit of the target, 0); ids >= valid_id_count do not exist */                 \
-    X(HEAD_STATS, head_stats)                                                                      \
-    /* stats R f [R, 4], loss A double[1]: the sum over rows of -log p(target), in row order */    \
-    X(HEAD_LOSS, head_loss)                                                                        \
-    /* targets R, stats R f [R, 4], logits U [R, P]: in place (softmax - one hot) * scale, with */ \
-    /* scale = attrs.scale * scalars.loss_scale; zero at ids >= valid_id_count */                  \
-    X(HEAD_LOGITS_BACKWARD, head_logits_backward)                                                  \
-    /* dlogits R [R, P], panel R [P, I], dx A f [B*T, I] (rows first_row.. only) */                \
-    X(HEAD_INPUT_BACKWARD, head_input_backward)                                                    \
-    /* x R [B*T, I] (rows first_row.. only), dlogits R [R, P], dpanel G [P, I] */                  \
-    X(HEAD_WEIGHT_BACKWARD, head_weight_backward)                                                  \
-    /* dy R [R, O], weight R [I, O], dx A [R, I], gelu_x R? [R, I]: with gelu_x, which excludes */ \
-    /* attrs.adds_output, dx is that of GELU(gelu_x) times gelu'(gelu_x); rounded once, or, where  \
-     */                                                                                            \
-    /* a library computes the product, also before it is multiplied */                             \
-    X(LINEAR_INPUT_BACKWARD, linear_input_backward)                                                \
-    /* x R [R, I], dy R [R, O], dweight G [I, O], dbias G? [O] */                                  \
-    X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward)                                              \
-    /* x R, d U: in place d *= gelu'(x), element_count elements */                                 \
-    X(GELU_BACKWARD, gelu_backward)                                                                \
-    /* qkv R [B, T, 3*I], y R [B, T, I], lse R f [B, H, T], dy R [B, T, I], dqkv W [B, T, 3*I] */  \
-    X(ATTENTION_BACKWARD, attention_backward)                                                      \
-    /* x R [R, I], gamma R [I], stats R f [R, 2], dy R [R, I], dx A [R, I], dgamma G [I], */       \
-    /* dbeta G [I] */                                                                              \
-    X(LAYERNORM_BACKWARD, layernorm_backward)                                                      \
-    /* tokens R, dx R [B, T, I], dpanel A f [P, I]: rows of a token are added in row order */      \
-    X(EMBED_TOKENS_BACKWARD, embed_tokens_backward)                                                \
-    /* dx R [B, T, I], dwpe U f [>=T, I]: the sum over b in order, then added */                   \
-    X(EMBED_POSITION_BACKWARD, embed_position_backward)                                            \
-    /* x R, y U: y += x, element_count elements */                                                 \
-    X(ADD, add)                                                                                    \
-    /* y W: zero, element_count elements */                                                        \
-    X(CLEAR, clear)                                                                                \
-    /* x R f, y W: x rounded to attrs.type, element_count elements */                              \
-    X(ROUND, round)                                                                                \
-    /* gradient R g [element_count] (a chunk), norm A (sl_norm_sum): per block a fixed fp32 */     \
-    /* tree, block sums added exactly */                                                           \
-    X(BLOCK_NORM, block_norm)                                                                      \
-    /* norm R (sl_norm_sum), control W (sl_step_control) */                                        \
-    X(NORM_FINISH, norm_finish)                                                                    \
-    /* control R, gradient R g, moment1 U f, moment2 U f, param U or W, master U? f: a chunk of */ \
-    /* element_count; decoupled weight decay on blocks whose flag is set. fp32: updates param; */  \
-    /* half precision: updates master and writes param = master, rounded, which is also all */     \
-    /* that is written if control skips */                                                         \
-    X(ADAMW, adamw)                                                                                \
-    /* qkv R [B, T, 3*I], cache U [2, B, cache_rows, I] (keys, values), y W [B, T, I]: adds T */   \
-    /* keys and values at scalars.position and attends to all rows up to each one's own */         \
-    X(ATTENTION_CACHED, attention_cached)                                                          \
-    /* x U: the sum over the ranks of the tensor-parallel group, element_count elements; with */   \
-    /* row_count set, x is [R, 4] of HEAD_STATS and is combined as panels are */                   \
-    X(ALL_REDUCE, all_reduce)                                                                      \
-    /* value W f, element_count elements (int32): an input slot of a micro-batch; the engine */    \
-    /* asks the caller's source for it, there is no kernel */                                      \
-    X(INPUT, input)
+/* clang-format off */
+#define SL_OP_LIST(X) \
+    /* x[b, t] = wpe[scalars.position + t] */ \
+    X(EMBED_POSITION, embed_position, 0, NO_FLOPS, \
+      OP(READ, wpe, AT_LEAST, TYPE, T, I), \
+      OP(WRITE, x, 0, TYPE, B, T, I)) \
+    /* Adds the rows of tokens whose ids are in the panel. */ \
+    X(EMBED_TOKENS, embed_tokens, 0, NO_FLOPS, \
+      OP(READ, tokens, 0, I32, B, T), \
+      OP(READ, panel, LOOKUP, TYPE, P, I), \
+      OP(UPDATE, x, LOOKUP, TYPE, B, T, I)) \
+    /* y = (x - mean) / deviation * gamma + beta; stats: mean and 1 / deviation of each row */ \
+    X(LAYERNORM, layernorm, CHEAP, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, gamma, 0, TYPE, I), \
+      OP(READ, beta, 0, TYPE, I), \
+      OP(WRITE, y, 0, TYPE, R, I), \
+      OP(WRITE, stats, 0, F32, R, 2)) \
+    /* y = x * weight + bias + residual */ \
+    X(LINEAR, linear, 0, FLOPS(2, R, I, O), \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, weight, 0, TYPE, I, O), \
+      OP(READ, bias, OPTIONAL, TYPE, O), \
+      OP(READ, residual, OPTIONAL, TYPE, R, O), \
+      OP(WRITE, y, 0, TYPE, R, O)) \
+    /* qkv: q, k and v of a row, each of I = H * head width. Causal, scaled by 1/sqrt(head */ \
+    /* width), never stores T x T; lse: the log of each row's sum of exponentials. Half of each */ \
+    /* of the two products is masked. */ \
+    X(ATTENTION, attention, CHEAP, FLOPS(2, B, T, T, I), \
+      OP(READ, qkv, 0, TYPE, B, T, 3, I), \
+      OP(WRITE, y, 0, TYPE, B, T, I), \
+      OP(WRITE, lse, 0, F32, B, H, T)) \
+    /* The tanh form. */ \
+    X(GELU, gelu, CHEAP, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, E), \
+      OP(WRITE, y, 0, TYPE, E)) \
+    /* logits = x * panel, transposed */ \
+    X(HEAD_LOGITS, head_logits, 0, FLOPS(2, R, P, I), \
+      OP(READ, x, ROW_RANGE, TYPE, B, T, I), \
+      OP(READ, panel, 0, TYPE, P, I), \
+      OP(WRITE, logits, 0, TYPE, R, P)) \
+    /* stats of each row: the largest logit, the sum of exponentials against it, the target's */ \
+    /* logit, 0; added to: combined with those of other panels. Ids >= valid_id_count do not */ \
+    /* exist. */ \
+    X(HEAD_STATS, head_stats, 0, NO_FLOPS, \
+      OP(READ, logits, 0, TYPE, R, P), \
+      OP(READ, targets, ROW_RANGE, I32, B, T), \
+      OP(ADD, stats, 0, F32, R, 4)) \
+    /* The sum over rows of -log p(target), in row order. */ \
+    X(HEAD_LOSS, head_loss, 0, NO_FLOPS, \
+      OP(READ, stats, 0, F32, R, 4), \
+      OP(ADD, loss, 0, F64, 1)) \
+    /* In place (softmax - one hot) * attrs.scale * scalars.loss_scale; 0 at ids >= */ \
+    /* valid_id_count. */ \
+    X(HEAD_LOGITS_BACKWARD, head_logits_backward, 0, NO_FLOPS, \
+      OP(READ, targets, ROW_RANGE, I32, B, T), \
+      OP(READ, stats, 0, F32, R, 4), \
+      OP(UPDATE, logits, 0, TYPE, R, P)) \
+    /* dx = dlogits * panel */ \
+    X(HEAD_INPUT_BACKWARD, head_input_backward, 0, FLOPS(2, R, P, I), \
+      OP(READ, dlogits, 0, TYPE, R, P), \
+      OP(READ, panel, 0, TYPE, P, I), \
+      OP(ADD, dx, ROW_RANGE, F32, B, T, I)) \
+    /* dpanel = dlogits, transposed, * x */ \
+    X(HEAD_WEIGHT_BACKWARD, head_weight_backward, 0, FLOPS(2, R, P, I), \
+      OP(READ, x, ROW_RANGE, TYPE, B, T, I), \
+      OP(READ, dlogits, 0, TYPE, R, P), \
+      OP(GRADIENT, dpanel, 0, GRAD, P, I)) \
+    /* dx = dy * weight, transposed. With gelu_x, which excludes attrs.adds_output, dx is that */ \
+    /* of GELU(gelu_x) times gelu'(gelu_x); rounded once, or, where a library computes the */ \
+    /* product, also before it is multiplied. */ \
+    X(LINEAR_INPUT_BACKWARD, linear_input_backward, 0, FLOPS(2, R, I, O), \
+      OP(READ, dy, 0, TYPE, R, O), \
+      OP(READ, weight, 0, TYPE, I, O), \
+      OP(ADD, dx, 0, TYPE, R, I), \
+      OP(READ, gelu_x, OPTIONAL, TYPE, R, I)) \
+    /* dweight = x, transposed, * dy; dbias is the sum of dy over rows. */ \
+    X(LINEAR_WEIGHT_BACKWARD, linear_weight_backward, 0, FLOPS(2, R, I, O), \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, dy, 0, TYPE, R, O), \
+      OP(GRADIENT, dweight, 0, GRAD, I, O), \
+      OP(GRADIENT, dbias, OPTIONAL, GRAD, O)) \
+    /* In place d *= gelu'(x). */ \
+    X(GELU_BACKWARD, gelu_backward, 0, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, E), \
+      OP(UPDATE, d, 0, TYPE, E)) \
+    /* Five products, half of each masked. */ \
+    X(ATTENTION_BACKWARD, attention_backward, 0, FLOPS(5, B, T, T, I), \
+      OP(READ, qkv, 0, TYPE, B, T, 3, I), \
+      OP(READ, y, 0, TYPE, B, T, I), \
+      OP(READ, lse, 0, F32, B, H, T), \
+      OP(READ, dy, 0, TYPE, B, T, I), \
+      OP(WRITE, dqkv, 0, TYPE, B, T, 3, I)) \
+    /* dgamma and dbeta are sums over rows. */ \
+    X(LAYERNORM_BACKWARD, layernorm_backward, 0, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(READ, gamma, 0, TYPE, I), \
+      OP(READ, stats, 0, F32, R, 2), \
+      OP(READ, dy, 0, TYPE, R, I), \
+      OP(ADD, dx, 0, TYPE, R, I), \
+      OP(GRADIENT, dgamma, 0, GRAD, I), \
+      OP(GRADIENT, dbeta, 0, GRAD, I)) \
+    /* Rows of one token are added in row order. */ \
+    X(EMBED_TOKENS_BACKWARD, embed_tokens_backward, 0, NO_FLOPS, \
+      OP(READ, tokens, 0, I32, B, T), \
+      OP(READ, dx, 0, TYPE, B, T, I), \
+      OP(ADD, dpanel, 0, F32, P, I)) \
+    /* The sum over b in order, then added. */ \
+    X(EMBED_POSITION_BACKWARD, embed_position_backward, 0, NO_FLOPS, \
+      OP(READ, dx, 0, TYPE, B, T, I), \
+      OP(UPDATE, dwpe, AT_LEAST, F32, T, I)) \
+    /* y += x */ \
+    X(ADD, add, 0, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, E), \
+      OP(UPDATE, y, 0, TYPE, E)) \
+    /* y = 0 */ \
+    X(CLEAR, clear, 0, NO_FLOPS, \
+      OP(WRITE, y, 0, TYPE, E)) \
+    /* y = x, rounded */ \
+    X(ROUND, round, 0, NO_FLOPS, \
+      OP(READ, x, 0, F32, E), \
+      OP(WRITE, y, 0, TYPE, E)) \
+    /* Of a chunk: the squares of each block by a fixed fp32 tree, block sums added exactly. */ \
+    X(BLOCK_NORM, block_norm, 0, NO_FLOPS, \
+      OP(READ, gradient, 0, GRAD, E), \
+      OP(ADD, norm, 0, NORM_SUM, 1)) \
+    /* From the sum of squares what AdamW has to know. */ \
+    X(NORM_FINISH, norm_finish, 0, NO_FLOPS, \
+      OP(READ, norm, 0, NORM_SUM, 1), \
+      OP(WRITE, control, 0, CONTROL, 1)) \
+    /* Of a chunk; decoupled weight decay on blocks whose flag is set. fp32: updates param. */ \
+    /* Half precision: updates master and writes param = master, rounded, which is also all */ \
+    /* that is written if control skips. */ \
+    X(ADAMW, adamw, ON_HOST, NO_FLOPS, \
+      OP(READ, control, 0, CONTROL, 1), \
+      OP(READ, gradient, 0, GRAD, E), \
+      OP(UPDATE, moment1, 0, F32, E), \
+      OP(UPDATE, moment2, 0, F32, E), \
+      OP(UPDATE, param, FROM_MASTER, TYPE, E), \
+      OP(UPDATE, master, MASTER, F32, E)) \
+    /* cache: keys and values; adds T of each at scalars.position and attends to all rows up to */ \
+    /* each one's own. FLOPS of two products with the cache full. */ \
+    X(ATTENTION_CACHED, attention_cached, 0, FLOPS(4, B, T, K, I), \
+      OP(READ, qkv, 0, TYPE, B, T, 3, I), \
+      OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
+      OP(WRITE, y, 0, TYPE, B, T, I)) \
+    /* The sum over the tensor-parallel ranks; with row_count set, x is the [R, 4] of */ \
+    /* HEAD_STATS and is combined as panels are. */ \
+    X(ALL_REDUCE, all_reduce, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, x, 0, TYPE, E)) \
+    /* An input slot of a micro-batch; the engine asks the caller's source for it, no kernel */ \
+    /* does. */ \
+    X(INPUT, input, ON_INPUT, NO_FLOPS, \
+      OP(WRITE, value, 0, I32, E))
+/* clang-format on */
 
 typedef enum sl_op_kind {
-#define X(NAME, name) SL_OP_##NAME,
+#define X(NAME, name, ...) SL_OP_##NAME,
     SL_OP_LIST(X)
 #undef X
         SL_OP_COUNT
@@ -137,12 +233,14 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint64_t first_block;    /* ADAMW: the chunk's first block, the index of its first block flag */
     uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
     float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t adds_output;    /* mode A adds instead of writing */
-    uint16_t type;           /* an sl_type, of all operands not marked otherwise */
-    uint16_t grad_type;      /* BLOCK_NORM, ADAMW, mode G: an sl_type */
-    uint16_t adds_gradient;  /* mode G adds instead of writing */
-    uint16_t rank_index; /* LINEAR: ranks above 0 leave out bias and residual, for the sum over */
-                         /* the ranks that follows has them once; 0 without tensor parallelism */
+    uint32_t adds_output;    /* mode ADD adds instead of writing */
+    uint16_t type;           /* an sl_type, of TYPE operands */
+    uint16_t grad_type;      /* an sl_type, of GRAD operands */
+    uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
+    /* LINEAR: ranks above 0 leave out bias and residual, for the sum over the ranks that follows
+     * has them once. No kernel does so yet, as none computes the ALL_REDUCE that follows: a program
+     * that is split over ranks can be planned, and runs in the tests' interpreter alone. */
+    uint16_t rank_index;
 } sl_op_attrs;
 
 #ifndef __cplusplus

@@ -87,16 +87,16 @@ typedef enum sl_memory_kind {
     SL_MEMORY_MOMENT2,
     SL_MEMORY_ACTIVATION,
     SL_MEMORY_WORKSPACE,
-    SL_MEMORY_STAGING, /* on the host: input and output slots, block flags, the bounce pieces, the
-                        */
-                       /* hop of a prologue; visits of what lives on disk count as their group */
+    SL_MEMORY_STAGING, /* on the host: buffers of inputs and outputs, block flags, the bounce */
+                       /* pieces, the hop of a prologue; visits of what lives on disk count as */
+                       /* their group */
     SL_MEMORY_KIND_COUNT
 } sl_memory_kind;
 
-/* One stretch of an arena (the extent of its place) with its life, in ticks; for reports, the
- * verifier and tests. A life that wraps (first_tick > last_tick) runs from first_tick to the body's
- * end and on from its start. A life that crosses an edge of a repeated section either holds all of
- * it, or is one of two at the same place, open at its start and at its end. */
+/* Bytes of an arena (the extent of its place) with their live range, in ticks; for reports, the
+ * verifier and tests. A live range that wraps (first_tick > last_tick) runs from first_tick to the
+ * body's end and on from its start. One that crosses an edge of a repeated section either holds all
+ * of it, or is one of two at the same place, open at its start and at its end. */
 typedef struct sl_allocation {
     sl_memory_kind kind;
     sl_place place;

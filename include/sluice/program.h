@@ -101,10 +101,10 @@ typedef struct sl_op {
     sl_phase phase;
 } sl_op;
 
-/* A run of forward ops: the embedding, one transformer block, one row group of the head. */
+/* A run of forward ops: the embedding, one transformer block, one row range of the head. */
 typedef struct sl_segment {
     uint32_t first_op, op_count; /* in the forward program */
-    uint32_t site; /* segments of one site share gradient accumulators (row groups of the head) */
+    uint32_t site; /* segments of one site share gradient accumulators (row ranges of the head) */
     bool is_terminal; /* ends in the loss: runs forward and at once backward */
     bool is_block;    /* `recompute full` recomputes what is inside it */
 } sl_segment;
@@ -225,6 +225,7 @@ SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chun
 
 /* ---- what the table says of an op ---- */
 
+/* What an op does with an operand; op_list.h says what each means. */
 typedef enum sl_mode {
     SL_MODE_READ,
     SL_MODE_WRITE,
@@ -233,12 +234,16 @@ typedef enum sl_mode {
     SL_MODE_GRADIENT
 } sl_mode;
 
+typedef struct sl_operand_info {
+    const char *name;
+    sl_mode mode;
+    bool is_optional;
+} sl_operand_info;
+
 typedef struct sl_op_info {
     const char *name;
     uint32_t operand_count;
-    const char *operand_name[SL_OPERAND_MAX];
-    sl_mode operand_mode[SL_OPERAND_MAX];
-    bool operand_optional[SL_OPERAND_MAX];
+    sl_operand_info operand[SL_OPERAND_MAX];
     bool runs_on_host;  /* may run on the host lane, next to its states */
     bool is_collective; /* runs on the comm lane */
     bool is_input;      /* runs on the input lane, on the host */

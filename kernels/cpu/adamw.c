@@ -3,15 +3,15 @@
 #include <stddef.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_BLOCKS = 64 };
 
-/* Every array from its element `first` on. */
-static void move_to(sl_adamw_blocks *blocks, uint64_t first)
+/* Lets every array begin at its element `first`. */
+static void skip_elements(sl_adamw_blocks *blocks, uint64_t first)
 {
-    blocks->gradient = sl_vector_gradient_from(&blocks->gradient, first);
+    blocks->gradient = sl_simd_gradient_from(&blocks->gradient, first);
     blocks->moment1 += first;
     blocks->moment2 += first;
     blocks->weights += first;
@@ -19,29 +19,29 @@ static void move_to(sl_adamw_blocks *blocks, uint64_t first)
         blocks->param = (char *)blocks->param + first * sl_type_bytes(blocks->gradient.type);
 }
 
-static void update_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void update_adamw_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     sl_adamw_blocks blocks = *(const sl_adamw_blocks *)argument;
     const sl_span span = sl_tiles_span(blocks.block_count, TILE_BLOCKS, tile_index);
-    move_to(&blocks, span.first * SL_BLOCK_ELEMENTS);
+    skip_elements(&blocks, span.first * SL_BLOCK_ELEMENTS);
     blocks.decay_flags += span.first;
     blocks.block_count = span.count;
-    sl_vector_current()->adamw(&blocks);
+    sl_simd_current()->adamw(&blocks);
 }
 
 /* What a skipped step still owes: the parameters are made from their master copy. */
-static void round_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void round_params_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     sl_adamw_blocks blocks = *(const sl_adamw_blocks *)argument;
     const sl_span span = sl_tiles_span(blocks.block_count, TILE_BLOCKS, tile_index);
-    move_to(&blocks, span.first * SL_BLOCK_ELEMENTS);
-    sl_vector_current()->round(blocks.weights, blocks.param, blocks.gradient.type,
-                               span.count * SL_BLOCK_ELEMENTS);
+    skip_elements(&blocks, span.first * SL_BLOCK_ELEMENTS);
+    sl_simd_current()->round(blocks.weights, blocks.param, blocks.gradient.type,
+                             span.count * SL_BLOCK_ELEMENTS);
 }
 
-static sl_status check(const sl_kernel_call *call)
+static sl_status check_update(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     if (attrs->element_count % SL_BLOCK_ELEMENTS != 0)
@@ -55,12 +55,12 @@ static sl_status check(const sl_kernel_call *call)
     return SL_OK;
 }
 
-sl_status sl_op_adamw(const sl_kernel_call *call)
+sl_status sl_cpu_adamw(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     const sl_step_control *control = call->operand[0];
     const sl_step_scalars *scalars = &call->scalars;
-    SL_TRY(check(call));
+    SL_TRY(check_update(call));
     const bool half = attrs->type != SL_TYPE_FP32;
     sl_adamw_blocks blocks = {
         .gradient = {call->operand[1], (sl_type)attrs->grad_type, (sl_type)attrs->type},
@@ -82,8 +82,8 @@ sl_status sl_op_adamw(const sl_kernel_call *call)
     };
     const uint64_t tiles = sl_tiles_count(blocks.block_count, TILE_BLOCKS);
     if (!control->skip)
-        sl_workers_run(call->workers, tiles, update_tile, &blocks);
+        sl_workers_run(call->workers, tiles, update_adamw_tile, &blocks);
     else if (half)
-        sl_workers_run(call->workers, tiles, round_tile, &blocks);
+        sl_workers_run(call->workers, tiles, round_params_tile, &blocks);
     return SL_OK;
 }

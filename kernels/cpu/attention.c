@@ -1,12 +1,11 @@
 /* The attention ops: which heads and queries make a tile. Forward a tile is 64 queries of one head;
  * backward it is a whole head, because every key collects gradients from all later queries. */
-#include "attention.h"
+#include "ops.h"
 
 #include <string.h>
 
-#include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { QUERIES = SL_ATTENTION_QUERIES, FLOATS_PER_LINE = 64 };
 
@@ -31,18 +30,18 @@ static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
     const uint64_t width = attrs->in / attrs->heads;
     const sl_type type = (sl_type)attrs->type;
     const uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD
-                                ? sl_vector_attention_backward_floats(type, attrs->seq, width)
-                                : sl_vector_attention_floats(type, width);
+                                ? sl_simd_attention_backward_floats(type, attrs->seq, width)
+                                : sl_simd_attention_floats(type, width);
     return sl_bits_round_up(floats, FLOATS_PER_LINE);
 }
 
-uint64_t sl_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                      uint32_t worker_count)
+uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                          uint32_t worker_count)
 {
     return count_scratch(kind, attrs) * sizeof(float) * worker_count;
 }
 
-static sl_status prepare(const sl_kernel_call *call, sl_op_kind kind, attention_job *out_job)
+static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, attention_job *out_job)
 {
     const sl_op_attrs *attrs = call->attrs;
     if (attrs->heads == 0 || attrs->in % attrs->heads != 0)
@@ -66,7 +65,7 @@ typedef struct head_place {
 
 /* The last queries see the most keys: they come first, so that the long tiles do not end the job
  * alone. */
-static head_place place_of(const sl_op_attrs *attrs, uint64_t tile_index)
+static head_place find_place(const sl_op_attrs *attrs, uint64_t tile_index)
 {
     const uint64_t heads = attrs->batch * attrs->heads;
     const uint64_t query_tiles = sl_tiles_count(attrs->seq, QUERIES);
@@ -99,14 +98,14 @@ static void attend(const attention_job *job, head_place place, sl_attention_tile
     if (job->out_lse != NULL)
         tile.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +
                    queries.first;
-    sl_vector_current()->attention_forward(&tile);
+    sl_simd_current()->attention_forward(&tile);
 }
 
 static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
-    const head_place place = place_of(attrs, tile_index);
+    const head_place place = find_place(attrs, tile_index);
     const uint64_t first =
         place.row_of_batch * attrs->seq * 3 * attrs->in + place.head * job->head_width;
     const char *k = job->qkv + (first + attrs->in) * job->element_bytes;
@@ -115,10 +114,10 @@ static void attend_tile(void *argument, uint64_t tile_index, uint32_t worker_ind
     attend(job, place, tile, worker_index);
 }
 
-sl_status sl_op_attention(const sl_kernel_call *call)
+sl_status sl_cpu_attention(const sl_kernel_call *call)
 {
     attention_job job;
-    SL_TRY(prepare(call, SL_OP_ATTENTION, &job));
+    SL_TRY(describe_job(call, SL_OP_ATTENTION, &job));
     job.out = call->operand[1];
     job.out_lse = call->operand[2];
     sl_workers_run(call->workers, count_query_tiles(call->attrs), attend_tile, &job);
@@ -126,7 +125,7 @@ sl_status sl_op_attention(const sl_kernel_call *call)
 }
 
 /* Copies the new keys and values of one row of the batch into the cache. */
-static void append_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void append_cache_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const attention_job *job = argument;
@@ -144,7 +143,7 @@ static void attend_cached_tile(void *argument, uint64_t tile_index, uint32_t wor
 {
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
-    const head_place place = place_of(attrs, tile_index);
+    const head_place place = find_place(attrs, tile_index);
     const uint64_t cached =
         (place.row_of_batch * attrs->cache_rows * attrs->in + place.head * job->head_width) *
         job->element_bytes;
@@ -153,11 +152,11 @@ static void attend_cached_tile(void *argument, uint64_t tile_index, uint32_t wor
     attend(job, place, tile, worker_index);
 }
 
-sl_status sl_op_attention_cached(const sl_kernel_call *call)
+sl_status sl_cpu_attention_cached(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     attention_job job;
-    SL_TRY(prepare(call, SL_OP_ATTENTION_CACHED, &job));
+    SL_TRY(describe_job(call, SL_OP_ATTENTION_CACHED, &job));
     job.position = call->scalars.position;
     if (job.position > attrs->cache_rows || attrs->seq > attrs->cache_rows - job.position)
         SL_FAIL(SL_ERROR_INTERNAL, "%llu tokens do not fit a cache of %llu that holds %llu",
@@ -166,12 +165,12 @@ sl_status sl_op_attention_cached(const sl_kernel_call *call)
     job.keys = call->operand[1];
     job.values = job.keys + attrs->batch * attrs->cache_rows * attrs->in * job.element_bytes;
     job.out = call->operand[2];
-    sl_workers_run(call->workers, attrs->batch, append_tile, &job);
+    sl_workers_run(call->workers, attrs->batch, append_cache_tile, &job);
     sl_workers_run(call->workers, count_query_tiles(attrs), attend_cached_tile, &job);
     return SL_OK;
 }
 
-static void differentiate_head(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void differentiate_attention_head(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const attention_job *job = argument;
     const sl_op_attrs *attrs = job->attrs;
@@ -197,18 +196,18 @@ static void differentiate_head(void *argument, uint64_t tile_index, uint32_t wor
         .head_width = job->head_width,
         .scratch = job->scratch + worker_index * job->scratch_floats,
     };
-    sl_vector_current()->attention_backward(&head);
+    sl_simd_current()->attention_backward(&head);
 }
 
-sl_status sl_op_attention_backward(const sl_kernel_call *call)
+sl_status sl_cpu_attention_backward(const sl_kernel_call *call)
 {
     attention_job job;
-    SL_TRY(prepare(call, SL_OP_ATTENTION_BACKWARD, &job));
+    SL_TRY(describe_job(call, SL_OP_ATTENTION_BACKWARD, &job));
     job.y = call->operand[1];
     job.lse = call->operand[2];
     job.dy = call->operand[3];
     job.out = call->operand[4];
-    sl_workers_run(call->workers, call->attrs->batch * call->attrs->heads, differentiate_head,
-                   &job);
+    sl_workers_run(call->workers, call->attrs->batch * call->attrs->heads,
+                   differentiate_attention_head, &job);
     return SL_OK;
 }

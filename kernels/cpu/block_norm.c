@@ -1,14 +1,12 @@
 /* The norm of the gradient: BLOCK_NORM adds the squares of a chunk, NORM_FINISH turns the whole sum
  * into what the update needs. */
-#include "block_norm.h"
-
 #include <math.h>
 #include <string.h>
 
 #include "norm_sum.h"
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_BLOCKS = 64 };
 
@@ -18,28 +16,31 @@ typedef struct norm_job {
     uint64_t block_count;
 } norm_job;
 
-static void sum_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void sum_norm_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const norm_job *job = argument;
     const sl_span span = sl_tiles_span(job->block_count, TILE_BLOCKS, tile_index);
     float block_sums[TILE_BLOCKS];
     const sl_gradient_blocks gradient =
-        sl_vector_gradient_from(&job->gradient, span.first * SL_BLOCK_ELEMENTS);
-    sl_vector_current()->block_norm(&gradient, span.count, block_sums);
+        sl_simd_gradient_from(&job->gradient, span.first * SL_BLOCK_ELEMENTS);
+    sl_simd_current()->block_norm(&gradient, span.count, block_sums);
     sl_norm_sum *sum = &job->sums[tile_index];
     memset(sum, 0, sizeof *sum);
     for (uint64_t block = 0; block < span.count; block++)
         sl_norm_sum_add(sum, block_sums[block]);
 }
 
-uint64_t sl_block_norm_workspace_bytes(const sl_op_attrs *attrs)
+uint64_t sl_cpu_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                           uint32_t worker_count)
 {
+    (void)kind;
+    (void)worker_count;
     return sl_tiles_count(attrs->element_count / SL_BLOCK_ELEMENTS, TILE_BLOCKS) *
            sizeof(sl_norm_sum);
 }
 
-sl_status sl_op_block_norm(const sl_kernel_call *call)
+sl_status sl_cpu_block_norm(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
     if (attrs->element_count % SL_BLOCK_ELEMENTS != 0)
@@ -52,7 +53,7 @@ sl_status sl_op_block_norm(const sl_kernel_call *call)
                     call->workspace,
                     attrs->element_count / SL_BLOCK_ELEMENTS};
     const uint64_t tiles = sl_tiles_count(job.block_count, TILE_BLOCKS);
-    sl_workers_run(call->workers, tiles, sum_tile, &job);
+    sl_workers_run(call->workers, tiles, sum_norm_tile, &job);
     sl_norm_sum *norm = call->operand[1];
     if (!attrs->adds_output)
         memset(norm, 0, sizeof *norm);
@@ -63,7 +64,7 @@ sl_status sl_op_block_norm(const sl_kernel_call *call)
 
 /* In double throughout, rounded once at the end. A gradient that is not finite leaves a NaN norm
  * and a factor of 0. */
-sl_status sl_op_norm_finish(const sl_kernel_call *call)
+sl_status sl_cpu_norm_finish(const sl_kernel_call *call)
 {
     const double loss_scale = (double)call->scalars.loss_scale, clip = (double)call->scalars.clip;
     const double norm = sqrt(sl_norm_sum_value(call->operand[0])) / loss_scale;

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_ELEMENTS = 32768 };
 
@@ -18,7 +18,7 @@ typedef struct elements_job {
     elements_run run;
 } elements_job;
 
-static void run_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void run_elements_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const elements_job *job = argument;
@@ -37,7 +37,8 @@ static sl_status run_elements(const sl_kernel_call *call, uint64_t x_bytes, elem
                         .type = type,
                         .element_count = call->attrs->element_count,
                         .run = run};
-    sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), run_tile, &job);
+    sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS),
+                   run_elements_tile, &job);
     return SL_OK;
 }
 
@@ -46,24 +47,24 @@ static uint64_t element_bytes(const sl_kernel_call *call)
     return sl_type_bytes((sl_type)call->attrs->type);
 }
 
-sl_status sl_op_gelu(const sl_kernel_call *call)
+sl_status sl_cpu_gelu(const sl_kernel_call *call)
 {
-    return run_elements(call, element_bytes(call), sl_vector_current()->gelu);
+    return run_elements(call, element_bytes(call), sl_simd_current()->gelu);
 }
 
-sl_status sl_op_gelu_backward(const sl_kernel_call *call)
+sl_status sl_cpu_gelu_backward(const sl_kernel_call *call)
 {
-    return run_elements(call, element_bytes(call), sl_vector_current()->gelu_backward);
+    return run_elements(call, element_bytes(call), sl_simd_current()->gelu_backward);
 }
 
-sl_status sl_op_add(const sl_kernel_call *call)
+sl_status sl_cpu_add(const sl_kernel_call *call)
 {
-    return run_elements(call, element_bytes(call), sl_vector_current()->add);
+    return run_elements(call, element_bytes(call), sl_simd_current()->add);
 }
 
-sl_status sl_op_round(const sl_kernel_call *call)
+sl_status sl_cpu_round(const sl_kernel_call *call)
 {
-    return run_elements(call, sizeof(float), sl_vector_current()->round);
+    return run_elements(call, sizeof(float), sl_simd_current()->round);
 }
 
 static void clear_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
@@ -74,20 +75,12 @@ static void clear_tile(void *argument, uint64_t tile_index, uint32_t worker_inde
     memset(job->y + span.first * job->y_bytes, 0, span.count * job->y_bytes);
 }
 
-sl_status sl_op_clear(const sl_kernel_call *call)
+sl_status sl_cpu_clear(const sl_kernel_call *call)
 {
     elements_job job = {.y = call->operand[0],
                         .y_bytes = element_bytes(call),
                         .element_count = call->attrs->element_count};
     sl_workers_run(call->workers, sl_tiles_count(job.element_count, TILE_ELEMENTS), clear_tile,
                    &job);
-    return SL_OK;
-}
-
-/* The cpu device has one rank in its tensor-parallel group, and the sum over one rank is what is
- * there already. A second rank brings a collective, not another kernel. */
-sl_status sl_op_all_reduce(const sl_kernel_call *call)
-{
-    (void)call;
     return SL_OK;
 }

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_ROWS = 32, TILE_COLUMNS = 64 };
 
@@ -20,7 +20,7 @@ static uint64_t element_bytes(const embed_job *job)
     return sl_type_bytes((sl_type)job->attrs->type);
 }
 
-static void place_positions(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void embed_position_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -31,14 +31,14 @@ static void place_positions(void *argument, uint64_t tile_index, uint32_t worker
                row_bytes);
 }
 
-sl_status sl_op_embed_position(const sl_kernel_call *call)
+sl_status sl_cpu_embed_position(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs,
                      .from = call->operand[0],
                      .to = call->operand[1],
                      .position = call->scalars.position};
     const uint64_t rows = call->attrs->batch * call->attrs->seq;
-    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), place_positions, &job);
+    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_position_rows, &job);
     return SL_OK;
 }
 
@@ -51,7 +51,7 @@ static uint64_t find_row(const sl_op_attrs *attrs, int32_t token)
     return row >= 0 && (uint64_t)row < attrs->id_count ? (uint64_t)row : NONE;
 }
 
-static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void embed_token_rows(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -60,25 +60,25 @@ static void add_tokens(void *argument, uint64_t tile_index, uint32_t worker_inde
     for (uint64_t row = rows.first; row < rows.first + rows.count; row++) {
         uint64_t panel_row = find_row(job->attrs, job->tokens[row]);
         if (panel_row != NONE)
-            sl_vector_current()->add(job->from + panel_row * row_bytes, job->to + row * row_bytes,
-                                     (sl_type)job->attrs->type, job->attrs->in);
+            sl_simd_current()->add(job->from + panel_row * row_bytes, job->to + row * row_bytes,
+                                   (sl_type)job->attrs->type, job->attrs->in);
     }
 }
 
-sl_status sl_op_embed_tokens(const sl_kernel_call *call)
+sl_status sl_cpu_embed_tokens(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs,
                      .tokens = call->operand[0],
                      .from = call->operand[1],
                      .to = call->operand[2]};
     const uint64_t rows = call->attrs->batch * call->attrs->seq;
-    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), add_tokens, &job);
+    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_token_rows, &job);
     return SL_OK;
 }
 
 /* A tile is a range of columns and walks all rows, so the rows of a token are added in their order
  * whoever does it. */
-static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void accumulate_token_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -91,24 +91,24 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     for (uint64_t row = 0; row < attrs->batch * attrs->seq; row++) {
         uint64_t panel_row = find_row(attrs, job->tokens[row]);
         if (panel_row != NONE)
-            sl_vector_current()->add_to_float(
+            sl_simd_current()->add_to_float(
                 job->from + (row * attrs->in + columns.first) * element_bytes(job),
                 (sl_type)attrs->type, panel + panel_row * attrs->in, columns.count);
     }
 }
 
-sl_status sl_op_embed_tokens_backward(const sl_kernel_call *call)
+sl_status sl_cpu_embed_tokens_backward(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs,
                      .tokens = call->operand[0],
                      .from = call->operand[1],
                      .to = call->operand[2]};
-    sl_workers_run(call->workers, sl_tiles_count(call->attrs->in, TILE_COLUMNS), gather_columns,
-                   &job);
+    sl_workers_run(call->workers, sl_tiles_count(call->attrs->in, TILE_COLUMNS),
+                   accumulate_token_columns, &job);
     return SL_OK;
 }
 
-static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void sum_position_gradients(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const embed_job *job = argument;
@@ -120,12 +120,13 @@ static void sum_batch(void *argument, uint64_t tile_index, uint32_t worker_index
                                   .row_count = job->attrs->batch,
                                   .width = positions.count * width,
                                   .stride = seq * width};
-    sl_vector_current()->add_strided(&rows, (float *)(void *)job->to + first);
+    sl_simd_current()->add_strided(&rows, (float *)(void *)job->to + first);
 }
 
-sl_status sl_op_embed_position_backward(const sl_kernel_call *call)
+sl_status sl_cpu_embed_position_backward(const sl_kernel_call *call)
 {
     embed_job job = {.attrs = call->attrs, .from = call->operand[0], .to = call->operand[1]};
-    sl_workers_run(call->workers, sl_tiles_count(call->attrs->seq, TILE_ROWS), sum_batch, &job);
+    sl_workers_run(call->workers, sl_tiles_count(call->attrs->seq, TILE_ROWS),
+                   sum_position_gradients, &job);
     return SL_OK;
 }

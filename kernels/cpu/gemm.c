@@ -1,17 +1,127 @@
-/* The rounds of a product: pack, multiply, finish. */
+/* How a product is cut, packed and multiplied. Everything follows from the shape, the types and the
+ * micro-kernel, so that a result depends on nothing else; only `chain` matters to its bits.
+ *
+ *   round    what is packed at a time: a range of A's strips, one of B's and one of the chains
+ *   chain    terms that are summed in registers; further ones are added to fp32 sums in memory
+ *   strip    rows of A or columns of B of one micro-kernel; A's are equally high, within one
+ *   patch    what one strip of A and one of B give of C
+ *   tile     strips of A x strips of B of one round that one worker multiplies
+ *
+ * The loops, from the outermost in, are those of Goto and van de Geijn (2008) and BLIS:
+ *
+ *   for each round of B's strips, of chains, of A's strips:              sl_gemm_run
+ *       pack the strips of A, and those of B if they are new             pack_strips, all workers
+ *       for each tile of the round:                                      multiply_tile, all workers
+ *           for each chain, strip of B, strip of A: one patch            multiply_strips
+ *           after the last chain: bias, residual, GELU, rounding         apply_epilogue
+ */
 #include "gemm.h"
 
-#include "gemm_plan.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
+
+/* ---- the plan */
+
+/* `count` items in groups of `size`; the last one may be smaller. */
+typedef struct gemm_cut {
+    uint64_t count, size;
+} gemm_cut;
+
+typedef struct gemm_plan {
+    const sl_micro_kernel *micro;
+    uint64_t a_strips, b_strips;
+    gemm_cut chain;                     /* of k terms */
+    gemm_cut a_round, b_round, k_round; /* of strips, strips and chains */
+    gemm_cut a_tile, b_tile;            /* of a whole round's strips */
+    uint64_t a_slot, b_slot;            /* packed elements of one strip of one chain */
+    uint64_t sums;                      /* fp32 sums of one worker; 0: they are summed in C */
+} gemm_plan;
+
+enum {
+    CHAIN_STEPS = 768,      /* a strip of B of them is 96 KiB: it streams from the L2 */
+    CHAIN_UNIT = 16,        /* what packing transposes at a time */
+    PACKED_WORDS = 2 << 20, /* 8 MiB of each operand in a round, if a strip allows */
+    K_ROUND_CHAINS = 2,     /* where C itself holds the sums */
+    A_TILE_STRIPS = 16,     /* 224 rows: 672 KiB of A in the L2 */
+    B_TILE_STRIPS = 6,
+    TILE_MIN = 2,
+    TILES_WANTED = 16,
+    LINE_WORDS = 16
+};
+
+/* `total` in the fewest groups of at most `most`, equal within one unit. */
+static gemm_cut cut_evenly(uint64_t total, uint64_t most, uint64_t unit)
+{
+    const uint64_t groups = sl_bits_divide_up(total, most > unit ? most : unit);
+    const uint64_t size = sl_bits_round_up(sl_bits_divide_up(total, groups), unit);
+    return (gemm_cut){sl_bits_divide_up(total, size), size};
+}
+
+static uint64_t slot_words(const gemm_plan *plan, uint64_t strip_width)
+{
+    const uint64_t steps = sl_bits_divide_up(plan->chain.size, plan->micro->terms_per_step);
+    return sl_bits_round_up(steps * strip_width + SL_GEMM_SLACK, LINE_WORDS);
+}
+
+static uint64_t fitting_strips(const gemm_plan *plan, uint64_t slot)
+{
+    const uint64_t fitting = PACKED_WORDS / (slot * plan->k_round.size);
+    return fitting > 0 ? fitting : 1;
+}
+
+/* Halved while there are too few for many workers. */
+static void choose_tiles(gemm_plan *plan)
+{
+    uint64_t a = A_TILE_STRIPS, b = B_TILE_STRIPS;
+    while (sl_bits_divide_up(plan->a_round.size, a) * sl_bits_divide_up(plan->b_round.size, b) <
+           TILES_WANTED) {
+        if (b > a && b > TILE_MIN)
+            b /= 2;
+        else if (a > TILE_MIN)
+            a /= 2;
+        else
+            break;
+    }
+    plan->a_tile = cut_evenly(plan->a_round.size, a, 1);
+    plan->b_tile = cut_evenly(plan->b_round.size, b, 1);
+}
+
+static gemm_plan plan_product(const sl_product *product)
+{
+    const sl_micro_kernel *micro = sl_simd_current()->micro_kernel[product->type];
+    const bool sums_in_c = product->c_type == SL_TYPE_FP32;
+    gemm_plan plan = {.micro = micro,
+                      .a_strips = sl_bits_divide_up(product->m, micro->rows),
+                      .b_strips = sl_bits_divide_up(product->n, micro->columns)};
+    plan.chain = cut_evenly(product->k, CHAIN_STEPS * micro->terms_per_step, CHAIN_UNIT);
+    plan.k_round = sums_in_c ? cut_evenly(plan.chain.count, K_ROUND_CHAINS, 1)
+                             : (gemm_cut){1, plan.chain.count};
+    plan.a_slot = slot_words(&plan, micro->rows);
+    plan.b_slot = slot_words(&plan, micro->columns);
+    plan.a_round = cut_evenly(plan.a_strips, fitting_strips(&plan, plan.a_slot), 1);
+    plan.b_round = cut_evenly(plan.b_strips, fitting_strips(&plan, plan.b_slot), 1);
+    choose_tiles(&plan);
+    if (!sums_in_c)
+        plan.sums = plan.a_tile.size * micro->rows * plan.b_tile.size * micro->columns;
+    return plan;
+}
+
+/* Packed elements and sums, in 4-byte words. */
+static uint64_t count_words(const gemm_plan *plan, uint32_t worker_count)
+{
+    const uint64_t packed = plan->a_round.size * plan->a_slot + plan->b_round.size * plan->b_slot;
+    return packed * plan->k_round.size + plan->sums * worker_count;
+}
+
+/* ---- packing */
 
 /* A worker packs a few neighbouring strips in turns of a few terms each: then the rows of the
  * matrix are read in runs longer than a strip is wide. */
 enum { PACKING_STRIPS = 4, TURN_TERMS = 32, LINE_BYTES = 64 };
 
 typedef struct gemm_job {
-    const sl_gemm *gemm;
-    sl_gemm_plan plan;
+    const sl_product *product;
+    gemm_plan plan;
     sl_span a, b, chains; /* of this round: strips and chains */
     uint32_t *packed_a, *packed_b;
     float *sums;            /* of all workers */
@@ -23,7 +133,7 @@ static const void *element_at(const void *base, sl_type type, uint64_t index)
     return (const char *)base + index * sl_type_bytes(type);
 }
 
-static sl_span cut_span(uint64_t total, sl_gemm_cut cut, uint64_t index)
+static sl_span cut_span(uint64_t total, gemm_cut cut, uint64_t index)
 {
     return sl_tiles_span(total, cut.size, index);
 }
@@ -31,7 +141,7 @@ static sl_span cut_span(uint64_t total, sl_gemm_cut cut, uint64_t index)
 /* Rows of A's strips first .. first + count: the strips are equally high, within one. */
 static sl_span rows_of(const gemm_job *job, uint64_t first, uint64_t count)
 {
-    const uint64_t m = job->gemm->m, strips = job->plan.a_strips;
+    const uint64_t m = job->product->m, strips = job->plan.a_strips;
     const uint64_t begin = first * m / strips;
     return (sl_span){begin, (first + count) * m / strips - begin};
 }
@@ -40,7 +150,7 @@ static sl_span columns_of(const gemm_job *job, uint64_t first, uint64_t count)
 {
     const uint64_t width = job->plan.micro->columns, begin = first * width;
     const uint64_t end = begin + count * width;
-    return (sl_span){begin, (end < job->gemm->n ? end : job->gemm->n) - begin};
+    return (sl_span){begin, (end < job->product->n ? end : job->product->n) - begin};
 }
 
 /* Where strip `strip` of the round's chain `chain` is packed. */
@@ -54,51 +164,36 @@ static uint32_t *slot_b(const gemm_job *job, uint64_t chain, uint64_t strip)
     return job->packed_b + (chain * job->plan.b_round.size + strip) * job->plan.b_slot;
 }
 
-/* Terms `part` of the chain. */
-static void pack_a(const gemm_job *job, uint64_t chain, uint64_t strip, sl_span part)
+/* Terms `part` of the chain. The rows of memory run along the terms, or along the strip. */
+static void pack_part(const gemm_job *job, bool is_a, uint64_t chain, uint64_t strip, sl_span part)
 {
-    const sl_gemm *gemm = job->gemm;
-    const sl_span rows = rows_of(job, job->a.first + strip, 1);
-    sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
-    terms = (sl_span){terms.first + part.first, part.count};
-    const uint64_t step = part.first / job->plan.micro->terms_per_step;
-    const uint64_t leading = gemm->transpose_a ? gemm->m : gemm->k;
+    const sl_product *product = job->product;
+    const bool along_terms = is_a ? !product->transpose_a : product->transpose_b;
+    const uint64_t leading = along_terms ? product->k : is_a ? product->m : product->n;
+    const sl_span lines =
+        is_a ? rows_of(job, job->a.first + strip, 1) : columns_of(job, job->b.first + strip, 1);
+    const uint64_t chain_first =
+        cut_span(product->k, job->plan.chain, job->chains.first + chain).first;
+    const uint64_t term = chain_first + part.first;
     const uint64_t first =
-        gemm->transpose_a ? terms.first * leading + rows.first : rows.first * leading + terms.first;
-    const sl_gemm_strip all = {.from = element_at(gemm->a, gemm->type, first),
-                               .type = gemm->type,
-                               .leading = leading,
-                               .transpose = !gemm->transpose_a,
-                               .width = rows.count,
-                               .term_count = terms.count,
-                               .step_width = rows.count,
-                               .to = slot_a(job, chain, strip) + step * rows.count};
-    job->plan.micro->pack(&all);
-}
-
-static void pack_b(const gemm_job *job, uint64_t chain, uint64_t strip, sl_span part)
-{
-    const sl_gemm *gemm = job->gemm;
-    const sl_span columns = columns_of(job, job->b.first + strip, 1);
-    sl_span terms = cut_span(gemm->k, job->plan.chain, job->chains.first + chain);
-    terms = (sl_span){terms.first + part.first, part.count};
+        along_terms ? lines.first * leading + term : term * leading + lines.first;
     const uint64_t step = part.first / job->plan.micro->terms_per_step;
-    const uint64_t leading = gemm->transpose_b ? gemm->k : gemm->n;
-    const uint64_t first = gemm->transpose_b ? columns.first * leading + terms.first
-                                             : terms.first * leading + columns.first;
-    const sl_gemm_strip all = {.from = element_at(gemm->b, gemm->type, first),
-                               .type = gemm->type,
+    const uint64_t step_width = is_a ? lines.count : job->plan.micro->columns;
+    uint32_t *slot = is_a ? slot_a(job, chain, strip) : slot_b(job, chain, strip);
+    const sl_gemm_strip all = {.from =
+                                   element_at(is_a ? product->a : product->b, product->type, first),
+                               .type = product->type,
                                .leading = leading,
-                               .transpose = gemm->transpose_b,
-                               .width = columns.count,
-                               .term_count = terms.count,
-                               .step_width = job->plan.micro->columns,
-                               .to = slot_b(job, chain, strip) + step * job->plan.micro->columns};
+                               .transpose = along_terms,
+                               .width = lines.count,
+                               .term_count = part.count,
+                               .step_width = step_width,
+                               .to = slot + step * step_width};
     job->plan.micro->pack(&all);
 }
 
-/* Neighbouring strips of one chain. */
-static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+/* Of one chain, neighbours. */
+static void pack_strips(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const gemm_job *job = argument;
@@ -108,16 +203,16 @@ static void pack_tile(void *argument, uint64_t tile_index, uint32_t worker_index
     const uint64_t groups = sl_tiles_count(strips, PACKING_STRIPS);
     const sl_span span = sl_tiles_span(strips, PACKING_STRIPS, index % groups);
     const uint64_t chain = index / groups;
-    const uint64_t terms = cut_span(job->gemm->k, job->plan.chain, job->chains.first + chain).count;
+    const uint64_t terms =
+        cut_span(job->product->k, job->plan.chain, job->chains.first + chain).count;
     for (uint64_t first = 0; first < terms; first += TURN_TERMS)
         for (uint64_t strip = span.first; strip < span.first + span.count; strip++) {
             const sl_span part = {first, terms - first < TURN_TERMS ? terms - first : TURN_TERMS};
-            if (is_a)
-                pack_a(job, chain, strip, part);
-            else
-                pack_b(job, chain, strip, part);
+            pack_part(job, is_a, chain, strip, part);
         }
 }
+
+/* ---- multiplying */
 
 typedef struct gemm_tile {
     sl_span a, b; /* strips of the round */
@@ -131,9 +226,9 @@ typedef struct strip_place {
     uint64_t chain, a, b;
 } strip_place;
 
-static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
+static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t worker_index)
 {
-    const sl_gemm_plan *plan = &job->plan;
+    const gemm_plan *plan = &job->plan;
     const uint64_t down = sl_tiles_count(job->a.count, plan->a_tile.size);
     gemm_tile tile = {.a = cut_span(job->a.count, plan->a_tile, tile_index % down),
                       .b = cut_span(job->b.count, plan->b_tile, tile_index / down)};
@@ -143,16 +238,16 @@ static gemm_tile find_tile(const gemm_job *job, uint64_t tile_index, uint32_t wo
         tile.c = job->sums + worker_index * plan->sums;
         tile.leading_c = plan->b_tile.size * plan->micro->columns;
     } else {
-        tile.c = (float *)job->gemm->c + tile.rows.first * job->gemm->n + tile.columns.first;
-        tile.leading_c = job->gemm->n;
+        tile.c = (float *)job->product->c + tile.rows.first * job->product->n + tile.columns.first;
+        tile.leading_c = job->product->n;
     }
     return tile;
 }
 
 /* While a tile's first strip of B is used, the strips of A come in, each during the patch before
  * its own; a strip of B comes in, part after part, during the patches of the strip before it. */
-static void fetch_next(const gemm_job *job, const gemm_tile *tile, strip_place at,
-                       sl_gemm_patch *patch)
+static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_place at,
+                          sl_gemm_patch *patch)
 {
     const uint64_t lines = LINE_BYTES * patch->step_count;
     const uint64_t part = (at.a - tile->a.first) * lines;
@@ -168,9 +263,9 @@ static void fetch_next(const gemm_job *job, const gemm_tile *tile, strip_place a
 
 static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_place at)
 {
-    const sl_gemm_plan *plan = &job->plan;
+    const gemm_plan *plan = &job->plan;
     const uint64_t chain = job->chains.first + at.chain;
-    const uint64_t terms = cut_span(job->gemm->k, plan->chain, chain).count;
+    const uint64_t terms = cut_span(job->product->k, plan->chain, chain).count;
     const sl_span rows = rows_of(job, job->a.first + at.a, 1);
     const sl_span columns = columns_of(job, job->b.first + at.b, 1);
     sl_gemm_patch patch = {
@@ -182,95 +277,82 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
         .leading_c = tile->leading_c,
         .rows = (uint32_t)rows.count,
         .columns = (uint32_t)columns.count,
-        .add = chain > 0 || (job->gemm->add && plan->sums == 0),
+        .add = chain > 0 || (job->product->add && plan->sums == 0),
     };
-    fetch_next(job, tile, at, &patch);
+    prefetch_next(job, tile, at, &patch);
     plan->micro->multiply(&patch);
 }
 
 /* There is more to an element of C than its sum. */
-static bool is_finished_apart(const sl_gemm *gemm)
+static bool has_epilogue(const sl_product *product)
 {
-    return gemm->bias != NULL || gemm->residual != NULL || gemm->gelu_x != NULL;
+    return product->bias != NULL || product->residual != NULL || product->gelu_x != NULL;
 }
 
 /* While the tile is still in cache. */
-static void finish_tile(const gemm_job *job, const gemm_tile *tile)
+static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
 {
-    const sl_gemm *gemm = job->gemm;
+    const sl_product *product = job->product;
     const bool is_last = job->chains.first + job->chains.count == job->plan.chain.count;
-    if (!is_last || (job->plan.sums == 0 && !is_finished_apart(gemm)))
+    if (!is_last || (job->plan.sums == 0 && !has_epilogue(product)))
         return;
-    const uint64_t at = tile->rows.first * gemm->n + tile->columns.first;
-    const sl_gemm_finish all = {
+    const uint64_t at = tile->rows.first * product->n + tile->columns.first;
+    const sl_gemm_epilogue all = {
         .sums = tile->c,
         .leading_sums = tile->leading_c,
-        .c = (char *)gemm->c + at * sl_type_bytes(gemm->type),
-        .bias = gemm->bias ? element_at(gemm->bias, gemm->type, tile->columns.first) : NULL,
-        .residual = gemm->residual ? element_at(gemm->residual, gemm->type, at) : NULL,
-        .gelu_x = gemm->gelu_x ? element_at(gemm->gelu_x, gemm->type, at) : NULL,
-        .type = gemm->type,
-        .leading = gemm->n,
+        .c = (char *)product->c + at * sl_type_bytes(product->type),
+        .bias =
+            product->bias ? element_at(product->bias, product->type, tile->columns.first) : NULL,
+        .residual = product->residual ? element_at(product->residual, product->type, at) : NULL,
+        .gelu_x = product->gelu_x ? element_at(product->gelu_x, product->type, at) : NULL,
+        .type = product->type,
+        .leading = product->n,
         .rows = tile->rows.count,
         .columns = tile->columns.count,
-        .add = gemm->add && job->plan.sums > 0,
+        .add = product->add && job->plan.sums > 0,
     };
-    job->plan.micro->finish(&all);
+    job->plan.micro->epilogue(&all);
 }
 
 /* Tiles are numbered down the columns of C: neighbours in time share strips of B. */
 static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const gemm_job *job = argument;
-    const gemm_tile tile = find_tile(job, tile_index, worker_index);
+    const gemm_tile tile = locate_tile(job, tile_index, worker_index);
     for (uint64_t chain = 0; chain < job->chains.count; chain++)
         for (uint64_t b = tile.b.first; b < tile.b.first + tile.b.count; b++)
             for (uint64_t a = tile.a.first; a < tile.a.first + tile.a.count; a++)
                 multiply_strips(job, &tile, (strip_place){chain, a, b});
-    finish_tile(job, &tile);
+    apply_epilogue(job, &tile);
 }
 
 static void run_round(gemm_job *job, bool packs_b, sl_workers *workers)
 {
-    const sl_gemm_plan *plan = &job->plan;
+    const gemm_plan *plan = &job->plan;
     const uint64_t of_b = sl_tiles_count(job->b.count, PACKING_STRIPS) * job->chains.count;
     job->packings_of_a = sl_tiles_count(job->a.count, PACKING_STRIPS) * job->chains.count;
-    sl_workers_run(workers, job->packings_of_a + (packs_b ? of_b : 0), pack_tile, job);
+    sl_workers_run(workers, job->packings_of_a + (packs_b ? of_b : 0), pack_strips, job);
     sl_workers_run(workers,
                    sl_tiles_count(job->a.count, plan->a_tile.size) *
                        sl_tiles_count(job->b.count, plan->b_tile.size),
                    multiply_tile, job);
 }
 
-static gemm_job prepare(const sl_gemm *gemm)
+static gemm_job plan_job(const sl_product *product, void *workspace)
 {
-    gemm_job job = {.gemm = gemm,
-                    .plan = sl_gemm_plan_of(gemm, sl_vector_current()->gemm[gemm->type])};
-    const sl_gemm_plan *plan = &job.plan;
-    job.packed_a = gemm->workspace;
+    gemm_job job = {.product = product, .plan = plan_product(product)};
+    const gemm_plan *plan = &job.plan;
+    job.packed_a = workspace;
     job.packed_b = job.packed_a + plan->a_round.size * plan->k_round.size * plan->a_slot;
     job.sums = (float *)(job.packed_b + plan->b_round.size * plan->k_round.size * plan->b_slot);
     return job;
 }
 
-static sl_status check(const sl_gemm *gemm)
+sl_status sl_gemm_run(const sl_product *product, void *workspace, sl_workers *workers)
 {
-    if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
-        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product without rows, columns or terms");
-    const bool is_finished = is_finished_apart(gemm);
-    if (gemm->c_type != gemm->type && (gemm->c_type != SL_TYPE_FP32 || is_finished))
-        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of type %d into type %d%s", (int)gemm->type,
-                (int)gemm->c_type, is_finished ? ", with bias, residual or GELU" : "");
-    if (gemm->add && gemm->gelu_x != NULL)
-        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product that adds to C and passes a GELU");
-    return SL_OK;
-}
-
-sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers)
-{
-    SL_TRY(check(gemm));
-    gemm_job job = prepare(gemm);
-    const sl_gemm_plan *plan = &job.plan;
+    SL_TRY(sl_product_check(product));
+    gemm_job job = plan_job(product, workspace);
+    const gemm_plan *plan = &job.plan;
     for (uint64_t b = 0; b < plan->b_round.count; b++) {
         job.b = cut_span(plan->b_strips, plan->b_round, b);
         for (uint64_t chains = 0; chains < plan->k_round.count; chains++) {
@@ -284,10 +366,10 @@ sl_status sl_gemm_run(const sl_gemm *gemm, sl_workers *workers)
     return SL_OK;
 }
 
-uint64_t sl_gemm_workspace_bytes(const sl_gemm *gemm, uint32_t worker_count)
+uint64_t sl_gemm_workspace_bytes(const sl_product *product, uint32_t worker_count)
 {
-    if (gemm->m == 0 || gemm->n == 0 || gemm->k == 0)
+    if (product->m == 0 || product->n == 0 || product->k == 0)
         return 0;
-    const sl_gemm_plan plan = sl_gemm_plan_of(gemm, sl_vector_current()->gemm[gemm->type]);
-    return sl_gemm_plan_words(&plan, worker_count) * sizeof(float);
+    const gemm_plan plan = plan_product(product);
+    return count_words(&plan, worker_count) * sizeof(float);
 }

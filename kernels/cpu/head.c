@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "ops.h"
+#include "simd.h"
 #include "tiles.h"
-#include "vector.h"
 
 enum { TILE_ROWS = 16 };
 
@@ -42,24 +42,25 @@ static sl_head_rows take_tile(const sl_head_rows *all, uint64_t tile_index)
     return rows;
 }
 
-static void measure_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void measure_head_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const sl_head_rows rows = take_tile(argument, tile_index);
-    sl_vector_current()->head_stats(&rows);
+    sl_simd_current()->head_stats(&rows);
 }
 
-sl_status sl_op_head_stats(const sl_kernel_call *call)
+sl_status sl_cpu_head_stats(const sl_kernel_call *call)
 {
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
     rows.add = call->attrs->adds_output != 0;
-    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), measure_tile, &rows);
+    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), measure_head_tile,
+                   &rows);
     return SL_OK;
 }
 
 /* In double and in row order: a few thousand logarithms are not worth a tile. */
-sl_status sl_op_head_loss(const sl_kernel_call *call)
+sl_status sl_cpu_head_loss(const sl_kernel_call *call)
 {
     const float *stats = call->operand[0];
     double *loss = call->operand[1];
@@ -70,19 +71,19 @@ sl_status sl_op_head_loss(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static void differentiate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void differentiate_head_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const sl_head_rows rows = take_tile(argument, tile_index);
-    sl_vector_current()->head_backward(&rows);
+    sl_simd_current()->head_backward(&rows);
 }
 
-sl_status sl_op_head_logits_backward(const sl_kernel_call *call)
+sl_status sl_cpu_head_logits_backward(const sl_kernel_call *call)
 {
     sl_head_rows rows =
         describe_rows(call->attrs, call->operand[2], call->operand[0], call->operand[1]);
     rows.scale = call->attrs->scale * call->scalars.loss_scale;
-    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS), differentiate_tile,
-                   &rows);
+    sl_workers_run(call->workers, sl_tiles_count(rows.row_count, TILE_ROWS),
+                   differentiate_head_tile, &rows);
     return SL_OK;
 }

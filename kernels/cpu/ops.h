@@ -1,11 +1,28 @@
-/* The kernels of this room, one for each op; see kernels/kernels.h for what they promise. */
+/* What the rows of table.c name: the kernels of this room, one for each op, and what they need. See
+ * kernels/kernels.h for what they promise. */
 #ifndef SL_KERNELS_CPU_OPS_H
 #define SL_KERNELS_CPU_OPS_H
 
 #include "kernels/kernels.h"
 
-#define X(NAME, name) sl_status sl_op_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cpu_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
+
+/* The packed operands of the product, and the sums of dbias. */
+uint64_t sl_cpu_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                       uint32_t worker_count);
+
+/* One tile's worth for each worker. */
+uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                          uint32_t worker_count);
+
+/* The sums of dgamma and dbeta of each tile of rows. */
+uint64_t sl_cpu_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                   uint32_t worker_count);
+
+/* One exact sum for each tile of blocks. */
+uint64_t sl_cpu_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                           uint32_t worker_count);
 
 #endif

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "vector.h"
+#include "simd.h"
 
 enum { COLUMNS = 256 };
 
-static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void add_partial_columns(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const sl_partials *job = argument;
@@ -19,13 +19,13 @@ static void gather_columns(void *argument, uint64_t tile_index, uint32_t worker_
     else
         memset(sums, 0, columns.count * sizeof *sums);
     for (uint64_t i = 0; i < job->count; i++)
-        sl_vector_current()->add(job->partials + i * job->stride + columns.first, sums,
-                                 SL_TYPE_FP32, columns.count);
-    sl_vector_current()->round(sums, out, job->type, columns.count);
+        sl_simd_current()->add(job->partials + i * job->stride + columns.first, sums, SL_TYPE_FP32,
+                               columns.count);
+    sl_simd_current()->round(sums, out, job->type, columns.count);
 }
 
-void sl_partials_gather(sl_workers *workers, const sl_partials *partials)
+void sl_partials_add(sl_workers *workers, const sl_partials *partials)
 {
-    sl_workers_run(workers, sl_tiles_count(partials->width, COLUMNS), gather_columns,
+    sl_workers_run(workers, sl_tiles_count(partials->width, COLUMNS), add_partial_columns,
                    (void *)partials);
 }

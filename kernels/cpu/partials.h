@@ -32,6 +32,6 @@ typedef struct sl_partials {
     bool add;
 } sl_partials;
 
-void sl_partials_gather(sl_workers *workers, const sl_partials *partials);
+void sl_partials_add(sl_workers *workers, const sl_partials *partials);
 
 #endif

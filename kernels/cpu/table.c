@@ -1,28 +1,8 @@
 /* The table of the cpu kernels. */
 #include <stddef.h>
 
-#include "attention.h"
-#include "block_norm.h"
-#include "linear.h"
-#include "norm.h"
 #include "ops.h"
-#include "vector.h"
-
-static uint64_t workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count)
-{
-    switch ((int)kind) {
-    case SL_OP_ATTENTION:
-    case SL_OP_ATTENTION_CACHED:
-    case SL_OP_ATTENTION_BACKWARD:
-        return sl_attention_workspace_bytes(kind, attrs, worker_count);
-    case SL_OP_LAYERNORM_BACKWARD:
-        return sl_norm_workspace_bytes(attrs);
-    case SL_OP_BLOCK_NORM:
-        return sl_block_norm_workspace_bytes(attrs);
-    default:
-        return sl_linear_workspace_bytes(kind, attrs, worker_count);
-    }
-}
+#include "simd.h"
 
 /* Nothing here keeps anything between calls. */
 static sl_status open_library(int device_index, sl_kernel_library **out_library)
@@ -37,7 +17,8 @@ static void close_library(sl_kernel_library *library)
     (void)library;
 }
 
-static sl_status prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+static sl_status prepare_nothing(sl_kernel_library *library, sl_op_kind kind,
+                                 const sl_op_attrs *attrs)
 {
     (void)library;
     (void)kind;
@@ -45,34 +26,56 @@ static sl_status prepare(sl_kernel_library *library, sl_op_kind kind, const sl_o
     return SL_OK;
 }
 
-static const char *choice(const sl_kernel_library *library, uint64_t index)
+static const char *find_choice(const sl_kernel_library *library, uint64_t index)
 {
     (void)library;
     (void)index;
     return NULL;
 }
 
-static const char *description(void)
+static const char *describe_isa(void)
 {
-    return sl_vector_current()->isa;
+    return sl_simd_current()->isa;
 }
 
-#define sl_op_input NULL /* the engine asks the source of inputs */
-
+/* clang-format off */
 static const sl_kernel_table table = {
-    .run =
-        {
-#define X(NAME, name) [SL_OP_##NAME] = sl_op_##name,
-            SL_OP_LIST(X)
-#undef X
-        },
-    .workspace_bytes = workspace_bytes,
+    .row = {
+        [SL_OP_EMBED_POSITION]           = {sl_cpu_embed_position},
+        [SL_OP_EMBED_TOKENS]             = {sl_cpu_embed_tokens},
+        [SL_OP_LAYERNORM]                = {sl_cpu_layernorm},
+        [SL_OP_LINEAR]                   = {sl_cpu_linear,                     sl_cpu_linear_workspace_bytes},
+        [SL_OP_ATTENTION]                = {sl_cpu_attention,                  sl_cpu_attention_workspace_bytes},
+        [SL_OP_GELU]                     = {sl_cpu_gelu},
+        [SL_OP_HEAD_LOGITS]              = {sl_cpu_head_logits,                sl_cpu_linear_workspace_bytes},
+        [SL_OP_HEAD_STATS]               = {sl_cpu_head_stats},
+        [SL_OP_HEAD_LOSS]                = {sl_cpu_head_loss},
+        [SL_OP_HEAD_LOGITS_BACKWARD]     = {sl_cpu_head_logits_backward},
+        [SL_OP_HEAD_INPUT_BACKWARD]      = {sl_cpu_head_input_backward,        sl_cpu_linear_workspace_bytes},
+        [SL_OP_HEAD_WEIGHT_BACKWARD]     = {sl_cpu_head_weight_backward,       sl_cpu_linear_workspace_bytes},
+        [SL_OP_LINEAR_INPUT_BACKWARD]    = {sl_cpu_linear_input_backward,      sl_cpu_linear_workspace_bytes},
+        [SL_OP_LINEAR_WEIGHT_BACKWARD]   = {sl_cpu_linear_weight_backward,     sl_cpu_linear_workspace_bytes},
+        [SL_OP_GELU_BACKWARD]            = {sl_cpu_gelu_backward},
+        [SL_OP_ATTENTION_BACKWARD]       = {sl_cpu_attention_backward,         sl_cpu_attention_workspace_bytes},
+        [SL_OP_LAYERNORM_BACKWARD]       = {sl_cpu_layernorm_backward,         sl_cpu_layernorm_backward_workspace_bytes},
+        [SL_OP_EMBED_TOKENS_BACKWARD]    = {sl_cpu_embed_tokens_backward},
+        [SL_OP_EMBED_POSITION_BACKWARD]  = {sl_cpu_embed_position_backward},
+        [SL_OP_ADD]                      = {sl_cpu_add},
+        [SL_OP_CLEAR]                    = {sl_cpu_clear},
+        [SL_OP_ROUND]                    = {sl_cpu_round},
+        [SL_OP_BLOCK_NORM]               = {sl_cpu_block_norm,                 sl_cpu_block_norm_workspace_bytes},
+        [SL_OP_NORM_FINISH]              = {sl_cpu_norm_finish},
+        [SL_OP_ADAMW]                    = {sl_cpu_adamw},
+        [SL_OP_ATTENTION_CACHED]         = {sl_cpu_attention_cached,           sl_cpu_attention_workspace_bytes},
+        /* No kernel: ALL_REDUCE, which no program of one rank contains; INPUT, which the engine runs. */
+    },
     .open = open_library,
     .close = close_library,
-    .prepare = prepare,
-    .choice = choice,
-    .description = description,
+    .prepare = prepare_nothing,
+    .choice = find_choice,
+    .description = describe_isa,
 };
+/* clang-format on */
 
 const sl_kernel_table *sl_kernels_cpu(void)
 {

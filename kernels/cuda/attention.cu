@@ -163,7 +163,8 @@ extern "C" sl_status sl_cuda_attention_cached(const sl_kernel_call *call)
 
 /* ---- what the table asks ---- */
 
-extern "C" uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                      uint32_t)
 {
     uint64_t bytes = 0, of_cudnn;
     if (attrs->heads == 0)

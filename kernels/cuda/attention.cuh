@@ -14,10 +14,6 @@
 
 #include "typed.cuh"
 
-extern "C" {
-#include "attention.h"
-}
-
 /* The operands of one call. Places are those of the first head; a head's columns are side by side
  * in a row. Rows and batches are counted in elements. */
 typedef struct sl_attention_args {

@@ -6,8 +6,8 @@
  * One kernel owns keys and walks the tiles of queries from the diagonal on: it computes s' and dp',
  * whose rows are its keys, so that p' and ds' are left operands as they stand in registers. The
  * other owns queries and walks the tiles of keys up to the diagonal. Nothing but operands passes
- * through shared memory. A block of either has 64 or 128 rows of its own; the next tile of the
- * other side is on its way while one is used.
+ * through shared memory. A block of either owns 64 or 128 rows; the next tile of the other
+ * side is on its way while one is used.
  *
  *   owns     WIDTH  own  other  shared bytes                   registers: sums + s + dp
  *   keys        64   64     64  2 *  8 Ki + 4 *  8 Ki + 1 Ki      64 + 32 + 32
@@ -30,16 +30,16 @@
 template <int WIDTH> struct keys_shape {
     enum {
         ROWS = 16, /* of a warp */
-        OWN = SL_ATTENTION_WARPS * ROWS,
-        OTHER = WIDTH <= 64    ? 64
-                : WIDTH <= 128 ? 32
-                               : 16,
+        KEYS = SL_ATTENTION_WARPS * ROWS,
+        QUERIES = WIDTH <= 64    ? 64
+                  : WIDTH <= 128 ? 32
+                                 : 16,
         COLUMNS = WIDTH <= 128 ? WIDTH : 128, /* of dk and dv */
         PARTS = WIDTH / COLUMNS,
-        OWN_CHUNKS = OWN * WIDTH / 8,
-        OTHER_CHUNKS = OTHER * WIDTH / 8,
-        STATISTICS = 2 * OTHER, /* floats a tile: lse, then dots */
-        SHARED_BYTES = 16 * (2 * OWN_CHUNKS + 4 * OTHER_CHUNKS) + 4 * 2 * STATISTICS
+        KEY_PACKS = KEYS * WIDTH / 8,
+        QUERY_PACKS = QUERIES * WIDTH / 8,
+        STATISTICS = 2 * QUERIES, /* floats a tile: lse, then dots */
+        SHARED_BYTES = 16 * (2 * KEY_PACKS + 4 * QUERY_PACKS) + 4 * 2 * STATISTICS
     };
 };
 
@@ -47,11 +47,11 @@ template <int WIDTH> struct queries_shape {
     enum {
         ROW_TILES = WIDTH <= 64 ? 2 : 1,
         ROWS = 16 * ROW_TILES, /* of a warp */
-        OWN = SL_ATTENTION_WARPS * ROWS,
-        OTHER = WIDTH <= 128 ? 32 : 16,
-        OWN_CHUNKS = OWN * WIDTH / 8,
-        OTHER_CHUNKS = OTHER * WIDTH / 8,
-        SHARED_BYTES = 16 * (2 * OWN_CHUNKS + 4 * OTHER_CHUNKS)
+        QUERIES = SL_ATTENTION_WARPS * ROWS,
+        KEYS = WIDTH <= 128 ? 32 : 16,
+        QUERY_PACKS = QUERIES * WIDTH / 8,
+        KEY_PACKS = KEYS * WIDTH / 8,
+        SHARED_BYTES = 16 * (2 * QUERY_PACKS + 4 * KEY_PACKS)
     };
 };
 
@@ -69,7 +69,7 @@ static __device__ __forceinline__ void clear_sums(float (&sums)[ROW_TILES][COLUM
 template <int WIDTH, int ROWS>
 static __device__ __forceinline__ void copy_queries(const sl_attention_args &args,
                                                     const sl_attention_place &place, uint32_t first,
-                                                    uint4 *pair)
+                                                    uint4 *tiles)
 {
     const uint64_t y_row = (uint64_t)args.heads * args.width;
     const uint32_t count = args.query_count - first;
@@ -77,22 +77,22 @@ static __device__ __forceinline__ void copy_queries(const sl_attention_args &arg
                             count, args.width};
     const sl_tile_rows dy = {(const uint16_t *)args.dy + place.y + first * y_row, y_row, count,
                              args.width};
-    sl_tile_copy<WIDTH, ROWS>(pair, q);
-    sl_tile_copy<WIDTH, ROWS>(pair + ROWS * WIDTH / 8, dy);
+    sl_tile_copy<WIDTH, ROWS>(tiles, q);
+    sl_tile_copy<WIDTH, ROWS>(tiles + ROWS * WIDTH / 8, dy);
 }
 
 /* The same of k and v. */
 template <int WIDTH, int ROWS>
 static __device__ __forceinline__ void copy_keys(const sl_attention_args &args,
                                                  const sl_attention_place &place, uint32_t first,
-                                                 uint4 *pair)
+                                                 uint4 *tiles)
 {
     const uint64_t at = place.key + first * args.key_row;
     sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, args.query_count - first,
                          args.width};
-    sl_tile_copy<WIDTH, ROWS>(pair, rows);
+    sl_tile_copy<WIDTH, ROWS>(tiles, rows);
     rows.first = (const uint16_t *)args.v + at;
-    sl_tile_copy<WIDTH, ROWS>(pair + ROWS * WIDTH / 8, rows);
+    sl_tile_copy<WIDTH, ROWS>(tiles + ROWS * WIDTH / 8, rows);
 }
 
 /* ---- blocks that own keys ---- */
@@ -102,20 +102,21 @@ template <int WIDTH> struct keys_state {
     float dv[1][keys_shape<WIDTH>::COLUMNS / 8][4];
 };
 
-/* Begins to copy a tile of queries, their gradients and statistics into its half of `pairs` and of
- * `statistics`. */
+/* Begins to copy a tile of queries, their gradients and statistics into its half of `query_tiles`
+ * and of `statistics`. */
 template <int WIDTH>
 static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &args,
                                                        const sl_attention_place &place,
-                                                       uint32_t tile_index, uint4 *pairs,
+                                                       uint32_t tile_index, uint4 *query_tiles,
                                                        float *statistics)
 {
     typedef keys_shape<WIDTH> shape;
-    const uint32_t first = tile_index * shape::OTHER, half = tile_index % 2;
-    copy_queries<WIDTH, shape::OTHER>(args, place, first, pairs + half * 2 * shape::OTHER_CHUNKS);
+    const uint32_t first = tile_index * shape::QUERIES, half = tile_index % 2;
+    copy_queries<WIDTH, shape::QUERIES>(args, place, first,
+                                        query_tiles + half * 2 * shape::QUERY_PACKS);
     if (threadIdx.x < shape::STATISTICS) {
-        const uint32_t row = first + threadIdx.x % shape::OTHER;
-        const float *from = threadIdx.x < shape::OTHER ? args.lse : args.dots;
+        const uint32_t row = first + threadIdx.x % shape::QUERIES;
+        const float *from = threadIdx.x < shape::QUERIES ? args.lse : args.dots;
         const bool copies = row < args.query_count;
         sl_copy_begin_float(&statistics[half * shape::STATISTICS + threadIdx.x],
                             from + place.statistics + (copies ? row : 0), copies);
@@ -125,63 +126,63 @@ static __device__ __forceinline__ void copy_query_tile(const sl_attention_args &
 /* s' and dp' become p' and ds'. Queries beyond the last have rows of zeros: what their weights of 1
  * add is 0. */
 template <int COLUMN_TILES>
-static __device__ __forceinline__ void soften_columns(float (&s)[1][COLUMN_TILES][4],
-                                                      float (&dp)[1][COLUMN_TILES][4],
-                                                      const float *lse, const float *dots,
-                                                      float factor, int behind)
+static __device__ __forceinline__ void differentiate_softmax_columns(
+    float (&s)[1][COLUMN_TILES][4], float (&dp)[1][COLUMN_TILES][4], const float *lse,
+    const float *dots, float factor, int causal_offset)
 {
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int query = 8 * n + (int)sl_tile_column(i);
-            const bool sees = (int)sl_tile_row(i) <= behind + query;
+            const bool sees = (int)sl_tile_row(i) <= causal_offset + query;
             const float power = fmaf(s[0][n][i], factor, -lse[query] * SL_LOG2_E);
             s[0][n][i] = sl_exp2(sees ? power : -INFINITY);
             dp[0][n][i] = s[0][n][i] * (dp[0][n][i] - dots[query]);
         }
 }
 
-/* `behind`: the tile's first query less the warp's first key; `own`: the tiles of keys and values;
- * `pair`: the tiles of queries and their gradients. */
+/* `causal_offset`: the tile's first query less the warp's first key; `key_tile`: the tiles of keys
+ * and values; `query_tile`: the tiles of queries and of their results' gradients. */
 template <sl_type TYPE, int WIDTH>
-static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, const uint4 *own,
-                                                   const uint4 *pair, const float *statistics,
-                                                   float factor, int behind)
+static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, const uint4 *key_tile,
+                                                   const uint4 *query_tile, const float *statistics,
+                                                   float factor, int causal_offset)
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
-    const uint32_t first_chunk = blockIdx.z * (shape::COLUMNS / 8);
-    float s[1][shape::OTHER / 8][4], dp[1][shape::OTHER / 8][4];
-    uint32_t weights[1][shape::OTHER / 16][4];
-    const uint4 *queries = pair, *gradients = pair + shape::OTHER_CHUNKS;
-    sl_tile_multiply<TYPE, WIDTH>(s, own, first_row, queries);
-    sl_tile_multiply<TYPE, WIDTH>(dp, own + shape::OWN_CHUNKS, first_row, gradients);
-    soften_columns(s, dp, statistics, statistics + shape::OTHER, factor, behind);
+    const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
+    float s[1][shape::QUERIES / 8][4], dp[1][shape::QUERIES / 8][4];
+    uint32_t weights[1][shape::QUERIES / 16][4];
+    const uint4 *queries = query_tile, *gradients = query_tile + shape::QUERY_PACKS;
+    sl_tile_multiply<TYPE, WIDTH>(s, key_tile, first_row, queries);
+    sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_PACKS, first_row, gradients);
+    differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, factor,
+                                  causal_offset);
     sl_tile_round<TYPE>(weights, s);
-    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_chunk);
+    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_pack);
     sl_tile_round<TYPE>(weights, dp);
-    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dk, weights, queries, first_chunk);
+    sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dk, weights, queries, first_pack);
 }
 
 template <sl_type TYPE, int WIDTH>
 static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
                                                   const sl_attention_place &place,
                                                   const keys_state<WIDTH> &state, uint32_t first,
-                                                  uint4 *own)
+                                                  uint4 *key_tile)
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
-    const uint32_t first_chunk = blockIdx.z * (shape::COLUMNS / 8);
+    const uint32_t first_pack = blockIdx.z * (shape::COLUMNS / 8);
     const uint64_t at = place.q + first * args.q_row;
     const float scale[1][2] = {{args.scale, args.scale}}, one[1][2] = {{1.0f, 1.0f}};
     sl_tile_result result = {(uint16_t *)args.dk + at, args.q_row, args.query_count - first,
                              args.width};
-    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dk, scale, own, first_row,
-                                               first_chunk);
+    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dk, scale, key_tile, first_row,
+                                               first_pack);
     result.first = (uint16_t *)args.dv + at;
-    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dv, one, own + shape::OWN_CHUNKS,
-                                               first_row, first_chunk);
+    sl_tile_store<TYPE, WIDTH, shape::COLUMNS>(result, state.dv, one, key_tile + shape::KEY_PACKS,
+                                               first_row, first_pack);
 }
 
 template <sl_type TYPE, int WIDTH>
@@ -189,16 +190,16 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_keys(sl_attention_args args)
 {
     typedef keys_shape<WIDTH> shape;
-    SL_DYNAMIC_SHARED(uint4, own);
-    uint4 *const pairs = own + 2 * shape::OWN_CHUNKS;
-    float *const statistics = (float *)(pairs + 4 * shape::OTHER_CHUNKS);
+    SL_DYNAMIC_SHARED(uint4, key_tile);
+    uint4 *const query_tiles = key_tile + 2 * shape::KEY_PACKS;
+    float *const statistics = (float *)(query_tiles + 4 * shape::QUERY_PACKS);
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
-    const uint32_t first = blockIdx.y * shape::OWN;
-    const uint32_t tile_count = sl_divide_up(args.query_count, shape::OTHER);
-    const uint32_t first_tile = first / shape::OTHER;
+    const uint32_t first = blockIdx.y * shape::KEYS;
+    const uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
+    const uint32_t first_tile = first / shape::QUERIES;
     const int warp_key = (int)(first + threadIdx.x / SL_WARP * shape::ROWS);
-    copy_keys<WIDTH, shape::OWN>(args, place, first, own);
-    copy_query_tile<WIDTH>(args, place, first_tile, pairs, statistics);
+    copy_keys<WIDTH, shape::KEYS>(args, place, first, key_tile);
+    copy_query_tile<WIDTH>(args, place, first_tile, query_tiles, statistics);
     keys_state<WIDTH> state;
     clear_sums(state.dk);
     clear_sums(state.dv);
@@ -206,14 +207,15 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
-            copy_query_tile<WIDTH>(args, place, tile + 1, pairs, statistics);
-        const int behind = (int)(tile * shape::OTHER) - warp_key;
-        if (behind + shape::OTHER > 0) /* the tile's last query sees the warp's first key */
-            add_queries<TYPE>(state, own, pairs + tile % 2 * 2 * shape::OTHER_CHUNKS,
+            copy_query_tile<WIDTH>(args, place, tile + 1, query_tiles, statistics);
+        const int causal_offset = (int)(tile * shape::QUERIES) - warp_key;
+        /* the tile's last query sees the warp's first key */
+        if (causal_offset + shape::QUERIES > 0)
+            add_queries<TYPE>(state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
                               statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E,
-                              behind);
+                              causal_offset);
     }
-    store_keys<TYPE>(args, place, state, first, own);
+    store_keys<TYPE>(args, place, state, first, key_tile);
 }
 
 /* ---- blocks that own queries ---- */
@@ -244,9 +246,9 @@ static __device__ __forceinline__ void open_state(queries_state<WIDTH> &state,
 
 /* s and dp become p and ds. */
 template <int WIDTH, int COLUMN_TILES>
-static __device__ __forceinline__ void soften_rows(
+static __device__ __forceinline__ void differentiate_softmax_rows(
     const queries_state<WIDTH> &state, float (&s)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
-    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor, int behind)
+    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor, int causal_offset)
 {
 #pragma unroll
     for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
@@ -255,35 +257,37 @@ static __device__ __forceinline__ void soften_rows(
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const bool sees =
-                    behind + 8 * n + (int)sl_tile_column(i) <= 16 * m + (int)sl_tile_row(i);
+                    causal_offset + 8 * n + (int)sl_tile_column(i) <= 16 * m + (int)sl_tile_row(i);
                 const float power = fmaf(s[m][n][i], factor, state.offset[m][i / 2]);
                 const float p = sl_exp2(sees ? power : -INFINITY);
                 dp[m][n][i] = p * (dp[m][n][i] - state.dots[m][i / 2]);
             }
 }
 
-/* `behind`: the tile's first key less the warp's first query. */
+/* `causal_offset`: the tile's first key less the warp's first query; `query_tile`: the tiles of q
+ * and dy; `key_tile`: the tiles of k and v. */
 template <sl_type TYPE, int WIDTH>
-static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state, const uint4 *own,
-                                                const uint4 *pair, float factor, int behind)
+static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
+                                                const uint4 *query_tile, const uint4 *key_tile,
+                                                float factor, int causal_offset)
 {
     typedef queries_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
-    float s[shape::ROW_TILES][shape::OTHER / 8][4], dp[shape::ROW_TILES][shape::OTHER / 8][4];
-    uint32_t weights[shape::ROW_TILES][shape::OTHER / 16][4];
-    sl_tile_multiply<TYPE, WIDTH>(s, own, first_row, pair);
-    sl_tile_multiply<TYPE, WIDTH>(dp, own + shape::OWN_CHUNKS, first_row,
-                                  pair + shape::OTHER_CHUNKS);
-    soften_rows<WIDTH>(state, s, dp, factor, behind);
+    float s[shape::ROW_TILES][shape::KEYS / 8][4], dp[shape::ROW_TILES][shape::KEYS / 8][4];
+    uint32_t weights[shape::ROW_TILES][shape::KEYS / 16][4];
+    sl_tile_multiply<TYPE, WIDTH>(s, query_tile, first_row, key_tile);
+    sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_PACKS, first_row,
+                                  key_tile + shape::KEY_PACKS);
+    differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
     sl_tile_round<TYPE>(weights, dp);
-    sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, pair, 0);
+    sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, key_tile, 0);
 }
 
 template <sl_type TYPE, int WIDTH>
 static __device__ __forceinline__ void store_queries(const sl_attention_args &args,
                                                      const sl_attention_place &place,
                                                      const queries_state<WIDTH> &state,
-                                                     uint32_t first, uint4 *own)
+                                                     uint32_t first, uint4 *query_tile)
 {
     typedef queries_shape<WIDTH> shape;
     float scale[shape::ROW_TILES][2];
@@ -292,7 +296,7 @@ static __device__ __forceinline__ void store_queries(const sl_attention_args &ar
         scale[m][0] = scale[m][1] = args.scale;
     const sl_tile_result result = {(uint16_t *)args.dq + place.q + first * args.q_row, args.q_row,
                                    args.query_count - first, args.width};
-    sl_tile_store<TYPE, WIDTH, WIDTH>(result, state.dq, scale, own,
+    sl_tile_store<TYPE, WIDTH, WIDTH>(result, state.dq, scale, query_tile,
                                       threadIdx.x / SL_WARP * shape::ROWS, 0);
 }
 
@@ -301,29 +305,29 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_queries(sl_attention_args args)
 {
     typedef queries_shape<WIDTH> shape;
-    SL_DYNAMIC_SHARED(uint4, own);
-    uint4 *const pairs = own + 2 * shape::OWN_CHUNKS;
+    SL_DYNAMIC_SHARED(uint4, query_tile);
+    uint4 *const key_tiles = query_tile + 2 * shape::QUERY_PACKS;
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
-    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::OWN;
-    const uint32_t key_count = sl_less(args.query_count, first + shape::OWN);
-    const uint32_t tile_count = sl_divide_up(key_count, shape::OTHER);
+    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
+    const uint32_t key_count = sl_less(args.query_count, first + shape::QUERIES);
+    const uint32_t tile_count = sl_divide_up(key_count, shape::KEYS);
     const uint32_t warp_query = first + threadIdx.x / SL_WARP * shape::ROWS;
-    copy_queries<WIDTH, shape::OWN>(args, place, first, own);
-    copy_keys<WIDTH, shape::OTHER>(args, place, 0, pairs);
+    copy_queries<WIDTH, shape::QUERIES>(args, place, first, query_tile);
+    copy_keys<WIDTH, shape::KEYS>(args, place, 0, key_tiles);
     queries_state<WIDTH> state;
     open_state(state, args, place, warp_query);
     for (uint32_t tile = 0; tile < tile_count; tile++) {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
-            copy_keys<WIDTH, shape::OTHER>(args, place, (tile + 1) * shape::OTHER,
-                                           pairs + (tile + 1) % 2 * 2 * shape::OTHER_CHUNKS);
-        const int behind = (int)(tile * shape::OTHER) - (int)warp_query;
-        if (behind < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE>(state, own, pairs + tile % 2 * 2 * shape::OTHER_CHUNKS,
-                           args.scale * SL_LOG2_E, behind);
+            copy_keys<WIDTH, shape::KEYS>(args, place, (tile + 1) * shape::KEYS,
+                                          key_tiles + (tile + 1) % 2 * 2 * shape::KEY_PACKS);
+        const int causal_offset = (int)(tile * shape::KEYS) - (int)warp_query;
+        if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
+            add_keys<TYPE>(state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                           args.scale * SL_LOG2_E, causal_offset);
     }
-    store_queries<TYPE>(args, place, state, first, own);
+    store_queries<TYPE>(args, place, state, first, query_tile);
 }
 
 /* ---- launches ---- */
@@ -333,8 +337,8 @@ static sl_status launch(const sl_kernel_call *call, const sl_attention_args *arg
 {
     const sl_attention_args copy = *args;
     dim3 keys, queries;
-    SL_TRY(sl_attention_grid(args, keys_shape<WIDTH>::OWN, keys_shape<WIDTH>::PARTS, &keys));
-    SL_TRY(sl_attention_grid(args, queries_shape<WIDTH>::OWN, 1, &queries));
+    SL_TRY(sl_attention_grid(args, keys_shape<WIDTH>::KEYS, keys_shape<WIDTH>::PARTS, &keys));
+    SL_TRY(sl_attention_grid(args, queries_shape<WIDTH>::QUERIES, 1, &queries));
     SL_TRY(sl_attention_dots<TYPE>(call, args));
     SL_TRY(SL_LAUNCH(call, keys, SL_ATTENTION_THREADS, keys_shape<WIDTH>::SHARED_BYTES,
                      (attention_backward_keys<TYPE, WIDTH>), copy));

@@ -28,9 +28,9 @@ template <int WIDTH> struct forward_shape {
         ROWS = 16 * ROW_TILES, /* of a warp */
         QUERIES = SL_ATTENTION_WARPS * ROWS,
         KEYS = WIDTH <= 64 ? 64 : 32,
-        QUERY_CHUNKS = QUERIES * WIDTH / 8,
-        KEY_CHUNKS = KEYS * WIDTH / 8,
-        SHARED_BYTES = 16 * (QUERY_CHUNKS + 4 * KEY_CHUNKS)
+        QUERY_PACKS = QUERIES * WIDTH / 8,
+        KEY_PACKS = KEYS * WIDTH / 8,
+        SHARED_BYTES = 16 * (QUERY_PACKS + 4 * KEY_PACKS)
     };
 };
 
@@ -67,11 +67,11 @@ static __device__ __forceinline__ float quad_sum(float value)
     return value + __shfl_xor_sync(SL_EVERY_LANE, value, 2);
 }
 
-/* Scores of keys behind their query become -inf. `behind`: the first key's position less the warp's
- * first query's. */
+/* Scores of keys later than their query become -inf. `causal_offset`: the first key's position
+ * less the warp's first query's. */
 template <int ROW_TILES, int COLUMN_TILES>
 static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][COLUMN_TILES][4],
-                                                   int behind)
+                                                   int causal_offset)
 {
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++)
@@ -79,14 +79,14 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][CO
         for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                if (behind + 8 * n + (int)sl_tile_column(i) > 16 * m + (int)sl_tile_row(i))
+                if (causal_offset + 8 * n + (int)sl_tile_column(i) > 16 * m + (int)sl_tile_row(i))
                     scores[m][n][i] = -INFINITY;
 }
 
-/* Scores become weights against the running maximum, which shrinks what was summed before. Every
+/* Scores become weights against the running maximum, which rescales what was summed before. Every
  * query sees key 0, so from the first tile on no maximum is -inf. */
 template <int WIDTH, int COLUMN_TILES>
-static __device__ __forceinline__ void weigh_scores(
+static __device__ __forceinline__ void update_softmax(
     forward_state<WIDTH> &state, float (&scores)[forward_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
     float factor)
 {
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void weigh_scores(
             for (int n = 0; n < COLUMN_TILES; n++)
                 max = fmaxf(max, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
             max = quad_max(max);
-            const float shrink = sl_exp2((state.max[m][half] - max) * factor);
+            const float rescale = sl_exp2((state.max[m][half] - max) * factor);
             const float offset = -max * factor;
 #pragma unroll
             for (int n = 0; n < COLUMN_TILES; n++)
@@ -109,54 +109,55 @@ static __device__ __forceinline__ void weigh_scores(
                     sum += scores[m][n][i];
                 }
             state.max[m][half] = max;
-            state.weight[m][half] = fmaf(state.weight[m][half], shrink, sum);
+            state.weight[m][half] = fmaf(state.weight[m][half], rescale, sum);
 #pragma unroll
             for (int n = 0; n < WIDTH / 8; n++) {
-                state.sums[m][n][2 * half] *= shrink;
-                state.sums[m][n][2 * half + 1] *= shrink;
+                state.sums[m][n][2 * half] *= rescale;
+                state.sums[m][n][2 * half + 1] *= rescale;
             }
         }
 }
 
-/* `behind` as for mask_scores; `pair`: a tile of keys and the tile of their values. */
+/* `causal_offset` as for mask_scores; `key_tile`: a tile of keys and the tile of their values. */
 template <sl_type TYPE, int WIDTH>
-static __device__ __forceinline__ void add_keys(forward_state<WIDTH> &state, const uint4 *queries,
-                                                const uint4 *pair, int behind, float factor)
+static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
+                                                   const uint4 *queries, const uint4 *key_tile,
+                                                   int causal_offset, float factor)
 {
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
     float scores[shape::ROW_TILES][shape::KEYS / 8][4];
     uint32_t weights[shape::ROW_TILES][shape::KEYS / 16][4];
-    sl_tile_multiply<TYPE, WIDTH>(scores, queries, first_row, pair);
-    if (behind + shape::KEYS - 1 > 0)
-        mask_scores(scores, behind);
-    weigh_scores<WIDTH>(state, scores, factor);
+    sl_tile_multiply<TYPE, WIDTH>(scores, queries, first_row, key_tile);
+    if (causal_offset + shape::KEYS - 1 > 0)
+        mask_scores(scores, causal_offset);
+    update_softmax<WIDTH>(state, scores, factor);
     sl_tile_round<TYPE>(weights, scores);
-    sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, pair + shape::KEY_CHUNKS, 0);
+    sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, key_tile + shape::KEY_PACKS, 0);
 }
 
-/* Begins to copy tile `tile_index` of keys and values into its half of `pairs`. */
+/* Begins to copy tile `tile_index` of keys and values into its half of `key_tiles`. */
 template <int WIDTH>
 static __device__ __forceinline__ void copy_keys(const sl_attention_args &args, uint64_t first,
                                                  uint32_t key_count, uint32_t tile_index,
-                                                 uint4 *pairs)
+                                                 uint4 *key_tiles)
 {
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_key = tile_index * shape::KEYS;
     const uint64_t at = first + first_key * args.key_row;
-    uint4 *pair = pairs + tile_index % 2 * 2 * shape::KEY_CHUNKS;
+    uint4 *key_tile = key_tiles + tile_index % 2 * 2 * shape::KEY_PACKS;
     sl_tile_rows rows = {(const uint16_t *)args.k + at, args.key_row, key_count - first_key,
                          args.width};
-    sl_tile_copy<WIDTH, shape::KEYS>(pair, rows);
+    sl_tile_copy<WIDTH, shape::KEYS>(key_tile, rows);
     rows.first = (const uint16_t *)args.v + at;
-    sl_tile_copy<WIDTH, shape::KEYS>(pair + shape::KEY_CHUNKS, rows);
+    sl_tile_copy<WIDTH, shape::KEYS>(key_tile + shape::KEY_PACKS, rows);
 }
 
 /* y and lse of the block's queries, `count` of them from the places on. */
 template <sl_type TYPE, int WIDTH>
-static __device__ __forceinline__ void finish(const sl_attention_args &args,
-                                              forward_state<WIDTH> &state, uint4 *queries,
-                                              uint16_t *y, float *lse, uint32_t count)
+static __device__ __forceinline__ void store_results(const sl_attention_args &args,
+                                                     forward_state<WIDTH> &state, uint4 *queries,
+                                                     uint16_t *y, float *lse, uint32_t count)
 {
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -181,7 +182,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
 {
     typedef forward_shape<WIDTH> shape;
     SL_DYNAMIC_SHARED(uint4, queries);
-    uint4 *const pairs = queries + shape::QUERY_CHUNKS;
+    uint4 *const key_tiles = queries + shape::QUERY_PACKS;
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * shape::QUERIES;
     const uint32_t count = sl_less(args.query_count - first, shape::QUERIES);
@@ -192,22 +193,22 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     const sl_tile_rows rows = {(const uint16_t *)args.q + place.q + first * args.q_row, args.q_row,
                                count, args.width};
     sl_tile_copy<WIDTH, shape::QUERIES>(queries, rows);
-    copy_keys<WIDTH>(args, place.key, key_count, 0, pairs);
+    copy_keys<WIDTH>(args, place.key, key_count, 0, key_tiles);
     forward_state<WIDTH> state;
     clear_state(state);
     for (uint32_t tile = 0; tile < tile_count; tile++) {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
-            copy_keys<WIDTH>(args, place.key, key_count, tile + 1, pairs);
-        const int behind = (int)(tile * shape::KEYS) - warp_query;
-        if (behind < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE>(state, queries, pairs + tile % 2 * 2 * shape::KEY_CHUNKS, behind,
-                           factor);
+            copy_keys<WIDTH>(args, place.key, key_count, tile + 1, key_tiles);
+        const int causal_offset = (int)(tile * shape::KEYS) - warp_query;
+        if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
+            attend_keys<TYPE>(state, queries, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                              causal_offset, factor);
     }
-    finish<TYPE>(args, state, queries,
-                 (uint16_t *)args.y + place.y + first * args.heads * (uint64_t)args.width,
-                 args.lse ? args.lse + place.statistics + first : NULL, count);
+    store_results<TYPE>(args, state, queries,
+                        (uint16_t *)args.y + place.y + first * args.heads * (uint64_t)args.width,
+                        args.lse ? args.lse + place.statistics + first : NULL, count);
 }
 
 template <sl_type TYPE, int WIDTH>

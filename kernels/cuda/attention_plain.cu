@@ -7,7 +7,7 @@
  * every TILE columns, each of which computes the scores again.
  *
  * Shared memory: 2 * 16 * 68 + 64 * 68 floats = 25.5 KiB. Rows are 68 floats apart so that the 4 x
- * 16 threads of two warps, which write a staged tile across its rows, do not meet in one bank.
+ * 16 threads of two warps, which write a staged tile across its rows, use different banks.
  */
 #include "attention_dots.cuh"
 #include "mma.cuh"
@@ -36,12 +36,12 @@ static __device__ __forceinline__ float load_element(const plain_rows &rows, uin
 }
 
 /* The thread's rows and columns of a product are 4 each, from these on. */
-static __device__ __forceinline__ uint32_t own_row()
+static __device__ __forceinline__ uint32_t thread_row()
 {
     return threadIdx.x / 16 * 4;
 }
 
-static __device__ __forceinline__ uint32_t own_column()
+static __device__ __forceinline__ uint32_t thread_column()
 {
     return threadIdx.x % 16 * 4;
 }
@@ -60,8 +60,8 @@ static __device__ __forceinline__ void multiply_staged(float (&product)[4][4],
 {
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
-        const float4 l = *(const float4 *)&left[step][own_row()];
-        const float4 r = *(const float4 *)&right[step][own_column()];
+        const float4 l = *(const float4 *)&left[step][thread_row()];
+        const float4 r = *(const float4 *)&right[step][thread_column()];
         const float a[4] = {l.x, l.y, l.z, l.w}, b[4] = {r.x, r.y, r.z, r.w};
 #pragma unroll
         for (int i = 0; i < 16; i++)
@@ -112,7 +112,7 @@ static __device__ __forceinline__ void put_weights(plain_shared *shared,
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < 16; i++)
-        shared->weights[own_column() + i % 4][own_row() + i / 4] = product[i / 4][i % 4];
+        shared->weights[thread_column() + i % 4][thread_row() + i / 4] = product[i / 4][i % 4];
 }
 
 /* Rounds and stores sums * scale[row]; `at`: the element of row 0 and column 0. */
@@ -123,7 +123,7 @@ static __device__ __forceinline__ void store_sums(void *to, const plain_rows &sh
 {
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        const uint32_t row = own_row() + i / 4, column = first_column + own_column() + i % 4;
+        const uint32_t row = thread_row() + i / 4, column = first_column + thread_column() + i % 4;
         if (row < shape.count && column < shape.width)
             sl_store<TYPE>(to, shape.first + row * shape.stride + column,
                            sums[i / 4][i % 4] * scale[i / 4]);
@@ -183,29 +183,29 @@ static __device__ __forceinline__ float row_sum(float value)
     return value;
 }
 
-/* `behind`: the tile's first key's position less the block's first query's. */
-static __device__ __forceinline__ void weigh_scores(plain_state &state, float (&scores)[4][4],
-                                                    float factor, int behind)
+/* `causal_offset`: the tile's first key's position less the block's first query's. */
+static __device__ __forceinline__ void update_softmax(plain_state &state, float (&scores)[4][4],
+                                                      float factor, int causal_offset)
 {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         float max = state.max[i], sum = 0.0f;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            if (behind + (int)own_column() + j > (int)own_row() + i)
+            if (causal_offset + (int)thread_column() + j > (int)thread_row() + i)
                 scores[i][j] = -INFINITY;
             max = fmaxf(max, scores[i][j]);
         }
         max = row_max(max);
-        const float shrink = sl_exp2((state.max[i] - max) * factor);
+        const float rescale = sl_exp2((state.max[i] - max) * factor);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             scores[i][j] = sl_exp2((scores[i][j] - max) * factor);
             sum += scores[i][j];
-            state.sums[i][j] *= shrink;
+            state.sums[i][j] *= rescale;
         }
         state.max[i] = max;
-        state.weight[i] = fmaf(state.weight[i], shrink, sum);
+        state.weight[i] = fmaf(state.weight[i], rescale, sum);
     }
 }
 
@@ -229,8 +229,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     for (uint32_t key = 0; key < key_count; key += TILE) {
         float scores[4][4];
         multiply_rows<TYPE>(scores, shared, queries, key_rows(args, place, args.k, key));
-        weigh_scores(state, scores, args.scale * SL_LOG2_E,
-                     (int)key - (int)(args.position + first));
+        update_softmax(state, scores, args.scale * SL_LOG2_E,
+                       (int)key - (int)(args.position + first));
         put_weights(shared, scores);
         add_weighted<TYPE>(state.sums, shared, key_rows(args, place, args.v, key), first_column);
     }
@@ -239,8 +239,9 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     for (int i = 0; i < 4; i++) {
         const float weight = row_sum(state.weight[i]);
         scale[i] = 1.0f / weight;
-        if (args.lse && own_column() == 0 && first_column == 0 && own_row() + i < queries.count)
-            args.lse[place.statistics + first + own_row() + i] =
+        if (args.lse && thread_column() == 0 && first_column == 0 &&
+            thread_row() + i < queries.count)
+            args.lse[place.statistics + first + thread_row() + i] =
                 fmaf(state.max[i], args.scale, logf(weight));
     }
     store_sums<TYPE>(args.y, results, first_column, state.sums, scale);
@@ -249,8 +250,10 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 /* ---- backward ---- */
 
 /* s and dp of one query and key become p and ds. */
-static __device__ __forceinline__ void soften(float &s, float &dp, const sl_attention_args &args,
-                                              uint64_t statistics, uint32_t query, uint32_t key)
+static __device__ __forceinline__ void differentiate_softmax(float &s, float &dp,
+                                                             const sl_attention_args &args,
+                                                             uint64_t statistics, uint32_t query,
+                                                             uint32_t key)
 {
     const bool exists = key <= query && query < args.query_count;
     const float lse = exists ? args.lse[statistics + query] : 0.0f;
@@ -280,8 +283,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         multiply_rows<TYPE>(dp, shared, v, dy);
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            soften(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
-                   query + own_column() + i % 4, first + own_row() + i / 4);
+            differentiate_softmax(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
+                                  query + thread_column() + i % 4, first + thread_row() + i / 4);
         put_weights(shared, s);
         add_weighted<TYPE>(dv, shared, dy, first_column);
         put_weights(shared, dp);
@@ -313,8 +316,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         multiply_rows<TYPE>(dp, shared, dy, key_rows(args, place, args.v, key));
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            soften(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
-                   first + own_row() + i / 4, key + own_column() + i % 4);
+            differentiate_softmax(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
+                                  first + thread_row() + i / 4, key + thread_column() + i % 4);
         put_weights(shared, dp);
         add_weighted<TYPE>(dq, shared, k, first_column);
     }

@@ -82,18 +82,6 @@ static __device__ __forceinline__ void add_values(const sl_attention_args &args,
     }
 }
 
-/* Every thread gets the maximum; `scratch` holds a float a warp. */
-static __device__ __forceinline__ float block_max(float value, float *scratch)
-{
-    value = sl_warp_max(value);
-    if (threadIdx.x % SL_WARP == 0)
-        scratch[threadIdx.x / SL_WARP] = value;
-    __syncthreads();
-    for (int i = 0; i < SPLIT_THREADS / SL_WARP; i++)
-        value = fmaxf(value, scratch[i]);
-    return value;
-}
-
 /* Block (head, split, query). */
 template <sl_type TYPE, bool IN_PACKS>
 static __global__ void __launch_bounds__(SPLIT_THREADS) attention_split(split_args args)
@@ -115,7 +103,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS) attention_split(split_ar
     if (threadIdx.x < key_count)
         score = multiply_row<TYPE, IN_PACKS>(query, args.attention.k,
                                              at + threadIdx.x * args.attention.key_row, width);
-    const float max = block_max(score, scratch);
+    const float max = sl_block_max<SPLIT_THREADS>(score, scratch);
     const float weight = sl_exp2((score - max) * (args.attention.scale * SL_LOG2_E));
     weights[threadIdx.x] = weight;
     const float sum = sl_block_sum<SPLIT_THREADS>(weight, scratch + SL_WARP);

@@ -1,13 +1,13 @@
 /* Tiles of rows in shared memory and their products by tensor cores, for attention.
  *
- * A tile [rows, WIDTH] of 2-byte elements consists of chunks of 16 bytes. Chunk c of row r stands
+ * A tile [rows, WIDTH] of 2-byte elements consists of packs of 16 bytes. Pack c of row r stands
  * at c ^ (r % 8) of its row: the eight rows of a matrix of 8 x 8, which one phase of ldmatrix
- * reads, then lie in eight different quarters of the 32 banks, and so do a row's chunks as they
+ * reads, then lie in eight different quarters of the 32 banks, and so do a row's packs as they
  * arrive. WIDTH is the head's width rounded up to 64, 128 or 256; columns beyond the head's are
  * zeros, which add nothing to scores, and are not stored.
  *
- * A block is 4 warps. Each owns 16 * ROW_TILES rows of the block's own tile (queries, or keys), and
- * every warp reads the whole of the other tile. Fragments are as mma.cuh says.
+ * A block is 4 warps. Each owns 16 * ROW_TILES rows of the tile that the block owns (of queries, or
+ * of keys), and every warp reads all of the other side's tile. Fragments are as mma.cuh says.
  */
 #ifndef SL_KERNELS_CUDA_ATTENTION_TILES_CUH
 #define SL_KERNELS_CUDA_ATTENTION_TILES_CUH
@@ -18,9 +18,9 @@
 enum { SL_ATTENTION_WARPS = 4, SL_ATTENTION_THREADS = SL_ATTENTION_WARPS * SL_WARP };
 
 template <int WIDTH>
-static __device__ __forceinline__ uint32_t sl_tile_chunk(uint32_t row, uint32_t chunk)
+static __device__ __forceinline__ uint32_t sl_tile_pack(uint32_t row, uint32_t pack)
 {
-    return row * (WIDTH / 8) + (chunk ^ (row % 8));
+    return row * (WIDTH / 8) + (pack ^ (row % 8));
 }
 
 /* Some rows of a matrix in global memory. */
@@ -34,16 +34,16 @@ typedef struct sl_tile_rows {
 template <int WIDTH, int ROWS>
 static __device__ __forceinline__ void sl_tile_copy(uint4 *tile, const sl_tile_rows &rows)
 {
-    enum { CHUNKS = WIDTH / 8, STEP = SL_ATTENTION_THREADS / CHUNKS };
-    static_assert(ROWS % STEP == 0, "all threads copy as many chunks: no branch between them");
-    const uint32_t first = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const bool inside = chunk * 8 < rows.width;
-    const uint16_t *from = rows.first + first * rows.stride + chunk * 8;
+    enum { PACKS = WIDTH / 8, STEP = SL_ATTENTION_THREADS / PACKS };
+    static_assert(ROWS % STEP == 0, "all threads copy as many packs: no branch between them");
+    const uint32_t first = threadIdx.x / PACKS, pack = threadIdx.x % PACKS;
+    const bool inside = pack * 8 < rows.width;
+    const uint16_t *from = rows.first + first * rows.stride + pack * 8;
 #pragma unroll
     for (uint32_t i = 0; i < ROWS / STEP; i++, from += STEP * rows.stride) {
         const uint32_t row = first + i * STEP;
         const bool copies = inside && row < rows.count;
-        sl_copy_begin(&tile[sl_tile_chunk<WIDTH>(row, chunk)], copies ? from : rows.first, copies);
+        sl_copy_begin(&tile[sl_tile_pack<WIDTH>(row, pack)], copies ? from : rows.first, copies);
     }
 }
 
@@ -69,12 +69,12 @@ static __device__ __forceinline__ void sl_tile_multiply(
         for (int m = 0; m < ROW_TILES; m++)
             sl_load_matrices(
                 a[m],
-                &left[sl_tile_chunk<WIDTH>(first_row + 16 * m + lane % 16, 2 * step + lane / 16)]);
+                &left[sl_tile_pack<WIDTH>(first_row + 16 * m + lane % 16, 2 * step + lane / 16)]);
 #pragma unroll
         for (int n = 0; n < COLUMN_TILES; n += 2) {
             uint32_t b[4]; /* two columns of 8, each with both halves of the step */
-            sl_load_matrices(b, &right[sl_tile_chunk<WIDTH>(8 * n + lane / 16 * 8 + lane % 8,
-                                                            2 * step + lane / 8 % 2)]);
+            sl_load_matrices(b, &right[sl_tile_pack<WIDTH>(8 * n + lane / 16 * 8 + lane % 8,
+                                                           2 * step + lane / 8 % 2)]);
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++) {
                 sl_mma<TYPE>(products[m][n], a[m], b[0], b[1]);
@@ -101,11 +101,11 @@ static __device__ __forceinline__ void sl_tile_round(
 }
 
 /* sums [16 * ROW_TILES, COLUMNS] += weights [16 * ROW_TILES, 16 * STEPS] times rows 0 .. 16 * STEPS
- * of `right`, its columns from first_chunk on. */
+ * of `right`, its columns from first_pack on. */
 template <sl_type TYPE, int WIDTH, int COLUMNS, int ROW_TILES, int STEPS>
 static __device__ __forceinline__ void sl_tile_add(float (&sums)[ROW_TILES][COLUMNS / 8][4],
                                                    const uint32_t (&weights)[ROW_TILES][STEPS][4],
-                                                   const uint4 *right, uint32_t first_chunk)
+                                                   const uint4 *right, uint32_t first_pack)
 {
     const uint32_t lane = threadIdx.x % SL_WARP;
 #pragma unroll
@@ -114,8 +114,7 @@ static __device__ __forceinline__ void sl_tile_add(float (&sums)[ROW_TILES][COLU
         for (int n = 0; n < COLUMNS / 8; n += 2) {
             uint32_t b[4]; /* two columns of 8, each with both halves of the step */
             sl_load_transposed(
-                b,
-                &right[sl_tile_chunk<WIDTH>(16 * step + lane % 16, first_chunk + n + lane / 16)]);
+                b, &right[sl_tile_pack<WIDTH>(16 * step + lane % 16, first_pack + n + lane / 16)]);
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++) {
                 sl_mma<TYPE>(sums[m][n], weights[m][step], b[0], b[1]);
@@ -144,7 +143,7 @@ typedef struct sl_tile_result {
     uint32_t count, width;
 } sl_tile_result;
 
-/* Rounds sums * scale and stores them as rows of `result` and its columns from first_chunk on. They
+/* Rounds sums * scale and stores them as rows of `result` and its columns from first_pack on. They
  * pass through the warp's own rows of a tile, first_row on, which nobody else reads any more: so
  * the stores are 16 bytes wide. */
 template <sl_type TYPE, int WIDTH, int COLUMNS, int ROW_TILES>
@@ -152,29 +151,29 @@ static __device__ __forceinline__ void sl_tile_store(const sl_tile_result &resul
                                                      const float (&sums)[ROW_TILES][COLUMNS / 8][4],
                                                      const float (&scale)[ROW_TILES][2],
                                                      uint4 *tile, uint32_t first_row,
-                                                     uint32_t first_chunk)
+                                                     uint32_t first_pack)
 {
-    enum { CHUNKS = COLUMNS / 8 };
+    enum { PACKS = COLUMNS / 8 };
     const uint32_t lane = threadIdx.x % SL_WARP;
     __syncwarp();
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
-        for (int n = 0; n < CHUNKS; n++)
+        for (int n = 0; n < PACKS; n++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const uint32_t row = first_row + 16 * m + sl_tile_row(2 * half);
-                uint32_t *pairs = (uint32_t *)&tile[sl_tile_chunk<WIDTH>(row, first_chunk + n)];
+                uint32_t *pairs = (uint32_t *)&tile[sl_tile_pack<WIDTH>(row, first_pack + n)];
                 pairs[lane % 4] = sl_round_pair<TYPE>(sums[m][n][2 * half] * scale[m][half],
                                                       sums[m][n][2 * half + 1] * scale[m][half]);
             }
     __syncwarp();
 #pragma unroll
-    for (uint32_t i = lane; i < 16 * ROW_TILES * CHUNKS; i += SL_WARP) {
-        const uint32_t row = first_row + i / CHUNKS, chunk = first_chunk + i % CHUNKS;
-        if (row < result.count && chunk * 8 < result.width)
-            *(uint4 *)(result.first + row * result.stride + chunk * 8) =
-                tile[sl_tile_chunk<WIDTH>(row, chunk)];
+    for (uint32_t i = lane; i < 16 * ROW_TILES * PACKS; i += SL_WARP) {
+        const uint32_t row = first_row + i / PACKS, pack = first_pack + i % PACKS;
+        if (row < result.count && pack * 8 < result.width)
+            *(uint4 *)(result.first + row * result.stride + pack * 8) =
+                tile[sl_tile_pack<WIDTH>(row, pack)];
     }
 }
 

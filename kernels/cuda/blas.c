@@ -11,7 +11,7 @@
 
 enum {
     WORKSPACE_BYTES_MAX = 32 << 20, /* what the library's documentation advises for Hopper */
-    PARTS_MAX = 16,                 /* of the terms, that may meet in the workspace */
+    PARTS_MAX = 16,                 /* of the terms, that may lie in the workspace */
     GELU_ROW_UNIT = 8,              /* elements: the library demands this of the rows of an x */
     GELU_CAPABILITY = 9,
 };
@@ -73,29 +73,28 @@ void sl_blas_close(sl_blas *blas)
 uint64_t sl_blas_workspace_bytes(const sl_product *product)
 {
     const uint64_t elements_max = WORKSPACE_BYTES_MAX / PARTS_MAX / sizeof(float);
-    if (product->of.n == 0 || product->of.m >= elements_max / product->of.n)
+    if (product->n == 0 || product->m >= elements_max / product->n)
         return WORKSPACE_BYTES_MAX;
-    return sl_bits_round_up(PARTS_MAX * sizeof(float) * product->of.m * product->of.n, 256);
+    return sl_bits_round_up(PARTS_MAX * sizeof(float) * product->m * product->n, 256);
 }
 
 bool sl_blas_passes_gelu(const sl_blas *blas, const sl_product *product)
 {
-    return blas->passes_gelu && product->of.type != SL_TYPE_FP32 &&
-           product->of.n % GELU_ROW_UNIT == 0;
+    return blas->passes_gelu && product->type != SL_TYPE_FP32 && product->n % GELU_ROW_UNIT == 0;
 }
 
 static sl_blas_key key_of(const sl_product *product)
 {
     return (sl_blas_key){
-        .m = product->of.m,
-        .n = product->of.n,
-        .k = product->of.k,
+        .m = product->m,
+        .n = product->n,
+        .k = product->k,
         .a_alignment = product->a_alignment,
         .b_alignment = product->b_alignment,
         .c_alignment = product->c_alignment,
-        .type = (uint8_t)product->of.type,
-        .c_type = (uint8_t)product->of.c_type,
-        .transposes = (uint8_t)(product->of.transpose_a | product->of.transpose_b << 1),
+        .type = (uint8_t)product->type,
+        .c_type = (uint8_t)product->c_type,
+        .transposes = (uint8_t)(product->transpose_a | product->transpose_b << 1),
         .epilogue = product->bias != NULL     ? SL_BLAS_BIAS
                     : product->gelu_x != NULL ? SL_BLAS_GELU
                                               : SL_BLAS_PLAIN,
@@ -103,7 +102,7 @@ static sl_blas_key key_of(const sl_product *product)
 }
 
 /* Where the key stands, or would stand. */
-static uint64_t find_place(const sl_blas *blas, const sl_blas_key *key, bool *out_is_there)
+static uint64_t find_index(const sl_blas *blas, const sl_blas_key *key, bool *out_is_there)
 {
     uint64_t first = 0, end = blas->count;
     *out_is_there = false;
@@ -126,7 +125,7 @@ const sl_blas_choice *sl_blas_find(const sl_blas *blas, const sl_product *produc
 {
     const sl_blas_key key = key_of(product);
     bool is_there;
-    const uint64_t place = find_place(blas, &key, &is_there);
+    const uint64_t place = find_index(blas, &key, &is_there);
     return is_there ? blas->choices[place] : NULL;
 }
 
@@ -140,7 +139,7 @@ const char *sl_blas_text(const sl_blas *blas, uint64_t index)
     return index < blas->count ? blas->choices[index]->text : NULL;
 }
 
-static sl_status make_room(sl_blas *blas)
+static sl_status grow_choices(sl_blas *blas)
 {
     if (blas->count < blas->capacity)
         return SL_OK;
@@ -157,10 +156,10 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
 {
     const sl_blas_key key = key_of(product);
     bool is_there;
-    const uint64_t place = find_place(blas, &key, &is_there);
+    const uint64_t place = find_index(blas, &key, &is_there);
     if (is_there)
         return SL_OK;
-    SL_TRY(make_room(blas));
+    SL_TRY(grow_choices(blas));
     sl_blas_choice *choice;
     SL_TRY(sl_blas_choice_open(blas->functions, blas->handle, &key,
                                sl_blas_workspace_bytes(product), &choice));
@@ -177,9 +176,9 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product)
 sl_status sl_blas_run(const sl_blas *blas, const sl_blas_choice *choice, const sl_kernel_call *call,
                       const sl_product *product)
 {
-    const float alpha = 1.0f, beta = product->of.add || product->residual != NULL ? 1.0f : 0.0f;
+    const float alpha = 1.0f, beta = product->add || product->residual != NULL ? 1.0f : 0.0f;
     const void *added = product->residual != NULL ? product->residual : product->c;
-    if (product->of.add && product->residual != NULL)
+    if (product->add && product->residual != NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "a product that adds to C and a residual");
     SL_TRY(sl_blas_choice_point(blas->functions, choice, product));
     SL_BLAS_TRY(blas->functions,

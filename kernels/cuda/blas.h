@@ -7,8 +7,8 @@
  * What keeps a product's numbers the same and as precise as the other kernels':
  * - sums are fp32 (CUBLAS_COMPUTE_32F). Of fp32 operands it takes true fp32 products, no TF32:
  *   algorithms that would use it, or halves in its place, are refused by mask.
- * - where the terms are split over blocks, the parts meet in the workspace, in fp32, in a step of
- *   their own; the schemes that add in the result's own place or type are refused.
+ * - where the terms are split over blocks, the parts are added up in the workspace, in fp32, in a
+ * step of their own; the schemes that add in the result's own place or type are refused.
  * - bias and residual are added to the fp32 sums, and a GELU is passed, before they are rounded.
  *
  * A product for which the library knows no algorithm of this kind is left to our own kernel.
@@ -16,7 +16,7 @@
 #ifndef SL_KERNELS_CUDA_BLAS_H
 #define SL_KERNELS_CUDA_BLAS_H
 
-#include "product.h"
+#include "kernels/product.h"
 
 typedef struct sl_blas sl_blas;               /* an open library with what was prepared */
 typedef struct sl_blas_choice sl_blas_choice; /* how one product is computed */
@@ -41,7 +41,7 @@ sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
 /* What prepare chose, or NULL if it was not asked. */
 const sl_blas_choice *sl_blas_find(const sl_blas *blas, const sl_product *product);
 
-/* The product is left to sl_product_run. */
+/* The product is left to sl_cuda_product_run. */
 bool sl_blas_is_own(const sl_blas_choice *choice);
 
 /* Queues the product in call->stream. Allocates nothing of ours. */

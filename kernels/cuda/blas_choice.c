@@ -43,8 +43,8 @@ static const struct {
     [SL_BLAS_GELU] = {" gelu'", CUBLASLT_EPILOGUE_DGELU, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER},
 };
 
-static sl_status point(const sl_blas_functions *functions, const sl_blas_choice *choice,
-                       const void *operand)
+static sl_status set_epilogue_operand(const sl_blas_functions *functions,
+                                      const sl_blas_choice *choice, const void *operand)
 {
     SL_BLAS_TRY(functions,
                 MatmulDescSetAttribute(choice->operation, epilogues[choice->key.epilogue].pointer,
@@ -57,8 +57,8 @@ sl_status sl_blas_choice_point(const sl_blas_functions *functions, const sl_blas
 {
     if (choice->key.epilogue == SL_BLAS_PLAIN)
         return SL_OK;
-    return point(functions, choice,
-                 choice->key.epilogue == SL_BLAS_BIAS ? product->bias : product->gelu_x);
+    return set_epilogue_operand(
+        functions, choice, choice->key.epilogue == SL_BLAS_BIAS ? product->bias : product->gelu_x);
 }
 
 static sl_status describe_epilogue(const sl_blas_functions *functions, sl_blas_choice *choice)
@@ -75,10 +75,10 @@ static sl_status describe_epilogue(const sl_blas_functions *functions, sl_blas_c
         SL_BLAS_TRY(functions,
                     MatmulDescSetAttribute(choice->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
                                            &leading, sizeof leading));
-    return point(functions, choice, aligned);
+    return set_epilogue_operand(functions, choice, aligned);
 }
 
-static sl_status describe(const sl_blas_functions *functions, sl_blas_choice *choice)
+static sl_status describe_product(const sl_blas_functions *functions, sl_blas_choice *choice)
 {
     const sl_blas_key *key = &choice->key;
     const bool transpose_a = key->transposes & 1, transpose_b = key->transposes & 2;
@@ -193,8 +193,8 @@ static void write_text(const sl_blas_functions *functions, sl_blas_choice *choic
 }
 
 /* That there is no algorithm is an answer, not a failure. */
-static sl_status ask(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                     sl_blas_choice *choice, cublasLtMatmulPreference_t preference)
+static sl_status ask_heuristic(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                               sl_blas_choice *choice, cublasLtMatmulPreference_t preference)
 {
     int count = 0;
     cublasLtMatmulHeuristicResult_t result = {0};
@@ -210,15 +210,15 @@ static sl_status ask(const sl_blas_functions *functions, cublasLtHandle_t handle
     return SL_OK;
 }
 
-static sl_status choose(const sl_blas_functions *functions, cublasLtHandle_t handle,
-                        uint64_t workspace_bytes, sl_blas_choice *choice)
+static sl_status choose_algorithm(const sl_blas_functions *functions, cublasLtHandle_t handle,
+                                  uint64_t workspace_bytes, sl_blas_choice *choice)
 {
     cublasLtMatmulPreference_t preference;
-    SL_TRY(describe(functions, choice));
+    SL_TRY(describe_product(functions, choice));
     SL_BLAS_TRY(functions, MatmulPreferenceCreate(&preference));
     sl_status status = set_preferences(functions, &choice->key, workspace_bytes, preference);
     if (status == SL_OK)
-        status = ask(functions, handle, choice, preference);
+        status = ask_heuristic(functions, handle, choice, preference);
     functions->MatmulPreferenceDestroy(preference);
     return status;
 }
@@ -231,7 +231,7 @@ sl_status sl_blas_choice_open(const sl_blas_functions *functions, cublasLtHandle
     if (choice == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a product's algorithm");
     choice->key = *key;
-    const sl_status status = choose(functions, handle, workspace_bytes, choice);
+    const sl_status status = choose_algorithm(functions, handle, workspace_bytes, choice);
     if (status != SL_OK) {
         sl_blas_choice_close(functions, choice);
         return status;

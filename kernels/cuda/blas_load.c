@@ -18,24 +18,24 @@ static sl_blas_functions functions;
 static bool is_loaded;
 static char text[TEXT_BYTES];
 
-static bool tell_lack(const char *function)
+static bool report_missing(const char *function)
 {
     snprintf(text, sizeof text, "libcublasLt lacks %s: products run slower, by own kernels",
              function);
     return false;
 }
 
-static bool find_all(void *library)
+static bool find_functions(void *library)
 {
 #define X(name)                                                                                    \
     if (!sl_toolkit_find(library, "cublasLt" #name, &functions.name))                              \
-        return tell_lack("cublasLt" #name);
+        return report_missing("cublasLt" #name);
     SL_BLAS_FUNCTIONS(X)
 #undef X
     return true;
 }
 
-static void load(void)
+static void load_functions(void)
 {
     void *library = sl_toolkit_open(names, NAMES);
     if (library == NULL) {
@@ -43,7 +43,7 @@ static void load(void)
                  names[0], names[1]);
         return;
     }
-    if (!find_all(library)) {
+    if (!find_functions(library)) {
         sl_toolkit_close(library);
         return;
     }
@@ -58,12 +58,12 @@ static void load(void)
 
 const sl_blas_functions *sl_blas_load(void)
 {
-    pthread_once(&once, load);
+    pthread_once(&once, load_functions);
     return is_loaded ? &functions : NULL;
 }
 
 const char *sl_blas_load_text(void)
 {
-    pthread_once(&once, load);
+    pthread_once(&once, load_functions);
     return text;
 }

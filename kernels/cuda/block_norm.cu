@@ -7,7 +7,6 @@
  * the same sum. */
 #include <stdbool.h>
 
-#include "block_norm.h"
 #include "launch.cuh"
 #include "typed.cuh"
 
@@ -37,10 +36,10 @@ static __device__ __forceinline__ float load_rounded(const void *gradient, uint6
         return sl_widen<TYPE>(sl_round<TYPE>(((const float *)gradient)[index]));
 }
 
-/* The fixed tree of a block's squares, as kernels/cpu/vector/update.c describes it: lane l adds the
+/* The fixed tree of a block's squares, as kernels/cpu/simd/adamw.c describes it: lane l adds the
  * elements l, l + 32, l + 64, ... in that order, then halves are added. Lane 0 has the sum. */
 template <sl_type TYPE, sl_type GRADIENT>
-static __global__ void __launch_bounds__(THREADS) sum_blocks(const gradient_args a)
+static __global__ void __launch_bounds__(THREADS) block_norm_sums(const gradient_args a)
 {
     const uint32_t lane = threadIdx.x % SL_WARP;
     const uint64_t block = (uint64_t)blockIdx.x * WARPS + threadIdx.x / SL_WARP;
@@ -114,7 +113,8 @@ static __device__ __forceinline__ void add_to_norm(sl_norm_sum *norm, const uint
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    add_sums(const float *__restrict__ sums, uint64_t count, sl_norm_sum *norm, bool accumulates)
+    block_norm_add(const float *__restrict__ sums, uint64_t count, sl_norm_sum *norm,
+                   bool accumulates)
 {
     __shared__ uint64_t digit[DIGITS][THREADS], total[DIGITS];
     bool is_nonfinite = false;
@@ -172,8 +172,8 @@ static __device__ double find_value(const sl_norm_sum *sum)
 
 /* In double throughout, rounded once at the end. A gradient that is not finite leaves a NaN norm
  * and a factor of 0. */
-static __global__ void finish(const sl_norm_sum *norm, sl_step_control *control, double clip,
-                              double loss_scale)
+static __global__ void norm_finish(const sl_norm_sum *norm, sl_step_control *control, double clip,
+                                   double loss_scale)
 {
     if (threadIdx.x != 0)
         return;
@@ -187,7 +187,8 @@ static __global__ void finish(const sl_norm_sum *norm, sl_step_control *control,
     *control = result;
 }
 
-uint64_t sl_cuda_block_norm_workspace_bytes(const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind, const sl_op_attrs *attrs,
+                                                       uint32_t)
 {
     return attrs->element_count / SL_BLOCK_ELEMENTS * sizeof(float);
 }
@@ -197,8 +198,8 @@ static sl_status launch_sums(const sl_kernel_call *call, const gradient_args &a)
 {
     const uint32_t grid = (uint32_t)((a.block_count - 1) / WARPS + 1);
     if (call->attrs->grad_type == SL_TYPE_FP32)
-        return SL_LAUNCH(call, grid, THREADS, 0, (sum_blocks<TYPE, SL_TYPE_FP32>), a);
-    return SL_LAUNCH(call, grid, THREADS, 0, (sum_blocks<TYPE, TYPE>), a);
+        return SL_LAUNCH(call, grid, THREADS, 0, (block_norm_sums<TYPE, SL_TYPE_FP32>), a);
+    return SL_LAUNCH(call, grid, THREADS, 0, (block_norm_sums<TYPE, TYPE>), a);
 }
 
 extern "C" sl_status sl_cuda_block_norm(const sl_kernel_call *call)
@@ -214,13 +215,13 @@ extern "C" sl_status sl_cuda_block_norm(const sl_kernel_call *call)
                 attrs->grad_type, attrs->type);
     if (a.block_count > 0)
         SL_TRY(SL_BY_TYPE(attrs->type, launch_sums, call, a));
-    return SL_LAUNCH(call, 1, THREADS, 0, add_sums, a.sums, a.block_count,
+    return SL_LAUNCH(call, 1, THREADS, 0, block_norm_add, a.sums, a.block_count,
                      (sl_norm_sum *)call->operand[1], attrs->adds_output != 0);
 }
 
 extern "C" sl_status sl_cuda_norm_finish(const sl_kernel_call *call)
 {
-    return SL_LAUNCH(call, 1, SL_WARP, 0, finish, (const sl_norm_sum *)call->operand[0],
+    return SL_LAUNCH(call, 1, SL_WARP, 0, norm_finish, (const sl_norm_sum *)call->operand[0],
                      (sl_step_control *)call->operand[1], (double)call->scalars.clip,
                      (double)call->scalars.loss_scale);
 }

@@ -8,8 +8,6 @@
  * range of columns in 8 interleaved lanes; the lanes, and then the tiles, are added in order. So
  * the order of the additions of a column knows nothing of widths, packs or the machine.
  */
-#include "column_sums.h"
-
 #include "gradient_out.cuh"
 
 enum { LANES = 8, THREADS = LANES * SL_WARP, TILES_MAX = 64, ROWS_MIN = 32 };
@@ -25,7 +23,7 @@ static uint64_t count_tiles(uint64_t row_count)
     return (row_count + rows_of_tile(row_count) - 1) / rows_of_tile(row_count);
 }
 
-uint64_t sl_column_sums_workspace_bytes(uint64_t row_count, uint64_t width)
+extern "C" uint64_t sl_cuda_column_sums_workspace_bytes(uint64_t row_count, uint64_t width)
 {
     return count_tiles(row_count) * width * sizeof(float);
 }
@@ -55,7 +53,7 @@ static __device__ __forceinline__ void add_rows(const sums_job &job, uint64_t fi
 
 /* Block (columns, tile); COUNT columns a thread, 1 or those of a pack. */
 template <sl_type TYPE, int COUNT>
-static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
+static __global__ void __launch_bounds__(THREADS) column_sums_tiles(const sums_job job)
 {
     enum { COLUMNS = SL_WARP * COUNT };
     __shared__ float lanes[LANES][COLUMNS];
@@ -81,7 +79,7 @@ static __global__ void __launch_bounds__(THREADS) sum_tiles(const sums_job job)
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    add_tiles(const float *partials, uint64_t tiles, uint64_t width, sl_gradient_out to)
+    column_sums_add(const float *partials, uint64_t tiles, uint64_t width, sl_gradient_out to)
 {
     const uint64_t column = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (column >= width)
@@ -100,13 +98,13 @@ static sl_status launch_tiles(const sl_kernel_call *call, const sums_job &job, u
     if ((uintptr_t)job.x % 16 == 0 && job.width % COUNT == 0)
         return SL_LAUNCH(call,
                          dim3((uint32_t)((job.width + pack_columns - 1) / pack_columns), tiles),
-                         THREADS, 0, (sum_tiles<TYPE, COUNT>), job);
+                         THREADS, 0, (column_sums_tiles<TYPE, COUNT>), job);
     return SL_LAUNCH(call, dim3((uint32_t)((job.width + SL_WARP - 1) / SL_WARP), tiles), THREADS, 0,
-                     (sum_tiles<TYPE, 1>), job);
+                     (column_sums_tiles<TYPE, 1>), job);
 }
 
-sl_status sl_column_sums_gather(const sl_kernel_call *call, const void *x, uint64_t row_count,
-                                uint64_t width, void *sums)
+extern "C" sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const void *x,
+                                             uint64_t row_count, uint64_t width, void *sums)
 {
     const uint64_t tiles = count_tiles(row_count);
     sums_job job = {};
@@ -116,6 +114,6 @@ sl_status sl_column_sums_gather(const sl_kernel_call *call, const void *x, uint6
     job.width = width;
     job.partials = (float *)call->workspace;
     SL_TRY(SL_BY_TYPE(call->attrs->type, launch_tiles, call, job, (uint32_t)tiles));
-    return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, add_tiles,
+    return SL_LAUNCH(call, (uint32_t)((width + THREADS - 1) / THREADS), THREADS, 0, column_sums_add,
                      (const float *)job.partials, tiles, width, sl_gradient_out_of(call, sums));
 }

@@ -101,7 +101,7 @@ uint64_t sl_cudnn_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 
 /* ---- plans ---- */
 
-static const sl_cudnn_plan *find(const sl_cudnn *cudnn, const sl_cudnn_key *key)
+static const sl_cudnn_plan *find_plan(const sl_cudnn *cudnn, const sl_cudnn_key *key)
 {
     for (uint32_t i = 0; i < cudnn->count; i++)
         if (memcmp(&cudnn->plans[i]->key, key, sizeof *key) == 0)
@@ -121,7 +121,7 @@ sl_status sl_cudnn_prepare(sl_cudnn *cudnn, sl_op_kind kind, const sl_op_attrs *
     if (!is_covered(kind, attrs))
         return SL_OK;
     const sl_cudnn_key key = key_of(kind, attrs);
-    if (find(cudnn, &key) != NULL)
+    if (find_plan(cudnn, &key) != NULL)
         return SL_OK;
     sl_cudnn_plan **plans = realloc(cudnn->plans, (cudnn->count + 1) * sizeof *plans);
     if (plans == NULL)
@@ -179,8 +179,8 @@ static void fill_pack(pack *p, const sl_cudnn_key *key, const sl_kernel_call *ca
     p->data[SL_CUDNN_DV] = dqkv + 2 * in_bytes;
 }
 
-static cudnnStatus_t execute(const sl_cudnn *cudnn, const sl_cudnn_plan *plan, const pack *p,
-                             void *workspace, cudnnBackendDescriptor_t descriptor)
+static cudnnStatus_t execute_plan(const sl_cudnn *cudnn, const sl_cudnn_plan *plan, const pack *p,
+                                  void *workspace, cudnnBackendDescriptor_t descriptor)
 {
     const sl_cudnn_functions *f = cudnn->functions;
     int64_t ids[SL_CUDNN_OUTER], count = 0;
@@ -200,8 +200,8 @@ static cudnnStatus_t execute(const sl_cudnn *cudnn, const sl_cudnn_plan *plan, c
     return f->BackendExecute(cudnn->handle, plan->plan, descriptor);
 }
 
-static cudnnStatus_t run(const sl_cudnn *cudnn, const sl_cudnn_plan *plan,
-                         const sl_kernel_call *call)
+static cudnnStatus_t run_plan(const sl_cudnn *cudnn, const sl_cudnn_plan *plan,
+                              const sl_kernel_call *call)
 {
     const sl_cudnn_functions *f = cudnn->functions;
     cudnnBackendDescriptor_t descriptor;
@@ -209,7 +209,7 @@ static cudnnStatus_t run(const sl_cudnn *cudnn, const sl_cudnn_plan *plan,
     fill_pack(&p, &plan->key, call);
     SL_CUDNN_TRY(f->SetStream(cudnn->handle, (cudaStream_t)call->stream));
     SL_CUDNN_TRY(f->BackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &descriptor));
-    const cudnnStatus_t status = execute(
+    const cudnnStatus_t status = execute_plan(
         cudnn, plan, &p,
         (char *)call->workspace + dots_bytes((sl_op_kind)plan->key.kind, call->attrs), descriptor);
     f->BackendDestroyDescriptor(descriptor);
@@ -223,12 +223,12 @@ sl_status sl_cudnn_run(const sl_cudnn *cudnn, sl_op_kind kind, const sl_kernel_c
     if (cudnn == NULL || !is_covered(kind, call->attrs))
         return SL_OK;
     const sl_cudnn_key key = key_of(kind, call->attrs);
-    const sl_cudnn_plan *plan = find(cudnn, &key);
+    const sl_cudnn_plan *plan = find_plan(cudnn, &key);
     if (plan == NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "attention runs that was not prepared");
     if (plan->plan == NULL)
         return SL_OK;
-    const cudnnStatus_t status = run(cudnn, plan, call);
+    const cudnnStatus_t status = run_plan(cudnn, plan, call);
     if (status != CUDNN_STATUS_SUCCESS)
         SL_FAIL(SL_ERROR_SYSTEM, "cuDNN refuses %.120s: %s", plan->text,
                 cudnn->functions->GetErrorString(status));

@@ -180,9 +180,10 @@ typedef struct maker {
     cudnnBackendDescriptor_t operation[STEPS_MAX];
 } maker;
 
-static cudnnStatus_t set(maker *m, cudnnBackendDescriptor_t descriptor,
-                         cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         int64_t count, const void *values)
+static cudnnStatus_t set_attribute(maker *m, cudnnBackendDescriptor_t descriptor,
+                                   cudnnBackendAttributeName_t name,
+                                   cudnnBackendAttributeType_t type, int64_t count,
+                                   const void *values)
 {
     return m->plan->functions->BackendSetAttribute(descriptor, name, type, count, values);
 }
@@ -220,15 +221,18 @@ static cudnnStatus_t make_tensor(maker *m, int index)
     find_layout(key, tensors[index].layout, dims, strides);
     cudnnBackendDescriptor_t d;
     SL_CUDNN_TRY(sl_cudnn_make(m->plan, CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d));
-    SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims));
-    SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
-    SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
-    SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    SL_CUDNN_TRY(set_attribute(m, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    SL_CUDNN_TRY(set_attribute(m, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dims));
+    SL_CUDNN_TRY(set_attribute(m, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides));
+    SL_CUDNN_TRY(set_attribute(m, d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
+    SL_CUDNN_TRY(
+        set_attribute(m, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
     if (index >= SL_CUDNN_OUTER)
-        SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes));
+        SL_CUDNN_TRY(
+            set_attribute(m, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes));
     else if (index >= SL_CUDNN_SCALE)
-        SL_CUDNN_TRY(set(m, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes));
+        SL_CUDNN_TRY(
+            set_attribute(m, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &yes));
     m->tensor[index] = d;
     return m->plan->functions->BackendFinalize(d);
 }
@@ -240,23 +244,27 @@ static cudnnStatus_t make_manner(maker *m, const step *s, cudnnBackendDescriptor
     const bool is_compared = s->kind == EACH && s->mode == CUDNN_POINTWISE_CMP_GE;
     if (s->kind == PRODUCT) {
         SL_CUDNN_TRY(sl_cudnn_make(m->plan, CUDNN_BACKEND_MATMUL_DESCRIPTOR, out));
-        SL_CUDNN_TRY(set(m, *out, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &fp32));
+        SL_CUDNN_TRY(
+            set_attribute(m, *out, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &fp32));
     } else if (s->kind == REDUCE) {
         const cudnnReduceTensorOp_t how = (cudnnReduceTensorOp_t)s->mode;
         SL_CUDNN_TRY(sl_cudnn_make(m->plan, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, out));
-        SL_CUDNN_TRY(set(m, *out, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
-                         1, &how));
-        SL_CUDNN_TRY(set(m, *out, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &fp32));
+        SL_CUDNN_TRY(set_attribute(m, *out, CUDNN_ATTR_REDUCTION_OPERATOR,
+                                   CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how));
+        SL_CUDNN_TRY(
+            set_attribute(m, *out, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &fp32));
     } else {
         const cudnnPointwiseMode_t mode =
             s->kind == INDEX ? CUDNN_POINTWISE_GEN_INDEX : (cudnnPointwiseMode_t)s->mode;
         const int64_t axis = s->mode;
         SL_CUDNN_TRY(sl_cudnn_make(m->plan, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, out));
-        SL_CUDNN_TRY(set(m, *out, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
-        SL_CUDNN_TRY(set(m, *out, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
-                         is_compared ? &boolean : &fp32));
+        SL_CUDNN_TRY(
+            set_attribute(m, *out, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+        SL_CUDNN_TRY(set_attribute(m, *out, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1,
+                                   is_compared ? &boolean : &fp32));
         if (s->kind == INDEX)
-            SL_CUDNN_TRY(set(m, *out, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis));
+            SL_CUDNN_TRY(
+                set_attribute(m, *out, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis));
     }
     return m->plan->functions->BackendFinalize(*out);
 }
@@ -295,12 +303,12 @@ static cudnnStatus_t make_step(maker *m, const step *s, cudnnBackendDescriptor_t
         SL_CUDNN_TRY(make_manner(m, s, &manner));
     SL_CUDNN_TRY(sl_cudnn_make(m->plan, places[s->kind].type, out));
     if (manner != NULL)
-        SL_CUDNN_TRY(set(m, *out, (cudnnBackendAttributeName_t)places[s->kind].manner,
-                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &manner));
+        SL_CUDNN_TRY(set_attribute(m, *out, (cudnnBackendAttributeName_t)places[s->kind].manner,
+                                   CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &manner));
     for (int i = 0; i < 4; i++)
         if (of[i] != SL_CUDNN_NONE)
-            SL_CUDNN_TRY(set(m, *out, (cudnnBackendAttributeName_t)names[i],
-                             CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &m->tensor[of[i]]));
+            SL_CUDNN_TRY(set_attribute(m, *out, (cudnnBackendAttributeName_t)names[i],
+                                       CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &m->tensor[of[i]]));
     return m->plan->functions->BackendFinalize(*out);
 }
 
@@ -312,9 +320,9 @@ cudnnStatus_t sl_cudnn_graph_open(sl_cudnn_plan *plan)
     for (; steps[count].kind != END; count++)
         SL_CUDNN_TRY(make_step(&m, &steps[count], &m.operation[count]));
     SL_CUDNN_TRY(sl_cudnn_make(plan, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &plan->graph));
-    SL_CUDNN_TRY(set(&m, plan->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                     &plan->handle));
-    SL_CUDNN_TRY(set(&m, plan->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                     count, m.operation));
+    SL_CUDNN_TRY(set_attribute(&m, plan->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE,
+                               1, &plan->handle));
+    SL_CUDNN_TRY(set_attribute(&m, plan->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, count, m.operation));
     return plan->functions->BackendFinalize(plan->graph);
 }

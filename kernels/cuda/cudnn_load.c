@@ -17,30 +17,30 @@ static sl_cudnn_functions functions;
 static bool is_loaded;
 static char text[TEXT_BYTES];
 
-static bool tell_lack(const char *function)
+static bool report_missing(const char *function)
 {
     snprintf(text, sizeof text, "libcudnn lacks %s: attention by own kernels", function);
     return false;
 }
 
-static bool find_all(void *library)
+static bool find_functions(void *library)
 {
 #define X(name)                                                                                    \
     if (!sl_toolkit_find(library, "cudnn" #name, &functions.name))                                 \
-        return tell_lack("cudnn" #name);
+        return report_missing("cudnn" #name);
     SL_CUDNN_FUNCTIONS(X)
 #undef X
     return true;
 }
 
-static void load(void)
+static void load_functions(void)
 {
     void *library = sl_toolkit_open(names, NAMES);
     if (library == NULL) {
         snprintf(text, sizeof text, "no %s to be found: attention by own kernels", names[0]);
         return;
     }
-    if (find_all(library)) {
+    if (find_functions(library)) {
         const size_t version = functions.GetVersion();
         is_loaded = version >= VERSION_LEAST;
         snprintf(text, sizeof text, "cuDNN %zu.%zu.%zu%s", version / 10000, version / 100 % 100,
@@ -52,12 +52,12 @@ static void load(void)
 
 const sl_cudnn_functions *sl_cudnn_load(void)
 {
-    pthread_once(&once, load);
+    pthread_once(&once, load_functions);
     return is_loaded ? &functions : NULL;
 }
 
 const char *sl_cudnn_load_text(void)
 {
-    pthread_once(&once, load);
+    pthread_once(&once, load_functions);
     return text;
 }

@@ -25,9 +25,9 @@ void sl_cudnn_drop(sl_cudnn_plan *plan, uint32_t count)
         plan->functions->BackendDestroyDescriptor(plan->descriptors[--plan->descriptor_count]);
 }
 
-static cudnnStatus_t set(sl_cudnn_plan *plan, cudnnBackendDescriptor_t descriptor,
-                         cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         const void *value)
+static cudnnStatus_t set_attribute(sl_cudnn_plan *plan, cudnnBackendDescriptor_t descriptor,
+                                   cudnnBackendAttributeName_t name,
+                                   cudnnBackendAttributeType_t type, const void *value)
 {
     return plan->functions->BackendSetAttribute(descriptor, name, type, 1, value);
 }
@@ -41,9 +41,10 @@ static cudnnStatus_t name_engines(sl_cudnn_plan *plan, cudnnBackendDescriptor_t 
     const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
     cudnnBackendDescriptor_t adviser;
     SL_CUDNN_TRY(sl_cudnn_make(plan, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &adviser));
-    SL_CUDNN_TRY(set(plan, adviser, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                     CUDNN_TYPE_BACKEND_DESCRIPTOR, &plan->graph));
-    SL_CUDNN_TRY(set(plan, adviser, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode));
+    SL_CUDNN_TRY(set_attribute(plan, adviser, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, &plan->graph));
+    SL_CUDNN_TRY(
+        set_attribute(plan, adviser, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, &mode));
     SL_CUDNN_TRY(plan->functions->BackendFinalize(adviser));
     for (int i = 0; i < ENGINES_MAX; i++)
         SL_CUDNN_TRY(sl_cudnn_make(plan, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &out[i]));
@@ -67,15 +68,15 @@ static cudnnStatus_t ask_whether_it_repeats(sl_cudnn_plan *plan, cudnnBackendDes
     return CUDNN_STATUS_SUCCESS;
 }
 
-static cudnnStatus_t build(sl_cudnn_plan *plan, cudnnBackendDescriptor_t engine_config,
-                           cudnnBackendDescriptor_t *out)
+static cudnnStatus_t build_plan(sl_cudnn_plan *plan, cudnnBackendDescriptor_t engine_config,
+                                cudnnBackendDescriptor_t *out)
 {
     int64_t bytes = 0, count = 0;
     SL_CUDNN_TRY(sl_cudnn_make(plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, out));
-    SL_CUDNN_TRY(
-        set(plan, *out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, &plan->handle));
-    SL_CUDNN_TRY(set(plan, *out, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                     CUDNN_TYPE_BACKEND_DESCRIPTOR, &engine_config));
+    SL_CUDNN_TRY(set_attribute(plan, *out, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE,
+                               &plan->handle));
+    SL_CUDNN_TRY(set_attribute(plan, *out, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, &engine_config));
     SL_CUDNN_TRY(plan->functions->BackendFinalize(*out));
     SL_CUDNN_TRY(plan->functions->BackendGetAttribute(
         *out, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes));
@@ -170,7 +171,7 @@ static cudnnStatus_t try_engine(sl_cudnn_plan *plan, cudnnBackendDescriptor_t en
     if (!repeats)
         return CUDNN_STATUS_SUCCESS;
     *out_why = "builds no plan";
-    SL_CUDNN_TRY(build(plan, engine_config, &built));
+    SL_CUDNN_TRY(build_plan(plan, engine_config, &built));
     *out_why = "would add up dq in place";
     if (!has_room_for_scores(plan))
         return CUDNN_STATUS_SUCCESS;
@@ -182,7 +183,7 @@ static cudnnStatus_t try_engine(sl_cudnn_plan *plan, cudnnBackendDescriptor_t en
     return CUDNN_STATUS_SUCCESS;
 }
 
-static void choose(sl_cudnn_plan *plan, uint64_t workspace_bytes)
+static void choose_engine(sl_cudnn_plan *plan, uint64_t workspace_bytes)
 {
     cudnnBackendDescriptor_t engines[ENGINES_MAX];
     const char *why = "does not take its graph";
@@ -214,7 +215,7 @@ sl_status sl_cudnn_plan_open(const sl_cudnn_functions *functions, cudnnHandle_t 
     plan->key = *key;
     plan->functions = functions;
     plan->handle = handle;
-    choose(plan, workspace_bytes);
+    choose_engine(plan, workspace_bytes);
     if (plan->plan == NULL)
         sl_cudnn_drop(plan, 0);
     *out_plan = plan;

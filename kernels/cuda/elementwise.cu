@@ -75,7 +75,7 @@ static __device__ __forceinline__ void run_element(const void *x, void *y, uint6
 
 template <sl_op_kind OP, sl_type TYPE>
 static __global__ void __launch_bounds__(THREADS)
-    elements(const void *__restrict__ x, void *__restrict__ y, uint64_t count)
+    elementwise(const void *__restrict__ x, void *__restrict__ y, uint64_t count)
 {
     const uint64_t thread = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     const uint64_t first = thread * sl_pack<TYPE>::COUNT;
@@ -97,7 +97,7 @@ static sl_status launch_elements(const sl_kernel_call *call, const void *x, void
         SL_FAIL(SL_ERROR_INTERNAL, "%llu elements are more than a grid has",
                 (unsigned long long)count);
     const uint32_t blocks = (uint32_t)((count - 1) / each + 1);
-    return SL_LAUNCH(call, blocks, THREADS, 0, (elements<OP, TYPE>), x, y, count);
+    return SL_LAUNCH(call, blocks, THREADS, 0, (elementwise<OP, TYPE>), x, y, count);
 }
 
 template <sl_op_kind OP>

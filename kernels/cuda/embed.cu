@@ -7,7 +7,7 @@ enum { THREADS = 128 };
  * the caches for every b but the first. */
 template <typename UNIT>
 static __global__ void __launch_bounds__(THREADS)
-    place_positions(const UNIT *wpe, UNIT *x, uint64_t units, uint64_t batch)
+    embed_position(const UNIT *wpe, UNIT *x, uint64_t units, uint64_t batch)
 {
     const uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i < units)
@@ -16,7 +16,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename UNIT>
-static sl_status copy_positions(const sl_kernel_call *call, uint64_t row_bytes)
+static sl_status launch_position(const sl_kernel_call *call, uint64_t row_bytes)
 {
     const uint64_t row_units = row_bytes / sizeof(UNIT), batch = call->attrs->batch;
     const uint64_t units = call->attrs->seq * row_units;
@@ -25,7 +25,7 @@ static sl_status copy_positions(const sl_kernel_call *call, uint64_t row_bytes)
     const uint64_t blocks = sl_bits_divide_up(units, THREADS);
     SL_TRY(sl_launch_covers(blocks, "embed_position"));
     const uint32_t side = batch < SL_GRID_SIDE_MOST ? (uint32_t)batch : SL_GRID_SIDE_MOST;
-    return SL_LAUNCH(call, dim3((uint32_t)blocks, side), THREADS, 0, place_positions<UNIT>, wpe, x,
+    return SL_LAUNCH(call, dim3((uint32_t)blocks, side), THREADS, 0, embed_position<UNIT>, wpe, x,
                      units, batch);
 }
 
@@ -34,9 +34,9 @@ extern "C" sl_status sl_cuda_embed_position(const sl_kernel_call *call)
     const uint64_t element = sl_type_bytes((sl_type)call->attrs->type);
     const uint64_t row_bytes = call->attrs->in * element;
     if (row_bytes % sizeof(uint4) == 0)
-        return copy_positions<uint4>(call, row_bytes);
-    return element == sizeof(uint32_t) ? copy_positions<uint32_t>(call, row_bytes)
-                                       : copy_positions<uint16_t>(call, row_bytes);
+        return launch_position<uint4>(call, row_bytes);
+    return element == sizeof(uint32_t) ? launch_position<uint32_t>(call, row_bytes)
+                                       : launch_position<uint16_t>(call, row_bytes);
 }
 
 typedef struct token_rows {
@@ -49,7 +49,7 @@ typedef struct token_rows {
 
 /* A warp adds the panel's row to a row of x, if the panel has its token. */
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(THREADS) add_tokens(token_rows rows)
+static __global__ void __launch_bounds__(THREADS) embed_tokens(token_rows rows)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t row = (uint64_t)blockIdx.x * (THREADS / SL_WARP) + threadIdx.x / SL_WARP;
@@ -77,8 +77,8 @@ static sl_status add_panel(const sl_kernel_call *call, const token_rows *all)
     const uint64_t blocks = sl_bits_divide_up(rows.row_count, THREADS / SL_WARP);
     SL_TRY(sl_launch_covers(blocks, "embed_tokens"));
     if (rows.width % sl_pack<TYPE>::COUNT == 0)
-        return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, (add_tokens<TYPE, true>), rows);
-    return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, (add_tokens<TYPE, false>), rows);
+        return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, (embed_tokens<TYPE, true>), rows);
+    return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, (embed_tokens<TYPE, false>), rows);
 }
 
 extern "C" sl_status sl_cuda_embed_tokens(const sl_kernel_call *call)
@@ -94,7 +94,7 @@ extern "C" sl_status sl_cuda_embed_tokens(const sl_kernel_call *call)
 /* A thread has its columns of one position: the sum over b in order, then added. */
 template <sl_type TYPE, bool WIDE>
 static __global__ void __launch_bounds__(THREADS)
-    sum_batch(const void *dx, float *dwpe, uint64_t count, uint64_t batch)
+    embed_position_backward(const void *dx, float *dwpe, uint64_t count, uint64_t batch)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t i = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * COUNT;
@@ -116,22 +116,23 @@ static __global__ void __launch_bounds__(THREADS)
     sl_store_floats(dwpe, i, old);
 }
 
-template <sl_type TYPE, bool WIDE> static sl_status launch_sum(const sl_kernel_call *call)
+template <sl_type TYPE, bool WIDE>
+static sl_status launch_position_backward(const sl_kernel_call *call)
 {
     const uint64_t count = call->attrs->seq * call->attrs->in, batch = call->attrs->batch;
     const uint64_t blocks = sl_bits_divide_up(count, THREADS * sl_piece<TYPE, WIDE>::COUNT);
     const void *dx = call->operand[0];
     float *dwpe = (float *)call->operand[1];
     SL_TRY(sl_launch_covers(blocks, "embed_position_backward"));
-    return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, (sum_batch<TYPE, WIDE>), dx, dwpe, count,
-                     batch);
+    return SL_LAUNCH(call, (uint32_t)blocks, THREADS, 0, (embed_position_backward<TYPE, WIDE>), dx,
+                     dwpe, count, batch);
 }
 
 template <sl_type TYPE> static sl_status sum_positions(const sl_kernel_call *call)
 {
     const uint64_t count = call->attrs->seq * call->attrs->in; /* of each b, one after the other */
-    return count % sl_pack<TYPE>::COUNT == 0 ? launch_sum<TYPE, true>(call)
-                                             : launch_sum<TYPE, false>(call);
+    return count % sl_pack<TYPE>::COUNT == 0 ? launch_position_backward<TYPE, true>(call)
+                                             : launch_position_backward<TYPE, false>(call);
 }
 
 extern "C" sl_status sl_cuda_embed_position_backward(const sl_kernel_call *call)

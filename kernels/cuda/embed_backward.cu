@@ -9,13 +9,220 @@
  * Reads each row of dx that counts once, and the panel's rows once where it adds to them; 4 bytes a
  * column for every segment are written and read on top.
  */
-#include "embed.h"
-
 #include "typed.cuh"
 
-extern "C" {
-#include "token_order.h"
+/* ---- the order
+ *
+ * The rows of a batch, ordered by token: those of each id of a panel stand together, in row order.
+ * Made by a counting sort of row indices (least digit first, Knuth 1973, 5.2.5), every step of
+ * which is stable, so it depends on the tokens alone.
+ *
+ * A tile is as many rows as a block has threads, and there are as many digits. Each pass counts the
+ * digits of every tile, turns the counts of a digit into where its tiles begin, and moves rows: a
+ * row's place among those of its tile and digit is how many stand before it. Moves, for each pass,
+ * 8 bytes a row and 12 for the tokens read in between; the gradients themselves are hundreds of
+ * times as long. */
+
+enum { DIGIT_BITS = 8, DIGITS = 1 << DIGIT_BITS, SORT_THREADS = DIGITS };
+
+typedef struct token_order {
+    /* [batch * seq]: rows of the panel's tokens, id after id; then those of other tokens */
+    const uint32_t *rows;
+    /* [id_count + 1]: the rows of id i stand at bounds[i] up to bounds[i + 1] */
+    const uint32_t *bounds;
+} token_order;
+
+typedef struct sort_pass {
+    const int32_t *tokens;
+    const uint32_t *rows_in; /* NULL in the first pass: row i is row i */
+    uint32_t *rows_out;
+    uint32_t *starts;       /* [DIGITS, tile_count]: counts, then where a tile's rows begin */
+    uint32_t *digit_counts; /* [DIGITS] */
+    uint64_t tile_count;
+    uint32_t row_count;
+    int64_t first_id;
+    uint32_t id_count;
+    uint32_t shift;
+} sort_pass;
+
+/* The id's row of the panel; id_count for any other token. */
+static __device__ __forceinline__ uint32_t find_key(const sort_pass &pass, uint32_t row)
+{
+    const int64_t id = (int64_t)pass.tokens[row] - pass.first_id;
+    return id >= 0 && id < (int64_t)pass.id_count ? (uint32_t)id : pass.id_count;
 }
+
+static __device__ __forceinline__ uint32_t take_row(const sort_pass &pass, uint64_t place)
+{
+    return pass.rows_in ? pass.rows_in[place] : (uint32_t)place;
+}
+
+static __device__ __forceinline__ uint32_t find_digit(const sort_pass &pass, uint32_t row)
+{
+    return find_key(pass, row) >> pass.shift & (DIGITS - 1);
+}
+
+/* The sum of the values of the lanes up to this one. */
+static __device__ __forceinline__ uint32_t scan_warp(uint32_t value)
+{
+    const uint32_t lane = threadIdx.x % SL_WARP;
+#pragma unroll
+    for (uint32_t distance = 1; distance < SL_WARP; distance *= 2) {
+        const uint32_t other = __shfl_up_sync(SL_EVERY_LANE, value, distance);
+        value += lane >= distance ? other : 0;
+    }
+    return value;
+}
+
+/* The sum of the values of the threads before this one; once a kernel. */
+static __device__ uint32_t scan_block(uint32_t value)
+{
+    __shared__ uint32_t warp_sums[SORT_THREADS / SL_WARP];
+    const uint32_t warp = threadIdx.x / SL_WARP;
+    uint32_t sum = scan_warp(value) - value;
+    if (threadIdx.x % SL_WARP == SL_WARP - 1)
+        warp_sums[warp] = sum + value;
+    __syncthreads();
+    for (uint32_t i = 0; i < warp; i++)
+        sum += warp_sums[i];
+    return sum;
+}
+
+static __global__ void __launch_bounds__(SORT_THREADS) token_order_count(sort_pass pass)
+{
+    __shared__ uint32_t counts[DIGITS];
+    const uint64_t place = (uint64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    if (place < pass.row_count)
+        atomicAdd(&counts[find_digit(pass, take_row(pass, place))], 1u);
+    __syncthreads();
+    pass.starts[threadIdx.x * pass.tile_count + blockIdx.x] = counts[threadIdx.x];
+}
+
+/* A warp turns the counts of its digit into sums over the tiles before. */
+static __global__ void __launch_bounds__(SORT_THREADS) token_order_scan(sort_pass pass)
+{
+    const uint32_t digit = (blockIdx.x * SORT_THREADS + threadIdx.x) / SL_WARP;
+    const uint32_t lane = threadIdx.x % SL_WARP;
+    uint32_t *starts = pass.starts + digit * pass.tile_count, before = 0;
+    for (uint64_t first = 0; first < pass.tile_count; first += SL_WARP) {
+        const bool has_tile = first + lane < pass.tile_count;
+        const uint32_t count = has_tile ? starts[first + lane] : 0, sum = scan_warp(count);
+        if (has_tile)
+            starts[first + lane] = before + sum - count;
+        before += __shfl_sync(SL_EVERY_LANE, sum, SL_WARP - 1);
+    }
+    if (lane == 0)
+        pass.digit_counts[digit] = before;
+}
+
+static __global__ void __launch_bounds__(SORT_THREADS) token_order_move(sort_pass pass)
+{
+    __shared__ uint32_t digits[SORT_THREADS], digit_starts[DIGITS];
+    const uint64_t place = (uint64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
+    const bool has_row = place < pass.row_count;
+    const uint32_t row = has_row ? take_row(pass, place) : 0;
+    const uint32_t digit = has_row ? find_digit(pass, row) : 0;
+    uint32_t rows_before = 0;
+    digits[threadIdx.x] = digit;
+    digit_starts[threadIdx.x] = scan_block(pass.digit_counts[threadIdx.x]);
+    __syncthreads();
+    for (uint32_t i = 0; i < SORT_THREADS; i++)
+        rows_before += i < threadIdx.x && digits[i] == digit;
+    if (has_row)
+        pass.rows_out[digit_starts[digit] + pass.starts[digit * pass.tile_count + blockIdx.x] +
+                      rows_before] = row;
+}
+
+/* The first place whose key is `id` or larger, for every id and the one past the last. */
+static __global__ void __launch_bounds__(SORT_THREADS)
+    token_order_bounds(sort_pass pass, uint32_t *bounds)
+{
+    const uint64_t id = (uint64_t)blockIdx.x * SORT_THREADS + threadIdx.x;
+    uint32_t first = 0, count = pass.row_count;
+    if (id > pass.id_count)
+        return;
+    while (count > 0) {
+        const uint32_t half = count / 2;
+        const bool is_before = find_key(pass, pass.rows_in[first + half]) < id;
+        first = is_before ? first + half + 1 : first;
+        count = is_before ? count - half - 1 : half;
+    }
+    bounds[id] = first;
+}
+
+static uint64_t align(uint64_t bytes)
+{
+    return sl_bits_round_up(bytes, 256);
+}
+
+static uint64_t count_row_tiles(const sl_op_attrs *attrs)
+{
+    return sl_bits_divide_up(attrs->batch * attrs->seq, SORT_THREADS);
+}
+
+/* What order_by_token needs, a multiple of 256: rows twice, starts, digit_counts, bounds. */
+static uint64_t token_order_bytes(const sl_op_attrs *attrs)
+{
+    const uint64_t word = sizeof(uint32_t);
+    return 2 * align(attrs->batch * attrs->seq * word) +
+           align(count_row_tiles(attrs) * DIGITS * word) + align(DIGITS * word) +
+           align((attrs->id_count + 1) * word);
+}
+
+/* Takes the next `words` from a workspace. */
+static uint32_t *take_words(char **workspace, uint64_t words)
+{
+    uint32_t *taken = (uint32_t *)*workspace;
+    *workspace += align(words * sizeof(uint32_t));
+    return taken;
+}
+
+static sl_status sort_digit(const sl_kernel_call *call, const sort_pass *all)
+{
+    const sort_pass pass = *all;
+    const uint32_t tile_count = (uint32_t)pass.tile_count;
+    SL_TRY(SL_LAUNCH(call, tile_count, SORT_THREADS, 0, token_order_count, pass));
+    SL_TRY(SL_LAUNCH(call, DIGITS / (SORT_THREADS / SL_WARP), SORT_THREADS, 0, token_order_scan,
+                     pass));
+    return SL_LAUNCH(call, tile_count, SORT_THREADS, 0, token_order_move, pass);
+}
+
+/* Queues the making of *out_order, which lies in `workspace`; tokens is int32 [batch * seq] on the
+ * device. */
+static sl_status order_by_token(const sl_kernel_call *call, const int32_t *tokens, void *workspace,
+                                token_order *out_order)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    const uint64_t row_count = attrs->batch * attrs->seq;
+    if (row_count == 0 || row_count > SL_GRID_MOST || attrs->id_count >= SL_GRID_MOST)
+        SL_FAIL(SL_ERROR_INTERNAL, "tokens are not ordered for %llu rows and %llu ids",
+                (unsigned long long)row_count, (unsigned long long)attrs->id_count);
+    char *left = (char *)workspace;
+    uint32_t *rows[2] = {take_words(&left, row_count), take_words(&left, row_count)};
+    sort_pass pass = {};
+    pass.tokens = tokens;
+    pass.tile_count = count_row_tiles(attrs);
+    pass.starts = take_words(&left, pass.tile_count * DIGITS);
+    pass.digit_counts = take_words(&left, DIGITS);
+    pass.row_count = (uint32_t)row_count;
+    pass.first_id = (int64_t)attrs->first_id;
+    pass.id_count = (uint32_t)attrs->id_count;
+    uint32_t *bounds = take_words(&left, attrs->id_count + 1);
+    uint32_t turn = 0; /* keys are up to id_count */
+    for (; turn == 0 || attrs->id_count >> pass.shift > 0; pass.shift += DIGIT_BITS, turn++) {
+        pass.rows_out = rows[turn % 2];
+        SL_TRY(sort_digit(call, &pass));
+        pass.rows_in = pass.rows_out;
+    }
+    const uint32_t grid = (uint32_t)sl_bits_divide_up(attrs->id_count + 1, SORT_THREADS);
+    SL_TRY(SL_LAUNCH(call, grid, SORT_THREADS, 0, token_order_bounds, pass, bounds));
+    *out_order = (token_order){pass.rows_in, bounds};
+    return SL_OK;
+}
+
+/* ---- the sums */
 
 enum { THREADS = 256, SEGMENT_THREADS = 128, SEGMENT = 64, FREQUENT = 2 * SEGMENT, BATCH_ROWS = 8 };
 
@@ -24,7 +231,7 @@ typedef struct token_gradient {
     const void *dx;      /* [row_count, width] */
     float *dpanel;       /* [id_count, width] */
     float *segment_sums; /* [segment_count, width] */
-    sl_token_order order;
+    token_order order;
     uint64_t width, id_count;
     int64_t first_id;
     bool accumulate;
@@ -35,11 +242,11 @@ static uint64_t count_segments(const sl_op_attrs *attrs)
     return attrs->batch * attrs->seq / SEGMENT;
 }
 
-uint64_t sl_cuda_embed_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+extern "C" uint64_t sl_cuda_embed_tokens_backward_workspace_bytes(sl_op_kind,
+                                                                  const sl_op_attrs *attrs,
+                                                                  uint32_t)
 {
-    if (kind != SL_OP_EMBED_TOKENS_BACKWARD)
-        return 0;
-    return sl_token_order_bytes(attrs) + count_segments(attrs) * attrs->in * sizeof(float);
+    return token_order_bytes(attrs) + count_segments(attrs) * attrs->in * sizeof(float);
 }
 
 /* Adds BATCH rows at once, so that as many loads are on their way. */
@@ -89,7 +296,8 @@ static __device__ __forceinline__ bool find_segment(const token_gradient &g, uin
 }
 
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(SEGMENT_THREADS, 8) sum_segments(token_gradient g)
+static __global__ void __launch_bounds__(SEGMENT_THREADS, 8)
+    embed_tokens_backward_segments(token_gradient g)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     uint32_t first;
@@ -127,7 +335,7 @@ static __device__ __forceinline__ void add_id(const token_gradient &g, uint64_t 
 
 /* An id that no row has keeps what it had, or becomes zero. */
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(THREADS, 4) add_ids(token_gradient g)
+static __global__ void __launch_bounds__(THREADS, 4) embed_tokens_backward_ids(token_gradient g)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t id = (uint64_t)blockIdx.x * (THREADS / SL_WARP) + threadIdx.x / SL_WARP;
@@ -159,8 +367,9 @@ static sl_status launch_gradient(const sl_kernel_call *call, const token_gradien
                         count_tiles(g.width, SEGMENT_THREADS * count));
     const dim3 ids((uint32_t)id_blocks, count_tiles(g.width, SL_WARP * count));
     if (segments.x > 1) /* a frequent id has two or more */
-        SL_TRY(SL_LAUNCH(call, segments, SEGMENT_THREADS, 0, (sum_segments<TYPE, WIDE>), g));
-    return SL_LAUNCH(call, ids, THREADS, 0, (add_ids<TYPE, WIDE>), g);
+        SL_TRY(SL_LAUNCH(call, segments, SEGMENT_THREADS, 0,
+                         (embed_tokens_backward_segments<TYPE, WIDE>), g));
+    return SL_LAUNCH(call, ids, THREADS, 0, (embed_tokens_backward_ids<TYPE, WIDE>), g);
 }
 
 template <sl_type TYPE>
@@ -177,11 +386,11 @@ extern "C" sl_status sl_cuda_embed_tokens_backward(const sl_kernel_call *call)
     g.tokens = (const int32_t *)call->operand[0];
     g.dx = call->operand[1];
     g.dpanel = (float *)call->operand[2];
-    g.segment_sums = (float *)((char *)call->workspace + sl_token_order_bytes(attrs));
+    g.segment_sums = (float *)((char *)call->workspace + token_order_bytes(attrs));
     g.width = attrs->in;
     g.id_count = attrs->id_count;
     g.first_id = (int64_t)attrs->first_id;
     g.accumulate = attrs->adds_output != 0;
-    SL_TRY(sl_token_order_make(call, g.tokens, call->workspace, &g.order));
+    SL_TRY(order_by_token(call, g.tokens, call->workspace, &g.order));
     return SL_BY_TYPE(attrs->type, differentiate, call, &g);
 }

@@ -1,7 +1,7 @@
 /* GELU and its derivative.
  *
  * The tanh form, 0.5 x (1 + tanh(u)), is x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3):
- * one exponential, and no cancellation where x is far below 0. As kernels/cpu/vector/gelu.h does
+ * one exponential, and no cancellation where x is far below 0. As kernels/cpu/simd/gelu.h does
  * it.
  */
 #ifndef SL_KERNELS_CUDA_GELU_CUH

@@ -1,4 +1,4 @@
-/* Where a kernel leaves the gradient of a parameter, mode G of op_list.h. */
+/* Where a kernel leaves the gradient of a parameter, mode GRADIENT of op_list.h. */
 #ifndef SL_KERNELS_CUDA_GRADIENT_OUT_CUH
 #define SL_KERNELS_CUDA_GRADIENT_OUT_CUH
 

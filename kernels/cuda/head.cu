@@ -2,8 +2,6 @@
  * the gradient of the logits. Statistics read a panel once: each thread keeps the largest logit it
  * has seen and the sum of exponentials against it. A panel's row has a warp, or a block where it is
  * longer than NARROW. Ids that do not exist are never read as logits. */
-#include "head.h"
-
 #include "reduce.cuh"
 #include "typed.cuh"
 
@@ -103,7 +101,7 @@ static __device__ __forceinline__ softmax measure_share(const head_rows &rows, u
 
 /* Of this panel's logits, or of all up to it. */
 template <sl_type TYPE, bool WIDE, int TEAM>
-static __global__ void __launch_bounds__(THREADS) measure_rows(head_rows rows)
+static __global__ void __launch_bounds__(THREADS) head_stats_rows(head_rows rows)
 {
     __shared__ float scratch[2][TEAM / SL_WARP];
     const uint64_t row = (uint64_t)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
@@ -130,20 +128,21 @@ static __global__ void __launch_bounds__(THREADS) measure_rows(head_rows rows)
 }
 
 template <sl_type TYPE, bool WIDE>
-static sl_status launch_measure(const sl_kernel_call *call, const head_rows *all)
+static sl_status launch_stats(const sl_kernel_call *call, const head_rows *all)
 {
     const head_rows rows = *all;
     const uint32_t few = (uint32_t)sl_bits_divide_up(rows.row_count, THREADS / SL_WARP);
     if (rows.column_count <= NARROW)
-        return SL_LAUNCH(call, few, THREADS, 0, (measure_rows<TYPE, WIDE, SL_WARP>), rows);
+        return SL_LAUNCH(call, few, THREADS, 0, (head_stats_rows<TYPE, WIDE, SL_WARP>), rows);
     return SL_LAUNCH(call, (uint32_t)rows.row_count, THREADS, 0,
-                     (measure_rows<TYPE, WIDE, THREADS>), rows);
+                     (head_stats_rows<TYPE, WIDE, THREADS>), rows);
 }
 
-template <sl_type TYPE> static sl_status measure(const sl_kernel_call *call, const head_rows *all)
+template <sl_type TYPE>
+static sl_status dispatch_stats(const sl_kernel_call *call, const head_rows *all)
 {
-    return all->column_count % sl_pack<TYPE>::COUNT == 0 ? launch_measure<TYPE, true>(call, all)
-                                                         : launch_measure<TYPE, false>(call, all);
+    return all->column_count % sl_pack<TYPE>::COUNT == 0 ? launch_stats<TYPE, true>(call, all)
+                                                         : launch_stats<TYPE, false>(call, all);
 }
 
 extern "C" sl_status sl_cuda_head_stats(const sl_kernel_call *call)
@@ -152,12 +151,12 @@ extern "C" sl_status sl_cuda_head_stats(const sl_kernel_call *call)
         describe_rows(call->attrs, call->operand[0], call->operand[1], call->operand[2]);
     rows.accumulate = call->attrs->adds_output != 0;
     SL_TRY(sl_launch_covers(rows.row_count, "head_stats"));
-    return SL_BY_TYPE(call->attrs->type, measure, call, &rows);
+    return SL_BY_TYPE(call->attrs->type, dispatch_stats, call, &rows);
 }
 
 /* A block differentiates a tile of one row; every logit is read and written once. */
 template <sl_type TYPE, bool WIDE>
-static __global__ void __launch_bounds__(THREADS) differentiate_tile(head_rows rows)
+static __global__ void __launch_bounds__(THREADS) head_logits_backward_tile(head_rows rows)
 {
     enum { COUNT = sl_piece<TYPE, WIDE>::COUNT };
     const uint64_t row = blockIdx.x, target = find_target(rows, row);
@@ -184,7 +183,7 @@ static __global__ void __launch_bounds__(THREADS) differentiate_tile(head_rows r
 }
 
 template <sl_type TYPE, bool WIDE>
-static sl_status launch_differentiate(const sl_kernel_call *call, const head_rows *all)
+static sl_status launch_backward(const sl_kernel_call *call, const head_rows *all)
 {
     const head_rows rows = *all;
     const uint64_t tile = TILE_PIECES * THREADS * sl_piece<TYPE, WIDE>::COUNT;
@@ -193,15 +192,14 @@ static sl_status launch_differentiate(const sl_kernel_call *call, const head_row
         SL_FAIL(SL_ERROR_INTERNAL, "head_logits_backward does not cover %llu ids",
                 (unsigned long long)rows.column_count);
     return SL_LAUNCH(call, dim3((uint32_t)rows.row_count, (uint32_t)tiles), THREADS, 0,
-                     (differentiate_tile<TYPE, WIDE>), rows);
+                     (head_logits_backward_tile<TYPE, WIDE>), rows);
 }
 
 template <sl_type TYPE>
-static sl_status differentiate(const sl_kernel_call *call, const head_rows *all)
+static sl_status dispatch_backward(const sl_kernel_call *call, const head_rows *all)
 {
-    return all->column_count % sl_pack<TYPE>::COUNT == 0
-               ? launch_differentiate<TYPE, true>(call, all)
-               : launch_differentiate<TYPE, false>(call, all);
+    return all->column_count % sl_pack<TYPE>::COUNT == 0 ? launch_backward<TYPE, true>(call, all)
+                                                         : launch_backward<TYPE, false>(call, all);
 }
 
 extern "C" sl_status sl_cuda_head_logits_backward(const sl_kernel_call *call)
@@ -210,5 +208,84 @@ extern "C" sl_status sl_cuda_head_logits_backward(const sl_kernel_call *call)
         describe_rows(call->attrs, call->operand[2], call->operand[0], call->operand[1]);
     rows.scale = call->attrs->scale * call->scalars.loss_scale;
     SL_TRY(sl_launch_covers(rows.row_count, "head_logits_backward"));
-    return SL_BY_TYPE(call->attrs->type, differentiate, call, &rows);
+    return SL_BY_TYPE(call->attrs->type, dispatch_backward, call, &rows);
+}
+
+/* ---- HEAD_LOSS, in double. A block adds a fixed group of rows: each thread every 256th row, and
+ * the threads' sums as a tree. With more groups than one, their sums go to the workspace and one
+ * more block adds them. */
+
+static const uint64_t GROUPS_MOST = 1024, GROUP_ROWS_LEAST = 1024;
+
+static uint64_t count_group_rows(uint64_t row_count)
+{
+    const uint64_t rows = sl_bits_divide_up(row_count, GROUPS_MOST);
+    return rows > GROUP_ROWS_LEAST ? rows : GROUP_ROWS_LEAST;
+}
+
+static uint64_t count_groups(uint64_t row_count)
+{
+    return sl_bits_divide_up(row_count, count_group_rows(row_count));
+}
+
+extern "C" uint64_t sl_cuda_head_loss_workspace_bytes(sl_op_kind, const sl_op_attrs *attrs,
+                                                      uint32_t)
+{
+    return count_groups(attrs->row_count) * sizeof(double);
+}
+
+/* The first thread gets the sum of every thread's value. */
+static __device__ double sum_over_block(double value)
+{
+    __shared__ double sums[THREADS];
+    sums[threadIdx.x] = value;
+    for (uint32_t half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half)
+            sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    return sums[threadIdx.x];
+}
+
+/* -log p(target) of the rows of a group; added to *sums where that is the loss itself. */
+static __global__ void __launch_bounds__(THREADS)
+    head_loss_rows(const float4 *stats, uint64_t row_count, uint64_t group_rows, double *sums,
+                   bool accumulate)
+{
+    const uint64_t first = blockIdx.x * group_rows;
+    const uint64_t end = first + group_rows < row_count ? first + group_rows : row_count;
+    double sum = 0.0;
+    for (uint64_t row = first + threadIdx.x; row < end; row += THREADS) {
+        const float4 s = stats[row];
+        sum += log((double)s.y) + ((double)s.x - (double)s.z);
+    }
+    sum = sum_over_block(sum);
+    if (threadIdx.x == 0)
+        sums[blockIdx.x] = accumulate ? sums[blockIdx.x] + sum : sum;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    head_loss_groups(const double *sums, uint64_t group_count, double *loss, bool accumulate)
+{
+    double sum = 0.0;
+    for (uint64_t group = threadIdx.x; group < group_count; group += THREADS)
+        sum += sums[group];
+    sum = sum_over_block(sum);
+    if (threadIdx.x == 0)
+        *loss = accumulate ? *loss + sum : sum;
+}
+
+extern "C" sl_status sl_cuda_head_loss(const sl_kernel_call *call)
+{
+    const float4 *stats = (const float4 *)call->operand[0];
+    double *loss = (double *)call->operand[1], *sums = (double *)call->workspace;
+    const uint64_t row_count = call->attrs->row_count;
+    const uint64_t group_rows = count_group_rows(row_count), group_count = count_groups(row_count);
+    const bool accumulate = call->attrs->adds_output != 0;
+    if (group_count == 1)
+        return SL_LAUNCH(call, 1, THREADS, 0, head_loss_rows, stats, row_count, group_rows, loss,
+                         accumulate);
+    SL_TRY(SL_LAUNCH(call, (uint32_t)group_count, THREADS, 0, head_loss_rows, stats, row_count,
+                     group_rows, sums, false));
+    return SL_LAUNCH(call, 1, THREADS, 0, head_loss_groups, sums, group_count, loss, accumulate);
 }

@@ -5,12 +5,22 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "attention.h"
 #include "blas_load.h"
-#include "linear.h"
+#include "ops.h"
 
 enum { TEXT_BYTES = 600 };
+
+sl_status sl_cudnn_find_asked(bool *out_is_asked)
+{
+    const char *name = getenv("SLUICE_ATTENTION");
+    const bool is_cudnn = name != NULL && strcmp(name, "cudnn") == 0;
+    if (name != NULL && *name != '\0' && !is_cudnn && strcmp(name, "own") != 0)
+        SL_FAIL(SL_ERROR_USAGE, "SLUICE_ATTENTION is \"%.40s\": it may be own or cudnn", name);
+    *out_is_asked = is_cudnn;
+    return SL_OK;
+}
 
 /* Either library belongs to the device that is current when it opens. */
 sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
@@ -42,8 +52,26 @@ void sl_library_close(sl_kernel_library *library)
     free(library);
 }
 
+char sl_load_only[1];
+
+/* CUDA loads a kernel when it is first launched, which takes memory and may wait for all that the
+ * GPU was given; a GPU that waits for a host stream whose thread then cannot ask CUDA would never
+ * be done. So everything of ours is loaded before the first step. */
+static sl_status load_kernels(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    sl_kernel kernel;
+    SL_TRY(sl_kernels_find(sl_kernels_cuda(), kind, &kernel));
+    void *const somewhere = (void *)(uintptr_t)4096;
+    sl_kernel_call call = {
+        .attrs = attrs, .workspace = somewhere, .block_flags = somewhere, .stream = sl_load_only};
+    for (int i = 0; i < SL_OPERAND_MAX; i++)
+        call.operand[i] = somewhere;
+    return kernel(&call);
+}
+
 sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    SL_TRY(load_kernels(kind, attrs));
     SL_TRY(sl_cuda_attention_prepare(kind, attrs));
     if (library->cudnn != NULL)
         SL_TRY(sl_cudnn_prepare(library->cudnn, kind, attrs));

@@ -11,6 +11,12 @@ struct sl_kernel_library {
     sl_cudnn *cudnn; /* NULL: attention too */
 };
 
+/* What prepare asks of the ops; both do nothing for any op that is not theirs. Products: prepares
+ * every one that the op may turn out to be. Attention: lets the open device's kernels have the
+ * shared memory that they launch with. */
+sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_op_attrs *attrs);
+sl_status sl_cuda_attention_prepare(sl_op_kind kind, const sl_op_attrs *attrs);
+
 /* Entries of the table (kernels/kernels.h). */
 sl_status sl_library_open(int device_index, sl_kernel_library **out_library);
 void sl_library_close(sl_kernel_library *library);

@@ -1,48 +1,22 @@
 /* The six ops that are one matrix product each: the linear layer and the head, forward, gradient of
  * the input, gradient of the weight. By cuBLASLt, or by our own kernel where there is none. */
-#include "linear.h"
+#include "library.h"
 
 #include <stddef.h>
 
-#include "column_sums.h"
-#include "library.h"
 #include "ops.h"
 
-enum { ALIGNMENT = 16 }; /* more than that no load asks for; operands begin on 256 bytes */
-
-/* Of a row of x or dx, where the head's products begin: whichever row that is, so that groups of
- * rows of the same size are computed the same way. */
-static uint32_t row_alignment(const sl_op_attrs *attrs, sl_type type)
+uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        uint32_t worker_count)
 {
-    const uint64_t bytes = attrs->in * sl_type_bytes(type);
-    return bytes % ALIGNMENT == 0 ? ALIGNMENT : (uint32_t)(bytes & -bytes);
-}
-
-static bool describe(sl_op_kind kind, const sl_op_attrs *attrs, sl_product *out_product)
-{
-    sl_product product = {.a_alignment = ALIGNMENT, .b_alignment = ALIGNMENT};
-    if (!sl_linear_product_of(kind, attrs, &product.of))
-        return false;
-    product.c_alignment = ALIGNMENT;
-    if (kind == SL_OP_HEAD_LOGITS)
-        product.a_alignment = row_alignment(attrs, product.of.type);
-    if (kind == SL_OP_HEAD_WEIGHT_BACKWARD)
-        product.b_alignment = row_alignment(attrs, product.of.type);
-    if (kind == SL_OP_HEAD_INPUT_BACKWARD)
-        product.c_alignment = row_alignment(attrs, product.of.c_type);
-    *out_product = product;
-    return true;
-}
-
-uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
-{
+    (void)worker_count;
     sl_product product;
-    if (!describe(kind, attrs, &product))
+    if (!sl_product_of_op(kind, attrs, &product))
         return 0;
     const uint64_t bytes = sl_blas_workspace_bytes(&product);
     if (kind != SL_OP_LINEAR_WEIGHT_BACKWARD)
         return bytes;
-    const uint64_t bias = sl_column_sums_workspace_bytes(attrs->row_count, attrs->out);
+    const uint64_t bias = sl_cuda_column_sums_workspace_bytes(attrs->row_count, attrs->out);
     return bytes > bias ? bytes : bias;
 }
 
@@ -50,12 +24,12 @@ uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
 sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_op_attrs *attrs)
 {
     sl_product product;
-    if (!describe(kind, attrs, &product))
+    if (!sl_product_of_op(kind, attrs, &product))
         return SL_OK;
     SL_TRY(sl_blas_prepare(blas, &product));
     if (kind == SL_OP_LINEAR)
         product.bias = &product;
-    else if (kind == SL_OP_LINEAR_INPUT_BACKWARD && !product.of.add &&
+    else if (kind == SL_OP_LINEAR_INPUT_BACKWARD && !product.add &&
              sl_blas_passes_gelu(blas, &product))
         product.gelu_x = &product;
     else
@@ -65,8 +39,8 @@ sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_op_att
 
 static sl_status pass_gelu(const sl_kernel_call *call, const sl_product *product)
 {
-    const sl_op_attrs attrs = {.element_count = product->of.m * product->of.n,
-                               .type = (uint16_t)product->of.type};
+    const sl_op_attrs attrs = {.element_count = product->m * product->n,
+                               .type = (uint16_t)product->type};
     sl_kernel_call pass = *call;
     pass.attrs = &attrs;
     pass.operand[0] = (void *)product->gelu_x;
@@ -80,33 +54,33 @@ static sl_status find_choice(const sl_blas *blas, const sl_product *product,
     *out_choice = sl_blas_find(blas, product);
     if (*out_choice == NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "a product of %llu x %llu x %llu was not prepared",
-                (unsigned long long)product->of.m, (unsigned long long)product->of.n,
-                (unsigned long long)product->of.k);
+                (unsigned long long)product->m, (unsigned long long)product->n,
+                (unsigned long long)product->k);
     return SL_OK;
 }
 
 /* Where the library computes the product but does not pass the GELU: a kernel of ours does that
  * next. */
-static sl_status run_apart(const sl_blas *blas, const sl_kernel_call *call,
-                           const sl_product *product)
+static sl_status run_then_pass_gelu(const sl_blas *blas, const sl_kernel_call *call,
+                                    const sl_product *product)
 {
     const sl_blas_choice *choice;
     sl_product plain = *product;
     plain.gelu_x = NULL;
     SL_TRY(find_choice(blas, &plain, &choice));
     if (sl_blas_is_own(choice))
-        return sl_product_run(call, product);
+        return sl_cuda_product_run(call, product);
     SL_TRY(sl_blas_run(blas, choice, call, &plain));
     return pass_gelu(call, product);
 }
 
 /* All that any of these ways may launch. Every operand seems to be there. */
-static sl_status load(const sl_kernel_call *call, const sl_product *product)
+static sl_status load_products(const sl_kernel_call *call, const sl_product *product)
 {
     sl_product loaded = *product;
-    if (loaded.of.add)
+    if (loaded.add)
         loaded.gelu_x = NULL;
-    SL_TRY(sl_product_run(call, &loaded));
+    SL_TRY(sl_cuda_product_run(call, &loaded));
     return loaded.gelu_x != NULL ? pass_gelu(call, &loaded) : SL_OK;
 }
 
@@ -115,79 +89,56 @@ static sl_status run_product(const sl_kernel_call *call, const sl_product *produ
     const sl_blas *blas = call->library ? call->library->blas : NULL;
     const sl_blas_choice *choice;
     if (call->stream == sl_load_only)
-        return load(call, product);
+        return load_products(call, product);
     if (blas == NULL)
-        return sl_product_run(call, product);
+        return sl_cuda_product_run(call, product);
     if (product->gelu_x != NULL && !sl_blas_passes_gelu(blas, product))
-        return run_apart(blas, call, product);
+        return run_then_pass_gelu(blas, call, product);
     SL_TRY(find_choice(blas, product, &choice));
     if (!sl_blas_is_own(choice))
         return sl_blas_run(blas, choice, call, product);
-    return product->gelu_x != NULL ? run_apart(blas, call, product) : sl_product_run(call, product);
+    return product->gelu_x != NULL ? run_then_pass_gelu(blas, call, product)
+                                   : sl_cuda_product_run(call, product);
 }
 
-static sl_status multiply(const sl_kernel_call *call, sl_op_kind kind, const void *a, const void *b,
-                          void *c)
+static sl_status run_op(const sl_kernel_call *call, sl_op_kind kind)
 {
-    sl_product product;
-    describe(kind, call->attrs, &product);
-    product.a = a;
-    product.b = b;
-    product.c = c;
-    if (kind == SL_OP_LINEAR) {
-        product.bias = call->operand[2];
-        product.residual = call->operand[3];
-    }
-    if (kind == SL_OP_LINEAR_INPUT_BACKWARD)
-        product.gelu_x = call->operand[3];
+    const sl_product product = sl_product_of_call(kind, call);
     return run_product(call, &product);
 }
 
 sl_status sl_cuda_linear(const sl_kernel_call *call)
 {
-    return multiply(call, SL_OP_LINEAR, call->operand[0], call->operand[1], call->operand[4]);
+    return run_op(call, SL_OP_LINEAR);
 }
 
 sl_status sl_cuda_linear_input_backward(const sl_kernel_call *call)
 {
-    return multiply(call, SL_OP_LINEAR_INPUT_BACKWARD, call->operand[0], call->operand[1],
-                    call->operand[2]);
+    return run_op(call, SL_OP_LINEAR_INPUT_BACKWARD);
 }
 
 /* The sums of dbias take over the workspace of the product, which precedes them in the stream. */
 sl_status sl_cuda_linear_weight_backward(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
-    const void *dy = call->operand[1];
-    SL_TRY(multiply(call, SL_OP_LINEAR_WEIGHT_BACKWARD, call->operand[0], dy, call->operand[2]));
+    SL_TRY(run_op(call, SL_OP_LINEAR_WEIGHT_BACKWARD));
     if (call->operand[3] == NULL)
         return SL_OK;
-    return sl_column_sums_gather(call, dy, attrs->row_count, attrs->out, call->operand[3]);
-}
-
-/* x and dx of the head ops are whole: the rows of the call begin at first_row. */
-static uint64_t first_byte(const sl_kernel_call *call, sl_type type)
-{
-    return call->attrs->first_row * call->attrs->in * sl_type_bytes(type);
+    return sl_cuda_column_sums_run(call, call->operand[1], attrs->row_count, attrs->out,
+                                   call->operand[3]);
 }
 
 sl_status sl_cuda_head_logits(const sl_kernel_call *call)
 {
-    const char *x = call->operand[0];
-    return multiply(call, SL_OP_HEAD_LOGITS, x + first_byte(call, (sl_type)call->attrs->type),
-                    call->operand[1], call->operand[2]);
+    return run_op(call, SL_OP_HEAD_LOGITS);
 }
 
 sl_status sl_cuda_head_input_backward(const sl_kernel_call *call)
 {
-    char *dx = call->operand[2];
-    return multiply(call, SL_OP_HEAD_INPUT_BACKWARD, call->operand[0], call->operand[1],
-                    dx + first_byte(call, SL_TYPE_FP32));
+    return run_op(call, SL_OP_HEAD_INPUT_BACKWARD);
 }
 
 sl_status sl_cuda_head_weight_backward(const sl_kernel_call *call)
 {
-    const char *x = call->operand[0];
-    return multiply(call, SL_OP_HEAD_WEIGHT_BACKWARD, call->operand[1],
-                    x + first_byte(call, (sl_type)call->attrs->type), call->operand[2]);
+    return run_op(call, SL_OP_HEAD_WEIGHT_BACKWARD);
 }

@@ -1,4 +1,5 @@
-/* The kernels of this room, one for each op; see kernels/kernels.h for what they promise. */
+/* What the rows of table.c name: the kernels of this room, one for each op, and what they need. See
+ * kernels/kernels.h for what they promise; workspaces do not depend on `worker_count`. */
 #ifndef SL_KERNELS_CUDA_OPS_H
 #define SL_KERNELS_CUDA_OPS_H
 
@@ -6,11 +7,49 @@
 extern "C" {
 #endif
 
-#include "kernels/kernels.h"
+#include "kernels/product.h"
 
-#define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
+
+/* What cuBLASLt may use, and the sums of dbias. */
+uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        uint32_t worker_count);
+
+/* Partial results and dot products, or what cuDNN may use; a multiple of 256. */
+uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                           uint32_t worker_count);
+
+/* The sums of dgamma and dbeta of each group of rows. */
+uint64_t sl_cuda_layernorm_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                    uint32_t worker_count);
+
+/* The sum of each group of rows. */
+uint64_t sl_cuda_head_loss_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                           uint32_t worker_count);
+
+/* The rows in the order of their tokens, and sums of rows of frequent ones. */
+uint64_t sl_cuda_embed_tokens_backward_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                                       uint32_t worker_count);
+
+/* A float for each block. */
+uint64_t sl_cuda_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                            uint32_t worker_count);
+
+/* ---- what linear.c makes its ops of ---- */
+
+/* A product by our own kernels (cuBLASLt, blas.h, computes the same where it is found). Returns
+ * what sl_product_check does, and SL_ERROR_INTERNAL for a product too large for a grid. */
+sl_status sl_cuda_product_run(const sl_kernel_call *call, const sl_product *product);
+
+/* The sums over the rows of x [row_count, width], of attrs->type, in call->workspace: a gradient of
+ * mode GRADIENT (op_list.h), by attrs->adds_gradient and attrs->grad_type of the call. */
+sl_status sl_cuda_column_sums_run(const sl_kernel_call *call, const void *x, uint64_t row_count,
+                                  uint64_t width, void *sums);
+uint64_t sl_cuda_column_sums_workspace_bytes(uint64_t row_count, uint64_t width);
+
+/* ---- loading ---- */
 
 /* In the place of a call's stream: whatever the op would launch is loaded instead. Its operands are
  * addresses that nobody follows. */

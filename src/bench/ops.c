@@ -47,7 +47,7 @@ static uint64_t find_operand_bytes(const sl_ops_case *one, uint32_t i)
 static sl_memory_request find_request(const sl_ops_case *one, uint32_t i)
 {
     const sl_op op = {.kind = one->kind, .attrs = one->attrs};
-    const char *name = sl_op_info_of(one->kind)->operand_name[i];
+    const char *name = sl_op_info_of(one->kind)->operand[i].name;
     return (sl_memory_request){.bytes = find_operand_bytes(one, i),
                                .is_cold = is_of_chunk(one->kind, name),
                                .is_written = sl_op_writes(&op, i),
@@ -58,9 +58,9 @@ static sl_memory_request find_request(const sl_ops_case *one, uint32_t i)
 static bool is_left_out(const sl_ops_case *one, uint32_t i)
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
-    bool is_master = strcmp(info->operand_name[i], "master") == 0;
-    bool is_dbias = strcmp(info->operand_name[i], "dbias") == 0;
-    return (info->operand_optional[i] && !is_master && !is_dbias) ||
+    bool is_master = strcmp(info->operand[i].name, "master") == 0;
+    bool is_dbias = strcmp(info->operand[i].name, "dbias") == 0;
+    return (info->operand[i].is_optional && !is_master && !is_dbias) ||
            (is_master && one->attrs.type == SL_TYPE_FP32);
 }
 
@@ -263,8 +263,8 @@ static uint64_t find_workspace_bytes(const sl_ops *ops)
     uint64_t most = 0;
     for (uint32_t i = 0; i < ops->count; i++) {
         const sl_ops_case *one = &ops->cases[i];
-        uint64_t bytes =
-            device->kernels->workspace_bytes(one->kind, &one->attrs, device->worker_count);
+        uint64_t bytes = sl_kernels_workspace_bytes(device->kernels, one->kind, &one->attrs,
+                                                    device->worker_count);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -330,7 +330,7 @@ static sl_status take_operands(const sl_ops *ops, const sl_ops_case *one, sl_ker
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
     for (uint32_t i = 0; i < info->operand_count; i++) {
-        call->operand[i] = find_special(ops->scratch, info->operand_name[i]);
+        call->operand[i] = find_special(ops->scratch, info->operand[i].name);
         if (!call->operand[i] && !is_left_out(one, i))
             SL_TRY(sl_memory_take(ops->memory, find_request(one, i), &call->operand[i]));
     }
@@ -380,7 +380,7 @@ static sl_status run_batch(void *argument)
 static sl_status time_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count,
                             double *out_seconds)
 {
-    batch all = {ops->device->kernels->run[one->kind], ops->calls, count};
+    batch all = {ops->device->kernels->row[one->kind].run, ops->calls, count};
     SL_TRY(fill_calls(ops, one, count));
     return sl_timed_device_run(ops->device, run_batch, &all, out_seconds);
 }

@@ -68,10 +68,7 @@ static sl_status bind_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
 {
     sl_lane lane = bound->command->lane;
     const sl_kernel_table *kernels = lane == SL_LANE_HOST ? engine->host_kernels : engine->kernels;
-    bound->kernel = (unsigned)op->kind < SL_OP_COUNT ? kernels->run[op->kind] : NULL;
-    if (!bound->kernel)
-        SL_FAIL(SL_ERROR_INTERNAL, "no kernel for op kind %d of tick %u", (int)op->kind,
-                bound->command->tick);
+    SL_TRY(sl_kernels_find(kernels, op->kind, &bound->kernel));
     bound->call.workers = engine->workers;
     bound->call.stream = engine->ops->stream_native(engine->lanes[lane].stream);
     bound->call.library = lane == SL_LANE_HOST ? NULL : engine->library;

@@ -251,5 +251,5 @@ uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl
         return 0;
     const sl_kernel_table *kernels =
         tier == SL_TIER_HOST ? sl_kernels_cpu() : sl_kernels_of(who->device);
-    return kernels ? kernels->workspace_bytes(kind, attrs, who->worker_count) : 0;
+    return kernels ? sl_kernels_workspace_bytes(kernels, kind, attrs, who->worker_count) : 0;
 }

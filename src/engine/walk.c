@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 static const char *const op_names[SL_OP_COUNT] = {
-#define X(NAME, name) #name,
+#define X(NAME, name, ...) #name,
     SL_OP_LIST(X)
 #undef X
 };

@@ -1,13 +1,304 @@
-/* GPT-2 as a forward program: embedding, blocks, last norm, head; segments in that order. */
+/* GPT-2 as a forward program: embedding, blocks, last norm, head; segments in that order.
+ *
+ * Embedding and head share wte, as panels: neither all of it nor all logits are needed at once. The
+ * head goes over ranges of rows, and for each over the panels. The vocabulary is split over the
+ * tensor-parallel ranks by rows of wte. The softmax needs the largest logit and the sum over all
+ * panels; HEAD_STATS carries both from panel to panel, and one exchange of [R, 4] numbers carries
+ * them over the ranks.
+ */
 #include "sluice/gpt2.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "emit.h"
+#include "layer.h"
 
-enum { PANEL_UNIT = 128 };
+enum { PANEL_UNIT = 128, ROW_UNIT = 128, STATS_A_ROW = 4 };
+
+static const uint64_t default_head_logits = 32ull << 20, gpu_logits_bytes = 256ull << 20;
+
+static const float weight_deviation = 0.02f;
+
+uint64_t sl_gpt2_gpu_head_logits(sl_type type)
+{
+    return gpu_logits_bytes / sl_type_bytes(type);
+}
+
+/* ---- panels of wte ---- */
+
+static uint64_t find_first_id(const sl_emit *emit, uint32_t panel)
+{
+    return emit->options->tp_rank * emit->local_vocab + panel * emit->panel_rows;
+}
+
+static uint64_t count_ids(const sl_emit *emit, uint32_t panel)
+{
+    uint64_t rest = emit->local_vocab - panel * emit->panel_rows;
+    return rest < emit->panel_rows ? rest : emit->panel_rows;
+}
+
+/* Ids of a panel that exist outside: those below the unpadded vocabulary. */
+static uint64_t count_valid_ids(const sl_emit *emit, uint32_t panel)
+{
+    uint64_t first_id = find_first_id(emit, panel), ids = count_ids(emit, panel);
+    uint64_t valid = emit->shape->vocab > first_id ? emit->shape->vocab - first_id : 0;
+    return valid < ids ? valid : ids;
+}
+
+static sl_status add_panel(sl_emit *emit, uint32_t panel)
+{
+    uint64_t ids = count_ids(emit, panel);
+    sl_tensor_spec spec = {
+        .name = "wte.weight",
+        .dim_count = 2,
+        .shape = {ids, emit->width},
+        .first_row = find_first_id(emit, panel),
+        .valid_rows = count_valid_ids(emit, panel),
+        .whole_shape = {emit->shape->vocab, emit->width},
+        .split = emit->options->tp_size > 1 ? SL_SPLIT_ROWS : SL_SPLIT_NONE,
+        .decay = true,
+        .init_deviation = weight_deviation,
+    };
+    SL_TRY(sl_bits_multiply(ids, emit->width, spec.name, &spec.element_count));
+    return sl_program_add_tensor(emit->program, &spec, &emit->panels[panel]);
+}
+
+/* ---- embedding ---- */
+
+static sl_op_attrs hidden_attrs(const sl_emit *emit)
+{
+    sl_op_attrs attrs = {
+        .batch = emit->options->batch, .seq = emit->options->seq, .in = emit->width};
+    return attrs;
+}
+
+static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
+{
+    const sl_op_attrs attrs = hidden_attrs(emit);
+    const uint32_t operands[] = {wpe, x};
+    return sl_layer_add_op(emit, SL_OP_EMBED_POSITION, &attrs, operands, 2);
+}
+
+static sl_status embed_tokens(sl_emit *emit, uint32_t x)
+{
+    for (uint32_t p = 0; p < emit->panel_count; p++) {
+        sl_op_attrs attrs = hidden_attrs(emit);
+        attrs.first_id = find_first_id(emit, p);
+        attrs.id_count = count_ids(emit, p);
+        const uint32_t operands[] = {emit->tokens, emit->panels[p], x};
+        SL_TRY(sl_layer_add_op(emit, SL_OP_EMBED_TOKENS, &attrs, operands, 3));
+    }
+    return SL_OK;
+}
+
+/* Each rank holds some ids: tokens are summed over the ranks, positions added once, afterwards. */
+static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
+{
+    const sl_op_attrs whole = {.element_count = emit->rows * emit->width};
+    uint32_t position;
+    SL_TRY(sl_layer_add_activation(emit, "position", emit->program->type, emit->width, &position));
+    SL_TRY(embed_position(emit, wpe, position));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
+    SL_TRY(embed_tokens(emit, x));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, &x, 1));
+    const uint32_t operands[] = {position, x};
+    return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
+}
+
+static sl_status emit_embedding(sl_emit *emit)
+{
+    const sl_segment segment = {.site = emit->program->segment_count};
+    const sl_layer_tensor wpe_tensor = {.name = "wpe.weight",
+                                        .rows = emit->shape->context,
+                                        .columns = emit->width,
+                                        .deviation = weight_deviation};
+    uint32_t wpe;
+    SL_TRY(sl_program_add_segment(emit->program, &segment));
+    for (uint32_t p = 0; p < emit->panel_count; p++)
+        SL_TRY(add_panel(emit, p)); /* before wpe: the low last panel then shares wpe's chunk */
+    SL_TRY(sl_layer_add_tensor(emit, &wpe_tensor, &wpe));
+    SL_TRY(sl_layer_add_activation(emit, "embedding", emit->program->type, emit->width,
+                                   &emit->hidden));
+    if (emit->options->tp_size > 1)
+        return embed_split(emit, wpe, emit->hidden);
+    SL_TRY(embed_position(emit, wpe, emit->hidden));
+    return embed_tokens(emit, emit->hidden);
+}
+
+/* ---- a block: x + attention(norm(x)), then x + mlp(norm(x)) ---- */
+
+/* 2 * layers residual branches add up, so each starts that much smaller (GPT-2, Radford 2019). */
+static float residual_deviation(const sl_emit *emit)
+{
+    return (float)(0.02 / sqrt(2.0 * emit->shape->layers));
+}
+
+static sl_status emit_attention_branch(sl_emit *emit)
+{
+    uint32_t x, qkv, mixed;
+    SL_TRY(sl_layer_norm(emit, "ln_1", &x));
+    const sl_linear_args enter = {.name = "attn.c_attn",
+                                  .in = emit->width,
+                                  .out = 3 * emit->width,
+                                  .split = SL_SPLIT_QKV,
+                                  .deviation = weight_deviation,
+                                  .x = x,
+                                  .residual = SL_NONE};
+    SL_TRY(sl_layer_linear(emit, &enter, &qkv));
+    SL_TRY(sl_layer_attention(emit, qkv, &mixed));
+    const sl_linear_args leave = {.name = "attn.c_proj",
+                                  .in = emit->width,
+                                  .out = emit->width,
+                                  .split = SL_SPLIT_ROWS,
+                                  .deviation = residual_deviation(emit),
+                                  .x = mixed,
+                                  .residual = emit->hidden};
+    return sl_layer_linear(emit, &leave, &emit->hidden);
+}
+
+static sl_status emit_mlp_branch(sl_emit *emit)
+{
+    uint32_t x, wide, active;
+    SL_TRY(sl_layer_norm(emit, "ln_2", &x));
+    const sl_linear_args enter = {.name = "mlp.c_fc",
+                                  .in = emit->width,
+                                  .out = 4 * emit->width,
+                                  .split = SL_SPLIT_COLUMNS,
+                                  .deviation = weight_deviation,
+                                  .x = x,
+                                  .residual = SL_NONE};
+    SL_TRY(sl_layer_linear(emit, &enter, &wide));
+    SL_TRY(sl_layer_gelu(emit, wide, 4 * emit->local_width, &active));
+    const sl_linear_args leave = {.name = "mlp.c_proj",
+                                  .in = 4 * emit->width,
+                                  .out = emit->width,
+                                  .split = SL_SPLIT_ROWS,
+                                  .deviation = residual_deviation(emit),
+                                  .x = active,
+                                  .residual = emit->hidden};
+    return sl_layer_linear(emit, &leave, &emit->hidden);
+}
+
+static sl_status emit_block(sl_emit *emit)
+{
+    const sl_segment segment = {.site = emit->program->segment_count, .is_block = true};
+    SL_TRY(sl_program_add_segment(emit->program, &segment));
+    SL_TRY(emit_attention_branch(emit));
+    return emit_mlp_branch(emit);
+}
+
+static sl_status emit_last_norm(sl_emit *emit, uint32_t *out_x)
+{
+    const sl_segment segment = {.site = emit->program->segment_count};
+    SL_TRY(sl_program_add_segment(emit->program, &segment));
+    return sl_layer_norm(emit, "ln_f", out_x);
+}
+
+/* ---- head ---- */
+
+/* The sizes of a head op on rows [first_row, first_row + row_count) and one panel. */
+static sl_op_attrs head_attrs(const sl_emit *emit, uint64_t first_row, uint64_t row_count,
+                              uint32_t panel)
+{
+    sl_op_attrs attrs = hidden_attrs(emit);
+    attrs.first_row = first_row;
+    attrs.row_count = row_count;
+    attrs.first_id = find_first_id(emit, panel);
+    attrs.id_count = count_ids(emit, panel);
+    attrs.valid_id_count = emit->shape->vocab;
+    return attrs;
+}
+
+/* Adds a value for the logits of one panel, "logits N", and the op that computes them. */
+static sl_status emit_logits(sl_emit *emit, const sl_op_attrs *attrs, uint32_t x, uint32_t panel,
+                             uint32_t *out_logits)
+{
+    const bool has_loss = emit->options->mode == SL_GPT2_LOSS;
+    sl_value value = {.kind = has_loss ? SL_VALUE_ACTIVATION : SL_VALUE_OUTPUT,
+                      .index = has_loss ? 0 : panel,
+                      .type = emit->program->type};
+    snprintf(value.name, sizeof value.name, "logits %u", panel);
+    SL_TRY(sl_layer_add_rows(emit, &value, attrs->row_count, attrs->id_count, out_logits));
+    const uint32_t operands[] = {x, emit->panels[panel], *out_logits};
+    return sl_layer_add_op(emit, SL_OP_HEAD_LOGITS, attrs, operands, 3);
+}
+
+static sl_status emit_panel_stats(sl_emit *emit, sl_op_attrs attrs, uint32_t x, uint32_t panel,
+                                  uint32_t stats)
+{
+    uint32_t logits;
+    SL_TRY(emit_logits(emit, &attrs, x, panel, &logits));
+    attrs.adds_output = panel > 0;
+    const uint32_t operands[] = {logits, emit->targets, stats};
+    return sl_layer_add_op(emit, SL_OP_HEAD_STATS, &attrs, operands, 3);
+}
+
+static sl_status combine_stats(sl_emit *emit, uint64_t row_count, uint32_t stats)
+{
+    if (emit->options->tp_size == 1)
+        return SL_OK;
+    const sl_op_attrs attrs = {.element_count = STATS_A_ROW * row_count, .row_count = row_count};
+    return sl_program_add_op(emit->program, SL_OP_ALL_REDUCE, &attrs, &stats, 1); /* fp32 */
+}
+
+static sl_status emit_row_range(sl_emit *emit, uint64_t first_row, uint64_t row_count, uint32_t x,
+                                uint32_t loss)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .name = "softmax stats"};
+    uint32_t stats;
+    SL_TRY(sl_layer_add_rows(emit, &value, row_count, STATS_A_ROW, &stats));
+    for (uint32_t p = 0; p < emit->panel_count; p++)
+        SL_TRY(emit_panel_stats(emit, head_attrs(emit, first_row, row_count, p), x, p, stats));
+    SL_TRY(combine_stats(emit, row_count, stats));
+    const sl_op_attrs attrs = {.row_count = row_count, .adds_output = first_row > 0};
+    const uint32_t operands[] = {stats, loss};
+    return sl_layer_add_op(emit, SL_OP_HEAD_LOSS, &attrs, operands, 2);
+}
+
+static uint64_t count_range_rows(const sl_emit *emit)
+{
+    const uint64_t wanted = emit->options->head_logits;
+    uint64_t fitting = (wanted ? wanted : default_head_logits) / emit->padded_vocab;
+    uint64_t rows = fitting / ROW_UNIT * ROW_UNIT;
+    if (rows < ROW_UNIT)
+        rows = ROW_UNIT;
+    return rows < emit->rows ? rows : emit->rows;
+}
+
+/* The loss over ranges of rows, each a terminal segment. x: the normalised hidden states. */
+static sl_status emit_loss(sl_emit *emit, uint32_t x)
+{
+    const sl_value value = {
+        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
+    const sl_segment segment = {.site = emit->program->segment_count, .is_terminal = true};
+    uint32_t loss;
+    SL_TRY(sl_program_add_value(emit->program, &value, &loss));
+    uint64_t range_rows = count_range_rows(emit);
+    for (uint64_t first_row = 0; first_row < emit->rows; first_row += range_rows) {
+        uint64_t rest = emit->rows - first_row;
+        SL_TRY(sl_program_add_segment(emit->program, &segment));
+        SL_TRY(emit_row_range(emit, first_row, rest < range_rows ? rest : range_rows, x, loss));
+    }
+    return SL_OK;
+}
+
+/* Logits of the last token, an output a panel. */
+static sl_status emit_last_logits(sl_emit *emit, uint32_t x)
+{
+    const sl_segment segment = {.site = emit->program->segment_count, .is_terminal = true};
+    SL_TRY(sl_program_add_segment(emit->program, &segment));
+    for (uint32_t p = 0; p < emit->panel_count; p++) {
+        const sl_op_attrs attrs = head_attrs(emit, emit->rows - 1, 1, p);
+        uint32_t logits;
+        SL_TRY(emit_logits(emit, &attrs, x, p, &logits));
+    }
+    return SL_OK;
+}
+
+/* ---- the model ---- */
 
 static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
 {
@@ -44,96 +335,33 @@ static void fill_sizes(sl_emit *emit)
 static sl_status add_input(sl_emit *emit, uint32_t slot, const char *name, uint32_t *out_value)
 {
     sl_value value = {.kind = SL_VALUE_INPUT, .index = slot};
-    for (size_t i = 0; name[i] != '\0'; i++)
-        value.name[i] = name[i];
+    snprintf(value.name, sizeof value.name, "%s", name);
     SL_TRY(sl_bits_multiply(emit->rows, sizeof(int32_t), name, &value.bytes));
     return sl_program_add_value(emit->program, &value, out_value);
-}
-
-static sl_op_attrs stream_attrs(const sl_emit *emit)
-{
-    sl_op_attrs attrs = {
-        .batch = emit->options->batch, .seq = emit->options->seq, .in = emit->width};
-    return attrs;
-}
-
-static sl_status emit_position(sl_emit *emit, uint32_t wpe, uint32_t x)
-{
-    sl_op_attrs attrs = stream_attrs(emit);
-    uint32_t operands[] = {wpe, x};
-    return sl_emit_add_op(emit, SL_OP_EMBED_POSITION, &attrs, operands, 2);
-}
-
-static sl_status emit_panels(sl_emit *emit, uint32_t x)
-{
-    for (uint32_t p = 0; p < emit->panel_count; p++) {
-        sl_op_attrs attrs = stream_attrs(emit);
-        attrs.first_id = sl_head_panel_first_id(emit, p);
-        attrs.id_count = sl_head_panel_ids(emit, p);
-        uint32_t operands[] = {emit->tokens, emit->panels[p], x};
-        SL_TRY(sl_emit_add_op(emit, SL_OP_EMBED_TOKENS, &attrs, operands, 3));
-    }
-    return SL_OK;
-}
-
-/* Each rank holds some ids: tokens are summed over the ranks, positions added once, afterwards. */
-static sl_status emit_split_embedding(sl_emit *emit, uint32_t wpe, uint32_t x)
-{
-    sl_op_attrs whole = {.element_count = emit->rows * emit->width};
-    uint32_t position;
-    SL_TRY(sl_emit_add_activation(emit, "position", false, emit->width, &position));
-    SL_TRY(emit_position(emit, wpe, position));
-    SL_TRY(sl_emit_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
-    SL_TRY(emit_panels(emit, x));
-    SL_TRY(sl_emit_add_op(emit, SL_OP_ALL_REDUCE, &whole, &x, 1));
-    uint32_t operands[] = {position, x};
-    return sl_emit_add_op(emit, SL_OP_ADD, &whole, operands, 2);
-}
-
-static sl_status emit_embedding(sl_emit *emit)
-{
-    sl_segment segment = {.site = emit->program->segment_count};
-    sl_emit_tensor wpe_tensor = {.name = "wpe.weight",
-                                 .rows = emit->shape->context,
-                                 .columns = emit->width,
-                                 .init = {0.0f, 0.02f}};
-    uint32_t wpe;
-    SL_TRY(sl_program_add_segment(emit->program, &segment));
-    SL_TRY(sl_head_add_panels(emit)); /* before wpe: its low last panel then shares wpe's chunk */
-    SL_TRY(sl_emit_add_tensor(emit, &wpe_tensor, false, &wpe));
-    SL_TRY(sl_emit_add_activation(emit, "embedding", false, emit->width, &emit->stream));
-    if (emit->options->tp_size > 1)
-        return emit_split_embedding(emit, wpe, emit->stream);
-    SL_TRY(emit_position(emit, wpe, emit->stream));
-    return emit_panels(emit, emit->stream);
-}
-
-static sl_status emit_last_norm(sl_emit *emit, uint32_t *out_x)
-{
-    sl_segment segment = {.site = emit->program->segment_count};
-    SL_TRY(sl_program_add_segment(emit->program, &segment));
-    return sl_block_emit_norm(emit, "ln_f", false, out_x);
 }
 
 static sl_status emit_model(sl_emit *emit)
 {
     bool has_loss = emit->options->mode == SL_GPT2_LOSS;
     uint32_t x;
-    SL_TRY(add_input(emit, 0, "tokens", &emit->tokens));
+    SL_TRY(add_input(emit, SL_INPUT_TOKENS, "tokens", &emit->tokens));
     if (has_loss)
-        SL_TRY(add_input(emit, 1, "targets", &emit->targets));
+        SL_TRY(add_input(emit, SL_INPUT_TARGETS, "targets", &emit->targets));
     SL_TRY(emit_embedding(emit));
-    for (emit->layer = 0; emit->layer < emit->shape->layers; emit->layer++)
-        SL_TRY(sl_block_emit(emit));
+    for (uint32_t layer = 0; layer < emit->shape->layers; layer++) {
+        emit->layer = layer;
+        SL_TRY(emit_block(emit));
+    }
+    emit->layer = SL_NONE;
     SL_TRY(emit_last_norm(emit, &x));
-    return has_loss ? sl_head_emit_loss(emit, x) : sl_head_emit_last_logits(emit, x);
+    return has_loss ? emit_loss(emit, x) : emit_last_logits(emit, x);
 }
 
 sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
                        sl_program **out_forward)
 {
     SL_TRY(check_options(shape, options));
-    sl_emit emit = {.shape = shape, .options = options};
+    sl_emit emit = {.shape = shape, .options = options, .layer = SL_NONE};
     fill_sizes(&emit);
     emit.panels = malloc(emit.panel_count * sizeof *emit.panels);
     if (emit.panels == NULL)

@@ -2,85 +2,62 @@
 #include <string.h>
 
 #include "base/bits.h"
+#include "base/nearest.h"
 #include "base/status.h"
 #include "sluice/gpt2.h"
 
-enum { VOCAB_UNIT = 128, LAYERS_MAX = 1 << 16, NAME_MAX_LENGTH = 31 };
+enum { VOCAB_UNIT = 128, LAYERS_MAX = 1 << 16 };
 
-typedef struct named_shape {
-    const char *name;
-    sl_gpt2_shape shape; /* layers, width, heads, context, vocab */
-} named_shape;
+/* X(name, layers, width, heads, context), by parameter count: GPT-2's own four, then the shapes of
+ * ColossalAI's GPT benchmarks (its example and its test suite for Gemini). */
+#define SHAPES(X)                                                                                  \
+    X("gpt2", 12, 768, 12, 1024)                                                                   \
+    X("gpt2-medium", 24, 1024, 16, 1024)                                                           \
+    X("gpt2-large", 36, 1280, 20, 1024)                                                            \
+    X("gpt2-xl", 48, 1600, 25, 1024)                                                               \
+    X("gpt2-4b", 64, 2304, 16, 1024)                                                               \
+    X("gpt2-6b", 30, 4096, 16, 1024)                                                               \
+    X("gpt2-8b", 72, 3072, 24, 1024)                                                               \
+    X("gpt2-10b", 50, 4096, 16, 1024)                                                              \
+    X("gpt2-12b", 60, 4096, 16, 1024)                                                              \
+    X("gpt2-14b", 70, 4096, 16, 1024)                                                              \
+    X("gpt2-15b", 78, 4096, 16, 1024)                                                              \
+    X("gpt2-18b", 90, 4096, 16, 1024)                                                              \
+    X("gpt2-20b", 25, 8192, 16, 1024)                                                              \
+    X("gpt2-24b", 30, 8192, 16, 1024)                                                              \
+    X("gpt2-28b", 35, 8192, 16, 1024)                                                              \
+    X("gpt2-30b", 37, 8192, 16, 1024)                                                              \
+    X("gpt2-32b", 40, 8192, 16, 1024)                                                              \
+    X("gpt2-36b", 45, 8192, 16, 1024)                                                              \
+    X("gpt2-40b", 50, 8192, 16, 1024)                                                              \
+    X("gpt2-45b", 56, 8192, 16, 1024)                                                              \
+    X("gpt3-175b", 96, 12288, 96, 2048)
 
-/* GPT-2's own four, then the shapes of ColossalAI's GPT benchmarks (its example and its test suite
- * for Gemini), by parameter count. */
-static const named_shape named[] = {
-    {"gpt2", {12, 768, 12, 1024, 50257}},        {"gpt2-medium", {24, 1024, 16, 1024, 50257}},
-    {"gpt2-large", {36, 1280, 20, 1024, 50257}}, {"gpt2-xl", {48, 1600, 25, 1024, 50257}},
-    {"gpt2-4b", {64, 2304, 16, 1024, 50257}},    {"gpt2-6b", {30, 4096, 16, 1024, 50257}},
-    {"gpt2-8b", {72, 3072, 24, 1024, 50257}},    {"gpt2-10b", {50, 4096, 16, 1024, 50257}},
-    {"gpt2-12b", {60, 4096, 16, 1024, 50257}},   {"gpt2-14b", {70, 4096, 16, 1024, 50257}},
-    {"gpt2-15b", {78, 4096, 16, 1024, 50257}},   {"gpt2-18b", {90, 4096, 16, 1024, 50257}},
-    {"gpt2-20b", {25, 8192, 16, 1024, 50257}},   {"gpt2-24b", {30, 8192, 16, 1024, 50257}},
-    {"gpt2-28b", {35, 8192, 16, 1024, 50257}},   {"gpt2-30b", {37, 8192, 16, 1024, 50257}},
-    {"gpt2-32b", {40, 8192, 16, 1024, 50257}},   {"gpt2-36b", {45, 8192, 16, 1024, 50257}},
-    {"gpt2-40b", {50, 8192, 16, 1024, 50257}},   {"gpt2-45b", {56, 8192, 16, 1024, 50257}},
-    {"gpt3-175b", {96, 12288, 96, 2048, 50257}},
-};
+#define X(name, ...) name,
+static const char *const names[] = {SHAPES(X) NULL};
+#undef X
 
-enum { NAMED_COUNT = sizeof named / sizeof *named };
-
-/* The same names again, in the form that sl_gpt2_names hands out. */
-static const char *const names[NAMED_COUNT + 1] = {
-    "gpt2",     "gpt2-medium", "gpt2-large", "gpt2-xl",  "gpt2-4b",  "gpt2-6b",
-    "gpt2-8b",  "gpt2-10b",    "gpt2-12b",   "gpt2-14b", "gpt2-15b", "gpt2-18b",
-    "gpt2-20b", "gpt2-24b",    "gpt2-28b",   "gpt2-30b", "gpt2-32b", "gpt2-36b",
-    "gpt2-40b", "gpt2-45b",    "gpt3-175b",  NULL,
-};
+#define X(name, layers, width, heads, context) {layers, width, heads, context, 50257},
+static const sl_gpt2_shape shapes[] = {SHAPES(X)};
+#undef X
 
 const char *const *sl_gpt2_names(void)
 {
     return names;
 }
 
-static uint32_t least_of(uint32_t a, uint32_t b, uint32_t c)
-{
-    uint32_t least = a < b ? a : b;
-    return least < c ? least : c;
-}
-
-/* Edit distance (Levenshtein 1966) of two names; the first NAME_MAX_LENGTH characters count. */
-static uint32_t measure_distance(const char *a, const char *b)
-{
-    uint32_t above[NAME_MAX_LENGTH + 1];
-    size_t a_length = strnlen(a, NAME_MAX_LENGTH), b_length = strnlen(b, NAME_MAX_LENGTH);
-    for (uint32_t j = 0; j <= b_length; j++)
-        above[j] = j;
-    for (uint32_t i = 1; i <= a_length; i++) {
-        uint32_t diagonal = above[0];
-        above[0] = i;
-        for (uint32_t j = 1; j <= b_length; j++) {
-            uint32_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = above[j];
-            above[j] = least_of(replaced, above[j] + 1, above[j - 1] + 1);
-        }
-    }
-    return above[b_length];
-}
-
 sl_status sl_gpt2_named(const char *name, sl_gpt2_shape *out_shape)
 {
-    const named_shape *nearest = &named[0];
-    for (size_t i = 0; i < NAMED_COUNT; i++) {
-        if (strcmp(name, named[i].name) == 0) {
-            *out_shape = named[i].shape;
+    sl_nearest nearest = sl_nearest_start(name);
+    for (size_t i = 0; names[i] != NULL; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out_shape = shapes[i];
             return SL_OK;
         }
-        if (measure_distance(name, named[i].name) < measure_distance(name, nearest->name))
-            nearest = &named[i];
+        sl_nearest_offer(&nearest, names[i]);
     }
     SL_FAIL(SL_ERROR_USAGE, "no model is called %.64s; the nearest name is %s", name,
-            nearest->name);
+            nearest.best ? nearest.best : names[0]);
 }
 
 static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)

@@ -1,6 +1,6 @@
-/* Backward rules, one an op kind. A rule gathers forward values (recomputed where forgotten) and
- * the gradient of what the op wrote, and emits ops that contribute to the gradients of what it
- * read.
+/* Backward rules, one an op kind. A rule takes the finished gradient of what the op wrote, finds
+ * the forward values that it needs (recomputed where forgotten), and emits ops that contribute to
+ * the gradients of what the op read. gradient.c says where those go.
  *
  * Gradients that are aliased (a residual, in-place ops) are never read again under their old name:
  * all readers of a value stand after its maker, so their rules have been emitted before.
@@ -21,14 +21,15 @@ static bool wants_gradient(const sl_step *step, uint32_t forward_value)
            step->forward->values[forward_value].kind == SL_VALUE_ACTIVATION;
 }
 
-/* Where ranks hold parts of a tensor, dx of an op that reads it is a part of a sum too. */
-static sl_partial partial_through(const sl_step *step, uint32_t weight_value, sl_split inner)
+/* Where ranks hold a tensor split, dx of an op that reads it is one term of a sum over them, unless
+ * the split is along the features of x. */
+static bool makes_partial(const sl_step *step, uint32_t weight_value, sl_split inner)
 {
     const sl_value *value = &step->forward->values[weight_value];
     if (value->kind != SL_VALUE_TENSOR)
-        return SL_PARTIAL_NO;
+        return false;
     sl_split split = step->forward->tensors[value->index].split;
-    return split == SL_SPLIT_NONE || split == inner ? SL_PARTIAL_NO : SL_PARTIAL_YES;
+    return split != SL_SPLIT_NONE && split != inner;
 }
 
 void sl_backward_open(sl_step *step)
@@ -37,7 +38,7 @@ void sl_backward_open(sl_step *step)
         const sl_op *op = forward_op(step, o);
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] != SL_NONE && sl_op_reads(op, i))
-                step->reader_count[op->operand[i]]++;
+                step->values[op->operand[i]].reader_count++;
     }
 }
 
@@ -50,69 +51,81 @@ static sl_status emit_nothing(sl_step *step, uint32_t op_index)
 
 static sl_status emit_embed_position(sl_step *step, uint32_t op_index)
 {
-    enum { WPE, X };
+    enum { WPE, X, DWPE = 1 };
     const sl_op *op = forward_op(step, op_index);
-    uint32_t dx, dwpe;
+    uint32_t dx;
     SL_TRY(sl_gradient_take(step, op->operand[X], &dx));
     if (dx == SL_NONE)
         return SL_OK;
-    SL_TRY(sl_gradient_begin(step, op_index, WPE, &dwpe, NULL));
-    SL_TRY(
-        sl_instance_emit(step, SL_OP_EMBED_POSITION_BACKWARD, &op->attrs, (uint32_t[]){dx, dwpe}));
-    return sl_gradient_end(step, op_index, WPE);
+    sl_backward_op back = {.forward_op = op_index,
+                           .kind = SL_OP_EMBED_POSITION_BACKWARD,
+                           .attrs = op->attrs,
+                           .operand = {dx},
+                           .part = {{WPE, DWPE}},
+                           .part_count = 1};
+    SL_TRY(sl_gradient_open_parts(step, &back));
+    return sl_gradient_close_parts(step, &back);
 }
 
 static sl_status emit_embed_tokens(sl_step *step, uint32_t op_index)
 {
-    enum { TOKENS, PANEL, X };
+    enum { TOKENS, PANEL, X, DPANEL = 2 };
     const sl_op *op = forward_op(step, op_index);
-    sl_op_attrs attrs = op->attrs;
-    uint32_t tokens, dx, dpanel;
+    uint32_t tokens, dx;
     SL_TRY(sl_gradient_take(step, op->operand[X], &dx));
     if (dx == SL_NONE)
         return SL_OK;
     SL_TRY(sl_instance_find(step, op->operand[TOKENS], &tokens));
-    SL_TRY(sl_gradient_begin(step, op_index, PANEL, &dpanel, &attrs.adds_output));
-    SL_TRY(sl_instance_emit(step, SL_OP_EMBED_TOKENS_BACKWARD, &attrs,
-                            (uint32_t[]){tokens, dx, dpanel}));
-    return sl_gradient_end(step, op_index, PANEL);
+    sl_backward_op back = {.forward_op = op_index,
+                           .kind = SL_OP_EMBED_TOKENS_BACKWARD,
+                           .attrs = op->attrs,
+                           .operand = {tokens, dx},
+                           .part = {{PANEL, DPANEL}},
+                           .part_count = 1};
+    SL_TRY(sl_gradient_open_parts(step, &back));
+    return sl_gradient_close_parts(step, &back);
 }
 
 static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
 {
-    enum { X, GAMMA, BETA, Y, STATS };
+    enum { X, GAMMA, BETA, Y, STATS, DX = 4, DGAMMA, DBETA };
     const sl_op *op = forward_op(step, op_index);
-    sl_op_attrs attrs = op->attrs;
-    uint32_t x, gamma, stats, dy, dx, d[2];
+    uint32_t x, gamma, stats, dy;
     SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
     SL_TRY(sl_recompute_need(step, op->operand[X], &x));
     SL_TRY(sl_recompute_need(step, op->operand[STATS], &stats));
     SL_TRY(sl_instance_find(step, op->operand[GAMMA], &gamma));
-    SL_TRY(sl_gradient_gather(step, op_index, &(sl_gathering){{GAMMA, BETA}, 2}, &attrs, d));
-    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
-    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &dx, &attrs.adds_output));
-    SL_TRY(sl_instance_emit(step, SL_OP_LAYERNORM_BACKWARD, &attrs,
-                            (uint32_t[]){x, gamma, stats, dy, dx, d[0], d[1]}));
-    SL_TRY(sl_gradient_end(step, op_index, GAMMA));
-    return sl_gradient_end(step, op_index, BETA);
+    sl_backward_op back = {.forward_op = op_index,
+                           .kind = SL_OP_LAYERNORM_BACKWARD,
+                           .attrs = op->attrs,
+                           .operand = {x, gamma, stats, dy},
+                           .part = {{GAMMA, DGAMMA}, {BETA, DBETA}},
+                           .part_count = 2};
+    SL_TRY(sl_gradient_open_parts(step, &back));
+    const sl_contribution whole = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
+    SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &back.operand[DX],
+                                  &back.attrs.adds_output));
+    return sl_gradient_close_parts(step, &back);
 }
 
 enum { LINEAR_X, LINEAR_WEIGHT, LINEAR_BIAS, LINEAR_RESIDUAL, LINEAR_Y };
 
 static sl_status emit_linear_weight(sl_step *step, uint32_t op_index, uint32_t dy)
 {
+    enum { DWEIGHT = 2, DBIAS };
     const sl_op *op = forward_op(step, op_index);
-    const sl_gathering both = {{LINEAR_WEIGHT, LINEAR_BIAS}, 2};
-    sl_op_attrs attrs = op->attrs;
-    uint32_t x, d[2];
+    uint32_t x;
     SL_TRY(sl_recompute_need(step, op->operand[LINEAR_X], &x));
-    SL_TRY(sl_gradient_gather(step, op_index, &both, &attrs, d));
-    SL_TRY(sl_instance_emit(step, SL_OP_LINEAR_WEIGHT_BACKWARD, &attrs,
-                            (uint32_t[]){x, dy, d[0], d[1]}));
-    SL_TRY(sl_gradient_end(step, op_index, LINEAR_WEIGHT));
-    return sl_gradient_end(step, op_index, LINEAR_BIAS);
+    sl_backward_op back = {.forward_op = op_index,
+                           .kind = SL_OP_LINEAR_WEIGHT_BACKWARD,
+                           .attrs = op->attrs,
+                           .operand = {x, dy},
+                           .part = {{LINEAR_WEIGHT, DWEIGHT}, {LINEAR_BIAS, DBIAS}},
+                           .part_count = 2};
+    SL_TRY(sl_gradient_open_parts(step, &back));
+    return sl_gradient_close_parts(step, &back);
 }
 
 enum { GELU_X, GELU_Y };
@@ -139,7 +152,7 @@ static const sl_op *find_gelu_before(const sl_step *step, uint32_t op_index)
     const sl_op *gelu = find_maker(step, op_index, x);
     const bool is_alone =
         gelu != NULL && gelu->kind == SL_OP_GELU && wants_gradient(step, gelu->operand[GELU_X]) &&
-        step->reader_count[x] == 1 && step->reader_count[gelu->operand[GELU_X]] == 1;
+        step->values[x].reader_count == 1 && step->values[gelu->operand[GELU_X]].reader_count == 1;
     return is_alone ? gelu : NULL;
 }
 
@@ -151,10 +164,9 @@ static sl_status emit_linear_input(sl_step *step, uint32_t op_index, uint32_t dy
     uint32_t weight, dx, gelu_x = SL_NONE, x = op->operand[LINEAR_X];
     if (!wants_gradient(step, x))
         return SL_OK;
-    const sl_contribution whole = {
-        0, UINT64_MAX, (sl_type)attrs.type,
-        partial_through(step, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
-    const sl_op *gelu = whole.partial == SL_PARTIAL_NO ? find_gelu_before(step, op_index) : NULL;
+    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type,
+                                   makes_partial(step, op->operand[LINEAR_WEIGHT], SL_SPLIT_ROWS)};
+    const sl_op *gelu = whole.is_partial ? NULL : find_gelu_before(step, op_index);
     if (gelu != NULL) {
         x = gelu->operand[GELU_X];
         SL_TRY(sl_recompute_need(step, x, &gelu_x));
@@ -232,18 +244,21 @@ static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
 
 static sl_status emit_head_weight(sl_step *step, uint32_t op_index, uint32_t dlogits)
 {
-    enum { X, PANEL };
+    enum { X, PANEL, DPANEL };
     const sl_op *op = forward_op(step, op_index);
-    sl_op_attrs attrs = op->attrs;
-    uint32_t x, dpanel;
+    uint32_t x;
     SL_TRY(sl_recompute_need(step, op->operand[X], &x));
-    SL_TRY(sl_gradient_gather(step, op_index, &(sl_gathering){{PANEL}, 1}, &attrs, &dpanel));
-    SL_TRY(sl_instance_emit(step, SL_OP_HEAD_WEIGHT_BACKWARD, &attrs,
-                            (uint32_t[]){x, dlogits, dpanel}));
-    return sl_gradient_end(step, op_index, PANEL);
+    sl_backward_op back = {.forward_op = op_index,
+                           .kind = SL_OP_HEAD_WEIGHT_BACKWARD,
+                           .attrs = op->attrs,
+                           .operand = {x, dlogits},
+                           .part = {{PANEL, DPANEL}},
+                           .part_count = 1};
+    SL_TRY(sl_gradient_open_parts(step, &back));
+    return sl_gradient_close_parts(step, &back);
 }
 
-/* dx is a sum over panels: gathered in fp32, and rounded where it is taken. */
+/* dx is a sum over panels: added in fp32, and rounded where it is taken. */
 static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
 {
     enum { X, PANEL, LOGITS };
@@ -254,7 +269,7 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
     if (dlogits == SL_NONE)
         return SL_OK;
     const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
-                                  partial_through(step, op->operand[PANEL], SL_SPLIT_COLUMNS)};
+                                  makes_partial(step, op->operand[PANEL], SL_SPLIT_COLUMNS)};
     SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
     SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
@@ -274,7 +289,8 @@ static sl_status emit_add(sl_step *step, uint32_t op_index)
     return sl_gradient_add(step, op->operand[X], dy, false);
 }
 
-/* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. */
+/* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. Ops
+ * without a row have no gradient. */
 static const rule rules[SL_OP_COUNT] = {
     [SL_OP_EMBED_POSITION] = emit_embed_position,
     [SL_OP_EMBED_TOKENS] = emit_embed_tokens,

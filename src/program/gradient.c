@@ -1,125 +1,25 @@
-/* Where gradients are gathered: one value for each activation and turn, one accumulator for
- * each parameter and site.
+/* The way of a gradient, from the op that makes it to AdamW.
  *
- * Invariants: additions into one accumulator come in the same order in every schedule. A tensor
- * that several sites use gathers the uses of its last site in the grad group; each other use has an
- * accumulator of its own, added once, after the last micro-batch. A chunk of the grad group is
- * cleared right before its first write, for there is padding between tensors. Where the grad group
- * is in half precision, an fp32 sum of each tensor takes its place in all of this, from the first
- * addition to the last, and is rounded into it; a gradient that one op computes whole needs no sum,
- * and is rounded by that op.
+ * 1. Made: a rule of backward.c takes the finished gradient of what its op wrote and emits backward
+ *    ops, which contribute to the gradients of what the op read.
+ * 2. Of an activation: one value a turn. The first contribution writes it, later ones add. It is
+ *    complete when the rule of its maker takes it, for all its readers stand after the maker and
+ *    their rules have been emitted; then it is summed over ranks and rounded, where that is due.
+ * 3. Of a parameter: each use by a forward op gives a part, in each turn. Parts of uses at the
+ *    tensor's last site add up in the grad group, cleared before. A use at another site adds up in
+ *    an accumulator of its own, which is added once, in the last turn. So additions come in the
+ *    same order in every schedule.
+ * 4. Rounded: a grad group in half precision cannot hold sums, so an fp32 sum of each tensor takes
+ *    its place in 3 and is rounded into it behind the last part. A gradient that is one part needs
+ *    no sum: its op rounds it into the grad group.
+ * 5. Cleared: a chunk of the grad group, whole, right before its first write, for there is padding
+ *    between tensors.
+ * 6. Consumed: a chunk is complete when all parts of all its tensors are in. Then its norm is
+ * added, which no order can change. AdamW of all chunks follows when the norm of all of them is
+ * known, or, with update_early, each chunk's at once.
  */
 #include "base/status.h"
 #include "step.h"
-
-static bool is_parameter(const sl_step *step, uint32_t forward_value)
-{
-    return forward_value != SL_NONE && step->forward->values[forward_value].kind == SL_VALUE_TENSOR;
-}
-
-/* A use of a tensor at another site than its last. */
-static bool is_deferred(const sl_step *step, const sl_op *op, uint32_t tensor)
-{
-    return step->forward->segments[op->segment].site != step->last_site[tensor];
-}
-
-/* The grad group cannot hold sums: a tensor's is gathered beside it and rounded into it once. */
-static bool is_gathered_apart(const sl_step *step)
-{
-    return step->program->grad_type != SL_TYPE_FP32;
-}
-
-static void note_last_sites(sl_step *step)
-{
-    const sl_program *forward = step->forward;
-    for (uint32_t o = 0; o < forward->op_count; o++) {
-        const sl_op *op = &forward->ops[o];
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-            if (is_parameter(step, op->operand[i]))
-                step->last_site[forward->values[op->operand[i]].index] =
-                    forward->segments[op->segment].site;
-    }
-}
-
-sl_status sl_gradient_open(sl_step *step)
-{
-    const sl_program *forward = step->forward;
-    note_last_sites(step);
-    for (uint32_t o = 0; o < forward->op_count; o++) {
-        const sl_op *op = &forward->ops[o];
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-            if (!is_parameter(step, op->operand[i]))
-                continue;
-            if (sl_op_writes(op, i))
-                SL_FAIL(SL_ERROR_INTERNAL, "%s writes parameter %s", sl_op_info_of(op->kind)->name,
-                        forward->values[op->operand[i]].name);
-            uint32_t tensor = forward->values[op->operand[i]].index;
-            step->open_parts[tensor] +=
-                is_deferred(step, op, tensor) ? 1 : sl_step_turn_count(step);
-        }
-    }
-    for (uint32_t t = 0; t < forward->tensor_count; t++)
-        step->open_writes[step->chunks->chunk_of_tensor[t]] +=
-            is_gathered_apart(step) ? step->open_parts[t] > 0 : step->open_parts[t];
-    return SL_OK;
-}
-
-static bool op_uses_tensor(const sl_step *step, const sl_op *op, uint32_t tensor)
-{
-    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-        if (is_parameter(step, op->operand[i]) &&
-            step->forward->values[op->operand[i]].index == tensor)
-            return true;
-    return false;
-}
-
-/* True if an op of the segment before `op_index` uses the tensor. */
-static bool is_used_before(const sl_step *step, const sl_segment *segment, uint32_t op_index,
-                           uint32_t tensor)
-{
-    for (uint32_t o = segment->first_op; o < op_index; o++)
-        if (op_uses_tensor(step, &step->forward->ops[o], tensor))
-            return true;
-    return false;
-}
-
-/* Elements of the largest activation that the segment touches, of all micro-batches. */
-static double count_elements(const sl_step *step, const sl_segment *segment)
-{
-    double most = 0;
-    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-            uint32_t v = step->forward->ops[o].operand[i];
-            if (v == SL_NONE || step->forward->values[v].kind != SL_VALUE_ACTIVATION)
-                continue;
-            const sl_value *value = &step->forward->values[v];
-            double elements = (double)value->bytes / (double)sl_type_bytes(value->type);
-            most = elements > most ? elements : most;
-        }
-    return most * step->options->micro_batch_count;
-}
-
-bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index)
-{
-    const sl_program *forward = step->forward;
-    const sl_segment *segment = &forward->segments[segment_index];
-    double deferred_elements = 0;
-    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
-        const sl_op *op = &forward->ops[o];
-        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-            if (!is_parameter(step, op->operand[i]))
-                continue;
-            uint32_t tensor = forward->values[op->operand[i]].index;
-            if (is_deferred(step, op, tensor))
-                deferred_elements += (double)forward->tensors[tensor].element_count;
-            else if (is_used_before(step, segment, o, tensor))
-                return false;
-        }
-    }
-    return deferred_elements >= count_elements(step, segment) && deferred_elements > 0;
-}
-
-/* ---- of activations ---- */
 
 /* An op on the whole of step value `value`, of its type. */
 static sl_op_attrs whole_attrs(const sl_step *step, uint32_t value)
@@ -129,108 +29,180 @@ static sl_op_attrs whole_attrs(const sl_step *step, uint32_t value)
                          .type = (uint16_t)whole->type};
 }
 
-/* Goes on with a gradient that was gathered in fp32 in the type of its forward value. */
-static sl_status round_gradient(sl_step *step, uint32_t forward_value)
+static sl_status clear_value(sl_step *step, uint32_t value)
 {
-    const sl_value *value = &step->forward->values[forward_value];
-    uint64_t index = sl_instance_index(step, forward_value);
-    uint32_t sum = step->gradient[index], rounded;
-    if (sum == SL_NONE || step->program->values[sum].type == value->type)
-        return SL_OK;
-    SL_TRY(
-        sl_instance_add_activation(step, "d ", value->name, value->bytes, value->type, &rounded));
-    sl_op_attrs attrs = whole_attrs(step, rounded);
-    SL_TRY(sl_instance_emit(step, SL_OP_ROUND, &attrs, (uint32_t[]){sum, rounded}));
-    step->gradient[index] = rounded;
-    return SL_OK;
+    const sl_op_attrs attrs = whole_attrs(step, value);
+    return sl_instance_emit(step, SL_OP_CLEAR, &attrs, &value);
 }
 
-sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient)
+static sl_status add_value(sl_step *step, uint32_t term, uint32_t sum)
 {
-    uint64_t index = sl_instance_index(step, forward_value);
-    uint32_t gradient = step->gradient[index];
-    if (gradient != SL_NONE && step->gradient_partial[index] == SL_PARTIAL_YES) {
-        sl_op_attrs attrs = whole_attrs(step, gradient);
-        SL_TRY(sl_instance_emit(step, SL_OP_ALL_REDUCE, &attrs, &gradient));
-        step->gradient_partial[index] = SL_PARTIAL_NO;
-    }
-    SL_TRY(round_gradient(step, forward_value));
-    *out_gradient = step->gradient[index];
-    return SL_OK;
+    const sl_op_attrs attrs = whole_attrs(step, term);
+    return sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){term, sum});
 }
 
-void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient)
+static sl_status round_value(sl_step *step, uint32_t sum, uint32_t rounded)
 {
-    uint64_t index = sl_instance_index(step, forward_value);
-    step->gradient[index] = gradient;
-    step->gradient_rows[index] = UINT64_MAX;
-    step->gradient_partial[index] = SL_PARTIAL_NO;
+    const sl_op_attrs attrs = whole_attrs(step, rounded);
+    return sl_instance_emit(step, SL_OP_ROUND, &attrs, (uint32_t[]){sum, rounded});
 }
+
+/* ---- activations ---- */
 
 static sl_status start_gradient(sl_step *step, uint32_t forward_value,
                                 const sl_contribution *contribution)
 {
     const sl_value *value = &step->forward->values[forward_value];
-    uint64_t index = sl_instance_index(step, forward_value);
+    sl_turn_value *it = sl_instance_of(step, forward_value);
     uint64_t elements = value->bytes / sl_type_bytes(value->type);
-    step->gradient_partial[index] = (uint8_t)contribution->partial;
+    it->gradient_is_partial = contribution->is_partial;
     return sl_instance_add_activation(step, contribution->type == value->type ? "d " : "d+ ",
                                       value->name, elements * sl_type_bytes(contribution->type),
-                                      contribution->type, &step->gradient[index]);
+                                      contribution->type, &it->gradient);
+}
+
+/* Goes on with a gradient that was summed in fp32 in the type of its forward value. */
+static sl_status round_gradient(sl_step *step, uint32_t forward_value)
+{
+    const sl_value *value = &step->forward->values[forward_value];
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    uint32_t rounded;
+    if (it->gradient == SL_NONE || step->program->values[it->gradient].type == value->type)
+        return SL_OK;
+    SL_TRY(
+        sl_instance_add_activation(step, "d ", value->name, value->bytes, value->type, &rounded));
+    SL_TRY(round_value(step, it->gradient, rounded));
+    it->gradient = rounded;
+    return SL_OK;
 }
 
 sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value,
                                  const sl_contribution *contribution, uint32_t *out_gradient,
-                                 uint32_t *out_accumulate)
+                                 uint32_t *out_adds)
 {
     const sl_value *value = &step->forward->values[forward_value];
-    uint64_t index = sl_instance_index(step, forward_value);
-    if (step->gradient[index] == SL_NONE)
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    if (it->gradient == SL_NONE)
         SL_TRY(start_gradient(step, forward_value, contribution));
-    if (step->gradient_partial[index] != contribution->partial)
-        SL_FAIL(SL_ERROR_INTERNAL, "%s feeds both split and replicated ops", value->name);
+    if (it->gradient_is_partial != contribution->is_partial)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s is read by both split and replicated ops", value->name);
     if (contribution->type == value->type)
         SL_TRY(round_gradient(step, forward_value));
-    *out_gradient = step->gradient[index];
-    if (step->program->values[*out_gradient].type != contribution->type)
-        SL_FAIL(SL_ERROR_INTERNAL, "%s feeds the head after other ops", value->name);
-    *out_accumulate = contribution->first_row < step->gradient_rows[index];
-    if (contribution->end_row > step->gradient_rows[index])
-        step->gradient_rows[index] = contribution->end_row;
+    if (step->program->values[it->gradient].type != contribution->type)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s is read by the head and by ops before it", value->name);
+    *out_gradient = it->gradient;
+    *out_adds = contribution->first_row < it->gradient_rows;
+    if (contribution->end_row > it->gradient_rows)
+        it->gradient_rows = contribution->end_row;
     return SL_OK;
 }
 
-sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, bool may_alias)
+sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t term, bool may_alias)
 {
-    uint64_t index = sl_instance_index(step, forward_value);
-    if (may_alias && step->gradient[index] == SL_NONE) {
-        sl_gradient_set(step, forward_value, part);
+    if (may_alias && sl_instance_of(step, forward_value)->gradient == SL_NONE) {
+        sl_gradient_set(step, forward_value, term);
         return SL_OK;
     }
     uint32_t gradient = SL_NONE, adds = 0;
-    sl_op_attrs attrs = whole_attrs(step, part);
-    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, SL_PARTIAL_NO};
+    const sl_contribution whole = {0, UINT64_MAX, step->program->values[term].type, false};
     SL_TRY(sl_gradient_contribute(step, forward_value, &whole, &gradient, &adds));
     if (!adds)
-        SL_TRY(sl_instance_emit(step, SL_OP_CLEAR, &attrs, &gradient));
-    return sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){part, gradient});
+        SL_TRY(clear_value(step, gradient));
+    return add_value(step, term, gradient);
 }
 
-/* ---- of parameters ---- */
-
-static sl_status clear_value(sl_step *step, uint32_t value)
+void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient)
 {
-    sl_op_attrs attrs = whole_attrs(step, value);
-    return sl_instance_emit(step, SL_OP_CLEAR, &attrs, &value);
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    it->gradient = gradient;
+    it->gradient_rows = UINT64_MAX;
+    it->gradient_is_partial = false;
 }
+
+sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient)
+{
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    if (it->gradient != SL_NONE && it->gradient_is_partial) {
+        const sl_op_attrs attrs = whole_attrs(step, it->gradient);
+        SL_TRY(sl_instance_emit(step, SL_OP_ALL_REDUCE, &attrs, &it->gradient));
+        it->gradient_is_partial = false;
+    }
+    SL_TRY(round_gradient(step, forward_value));
+    *out_gradient = it->gradient;
+    return SL_OK;
+}
+
+/* ---- parameters: which parts there will be ---- */
+
+static bool is_parameter(const sl_step *step, uint32_t forward_value)
+{
+    return forward_value != SL_NONE && step->forward->values[forward_value].kind == SL_VALUE_TENSOR;
+}
+
+bool sl_gradient_is_deferred(const sl_step *step, const sl_op *forward_op, uint32_t tensor)
+{
+    return step->forward->segments[forward_op->segment].site != step->tensors[tensor].last_site;
+}
+
+/* The grad group is too narrow for sums: they stand beside it. */
+static bool sums_stand_apart(const sl_step *step)
+{
+    return step->program->grad_type != SL_TYPE_FP32;
+}
+
+static void find_last_sites(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t o = 0; o < forward->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+            if (is_parameter(step, op->operand[i]))
+                step->tensors[forward->values[op->operand[i]].index].last_site =
+                    forward->segments[op->segment].site;
+    }
+}
+
+sl_status sl_gradient_open(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    find_last_sites(step);
+    for (uint32_t o = 0; o < forward->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            if (!is_parameter(step, op->operand[i]))
+                continue;
+            if (sl_op_writes(op, i))
+                SL_FAIL(SL_ERROR_INTERNAL, "%s writes parameter %s", sl_op_info_of(op->kind)->name,
+                        forward->values[op->operand[i]].name);
+            uint32_t tensor = forward->values[op->operand[i]].index;
+            step->tensors[tensor].open_parts +=
+                sl_gradient_is_deferred(step, op, tensor) ? 1 : sl_step_turn_count(step);
+        }
+    }
+    for (uint32_t t = 0; t < forward->tensor_count; t++) {
+        uint32_t parts = step->tensors[t].open_parts;
+        step->chunks[step->map->chunk_of_tensor[t]].open_writes +=
+            sums_stand_apart(step) ? parts > 0 : parts;
+    }
+    return SL_OK;
+}
+
+/* ---- parameters: where a part goes ---- */
+
+/* An accumulator that a part goes to. */
+typedef struct target {
+    uint32_t value; /* SL_NONE: the op has no such operand */
+    bool is_first;  /* nothing was added to it yet */
+    bool is_zero;   /* and it was cleared */
+} target;
 
 static sl_status clear_chunk_once(sl_step *step, uint32_t tensor)
 {
-    uint32_t chunk_index = step->chunks->chunk_of_tensor[tensor];
-    if (step->is_cleared[chunk_index])
+    sl_step_chunk *chunk = &step->chunks[step->map->chunk_of_tensor[tensor]];
+    if (chunk->is_cleared)
         return SL_OK;
-    step->is_cleared[chunk_index] = true;
-    return clear_value(step, step->chunk_value[SL_GROUP_GRAD][chunk_index]);
+    chunk->is_cleared = true;
+    return clear_value(step, chunk->value[SL_GROUP_GRAD]);
 }
 
 static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t tensor,
@@ -241,36 +213,34 @@ static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t ten
                                   SL_TYPE_FP32, out_accumulator);
 }
 
-/* Where a use of a tensor leaves its part of the gradient. */
-typedef struct part {
-    uint32_t gradient; /* SL_NONE: the op has no such operand */
-    bool is_first;     /* nothing was added to it yet */
-    bool is_zero;      /* and it was cleared */
-} part;
-
-/* Where the uses at the tensor's last site add up. */
-static sl_status open_sum(sl_step *step, uint32_t tensor, part *out)
+/* Where the parts of the tensor's last site add up. */
+static sl_status open_sum(sl_step *step, uint32_t tensor, target *out)
 {
-    uint32_t *sum = &step->tensor_sum[tensor];
-    const bool is_first = *sum == SL_NONE, is_apart = is_gathered_apart(step);
+    uint32_t *sum = &step->tensors[tensor].sum;
+    const bool is_first = *sum == SL_NONE, is_apart = sums_stand_apart(step);
     if (is_first && is_apart)
         SL_TRY(add_accumulator(step, "d+ ", tensor, sum));
     if (is_first && !is_apart) {
         SL_TRY(clear_chunk_once(step, tensor));
-        *sum = step->grad_of_tensor[tensor];
+        *sum = step->tensors[tensor].grad;
     }
-    *out = (part){*sum, is_first, is_first && !is_apart};
+    *out = (target){*sum, is_first, is_first && !is_apart};
     return SL_OK;
 }
 
-/* An accumulator of a deferred use is made by the first micro-batch. */
-static sl_status open_deferred(sl_step *step, uint32_t tensor, uint32_t *accumulator, part *out)
+/* The accumulator of a deferred use is made by the first turn. */
+static sl_status open_deferred(sl_step *step, uint32_t tensor, uint32_t *accumulator, target *out)
 {
     const bool is_first = *accumulator == SL_NONE;
     if (is_first)
         SL_TRY(add_accumulator(step, "d' ", tensor, accumulator));
-    *out = (part){*accumulator, is_first, false};
+    *out = (target){*accumulator, is_first, false};
     return SL_OK;
+}
+
+static uint32_t *locate_deferred(const sl_step *step, uint32_t op_index, uint32_t operand_index)
+{
+    return &step->deferred[op_index * SL_OPERAND_MAX + operand_index];
 }
 
 static sl_status find_tensor(const sl_step *step, const sl_op *op, uint32_t operand_index,
@@ -284,133 +254,252 @@ static sl_status find_tensor(const sl_step *step, const sl_op *op, uint32_t oper
     return SL_OK;
 }
 
-static sl_status open_part(sl_step *step, uint32_t op_index, uint32_t operand_index, part *out)
+static sl_status open_part(sl_step *step, uint32_t op_index, uint32_t operand_index, target *out)
 {
     const sl_op *op = &step->forward->ops[op_index];
     uint32_t tensor;
-    *out = (part){SL_NONE, true, true};
+    *out = (target){SL_NONE, true, true};
     if (op->operand[operand_index] == SL_NONE)
         return SL_OK;
     SL_TRY(find_tensor(step, op, operand_index, &tensor));
-    if (!is_deferred(step, op, tensor))
+    if (!sl_gradient_is_deferred(step, op, tensor))
         return open_sum(step, tensor, out);
-    return open_deferred(step, tensor,
-                         &step->accumulator[op_index * SL_OPERAND_MAX + operand_index], out);
+    return open_deferred(step, tensor, locate_deferred(step, op_index, operand_index), out);
 }
 
-static sl_status clear_part(sl_step *step, const part *opened)
+/* Before an op that adds. */
+static sl_status clear_target(sl_step *step, const target *it)
 {
-    return opened->is_first && !opened->is_zero ? clear_value(step, opened->gradient) : SL_OK;
+    return it->is_first && !it->is_zero ? clear_value(step, it->value) : SL_OK;
 }
 
-sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_index,
-                            uint32_t *out_gradient, uint32_t *out_accumulate)
+/* True if the part is the whole gradient of the tensor, so that it needs no sum. That of a deferred
+ * use never is: those of the last site come before it, and have made a sum. */
+static bool is_whole_gradient(const sl_step *step, uint32_t forward_value)
 {
-    part opened;
-    SL_TRY(open_part(step, op_index, operand_index, &opened));
-    if (out_accumulate != NULL)
-        *out_accumulate = !opened.is_first;
-    else
-        SL_TRY(clear_part(step, &opened));
-    *out_gradient = opened.gradient;
-    return SL_OK;
+    if (!is_parameter(step, forward_value))
+        return forward_value == SL_NONE;
+    const sl_step_tensor *tensor = &step->tensors[step->forward->values[forward_value].index];
+    return sums_stand_apart(step) && tensor->open_parts == 1 && tensor->sum == SL_NONE;
 }
 
-/* True if the op's part is the whole gradient of the tensor, so that it needs no sum. A deferred
- * use never is: those at the last site come before it, and have made a sum. */
-static bool is_whole(const sl_step *step, const sl_op *op, uint32_t operand_index)
+/* One for all parts of an op. */
+static sl_mode part_mode(const sl_backward_op *op)
 {
-    if (!is_parameter(step, op->operand[operand_index]))
-        return op->operand[operand_index] == SL_NONE;
-    uint32_t tensor = step->forward->values[op->operand[operand_index]].index;
-    return is_gathered_apart(step) && step->open_parts[tensor] == 1 &&
-           step->tensor_sum[tensor] == SL_NONE;
+    return sl_op_info_of(op->kind)->operand[op->part[0].gradient].mode;
+}
+
+static bool are_whole_gradients(const sl_step *step, const sl_backward_op *op)
+{
+    const sl_op *forward_op = &step->forward->ops[op->forward_op];
+    if (part_mode(op) != SL_MODE_GRADIENT)
+        return false;
+    for (uint32_t p = 0; p < op->part_count; p++)
+        if (!is_whole_gradient(step, forward_op->operand[op->part[p].parameter]))
+            return false;
+    return true;
 }
 
 /* Straight into the grad group. */
-static sl_status begin_whole(sl_step *step, const sl_op *op, const sl_gathering *gathering,
-                             uint32_t *out_gradients)
+static sl_status open_whole_gradients(sl_step *step, sl_backward_op *op)
 {
-    for (uint32_t i = 0; i < gathering->count; i++) {
-        uint32_t tensor, operand_index = gathering->operand[i];
-        out_gradients[i] = SL_NONE;
-        if (op->operand[operand_index] == SL_NONE)
+    const sl_op *forward_op = &step->forward->ops[op->forward_op];
+    for (uint32_t p = 0; p < op->part_count; p++) {
+        uint32_t tensor, parameter = op->part[p].parameter;
+        op->operand[op->part[p].gradient] = SL_NONE;
+        if (forward_op->operand[parameter] == SL_NONE)
             continue;
-        SL_TRY(find_tensor(step, op, operand_index, &tensor));
+        SL_TRY(find_tensor(step, forward_op, parameter, &tensor));
         SL_TRY(clear_chunk_once(step, tensor));
-        out_gradients[i] = step->grad_of_tensor[tensor];
+        op->operand[op->part[p].gradient] = step->tensors[tensor].grad;
     }
+    op->attrs.adds_gradient = 0;
+    op->attrs.grad_type = (uint16_t)step->program->grad_type;
     return SL_OK;
 }
 
-sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gathering *gathering,
-                             sl_op_attrs *attrs, uint32_t *out_gradients)
+/* What one op leaves is all written or all added. */
+static void set_adds(sl_backward_op *op, bool adds)
 {
-    const sl_op *op = &step->forward->ops[op_index];
-    part opened[SL_GATHERED_MAX];
-    bool all_whole = true, all_first = true;
-    for (uint32_t i = 0; i < gathering->count; i++)
-        all_whole = all_whole && is_whole(step, op, gathering->operand[i]);
-    attrs->adds_gradient = 0;
-    attrs->grad_type = (uint16_t)(all_whole ? step->program->grad_type : SL_TYPE_FP32);
-    if (all_whole)
-        return begin_whole(step, op, gathering, out_gradients);
-    for (uint32_t i = 0; i < gathering->count; i++) {
-        SL_TRY(open_part(step, op_index, gathering->operand[i], &opened[i]));
-        out_gradients[i] = opened[i].gradient;
-        all_first = all_first && opened[i].is_first;
+    const sl_mode mode = part_mode(op);
+    op->attrs.grad_type = SL_TYPE_FP32;
+    if (mode == SL_MODE_GRADIENT)
+        op->attrs.adds_gradient = adds;
+    if (mode == SL_MODE_ADD)
+        op->attrs.adds_output = adds;
+}
+
+sl_status sl_gradient_open_parts(sl_step *step, sl_backward_op *op)
+{
+    if (are_whole_gradients(step, op))
+        return open_whole_gradients(step, op);
+    target targets[SL_PARTS_MAX];
+    bool adds = part_mode(op) == SL_MODE_UPDATE;
+    for (uint32_t p = 0; p < op->part_count; p++) {
+        SL_TRY(open_part(step, op->forward_op, op->part[p].parameter, &targets[p]));
+        op->operand[op->part[p].gradient] = targets[p].value;
+        adds = adds || !targets[p].is_first;
     }
-    attrs->adds_gradient = !all_first;
-    for (uint32_t i = 0; i < gathering->count && !all_first; i++)
-        SL_TRY(clear_part(step, &opened[i]));
+    for (uint32_t p = 0; p < op->part_count && adds; p++)
+        SL_TRY(clear_target(step, &targets[p]));
+    set_adds(op, adds);
     return SL_OK;
 }
 
-/* After the last addition to a sum that is gathered apart; a whole gradient has none. */
+/* ---- parameters: after a part ---- */
+
+/* Behind the last part of a sum that stands apart; a whole gradient has none. */
 static sl_status round_sum(sl_step *step, uint32_t tensor)
 {
-    if (step->tensor_sum[tensor] == SL_NONE)
+    const sl_step_tensor *it = &step->tensors[tensor];
+    if (it->sum == SL_NONE)
         return SL_OK;
     SL_TRY(clear_chunk_once(step, tensor));
-    uint32_t operands[] = {step->tensor_sum[tensor], step->grad_of_tensor[tensor]};
-    sl_op_attrs attrs = whole_attrs(step, operands[1]);
-    return sl_instance_emit(step, SL_OP_ROUND, &attrs, operands);
+    return round_value(step, it->sum, it->grad);
 }
 
 static sl_status close_part(sl_step *step, uint32_t tensor)
 {
-    bool is_last = --step->open_parts[tensor] == 0;
-    if (is_gathered_apart(step) && !is_last)
+    const uint32_t chunk_index = step->map->chunk_of_tensor[tensor];
+    const bool is_last = --step->tensors[tensor].open_parts == 0;
+    if (sums_stand_apart(step) && !is_last)
         return SL_OK;
-    if (is_gathered_apart(step))
+    if (sums_stand_apart(step))
         SL_TRY(round_sum(step, tensor));
-    uint32_t chunk_index = step->chunks->chunk_of_tensor[tensor];
-    if (--step->open_writes[chunk_index] == 0)
+    if (--step->chunks[chunk_index].open_writes == 0)
         step->complete[step->complete_count++] = chunk_index;
     return SL_OK;
 }
 
-static sl_status end_deferred(sl_step *step, uint32_t tensor, uint32_t accumulator)
+static sl_status close_deferred(sl_step *step, uint32_t tensor, uint32_t accumulator)
 {
     if (step->turn + 1 < sl_step_turn_count(step))
         return SL_OK;
-    part sum;
+    target sum;
     SL_TRY(open_sum(step, tensor, &sum));
-    SL_TRY(clear_part(step, &sum));
-    sl_op_attrs attrs = whole_attrs(step, accumulator);
-    SL_TRY(sl_instance_emit(step, SL_OP_ADD, &attrs, (uint32_t[]){accumulator, sum.gradient}));
+    SL_TRY(clear_target(step, &sum));
+    SL_TRY(add_value(step, accumulator, sum.value));
     return close_part(step, tensor);
 }
 
-sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index)
+sl_status sl_gradient_close_parts(sl_step *step, const sl_backward_op *op)
 {
-    const sl_op *op = &step->forward->ops[op_index];
-    uint32_t forward_value = op->operand[operand_index];
-    if (forward_value == SL_NONE)
+    const sl_op *forward_op = &step->forward->ops[op->forward_op];
+    SL_TRY(sl_instance_emit(step, op->kind, &op->attrs, op->operand));
+    for (uint32_t p = 0; p < op->part_count; p++) {
+        const uint32_t parameter = op->part[p].parameter;
+        if (forward_op->operand[parameter] == SL_NONE)
+            continue;
+        const uint32_t tensor = step->forward->values[forward_op->operand[parameter]].index;
+        if (sl_gradient_is_deferred(step, forward_op, tensor))
+            SL_TRY(close_deferred(step, tensor, *locate_deferred(step, op->forward_op, parameter)));
+        else
+            SL_TRY(close_part(step, tensor));
+    }
+    return SL_OK;
+}
+
+/* ---- chunks: norm and update ---- */
+
+static sl_op_attrs chunk_attrs(const sl_step *step)
+{
+    return (sl_op_attrs){.element_count = step->map->chunk_elements,
+                         .type = (uint16_t)step->program->type,
+                         .grad_type = (uint16_t)step->program->grad_type};
+}
+
+static sl_status add_norm_value(sl_step *step, const char *name, uint32_t *out_norm)
+{
+    return sl_instance_add_shared(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
+}
+
+static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t norm, bool adds)
+{
+    sl_op_attrs attrs = chunk_attrs(step);
+    attrs.adds_output = adds;
+    const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], norm};
+    return sl_instance_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
+}
+
+static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control)
+{
+    const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
+    return sl_instance_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){norm, control});
+}
+
+static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
+{
+    sl_op_attrs attrs = chunk_attrs(step);
+    attrs.first_block = chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS);
+    const uint32_t *value = step->chunks[chunk_index].value;
+    const uint32_t operands[] = {control,
+                                 value[SL_GROUP_GRAD],
+                                 value[SL_GROUP_MOMENT1],
+                                 value[SL_GROUP_MOMENT2],
+                                 value[SL_GROUP_PARAM],
+                                 value[SL_GROUP_MASTER]};
+    return sl_instance_emit(step, SL_OP_ADAMW, &attrs, operands);
+}
+
+static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
+{
+    bool is_first = step->norm == SL_NONE;
+    if (is_first)
+        SL_TRY(add_norm_value(step, "norm", &step->norm));
+    return emit_block_norm(step, chunk_index, step->norm, !is_first);
+}
+
+/* Without clipping the control of a chunk says only whether its own gradient is finite. */
+static sl_status update_chunk_early(sl_step *step, uint32_t chunk_index)
+{
+    uint32_t norm, control;
+    SL_TRY(add_norm_value(step, "chunk norm", &norm));
+    SL_TRY(sl_instance_add_shared(step, "chunk control", "", sizeof(sl_step_control), SL_TYPE_FP32,
+                                  &control));
+    SL_TRY(emit_block_norm(step, chunk_index, norm, false));
+    SL_TRY(emit_norm_finish(step, norm, control));
+    return emit_adamw(step, chunk_index, control);
+}
+
+static void enter_update(sl_step *step)
+{
+    step->phase = SL_PHASE_UPDATE;
+    step->segment = SL_NONE;
+}
+
+/* Chunks wait for the end of a rule, because its later ops may still read their parameters. */
+sl_status sl_gradient_consume_complete(sl_step *step)
+{
+    enter_update(step);
+    for (uint32_t i = 0; i < step->complete_count; i++) {
+        SL_TRY(add_to_norm(step, step->complete[i]));
+        if (step->options->update_early)
+            SL_TRY(update_chunk_early(step, step->complete[i]));
+    }
+    step->complete_count = 0;
+    return SL_OK;
+}
+
+sl_status sl_gradient_finish(sl_step *step)
+{
+    enter_update(step);
+    for (uint32_t c = 0; c < step->map->chunk_count; c++)
+        if (step->chunks[c].open_writes > 0 || !step->chunks[c].is_cleared)
+            SL_FAIL(SL_ERROR_INTERNAL, "the gradient of chunk %u lacks %u writes", c,
+                    step->chunks[c].open_writes);
+    if (step->norm == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "a step without parameters");
+    const sl_value value = {.kind = SL_VALUE_OUTPUT,
+                            .index = SL_OUTPUT_CONTROL,
+                            .bytes = sizeof(sl_step_control),
+                            .name = "control"};
+    uint32_t control;
+    SL_TRY(sl_program_add_value(step->program, &value, &control));
+    SL_TRY(emit_norm_finish(step, step->norm, control));
+    if (step->options->update_early)
         return SL_OK;
-    uint32_t tensor = step->forward->values[forward_value].index;
-    if (is_deferred(step, op, tensor))
-        return end_deferred(step, tensor,
-                            step->accumulator[op_index * SL_OPERAND_MAX + operand_index]);
-    return close_part(step, tensor);
+    /* The next iteration's forward needs chunk 0 first. */
+    for (uint32_t c = 0; c < step->map->chunk_count; c++)
+        SL_TRY(emit_adamw(step, c, control));
+    return SL_OK;
 }

@@ -14,7 +14,7 @@ static bool group_is_used(const sl_step *step, sl_group group)
     return group != SL_GROUP_MASTER || step->program->type != SL_TYPE_FP32;
 }
 
-static sl_status add_tensor_values(sl_step *step, sl_group group, uint32_t *values)
+static sl_status add_tensor_values(sl_step *step, sl_group group)
 {
     const sl_program *forward = step->forward;
     sl_type type = sl_program_group_type(step->program, group);
@@ -26,21 +26,23 @@ static sl_status add_tensor_values(sl_step *step, sl_group group, uint32_t *valu
                           .type = type};
         snprintf(value.name, sizeof value.name, "%s%.36s", group == SL_GROUP_GRAD ? "d " : "",
                  forward->tensors[t].name);
-        SL_TRY(sl_program_add_value(step->program, &value, &values[t]));
+        SL_TRY(sl_program_add_value(step->program, &value,
+                                    group == SL_GROUP_GRAD ? &step->tensors[t].grad
+                                                           : &step->tensors[t].param));
     }
     return SL_OK;
 }
 
-static sl_status add_chunk_values(sl_step *step, sl_group group, uint32_t *values)
+static sl_status add_chunk_values(sl_step *step, sl_group group)
 {
     uint64_t bytes;
     sl_type type = sl_program_group_type(step->program, group);
-    SL_TRY(sl_bits_multiply(step->chunks->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
-    for (uint32_t c = 0; c < step->chunks->chunk_count; c++) {
+    SL_TRY(sl_bits_multiply(step->map->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
+    for (uint32_t c = 0; c < step->map->chunk_count; c++) {
         sl_value value = {
             .kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes, .type = type};
         snprintf(value.name, sizeof value.name, "%s chunk %u", sl_group_name(group), c);
-        SL_TRY(sl_program_add_value(step->program, &value, &values[c]));
+        SL_TRY(sl_program_add_value(step->program, &value, &step->chunks[c].value[group]));
     }
     return SL_OK;
 }
@@ -51,13 +53,13 @@ sl_status sl_instance_open(sl_step *step)
         SL_TRY(sl_build_append_tensor(step->program, &step->forward->tensors[t]));
     for (uint32_t s = 0; s < step->forward->segment_count; s++)
         SL_TRY(sl_build_append_segment(step->program, &step->forward->segments[s]));
-    SL_TRY(add_tensor_values(step, SL_GROUP_PARAM, step->param_of_tensor));
-    SL_TRY(add_tensor_values(step, SL_GROUP_GRAD, step->grad_of_tensor));
+    SL_TRY(add_tensor_values(step, SL_GROUP_PARAM));
+    SL_TRY(add_tensor_values(step, SL_GROUP_GRAD));
     for (int group = 0; group < SL_GROUP_COUNT; group++) {
         bool is_used = group_is_used(step, (sl_group)group);
         step->program->has_state[group] = is_used;
         if (is_used)
-            SL_TRY(add_chunk_values(step, (sl_group)group, step->chunk_value[group]));
+            SL_TRY(add_chunk_values(step, (sl_group)group));
     }
     return SL_OK;
 }
@@ -94,27 +96,32 @@ sl_status sl_instance_add_shared(sl_step *step, const char *prefix, const char *
     return sl_program_add_value(step->program, &value, out_value);
 }
 
-uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value)
+static sl_turn_value *find_turn_value(const sl_step *step, uint32_t turn, uint32_t forward_value)
 {
-    return (uint64_t)step->turn * step->forward->value_count + forward_value;
+    return &step->turn_values[(uint64_t)turn * step->forward->value_count + forward_value];
 }
 
-/* Where the counterpart of a forward value is noted. */
+sl_turn_value *sl_instance_of(const sl_step *step, uint32_t forward_value)
+{
+    return find_turn_value(step, step->turn, forward_value);
+}
+
+/* Parameters, outputs and caches have one counterpart for all turns. */
 static uint32_t *locate_counterpart(sl_step *step, uint32_t forward_value)
 {
     const sl_value *value = &step->forward->values[forward_value];
     switch (value->kind) {
     case SL_VALUE_TENSOR:
-        return &step->param_of_tensor[value->index];
+        return &step->tensors[value->index].param;
     case SL_VALUE_OUTPUT:
     case SL_VALUE_PERSISTENT:
-        return &step->counterpart[forward_value];
+        return &find_turn_value(step, 0, forward_value)->counterpart;
     case SL_VALUE_ACTIVATION:
     case SL_VALUE_INPUT:
     case SL_VALUE_CHUNK:
         break;
     }
-    return &step->counterpart[sl_instance_index(step, forward_value)];
+    return &sl_instance_of(step, forward_value)->counterpart;
 }
 
 static sl_status add_counterpart(sl_step *step, uint32_t forward_value, uint32_t *out_value)
@@ -147,7 +154,7 @@ void sl_instance_forget_inputs(sl_step *step)
     for (uint32_t v = 0; v < forward->value_count; v++)
         if (forward->values[v].kind == SL_VALUE_INPUT)
             for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++)
-                step->counterpart[(uint64_t)turn * forward->value_count + v] = SL_NONE;
+                find_turn_value(step, turn, v)->counterpart = SL_NONE;
 }
 
 sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_value)
@@ -164,7 +171,7 @@ sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_
     return SL_OK;
 }
 
-/* Values from outside are made where they are first met, others where they are first written. */
+/* Values from outside are made where they are first used, others where they are first written. */
 static sl_status map_operand(sl_step *step, const sl_op *op, uint32_t operand_index,
                              uint32_t *out_value)
 {
@@ -193,25 +200,26 @@ sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op)
     return sl_instance_emit(step, forward_op->kind, &attrs, operands);
 }
 
-/* ---- families ---- */
+/* ---- families ----
+ *
+ * user: the repeated section that uses a value, SL_NONE for none; is_shared: there are several. */
 
-/* Notes that repeated section `section_index` uses a value. */
-static void note_section(uint32_t *user, bool *is_shared, uint32_t value, uint32_t section_index)
+static void record_user(uint32_t *user, bool *is_shared, uint32_t value, uint32_t section_index)
 {
     if (user[value] == SL_NONE)
         user[value] = section_index;
     is_shared[value] = is_shared[value] || user[value] != section_index;
 }
 
-static void note_repeated_section(const sl_program *program, uint32_t section_index, uint32_t *user,
-                                  bool *is_shared)
+static void record_users(const sl_program *program, uint32_t section_index, uint32_t *user,
+                         bool *is_shared)
 {
     const sl_section *section = &program->sections[section_index];
     for (uint32_t o = section->first; o < section->first + section->count; o++) {
         const sl_op *op = &program->ops[o];
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] != SL_NONE)
-                note_section(user, is_shared, op->operand[i], section_index);
+                record_user(user, is_shared, op->operand[i], section_index);
     }
 }
 
@@ -228,7 +236,7 @@ sl_status sl_instance_settle_families(sl_step *step)
     memset(user, 0xFF, program->value_count * sizeof *user);
     for (uint32_t s = 0; s < program->section_count; s++)
         if (program->sections[s].repeat > 1)
-            note_repeated_section(program, s, user, is_shared);
+            record_users(program, s, user, is_shared);
     for (uint32_t v = 0; v < program->value_count; v++)
         if (!is_shared[v])
             program->values[v].instances = 1;

@@ -1,4 +1,4 @@
-/* Building of programs: four growing arrays. Knows the op table, and nothing of models or passes.
+/* Building of programs: growing arrays. Knows the op table, and nothing of models or passes.
  *
  * Invariant: every op that stands in a program has the operands that the table demands, each with
  * the bytes that the op's shapes give.
@@ -10,7 +10,6 @@
 
 #include "base/bits.h"
 #include "base/status.h"
-#include "op_shape.h"
 
 enum { FIRST_CAPACITY = 64 };
 
@@ -121,14 +120,14 @@ sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment)
 static sl_status check_operand(const sl_program *program, const sl_op *op, uint32_t operand_index)
 {
     const sl_op_info *info = sl_op_info_of(op->kind);
-    const char *operand_name = info->operand_name[operand_index];
+    const char *operand_name = info->operand[operand_index].name;
     uint32_t value_index = op->operand[operand_index];
-    if (value_index == SL_NONE && info->operand_optional[operand_index])
+    if (value_index == SL_NONE && info->operand[operand_index].is_optional)
         return SL_OK;
     if (value_index >= program->value_count)
         SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s is missing", info->name, operand_name);
     const sl_value *value = &program->values[value_index];
-    uint64_t least = sl_op_shape_least_bytes(op->kind, &op->attrs, operand_index);
+    uint64_t least = sl_op_least_bytes(op->kind, &op->attrs, operand_index);
     bool is_exact = sl_op_operand_bytes(op->kind, &op->attrs, operand_index) != 0;
     if (least == 0 || value->bytes < least || (is_exact && value->bytes != least))
         SL_FAIL(SL_ERROR_INTERNAL, "%s: operand %s takes %llu bytes, value %s has %llu", info->name,
@@ -168,4 +167,23 @@ sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_at
     if (has_segment)
         program->segments[program->segment_count - 1].op_count++;
     return SL_OK;
+}
+
+/* ---- names, in messages, files and options ---- */
+
+const char *sl_type_name(sl_type type)
+{
+    static const char *const names[SL_TYPE_COUNT] = {
+        [SL_TYPE_FP32] = "fp32", [SL_TYPE_BF16] = "bf16", [SL_TYPE_FP16] = "fp16"};
+    return names[type];
+}
+
+const char *sl_group_name(sl_group group)
+{
+    static const char *const names[SL_GROUP_COUNT] = {
+        [SL_GROUP_PARAM] = "param",     [SL_GROUP_GRAD] = "grad",
+        [SL_GROUP_MASTER] = "master",   [SL_GROUP_MOMENT1] = "moment1",
+        [SL_GROUP_MOMENT2] = "moment2",
+    };
+    return names[group];
 }

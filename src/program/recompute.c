@@ -40,7 +40,7 @@ static sl_status keep_shared_values(sl_step *step)
             if (owner[v] == SL_NONE)
                 owner[v] = op->segment;
             if (owner[v] != op->segment)
-                step->is_forgotten[v] = false;
+                step->values[v].is_forgotten = false;
         }
     }
     free(owner);
@@ -51,7 +51,8 @@ static sl_status keep_shared_values(sl_step *step)
 static bool writes_kept_value(const sl_step *step, const sl_op *op)
 {
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
-        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) && !step->is_forgotten[op->operand[i]])
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) &&
+            !step->values[op->operand[i]].is_forgotten)
             return true;
     return false;
 }
@@ -62,9 +63,9 @@ static bool keep_written_values(sl_step *step, const sl_op *op)
     bool changed = false;
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
         uint32_t v = op->operand[i];
-        if (v == SL_NONE || !sl_op_writes(op, i) || !step->is_forgotten[v])
+        if (v == SL_NONE || !sl_op_writes(op, i) || !step->values[v].is_forgotten)
             continue;
-        step->is_forgotten[v] = false;
+        step->values[v].is_forgotten = false;
         changed = true;
     }
     return changed;
@@ -90,7 +91,7 @@ sl_status sl_recompute_open(sl_step *step)
 {
     const sl_program *forward = step->forward;
     for (uint32_t v = 0; v < forward->value_count; v++)
-        step->is_forgotten[v] = forward->values[v].kind == SL_VALUE_ACTIVATION;
+        step->values[v].is_forgotten = forward->values[v].kind == SL_VALUE_ACTIVATION;
     SL_TRY(keep_shared_values(step));
     keep_together(step);
     return SL_OK;
@@ -103,22 +104,23 @@ void sl_recompute_forget(sl_step *step, uint32_t segment_index)
         const sl_op *op = &step->forward->ops[o];
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
             uint32_t v = op->operand[i];
-            if (v != SL_NONE && step->is_forgotten[v])
-                step->counterpart[sl_instance_index(step, v)] = SL_NONE;
+            if (v != SL_NONE && step->values[v].is_forgotten)
+                sl_instance_of(step, v)->counterpart = SL_NONE;
         }
     }
 }
 
 static bool is_missing(const sl_step *step, uint32_t forward_value)
 {
-    return forward_value != SL_NONE && step->is_forgotten[forward_value] &&
-           step->counterpart[sl_instance_index(step, forward_value)] == SL_NONE;
+    return forward_value != SL_NONE && step->values[forward_value].is_forgotten &&
+           sl_instance_of(step, forward_value)->counterpart == SL_NONE;
 }
 
 static bool writes_wanted_value(const sl_step *step, const sl_op *op)
 {
     for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
-        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) && step->is_wanted[op->operand[i]])
+        if (op->operand[i] != SL_NONE && sl_op_writes(op, i) &&
+            step->values[op->operand[i]].is_wanted)
             return true;
     return false;
 }
@@ -132,7 +134,7 @@ static void want_sources(sl_step *step, const sl_segment *segment)
             continue;
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (is_missing(step, op->operand[i]))
-                step->is_wanted[op->operand[i]] = true;
+                step->values[op->operand[i]].is_wanted = true;
     }
 }
 
@@ -150,7 +152,7 @@ static void want_nothing(sl_step *step, const sl_segment *segment)
         const sl_op *op = &step->forward->ops[o];
         for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
             if (op->operand[i] != SL_NONE)
-                step->is_wanted[op->operand[i]] = false;
+                step->values[op->operand[i]].is_wanted = false;
     }
 }
 
@@ -160,7 +162,7 @@ sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out
         const sl_segment *segment = &step->forward->segments[step->segment];
         sl_phase phase = step->phase;
         step->phase = SL_PHASE_RECOMPUTE;
-        step->is_wanted[forward_value] = true;
+        step->values[forward_value].is_wanted = true;
         want_sources(step, segment);
         sl_status status = emit_wanted(step, segment);
         want_nothing(step, segment);

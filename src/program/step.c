@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bits.h"
 #include "base/status.h"
 
 /* ---- turns and sections ---- */
@@ -76,7 +75,7 @@ static sl_status emit_backward_op(sl_step *step, uint32_t segment_index, uint32_
     step->phase = SL_PHASE_BACKWARD;
     step->segment = segment_index;
     SL_TRY(sl_backward_emit(step, op_index));
-    return sl_update_flush(step);
+    return sl_gradient_consume_complete(step);
 }
 
 static sl_status emit_backward(sl_step *step, uint32_t segment_index)
@@ -122,6 +121,66 @@ static sl_status emit_by_micro_batch(sl_step *step)
     return SL_OK;
 }
 
+static bool op_uses_tensor(const sl_program *forward, const sl_op *op, uint32_t tensor)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (op->operand[i] != SL_NONE && forward->values[op->operand[i]].kind == SL_VALUE_TENSOR &&
+            forward->values[op->operand[i]].index == tensor)
+            return true;
+    return false;
+}
+
+/* True if an op of the segment before `op_index` uses the tensor. */
+static bool is_used_before(const sl_program *forward, const sl_segment *segment, uint32_t op_index,
+                           uint32_t tensor)
+{
+    for (uint32_t o = segment->first_op; o < op_index; o++)
+        if (op_uses_tensor(forward, &forward->ops[o], tensor))
+            return true;
+    return false;
+}
+
+/* Elements of the largest activation that the segment touches, of all micro-batches. */
+static double count_activation_elements(const sl_step *step, const sl_segment *segment)
+{
+    double most = 0;
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            uint32_t v = step->forward->ops[o].operand[i];
+            if (v == SL_NONE || step->forward->values[v].kind != SL_VALUE_ACTIVATION)
+                continue;
+            const sl_value *value = &step->forward->values[v];
+            double elements = (double)value->bytes / (double)sl_type_bytes(value->type);
+            most = elements > most ? elements : most;
+        }
+    return most * step->options->micro_batch_count;
+}
+
+/* True if it helps to run a segment's backward op by op over all micro-batches, because it uses a
+ * parameter whose last site is another one, and its accumulator is larger than the gradients that
+ * each op then reads again; and if that changes no sum: no two of its ops add to the same
+ * accumulator. */
+static bool may_go_by_op(const sl_step *step, uint32_t segment_index)
+{
+    const sl_program *forward = step->forward;
+    const sl_segment *segment = &forward->segments[segment_index];
+    double deferred_elements = 0;
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+        const sl_op *op = &forward->ops[o];
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            const uint32_t v = op->operand[i];
+            if (v == SL_NONE || forward->values[v].kind != SL_VALUE_TENSOR)
+                continue;
+            const uint32_t tensor = forward->values[v].index;
+            if (sl_gradient_is_deferred(step, op, tensor))
+                deferred_elements += (double)forward->tensors[tensor].element_count;
+            else if (is_used_before(forward, segment, o, tensor))
+                return false;
+        }
+    }
+    return deferred_elements >= count_activation_elements(step, segment) && deferred_elements > 0;
+}
+
 /* Op by op over all micro-batches: an accumulator of a deferred use lives for one op only. */
 static sl_status emit_backward_by_op(sl_step *step, uint32_t segment_index)
 {
@@ -145,7 +204,7 @@ static sl_status emit_layer_forward(sl_step *step, uint32_t segment_index)
 
 static sl_status emit_layer_backward(sl_step *step, uint32_t segment_index)
 {
-    if (sl_gradient_may_go_by_op(step, segment_index))
+    if (may_go_by_op(step, segment_index))
         return emit_backward_by_op(step, segment_index);
     for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
         SL_TRY(begin_turn(step, turn));
@@ -194,81 +253,43 @@ static sl_status emit_by_layer(sl_step *step)
 
 /* ---- what the files work on ---- */
 
-typedef struct column {
-    void **array;
-    uint64_t count;
-    size_t element_bytes;
-    bool starts_empty; /* filled with SL_NONE, else with zero */
-} column;
-
-static sl_status allocate_column(const column *wanted)
-{
-    uint64_t bytes;
-    SL_TRY(sl_bits_multiply(wanted->count, wanted->element_bytes, "step", &bytes));
-    *wanted->array = malloc(bytes + 1);
-    if (*wanted->array == NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to derive a step (%llu bytes)",
-                (unsigned long long)bytes);
-    memset(*wanted->array, wanted->starts_empty ? 0xFF : 0, bytes);
-    return SL_OK;
-}
-
-static sl_status allocate_maps(sl_step *step)
+static sl_status allocate_arrays(sl_step *step)
 {
     const sl_program *forward = step->forward;
-    uint64_t values = forward->value_count, tensors = forward->tensor_count;
-    uint64_t chunks = step->chunks->chunk_count;
-    uint64_t pairs = values * sl_step_turn_count(step); /* of 32 bits each */
-    uint64_t uses = (uint64_t)forward->op_count * SL_OPERAND_MAX;
-    const column columns[] = {
-        {(void **)&step->param_of_tensor, tensors, sizeof(uint32_t), true},
-        {(void **)&step->grad_of_tensor, tensors, sizeof(uint32_t), true},
-        {(void **)&step->chunk_value[SL_GROUP_PARAM], chunks, sizeof(uint32_t), true},
-        {(void **)&step->chunk_value[SL_GROUP_GRAD], chunks, sizeof(uint32_t), true},
-        {(void **)&step->chunk_value[SL_GROUP_MASTER], chunks, sizeof(uint32_t), true},
-        {(void **)&step->chunk_value[SL_GROUP_MOMENT1], chunks, sizeof(uint32_t), true},
-        {(void **)&step->chunk_value[SL_GROUP_MOMENT2], chunks, sizeof(uint32_t), true},
-        {(void **)&step->counterpart, pairs, sizeof(uint32_t), true},
-        {(void **)&step->is_forgotten, values, sizeof(bool), false},
-        {(void **)&step->is_wanted, values, sizeof(bool), false},
-        {(void **)&step->reader_count, values, sizeof(uint32_t), false},
-        {(void **)&step->gradient, pairs, sizeof(uint32_t), true},
-        {(void **)&step->gradient_rows, pairs, sizeof(uint64_t), false},
-        {(void **)&step->gradient_partial, pairs, sizeof(uint8_t), false},
-        {(void **)&step->last_site, tensors, sizeof(uint32_t), true},
-        {(void **)&step->accumulator, uses, sizeof(uint32_t), true},
-        {(void **)&step->tensor_sum, tensors, sizeof(uint32_t), true},
-        {(void **)&step->open_parts, tensors, sizeof(uint32_t), false},
-        {(void **)&step->open_writes, chunks, sizeof(uint32_t), false},
-        {(void **)&step->is_cleared, chunks, sizeof(bool), false},
-        {(void **)&step->complete, chunks, sizeof(uint32_t), false},
-    };
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        SL_TRY(allocate_column(&columns[i]));
+    const uint32_t chunks = step->map->chunk_count;
+    const uint64_t uses = (uint64_t)forward->op_count * SL_OPERAND_MAX;
+    const uint64_t turn_values = (uint64_t)forward->value_count * sl_step_turn_count(step);
+    step->values = calloc((uint64_t)forward->value_count + 1, sizeof *step->values);
+    step->turn_values = calloc(turn_values + 1, sizeof *step->turn_values);
+    step->tensors = calloc((uint64_t)forward->tensor_count + 1, sizeof *step->tensors);
+    step->chunks = calloc((uint64_t)chunks + 1, sizeof *step->chunks);
+    step->deferred = calloc(uses + 1, sizeof *step->deferred);
+    step->complete = calloc((uint64_t)chunks + 1, sizeof *step->complete);
+    if (step->values == NULL || step->turn_values == NULL || step->tensors == NULL ||
+        step->chunks == NULL || step->deferred == NULL || step->complete == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to derive a step from %u ops", forward->op_count);
+    for (uint64_t v = 0; v < turn_values; v++)
+        step->turn_values[v] = (sl_turn_value){.counterpart = SL_NONE, .gradient = SL_NONE};
+    for (uint32_t t = 0; t < forward->tensor_count; t++)
+        step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, SL_NONE, 0};
+    for (uint32_t c = 0; c < chunks; c++)
+        for (int group = 0; group < SL_GROUP_COUNT; group++)
+            step->chunks[c].value[group] = SL_NONE;
+    memset(step->deferred, 0xFF, uses * sizeof *step->deferred); /* SL_NONE */
     return SL_OK;
 }
 
-static void free_maps(sl_step *step)
+static void free_arrays(sl_step *step)
 {
-    free(step->param_of_tensor);
-    free(step->grad_of_tensor);
-    for (int group = 0; group < SL_GROUP_COUNT; group++)
-        free(step->chunk_value[group]);
-    free(step->counterpart);
-    free(step->is_forgotten);
-    free(step->is_wanted);
-    free(step->reader_count);
-    free(step->gradient);
-    free(step->gradient_rows);
-    free(step->gradient_partial);
-    free(step->last_site);
-    free(step->accumulator);
-    free(step->tensor_sum);
-    free(step->open_parts);
-    free(step->open_writes);
-    free(step->is_cleared);
+    free(step->values);
+    free(step->turn_values);
+    free(step->tensors);
+    free(step->chunks);
+    free(step->deferred);
     free(step->complete);
 }
+
+/* ---- the request ---- */
 
 typedef struct placed_segment {
     uint32_t site, index;
@@ -345,9 +366,11 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
     return check_forward(forward);
 }
 
+/* ---- the whole step ---- */
+
 static sl_status emit_step(sl_step *step)
 {
-    SL_TRY(allocate_maps(step));
+    SL_TRY(allocate_arrays(step));
     step->program->micro_batch_count = step->options->micro_batch_count;
     step->program->type = step->forward->type;
     step->program->grad_type = step->forward->grad_type;
@@ -360,7 +383,7 @@ static sl_status emit_step(sl_step *step)
         SL_TRY(emit_by_layer(step));
     else
         SL_TRY(emit_by_micro_batch(step));
-    SL_TRY(sl_update_finish(step));
+    SL_TRY(sl_gradient_finish(step));
     SL_TRY(end_section(step));
     return sl_instance_settle_families(step);
 }
@@ -369,10 +392,10 @@ sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *
                                  const sl_step_options *options, sl_program **out_step)
 {
     SL_TRY(check_request(forward, chunks, options));
-    sl_step step = {.forward = forward, .chunks = chunks, .options = options, .norm = SL_NONE};
+    sl_step step = {.forward = forward, .map = chunks, .options = options, .norm = SL_NONE};
     SL_TRY(sl_program_open(&step.program));
     sl_status status = emit_step(&step);
-    free_maps(&step);
+    free_arrays(&step);
     if (status != SL_OK) {
         sl_program_close(step.program);
         return status;

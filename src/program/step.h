@@ -2,22 +2,51 @@
  *
  * Words: a forward value or op is one of the forward program; its counterpart in the step belongs
  * to one turn. A turn is the first micro-batch, the last one, or all those between, which are one
- * repeated section: so there are three of them at most, however many micro-batches there are. Maps
- * over (turn t, forward value v) are indexed with t * F + v, where F is the forward program's value
- * count.
+ * repeated section: so there are three of them at most, however many micro-batches there are.
  *
- * Files: step.c the schedule; instance.c counterparts of forward values and ops;
- * recompute.c which of them are forgotten and made again; backward.c one rule an op kind;
- * gradient.c where gradients are gathered; update.c norms and AdamW.
+ * Files: step.c the schedule; instance.c counterparts of forward values and ops; recompute.c which
+ * of them are forgotten and made again; backward.c one rule an op kind; gradient.c the way of a
+ * gradient from the op that makes it to AdamW.
  */
 #ifndef SL_PROGRAM_STEP_H
 #define SL_PROGRAM_STEP_H
 
 #include "build.h"
 
+enum { SL_TURNS_MAX = 3, SL_PARTS_MAX = 2 };
+
+/* A forward value, whatever the turn. */
+typedef struct sl_step_value {
+    uint32_t reader_count; /* operands that read it, over all forward ops */
+    bool is_forgotten;     /* dies after its segment's forward, is made again on demand */
+    bool is_wanted;        /* scratch of recompute.c, false between calls */
+} sl_step_value;
+
+/* A forward value in one turn. */
+typedef struct sl_turn_value {
+    uint32_t counterpart;     /* SL_NONE: not made, or forgotten */
+    uint32_t gradient;        /* SL_NONE: none yet */
+    bool gradient_is_partial; /* a sum over the tensor-parallel ranks is still to come */
+    uint64_t gradient_rows;   /* rows below this one have been written */
+} sl_turn_value;
+
+/* A parameter tensor and the way of its gradient. */
+typedef struct sl_step_tensor {
+    uint32_t param, grad; /* step values of it in these groups */
+    uint32_t last_site;   /* of the last segment that uses it */
+    uint32_t sum; /* where parts add up: `grad`, or an fp32 sum beside it; SL_NONE: nowhere yet */
+    uint32_t open_parts; /* parts of the gradient still to come */
+} sl_step_tensor;
+
+typedef struct sl_step_chunk {
+    uint32_t value[SL_GROUP_COUNT]; /* step values; SL_NONE in unused groups */
+    uint32_t open_writes;           /* to its gradient, still to come */
+    bool is_cleared;                /* its gradient; CLEAR was emitted */
+} sl_step_chunk;
+
 typedef struct sl_step {
     const sl_program *forward; /* borrowed, as the next two */
-    const sl_chunk_map *chunks;
+    const sl_chunk_map *map;
     const sl_step_options *options;
     sl_program *program; /* the step; handed out at the end */
 
@@ -27,39 +56,19 @@ typedef struct sl_step {
     uint32_t segment;
     sl_phase phase;
 
-    /* instance.c */
-    uint32_t *param_of_tensor;             /* [tensors] step values */
-    uint32_t *grad_of_tensor;              /* [tensors] */
-    uint32_t *chunk_value[SL_GROUP_COUNT]; /* [chunks]; SL_NONE in unused groups */
-    uint32_t *counterpart;                 /* [turns * F], SL_NONE: not made, or forgotten */
-
-    /* recompute.c */
-    bool *is_forgotten; /* [F]: dies after its segment's forward, is made again on demand */
-    bool *is_wanted;    /* [F], scratch, false between calls */
-
-    /* backward.c */
-    uint32_t *reader_count; /* [F]: operands that read it, over all forward ops */
-
-    /* gradient.c */
-    uint32_t *gradient;        /* [turns * F], SL_NONE: none yet */
-    uint64_t *gradient_rows;   /* [turns * F]: rows below this one have been written */
-    uint8_t *gradient_partial; /* [turns * F], an sl_partial */
-    uint32_t *last_site;       /* [tensors]: site of the last segment that uses it */
-    uint32_t *accumulator;     /* [forward ops * SL_OPERAND_MAX], of deferred uses */
-    uint32_t *tensor_sum;      /* [tensors]: where a gradient is gathered before it is rounded */
-    uint32_t *open_parts;      /* [tensors]: additions to it still to come */
-    uint32_t *open_writes;     /* [chunks]: gradient writes still to come */
-    bool *is_cleared;          /* [chunks]: CLEAR was emitted */
-
-    /* update.c */
-    uint32_t *complete; /* chunks whose last write belongs to the rule being emitted */
+    sl_step_value *values;      /* [forward values] */
+    sl_turn_value *turn_values; /* [turns * forward values], see sl_instance_of */
+    sl_step_tensor *tensors;    /* [tensors] */
+    sl_step_chunk *chunks;      /* [chunks] */
+    uint32_t
+        *deferred; /* [forward ops * SL_OPERAND_MAX]: accumulators of deferred uses, or SL_NONE */
+    uint32_t
+        *complete; /* [chunks]: those whose last gradient write belongs to the rule under way */
     uint32_t complete_count;
     uint32_t norm; /* of all gradients, SL_NONE before its first use */
 } sl_step;
 
 /* ---- step.c ---- */
-
-enum { SL_TURNS_MAX = 3 };
 
 /* How many turns a step takes, the micro-batch with which one starts, and how many it is for. */
 uint32_t sl_step_turn_count(const sl_step *step);
@@ -89,8 +98,8 @@ sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const ch
 sl_status sl_instance_add_shared(sl_step *step, const char *prefix, const char *name,
                                  uint64_t bytes, sl_type type, uint32_t *out_value);
 
-/* The place of forward value `forward_value` in the maps, for the current turn. */
-uint64_t sl_instance_index(const sl_step *step, uint32_t forward_value);
+/* A forward value in the current turn. */
+sl_turn_value *sl_instance_of(const sl_step *step, uint32_t forward_value);
 
 /* Appends the counterpart of a forward op. ACTIVATION values that it writes are made, those it
  * reads must be there. */
@@ -110,66 +119,6 @@ void sl_recompute_forget(sl_step *step, uint32_t segment_index);
 /* The counterpart of a forward value, recomputed first if it was forgotten. */
 sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out_value);
 
-/* ---- gradient.c ---- */
-
-/* What is still missing in a gradient that every rank of a tensor-parallel group has a part of. */
-typedef enum sl_partial { SL_PARTIAL_NO, SL_PARTIAL_YES } sl_partial;
-
-sl_status sl_gradient_open(sl_step *step);
-
-/* True if it helps to run a segment's backward op by op over all micro-batches, because it uses a
- * parameter whose last site is another one, and its accumulator is larger than the gradients that
- * each op then reads again; and if that changes no sum: no two of its ops add to the same
- * accumulator. */
-bool sl_gradient_may_go_by_op(const sl_step *step, uint32_t segment_index);
-
-/* The finished gradient of a forward value, summed over ranks and rounded to the value's type where
- * needed; SL_NONE if the loss does not depend on it. For the rule of the op that makes the value.
- */
-sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient);
-
-/* Declares `gradient` to be the gradient of a forward value. */
-void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient);
-
-/* Adds the whole of step value `part` to the gradient of a forward value. `part` itself becomes the
- * gradient where there was none and `may_alias`. */
-sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t part, bool may_alias);
-
-/* What an op is about to write or add to a gradient. */
-typedef struct sl_contribution {
-    uint64_t first_row, end_row; /* whole values: 0 and UINT64_MAX */
-    sl_type type;                /* of the elements that the op writes */
-    sl_partial partial;
-} sl_contribution;
-
-/* The gradient of a forward value, about to be contributed to: the value and whether the
- * contribution adds (else it writes). */
-sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value,
-                                 const sl_contribution *contribution, uint32_t *out_gradient,
-                                 uint32_t *out_accumulate);
-
-/* The accumulator that the rule of forward op `op_index` adds the gradient of its parameter operand
- * to; SL_NONE for an absent one. `out_accumulate` is NULL where the op updates (the accumulator is
- * then cleared first), else it is set to whether the op adds. */
-sl_status sl_gradient_begin(sl_step *step, uint32_t op_index, uint32_t operand_index,
-                            uint32_t *out_gradient, uint32_t *out_accumulate);
-
-enum { SL_GATHERED_MAX = 2 };
-
-/* The parameters of a forward op whose gradients one backward op computes, operands of mode G. */
-typedef struct sl_gathering {
-    uint32_t operand[SL_GATHERED_MAX]; /* of the forward op */
-    uint32_t count;
-} sl_gathering;
-
-/* As sl_gradient_begin for an op of mode G: also sets attrs->adds_gradient and attrs->grad_type, to
- * what holds for all of its gradients. */
-sl_status sl_gradient_gather(sl_step *step, uint32_t op_index, const sl_gathering *gathering,
-                             sl_op_attrs *attrs, uint32_t *out_gradients);
-
-/* After the op that adds was emitted: moves deferred sums on and notices complete chunks. */
-sl_status sl_gradient_end(sl_step *step, uint32_t op_index, uint32_t operand_index);
-
 /* ---- backward.c ---- */
 
 /* Counts readers. */
@@ -178,13 +127,67 @@ void sl_backward_open(sl_step *step);
 /* Emits the backward ops of a forward op for the current turn. */
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index);
 
-/* ---- update.c ---- */
+/* ---- gradient.c, of activations ---- */
+
+/* What an op is about to write or add to a gradient. */
+typedef struct sl_contribution {
+    uint64_t first_row, end_row; /* whole values: 0 and UINT64_MAX */
+    sl_type type;                /* of the elements that the op writes */
+    bool is_partial;             /* each tensor-parallel rank has a term of it */
+} sl_contribution;
+
+/* The gradient of a forward value, about to be contributed to: the value and whether the
+ * contribution adds (else it writes). */
+sl_status sl_gradient_contribute(sl_step *step, uint32_t forward_value,
+                                 const sl_contribution *contribution, uint32_t *out_gradient,
+                                 uint32_t *out_adds);
+
+/* Adds the whole of step value `term` to the gradient of a forward value. `term` itself becomes the
+ * gradient where there was none and `may_alias`. */
+sl_status sl_gradient_add(sl_step *step, uint32_t forward_value, uint32_t term, bool may_alias);
+
+/* Declares `gradient` to be the gradient of a forward value. */
+void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient);
+
+/* The finished gradient of a forward value, summed over ranks and rounded to the value's type where
+ * needed; SL_NONE if the loss does not depend on it. For the rule of the op that makes the value.
+ */
+sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient);
+
+/* ---- gradient.c, of parameters ---- */
+
+/* A backward op that computes parts of the gradients of parameters. */
+typedef struct sl_backward_op {
+    uint32_t forward_op; /* whose rule emits it */
+    sl_op_kind kind;
+    sl_op_attrs attrs;
+    uint32_t operand[SL_OPERAND_MAX]; /* step values; those of parts are filled in */
+    struct {
+        uint32_t parameter; /* operand of the forward op; one that is absent has no part */
+        uint32_t gradient;  /* operand of this op */
+    } part[SL_PARTS_MAX];
+    uint32_t part_count;
+} sl_backward_op;
+
+sl_status sl_gradient_open(sl_step *step);
+
+/* True for a use of a tensor at another site than its last. */
+bool sl_gradient_is_deferred(const sl_step *step, const sl_op *forward_op, uint32_t tensor);
+
+/* Finds where the parts are left: fills their operands and sets in the attributes whether the op
+ * adds, and what it stores. */
+sl_status sl_gradient_open_parts(sl_step *step, sl_backward_op *op);
+
+/* Emits the op and closes its parts: sums move on, and chunks become complete. */
+sl_status sl_gradient_close_parts(sl_step *step, const sl_backward_op *op);
+
+/* ---- gradient.c, of chunks ---- */
 
 /* Norm, and with update_early AdamW, of the chunks that became complete. Ops that are emitted next
- * belong to the update until the caller says otherwise, as after sl_update_finish. */
-sl_status sl_update_flush(sl_step *step);
+ * belong to the update until the caller says otherwise, as after sl_gradient_finish. */
+sl_status sl_gradient_consume_complete(sl_step *step);
 
 /* What is left after the last backward op. */
-sl_status sl_update_finish(sl_step *step);
+sl_status sl_gradient_finish(sl_step *step);
 
 #endif

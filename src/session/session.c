@@ -24,8 +24,8 @@ static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint
         SL_FAIL(SL_ERROR_INTERNAL, "%s: elements %llu + %llu of %llu", tensor->name,
                 (unsigned long long)first, (unsigned long long)count,
                 (unsigned long long)tensor->element_count);
-    const sl_tensor_place *place = &layout->tensors[tensor_index];
-    *out_run = (run){place->chunk_index, place->first_element + first};
+    *out_run =
+        (run){layout->chunk_of_tensor[tensor_index], layout->first_element[tensor_index] + first};
     return SL_OK;
 }
 

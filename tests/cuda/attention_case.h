@@ -12,7 +12,8 @@
 
 #include "cuda_case.h"
 #include "kernel_reference.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/library.h"
+#include "kernels/cuda/ops.h"
 
 static const double UNIT = 0x1p-24;
 
@@ -63,7 +64,7 @@ static attention_shape shape_of(const cuda_case *c)
 /* Runs before the kernel does: the workspace's size, and more shared memory where it is needed. */
 static MAYBE_UNUSED void prepare_case(cuda_case *c)
 {
-    c->workspace_bytes = sl_cuda_attention_workspace_bytes(c->kind, &c->attrs);
+    c->workspace_bytes = sl_cuda_attention_workspace_bytes(c->kind, &c->attrs, 0);
     assert_int_equal(sl_cuda_attention_prepare(c->kind, &c->attrs), SL_OK);
 }
 

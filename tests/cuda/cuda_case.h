@@ -42,7 +42,7 @@
 #include "sluice/program.h"
 
 /* The host functions of the ops; those that are called are linked. */
-#define X(NAME, name) sl_status sl_cuda_##name(const sl_kernel_call *call);
+#define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
 
@@ -82,7 +82,7 @@ typedef struct cuda_op {
     sl_op_kind kind;
     sl_kernel run;
     /* What the kernel's file says; NULL: none. */
-    uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs);
+    uint64_t (*workspace_bytes)(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t worker_count);
     /* Fills c->attrs (type is set) and the operands for shape `round`, which counts from 0. */
     void (*draw)(cuda_case *c, int round);
     cuda_bound bound[SL_OPERAND_MAX]; /* of the operands that the op writes */
@@ -248,7 +248,7 @@ static void run_orders(cuda_case *c)
 
 static bool case_writes(const cuda_case *c, int operand)
 {
-    return sl_op_info_of(c->kind)->operand_mode[operand] != SL_MODE_READ;
+    return sl_op_info_of(c->kind)->operand[operand].mode != SL_MODE_READ;
 }
 
 /* Runs both kernels and checks all but what they wrote. */
@@ -256,11 +256,13 @@ static MAYBE_UNUSED void cuda_case_run(cuda_case *c)
 {
     const sl_kernel_table *cpu = sl_kernels_cpu(), *cuda = sl_kernels_cuda();
     if (cuda != NULL) {
-        assert_ptr_equal(cuda->run[c->kind], c->run);
-        assert_int_equal(cuda->workspace_bytes(c->kind, &c->attrs, 0), c->workspace_bytes);
+        assert_ptr_equal(cuda->row[c->kind].run, c->run);
+        assert_int_equal(sl_kernels_workspace_bytes(cuda, c->kind, &c->attrs, 0),
+                         c->workspace_bytes);
     }
-    run_kernel(c, cpu->run[c->kind],
-               cpu->workspace_bytes(c->kind, &c->attrs, sl_workers_count(case_workers)), false);
+    run_kernel(c, cpu->row[c->kind].run,
+               sl_kernels_workspace_bytes(cpu, c->kind, &c->attrs, sl_workers_count(case_workers)),
+               false);
     run_orders(c);
     for (int i = 0; i < SL_OPERAND_MAX; i++) {
         const cuda_operand *o = &c->operand[i];
@@ -339,7 +341,8 @@ static MAYBE_UNUSED void cuda_op_check(const cuda_op *op)
             c.attrs.type = (uint16_t)type;
             c.scalars.loss_scale = 1.0f;
             op->draw(&c, round);
-            c.workspace_bytes = op->workspace_bytes ? op->workspace_bytes(op->kind, &c.attrs) : 0;
+            c.workspace_bytes =
+                op->workspace_bytes ? op->workspace_bytes(op->kind, &c.attrs, 0) : 0;
             cuda_case_run(&c);
             case_compare_all(&c, op->bound);
             case_close(&c);

@@ -6,7 +6,7 @@
  * come out exact, random numbers within the bound of their roundings, twice the same bits. */
 #include "gpu_place.h"
 #include "kernels/cuda/library.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/ops.h"
 #include "product_case.h"
 
 enum { SHAPES = 30, FEW_SHAPES = 2 };
@@ -21,7 +21,7 @@ static int shapes(void)
 
 static void run_once(kernel_case *c)
 {
-    const uint64_t bytes = sl_cuda_linear_workspace_bytes(c->kind, &c->attrs);
+    const uint64_t bytes = sl_cuda_linear_workspace_bytes(c->kind, &c->attrs, 0);
     sl_kernel_call call = {.attrs = &c->attrs,
                            .scalars = c->scalars,
                            .workspace = allocate(bytes),
@@ -32,7 +32,7 @@ static void run_once(kernel_case *c)
             memcpy(c->result[i], c->input[i], c->bytes[i]);
         call.operand[i] = c->result[i];
     }
-    const sl_kernel run = sl_kernels_cuda()->run[c->kind];
+    const sl_kernel run = sl_kernels_cuda()->row[c->kind].run;
     if (gpu_place_run(c->kind, run, &call, c->bytes, bytes, 0) != SL_OK)
         fail_msg("op %d failed: %s", (int)c->kind, sl_status_message());
     free(call.workspace);

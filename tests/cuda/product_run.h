@@ -4,7 +4,6 @@
 #define SL_TESTS_CUDA_PRODUCT_RUN_H
 
 #include "kernels/cuda/library.h"
-#include "kernels/cuda/linear.h"
 #include "kernels/cuda/ops.h"
 #include "product_case.h"
 #include "shim_control.h"
@@ -45,7 +44,7 @@ static sl_status call_kernel(kernel_case *c)
             memcpy(c->result[i], c->input[i], c->bytes[i]);
         call.operand[i] = c->result[i];
     }
-    const uint64_t bytes = sl_cuda_linear_workspace_bytes(c->kind, &c->attrs);
+    const uint64_t bytes = sl_cuda_linear_workspace_bytes(c->kind, &c->attrs, 0);
     assert_true(bytes > 0 && bytes % 256 == 0 && bytes <= 32 << 20);
     call.workspace = allocate(bytes);
     memset(call.workspace, 0xff, bytes);

@@ -164,7 +164,7 @@ static void attention_when_heads_do_not_divide_fails(void **state)
     assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
     attrs.heads = 0;
     assert_int_equal(sl_cuda_attention(&call), SL_ERROR_INTERNAL);
-    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs), 0);
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0), 0);
     assert_int_equal(sl_cuda_attention_prepare(SL_OP_ATTENTION, &attrs), SL_OK);
     attrs = (sl_op_attrs){.batch = 1, .seq = 2, .in = 2, .heads = 1, .cache_rows = 1};
     assert_int_equal(sl_cuda_attention_cached(&call), SL_ERROR_INTERNAL);
@@ -175,10 +175,10 @@ static void workspace_when_asked_for_is_of_whole_lines(void **state)
 {
     (void)state;
     const sl_op_attrs attrs = {.batch = 2, .seq = 5, .heads = 3, .in = 24, .cache_rows = 300};
-    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION, &attrs), 0);
-    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs), 256);
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION, &attrs, 0), 0);
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0), 256);
     /* 2 * 3 heads, 5 queries, 3 splits of 128 keys, 8 + 2 floats: 3600 bytes */
-    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_CACHED, &attrs), 3840);
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_CACHED, &attrs, 0), 3840);
 }
 
 static const struct CMUnitTest tests[] = {

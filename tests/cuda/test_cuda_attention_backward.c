@@ -71,13 +71,13 @@ static void fill_forward(cuda_case *c, float scale)
     void *lse = case_room(c, 2, SL_TYPE_FP32, rows * s.heads);
     const sl_kernel_table *cpu = sl_kernels_cpu();
     const uint64_t bytes =
-        cpu->workspace_bytes(SL_OP_ATTENTION, &c->attrs, sl_workers_count(case_workers));
+        sl_kernels_workspace_bytes(cpu, SL_OP_ATTENTION, &c->attrs, sl_workers_count(case_workers));
     void *workspace = guarded_open(bytes);
     const sl_kernel_call call = {.attrs = &c->attrs,
                                  .operand = {qkv, y, lse},
                                  .workspace = workspace,
                                  .workers = case_workers};
-    assert_int_equal(cpu->run[SL_OP_ATTENTION](&call), SL_OK);
+    assert_int_equal(cpu->row[SL_OP_ATTENTION].run(&call), SL_OK);
     guarded_close(workspace, bytes);
 }
 

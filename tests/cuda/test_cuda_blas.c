@@ -156,7 +156,7 @@ static void op_that_is_no_product_when_prepared_asks_nothing(void **state)
     const sl_op_attrs attrs = {.element_count = 5, .row_count = 3, .in = 4};
     assert_int_equal(sl_library_prepare(&library, SL_OP_GELU, &attrs), SL_OK);
     assert_int_equal(standin_blas_calls("cublasLtMatmulAlgoGetHeuristic"), 0);
-    assert_int_equal(sl_cuda_linear_workspace_bytes(SL_OP_GELU, &attrs), 0);
+    assert_int_equal(sl_cuda_linear_workspace_bytes(SL_OP_GELU, &attrs, 0), 0);
     assert_null(sl_library_choice(&library, 0));
 }
 
@@ -267,9 +267,8 @@ static void workspace_when_asked_for_follows_the_sizes(void **state)
                 {511, 1024, 16 * 4 * 511 * 1024},
                 {1ull << 40, 1ull << 40, 32 << 20}};
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        assert_int_equal(
-            sl_blas_workspace_bytes(&(sl_product){.of = {.m = rows[i].m, .n = rows[i].n}}),
-            rows[i].bytes);
+        assert_int_equal(sl_blas_workspace_bytes(&(sl_product){.m = rows[i].m, .n = rows[i].n}),
+                         rows[i].bytes);
 }
 
 /* ---- the table ---- */
@@ -279,7 +278,8 @@ static void table_when_asked_is_whole(void **state)
     (void)state;
     const sl_kernel_table *table = sl_kernels_cuda();
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
-        assert_int_equal(table->run[kind] == NULL, kind == SL_OP_INPUT); /* the engine's own */
+        assert_int_equal(table->row[kind].run == NULL,
+                         kind == SL_OP_INPUT || kind == SL_OP_ALL_REDUCE);
     standin_blas_reset();
     sl_kernel_library *open = NULL;
     assert_int_equal(table->open(99, &open), SL_ERROR_SYSTEM);
@@ -288,23 +288,21 @@ static void table_when_asked_is_whole(void **state)
     assert_int_equal(table->prepare(open, SL_OP_LINEAR_WEIGHT_BACKWARD, &attrs), SL_OK);
     assert_non_null(table->choice(open, 0));
     assert_null(table->choice(open, 1));
-    assert_true(table->workspace_bytes(SL_OP_LINEAR, &attrs, 7) ==
-                sl_cuda_linear_workspace_bytes(SL_OP_LINEAR, &attrs));
+    assert_true(sl_kernels_workspace_bytes(table, SL_OP_LINEAR, &attrs, 7) ==
+                sl_cuda_linear_workspace_bytes(SL_OP_LINEAR, &attrs, 0));
     assert_string_equal(table->description(), "cuda, cuBLASLt for tests, attention by own kernels");
     table->close(open);
     table->close(NULL);
     assert_int_equal(standin_blas_live(), 0);
 }
 
-/* The sum over one rank is what is there. */
-static void all_reduce_when_of_one_rank_changes_nothing(void **state)
+static void op_without_a_kernel_when_prepared_is_refused(void **state)
 {
     (void)state;
-    float x[3] = {1, 2, 3};
     const sl_op_attrs attrs = {.element_count = 3};
-    const sl_kernel_call call = {.attrs = &attrs, .operand = {x}};
-    assert_int_equal(sl_kernels_cuda()->run[SL_OP_ALL_REDUCE](&call), SL_OK);
-    assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
+    assert_int_equal(sl_kernels_cuda()->prepare(&library, SL_OP_ALL_REDUCE, &attrs),
+                     SL_ERROR_INTERNAL);
+    assert_non_null(strstr(sl_status_message(), "all_reduce"));
 }
 
 #define WITH_BLAS(test) cmocka_unit_test_setup_teardown(test, open_blas, close_blas)
@@ -328,7 +326,7 @@ int main(void)
         WITH_BLAS(library_when_missing_is_no_failure),
         cmocka_unit_test(workspace_when_asked_for_follows_the_sizes),
         cmocka_unit_test(table_when_asked_is_whole),
-        cmocka_unit_test(all_reduce_when_of_one_rank_changes_nothing),
+        cmocka_unit_test(op_without_a_kernel_when_prepared_is_refused),
     };
     if (getenv("SL_TEST_SEED"))
         test_seed = strtoull(getenv("SL_TEST_SEED"), NULL, 0);

@@ -60,7 +60,9 @@ static void shapes_when_prepared_are_chosen_for_once(void **state)
             assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION, &attrs), SL_OK);
             assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION_BACKWARD, &attrs), SL_OK);
             const uint64_t calls = standin_cudnn_calls();
-            assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION_CACHED, &attrs), SL_OK);
+            sl_op_attrs cached = attrs;
+            cached.cache_rows = attrs.seq;
+            assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION_CACHED, &cached), SL_OK);
             assert_int_equal(sl_library_prepare(library, SL_OP_ATTENTION, &attrs), SL_OK);
             assert_int_equal(standin_cudnn_calls(), calls);
             chosen += is_covered(&attrs) ? 2 : 0;
@@ -97,7 +99,7 @@ static void workspace_when_asked_for_holds_what_plans_want(void **state)
     assert_int_equal(sl_cudnn_workspace_bytes(SL_OP_ATTENTION, &attrs), 65536);
     assert_int_equal(sl_cudnn_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs),
                      dots + 2 * 2 * 3 * 256 * 256 + 65536);
-    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs),
+    assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0),
                      sl_cudnn_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs));
     assert_int_equal(sl_cudnn_workspace_bytes(SL_OP_ATTENTION_CACHED, &attrs), 0);
     sl_op_attrs other = attrs;
@@ -137,7 +139,7 @@ static uint64_t workspace_bytes(const sl_op_attrs *attrs)
     for (int i = 0; i < 4; i++) {
         const sl_kernel_table *table = i % 2 ? sl_kernels_cuda() : sl_kernels_cpu();
         const sl_op_kind kind = i / 2 ? SL_OP_ATTENTION : SL_OP_ATTENTION_BACKWARD;
-        const uint64_t bytes = table->workspace_bytes(kind, attrs, workers);
+        const uint64_t bytes = sl_kernels_workspace_bytes(table, kind, attrs, workers);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -177,7 +179,7 @@ static sl_status run_op(world *w, sl_op_kind kind, const sl_kernel_table *table)
                                  .library = is_cuda ? library : NULL};
     if (is_cuda)
         SL_TRY(table->prepare(library, kind, &w->attrs));
-    return table->run[kind](&call);
+    return table->row[kind].run(&call);
 }
 
 static void compare(sl_type type, const void *got, const void *want, uint64_t count, double within)
@@ -305,7 +307,8 @@ static void cudnn_when_not_asked_for_is_left_alone(void **state)
         assert_int_equal(sl_library_open(0, &library), SL_OK);
         assert_null(library->cudnn);
         assert_string_equal(sl_cudnn_description(), "attention by own kernels");
-        assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs), 3328);
+        assert_int_equal(sl_cuda_attention_workspace_bytes(SL_OP_ATTENTION_BACKWARD, &attrs, 0),
+                         3328);
         check_both(SL_TYPE_BF16, (attention_shape){1, 17, 1, 8}, 0);
         sl_library_close(library);
     }

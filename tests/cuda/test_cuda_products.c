@@ -60,24 +60,28 @@ static void own_product_when_it_is_none_is_refused(void **state)
     (void)state;
     static _Alignas(256) float values[1], c[1] = {5};
     const sl_kernel_call call = {0};
-    const sl_product right = {
-        .of = {.type = SL_TYPE_BF16, .c_type = SL_TYPE_FP32, .m = 1, .n = 1, .k = 1, .add = true},
-        .a = values,
-        .b = values,
-        .c = c};
+    const sl_product right = {.type = SL_TYPE_BF16,
+                              .c_type = SL_TYPE_FP32,
+                              .m = 1,
+                              .n = 1,
+                              .k = 1,
+                              .add = true,
+                              .a = values,
+                              .b = values,
+                              .c = c};
     sl_product wrong[8] = {right, right, right, right, right, right, right, right};
-    wrong[0].of.m = 0;
-    wrong[1].of.n = 0;
-    wrong[2].of.k = 0;
-    wrong[3].of.c_type = SL_TYPE_FP16;
+    wrong[0].m = 0;
+    wrong[1].n = 0;
+    wrong[2].k = 0;
+    wrong[3].c_type = SL_TYPE_FP16;
     wrong[4].bias = values;
-    wrong[5].of.m = wrong[5].of.n = 1ull << 40;
+    wrong[5].m = wrong[5].n = 1ull << 40;
     wrong[6].gelu_x = wrong[7].gelu_x = values;
-    wrong[7].of.type = SL_TYPE_FP32;
+    wrong[7].type = SL_TYPE_FP32;
     for (int i = 0; i < 8; i++)
-        assert_int_equal(sl_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
+        assert_int_equal(sl_cuda_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
     assert_true(c[0] == 5);
-    assert_int_equal(sl_product_run(&call, &right), SL_OK);
+    assert_int_equal(sl_cuda_product_run(&call, &right), SL_OK);
 }
 
 int main(void)

@@ -9,7 +9,7 @@
  * sums are exact, and once more any numbers, within a bound. */
 #include "cuda_case.h"
 
-#include "kernels/cuda/embed.h"
+#include "kernels/cuda/ops.h"
 
 enum { SHAPES = CASE_SHAPES + 4, ELEMENTS = 9000 };
 
@@ -37,7 +37,6 @@ static void embed_position_when_run_gives_the_bits_of_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_POSITION,
                              .run = sl_cuda_embed_position,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
                              .draw = draw_position,
                              .shapes = SHAPES});
 }
@@ -55,7 +54,6 @@ static void embed_position_backward_when_run_gives_the_bits_of_the_cpu(void **st
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_POSITION_BACKWARD,
                              .run = sl_cuda_embed_position_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
                              .draw = draw_position_backward,
                              .shapes = SHAPES});
 }
@@ -98,7 +96,6 @@ static void embed_tokens_when_run_gives_the_bits_of_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS,
                              .run = sl_cuda_embed_tokens,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
                              .draw = draw_tokens,
                              .shapes = SHAPES});
 }
@@ -130,7 +127,7 @@ static void embed_tokens_backward_when_run_gives_the_bits_of_the_cpu(void **stat
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_seldom,
                              .shapes = SHAPES});
 }
@@ -178,7 +175,7 @@ static void embed_tokens_backward_when_tokens_are_frequent_leaves_none_out(void 
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_frequent,
                              .shapes = 33});
 }
@@ -207,7 +204,7 @@ static void embed_tokens_backward_when_tokens_are_frequent_matches_the_cpu(void 
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_frequent_any,
                              .shapes = 8,
                              .bound = {[2] = {.terms = 1, .magnitude = rows_size}}});
@@ -233,7 +230,7 @@ static void embed_tokens_backward_when_the_panel_is_large_gives_the_bits_of_the_
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_large_panel,
                              .shapes = 6});
 }
@@ -255,7 +252,7 @@ static void embed_tokens_backward_when_rows_are_many_gives_the_bits_of_the_cpu(v
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_EMBED_TOKENS_BACKWARD,
                              .run = sl_cuda_embed_tokens_backward,
-                             .workspace_bytes = sl_cuda_embed_workspace_bytes,
+                             .workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes,
                              .draw = draw_many_rows,
                              .shapes = 1});
 }

@@ -7,7 +7,7 @@
  * Every kernel against the one of the cpu, in four orders of threads. */
 #include "cuda_case.h"
 
-#include "kernels/cuda/head.h"
+#include "kernels/cuda/ops.h"
 
 /* Ids of a panel: on both sides of what a warp takes, no multiple of a pack, more than one tile. */
 static const uint64_t panels[] = {1,    2,    3,    4,    5,    7,    8,    9,    16,   24,
@@ -106,7 +106,6 @@ static void head_stats_when_run_match_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_STATS,
                              .run = sl_cuda_head_stats,
-                             .workspace_bytes = sl_cuda_head_workspace_bytes,
                              .draw = draw_stats,
                              .shapes = PANELS,
                              .bound = {[2] = {.terms = 1, .magnitude = sum_size}}});
@@ -168,7 +167,7 @@ static void head_loss_when_run_matches_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_LOSS,
                              .run = sl_cuda_head_loss,
-                             .workspace_bytes = sl_cuda_head_workspace_bytes,
+                             .workspace_bytes = sl_cuda_head_loss_workspace_bytes,
                              .draw = draw_loss,
                              .shapes = 39,
                              .bound = {[1] = {.terms = 1, .magnitude = loss_size}}});
@@ -206,7 +205,6 @@ static void head_logits_backward_when_run_matches_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_LOGITS_BACKWARD,
                              .run = sl_cuda_head_logits_backward,
-                             .workspace_bytes = sl_cuda_head_workspace_bytes,
                              .draw = draw_backward,
                              .shapes = PANELS,
                              .bound = {[2] = {.terms = 8, .magnitude = slope_size}}});

@@ -12,7 +12,7 @@
  * add less than 24. The cpu has chains of every 16th number, backward of every 4th, at least. */
 #include "cuda_case.h"
 
-#include "kernels/cuda/norm.h"
+#include "kernels/cuda/ops.h"
 
 /* Where one kernel ends and the next begins, for four elements a pack and for eight. */
 static const uint64_t widths[] = {1,    2,    3,    4,    5,    7,     8,     12,    16,   24,
@@ -87,7 +87,6 @@ static void layernorm_when_run_matches_the_cpu(void **state)
     (void)state;
     cuda_op_check(&(cuda_op){.kind = SL_OP_LAYERNORM,
                              .run = sl_cuda_layernorm,
-                             .workspace_bytes = sl_cuda_norm_workspace_bytes,
                              .draw = draw_layernorm,
                              .shapes = WIDTHS,
                              .bound = {[3] = {.terms = 1, .magnitude = normal_size},
@@ -198,7 +197,7 @@ static cuda_op describe_backward(void (*draw)(cuda_case *c, int round), int shap
 {
     return (cuda_op){.kind = SL_OP_LAYERNORM_BACKWARD,
                      .run = sl_cuda_layernorm_backward,
-                     .workspace_bytes = sl_cuda_norm_workspace_bytes,
+                     .workspace_bytes = sl_cuda_layernorm_backward_workspace_bytes,
                      .draw = draw,
                      .shapes = shapes,
                      .bound = {[4] = {.terms = 1, .magnitude = slope_size},

@@ -5,7 +5,7 @@
  * all types of parameters and gradients. */
 #include "cuda_case.h"
 
-#include "kernels/cuda/block_norm.h"
+#include "kernels/cuda/ops.h"
 
 enum { BLOCK = SL_BLOCK_ELEMENTS, FLAGS_MOST = 2048 };
 
@@ -129,12 +129,6 @@ static void adamw_when_misused_says_so(void **state)
 
 /* ---- BLOCK_NORM ---- */
 
-static uint64_t norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
-{
-    (void)kind;
-    return sl_cuda_block_norm_workspace_bytes(attrs);
-}
-
 /* What a sum may stand at: 0, some bits, or so full that the next number carries through words and
  * perhaps out of the last one. */
 static void fill_sum(sl_norm_sum *sum)
@@ -193,7 +187,7 @@ static void block_norm_when_run_gives_the_bits_of_the_cpu(void **state)
     (void)state;
     cuda_op op = {.kind = SL_OP_BLOCK_NORM,
                   .run = sl_cuda_block_norm,
-                  .workspace_bytes = norm_workspace_bytes,
+                  .workspace_bytes = sl_cuda_block_norm_workspace_bytes,
                   .draw = draw_norm};
     cuda_op_check(&op);
     op.draw = draw_wide_norm;

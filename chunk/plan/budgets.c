@@ -1,0 +1,244 @@
+/* Plans the tiers within their budgets, the device first, then the host, then the disk: what lives
+ * on disk passes through the host, so the device's moves say what the host is asked for.
+ *
+ * A tier is planned with a limit (sl_planner_plan_tier). Where its addresses end above the budget
+ * (holes between unequal sizes), it is planned again with that much less room, and then with a
+ * little more. What does not fit at all is refused with the least budget that would do.
+ */
+#include "planner.h"
+
+enum { ADDRESS_ATTEMPTS = 16, WIDER_ATTEMPTS = 5, BUDGET_ATTEMPTS = 64 };
+
+/* ---- one tier ---- */
+
+/* The tick at which values leave the least room: where more budget would help first. */
+static uint32_t find_tightest_tick(const sl_planner *planner, sl_tier tier)
+{
+    const uint64_t *room = planner->tier[tier].room_bytes;
+    uint32_t tightest = 0;
+    for (uint32_t tick = 1; tick < planner->program->op_count; tick++)
+        if (room[tick] < room[tightest])
+            tightest = tick;
+    return tightest;
+}
+
+/* Looks for a plan with more room between a limit whose addresses fit and one whose do not, and
+ * leaves the one with most in place: what holes cost with much room says little of what they cost
+ * with less. */
+static sl_status widen_room(sl_planner *planner, sl_tier tier, uint64_t budget, uint64_t fitting,
+                            uint64_t failing)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    sl_shortage ignored;
+    uint64_t planned = fitting;
+    for (int attempt = 0; attempt < WIDER_ATTEMPTS; attempt++) {
+        planned = fitting + (failing - fitting) / 2;
+        sl_status status = sl_planner_plan_tier(planner, tier, planned, &ignored);
+        if (status != SL_OK && status != SL_ERROR_FIT)
+            return status;
+        if (status == SL_OK && state->peak_bytes <= budget)
+            fitting = planned;
+        else
+            failing = planned;
+    }
+    return planned == fitting ? SL_OK : sl_planner_plan_tier(planner, tier, fitting, &ignored);
+}
+
+/* The last limit whose addresses did not fit, 0 if none was tried, and the first that fits. */
+typedef struct limits {
+    uint64_t failing, fitting;
+} limits;
+
+/* The room shrinks by what holes cost, and by ever more where that does not help, until the
+ * addresses fit. */
+static sl_status shrink_room(sl_planner *planner, sl_tier tier, uint64_t budget, limits *out_limits,
+                             sl_shortage *shortage)
+{
+    sl_tier_state *state = &planner->tier[tier];
+    uint64_t limit = budget, failing = 0, worst = 0, less = 0;
+    bool least_tried = false;
+    for (int attempt = 0; attempt < ADDRESS_ATTEMPTS; attempt++) {
+        sl_status status = sl_planner_plan_tier(planner, tier, limit, shortage);
+        if (status == SL_ERROR_FIT && worst) { /* too little: the least room, if not yet tried */
+            if (least_tried)
+                break;
+            least_tried = true;
+            limit += shortage->missing_bytes;
+            continue;
+        }
+        SL_TRY(status);
+        if (state->peak_bytes <= budget) {
+            *out_limits = (limits){failing, limit};
+            return SL_OK;
+        }
+        failing = limit;
+        worst = state->peak_bytes - budget;
+        less = worst > less ? worst : 2 * less;
+        limit = limit > less ? limit - less : 0;
+    }
+    shortage->missing_bytes = worst;
+    shortage->tick = find_tightest_tick(planner, tier);
+    SL_FAIL(SL_ERROR_FIT, "the addresses of the %s end %llu bytes above the budget",
+            sl_tier_name(tier), (unsigned long long)worst);
+}
+
+/* Plans one tier within `budget`. SL_ERROR_FIT fills the shortage but for its needed_bytes. */
+static sl_status fit_tier(sl_planner *planner, sl_tier tier, uint64_t budget, sl_shortage *shortage)
+{
+    limits found;
+    SL_TRY(shrink_room(planner, tier, budget, &found, shortage));
+    return found.failing > found.fitting
+               ? widen_room(planner, tier, budget, found.fitting, found.failing)
+               : SL_OK;
+}
+
+/* A budget of a tier that works, found from below: what is missing is added until a plan stands. It
+ * does not depend on the budget that was asked for, so a larger budget never fails where a smaller
+ * one works. Leaves the plan of the tier in place; UINT64_MAX: none was found. A shortage is no
+ * failure of this call, any other error is. */
+static sl_status find_least_budget(sl_planner *planner, sl_tier tier, uint64_t *out_budget)
+{
+    sl_shortage shortage = {.tier = tier};
+    limits ignored;
+    uint64_t budget = 0;
+    *out_budget = UINT64_MAX;
+    for (int attempt = 0; attempt < BUDGET_ATTEMPTS; attempt++) {
+        sl_status status = shrink_room(planner, tier, budget, &ignored, &shortage);
+        if (status == SL_OK)
+            *out_budget = budget;
+        if (status != SL_ERROR_FIT)
+            return status;
+        if (__builtin_add_overflow(budget, shortage.missing_bytes, &budget))
+            break;
+    }
+    return SL_OK;
+}
+
+/* ---- one tier after the other ---- */
+
+static sl_status plan_host(sl_planner *planner, sl_shortage *shortage)
+{
+    SL_TRY(sl_uses_find(planner, SL_TIER_HOST));
+    sl_live_ranges_settle_homes(planner, SL_TIER_HOST);
+    SL_TRY(sl_live_ranges_add_hop(planner));
+    return fit_tier(planner, SL_TIER_HOST, planner->budget_bytes[SL_TIER_HOST], shortage);
+}
+
+/* Plans a tier within its budget, or finds that it cannot be. */
+static sl_status plan_or_refuse(sl_planner *planner, sl_tier tier, sl_shortage *out_shortage)
+{
+    uint64_t budget = planner->budget_bytes[tier];
+    sl_shortage found = {.tier = tier};
+    sl_status status = fit_tier(planner, tier, budget, &found);
+    if (status != SL_ERROR_FIT)
+        return status;
+    SL_TRY(find_least_budget(planner, tier, &found.needed_bytes));
+    if (found.needed_bytes <= budget)
+        return SL_OK; /* holes fell better elsewhere: that plan stands */
+    *out_shortage = found;
+    SL_FAIL(SL_ERROR_FIT, "%s memory: op %u (%s) needs %llu bytes more than the budget of %llu",
+            sl_tier_name(tier), found.tick,
+            sl_op_info_of(planner->program->ops[found.tick].kind)->name,
+            (unsigned long long)found.missing_bytes, (unsigned long long)budget);
+}
+
+/* Plans the device again so that it asks less of the host: nothing is fetched ahead from disk; and
+ * with `is_least` within its least budget, which gives one and the same plan for every budget. */
+static sl_status plan_modest_device(sl_planner *planner, bool is_least, sl_shortage *shortage)
+{
+    uint64_t budget = planner->budget_bytes[SL_TIER_DEVICE], least = UINT64_MAX;
+    planner->stages_ahead = false;
+    if (is_least)
+        SL_TRY(find_least_budget(planner, SL_TIER_DEVICE, &least));
+    if (is_least && least <= budget)
+        return SL_OK;
+    sl_status status = fit_tier(planner, SL_TIER_DEVICE, budget, shortage);
+    if (status != SL_ERROR_FIT)
+        return status;
+    planner->stages_ahead = true; /* holes fell better there: that plan again */
+    return plan_or_refuse(planner, SL_TIER_DEVICE, shortage);
+}
+
+/* With the first `leaving` families at home on the host. */
+static sl_status plan_device_without(sl_planner *planner, uint32_t leaving,
+                                     sl_shortage *out_shortage)
+{
+    planner->leaving_count = leaving;
+    SL_TRY(sl_live_ranges_find(planner));
+    SL_TRY(sl_uses_find(planner, SL_TIER_DEVICE));
+    *out_shortage = (sl_shortage){.tier = SL_TIER_DEVICE};
+    return fit_tier(planner, SL_TIER_DEVICE, planner->budget_bytes[SL_TIER_DEVICE], out_shortage);
+}
+
+/* If the device does not hold all families, as few as possible leave it, the first made first: they
+ * are away longest. */
+static sl_status plan_device(sl_planner *planner, sl_shortage *out_shortage)
+{
+    sl_shortage ignored;
+    uint32_t too_few = 0, enough = planner->family_count;
+    SL_TRY(sl_uses_find(planner, SL_TIER_DEVICE));
+    if (planner->family_count == 0)
+        return plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage);
+    sl_status status = plan_device_without(planner, 0, &ignored);
+    if (status != SL_ERROR_FIT)
+        return status;
+    status = plan_device_without(planner, enough, &ignored);
+    if (status == SL_ERROR_FIT)
+        return plan_or_refuse(planner, SL_TIER_DEVICE, out_shortage);
+    while (status == SL_OK && enough - too_few > 1) {
+        uint32_t middle = too_few + (enough - too_few) / 2;
+        status = plan_device_without(planner, middle, &ignored);
+        if (status == SL_ERROR_FIT)
+            too_few = middle;
+        else
+            enough = middle;
+        status = status == SL_ERROR_FIT ? SL_OK : status;
+    }
+    SL_TRY(status);
+    return planner->leaving_count == enough ? SL_OK
+                                            : plan_device_without(planner, enough, &ignored);
+}
+
+/* What the host must hold of what lives on disk follows from the device's moves. Where it has no
+ * room for them, the device is planned again, ever more modestly; a shortage of the host speaks of
+ * the most modest plan. */
+static sl_status plan_device_and_host(sl_planner *planner, sl_shortage *out_shortage)
+{
+    sl_shortage ignored;
+    planner->stages_ahead = true;
+    SL_TRY(plan_device(planner, out_shortage));
+    sl_status status = plan_host(planner, &ignored);
+    for (int is_least = 0; status == SL_ERROR_FIT && planner->has_disk && is_least <= 1;
+         is_least++) {
+        SL_TRY(plan_modest_device(planner, is_least, out_shortage));
+        status = plan_host(planner, &ignored);
+    }
+    return status == SL_ERROR_FIT ? plan_or_refuse(planner, SL_TIER_HOST, out_shortage) : status;
+}
+
+static sl_status plan_within_budgets(sl_planner *planner, sl_shortage *out_shortage)
+{
+    SL_TRY(plan_device_and_host(planner, out_shortage));
+    sl_live_ranges_settle_homes(planner, SL_TIER_DISK);
+    return plan_or_refuse(planner, SL_TIER_DISK, out_shortage);
+}
+
+/* Which activations ever reach the disk depends on the host's room, and more room may mean other
+ * ones. So where they do not fit all is planned once more, with the least host that works: what
+ * fits beside little memory fits beside much. */
+sl_status sl_budgets_plan_tiers(sl_planner *planner, sl_shortage *out_shortage)
+{
+    uint64_t *host = &planner->budget_bytes[SL_TIER_HOST], given = *host;
+    sl_status status = plan_within_budgets(planner, out_shortage);
+    if (status != SL_ERROR_FIT || out_shortage->tier != SL_TIER_DISK)
+        return status;
+    sl_shortage least = {0};
+    *host = 0;
+    status = plan_device_and_host(planner, &least);
+    if (status != SL_OK && status != SL_ERROR_FIT)
+        return status;
+    if (status == SL_ERROR_FIT)
+        *host =
+            least.tier == SL_TIER_HOST && least.needed_bytes < given ? least.needed_bytes : given;
+    return plan_within_budgets(planner, out_shortage);
+}

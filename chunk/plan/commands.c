@@ -1,0 +1,635 @@
+/* Writes down the commands of a plan in issue order, with the places of their operands; then its
+ * allocations and what they add up to. Decides nothing: visits and offsets stand.
+ *
+ * Around op t: copies of inputs, fetches from disk that start at t, the other fetches, the op,
+ * write-backs of what it wrote last, those to disk, copies of inputs that it filled, and of outputs
+ * and mirrors last written by it. So what moves between device and disk at one tick finds its copy
+ * on the host in order.
+ */
+#include <stdlib.h>
+
+#include "base/bits.h"
+#include "planner.h"
+
+typedef enum event_kind {
+    EVENT_INPUT,
+    EVENT_DISK_FETCH,
+    EVENT_FETCH,
+    EVENT_RUN,
+    EVENT_WRITE_BACK,
+    EVENT_DISK_WRITE_BACK,
+    EVENT_FILLED,
+    EVENT_OUTPUT
+} event_kind;
+
+typedef struct event {
+    uint32_t tick;
+    event_kind kind;
+    sl_tier tier;   /* fetches and write-backs: the tier visited */
+    uint32_t index; /* value, visit, op, write-back; of a family: its pass */
+    bool is_family;
+} event;
+
+typedef struct emitter {
+    const sl_planner *planner;
+    sl_plan *plan;
+    event *events;
+    uint32_t event_count;
+    uint32_t *first_visit[SL_TIER_COUNT]; /* [object_count]: a visit of the object, SL_NONE */
+    uint32_t *next_visit[SL_TIER_COUNT];  /* [visit_count] */
+} emitter;
+
+/* ---- places ---- */
+
+static sl_place place_of_item(const sl_planner *planner, sl_tier tier, uint32_t item)
+{
+    const sl_address_item *found = &planner->tier[tier].items[item];
+    const sl_item_source *source = &planner->tier[tier].sources[item];
+    if (source->slots <= 1)
+        return (sl_place){.tier = tier, .offset = found->offset, .bytes = found->bytes};
+    return (sl_place){.tier = tier,
+                      .offset = found->offset,
+                      .bytes = source->slot_bytes,
+                      .stride = source->stride,
+                      .slots = source->slots};
+}
+
+static sl_place place_of_home(const sl_planner *planner, uint32_t object)
+{
+    if (object >= planner->first_activation) {
+        sl_tier tier = (sl_tier)planner->home_tier[object];
+        uint32_t v = object - planner->first_activation;
+        return place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
+    }
+    uint32_t group = object / planner->chunk_count, chunk = object % planner->chunk_count;
+    return (sl_place){.tier = (sl_tier)planner->homes->tier[group][chunk],
+                      .offset = planner->homes->offset[group][chunk],
+                      .bytes = planner->object_bytes[object]};
+}
+
+static sl_place place_of_visit(const sl_planner *planner, sl_tier tier, uint32_t visit)
+{
+    return place_of_item(planner, tier, planner->tier[tier].first_visit_item + visit);
+}
+
+static bool is_there(const sl_visit *visit, uint32_t tick)
+{
+    if (visit->first_tick > visit->last_tick)
+        return tick >= visit->first_tick || tick <= visit->last_tick;
+    return tick >= visit->first_tick && tick <= visit->last_tick;
+}
+
+static sl_status place_of_object(const emitter *e, sl_tier tier, uint32_t tick, uint32_t object,
+                                 sl_place *out_place)
+{
+    sl_place home = place_of_home(e->planner, object);
+    if (home.tier == tier) {
+        *out_place = home;
+        return SL_OK;
+    }
+    const sl_residency *residency = &e->planner->tier[tier].residency;
+    for (uint32_t v = e->first_visit[tier][object]; v != SL_NONE; v = e->next_visit[tier][v]) {
+        if (is_there(&residency->visits[v], tick)) {
+            *out_place = place_of_visit(e->planner, tier, v);
+            return SL_OK;
+        }
+    }
+    SL_FAIL(SL_ERROR_INTERNAL, "object %u is not on tier %d at tick %u", object, (int)tier, tick);
+}
+
+/* The other end of a move at `tick` between `tier` and the home: the home itself, but the host's
+ * copy between device and disk. */
+static sl_status place_of_source(const emitter *e, sl_tier tier, uint32_t tick, uint32_t object,
+                                 sl_place *out_place)
+{
+    if (tier == SL_TIER_DEVICE && e->planner->passes_host[object])
+        return place_of_object(e, SL_TIER_HOST, tick, object, out_place);
+    *out_place = place_of_home(e->planner, object);
+    return SL_OK;
+}
+
+/* Where a family is that a loop sees through a ring. */
+static sl_status place_of_ring(const sl_planner *planner, sl_tier tier, uint32_t tick, uint32_t v,
+                               sl_place *out_place)
+{
+    const sl_family_pass *pass = sl_live_ranges_find_pass(planner, v, tick);
+    if (!pass || pass->item[tier] == SL_NONE)
+        SL_FAIL(SL_ERROR_INTERNAL, "family %s has no ring on tier %d at tick %u",
+                planner->program->values[v].name, (int)tier, tick);
+    *out_place = place_of_item(planner, tier, pass->item[tier]);
+    return SL_OK;
+}
+
+static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, sl_place *out_place)
+{
+    const sl_planner *planner = e->planner;
+    sl_tier tier = sl_planner_tier_of_op(planner, tick);
+    uint32_t v = planner->program->ops[tick].operand[i];
+    *out_place = (sl_place){.tier = tier};
+    if (v == SL_NONE)
+        return SL_OK;
+    const sl_value *value = &planner->program->values[v];
+    if (value->kind == SL_VALUE_PERSISTENT) {
+        out_place->offset = planner->homes->persistent_offset[value->index];
+        out_place->bytes = value->bytes;
+        return SL_OK;
+    }
+    uint32_t object = sl_planner_object_of(planner, v);
+    if (object == SL_NONE) {
+        *out_place = place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
+        return SL_OK;
+    }
+    if (value->instances > 1)
+        return place_of_ring(planner, tier, tick, v, out_place);
+    SL_TRY(place_of_object(e, tier, tick, object, out_place));
+    if (value->kind == SL_VALUE_TENSOR)
+        out_place->offset += planner->layout->first_element[value->index] *
+                             sl_type_bytes(planner->layout->group_type[value->group]);
+    out_place->bytes = value->bytes;
+    return SL_OK;
+}
+
+/* ---- commands ---- */
+
+static sl_command copy_command(uint32_t tick, sl_place from, sl_place to)
+{
+    return (sl_command){.kind = SL_COMMAND_COPY,
+                        .lane = sl_lane_between(from.tier, to.tier),
+                        .tick = tick,
+                        .value = SL_NONE,
+                        .chunk_index = SL_NONE,
+                        .from = from,
+                        .to = to};
+}
+
+static sl_command copy_of_object(const emitter *e, uint32_t object, uint32_t tick, sl_place from,
+                                 sl_place to)
+{
+    sl_command command = copy_command(tick, from, to);
+    if (object >= e->planner->first_activation) {
+        command.value = object - e->planner->first_activation;
+        return command;
+    }
+    command.group = (sl_group)(object / e->planner->chunk_count);
+    command.chunk_index = object % e->planner->chunk_count;
+    return command;
+}
+
+static sl_command copy_of_value(const emitter *e, uint32_t v, uint32_t tick, sl_tier from,
+                                sl_tier to)
+{
+    const sl_planner *planner = e->planner;
+    sl_command command =
+        copy_command(tick, place_of_item(planner, from, planner->tier[from].live_ranges[v].item),
+                     place_of_item(planner, to, planner->tier[to].live_ranges[v].item));
+    command.value = v;
+    return command;
+}
+
+static sl_status emit_run(emitter *e, uint32_t tick, sl_command *out_command)
+{
+    const sl_planner *planner = e->planner;
+    sl_tier tier = sl_planner_tier_of_op(planner, tick);
+    uint32_t operand_count = sl_op_info_of(planner->program->ops[tick].kind)->operand_count;
+    *out_command = (sl_command){.kind = SL_COMMAND_RUN,
+                                .lane = sl_planner_lane_of_op(planner, tick),
+                                .tick = tick,
+                                .value = SL_NONE,
+                                .chunk_index = SL_NONE,
+                                .first_place = e->plan->place_count,
+                                .place_count = operand_count + 1};
+    for (uint32_t i = 0; i < operand_count; i++)
+        SL_TRY(place_of_operand(e, tick, i, &e->plan->places[e->plan->place_count++]));
+    uint32_t workspace = planner->tier[tier].workspace_item[tick];
+    e->plan->places[e->plan->place_count++] =
+        workspace == SL_NONE ? (sl_place){.tier = tier} : place_of_item(planner, tier, workspace);
+    return SL_OK;
+}
+
+static sl_status emit_visit_copy(emitter *e, const event *what, sl_command *out_command)
+{
+    const sl_planner *planner = e->planner;
+    const sl_residency *residency = &planner->tier[what->tier].residency;
+    bool is_fetch = what->kind == EVENT_FETCH || what->kind == EVENT_DISK_FETCH;
+    uint32_t v = is_fetch ? what->index : residency->write_backs[what->index].visit;
+    uint32_t object = residency->visits[v].object;
+    sl_place away = place_of_visit(planner, what->tier, v), source;
+    SL_TRY(place_of_source(e, what->tier, what->tick, object, &source));
+    *out_command = is_fetch ? copy_of_object(e, object, what->tick, source, away)
+                            : copy_of_object(e, object, what->tick + 1, away, source);
+    return SL_OK;
+}
+
+/* One hop of a family's pass: between the ring of its tier and its home, or the host's ring on the
+ * way there. */
+static void emit_family_copy(emitter *e, const event *what, sl_command *out_command)
+{
+    const sl_planner *planner = e->planner;
+    const sl_family_pass *pass = &planner->passes[what->index];
+    bool is_fetch = what->kind == EVENT_FETCH || what->kind == EVENT_DISK_FETCH;
+    uint32_t object = planner->first_activation + pass->value;
+    bool is_staged = what->tier == SL_TIER_DEVICE && pass->item[SL_TIER_HOST] != SL_NONE;
+    sl_place away = place_of_item(planner, what->tier, pass->item[what->tier]);
+    sl_place source = is_staged ? place_of_item(planner, SL_TIER_HOST, pass->item[SL_TIER_HOST])
+                                : place_of_home(planner, object);
+    *out_command = is_fetch ? copy_of_object(e, object, what->tick, source, away)
+                            : copy_of_object(e, object, what->tick + 1, away, source);
+}
+
+static sl_status emit_event(emitter *e, const event *what)
+{
+    sl_command *command = &e->plan->body[e->plan->body_count++];
+    if (what->kind == EVENT_RUN)
+        return emit_run(e, what->index, command);
+    if (what->kind == EVENT_INPUT) {
+        *command = copy_of_value(e, what->index, 0, SL_TIER_HOST, SL_TIER_DEVICE);
+        return SL_OK;
+    }
+    if (what->kind == EVENT_FILLED) {
+        *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_HOST, SL_TIER_DEVICE);
+        return SL_OK;
+    }
+    if (what->is_family) {
+        emit_family_copy(e, what, command);
+        return SL_OK;
+    }
+    if (what->kind == EVENT_OUTPUT) {
+        *command = copy_of_value(e, what->index, what->tick + 1, SL_TIER_DEVICE, SL_TIER_HOST);
+        return SL_OK;
+    }
+    return emit_visit_copy(e, what, command);
+}
+
+/* ---- events ---- */
+
+static int compare_events(const void *left, const void *right)
+{
+    const event *a = left, *b = right;
+    if (a->tick != b->tick)
+        return a->tick < b->tick ? -1 : 1;
+    if (a->kind != b->kind)
+        return a->kind < b->kind ? -1 : 1;
+    if (a->tier != b->tier)
+        return a->tier < b->tier ? -1 : 1;
+    if (a->is_family != b->is_family)
+        return a->is_family ? -1 : 1;
+    return (a->index > b->index) - (a->index < b->index);
+}
+
+static void add_event(emitter *e, uint32_t tick, event_kind kind, sl_tier tier, uint32_t index)
+{
+    e->events[e->event_count++] = (event){tick, kind, tier, index, false};
+}
+
+static void list_value_events(emitter *e)
+{
+    const sl_planner *planner = e->planner;
+    for (uint32_t v = 0; v < planner->program->value_count; v++) {
+        const sl_value *value = &planner->program->values[v];
+        bool on_device = planner->tier[SL_TIER_DEVICE].live_ranges[v].first_tick != SL_NONE;
+        bool on_host = planner->tier[SL_TIER_HOST].live_ranges[v].first_tick != SL_NONE;
+        if (sl_planner_is_state(value) || !on_device || !on_host)
+            continue;
+        if (sl_planner_is_filled(planner, v))
+            add_event(e, planner->last_write[v], EVENT_FILLED, SL_TIER_DEVICE, v);
+        else if (value->kind == SL_VALUE_INPUT)
+            add_event(e, 0, EVENT_INPUT, SL_TIER_DEVICE, v);
+        else
+            add_event(e, planner->last_write[v], EVENT_OUTPUT, SL_TIER_DEVICE, v);
+    }
+}
+
+static void list_moves(emitter *e, sl_tier tier)
+{
+    const sl_residency *residency = &e->planner->tier[tier].residency;
+    const bool *passes_host = e->planner->passes_host;
+    for (uint32_t v = 0; v < residency->visit_count; v++) {
+        const sl_visit *visit = &residency->visits[v];
+        bool is_disk = tier == SL_TIER_HOST && passes_host[visit->object];
+        if (visit->is_fetched)
+            add_event(e, visit->first_tick, is_disk ? EVENT_DISK_FETCH : EVENT_FETCH, tier, v);
+    }
+    for (uint32_t b = 0; b < residency->write_back_count; b++) {
+        const sl_write_back *write_back = &residency->write_backs[b];
+        bool is_disk =
+            tier == SL_TIER_HOST && passes_host[residency->visits[write_back->visit].object];
+        add_event(e, write_back->after_tick, is_disk ? EVENT_DISK_WRITE_BACK : EVENT_WRITE_BACK,
+                  tier, b);
+    }
+}
+
+static void list_pass(emitter *e, uint32_t p)
+{
+    const sl_family_pass *pass = &e->planner->passes[p];
+    for (int tier = SL_TIER_DEVICE; tier <= SL_TIER_HOST; tier++) {
+        bool is_disk = tier == SL_TIER_HOST;
+        if (pass->item[tier] == SL_NONE)
+            continue;
+        uint32_t before = e->event_count;
+        if (pass->is_fetched)
+            add_event(e, pass->first_tick, is_disk ? EVENT_DISK_FETCH : EVENT_FETCH, (sl_tier)tier,
+                      p);
+        if (pass->last_write != SL_NONE)
+            add_event(e, pass->last_write, is_disk ? EVENT_DISK_WRITE_BACK : EVENT_WRITE_BACK,
+                      (sl_tier)tier, p);
+        for (uint32_t n = before; n < e->event_count; n++)
+            e->events[n].is_family = true;
+    }
+}
+
+static void list_events(emitter *e)
+{
+    const sl_planner *planner = e->planner;
+    list_value_events(e);
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++)
+        add_event(e, tick, EVENT_RUN, SL_TIER_DEVICE, tick);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        list_moves(e, (sl_tier)tier);
+    for (uint32_t p = 0; p < planner->pass_count; p++)
+        list_pass(e, p);
+    qsort(e->events, e->event_count, sizeof *e->events, compare_events);
+}
+
+/* ---- all commands ---- */
+
+static void link_visits(emitter *e, sl_tier tier)
+{
+    const sl_residency *residency = &e->planner->tier[tier].residency;
+    for (uint32_t o = 0; o < e->planner->object_count; o++)
+        e->first_visit[tier][o] = SL_NONE;
+    for (uint32_t v = residency->visit_count; v-- > 0;) {
+        uint32_t object = residency->visits[v].object;
+        e->next_visit[tier][v] = e->first_visit[tier][object];
+        e->first_visit[tier][object] = v;
+    }
+}
+
+static void close_emitter(emitter *e)
+{
+    free(e->events);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        free(e->first_visit[tier]);
+        free(e->next_visit[tier]);
+    }
+}
+
+static sl_status open_emitter(const sl_planner *planner, sl_plan *plan, emitter *e)
+{
+    const sl_program *program = planner->program;
+    uint64_t copies = 0, carried = 0;
+    *e = (emitter){.planner = planner, .plan = plan};
+    bool is_refused = false;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        const sl_residency *residency = &planner->tier[tier].residency;
+        copies += (uint64_t)residency->visit_count + residency->write_back_count;
+        carried += 2 * (uint64_t)residency->visit_count; /* in two hops at most */
+        e->first_visit[tier] = calloc((uint64_t)planner->object_count + 1, sizeof(uint32_t));
+        e->next_visit[tier] = calloc((uint64_t)residency->visit_count + 1, sizeof(uint32_t));
+        is_refused |= !e->first_visit[tier] || !e->next_visit[tier];
+    }
+    copies += 4 * (uint64_t)planner->pass_count;
+    uint64_t command_count = copies + program->op_count + program->value_count;
+    e->events = calloc(command_count + 1, sizeof *e->events);
+    plan->body = calloc(command_count + 1, sizeof *plan->body);
+    plan->prologue = calloc(carried + 1, sizeof *plan->prologue);
+    plan->section_count = sl_program_section_count(program);
+    plan->sections = calloc(plan->section_count, sizeof *plan->sections);
+    plan->places =
+        calloc((uint64_t)program->op_count * (SL_OPERAND_MAX + 1) + 1, sizeof *plan->places);
+    if (is_refused || !e->events || !plan->body || !plan->prologue || !plan->places ||
+        !plan->sections) {
+        close_emitter(e);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan of %llu commands",
+                (unsigned long long)command_count);
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        link_visits(e, (sl_tier)tier);
+    return SL_OK;
+}
+
+/* Loads a carried visit from its home; from disk to the device by way of the hop. */
+static void emit_carried(emitter *e, sl_tier tier, uint32_t v)
+{
+    const sl_planner *planner = e->planner;
+    uint32_t object = planner->tier[tier].residency.visits[v].object;
+    sl_place from = place_of_home(planner, object), to = place_of_visit(planner, tier, v);
+    sl_command *commands = e->plan->prologue;
+    if (tier == SL_TIER_DEVICE && from.tier == SL_TIER_DISK) {
+        sl_place hop = place_of_item(planner, SL_TIER_HOST, planner->hop_item);
+        hop.bytes = from.bytes; /* it is as large as the largest such object */
+        commands[e->plan->prologue_count++] = copy_of_object(e, object, 0, from, hop);
+        from = hop;
+    }
+    commands[e->plan->prologue_count++] = copy_of_object(e, object, 0, from, to);
+}
+
+static void emit_prologue(emitter *e)
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        const sl_residency *residency = &e->planner->tier[tier].residency;
+        for (uint32_t v = 0; v < residency->visit_count; v++)
+            if (residency->visits[v].is_carried)
+                emit_carried(e, (sl_tier)tier, v);
+    }
+}
+
+/* A command belongs to the section of the op that it stands beside. */
+static void divide_into_sections(emitter *e)
+{
+    uint32_t next = 0;
+    for (uint32_t s = 0; s < e->plan->section_count; s++) {
+        sl_section section = sl_program_section(e->planner->program, s);
+        uint32_t end_tick = section.first + section.count;
+        section.first = next;
+        while (next < e->event_count && e->events[next].tick < end_tick)
+            next++;
+        section.count = next - section.first;
+        e->plan->sections[s] = section;
+    }
+}
+
+sl_status sl_commands_emit(const sl_planner *planner, sl_plan *plan)
+{
+    emitter e;
+    SL_TRY(open_emitter(planner, plan, &e));
+    emit_prologue(&e);
+    list_events(&e);
+    divide_into_sections(&e);
+    sl_status status = SL_OK;
+    for (uint32_t n = 0; status == SL_OK && n < e.event_count; n++)
+        status = emit_event(&e, &e.events[n]);
+    close_emitter(&e);
+    return status;
+}
+
+/* ---- allocations and sums ---- */
+
+typedef struct totals {
+    const sl_planner *planner;
+    sl_plan *plan;
+} totals;
+
+static sl_allocation *append_allocation(totals *t)
+{
+    return &t->plan->allocations[t->plan->allocation_count++];
+}
+
+static void append_permanent(totals *t, sl_memory_kind kind, sl_tier tier, uint64_t offset,
+                             uint64_t bytes)
+{
+    if (!bytes)
+        return;
+    *append_allocation(t) = (sl_allocation){.kind = kind,
+                                            .place = {tier, offset, bytes},
+                                            .first_tick = 0,
+                                            .last_tick = t->planner->program->op_count,
+                                            .is_permanent = true,
+                                            .value = SL_NONE,
+                                            .chunk_index = SL_NONE};
+}
+
+static void append_homes(totals *t)
+{
+    const sl_homes *homes = t->planner->homes;
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        for (uint32_t c = 0; homes->tier[group] && c < homes->chunk_count; c++) {
+            append_permanent(t, (sl_memory_kind)group, (sl_tier)homes->tier[group][c],
+                             homes->offset[group][c],
+                             sl_layout_chunk_bytes(t->planner->layout, (sl_group)group));
+            sl_allocation *last = &t->plan->allocations[t->plan->allocation_count - 1];
+            last->group = (sl_group)group;
+            last->chunk_index = c;
+        }
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        append_permanent(t, SL_MEMORY_STAGING, (sl_tier)tier, homes->flags_offset[tier],
+                         homes->flags_bytes[tier]);
+    append_permanent(t, SL_MEMORY_STAGING, SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes);
+    for (uint32_t slot = 0; slot < homes->persistent_count; slot++)
+        append_permanent(t, SL_MEMORY_ACTIVATION, SL_TIER_DEVICE, homes->persistent_offset[slot],
+                         homes->persistent_bytes[slot]);
+}
+
+static void append_items(totals *t, sl_tier tier)
+{
+    const sl_planner *planner = t->planner;
+    const sl_tier_state *state = &planner->tier[tier];
+    for (uint32_t i = 0; i < state->item_count; i++) {
+        const sl_address_item *item = &state->items[i];
+        const sl_item_source *source = &state->sources[i];
+        if (item->bytes == 0) /* the home of an activation that stays on the device */
+            continue;
+        sl_allocation *allocation = append_allocation(t);
+        *allocation = (sl_allocation){.kind = source->kind,
+                                      .place = place_of_item(planner, tier, i),
+                                      .first_tick = item->first_tick,
+                                      .last_tick = item->last_tick,
+                                      .value = source->value,
+                                      .chunk_index = SL_NONE};
+        bool is_buffer = source->kind == SL_MEMORY_STAGING && source->value != SL_NONE &&
+                         !sl_planner_is_filled(planner, source->value);
+        if (is_buffer) { /* buffers belong to the caller between iterations */
+            allocation->is_permanent = true;
+            allocation->last_tick = planner->program->op_count;
+        }
+        if (source->object == SL_NONE)
+            continue;
+        allocation->group = (sl_group)(source->object / planner->chunk_count);
+        allocation->chunk_index = source->object % planner->chunk_count;
+    }
+}
+
+/* Adds `bytes` over a live range to a difference array of op_count + 1 ticks. */
+static void add_live_range(int64_t *difference, const sl_allocation *allocation, uint32_t op_count)
+{
+    int64_t bytes = (int64_t)sl_place_extent(&allocation->place);
+    uint32_t first = allocation->first_tick, last = allocation->last_tick;
+    if (allocation->is_permanent || first > last)
+        difference[0] += bytes;
+    if (allocation->is_permanent)
+        return;
+    if (first > last) {
+        difference[last + 1] -= bytes;
+        difference[first] += bytes;
+        return;
+    }
+    difference[first] += bytes;
+    if (last + 1 <= op_count)
+        difference[last + 1] -= bytes;
+}
+
+static bool is_alive(const sl_allocation *allocation, uint32_t tick)
+{
+    uint32_t first = allocation->first_tick, last = allocation->last_tick;
+    if (allocation->is_permanent)
+        return true;
+    return first > last ? tick >= first || tick <= last : tick >= first && tick <= last;
+}
+
+static void find_peak(totals *t, sl_tier tier, int64_t *difference)
+{
+    uint32_t op_count = t->planner->program->op_count;
+    const sl_plan *plan = t->plan;
+    for (uint32_t tick = 0; tick <= op_count; tick++)
+        difference[tick] = 0;
+    for (uint32_t a = 0; a < plan->allocation_count; a++)
+        if (plan->allocations[a].place.tier == tier)
+            add_live_range(difference, &plan->allocations[a], op_count);
+    int64_t live = 0, peak = -1;
+    uint32_t peak_tick = 0;
+    for (uint32_t tick = 0; tick < op_count; tick++) {
+        live += difference[tick];
+        if (live > peak) {
+            peak = live;
+            peak_tick = tick;
+        }
+    }
+    t->plan->live_peak_bytes[tier] = (uint64_t)(peak < 0 ? 0 : peak);
+    for (uint32_t a = 0; a < plan->allocation_count; a++) {
+        const sl_allocation *allocation = &plan->allocations[a];
+        if (allocation->place.tier == tier && is_alive(allocation, peak_tick))
+            t->plan->kind_bytes[tier][allocation->kind] += sl_place_extent(&allocation->place);
+    }
+}
+
+/* Each copy as often as its section is run. */
+static sl_status add_moves(sl_plan *plan)
+{
+    for (uint32_t s = 0; s < plan->section_count; s++) {
+        const sl_section *section = &plan->sections[s];
+        for (uint32_t c = section->first; c < section->first + section->count; c++) {
+            const sl_command *command = &plan->body[c];
+            uint64_t bytes, *moved = &plan->moved_bytes[command->lane];
+            if (command->kind != SL_COMMAND_COPY)
+                continue;
+            SL_TRY(sl_bits_multiply(command->to.bytes, section->repeat, "the moves", &bytes));
+            SL_TRY(sl_bits_add(*moved, bytes, "the moves", moved));
+        }
+    }
+    return SL_OK;
+}
+
+sl_status sl_commands_add_up(const sl_planner *planner, sl_plan *plan)
+{
+    const sl_homes *homes = planner->homes;
+    uint64_t capacity =
+        (uint64_t)SL_GROUP_COUNT * homes->chunk_count + SL_TIER_COUNT + homes->persistent_count + 2;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        capacity += planner->tier[tier].item_count;
+    int64_t *difference = calloc((uint64_t)planner->program->op_count + 2, sizeof *difference);
+    plan->allocations = calloc(capacity, sizeof *plan->allocations);
+    if (!difference || !plan->allocations) {
+        free(difference);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to add up a plan");
+    }
+    totals t = {.planner = planner, .plan = plan};
+    append_homes(&t);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        append_items(&t, (sl_tier)tier);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        find_peak(&t, (sl_tier)tier, difference);
+        plan->peak_bytes[tier] = planner->tier[tier].peak_bytes;
+    }
+    free(difference);
+    return add_moves(plan);
+}

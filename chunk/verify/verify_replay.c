@@ -1,0 +1,496 @@
+/* Replays the prologue and two iterations of the body, twice: for the data and for the order. */
+#include "verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- data ----
+ *
+ * Asks of every read, in issue order, whether the newest version is there.
+ *
+ * Copies must be of newest content too. So what a byte holds depends on its last writer alone, and
+ * that is a command of this iteration or of the one before: two iterations show every wrong read.
+ *
+ * Why four repetitions of a section stand for any greater even number, and five for any odd one:
+ *
+ * - Say that a byte's state is whose copy it holds, from which base, and whether that is of the
+ *   newest version. One repetition sets the state of the bytes that it writes by its own text, and
+ *   of the others it only makes copies stale of objects that it writes. Two in a row (for rings of
+ *   two have period two) are one such step U, the same each time, and U after U is U: so the states
+ *   before repetitions 2 and 3 are those before 4 and 5, and so on. What is read is asked for in
+ *   repetitions 0 to 3, or the odd last one, which finds what repetition 2 found. After the last
+ *   one the state is that after the replay's last one, for the parities agree.
+ * - That leaves the instances of families, whose names change. A repetition touches its own alone.
+ *   At home instance r meets repetition r of each section; what that one does is told by the state
+ *   above, so instances 0 to 3 meet whatever any of them does. In a ring, or a place for all, a
+ *   read finds its own instance only if its own repetition has put it there, whatever its number;
+ *   or if an earlier section has left it there, whose last two instances are still in its rings.
+ *   Such a read would first meet instances that are gone, in repetition 0 or 1, in the plan as in
+ *   the replay, in which the last two are two others as well (of three repetitions or less, all
+ *   are replayed).
+ */
+
+/* Puts the newest version of `object` at `place`. */
+static void put_version(sl_verify *verify, uint32_t object, const sl_place *place)
+{
+    sl_verify_walk walk = sl_verify_walk_start(verify, place);
+    uint64_t base = sl_place_offset(place, walk.instance);
+    while (sl_verify_walk_next(&walk)) {
+        for (sl_verify_cell *cell = walk.taken; walk.is_foreign && cell < walk.taken_end; cell++)
+            cell->object = SL_NONE;
+        for (sl_verify_cell *cell = walk.cell; cell < walk.end; cell++) {
+            cell->object = object;
+            cell->base = base;
+            cell->version = object == SL_NONE ? 0 : verify->version[object];
+        }
+        sl_verify_walk_own(&walk);
+    }
+}
+
+static void define_object(sl_verify *verify, uint32_t object, const sl_place *place)
+{
+    verify->version[object]++;
+    verify->is_defined[object] = true;
+    put_version(verify, object, place);
+}
+
+/* What a cell holds instead of the newest version of `object`. */
+static const char *describe_cell(const sl_verify *verify, uint32_t object,
+                                 const sl_verify_walk *walk, uint64_t base,
+                                 char out_name[SL_VERIFY_NAME_BYTES])
+{
+    const sl_verify_cell *cell = walk->cell;
+    if (cell->object == SL_NONE || walk->is_foreign)
+        return "nothing";
+    if (cell->object != object)
+        return sl_verify_name_object(verify, cell->object, out_name);
+    return cell->base != base ? "another part of it" : "a stale version of it";
+}
+
+static sl_status reject_cell(const sl_verify *verify, uint32_t object, const sl_verify_walk *walk,
+                             uint64_t base)
+{
+    uint64_t first, end;
+    char wanted[SL_VERIFY_NAME_BYTES], found[SL_VERIFY_NAME_BYTES];
+    const char *who = verify->command_index == SL_NONE ? "the end of an iteration " : "";
+    sl_verify_name_object(verify, object, wanted);
+    if (!verify->is_defined[object])
+        return sl_verify_reject(verify, "%sneeds %s, which nothing has written", who, wanted);
+    sl_verify_cell_bytes(walk->tier, walk->cell, &first, &end);
+    return sl_verify_reject(verify, "%sneeds %s at %s bytes [%llu, %llu), which hold %s", who,
+                            wanted, sl_tier_name(walk->place->tier), (unsigned long long)first,
+                            (unsigned long long)end,
+                            describe_cell(verify, object, walk, base, found));
+}
+
+/* Does `part` of the copy at `whole` hold the newest version of the object? */
+static sl_status check_content(sl_verify *verify, uint32_t object, const sl_place *whole,
+                               const sl_place *part)
+{
+    sl_verify_walk walk = sl_verify_walk_start(verify, part);
+    uint64_t base = sl_place_offset(whole, walk.instance);
+    bool has_meaning = verify->is_defined[object];
+    while (sl_verify_walk_next(&walk))
+        for (; walk.cell < walk.end; walk.cell++) {
+            bool is_newest = has_meaning && !walk.is_foreign && walk.cell->object == object &&
+                             walk.cell->base == base &&
+                             walk.cell->version == verify->version[object];
+            if (!is_newest)
+                return reject_cell(verify, object, &walk, base);
+        }
+    return SL_OK;
+}
+
+static sl_status apply_write(sl_verify *verify, const sl_verify_access *access)
+{
+    if (access->object == SL_NONE) {
+        put_version(verify, SL_NONE, &access->place);
+        return SL_OK;
+    }
+    uint32_t object = sl_verify_instance(verify, access->object);
+    if (!access->defines)
+        SL_TRY(check_content(verify, object, &access->whole, &access->whole));
+    define_object(verify, object, &access->whole);
+    return SL_OK;
+}
+
+static void write_copy(sl_verify *verify, const sl_command *command)
+{
+    put_version(verify, sl_verify_instance(verify, sl_verify_copy_object(verify, command)),
+                &command->to);
+}
+
+static sl_status step_data(sl_verify *verify, const sl_command *command)
+{
+    sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
+    uint32_t count = sl_verify_list_accesses(verify, command, accesses);
+    for (uint32_t i = 0; i < count; i++)
+        if (accesses[i].reads)
+            SL_TRY(check_content(verify, sl_verify_instance(verify, accesses[i].object),
+                                 &accesses[i].whole, &accesses[i].place));
+    if (command->kind == SL_COMMAND_COPY) {
+        write_copy(verify, command);
+        return SL_OK;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (accesses[i].writes)
+            SL_TRY(apply_write(verify, &accesses[i]));
+    return SL_OK;
+}
+
+/* The gradient of a chunk is used up once its AdamW has read it, and so never goes home. */
+static void mark_used_gradients(sl_verify *verify)
+{
+    const sl_program *program = verify->program;
+    for (uint32_t tick = 0; tick < program->op_count; tick++) {
+        const sl_op *op = &program->ops[tick];
+        if (op->kind != SL_OP_ADAMW)
+            continue;
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+            if (op->operand[i] == SL_NONE)
+                continue;
+            const sl_value *value = &program->values[op->operand[i]];
+            if (value->kind == SL_VALUE_CHUNK && value->group == SL_GROUP_GRAD)
+                verify->is_used_up[sl_verify_value_object(verify, op->operand[i])] = true;
+        }
+    }
+}
+
+static void start_data(sl_verify *verify)
+{
+    const sl_homes *homes = verify->homes;
+    mark_used_gradients(verify);
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
+            sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
+            uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
+            if (!verify->is_used_up[object])
+                define_object(verify, object, &home);
+        }
+    for (uint32_t i = 0; i < homes->persistent_count; i++) {
+        sl_place place = {.tier = SL_TIER_DEVICE,
+                          .offset = homes->persistent_offset[i],
+                          .bytes = homes->persistent_bytes[i]};
+        define_object(verify, sl_verify_persistent_object(verify, i), &place);
+    }
+}
+
+/* The caller has filled the inputs; activations and outputs mean nothing before they are written.
+ * A value that one section alone uses means nothing at the start of each of its repetitions: what
+ * reads it too early there does so in the first one. */
+static void begin_iteration(sl_verify *verify)
+{
+    for (uint32_t i = 0; i < verify->program->value_count; i++) {
+        sl_value_kind kind = verify->program->values[i].kind;
+        const sl_verify_value *it = &verify->values[i];
+        if (kind == SL_VALUE_INPUT && !it->is_filled)
+            define_object(verify, i, &it->buffer);
+        else if (kind == SL_VALUE_ACTIVATION || kind == SL_VALUE_OUTPUT || kind == SL_VALUE_INPUT)
+            verify->is_defined[i] = false;
+    }
+    for (uint32_t i = verify->first_family_object; i < verify->object_count; i++)
+        verify->is_defined[i] = false;
+}
+
+static sl_status check_outputs(sl_verify *verify)
+{
+    for (uint32_t i = 0; i < verify->program->value_count; i++) {
+        const sl_verify_value *it = &verify->values[i];
+        if (verify->program->values[i].kind != SL_VALUE_OUTPUT || !it->is_written)
+            continue;
+        if (it->buffer.bytes == 0)
+            return sl_verify_reject(verify, "it has no buffer on the host for output value %u", i);
+        SL_TRY(check_content(verify, i, &it->buffer, &it->buffer));
+    }
+    return SL_OK;
+}
+
+/* Every chunk is current at its home, and every output on the host. */
+static sl_status end_iteration(sl_verify *verify)
+{
+    const sl_homes *homes = verify->homes;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
+            sl_place home = sl_verify_home(verify, (sl_group)group, chunk);
+            uint32_t object = sl_verify_chunk_object(verify, (sl_group)group, chunk);
+            if (verify->is_used_up[object])
+                continue;
+            SL_TRY(check_content(verify, object, &home, &home));
+        }
+    return check_outputs(verify);
+}
+
+/* ---- order ----
+ *
+ * Asks whether waits order every pair of conflicting accesses to the same bytes.
+ *
+ * Lanes are in order, and a wait joins the clock of the command that it names: of its latest issue
+ * or of the one before, if there was one. A command's clock says, for each lane, how many of its
+ * commands have finished when it starts. An earlier access conflicts with a later one unless both
+ * read; then the later command's clock must count the earlier command.
+ *
+ * Of each cell only the last writer and the readers since then matter: who is ordered after them is
+ * ordered after all before. A path between two iterations runs through those two only, and waits on
+ * issues that were not there mean nothing in the first; so two iterations show what any two in a
+ * row would.
+ *
+ * Why the repetitions that are replayed stand for all. A *path* leads from a command back to those
+ * that it waits for, and to the one before on its lane. Say that (c, r) is the issue of c in
+ * repetition r of R, and that R' are replayed.
+ *
+ * - Each step back in the replay from (c, q) can be taken in the plan from (c, r), r >= q: within
+ *   the repetitions of one section it goes back by as many, for the text is the same; into another
+ *   section it arrives at the last repetition or the one before in both. Where the replay steps out
+ *   of the section for want of earlier repetitions, the plan steps to one of them, which is later
+ *   on the same lane. So a path of the replay, from (c, q) into repetition R' - 1 - j of another
+ *   section, is one of the plan from (c, r) into R - 1 - j, for any r >= q; and within a section a
+ *   path over d repetitions stays one.
+ * - Two neighbours in the accesses to a byte are at most two repetitions of a section apart,
+ *   because each comes again two repetitions later at the latest. Repetitions 0 to 3 have all such
+ *   pairs, at both parities. Across sections a byte's neighbours are in the first two repetitions
+ *   of the one and the last two of the other. At a family's home they are at repetition r of both:
+ *   there are r repetitions to step back over in the one and R - 1 - r in the other, and one of the
+ *   replay's instances, min(r, R' - 1), has no more of either. And where the bytes of a whole
+ *   family are given on, its last instance is waited for.
+ *
+ * So what is accepted is ordered. (What is ordered by a path over more repetitions than are
+ * replayed, between two sections, may be rejected: such an order is luck.)
+ */
+
+static sl_status open_clocks(sl_verify *verify)
+{
+    size_t count = (size_t)verify->plan->body_count + 1;
+    verify->issue_count = calloc(count, sizeof *verify->issue_count);
+    verify->finish = calloc(2 * count * SL_LANE_COUNT, sizeof *verify->finish);
+    if (!verify->issue_count || !verify->finish)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to verify a plan of %u commands",
+                verify->plan->body_count);
+    sl_verify_cells_disown(verify);
+    return SL_OK;
+}
+
+void sl_verify_replay_close(sl_verify *verify)
+{
+    free(verify->issue_count);
+    free(verify->finish);
+}
+
+/* The clock after issue `issue` of a command, of which the last two are kept. */
+static uint32_t *finish_clock(const sl_verify *verify, uint32_t command, uint32_t issue)
+{
+    uint64_t row = (uint64_t)(issue % 2) * verify->plan->body_count + command;
+    return verify->finish + row * SL_LANE_COUNT;
+}
+
+static void join_clock(sl_verify *verify, const uint32_t *other)
+{
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        if (verify->clock[lane] < other[lane])
+            verify->clock[lane] = other[lane];
+}
+
+static void start_clock(sl_verify *verify, const sl_command *command)
+{
+    memset(verify->clock, 0, sizeof verify->clock);
+    if (verify->last[command->lane])
+        join_clock(verify, verify->last[command->lane]);
+    for (uint32_t i = 0; i < command->wait_count; i++) {
+        const sl_wait *wait = &verify->plan->waits[command->first_wait + i];
+        uint32_t issue_count = verify->issue_count[wait->command];
+        if (issue_count > wait->age)
+            join_clock(verify, finish_clock(verify, wait->command, issue_count - 1 - wait->age));
+    }
+}
+
+/* Where a command was issued. */
+typedef struct moment {
+    uint32_t iteration, section, repetition, command;
+} moment;
+
+/* The moment of the command that was the `position`-th of its lane, from 1. Steps through the whole
+ * replay. */
+static moment find_moment(const sl_verify *verify, sl_lane lane, uint32_t position)
+{
+    moment it = {0};
+    for (it.iteration = 0; it.iteration <= verify->iteration; it.iteration++)
+        for (it.section = 0; it.section < sl_program_section_count(verify->program); it.section++) {
+            sl_section section = sl_verify_section(verify, it.section);
+            uint32_t replays = sl_verify_replays(section.repeat);
+            for (it.repetition = 0; it.repetition < replays; it.repetition++)
+                for (it.command = section.first; it.command < section.first + section.count;
+                     it.command++)
+                    if (verify->plan->body[it.command].lane == lane && --position == 0)
+                        return it;
+        }
+    return it;
+}
+
+static void name_moment(const sl_verify *verify, const moment *it,
+                        char out_name[SL_VERIFY_NAME_BYTES])
+{
+    bool is_earlier = it->iteration < verify->iteration;
+    const char *when = is_earlier ? " of the previous iteration" : "";
+    if (sl_verify_section(verify, it->section).repeat > 1)
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, " in repetition %u%s", it->repetition, when);
+    else
+        snprintf(out_name, SL_VERIFY_NAME_BYTES, "%s", when);
+}
+
+static sl_status reject_race(const sl_verify *verify, const sl_verify_access *access,
+                             const sl_verify_walk *walk, const sl_verify_cell *cell,
+                             const moment *other, const char *what)
+{
+    char object[SL_VERIFY_NAME_BYTES], command[SL_VERIFY_NAME_BYTES], when[SL_VERIFY_NAME_BYTES];
+    uint64_t first, end;
+    sl_verify_cell_bytes(walk->tier, cell, &first, &end);
+    sl_verify_name_object(verify, sl_verify_instance(verify, access->object), object);
+    sl_verify_name_command(verify, &verify->plan->body[other->command], command);
+    name_moment(verify, other, when);
+    return sl_verify_reject(
+        verify,
+        "%s %s at %s bytes [%llu, %llu) without waiting for command %u (%s)%s, which %s "
+        "them",
+        access->writes ? "writes" : "reads", object, sl_tier_name(access->place.tier),
+        (unsigned long long)first, (unsigned long long)end, other->command, command, when, what);
+}
+
+/* Has the command at `position` of `lane` finished? Those of the own lane have, or are this one. */
+static bool is_finished(const sl_verify *verify, sl_lane own, sl_lane lane, uint32_t position)
+{
+    return lane == own || position <= verify->clock[lane];
+}
+
+static sl_status check_cell(const sl_verify *verify, sl_lane own, const sl_verify_access *access,
+                            const sl_verify_walk *walk, const sl_verify_cell *cell)
+{
+    if (!is_finished(verify, own, cell->writer_lane, cell->writer)) {
+        moment other = find_moment(verify, cell->writer_lane, cell->writer);
+        return reject_race(verify, access, walk, cell, &other, "writes");
+    }
+    for (int lane = 0; access->writes && lane < SL_LANE_COUNT; lane++)
+        if (!is_finished(verify, own, (sl_lane)lane, cell->reader[lane])) {
+            moment other = find_moment(verify, (sl_lane)lane, cell->reader[lane]);
+            return reject_race(verify, access, walk, cell, &other, "reads");
+        }
+    return SL_OK;
+}
+
+/* A write must come after whoever used the bytes, also as part of something else. */
+static sl_status check_access(sl_verify *verify, sl_lane own, const sl_verify_access *access)
+{
+    sl_verify_walk walk = sl_verify_walk_start(verify, &access->place);
+    while (sl_verify_walk_next(&walk)) {
+        const sl_verify_cell *cell = access->writes ? walk.taken : walk.cell;
+        const sl_verify_cell *end = access->writes ? walk.taken_end : walk.end;
+        for (; cell < end; cell++)
+            SL_TRY(check_cell(verify, own, access, &walk, cell));
+    }
+    return SL_OK;
+}
+
+static void mark_access(sl_verify *verify, sl_lane lane, const sl_verify_access *access)
+{
+    uint32_t position = verify->position[lane];
+    sl_verify_walk walk = sl_verify_walk_start(verify, &access->place);
+    while (sl_verify_walk_next(&walk)) {
+        for (sl_verify_cell *cell = walk.cell; cell < walk.end; cell++) {
+            if (!access->writes) {
+                cell->reader[lane] = position;
+                continue;
+            }
+            cell->writer_lane = lane;
+            cell->writer = position;
+            memset(cell->reader, 0, sizeof cell->reader);
+        }
+        if (access->writes)
+            sl_verify_walk_own(&walk);
+    }
+}
+
+static sl_status step_order(sl_verify *verify, const sl_command *command)
+{
+    sl_verify_access accesses[SL_VERIFY_ACCESS_MAX];
+    uint32_t count = sl_verify_list_accesses(verify, command, accesses);
+    uint32_t index = verify->command_index;
+    sl_lane lane = command->lane;
+    start_clock(verify, command);
+    verify->position[lane]++;
+    for (uint32_t i = 0; i < count; i++)
+        SL_TRY(check_access(verify, lane, &accesses[i]));
+    for (uint32_t i = 0; i < count; i++)
+        mark_access(verify, lane, &accesses[i]);
+    uint32_t *finish = finish_clock(verify, index, verify->issue_count[index]++);
+    memcpy(finish, verify->clock, sizeof verify->clock);
+    finish[lane] = verify->position[lane];
+    verify->last[lane] = finish;
+    return SL_OK;
+}
+
+/* ---- replays ---- */
+
+static sl_status replay_prologue(sl_verify *verify)
+{
+    verify->is_prologue = true;
+    for (uint32_t i = 0; i < verify->plan->prologue_count; i++) {
+        verify->command_index = i;
+        SL_TRY(step_data(verify, &verify->plan->prologue[i]));
+    }
+    verify->is_prologue = false;
+    verify->command_index = SL_NONE;
+    return SL_OK;
+}
+
+typedef sl_status (*step)(sl_verify *verify, const sl_command *command);
+
+static sl_status replay_section(sl_verify *verify, step take)
+{
+    sl_section section = sl_verify_section(verify, verify->section_index);
+    uint32_t replays = sl_verify_replays(section.repeat);
+    for (verify->repetition = 0; verify->repetition < replays; verify->repetition++) {
+        for (uint32_t i = section.first; i < section.first + section.count; i++) {
+            verify->command_index = i;
+            SL_TRY(take(verify, &verify->plan->body[i]));
+        }
+    }
+    verify->repetition = verify->command_index = SL_NONE;
+    return SL_OK;
+}
+
+static sl_status replay_body(sl_verify *verify, step take)
+{
+    uint32_t count = sl_program_section_count(verify->program);
+    for (verify->section_index = 0; verify->section_index < count; verify->section_index++)
+        SL_TRY(replay_section(verify, take));
+    verify->section_index = 0;
+    return SL_OK;
+}
+
+/* Two iterations: what the prologue leaves to the first one, and what the first leaves to all
+ * others. */
+static sl_status replay_data(sl_verify *verify)
+{
+    start_data(verify);
+    SL_TRY(replay_prologue(verify));
+    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++) {
+        begin_iteration(verify);
+        SL_TRY(replay_body(verify, step_data));
+        SL_TRY(end_iteration(verify));
+    }
+    return SL_OK;
+}
+
+/* The prologue is waited for before the body starts. */
+static sl_status replay_order(sl_verify *verify)
+{
+    SL_TRY(open_clocks(verify));
+    for (verify->iteration = 0; verify->iteration < 2; verify->iteration++)
+        SL_TRY(replay_body(verify, step_order));
+    return SL_OK;
+}
+
+sl_status sl_verify_replay(sl_verify *verify)
+{
+    SL_TRY(replay_data(verify));
+    return replay_order(verify);
+}

@@ -1,0 +1,72 @@
+/* The contract of a micro-kernel: what one thread does of a matrix product, in registers. gemm.c
+ * cuts a product and calls it; simd/gemm.c has one for each instruction set, and one more for pairs
+ * of bf16. It is BLIS's contract (Van Zee and van de Geijn 2015): rows and columns are its MR and
+ * NR, a strip is its micro-panel, a patch its micro-tile.
+ *
+ *   pack      stores a strip of A (at most `rows` rows) or of B (at most `columns` columns) step
+ *             after step, so that the inner loop reads memory in order
+ *   multiply  adds the product of a packed strip of A and one of B to a patch of fp32 sums
+ *   epilogue  turns sums into C: bias, residual, what C held, GELU, one rounding
+ *
+ * A step is one term of the sums, held in fp32 whatever the operands' type, or two terms, held as a
+ * pair of bf16, where the processor multiplies pairs fast. An element of C is one chain of fused
+ * multiply-adds over the steps of a patch in order (two roundings where the set has no fused one),
+ * so it does not depend on how C is cut.
+ */
+#ifndef SL_KERNELS_CPU_MICRO_KERNEL_H
+#define SL_KERNELS_CPU_MICRO_KERNEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sluice/op_list.h"
+
+/* `width` rows of A or columns of B, `term_count` terms of each. */
+typedef struct sl_gemm_strip {
+    const void *from; /* the first element, of `type` */
+    sl_type type;
+    uint64_t leading; /* elements from a row of the matrix to the next */
+    bool transpose;   /* the rows of the matrix run along the terms, not along the strip */
+    uint64_t width, term_count;
+    uint64_t step_width; /* elements of one packed step, >= width */
+    uint32_t *to;        /* steps * step_width elements, and SL_GEMM_SLACK of slack */
+} sl_gemm_strip;
+
+enum { SL_GEMM_SLACK = 16 }; /* packed elements that a strip's last store may spill */
+
+/* C[rows, columns] (+)= a strip of A times one of B. */
+typedef struct sl_gemm_patch {
+    const uint32_t *a, *b;
+    uint64_t step_count;
+    float *c;
+    uint64_t leading_c;
+    uint32_t rows, columns; /* at most the micro-kernel's own */
+    bool add;               /* to C, else overwrite it */
+
+    /* Fetched into the second cache meanwhile, a line a step. The strides are a line's 64 bytes, or
+     * 0 where nothing is wanted. */
+    const void *next_a, *next_b;
+    uint64_t next_a_stride, next_b_stride;
+} sl_gemm_patch;
+
+/* c = sums + bias + residual (+ c), times gelu'(gelu_x), rounded once. */
+typedef struct sl_gemm_epilogue {
+    const float *sums;
+    uint64_t leading_sums;
+    void *c;                              /* may be `sums`, in fp32 */
+    sl_type type;                         /* of all that is void */
+    const void *bias, *residual, *gelu_x; /* may be NULL */
+    uint64_t leading;                     /* of c, residual and gelu_x */
+    uint64_t rows, columns;
+    bool add; /* what c holds */
+} sl_gemm_epilogue;
+
+typedef struct sl_micro_kernel {
+    uint32_t rows, columns;  /* of C in registers */
+    uint32_t terms_per_step; /* 1 or 2 */
+    void (*pack)(const sl_gemm_strip *strip);
+    void (*multiply)(const sl_gemm_patch *patch);
+    void (*epilogue)(const sl_gemm_epilogue *epilogue);
+} sl_micro_kernel;
+
+#endif

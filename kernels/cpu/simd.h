@@ -1,0 +1,161 @@
+/* What one thread does with one tile, compiled once for each instruction set.
+ *
+ * The ops (linear.c, attention.c, ...) cut their work into tiles; a tile's inner loops are the
+ * functions of this table. They touch only what they are given, need no alignment, and know nothing
+ * of ops, tiles or threads. widen, round, add, adamw and block_norm give the same bits in every
+ * table, the others agree to rounding. `type` is the type of all that is void; sums are fp32.
+ */
+#ifndef SL_KERNELS_CPU_SIMD_H
+#define SL_KERNELS_CPU_SIMD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "micro_kernel.h"
+#include "sluice/op_list.h"
+
+/* Rows of a normalisation; `width` features each. */
+typedef struct sl_layernorm_rows {
+    const void *x, *gamma, *beta;
+    void *y;
+    float *stats; /* [rows, 2]: mean, 1 / deviation; written forward, read backward */
+    const void *dy;
+    void *dx;
+    float *dgamma, *dbeta; /* [width], added to */
+    uint64_t row_count, width;
+    sl_type type;
+    bool add; /* to dx, else overwrite it */
+} sl_layernorm_rows;
+
+/* Rows of logits of one panel; the columns from valid_count on are padding. */
+typedef struct sl_head_rows {
+    void *logits; /* [row_count, column_count] */
+    const int32_t *targets;
+    float *stats; /* [row_count, 4] */
+    uint64_t row_count, column_count, valid_count, first_id;
+    float scale;
+    sl_type type;
+    bool add; /* to stats */
+} sl_head_rows;
+
+enum { SL_ATTENTION_QUERIES = 64, SL_ATTENTION_KEYS = 64 }; /* of one tile of scores */
+
+/* Up to SL_ATTENTION_QUERIES queries of one head; query i sees the keys 0 .. first_query + i. */
+typedef struct sl_attention_tile {
+    const void *q, *k, *v; /* rows of head_width elements, q_row and key_row elements apart */
+    uint64_t q_row, key_row;
+    void *y;
+    uint64_t y_row;
+    sl_type type;
+    float *lse; /* [query_count]; may be NULL */
+    uint64_t query_count, first_query, head_width;
+    float *scratch; /* sl_simd_attention_floats(type, head_width) */
+} sl_attention_tile;
+
+/* One head of one row of the batch, backwards. */
+typedef struct sl_attention_head {
+    const void *q, *k, *v, *y, *dy;
+    const float *lse;
+    void *dq, *dk, *dv;
+    uint64_t qkv_row, y_row; /* elements: q, k, v and their gradients; y and dy */
+    sl_type type;
+    uint64_t seq, head_width;
+    float *scratch; /* sl_simd_attention_backward_floats(type, seq, head_width) */
+} sl_attention_head;
+
+/* Whole blocks of a gradient chunk; each element counts as rounded to `type`. */
+typedef struct sl_gradient_blocks {
+    const void *elements;
+    sl_type stored_type; /* fp32 or `type` */
+    sl_type type;
+} sl_gradient_blocks;
+
+/* Whole blocks of a chunk. The step's constants are worked out once, in adamw.c. */
+typedef struct sl_adamw_blocks {
+    sl_gradient_blocks gradient;
+    float *moment1, *moment2;
+    float *weights;             /* what is updated: parameters in fp32, or their master copy */
+    void *param;                /* the parameters in half precision; NULL in fp32 */
+    const uint8_t *decay_flags; /* one a block */
+    uint64_t block_count;
+    float clip_scale, decay;          /* decay: 1 - lr * weight decay */
+    float beta1, beta2, rest1, rest2; /* rest: 1 - beta */
+    float step;                       /* lr / (1 - beta1^t) */
+    float inverse_root;               /* 1 / sqrt(1 - beta2^t) */
+    float epsilon;
+} sl_adamw_blocks;
+
+/* Rows of `width` elements, `stride` elements apart. */
+typedef struct sl_strided_rows {
+    const void *x;
+    sl_type type;
+    uint64_t row_count, width, stride;
+} sl_strided_rows;
+
+/* X(name, arguments) */
+#define SL_SIMD_LIST(X)                                                                            \
+    X(exp, (const float *x, float *y, uint64_t count))                                             \
+    X(widen, (const void *x, sl_type type, float *y, uint64_t count))                              \
+    X(round, (const void *x, void *y, sl_type type, uint64_t count))                               \
+    X(add, (const void *x, void *y, sl_type type, uint64_t count))                                 \
+    X(add_to_float, (const void *x, sl_type type, float *y, uint64_t count))                       \
+    X(add_strided, (const sl_strided_rows *rows, float *sums))                                     \
+    X(gelu, (const void *x, void *y, sl_type type, uint64_t count))                                \
+    X(gelu_backward, (const void *x, void *d, sl_type type, uint64_t count))                       \
+    X(column_sums, (const void *x, sl_type type, uint64_t row_count, uint64_t width, float *sums)) \
+    X(layernorm_forward, (const sl_layernorm_rows *rows))                                          \
+    X(layernorm_backward, (const sl_layernorm_rows *rows))                                         \
+    X(head_stats, (const sl_head_rows *rows))                                                      \
+    X(head_backward, (const sl_head_rows *rows))                                                   \
+    X(attention_forward, (const sl_attention_tile *tile))                                          \
+    X(attention_backward, (const sl_attention_head *head))                                         \
+    X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \
+    X(adamw, (const sl_adamw_blocks *blocks))
+
+typedef struct sl_simd {
+    const char *isa;
+    const sl_micro_kernel *micro_kernel[SL_TYPE_COUNT]; /* by the operands' type */
+#define X(name, arguments) void(*name) arguments;
+    SL_SIMD_LIST(X)
+#undef X
+} sl_simd;
+
+/* The widest first; tables that this processor cannot run are left out. */
+uint32_t sl_simd_usable_count(void);
+const sl_simd *sl_simd_usable(uint32_t index);
+
+/* The table in use: the widest, unless sl_simd_choose was called. */
+const sl_simd *sl_simd_current(void);
+
+/* For tests: takes a table of sl_simd_usable. No kernel may be running. This choice is the one
+ * mutable global of the room. */
+void sl_simd_choose(const sl_simd *table);
+
+/* The blocks from element `first` on. */
+static inline sl_gradient_blocks sl_simd_gradient_from(const sl_gradient_blocks *gradient,
+                                                       uint64_t first)
+{
+    sl_gradient_blocks rest = *gradient;
+    rest.elements = (const char *)rest.elements + first * sl_type_bytes(rest.stored_type);
+    return rest;
+}
+
+/* floats of scratch of one attention tile, forward and backward; half precision is widened tile by
+ * tile, and backward sums the gradients of a head's keys and values in fp32 */
+static inline uint64_t sl_simd_attention_floats(sl_type type, uint64_t head_width)
+{
+    const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;
+    const uint64_t widened = type == SL_TYPE_FP32 ? 0 : 2 * keys * head_width;
+    return 2 * queries * head_width + keys * queries + 3 * queries + widened;
+}
+
+static inline uint64_t sl_simd_attention_backward_floats(sl_type type, uint64_t seq,
+                                                         uint64_t head_width)
+{
+    const uint64_t queries = SL_ATTENTION_QUERIES, keys = SL_ATTENTION_KEYS;
+    const uint64_t widened =
+        type == SL_TYPE_FP32 ? 0 : (2 * keys + 2 * queries + 2 * seq) * head_width;
+    return 4 * queries * head_width + 2 * keys * queries + 2 * queries + widened;
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* The names of this folder's functions for the instruction set that is being compiled: SL_ISA is
+ * avx512, avx2 or plain. */
+#ifndef SL_KERNELS_CPU_SIMD_ISA_H
+#define SL_KERNELS_CPU_SIMD_ISA_H
+
+#include "kernels/cpu/simd.h"
+
+#ifndef SL_ISA
+#error "SL_ISA names the instruction set; the build gives it"
+#endif
+
+#define SL_JOIN_(name, isa) sl_simd_##name##_##isa
+#define SL_JOIN(name, isa) SL_JOIN_(name, isa)
+#define SL_SIMD(name) SL_JOIN(name, SL_ISA)
+
+#define X(name, arguments) void SL_SIMD(name) arguments;
+SL_SIMD_LIST(X)
+#undef X
+
+extern const sl_micro_kernel SL_SIMD(micro_kernel);
+extern const sl_simd SL_SIMD(table);
+#if defined(__AVX512F__)
+extern const sl_micro_kernel sl_simd_micro_kernel_pairs;
+extern const sl_simd sl_simd_table_avx512_bf16;
+#endif
+
+#endif

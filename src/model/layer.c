@@ -1,0 +1,212 @@
+/* Linear, norm, attention and GELU as forward ops, and the parameters and activations of them.
+ *
+ * The tensor-parallel linear is that of Megatron-LM (Shoeybi et al. 2019): a column-parallel one
+ * needs no exchange forward, a row-parallel one sums its parts. Backward it is the other way round;
+ * the pass that derives it sees by the weight's split that dx is a part of a sum. All ranks emit
+ * the same ops, so that the gradient rules hold on every rank: in a row-parallel linear bias and
+ * residual belong to rank 0 alone (attrs.rank_index), so that the sum has them once.
+ */
+#include "layer.h"
+
+#include <stdio.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+
+enum { NAME_BYTES = 32 };
+
+/* ---- what a program is given ---- */
+
+/* Names of tensors and values are short, so none is cut; layers have 5 digits. */
+static void write_name(const sl_emit *emit, const char *name, size_t bytes, char *out_name)
+{
+    if (emit->layer == SL_NONE)
+        snprintf(out_name, bytes, "%s", name);
+    else
+        snprintf(out_name, bytes, "h.%u.%s", emit->layer, name);
+}
+
+sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint32_t *out_value)
+{
+    bool is_matrix = tensor->columns != 0;
+    uint64_t columns = is_matrix ? tensor->columns : 1;
+    bool is_split = emit->options->tp_size > 1;
+    sl_tensor_spec spec = {
+        .dim_count = is_matrix ? 2 : 1,
+        .shape = {tensor->rows, columns},
+        .valid_rows = tensor->rows,
+        .whole_shape = {tensor->whole_rows ? tensor->whole_rows : tensor->rows,
+                        tensor->whole_columns ? tensor->whole_columns : columns},
+        .split = is_split ? tensor->split : SL_SPLIT_NONE,
+        .decay = is_matrix,
+        .init_mean = tensor->mean,
+        .init_deviation = tensor->deviation,
+    };
+    if (spec.split == SL_SPLIT_ROWS)
+        spec.first_row = emit->options->tp_rank * tensor->rows;
+    write_name(emit, tensor->name, sizeof spec.name, spec.name);
+    SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
+    return sl_program_add_tensor(emit->program, &spec, out_value);
+}
+
+sl_status sl_layer_add_rows(sl_emit *emit, sl_value *value, uint64_t rows, uint64_t columns,
+                            uint32_t *out_value)
+{
+    SL_TRY(sl_bits_multiply(rows, columns, value->name, &value->bytes));
+    SL_TRY(sl_bits_multiply(value->bytes, sl_type_bytes(value->type), value->name, &value->bytes));
+    return sl_program_add_value(emit->program, value, out_value);
+}
+
+sl_status sl_layer_add_activation(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
+                                  uint32_t *out_value)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
+    write_name(emit, name, sizeof value.name, value.name);
+    return sl_layer_add_rows(emit, &value, emit->rows, elements, out_value);
+}
+
+sl_status sl_layer_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
+                          const uint32_t *operands, uint32_t operand_count)
+{
+    sl_op_attrs typed = *attrs;
+    typed.type = (uint16_t)emit->program->type;
+    return sl_program_add_op(emit->program, kind, &typed, operands, operand_count);
+}
+
+/* ---- norm ---- */
+
+sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
+{
+    enum { MOMENTS_A_ROW = 2 };
+    char weight[NAME_BYTES], bias[NAME_BYTES], moments[NAME_BYTES];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    snprintf(moments, sizeof moments, "%s.stats", name);
+    const sl_layer_tensor gamma_tensor = {.name = weight, .rows = emit->width, .mean = 1.0f};
+    const sl_layer_tensor beta_tensor = {.name = bias, .rows = emit->width};
+    uint32_t gamma, beta, y, stats;
+    SL_TRY(sl_layer_add_tensor(emit, &gamma_tensor, &gamma));
+    SL_TRY(sl_layer_add_tensor(emit, &beta_tensor, &beta));
+    SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, &y));
+    SL_TRY(sl_layer_add_activation(emit, moments, SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
+    const sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width};
+    const uint32_t operands[] = {emit->hidden, gamma, beta, y, stats};
+    SL_TRY(sl_layer_add_op(emit, SL_OP_LAYERNORM, &attrs, operands, 5));
+    *out_y = y;
+    return SL_OK;
+}
+
+/* ---- linear ---- */
+
+/* The sizes of this rank's part of a linear. */
+typedef struct part {
+    uint64_t in, out;
+    bool is_summed; /* over the ranks */
+} part;
+
+static part find_part(const sl_emit *emit, const sl_linear_args *args)
+{
+    uint32_t tp_size = emit->options->tp_size;
+    bool splits_rows = args->split == SL_SPLIT_ROWS;
+    part local = {.in = splits_rows ? args->in / tp_size : args->in,
+                  .out = splits_rows ? args->out : args->out / tp_size,
+                  .is_summed = splits_rows && tp_size > 1};
+    return local;
+}
+
+static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args, const part *local,
+                                       uint32_t *out_weight, uint32_t *out_bias)
+{
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%s.weight", args->name);
+    const sl_layer_tensor weight = {.name = name,
+                                    .rows = local->in,
+                                    .columns = local->out,
+                                    .whole_rows = args->in,
+                                    .whole_columns = args->out,
+                                    .split = args->split,
+                                    .deviation = args->deviation};
+    SL_TRY(sl_layer_add_tensor(emit, &weight, out_weight));
+    snprintf(name, sizeof name, "%s.bias", args->name);
+    /* A vector's only axis is its last one: it is split where the columns are. */
+    const sl_layer_tensor bias = {.name = name,
+                                  .rows = local->out,
+                                  .whole_rows = args->out,
+                                  .split =
+                                      args->split == SL_SPLIT_ROWS ? SL_SPLIT_NONE : args->split};
+    return sl_layer_add_tensor(emit, &bias, out_bias);
+}
+
+sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y)
+{
+    const part local = find_part(emit, args);
+    uint32_t weight, bias, y;
+    SL_TRY(add_linear_parameters(emit, args, &local, &weight, &bias));
+    SL_TRY(sl_layer_add_activation(emit, args->name, emit->program->type, local.out, &y));
+    const sl_op_attrs attrs = {.row_count = emit->rows,
+                               .in = local.in,
+                               .out = local.out,
+                               .rank_index =
+                                   local.is_summed ? (uint16_t)emit->options->tp_rank : 0};
+    const uint32_t operands[] = {args->x, weight, bias, args->residual, y};
+    SL_TRY(sl_layer_add_op(emit, SL_OP_LINEAR, &attrs, operands, 5));
+    if (local.is_summed) {
+        const sl_op_attrs sum = {.element_count = emit->rows * local.out};
+        SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &sum, &y, 1));
+    }
+    *out_y = y;
+    return SL_OK;
+}
+
+/* ---- attention ---- */
+
+static sl_status add_cache(sl_emit *emit, uint32_t *out_cache)
+{
+    sl_value cache = {
+        .kind = SL_VALUE_PERSISTENT, .index = emit->layer, .type = emit->program->type};
+    uint64_t rows = 2ull * emit->options->batch; /* of keys and of values */
+    write_name(emit, "cache", sizeof cache.name, cache.name);
+    SL_TRY(sl_bits_multiply(rows, emit->shape->context, cache.name, &rows));
+    return sl_layer_add_rows(emit, &cache, rows, emit->local_width, out_cache);
+}
+
+static sl_status add_cached_attention(sl_emit *emit, const sl_op_attrs *attrs, uint32_t qkv,
+                                      uint32_t *out_y)
+{
+    uint32_t cache, y;
+    SL_TRY(add_cache(emit, &cache));
+    SL_TRY(sl_layer_add_activation(emit, "attn", emit->program->type, emit->local_width, &y));
+    const uint32_t operands[] = {qkv, cache, y};
+    SL_TRY(sl_layer_add_op(emit, SL_OP_ATTENTION_CACHED, attrs, operands, 3));
+    *out_y = y;
+    return SL_OK;
+}
+
+sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
+{
+    sl_op_attrs attrs = {.batch = emit->options->batch,
+                         .seq = emit->options->seq,
+                         .in = emit->local_width,
+                         .heads = emit->shape->heads / emit->options->tp_size};
+    if (emit->options->mode == SL_GPT2_CACHED) {
+        attrs.cache_rows = emit->shape->context;
+        return add_cached_attention(emit, &attrs, qkv, out_y);
+    }
+    uint32_t y, lse;
+    SL_TRY(sl_layer_add_activation(emit, "attn", emit->program->type, emit->local_width, &y));
+    SL_TRY(sl_layer_add_activation(emit, "attn.lse", SL_TYPE_FP32, attrs.heads, &lse));
+    const uint32_t operands[] = {qkv, y, lse};
+    SL_TRY(sl_layer_add_op(emit, SL_OP_ATTENTION, &attrs, operands, 3));
+    *out_y = y;
+    return SL_OK;
+}
+
+/* ---- GELU ---- */
+
+sl_status sl_layer_gelu(sl_emit *emit, uint32_t x, uint64_t features, uint32_t *out_y)
+{
+    SL_TRY(sl_layer_add_activation(emit, "mlp.gelu", emit->program->type, features, out_y));
+    const sl_op_attrs attrs = {.element_count = emit->rows * features};
+    const uint32_t operands[] = {x, *out_y};
+    return sl_layer_add_op(emit, SL_OP_GELU, &attrs, operands, 2);
+}

@@ -1,0 +1,70 @@
+/* The layers that a model is made of: each adds its parameters and activations to a program and
+ * emits its forward ops, split over tensor-parallel ranks where it can be; private to the room. */
+#ifndef SL_MODEL_LAYER_H
+#define SL_MODEL_LAYER_H
+
+#include "sluice/gpt2.h"
+
+/* One emission under way. Sizes are of this rank. */
+typedef struct sl_emit {
+    const sl_gpt2_shape *shape;
+    const sl_gpt2_emit_options *options;
+    sl_program *program;
+    uint64_t rows;         /* B * T */
+    uint64_t width;        /* C, of the whole model */
+    uint64_t local_width;  /* C / tp_size: features of this rank's heads */
+    uint64_t padded_vocab; /* ids of all ranks */
+    uint64_t local_vocab;  /* ids of this rank */
+    uint64_t panel_rows;   /* of every panel but the last */
+    uint32_t panel_count;
+    uint32_t *panels; /* [panel_count] parameter values */
+    uint32_t tokens, targets;
+    uint32_t hidden; /* the hidden states [B, T, C] as they stand: the residual branch */
+    uint32_t layer;  /* names below start with "h.N."; SL_NONE outside of the blocks */
+} sl_emit;
+
+/* What a layer says of a tensor. */
+typedef struct sl_layer_tensor {
+    const char *name;                   /* as Hugging Face names it; in a block, without "h.N." */
+    uint64_t rows, columns;             /* of this rank; columns 0: a vector of `rows` */
+    uint64_t whole_rows, whole_columns; /* of the whole tensor; 0: as this rank's */
+    sl_split split;                     /* with tp_size > 1 */
+    float mean, deviation;              /* of the initial values */
+} sl_layer_tensor;
+
+sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint32_t *out_value);
+
+/* Appends an ACTIVATION value of `elements` numbers a row of the micro-batch. */
+sl_status sl_layer_add_activation(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
+                                  uint32_t *out_value);
+
+/* Sets the bytes of `value` to `rows` rows of `columns` numbers of its type, and appends it. */
+sl_status sl_layer_add_rows(sl_emit *emit, sl_value *value, uint64_t rows, uint64_t columns,
+                            uint32_t *out_value);
+
+/* sl_program_add_op with attrs->type set to the compute type. */
+sl_status sl_layer_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
+                          const uint32_t *operands, uint32_t operand_count);
+
+/* LAYERNORM of the hidden states, with parameters `name`.weight and `name`.bias: y [B, T, C]. */
+sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y);
+
+typedef struct sl_linear_args {
+    const char *name;     /* "attn.c_attn" */
+    uint64_t in, out;     /* of the whole linear */
+    sl_split split;       /* of the weight */
+    float deviation;      /* of the initial weight */
+    uint32_t x, residual; /* residual: SL_NONE if there is none */
+} sl_linear_args;
+
+/* y = x * weight + bias (+ residual), split over the ranks: COLUMNS and QKV leave each rank its
+ * part of y, ROWS takes a part of x and sums over the ranks. */
+sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y);
+
+/* This rank's heads of qkv [B, T, 3 * local_width]; in mode CACHED with a cache of the layer. */
+sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y);
+
+/* GELU of `features` numbers a row. */
+sl_status sl_layer_gelu(sl_emit *emit, uint32_t x, uint64_t features, uint32_t *out_y);
+
+#endif
