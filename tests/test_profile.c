@@ -129,7 +129,7 @@ static const damage damages[] = {
     {{"gpu"}, NULL, "gpu"},
     {{"op_seconds"}, "[-1]", "op_seconds"},
     {{"mixed_disk_rate"}, "[0]", "mixed_disk_rate"},
-    {{"copies"}, NULL, "h2d"},
+    {{"copies"}, NULL, "\"copies\" is missing"},
     {{"copies", "read", "byte_rate"}, "[0.5]", "byte_rate"},
     {{"copies", "write", "seconds"}, "[null]", "write"},
     {{"ops", "linear", "bf16"}, NULL, "linear"},

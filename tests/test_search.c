@@ -1,7 +1,8 @@
 /* What could be wrong here: a configuration that becomes another placement than it names; updates
  * that are made early though a step may still be taken back; gradients stored in a type that the
  * order of work forbids; an `auto` that takes a slower plan than one it could have, or draws for
- * ever. Placements are compared with what was asked for; `auto` with every choice drawn one by one.
+ * ever. Placements are compared with what was asked for; `auto` with every choice planned one by
+ * one.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -12,9 +13,8 @@
 
 #include <cmocka.h>
 
-#include "session/search/disk.h"
+#include "session/machine/disk.h"
 #include "session/search/search.h"
-#include "session/search/wear.h"
 
 static const sl_gpt2_shape shape = {3, 96, 4, 64, 1000};
 
@@ -180,9 +180,9 @@ static double try_choice(const char *const *settings)
     sl_config config;
     sl_search search;
     sl_blueprint *blueprint = NULL;
-    sl_misfit misfit;
+    sl_fit_failure failure;
     init(&config, &search, settings);
-    sl_status status = sl_search_run(&search, &blueprint, &misfit);
+    sl_status status = sl_search_run(&search, &blueprint, &failure);
     double seconds = status == SL_OK ? simulate(blueprint) : INFINITY;
     assert_true(status == SL_OK || status == SL_ERROR_FIT);
     sl_blueprint_close(blueprint);
@@ -212,7 +212,7 @@ static double find_fastest(const char *device_memory)
     return best;
 }
 
-/* A later choice must be faster by 2 %, and only a few rungs of a ladder are tried: as much again.
+/* A later choice must be faster by 2 %, and only a few of the candidates are tried: as much again.
  * With slow copies the first choice that fits takes nearly twice as long as the best. */
 static void compare_with_all(double slowness)
 {
@@ -240,7 +240,7 @@ static void compare_with_all(double slowness)
     copy_slowness = 1;
 }
 
-static void auto_when_choices_are_drawn_one_by_one_then_none_is_much_faster(void **state)
+static void auto_when_choices_are_planned_one_by_one_then_none_is_much_faster(void **state)
 {
     (void)state;
     compare_with_all(1);
@@ -273,7 +273,7 @@ int main(void)
         cmocka_unit_test(disk_when_directory_is_missing_then_it_is_named),
         cmocka_unit_test(gradients_when_sums_live_long_then_are_stored_in_fp32),
         cmocka_unit_test(wear_when_projected_then_as_counted_by_hand),
-        cmocka_unit_test(auto_when_choices_are_drawn_one_by_one_then_none_is_much_faster),
+        cmocka_unit_test(auto_when_choices_are_planned_one_by_one_then_none_is_much_faster),
         cmocka_unit_test(auto_when_there_is_room_then_everything_is_on_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

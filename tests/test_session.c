@@ -49,7 +49,7 @@ static void configure(sl_config *fresh, const char *const *settings)
     assert_int_equal(sl_config_fit_model(fresh, shape), SL_OK);
 }
 
-/* The last configuration: what is drawn from it borrows its directories. */
+/* The last configuration: what is planned from it borrows its directories. */
 static sl_config config;
 static bool has_config;
 
@@ -393,7 +393,7 @@ static void missing_bytes_when_added_to_the_budget_then_are_enough(void **state)
             continue;
         assert_int_equal(status, SL_ERROR_FIT);
         snprintf(text, sizeof text, "device-memory=%llu",
-                 (unsigned long long)(kib * 1024 + refusal.misfit.shortage.missing_bytes));
+                 (unsigned long long)(kib * 1024 + refusal.failure.shortage.missing_bytes));
         if (find(settings, &blueprint, &refusal) != SL_OK)
             fail_msg("%s: %s", text, sl_status_message());
         sl_blueprint_close(blueprint);

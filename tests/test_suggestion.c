@@ -86,7 +86,7 @@ static bool refuse(const sl_gpt2_shape *shape, const settings *list)
     if (status != SL_ERROR_FIT || !*refusal.suggestion ||
         !strstr(sl_status_message(), refusal.suggestion))
         fail_msg("status %d: %s", status, sl_status_message());
-    assert_true(refusal.misfit.shortage.missing_bytes > 0);
+    assert_true(refusal.failure.shortage.missing_bytes > 0);
     /* Nothing as large as the states was taken; a plan's own lists stay below a MiB here. */
     uint64_t state_bytes = 4 * sizeof(float) * sl_gpt2_parameter_count(shape);
     assert_true(allocation_counter_largest < (state_bytes > 1 << 20 ? state_bytes : 1 << 20));

@@ -17,6 +17,16 @@ uint64_t sl_hash_64(const void *data, uint64_t bytes)
     return XXH3_64bits_dispatch(data, bytes);
 }
 
+static sl_hash_value value_of(XXH128_hash_t hash)
+{
+    return (sl_hash_value){.high = hash.high64, .low = hash.low64};
+}
+
+sl_hash_value sl_hash_128(const void *data, uint64_t bytes)
+{
+    return value_of(XXH3_128bits(data, bytes));
+}
+
 sl_status sl_hash_open(sl_hash_stream **out_stream)
 {
     XXH3_state_t *state = XXH3_createState();
@@ -35,8 +45,7 @@ void sl_hash_update(sl_hash_stream *stream, const void *data, uint64_t bytes)
 
 sl_hash_value sl_hash_digest(const sl_hash_stream *stream)
 {
-    XXH128_hash_t digest = XXH3_128bits_digest((const XXH3_state_t *)stream);
-    return (sl_hash_value){.high = digest.high64, .low = digest.low64};
+    return value_of(XXH3_128bits_digest((const XXH3_state_t *)stream));
 }
 
 void sl_hash_close(sl_hash_stream *stream)

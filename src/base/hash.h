@@ -9,12 +9,15 @@
 /* XXH3-64 of `bytes` bytes at `data`, seed 0. */
 uint64_t sl_hash_64(const void *data, uint64_t bytes);
 
-/* A running XXH3-128. */
-typedef struct sl_hash_stream sl_hash_stream;
-
 typedef struct sl_hash_value {
     uint64_t high, low;
 } sl_hash_value;
+
+/* XXH3-128, seed 0. */
+sl_hash_value sl_hash_128(const void *data, uint64_t bytes);
+
+/* A running XXH3-128. */
+typedef struct sl_hash_stream sl_hash_stream;
 
 sl_status sl_hash_open(sl_hash_stream **out_stream);
 void sl_hash_update(sl_hash_stream *stream, const void *data, uint64_t bytes);

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { IO_PIECE_BYTES = 1 << 30 }; /* one read or write moves less than 2 GiB on Linux */
+enum { IO_BYTES_MAX = 1 << 30 }; /* one read or write moves less than 2 GiB on Linux */
 
 /* ---- text for people ---- */
 
@@ -33,18 +33,18 @@ sl_shown sl_files_show(const char *text)
     size_t length = text ? strlen(text) : 0, used = 0, i = 0;
     size_t tail = length; /* where the part behind the dots starts */
     for (size_t room = 0; tail > 0 && room < SL_SHOWN_BYTES - HEAD - DOTS - 10; tail--) {
-        char piece[5];
-        room += show_byte((unsigned char)text[tail - 1], piece);
+        char shown_byte[5];
+        room += show_byte((unsigned char)text[tail - 1], shown_byte);
     }
     while (i < length) {
-        char piece[5];
+        char shown_byte[5];
         if (used >= HEAD && i < tail) {
             memcpy(shown.text + used, "...", DOTS);
             used += DOTS;
             i = tail;
         }
-        size_t bytes = show_byte((unsigned char)text[i++], piece);
-        memcpy(shown.text + used, piece, bytes);
+        size_t bytes = show_byte((unsigned char)text[i++], shown_byte);
+        memcpy(shown.text + used, shown_byte, bytes);
         used += bytes;
     }
     return shown;
@@ -65,13 +65,20 @@ static sl_status fail_open(const char *path, int error)
     SL_FAIL(status, "%s: cannot be opened: %s", sl_files_show(path).text, strerror(error));
 }
 
-static sl_status join_path(const char *directory_path, const char *name, char **out_path)
+sl_status sl_files_join_path(const char *directory_path, const char *name, char **out_path)
 {
     int length = directory_path ? asprintf(out_path, "%s/%s", directory_path, name)
                                 : asprintf(out_path, "%s", name);
-    if (length < 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    return SL_OK;
+    if (length >= 0)
+        return SL_OK;
+    *out_path = NULL;
+    SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+}
+
+bool sl_files_name_ends(const char *name, const char *ending)
+{
+    size_t length = strlen(name), ending_length = strlen(ending);
+    return length >= ending_length && strcmp(name + length - ending_length, ending) == 0;
 }
 
 static sl_status check_regular(const char *path, const struct stat *info)
@@ -97,7 +104,7 @@ sl_status sl_files_open_directory(int directory, const char *directory_path, con
     int error = errno;
     struct stat info;
     char *path = NULL;
-    SL_TRY(join_path(directory_path, name, &path));
+    SL_TRY(sl_files_join_path(directory_path, name, &path));
     sl_status status;
     if (error == ENOTDIR && fstatat(directory, name, &info, 0) == 0)
         status = sl_status_fail(SL_ERROR_DATA, "%s: is not a directory", sl_files_show(path).text);
@@ -127,7 +134,7 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
                         sl_file *out_file)
 {
     sl_file file = {.fd = -1};
-    SL_TRY(join_path(directory_path, name, &file.path));
+    SL_TRY(sl_files_join_path(directory_path, name, &file.path));
     sl_status status = open_regular(directory, name, links, &file);
     if (status != SL_OK) {
         sl_files_close(&file);
@@ -141,7 +148,7 @@ sl_status sl_files_create(int directory, const char *directory_path, const char 
                           sl_file *out_file)
 {
     sl_file file = {.fd = -1};
-    SL_TRY(join_path(directory_path, name, &file.path));
+    SL_TRY(sl_files_join_path(directory_path, name, &file.path));
     int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
     file.fd = openat(directory, name, flags, 0600);
     if (file.fd < 0) {
@@ -182,7 +189,7 @@ sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes,
 {
     uint64_t done = 0;
     while (done < bytes) {
-        ssize_t got = pread(file->fd, (char *)data + done, smaller(bytes - done, IO_PIECE_BYTES),
+        ssize_t got = pread(file->fd, (char *)data + done, smaller(bytes - done, IO_BYTES_MAX),
                             (off_t)(offset + done));
         if (got < 0 && errno == EINTR)
             continue;
@@ -201,8 +208,8 @@ sl_status sl_files_append(sl_file *file, uint64_t bytes, const void *data)
 {
     uint64_t done = 0;
     while (done < bytes) {
-        uint64_t piece = smaller(bytes - done, IO_PIECE_BYTES);
-        ssize_t got = pwrite(file->fd, (const char *)data + done, piece, (off_t)file->bytes);
+        uint64_t part = smaller(bytes - done, IO_BYTES_MAX);
+        ssize_t got = pwrite(file->fd, (const char *)data + done, part, (off_t)file->bytes);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -277,11 +284,11 @@ sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_tex
 }
 
 sl_status sl_files_write_text(int directory, const char *directory_path, const char *name,
-                              const char *text, uint64_t bytes)
+                              const char *text)
 {
     sl_file file;
     SL_TRY(sl_files_create(directory, directory_path, name, &file));
-    sl_status status = sl_files_append(&file, bytes, text);
+    sl_status status = sl_files_append(&file, strlen(text), text);
     if (status == SL_OK)
         status = sl_files_sync(&file);
     sl_files_close(&file);
@@ -351,4 +358,22 @@ int sl_files_rename(int directory, const char *from, const char *to, sl_rename k
     if (renameat2(directory, from, directory, to, flags[kind]) == 0)
         return 0;
     return errno;
+}
+
+sl_status sl_files_replace_text(int directory, const char *directory_path, const char *name,
+                                const char *temporary, const char *text)
+{
+    unlinkat(directory, temporary, 0); /* of a run that died */
+    sl_status status = sl_files_write_text(directory, directory_path, temporary, text);
+    if (status == SL_OK) {
+        int error = sl_files_rename(directory, temporary, name, SL_RENAME_REPLACE);
+        if (error)
+            status = sl_status_fail(SL_ERROR_IO, "%s/%s: cannot be replaced: %s",
+                                    sl_files_show(directory_path).text, sl_files_show(name).text,
+                                    strerror(error));
+    }
+    if (status == SL_OK)
+        return sl_files_sync_directory(directory, directory_path);
+    unlinkat(directory, temporary, 0);
+    return status;
 }

@@ -1,5 +1,5 @@
-/* Files as the readers and writers of this room use them: opened carefully, read and written whole,
- * synced by name, and never reported without their path.
+/* Files as the readers and writers of this room use them: opened carefully, read and written in
+ * full, synced by name, and never reported without their path.
  *
  * Knows nothing of any format. Every call that takes a directory takes it as an open descriptor and
  * its path; the path is only for messages. Statuses of opening: SL_ERROR_MISSING (not there or not
@@ -24,6 +24,11 @@ typedef struct sl_shown {
 /* `text` with every byte outside printable ASCII as \xNN, its middle left out when it is long:
  * names from files must not reach a terminal as they are. NULL becomes "". */
 sl_shown sl_files_show(const char *text);
+
+/* "DIRECTORY/NAME", or the name alone without a directory; release with free(). */
+sl_status sl_files_join_path(const char *directory_path, const char *name, char **out_path);
+
+bool sl_files_name_ends(const char *name, const char *ending);
 
 typedef struct sl_file {
     int fd;         /* -1: closed */
@@ -75,7 +80,11 @@ sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_tex
 
 /* Creates, writes and syncs a small file. */
 sl_status sl_files_write_text(int directory, const char *directory_path, const char *name,
-                              const char *text, uint64_t bytes);
+                              const char *text);
+
+/* Puts a small file in the place of `name` in one step, by way of a `temporary` name. */
+sl_status sl_files_replace_text(int directory, const char *directory_path, const char *name,
+                                const char *temporary, const char *text);
 
 /* Makes a directory and its missing parents, each synced into its parent. */
 sl_status sl_files_make_directories(const char *path);

@@ -52,30 +52,3 @@ sl_status sl_json_file_read(int directory, const char *directory_path, const cha
     sl_files_close(&file);
     return status;
 }
-
-sl_status sl_json_file_get_integer(const char *path, const json_t *object, const char *key,
-                                   sl_json_range range, uint64_t *out_value)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!value)
-        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is missing", sl_files_show(path).text, key);
-    json_int_t number = json_integer_value(value);
-    if (!json_is_integer(value) || number < 0 || (uint64_t)number < range.low ||
-        (uint64_t)number > range.high)
-        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is not an integer from %llu to %llu",
-                sl_files_show(path).text, key, (unsigned long long)range.low,
-                (unsigned long long)range.high);
-    *out_value = (uint64_t)number;
-    return SL_OK;
-}
-
-sl_status sl_json_file_get_string(const char *path, const json_t *object, const char *key,
-                                  const char **out_value)
-{
-    const char *value = json_string_value(json_object_get(object, key));
-    if (!value)
-        SL_FAIL(SL_ERROR_DATA, "%s: key \"%s\" is missing or not a string",
-                sl_files_show(path).text, key);
-    *out_value = value;
-    return SL_OK;
-}

@@ -1,7 +1,7 @@
 /* Small JSON files that are objects: config.json, shard indices, manifests.
  *
- * Strict: no duplicate keys, no trailing bytes, a size limit before the parse. The getters name the
- * file and the key in their messages.
+ * Strict: no duplicate keys, no trailing bytes, a size limit before the parse. What an object has
+ * to hold is said in tables, see fields.h.
  */
 #ifndef SL_FILES_JSON_FILE_H
 #define SL_FILES_JSON_FILE_H
@@ -19,18 +19,5 @@ sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes,
  * sl_files_open. */
 sl_status sl_json_file_read(int directory, const char *directory_path, const char *name,
                             uint64_t limit, json_t **out_root);
-
-typedef struct sl_json_range {
-    uint64_t low, high;
-} sl_json_range;
-
-/* Writes the integer `key` of `object`, from range.low to range.high. SL_ERROR_DATA: absent or not
- * so. */
-sl_status sl_json_file_get_integer(const char *path, const json_t *object, const char *key,
-                                   sl_json_range range, uint64_t *out_value);
-
-/* Writes the string `key` of `object`, owned by the object. SL_ERROR_DATA: absent or no string. */
-sl_status sl_json_file_get_string(const char *path, const json_t *object, const char *key,
-                                  const char **out_value);
 
 #endif

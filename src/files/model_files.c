@@ -26,12 +26,6 @@ typedef struct shard_index {
     return sl_status_prefix(sl_status_fail(SL_ERROR_DATA, __VA_ARGS__), "%s/%s",                   \
                             sl_files_show((index)->directory_path).text, INDEX_NAME)
 
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), ending_length = strlen(ending);
-    return length >= ending_length && strcmp(text + length - ending_length, ending) == 0;
-}
-
 static sl_status check_shard_name(const shard_index *index, const char *tensor, const json_t *value)
 {
     const char *name = json_string_value(value);
@@ -42,7 +36,7 @@ static sl_status check_shard_name(const shard_index *index, const char *tensor, 
                    sl_files_show(tensor).text, BASENAME_MAX);
     if (strpbrk(name, "/\\") || name[0] == '.')
         FAIL_INDEX(index, "shard \"%s\" is not a plain file name", sl_files_show(name).text);
-    if (!ends_with(name, ".safetensors"))
+    if (!sl_files_name_ends(name, ".safetensors"))
         FAIL_INDEX(index, "shard \"%s\" does not end in .safetensors", sl_files_show(name).text);
     return SL_OK;
 }

@@ -1,8 +1,8 @@
 /* Tokens of several files as one run; see tokens.h.
  *
- * A file is a kind, an offset of its first token and a count; reading is one pread a piece, widened
- * into the caller's array and checked against the vocabulary there. Nothing is kept of what was
- * read.
+ * A file is a kind, an offset of its first token and a count; reading is one pread a buffer,
+ * widened into the caller's array and checked against the vocabulary there. Nothing is kept of what
+ * was read.
  */
 #define _GNU_SOURCE
 #include "tokens.h"
@@ -23,7 +23,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are littl
 enum {
     HEADER_WORDS = 256, /* int32 words in front of llm.c's tokens */
     HEADER_BYTES = 4 * HEADER_WORDS,
-    PIECE_BYTES = 16384 /* read at once, on the stack */
+    BUFFER_BYTES = 16384 /* read at once, on the stack */
 };
 
 static const uint64_t RNG_STREAM = 0x6461746100000000; /* of row starts; "data" */
@@ -53,7 +53,7 @@ typedef struct token_file {
     sl_file file;
     token_kind kind;
     uint64_t data_offset; /* bytes before the first token */
-    uint64_t first_token; /* in the whole run */
+    uint64_t first_token; /* in the run of all files */
     uint64_t token_count; /* with the end-of-text token of a text file */
 } token_file;
 
@@ -65,12 +65,6 @@ struct sl_tokens {
 };
 
 /* ---- what a file is ---- */
-
-static bool ends_with(const char *text, const char *ending)
-{
-    size_t length = strlen(text), ending_length = strlen(ending);
-    return length >= ending_length && strcmp(text + length - ending_length, ending) == 0;
-}
 
 static const llmc_magic *find_magic(int32_t magic)
 {
@@ -166,7 +160,7 @@ static sl_status recognise(token_file *file)
     const llmc_magic *known = bytes >= sizeof header[0] ? find_magic(header[0]) : NULL;
     if (known)
         return set_llmc(file, known, header);
-    if (ends_with(file->file.path, ".bin"))
+    if (sl_files_name_ends(file->file.path, ".bin"))
         return set_nanogpt(file);
     return set_text(file, header, bytes);
 }
@@ -278,23 +272,23 @@ static sl_status check_ids(const sl_tokens *tokens, const token_file *file, uint
     return SL_OK;
 }
 
-/* Stored tokens [first, first + count) of one file, in pieces. */
+/* Stored tokens [first, first + count) of one file, through a buffer. */
 static sl_status read_stored(const sl_tokens *tokens, const token_file *file, uint64_t first,
                              uint64_t count, int32_t *out_ids)
 {
-    unsigned char data[PIECE_BYTES];
-    uint32_t ids[PIECE_BYTES];
+    unsigned char data[BUFFER_BYTES];
+    uint32_t ids[BUFFER_BYTES];
     uint32_t token_bytes = token_bytes_of[file->kind];
     while (count > 0) {
-        uint64_t piece = count < PIECE_BYTES / token_bytes ? count : PIECE_BYTES / token_bytes;
+        uint64_t part = count < BUFFER_BYTES / token_bytes ? count : BUFFER_BYTES / token_bytes;
         SL_TRY(sl_files_read_at(&file->file, file->data_offset + first * token_bytes,
-                                piece * token_bytes, data));
-        widen(file->kind, data, piece, ids);
-        SL_TRY(check_ids(tokens, file, first, piece, ids));
-        memcpy(out_ids, ids, piece * sizeof ids[0]);
-        first += piece;
-        count -= piece;
-        out_ids += piece;
+                                part * token_bytes, data));
+        widen(file->kind, data, part, ids);
+        SL_TRY(check_ids(tokens, file, first, part, ids));
+        memcpy(out_ids, ids, part * sizeof ids[0]);
+        first += part;
+        count -= part;
+        out_ids += part;
     }
     return SL_OK;
 }
@@ -333,11 +327,11 @@ sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t
         const token_file *file = &tokens->files[find_file(tokens, first_token)];
         uint64_t first = first_token - file->first_token;
         uint64_t left = file->token_count - first;
-        uint64_t piece = token_count < left ? token_count : left;
-        SL_TRY(read_file_tokens(tokens, file, first, piece, out_ids));
-        first_token += piece;
-        token_count -= piece;
-        out_ids += piece;
+        uint64_t part = token_count < left ? token_count : left;
+        SL_TRY(read_file_tokens(tokens, file, first, part, out_ids));
+        first_token += part;
+        token_count -= part;
+        out_ids += part;
     }
     return SL_OK;
 }

@@ -2,7 +2,7 @@
  *
  * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
  * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
- * magic stands in front, nanoGPT's (uint16 without header). The kind is told by the content.
+ * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
  * any file size, and no file is ever in memory as a whole. An open object is only read: any number
@@ -41,7 +41,7 @@ sl_status sl_tokens_limit_vocab(sl_tokens *tokens, uint32_t vocab_limit);
 uint64_t sl_tokens_count(const sl_tokens *tokens);
 
 /* The smallest vocabulary known to be needed: SL_TOKENS_BYTE_VOCAB with a text file among the
- * files, else 0: token files do not say, reading them tells. */
+ * files, else 0: token files do not say; reading checks each id. */
 uint32_t sl_tokens_vocab_needed(const sl_tokens *tokens);
 
 /* True if every file is text: the tokens are those of the byte tokenizer. */

@@ -5,7 +5,7 @@
 
 #include "session/weights/elements.h"
 
-enum { PIECE_ELEMENTS = 1 << 19 }; /* in half precision, as large as a piece of the disk tier */
+enum { BUFFER_ELEMENTS = 1 << 19 }; /* in half precision, 1 MiB: a multiple of direct I/O */
 
 /* A run of elements of one tensor, in a chunk. */
 typedef struct run {
@@ -29,11 +29,11 @@ static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint
     return SL_OK;
 }
 
-/* ---- half precision, in pieces ---- */
+/* ---- half precision, through a buffer ---- */
 
-static uint64_t piece_of(uint64_t count, uint64_t done)
+static uint64_t next_part(uint64_t count, uint64_t done)
 {
-    return count - done < PIECE_ELEMENTS ? count - done : PIECE_ELEMENTS;
+    return count - done < BUFFER_ELEMENTS ? count - done : BUFFER_ELEMENTS;
 }
 
 static sl_status read_run(const sl_session *session, sl_group group, const run *from,
@@ -44,12 +44,12 @@ static sl_status read_run(const sl_session *session, sl_group group, const run *
     if (type == SL_TYPE_FP32)
         return sl_engine_read_chunk(session->engine, group, from->chunk_index,
                                     from->first_element * size, count * size, data);
-    for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
-        uint64_t piece = piece_of(count, done);
+    for (uint64_t done = 0; done < count; done += BUFFER_ELEMENTS) {
+        uint64_t part = next_part(count, done);
         SL_TRY(sl_engine_read_chunk(session->engine, group, from->chunk_index,
-                                    (from->first_element + done) * size, piece * size,
+                                    (from->first_element + done) * size, part * size,
                                     session->half));
-        sl_elements_widen(type, session->half, piece, data + done);
+        sl_elements_widen(type, session->half, part, data + done);
     }
     return SL_OK;
 }
@@ -62,11 +62,11 @@ static sl_status write_run(const sl_session *session, sl_group group, const run 
     if (type == SL_TYPE_FP32)
         return sl_engine_write_chunk(session->engine, group, to->chunk_index,
                                      to->first_element * size, count * size, data);
-    for (uint64_t done = 0; done < count; done += PIECE_ELEMENTS) {
-        uint64_t piece = piece_of(count, done);
-        sl_elements_round(type, data + done, piece, session->half);
+    for (uint64_t done = 0; done < count; done += BUFFER_ELEMENTS) {
+        uint64_t part = next_part(count, done);
+        sl_elements_round(type, data + done, part, session->half);
         SL_TRY(sl_engine_write_chunk(session->engine, group, to->chunk_index,
-                                     (to->first_element + done) * size, piece * size,
+                                     (to->first_element + done) * size, part * size,
                                      session->half));
     }
     return SL_OK;
@@ -117,9 +117,9 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
     return sl_engine_open(&options, &session->engine);
 }
 
-static sl_status take_piece(sl_session *session)
+static sl_status open_buffer(sl_session *session)
 {
-    session->half = malloc(PIECE_ELEMENTS * sizeof *session->half);
+    session->half = malloc(BUFFER_ELEMENTS * sizeof *session->half);
     if (!session->half)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     return SL_OK;
@@ -139,7 +139,7 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
     session->tensor_count = blueprint->programs[0]->tensor_count;
     session->has_state = blueprint->programs[0]->has_state;
     sl_status status;
-    SL_TRY_GOTO(status, take_piece(session), close_session);
+    SL_TRY_GOTO(status, open_buffer(session), close_session);
     SL_TRY_GOTO(status, open_engine(session, hooks), close_session);
     *out_session = session;
     return SL_OK;

@@ -1,7 +1,21 @@
-/* A blueprint with memory under it: the engine, and tensors by name and element.
+/* Where the library starts: options in, a planned and opened engine out. A program that
+ * trains, evaluates or generates calls, in this order:
  *
- * Knows no files. Tensors are reached through sl_tensor_io, whatever chunk and tier they are in and
- * whatever type they are stored in.
+ *   sl_config_init, _load, _set, _check   options of files and of a command line, checked
+ *   sl_source_open                        weights to start from, if any, and their shape
+ *   sl_config_shape, sl_config_fit_model  the shape of the model and the length of a row
+ *   sl_search_init                        what the options ask for, and what this machine has
+ *   sl_search_find                        the plan: the fastest choice that fits, or a refusal that
+ *                                         says what is missing and what would fit
+ *   sl_session_open                       the engine: memory under that plan
+ *   sl_session_initialise, or             first values of the parameters, or everything that a
+ *   sl_source_load, sl_checkpoint_load    checkpoint holds
+ *   sl_engine_step ...                    the work itself, see sluice/engine.h
+ *   sl_checkpoint_save                    between steps, the engine drained
+ *   sl_session_close
+ *
+ * Below is the opened session: the engine, and tensors by name and element. Tensors are reached
+ * through sl_tensor_io, whatever chunk and tier they are in and whatever type they are stored in.
  *
  * In half precision a parameter is two numbers: an fp32 master and what the program computes with,
  * the master rounded. Writing group PARAM sets both, and reading it gives the master; so whoever
@@ -11,7 +25,10 @@
 #ifndef SL_SESSION_SESSION_H
 #define SL_SESSION_SESSION_H
 
-#include "session/search/blueprint.h"
+#include "session/checkpoint/checkpoint.h"
+#include "session/config/config.h"
+#include "session/search/search.h"
+#include "session/weights/source.h"
 #include "session/weights/tensor_io.h"
 #include "sluice/engine.h"
 
@@ -22,7 +39,7 @@ typedef struct sl_session {
     const sl_tensor_spec *tensors; /* of program 0, [tensor_count] */
     uint32_t tensor_count;
     const bool *has_state; /* groups of program 0, [SL_GROUP_COUNT] */
-    uint16_t *half;        /* owned: a piece of a tensor in half precision */
+    uint16_t *half;        /* owned: part of a tensor in half precision */
 } sl_session;
 
 /* What the engine calls; each may be NULL. See sl_engine_options. */
@@ -41,7 +58,7 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
 void sl_session_close(sl_session *session);
 
 /* Sets every parameter to its initial value: normal numbers that depend on the seed, the name of
- * the whole tensor and the element's position in it, and on nothing else. */
+ * the full tensor and the element's position in it, and on nothing else. */
 sl_status sl_session_initialise(sl_session *session, uint64_t seed);
 
 #endif

@@ -1,11 +1,8 @@
-/* Lines are built in one buffer of fixed size and written whole. */
+/* A line is built in a buffer of fixed size and written at once. */
 #include "log_json.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +10,76 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "files/fields.h"
 
-enum { LINE_BYTES = 2048, NUMBER_BYTES = 32, FILE_BUFFER_BYTES = 1 << 14 };
+enum { LINE_BYTES = 2048, FILE_BUFFER_BYTES = 1 << 14 };
+
+static const sl_field milliseconds = {.kind = SL_FIELD_F64, .digits = 6};
+
+#define MOVED(type)                                                                                \
+    SL_FIELD("h2d_bytes", type, moved_bytes[SL_LANE_H2D]),                                         \
+        SL_FIELD("d2h_bytes", type, moved_bytes[SL_LANE_D2H]),                                     \
+        SL_FIELD("disk_read_bytes", type, moved_bytes[SL_LANE_READ]),                              \
+        SL_FIELD("disk_written_bytes", type, moved_bytes[SL_LANE_WRITE])
+
+static const sl_field step_fields[] = {
+    SL_FIELD("step", sl_step_report, step),
+    SL_FIELD("loss", sl_step_report, loss),
+    SL_FIELD("grad_norm", sl_step_report, grad_norm),
+    SL_FIELD("lr", sl_step_report, learning_rate),
+    SL_FIELD("tokens", sl_step_report, tokens),
+    SL_FIELD("tokens_total", sl_step_report, tokens_total),
+    SL_FIELD("step_ms", sl_step_report, step_ms),
+    SL_FIELD("tokens_per_s", sl_step_report, tokens_per_s),
+    SL_FIELD("flops", sl_step_report, flops),
+    SL_FIELD("device_bytes", sl_step_report, peak_bytes[SL_TIER_DEVICE]),
+    SL_FIELD("host_bytes", sl_step_report, peak_bytes[SL_TIER_HOST]),
+    SL_FIELD("disk_bytes", sl_step_report, peak_bytes[SL_TIER_DISK]),
+    MOVED(sl_step_report),
+    SL_FIELD_AS(MAP, "stall_ms", sl_step_report, stall_ms[SL_LANE_H2D], .stride = sizeof(double),
+                .names = "h2d|d2h|host|read|write|comm", .fields = &milliseconds),
+    SL_FIELD("input_wait_ms", sl_step_report, stall_ms[SL_LANE_INPUT]),
+    SL_FIELD("skipped", sl_step_report, skipped),
+    SL_FIELD("loss_scale", sl_step_report, loss_scale),
+    {0},
+};
+
+static const sl_field eval_fields[] = {
+    SL_FIELD("step", sl_eval_report, step),
+    SL_FIELD("loss", sl_eval_report, loss),
+    SL_FIELD("perplexity", sl_eval_report, perplexity),
+    SL_FIELD("tokens", sl_eval_report, tokens),
+    {0},
+};
+
+static const sl_field tier_fields[] = {
+    SL_FIELD("planned_peak_bytes", sl_end_report, planned_peak_bytes[0]),
+    SL_FIELD("measured_peak_bytes", sl_end_report, measured_peak_bytes[0]),
+    {0},
+};
+
+static const sl_field tier = {.kind = SL_FIELD_OBJECT, .fields = tier_fields};
+
+static const sl_field end_fields[] = {
+    SL_FIELD("reason", sl_end_report, reason),
+    SL_FIELD("step", sl_end_report, step),
+    SL_FIELD("tokens_total", sl_end_report, tokens_total),
+    SL_FIELD("skipped_steps", sl_end_report, skipped_steps),
+    SL_FIELD("run_steps", sl_end_report, run_steps),
+    SL_FIELD("seconds", sl_end_report, seconds),
+    SL_FIELD("loss", sl_end_report, last_loss),
+    MOVED(sl_end_report),
+    {.key = "tiers", /* element i of two arrays of the report */
+     .kind = SL_FIELD_MAP,
+     .names = "device|host|disk",
+     .stride = sizeof(uint64_t),
+     .fields = &tier},
+    {0},
+};
 
 struct sl_log_json {
     FILE *file; /* NULL: nothing is written */
     char *path;
-    size_t length;
     char line[LINE_BYTES];
     char file_buffer[FILE_BUFFER_BYTES];
 };
@@ -74,54 +134,6 @@ void sl_log_json_close(sl_log_json *log)
     free(log);
 }
 
-static void __attribute__((format(printf, 2, 3))) add(sl_log_json *log, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int written = vsnprintf(log->line + log->length, LINE_BYTES - log->length, format, arguments);
-    va_end(arguments);
-    log->length += written > 0 ? (size_t)written : 0;
-    if (log->length >= LINE_BYTES)
-        log->length = LINE_BYTES - 1;
-}
-
-/* 17 digits read back to the same double, 9 to the same float; often fewer do. */
-static void add_real(sl_log_json *log, const char *key, double value, int digits)
-{
-    if (!isfinite(value)) {
-        add(log, ",\"%s\":null", key);
-        return;
-    }
-    char number[NUMBER_BYTES];
-    for (int fewer = digits - 2; fewer <= digits; fewer++) {
-        snprintf(number, sizeof number, "%.*g", fewer, value);
-        if (strtod(number, NULL) == value)
-            break;
-    }
-    add(log, ",\"%s\":%s", key, number);
-}
-
-static void add_double(sl_log_json *log, const char *key, double value)
-{
-    add_real(log, key, value, 17);
-}
-
-static void add_float(sl_log_json *log, const char *key, float value)
-{
-    add_real(log, key, value, 9);
-}
-
-static void add_count(sl_log_json *log, const char *key, uint64_t value)
-{
-    add(log, ",\"%s\":%" PRIu64, key, value);
-}
-
-static void begin(sl_log_json *log, const char *event)
-{
-    log->length = 0;
-    add(log, "{\"event\":\"%s\"", event);
-}
-
 static sl_status write_text(sl_log_json *log, const char *text)
 {
     if (!log->file)
@@ -129,12 +141,6 @@ static sl_status write_text(sl_log_json *log, const char *text)
     if (fputs(text, log->file) < 0 || fputc('\n', log->file) == EOF || fflush(log->file) != 0)
         SL_FAIL(SL_ERROR_IO, "%s: %s", log->path, strerror(errno));
     return SL_OK;
-}
-
-static sl_status end(sl_log_json *log)
-{
-    add(log, "}");
-    return write_text(log, log->line);
 }
 
 sl_status sl_log_json_start(sl_log_json *log, json_t *config, json_t *plan)
@@ -149,77 +155,26 @@ sl_status sl_log_json_start(sl_log_json *log, json_t *config, json_t *plan)
     return status;
 }
 
-static void add_moves(sl_log_json *log, const uint64_t moved_bytes[SL_LANE_COUNT])
+static sl_status write_event(sl_log_json *log, const char *event, const sl_field *fields,
+                             const void *report)
 {
-    add_count(log, "h2d_bytes", moved_bytes[SL_LANE_H2D]);
-    add_count(log, "d2h_bytes", moved_bytes[SL_LANE_D2H]);
-    add_count(log, "disk_read_bytes", moved_bytes[SL_LANE_READ]);
-    add_count(log, "disk_written_bytes", moved_bytes[SL_LANE_WRITE]);
-}
-
-static void add_stalls(sl_log_json *log, const double stall_ms[SL_LANE_COUNT])
-{
-    add(log, ",\"stall_ms\":{");
-    const char *comma = "";
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        if (lane == SL_LANE_COMPUTE || lane == SL_LANE_INPUT)
-            continue; /* it does not stall for itself; waits for input have a key of their own */
-        add(log, "%s\"%s\":%.6g", comma, sl_lane_name((sl_lane)lane), stall_ms[lane]);
-        comma = ",";
-    }
-    add(log, "}");
-    add_double(log, "input_wait_ms", stall_ms[SL_LANE_INPUT]);
+    size_t used = (size_t)snprintf(log->line, LINE_BYTES, "{\"event\":\"%s\",", event);
+    used += sl_fields_print(fields, report, log->line + used, LINE_BYTES - used - 1);
+    memcpy(log->line + used, "}", 2);
+    return write_text(log, log->line);
 }
 
 sl_status sl_log_json_step(sl_log_json *log, const sl_step_report *report)
 {
-    begin(log, "step");
-    add_count(log, "step", report->step);
-    add_double(log, "loss", report->loss);
-    add_float(log, "grad_norm", report->grad_norm);
-    add_float(log, "lr", report->learning_rate);
-    add_count(log, "tokens", report->tokens);
-    add_count(log, "tokens_total", report->tokens_total);
-    add_double(log, "step_ms", report->step_ms);
-    add_double(log, "tokens_per_s", report->tokens_per_s);
-    add_double(log, "flops", report->flops);
-    add_count(log, "device_bytes", report->peak_bytes[SL_TIER_DEVICE]);
-    add_count(log, "host_bytes", report->peak_bytes[SL_TIER_HOST]);
-    add_count(log, "disk_bytes", report->peak_bytes[SL_TIER_DISK]);
-    add_moves(log, report->moved_bytes);
-    add_stalls(log, report->stall_ms);
-    add(log, ",\"skipped\":%s", report->skipped ? "true" : "false");
-    add_float(log, "loss_scale", report->loss_scale);
-    return end(log);
+    return write_event(log, "step", step_fields, report);
 }
 
 sl_status sl_log_json_eval(sl_log_json *log, const sl_eval_report *report)
 {
-    begin(log, "eval");
-    add_count(log, "step", report->step);
-    add_double(log, "loss", report->loss);
-    add_double(log, "perplexity", report->perplexity);
-    add_count(log, "tokens", report->tokens);
-    return end(log);
+    return write_event(log, "eval", eval_fields, report);
 }
 
 sl_status sl_log_json_end(sl_log_json *log, const sl_end_report *report)
 {
-    begin(log, "end");
-    add(log, ",\"reason\":\"%s\"", report->reason);
-    add_count(log, "step", report->step);
-    add_count(log, "tokens_total", report->tokens_total);
-    add_count(log, "skipped_steps", report->skipped_steps);
-    add_count(log, "run_steps", report->run_steps);
-    add_double(log, "seconds", report->seconds);
-    add_double(log, "loss", report->last_loss);
-    add_moves(log, report->moved_bytes);
-    add(log, ",\"tiers\":{");
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        add(log,
-            "%s\"%s\":{\"planned_peak_bytes\":%" PRIu64 ",\"measured_peak_bytes\":%" PRIu64 "}",
-            tier ? "," : "", sl_tier_name((sl_tier)tier), report->planned_peak_bytes[tier],
-            report->measured_peak_bytes[tier]);
-    add(log, "}");
-    return end(log);
+    return write_event(log, "end", end_fields, report);
 }

@@ -2,7 +2,7 @@
  * directory MODEL on the rows of TOKENS (safetensors, "tokens" I32 [A, B, T + 1]: A micro-batches),
  * and what it computes as a safetensors file OUT that was not there before: "loss" [1],
  * "gradient_norm" [1], "logits" [A * B * T, vocab] through the cache token by token,
- * "gradient.NAME" whole and unpadded.
+ * "gradient.NAME" in full and unpadded.
  *
  * In fp16 the loss is scaled by LOSS_SCALE on the way back, and gradients are divided by it.
  *
@@ -14,7 +14,7 @@
 
 #include "files/safetensors.h"
 #include "model_engine.h"
-#include "session/weights/whole.h"
+#include "session/weights/full_tensors.h"
 
 typedef struct dump_job {
     int32_t *rows; /* [A, B, T + 1] */
@@ -94,26 +94,26 @@ static sl_status compute_logits(const char *directory, dump_job *dump)
 enum { NAME_BYTES = 64 };
 
 typedef struct output_plan {
-    sl_wholes *wholes;
+    sl_full_tensors *list;
     sl_safetensors_plan
-        *tensors; /* gradients in the order of wholes, then the rest: strcmp's order */
+        *tensors; /* gradients in the order of full tensors, then the rest: strcmp's order */
     char (*names)[NAME_BYTES];
     uint32_t count;
 } output_plan;
 
 static sl_status name_tensors(const dump_job *dump, output_plan *out)
 {
-    uint32_t count = out->wholes->count;
+    uint32_t count = out->list->count;
     uint64_t token_count = (uint64_t)dump->micro_batches * dump->batch * dump->seq;
     out->tensors = calloc(count + 3, sizeof *out->tensors);
     out->names = calloc(count + 1, sizeof *out->names);
     if (out->tensors == NULL || out->names == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u names", count);
     for (uint32_t i = 0; i < count; i++) {
-        const sl_whole *whole = &out->wholes->wholes[i];
-        snprintf(out->names[i], NAME_BYTES, "gradient.%s", whole->name);
-        out->tensors[i] = (sl_safetensors_plan){
-            out->names[i], whole->dim_count, {whole->shape[0], whole->shape[1]}};
+        const sl_full_tensor *full = &out->list->items[i];
+        snprintf(out->names[i], NAME_BYTES, "gradient.%s", full->name);
+        out->tensors[i] =
+            (sl_safetensors_plan){out->names[i], full->dim_count, {full->shape[0], full->shape[1]}};
     }
     out->tensors[count] = (sl_safetensors_plan){"gradient_norm", 1, {1}};
     out->tensors[count + 1] = (sl_safetensors_plan){"logits", 2, {token_count, dump->vocab}};
@@ -139,8 +139,8 @@ static sl_status write_tensors(model_engine *model, const dump_job *dump, const 
     sl_tensor_io io = {read_unscaled, model_engine_write, model};
     uint64_t token_count = (uint64_t)dump->micro_batches * dump->batch * dump->seq, bytes;
     sl_hash_value hash;
-    for (uint32_t i = 0; i < out->wholes->count; i++)
-        SL_TRY(sl_whole_save(out->wholes, &out->wholes->wholes[i], SL_GROUP_GRAD, &io, writer));
+    for (uint32_t i = 0; i < out->list->count; i++)
+        SL_TRY(sl_full_tensors_save(out->list, &out->list->items[i], SL_GROUP_GRAD, &io, writer));
     SL_TRY(sl_safetensors_writer_append(writer, &dump->norm, 1));
     SL_TRY(sl_safetensors_writer_append(writer, dump->logits, token_count * dump->vocab));
     SL_TRY(sl_safetensors_writer_append(writer, &dump->loss, 1));
@@ -160,13 +160,13 @@ static sl_status write_named(model_engine *model, const dump_job *dump, const ou
 static sl_status write_file(model_engine *model, const dump_job *dump, const char *path)
 {
     output_plan out = {0};
-    SL_TRY(sl_whole_open(model->program->tensors, model->program->tensor_count, &out.wholes));
+    SL_TRY(sl_full_tensors_open(model->program->tensors, model->program->tensor_count, &out.list));
     sl_status status = name_tensors(dump, &out);
     if (status == SL_OK)
         status = write_named(model, dump, &out, path);
     free(out.tensors);
     free(out.names);
-    sl_whole_close(out.wholes);
+    sl_full_tensors_close(out.list);
     return status;
 }
 

@@ -1,7 +1,16 @@
-/* The reading side of checkpoints; see checkpoint.h. Writing is in checkpoint_save.c.
+/* Checkpoints; see checkpoint.h for what is promised.
  *
- * A checkpoint is judged with its files open and loaded from the same descriptors, so what was
- * found valid is what is loaded, whatever happens to the names in between.
+ * Reading: a checkpoint is checked with its files open and loaded from the same descriptors, so
+ * what was found valid is what is loaded, whatever happens to the names in between.
+ *
+ * Writing: each of these is durable before the next begins: files, their directory, the rename to
+ * step-N, the parent directory, LATEST. A run that is killed in between leaves a temporary
+ * directory that no reader looks at and that the next save removes.
+ *
+ * What a save verifies: every byte goes through the checksum on its way to the disk, and afterwards
+ * each file is opened again by name and its size, its header and (config.json, manifest.json) its
+ * content are checked. The data is not read back: that would double the time, would be answered
+ * from the page cache as often as not, and is done anyway before a checkpoint is loaded.
  */
 #define _GNU_SOURCE
 #include "checkpoint.h"
@@ -11,39 +20,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "checkpoint_open.h"
 #include "files/files.h"
 #include "files/safetensors.h"
 #include "manifest.h"
-#include "session/weights/whole.h"
+#include "session/weights/full_tensors.h"
+#include "session/weights/weights.h"
 #include "steps.h"
-
-_Static_assert(sizeof SL_CHECKPOINT_PREFIX + sizeof(((sl_tensor_spec *)NULL)->name) <=
-                   SL_CHECKPOINT_NAME_BYTES,
-               "a prefixed name fits");
 
 struct sl_checkpoint {
     char *path;
     sl_manifest manifest;
     sl_safetensors *files[SL_MANIFEST_FILE_COUNT]; /* NULL: not listed, or config.json */
-    sl_checkpoint_info info;
 };
 
-enum { HASH_PIECE_BYTES = 4 << 20 };
+/* How much is looked at: by a save, which has just written it, and by everyone else. */
+typedef enum check_depth {
+    DEPTH_HEADERS, /* manifest, sizes, safetensors headers, checksum of config.json */
+    DEPTH_CONTENT  /* and the checksum of every byte */
+} check_depth;
 
-/* ---- judging ---- */
+enum { HASH_BUFFER_BYTES = 4 << 20 };
 
-static sl_status hash_file(const sl_file *file, void *piece, sl_hash_stream *stream,
+/* ---- opening: is it valid? ---- */
+
+static sl_status hash_file(const sl_file *file, void *buffer, sl_hash_stream *stream,
                            sl_hash_value *out_hash)
 {
-    for (uint64_t done = 0; done < file->bytes; done += HASH_PIECE_BYTES) {
+    for (uint64_t done = 0; done < file->bytes; done += HASH_BUFFER_BYTES) {
         uint64_t left = file->bytes - done;
-        uint64_t bytes = left < HASH_PIECE_BYTES ? left : HASH_PIECE_BYTES;
-        SL_TRY(sl_files_read_at(file, done, bytes, piece));
-        sl_hash_update(stream, piece, bytes);
+        uint64_t bytes = left < HASH_BUFFER_BYTES ? left : HASH_BUFFER_BYTES;
+        SL_TRY(sl_files_read_at(file, done, bytes, buffer));
+        sl_hash_update(stream, buffer, bytes);
     }
     *out_hash = sl_hash_digest(stream);
     return SL_OK;
@@ -53,16 +65,16 @@ static sl_status check_hash(const sl_file *file, sl_hash_value expected)
 {
     sl_hash_value found = {0};
     sl_hash_stream *stream;
-    void *piece = malloc(file->bytes < HASH_PIECE_BYTES ? file->bytes + 1 : HASH_PIECE_BYTES);
-    if (!piece)
+    void *buffer = malloc(file->bytes < HASH_BUFFER_BYTES ? file->bytes + 1 : HASH_BUFFER_BYTES);
+    if (!buffer)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %s", sl_files_show(file->path).text);
     sl_status status = sl_hash_open(&stream);
     if (status == SL_OK) {
         posix_fadvise(file->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-        status = hash_file(file, piece, stream, &found);
+        status = hash_file(file, buffer, stream, &found);
         sl_hash_close(stream);
     }
-    free(piece);
+    free(buffer);
     SL_TRY(status);
     if (found.high != expected.high || found.low != expected.low)
         SL_FAIL(SL_ERROR_DATA,
@@ -96,7 +108,7 @@ static sl_status check_plain(int inside, const char *path, const char *name,
 }
 
 static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_file which,
-                           sl_checkpoint_depth depth)
+                           check_depth depth)
 {
     const char *name = sl_manifest_file_name(which);
     const sl_manifest_entry *entry = &checkpoint->manifest.files[which];
@@ -108,7 +120,7 @@ static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_fi
                                &checkpoint->files[which]));
     const sl_file *file = &checkpoint->files[which]->file;
     SL_TRY(check_bytes(file, entry)); /* again: the name may have changed hands */
-    return depth == SL_CHECKPOINT_CONTENT ? check_hash(file, entry->hash) : SL_OK;
+    return depth == DEPTH_CONTENT ? check_hash(file, entry->hash) : SL_OK;
 }
 
 static sl_status read_manifest(int inside, const char *path, sl_manifest *manifest)
@@ -124,52 +136,32 @@ static sl_status read_manifest(int inside, const char *path, sl_manifest *manife
     return status;
 }
 
-static void describe(sl_checkpoint *checkpoint)
+static void list_groups(sl_checkpoint *checkpoint)
 {
-    const sl_manifest *manifest = &checkpoint->manifest;
-    checkpoint->info = (sl_checkpoint_info){
-        .path = checkpoint->path,
-        .state = manifest->state,
-        .shape = manifest->shape,
-        .precision = manifest->precision,
-        .config_json = manifest->config_json,
-        .gemm = manifest->gemm,
-        .data_fingerprint = manifest->data_fingerprint,
-    };
+    checkpoint->manifest.run.path = checkpoint->path;
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
         if (checkpoint->files[i])
-            checkpoint->info.has_state[sl_manifest_file_group((sl_manifest_file)i)] = true;
+            checkpoint->manifest.run.has_state[sl_manifest_file_group((sl_manifest_file)i)] = true;
 }
 
-static sl_status open_inside(sl_checkpoint *checkpoint, int inside, sl_checkpoint_depth depth)
+static sl_status open_inside(sl_checkpoint *checkpoint, int inside, check_depth depth)
 {
     SL_TRY(read_manifest(inside, checkpoint->path, &checkpoint->manifest));
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
         if (checkpoint->manifest.files[i].is_listed)
             SL_TRY(open_file(checkpoint, inside, (sl_manifest_file)i, depth));
-    describe(checkpoint);
+    list_groups(checkpoint);
     return SL_OK;
 }
 
-static sl_status make_path(const char *directory_path, const char *name, char **out_path)
-{
-    int length = directory_path ? asprintf(out_path, "%s/%s", directory_path, name)
-                                : asprintf(out_path, "%s", name);
-    if (length < 0) {
-        *out_path = NULL;
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    }
-    return SL_OK;
-}
-
-sl_status sl_checkpoint_open_at(int directory, const char *directory_path, const char *name,
-                                sl_checkpoint_depth depth, sl_checkpoint **out_checkpoint)
+static sl_status open_at(int directory, const char *directory_path, const char *name,
+                         check_depth depth, sl_checkpoint **out_checkpoint)
 {
     int inside = -1;
     sl_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
     if (!checkpoint)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to open a checkpoint");
-    sl_status status = make_path(directory_path, name, &checkpoint->path);
+    sl_status status = sl_files_join_path(directory_path, name, &checkpoint->path);
     if (status == SL_OK)
         status = sl_files_open_directory(directory, directory_path, name, SL_LINKS_FOLLOW, &inside);
     if (status == SL_OK) {
@@ -186,7 +178,7 @@ sl_status sl_checkpoint_open_at(int directory, const char *directory_path, const
 
 sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint)
 {
-    return sl_checkpoint_open_at(AT_FDCWD, NULL, path, SL_CHECKPOINT_CONTENT, out_checkpoint);
+    return open_at(AT_FDCWD, NULL, path, DEPTH_CONTENT, out_checkpoint);
 }
 
 void sl_checkpoint_close(sl_checkpoint *checkpoint)
@@ -202,10 +194,10 @@ void sl_checkpoint_close(sl_checkpoint *checkpoint)
 
 const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint)
 {
-    return &checkpoint->info;
+    return &checkpoint->manifest.run;
 }
 
-/* ---- finding ---- */
+/* ---- the newest ---- */
 
 /* True if `status` speaks of the checkpoint and not of this process. */
 static bool is_invalid(sl_status status)
@@ -220,8 +212,8 @@ static sl_status find_valid(int directory, const char *path, const sl_step_list 
     for (uint32_t i = 0; i < list->count; i++) {
         if (list->entries[i].kind != SL_STEP_FINAL)
             continue;
-        sl_status status = sl_checkpoint_open_at(directory, path, list->entries[i].name,
-                                                 SL_CHECKPOINT_CONTENT, out_checkpoint);
+        sl_status status =
+            open_at(directory, path, list->entries[i].name, DEPTH_CONTENT, out_checkpoint);
         if (!is_invalid(status))
             return status;
         sl_log_write(SL_LOG_WARNING, "a checkpoint is passed over: %s", sl_status_message());
@@ -262,39 +254,40 @@ static sl_status find_group(const sl_checkpoint *checkpoint, sl_group group,
     SL_FAIL(SL_ERROR_INTERNAL, "group %d has no file in a checkpoint", (int)group);
 }
 
-static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file, const sl_whole *whole)
+static const sl_safetensors_tensor *find_tensor(const sl_safetensors *file,
+                                                const sl_full_tensor *full)
 {
-    char name[SL_CHECKPOINT_NAME_BYTES];
-    snprintf(name, sizeof name, "%s%s", SL_CHECKPOINT_PREFIX, whole->name);
+    char name[SL_WEIGHTS_NAME_BYTES];
+    snprintf(name, sizeof name, "%s%s", SL_WEIGHTS_PREFIX, full->name);
     return sl_safetensors_find(file, name);
 }
 
-static sl_status check_file(const sl_safetensors *file, const sl_wholes *wholes)
+static sl_status check_file(const sl_safetensors *file, const sl_full_tensors *list)
 {
-    for (uint32_t i = 0; i < wholes->count; i++) {
-        const sl_safetensors_tensor *tensor = find_tensor(file, &wholes->wholes[i]);
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_safetensors_tensor *tensor = find_tensor(file, &list->items[i]);
         if (!tensor)
             SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing",
-                    sl_files_show(file->file.path).text, wholes->wholes[i].name);
-        SL_TRY(sl_whole_check(&wholes->wholes[i], file, tensor));
+                    sl_files_show(file->file.path).text, list->items[i].name);
+        SL_TRY(sl_full_tensors_check(&list->items[i], file, tensor));
     }
-    if (file->tensor_count != wholes->count)
+    if (file->tensor_count != list->count)
         SL_FAIL(SL_ERROR_DATA, "%s: holds %u tensors, but the model has %u",
-                sl_files_show(file->file.path).text, file->tensor_count, wholes->count);
+                sl_files_show(file->file.path).text, file->tensor_count, list->count);
     return SL_OK;
 }
 
-static sl_status load_group(const sl_safetensors *file, const sl_wholes *wholes, sl_group group,
+static sl_status load_group(const sl_safetensors *file, const sl_full_tensors *list, sl_group group,
                             const sl_tensor_io *io)
 {
-    for (uint32_t i = 0; i < wholes->count; i++) {
-        const sl_whole *whole = &wholes->wholes[i];
-        SL_TRY(sl_whole_load(wholes, whole, file, find_tensor(file, whole), group, io));
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[i];
+        SL_TRY(sl_full_tensors_load(list, full, file, find_tensor(file, full), group, io));
     }
     return SL_OK;
 }
 
-static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_wholes *wholes,
+static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_full_tensors *list,
                              const bool *has_state, const sl_tensor_io *io)
 {
     const sl_safetensors *files[SL_GROUP_COUNT] = {0};
@@ -302,20 +295,259 @@ static sl_status load_groups(const sl_checkpoint *checkpoint, const sl_wholes *w
         if (!has_state[group] || group == SL_GROUP_GRAD || group == SL_GROUP_MASTER)
             continue;
         SL_TRY(find_group(checkpoint, (sl_group)group, &files[group]));
-        SL_TRY(check_file(files[group], wholes));
+        SL_TRY(check_file(files[group], list));
     }
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         if (files[group])
-            SL_TRY(load_group(files[group], wholes, (sl_group)group, io));
+            SL_TRY(load_group(files[group], list, (sl_group)group, io));
     return SL_OK;
 }
 
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io)
 {
-    sl_wholes *wholes;
-    SL_TRY(sl_whole_open(tensors, tensor_count, &wholes));
-    sl_status status = load_groups(checkpoint, wholes, has_state, io);
-    sl_whole_close(wholes);
+    sl_full_tensors *list;
+    SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
+    sl_status status = load_groups(checkpoint, list, has_state, io);
+    sl_full_tensors_close(list);
+    return status;
+}
+
+/* ---- saving: the files ---- */
+
+static const char LATEST_NAME[] = "LATEST";
+static const char LATEST_TEMPORARY[] = "LATEST.tmp";
+
+typedef char prefixed_name[SL_WEIGHTS_NAME_BYTES];
+
+typedef struct save_job {
+    const sl_checkpoint_save_args *args;
+    int directory; /* args->directory */
+    int inside;    /* the temporary directory in it */
+    sl_step_entry final_name, temporary_name, trash_name;
+    char *temporary_path;
+    sl_full_tensors *list;
+    prefixed_name *names;       /* [list->count] */
+    sl_safetensors_plan *plans; /* [list->count] */
+    sl_manifest manifest;       /* its texts are borrowed from args */
+} save_job;
+
+static sl_status plan_tensors(save_job *job)
+{
+    const sl_full_tensors *list = job->list;
+    job->names = calloc((size_t)list->count + 1, sizeof job->names[0]);
+    job->plans = calloc((size_t)list->count + 1, sizeof job->plans[0]);
+    if (!job->names || !job->plans)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", list->count);
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[i];
+        snprintf(job->names[i], sizeof job->names[i], "%s%s", SL_WEIGHTS_PREFIX, full->name);
+        job->plans[i] = (sl_safetensors_plan){
+            .name = job->names[i],
+            .dim_count = full->dim_count,
+            .shape = {full->shape[0], full->shape[1]},
+        };
+    }
+    return SL_OK;
+}
+
+static sl_status write_tensors(save_job *job, sl_group group, sl_safetensors_writer *writer,
+                               sl_manifest_entry *entry)
+{
+    const sl_full_tensors *list = job->list;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_full_tensor *full = &list->items[sl_safetensors_writer_order(writer, i)];
+        SL_TRY(sl_full_tensors_save(list, full, group, job->args->io, writer));
+    }
+    entry->is_listed = true;
+    return sl_safetensors_writer_finish(writer, &entry->bytes, &entry->hash);
+}
+
+static sl_status write_group(save_job *job, sl_manifest_file which)
+{
+    sl_safetensors_writer *writer;
+    SL_TRY(sl_safetensors_writer_open(job->inside, job->temporary_path,
+                                      sl_manifest_file_name(which), job->plans, job->list->count,
+                                      &writer));
+    sl_status status =
+        write_tensors(job, sl_manifest_file_group(which), writer, &job->manifest.files[which]);
+    sl_safetensors_writer_close(writer);
+    return status;
+}
+
+static sl_status write_text(save_job *job, const char *name, const char *text)
+{
+    return sl_files_write_text(job->inside, job->temporary_path, name, text);
+}
+
+static sl_status write_config(save_job *job)
+{
+    char *text;
+    SL_TRY(sl_weights_format_config(job->args->shape, &text));
+    uint64_t bytes = strlen(text);
+    job->manifest.files[SL_MANIFEST_CONFIG] =
+        (sl_manifest_entry){.is_listed = true, .bytes = bytes, .hash = sl_hash_128(text, bytes)};
+    sl_status status = write_text(job, sl_manifest_file_name(SL_MANIFEST_CONFIG), text);
+    free(text);
+    return status;
+}
+
+static sl_status write_manifest(save_job *job)
+{
+    char *text;
+    SL_TRY(sl_manifest_format(&job->manifest, &text));
+    sl_status status = write_text(job, SL_MANIFEST_NAME, text);
+    free(text);
+    return status;
+}
+
+static sl_status write_files(save_job *job)
+{
+    SL_TRY(write_config(job));
+    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_FILE_COUNT; i++) {
+        sl_group group = sl_manifest_file_group((sl_manifest_file)i);
+        if (job->args->has_state[group])
+            SL_TRY(write_group(job, (sl_manifest_file)i));
+    }
+    SL_TRY(write_manifest(job));
+    return sl_files_sync_directory(job->inside, job->temporary_path);
+}
+
+static sl_status verify(const save_job *job)
+{
+    sl_checkpoint *checkpoint;
+    SL_TRY(open_at(job->directory, job->args->directory, job->temporary_name.name, DEPTH_HEADERS,
+                   &checkpoint));
+    sl_checkpoint_close(checkpoint);
+    return SL_OK;
+}
+
+/* ---- saving: the names ---- */
+
+static sl_status make_temporary(save_job *job)
+{
+    const char *name = job->temporary_name.name;
+    if (mkdirat(job->directory, name, 0700) < 0)
+        SL_FAIL(SL_ERROR_IO, "%s: the directory cannot be made: %s",
+                sl_files_show(job->temporary_path).text, strerror(errno));
+    sl_status status = sl_files_open_directory(job->directory, job->args->directory, name,
+                                               SL_LINKS_REFUSE, &job->inside);
+    if (status != SL_OK) {
+        unlinkat(job->directory, name, AT_REMOVEDIR);
+        return status;
+    }
+    flock(job->inside, LOCK_EX | LOCK_NB); /* where locks are missing, nobody cleans either */
+    return SL_OK;
+}
+
+/* Where a file system cannot exchange names: between the two renames step-N is not there. */
+static int replace_in_two(const save_job *job)
+{
+    const char *final = job->final_name.name, *trash = job->trash_name.name;
+    int moved = sl_files_rename(job->directory, final, trash, SL_RENAME_REPLACE);
+    if (moved != 0 && moved != ENOENT)
+        return moved;
+    int error = sl_files_rename(job->directory, job->temporary_name.name, final, SL_RENAME_REPLACE);
+    if (error != 0 && moved == 0)
+        sl_files_rename(job->directory, trash, final, SL_RENAME_REPLACE);
+    return error;
+}
+
+static sl_status publish(const save_job *job)
+{
+    const char *temporary = job->temporary_name.name, *final = job->final_name.name;
+    int error = sl_files_rename(job->directory, temporary, final, SL_RENAME_NEW);
+    if (error == EEXIST || error == ENOTEMPTY)
+        error = sl_files_rename(job->directory, temporary, final, SL_RENAME_EXCHANGE);
+    if (error == EINVAL || error == ENOSYS)
+        error = replace_in_two(job);
+    if (error != 0)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be renamed to %s: %s",
+                sl_files_show(job->temporary_path).text, final, strerror(error));
+    return SL_OK;
+}
+
+static sl_status write_latest(const save_job *job)
+{
+    char line[SL_STEP_NAME_BYTES + 1];
+    snprintf(line, sizeof line, "%s\n", job->final_name.name);
+    return sl_files_replace_text(job->directory, job->args->directory, LATEST_NAME,
+                                 LATEST_TEMPORARY, line);
+}
+
+static void remove_if_there(const save_job *job, const char *name)
+{
+    if (faccessat(job->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        sl_steps_remove(job->directory, job->args->directory, name);
+}
+
+/* The checkpoint is safe by now: what fails from here on is a warning. */
+static void clean_up(const save_job *job)
+{
+    const sl_checkpoint_save_args *args = job->args;
+    if (write_latest(job) != SL_OK)
+        sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
+    remove_if_there(job, job->temporary_name.name); /* what was replaced, by exchange */
+    remove_if_there(job, job->trash_name.name);     /* or in two */
+    sl_steps_prune(job->directory, args->directory, args->state->step, args->keep);
+}
+
+/* ---- saving ---- */
+
+static sl_status write_and_publish(save_job *job)
+{
+    SL_TRY(make_temporary(job));
+    sl_status status = write_files(job);
+    if (status == SL_OK)
+        status = verify(job);
+    if (status == SL_OK)
+        status = publish(job);
+    close(job->inside);
+    if (status != SL_OK) {
+        remove_if_there(job, job->temporary_name.name);
+        return status;
+    }
+    /* If this fails, nothing is removed: it is not known which names would survive a crash. */
+    SL_TRY(sl_files_sync_directory(job->directory, job->args->directory));
+    clean_up(job);
+    return SL_OK;
+}
+
+static sl_status start_save(save_job *job)
+{
+    const sl_checkpoint_save_args *args = job->args;
+    SL_TRY(sl_full_tensors_open(args->tensors, args->tensor_count, &job->list));
+    SL_TRY(plan_tensors(job));
+    SL_TRY(sl_files_join_path(args->directory, job->temporary_name.name, &job->temporary_path));
+    SL_TRY(sl_files_make_directories(args->directory));
+    return sl_files_open_directory(AT_FDCWD, NULL, args->directory, SL_LINKS_FOLLOW,
+                                   &job->directory);
+}
+
+sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
+{
+    save_job job = {
+        .args = args,
+        .directory = -1,
+        .final_name = sl_steps_name(SL_STEP_FINAL, args->state->step),
+        .temporary_name = sl_steps_name(SL_STEP_TEMPORARY, args->state->step),
+        .trash_name = sl_steps_name(SL_STEP_TRASH, args->state->step),
+        .manifest.run = {.state = *args->state,
+                         .shape = *args->shape,
+                         .precision = args->precision,
+                         .config_json = args->config_json,
+                         .gemm = args->gemm,
+                         .data_fingerprint = args->data_fingerprint},
+    };
+    sl_status status = start_save(&job);
+    if (status == SL_OK) {
+        sl_steps_clean(job.directory, args->directory);
+        status = write_and_publish(&job);
+        close(job.directory);
+    }
+    sl_full_tensors_close(job.list);
+    free(job.names);
+    free(job.plans);
+    free(job.temporary_path);
     return status;
 }

@@ -3,7 +3,7 @@
  * DIR/step-00000100/ holds model.safetensors and config.json (a Hugging Face GPT-2 directory),
  * moment1.safetensors and moment2.safetensors under the same names, and manifest.json with every
  * counter of the run and the size and XXH3-128 of each file. A checkpoint knows no policy, layout
- * or topology: tensors are whole and unpadded. Nor does it depend on the run's precision: all
+ * or topology: tensors are full and unpadded. Nor does it depend on the run's precision: all
  * tensors are F32, parameters being the master weights where there are some; what a run in half
  * precision computes with is those rounded, so any precision goes on from any checkpoint, and the
  * same one exactly.
@@ -32,7 +32,7 @@ typedef struct sl_checkpoint_state {
     uint64_t skipped_steps; /* steps whose update was left out */
     double loss_scale;
     uint64_t loss_scale_good_steps; /* steps since the last change or overflow */
-    uint64_t loss_scale_hysteresis; /* overflows left before the scale is lowered */
+    uint64_t loss_scale_hysteresis; /* of the format; kept as it was read, no rule uses it */
 } sl_checkpoint_state;
 
 typedef struct sl_checkpoint_save_args {

@@ -1,10 +1,10 @@
 /* manifest.json: what makes a directory a checkpoint. Counters, shape and configuration of the run,
  * and size and XXH3-128 of every other file.
  *
- * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is told
- * from a good one without looking at anything else. Unknown keys are ignored ("precision" came
- * later: without it a run was fp32), unknown files
- * refused; a version above SL_MANIFEST_VERSION is refused by name.
+ * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is
+ * recognised without looking at anything else. Unknown keys are ignored ("precision" came later:
+ * without it a run was fp32), unknown files refused; a version above SL_MANIFEST_VERSION is refused
+ * by name.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H
@@ -40,12 +40,7 @@ typedef struct sl_manifest_entry {
 } sl_manifest_entry;
 
 typedef struct sl_manifest {
-    sl_checkpoint_state state;
-    sl_gpt2_shape shape;
-    sl_type precision; /* of the run's computation; files hold fp32 */
-    char *config_json; /* the three texts are owned */
-    char *gemm;
-    char *data_fingerprint;
+    sl_checkpoint_info run; /* its three texts are owned; path and has_state are not in the file */
     sl_manifest_entry files[SL_MANIFEST_FILE_COUNT];
 } sl_manifest;
 

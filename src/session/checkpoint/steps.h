@@ -36,8 +36,8 @@ sl_step_entry sl_steps_name(sl_step_kind kind, uint64_t step);
 sl_status sl_steps_list(int directory, const char *directory_path, sl_step_list *out_list);
 void sl_steps_free(sl_step_list *list);
 
-/* Removes one directory if only a checkpoint's files are in it. What cannot be removed is told to
- * the log: a failure here never harms a checkpoint. */
+/* Removes one directory if only a checkpoint's files are in it. A directory that stays is
+ * logged: a failure here never harms a checkpoint. */
 void sl_steps_remove(int directory, const char *directory_path, const char *name);
 
 /* Removes what dead runs left: temporary directories that nobody has locked, and trash. */

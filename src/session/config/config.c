@@ -1,4 +1,5 @@
-/* Settings by name and text. Knows kinds and ranges of values, not what options mean together. */
+/* Where an option is checked, in the three steps that config.h names: its name, its value, and what
+ * options mean together. */
 #include "config.h"
 
 #include <math.h>
@@ -7,6 +8,8 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/workers.h"
+#include "files/fields.h"
 #include "units.h"
 
 enum {
@@ -50,10 +53,34 @@ static void *find_field(sl_config *config, uint32_t row)
     return (char *)config + rows[row].offset;
 }
 
-static bool takes_auto(const sl_config_row *row)
+/* ---- 1: the name ---- */
+
+static bool names_match(const char *a, const char *b)
 {
-    return strcmp(row->initial, "auto") == 0;
+    for (; *a && *b; a++, b++)
+        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_')))
+            return false;
+    return *a == *b;
 }
+
+sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *out_row)
+{
+    sl_nearest nearest = sl_nearest_start(name);
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        if (!(rows[row].commands & command))
+            continue;
+        if (names_match(rows[row].name, name)) {
+            *out_row = row;
+            return SL_OK;
+        }
+        sl_nearest_offer(&nearest, rows[row].name);
+    }
+    char hint[96];
+    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    SL_FAIL(SL_ERROR_USAGE, "unknown option \"%s\"%s", name, hint);
+}
+
+/* ---- 2: the value, against its row: kind, range, names ---- */
 
 static sl_status copy_text(const char *text, char **out_copy)
 {
@@ -104,33 +131,33 @@ static sl_status check_range(const sl_config_row *row, double value)
 
 static sl_status set_count(const sl_config_row *row, uint64_t *field, const char *text)
 {
-    uint64_t value = SL_CONFIG_UNSET;
-    if (!(takes_auto(row) && strcmp(text, "auto") == 0)) {
-        SL_TRY(sl_units_parse_count(text, &value));
-        SL_TRY(check_range(row, (double)value));
-    }
+    uint64_t value;
+    SL_TRY(sl_units_parse_count(text, &value));
+    SL_TRY(check_range(row, (double)value));
     *field = value;
     return SL_OK;
 }
 
 static sl_status set_real(const sl_config_row *row, double *field, const char *text)
 {
-    double value = NAN;
-    if (!(takes_auto(row) && strcmp(text, "auto") == 0)) {
-        SL_TRY(sl_units_parse_real(text, &value));
-        SL_TRY(check_range(row, value));
-    }
+    double value;
+    SL_TRY(sl_units_parse_real(text, &value));
+    SL_TRY(check_range(row, value));
     *field = value;
     return SL_OK;
 }
 
-static sl_status set_size(const sl_config_row *row, uint64_t *field, const char *text)
+/* "auto" leaves a number open, where that is the default. */
+static bool unset_number(const sl_config_row *row, void *field, const char *text)
 {
-    uint64_t value = SL_CONFIG_UNSET;
-    if (!(takes_auto(row) && strcmp(text, "auto") == 0))
-        SL_TRY(sl_units_parse_size(text, &value));
-    *field = value;
-    return SL_OK;
+    bool is_number = row->kind == SL_CONFIG_COUNT || row->kind == SL_CONFIG_SIZE;
+    if (strcmp(row->initial, "auto") != 0 || strcmp(text, "auto") != 0)
+        return false;
+    if (row->kind == SL_CONFIG_REAL)
+        *(double *)field = NAN;
+    else if (is_number)
+        *(uint64_t *)field = SL_CONFIG_UNSET;
+    return is_number || row->kind == SL_CONFIG_REAL;
 }
 
 static sl_status set_switch(bool *field, const char *text)
@@ -143,26 +170,6 @@ static sl_status set_switch(bool *field, const char *text)
     return SL_OK;
 }
 
-static sl_status set_choice(const sl_config_row *row, uint32_t *field, const char *text)
-{
-    char names[128];
-    snprintf(names, sizeof names, "%s", row->hint);
-    sl_nearest nearest = sl_nearest_start(text);
-    uint32_t index = 0;
-    char *save = NULL;
-    for (char *name = strtok_r(names, "|", &save); name; name = strtok_r(NULL, "|", &save)) {
-        if (strcmp(name, text) == 0) {
-            *field = index;
-            return SL_OK;
-        }
-        sl_nearest_offer(&nearest, name);
-        index++;
-    }
-    char hint[96];
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
-    SL_FAIL(SL_ERROR_USAGE, "\"%s\" is none of %s%s", text, row->hint, hint);
-}
-
 static sl_status set_list(sl_config_list *list, const char *text)
 {
     clear_list(list);
@@ -172,6 +179,8 @@ static sl_status set_list(sl_config_list *list, const char *text)
 static sl_status set_field(sl_config *config, uint32_t row, const char *text)
 {
     void *field = find_field(config, row);
+    if (unset_number(&rows[row], field, text))
+        return SL_OK;
     switch (rows[row].kind) {
     case SL_CONFIG_TEXT:
         return set_text(field, text);
@@ -182,62 +191,13 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
     case SL_CONFIG_REAL:
         return set_real(&rows[row], field, text);
     case SL_CONFIG_SIZE:
-        return set_size(&rows[row], field, text);
+        return sl_units_parse_size(text, field);
     case SL_CONFIG_SWITCH:
         return set_switch(field, text);
     case SL_CONFIG_CHOICE:
-        return set_choice(&rows[row], field, text);
+        return sl_fields_find_name(rows[row].hint, text, field);
     }
     SL_FAIL(SL_ERROR_INTERNAL, "option %s has no kind", rows[row].name);
-}
-
-sl_status sl_config_init(sl_config *config)
-{
-    memset(config, 0, sizeof *config);
-    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        sl_status status = set_field(config, row, rows[row].initial);
-        if (status != SL_OK) {
-            sl_config_clear(config);
-            return sl_status_prefix(SL_ERROR_INTERNAL, "default of --%s", rows[row].name);
-        }
-    }
-    return SL_OK;
-}
-
-void sl_config_clear(sl_config *config)
-{
-    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        if (rows[row].kind == SL_CONFIG_TEXT)
-            free(*(char **)find_field(config, row));
-        else if (rows[row].kind == SL_CONFIG_LIST_OF)
-            clear_list(find_field(config, row));
-    }
-    memset(config, 0, sizeof *config);
-}
-
-static bool names_match(const char *a, const char *b)
-{
-    for (; *a && *b; a++, b++)
-        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_')))
-            return false;
-    return *a == *b;
-}
-
-sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *out_row)
-{
-    sl_nearest nearest = sl_nearest_start(name);
-    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        if (!(rows[row].commands & command))
-            continue;
-        if (names_match(rows[row].name, name)) {
-            *out_row = row;
-            return SL_OK;
-        }
-        sl_nearest_offer(&nearest, rows[row].name);
-    }
-    char hint[96];
-    sl_nearest_format(&nearest, "", hint, sizeof hint);
-    SL_FAIL(SL_ERROR_USAGE, "unknown option \"%s\"%s", name, hint);
 }
 
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text)
@@ -268,4 +228,346 @@ sl_status sl_config_assign(sl_config *config, sl_config_command command, const c
     uint32_t row;
     SL_TRY(sl_config_find(command, name, &row));
     return sl_config_set(config, row, equals + 1);
+}
+
+sl_status sl_config_init(sl_config *config)
+{
+    memset(config, 0, sizeof *config);
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        sl_status status = set_field(config, row, rows[row].initial);
+        if (status != SL_OK) {
+            sl_config_clear(config);
+            return sl_status_prefix(SL_ERROR_INTERNAL, "default of --%s", rows[row].name);
+        }
+    }
+    return SL_OK;
+}
+
+void sl_config_clear(sl_config *config)
+{
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        if (rows[row].kind == SL_CONFIG_TEXT)
+            free(*(char **)find_field(config, row));
+        else if (rows[row].kind == SL_CONFIG_LIST_OF)
+            clear_list(find_field(config, row));
+    }
+    memset(config, 0, sizeof *config);
+}
+
+/* ---- the device that a configuration names: its spelling, which one "auto" is, and the compute
+ * type that follows from it (docs/decisions/0008) ---- */
+
+enum { DEVICE_BYTES = 16, INDEX_MAX = 1023 };
+
+static sl_status fail_unknown(const char *text)
+{
+    SL_FAIL(SL_ERROR_USAGE, "--device: \"%s\" is none of cpu|cuda[:N]", text);
+}
+
+sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index)
+{
+    uint64_t index = 0;
+    bool is_cpu = strcmp(text, "cpu") == 0;
+    bool is_cuda = strncmp(text, "cuda", 4) == 0 && (text[4] == '\0' || text[4] == ':');
+    if (!is_cpu && !is_cuda)
+        return fail_unknown(text);
+    if (is_cuda && text[4] == ':' &&
+        (sl_units_parse_count(text + 5, &index) != SL_OK || index > INDEX_MAX))
+        return fail_unknown(text);
+    *out_kind = is_cpu ? SL_DEVICE_CPU : SL_DEVICE_CUDA;
+    *out_index = (int)index;
+    return SL_OK;
+}
+
+/* The first GPU if it opens; `doctor` says why one does not. */
+static const char *choose_device(void)
+{
+    sl_device_info info;
+    return sl_device_query(SL_DEVICE_CUDA, 0, &info) == SL_OK ? "cuda:0" : "cpu";
+}
+
+/* Writes the device's one spelling ("cpu", "cuda:0") in the place of "auto" and "cuda", and the
+ * compute type that it has by default. Opens a GPU to see whether it does, only for "auto". */
+static sl_status resolve_device(sl_config *config)
+{
+    const char *text = config->device ? config->device : "auto";
+    char name[DEVICE_BYTES];
+    sl_device_kind kind;
+    int index;
+    if (strcmp(text, "auto") == 0)
+        text = choose_device();
+    SL_TRY(sl_config_parse_device(text, &kind, &index));
+    snprintf(name, sizeof name, "cuda:%d", index);
+    bool was_given = config->given[SL_CONFIG_ROW_device];
+    SL_TRY(sl_config_set(config, SL_CONFIG_ROW_device, kind == SL_DEVICE_CPU ? "cpu" : name));
+    config->given[SL_CONFIG_ROW_device] = was_given;
+    if (config->precision == SL_CONFIG_PRECISION_AUTO)
+        config->precision = kind == SL_DEVICE_CPU ? SL_CONFIG_FP32 : SL_CONFIG_BF16;
+    return SL_OK;
+}
+
+sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_info)
+{
+    sl_device_kind kind;
+    int index;
+    SL_TRY(sl_config_parse_device(config->device, &kind, &index));
+    sl_status status = sl_device_query(kind, index, out_info);
+    return status == SL_OK ? SL_OK : sl_status_prefix(status, "--device %s", config->device);
+}
+
+/* ---- 3: what options mean together ---- */
+
+#define REFUSE_LATER(option, instead)                                                              \
+    SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", option, instead)
+
+/* Options that are refused whenever they differ from the only value of this version. */
+static sl_status refuse_later_compute(const sl_config *config)
+{
+    if (config->dropout > 0)
+        REFUSE_LATER("--dropout", "use --dropout 0");
+    if (config->tp > 1 || config->pp > 1)
+        REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
+    if (config->zero > 1)
+        REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
+    if (config->sequence_parallel)
+        REFUSE_LATER("--sequence-parallel", "leave it out");
+    return SL_OK;
+}
+
+static sl_status refuse_later_files(const sl_config *config)
+{
+    if (config->tokenizer && strcmp(config->tokenizer, "byte") != 0)
+        REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
+    if (config->report)
+        REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
+    return SL_OK;
+}
+
+/* A plan can be made for a device of another machine; everything else queries it first. */
+static sl_status check_device(sl_config *config, sl_config_command command)
+{
+    sl_device_info info;
+    SL_TRY(resolve_device(config));
+    return command == SL_CONFIG_PLAN ? SL_OK : sl_config_query_device(config, &info);
+}
+
+/* cuda, cpu and const stand behind the names they are other names of. */
+static void resolve_policy(sl_config *config)
+{
+    if (config->policy >= SL_CONFIG_POLICY_COUNT)
+        config->policy -= SL_CONFIG_POLICY_COUNT;
+}
+
+/* A share of something away from the device, and the policies that let the user set it. */
+typedef struct share {
+    const char *name;
+    size_t offset; /* of the field in sl_config */
+    bool is_on_disk;
+    unsigned policies; /* a set of 1 << sl_policy */
+    const char *policy_names;
+} share;
+
+enum {
+    FOR_STATIC = 1 << SL_POLICY_STATIC,
+    FOR_DISK = FOR_STATIC | 1 << SL_POLICY_NVME,
+    FOR_HOST = FOR_DISK | 1 << SL_POLICY_HOST
+};
+
+#define SHARE(name, field, ...)                                                                    \
+    {                                                                                              \
+        name, offsetof(sl_config, field), __VA_ARGS__                                              \
+    }
+
+/* Of each kind the host's share, then the disk's. */
+static const share shares[][2] = {
+    {SHARE("--offload-params", offload_params, false, FOR_STATIC, "static"),
+     SHARE("--nvme-params", nvme_params, true, FOR_DISK, "static or nvme")},
+    {SHARE("--offload-grads", offload_grads, false, FOR_STATIC, "static"),
+     SHARE("--nvme-grads", nvme_grads, true, FOR_DISK, "static or nvme")},
+    {SHARE("--offload-optimizer", offload_optimizer, false, FOR_STATIC, "static"),
+     SHARE("--nvme-optimizer", nvme_optimizer, true, FOR_DISK, "static or nvme")},
+    {SHARE("--offload-activations", offload_activations, false, FOR_HOST, "host, static or nvme"),
+     SHARE("--nvme-activations", nvme_activations, true, FOR_DISK, "static or nvme")},
+};
+
+#undef SHARE
+
+static double read_share(const sl_config *config, const share *of)
+{
+    return *(const double *)((const char *)config + of->offset);
+}
+
+static sl_status check_share(const sl_config *config, const share *of)
+{
+    double value = read_share(config, of);
+    if (value > 0 && !(1u << config->policy & of->policies))
+        SL_FAIL(SL_ERROR_USAGE, "%s is for --policy %s: add it", of->name, of->policy_names);
+    if (value > 0 && of->is_on_disk && config->disk_dir.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "%s needs a place on disk: add --disk-dir DIR", of->name);
+    return SL_OK;
+}
+
+static sl_status check_shares(const sl_config *config)
+{
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        const share *host = &shares[i][0], *disk = &shares[i][1];
+        SL_TRY(check_share(config, host));
+        SL_TRY(check_share(config, disk));
+        double host_share = read_share(config, host), disk_share = read_share(config, disk);
+        if (host_share + disk_share > 1 + 1e-9) /* 0.7 and 0.3 are rounded */
+            SL_FAIL(SL_ERROR_USAGE,
+                    "%s %g and %s %g are more than all there is: at most 1 together", host->name,
+                    host_share, disk->name, disk_share);
+    }
+    return SL_OK;
+}
+
+static sl_status check_placement(sl_config *config)
+{
+    SL_TRY(check_shares(config));
+    if (config->adam == SL_ADAM_HOST && config->policy == SL_POLICY_DEVICE)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--adam host needs states on the host: use --policy host or static");
+    if (config->disk_dir.count)
+        return SL_OK;
+    if (config->policy == SL_POLICY_NVME)
+        SL_FAIL(SL_ERROR_USAGE, "--policy nvme needs a place on disk: add --disk-dir DIR");
+    if (config->disk_space != SL_CONFIG_UNSET && config->disk_space > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--disk-space needs a place on disk: add --disk-dir DIR");
+    config->disk_space = 0;
+    return SL_OK;
+}
+
+bool sl_config_scales_dynamically(const sl_config *config)
+{
+    return strcmp(config->loss_scale, "dynamic") == 0;
+}
+
+/* A dynamic scale finds its way by skipping steps; a fixed one in fp16 skips unless --nonfinite
+ * says otherwise.
+ */
+static sl_status resolve_loss_scale(sl_config *config)
+{
+    if (!config->loss_scale || strcmp(config->loss_scale, "auto") == 0)
+        SL_TRY(sl_config_set(config, SL_CONFIG_ROW_loss_scale,
+                             config->precision == SL_CONFIG_FP16 ? "dynamic" : "1"));
+    if (!sl_config_scales_dynamically(config)) {
+        if (!config->given[SL_CONFIG_ROW_nonfinite] && config->precision == SL_CONFIG_FP16)
+            config->nonfinite = SL_CONFIG_SKIP;
+        return SL_OK;
+    }
+    if (config->given[SL_CONFIG_ROW_nonfinite] && config->nonfinite == SL_CONFIG_STOP)
+        SL_FAIL(SL_ERROR_USAGE, "--loss-scale dynamic finds the scale by skipping steps that "
+                                "overflow: use --nonfinite skip, or a fixed scale");
+    config->nonfinite = SL_CONFIG_SKIP;
+    return SL_OK;
+}
+
+static sl_status check_loss_scale(const sl_config *config)
+{
+    double scale = 0;
+    if (sl_config_scales_dynamically(config))
+        return SL_OK;
+    sl_status status = sl_units_parse_real(config->loss_scale, &scale);
+    if (status != SL_OK || !(scale > 0 && scale <= 0x1p64))
+        SL_FAIL(SL_ERROR_USAGE, "--loss-scale: \"%s\" is neither dynamic nor a number above 0",
+                config->loss_scale);
+    return SL_OK;
+}
+
+static sl_status check_saving(const sl_config *config)
+{
+    if (config->save)
+        return SL_OK;
+    if (config->resume)
+        SL_FAIL(SL_ERROR_USAGE, "--resume needs --save DIR: the directory to go on from");
+    if (config->save_every)
+        SL_FAIL(SL_ERROR_USAGE, "--save-every needs --save DIR");
+    if (config->keep)
+        SL_FAIL(SL_ERROR_USAGE, "--keep needs --save DIR");
+    return SL_OK;
+}
+
+static sl_status check_training(sl_config *config, sl_config_command command)
+{
+    SL_TRY(refuse_later_compute(config));
+    SL_TRY(resolve_loss_scale(config));
+    SL_TRY(check_loss_scale(config));
+    SL_TRY(check_saving(config));
+    if (command == SL_CONFIG_TRAIN && config->data.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
+    if (config->eval_every && config->eval_data.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--eval-every needs --eval-data");
+    if (config->warmup == SL_CONFIG_UNSET)
+        config->warmup = config->steps / 100;
+    if (isnan(config->min_lr))
+        config->min_lr = 0.1 * config->lr;
+    if (config->min_lr > config->lr)
+        SL_FAIL(SL_ERROR_USAGE, "--min-lr %g is above --lr %g", config->min_lr, config->lr);
+    return SL_OK;
+}
+
+static sl_status check_reading(const sl_config *config, sl_config_command command)
+{
+    if (!config->checkpoint)
+        SL_FAIL(SL_ERROR_USAGE, "--checkpoint is missing: give a directory that train saved, or a "
+                                "Hugging Face GPT-2 directory");
+    if (command == SL_CONFIG_EVAL && config->data.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to evaluate on");
+    return SL_OK;
+}
+
+sl_status sl_config_check(sl_config *config, sl_config_command command)
+{
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = sl_workers_usable_cpu_count();
+    if (command & SL_CONFIG_DOCTOR)
+        return SL_OK;
+    if (command & SL_CONFIG_BENCH)
+        return resolve_device(config);
+    resolve_policy(config);
+    SL_TRY(refuse_later_files(config));
+    SL_TRY(check_placement(config));
+    SL_TRY(check_device(config, command));
+    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))
+        return check_training(config, command);
+    return check_reading(config, command);
+}
+
+static void take_size(uint64_t given, uint32_t *size)
+{
+    if (given != SL_CONFIG_UNSET)
+        *size = (uint32_t)given; /* the list's ranges keep it in 32 bits */
+}
+
+sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
+                          sl_gpt2_shape *out_shape)
+{
+    sl_gpt2_shape shape = {.context = 1024, .vocab = vocab};
+    if (config->model)
+        SL_TRY(sl_gpt2_named(config->model, &shape));
+    else if (base)
+        shape = *base;
+    else if (config->layers == SL_CONFIG_UNSET || config->width == SL_CONFIG_UNSET ||
+             config->heads == SL_CONFIG_UNSET)
+        SL_FAIL(SL_ERROR_USAGE, "--model is missing: give a name such as gpt2, or --layers, "
+                                "--width and --heads");
+    take_size(config->layers, &shape.layers);
+    take_size(config->width, &shape.width);
+    take_size(config->heads, &shape.heads);
+    take_size(config->context, &shape.context);
+    take_size(config->vocab, &shape.vocab);
+    SL_TRY(sl_gpt2_check(&shape, 1));
+    *out_shape = shape;
+    return SL_OK;
+}
+
+sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
+{
+    if (config->seq == SL_CONFIG_UNSET)
+        config->seq = shape->context;
+    if (config->seq > shape->context)
+        SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
+                (unsigned long long)config->seq, shape->context);
+    return SL_OK;
 }

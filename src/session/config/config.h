@@ -1,8 +1,15 @@
 /* The checked configuration of one run.
  *
  * A config is filled in layers: the list's defaults, then JSON files, then single settings; each
- * setting replaces the one before. sl_config_check then refuses what this version cannot do and
- * fills in what follows from other options, so that everything after it reads plain fields.
+ * setting replaces the one before. Every setting, from whatever place, is checked in three steps:
+ *
+ *   1. its name       sl_config_find    against the rows of config_list.h that the command takes
+ *   2. its value      sl_config_set     against its row: kind, range, names
+ *   3. combinations   sl_config_check   options that contradict each other, or that this version
+ *                                       cannot do; fills in what follows from other options
+ *
+ * All three are in config.c; everything after them reads plain fields. (The words of a command line
+ * go through argp, which src/cli/options.c gives the same rows: there step 1 happens.)
  */
 #ifndef SL_SESSION_CONFIG_CONFIG_H
 #define SL_SESSION_CONFIG_CONFIG_H
@@ -14,6 +21,7 @@
 #include "base/status.h"
 #include "config_list.h"
 #include "sluice/chunk.h"
+#include "sluice/device.h"
 #include "sluice/gpt2.h"
 
 #define SL_CONFIG_UNSET UINT64_MAX /* "auto" in a COUNT or SIZE; in a REAL it is NaN */
@@ -122,6 +130,13 @@ sl_status sl_config_assign(sl_config *config, sl_config_command command, const c
  * smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that computes
  * does not open. Sizes that depend on the model wait for sl_config_fit_model. */
 sl_status sl_config_check(sl_config *config, sl_config_command command);
+
+/* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */
+sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index);
+
+/* Asks the device of a resolved configuration. SL_ERROR_SYSTEM names the option and what is
+ * missing. */
+sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_info);
 
 /* Writes the shape that --model and the sizes by hand name. `base` (or NULL) is the shape of a
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */

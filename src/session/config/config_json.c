@@ -2,9 +2,10 @@
 #include "config_json.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "files/fields.h"
 
 enum { NUMBER_BYTES = 32 };
 
@@ -82,16 +83,6 @@ sl_status sl_config_load(sl_config *config, sl_config_command command, const cha
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
 }
 
-static json_t *format_choice(const sl_config_row *row, uint32_t index)
-{
-    const char *name = row->hint;
-    for (; index > 0 && name; index--) {
-        name = strchr(name, '|');
-        name = name ? name + 1 : NULL;
-    }
-    return name ? json_stringn(name, strcspn(name, "|")) : NULL;
-}
-
 static json_t *format_list(const sl_config_list *list)
 {
     json_t *array = json_array();
@@ -103,33 +94,24 @@ static json_t *format_list(const sl_config_list *list)
     return array;
 }
 
-static json_t *format_count(uint64_t value)
+/* A path that is not UTF-8 has no JSON spelling: null. */
+static json_t *format_option(const sl_config *config, const sl_config_row *row)
 {
-    if (value == SL_CONFIG_UNSET)
-        return json_string("auto");
-    return value <= INT64_MAX ? json_integer((json_int_t)value) : json_real((double)value);
-}
-
-static json_t *format_field(const sl_config *config, const sl_config_row *row)
-{
-    const void *field = (const char *)config + row->offset;
-    switch (row->kind) {
-    case SL_CONFIG_TEXT:
-        return *(char *const *)field ? json_string(*(char *const *)field) : json_null();
-    case SL_CONFIG_LIST_OF:
-        return format_list(field);
-    case SL_CONFIG_COUNT:
-    case SL_CONFIG_SIZE:
-        return format_count(*(const uint64_t *)field);
-    case SL_CONFIG_REAL:
-        return isnan(*(const double *)field) ? json_string("auto")
-                                             : json_real(*(const double *)field);
-    case SL_CONFIG_SWITCH:
-        return json_boolean(*(const bool *)field);
-    case SL_CONFIG_CHOICE:
-        return format_choice(row, *(const uint32_t *)field);
-    }
-    return NULL;
+    static const sl_field_kind kinds[] = {
+        [SL_CONFIG_TEXT] = SL_FIELD_TEXT,   [SL_CONFIG_COUNT] = SL_FIELD_U64,
+        [SL_CONFIG_SIZE] = SL_FIELD_U64,    [SL_CONFIG_REAL] = SL_FIELD_F64,
+        [SL_CONFIG_SWITCH] = SL_FIELD_BOOL, [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
+    };
+    json_t *value = NULL;
+    if (row->kind == SL_CONFIG_LIST_OF)
+        value = format_list((const void *)((const char *)config + row->offset));
+    else
+        (void)sl_fields_write_value(&(sl_field){.kind = kinds[row->kind],
+                                                .offset = row->offset,
+                                                .flags = SL_FIELD_AUTO,
+                                                .names = row->hint},
+                                    config, &value);
+    return value ? value : json_null();
 }
 
 static void format_key(const char *name, char *out_key, size_t capacity)
@@ -149,9 +131,7 @@ sl_status sl_config_format(const sl_config *config, sl_config_command command, j
         format_key(row->name, key, sizeof key);
         if (!(row->commands & command))
             continue;
-        /* A path that is not UTF-8 has no JSON spelling. */
-        if (json_object_set_new(object, key, format_field(config, row)) != 0 &&
-            json_object_set_new(object, key, json_null()) != 0) {
+        if (json_object_set_new(object, key, format_option(config, row)) != 0) {
             json_decref(object);
             object = NULL;
         }

@@ -6,8 +6,11 @@
  *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
  *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order
  *   low,high the range of a COUNT or REAL, both ends included
- *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval, D
- * doctor, B bench
+ *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval,
+ *            D doctor, B bench
+ *
+ * This is what names (commands) and values (KIND, hint, low, high) are checked against; config.h
+ * says in which steps, and where combinations of options are.
  */
 #ifndef SL_SESSION_CONFIG_CONFIG_LIST_H
 #define SL_SESSION_CONFIG_CONFIG_LIST_H

@@ -1,7 +1,13 @@
-/* The default path, and whose rates a plan is made with. */
+/* The machine profile: its file, where it lies, and whose rates a plan is made with.
+ *
+ * In the file rates are bytes or FLOPs a second, costs are seconds. Ops and types stand under their
+ * names, so a file survives another order of the list; a name that does not exist is a fault, for
+ * then the file is of a newer version.
+ */
 #define _GNU_SOURCE /* asprintf */
 #include "profile.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +15,196 @@
 #include <unistd.h>
 
 #include "base/workers.h"
+#include "files/fields.h"
+#include "files/files.h"
+#include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "sluice/version.h"
+
+/* ---- the file ---- */
+
+enum { FORMAT = 1, FILE_BYTES_MAX = 1 << 20, THREADS_MAX = 65536 };
+
+enum { RATE_MIN = 1 }; /* a byte a second: less is no machine */
+
+static const sl_field format_fields[] = {
+    {.key = "sluice_machine", .kind = SL_FIELD_U32, .low = FORMAT, .high = FORMAT},
+    {0},
+};
+
+/* Whose rates they are. The first two keys came with the second kind of device: a file without
+ * "device" is of the first. */
+enum { DEVICE_FIELD_COUNT = 2 };
+
+static const sl_field subject_fields[] = {
+    SL_FIELD_AS(CHOICE, "device", sl_profile, device, .names = "cpu|cuda"),
+    SL_FIELD_AS(CHARS, "gpu", sl_profile, gpu),
+    SL_FIELD_AS(CHARS, "host", sl_profile, host),
+    SL_FIELD_AS(CHARS, "cpu", sl_profile, cpu),
+    SL_FIELD_AS(CHARS, "kernels", sl_profile, kernels),
+    SL_FIELD_AS(CHARS, "version", sl_profile, version),
+    SL_FIELD_AS(CHARS, "date", sl_profile, date),
+    SL_FIELD_AS(CHARS, "disk", sl_profile, disk),
+    SL_FIELD("core_count", sl_profile, core_count, .low = 1, .high = THREADS_MAX),
+    SL_FIELD("thread_count", sl_profile, thread_count, .low = 1, .high = THREADS_MAX),
+    {0},
+};
+
+static const sl_field rate_fields[] = {
+    SL_FIELD("flop_rate", sl_op_rate, flop_rate),
+    SL_FIELD("byte_rate", sl_op_rate, byte_rate),
+    SL_FIELD("seconds", sl_op_rate, seconds),
+    {0},
+};
+
+static const sl_field rate = {.kind = SL_FIELD_OBJECT, .fields = rate_fields};
+
+static const sl_field rates_of_op = {.kind = SL_FIELD_MAP,
+                                     .names = "fp32|bf16|fp16",
+                                     .stride = sizeof(sl_op_rate),
+                                     .fields = &rate,
+                                     .flags = SL_FIELD_OPTIONAL};
+
+/* One lane that copies: an element of each of three arrays of the machine. */
+static const sl_field copy_fields[] = {
+    SL_FIELD("byte_rate", sl_machine, copy_rate[0], .low = RATE_MIN),
+    SL_FIELD("seconds", sl_machine, copy_seconds[0]),
+    SL_FIELD("cores", sl_machine, copy_cores[0]),
+    {0},
+};
+
+#define COPY(name, lane)                                                                           \
+    {                                                                                              \
+        .key = name, .kind = SL_FIELD_OBJECT, .offset = (lane) * sizeof(double),                   \
+        .fields = copy_fields                                                                      \
+    }
+
+static const sl_field copies_fields[] = {
+    COPY("h2d", SL_LANE_H2D),
+    COPY("d2h", SL_LANE_D2H),
+    COPY("read", SL_LANE_READ),
+    COPY("write", SL_LANE_WRITE),
+    {0},
+};
+
+#define OP_NAME(NAME, name, ...) #name "|"
+
+static const sl_field machine_fields[] = {
+    SL_FIELD_AS(MAP, "ops", sl_machine, op, .names = SL_OP_LIST(OP_NAME), .fields = &rates_of_op,
+                .stride = sizeof((sl_machine *)NULL)->op[0],
+                .flags = SL_FIELD_CLOSED | SL_FIELD_OPTIONAL),
+    {.key = "copies", .kind = SL_FIELD_OBJECT, .fields = copies_fields},
+    SL_FIELD("op_seconds", sl_machine, op_seconds),
+    SL_FIELD("mixed_disk_rate", sl_machine, mixed_disk_rate, .low = RATE_MIN),
+    SL_FIELD_AS(MAP, "host_adamw", sl_machine, host_adamw, .names = "fp32|bf16|fp16",
+                .stride = sizeof(sl_op_rate), .fields = &rate),
+    {0},
+};
+
+/* ---- writing the file ---- */
+
+static sl_status write_fields(const sl_profile *profile, const json_t *report, json_t *root)
+{
+    static const uint32_t format = FORMAT;
+    SL_TRY(sl_fields_write(format_fields, &format, root));
+    SL_TRY(sl_fields_write(subject_fields, profile, root));
+    SL_TRY(sl_fields_write(machine_fields, &profile->machine, root));
+    if (report && json_object_set_new(root, "report", json_deep_copy(report)) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a machine profile");
+    return SL_OK;
+}
+
+static sl_status format_profile(const sl_profile *profile, const json_t *report, char **out_text)
+{
+    json_t *root = json_object();
+    sl_status status = write_fields(profile, report, root);
+    *out_text = status == SL_OK ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    json_decref(root);
+    SL_TRY(status);
+    if (!*out_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of a machine profile");
+    return SL_OK;
+}
+
+static sl_status replace_in(const char *parent, const char *name, const char *text)
+{
+    int directory;
+    char temporary[64];
+    snprintf(temporary, sizeof temporary, ".machine-%ld.tmp", (long)getpid());
+    SL_TRY(sl_files_make_directories(parent));
+    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, parent, SL_LINKS_FOLLOW, &directory));
+    sl_status status = sl_files_replace_text(directory, parent, name, temporary, text);
+    close(directory);
+    return status;
+}
+
+static sl_status save_text(const char *path, const char *text)
+{
+    char *parent = strdup(path);
+    if (!parent)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    char *slash = strrchr(parent, '/');
+    const char *name = slash ? path + (slash - parent) + 1 : path;
+    if (slash)
+        slash[slash == parent] = '\0';
+    sl_status status = replace_in(slash ? parent : ".", name, text);
+    free(parent);
+    return status;
+}
+
+sl_status sl_profile_save(const sl_profile *profile, const char *path, const json_t *report)
+{
+    char *text = NULL;
+    SL_TRY(format_profile(profile, report, &text));
+    sl_status status = save_text(path, text);
+    free(text);
+    return status;
+}
+
+/* ---- reading the file ---- */
+
+static void name_machine(sl_profile *profile)
+{
+    char *name = profile->machine.name;
+    size_t capacity = sizeof profile->machine.name;
+    if (profile->device == SL_DEVICE_CPU)
+        snprintf(name, capacity, "cpu, %u workers, measured %.10s", profile->thread_count,
+                 profile->date);
+    else
+        snprintf(name, capacity, "%.40s, measured %.10s", profile->gpu, profile->date);
+}
+
+static sl_status read_profile(const char *path, const json_t *root, sl_profile *out_profile)
+{
+    uint32_t format;
+    sl_profile profile = {.device = SL_DEVICE_CPU};
+    bool has_device = json_object_get(root, "device");
+    SL_TRY(sl_fields_read(path, root, format_fields, &format));
+    SL_TRY(sl_fields_read(path, root, subject_fields + (has_device ? 0 : DEVICE_FIELD_COUNT),
+                          &profile));
+    sl_machine *machine = &profile.machine;
+    *machine = profile.device == SL_DEVICE_CPU ? sl_machine_default(profile.thread_count)
+                                               : sl_machine_default_gpu(0, profile.thread_count);
+    SL_TRY(sl_fields_read(path, root, machine_fields, machine));
+    machine->is_measured = true;
+    machine->worker_count = profile.thread_count;
+    machine->core_count =
+        profile.core_count > profile.thread_count ? profile.core_count : profile.thread_count;
+    name_machine(&profile);
+    *out_profile = profile;
+    return SL_OK;
+}
+
+sl_status sl_profile_load(const char *path, sl_profile *out_profile)
+{
+    json_t *root = NULL;
+    SL_TRY(sl_json_file_read(AT_FDCWD, NULL, path, FILE_BYTES_MAX, &root));
+    sl_status status = read_profile(path, root, out_profile);
+    json_decref(root);
+    return status;
+}
+
+/* ---- which profile holds ---- */
 
 static const char *const device_names[SL_DEVICE_KIND_COUNT] = {"cpu", "cuda"};
 

@@ -103,19 +103,19 @@ static sl_plan_request make_request(const sl_blueprint *blueprint, uint32_t prog
     return request;
 }
 
-static void describe_misfit(const sl_blueprint *blueprint, uint32_t program_index,
-                            const sl_shortage *shortage, sl_misfit *out_misfit)
+static void describe_failure(const sl_blueprint *blueprint, uint32_t program_index,
+                             const sl_shortage *shortage, sl_fit_failure *out_failure)
 {
     const sl_program *program = blueprint->programs[program_index];
     const char *name = "";
     if (shortage->tick < program->op_count)
         name = sl_op_info_of(program->ops[shortage->tick].kind)->name;
-    *out_misfit =
-        (sl_misfit){.shortage = *shortage, .budget_bytes = blueprint->budget_bytes[shortage->tier]};
-    snprintf(out_misfit->op_name, sizeof out_misfit->op_name, "%s", name);
+    *out_failure = (sl_fit_failure){.shortage = *shortage,
+                                    .budget_bytes = blueprint->budget_bytes[shortage->tier]};
+    snprintf(out_failure->op_name, sizeof out_failure->op_name, "%s", name);
 }
 
-static sl_status plan_all(sl_blueprint *blueprint, sl_misfit *out_misfit)
+static sl_status plan_all(sl_blueprint *blueprint, sl_fit_failure *out_failure)
 {
     for (uint32_t i = 0; i < blueprint->program_count; i++) {
         sl_plan_close(blueprint->plans[i]);
@@ -124,20 +124,20 @@ static sl_status plan_all(sl_blueprint *blueprint, sl_misfit *out_misfit)
         sl_shortage shortage = {0};
         sl_status status = sl_plan_build(&request, &blueprint->plans[i], &shortage);
         if (status == SL_ERROR_FIT)
-            describe_misfit(blueprint, i, &shortage, out_misfit);
+            describe_failure(blueprint, i, &shortage, out_failure);
         SL_TRY(status);
     }
     return SL_OK;
 }
 
 /* Both budgets unset: gives the host what it took and the device the rest, until both agree. */
-static sl_status settle_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
+static sl_status settle_budgets(sl_blueprint *blueprint, sl_fit_failure *out_failure)
 {
     uint64_t shared = blueprint->task.shared_bytes;
     uint64_t *budget = blueprint->budget_bytes;
     uint64_t overshoot = 0;
     for (int round = 0; round < SETTLE_ROUNDS; round++) {
-        SL_TRY(plan_all(blueprint, out_misfit));
+        SL_TRY(plan_all(blueprint, out_failure));
         uint64_t host = sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST);
         uint64_t device = sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
         if (device <= subtract(shared, host)) {
@@ -149,25 +149,25 @@ static sl_status settle_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
         overshoot = device - subtract(shared, host);
         budget[SL_TIER_DEVICE] = subtract(shared, host);
     }
-    *out_misfit = (sl_misfit){.budget_bytes = budget[SL_TIER_DEVICE]};
-    out_misfit->shortage = (sl_shortage){.tier = SL_TIER_DEVICE,
-                                         .missing_bytes = overshoot,
-                                         .needed_bytes = budget[SL_TIER_DEVICE] + overshoot};
+    *out_failure = (sl_fit_failure){.budget_bytes = budget[SL_TIER_DEVICE]};
+    out_failure->shortage = (sl_shortage){.tier = SL_TIER_DEVICE,
+                                          .missing_bytes = overshoot,
+                                          .needed_bytes = budget[SL_TIER_DEVICE] + overshoot};
     SL_FAIL(SL_ERROR_FIT, "device and host together do not fit");
 }
 
 /* What is permanent needs no plan to be too much. */
-static sl_status check_fixed(const sl_blueprint *blueprint, sl_misfit *out_misfit)
+static sl_status check_fixed(const sl_blueprint *blueprint, sl_fit_failure *out_failure)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         uint64_t fixed = blueprint->homes->fixed_bytes[tier];
         uint64_t budget = blueprint->budget_bytes[tier];
         if (fixed <= budget)
             continue;
-        *out_misfit = (sl_misfit){.shortage = {.tier = (sl_tier)tier,
-                                               .missing_bytes = fixed - budget,
-                                               .needed_bytes = fixed},
-                                  .budget_bytes = budget};
+        *out_failure = (sl_fit_failure){.shortage = {.tier = (sl_tier)tier,
+                                                     .missing_bytes = fixed - budget,
+                                                     .needed_bytes = fixed},
+                                        .budget_bytes = budget};
         SL_FAIL(SL_ERROR_FIT, "what is permanent does not fit");
     }
     return SL_OK;
@@ -193,17 +193,17 @@ static bool resolve_budgets(sl_blueprint *blueprint)
     return true;
 }
 
-static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_misfit *out_misfit)
+static sl_status plan_within_budgets(sl_blueprint *blueprint, sl_fit_failure *out_failure)
 {
     uint64_t shared = blueprint->task.shared_bytes;
     uint64_t *budget = blueprint->budget_bytes;
     if (!resolve_budgets(blueprint)) {
         budget[SL_TIER_DEVICE] = budget[SL_TIER_HOST] = shared;
-        return settle_budgets(blueprint, out_misfit);
+        return settle_budgets(blueprint, out_failure);
     }
     if (blueprint->task.is_probe)
-        SL_TRY(check_fixed(blueprint, out_misfit));
-    return plan_all(blueprint, out_misfit);
+        SL_TRY(check_fixed(blueprint, out_failure));
+    return plan_all(blueprint, out_failure);
 }
 
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint)
@@ -272,20 +272,20 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
     return SL_OK;
 }
 
-sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
+                             sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     sl_blueprint *blueprint = NULL;
     sl_status status;
     SL_TRY(open_blueprint(task, choice, &blueprint));
-    SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_misfit), close_blueprint);
+    SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_failure), close_blueprint);
     if (!task->is_probe)
         SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
     *out_blueprint = blueprint;
     return SL_OK;
 close_blueprint:
     if (status == SL_ERROR_FIT)
-        out_misfit->choice = *choice;
+        out_failure->choice = *choice;
     sl_blueprint_close(blueprint);
     return status;
 }

@@ -1,8 +1,8 @@
-/* A run drawn up on paper: programs, layout, homes and plans, before any memory is taken.
+/* A planned run: programs, layout, homes and plans, before any memory is taken.
  *
- * A task says what is to be computed; a choice is one way to do it. Drawing is deterministic and
- * pure: the same task and choice give the same blueprint. Every plan of a blueprint was verified,
- * but for those that were drawn to see how they would do (is_probe).
+ * A task says what is to be computed; a choice is one way to do it. Building a blueprint is
+ * deterministic and pure: the same task and choice give the same one. Every plan of a blueprint was
+ * verified, but for those that were built to be compared (is_probe).
  */
 #ifndef SL_SESSION_SEARCH_BLUEPRINT_H
 #define SL_SESSION_SEARCH_BLUEPRINT_H
@@ -23,7 +23,7 @@ typedef struct sl_task {
     sl_gpt2_shape shape;
     sl_type type;            /* compute type */
     uint32_t seq;            /* tokens of a row; of the prompt */
-    bool with_evaluation;    /* TRAIN: draws program 1 too */
+    bool with_evaluation;    /* TRAIN: builds program 1 too */
     uint32_t tail_rows;      /* EVALUATE: rows of program 1; 0: none */
     bool update_early;       /* TRAIN: see sl_step_options */
     uint64_t chunk_elements; /* 0: searched */
@@ -37,8 +37,8 @@ typedef struct sl_task {
     uint32_t disk_directory_count;
     uint64_t disk_endurance; /* bytes that the disks may have written in their life; 0: not known */
     sl_machine machine;      /* for prefetching and predictions; no name: a plain guess */
-    bool is_probe;           /* for searches: a misfit may be found early and name too few bytes, */
-                             /* and plans are not verified: whoever takes one does that */
+    bool is_probe; /* for searches: a failure may be found early and name too few bytes, */
+                   /* and plans are not verified: whoever takes one does that */
 } sl_task;
 
 typedef struct sl_choice {
@@ -67,12 +67,12 @@ typedef struct sl_blueprint {
 } sl_blueprint;
 
 /* Why a choice does not fit. */
-typedef struct sl_misfit {
+typedef struct sl_fit_failure {
     sl_shortage shortage;
     uint64_t budget_bytes; /* of the tier */
     char op_name[32];      /* at the tick, "" after the last op */
     sl_choice choice;      /* that was tried */
-} sl_misfit;
+} sl_fit_failure;
 
 /* How gradients are stored: in the compute type where their sums live for one layer only or for one
  * micro-batch, else in fp32. The bits of a run do not depend on it. */
@@ -83,11 +83,11 @@ sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice);
 sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choice,
                                      double *out_seconds);
 
-/* Draws a blueprint. SL_ERROR_FIT fills *out_misfit (and only then). */
-sl_status sl_blueprint_draw(const sl_task *task, const sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit);
+/* Builds a blueprint. SL_ERROR_FIT fills *out_failure (and only then). */
+sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
+                             sl_blueprint **out_blueprint, sl_fit_failure *out_failure);
 
-/* Verifies the plans of a blueprint that was drawn as a probe. */
+/* Verifies the plans of a blueprint that was built as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);
 
 /* NULL is fine. */

@@ -1,126 +1,153 @@
-/* Packs JSON objects. Bytes by kind are those of program 0 at its live peak. */
+/* Gathers the totals of a plan in one struct; the tables below are the object, key by key. Bytes by
+ * kind are those of program 0 at its live peak. */
 #include "plan_json.h"
 
-#include <math.h>
-#include <stdio.h>
+#include <string.h>
 
-#include "wear.h"
+#include "files/fields.h"
+#include "session/machine/disk.h"
+
+#define KINDS(X)                                                                                   \
+    X(PARAM, "param")                                                                              \
+    X(GRAD, "grad")                                                                                \
+    X(MASTER, "master")                                                                            \
+    X(MOMENT1, "moment1")                                                                          \
+    X(MOMENT2, "moment2")                                                                          \
+    X(ACTIVATION, "activation")                                                                    \
+    X(WORKSPACE, "workspace")                                                                      \
+    X(STAGING, "staging")
 
 const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT] = {
-    "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};
-
-static json_t *pack_tier(const sl_blueprint *blueprint, sl_tier tier)
-{
-    json_t *object = json_pack(
-        "{s:I, s:I, s:I}", "peak_bytes", (json_int_t)sl_blueprint_peak_bytes(blueprint, tier),
-        "live_peak_bytes", (json_int_t)sl_blueprint_live_peak_bytes(blueprint, tier),
-        "budget_bytes", (json_int_t)blueprint->budget_bytes[tier]);
-    for (int kind = 0; object && kind < SL_MEMORY_KIND_COUNT; kind++) {
-        json_t *bytes = json_integer((json_int_t)blueprint->plans[0]->kind_bytes[tier][kind]);
-        if (json_object_set_new(object, sl_plan_json_kind_names[kind], bytes) != 0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
-}
-
-static json_t *pack_moves(const sl_plan *plan)
-{
-    json_t *object = json_object();
-    for (int lane = SL_LANE_H2D; object && lane < SL_LANE_COUNT; lane++) {
-        json_t *bytes = json_integer((json_int_t)plan->moved_bytes[lane]);
-        if (json_object_set_new(object, sl_lane_name((sl_lane)lane), bytes) != 0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
-}
-
-static json_t *pack_shares(const char *prefix, const double fraction[SL_GROUP_COUNT],
-                           double activations)
-{
-    const double shares[] = {fraction[SL_GROUP_PARAM], fraction[SL_GROUP_GRAD],
-                             fraction[SL_GROUP_MOMENT1], activations};
-    static const char *const names[] = {"params", "grads", "optimizer", "activations"};
-    json_t *object = json_object();
-    for (int i = 0; object && i < 4; i++) {
-        char key[32];
-        snprintf(key, sizeof key, "%s_%s", prefix, names[i]);
-        if (json_object_set_new(object, key, json_real(shares[i])) != 0) {
-            json_decref(object);
-            return NULL;
-        }
-    }
-    return object;
-}
+#define X(KIND, name) [SL_MEMORY_##KIND] = name,
+    KINDS(X)
+#undef X
+};
 
 static const char *const adam_names[] = {"auto", "device", "host"};
 
-static json_t *pack_choice(const sl_blueprint *blueprint)
-{
-    const sl_choice *choice = &blueprint->choice;
-    const sl_policy_options *placement = &choice->placement;
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "policy",
-                  sl_search_policy_name(placement->policy), "adam", adam_names[placement->adam],
-                  "recompute", sl_search_recompute_name(choice->recompute), "accumulation",
-                  sl_search_accumulation_name(choice->accumulation), "precision",
-                  sl_type_name(blueprint->task.type), "gradients",
-                  sl_type_name(sl_blueprint_grad_type(&blueprint->task, choice)));
-    json_t *host = pack_shares("offload", placement->host_fraction, choice->host_activations);
-    json_t *disk = pack_shares("nvme", placement->disk_fraction, choice->disk_activations);
-    if (json_object_update(object, host) != 0 || json_object_update(object, disk) != 0) {
-        json_decref(object);
-        object = NULL;
-    }
-    json_decref(host);
-    json_decref(disk);
-    return object;
-}
+typedef struct tier_totals {
+    uint64_t peak_bytes, live_peak_bytes, budget_bytes;
+    uint64_t kind_bytes[SL_MEMORY_KIND_COUNT];
+} tier_totals;
 
-/* JSON has no infinity: what is not known is null. */
-static json_t *pack_wear(const sl_blueprint *blueprint, const sl_simulation *simulation)
-{
-    sl_wear wear = sl_wear_project((double)blueprint->plans[0]->moved_bytes[SL_LANE_WRITE],
-                                   simulation->step_seconds, blueprint->task.disk_endurance);
-    return json_pack("{s:f, s:f, s:o}", "written_bytes_per_step", wear.step_bytes,
-                     "written_bytes_per_day", wear.day_bytes, "years",
-                     isfinite(wear.years) ? json_real(wear.years) : json_null());
-}
+typedef struct totals {
+    bool fits;
+    sl_blueprint blueprint; /* these three are copies that own nothing */
+    sl_layout layout;
+    sl_plan plan; /* of program 0 */
+    const char *policy, *adam, *recompute, *accumulation, *precision, *gradients;
+    tier_totals tiers[SL_TIER_COUNT];
+    double step_ms;
+    sl_wear wear;
+} totals;
+
+static const sl_field tier_fields[] = {
+    SL_FIELD("peak_bytes", tier_totals, peak_bytes),
+    SL_FIELD("live_peak_bytes", tier_totals, live_peak_bytes),
+    SL_FIELD("budget_bytes", tier_totals, budget_bytes),
+#define X(KIND, name) SL_FIELD(name, tier_totals, kind_bytes[SL_MEMORY_##KIND]),
+    KINDS(X)
+#undef X
+        {0},
+};
+
+static const sl_field wear_fields[] = {
+    SL_FIELD("written_bytes_per_step", sl_wear, step_bytes),
+    SL_FIELD("written_bytes_per_day", sl_wear, day_bytes),
+    SL_FIELD("years", sl_wear, years, .flags = SL_FIELD_NULLABLE), /* null: not known, or never */
+    {0},
+};
+
+static const sl_field choice_fields[] = {
+    SL_FIELD("policy", totals, policy),
+    SL_FIELD("adam", totals, adam),
+    SL_FIELD("recompute", totals, recompute),
+    SL_FIELD("accumulation", totals, accumulation),
+    SL_FIELD("precision", totals, precision),
+    SL_FIELD("gradients", totals, gradients),
+    SL_FIELD("offload_params", totals, blueprint.choice.placement.host_fraction[SL_GROUP_PARAM]),
+    SL_FIELD("offload_grads", totals, blueprint.choice.placement.host_fraction[SL_GROUP_GRAD]),
+    SL_FIELD("offload_optimizer", totals,
+             blueprint.choice.placement.host_fraction[SL_GROUP_MOMENT1]),
+    SL_FIELD("offload_activations", totals, blueprint.choice.host_activations),
+    SL_FIELD("nvme_params", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_PARAM]),
+    SL_FIELD("nvme_grads", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_GRAD]),
+    SL_FIELD("nvme_optimizer", totals, blueprint.choice.placement.disk_fraction[SL_GROUP_MOMENT1]),
+    SL_FIELD("nvme_activations", totals, blueprint.choice.disk_activations),
+    {0},
+};
+
+static const sl_field tier = {.kind = SL_FIELD_OBJECT, .fields = tier_fields};
+static const sl_field count = {.kind = SL_FIELD_U64};
+
+static const sl_field fields[] = {
+    SL_FIELD("fits", totals, fits),
+    SL_FIELD_AS(CHARS, "device_name", totals, blueprint.task.device_info.name),
+    SL_FIELD("device_overhead_bytes", totals, blueprint.task.device_info.overhead_bytes),
+    SL_FIELD_AS(MAP, "tiers", totals, tiers, .names = "device|host|disk", .fields = &tier,
+                .stride = sizeof(tier_totals)),
+    SL_FIELD_AS(MAP, "moved_bytes_per_step", totals, plan.moved_bytes[SL_LANE_H2D],
+                .fields = &count, .names = "h2d|d2h|host|read|write|comm|input",
+                .stride = sizeof(uint64_t)),
+    SL_FIELD("predicted_step_ms", totals, step_ms),
+    SL_FIELD("chunk_elements", totals, layout.chunk_elements),
+    SL_FIELD("chunk_count", totals, layout.chunk_count),
+    SL_FIELD("padding_fraction", totals, layout.padding_fraction),
+    SL_FIELD_AS(OBJECT, "wear", totals, wear, .fields = wear_fields),
+    {.key = "choice", .kind = SL_FIELD_OBJECT, .fields = choice_fields},
+    {0},
+};
+
+/* Of a choice that does not fit. */
+typedef struct refused {
+    bool fits;
+    sl_fit_failure failure;
+    const char *suggestion;
+} refused;
+
+static const sl_field refused_fields[] = {
+    SL_FIELD("fits", refused, fits),
+    SL_FIELD("missing_bytes", refused, failure.shortage.missing_bytes),
+    SL_FIELD_AS(CHOICE, "tier", refused, failure.shortage.tier, .names = "device|host|disk"),
+    SL_FIELD("tick", refused, failure.shortage.tick),
+    SL_FIELD_AS(CHARS, "op", refused, failure.op_name),
+    SL_FIELD("suggestion", refused, suggestion),
+    {0},
+};
 
 sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object)
 {
     sl_simulation simulation;
-    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
-                            &simulation));
-    json_t *object = json_pack(
-        "{s:b, s:s, s:I, s:{s:o, s:o, s:o}, s:o, s:f, s:I, s:i, s:f, s:o, s:o}", "fits", 1,
-        "device_name", blueprint->task.device_info.name, "device_overhead_bytes",
-        (json_int_t)blueprint->task.device_info.overhead_bytes, "tiers", "device",
-        pack_tier(blueprint, SL_TIER_DEVICE), "host", pack_tier(blueprint, SL_TIER_HOST), "disk",
-        pack_tier(blueprint, SL_TIER_DISK), "moved_bytes_per_step", pack_moves(blueprint->plans[0]),
-        "predicted_step_ms", simulation.step_seconds * 1e3, "chunk_elements",
-        (json_int_t)blueprint->layout->chunk_elements, "chunk_count",
-        (int)blueprint->layout->chunk_count, "padding_fraction",
-        blueprint->layout->padding_fraction, "wear", pack_wear(blueprint, &simulation), "choice",
-        pack_choice(blueprint));
-    if (!object)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan's totals");
-    *out_object = object;
-    return SL_OK;
+    const sl_plan *plan = blueprint->plans[0];
+    const sl_task *task = &blueprint->task;
+    const sl_choice *choice = &blueprint->choice;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], plan, &blueprint->machine, &simulation));
+    totals sum = {.fits = true,
+                  .blueprint = *blueprint,
+                  .layout = *blueprint->layout,
+                  .plan = *plan,
+                  .policy = sl_search_policy_name(choice->placement.policy),
+                  .adam = adam_names[choice->placement.adam],
+                  .recompute = sl_search_recompute_name(choice->recompute),
+                  .accumulation = sl_search_accumulation_name(choice->accumulation),
+                  .precision = sl_type_name(task->type),
+                  .gradients = sl_type_name(sl_blueprint_grad_type(task, choice)),
+                  .step_ms = simulation.step_seconds * 1e3,
+                  .wear = sl_wear_project((double)plan->moved_bytes[SL_LANE_WRITE],
+                                          simulation.step_seconds, task->disk_endurance)};
+    for (int i = 0; i < SL_TIER_COUNT; i++) {
+        tier_totals *tier_sum = &sum.tiers[i];
+        tier_sum->peak_bytes = sl_blueprint_peak_bytes(blueprint, (sl_tier)i);
+        tier_sum->live_peak_bytes = sl_blueprint_live_peak_bytes(blueprint, (sl_tier)i);
+        tier_sum->budget_bytes = blueprint->budget_bytes[i];
+        memcpy(tier_sum->kind_bytes, plan->kind_bytes[i], sizeof tier_sum->kind_bytes);
+    }
+    return sl_fields_make(fields, &sum, out_object);
 }
 
-sl_status sl_plan_json_format_misfit(const sl_misfit *misfit, const char *suggestion,
-                                     json_t **out_object)
+sl_status sl_plan_json_format_failure(const sl_fit_failure *failure, const char *suggestion,
+                                      json_t **out_object)
 {
-    json_t *object = json_pack(
-        "{s:b, s:I, s:s, s:I, s:s, s:s}", "fits", 0, "missing_bytes",
-        (json_int_t)misfit->shortage.missing_bytes, "tier", sl_tier_name(misfit->shortage.tier),
-        "tick", (json_int_t)misfit->shortage.tick, "op", misfit->op_name, "suggestion", suggestion);
-    if (!object)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan's totals");
-    *out_object = object;
-    return SL_OK;
+    const refused of = {.failure = *failure, .suggestion = suggestion};
+    return sl_fields_make(refused_fields, &of, out_object);
 }

@@ -13,7 +13,7 @@ extern const char *const sl_plan_json_kind_names[SL_MEMORY_KIND_COUNT];
 sl_status sl_plan_json_format(const sl_blueprint *blueprint, json_t **out_object);
 
 /* A new object for one that does not; `suggestion` may be "". */
-sl_status sl_plan_json_format_misfit(const sl_misfit *misfit, const char *suggestion,
-                                     json_t **out_object);
+sl_status sl_plan_json_format_failure(const sl_fit_failure *failure, const char *suggestion,
+                                      json_t **out_object);
 
 #endif

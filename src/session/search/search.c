@@ -1,16 +1,21 @@
-/* What a configuration leaves open, and the first choice that fits. See search_best.c for faster
- * ones and suggest.c for what would fit when none does. */
+/* What a configuration leaves open; the first choice that fits; then the fastest. See suggest.c for
+ * what would fit when none does. */
 #include "search.h"
+
+#include <math.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "device/device.h"
-#include "disk.h"
 #include "kernels/kernels.h"
-#include "search_ladder.h"
-#include "session/config/config_device.h"
+#include "session/config/config.h"
+#include "session/config/units.h"
+#include "session/machine/disk.h"
 #include "session/machine/profile.h"
 
-enum { CONFIRM_ROUNDS = 16 };
+enum { CONFIRM_ROUNDS = 16, BUILDS_MAX = 48 };
+
+static const double gain = 0.98; /* of the best time, below which a change is worth while */
 
 static const char *const policy_names[] = {"device", "host", "static", "nvme"};
 static const char *const recompute_names[] = {"none", "selective", "full"};
@@ -30,6 +35,74 @@ const char *sl_search_accumulation_name(sl_accumulation accumulation)
 {
     return accumulation_names[accumulation];
 }
+
+/* ---- candidates ---- */
+
+/* The homes that `auto` tries. Each takes less of the device than the one before, and more of the
+ * host, up to the first on disk; from there less of both. What is used least often leaves the
+ * device first, and the host for the disk. */
+static const struct {
+    sl_policy policy;
+    double moments, grads, params; /* on the host with static, on disk with nvme */
+} candidates[] = {
+    {SL_POLICY_DEVICE, 0, 0, 0},    {SL_POLICY_STATIC, 0.25, 0, 0}, {SL_POLICY_STATIC, 0.5, 0, 0},
+    {SL_POLICY_STATIC, 0.75, 0, 0}, {SL_POLICY_STATIC, 1, 0, 0},    {SL_POLICY_STATIC, 1, 0.5, 0},
+    {SL_POLICY_STATIC, 1, 1, 0},    {SL_POLICY_STATIC, 1, 1, 0.5},  {SL_POLICY_HOST, 0, 0, 0},
+    {SL_POLICY_NVME, 0.5, 0, 0},    {SL_POLICY_NVME, 1, 0, 0},      {SL_POLICY_NVME, 1, 1, 0},
+    {SL_POLICY_NVME, 1, 1, 1},
+};
+
+enum {
+    CANDIDATE_COUNT = sizeof candidates / sizeof candidates[0],
+    FIRST_ON_DISK = 9,
+    LEAST_ON_DEVICE = FIRST_ON_DISK - 1
+};
+
+/* Those on disk count only where there is a directory. */
+static uint32_t count_candidates(const sl_search *search)
+{
+    return search->task.disk_directory_count > 0 ? CANDIDATE_COUNT : FIRST_ON_DISK;
+}
+
+/* Shares by kind of state: the moments' also for the master copy. */
+static void set_shares(double fraction[SL_GROUP_COUNT], double moments, double grads, double params)
+{
+    fraction[SL_GROUP_PARAM] = params;
+    fraction[SL_GROUP_GRAD] = grads;
+    fraction[SL_GROUP_MASTER] = moments;
+    fraction[SL_GROUP_MOMENT1] = moments;
+    fraction[SL_GROUP_MOMENT2] = moments;
+}
+
+/* Where updates run stays as it is. */
+static void set_candidate(uint32_t index, sl_choice *choice)
+{
+    sl_policy_options placement = {.policy = candidates[index].policy,
+                                   .adam = choice->placement.adam};
+    bool is_on_disk = placement.policy == SL_POLICY_NVME;
+    set_shares(is_on_disk ? placement.disk_fraction : placement.host_fraction,
+               candidates[index].moments, candidates[index].grads, candidates[index].params);
+    choice->placement = placement;
+}
+
+/* The next one that may fit after this one missed bytes in `short_tier`; UINT32_MAX: none. */
+static uint32_t find_next_candidate(uint32_t index, sl_tier short_tier)
+{
+    if (short_tier == SL_TIER_DISK)
+        return UINT32_MAX; /* later ones need more of it */
+    if (short_tier == SL_TIER_HOST && index + 1 < FIRST_ON_DISK)
+        return FIRST_ON_DISK;
+    return index + 1;
+}
+
+uint64_t *sl_search_budget(sl_choice *choice, sl_tier tier)
+{
+    if (tier == SL_TIER_DISK)
+        return &choice->disk_space;
+    return tier == SL_TIER_HOST ? &choice->host_memory : &choice->device_memory;
+}
+
+/* ---- what a configuration asks for ---- */
 
 /* What the rules of the machine leave, of which sluice takes four fifths. */
 static sl_status measure_shared_bytes(uint64_t *out_bytes)
@@ -55,10 +128,10 @@ static sl_policy_options read_placement(const sl_config *config)
     };
     bool is_implied =
         config->policy == SL_POLICY_NVME && !config->given[SL_CONFIG_ROW_nvme_optimizer];
-    sl_search_set_shares(placement.host_fraction, config->offload_optimizer, config->offload_grads,
-                         config->offload_params);
-    sl_search_set_shares(placement.disk_fraction, is_implied ? 1 : config->nvme_optimizer,
-                         config->nvme_grads, config->nvme_params);
+    set_shares(placement.host_fraction, config->offload_optimizer, config->offload_grads,
+               config->offload_params);
+    set_shares(placement.disk_fraction, is_implied ? 1 : config->nvme_optimizer, config->nvme_grads,
+               config->nvme_params);
     return placement;
 }
 
@@ -109,7 +182,7 @@ static sl_status init_device(const sl_config *config, sl_search *search)
     return target->device == SL_DEVICE_CPU ? SL_OK : init_gpu(config, search);
 }
 
-/* What was measured of this machine, if it was; a file that was named is asked for. */
+/* What was measured of this machine, if it was; a file that was named must be there. */
 static sl_status init_machine(const sl_config *config, sl_search *search)
 {
     char note[SL_PROFILE_NOTE_BYTES];
@@ -166,6 +239,8 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     return SL_OK;
 }
 
+/* ---- the first choice that fits ---- */
+
 /* Layer by layer saves moves of parameters and gradients, and costs memory for activations. */
 static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
 {
@@ -176,66 +251,59 @@ static sl_accumulation prefer_accumulation(const sl_policy_options *placement)
     return is_moving ? SL_ACCUMULATE_LAYER : SL_ACCUMULATE_MICRO;
 }
 
-static sl_status try_accumulations(const sl_search *search, sl_choice *choice,
-                                   sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+static sl_status fit_accumulations(const sl_search *search, sl_choice *choice,
+                                   sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     if (!search->auto_accumulation || choice->accumulate == 1)
-        return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+        return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
     choice->accumulation = prefer_accumulation(&choice->placement);
-    sl_status status = sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+    sl_status status = sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT || choice->accumulation == SL_ACCUMULATE_MICRO)
         return status;
     choice->accumulation = SL_ACCUMULATE_MICRO;
-    return sl_blueprint_draw(&search->task, choice, out_blueprint, out_misfit);
+    return sl_blueprint_build(&search->task, choice, out_blueprint, out_failure);
 }
 
-static sl_status try_rung(const sl_search *search, uint32_t rung, sl_choice *choice,
-                          sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+static sl_status fit_candidate(const sl_search *search, uint32_t index, sl_choice *choice,
+                               sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    sl_search_take_rung(rung, choice);
-    return try_accumulations(search, choice, out_blueprint, out_misfit);
+    set_candidate(index, choice);
+    return fit_accumulations(search, choice, out_blueprint, out_failure);
 }
 
-/* Everything on the device if that fits; else a rung can only fit if the one that takes least of
- * the device does, or would with more of the host. */
-static sl_status try_ladder(const sl_search *search, sl_choice *choice,
-                            sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+/* Everything on the device if that fits; else a candidate can only fit if the one that takes least
+ * of the device does, or would with more of the host. */
+static sl_status fit_candidates(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    enum { FRUGAL = SL_SEARCH_FIRST_ON_DISK - 1 };
-    sl_status status = try_rung(search, 0, choice, out_blueprint, out_misfit);
+    if (!search->auto_policy)
+        return fit_accumulations(search, choice, out_blueprint, out_failure);
+    sl_status status = fit_candidate(search, 0, choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT)
         return status;
     sl_blueprint *frugal = NULL;
-    status = try_rung(search, FRUGAL, choice, &frugal, out_misfit);
+    status = fit_candidate(search, LEAST_ON_DEVICE, choice, &frugal, out_failure);
     sl_blueprint_close(frugal);
-    bool is_hopeless = status == SL_ERROR_FIT && out_misfit->shortage.tier == SL_TIER_DEVICE;
+    bool is_hopeless = status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE;
     if (is_hopeless || (status != SL_OK && status != SL_ERROR_FIT))
         return status;
-    for (uint32_t rung = 1; rung < sl_search_rung_count(search);) {
-        status = try_rung(search, rung, choice, out_blueprint, out_misfit);
+    for (uint32_t index = 1; index < count_candidates(search);) {
+        status = fit_candidate(search, index, choice, out_blueprint, out_failure);
         if (status != SL_ERROR_FIT)
             return status;
-        rung = sl_search_next_rung(rung, out_misfit->shortage.tier);
+        index = find_next_candidate(index, out_failure->shortage.tier);
     }
     return SL_ERROR_FIT;
 }
 
-static sl_status try_placements(const sl_search *search, sl_choice *choice,
-                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
-{
-    if (!search->auto_policy)
-        return try_accumulations(search, choice, out_blueprint, out_misfit);
-    return try_ladder(search, choice, out_blueprint, out_misfit);
-}
-
-static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
-                                sl_blueprint **out_blueprint, sl_misfit *out_misfit)
+static sl_status fit_recomputes(const sl_search *search, sl_choice *choice,
+                                sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
     if (!search->auto_recompute || search->task.work != SL_WORK_TRAIN)
-        return try_placements(search, choice, out_blueprint, out_misfit);
+        return fit_candidates(search, choice, out_blueprint, out_failure);
     for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
         choice->recompute = (sl_recompute)recompute;
-        sl_status status = try_placements(search, choice, out_blueprint, out_misfit);
+        sl_status status = fit_candidates(search, choice, out_blueprint, out_failure);
         if (status != SL_ERROR_FIT)
             return status;
     }
@@ -243,39 +311,253 @@ static sl_status try_recomputes(const sl_search *search, sl_choice *choice,
 }
 
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
-                        sl_misfit *out_misfit)
+                        sl_fit_failure *out_failure)
 {
     sl_search probing = *search;
     sl_choice choice = search->fixed;
     probing.task.is_probe = true;
-    sl_status status = try_recomputes(&probing, &choice, out_blueprint, out_misfit);
+    sl_status status = fit_recomputes(&probing, &choice, out_blueprint, out_failure);
     if (status != SL_ERROR_FIT)
         return status;
     /* Once more, for the exact bytes of the last attempt. */
-    return sl_blueprint_draw(&search->task, &choice, out_blueprint, out_misfit);
+    return sl_blueprint_build(&search->task, &choice, out_blueprint, out_failure);
 }
 
-sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit)
+/* ---- the fastest, as far as a simulation can tell
+ *
+ * A plan costs time to build, so few are: a choice whose arithmetic alone takes longer than the
+ * best plan so far is passed over, and of the candidates only both ends and a few between are
+ * tried. A later choice must be faster by more than simulations are exact. Nothing here looks at a
+ * clock: equal searches end equally. ---- */
+
+typedef struct improvement {
+    const sl_search *search;
+    sl_task task;
+    sl_blueprint *best;
+    double best_seconds;
+    uint32_t build_count;
+} improvement;
+
+static sl_status simulate(const sl_blueprint *blueprint, double *out_seconds)
 {
-    sl_choice raised = misfit->choice;
-    sl_misfit latest = *misfit;
-    uint64_t *budget = sl_search_budget(&raised, misfit->shortage.tier);
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                            &simulation));
+    *out_seconds = simulation.step_seconds;
+    return SL_OK;
+}
+
+/* Plans a choice; it becomes the best one if it is. INFINITY and the short tier if it does not fit.
+ */
+static sl_status try_faster(improvement *self, const sl_choice *choice, double *out_seconds,
+                            sl_tier *out_short_tier)
+{
+    sl_blueprint *blueprint = NULL;
+    sl_fit_failure failure;
+    double seconds = INFINITY;
+    self->build_count++;
+    sl_status status = sl_blueprint_build(&self->task, choice, &blueprint, &failure);
+    if (status == SL_ERROR_FIT)
+        *out_short_tier = failure.shortage.tier;
+    else if (status == SL_OK)
+        status = simulate(blueprint, &seconds);
+    *out_seconds = seconds;
+    bool is_better = seconds < gain * self->best_seconds;
+    sl_blueprint *slower = is_better ? self->best : blueprint;
+    if (is_better) {
+        self->best = blueprint;
+        self->best_seconds = seconds;
+    }
+    sl_blueprint_close(slower);
+    return status == SL_ERROR_FIT ? SL_OK : status;
+}
+
+/* The first candidate that the device holds, found by bisection; each that fits on the way may win.
+ */
+static sl_status improve_in_memory(improvement *self, sl_choice *choice)
+{
+    uint32_t low = 0, high = LEAST_ON_DEVICE; /* that one was tried */
+    while (low < high && self->build_count < BUILDS_MAX) {
+        uint32_t middle = (low + high) / 2;
+        sl_tier short_tier =
+            SL_TIER_HOST; /* where it fits, look below as where the host is short */
+        double seconds;
+        set_candidate(middle, choice);
+        SL_TRY(try_faster(self, choice, &seconds, &short_tier));
+        if (short_tier == SL_TIER_DEVICE)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return SL_OK;
+}
+
+static sl_status improve_on_disk(improvement *self, sl_choice *choice)
+{
+    uint32_t candidate_count = count_candidates(self->search);
+    sl_tier short_tier = SL_TIER_HOST; /* what the disk can mend */
+    for (uint32_t index = FIRST_ON_DISK;
+         index < candidate_count && self->build_count < BUILDS_MAX && short_tier == SL_TIER_HOST;
+         index++) {
+        double seconds;
+        short_tier = SL_TIER_DISK;
+        set_candidate(index, choice);
+        SL_TRY(try_faster(self, choice, &seconds, &short_tier));
+    }
+    return SL_OK;
+}
+
+/* The two ends of the candidates: least on the device, and as much there as fits. Where not
+ * even the first fits, nothing does, unless the host is short and there is a disk. */
+static sl_status improve_homes_of(improvement *self, sl_choice choice)
+{
+    double seconds;
+    sl_tier short_tier = SL_TIER_HOST;
+    if (!self->search->auto_policy)
+        return try_faster(self, &choice, &seconds, &short_tier);
+    set_candidate(LEAST_ON_DEVICE, &choice);
+    SL_TRY(try_faster(self, &choice, &seconds, &short_tier));
+    if (short_tier == SL_TIER_DEVICE)
+        return SL_OK;
+    bool is_host_short = !isfinite(seconds);
+    SL_TRY(improve_in_memory(self, &choice));
+    return is_host_short ? improve_on_disk(self, &choice) : SL_OK;
+}
+
+/* A host that is slow beside its link had better send its states to the device and back. */
+static sl_status improve_homes(improvement *self, sl_choice choice)
+{
+    SL_TRY(improve_homes_of(self, choice));
+    if (!self->search->auto_adam || self->best->choice.placement.policy == SL_POLICY_DEVICE)
+        return SL_OK;
+    choice.placement.adam = SL_ADAM_DEVICE;
+    return improve_homes_of(self, choice);
+}
+
+/* One recomputation and one order of accumulation, with the homes that are open. */
+static sl_status improve_order(improvement *self, const sl_choice *choice)
+{
+    double bound;
+    if (self->build_count >= BUILDS_MAX)
+        return SL_OK;
+    SL_TRY(sl_blueprint_bound_seconds(&self->task, choice, &bound));
+    return bound < gain * self->best_seconds ? improve_homes(self, *choice) : SL_OK;
+}
+
+static sl_status improve_accumulations(improvement *self, sl_choice choice)
+{
+    if (!self->search->auto_accumulation || choice.accumulate == 1)
+        return improve_order(self, &choice);
+    choice.accumulation = SL_ACCUMULATE_MICRO;
+    SL_TRY(improve_order(self, &choice));
+    choice.accumulation = SL_ACCUMULATE_LAYER;
+    return improve_order(self, &choice);
+}
+
+static sl_status improve_recomputes(improvement *self)
+{
+    sl_choice choice = self->search->fixed;
+    if (!self->search->auto_recompute || self->task.work != SL_WORK_TRAIN)
+        return improve_accumulations(self, choice);
+    for (int recompute = SL_RECOMPUTE_NONE; recompute <= SL_RECOMPUTE_FULL; recompute++) {
+        choice.recompute = (sl_recompute)recompute;
+        SL_TRY(improve_accumulations(self, choice));
+    }
+    return SL_OK;
+}
+
+static bool is_open(const sl_search *search)
+{
+    bool is_training = search->task.work == SL_WORK_TRAIN;
+    bool has_orders = search->auto_accumulation && search->fixed.accumulate > 1;
+    return search->auto_policy || search->auto_adam ||
+           (is_training && (search->auto_recompute || has_orders));
+}
+
+/* Puts a faster blueprint in the place of one that fits, if there is one among the choices that are
+ * left open: homes, where updates run, recomputation and order of accumulation. */
+static sl_status improve(const sl_search *search, sl_blueprint **blueprint)
+{
+    improvement self = {.search = search, .task = search->task, .best = *blueprint};
+    if (!is_open(search))
+        return SL_OK;
+    self.task.is_probe = true;
+    SL_TRY(simulate(self.best, &self.best_seconds));
+    sl_status status = improve_recomputes(&self);
+    *blueprint = self.best;
+    return status;
+}
+
+/* ---- the search ---- */
+
+/* Plans with the budget that a failure asks for until it is enough, and corrects its bytes to those
+ * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
+ * tier becomes short on the way. */
+static sl_status confirm_shortage(const sl_search *search, sl_fit_failure *failure)
+{
+    sl_choice raised = failure->choice;
+    sl_fit_failure latest = *failure;
+    uint64_t *budget = sl_search_budget(&raised, failure->shortage.tier);
     for (int round = 0; round < CONFIRM_ROUNDS; round++) {
         sl_blueprint *blueprint = NULL;
         uint64_t tried = latest.shortage.needed_bytes;
-        if (tried <= misfit->budget_bytes)
+        if (tried <= failure->budget_bytes)
             return SL_OK;
         *budget = tried;
-        sl_status status = sl_blueprint_draw(&search->task, &raised, &blueprint, &latest);
+        sl_status status = sl_blueprint_build(&search->task, &raised, &blueprint, &latest);
         sl_blueprint_close(blueprint);
         if (status == SL_OK) {
-            misfit->shortage.needed_bytes = tried;
-            misfit->shortage.missing_bytes = tried - misfit->budget_bytes;
+            failure->shortage.needed_bytes = tried;
+            failure->shortage.missing_bytes = tried - failure->budget_bytes;
         }
         if (status != SL_ERROR_FIT)
             return status;
-        if (latest.shortage.tier != misfit->shortage.tier)
+        if (latest.shortage.tier != failure->shortage.tier)
             return SL_OK;
     }
     return SL_OK;
+}
+
+static sl_status fail_refused(const sl_refusal *refusal)
+{
+    const sl_fit_failure *failure = &refusal->failure;
+    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
+    sl_units_format_size(failure->shortage.missing_bytes, missing);
+    sl_units_format_size(failure->budget_bytes, budget);
+    SL_FAIL(
+        SL_ERROR_FIT,
+        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
+        sl_tier_name(failure->shortage.tier), budget, missing,
+        (unsigned long long)failure->shortage.missing_bytes, failure->shortage.tick,
+        *failure->op_name ? " (" : "", failure->op_name, *failure->op_name ? ")" : "",
+        *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
+        refusal->is_beyond_machine ? " (more than this machine has free)" : "");
+}
+
+/* Choices are compared as they were planned; what runs is verified. */
+static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blueprint)
+{
+    sl_status status = improve(search, blueprint);
+    if (status == SL_OK)
+        status = sl_blueprint_verify(*blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(*blueprint);
+        *blueprint = NULL;
+    }
+    return status;
+}
+
+sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
+                         sl_refusal *out_refusal)
+{
+    sl_refusal refusal = {0};
+    sl_status status = sl_search_run(search, out_blueprint, &refusal.failure);
+    if (status == SL_OK)
+        return improve_and_verify(search, out_blueprint);
+    if (status != SL_ERROR_FIT)
+        return status;
+    SL_TRY(confirm_shortage(search, &refusal.failure));
+    SL_TRY(sl_search_suggest(search, &refusal));
+    *out_refusal = refusal;
+    return fail_refused(&refusal);
 }

@@ -1,7 +1,7 @@
 /* Finds a choice that fits: resolves what is "auto", and says what would fit when nothing does.
  *
- * What sl_search_find gives was drawn and verified; choices on the way there were drawn. A
- * suggestion too is a blueprint that was drawn.
+ * What sl_search_find gives was planned and verified; choices on the way there were planned, and so
+ * was every suggestion.
  */
 #ifndef SL_SESSION_SEARCH_SEARCH_H
 #define SL_SESSION_SEARCH_SEARCH_H
@@ -31,34 +31,31 @@ typedef struct sl_search {
 sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
                          sl_search *out_search);
 
-/* Draws the first choice that fits. Without recomputation first, then with selective and with full
+/* Builds the first choice that fits. Without recomputation first, then with selective and with full
  * one; within each: everything on the device, then shares of moments, gradients and parameters on
  * the host, then everything on the host, then, where there is a directory for it, shares on disk.
- * SL_ERROR_FIT fills *out_misfit with the last, most frugal attempt. */
+ * SL_ERROR_FIT fills *out_failure with the last, most frugal attempt. */
 sl_status sl_search_run(const sl_search *search, sl_blueprint **out_blueprint,
-                        sl_misfit *out_misfit);
-
-/* Puts a faster blueprint in the place of one that fits, if simulation finds one among the choices
- * that are left open: homes, where updates run, recomputation and order of accumulation. A bounded
- * number of choices is drawn, and none that computes for longer than the best so far takes. */
-sl_status sl_search_improve(const sl_search *search, sl_blueprint **blueprint);
-
-/* Plans with the budget that a misfit asks for until it is enough, and corrects its bytes to those
- * that were tried: then budget + missing bytes is known to fit. Leaves it alone where the other
- * tier becomes short on the way. */
-sl_status sl_search_confirm(const sl_search *search, sl_misfit *misfit);
+                        sl_fit_failure *out_failure);
 
 /* What a command prints when nothing fits. */
 typedef struct sl_refusal {
-    sl_misfit misfit;
+    sl_fit_failure failure;
     bool is_beyond_machine; /* the suggestion takes more memory than this machine has free */
     char suggestion[SL_SEARCH_SUGGESTION_BYTES]; /* as on the command line; "": none was found */
 } sl_refusal;
 
-/* sl_search_run, then sl_search_improve; when nothing fits, looks for what would: SL_ERROR_FIT
- * fills *out_refusal and leaves one message with tier, op, bytes and the options that fit. */
+/* sl_search_run, then the fastest choice that a bounded number of simulations finds; when nothing
+ * fits, looks for what would: SL_ERROR_FIT fills *out_refusal and leaves one message with tier, op,
+ * bytes and the options that fit. */
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal);
+
+/* Fills in the suggestion of a refusal whose failure is known (suggest.c); of sl_search_find. */
+sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal);
+
+/* The budget of a tier in a choice. */
+uint64_t *sl_search_budget(sl_choice *choice, sl_tier tier);
 
 /* The name of a placement for people: device, host, static or nvme. */
 const char *sl_search_policy_name(sl_policy policy);

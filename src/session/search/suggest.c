@@ -3,18 +3,18 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "search_ladder.h"
+#include "search.h"
 #include "session/config/units.h"
 
 enum { BUDGET_ROUNDS = 12 };
 
 static const uint64_t page_bytes = 4096;
 
-/* True if the changed search finds a blueprint. *out_misfit is the last shortage otherwise. */
-static sl_status try_change(const sl_search *search, bool *out_fits, sl_misfit *out_misfit)
+/* True if the changed search finds a blueprint. *out_failure is the last shortage otherwise. */
+static sl_status try_change(const sl_search *search, bool *out_fits, sl_fit_failure *out_failure)
 {
     sl_blueprint *blueprint = NULL;
-    sl_status status = sl_search_run(search, &blueprint, out_misfit);
+    sl_status status = sl_search_run(search, &blueprint, out_failure);
     sl_blueprint_close(blueprint);
     *out_fits = status == SL_OK;
     return status == SL_ERROR_FIT ? SL_OK : status;
@@ -134,9 +134,9 @@ static void print_changes(const sl_search *search, unsigned changes, char *out_o
 static sl_status try_changes(const sl_search *search, unsigned changes, bool *out_fits)
 {
     sl_search changed = *search;
-    sl_misfit misfit;
+    sl_fit_failure failure;
     apply_changes(&changed, changes);
-    return try_change(&changed, out_fits, &misfit);
+    return try_change(&changed, out_fits, &failure);
 }
 
 /* The first of some sets that fits. Two tries tell whether any does: all of its changes at once,
@@ -191,12 +191,12 @@ static uint64_t round_budget(uint64_t bytes)
 }
 
 /* Raises the budget of the tier that is short; false when that does not get anywhere. */
-static bool raise_budget(sl_search *search, const sl_misfit *misfit)
+static bool raise_budget(sl_search *search, const sl_fit_failure *failure)
 {
-    uint64_t *budget = sl_search_budget(&search->fixed, misfit->shortage.tier);
-    uint64_t needed = misfit->shortage.needed_bytes;
-    if (needed <= misfit->budget_bytes)
-        needed = misfit->budget_bytes + misfit->shortage.missing_bytes + page_bytes;
+    uint64_t *budget = sl_search_budget(&search->fixed, failure->shortage.tier);
+    uint64_t needed = failure->shortage.needed_bytes;
+    if (needed <= failure->budget_bytes)
+        needed = failure->budget_bytes + failure->shortage.missing_bytes + page_bytes;
     needed = round_budget(needed);
     if (*budget != UINT64_MAX && needed <= *budget)
         return false;
@@ -248,11 +248,11 @@ static bool is_beyond_machine(const sl_search *search)
 }
 
 /* Larger budgets; beyond the machine only if `beyond` is set. */
-static sl_status suggest_budgets(const sl_search *search, const sl_misfit *misfit, bool beyond,
-                                 char *out_options)
+static sl_status suggest_budgets(const sl_search *search, const sl_fit_failure *failure,
+                                 bool beyond, char *out_options)
 {
     sl_search raised = *search;
-    sl_misfit latest = *misfit;
+    sl_fit_failure latest = *failure;
     for (int round = 0; round < BUDGET_ROUNDS; round++) {
         if (!raise_budget(&raised, &latest))
             return SL_OK;
@@ -277,8 +277,8 @@ static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
         if (search->task.work == SL_WORK_TRAIN)
             smaller.fixed.accumulate *= 2;
         bool fits;
-        sl_misfit misfit;
-        SL_TRY(try_change(&smaller, &fits, &misfit));
+        sl_fit_failure failure;
+        SL_TRY(try_change(&smaller, &fits, &failure));
         if (!fits)
             continue;
         if (search->task.work == SL_WORK_TRAIN)
@@ -292,72 +292,17 @@ static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
     return SL_OK;
 }
 
-static sl_status suggest(const sl_search *search, sl_refusal *refusal)
+sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal)
 {
     char *options = refusal->suggestion;
     SL_TRY(suggest_changes(search, options));
     if (!*options)
-        SL_TRY(suggest_budgets(search, &refusal->misfit, false, options));
+        SL_TRY(suggest_budgets(search, &refusal->failure, false, options));
     if (!*options)
         SL_TRY(suggest_micro_batch(search, options));
     if (*options)
         return SL_OK;
-    SL_TRY(suggest_budgets(search, &refusal->misfit, true, options));
+    SL_TRY(suggest_budgets(search, &refusal->failure, true, options));
     refusal->is_beyond_machine = *options != '\0';
     return SL_OK;
-}
-
-static sl_status fail_refused(const sl_refusal *refusal)
-{
-    const sl_misfit *misfit = &refusal->misfit;
-    char missing[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
-    sl_units_format_size(misfit->shortage.missing_bytes, missing);
-    sl_units_format_size(misfit->budget_bytes, budget);
-    SL_FAIL(
-        SL_ERROR_FIT,
-        "it does not fit: the %s tier (budget %s) misses %s (%llu bytes) at tick %u%s%s%s; %s%s%s",
-        sl_tier_name(misfit->shortage.tier), budget, missing,
-        (unsigned long long)misfit->shortage.missing_bytes, misfit->shortage.tick,
-        *misfit->op_name ? " (" : "", misfit->op_name, *misfit->op_name ? ")" : "",
-        *refusal->suggestion ? "this fits: " : "no change was found that fits", refusal->suggestion,
-        refusal->is_beyond_machine ? " (more than this machine has free)" : "");
-}
-
-static sl_status improve(const sl_search *search, sl_blueprint **blueprint)
-{
-    sl_status status = sl_search_improve(search, blueprint);
-    if (status == SL_OK)
-        return SL_OK;
-    sl_blueprint_close(*blueprint);
-    *blueprint = NULL;
-    return status;
-}
-
-/* Choices are compared as they were planned; what runs is verified. */
-static sl_status improve_and_verify(const sl_search *search, sl_blueprint **blueprint)
-{
-    sl_status status = improve(search, blueprint);
-    if (status != SL_OK)
-        return status;
-    status = sl_blueprint_verify(*blueprint);
-    if (status != SL_OK) {
-        sl_blueprint_close(*blueprint);
-        *blueprint = NULL;
-    }
-    return status;
-}
-
-sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
-                         sl_refusal *out_refusal)
-{
-    sl_refusal refusal = {0};
-    sl_status status = sl_search_run(search, out_blueprint, &refusal.misfit);
-    if (status == SL_OK)
-        return improve_and_verify(search, out_blueprint);
-    if (status != SL_ERROR_FIT)
-        return status;
-    SL_TRY(sl_search_confirm(search, &refusal.misfit));
-    SL_TRY(suggest(search, &refusal));
-    *out_refusal = refusal;
-    return fail_refused(&refusal);
 }

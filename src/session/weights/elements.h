@@ -1,5 +1,5 @@
 /* Elements as they are stored, from and to floats, one after the other: for checkpoints, weights
- * and logits. Kernels have their own over whole registers, with the same bits. */
+ * and logits. Kernels have their own over vector registers, with the same bits. */
 #ifndef SL_SESSION_WEIGHTS_ELEMENTS_H
 #define SL_SESSION_WEIGHTS_ELEMENTS_H
 

@@ -8,21 +8,21 @@
 #include "base/workers.h"
 #include "session/session.h"
 
-enum { PIECE_ELEMENTS = 1 << 18, TILE_ELEMENTS = 1 << 12 };
+enum { BUFFER_ELEMENTS = 1 << 18, TILE_ELEMENTS = 1 << 12 };
 
 /* A run of elements of one tensor that is being made. */
-typedef struct piece {
+typedef struct fill_job {
     const sl_tensor_spec *tensor;
     uint64_t seed, stream;
     uint64_t first_element, element_count;
     float *data;
-} piece;
+} fill_job;
 
 /* `count` elements from `first` on, none of them padding. */
-static void draw_elements(const piece *job, uint64_t first, uint64_t count, float *data)
+static void draw_elements(const fill_job *job, uint64_t first, uint64_t count, float *data)
 {
     const sl_tensor_spec *tensor = job->tensor;
-    uint64_t index = tensor->first_row * tensor->whole_shape[1] + first; /* rows are whole */
+    uint64_t index = tensor->first_row * tensor->whole_shape[1] + first; /* rows are full */
     if (tensor->init_deviation == 0.0f)
         memset(data, 0, count * sizeof *data);
     else
@@ -34,7 +34,7 @@ static void draw_elements(const piece *job, uint64_t first, uint64_t count, floa
 static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
-    const piece *job = user;
+    const fill_job *job = user;
     uint64_t done = tile_index * TILE_ELEMENTS, first = job->first_element + done;
     uint64_t left = job->element_count - done;
     uint64_t count = left < TILE_ELEMENTS ? left : TILE_ELEMENTS;
@@ -45,7 +45,7 @@ static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
     memset(job->data + done + valid, 0, (count - valid) * sizeof *job->data);
 }
 
-static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, piece *job,
+static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, fill_job *job,
                                    sl_workers *workers)
 {
     const sl_tensor_spec *tensor = &session->tensors[tensor_index];
@@ -54,10 +54,10 @@ static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_in
                 tensor->name);
     job->tensor = tensor;
     job->stream = sl_hash_64(tensor->name, strlen(tensor->name));
-    for (uint64_t first = 0; first < tensor->element_count; first += PIECE_ELEMENTS) {
+    for (uint64_t first = 0; first < tensor->element_count; first += BUFFER_ELEMENTS) {
         uint64_t left = tensor->element_count - first;
         job->first_element = first;
-        job->element_count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+        job->element_count = left < BUFFER_ELEMENTS ? left : BUFFER_ELEMENTS;
         uint64_t tile_count = (job->element_count + TILE_ELEMENTS - 1) / TILE_ELEMENTS;
         sl_workers_run(workers, tile_count, fill_tile, job);
         SL_TRY(session->io.write(session->io.user, SL_GROUP_PARAM, tensor_index, first,
@@ -69,7 +69,7 @@ static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_in
 sl_status sl_session_initialise(sl_session *session, uint64_t seed)
 {
     sl_workers *workers = NULL;
-    piece job = {.seed = seed, .data = malloc(PIECE_ELEMENTS * sizeof(float))};
+    fill_job job = {.seed = seed, .data = malloc(BUFFER_ELEMENTS * sizeof(float))};
     if (!job.data)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to initialise parameters");
     sl_status status = sl_workers_open(session->blueprint->task.target.worker_count, &workers);

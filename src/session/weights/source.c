@@ -1,4 +1,4 @@
-/* Tells directories apart and loads parameters from them. */
+/* Recognises a directory by its files, and loads parameters from it. */
 #include "source.h"
 
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "session/session.h"
 #include "weights.h"
 
 enum { PATH_BYTES = 4096 };

@@ -1,10 +1,12 @@
 /* Where weights come from: a directory that `train --save` filled, one checkpoint in it, or a
- * Hugging Face GPT-2 directory. Which of them a directory is, is told by what is in it. */
+ * Hugging Face GPT-2 directory. What is in the directory says which of them it is. */
 #ifndef SL_SESSION_WEIGHTS_SOURCE_H
 #define SL_SESSION_WEIGHTS_SOURCE_H
 
 #include "session/checkpoint/checkpoint.h"
-#include "session/session.h"
+#include "sluice/gpt2.h"
+
+struct sl_session;
 
 typedef struct sl_source {
     char *directory;           /* of a Hugging Face model, else NULL */
@@ -17,6 +19,6 @@ sl_status sl_source_open(const char *path, sl_source *out_source);
 void sl_source_close(sl_source *source);
 
 /* Loads the parameters into a session of the source's shape. */
-sl_status sl_source_load(const sl_source *source, sl_session *session);
+sl_status sl_source_load(const sl_source *source, struct sl_session *session);
 
 #endif

@@ -1,4 +1,4 @@
-/* How files meet tensors that live somewhere else: a pair of calls that copy runs of elements.
+/* Tensors as files see them: a pair of calls that copy runs of elements, wherever they are kept.
  *
  * Readers and writers of files know names and shapes; where a tensor's elements are (which chunk,
  * which tier) is known behind these calls only. Elements are counted from the start of tensor

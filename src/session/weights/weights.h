@@ -11,10 +11,17 @@
 #ifndef SL_SESSION_WEIGHTS_WEIGHTS_H
 #define SL_SESSION_WEIGHTS_WEIGHTS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "sluice/gpt2.h"
 #include "tensor_io.h"
+
+/* The prefix of names in a checkpoint's files, as GPT2LMHeadModel of transformers has it. */
+#define SL_WEIGHTS_PREFIX "transformer."
+
+/* Prefix, a tensor's name and the NUL. */
+enum { SL_WEIGHTS_NAME_BYTES = sizeof SL_WEIGHTS_PREFIX + sizeof((sl_tensor_spec *)NULL)->name };
 
 /* Reads DIRECTORY/config.json; absent keys have Hugging Face's defaults, model_type must be there.
  * SL_ERROR_MISSING: no such directory or file. SL_ERROR_DATA: not GPT-2, or a variant that this

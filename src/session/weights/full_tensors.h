@@ -1,0 +1,61 @@
+/* Full tensors: the panels of a program's tensors put together again.
+ *
+ * Files hold each tensor in full and unpadded; a program may hold it as panels with padding rows
+ * behind. This finds the panels of each tensor, checks that they cover it, and carries rows between
+ * a safetensors file and an sl_tensor_io through a buffer of bounded size.
+ *
+ * Invariants: the tensors are sorted by name (strcmp), the order of the files that are written; the
+ * panels of one are sorted by row and cover its rows exactly.
+ */
+#ifndef SL_SESSION_WEIGHTS_FULL_TENSORS_H
+#define SL_SESSION_WEIGHTS_FULL_TENSORS_H
+
+#include <stdint.h>
+
+#include "files/safetensors.h"
+#include "tensor_io.h"
+
+enum {
+    SL_FULL_TENSORS_BUFFER_ELEMENTS = 1 << 20
+}; /* 4 MiB: the most that is in memory of a tensor */
+
+typedef struct sl_full_tensor {
+    const char *name; /* of the program, without prefix */
+    uint32_t dim_count;
+    uint64_t shape[2];
+    const uint32_t *panels; /* [panel_count], tensor indices of the program, by first row */
+    uint32_t panel_count;
+} sl_full_tensor;
+
+typedef struct sl_full_tensors {
+    sl_full_tensor *items; /* [count] */
+    uint32_t count;
+    const sl_tensor_spec *tensors; /* borrowed */
+    uint32_t *order;               /* what the panels point into */
+    uint64_t buffer_elements; /* SL_FULL_TENSORS_BUFFER_ELEMENTS, or the largest panel if smaller */
+    float *buffer;            /* [buffer_elements] */
+} sl_full_tensors;
+
+/* Builds the list; `tensors` is borrowed. SL_ERROR_USAGE: the panels of a tensor do not make up a
+ * full one (it is split over ranks). */
+sl_status sl_full_tensors_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
+                               sl_full_tensors **out_list);
+
+/* NULL is fine. */
+void sl_full_tensors_close(sl_full_tensors *list);
+
+/* SL_ERROR_DATA unless `tensor` of `file` has the same shape and a type that can be read. */
+sl_status sl_full_tensors_check(const sl_full_tensor *full, const sl_safetensors *file,
+                                const sl_safetensors_tensor *tensor);
+
+/* Copies a checked tensor of a file through io->write, then zeros to the padding rows. */
+sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor *full,
+                               const sl_safetensors *file, const sl_safetensors_tensor *tensor,
+                               sl_group group, const sl_tensor_io *io);
+
+/* Appends the full tensor to a file through io->read; padding rows are left out. */
+sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor *full,
+                               sl_group group, const sl_tensor_io *io,
+                               sl_safetensors_writer *writer);
+
+#endif

@@ -1,0 +1,28 @@
+/* Choosing the next token from logits. Knows no model; all arithmetic is in double, in id order. */
+#ifndef SL_TRAIN_SAMPLER_H
+#define SL_TRAIN_SAMPLER_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct sl_sampler {
+    uint32_t vocab;
+    double temperature; /* 0: the likeliest, the lowest id among equals */
+    uint32_t top_k;     /* 0: off */
+    double top_p;       /* 1: off */
+    double *weight;     /* [vocab] */
+    uint32_t *order;    /* [vocab] ids, likeliest first, when a limit is on */
+} sl_sampler;
+
+/* Takes memory for `vocab` ids; the other fields are copied. */
+sl_status sl_sampler_open(const sl_sampler *options, sl_sampler *out_sampler);
+void sl_sampler_close(sl_sampler *sampler);
+
+/* The id that `uniform` in [0, 1) picks among `logits` [vocab]. Ids are laid side by side by their
+ * weight, in id order, or likeliest first when top_k or top_p limits them. Logits that are not
+ * finite are never picked; SL_ERROR_NONFINITE if none is. */
+sl_status sl_sampler_draw(sl_sampler *sampler, const float *logits, double uniform,
+                          uint32_t *out_id);
+
+#endif
