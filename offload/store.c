@@ -110,31 +110,32 @@ static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
 /* ---- the description ---- */
 
 /* Appends `word`, with ", " between. */
-static void append(char *text, size_t bytes, const char *word)
+static void append_word(char *text, size_t bytes, const char *word)
 {
     size_t length = strlen(text);
     if (word[0] != '\0')
         snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", word);
 }
 
-static sl_status describe(sl_store *store, const sl_transport_ops *ops, const char *why_not)
+static sl_status write_description(sl_store *store, const sl_transport_ops *ops,
+                                   const char *why_not)
 {
     size_t bytes = 2 * (size_t)WORDS_BYTES + store->file_count * sizeof store->files[0].note;
     char words[WORDS_BYTES];
     store->description = calloc(1, bytes);
     if (store->description == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a description");
-    append(store->description, bytes, ops->name);
+    append_word(store->description, bytes, ops->name);
     if (why_not[0] != '\0') {
         snprintf(words, sizeof words, " (%s)", why_not);
         snprintf(store->description + strlen(store->description),
                  bytes - strlen(store->description), "%s", words);
     }
     snprintf(words, sizeof words, "%u x %d MiB", store->depth, SL_STORE_PIECE_BYTES >> 20);
-    append(store->description, bytes, words);
-    append(store->description, bytes, sl_store_pipe_note(store->pipes[SL_STORE_READ]));
+    append_word(store->description, bytes, words);
+    append_word(store->description, bytes, sl_store_pipe_note(store->pipes[SL_STORE_READ]));
     for (uint32_t i = 0; i < store->file_count; i++)
-        append(store->description, bytes, store->files[i].note);
+        append_word(store->description, bytes, store->files[i].note);
     return SL_OK;
 }
 
@@ -144,12 +145,12 @@ static sl_status choose_transport(sl_store *store, const sl_store_options *optio
     char why_not[WORDS_BYTES / 2] = "";
     if (options->transport != NULL) {
         SL_TRY(open_pipes(store, options->transport, options));
-        return describe(store, options->transport, why_not);
+        return write_description(store, options->transport, why_not);
     }
     for (int i = 0; i < TRANSPORT_COUNT; i++) {
         sl_status status = open_pipes(store, transports[i], options);
         if (status == SL_OK)
-            return describe(store, transports[i], why_not);
+            return write_description(store, transports[i], why_not);
         if (status != SL_ERROR_SYSTEM)
             return status;
         snprintf(why_not, sizeof why_not, "%s: %.80s", transports[i]->name, sl_status_message());
@@ -237,7 +238,7 @@ static sl_status check_options(const sl_store_options *options)
     return SL_OK;
 }
 
-static sl_status fill(sl_store *store, const sl_store_options *options)
+static sl_status open_store_parts(sl_store *store, const sl_store_options *options)
 {
     SL_TRY(open_files(store, options));
     SL_TRY(sl_store_sums_open(options->bytes, &store->sums));
@@ -253,7 +254,7 @@ sl_status sl_store_open(const sl_store_options *options, sl_store **out_store)
     store->bytes = options->bytes;
     store->depth = options->depth != 0 ? options->depth : DEPTH_DEFAULT;
     store->limit_ms = options->limit_ms != 0 ? options->limit_ms : LIMIT_DEFAULT_MS;
-    sl_status status = fill(store, options);
+    sl_status status = open_store_parts(store, options);
     if (status != SL_OK) {
         sl_store_close(store);
         return status;
@@ -277,8 +278,8 @@ void sl_store_close(sl_store *store)
     free(store);
 }
 
-static sl_status move(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,
-                      uint64_t bytes)
+static sl_status move_range(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,
+                            uint64_t bytes)
 {
     if (((offset | bytes | (uintptr_t)data) % SL_STORE_ALIGNMENT) != 0 || bytes > store->bytes ||
         offset > store->bytes - bytes)
@@ -291,13 +292,13 @@ static sl_status move(sl_store *store, sl_store_lane lane, uint64_t offset, void
 
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes)
 {
-    return move(store, SL_STORE_READ, offset, data, bytes);
+    return move_range(store, SL_STORE_READ, offset, data, bytes);
 }
 
 /* A request does not say whether its memory is read or written; a write only reads it. */
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes)
 {
-    return move(store, SL_STORE_WRITE, offset, (void *)(uintptr_t)data, bytes);
+    return move_range(store, SL_STORE_WRITE, offset, (void *)(uintptr_t)data, bytes);
 }
 
 const char *sl_store_description(const sl_store *store)

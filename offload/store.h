@@ -1,25 +1,26 @@
 /* The disk store: one address space over preallocated, nameless files in one or more directories.
  *
  * It knows offsets, bytes and checksums; it knows nothing of chunks, plans and policies. Its space
- * is cut into pieces of SL_STORE_PIECE_BYTES; piece n lies in directory n modulo their number. A
- * stretch is read as it was written: cut at the same piece boundaries, so every part has the
- * checksum that was noted when it was written, and is compared with it when it is read. What was
+ * is cut into pieces of SL_STORE_PIECE_BYTES; piece n lies in directory n modulo their number.
+ *
+ * A part is what one range has in one piece. A part that is written gets a checksum, which is
+ * compared when the same part is read. So the caller must read in the parts that it wrote last:
+ * another part of what was written cannot be checked, and reading it is SL_ERROR_INTERNAL. What was
  * never written reads as zeros.
  *
  *   store.c             opens and closes it all; which piece lies in which file
- *   store_pipe.c        stretches -> requests, short transfers, retries, messages
- *   patience.h          how long a busy kernel is asked again
+ *   store_pipe.c        ranges -> requests, short transfers, retries, messages
+ *   backoff.h           how long a request is tried again that the kernel was too busy for
  *   store_sums.c        the checksum of each part that was written
  *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
  *   transport.h         how requests reach the kernel: a table of a few entries
  *   store_uring.c       ... by io_uring, one ring a lane
  *   store_threads.c     ... by threads, where io_uring is not allowed
  *
- * Checksums take 56 bytes of memory a piece, 16 more for each further part in it. A range that is
- * cut otherwise than it was last written cannot be checked: reading it is SL_ERROR_INTERNAL.
+ * Checksums take 56 bytes of memory a piece, 16 more for each further part in it.
  *
- * Offsets, lengths and addresses are multiples of SL_STORE_ALIGNMENT. Two stretches that overlap
- * are never in flight together; that is the caller's business (a plan's waits see to it).
+ * Offsets, lengths and addresses are multiples of SL_STORE_ALIGNMENT. The caller must not have two
+ * ranges that overlap in flight together (a plan's waits see to it).
  */
 #ifndef SL_OFFLOAD_STORE_H
 #define SL_OFFLOAD_STORE_H
@@ -57,14 +58,15 @@ const char *sl_store_probe(void);
  * free, or what is unsafe about a directory; SL_ERROR_MISSING: no such directory. */
 sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
 
-/* Waits for the kernel to be done with every buffer, then closes; NULL is fine. */
+/* Waits until the kernel is done with the memory of every request, at most limit_ms a lane, then
+ * closes; NULL is fine. For requests that have not come back by then see `close` in transport.h. */
 void sl_store_close(sl_store *store);
 
-/* Moves one stretch and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
+/* Moves one range and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
  * offset and errno, expected and found checksum, or the age of one that never came back;
- * SL_ERROR_INTERNAL: cut otherwise than
- * written. The lane is then dead and every later call of it returns the same. An offset, length or
- * address that is not allowed is SL_ERROR_INTERNAL too, and harmless. */
+ * SL_ERROR_INTERNAL: cut otherwise than written. After such a failure every later call of the lane
+ * returns the same. An offset, length or address that is not allowed is SL_ERROR_INTERNAL too, and
+ * the lane goes on. */
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes);
 

@@ -164,7 +164,7 @@ static sl_status check_file_limit(const sl_store_file *file, uint64_t bytes)
 }
 
 /* Where nothing can be reserved, what is free now must do. */
-static sl_status extend(sl_store_file *file, uint64_t bytes)
+static sl_status extend_file(sl_store_file *file, uint64_t bytes)
 {
     if (sl_store_file_free_bytes(file) < bytes)
         return fail_reservation(file, bytes, strerror(ENOSPC));
@@ -173,7 +173,7 @@ static sl_status extend(sl_store_file *file, uint64_t bytes)
     return SL_OK;
 }
 
-static sl_status reserve(sl_store_file *file, uint64_t bytes)
+static sl_status reserve_space(sl_store_file *file, uint64_t bytes)
 {
     if (bytes > INT64_MAX)
         return fail_reservation(file, bytes, strerror(EFBIG));
@@ -185,7 +185,7 @@ static sl_status reserve(sl_store_file *file, uint64_t bytes)
     file->is_reserved = result == 0;
     if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
         return fail_reservation(file, bytes, strerror(errno));
-    return result == 0 ? SL_OK : extend(file, bytes);
+    return result == 0 ? SL_OK : extend_file(file, bytes);
 }
 
 /* Writes and reads back one block of zeros; 0 or an errno. */
@@ -260,7 +260,7 @@ sl_status sl_store_file_open(const char *directory, uint64_t bytes, sl_store_fil
                 strerror(error));
     sl_status status = close_to_others(&file);
     if (status == SL_OK)
-        status = reserve(&file, bytes);
+        status = reserve_space(&file, bytes);
     if (status == SL_OK)
         status = choose_direct(&file);
     if (status != SL_OK) {

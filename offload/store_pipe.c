@@ -1,7 +1,7 @@
-/* The life of a part: idle -> ready -> out -> (ready again | done). A slot holds one part; `depth`
- * slots are idle, ready or out, and none is anything else. A part becomes ready again when its
- * transfer was cut short (it goes on where the last whole unit ended), when the kernel asks for
- * patience, once after a failed read, and once when what was read has the wrong checksum. Every
+/* The life of a part: idle -> ready -> out -> (ready again | done). A transfer holds one part;
+ * `depth` transfers are idle, ready or out, and none is anything else. A part becomes ready again
+ * when its request was cut short (it goes on where the last whole unit ended), when the kernel is
+ * busy, once after a failed read, and once when what was read has the wrong checksum. Every
  * such way back is bounded, so a call ends.
  *
  * Parts are made ready a few at a time and completions are taken a few at a time, so that checksums
@@ -16,82 +16,78 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backoff.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "patience.h"
 
 enum {
     BATCH = 4,      /* parts handed out, and taken back, at once */
-    STALLS_MAX = 8, /* transfers in a row that move less than a unit */
-    MESSAGE_BYTES = 512
+    STALLS_MAX = 8, /* requests in a row that move less than a unit */
+    REASON_BYTES = 256
 };
 
-typedef struct slot {
-    sl_transport_request request; /* the first field: requests are turned back into slots */
+/* A part on its way, and what became of it so far. */
+typedef struct transfer {
+    sl_transport_request request; /* the first field: requests are turned back into transfers */
     uint64_t offset;              /* of the part, in its file */
     char *data;
     uint32_t bytes, done;
-    uint32_t patience, stalls; /* spent in a row */
-    uint64_t out_ns;           /* when it was handed out; 0: it is not out */
+    uint32_t pauses, stalls; /* spent in a row */
+    uint64_t out_ns;         /* when it was handed out; 0: it is not out */
     bool was_repeated, was_reread;
     uint64_t sum;
-} slot;
+} transfer;
 
 struct sl_store_pipe {
     sl_store_pipe_options options;
     sl_store_counts counts;
-    slot *slots;
-    slot **idle, **ready; /* stacks of [depth] */
+    transfer *transfers;
+    transfer **idle, **ready; /* stacks of [depth] */
     uint32_t idle_count, ready_count, out_count;
-    sl_status status; /* the first failure; the lane is dead */
-    char message[MESSAGE_BYTES];
+    sl_first_failure failure; /* after it nothing new is handed out */
 };
 
-/* What is left of a stretch. */
-typedef struct stretch {
+/* What is left of a range. */
+typedef struct range {
     uint64_t offset, bytes; /* in the store */
     char *data;
-} stretch;
+} range;
 
 static bool is_write(const sl_store_pipe *pipe)
 {
     return pipe->options.lane == SL_STORE_WRITE;
 }
 
-/* Keeps the first failure; its message stands in this thread. */
-static void keep_failure(sl_store_pipe *pipe, sl_status status)
+static bool has_failed(const sl_store_pipe *pipe)
 {
-    if (pipe->status != SL_OK)
-        return;
-    pipe->status = status;
-    snprintf(pipe->message, sizeof pipe->message, "%s", sl_status_message());
+    return pipe->failure.status != SL_OK;
 }
 
 /* Fails with where the part lies in front. */
-static void fail_part(sl_store_pipe *pipe, const slot *part, const char *format, ...)
+static void fail_part(sl_store_pipe *pipe, const transfer *part, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void fail_part(sl_store_pipe *pipe, const slot *part, const char *format, ...)
+static void fail_part(sl_store_pipe *pipe, const transfer *part, const char *format, ...)
 {
-    char reason[MESSAGE_BYTES / 2];
+    char reason[REASON_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    keep_failure(pipe, sl_status_fail(SL_ERROR_IO,
-                                      "%s: %s %u bytes at offset %llu of the disk tier's file: %s",
-                                      pipe->options.files[part->request.file].directory,
-                                      is_write(pipe) ? "writing" : "reading", part->bytes,
-                                      (unsigned long long)part->offset, reason));
+    sl_status status = sl_status_fail(
+        SL_ERROR_IO, "%s: %s %u bytes at offset %llu of the disk tier's file: %s",
+        pipe->options.files[part->request.file].directory, is_write(pipe) ? "writing" : "reading",
+        part->bytes, (unsigned long long)part->offset, reason);
+    sl_first_failure_keep(&pipe->failure, status);
 }
 
-static void give_back(sl_store_pipe *pipe, slot *part)
+static void make_idle(sl_store_pipe *pipe, transfer *part)
 {
     pipe->idle[pipe->idle_count++] = part;
 }
 
 /* Asks for what is still missing of a part. */
-static void make_ready(sl_store_pipe *pipe, slot *part)
+static void make_ready(sl_store_pipe *pipe, transfer *part)
 {
     part->request.offset = part->offset + part->done;
     part->request.data = part->data + part->done;
@@ -101,14 +97,22 @@ static void make_ready(sl_store_pipe *pipe, slot *part)
 }
 
 /* A write's sum is noted before it starts: should it end half done, reading it will be refused. */
-static void start_write(sl_store_pipe *pipe, slot *part, uint64_t offset)
+static void start_write(sl_store_pipe *pipe, transfer *part, uint64_t offset)
 {
     part->sum = sl_hash_64(part->data, part->bytes);
     sl_store_sums_note(pipe->options.sums, offset, part->bytes, part->sum);
     make_ready(pipe, part);
 }
 
-static void start_read(sl_store_pipe *pipe, slot *part, uint64_t offset)
+static void fail_cut(sl_store_pipe *pipe, const transfer *part, uint64_t offset)
+{
+    sl_status status = sl_status_fail(
+        SL_ERROR_INTERNAL, "%u bytes at %llu of the disk tier were not written as they are read",
+        part->bytes, (unsigned long long)offset);
+    sl_first_failure_keep(&pipe->failure, status);
+}
+
+static void start_read(sl_store_pipe *pipe, transfer *part, uint64_t offset)
 {
     switch (sl_store_sums_find(pipe->options.sums, offset, part->bytes, &part->sum)) {
     case SL_STORE_PART_WHOLE:
@@ -118,25 +122,22 @@ static void start_read(sl_store_pipe *pipe, slot *part, uint64_t offset)
         memset(part->data, 0, part->bytes);
         break;
     case SL_STORE_PART_CUT:
-        keep_failure(pipe, sl_status_fail(SL_ERROR_INTERNAL,
-                                          "%u bytes at %llu of the disk tier were not written as "
-                                          "they are read",
-                                          part->bytes, (unsigned long long)offset));
+        fail_cut(pipe, part, offset);
         break;
     }
-    give_back(pipe, part);
+    make_idle(pipe, part);
 }
 
-/* Cuts the next part off the stretch: up to the end of its piece. */
-static void start_part(sl_store_pipe *pipe, stretch *left)
+/* Cuts the next part off the range: up to the end of its piece. */
+static void start_part(sl_store_pipe *pipe, range *left)
 {
     uint64_t piece_index = left->offset / SL_STORE_PIECE_BYTES;
     uint64_t inside = left->offset % SL_STORE_PIECE_BYTES;
     uint64_t room = SL_STORE_PIECE_BYTES - inside;
     uint32_t bytes = (uint32_t)(left->bytes < room ? left->bytes : room);
     uint32_t file_count = pipe->options.file_count;
-    slot *part = pipe->idle[--pipe->idle_count];
-    *part = (slot){
+    transfer *part = pipe->idle[--pipe->idle_count];
+    *part = (transfer){
         .request = {.file = (uint32_t)(piece_index % file_count), .is_write = is_write(pipe)},
         .offset = piece_index / file_count * SL_STORE_PIECE_BYTES + inside,
         .data = left->data,
@@ -154,7 +155,7 @@ static void start_part(sl_store_pipe *pipe, stretch *left)
 static void submit_ready(sl_store_pipe *pipe)
 {
     sl_transport_request *requests[BATCH];
-    while (pipe->ready_count > 0 && pipe->status == SL_OK) {
+    while (pipe->ready_count > 0 && !has_failed(pipe)) {
         uint32_t count = pipe->ready_count < BATCH ? pipe->ready_count : BATCH;
         for (uint32_t i = 0; i < count; i++)
             requests[i] = &pipe->ready[pipe->ready_count - count + i]->request;
@@ -174,36 +175,36 @@ static void submit_ready(sl_store_pipe *pipe)
 static void drop_ready(sl_store_pipe *pipe)
 {
     while (pipe->ready_count > 0)
-        give_back(pipe, pipe->ready[--pipe->ready_count]);
+        make_idle(pipe, pipe->ready[--pipe->ready_count]);
 }
 
-static void repeat(sl_store_pipe *pipe, slot *part)
+static void repeat_request(sl_store_pipe *pipe, transfer *part)
 {
     pipe->counts.retries++;
     make_ready(pipe, part);
 }
 
 /* Words for a failure that the disk being full explains. */
-static void fail_full(sl_store_pipe *pipe, const slot *part, int error)
+static void fail_full(sl_store_pipe *pipe, const transfer *part, int error)
 {
     const sl_store_file *file = &pipe->options.files[part->request.file];
     fail_part(pipe, part, "%s; %llu bytes are free", strerror(error),
               (unsigned long long)sl_store_file_free_bytes(file));
 }
 
-static void judge_error(sl_store_pipe *pipe, slot *part, int error)
+static void judge_error(sl_store_pipe *pipe, transfer *part, int error)
 {
     bool is_busy = error == EINTR || error == EAGAIN;
-    if (is_busy && part->patience < SL_PATIENCE_MAX) {
+    if (is_busy && part->pauses < SL_BACKOFF_MAX) {
         if (error == EAGAIN)
-            sl_patience_pause(part->patience);
-        part->patience++;
-        repeat(pipe, part);
+            sl_backoff_pause(part->pauses);
+        part->pauses++;
+        repeat_request(pipe, part);
         return;
     }
     if (error == EIO && !is_write(pipe) && !part->was_repeated) {
         part->was_repeated = true;
-        repeat(pipe, part);
+        repeat_request(pipe, part);
         return;
     }
     if (error == EINVAL)
@@ -214,31 +215,31 @@ static void judge_error(sl_store_pipe *pipe, slot *part, int error)
         fail_full(pipe, part, error);
     else
         fail_part(pipe, part, "%s", strerror(error));
-    give_back(pipe, part);
+    make_idle(pipe, part);
 }
 
-static void judge_sum(sl_store_pipe *pipe, slot *part)
+static void judge_sum(sl_store_pipe *pipe, transfer *part)
 {
     uint64_t found = sl_hash_64(part->data, part->bytes);
     if (found != part->sum && !part->was_reread) {
         part->was_reread = true;
         part->done = 0;
-        repeat(pipe, part);
+        repeat_request(pipe, part);
         return;
     }
     if (found != part->sum)
         fail_part(pipe, part, "checksum %016llx expected, %016llx found twice",
                   (unsigned long long)part->sum, (unsigned long long)found);
-    give_back(pipe, part);
+    make_idle(pipe, part);
 }
 
 /* Something was moved: all of it, or a beginning. */
-static void judge_bytes(sl_store_pipe *pipe, slot *part, uint32_t moved)
+static void judge_bytes(sl_store_pipe *pipe, transfer *part, uint32_t moved)
 {
     const sl_store_file *file = &pipe->options.files[part->request.file];
     bool is_short = moved < part->request.bytes;
     uint32_t whole = is_short ? moved / file->unit * file->unit : moved;
-    part->patience = 0;
+    part->pauses = 0;
     part->stalls = whole > 0 ? 0 : part->stalls + 1;
     part->done += whole;
     *(is_write(pipe) ? &pipe->counts.written_bytes : &pipe->counts.read_bytes) += whole;
@@ -249,21 +250,21 @@ static void judge_bytes(sl_store_pipe *pipe, slot *part, uint32_t moved)
             return;
         }
         fail_part(pipe, part, "stuck at %u of them", part->done);
-        give_back(pipe, part);
+        make_idle(pipe, part);
         return;
     }
     sl_store_file_settle(file, part->offset, part->bytes);
     if (is_write(pipe))
-        give_back(pipe, part);
+        make_idle(pipe, part);
     else
         judge_sum(pipe, part);
 }
 
-static void judge(sl_store_pipe *pipe, slot *part)
+static void judge_result(sl_store_pipe *pipe, transfer *part)
 {
     int32_t result = part->request.result;
-    if (pipe->status != SL_OK) {
-        give_back(pipe, part);
+    if (has_failed(pipe)) {
+        make_idle(pipe, part);
     } else if (result < 0) {
         judge_error(pipe, part, -result);
     } else if (result == 0 || (uint32_t)result > part->request.bytes) {
@@ -271,7 +272,7 @@ static void judge(sl_store_pipe *pipe, slot *part)
                   result == 0 && !is_write(pipe) ? "the file ends after %u of them"
                                                  : "impossible result after %u of them",
                   part->done);
-        give_back(pipe, part);
+        make_idle(pipe, part);
     } else {
         judge_bytes(pipe, part, (uint32_t)result);
     }
@@ -280,9 +281,9 @@ static void judge(sl_store_pipe *pipe, slot *part)
 /* True if the part that has been out longest is overdue: the lane fails. */
 static bool is_stuck(sl_store_pipe *pipe)
 {
-    const slot *oldest = NULL;
+    const transfer *oldest = NULL;
     for (uint32_t i = 0; i < pipe->options.depth; i++) {
-        const slot *part = &pipe->slots[i];
+        const transfer *part = &pipe->transfers[i];
         if (part->out_ns != 0 && (oldest == NULL || part->out_ns < oldest->out_ns))
             oldest = part;
     }
@@ -300,24 +301,24 @@ static bool take_back(sl_store_pipe *pipe)
     uint32_t count = 0;
     sl_status status = pipe->options.ops->wait(pipe->options.transport, requests, BATCH, &count);
     if (status != SL_OK) {
-        keep_failure(pipe, status);
+        sl_first_failure_keep(&pipe->failure, status);
         return false;
     }
     pipe->out_count -= count;
     for (uint32_t i = 0; i < count; i++)
-        ((slot *)(void *)requests[i])->out_ns = 0;
+        ((transfer *)(void *)requests[i])->out_ns = 0;
     for (uint32_t i = 0; i < count; i++)
-        judge(pipe, (slot *)(void *)requests[i]);
+        judge_result(pipe, (transfer *)(void *)requests[i]);
     return !is_stuck(pipe);
 }
 
-static void move(sl_store_pipe *pipe, stretch *left)
+static void move_parts(sl_store_pipe *pipe, range *left)
 {
     bool goes_on = true;
-    while (goes_on && pipe->status == SL_OK &&
+    while (goes_on && !has_failed(pipe) &&
            (left->bytes > 0 || pipe->idle_count < pipe->options.depth)) {
         while (left->bytes > 0 && pipe->idle_count > 0 && pipe->ready_count < BATCH &&
-               pipe->status == SL_OK)
+               !has_failed(pipe))
             start_part(pipe, left);
         submit_ready(pipe);
         bool can_start = left->bytes > 0 && pipe->idle_count > 0;
@@ -331,11 +332,9 @@ static void move(sl_store_pipe *pipe, stretch *left)
 
 sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes)
 {
-    if (pipe->status == SL_OK)
-        move(pipe, &(stretch){.offset = offset, .bytes = bytes, .data = data});
-    if (pipe->status != SL_OK)
-        return sl_status_fail(pipe->status, "%s", pipe->message);
-    return SL_OK;
+    if (!has_failed(pipe))
+        move_parts(pipe, &(range){.offset = offset, .bytes = bytes, .data = data});
+    return sl_first_failure_return(&pipe->failure);
 }
 
 const char *sl_store_pipe_note(const sl_store_pipe *pipe)
@@ -356,12 +355,12 @@ sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe
 {
     sl_store_pipe *pipe = calloc(1, sizeof *pipe);
     if (pipe != NULL) {
-        pipe->slots = calloc(options->depth, sizeof *pipe->slots);
-        pipe->idle = calloc(2 * (size_t)options->depth, sizeof(slot *));
+        pipe->transfers = calloc(options->depth, sizeof *pipe->transfers);
+        pipe->idle = calloc(2 * (size_t)options->depth, sizeof(transfer *));
     }
-    if (pipe == NULL || pipe->slots == NULL || pipe->idle == NULL) {
+    if (pipe == NULL || pipe->transfers == NULL || pipe->idle == NULL) {
         if (pipe != NULL) {
-            free(pipe->slots);
+            free(pipe->transfers);
             free(pipe->idle);
         }
         free(pipe);
@@ -370,7 +369,7 @@ sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe
     pipe->options = *options;
     pipe->ready = pipe->idle + options->depth;
     for (uint32_t i = 0; i < options->depth; i++)
-        give_back(pipe, &pipe->slots[i]);
+        make_idle(pipe, &pipe->transfers[i]);
     *out_pipe = pipe;
     return SL_OK;
 }
@@ -381,6 +380,6 @@ void sl_store_pipe_close(sl_store_pipe *pipe)
         return;
     pipe->options.ops->close(pipe->options.transport);
     free(pipe->idle);
-    free(pipe->slots);
+    free(pipe->transfers);
     free(pipe);
 }

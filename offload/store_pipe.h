@@ -1,4 +1,4 @@
-/* One lane of the disk store at work: cuts a stretch into parts, keeps up to `depth` of them on
+/* One lane of the disk store at work: cuts a range into parts, keeps up to `depth` of them on
  * their way, and judges what comes back. Shares files and checksums with the other lane. */
 #ifndef SL_OFFLOAD_STORE_PIPE_H
 #define SL_OFFLOAD_STORE_PIPE_H
@@ -27,7 +27,7 @@ typedef struct sl_store_pipe sl_store_pipe;
 sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe);
 void sl_store_pipe_close(sl_store_pipe *pipe);
 
-/* Moves one stretch, blocking; errors as those of sl_store_read. After a failure nothing of it is
+/* Moves one range, blocking; errors as those of sl_store_read. After a failure nothing of it is
  * on its way any more, unless the transport itself cannot say what became of its requests, or one
  * of them never came back. */
 sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, uint64_t bytes);

@@ -101,7 +101,7 @@ void sl_store_sums_note(sl_store_sums *sums, uint64_t offset, uint32_t bytes, ui
     pthread_mutex_unlock(&sums->lock);
 }
 
-static sl_store_part find(sl_store_sums *sums, const place *where, uint64_t *out_sum)
+static sl_store_part find_part(sl_store_sums *sums, const place *where, uint64_t *out_sum)
 {
     const piece *home = &sums->pieces[where->piece_index];
     for (uint32_t layer = 0; layer < home->part_count; layer++) {
@@ -119,7 +119,7 @@ sl_store_part sl_store_sums_find(sl_store_sums *sums, uint64_t offset, uint32_t 
 {
     place where = place_of(offset, bytes);
     pthread_mutex_lock(&sums->lock);
-    sl_store_part known = find(sums, &where, out_sum);
+    sl_store_part known = find_part(sums, &where, out_sum);
     pthread_mutex_unlock(&sums->lock);
     return known;
 }

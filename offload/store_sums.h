@@ -1,4 +1,4 @@
-/* The checksums of a store: one for each part that was written, a part being what one stretch has
+/* The checksums of a store: one for each part that was written, a part being what one range has
  * in one piece. Knows no files and no lanes.
  *
  * Memory: 16 bytes a part, 40 a piece. Room for a part at every block of every piece is mapped when

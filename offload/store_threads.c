@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "transport.h"
 
 enum { THREADS_MAX = 8 };
@@ -35,12 +35,13 @@ struct sl_transport {
     char note[32];
 };
 
-static void put(sl_transport *transport, request_queue *queue, sl_transport_request *request)
+static void put_request(sl_transport *transport, request_queue *queue,
+                        sl_transport_request *request)
 {
     queue->requests[(queue->first + queue->count++) % transport->depth] = request;
 }
 
-static sl_transport_request *take(sl_transport *transport, request_queue *queue)
+static sl_transport_request *take_request(sl_transport *transport, request_queue *queue)
 {
     sl_transport_request *request = queue->requests[queue->first];
     queue->first = (queue->first + 1) % transport->depth;
@@ -48,7 +49,7 @@ static sl_transport_request *take(sl_transport *transport, request_queue *queue)
     return request;
 }
 
-static int32_t perform(int file, const sl_transport_request *request)
+static int32_t perform_request(int file, const sl_transport_request *request)
 {
     off_t offset = (off_t)request->offset;
     ssize_t moved = request->is_write ? pwrite(file, request->data, request->bytes, offset)
@@ -67,7 +68,7 @@ static void free_transport(sl_transport *transport)
 
 /* Whoever leaves an abandoned transport last takes it along. Holds the lock, which it gives back.
  */
-static void leave(sl_transport *transport)
+static void leave_transport(sl_transport *transport)
 {
     bool is_mine = ++transport->left_count == transport->thread_count && transport->is_abandoned;
     pthread_mutex_unlock(&transport->lock);
@@ -75,7 +76,7 @@ static void leave(sl_transport *transport)
         free_transport(transport);
 }
 
-static void *serve(void *argument)
+static void *serve_requests(void *argument)
 {
     sl_transport *transport = argument;
     pthread_mutex_lock(&transport->lock);
@@ -84,29 +85,29 @@ static void *serve(void *argument)
             pthread_cond_wait(&transport->work_came, &transport->lock);
         if (transport->todo.count == 0 || transport->is_abandoned)
             break;
-        sl_transport_request *request = take(transport, &transport->todo);
+        sl_transport_request *request = take_request(transport, &transport->todo);
         sl_transport_request own = *request;
         int file = transport->files[own.file]; /* while they are there: see is_abandoned */
         pthread_mutex_unlock(&transport->lock);
-        own.result = perform(file, &own);
+        own.result = perform_request(file, &own);
         pthread_mutex_lock(&transport->lock);
         if (transport->is_abandoned)
             break;
         request->result = own.result;
-        put(transport, &transport->done, request);
+        put_request(transport, &transport->done, request);
         pthread_cond_signal(&transport->work_done);
     }
-    leave(transport);
+    leave_transport(transport);
     return NULL;
 }
 
-static sl_status submit(sl_transport *transport, sl_transport_request *const *requests,
-                        uint32_t count)
+static sl_status queue_requests(sl_transport *transport, sl_transport_request *const *requests,
+                                uint32_t count)
 {
     pthread_mutex_lock(&transport->lock);
     transport->out_count += count;
     for (uint32_t i = 0; i < count; i++) {
-        put(transport, &transport->todo, requests[i]);
+        put_request(transport, &transport->todo, requests[i]);
         pthread_cond_signal(&transport->work_came);
     }
     pthread_mutex_unlock(&transport->lock);
@@ -114,28 +115,24 @@ static sl_status submit(sl_transport *transport, sl_transport_request *const *re
 }
 
 /* `limit_ms` from now, by the clock of work_done. */
-static struct timespec find_end(uint32_t limit_ms)
+static struct timespec find_deadline(uint32_t limit_ms)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    uint64_t ns = (uint64_t)end.tv_nsec + limit_ms % 1000 * UINT64_C(1000000);
-    end.tv_sec += (time_t)(limit_ms / 1000 + ns / 1000000000);
-    end.tv_nsec = (long)(ns % 1000000000);
-    return end;
+    uint64_t ns = sl_clock_now_ns() + limit_ms * UINT64_C(1000000);
+    return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 }
 
-static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
-                      uint32_t *out_count)
+static sl_status wait_for_requests(sl_transport *transport, sl_transport_request **out_requests,
+                                   uint32_t most, uint32_t *out_count)
 {
     uint32_t count = 0;
-    struct timespec end = find_end(transport->limit_ms);
+    struct timespec end = find_deadline(transport->limit_ms);
     int error = 0;
     pthread_mutex_lock(&transport->lock);
     while (transport->done.count == 0 && error != ETIMEDOUT)
         error = pthread_cond_timedwait(&transport->work_done, &transport->lock, &end);
     transport->is_stuck = transport->done.count == 0;
     while (count < most && transport->done.count > 0)
-        out_requests[count++] = take(transport, &transport->done);
+        out_requests[count++] = take_request(transport, &transport->done);
     transport->out_count -= count;
     pthread_mutex_unlock(&transport->lock);
     *out_count = count;
@@ -150,7 +147,7 @@ static void close_threads(sl_transport *transport)
     pthread_t threads[THREADS_MAX];
     uint32_t count = 0, thread_count = transport->thread_count;
     while (transport->out_count > 0 && !transport->is_stuck)
-        (void)wait(transport, &request, 1, &count);
+        (void)wait_for_requests(transport, &request, 1, &count);
     memcpy(threads, transport->threads, sizeof threads);
     pthread_mutex_lock(&transport->lock);
     bool is_abandoned = transport->out_count > 0;
@@ -176,7 +173,7 @@ static sl_status start_threads(sl_transport *transport, uint32_t count)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (transport->thread_count < count && error == 0) {
         pthread_t *thread = &transport->threads[transport->thread_count];
-        error = pthread_create(thread, NULL, serve, transport);
+        error = pthread_create(thread, NULL, serve_requests, transport);
         if (error != 0)
             break;
         char name[16];
@@ -190,7 +187,7 @@ static sl_status start_threads(sl_transport *transport, uint32_t count)
     return SL_OK;
 }
 
-/* By the clock that nobody sets, for find_end. */
+/* By the clock that nobody sets, for find_deadline. */
 static int open_timed(pthread_cond_t *condition)
 {
     pthread_condattr_t attributes;
@@ -252,14 +249,14 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
     return SL_OK;
 }
 
-static const char *note(const sl_transport *transport)
+static const char *describe_threads(const sl_transport *transport)
 {
     return transport->note;
 }
 
 const sl_transport_ops sl_transport_threads = {.name = "threads",
                                                .open = open_threads,
-                                               .submit = submit,
-                                               .wait = wait,
+                                               .submit = queue_requests,
+                                               .wait = wait_for_requests,
                                                .close = close_threads,
-                                               .note = note};
+                                               .note = describe_threads};

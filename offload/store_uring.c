@@ -20,7 +20,7 @@
 #include <liburing.h>
 #include <string.h>
 
-#include "patience.h"
+#include "backoff.h"
 
 enum {
     REGISTERED_BYTES_MAX = 1 << 30, /* of one part of the buffer: the kernel's limit */
@@ -56,8 +56,8 @@ static int registered_part(const sl_transport *transport, const char *data, uint
     return first == last ? (int)first : -1;
 }
 
-static void prepare(const sl_transport *transport, struct io_uring_sqe *entry,
-                    sl_transport_request *request)
+static void prepare_entry(const sl_transport *transport, struct io_uring_sqe *entry,
+                          sl_transport_request *request)
 {
     int file = transport->has_files ? (int)request->file : transport->files[request->file];
     int part = registered_part(transport, request->data, request->bytes);
@@ -75,36 +75,36 @@ static void prepare(const sl_transport *transport, struct io_uring_sqe *entry,
     io_uring_sqe_set_data(entry, request);
 }
 
-/* Pushes `count` prepared entries into the kernel; returns how many it took, and why not all. */
-static uint32_t push(sl_transport *transport, uint32_t count, int *out_error)
+/* Submits `count` prepared entries to the kernel; returns how many it took, and why not all. */
+static uint32_t submit_entries(sl_transport *transport, uint32_t count, int *out_error)
 {
-    uint32_t taken = 0, patience = 0;
+    uint32_t taken = 0, pauses = 0;
     *out_error = 0;
     while (taken < count) {
         int result = io_uring_submit(&transport->ring);
         if (result > 0) {
             taken += (uint32_t)result;
-            patience = 0;
+            pauses = 0;
             continue;
         }
         bool is_busy = result == 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY;
-        if (!is_busy || patience == SL_PATIENCE_MAX) {
+        if (!is_busy || pauses == SL_BACKOFF_MAX) {
             *out_error = result == 0 ? EBUSY : -result;
             break;
         }
-        sl_patience_pause(patience++);
+        sl_backoff_pause(pauses++);
     }
     return taken;
 }
 
-static void refuse(sl_transport *transport, sl_transport_request *request, int error)
+static void refuse_request(sl_transport *transport, sl_transport_request *request, int error)
 {
     request->result = -error;
     transport->refused[transport->refused_count++] = request;
 }
 
-static sl_status submit(sl_transport *transport, sl_transport_request *const *requests,
-                        uint32_t count)
+static sl_status submit_requests(sl_transport *transport, sl_transport_request *const *requests,
+                                 uint32_t count)
 {
     if (transport->is_broken)
         SL_FAIL(SL_ERROR_IO, "the io_uring ring takes no more requests");
@@ -114,13 +114,13 @@ static sl_status submit(sl_transport *transport, sl_transport_request *const *re
         struct io_uring_sqe *entry = io_uring_get_sqe(&transport->ring);
         if (entry == NULL)
             break;
-        prepare(transport, entry, requests[prepared++]);
+        prepare_entry(transport, entry, requests[prepared++]);
     }
-    uint32_t taken = push(transport, prepared, &error);
+    uint32_t taken = submit_entries(transport, prepared, &error);
     transport->out_count += taken;
     transport->is_broken = taken < count;
     for (uint32_t i = taken; i < count; i++)
-        refuse(transport, requests[i], error != 0 ? error : EBUSY);
+        refuse_request(transport, requests[i], error != 0 ? error : EBUSY);
     return SL_OK;
 }
 
@@ -134,15 +134,15 @@ static uint32_t take_refused(sl_transport *transport, sl_transport_request **out
 }
 
 /* Blocks until the kernel has finished something, or for the limit; only a broken ring fails. */
-static sl_status wait_for_one(sl_transport *transport)
+static sl_status wait_for_completion(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
-    uint32_t patience = 0;
+    uint32_t pauses = 0;
     int result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->limit);
     while (result == -EINTR ||
-           ((result == -EAGAIN || result == -EBUSY) && patience < SL_PATIENCE_MAX)) {
+           ((result == -EAGAIN || result == -EBUSY) && pauses < SL_BACKOFF_MAX)) {
         if (result != -EINTR)
-            sl_patience_pause(patience++);
+            sl_backoff_pause(pauses++);
         result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->limit);
     }
     transport->is_stuck = result == -ETIME;
@@ -151,13 +151,13 @@ static sl_status wait_for_one(sl_transport *transport)
     return SL_OK;
 }
 
-static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
-                      uint32_t *out_count)
+static sl_status wait_for_requests(sl_transport *transport, sl_transport_request **out_requests,
+                                   uint32_t most, uint32_t *out_count)
 {
     *out_count = take_refused(transport, out_requests, most);
     if (*out_count > 0)
         return SL_OK;
-    SL_TRY(wait_for_one(transport));
+    SL_TRY(wait_for_completion(transport));
     struct io_uring_cqe *entry;
     uint32_t count = 0;
     while (count < most && io_uring_peek_cqe(&transport->ring, &entry) == 0) {
@@ -171,14 +171,14 @@ static sl_status wait(sl_transport *transport, sl_transport_request **out_reques
     return SL_OK;
 }
 
-/* The kernel may go on with what is out after the ring is gone, so nothing may be, unless it is
- * stuck; then the pages it was to move stay with the kernel. */
+/* The kernel may go on with what is out after the ring is gone, so nothing may be. Only requests
+ * that are stuck are left out there: see transport.h for their memory. */
 static void close_ring(sl_transport *transport)
 {
     sl_transport_request *request;
     uint32_t count = 0;
     while (transport->out_count > 0 && !transport->is_stuck &&
-           wait(transport, &request, 1, &count) == SL_OK)
+           wait_for_requests(transport, &request, 1, &count) == SL_OK)
         ;
     io_uring_queue_exit(&transport->ring);
     free(transport->refused);
@@ -267,7 +267,7 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
     return SL_OK;
 }
 
-static const char *note(const sl_transport *transport)
+static const char *describe_ring(const sl_transport *transport)
 {
     return transport->note;
 }
@@ -280,15 +280,15 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
     SL_FAIL(SL_ERROR_SYSTEM, "built without liburing");
 }
 
-static sl_status submit(sl_transport *transport, sl_transport_request *const *requests,
-                        uint32_t count)
+static sl_status submit_requests(sl_transport *transport, sl_transport_request *const *requests,
+                                 uint32_t count)
 {
     (void)transport, (void)requests, (void)count;
     SL_FAIL(SL_ERROR_INTERNAL, "built without liburing");
 }
 
-static sl_status wait(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
-                      uint32_t *out_count)
+static sl_status wait_for_requests(sl_transport *transport, sl_transport_request **out_requests,
+                                   uint32_t most, uint32_t *out_count)
 {
     (void)transport, (void)out_requests, (void)most, (void)out_count;
     SL_FAIL(SL_ERROR_INTERNAL, "built without liburing");
@@ -299,7 +299,7 @@ static void close_ring(sl_transport *transport)
     (void)transport;
 }
 
-static const char *note(const sl_transport *transport)
+static const char *describe_ring(const sl_transport *transport)
 {
     (void)transport;
     return "";
@@ -309,7 +309,7 @@ static const char *note(const sl_transport *transport)
 
 const sl_transport_ops sl_transport_uring = {.name = "io_uring",
                                              .open = open_uring,
-                                             .submit = submit,
-                                             .wait = wait,
+                                             .submit = submit_requests,
+                                             .wait = wait_for_requests,
                                              .close = close_ring,
-                                             .note = note};
+                                             .note = describe_ring};

@@ -50,8 +50,10 @@ typedef struct sl_transport_ops {
     sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count);
 
-    /* Drains, then closes. What has not come back within limit_ms, or had not when wait gave up, is
-     * left to the kernel, and so may be its memory. */
+    /* Waits until every request has come back, at most limit_ms, then closes. Requests that have
+     * not come back by then, or had not when wait gave up, are abandoned: the kernel may still read
+     * or write their `data` long after this call. So the caller must not use that memory for
+     * anything else; freed, it must not come back into use in this process. */
     void (*close)(sl_transport *transport);
 
     /* What is special about it: "registered buffers"; "" if nothing. */

@@ -9,10 +9,24 @@ cd "$(dirname "$0")/.."
 steps=${1:-1400}
 out=build/quickstart
 
+# has_gpu_driver: whether a GPU can be used here. Compiling for one takes minutes where nvcc is found.
+has_gpu_driver()
+{
+    [ -e /proc/driver/nvidia ] || command -v nvidia-smi > /dev/null ||
+        PATH=$PATH:/sbin:/usr/sbin ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1'
+}
+
 scripts/install_deps.sh
-cmake --preset release
-cmake --build --preset release --target sluice_command
-sluice=build/release/sluice
+if has_gpu_driver; then
+    tree=build/release
+    cmake --preset release
+else
+    echo "No NVIDIA driver here: building without the CUDA backend."
+    tree=build/release-cpu
+    cmake --preset release -B "$tree" -DSL_CUDA=OFF -DSL_BUILD_TESTS=OFF
+fi
+cmake --build "$tree" --target sluice_command
+sluice=$tree/sluice
 rm -rf "$out"
 mkdir -p "$out"
 

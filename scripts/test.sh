@@ -158,7 +158,7 @@ legs=release
 while [ $# -gt 0 ]; do
     case $1 in
     --full) export SL_TEST_FULL=1 ;;
-    --big) labels='quick|big'; export SL_TEST_BIG=1 ;;
+    --big) labels='quick|big' ;;
     --leg | --legs)
         [ $# -gt 1 ] || { echo "test.sh: $1 needs a name" >&2; usage >&2; exit 64; }
         legs=$2

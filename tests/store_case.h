@@ -1,4 +1,4 @@
-/* A store with a shadow of what it should hold, for the tests of the store: random stretches are
+/* A store with a shadow of what it should hold, for the tests of the store: random ranges are
  * written as whole items and read back, whole, in any order. */
 #ifndef SL_TESTS_STORE_CASE_H
 #define SL_TESTS_STORE_CASE_H

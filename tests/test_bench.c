@@ -14,21 +14,43 @@
 #include <cmocka.h>
 
 #include "bench/bench.h"
-#include "bench/fit.h"
 #include "bench/memory.h"
-#include "bench/rig.h"
+#include "bench/timed_device.h"
 #include "scratch_dir.h"
 
-static void spread_when_of_samples_then_nearest_ranks(void **state)
+static sl_samples make_samples(const double *values, uint32_t count)
+{
+    sl_samples samples = {.count = 0};
+    for (uint32_t i = 0; i < count; i++)
+        sl_samples_add(&samples, values[i]);
+    return samples;
+}
+
+static void percentiles_when_of_samples_then_nearest_ranks(void **state)
 {
     (void)state;
-    double samples[11] = {10, 0, 9, 1, 8, 2, 7, 3, 6, 4, 5}, one[1] = {3};
-    sl_spread spread = sl_spread_of(samples, 11);
-    assert_true(spread.median == 5 && spread.p10 == 1 && spread.p90 == 9);
-    spread = sl_spread_of(one, 1);
-    assert_true(spread.median == 3 && spread.p10 == 3 && spread.p90 == 3);
-    spread = sl_spread_rate((sl_spread){.median = 2, .p10 = 1, .p90 = 4}, 8);
-    assert_true(spread.median == 4 && spread.p10 == 2 && spread.p90 == 8);
+    const double eleven[11] = {10, 0, 9, 1, 8, 2, 7, 3, 6, 4, 5}, three[3] = {2, 1, 4};
+    sl_samples samples = make_samples(eleven, 11);
+    sl_percentiles found = sl_samples_percentiles(&samples);
+    assert_true(found.median == 5 && found.p10 == 1 && found.p90 == 9);
+    assert_true(sl_samples_median(&samples) == 5);
+    samples = make_samples(three + 2, 1);
+    found = sl_samples_percentiles(&samples);
+    assert_true(found.median == 4 && found.p10 == 4 && found.p90 == 4);
+    samples = make_samples((double[]){2, 1, 4, 1, 4, 1, 4, 2, 2, 1, 4, 2, 2}, 13);
+    found = sl_samples_rate(&samples, 8);
+    assert_true(found.median == 4 && found.p10 == 2 && found.p90 == 8);
+}
+
+static void samples_when_there_are_too_many_then_the_first_stay(void **state)
+{
+    (void)state;
+    sl_samples samples = {.count = 0};
+    for (int i = 0; i < SL_SAMPLES_MAX + 10; i++)
+        sl_samples_add(&samples, i < SL_SAMPLES_MAX ? 1 : 1000);
+    sl_percentiles found = sl_samples_percentiles(&samples);
+    assert_int_equal(samples.count, SL_SAMPLES_MAX);
+    assert_true(found.median == 1 && found.p90 == 1);
 }
 
 /* ---- fits ---- */
@@ -51,7 +73,7 @@ static void fit_when_samples_are_exact_then_their_times_come_back(void **state)
     (void)state;
     uint64_t random = scratch_seed("fit", 11);
     for (uint64_t round = 0; round < scratch_count(2000, 100000); round++) {
-        sl_fit_sample samples[8];
+        sl_op_sample samples[8];
         uint64_t terms = 1 + scratch_below(&random, 7);
         sl_op_rate made = {.flop_rate = terms & 1 ? draw(&random, 1e10, 1e12) : 0,
                            .byte_rate = terms & 2 ? draw(&random, 1e9, 1e11) : 0,
@@ -61,7 +83,7 @@ static void fit_when_samples_are_exact_then_their_times_come_back(void **state)
             samples[i].traffic_bytes = draw(&random, 1e4, 1e8);
             samples[i].seconds = cost_of(made, samples[i].flops, samples[i].traffic_bytes);
         }
-        sl_op_rate found = sl_fit_rate(samples, 8);
+        sl_op_rate found = sl_samples_fit(samples, 8);
         assert_true(found.flop_rate >= 0 && found.byte_rate >= 0 && found.seconds >= 0);
         for (int i = 0; i < 8; i++) {
             double seconds = cost_of(found, samples[i].flops, samples[i].traffic_bytes);
@@ -75,16 +97,16 @@ static void fit_when_a_term_would_be_negative_then_left_out(void **state)
 {
     (void)state;
     /* more bytes in less time: a line through both would need a negative rate */
-    sl_fit_sample samples[2] = {{0, 1e6, 2e-3}, {0, 2e6, 1e-3}};
-    sl_op_rate found = sl_fit_rate(samples, 2);
+    sl_op_sample samples[2] = {{0, 1e6, 2e-3}, {0, 2e6, 1e-3}};
+    sl_op_rate found = sl_samples_fit(samples, 2);
     assert_true(found.flop_rate == 0 && found.byte_rate >= 0 && found.seconds >= 0);
     double seconds = cost_of(found, 0, 1e6);
     assert_true(seconds > 0.5e-3 && seconds < 2.5e-3);
-    sl_fit_sample lone = {5e9, 1e6, 0.02};
-    found = sl_fit_rate(&lone, 1);
+    sl_op_sample lone = {5e9, 1e6, 0.02};
+    found = sl_samples_fit(&lone, 1);
     assert_true(fabs(cost_of(found, 5e9, 1e6) - 0.02) < 1e-9);
-    sl_fit_sample empty = {0, 0, 1e-6};
-    assert_true(sl_fit_rate(&empty, 1).seconds == 1e-6);
+    sl_op_sample empty = {0, 0, 1e-6};
+    assert_true(sl_samples_fit(&empty, 1).seconds == 1e-6);
 }
 
 /* ---- memory ---- */
@@ -93,33 +115,34 @@ static void memory_when_taken_then_random_apart_and_inside(void **state)
 {
     (void)state;
     sl_memory memory;
-    sl_rig *rig = NULL;
-    assert_int_equal(sl_rig_open(SL_DEVICE_CPU, 0, 1, &rig), SL_OK);
-    assert_int_equal(sl_memory_open(rig, true, &memory), SL_OK);
-    const sl_memory_wish wish = {.bytes = 3 << 20, .is_written = true, .type = SL_TYPE_BF16};
+    sl_timed_device *device = NULL;
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, 1, &device), SL_OK);
+    assert_int_equal(sl_memory_open(device, true, &memory), SL_OK);
+    const sl_memory_request request = {.bytes = 3 << 20, .is_written = true, .type = SL_TYPE_BF16};
     uint8_t *last = NULL;
     for (int i = 0; i < 20; i++) {
         void *taken;
-        assert_int_equal(sl_memory_take(&memory, wish, &taken), SL_OK);
+        assert_int_equal(sl_memory_take(&memory, request, &taken), SL_OK);
         uint8_t *now = taken;
         assert_true((uintptr_t)now % 256 == 0);
         assert_true(now >= (uint8_t *)memory.mapping &&
-                    now + wish.bytes <= (uint8_t *)memory.mapping + memory.mapping_bytes);
-        assert_true(!last || now >= last + wish.bytes || now + wish.bytes <= last);
+                    now + request.bytes <= (uint8_t *)memory.mapping + memory.mapping_bytes);
+        assert_true(!last || now >= last + request.bytes || now + request.bytes <= last);
         float value;
         memcpy(&value, now + 4096 * i, sizeof value);
         assert_true(isnormal(value) && value > 0 && value < 1);
         last = now;
     }
     void *taken;
-    assert_int_equal(sl_memory_take(&memory, (sl_memory_wish){.bytes = UINT64_C(1) << 30}, &taken),
-                     SL_ERROR_INTERNAL);
-    assert_false(sl_memory_fits(&memory, (sl_memory_wish){.bytes = UINT64_C(1) << 30}));
+    assert_int_equal(
+        sl_memory_take(&memory, (sl_memory_request){.bytes = UINT64_C(1) << 30}, &taken),
+        SL_ERROR_INTERNAL);
+    assert_false(sl_memory_fits(&memory, (sl_memory_request){.bytes = UINT64_C(1) << 30}));
     sl_memory_close(&memory);
-    sl_rig_close(rig);
+    sl_timed_device_close(device);
 }
 
-/* ---- the rig ---- */
+/* ---- the timed device ---- */
 
 static sl_status sleep_shortly(void *argument)
 {
@@ -134,37 +157,37 @@ static sl_status refuse(void *argument)
 }
 
 /* Twenty milliseconds of sleep are at least twenty, and the next piece starts from nothing. */
-static void rig_when_work_is_timed_then_it_alone_counts(void **state)
+static void timed_device_when_work_is_timed_then_it_alone_counts(void **state)
 {
     (void)state;
-    sl_rig *rig = NULL;
-    double seconds = 0, both[SL_RIG_LANES] = {0};
+    sl_timed_device *device = NULL;
+    double seconds = 0, both[SL_TIMED_DEVICE_STREAMS] = {0};
     static uint8_t from[1 << 16], to[2][1 << 16];
-    assert_int_equal(sl_rig_open(SL_DEVICE_CPU, 0, 1, &rig), SL_OK);
-    assert_int_equal(sl_rig_call(rig, sleep_shortly, NULL, &seconds), SL_OK);
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, 1, &device), SL_OK);
+    assert_int_equal(sl_timed_device_run(device, sleep_shortly, NULL, &seconds), SL_OK);
     assert_true(seconds >= 0.02);
     memset(from, 7, sizeof from);
-    const sl_rig_copy copies[] = {{to[0], from, sizeof from}, {to[1], from, sizeof from}};
-    assert_int_equal(sl_rig_copy_each(rig, copies, 2, both), SL_OK);
+    const sl_timed_copy copies[] = {{to[0], from, sizeof from}, {to[1], from, sizeof from}};
+    assert_int_equal(sl_timed_device_copy(device, copies, 2, both), SL_OK);
     assert_true(both[0] > 0 && both[0] < 0.02 && both[1] > 0);
     assert_memory_equal(to[0], from, sizeof from);
     assert_memory_equal(to[1], from, sizeof from);
-    assert_int_equal(sl_rig_call(rig, refuse, "failure", &seconds), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_timed_device_run(device, refuse, "failure", &seconds), SL_ERROR_INTERNAL);
     assert_non_null(strstr(sl_status_message(), "planted failure"));
-    sl_rig_close(rig);
+    sl_timed_device_close(device);
 }
 
 /* Too large a device number: said, and nothing is left open. */
-static void rig_when_there_is_no_such_device_then_says_so(void **state)
+static void timed_device_when_there_is_no_such_device_then_says_so(void **state)
 {
     (void)state;
-    sl_rig *rig = NULL;
-    assert_int_equal(sl_rig_open(SL_DEVICE_CPU, 7, 1, &rig), SL_ERROR_USAGE);
+    sl_timed_device *device = NULL;
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 7, 1, &device), SL_ERROR_USAGE);
     assert_non_null(strstr(sl_status_message(), "7"));
-    assert_null(rig);
+    assert_null(device);
 }
 
-/* ---- the whole ---- */
+/* ---- the bench ---- */
 
 static void assert_rate(const char *name, const sl_op_rate *rate)
 {
@@ -246,12 +269,13 @@ static void bench_when_its_directory_is_missing_then_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spread_when_of_samples_then_nearest_ranks),
+        cmocka_unit_test(percentiles_when_of_samples_then_nearest_ranks),
+        cmocka_unit_test(samples_when_there_are_too_many_then_the_first_stay),
         cmocka_unit_test(fit_when_samples_are_exact_then_their_times_come_back),
         cmocka_unit_test(fit_when_a_term_would_be_negative_then_left_out),
         cmocka_unit_test(memory_when_taken_then_random_apart_and_inside),
-        cmocka_unit_test(rig_when_work_is_timed_then_it_alone_counts),
-        cmocka_unit_test(rig_when_there_is_no_such_device_then_says_so),
+        cmocka_unit_test(timed_device_when_work_is_timed_then_it_alone_counts),
+        cmocka_unit_test(timed_device_when_there_is_no_such_device_then_says_so),
         cmocka_unit_test(bench_when_its_directory_is_missing_then_says_so),
         cmocka_unit_test(bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here),
     };

@@ -357,6 +357,8 @@ static void compare_tensor_parallel(uint32_t tp_size, sl_recompute recompute, sl
     run_free(&split);
 }
 
+/* Of the emission and the derived step alone: the interpreter follows attrs.rank_index and sums
+ * over ranks, which no kernel does yet. */
 static void gradients_when_split_over_ranks_then_agree_with_one(void **state)
 {
     (void)state;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "train/loss_scale.h"
+#include "train/schedule.h"
 
 typedef struct fixture {
     sl_config config;
@@ -37,13 +37,14 @@ static void start(fixture *self, const char *scale)
     char setting[64];
     snprintf(setting, sizeof setting, "loss-scale=%s", scale);
     assert_int_equal(sl_config_assign(&self->config, SL_CONFIG_TRAIN, setting), SL_OK);
-    sl_loss_scale_start(&self->config, NULL, &self->state);
+    sl_schedule_start_loss_scale(&self->config, NULL, &self->state);
 }
 
 static void settle(fixture *self, uint32_t steps, bool is_finite)
 {
     for (uint32_t i = 0; i < steps; i++)
-        assert_int_equal(sl_loss_scale_settle(&self->config, is_finite, &self->state), SL_OK);
+        assert_int_equal(sl_schedule_update_loss_scale(&self->config, is_finite, &self->state),
+                         SL_OK);
 }
 
 static void fixed_when_steps_fail_then_stays(void **state)
@@ -90,7 +91,8 @@ static void dynamic_when_steps_go_on_failing_then_ends_at_one_with_an_error(void
         settle(self, 1, false);
         assert_true(self->state.loss_scale == scale);
     }
-    assert_int_equal(sl_loss_scale_settle(&self->config, false, &self->state), SL_ERROR_NONFINITE);
+    assert_int_equal(sl_schedule_update_loss_scale(&self->config, false, &self->state),
+                     SL_ERROR_NONFINITE);
     assert_non_null(strstr(sl_status_message(), "--lr"));
     assert_true(self->state.loss_scale == 1);
 }

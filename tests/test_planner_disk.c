@@ -105,6 +105,42 @@ static void nvme_plan_when_the_disk_is_slowest_then_its_lanes_are_always_busy(vo
         }
 }
 
+static bool shares_bytes(const sl_allocation *a, const sl_allocation *b)
+{
+    return a->place.tier == b->place.tier &&
+           a->place.offset < b->place.offset + sl_place_extent(&b->place) &&
+           b->place.offset < a->place.offset + sl_place_extent(&a->place);
+}
+
+/* Else the next step's inputs, and its forward pass, would wait for this step's last update. */
+static void inputs_when_memory_is_short_then_share_their_bytes_with_nothing(void **state)
+{
+    (void)state;
+    static const sl_gpt2_shape small = {6, 256, 4, 64, 4000};
+    plan_case c;
+    open_case(&small, 32, SL_TYPE_BF16, false, &c);
+    uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_MOMENT1);
+    c.request.budget_bytes[SL_TIER_HOST] =
+        c.homes->fixed_bytes[SL_TIER_HOST] + (1 << 18) + 9 * chunk_bytes;
+    sl_plan *plan = NULL;
+    sl_shortage shortage;
+    assert_ok(sl_plan_build(&c.request, &plan, &shortage));
+    uint32_t inputs = 0;
+    for (uint32_t a = 0; a < plan->allocation_count; a++) {
+        const sl_allocation *input = &plan->allocations[a];
+        if (input->value == SL_NONE || c.program->values[input->value].kind != SL_VALUE_INPUT)
+            continue;
+        inputs++;
+        for (uint32_t b = 0; b < plan->allocation_count; b++)
+            if (a != b && shares_bytes(input, &plan->allocations[b]))
+                fail_msg("%s shares bytes of tier %d with allocation %u",
+                         c.program->values[input->value].name, (int)input->place.tier, b);
+    }
+    assert_int_equal(inputs, 4); /* tokens and targets, on the host and on the device */
+    sl_plan_close(plan);
+    plan_case_close(&c);
+}
+
 static double cpu_seconds(void)
 {
     return (double)clock() / CLOCKS_PER_SEC;
@@ -140,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nvme_plan_when_the_disk_is_slowest_then_its_lanes_are_always_busy),
+        cmocka_unit_test(inputs_when_memory_is_short_then_share_their_bytes_with_nothing),
         cmocka_unit_test(xl_plan_when_memory_is_small_then_fits_and_is_made_in_seconds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

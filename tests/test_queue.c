@@ -346,6 +346,17 @@ static sl_status fail_with_number(void *arguments)
     SL_FAIL(SL_ERROR_IO, "call %u broke", *(const uint32_t *)arguments);
 }
 
+static void first_failure_when_others_follow_keeps_its_status_and_message(void **state)
+{
+    (void)state;
+    sl_first_failure first = {0};
+    assert_int_equal(sl_first_failure_return(&first), SL_OK);
+    sl_first_failure_keep(&first, sl_status_fail(SL_ERROR_IO, "the %s", "first"));
+    sl_first_failure_keep(&first, sl_status_fail(SL_ERROR_DATA, "the second"));
+    assert_int_equal(sl_first_failure_return(&first), SL_ERROR_IO);
+    assert_string_equal(sl_status_message(), "the first");
+}
+
 static void failure_when_it_happens_sticks_with_its_message(void **state)
 {
     (void)state;
@@ -445,6 +456,7 @@ int main(void)
         cmocka_unit_test(wait_when_never_recorded_is_no_wait),
         cmocka_unit_test(wait_when_recorded_again_later_takes_the_earlier_record),
         cmocka_unit_test(random_graphs_when_run_respect_every_wait),
+        cmocka_unit_test(first_failure_when_others_follow_keeps_its_status_and_message),
         cmocka_unit_test(failure_when_it_happens_sticks_with_its_message),
         cmocka_unit_test(observer_when_set_sees_calls_and_blocking_waits_alone),
     };

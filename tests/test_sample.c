@@ -15,7 +15,7 @@
 #include "base/bits.h"
 #include "base/rng.h"
 #include "train/log_json.h"
-#include "train/sample.h"
+#include "train/sampler.h"
 
 enum { VOCAB = 5 };
 

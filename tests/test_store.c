@@ -1,9 +1,9 @@
 /* What could be wrong in the disk store when the disks are well: a part goes to a wrong piece, file
- * or offset; parts of one stretch are mixed up when they come back in another order; a slot is used
- * twice; the end of the space, a piece or a registered buffer is off by one; a checksum belongs to
- * another part; what was never written is not zero; a range read otherwise than written passes
- * unchecked. One body over all ways to the disks: random items are written, overwritten and read
- * whole, against a shadow, over depths and numbers of directories. */
+ * or offset; parts of one range are mixed up when they come back in another order; one is
+ * moved twice; the end of the space, a piece or a registered buffer is off by one; a checksum
+ * belongs to another part; what was never written is not zero; a range read otherwise than written
+ * passes unchecked. One body over all ways to the disks: random items are written, overwritten and
+ * read whole, against a shadow, over depths and numbers of directories. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -170,7 +170,7 @@ static void range_when_read_otherwise_than_written_is_refused(void **state)
     }
 }
 
-static void stretch_when_not_allowed_is_refused_and_the_lane_lives(void **state)
+static void range_when_not_allowed_is_refused_and_the_lane_lives(void **state)
 {
     enum { UNIT = SL_STORE_ALIGNMENT };
     static _Alignas(UNIT) char memory[4 * UNIT];
@@ -252,7 +252,7 @@ int main(void)
         TEST(contents_when_written_and_read_at_random_are_the_same),
         TEST(range_when_never_written_reads_as_zeros_without_a_request),
         TEST(range_when_read_otherwise_than_written_is_refused),
-        TEST(stretch_when_not_allowed_is_refused_and_the_lane_lives),
+        TEST(range_when_not_allowed_is_refused_and_the_lane_lives),
         TEST(store_when_closed_unopened_or_unused_is_fine),
         TEST(lanes_when_both_at_work_do_not_disturb_each_other),
     };

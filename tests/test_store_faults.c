@@ -246,8 +246,8 @@ static void write_when_failing_once_is_not_repeated(void **state)
     store_case_close(&test);
 }
 
-/* The caller may use the memory of a failed stretch again at once. */
-static void stretch_when_failing_with_many_parts_out_waits_for_all(void **state)
+/* The caller may use the memory of a failed range again at once. */
+static void range_when_failing_with_many_parts_out_waits_for_all(void **state)
 {
     (void)state;
     enum { PARTS = 8, BYTES = PARTS * SL_STORE_PIECE_BYTES };
@@ -328,7 +328,7 @@ int main(void)
         cmocka_unit_test(every_request_when_hit_by_every_fault_is_right_or_an_error),
         cmocka_unit_test(read_when_failing_once_is_repeated_and_when_failing_on_stops),
         cmocka_unit_test(write_when_failing_once_is_not_repeated),
-        cmocka_unit_test(stretch_when_failing_with_many_parts_out_waits_for_all),
+        cmocka_unit_test(range_when_failing_with_many_parts_out_waits_for_all),
         cmocka_unit_test(transfer_when_cut_at_any_length_is_continued),
         cmocka_unit_test(part_when_its_write_failed_is_never_read_as_good),
     };

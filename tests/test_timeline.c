@@ -1,7 +1,7 @@
 /* What could be wrong with the timeline of a step that has loops: it grows with the number of
  * micro-batches, leaves out what it should draw, or does not say what it left out; an event stands
- * in the wrong step, because its lane told it when the next was under way, or has the wrong
- * repetition or micro-batch. A blueprint made by hand; the test tells what an engine would. */
+ * in the wrong step, because its lane recorded it when the next was under way, or has the wrong
+ * repetition or micro-batch. A blueprint made by hand; the test records what an engine would. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,8 @@ static void fill_paper(paper *p, uint32_t repeat)
     p->blueprint.program_count = 1;
 }
 
-static void tell(const sl_timeline *timeline, const paper *p, uint32_t command, uint32_t repetition)
+static void record(const sl_timeline *timeline, const paper *p, uint32_t command,
+                   uint32_t repetition)
 {
     static uint64_t now_ns = 1000;
     const sl_engine_observer *observer = sl_timeline_observer(timeline);
@@ -69,18 +70,19 @@ static void tell(const sl_timeline *timeline, const paper *p, uint32_t command, 
     observer->ran(observer->user, &event);
 }
 
-/* The host lane and the last op are told when the next step has begun, as after an early return. */
-static void tell_step(sl_timeline *timeline, const paper *p, uint32_t step)
+/* The host lane and the last op are recorded when the next step has begun, as after an early
+ * return. */
+static void record_step(sl_timeline *timeline, const paper *p, uint32_t step)
 {
-    tell(timeline, p, 0, 0);
+    record(timeline, p, 0, 0);
     for (uint32_t r = 0; r < p->repeat; r++) {
         for (uint32_t i = 1; i < 4; i++)
-            tell(timeline, p, i, r);
+            record(timeline, p, i, r);
     }
     assert_int_equal(sl_timeline_write(timeline, FIRST_STEP + step), SL_OK);
-    tell(timeline, p, 5, 0);
+    record(timeline, p, 5, 0);
     for (uint32_t r = 0; r < p->repeat; r++)
-        tell(timeline, p, 4, r);
+        record(timeline, p, 4, r);
 }
 
 typedef struct seen_event {
@@ -153,7 +155,7 @@ static long draw_and_check(uint32_t repeat)
     fill_paper(&p, repeat);
     assert_int_equal(sl_timeline_open(file.text, &p.blueprint, &timeline), SL_OK);
     for (uint32_t step = 0; step < STEPS; step++)
-        tell_step(timeline, &p, step);
+        record_step(timeline, &p, step);
     assert_int_equal(sl_timeline_write(timeline, FIRST_STEP + STEPS - 1), SL_OK);
     sl_timeline_close(timeline);
     read_events(&p, file.text, &seen);

@@ -22,6 +22,7 @@
 #include "layout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/bits.h"
 #include "base/status.h"
@@ -160,12 +161,6 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     return SL_OK;
 }
 
-static void set_decay(sl_layout *layout, uint64_t first_block, uint64_t block_count)
-{
-    for (uint64_t block = first_block; block < first_block + block_count; block++)
-        layout->block_flags[block] = 1;
-}
-
 static void place_tensors(const sl_program *program, const uint64_t *tensor_blocks,
                           sl_layout *layout)
 {
@@ -181,7 +176,8 @@ static void place_tensors(const sl_program *program, const uint64_t *tensor_bloc
         layout->first_element[tensor] = filled * SL_BLOCK_ELEMENTS;
         layout->valid_elements += spec->element_count;
         if (spec->decay)
-            set_decay(layout, chunk_index * chunk_blocks + filled, tensor_blocks[tensor]);
+            memset(layout->block_flags + chunk_index * chunk_blocks + filled, 1,
+                   tensor_blocks[tensor]);
         filled += tensor_blocks[tensor];
     }
     double capacity = (double)layout->chunk_count * (double)layout->chunk_elements;

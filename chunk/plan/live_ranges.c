@@ -198,9 +198,18 @@ static void hold_loops(const sl_planner *planner, sl_live_range *range, bool is_
         range->last_tick = last->end_tick - 1;
 }
 
+static void hold_body(sl_live_range *range, uint32_t op_count)
+{
+    if (range->first_tick == SL_NONE)
+        return;
+    range->first_tick = 0;
+    range->last_tick = op_count - 1;
+}
+
 /* Inputs are copied in before the first op, or after the op that fills them, outputs out after
  * their last writer; a value that a host-lane op reads is mirrored on the host from its last write
- * on. */
+ * on. What an op fills shares its bytes with nothing: the next step's inputs come while this
+ * step's updates go on, and with shared bytes the next forward would wait for the last of them. */
 static void complete_ranges(sl_planner *planner, uint32_t v)
 {
     const sl_value *value = &planner->program->values[v];
@@ -220,9 +229,10 @@ static void complete_ranges(sl_planner *planner, uint32_t v)
     }
     if (is_input)
         device->first_tick = 0;
-    if (is_filled && device->first_tick != SL_NONE)
-        device->first_tick = planner->last_write[v] + 1;
-    else if (is_input || is_output) {
+    if (is_filled) {
+        hold_body(device, last_op + 1);
+        hold_body(host, last_op + 1);
+    } else if (is_input || is_output) {
         host->first_tick = 0; /* its buffer belongs to the caller between iterations */
         host->last_tick = last_op;
     } else if (host->first_tick != SL_NONE && planner->last_write[v] != SL_NONE) {

@@ -1,5 +1,7 @@
-/* Layout, homes and the machine: what a plan is made from.
+/* Tiers, lanes, layout, homes and the machine: what a plan is made from.
  *
+ * tier    a kind of memory
+ * lane    what works in order, beside the others: ops within a tier, or copies between two
  * layout  tensor -> (chunk, offset); the same for every group, for it counts elements
  * homes   (group, chunk) -> tier and offset there; where each chunk's AdamW runs
  * machine how fast each lane is
@@ -18,8 +20,7 @@ typedef enum sl_tier { SL_TIER_DEVICE, SL_TIER_HOST, SL_TIER_DISK, SL_TIER_COUNT
 /* "device", "host" or "disk". */
 SL_API const char *sl_tier_name(sl_tier tier);
 
-/* What works in order, beside the others: ops run on COMPUTE, HOST, COMM and INPUT, copies on the
- * four lanes that join two tiers. */
+/* Ops run on COMPUTE, HOST, COMM and INPUT, copies on the four lanes that join two tiers. */
 typedef enum sl_lane {
     SL_LANE_COMPUTE,
     SL_LANE_H2D,

@@ -1,9 +1,9 @@
 /* Queues and marks over one mutex and two conditions each. Knows nothing of what its calls do.
  *
  * Invariants of a queue, under its lock:
- *   done <= issued <= done + capacity; item i stands in slot i % capacity from issue to completion
- *   only the queue's thread writes `done` and `status`, only the issuer writes `issued`
- *   status leaves SL_OK once and for ever; `message` is written before that and never again
+ *   done <= issued <= done + capacity; item i stands in items[i % capacity] until it has run
+ *   only the queue's thread writes `done` and `failure`, only the issuer writes `issued`
+ *   `failure` is written once and then never again
  *   what is queued behind a failure is not called, but waited for and recorded
  *
  * Invariants of a mark: records are numbered 1, 2, … as they are issued; reached <= issued;
@@ -29,7 +29,7 @@
 #include "bits.h"
 #include "clock.h"
 
-enum { MESSAGE_BYTES = 1024, THREAD_NAME_BYTES = 16, ITEM_ALIGNMENT = 64 };
+enum { THREAD_NAME_BYTES = 16, ITEM_ALIGNMENT = 64 };
 
 typedef enum item_kind { ITEM_CALL, ITEM_RECORD, ITEM_WAIT, ITEM_WAIT_BY, ITEM_STOP } item_kind;
 
@@ -50,8 +50,7 @@ struct sl_queue {
     uint64_t issued, done;
     uint64_t issuer_needs;
     bool issuer_waits, thread_waits;
-    sl_status status;
-    char message[MESSAGE_BYTES];
+    sl_first_failure failure;
     sl_queue_observer observer;
     bool is_observed;
     uint32_t capacity;
@@ -71,7 +70,7 @@ struct sl_mark {
 
 /* ---- marks ---- */
 
-static void block_until_reached(sl_mark *mark, uint64_t number)
+static void block_until_mark_reached(sl_mark *mark, uint64_t number)
 {
     mark->waiter_count++;
     while (atomic_load_explicit(&mark->reached, memory_order_relaxed) < number)
@@ -85,7 +84,7 @@ static bool wait_for_mark(sl_mark *mark, uint64_t number)
     if (atomic_load_explicit(&mark->reached, memory_order_acquire) >= number)
         return false;
     pthread_mutex_lock(&mark->lock);
-    block_until_reached(mark, number);
+    block_until_mark_reached(mark, number);
     pthread_mutex_unlock(&mark->lock);
     return true;
 }
@@ -94,7 +93,7 @@ static bool wait_for_mark(sl_mark *mark, uint64_t number)
 static void reach_mark(sl_mark *mark, uint64_t number)
 {
     pthread_mutex_lock(&mark->lock);
-    block_until_reached(mark, number - 1);
+    block_until_mark_reached(mark, number - 1);
     atomic_store_explicit(&mark->reached, number, memory_order_release);
     if (mark->word)
         __atomic_store_n(mark->word, (uint32_t)number, __ATOMIC_RELEASE);
@@ -123,7 +122,7 @@ void sl_mark_publish(sl_mark *mark, uint32_t *word)
 void sl_mark_finish(sl_mark *mark)
 {
     pthread_mutex_lock(&mark->lock);
-    block_until_reached(mark, mark->issued);
+    block_until_mark_reached(mark, mark->issued);
     pthread_mutex_unlock(&mark->lock);
 }
 
@@ -159,20 +158,16 @@ static void retire_item(sl_queue *queue)
     pthread_mutex_unlock(&queue->lock);
 }
 
-/* Keeps the first failure; its message stands in this thread. */
 static void keep_failure(sl_queue *queue, sl_status status)
 {
     pthread_mutex_lock(&queue->lock);
-    if (queue->status == SL_OK) {
-        snprintf(queue->message, sizeof queue->message, "%s", sl_status_message());
-        queue->status = status;
-    }
+    sl_first_failure_keep(&queue->failure, status);
     pthread_mutex_unlock(&queue->lock);
 }
 
 static void run_call(sl_queue *queue, queue_item *item)
 {
-    if (queue->status != SL_OK) /* written by this thread alone */
+    if (queue->failure.status != SL_OK) /* written by this thread alone */
         return;
     uint64_t start_ns = queue->is_observed ? sl_clock_now_ns() : 0;
     sl_status status = item->function(item->arguments);
@@ -245,9 +240,9 @@ static void wait_until_done(sl_queue *queue, uint64_t done)
     queue->issuer_waits = false;
 }
 
-/* Locks the queue and returns the next free slot. A full queue is left to empty by a quarter, so
- * that issuer and thread do not wake each other at every item. */
-static queue_item *take_slot(sl_queue *queue)
+/* Locks the queue until issue_item and returns the next free item. A full queue is left to empty by
+ * a quarter, so that issuer and thread do not wake each other at every item. */
+static queue_item *reserve_item(sl_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     if (queue->issued - queue->done == queue->capacity)
@@ -255,7 +250,7 @@ static queue_item *take_slot(sl_queue *queue)
     return &queue->items[queue->issued % queue->capacity];
 }
 
-static void give_slot(sl_queue *queue)
+static void issue_item(sl_queue *queue)
 {
     queue->issued++;
     if (queue->thread_waits)
@@ -323,60 +318,58 @@ static void fill_item(queue_item *item, item_kind kind, uint64_t tag, const void
 void sl_queue_call(sl_queue *queue, uint64_t tag, sl_queue_function function, const void *arguments,
                    uint32_t argument_bytes)
 {
-    queue_item *item = take_slot(queue);
+    queue_item *item = reserve_item(queue);
     fill_item(item, ITEM_CALL, tag, arguments, argument_bytes);
     item->function = function;
-    give_slot(queue);
+    issue_item(queue);
 }
 
 void sl_queue_wait_by(sl_queue *queue, uint64_t tag, sl_queue_wait_function function,
                       const void *arguments, uint32_t argument_bytes)
 {
-    queue_item *item = take_slot(queue);
+    queue_item *item = reserve_item(queue);
     fill_item(item, ITEM_WAIT_BY, tag, arguments, argument_bytes);
     item->await = function;
-    give_slot(queue);
+    issue_item(queue);
 }
 
 void sl_queue_record(sl_queue *queue, sl_mark *mark)
 {
-    queue_item *item = take_slot(queue);
+    queue_item *item = reserve_item(queue);
     item->kind = ITEM_RECORD;
     item->mark = mark;
     item->number = ++mark->issued;
-    give_slot(queue);
+    issue_item(queue);
 }
 
 void sl_queue_wait(sl_queue *queue, uint64_t tag, sl_mark *mark)
 {
     if (mark->issued == 0)
         return;
-    queue_item *item = take_slot(queue);
+    queue_item *item = reserve_item(queue);
     item->kind = ITEM_WAIT;
     item->tag = tag;
     item->mark = mark;
     item->number = mark->issued;
-    give_slot(queue);
+    issue_item(queue);
 }
 
 sl_status sl_queue_finish(sl_queue *queue)
 {
     pthread_mutex_lock(&queue->lock);
     wait_until_done(queue, queue->issued);
-    sl_status status = queue->status;
+    sl_status status = sl_first_failure_return(&queue->failure);
     pthread_mutex_unlock(&queue->lock);
-    if (status != SL_OK)
-        SL_FAIL(status, "%s", queue->message);
-    return SL_OK;
+    return status;
 }
 
 void sl_queue_close(sl_queue *queue)
 {
     if (!queue)
         return;
-    queue_item *item = take_slot(queue);
+    queue_item *item = reserve_item(queue);
     item->kind = ITEM_STOP;
-    give_slot(queue);
+    issue_item(queue);
     pthread_join(queue->thread, NULL);
     free_queue(queue);
 }

@@ -1,13 +1,12 @@
-/* Keeps one message per thread and maps statuses to exit codes. Knows nothing of what failed. */
+/* Keeps one message per thread, keeps first failures, and maps statuses to exit codes. Knows
+ * nothing of what failed. */
 #include "status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MESSAGE_BYTES = 1024 };
-
-static _Thread_local char message[MESSAGE_BYTES];
+static _Thread_local char message[SL_STATUS_MESSAGE_BYTES];
 
 const char *sl_status_message(void)
 {
@@ -16,7 +15,7 @@ const char *sl_status_message(void)
 
 sl_status sl_status_fail(sl_status status, const char *format, ...)
 {
-    char fresh[MESSAGE_BYTES]; /* the arguments may point into the old message */
+    char fresh[SL_STATUS_MESSAGE_BYTES]; /* the arguments may point into the old message */
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(fresh, sizeof fresh, format, arguments);
@@ -27,12 +26,25 @@ sl_status sl_status_fail(sl_status status, const char *format, ...)
 
 sl_status sl_status_prefix(sl_status status, const char *format, ...)
 {
-    char context[MESSAGE_BYTES];
+    char context[SL_STATUS_MESSAGE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(context, sizeof context, format, arguments);
     va_end(arguments);
     return sl_status_fail(status, "%s: %s", context, message);
+}
+
+void sl_first_failure_keep(sl_first_failure *first, sl_status status)
+{
+    if (first->status != SL_OK)
+        return;
+    snprintf(first->message, sizeof first->message, "%s", message);
+    first->status = status;
+}
+
+sl_status sl_first_failure_return(const sl_first_failure *first)
+{
+    return first->status == SL_OK ? SL_OK : sl_status_fail(first->status, "%s", first->message);
 }
 
 int sl_status_exit_code(sl_status status)

@@ -14,6 +14,21 @@ sl_status sl_status_fail(sl_status status, const char *format, ...)
 sl_status sl_status_prefix(sl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+enum { SL_STATUS_MESSAGE_BYTES = 1024 };
+
+/* The first failure of something that goes on after it, as a queue does. Zeros: there was none. Who
+ * shares one between threads has it under a lock. */
+typedef struct sl_first_failure {
+    sl_status status;
+    char message[SL_STATUS_MESSAGE_BYTES];
+} sl_first_failure;
+
+/* Keeps a failure with the message that stands in this thread, unless one is kept already. */
+void sl_first_failure_keep(sl_first_failure *first, sl_status status);
+
+/* Returns what is kept, with its message as this thread's; SL_OK where nothing is. */
+sl_status sl_first_failure_return(const sl_first_failure *first);
+
 /* SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno)) makes the message where it is decided. */
 #define SL_FAIL(status, ...)                                                                       \
     do {                                                                                           \

@@ -3,7 +3,7 @@
  * One word, `state`, says which job is open and how many threads are inside it: the job's number in
  * the upper half, "open" in bit 31, the helpers inside in the lower bits. A helper enters a job by
  * compare-and-swap on the whole word, so it can never enter a job that has closed: a thread that
- * wakes late finds the door shut and the caller never waits for a sleeper. The job's other fields
+ * wakes late finds it closed and the caller never waits for a sleeper. The job's other fields
  * are written only while nobody is inside.
  *
  * Sleeping follows one rule on both sides: the sleeper announces itself and looks again; the waker
@@ -66,7 +66,7 @@ static void pause_briefly(void)
 #endif
 }
 
-static uint64_t number_of(uint64_t state)
+static uint64_t job_number(uint64_t state)
 {
     return state >> 32;
 }
@@ -82,7 +82,7 @@ static void run_tiles(sl_workers *pool, uint32_t worker_index)
 }
 
 /* Enters the job of `*state`; false if it closed, with the newer word in *state. */
-static bool enter(sl_workers *pool, uint64_t *state)
+static bool enter_job(sl_workers *pool, uint64_t *state)
 {
     while (*state & OPEN) {
         if (atomic_compare_exchange_weak(&pool->state, state, *state + 1))
@@ -91,7 +91,7 @@ static bool enter(sl_workers *pool, uint64_t *state)
     return false;
 }
 
-static void leave(sl_workers *pool)
+static void leave_job(sl_workers *pool)
 {
     uint64_t before = atomic_fetch_sub(&pool->state, 1);
     bool last_of_closed = (before & INSIDE) == 1 && !(before & OPEN);
@@ -102,10 +102,10 @@ static void leave(sl_workers *pool)
     pthread_mutex_unlock(&pool->sleep_lock);
 }
 
-static bool is_new(sl_workers *pool, uint64_t seen, uint64_t *out_state)
+static bool is_new_job(sl_workers *pool, uint64_t seen, uint64_t *out_state)
 {
     *out_state = atomic_load(&pool->state);
-    return number_of(*out_state) != seen || atomic_load(&pool->stop);
+    return job_number(*out_state) != seen || atomic_load(&pool->stop);
 }
 
 /* Returns the word of a job other than number `seen`, or any word when the pool stops. */
@@ -113,20 +113,20 @@ static uint64_t wait_for_job(sl_workers *pool, uint64_t seen)
 {
     uint64_t state;
     for (int pauses = 0; pauses < SPIN_PAUSES; pauses++) {
-        if (is_new(pool, seen, &state))
+        if (is_new_job(pool, seen, &state))
             return state;
         pause_briefly();
     }
     pthread_mutex_lock(&pool->sleep_lock);
     atomic_fetch_add(&pool->sleeper_count, 1);
-    while (!is_new(pool, seen, &state))
+    while (!is_new_job(pool, seen, &state))
         pthread_cond_wait(&pool->job_opened, &pool->sleep_lock);
     atomic_fetch_sub(&pool->sleeper_count, 1);
     pthread_mutex_unlock(&pool->sleep_lock);
     return state;
 }
 
-static void *help(void *argument)
+static void *run_helper(void *argument)
 {
     worker *self = argument;
     sl_workers *pool = self->pool;
@@ -135,17 +135,17 @@ static void *help(void *argument)
         uint64_t state = wait_for_job(pool, seen);
         if (atomic_load(&pool->stop))
             return NULL;
-        if (enter(pool, &state)) {
+        if (enter_job(pool, &state)) {
             run_tiles(pool, self->index);
-            leave(pool);
+            leave_job(pool);
         }
-        seen = number_of(state);
+        seen = job_number(state);
     }
 }
 
 static void open_job(sl_workers *pool)
 {
-    uint64_t number = number_of(atomic_load(&pool->state)) + 1;
+    uint64_t number = job_number(atomic_load(&pool->state)) + 1;
     atomic_store(&pool->state, number << 32 | OPEN);
     if (atomic_load(&pool->sleeper_count) == 0)
         return;
@@ -154,7 +154,7 @@ static void open_job(sl_workers *pool)
     pthread_mutex_unlock(&pool->sleep_lock);
 }
 
-/* Shuts the door and waits until the last helper is out. */
+/* Closes the job and waits until the last helper has left it. */
 static void close_job(sl_workers *pool)
 {
     atomic_fetch_and(&pool->state, ~OPEN);
@@ -201,7 +201,7 @@ static sl_status start_helper(sl_workers *pool, uint32_t index)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&self->thread, NULL, help, self);
+    int error = pthread_create(&self->thread, NULL, run_helper, self);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "cannot start compute worker %u of %u: %s", index + 1,

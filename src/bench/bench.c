@@ -1,16 +1,162 @@
-/* From times to rows beside their roofs, and to the rates of a machine. */
+/* The order of things: devices, disk, memory, warm-up, rounds; then, from the times, the rates of
+ * the machine, and rows beside their roofs. */
+#define _GNU_SOURCE /* getloadavg */
 #include "bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "copies.h"
 #include "disk.h"
-#include "meter.h"
+#include "ops.h"
+#include "roofs.h"
+
+enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
+
+static const uint64_t loop_bytes[2] = {UINT64_C(64) << 20, UINT64_C(8) << 20}; /* [is_quick] */
+static const double load_max = 0.5; /* runnable threads of others, averaged over a minute */
 
 /* A queued op costs a wake-up beside what its kernel takes; a GPU's ops are timed in a row, and
  * what the least of them takes is what each costs. */
 static const double queue_seconds = 2e-6;
+
+/* `host` is `device` where that is the cpu; what is "beside a GPU" is empty then. */
+typedef struct measurement {
+    const sl_bench_options *options;
+    sl_timed_device *device, *host;
+    sl_memory memory, host_memory;                         /* host_memory: beside a GPU */
+    sl_ops ops, host_ops, roof_ops;                        /* the last two: beside a GPU */
+    sl_copies copies;                                      /* between device and host */
+    sl_samples flops[SL_TYPE_COUNT], loops[SL_LOOP_COUNT]; /* rates of the host; flops: of a cpu */
+} measurement;
+
+static bool has_gpu(const measurement *m)
+{
+    return m->device != m->host;
+}
+
+static void report_progress(const measurement *m, const char *line)
+{
+    if (m->options->progress)
+        m->options->progress(m->options->user, line);
+}
+
+/* ---- devices, memory, warm-up ---- */
+
+static sl_status open_devices(measurement *m)
+{
+    const sl_bench_options *options = m->options;
+    SL_TRY(sl_timed_device_open(SL_DEVICE_CPU, 0, options->thread_count, &m->host));
+    m->device = m->host;
+    if (options->device == SL_DEVICE_CPU)
+        return SL_OK;
+    return sl_timed_device_open(options->device, options->device_index, options->thread_count,
+                                &m->device);
+}
+
+static void warn_of_load(const measurement *m)
+{
+    char line[LINE_BYTES];
+    double load = 0;
+    if (getloadavg(&load, 1) == 1 && load > load_max) {
+        snprintf(line, sizeof line, "other work (load %.1f) disturbs what is measured now", load);
+        report_progress(m, line);
+    }
+}
+
+static sl_status open_ops(const measurement *m, sl_memory *memory, sl_ops_list list,
+                          sl_ops *out_ops)
+{
+    const sl_ops_selection selection = {list, m->options->is_quick, m->options->small_shape};
+    char line[LINE_BYTES];
+    SL_TRY(sl_ops_open(memory, &selection, out_ops));
+    snprintf(line, sizeof line, "warming up %u ops, %s", out_ops->count, memory->device->ops->name);
+    report_progress(m, line);
+    return sl_ops_warm_up(out_ops);
+}
+
+static sl_status open_cases(measurement *m)
+{
+    bool is_quick = m->options->is_quick;
+    warn_of_load(m);
+    report_progress(m, "filling memory with random numbers");
+    SL_TRY(sl_memory_open(m->device, is_quick, &m->memory));
+    SL_TRY(sl_copies_open(m->device, is_quick, &m->copies));
+    SL_TRY(open_ops(m, &m->memory, SL_OPS_OF_STEPS, &m->ops));
+    if (!has_gpu(m))
+        return SL_OK;
+    SL_TRY(sl_memory_open(m->host, is_quick, &m->host_memory));
+    SL_TRY(open_ops(m, &m->host_memory, SL_OPS_ADAMW, &m->host_ops));
+    return open_ops(m, &m->memory, SL_OPS_ROOFS, &m->roof_ops);
+}
+
+static void close_measurement(measurement *m)
+{
+    sl_ops_close(&m->roof_ops);
+    sl_ops_close(&m->host_ops);
+    sl_ops_close(&m->ops);
+    sl_copies_close(&m->copies);
+    sl_memory_close(&m->host_memory);
+    sl_memory_close(&m->memory);
+    if (has_gpu(m))
+        sl_timed_device_close(m->device);
+    sl_timed_device_close(m->host);
+}
+
+/* ---- rounds ---- */
+
+static sl_status sample_roofs(measurement *m)
+{
+    sl_workers *workers = m->host->workers;
+    sl_memory *memory = has_gpu(m) ? &m->host_memory : &m->memory;
+    for (int type = 0; type < SL_TYPE_COUNT && !has_gpu(m); type++)
+        sl_samples_add(&m->flops[type], sl_roofs_flops(workers, (sl_type)type));
+    for (int loop = 0; loop < SL_LOOP_COUNT; loop++) {
+        double rate = 0;
+        SL_TRY(sl_roofs_memory(workers, memory, (sl_memory_loop)loop,
+                               loop_bytes[m->options->is_quick], &rate));
+        sl_samples_add(&m->loops[loop], rate);
+    }
+    return SL_OK;
+}
+
+static sl_status run_rounds(measurement *m)
+{
+    const uint32_t count = m->options->is_quick ? QUICK_ROUNDS : ROUNDS;
+    char line[LINE_BYTES];
+    for (uint32_t round = 0; round < count; round++) {
+        snprintf(line, sizeof line, "ops, copies and memory: round %u of %u", round + 1, count);
+        report_progress(m, line);
+        SL_TRY(sample_roofs(m));
+        SL_TRY(sl_copies_sample(&m->copies));
+        SL_TRY(sl_ops_sample(&m->roof_ops));
+        SL_TRY(sl_ops_sample(&m->ops));
+        SL_TRY(sl_ops_sample(&m->host_ops));
+    }
+    return SL_OK;
+}
+
+/* ---- the machine ---- */
+
+/* What the least op of a GPU took. */
+static double find_op_seconds(const measurement *m)
+{
+    for (uint32_t i = 0; i < m->roof_ops.count; i++)
+        if (m->roof_ops.cases[i].kind == SL_OP_CLEAR)
+            return sl_samples_median(&m->roof_ops.cases[i].seconds);
+    return queue_seconds;
+}
+
+static sl_status fit_machine(const measurement *m, sl_machine *machine)
+{
+    machine->op_seconds = find_op_seconds(m);
+    SL_TRY(sl_ops_fit(&m->ops, machine));
+    SL_TRY(sl_ops_fit_host(has_gpu(m) ? &m->host_ops : &m->ops, machine));
+    sl_copies_set_machine(&m->copies, queue_seconds, machine);
+    machine->is_measured = true;
+    return SL_OK;
+}
 
 /* ---- rows ---- */
 
@@ -50,6 +196,11 @@ static void name_case(const sl_ops_case *one, char out_name[64])
                  added);
 }
 
+static double count_flops(const sl_ops_case *one)
+{
+    return (double)sl_op_flops(one->kind, &one->attrs);
+}
+
 static bool is_product(sl_op_kind kind)
 {
     sl_op_attrs one = {.row_count = 1, .in = 1, .out = 1, .id_count = 1};
@@ -57,51 +208,51 @@ static bool is_product(sl_op_kind kind)
 }
 
 /* The median rate of what the case is held against; 0: nothing says more than itself. */
-static double find_roof(const sl_meter *m, const sl_ops_case *one, bool on_host)
+static double find_roof(const measurement *m, const sl_ops_case *one, bool on_host)
 {
-    if (sl_op_flops(one->kind, &one->attrs) > 0) {
-        for (uint32_t i = 0; i < m->roofs.count; i++)
-            if (m->roofs.cases[i].kind == SL_OP_LINEAR &&
-                m->roofs.cases[i].attrs.type == one->attrs.type)
-                return (double)sl_op_flops(SL_OP_LINEAR, &m->roofs.cases[i].attrs) /
-                       m->roofs.cases[i].seconds.median;
-        return m->flops[one->attrs.type].rate.median;
+    if (count_flops(one) > 0) {
+        for (uint32_t i = 0; i < m->roof_ops.count; i++) {
+            const sl_ops_case *roof = &m->roof_ops.cases[i];
+            if (roof->kind == SL_OP_LINEAR && roof->attrs.type == one->attrs.type)
+                return count_flops(roof) / sl_samples_median(&roof->seconds);
+        }
+        return sl_samples_median(&m->flops[one->attrs.type]);
     }
     if (one->kind != SL_OP_ADAMW) /* the others are not memory's alone: caches hold their data */
         return 0;
     const sl_copies_case *within = &m->copies.cases[SL_COPIES_WITHIN];
-    return on_host ? m->stream[SL_STREAM_UPDATE].rate.median
-                   : 2.0 * (double)within->bytes / within->seconds.median;
+    return on_host ? sl_samples_median(&m->loops[SL_LOOP_UPDATE])
+                   : 2.0 * (double)within->bytes / sl_samples_median(&within->seconds);
 }
 
-static sl_status add_case(const sl_meter *m, const sl_ops_case *one, bool on_host, sl_bench *bench)
+static sl_status add_op(const measurement *m, const sl_ops_case *one, bool on_host, sl_bench *bench)
 {
-    double flops = (double)sl_op_flops(one->kind, &one->attrs);
-    double bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs);
+    const double flops = count_flops(one);
+    const double bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs);
     sl_bench_row row = {.group = is_product(one->kind)      ? "gemm"
                                  : one->kind != SL_OP_ADAMW ? "op"
                                  : on_host                  ? "host_adamw"
                                                             : "adamw",
                         .type = sl_type_name((sl_type)one->attrs.type),
-                        .seconds = one->seconds.median,
+                        .rate = sl_samples_rate(&one->seconds, flops > 0 ? flops : bytes),
+                        .seconds = sl_samples_median(&one->seconds),
                         .fit_seconds = sl_machine_op_seconds(&bench->profile.machine, one->kind,
                                                              &one->attrs, on_host),
+                        .roof = find_roof(m, one, on_host || !has_gpu(m)),
                         .is_flops = flops > 0};
-    row.rate = sl_spread_rate(one->seconds, flops > 0 ? flops : bytes);
-    row.roof = find_roof(m, one, on_host || !sl_meter_has_gpu(m));
     name_case(one, row.name);
     return sl_bench_add(bench, &row);
 }
 
-static sl_status add_cases(const sl_meter *m, const sl_ops *ops, bool on_host, sl_bench *bench)
+static sl_status add_ops(const measurement *m, const sl_ops *ops, bool on_host, sl_bench *bench)
 {
     for (uint32_t i = 0; i < ops->count; i++)
-        SL_TRY(add_case(m, &ops->cases[i], on_host, bench));
+        SL_TRY(add_op(m, &ops->cases[i], on_host, bench));
     return SL_OK;
 }
 
 static sl_status add_rate(sl_bench *bench, const char *group, const char *type, const char *name,
-                          sl_spread rate)
+                          sl_percentiles rate)
 {
     bool is_flops = strcmp(group, "gemm") == 0;
     sl_bench_row row = {.group = group, .type = type, .rate = rate, .is_flops = is_flops};
@@ -110,86 +261,62 @@ static sl_status add_rate(sl_bench *bench, const char *group, const char *type, 
 }
 
 /* The products that others are held against stand as roofs; the least op is none of them. */
-static sl_status add_gpu_roofs(const sl_meter *m, sl_bench *bench)
+static sl_status add_roofs(const measurement *m, sl_bench *bench)
 {
     char name[64];
-    for (uint32_t i = 0; i < m->roofs.count; i++) {
-        const sl_ops_case *one = &m->roofs.cases[i];
+    for (int type = 0; type < SL_TYPE_COUNT && !has_gpu(m); type++)
+        SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)type), "multiply-adds from registers",
+                        sl_samples_percentiles(&m->flops[type])));
+    for (uint32_t i = 0; i < m->roof_ops.count; i++) {
+        const sl_ops_case *one = &m->roof_ops.cases[i];
         if (one->kind != SL_OP_LINEAR)
             continue;
-        double flops = (double)sl_op_flops(one->kind, &one->attrs);
         name_case(one, name);
         SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)one->attrs.type), name,
-                        sl_spread_rate(one->seconds, flops)));
+                        sl_samples_rate(&one->seconds, count_flops(one))));
     }
-    return SL_OK;
+    SL_TRY(
+        add_rate(bench, "memory", "", "reading", sl_samples_percentiles(&m->loops[SL_LOOP_READ])));
+    return add_rate(bench, "memory", "", "4 reads, 3 writes",
+                    sl_samples_percentiles(&m->loops[SL_LOOP_UPDATE]));
 }
 
-static sl_status add_copies(const sl_meter *m, sl_bench *bench)
+static sl_status add_copies(const measurement *m, sl_bench *bench)
 {
     for (int kind = 0; kind < SL_COPIES_COUNT; kind++) {
         const sl_copies_case *one = &m->copies.cases[kind];
         double bytes = (kind == SL_COPIES_WITHIN ? 2.0 : 1.0) * (double)one->bytes;
-        SL_TRY(add_rate(bench, "copy", "", one->name, sl_spread_rate(one->seconds, bytes)));
-        bench->rows[bench->row_count - 1].seconds = one->seconds.median;
+        SL_TRY(add_rate(bench, "copy", "", one->name, sl_samples_rate(&one->seconds, bytes)));
+        bench->rows[bench->row_count - 1].seconds = sl_samples_median(&one->seconds);
     }
     return SL_OK;
 }
 
-static sl_status add_rows(const sl_meter *m, sl_bench *bench)
-{
-    for (int type = 0; type < SL_TYPE_COUNT && !sl_meter_has_gpu(m); type++)
-        SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)type), "multiply-adds from registers",
-                        m->flops[type].rate));
-    SL_TRY(add_gpu_roofs(m, bench));
-    SL_TRY(add_rate(bench, "memory", "", "reading", m->stream[SL_STREAM_READ].rate));
-    SL_TRY(add_rate(bench, "memory", "", "4 reads, 3 writes", m->stream[SL_STREAM_UPDATE].rate));
-    SL_TRY(add_copies(m, bench));
-    SL_TRY(add_cases(m, &m->ops, false, bench));
-    return add_cases(m, &m->host_ops, true, bench);
-}
+/* ---- the run ---- */
 
-/* ---- the machine ---- */
-
-/* What the least op of a GPU took. */
-static double find_op_seconds(const sl_meter *m)
+static sl_status measure_machine(measurement *m, sl_bench *bench)
 {
-    for (uint32_t i = 0; i < m->roofs.count; i++)
-        if (m->roofs.cases[i].kind == SL_OP_CLEAR)
-            return m->roofs.cases[i].seconds.median;
-    return queue_seconds;
-}
-
-static sl_status fit_machine(const sl_meter *m, sl_machine *machine)
-{
-    bool has_gpu = sl_meter_has_gpu(m);
-    machine->op_seconds = find_op_seconds(m);
-    SL_TRY(sl_ops_fit(&m->ops, machine));
-    SL_TRY(sl_ops_fit_host(has_gpu ? &m->host_ops : &m->ops, machine));
-    sl_copies_set_machine(&m->copies, queue_seconds, machine);
-    machine->is_measured = true;
-    return SL_OK;
-}
-
-static sl_status measure(sl_meter *m, sl_bench *bench)
-{
-    SL_TRY(sl_meter_open(m->options, m));
+    SL_TRY(open_devices(m));
     sl_profile_init(&bench->profile,
-                    &(sl_profile_subject){.device = m->rig->ops->kind,
+                    &(sl_profile_subject){.device = m->device->ops->kind,
                                           .worker_count = m->options->thread_count,
-                                          .info = sl_meter_has_gpu(m) ? &m->rig->info : NULL});
-    SL_TRY(sl_disk_measure(m->options, m->rig, bench)); /* first: a directory may be wrong */
-    SL_TRY(sl_meter_run(m));
+                                          .info = has_gpu(m) ? &m->device->info : NULL});
+    SL_TRY(sl_disk_measure(m->options, m->device, bench)); /* first: a directory may be wrong */
+    SL_TRY(open_cases(m));
+    SL_TRY(run_rounds(m));
     SL_TRY(fit_machine(m, &bench->profile.machine));
-    return add_rows(m, bench);
+    SL_TRY(add_roofs(m, bench));
+    SL_TRY(add_copies(m, bench));
+    SL_TRY(add_ops(m, &m->ops, false, bench));
+    return add_ops(m, &m->host_ops, true, bench);
 }
 
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
-    sl_meter m = {.options = options};
-    sl_status status = measure(&m, &bench);
-    sl_meter_close(&m);
+    measurement m = {.options = options};
+    sl_status status = measure_machine(&m, &bench);
+    close_measurement(&m);
     if (status != SL_OK) {
         sl_bench_close(&bench);
         return status;
@@ -202,4 +329,42 @@ void sl_bench_close(sl_bench *bench)
 {
     free(bench->rows);
     *bench = (sl_bench){0};
+}
+
+/* ---- as JSON ---- */
+
+static json_t *format_row(const sl_bench_row *row)
+{
+    /* A key whose value is NULL is left out ("o*"). */
+    const bool has_roof = row->roof > 0;
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:o*, s:o*, s:o*}", "group",
+                     row->group, "type", row->type, "name", row->name, "unit",
+                     row->is_flops ? "FLOP/s" : "B/s", "median", row->rate.median, "p10",
+                     row->rate.p10, "p90", row->rate.p90, "seconds", row->seconds, "fit_seconds",
+                     row->fit_seconds > 0 ? json_real(row->fit_seconds) : NULL, "roof",
+                     has_roof ? json_real(row->roof) : NULL, "percent_of_roof",
+                     has_roof ? json_real(100 * row->rate.median / row->roof) : NULL);
+}
+
+sl_status sl_bench_format(const sl_bench *bench, json_t **out_object)
+{
+    const sl_profile *profile = &bench->profile;
+    json_t *rows = json_array();
+    int failed = !rows;
+    for (uint32_t i = 0; i < bench->row_count && !failed; i++)
+        failed = json_array_append_new(rows, format_row(&bench->rows[i]));
+    if (failed) {
+        json_decref(rows);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
+    }
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:o}", "host", profile->host,
+                  "gpu", profile->gpu, "cpu", profile->cpu, "kernels", profile->kernels, "version",
+                  profile->version, "date", profile->date, "core_count", (int)profile->core_count,
+                  "thread_count", (int)profile->thread_count, "disk", profile->disk, "disk_note",
+                  bench->disk_note, "rows", rows);
+    if (!object)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
+    *out_object = object;
+    return SL_OK;
 }

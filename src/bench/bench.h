@@ -1,16 +1,16 @@
 /* Measures this machine: ops by type and shape, copies, memory, disk, each beside its roof, and
  * makes its profile of that.
  *
- * Rounds alternate over all cases and roofs, so that a machine whose clock wanders does so under
- * all of them. Nothing is printed; what was measured comes back as rows.
+ * Rounds alternate over all cases and roofs, so that a machine that changes its speed does so
+ * under all of them. Nothing is printed; what was measured comes back as rows.
  */
 #ifndef SL_BENCH_BENCH_H
 #define SL_BENCH_BENCH_H
 
 #include "device/device.h"
+#include "samples.h"
 #include "session/machine/profile.h"
 #include "sluice/gpt2.h"
-#include "spread.h"
 
 typedef struct sl_bench_options {
     sl_device_kind device; /* whose ops and copies */
@@ -25,14 +25,14 @@ typedef struct sl_bench_options {
 } sl_bench_options;
 
 typedef struct sl_bench_row {
-    const char *group;  /* "gemm", "adamw", "host_adamw", "op", "copy", "memory", "disk" */
-    const char *type;   /* "fp32", ..., or "" */
-    char name[64];      /* "linear 768x2304, 256 rows" */
-    sl_spread rate;     /* of work a second; p10 is the slow end */
-    double seconds;     /* median of one piece of work */
-    double fit_seconds; /* of an op: what the profile will say of it; else 0 */
-    double roof;        /* in the same unit; 0: the row is a roof itself */
-    bool is_flops;      /* FLOP/s, else bytes/s */
+    const char *group;   /* "gemm", "adamw", "host_adamw", "op", "copy", "memory", "disk" */
+    const char *type;    /* "fp32", ..., or "" */
+    char name[64];       /* "linear 768x2304, 256 rows" */
+    sl_percentiles rate; /* of work a second; p10 is the slow end */
+    double seconds;      /* median of one piece of work */
+    double fit_seconds;  /* of an op: what the profile will say of it; else 0 */
+    double roof;         /* in the same unit; 0: the row is a roof itself */
+    bool is_flops;       /* FLOP/s, else bytes/s */
 } sl_bench_row;
 
 typedef struct sl_bench {
@@ -48,7 +48,7 @@ sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench);
 /* A zeroed one is fine. */
 void sl_bench_close(sl_bench *bench);
 
-/* Appends a copy of a row. For the parts of a bench. */
+/* Appends a copy of a row. For the other files of this room. */
 sl_status sl_bench_add(sl_bench *bench, const sl_bench_row *row);
 
 /* Rows and identity as one JSON object; the caller drops the reference. */

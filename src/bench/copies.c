@@ -3,13 +3,13 @@
 
 enum { SLOTS = 8, STAGGER = 68 * 1024, SMALL_BYTES = 4096 };
 
-/* A copy of a whole chunk, or of what shows the rate as well. */
-static uint64_t find_slot_bytes(const sl_rig *rig, bool is_quick)
+/* As large as a chunk, or as what shows the rate as well. */
+static uint64_t find_slot_bytes(const sl_timed_device *device, bool is_quick)
 {
     const uint64_t mib = UINT64_C(1) << 20;
     if (is_quick)
         return 8 * mib;
-    return (rig->ops->kind == SL_DEVICE_CPU ? 32 : 64) * mib;
+    return (device->ops->kind == SL_DEVICE_CPU ? 32 : 64) * mib;
 }
 
 static void init_cases(sl_copies *copies)
@@ -34,21 +34,21 @@ static void init_cases(sl_copies *copies)
 static sl_status fill_slots(sl_copies *copies)
 {
     double seconds;
-    const sl_rig_copy copy = {copies->device, copies->host, copies->mapped_bytes};
-    sl_memory_fill(copies->host, copies->mapped_bytes);
-    return sl_rig_copy_each(copies->rig, &copy, 1, &seconds);
+    const sl_timed_copy copy = {copies->device_slots, copies->host_slots, copies->mapped_bytes};
+    sl_memory_fill(copies->host_slots, copies->mapped_bytes);
+    return sl_timed_device_copy(copies->device, &copy, 1, &seconds);
 }
 
-sl_status sl_copies_open(sl_rig *rig, bool is_quick, sl_copies *out_copies)
+sl_status sl_copies_open(sl_timed_device *device, bool is_quick, sl_copies *out_copies)
 {
-    sl_copies copies = {.rig = rig, .slot_bytes = find_slot_bytes(rig, is_quick)};
+    sl_copies copies = {.device = device, .slot_bytes = find_slot_bytes(device, is_quick)};
     copies.mapped_bytes = SLOTS * (copies.slot_bytes + STAGGER);
     init_cases(&copies);
-    sl_status status =
-        rig->ops->map_host(rig->device, copies.mapped_bytes, SL_MAP_PLAIN, (void **)&copies.host);
+    sl_status status = device->ops->map_host(device->handle, copies.mapped_bytes, SL_MAP_PLAIN,
+                                             (void **)&copies.host_slots);
     if (status == SL_OK)
-        status =
-            rig->ops->map(rig->device, copies.mapped_bytes, SL_MAP_PLAIN, (void **)&copies.device);
+        status = device->ops->map(device->handle, copies.mapped_bytes, SL_MAP_PLAIN,
+                                  (void **)&copies.device_slots);
     if (status == SL_OK)
         status = fill_slots(&copies);
     if (status != SL_OK) {
@@ -61,11 +61,13 @@ sl_status sl_copies_open(sl_rig *rig, bool is_quick, sl_copies *out_copies)
 
 void sl_copies_close(sl_copies *copies)
 {
-    const sl_rig *rig = copies->rig;
-    if (copies->device)
-        rig->ops->unmap(rig->device, copies->device, copies->mapped_bytes, SL_MAP_PLAIN);
-    if (copies->host)
-        rig->ops->unmap_host(rig->device, copies->host, copies->mapped_bytes, SL_MAP_PLAIN);
+    const sl_timed_device *device = copies->device;
+    if (copies->device_slots)
+        device->ops->unmap(device->handle, copies->device_slots, copies->mapped_bytes,
+                           SL_MAP_PLAIN);
+    if (copies->host_slots)
+        device->ops->unmap_host(device->handle, copies->host_slots, copies->mapped_bytes,
+                                SL_MAP_PLAIN);
     *copies = (sl_copies){0};
 }
 
@@ -74,42 +76,36 @@ static uint64_t take_slot(sl_copies *copies)
     return copies->next_slot++ % SLOTS * (copies->slot_bytes + STAGGER);
 }
 
-static sl_rig_copy take_copy(sl_copies *copies, sl_copies_kind kind)
+static sl_timed_copy take_copy(sl_copies *copies, sl_copies_kind kind)
 {
     uint64_t first = take_slot(copies), second = take_slot(copies);
     uint64_t bytes = copies->cases[kind].bytes;
     switch (kind) {
     case SL_COPIES_WITHIN:
-        return (sl_rig_copy){copies->device + first, copies->device + second, bytes};
+        return (sl_timed_copy){copies->device_slots + first, copies->device_slots + second, bytes};
     case SL_COPIES_D2H:
     case SL_COPIES_D2H_BOTH:
     case SL_COPIES_D2H_SMALL:
-        return (sl_rig_copy){copies->host + first, copies->device + second, bytes};
+        return (sl_timed_copy){copies->host_slots + first, copies->device_slots + second, bytes};
     default:
-        return (sl_rig_copy){copies->device + first, copies->host + second, bytes};
+        return (sl_timed_copy){copies->device_slots + first, copies->host_slots + second, bytes};
     }
 }
 
-sl_status sl_copies_sample(sl_copies *copies, uint32_t round)
+sl_status sl_copies_sample(sl_copies *copies)
 {
     for (int kind = 0; kind < SL_COPIES_COUNT; kind++) {
-        sl_rig_copy both[SL_RIG_LANES] = {take_copy(copies, (sl_copies_kind)kind)};
-        double seconds[SL_RIG_LANES] = {0};
+        sl_timed_copy both[SL_TIMED_DEVICE_STREAMS] = {take_copy(copies, (sl_copies_kind)kind)};
+        double seconds[SL_TIMED_DEVICE_STREAMS] = {0};
         uint32_t count = 1;
         if (kind == SL_COPIES_H2D_BOTH)
             both[count++] = take_copy(copies, SL_COPIES_D2H_BOTH);
-        SL_TRY(sl_rig_copy_each(copies->rig, both, count, seconds));
-        copies->cases[kind].samples[round] = seconds[0];
+        SL_TRY(sl_timed_device_copy(copies->device, both, count, seconds));
+        sl_samples_add(&copies->cases[kind].seconds, seconds[0]);
         if (kind == SL_COPIES_H2D_BOTH)
-            copies->cases[++kind].samples[round] = seconds[1];
+            sl_samples_add(&copies->cases[++kind].seconds, seconds[1]);
     }
     return SL_OK;
-}
-
-void sl_copies_finish(sl_copies *copies, uint32_t round_count)
-{
-    for (int kind = 0; kind < SL_COPIES_COUNT; kind++)
-        copies->cases[kind].seconds = sl_spread_of(copies->cases[kind].samples, round_count);
 }
 
 void sl_copies_set_machine(const sl_copies *copies, double least_seconds, sl_machine *machine)
@@ -119,10 +115,10 @@ void sl_copies_set_machine(const sl_copies *copies, double least_seconds, sl_mac
     static const sl_copies_kind small[] = {
         [SL_LANE_H2D] = SL_COPIES_H2D_SMALL, [SL_LANE_D2H] = SL_COPIES_D2H_SMALL};
     for (int lane = SL_LANE_H2D; lane <= SL_LANE_D2H; lane++) {
-        const sl_copies_case *one = &copies->cases[large[lane]],
-                             *little = &copies->cases[small[lane]];
-        double rate = (double)one->bytes / one->seconds.median;
-        double each = little->seconds.median - (double)little->bytes / rate;
+        const sl_copies_case *big = &copies->cases[large[lane]];
+        const sl_copies_case *tiny = &copies->cases[small[lane]];
+        double rate = (double)big->bytes / sl_samples_median(&big->seconds);
+        double each = sl_samples_median(&tiny->seconds) - (double)tiny->bytes / rate;
         machine->copy_rate[lane] = rate;
         machine->copy_seconds[lane] = each > least_seconds ? each : least_seconds;
     }

@@ -4,7 +4,8 @@
 #ifndef SL_BENCH_COPIES_H
 #define SL_BENCH_COPIES_H
 
-#include "ops.h"
+#include "memory.h"
+#include "samples.h"
 
 typedef enum sl_copies_kind {
     SL_COPIES_H2D,
@@ -20,29 +21,25 @@ typedef enum sl_copies_kind {
 typedef struct sl_copies_case {
     const char *name;
     uint64_t bytes; /* of one copy */
-    double samples[SL_OPS_ROUND_MAX];
-    sl_spread seconds;
+    sl_samples seconds;
 } sl_copies_case;
 
 typedef struct sl_copies {
-    sl_rig *rig;
-    uint8_t *host, *device; /* as many slots each, taken round and round */
+    sl_timed_device *device;
+    uint8_t *host_slots, *device_slots; /* as many of each, taken round and round */
     uint64_t mapped_bytes, slot_bytes;
     uint32_t next_slot;
     sl_copies_case cases[SL_COPIES_COUNT];
 } sl_copies;
 
-/* Takes memory on both sides of `rig`, borrowed until the close. */
-sl_status sl_copies_open(sl_rig *rig, bool is_quick, sl_copies *out_copies);
+/* Takes memory on both sides of `device`, borrowed until the close. */
+sl_status sl_copies_open(sl_timed_device *device, bool is_quick, sl_copies *out_copies);
 
 /* A zeroed one is fine. */
 void sl_copies_close(sl_copies *copies);
 
-/* Takes sample `round` of every kind. */
-sl_status sl_copies_sample(sl_copies *copies, uint32_t round);
-
-/* Sums up `round_count` samples of every kind. */
-void sl_copies_finish(sl_copies *copies, uint32_t round_count);
+/* Takes one sample of every kind. */
+sl_status sl_copies_sample(sl_copies *copies);
 
 /* Writes the rates and fixed costs of the lanes h2d and d2h; `least_seconds` is what a copy costs
  * at least. */

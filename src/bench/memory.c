@@ -17,7 +17,7 @@ enum {
 static const uint64_t MIB = UINT64_C(1) << 20;
 
 typedef struct ring_size {
-    uint64_t whole, quick, gpu; /* MiB; of a GPU four squares of 8192 x 8192 floats, staggered */
+    uint64_t full, quick, gpu; /* MiB; of a GPU four squares of 8192 x 8192 floats, staggered */
 } ring_size;
 
 static const ring_size warm_size = {64, 16, 1088}, cold_size = {512, 64, 1088},
@@ -31,7 +31,7 @@ static uint64_t random_word(uint64_t *state)
 
 /* bf16 from 2^-7 to 1/4, fp16 from 1 to 1.6; targets are positive, for there are variances among
  * them. */
-static void fill(void *address, uint64_t bytes, bool is_positive, uint64_t *state)
+static void fill_random(void *address, uint64_t bytes, bool is_positive, uint64_t *state)
 {
     uint16_t *words = address;
     for (uint64_t i = 0; i < bytes / 2; i++) {
@@ -44,19 +44,19 @@ static void fill(void *address, uint64_t bytes, bool is_positive, uint64_t *stat
 void sl_memory_fill(void *address, uint64_t bytes)
 {
     uint64_t state = (uintptr_t)address | 1;
-    fill(address, bytes, false, &state);
+    fill_random(address, bytes, false, &state);
 }
 
 static bool is_cpu(const sl_memory *memory)
 {
-    return memory->rig->ops->kind == SL_DEVICE_CPU;
+    return memory->device->ops->kind == SL_DEVICE_CPU;
 }
 
 static uint64_t size_ring(const sl_memory *memory, ring_size size, bool is_quick, int shrinks)
 {
     if (is_quick)
         return size.quick * MIB;
-    return is_cpu(memory) ? size.whole * MIB : size.gpu * MIB >> shrinks;
+    return is_cpu(memory) ? size.full * MIB : size.gpu * MIB >> shrinks;
 }
 
 static uint64_t list_rings(sl_memory *memory, bool is_quick, int shrinks,
@@ -74,26 +74,28 @@ static uint64_t list_rings(sl_memory *memory, bool is_quick, int shrinks,
         bool is_half = i > 2 + SL_TYPE_COUNT;
         ring_size size = is_warm ? warm_size : is_half ? cold_half_size : cold_size;
         uint64_t bytes = size_ring(memory, size, is_quick, shrinks);
-        bool is_whole = !is_warm || is_cpu(memory) || bytes < PART_MIB * MIB;
+        bool has_no_part = !is_warm || is_cpu(memory) || bytes < PART_MIB * MIB;
         out_rings[i]->bytes = bytes;
-        out_rings[i]->part_bytes = is_whole ? bytes : PART_MIB * MIB;
+        out_rings[i]->part_bytes = has_no_part ? bytes : PART_MIB * MIB;
         total += bytes;
     }
     return total;
 }
 
-/* Through a staging piece, for the processor does not reach a GPU's memory. */
-static sl_status fill_remote(sl_memory *memory, sl_memory_ring *const rings[RINGS], void *staging)
+/* Through a staging buffer, for the processor does not reach a GPU's memory. */
+static sl_status fill_through_staging(sl_memory *memory, sl_memory_ring *const rings[RINGS],
+                                      void *staging)
 {
     uint64_t state = 0x9e3779b97f4a7c15u, piece = STAGING_MIB * MIB;
     for (int i = 0; i < RINGS; i++) {
         if (i == 0 || i == 2)
-            fill(staging, piece, i == 2, &state);
+            fill_random(staging, piece, i == 2, &state);
         for (uint64_t done = 0; done < rings[i]->bytes; done += piece) {
             uint64_t left = rings[i]->bytes - done;
             double seconds;
-            const sl_rig_copy copy = {rings[i]->base + done, staging, left < piece ? left : piece};
-            SL_TRY(sl_rig_copy_each(memory->rig, &copy, 1, &seconds));
+            const sl_timed_copy copy = {rings[i]->base + done, staging,
+                                        left < piece ? left : piece};
+            SL_TRY(sl_timed_device_copy(memory->device, &copy, 1, &seconds));
         }
     }
     return SL_OK;
@@ -102,28 +104,28 @@ static sl_status fill_remote(sl_memory *memory, sl_memory_ring *const rings[RING
 static sl_status fill_rings(sl_memory *memory, sl_memory_ring *const rings[RINGS])
 {
     uint64_t state = 0x9e3779b97f4a7c15u, bytes = STAGING_MIB * MIB;
-    const sl_rig *rig = memory->rig;
+    const sl_timed_device *device = memory->device;
     void *staging;
     for (int i = 0; i < RINGS && is_cpu(memory); i++)
-        fill(rings[i]->base, rings[i]->bytes, i >= 2, &state);
+        fill_random(rings[i]->base, rings[i]->bytes, i >= 2, &state);
     if (is_cpu(memory))
         return SL_OK;
-    SL_TRY(rig->ops->map_host(rig->device, bytes, SL_MAP_PLAIN, &staging));
-    sl_status status = fill_remote(memory, rings, staging);
-    rig->ops->unmap_host(rig->device, staging, bytes, SL_MAP_PLAIN);
+    SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, &staging));
+    sl_status status = fill_through_staging(memory, rings, staging);
+    device->ops->unmap_host(device->handle, staging, bytes, SL_MAP_PLAIN);
     return status;
 }
 
-sl_status sl_memory_open(sl_rig *rig, bool is_quick, sl_memory *out_memory)
+sl_status sl_memory_open(sl_timed_device *device, bool is_quick, sl_memory *out_memory)
 {
-    sl_memory memory = {.rig = rig};
+    sl_memory memory = {.device = device};
     sl_memory_ring *rings[RINGS];
     uint64_t used = 0;
     int shrinks = 0;
     do
         memory.mapping_bytes = list_rings(&memory, is_quick, shrinks, rings);
-    while (memory.mapping_bytes > rig->info.free_bytes / 2 && shrinks++ < SHRINK_MAX);
-    SL_TRY(rig->ops->map(rig->device, memory.mapping_bytes, SL_MAP_PLAIN, &memory.mapping));
+    while (memory.mapping_bytes > device->info.free_bytes / 2 && shrinks++ < SHRINK_MAX);
+    SL_TRY(device->ops->map(device->handle, memory.mapping_bytes, SL_MAP_PLAIN, &memory.mapping));
     for (int i = 0; i < RINGS; i++) {
         rings[i]->base = (uint8_t *)memory.mapping + used;
         used += rings[i]->bytes;
@@ -140,34 +142,34 @@ sl_status sl_memory_open(sl_rig *rig, bool is_quick, sl_memory *out_memory)
 void sl_memory_close(sl_memory *memory)
 {
     if (memory->mapping)
-        memory->rig->ops->unmap(memory->rig->device, memory->mapping, memory->mapping_bytes,
-                                SL_MAP_PLAIN);
+        memory->device->ops->unmap(memory->device->handle, memory->mapping, memory->mapping_bytes,
+                                   SL_MAP_PLAIN);
     *memory = (sl_memory){0};
 }
 
-static sl_memory_ring *find_ring(sl_memory *memory, sl_memory_wish wish)
+static sl_memory_ring *find_ring(sl_memory *memory, sl_memory_request request)
 {
-    return wish.is_written ? &memory->target[wish.is_cold][wish.type]
-                           : &memory->source[wish.is_cold];
+    return request.is_written ? &memory->target[request.is_cold][request.type]
+                              : &memory->source[request.is_cold];
 }
 
-static uint64_t find_room(sl_memory_wish wish)
+static uint64_t find_room(sl_memory_request request)
 {
-    return (wish.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + STAGGER;
+    return (request.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + STAGGER;
 }
 
-bool sl_memory_fits(sl_memory *memory, sl_memory_wish wish)
+bool sl_memory_fits(sl_memory *memory, sl_memory_request request)
 {
-    return find_room(wish) <= find_ring(memory, wish)->bytes / OPERANDS;
+    return find_room(request) <= find_ring(memory, request)->bytes / OPERANDS;
 }
 
-sl_status sl_memory_take(sl_memory *memory, sl_memory_wish wish, void **out_address)
+sl_status sl_memory_take(sl_memory *memory, sl_memory_request request, void **out_address)
 {
-    sl_memory_ring *ring = find_ring(memory, wish);
-    uint64_t room = find_room(wish), end = PART_OPERANDS * room;
-    if (!sl_memory_fits(memory, wish))
+    sl_memory_ring *ring = find_ring(memory, request);
+    uint64_t room = find_room(request), end = PART_OPERANDS * room;
+    if (!sl_memory_fits(memory, request))
         SL_FAIL(SL_ERROR_INTERNAL, "an operand of %llu bytes to measure, in a ring of %llu",
-                (unsigned long long)wish.bytes, (unsigned long long)ring->bytes);
+                (unsigned long long)request.bytes, (unsigned long long)ring->bytes);
     end = end < ring->part_bytes ? ring->part_bytes : end < ring->bytes ? end : ring->bytes;
     if (ring->next + room > end)
         ring->next = 0;

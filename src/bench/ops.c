@@ -1,12 +1,18 @@
-/* Runs and times single ops through the kernel table of a device. */
+/* Which ops there are; the operands that they read and write; how they are timed; the rates that
+ * fit their times. An op runs through the kernel table of its device, as in a step. */
 #include "ops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops_scratch.h"
+#include "base/bits.h"
+
+enum { CALLS_MAX = 1000, TOKENS_MAX = 16384 /* rows of the largest case */ };
+enum { CHUNK_ELEMENTS_MAX = 8 << 20, TOKEN_BOUND = 50257, ALIGNMENT = 256 };
 
 static const double sample_seconds = 1e-3; /* a shorter one would measure the clock */
+
+/* ---- operands ---- */
 
 /* Operands whose place in a step is a chunk, or as large; all others are activations. */
 static bool is_of_chunk(sl_op_kind kind, const char *name)
@@ -38,14 +44,14 @@ static uint64_t find_operand_bytes(const sl_ops_case *one, uint32_t i)
     return bytes ? bytes : 4 * one->attrs.seq * one->attrs.in; /* positions */
 }
 
-static sl_memory_wish find_wish(const sl_ops_case *one, uint32_t i)
+static sl_memory_request find_request(const sl_ops_case *one, uint32_t i)
 {
     const sl_op op = {.kind = one->kind, .attrs = one->attrs};
     const char *name = sl_op_info_of(one->kind)->operand[i].name;
-    return (sl_memory_wish){.bytes = find_operand_bytes(one, i),
-                            .is_cold = is_of_chunk(one->kind, name),
-                            .is_written = sl_op_writes(&op, i),
-                            .type = find_operand_type(one, i)};
+    return (sl_memory_request){.bytes = find_operand_bytes(one, i),
+                               .is_cold = is_of_chunk(one->kind, name),
+                               .is_written = sl_op_writes(&op, i),
+                               .type = find_operand_type(one, i)};
 }
 
 /* Optional operands are left out but for those that training has. */
@@ -58,45 +64,300 @@ static bool is_left_out(const sl_ops_case *one, uint32_t i)
            (is_master && one->attrs.type == SL_TYPE_FP32);
 }
 
-bool sl_ops_fits(sl_memory *memory, const sl_ops_case *one)
+static bool has_room(sl_memory *memory, const sl_ops_case *one)
 {
     for (uint32_t i = 0; i < sl_op_info_of(one->kind)->operand_count; i++)
-        if (!is_left_out(one, i) && !sl_memory_fits(memory, find_wish(one, i)))
+        if (!is_left_out(one, i) && !sl_memory_fits(memory, find_request(one, i)))
             return false;
     return true;
 }
+
+/* ---- the list ---- */
+
+typedef enum step_use { USE_QUICK = 1, USE_CPU = 2, USE_GPU = 4 } step_use;
+
+typedef struct step {
+    const char *model;
+    uint32_t batch, seq;
+    int use; /* a set of step_use: where there is little time, and on which device */
+} step;
+
+/* On the cpu 256 and 1024 rows of GPT-2 124M, 256 of the widest GPT-2; on a GPU as many as keep it
+ * busy; few rows where time is short. */
+static const step steps[] = {
+    {"gpt2", 1, 64, USE_QUICK | USE_CPU}, {"gpt2", 4, 64, USE_CPU},   {"gpt2", 4, 256, USE_CPU},
+    {"gpt2-xl", 1, 256, USE_CPU},         {"gpt2", 1, 1024, USE_GPU}, {"gpt2", 16, 1024, USE_GPU},
+    {"gpt2-xl", 4, 1024, USE_GPU},
+};
+
+static const uint64_t square_max = 8192, square_min = 512; /* roofs of a GPU */
+static const uint64_t square_small = 64;                   /* of a small shape */
+static const step small_step = {NULL, 1, 8, 0};
+
+/* Elements of measured chunks: the whole chunk says no more, and takes longer. */
+static const uint64_t chunk_elements[] = {UINT64_C(1) << 20, CHUNK_ELEMENTS_MAX};
+
+static bool is_sized_by_chunk(sl_op_kind kind)
+{
+    return kind == SL_OP_ADAMW || kind == SL_OP_BLOCK_NORM || kind == SL_OP_CLEAR ||
+           kind == SL_OP_ROUND;
+}
+
+static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    const sl_ops_case added = {.kind = kind, .attrs = *attrs};
+    for (uint32_t i = 0; i < ops->count; i++)
+        if (ops->cases[i].kind == kind && memcmp(&ops->cases[i].attrs, attrs, sizeof *attrs) == 0)
+            return SL_OK;
+    if (!has_room(ops->memory, &added) || attrs->batch * attrs->seq > TOKENS_MAX ||
+        attrs->row_count > TOKENS_MAX)
+        return SL_OK;
+    if (ops->count == ops->capacity) {
+        uint32_t capacity = ops->capacity ? 2 * ops->capacity : 64;
+        sl_ops_case *cases = realloc(ops->cases, capacity * sizeof *cases);
+        if (!cases)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ops to measure", capacity);
+        ops->cases = cases;
+        ops->capacity = capacity;
+    }
+    ops->cases[ops->count++] = added;
+    return SL_OK;
+}
+
+static sl_status add_op(sl_ops *ops, const sl_op *op)
+{
+    sl_op_attrs attrs = op->attrs;
+    attrs.first_row = attrs.first_id = attrs.first_block = 0;
+    if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective ||
+        sl_op_info_of(op->kind)->is_input)
+        return SL_OK;
+    if (op->kind == SL_OP_GELU) /* other models have it where GPT-2 passes it in a product */
+        SL_TRY(add_case(ops, SL_OP_GELU_BACKWARD, &attrs));
+    return add_case(ops, op->kind, &attrs);
+}
+
+/* `count` of the kinds, AdamW first. */
+static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *selection)
+{
+    static const uint64_t small_elements = 2 * SL_BLOCK_ELEMENTS;
+    const bool is_small = selection->small_shape != NULL;
+    static const sl_op_kind kinds[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_CLEAR, SL_OP_ROUND};
+    for (int i = 0; i < count; i++)
+        for (int size = 0; size < (selection->is_quick || is_small ? 1 : 2); size++)
+            for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
+                sl_op_attrs attrs = {.element_count =
+                                         is_small ? small_elements : chunk_elements[size],
+                                     .type = type};
+                if (kinds[i] == SL_OP_ROUND && type == SL_TYPE_FP32)
+                    continue; /* nothing to round */
+                SL_TRY(add_case(ops, kinds[i], &attrs));
+                attrs.grad_type = type; /* half precision stores gradients so where it can */
+                if (kinds[i] == SL_OP_ADAMW || kinds[i] == SL_OP_BLOCK_NORM)
+                    SL_TRY(add_case(ops, kinds[i], &attrs));
+            }
+    return SL_OK;
+}
+
+static sl_status derive_step(const sl_program *forward, sl_program **out_program)
+{
+    sl_layout *layout = NULL;
+    SL_TRY(sl_layout_build(forward, 0, &layout));
+    sl_chunk_map map = sl_layout_chunk_map(layout);
+    sl_step_options options = {.micro_batch_count = 1, .recompute = SL_RECOMPUTE_NONE};
+    sl_status status = sl_program_derive_step(forward, &map, &options, out_program);
+    sl_layout_close(layout);
+    return status;
+}
+
+static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *small_shape,
+                          sl_type type)
+{
+    sl_gpt2_shape shape;
+    if (small_shape)
+        shape = *small_shape;
+    else
+        SL_TRY(sl_gpt2_named(size->model, &shape));
+    shape.layers = 1; /* the others are like it */
+    sl_gpt2_emit_options options = {
+        .batch = size->batch, .seq = size->seq, .tp_size = 1, .type = type, .grad_type = type};
+    if (ops->device->ops->kind == SL_DEVICE_CUDA)
+        options.head_logits = sl_gpt2_gpu_head_logits(type);
+    sl_program *forward = NULL, *training = NULL;
+    SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
+    sl_status status = derive_step(forward, &training);
+    for (uint32_t i = 0; status == SL_OK && i < training->op_count; i++)
+        status = add_op(ops, &training->ops[i]);
+    sl_program_close(training);
+    sl_program_close(forward);
+    return status;
+}
+
+static sl_status add_steps(sl_ops *ops, const sl_ops_selection *selection)
+{
+    bool is_cpu = ops->device->ops->kind == SL_DEVICE_CPU;
+    int use = selection->is_quick ? USE_QUICK : is_cpu ? USE_CPU : USE_GPU;
+    for (int type = 0; type < SL_TYPE_COUNT && selection->small_shape; type++)
+        SL_TRY(add_step(ops, &small_step, selection->small_shape, (sl_type)type));
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !selection->small_shape; i++)
+        for (int type = 0; type < SL_TYPE_COUNT && steps[i].use & use; type++)
+            SL_TRY(add_step(ops, &steps[i], NULL, (sl_type)type));
+    return add_chunks(ops, 4, selection);
+}
+
+/* The largest square that there is room for. */
+static sl_status add_square(sl_ops *ops, uint16_t type, const sl_ops_selection *selection)
+{
+    const uint32_t before = ops->count;
+    const uint64_t least = selection->small_shape ? square_small : square_min;
+    uint64_t edge = selection->is_quick || selection->small_shape ? least : square_max;
+    for (; edge >= least && ops->count == before; edge /= 2) {
+        sl_op_attrs attrs = {.row_count = edge, .in = edge, .out = edge, .type = type};
+        SL_TRY(add_case(ops, SL_OP_LINEAR, &attrs));
+    }
+    return SL_OK;
+}
+
+static sl_status add_roofs(sl_ops *ops, const sl_ops_selection *selection)
+{
+    for (uint16_t type = 0; type < SL_TYPE_COUNT; type++)
+        SL_TRY(add_square(ops, type, selection));
+    sl_op_attrs least = {.element_count = SL_BLOCK_ELEMENTS};
+    return add_case(ops, SL_OP_CLEAR, &least);
+}
+
+static sl_status add_list(sl_ops *ops, const sl_ops_selection *selection)
+{
+    if (selection->list == SL_OPS_ADAMW)
+        return add_chunks(ops, 1, selection);
+    return selection->list == SL_OPS_ROOFS ? add_roofs(ops, selection) : add_steps(ops, selection);
+}
+
+/* ---- tokens, control words, flags, workspace ---- */
+
+/* What a call needs beside numbers. It lies where the processor may not reach: only its addresses
+ * are taken there, and its contents are copied. */
+struct sl_ops_scratch {
+    _Alignas(ALIGNMENT) int32_t tokens[TOKENS_MAX];
+    _Alignas(ALIGNMENT) double loss;
+    _Alignas(ALIGNMENT) sl_norm_sum norm;
+    _Alignas(ALIGNMENT) sl_step_control control;
+    _Alignas(ALIGNMENT) uint8_t block_flags[CHUNK_ELEMENTS_MAX / SL_BLOCK_ELEMENTS];
+    _Alignas(ALIGNMENT) uint8_t workspace[];
+};
+
+/* The operand of that name if it holds no plain numbers, else NULL. */
+static void *find_special(struct sl_ops_scratch *scratch, const char *operand_name)
+{
+    if (strcmp(operand_name, "tokens") == 0 || strcmp(operand_name, "targets") == 0)
+        return scratch->tokens;
+    if (strcmp(operand_name, "loss") == 0)
+        return &scratch->loss;
+    if (strcmp(operand_name, "norm") == 0)
+        return &scratch->norm;
+    return strcmp(operand_name, "control") == 0 ? &scratch->control : NULL;
+}
+
+static uint64_t find_workspace_bytes(const sl_ops *ops)
+{
+    const sl_timed_device *device = ops->device;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < ops->count; i++) {
+        const sl_ops_case *one = &ops->cases[i];
+        uint64_t bytes = sl_kernels_workspace_bytes(device->kernels, one->kind, &one->attrs,
+                                                    device->worker_count);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static sl_status fill_scratch(sl_ops *ops)
+{
+    const sl_timed_device *device = ops->device;
+    void *mapping;
+    double seconds;
+    SL_TRY(device->ops->map_host(device->handle, sizeof *ops->scratch, SL_MAP_PLAIN, &mapping));
+    struct sl_ops_scratch *image = mapping;
+    for (uint32_t i = 0; i < TOKENS_MAX; i++)
+        image->tokens[i] = (int32_t)((i * 2654435761u >> 8) % TOKEN_BOUND);
+    image->control = (sl_step_control){.clip_scale = 0.5f};
+    const sl_timed_copy copy = {ops->scratch, image, sizeof *image};
+    sl_status status = sl_timed_device_copy(ops->device, &copy, 1, &seconds);
+    device->ops->unmap_host(device->handle, mapping, sizeof *image, SL_MAP_PLAIN);
+    return status;
+}
+
+static sl_status take_scratch(sl_ops *ops)
+{
+    const sl_timed_device *device = ops->device;
+    void *mapping;
+    ops->calls = calloc(CALLS_MAX, sizeof *ops->calls);
+    if (!ops->calls)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %d calls to measure", CALLS_MAX);
+    ops->scratch_bytes =
+        sizeof *ops->scratch + sl_bits_round_up(find_workspace_bytes(ops) + 1, ALIGNMENT);
+    SL_TRY(device->ops->map(device->handle, ops->scratch_bytes, SL_MAP_PLAIN, &mapping));
+    ops->scratch = mapping;
+    return fill_scratch(ops);
+}
+
+sl_status sl_ops_open(sl_memory *memory, const sl_ops_selection *selection, sl_ops *out_ops)
+{
+    sl_ops ops = {.memory = memory, .device = memory->device};
+    sl_status status = add_list(&ops, selection);
+    if (status == SL_OK)
+        status = take_scratch(&ops);
+    if (status != SL_OK) {
+        sl_ops_close(&ops);
+        return status;
+    }
+    *out_ops = ops;
+    return SL_OK;
+}
+
+void sl_ops_close(sl_ops *ops)
+{
+    if (ops->scratch)
+        ops->device->ops->unmap(ops->device->handle, ops->scratch, ops->scratch_bytes,
+                                SL_MAP_PLAIN);
+    free(ops->calls);
+    free(ops->cases);
+    *ops = (sl_ops){0};
+}
+
+/* ---- timing ---- */
 
 static sl_status take_operands(const sl_ops *ops, const sl_ops_case *one, sl_kernel_call *call)
 {
     const sl_op_info *info = sl_op_info_of(one->kind);
     for (uint32_t i = 0; i < info->operand_count; i++) {
-        call->operand[i] = sl_ops_special(ops, info->operand[i].name);
+        call->operand[i] = find_special(ops->scratch, info->operand[i].name);
         if (!call->operand[i] && !is_left_out(one, i))
-            SL_TRY(sl_memory_take(ops->memory, find_wish(one, i), &call->operand[i]));
+            SL_TRY(sl_memory_take(ops->memory, find_request(one, i), &call->operand[i]));
     }
     return SL_OK;
 }
 
-/* Calls of other stretches each, ready to run. */
+/* Calls with operands of their own, ready to run. */
 static sl_status fill_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count)
 {
-    const sl_rig *rig = ops->rig;
+    const sl_timed_device *device = ops->device;
     for (uint32_t i = 0; i < count; i++) {
-        ops->calls[i] = (sl_kernel_call){.attrs = &one->attrs,
-                                         .workspace = ops->workspace,
-                                         .block_flags = ops->block_flags,
-                                         .workers = rig->workers,
-                                         .stream = rig->ops->stream_native(rig->lane[0].stream),
-                                         .library = rig->library,
-                                         .scalars = {.learning_rate = 1e-4f,
-                                                     .weight_decay = 0.1f,
-                                                     .beta1 = 0.9f,
-                                                     .beta2 = 0.95f,
-                                                     .epsilon = 1e-8f,
-                                                     .bias1 = 0.5f,
-                                                     .bias2_root = 0.5f,
-                                                     .clip = 1.0f,
-                                                     .loss_scale = 1.0f}};
+        ops->calls[i] =
+            (sl_kernel_call){.attrs = &one->attrs,
+                             .workspace = ops->scratch->workspace,
+                             .block_flags = ops->scratch->block_flags,
+                             .workers = device->workers,
+                             .stream = device->ops->stream_native(device->streams[0].stream),
+                             .library = device->library,
+                             .scalars = {.learning_rate = 1e-4f,
+                                         .weight_decay = 0.1f,
+                                         .beta1 = 0.9f,
+                                         .beta2 = 0.95f,
+                                         .epsilon = 1e-8f,
+                                         .bias1 = 0.5f,
+                                         .bias2_root = 0.5f,
+                                         .clip = 1.0f,
+                                         .loss_scale = 1.0f}};
         SL_TRY(take_operands(ops, one, &ops->calls[i]));
     }
     return SL_OK;
@@ -119,34 +380,34 @@ static sl_status run_batch(void *argument)
 static sl_status time_calls(sl_ops *ops, const sl_ops_case *one, uint32_t count,
                             double *out_seconds)
 {
-    batch all = {ops->rig->kernels->row[one->kind].run, ops->calls, count};
+    batch all = {ops->device->kernels->row[one->kind].run, ops->calls, count};
     SL_TRY(fill_calls(ops, one, count));
-    return sl_rig_call(ops->rig, run_batch, &all, out_seconds);
+    return sl_timed_device_run(ops->device, run_batch, &all, out_seconds);
 }
 
-sl_status sl_ops_warm_up(sl_ops *ops, sl_ops_case *one)
+sl_status sl_ops_warm_up(sl_ops *ops)
 {
-    double seconds = 0;
-    SL_TRY(ops->rig->kernels->prepare(ops->rig->library, one->kind, &one->attrs));
-    SL_TRY(time_calls(ops, one, 1, &seconds));
-    SL_TRY(time_calls(ops, one, 1, &seconds));
-    double calls = sample_seconds / (seconds > 1e-7 ? seconds : 1e-7);
-    one->calls = calls < 1 ? 1 : calls > SL_OPS_CALLS_MAX ? SL_OPS_CALLS_MAX : (uint32_t)calls;
+    for (uint32_t i = 0; i < ops->count; i++) {
+        sl_ops_case *one = &ops->cases[i];
+        double seconds = 0;
+        SL_TRY(ops->device->kernels->prepare(ops->device->library, one->kind, &one->attrs));
+        SL_TRY(time_calls(ops, one, 1, &seconds));
+        SL_TRY(time_calls(ops, one, 1, &seconds));
+        double calls = sample_seconds / (seconds > 1e-7 ? seconds : 1e-7);
+        one->calls = calls < 1 ? 1 : calls > CALLS_MAX ? CALLS_MAX : (uint32_t)calls;
+    }
     return SL_OK;
 }
 
-sl_status sl_ops_sample(sl_ops *ops, sl_ops_case *one, uint32_t round)
+sl_status sl_ops_sample(sl_ops *ops)
 {
-    double seconds = 0;
-    SL_TRY(time_calls(ops, one, one->calls, &seconds));
-    one->samples[round] = seconds / one->calls;
+    for (uint32_t i = 0; i < ops->count; i++) {
+        sl_ops_case *one = &ops->cases[i];
+        double seconds = 0;
+        SL_TRY(time_calls(ops, one, one->calls, &seconds));
+        sl_samples_add(&one->seconds, seconds / one->calls);
+    }
     return SL_OK;
-}
-
-void sl_ops_finish(sl_ops *ops, uint32_t round_count)
-{
-    for (uint32_t i = 0; i < ops->count; i++)
-        ops->cases[i].seconds = sl_spread_of(ops->cases[i].samples, round_count);
 }
 
 /* ---- rates ---- */
@@ -155,7 +416,7 @@ void sl_ops_finish(sl_ops *ops, uint32_t round_count)
 static sl_status fit_kind(const sl_ops *ops, int kind, int type, double op_seconds,
                           sl_op_rate *out_rate)
 {
-    sl_fit_sample *samples = calloc(ops->count, sizeof *samples);
+    sl_op_sample *samples = calloc(ops->count, sizeof *samples);
     uint32_t count = 0;
     if (!samples)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples", ops->count);
@@ -163,14 +424,14 @@ static sl_status fit_kind(const sl_ops *ops, int kind, int type, double op_secon
         const sl_ops_case *one = &ops->cases[i];
         if ((int)one->kind != kind || one->attrs.type != type)
             continue;
-        double seconds = one->seconds.median - op_seconds;
+        double seconds = sl_samples_median(&one->seconds) - op_seconds;
         samples[count++] =
-            (sl_fit_sample){.flops = (double)sl_op_flops(one->kind, &one->attrs),
-                            .traffic_bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs),
-                            .seconds = seconds > 1e-8 ? seconds : 1e-8};
+            (sl_op_sample){.flops = (double)sl_op_flops(one->kind, &one->attrs),
+                           .traffic_bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs),
+                           .seconds = seconds > 1e-8 ? seconds : 1e-8};
     }
     if (count)
-        *out_rate = sl_fit_rate(samples, count);
+        *out_rate = sl_samples_fit(samples, count);
     free(samples);
     return SL_OK;
 }

@@ -8,12 +8,9 @@
 #ifndef SL_BENCH_OPS_H
 #define SL_BENCH_OPS_H
 
-#include "fit.h"
 #include "memory.h"
+#include "samples.h"
 #include "sluice/gpt2.h"
-#include "spread.h"
-
-enum { SL_OPS_ROUND_MAX = 15, SL_OPS_CALLS_MAX = 1000, SL_OPS_SPECIAL_COUNT = 4 };
 
 typedef enum sl_ops_list {
     SL_OPS_OF_STEPS, /* all of them */
@@ -21,50 +18,42 @@ typedef enum sl_ops_list {
     SL_OPS_ROOFS     /* of a GPU: the largest square product of each type, and next to nothing */
 } sl_ops_list;
 
-typedef struct sl_ops_case {
-    sl_op_kind kind;
-    sl_op_attrs attrs;
-    uint32_t calls; /* in one sample */
-    double samples[SL_OPS_ROUND_MAX];
-    sl_spread seconds; /* of one op */
-} sl_ops_case;
-
-/* `special` holds the operands that are no plain numbers; with flags and workspace it lies in one
- * stretch of the rig's device memory. */
-typedef struct sl_ops {
-    sl_memory *memory;
-    sl_rig *rig;
-    sl_ops_case *cases;
-    uint32_t count, capacity;
-    sl_kernel_call *calls; /* of one sample */
-    void *scratch;
-    uint64_t scratch_bytes;
-    uint8_t *special[SL_OPS_SPECIAL_COUNT];
-    uint8_t *block_flags, *workspace;
-} sl_ops;
-
 /* Which ops: fewer and of smaller steps if `is_quick`, of one short step of `small_shape` alone if
  * that is given. */
-typedef struct sl_ops_wish {
+typedef struct sl_ops_selection {
     sl_ops_list list;
     bool is_quick;
     const sl_gpt2_shape *small_shape;
-} sl_ops_wish;
+} sl_ops_selection;
 
-/* Gathers the ops of a wish for every type. They run in `memory`, borrowed until the close. */
-sl_status sl_ops_open(sl_memory *memory, const sl_ops_wish *wish, sl_ops *out_ops);
+typedef struct sl_ops_case {
+    sl_op_kind kind;
+    sl_op_attrs attrs;
+    uint32_t calls;     /* in one sample */
+    sl_samples seconds; /* of one op */
+} sl_ops_case;
+
+typedef struct sl_ops {
+    sl_memory *memory;
+    sl_timed_device *device;
+    sl_ops_case *cases;
+    uint32_t count, capacity;
+    sl_kernel_call *calls;          /* of one sample */
+    struct sl_ops_scratch *scratch; /* device memory: operands that are no plain numbers */
+    uint64_t scratch_bytes;
+} sl_ops;
+
+/* Gathers the selected ops for every type. They run in `memory`, borrowed until the close. */
+sl_status sl_ops_open(sl_memory *memory, const sl_ops_selection *selection, sl_ops *out_ops);
 
 /* A zeroed one is fine. */
 void sl_ops_close(sl_ops *ops);
 
-/* Runs a case until it is warm and decides how many calls make a sample. */
-sl_status sl_ops_warm_up(sl_ops *ops, sl_ops_case *one);
+/* Runs every case until it is warm and decides how many calls make a sample. */
+sl_status sl_ops_warm_up(sl_ops *ops);
 
-/* Takes sample `round` of a case. */
-sl_status sl_ops_sample(sl_ops *ops, sl_ops_case *one, uint32_t round);
-
-/* Sums up `round_count` samples of every case. */
-void sl_ops_finish(sl_ops *ops, uint32_t round_count);
+/* Takes one sample of every case. */
+sl_status sl_ops_sample(sl_ops *ops);
 
 /* Writes the rates that fit the cases into `machine`; kinds without a case get those of a kind that
  * works alike, or keep theirs. `op_seconds` is what the machine counts for every op. */

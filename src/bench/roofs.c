@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 
-enum { CHAINS = 12, TILES_A_WORKER = 4, LOOPS = 400000, STREAM_TILE = 131072 };
+enum { CHAINS = 12, TILES_A_WORKER = 4, LOOPS = 400000, LOOP_TILE = 131072 };
 
 /* ---- arithmetic ---- */
 
@@ -100,14 +100,14 @@ double sl_roofs_flops(sl_workers *workers, sl_type type)
 
 /* ---- memory ---- */
 
-typedef struct stream_job {
+typedef struct loop_job {
     float *array[4];
     uint64_t count;
-    sl_stream stream;
+    sl_memory_loop loop;
     float sums[1024]; /* by tile, so that reading has an effect */
-} stream_job;
+} loop_job;
 
-static void read_tile(const stream_job *job, uint64_t first, uint64_t end, float *sum)
+static void read_tile(const loop_job *job, uint64_t first, uint64_t end, float *sum)
 {
     float lanes[16] = {0};
     for (uint64_t i = first; i + 16 <= end; i += 16)
@@ -118,13 +118,13 @@ static void read_tile(const stream_job *job, uint64_t first, uint64_t end, float
         *sum += lanes[lane];
 }
 
-static void run_stream_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
+static void run_loop_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
-    stream_job *job = argument;
-    uint64_t first = tile_index * STREAM_TILE, end = first + STREAM_TILE;
+    loop_job *job = argument;
+    uint64_t first = tile_index * LOOP_TILE, end = first + LOOP_TILE;
     end = end < job->count ? end : job->count;
-    if (job->stream == SL_STREAM_READ) {
+    if (job->loop == SL_LOOP_READ) {
         read_tile(job, first, end, &job->sums[tile_index % 1024]);
         return;
     }
@@ -138,19 +138,19 @@ static void run_stream_tile(void *argument, uint64_t tile_index, uint32_t worker
     }
 }
 
-sl_status sl_roofs_stream(sl_workers *workers, sl_memory *memory, sl_stream stream, uint64_t bytes,
-                          double *out_rate)
+sl_status sl_roofs_memory(sl_workers *workers, sl_memory *memory, sl_memory_loop loop,
+                          uint64_t bytes, double *out_rate)
 {
-    stream_job job = {.count = bytes / sizeof(float), .stream = stream};
+    loop_job job = {.count = bytes / sizeof(float), .loop = loop};
     for (int i = 0; i < 4; i++) {
-        sl_memory_wish wish = {bytes, true, i > 0, SL_TYPE_FP32};
+        sl_memory_request request = {bytes, true, i > 0, SL_TYPE_FP32};
         void *address;
-        SL_TRY(sl_memory_take(memory, wish, &address));
+        SL_TRY(sl_memory_take(memory, request, &address));
         job.array[i] = address;
     }
     uint64_t start = sl_clock_now_ns();
-    sl_workers_run(workers, (job.count + STREAM_TILE - 1) / STREAM_TILE, run_stream_tile, &job);
+    sl_workers_run(workers, (job.count + LOOP_TILE - 1) / LOOP_TILE, run_loop_tile, &job);
     double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
-    *out_rate = (stream == SL_STREAM_READ ? 4.0 : 7.0) * (double)bytes / seconds;
+    *out_rate = (loop == SL_LOOP_READ ? 4.0 : 7.0) * (double)bytes / seconds;
     return SL_OK;
 }

@@ -12,14 +12,14 @@
  * has; for bf16 its dot product of pairs where that is faster. */
 double sl_roofs_flops(sl_workers *workers, sl_type type);
 
-typedef enum sl_stream {
-    SL_STREAM_READ,   /* a sum */
-    SL_STREAM_UPDATE, /* reads four arrays and writes three, as AdamW does */
-    SL_STREAM_COUNT
-} sl_stream;
+typedef enum sl_memory_loop {
+    SL_LOOP_READ,   /* a sum */
+    SL_LOOP_UPDATE, /* reads four arrays and writes three, as AdamW does */
+    SL_LOOP_COUNT
+} sl_memory_loop;
 
 /* Bytes a second of a loop over arrays of `bytes` bytes each, on all workers. */
-sl_status sl_roofs_stream(sl_workers *workers, sl_memory *memory, sl_stream stream, uint64_t bytes,
-                          double *out_rate);
+sl_status sl_roofs_memory(sl_workers *workers, sl_memory *memory, sl_memory_loop loop,
+                          uint64_t bytes, double *out_rate);
 
 #endif

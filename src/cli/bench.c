@@ -7,14 +7,7 @@
 
 #include "bench/bench.h"
 #include "command.h"
-#include "options.h"
 #include "session/config/config.h"
-
-static const char doc[] =
-    "Measures a device in about a minute: matrix products, AdamW and all other ops by type and "
-    "shape, copies, host memory and, with --disk-dir, the disk; each beside its roof, measured in "
-    "the same run. Writes the machine profile, one for the cpu and one for GPUs, by which plan "
-    "predicts and auto chooses. Leave the machine alone meanwhile.";
 
 static void print_progress(void *user, const char *line)
 {
@@ -83,16 +76,6 @@ static void print_table(const sl_bench *bench)
         printf("\nthe disk was not measured: give --disk-dir\n");
 }
 
-static sl_status print_json(const json_t *object)
-{
-    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
-    if (!text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
-    puts(text);
-    free(text);
-    return SL_OK;
-}
-
 /* The disk is the same one beside every device. */
 static void keep_disk_of_cpu(sl_profile *profile)
 {
@@ -102,7 +85,7 @@ static void keep_disk_of_cpu(sl_profile *profile)
     free(path);
 }
 
-static sl_status save(const sl_config *config, sl_bench *bench, const json_t *object)
+static sl_status save_profile(const sl_config *config, sl_bench *bench, const json_t *object)
 {
     char *found = NULL;
     if (!config->output)
@@ -117,7 +100,7 @@ static sl_status save(const sl_config *config, sl_bench *bench, const json_t *ob
     return status;
 }
 
-static sl_status measure(const sl_config *config)
+static sl_status measure_machine(const sl_config *config)
 {
     sl_device_kind device;
     int index;
@@ -134,9 +117,9 @@ static sl_status measure(const sl_config *config)
     SL_TRY(sl_bench_run(&options, &bench));
     sl_status status = sl_bench_format(&bench, &object);
     if (status == SL_OK)
-        status = save(config, &bench, object);
+        status = save_profile(config, &bench, object);
     if (status == SL_OK && config->json)
-        status = print_json(object);
+        status = sl_command_print_json(object, 9);
     else if (status == SL_OK)
         print_table(&bench);
     json_decref(object);
@@ -144,14 +127,17 @@ static sl_status measure(const sl_config *config)
     return status;
 }
 
-int sl_command_bench(int argc, char **argv)
+static int bench(sl_config *config)
 {
-    static const sl_options_command command = {SL_CONFIG_BENCH, "sluice bench", NULL, doc};
-    sl_config config;
-    sl_status status = sl_options_parse(&command, argc, argv, &config);
-    if (status == SL_OK)
-        status = measure(&config);
-    int code = status == SL_OK ? 0 : sl_command_fail(status);
-    sl_config_clear(&config);
-    return code;
+    return sl_command_end(measure_machine(config));
 }
+
+const sl_command_entry sl_command_bench = {
+    .options = SL_CONFIG_BENCH,
+    .name = "bench",
+    .summary = "measure the machine; plan and train use its rates",
+    .doc = "Measures a device in about a minute: matrix products, AdamW and all other ops by type "
+           "and shape, copies, host memory and, with --disk-dir, the disk; each beside its roof, "
+           "measured in the same run. Writes the machine profile, one for the cpu and one for "
+           "GPUs, by which plan predicts and auto chooses. Leave the machine alone meanwhile.",
+    .run = bench};

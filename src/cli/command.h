@@ -1,31 +1,57 @@
-/* The commands of `sluice`: each parses its own options and returns the process exit code. */
+/* The commands of `sluice`, and what they have in common. */
 #ifndef SL_CLI_COMMAND_H
 #define SL_CLI_COMMAND_H
 
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 
 #include "session/config/config.h"
+#include "session/config/units.h"
 #include "session/machine/disk.h"
 #include "session/search/blueprint.h"
 
-int sl_command_train(int argc, char **argv);
-int sl_command_plan(int argc, char **argv);
-int sl_command_generate(int argc, char **argv);
-int sl_command_eval(int argc, char **argv);
-int sl_command_bench(int argc, char **argv);
-int sl_command_doctor(int argc, char **argv);
+typedef struct sl_command_entry {
+    sl_config_command options; /* whose options it takes */
+    const char *name, *summary;
+    const char *arguments;         /* what may stand beside the options, or NULL */
+    const char *doc;               /* one paragraph of its --help */
+    int (*run)(sl_config *config); /* with a checked configuration; returns the exit code */
+} sl_command_entry;
 
-/* Prints "sluice: …" with the message of the last failure; returns the exit code of `status`. */
-int sl_command_fail(sl_status status);
+extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_generate,
+    sl_command_eval, sl_command_doctor, sl_command_bench;
+
+/* Returns the exit code of `status`; a failure's message is printed first, as "sluice: …". */
+int sl_command_end(sl_status status);
+
+/* Prints an object to standard output, with so many digits of a real number. */
+sl_status sl_command_print_json(const json_t *object, int digits);
+
+/* Counts SIGINT and SIGTERM from now on; the second one leaves the process at once with 130. */
+const volatile sig_atomic_t *sl_command_watch_signals(void);
 
 /* Prints name, version, git hash, libraries and processor features. */
 void sl_command_print_version(FILE *stream);
 
+/* ---- in words ---- */
+
+typedef struct sl_command_size {
+    char text[SL_UNITS_TEXT_BYTES];
+} sl_command_size;
+
+/* "1.50 GiB". */
+static inline sl_command_size sl_command_format_size(uint64_t bytes)
+{
+    sl_command_size size;
+    sl_units_format_size(bytes, size.text);
+    return size;
+}
+
 /* What this processor can do that matters here, such as "avx2 fma avx512f". */
 void sl_command_describe_cpu(char *out_text, size_t capacity);
 
-/* "policy static (host: …), recompute …, accumulation …" in one line, for people. */
+/* "policy static (host: …), recompute …, accumulation …" in one line. */
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity);
 
 /* "cuda:0 (NVIDIA H200, sm_90, ...), 1.2 GiB taken by its context" or "cpu". */
@@ -33,8 +59,5 @@ void sl_command_describe_device(const sl_task *task, char *out_text, size_t capa
 
 /* "1.0 GiB written a step, 2.0 TiB a day; --disk-endurance lasts 0.8 years". */
 void sl_command_describe_wear(const sl_wear *wear, char *out_text, size_t capacity);
-
-/* Counts SIGINT and SIGTERM from now on; the second one leaves the process at once with 130. */
-const volatile sig_atomic_t *sl_command_watch_signals(void);
 
 #endif

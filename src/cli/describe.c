@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "command.h"
-#include "session/config/units.h"
 #include "session/search/search.h"
 
 static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT], char *out_text,
@@ -37,10 +36,10 @@ void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t 
 void sl_command_describe_device(const sl_task *task, char *out_text, size_t capacity)
 {
     const sl_device_info *info = &task->device_info;
-    char overhead[SL_UNITS_TEXT_BYTES], taken[96] = "";
-    sl_units_format_size(info->overhead_bytes, overhead);
+    char taken[96] = "";
     if (info->overhead_bytes > 0)
-        snprintf(taken, sizeof taken, "; its context takes %s beside the budget", overhead);
+        snprintf(taken, sizeof taken, "; its context takes %s beside the budget",
+                 sl_command_format_size(info->overhead_bytes).text);
     if (task->target.device == SL_DEVICE_CPU)
         snprintf(out_text, capacity, "cpu");
     else
@@ -51,10 +50,11 @@ void sl_command_describe_device(const sl_task *task, char *out_text, size_t capa
 
 void sl_command_describe_wear(const sl_wear *wear, char *out_text, size_t capacity)
 {
-    char step[SL_UNITS_TEXT_BYTES], day[SL_UNITS_TEXT_BYTES], years[64] = "";
-    sl_units_format_size((uint64_t)wear->step_bytes, step);
-    sl_units_format_size(wear->day_bytes < 1e19 ? (uint64_t)wear->day_bytes : UINT64_MAX, day);
+    uint64_t day_bytes = wear->day_bytes < 1e19 ? (uint64_t)wear->day_bytes : UINT64_MAX;
+    char years[64] = "";
     if (isfinite(wear->years))
         snprintf(years, sizeof years, "; --disk-endurance lasts %.2g years", wear->years);
-    snprintf(out_text, capacity, "%s written a step, %s a day%s", step, day, years);
+    snprintf(out_text, capacity, "%s written a step, %s a day%s",
+             sl_command_format_size((uint64_t)wear->step_bytes).text,
+             sl_command_format_size(day_bytes).text, years);
 }

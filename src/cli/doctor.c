@@ -1,6 +1,6 @@
 /* sluice doctor: what this machine has, what is missing, and what each missing thing costs. */
 #define _GNU_SOURCE
-#include <jansson.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,15 +13,12 @@
 #include "device/device.h"
 #include "kernels/kernels.h"
 #include "offload/store.h"
-#include "options.h"
 #include "session/config/units.h"
 #include "session/machine/disk.h"
 #include "session/machine/profile.h"
 
 enum { TEXT_BYTES = 640, FINDING_MAX = 48, GPU_MAX = 16, NAME_BYTES = 24 };
-enum { PROBE_BYTES = 64 << 20 }; /* moved to see how fast the disks are */
-
-static const char doc[] = "Prints what this machine has, what is missing, and what that costs.";
+enum { PROBE_BYTES = 64 << 20 }; /* written and read to see how fast the disks are */
 
 typedef struct finding {
     char name[NAME_BYTES];
@@ -34,97 +31,99 @@ typedef struct findings {
     uint32_t count;
 } findings;
 
-static finding *add(findings *all, const char *name)
+/* What was found under a new name. */
+__attribute__((format(printf, 3, 4))) static finding *add_finding(findings *all, const char *name,
+                                                                  const char *format, ...)
 {
     finding *fresh = &all->items[all->count++];
+    va_list arguments;
+    va_start(arguments, format);
     snprintf(fresh->name, sizeof fresh->name, "%s", name);
+    vsnprintf(fresh->value, sizeof fresh->value, format, arguments);
+    va_end(arguments);
     return fresh;
+}
+
+/* What it costs that something is missing there. */
+__attribute__((format(printf, 2, 3))) static void add_cost(finding *one, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(one->cost, sizeof one->cost, format, arguments);
+    va_end(arguments);
 }
 
 static void find_cpu(findings *all)
 {
-    finding *features = add(all, "cpu features");
-    sl_command_describe_cpu(features->value, sizeof features->value);
-    if (!strstr(features->value, "avx512f"))
-        snprintf(features->cost, TEXT_BYTES, "matrix products at half the rate or less");
-    finding *cores = add(all, "cores");
+    char features[TEXT_BYTES];
+    sl_command_describe_cpu(features, sizeof features);
+    finding *cpu = add_finding(all, "cpu features", "%s", features);
+    if (!strstr(features, "avx512f"))
+        add_cost(cpu, "matrix products at half the rate or less");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     uint32_t usable = sl_workers_usable_cpu_count();
-    snprintf(cores->value, TEXT_BYTES, "%u usable of %ld online", usable, online);
+    finding *cores = add_finding(all, "cores", "%u usable of %ld online", usable, online);
     if ((long)usable < online)
-        snprintf(cores->cost, TEXT_BYTES,
+        add_cost(cores,
                  "this process is bound to %u of %ld cores (affinity mask): the others stay idle",
                  usable, online);
 }
 
 static void find_memory(findings *all)
 {
-    char size[SL_UNITS_TEXT_BYTES];
-    finding *memory = add(all, "memory");
     uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
-    sl_units_format_size(pages * page, size);
-    snprintf(memory->value, TEXT_BYTES, "%s in the machine", size);
-    finding *available = add(all, "free to use");
     uint64_t free_bytes;
-    if (sl_device_host_free_bytes(&free_bytes) != SL_OK) {
-        snprintf(available->value, TEXT_BYTES, "unknown");
-        snprintf(available->cost, TEXT_BYTES, "budgets must be given by hand: %s",
+    add_finding(all, "memory", "%s in the machine", sl_command_format_size(pages * page).text);
+    if (sl_device_host_free_bytes(&free_bytes) == SL_OK)
+        add_finding(all, "free to use", "%s after cgroup limits; budgets default to 80%% of it",
+                    sl_command_format_size(free_bytes).text);
+    else
+        add_cost(add_finding(all, "free to use", "unknown"), "budgets must be given by hand: %s",
                  sl_status_message());
-        return;
-    }
-    sl_units_format_size(free_bytes, size);
-    snprintf(available->value, TEXT_BYTES, "%s after cgroup limits; budgets default to 80%% of it",
-             size);
 }
 
 static void find_locked_memory(findings *all)
 {
-    finding *locked = add(all, "locked memory");
     struct rlimit limit;
-    char size[SL_UNITS_TEXT_BYTES];
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        snprintf(locked->value, TEXT_BYTES, "no limit");
+        add_finding(all, "locked memory", "no limit");
         return;
     }
-    sl_units_format_size(limit.rlim_cur, size);
-    snprintf(locked->value, TEXT_BYTES, "%s (ulimit -l)", size);
-    snprintf(locked->cost, TEXT_BYTES,
-             "a host tier beyond it cannot be registered for the disk tier's transfers, and can be "
-             "paged out; the cpu device itself does not need it locked");
+    finding *locked = add_finding(all, "locked memory", "%s (ulimit -l)",
+                                  sl_command_format_size(limit.rlim_cur).text);
+    add_cost(locked, "a host tier beyond it cannot be registered for the disk tier's transfers, "
+                     "and can be paged out; the cpu device itself does not need it locked");
 }
 
 static void find_huge_pages(findings *all)
 {
-    finding *pages = add(all, "huge pages");
     char mode[TEXT_BYTES] = "";
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
     if (file && fgets(mode, sizeof mode, file))
         mode[strcspn(mode, "\n")] = '\0';
     if (file)
         fclose(file);
-    snprintf(pages->value, TEXT_BYTES, "%.200s", *mode ? mode : "not offered by this kernel");
+    finding *pages =
+        add_finding(all, "huge pages", "%.200s", *mode ? mode : "not offered by this kernel");
     if (!*mode || strstr(mode, "[never]"))
-        snprintf(pages->cost, TEXT_BYTES, "more time on address translation: some percent of Adam");
+        add_cost(pages, "more time on address translation: some percent of Adam");
 }
 
 static void find_libraries(findings *all)
 {
-    finding *gemm = add(all, "matrix product");
-    snprintf(gemm->value, TEXT_BYTES, "%.200s", sl_kernels_cpu()->description());
-    finding *ranks = add(all, "nccl, mpi");
-    snprintf(ranks->value, TEXT_BYTES, "not used by this version");
-    snprintf(ranks->cost, TEXT_BYTES, "one rank: one process does all the work");
+    add_finding(all, "matrix product", "%.200s", sl_kernels_cpu()->description());
+    add_cost(add_finding(all, "nccl, mpi", "not used by this version"),
+             "one rank: one process does all the work");
 }
 
-static void describe_gpu(const sl_device_info *info, finding *gpu)
+static void add_gpu(findings *all, const char *name, const sl_device_info *info)
 {
-    char total[SL_UNITS_TEXT_BYTES], left[SL_UNITS_TEXT_BYTES], node[32] = "not known";
-    sl_units_format_size(info->total_bytes, total);
-    sl_units_format_size(info->free_bytes, left);
+    char node[32] = "not known";
     if (info->numa_node >= 0)
         snprintf(node, sizeof node, "%d", info->numa_node);
-    snprintf(gpu->value, TEXT_BYTES, "%s (%s); %s, %s free; NUMA node %s", info->name, info->detail,
-             total, left, node);
+    add_finding(all, name, "%s (%s); %s, %s free; NUMA node %s", info->name, info->detail,
+                sl_command_format_size(info->total_bytes).text,
+                sl_command_format_size(info->free_bytes).text, node);
 }
 
 /* Asks one after the other until there is none; why the first does not open is worth a line. */
@@ -135,40 +134,34 @@ static void find_gpus(findings *all)
         char name[NAME_BYTES];
         snprintf(name, sizeof name, "cuda:%d", index);
         bool is_there = sl_device_query(SL_DEVICE_CUDA, index, &info) == SL_OK;
-        if (!is_there && index > 0)
+        if (is_there)
+            add_gpu(all, name, &info);
+        else if (index == 0)
+            add_cost(add_finding(all, name, "%.600s", sl_status_message()),
+                     "work runs on the processor's cores");
+        if (!is_there)
             return;
-        finding *gpu = add(all, name);
-        if (is_there) {
-            describe_gpu(&info, gpu);
-            continue;
-        }
-        snprintf(gpu->value, TEXT_BYTES, "%.600s", sl_status_message());
-        snprintf(gpu->cost, TEXT_BYTES, "work runs on the processor's cores");
-        return;
     }
 }
 
 static void find_cuda(findings *all)
 {
-    finding *cuda = add(all, "cuda");
     const sl_kernel_table *kernels = sl_kernels_cuda();
     if (!kernels) {
-        snprintf(cuda->value, TEXT_BYTES, "this build has none: nvcc was not found");
-        snprintf(cuda->cost, TEXT_BYTES,
+        add_cost(add_finding(all, "cuda", "this build has none: nvcc was not found"),
                  "work runs on the processor's cores, and no run on a GPU can be planned");
         return;
     }
-    snprintf(cuda->value, TEXT_BYTES, "%.600s", kernels->description());
+    add_finding(all, "cuda", "%.600s", kernels->description());
     find_gpus(all);
 }
 
 /* The disk tier works either way; threads take more of the cores. */
 static void find_disk(findings *all)
 {
-    finding *disk = add(all, "disk tier");
-    snprintf(disk->value, TEXT_BYTES, "%.240s", sl_store_probe());
+    finding *disk = add_finding(all, "disk tier", "%.240s", sl_store_probe());
     if (strncmp(disk->value, "io_uring", 8) != 0)
-        snprintf(disk->cost, TEXT_BYTES, "processor time: each piece that moves wakes a thread");
+        add_cost(disk, "processor time: each piece that moves wakes a thread");
 }
 
 /* Writes and reads the store once, piece after piece. */
@@ -209,43 +202,40 @@ static sl_status try_disks(const sl_config_list *directories, char *out_text)
 
 static void find_disk_directories(findings *all, const sl_config_list *directories)
 {
+    char text[TEXT_BYTES];
+    uint64_t free_bytes;
     if (directories->count == 0)
         return;
-    char size[SL_UNITS_TEXT_BYTES];
-    uint64_t free_bytes;
-    finding *space = add(all, "disk space");
+    const char *name = "disk space";
     sl_status status = sl_disk_free_bytes((const char *const *)directories->items,
                                           directories->count, &free_bytes);
     if (status == SL_OK) {
-        sl_units_format_size(free_bytes, size);
-        snprintf(space->value, TEXT_BYTES,
-                 "%s free in %u of --disk-dir; --disk-space is 90%% of it", size,
-                 directories->count);
-        finding *store = add(all, "disk");
-        space = store;
-        status = try_disks(directories, store->value);
+        add_finding(all, name, "%s free in %u of --disk-dir; --disk-space is 90%% of it",
+                    sl_command_format_size(free_bytes).text, directories->count);
+        name = "disk";
+        status = try_disks(directories, text);
     }
     if (status == SL_OK)
-        return;
-    snprintf(space->value, TEXT_BYTES, "%.240s", sl_status_message());
-    snprintf(space->cost, TEXT_BYTES, "no disk tier there");
+        add_finding(all, name, "%s", text);
+    else
+        add_cost(add_finding(all, name, "%.240s", sl_status_message()), "no disk tier there");
 }
 
 static void find_profile(findings *all, const char *name, const sl_profile_subject *subject)
 {
-    finding *profile = add(all, name);
+    finding *profile;
     char *path = NULL, note[SL_PROFILE_NOTE_BYTES];
     sl_machine machine = {0};
     if (sl_profile_find_path(subject->device, &path) != SL_OK ||
         sl_profile_find_machine(NULL, subject, &machine, note) != SL_OK)
-        snprintf(profile->value, TEXT_BYTES, "%.240s", sl_status_message());
+        profile = add_finding(all, name, "%.240s", sl_status_message());
     else if (machine.is_measured)
-        snprintf(profile->value, TEXT_BYTES, "%.120s: %s", path, machine.name);
+        profile = add_finding(all, name, "%.120s: %s", path, machine.name);
     else
-        snprintf(profile->value, TEXT_BYTES, "%.240s", note);
+        profile = add_finding(all, name, "%.240s", note);
     if (!path || !machine.is_measured)
-        snprintf(profile->cost, TEXT_BYTES,
-                 "predicted times and --policy auto go by a plain guess of this machine's rates");
+        add_cost(profile, "predicted times and --policy auto go by a plain guess of this "
+                          "machine's rates");
     free(path);
 }
 
@@ -268,42 +258,41 @@ static void print_text(const findings *all)
     }
 }
 
-static void print_json(const findings *all)
+static sl_status print_json(const findings *all)
 {
     json_t *object = json_object();
     for (uint32_t i = 0; i < all->count; i++)
         json_object_set_new(
             object, all->items[i].name,
             json_pack("{s:s, s:s}", "value", all->items[i].value, "cost", all->items[i].cost));
-    char *text = object ? json_dumps(object, JSON_INDENT(2)) : NULL;
-    if (text)
-        puts(text);
-    free(text);
+    sl_status status = sl_command_print_json(object, 17);
     json_decref(object);
+    return status;
 }
 
-int sl_command_doctor(int argc, char **argv)
+static int doctor(sl_config *config)
 {
-    static const sl_options_command command = {SL_CONFIG_DOCTOR, "sluice doctor", NULL, doc};
-    sl_config config;
     findings all = {0};
-    sl_status status = sl_options_parse(&command, argc, argv, &config);
-    int code = status == SL_OK ? 0 : sl_command_fail(status);
-    if (status == SL_OK) {
-        find_cpu(&all);
-        find_memory(&all);
-        find_locked_memory(&all);
-        find_huge_pages(&all);
-        find_libraries(&all);
-        find_cuda(&all);
-        find_disk(&all);
-        find_disk_directories(&all, &config.disk_dir);
-        find_profiles(&all, (uint32_t)config.threads);
-        if (config.json)
-            print_json(&all);
-        else
-            print_text(&all);
-    }
-    sl_config_clear(&config);
-    return code;
+    sl_status status = SL_OK;
+    find_cpu(&all);
+    find_memory(&all);
+    find_locked_memory(&all);
+    find_huge_pages(&all);
+    find_libraries(&all);
+    find_cuda(&all);
+    find_disk(&all);
+    find_disk_directories(&all, &config->disk_dir);
+    find_profiles(&all, (uint32_t)config->threads);
+    if (config->json)
+        status = print_json(&all);
+    else
+        print_text(&all);
+    return sl_command_end(status);
 }
+
+const sl_command_entry sl_command_doctor = {
+    .options = SL_CONFIG_DOCTOR,
+    .name = "doctor",
+    .summary = "what this machine has and what is missing",
+    .doc = "Prints what this machine has, what is missing, and what that costs.",
+    .run = doctor};

@@ -3,11 +3,7 @@
 #include <stdio.h>
 
 #include "command.h"
-#include "options.h"
 #include "train/evaluate.h"
-
-static const char doc[] =
-    "Prints the mean loss and the perplexity of a checkpoint over every whole row of --data.";
 
 static void print_report(const sl_config *config, const sl_eval_report *report)
 {
@@ -20,18 +16,21 @@ static void print_report(const sl_config *config, const sl_eval_report *report)
                report->loss, report->perplexity, report->tokens, report->step);
 }
 
-int sl_command_eval(int argc, char **argv)
+static int eval(sl_config *config)
 {
-    static const sl_options_command command = {SL_CONFIG_EVAL, "sluice eval", "[DIR]", doc};
-    sl_config config;
     sl_eval_report report;
     sl_refusal refusal;
-    sl_status status = sl_options_parse(&command, argc, argv, &config);
+    sl_status status = sl_evaluate_run(config, &report, &refusal);
     if (status == SL_OK)
-        status = sl_evaluate_run(&config, &report, &refusal);
-    if (status == SL_OK)
-        print_report(&config, &report);
-    int code = status == SL_OK ? 0 : sl_command_fail(status);
-    sl_config_clear(&config);
-    return code;
+        print_report(config, &report);
+    return sl_command_end(status);
 }
+
+const sl_command_entry sl_command_eval = {
+    .options = SL_CONFIG_EVAL,
+    .name = "eval",
+    .summary = "loss and perplexity on token files",
+    .arguments = "[DIR]",
+    .doc =
+        "Prints the mean loss and the perplexity of a checkpoint over every whole row of --data.",
+    .run = eval};

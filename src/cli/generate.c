@@ -6,11 +6,6 @@
 #include <unistd.h>
 
 #include "command.h"
-#include "options.h"
-
-static const char doc[] =
-    "Continues --prompt with tokens sampled from a checkpoint. Equal options and seed give equal "
-    "text. Control characters are shown as \\xNN on a terminal and written as they are elsewhere.";
 
 static bool is_plain(unsigned char byte)
 {
@@ -50,25 +45,25 @@ static void print_token(void *user, const char *bytes, uint32_t byte_count)
     fflush(stdout);
 }
 
-static sl_status generate(sl_config *config)
+static int generate(sl_config *config)
 {
     sl_refusal refusal;
     printer self = {isatty(STDOUT_FILENO) == 1, config->quiet ? NULL : config->prompt};
     sl_generate_args args = {config, print_token, &self, sl_command_watch_signals()};
-    SL_TRY(sl_generate_run(&args, &refusal));
-    print_prompt(&self);
-    putchar('\n');
-    return SL_OK;
+    sl_status status = sl_generate_run(&args, &refusal);
+    if (status == SL_OK) {
+        print_prompt(&self);
+        putchar('\n');
+    }
+    return sl_command_end(status);
 }
 
-int sl_command_generate(int argc, char **argv)
-{
-    static const sl_options_command command = {SL_CONFIG_GENERATE, "sluice generate", "[DIR]", doc};
-    sl_config config;
-    sl_status status = sl_options_parse(&command, argc, argv, &config);
-    if (status == SL_OK)
-        status = generate(&config);
-    int code = status == SL_OK ? 0 : sl_command_fail(status);
-    sl_config_clear(&config);
-    return code;
-}
+const sl_command_entry sl_command_generate = {
+    .options = SL_CONFIG_GENERATE,
+    .name = "generate",
+    .summary = "sample from a checkpoint",
+    .arguments = "[DIR]",
+    .doc = "Continues --prompt with tokens sampled from a checkpoint. Equal options and seed give "
+           "equal text. Control characters are shown as \\xNN on a terminal and written as they "
+           "are elsewhere.",
+    .run = generate};

@@ -1,40 +1,75 @@
-/* sluice COMMAND [OPTIONS]: finds the command and lets it have the rest of the line. */
+/* sluice COMMAND [OPTIONS]: finds the command, checks its options and runs it. */
 #include <argp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/nearest.h"
-#include "command.h"
+#include "options.h"
 
-typedef struct command_row {
-    const char *name;
-    int (*run)(int argc, char **argv); /* NULL: of a later version */
-    const char *doc;
-    const char *instead; /* where run is NULL */
-} command_row;
+enum { EXIT_USAGE = 64, EXIT_SECOND_SIGNAL = 130 };
 
-static const command_row commands[] = {
-    {"train", sl_command_train, "pretrain or continue", NULL},
-    {"plan", sl_command_plan, "what train would take and move; nothing is allocated", NULL},
-    {"generate", sl_command_generate, "sample from a checkpoint", NULL},
-    {"eval", sl_command_eval, "loss and perplexity on token files", NULL},
-    {"doctor", sl_command_doctor, "what this machine has and what is missing", NULL},
-    {"bench", sl_command_bench, "measure the machine; plan and train use its rates", NULL},
-    {"profile", NULL, "a few steps with everything measured",
+static const sl_command_entry *const commands[] = {&sl_command_train,    &sl_command_plan,
+                                                   &sl_command_generate, &sl_command_eval,
+                                                   &sl_command_doctor,   &sl_command_bench};
+
+static const struct later_command {
+    const char *name, *summary, *instead;
+} later_commands[] = {
+    {"profile", "a few steps with everything measured",
      "use train with --log-json, which measures every step"},
-    {"convert", NULL, "checkpoint to and from other formats",
+    {"convert", "checkpoint to and from other formats",
      "a checkpoint is already a Hugging Face directory, and --init reads one"},
-    {"tokenize", NULL, "text to token files", "train reads text itself, byte by byte"},
+    {"tokenize", "text to token files", "train reads text itself, byte by byte"},
 };
 
-enum { COMMAND_COUNT = sizeof commands / sizeof commands[0], EXIT_USAGE = 64 };
+enum {
+    COMMAND_COUNT = sizeof commands / sizeof commands[0],
+    LATER_COUNT = sizeof later_commands / sizeof later_commands[0]
+};
 
-int sl_command_fail(sl_status status)
+/* ---- what the commands have in common ---- */
+
+int sl_command_end(sl_status status)
 {
+    if (status == SL_OK)
+        return 0;
     fprintf(stderr, "sluice: %s\n", sl_status_message());
     return sl_status_exit_code(status);
 }
+
+sl_status sl_command_print_json(const json_t *object, int digits)
+{
+    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+    if (!text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to print a report");
+    puts(text);
+    free(text);
+    return SL_OK;
+}
+
+static volatile sig_atomic_t signal_count;
+
+static void count_signal(int number)
+{
+    (void)number;
+    if (signal_count)
+        _exit(EXIT_SECOND_SIGNAL);
+    signal_count = 1;
+}
+
+const volatile sig_atomic_t *sl_command_watch_signals(void)
+{
+    /* Calls in progress go on: the loop looks at the flag between steps. */
+    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return &signal_count;
+}
+
+/* ---- the first word ---- */
 
 static void print_remark(sl_log_level level, const char *line, void *user)
 {
@@ -42,38 +77,44 @@ static void print_remark(sl_log_level level, const char *line, void *user)
     fprintf(stderr, "sluice: %s%s\n", level == SL_LOG_WARNING ? "warning: " : "", line);
 }
 
-static void print_help(FILE *stream)
+static void print_help(void)
 {
-    fprintf(stream, "Usage: sluice COMMAND [OPTION...]\n"
-                    "Trains GPT-2-class transformers whose state does not fit on the device.\n\n");
+    printf("Usage: sluice COMMAND [OPTION...]\n"
+           "Trains GPT-2-class transformers whose state does not fit on the device.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
-        fprintf(stream, "  %-10s %s%s\n", commands[i].name, commands[i].doc,
-                commands[i].run ? "" : " (later version)");
-    fprintf(stream, "\n  sluice COMMAND --help   options of a command\n"
-                    "  sluice --version        version, libraries and processor features\n");
+        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    for (int i = 0; i < LATER_COUNT; i++)
+        printf("  %-10s %s (later version)\n", later_commands[i].name, later_commands[i].summary);
+    printf("\n  sluice COMMAND --help   options of a command\n"
+           "  sluice --version        version, libraries and processor features\n");
 }
 
-static int refuse_later(const command_row *command)
-{
-    fprintf(stderr, "sluice: %s comes with a later version: %s\n", command->name, command->instead);
-    return EXIT_USAGE;
-}
-
-static int refuse_unknown(const char *name)
+static int refuse(const char *name)
 {
     sl_nearest nearest = sl_nearest_start(name);
     for (int i = 0; i < COMMAND_COUNT; i++)
-        sl_nearest_offer(&nearest, commands[i].name);
+        sl_nearest_offer(&nearest, commands[i]->name);
+    for (int i = 0; i < LATER_COUNT; i++) {
+        const struct later_command *later = &later_commands[i];
+        sl_nearest_offer(&nearest, later->name);
+        if (strcmp(later->name, name) != 0)
+            continue;
+        fprintf(stderr, "sluice: %s comes with a later version: %s\n", name, later->instead);
+        return EXIT_USAGE;
+    }
     char hint[96];
     sl_nearest_format(&nearest, "", hint, sizeof hint);
     fprintf(stderr, "sluice: unknown command \"%s\"%s (see sluice --help)\n", name, hint);
     return EXIT_USAGE;
 }
 
-static void print_version_hook(FILE *stream, struct argp_state *state)
+static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
-    (void)state;
-    sl_command_print_version(stream);
+    sl_config config;
+    sl_status status = sl_options_parse(command, argc, argv, &config);
+    int code = status == SL_OK ? command->run(&config) : sl_command_end(status);
+    sl_config_clear(&config);
+    return code;
 }
 
 static bool is_any_of(const char *word, const char *a, const char *b)
@@ -83,7 +124,6 @@ static bool is_any_of(const char *word, const char *a, const char *b)
 
 int main(int argc, char **argv)
 {
-    argp_program_version_hook = print_version_hook;
     argp_err_exit_status = EXIT_USAGE;
     sl_log_set_callback(print_remark, NULL);
     if (argc < 2) {
@@ -91,7 +131,7 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     if (is_any_of(argv[1], "-h", "--help") || is_any_of(argv[1], "-?", "help")) {
-        print_help(stdout);
+        print_help();
         return 0;
     }
     if (is_any_of(argv[1], "--version", "-V")) {
@@ -99,8 +139,7 @@ int main(int argc, char **argv)
         return 0;
     }
     for (int i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(commands[i].name, argv[1]) == 0)
-            return commands[i].run ? commands[i].run(argc - 1, argv + 1)
-                                   : refuse_later(&commands[i]);
-    return refuse_unknown(argv[1]);
+        if (strcmp(commands[i]->name, argv[1]) == 0)
+            return run_command(commands[i], argc - 1, argv + 1);
+    return refuse(argv[1]);
 }

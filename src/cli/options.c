@@ -1,5 +1,5 @@
-/* argp prints the help; names are checked before argp sees them, so that a wrong one gets one line
- * and the nearest right name. Values are collected first and applied after the files, in order. */
+/* argp parses and prints the help; where it stops at a word, the word is explained in one line with
+ * the nearest right name. Values are collected first and applied after the files, in order. */
 #define _GNU_SOURCE /* asprintf */
 #include "options.h"
 
@@ -12,7 +12,7 @@
 #include "base/nearest.h"
 #include "session/config/config_json.h"
 
-enum { KEY_CONFIG = 1000, KEY_SET, KEY_ROW };
+enum { KEY_CONFIG = 1000, KEY_SET, KEY_USAGE, KEY_ROW };
 enum { NO_LIST = UINT32_MAX, OPTION_MAX = SL_CONFIG_ROW_COUNT + SL_CONFIG_GROUP_COUNT + 8 };
 
 typedef struct setting {
@@ -21,13 +21,15 @@ typedef struct setting {
 } setting;
 
 typedef struct command_line {
-    const sl_options_command *command;
+    const sl_command_entry *command;
+    struct argp argp;
     struct argp_option options[OPTION_MAX];
     setting *settings;
     uint32_t setting_count;
     const char **files;
     uint32_t file_count;
     uint32_t open_list; /* the list option that takes what stands behind it, or NO_LIST */
+    int next_word;      /* of argv: behind those that were taken */
     sl_status status;
     char doc[2048];
 } command_line;
@@ -38,19 +40,21 @@ static const char *const group_names[SL_CONFIG_GROUP_COUNT] = {
 static const struct argp_option common_options[] = {
     {"config", KEY_CONFIG, "FILE", 0, "JSON object of these options", 90},
     {"set", KEY_SET, "KEY=VALUE", 0, "set one option, as in --config", 90},
+    {"help", '?', NULL, 0, "Give this help list", -1},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
+    {"usage", KEY_USAGE, NULL, 0, "Give a short usage message", -1},
+    {"version", 'V', NULL, 0, "Print program version", -1},
+    {NULL, 0, NULL, 0, NULL, 0},
 };
-
-enum { COMMON_COUNT = sizeof common_options / sizeof common_options[0] };
 
 static bool is_switch(const sl_config_row *row)
 {
     return row->kind == SL_CONFIG_SWITCH;
 }
 
-static bool takes_row(const sl_options_command *command, const sl_config_row *row)
+static bool takes_row(const sl_command_entry *command, const sl_config_row *row)
 {
-    return row->commands & command->command;
+    return row->commands & command->options;
 }
 
 /* Rows of one group under its heading; a group without rows has none. */
@@ -90,7 +94,7 @@ static void build_doc(command_line *line)
                          "the next option. Every "
                          "option can stand in a JSON file for --config; options beside it win.\n",
                          line->command->doc);
-    if (!(line->command->command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
+    if (!(line->command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
         return;
     const char *comma = "\nBuilt-in shapes: ";
     for (const char *const *name = sl_gpt2_names(); *name && length < sizeof line->doc; name++) {
@@ -106,13 +110,13 @@ static sl_status find_checkpoint_argument(command_line *line, const char *text, 
     bool is_taken = false;
     for (uint32_t i = 0; i < line->setting_count; i++)
         is_taken = is_taken || line->settings[i].row == SL_CONFIG_ROW_checkpoint;
-    if (!(line->command->command & readers) || is_taken)
-        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not an option and belongs to none", text);
+    if (!(line->command->options & readers) || is_taken)
+        SL_FAIL(SL_ERROR_USAGE, "\"%s\" is neither an option nor the value of one", text);
     *out_row = SL_CONFIG_ROW_checkpoint;
     return SL_OK;
 }
 
-static void push(command_line *line, uint32_t row, const char *text)
+static void add_setting(command_line *line, uint32_t row, const char *text)
 {
     line->settings[line->setting_count++] = (setting){row, text};
 }
@@ -124,95 +128,95 @@ static error_t take_argument(command_line *line, const char *text)
         line->status = find_checkpoint_argument(line, text, &row);
     if (line->status != SL_OK)
         return EINVAL;
-    push(line, row, text);
+    add_setting(line, row, text);
     return 0;
 }
 
-static error_t take_option(int key, char *text, struct argp_state *state)
+/* The option whose name starts with `text`: a whole name, or the only one. */
+static sl_status find_long(const command_line *line, const char *text,
+                           const struct argp_option **out_option)
 {
-    command_line *line = state->input;
-    if (key == ARGP_KEY_ARG)
-        return take_argument(line, text);
-    if (key != 'h' && (key < KEY_CONFIG || key >= KEY_ROW + SL_CONFIG_ROW_COUNT))
-        return ARGP_ERR_UNKNOWN;
-    line->open_list = NO_LIST;
-    if (key == 'h') {
-        argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
-    } else if (key == KEY_CONFIG) {
-        line->files[line->file_count++] = text;
-    } else if (key == KEY_SET) {
-        push(line, SL_CONFIG_ROW_COUNT, text);
-    } else {
-        uint32_t row = (uint32_t)(key - KEY_ROW);
-        push(line, row, text ? text : "true");
-        if (sl_config_rows()[row].kind == SL_CONFIG_LIST_OF)
-            line->open_list = row;
-    }
-    return 0;
-}
-
-typedef struct long_name {
-    const char *name;
-    bool takes_value;
-} long_name;
-
-/* The option whose name starts with `length` letters of `text`: a whole name, or the only one. */
-static sl_status find_long(const command_line *line, const char *text, size_t length,
-                           long_name *out_name)
-{
-    static const char *const own[] = {"help", "usage", "version"};
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)length, text);
-    sl_nearest nearest = sl_nearest_start(name);
+    sl_nearest nearest = sl_nearest_start(text);
     uint32_t matches = 0;
-    const struct argp_option *option = line->options;
-    for (size_t i = 0; i < OPTION_MAX + sizeof own / sizeof own[0]; i++) {
-        const char *known = i < OPTION_MAX ? option[i].name : own[i - OPTION_MAX];
-        if (!known)
+    for (const struct argp_option *option = line->options; option->key || option->doc; option++) {
+        if (!option->name)
             continue;
-        sl_nearest_offer(&nearest, known);
-        if (strncmp(known, name, strlen(name)) != 0)
+        sl_nearest_offer(&nearest, option->name);
+        if (strncmp(option->name, text, strlen(text)) != 0)
             continue;
-        *out_name = (long_name){known, i < OPTION_MAX && option[i].arg};
-        if (strcmp(known, name) == 0)
+        *out_option = option;
+        if (strcmp(option->name, text) == 0)
             return SL_OK;
         matches++;
     }
     char hint[96];
     sl_nearest_format(&nearest, "--", hint, sizeof hint);
     if (matches == 0)
-        SL_FAIL(SL_ERROR_USAGE, "unknown option --%s%s", name, hint);
+        SL_FAIL(SL_ERROR_USAGE, "unknown option --%s%s", text, hint);
     if (matches > 1)
-        SL_FAIL(SL_ERROR_USAGE, "--%s is short for several options%s", name, hint);
+        SL_FAIL(SL_ERROR_USAGE, "--%s is short for several options%s", text, hint);
     return SL_OK;
 }
 
-/* Looks at one word that starts with "-"; *index moves past a value that stands apart. */
-static sl_status check_word(const command_line *line, int argc, char **argv, int *index)
+/* Says what is wrong with the word that argp stopped at. */
+static sl_status explain_word(const command_line *line, const char *word)
 {
-    const char *word = argv[*index];
-    if (word[1] != '-') {
-        if (strcmp(word, "-h") != 0 && strcmp(word, "-?") != 0 && strcmp(word, "-V") != 0)
-            SL_FAIL(SL_ERROR_USAGE, "unknown option %s: options have long names, see --help", word);
-        return SL_OK;
-    }
-    long_name found = {0};
-    size_t length = strcspn(word + 2, "=");
-    bool has_value = word[2 + length] == '=';
-    SL_TRY(find_long(line, word + 2, length, &found));
-    if (has_value && !found.takes_value)
-        SL_FAIL(SL_ERROR_USAGE, "--%s takes no value", found.name);
-    if (!has_value && found.takes_value && ++*index >= argc)
-        SL_FAIL(SL_ERROR_USAGE, "--%s needs a value", found.name);
-    return SL_OK;
+    char text[64];
+    const struct argp_option *option = NULL;
+    if (word[1] != '-')
+        SL_FAIL(SL_ERROR_USAGE, "unknown option %s: options have long names, see --help", word);
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+    SL_TRY(find_long(line, text, &option));
+    SL_FAIL(SL_ERROR_USAGE, "--%s %s", option->name,
+            option->arg ? "needs a value" : "takes no value");
 }
 
-static sl_status check_names(const command_line *line, int argc, char **argv)
+/* Prints what is asked for, and leaves. */
+static void answer(const command_line *line, int key)
 {
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (argv[i][0] == '-' && argv[i][1] != '\0')
-            SL_TRY(check_word(line, argc, argv, &i));
-    return SL_OK;
+    char name[32];
+    snprintf(name, sizeof name, "sluice %s", line->command->name);
+    if (key == 'V')
+        sl_command_print_version(stdout);
+    else
+        argp_help(&line->argp, stdout, key == KEY_USAGE ? ARGP_HELP_USAGE : ARGP_HELP_STD_HELP,
+                  name);
+    exit(0);
+}
+
+static void take_row(command_line *line, uint32_t row, const char *text)
+{
+    add_setting(line, row, text ? text : "true");
+    if (sl_config_rows()[row].kind == SL_CONFIG_LIST_OF)
+        line->open_list = row;
+}
+
+static error_t take_option(command_line *line, int key, const char *text)
+{
+    line->open_list = NO_LIST;
+    if (key == 'h' || key == '?' || key == 'V' || key == KEY_USAGE)
+        answer(line, key);
+    else if (key == KEY_CONFIG)
+        line->files[line->file_count++] = text;
+    else if (key == KEY_SET)
+        add_setting(line, SL_CONFIG_ROW_COUNT, text);
+    else if (key >= KEY_ROW && key < KEY_ROW + SL_CONFIG_ROW_COUNT)
+        take_row(line, (uint32_t)(key - KEY_ROW), text);
+    else
+        return ARGP_ERR_UNKNOWN;
+    return 0;
+}
+
+/* Called by argp for each word, and once more after one that it does not take. */
+static error_t take_word(int key, char *text, struct argp_state *state)
+{
+    command_line *line = state->input;
+    if (key == ARGP_KEY_ERROR && line->status == SL_OK)
+        line->status = explain_word(line, state->argv[line->next_word]);
+    error_t error = key == ARGP_KEY_ARG ? take_argument(line, text) : take_option(line, key, text);
+    if (error == 0)
+        line->next_word = state->next;
+    return error;
 }
 
 /* A list on the command line replaces the one in a file, then grows. */
@@ -227,7 +231,7 @@ static sl_status apply_list(sl_config *config, bool *is_open, uint32_t row, cons
 static sl_status apply_settings(const command_line *line, sl_config *config)
 {
     bool is_open[SL_CONFIG_ROW_COUNT] = {false};
-    sl_config_command command = line->command->command;
+    sl_config_command command = line->command->options;
     for (uint32_t i = 0; i < line->file_count; i++)
         SL_TRY(sl_config_load(config, command, line->files[i]));
     for (uint32_t i = 0; i < line->setting_count; i++) {
@@ -259,13 +263,12 @@ static char *show_default(int key, const char *text, void *user)
 
 static sl_status parse_words(command_line *line, int argc, char **argv)
 {
-    struct argp argp = {.options = line->options,
-                        .parser = take_option,
-                        .args_doc = line->command->arguments,
-                        .doc = line->doc,
-                        .help_filter = show_default};
-    SL_TRY(check_names(line, argc, argv));
-    error_t error = argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, line);
+    line->argp = (struct argp){.options = line->options,
+                               .parser = take_word,
+                               .args_doc = line->command->arguments,
+                               .doc = line->doc,
+                               .help_filter = show_default};
+    error_t error = argp_parse(&line->argp, argc, argv, ARGP_IN_ORDER | ARGP_SILENT, NULL, line);
     if (line->status != SL_OK)
         return line->status;
     if (error)
@@ -273,12 +276,10 @@ static sl_status parse_words(command_line *line, int argc, char **argv)
     return SL_OK;
 }
 
-sl_status sl_options_parse(const sl_options_command *command, int argc, char **argv,
+sl_status sl_options_parse(const sl_command_entry *command, int argc, char **argv,
                            sl_config *config)
 {
-    command_line line = {.command = command, .open_list = NO_LIST};
-    char *name = (char *)command->name; /* argp prints argv[0] and writes to nothing */
-    argv[0] = name;
+    command_line line = {.command = command, .open_list = NO_LIST, .next_word = 1};
     line.settings = calloc((size_t)argc + 1, sizeof *line.settings);
     line.files = calloc((size_t)argc + 1, sizeof *line.files);
     sl_status status = sl_config_init(config);
@@ -291,7 +292,7 @@ sl_status sl_options_parse(const sl_options_command *command, int argc, char **a
     if (status == SL_OK)
         status = apply_settings(&line, config);
     if (status == SL_OK)
-        status = sl_config_check(config, command->command);
+        status = sl_config_check(config, command->options);
     free(line.settings);
     free(line.files);
     return status;

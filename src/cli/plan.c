@@ -1,36 +1,16 @@
 /* sluice plan: the plan that train would run, as a table or as JSON. Nothing large is allocated. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "command.h"
-#include "options.h"
-#include "session/config/units.h"
 #include "session/search/plan_json.h"
 #include "train/trainer.h"
 
-static const char doc[] =
-    "Prints the plan of the options that train takes: bytes of each tier by kind, moves of a step "
-    "by "
-    "lane, and the step time that a simulation predicts. Takes no memory for the model.";
-
-static sl_status print_json(json_t *object)
-{
-    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (!text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan's totals");
-    puts(text);
-    free(text);
-    return SL_OK;
-}
-
 static void print_row(const char *name, const char *note, const uint64_t bytes[SL_TIER_COUNT])
 {
-    char text[SL_TIER_COUNT][SL_UNITS_TEXT_BYTES];
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        sl_units_format_size(bytes[tier], text[tier]);
-    printf("  %-12s %14s %14s %14s%s\n", name, text[SL_TIER_DEVICE], text[SL_TIER_HOST],
-           text[SL_TIER_DISK], note);
+    printf("  %-12s %14s %14s %14s%s\n", name, sl_command_format_size(bytes[SL_TIER_DEVICE]).text,
+           sl_command_format_size(bytes[SL_TIER_HOST]).text,
+           sl_command_format_size(bytes[SL_TIER_DISK]).text, note);
 }
 
 static void print_tiers(const sl_blueprint *blueprint)
@@ -57,11 +37,10 @@ static void print_lanes(const sl_blueprint *blueprint, const sl_simulation *simu
 {
     printf("\n  %-12s %14s %14s %14s\n", "lane", "moved a step", "busy", "compute waits");
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        char moved[SL_UNITS_TEXT_BYTES];
         if (simulation->busy_seconds[lane] <= 0)
             continue;
-        sl_units_format_size(blueprint->plans[0]->moved_bytes[lane], moved);
-        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_lane_name((sl_lane)lane), moved,
+        printf("  %-12s %14s %11.2f ms %11.2f ms\n", sl_lane_name((sl_lane)lane),
+               sl_command_format_size(blueprint->plans[0]->moved_bytes[lane]).text,
                1e3 * simulation->busy_seconds[lane], 1e3 * simulation->stall_seconds[lane]);
     }
 }
@@ -85,8 +64,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
                             &simulation));
     const sl_choice *choice = &blueprint->choice;
     const sl_layout *layout = blueprint->layout;
-    char chunk[SL_UNITS_TEXT_BYTES], text[512];
-    sl_units_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM), chunk);
+    char text[512];
     printf("%" PRIu64 " parameters; a step is %u x %u rows of %u tokens, in %s\n",
            sl_gpt2_parameter_count(&trainer->shape), choice->accumulate, choice->micro_batch,
            blueprint->task.seq, sl_type_name(blueprint->task.type));
@@ -95,7 +73,9 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     sl_command_describe_choice(choice, text, sizeof text);
     puts(text);
     printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
-           layout->chunk_elements, chunk, 100 * layout->padding_fraction);
+           layout->chunk_elements,
+           sl_command_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM)).text,
+           100 * layout->padding_fraction);
     print_tiers(blueprint);
     print_lanes(blueprint, &simulation);
     printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
@@ -110,7 +90,7 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *bluepr
     if (!trainer->config->json)
         return print_table(trainer, blueprint);
     SL_TRY(sl_plan_json_format(blueprint, &object));
-    sl_status status = print_json(object);
+    sl_status status = sl_command_print_json(object, 17);
     json_decref(object);
     return status;
 }
@@ -120,7 +100,7 @@ static void print_failure(const sl_refusal *refusal)
 {
     json_t *object = NULL;
     if (sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &object) == SL_OK)
-        (void)print_json(object);
+        (void)sl_command_print_json(object, 17);
     json_decref(object);
 }
 
@@ -138,16 +118,19 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
     return status;
 }
 
-int sl_command_plan(int argc, char **argv)
+static int run_plan(sl_config *config)
 {
-    static const sl_options_command command = {SL_CONFIG_PLAN, "sluice plan", NULL, doc};
-    sl_config config;
     sl_trainer trainer = {0};
-    sl_status status = sl_options_parse(&command, argc, argv, &config);
-    if (status == SL_OK)
-        status = plan(&config, &trainer);
-    int code = status == SL_OK ? 0 : sl_command_fail(status);
+    int code = sl_command_end(plan(config, &trainer));
     sl_trainer_close(&trainer);
-    sl_config_clear(&config);
     return code;
 }
+
+const sl_command_entry sl_command_plan = {
+    .options = SL_CONFIG_PLAN,
+    .name = "plan",
+    .summary = "what train would take and move; nothing is allocated",
+    .doc = "Prints the plan of the options that train takes: bytes of each tier by kind, moves of "
+           "a step by lane, and the step time that a simulation predicts. Takes no memory for the "
+           "model.",
+    .run = run_plan};

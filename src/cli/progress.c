@@ -4,10 +4,10 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "session/config/units.h"
+#include "base/clock.h"
+#include "command.h"
 
 enum { TIME_BYTES = 32 };
 
@@ -16,19 +16,17 @@ static const double long_seconds = 2, live_within_seconds = 0.5, plain_within_se
 
 static double read_seconds(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return 1e-9 * (double)sl_clock_now_ns();
 }
 
 static void format_time(double seconds, char out_text[TIME_BYTES])
 {
-    unsigned long long whole = seconds < 1e9 ? (unsigned long long)(seconds + 0.5) : 999999999;
-    if (whole >= 3600)
-        snprintf(out_text, TIME_BYTES, "%llu:%02llu:%02llu", whole / 3600, whole / 60 % 60,
-                 whole % 60);
+    unsigned long long rounded = seconds < 1e9 ? (unsigned long long)(seconds + 0.5) : 999999999;
+    if (rounded >= 3600)
+        snprintf(out_text, TIME_BYTES, "%llu:%02llu:%02llu", rounded / 3600, rounded / 60 % 60,
+                 rounded % 60);
     else
-        snprintf(out_text, TIME_BYTES, "%llu:%02llu", whole / 60, whole % 60);
+        snprintf(out_text, TIME_BYTES, "%llu:%02llu", rounded / 60, rounded % 60);
 }
 
 void sl_progress_start(sl_progress *progress, const sl_trainer *trainer,
@@ -52,21 +50,20 @@ void sl_progress_break(sl_progress *progress)
 
 static void print_line(sl_progress *progress, const sl_step_report *report, double now)
 {
-    char left[TIME_BYTES], device[SL_UNITS_TEXT_BYTES], host[SL_UNITS_TEXT_BYTES];
-    char size[SL_UNITS_TEXT_BYTES], disk[SL_UNITS_TEXT_BYTES + 8] = "";
+    const uint64_t *peak = report->peak_bytes;
+    char left[TIME_BYTES], disk[SL_UNITS_TEXT_BYTES + 8] = "";
     double steps_done = (double)(report->step - progress->first_step);
     double steps_left = (double)(progress->last_step - report->step);
     format_time(steps_left * (now - progress->started) / steps_done, left);
-    sl_units_format_size(report->peak_bytes[SL_TIER_DEVICE], device);
-    sl_units_format_size(report->peak_bytes[SL_TIER_HOST], host);
-    sl_units_format_size(report->peak_bytes[SL_TIER_DISK], size);
-    if (report->peak_bytes[SL_TIER_DISK] > 0)
-        snprintf(disk, sizeof disk, "  disk %s", size);
+    if (peak[SL_TIER_DISK] > 0)
+        snprintf(disk, sizeof disk, "  disk %s", sl_command_format_size(peak[SL_TIER_DISK]).text);
     printf("%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f%s  norm %.3g  lr %.2e  %.0f tok/s  "
            "device %s  host %s%s  left %s%s",
            progress->is_live ? "\r\033[K" : "", report->step, progress->last_step, report->loss,
            report->skipped ? " (skipped)" : "", (double)report->grad_norm,
-           (double)report->learning_rate, report->tokens_per_s, device, host, disk, left,
+           (double)report->learning_rate, report->tokens_per_s,
+           sl_command_format_size(peak[SL_TIER_DEVICE]).text,
+           sl_command_format_size(peak[SL_TIER_HOST]).text, disk, left,
            progress->is_live ? "" : "\n");
     fflush(stdout);
     progress->is_line_open = progress->is_live;
@@ -86,24 +83,24 @@ static void show_step(void *user, const sl_step_report *report)
     print_line(progress, report, now);
 }
 
-/* Said as soon as it is seen: a step may take long. */
-static void tell_stop(sl_progress *progress)
+/* As soon as it is seen, for a step may take long. */
+static void announce_stop(sl_progress *progress)
 {
-    if (!*progress->stop || progress->is_stop_told)
+    if (!*progress->stop || progress->is_stop_announced)
         return;
-    progress->is_stop_told = true;
+    progress->is_stop_announced = true;
     sl_progress_break(progress);
     printf("stopping after this step; a second signal leaves at once, and loses it\n");
     fflush(stdout);
 }
 
-/* Of a long step: how much of it is done. */
+/* Of a long step, how much is done. */
 static void show_within(void *user, uint32_t plan_index, uint32_t done, uint32_t count)
 {
     sl_progress *progress = user;
     double now = read_seconds();
     double pause = progress->is_live ? live_within_seconds : plain_within_seconds;
-    tell_stop(progress);
+    announce_stop(progress);
     if (plan_index != 0 || progress->is_quiet || done == count ||
         now - progress->begun < long_seconds || now - progress->within_shown < pause)
         return;

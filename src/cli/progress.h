@@ -6,7 +6,7 @@
 
 typedef struct sl_progress {
     const volatile sig_atomic_t *stop; /* a signal has come */
-    bool is_stop_told;
+    bool is_stop_announced;
     bool is_quiet, is_live;
     uint64_t last_step;         /* of the run */
     double started, shown;      /* seconds */

@@ -5,21 +5,16 @@
 #include <string.h>
 
 #include "command.h"
-#include "options.h"
 #include "progress.h"
 #include "session/config/config_json.h"
-#include "session/config/units.h"
 #include "session/search/plan_json.h"
 #include "train/loop.h"
 
-static const char doc[] = "Pretrains a GPT-2 or continues.";
-
 static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 {
-    char peak[SL_UNITS_TEXT_BYTES], budget[SL_UNITS_TEXT_BYTES];
-    sl_units_format_size(sl_blueprint_peak_bytes(blueprint, tier), peak);
-    sl_units_format_size(blueprint->budget_bytes[tier], budget);
-    printf("  %-6s %s of %s\n", sl_tier_name(tier), peak, budget);
+    printf("  %-6s %s of %s\n", sl_tier_name(tier),
+           sl_command_format_size(sl_blueprint_peak_bytes(blueprint, tier)).text,
+           sl_command_format_size(blueprint->budget_bytes[tier]).text);
 }
 
 static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
@@ -124,17 +119,17 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     return run_loop(trainer, progress);
 }
 
-int sl_command_train(int argc, char **argv)
+static int run_train(sl_config *config)
 {
-    static const sl_options_command command = {SL_CONFIG_TRAIN, "sluice train", NULL, doc};
-    sl_config config;
     sl_trainer trainer = {0};
     sl_progress progress;
-    sl_status status = sl_options_parse(&command, argc, argv, &config);
-    if (status == SL_OK)
-        status = train(&config, &trainer, &progress);
-    int code = status == SL_OK ? 0 : sl_command_fail(status);
+    int code = sl_command_end(train(config, &trainer, &progress));
     sl_trainer_close(&trainer);
-    sl_config_clear(&config);
     return code;
 }
+
+const sl_command_entry sl_command_train = {.options = SL_CONFIG_TRAIN,
+                                           .name = "train",
+                                           .summary = "pretrain or continue",
+                                           .doc = "Pretrains a GPT-2 or continues.",
+                                           .run = run_train};

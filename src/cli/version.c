@@ -1,5 +1,4 @@
 /* --version: what this binary is made of. */
-#include <jansson.h>
 #include <string.h>
 
 #include "command.h"

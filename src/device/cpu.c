@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "cpu_copy.h"
 
 enum { STREAM_CAPACITY = 1024 }; /* items; a full stream blocks the control thread */
 
@@ -45,7 +44,7 @@ static void close_device(sl_device *device)
     free(device);
 }
 
-static sl_status describe(sl_device *device, sl_device_info *out_info)
+static sl_status describe_device(sl_device *device, sl_device_info *out_info)
 {
     (void)device;
     sl_device_info info = {.numa_node = -1};
@@ -55,19 +54,19 @@ static sl_status describe(sl_device *device, sl_device_info *out_info)
     return SL_OK;
 }
 
-static sl_status map(sl_device *device, uint64_t bytes, int flags, void **out_memory)
+static sl_status map_memory(sl_device *device, uint64_t bytes, int flags, void **out_memory)
 {
     (void)device;
     return sl_cpu_memory_map(bytes, flags, out_memory);
 }
 
-static void unmap(sl_device *device, void *memory, uint64_t bytes, int flags)
+static void unmap_memory(sl_device *device, void *memory, uint64_t bytes, int flags)
 {
     (void)device;
     sl_cpu_memory_unmap(memory, bytes, flags);
 }
 
-static sl_status map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory)
+static sl_status map_host_memory(sl_device *device, uint64_t bytes, int flags, void **out_memory)
 {
     void *memory;
     SL_TRY(sl_cpu_memory_map(bytes, flags, &memory));
@@ -175,12 +174,12 @@ typedef struct copy_args {
 static sl_status run_copy(void *arguments)
 {
     const copy_args *args = arguments;
-    sl_cpu_copy(args->to, args->from, args->bytes);
+    sl_cpu_memory_copy(args->to, args->from, args->bytes);
     return SL_OK;
 }
 
-static sl_status launch(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
-                        const void *arguments, uint32_t argument_bytes)
+static sl_status queue_call(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
+                            const void *arguments, uint32_t argument_bytes)
 {
     if (argument_bytes > SL_QUEUE_ARGUMENT_BYTES)
         SL_FAIL(SL_ERROR_INTERNAL, "an argument block of %u bytes exceeds %d", argument_bytes,
@@ -189,8 +188,8 @@ static sl_status launch(sl_device_stream *stream, uint64_t tag, sl_queue_functio
     return SL_OK;
 }
 
-static sl_status copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
-                      uint64_t bytes)
+static sl_status queue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
+                            uint64_t bytes)
 {
     copy_args args = {to, from, bytes};
     sl_queue_call(stream->queue, tag, run_copy, &args, sizeof args);
@@ -204,11 +203,11 @@ const sl_device_ops *sl_cpu_ops(void)
         .name = "cpu",
         .open = open_device,
         .close = close_device,
-        .describe = describe,
-        .map = map,
-        .unmap = unmap,
-        .map_host = map_host,
-        .unmap_host = unmap,
+        .describe = describe_device,
+        .map = map_memory,
+        .unmap = unmap_memory,
+        .map_host = map_host_memory,
+        .unmap_host = unmap_memory,
         .stream_open = open_stream,
         .stream_finish = finish_stream,
         .stream_close = close_stream,
@@ -218,8 +217,8 @@ const sl_device_ops *sl_cpu_ops(void)
         .event_record = record_event,
         .event_wait = wait_for_event,
         .event_finish = finish_event,
-        .launch = launch,
-        .copy = copy,
+        .launch = queue_call,
+        .copy = queue_copy,
     };
     return &ops;
 }

@@ -16,6 +16,9 @@ void sl_cpu_memory_unmap(void *memory, uint64_t bytes, int flags);
  * it later would do that by one. Advice: where it fails, pages come when they are first touched. */
 void sl_cpu_memory_populate(void *memory, uint64_t bytes);
 
+/* As memcpy. Large copies pass by the caches. */
+void sl_cpu_memory_copy(void *to, const void *from, uint64_t bytes);
+
 /* sl_device_host_free_bytes as it would be if the file system's root were the directory `root`
  * ("" is the real one). SL_ERROR_SYSTEM if even <root>/proc/meminfo cannot be read. */
 sl_status sl_cpu_limits_free_bytes(const char *root, uint64_t *out_bytes);

@@ -1,14 +1,21 @@
-/* Memory of the cpu device: anonymous mappings. Knows nothing of who uses them.
+/* Memory of the cpu device: anonymous mappings, and copies between them. Knows nothing of who uses
+ * them.
  *
  * A guarded mapping is [guard page | slack < 1 page | memory | guard page] with the memory's size
  * rounded up to 64 bytes, so that a write past its end faults at once. Unmapping finds the mapping
  * from the address, the size and the flags alone: nothing is remembered.
+ *
+ * Large copies are made with stores that pass by the caches. memcpy reads every line of the
+ * destination before it overwrites it, for it turns to such stores at three quarters of the last
+ * level's cache only, which few chunks reach. Four pages side by side keep more of the memory's
+ * banks busy than one (Emerald Rapids, 32 MiB, GB/s: memcpy 6.8, one page 10.1, four 11.6).
  */
 #define _GNU_SOURCE
 #include "cpu.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -35,7 +42,7 @@ static uint64_t page_size(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static sl_status reserve(uint64_t bytes, int protection, unsigned char **out_base)
+static sl_status map_pages(uint64_t bytes, int protection, unsigned char **out_base)
 {
     void *base = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
@@ -46,7 +53,7 @@ static sl_status reserve(uint64_t bytes, int protection, unsigned char **out_bas
 }
 
 /* Advice only: a kernel that knows neither still gives correct memory. */
-static void advise(void *memory, uint64_t bytes)
+static void advise_pages(void *memory, uint64_t bytes)
 {
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
     (void)madvise(memory, bytes, MADV_DONTDUMP);
@@ -57,7 +64,7 @@ static sl_status map_guarded(uint64_t bytes, int flags, void **out_memory)
     uint64_t used_bytes = sl_bits_round_up(bytes, GUARD_ALIGNMENT);
     uint64_t inner_bytes = sl_bits_round_up(used_bytes, page_size());
     unsigned char *base = NULL;
-    SL_TRY(reserve(inner_bytes + 2 * page_size(), PROT_NONE, &base));
+    SL_TRY(map_pages(inner_bytes + 2 * page_size(), PROT_NONE, &base));
     unsigned char *inner = base + page_size();
     if (mprotect(inner, inner_bytes, PROT_READ | PROT_WRITE) != 0) {
         int error = errno;
@@ -65,18 +72,18 @@ static sl_status map_guarded(uint64_t bytes, int flags, void **out_memory)
         SL_FAIL(SL_ERROR_SYSTEM, "the system refuses %" PRIu64 " bytes of guarded memory: %s",
                 bytes, strerror(error));
     }
-    advise(inner, inner_bytes);
+    advise_pages(inner, inner_bytes);
     if (flags & SL_MAP_PATTERN)
         memset(inner, PATTERN_BYTE, inner_bytes);
     *out_memory = inner + (inner_bytes - used_bytes);
     return SL_OK;
 }
 
-/* Maps enough to cut out a stretch that starts on a huge page, and gives the rest back. */
+/* Maps enough to cut out a range that starts on a huge page, and gives the rest back. */
 static sl_status map_aligned(uint64_t bytes, void **out_memory)
 {
     unsigned char *base = NULL;
-    SL_TRY(reserve(bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, &base));
+    SL_TRY(map_pages(bytes + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE, &base));
     uint64_t front_bytes = sl_bits_round_up((uintptr_t)base, HUGE_PAGE_BYTES) - (uintptr_t)base;
     if (front_bytes > 0)
         munmap(base, front_bytes);
@@ -94,10 +101,10 @@ static sl_status map_plain(uint64_t bytes, int flags, void **out_memory)
         SL_TRY(map_aligned(page_bytes, &memory));
     } else {
         unsigned char *base = NULL;
-        SL_TRY(reserve(page_bytes, PROT_READ | PROT_WRITE, &base));
+        SL_TRY(map_pages(page_bytes, PROT_READ | PROT_WRITE, &base));
         memory = base;
     }
-    advise(memory, page_bytes);
+    advise_pages(memory, page_bytes);
     if (flags & SL_MAP_PATTERN)
         memset(memory, PATTERN_BYTE, page_bytes);
     *out_memory = memory;
@@ -160,4 +167,72 @@ void sl_cpu_memory_populate(void *memory, uint64_t bytes)
     if (sl_workers_open((uint32_t)(cpus < tiles ? cpus : tiles), &workers) == SL_OK)
         sl_workers_run(workers, tiles, populate_tile, &job);
     sl_workers_close(workers);
+}
+
+/* ---- copies ---- */
+
+enum { COPY_LEAST_BYTES = 1 << 20, LINE_BYTES = 64, PAGE_BYTES = 4096, PAGES = 4 };
+enum { GROUP_BYTES = PAGES * PAGE_BYTES };
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* Both take an aligned destination and whole groups. */
+__attribute__((target("avx512f"))) static void copy_past_caches_avx512(unsigned char *to,
+                                                                       const unsigned char *from,
+                                                                       uint64_t bytes)
+{
+    for (uint64_t group = 0; group < bytes; group += GROUP_BYTES)
+        for (uint64_t line = group; line < group + PAGE_BYTES; line += LINE_BYTES)
+            for (uint64_t at = line; at < line + GROUP_BYTES; at += PAGE_BYTES)
+                _mm512_stream_si512((void *)(to + at), _mm512_loadu_si512(from + at));
+    _mm_sfence();
+}
+
+__attribute__((target("avx2"))) static void copy_past_caches_avx2(unsigned char *to,
+                                                                  const unsigned char *from,
+                                                                  uint64_t bytes)
+{
+    for (uint64_t group = 0; group < bytes; group += GROUP_BYTES)
+        for (uint64_t line = group; line < group + PAGE_BYTES; line += LINE_BYTES)
+            for (uint64_t at = line; at < line + GROUP_BYTES; at += PAGE_BYTES) {
+                __m256i low = _mm256_loadu_si256((const void *)(from + at));
+                __m256i high = _mm256_loadu_si256((const void *)(from + at + LINE_BYTES / 2));
+                _mm256_stream_si256((void *)(to + at), low);
+                _mm256_stream_si256((void *)(to + at + LINE_BYTES / 2), high);
+            }
+    _mm_sfence();
+}
+
+/* False where this processor has no such stores. */
+static bool copy_past_caches(unsigned char *to, const unsigned char *from, uint64_t bytes)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        copy_past_caches_avx512(to, from, bytes);
+    else if (__builtin_cpu_supports("avx2"))
+        copy_past_caches_avx2(to, from, bytes);
+    else
+        return false;
+    return true;
+}
+#else
+static bool copy_past_caches(unsigned char *to, const unsigned char *from, uint64_t bytes)
+{
+    (void)to, (void)from, (void)bytes;
+    return false;
+}
+#endif
+
+void sl_cpu_memory_copy(void *to, const void *from, uint64_t bytes)
+{
+    unsigned char *target = to;
+    const unsigned char *source = from;
+    uint64_t head = (LINE_BYTES - (uintptr_t)to % LINE_BYTES) % LINE_BYTES;
+    uint64_t body = bytes < COPY_LEAST_BYTES ? 0 : (bytes - head) / GROUP_BYTES * GROUP_BYTES;
+    if (body == 0 || !copy_past_caches(target + head, source + head, body)) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    memcpy(target, source, head);
+    memcpy(target + head + body, source + head + body, bytes - head - body);
 }

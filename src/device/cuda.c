@@ -1,14 +1,99 @@
-/* NVIDIA GPUs as a device: the table, its streams and what is issued into them. Streams of the
- * device are CUDA's, those of the host are queues. Knows nothing of kernels and plans. */
+/* NVIDIA GPUs as a device: the table, its streams, what is issued into them, and the messages of
+ * failures. Streams of the device are CUDA's, those of the host are queues. Knows nothing of
+ * kernels and plans.
+ *
+ * How far the control thread may be ahead of a stream of the device: a stream of CUDA's takes about
+ * a thousand items of work that have not run. Who issues more waits inside of that call until one
+ * has, and nothing says that calls of other threads get through meanwhile. Threads of host streams
+ * make such calls, to learn whether the GPU is done; the stream may be waiting for what they do
+ * next, and then nobody would ever go on. So no stream is filled: one mark follows every
+ * ITEMS_A_MARK items, and the control thread waits for the last mark but one before it sets
+ * another, in a call that is made for waiting.
+ *
+ * Invariant: of a stream, less than 3 * ITEMS_A_MARK items are issued and have not run. An item is
+ * a call, which may be several kernels, a copy, a record or a wait.
+ */
 #include "cuda.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
 
-enum { STREAM_CAPACITY = 1024 }; /* items of a host stream; a full one blocks the control thread */
+enum {
+    STREAM_CAPACITY = 1024, /* items of a host stream; a full one blocks the control thread */
+    ITEMS_A_MARK = 64
+};
+
+/* ---- failures ---- */
+
+sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *stream_name)
+{
+    sl_cuda_forget_error();
+    SL_FAIL(SL_ERROR_SYSTEM, "%.*s%s%s%s: %s (%s)", (int)strcspn(call, "("), call,
+            stream_name ? " on the " : "", stream_name ? stream_name : "",
+            stream_name ? " lane" : "", cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+void sl_cuda_forget_error(void)
+{
+    (void)cudaGetLastError();
+}
+
+bool sl_cuda_is_broken(sl_device *device)
+{
+    cudaError_t error = cudaStreamQuery(device->stream);
+    if (error != cudaSuccess)
+        sl_cuda_forget_error();
+    return error != cudaSuccess && error != cudaErrorNotReady;
+}
+
+/* Writes "compute 12 to 40, h2d 7 to 9": calls and copies that nobody has seen end. */
+static void list_suspects(const sl_device *device, char *out_text, size_t text_bytes)
+{
+    size_t used = 0;
+    out_text[0] = '\0';
+    for (const sl_device_stream *stream = device->streams; stream; stream = stream->next) {
+        if (stream->issued == stream->known || used >= text_bytes)
+            continue;
+        int length =
+            snprintf(out_text + used, text_bytes - used, "%s%s %" PRIu64 " to %" PRIu64,
+                     used > 0 ? ", " : "", stream->name, stream->known + 1, stream->issued);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+static bool launches_block(void)
+{
+    const char *text = getenv("CUDA_LAUNCH_BLOCKING");
+    return text && strcmp(text, "1") == 0;
+}
+
+sl_status sl_cuda_explain_failure(sl_device *device, sl_status status)
+{
+    char suspects[256], message[SL_STATUS_MESSAGE_BYTES];
+    if (launches_block() || !sl_cuda_is_broken(device))
+        return status;
+    list_suspects(device, suspects, sizeof suspects);
+    snprintf(message, sizeof message, "%s", sl_status_message());
+    SL_FAIL(
+        status,
+        "%s; CUDA reports a failure late: it happened in one of the items issued since the last "
+        "check (%s, counted from the start), and with CUDA_LAUNCH_BLOCKING=1 in the "
+        "environment the op that fails is named",
+        message, suspects[0] ? suspects : "none of ours");
+}
+
+sl_status sl_cuda_keep_failure(sl_device_stream *stream, sl_status status)
+{
+    if (stream->failure.status != SL_OK)
+        return status;
+    status = sl_cuda_explain_failure(stream->device, status);
+    sl_first_failure_keep(&stream->failure, status);
+    return status;
+}
 
 /* ---- device ---- */
 
@@ -16,19 +101,19 @@ static void close_device(sl_device *device)
 {
     if (!device)
         return;
-    sl_cuda_events_end(device);
+    sl_cuda_events_close(device);
     if (device->stream && cudaStreamDestroy(device->stream) != cudaSuccess)
-        sl_cuda_forget();
-    pthread_cond_destroy(&device->is_let_go);
+        sl_cuda_forget_error();
+    pthread_cond_destroy(&device->is_released);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }
 
-static sl_status fill_device(sl_device *device)
+static sl_status open_device_parts(sl_device *device)
 {
-    SL_TRY(sl_cuda_open_context(device->index, &device->info));
+    SL_TRY(sl_cuda_context_open(device->index, &device->info));
     SL_CUDA_TRY(NULL, cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking));
-    return sl_cuda_events_prepare(device);
+    return sl_cuda_events_open(device);
 }
 
 static sl_status open_device(int index, sl_device **out_device)
@@ -38,8 +123,8 @@ static sl_status open_device(int index, sl_device **out_device)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a device");
     device->index = index;
     pthread_mutex_init(&device->lock, NULL); /* with default attributes neither can fail */
-    pthread_cond_init(&device->is_let_go, NULL);
-    sl_status status = fill_device(device);
+    pthread_cond_init(&device->is_released, NULL);
+    sl_status status = open_device_parts(device);
     if (status != SL_OK) {
         close_device(device);
         return status;
@@ -48,7 +133,7 @@ static sl_status open_device(int index, sl_device **out_device)
     return SL_OK;
 }
 
-static sl_status describe(sl_device *device, sl_device_info *out_info)
+static sl_status describe_device(sl_device *device, sl_device_info *out_info)
 {
     size_t free_bytes = 0, total_bytes = 0;
     SL_CUDA_TRY(NULL, cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -56,6 +141,48 @@ static sl_status describe(sl_device *device, sl_device_info *out_info)
     out_info->free_bytes = free_bytes;
     out_info->total_bytes = total_bytes;
     return SL_OK;
+}
+
+/* ---- how far the control thread is ahead ---- */
+
+/* The mark is as it was made until it is first set, which CUDA takes for passed. */
+static sl_status wait_for_mark(sl_device_stream *stream, cudaEvent_t mark)
+{
+    cudaError_t error = cudaEventQuery(mark);
+    if (error == cudaErrorNotReady) {
+        sl_cuda_forget_error();
+        error = cudaEventSynchronize(mark);
+        sl_cuda_times_report(stream->device);
+    }
+    return error == cudaSuccess ? SL_OK : sl_cuda_fail(error, "waiting for the GPU", stream->name);
+}
+
+sl_status sl_cuda_wait_for_room(sl_device_stream *stream)
+{
+    uint64_t number = stream->items++;
+    if (number % ITEMS_A_MARK > 0)
+        return SL_OK;
+    cudaEvent_t mark = stream->marks[number / ITEMS_A_MARK % SL_CUDA_MARKS];
+    SL_TRY(wait_for_mark(stream, mark));
+    SL_CUDA_TRY(stream->name, cudaEventRecord(mark, stream->stream));
+    return SL_OK;
+}
+
+static sl_status open_marks(sl_device_stream *stream)
+{
+    for (int i = 0; i < SL_CUDA_MARKS; i++)
+        SL_CUDA_TRY(stream->name,
+                    cudaEventCreateWithFlags(&stream->marks[i],
+                                             cudaEventDisableTiming | cudaEventBlockingSync));
+    return SL_OK;
+}
+
+static void close_marks(sl_device_stream *stream)
+{
+    for (int i = 0; i < SL_CUDA_MARKS; i++) {
+        if (stream->marks[i] && cudaEventDestroy(stream->marks[i]) != cudaSuccess)
+            sl_cuda_forget_error();
+    }
 }
 
 /* ---- streams ---- */
@@ -76,19 +203,19 @@ static void close_stream(sl_device_stream *stream)
     unlink_stream(stream);
     sl_queue_close(stream->queue);
     if (stream->stream && cudaStreamDestroy(stream->stream) != cudaSuccess)
-        sl_cuda_forget();
+        sl_cuda_forget_error();
     sl_cuda_times_close(stream->times);
-    sl_cuda_pace_close(stream);
+    close_marks(stream);
     free(stream);
 }
 
-static sl_status fill_stream(sl_device_stream *stream, sl_stream_kind kind,
-                             const sl_queue_observer *observer)
+static sl_status open_stream_parts(sl_device_stream *stream, sl_stream_kind kind,
+                                   const sl_queue_observer *observer)
 {
     if (kind == SL_STREAM_HOST)
         return sl_queue_open(stream->name, STREAM_CAPACITY, observer, &stream->queue);
     SL_CUDA_TRY(stream->name, cudaStreamCreateWithFlags(&stream->stream, cudaStreamNonBlocking));
-    SL_TRY(sl_cuda_pace_open(stream));
+    SL_TRY(open_marks(stream));
     SL_TRY(sl_cuda_times_open(stream, observer, &stream->times));
     stream->next = stream->device->streams;
     stream->device->streams = stream;
@@ -103,7 +230,7 @@ static sl_status open_stream(sl_device *device, sl_stream_kind kind, const char 
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for stream %s", name);
     stream->device = device;
     snprintf(stream->name, sizeof stream->name, "%s", name);
-    sl_status status = fill_stream(stream, kind, observer);
+    sl_status status = open_stream_parts(stream, kind, observer);
     if (status != SL_OK) {
         close_stream(stream);
         return status;
@@ -120,22 +247,14 @@ static sl_status settle_stream(sl_device_stream *stream)
     return sl_cuda_times_settle(stream->times);
 }
 
-/* The stream's failure, with its message. */
-static sl_status tell_failure(const sl_device_stream *stream)
-{
-    if (stream->status != SL_OK)
-        SL_FAIL(stream->status, "%s", stream->message);
-    return SL_OK;
-}
-
 static sl_status finish_stream(sl_device_stream *stream)
 {
     if (stream->queue)
         return sl_queue_finish(stream->queue);
     sl_status status = settle_stream(stream);
     if (status != SL_OK)
-        (void)sl_cuda_keep(stream, status);
-    return tell_failure(stream);
+        (void)sl_cuda_keep_failure(stream, status);
+    return sl_first_failure_return(&stream->failure);
 }
 
 static void *native_stream(sl_device_stream *stream)
@@ -158,15 +277,15 @@ static sl_status call_at_once(sl_queue_function function, const void *arguments,
 static sl_status issue_call(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
                             const void *arguments, uint32_t argument_bytes)
 {
-    SL_TRY(sl_cuda_pace_keep(stream));
+    SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times));
     stream->issued++;
     SL_TRY(call_at_once(function, arguments, argument_bytes));
     return sl_cuda_times_after_call(stream->times, tag, false);
 }
 
-static sl_status launch(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
-                        const void *arguments, uint32_t argument_bytes)
+static sl_status launch_call(sl_device_stream *stream, uint64_t tag, sl_queue_function function,
+                             const void *arguments, uint32_t argument_bytes)
 {
     if (argument_bytes > SL_QUEUE_ARGUMENT_BYTES)
         SL_FAIL(SL_ERROR_INTERNAL, "an argument block of %u bytes exceeds %d", argument_bytes,
@@ -175,30 +294,30 @@ static sl_status launch(sl_device_stream *stream, uint64_t tag, sl_queue_functio
         sl_queue_call(stream->queue, tag, function, arguments, argument_bytes);
         return SL_OK;
     }
-    SL_TRY(tell_failure(stream));
+    SL_TRY(sl_first_failure_return(&stream->failure));
     sl_status status = issue_call(stream, tag, function, arguments, argument_bytes);
-    return status == SL_OK ? SL_OK : sl_cuda_keep(stream, status);
+    return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
 }
 
 static sl_status issue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                             uint64_t bytes)
 {
-    SL_TRY(sl_cuda_pace_keep(stream));
+    SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times));
     stream->issued++;
     SL_CUDA_TRY(stream->name, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream));
     return sl_cuda_times_after_call(stream->times, tag, true);
 }
 
-static sl_status copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
-                      uint64_t bytes)
+static sl_status queue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
+                            uint64_t bytes)
 {
     if (stream->queue)
         SL_FAIL(SL_ERROR_INTERNAL, "the %s lane is the host's and cannot reach device memory",
                 stream->name);
-    SL_TRY(tell_failure(stream));
+    SL_TRY(sl_first_failure_return(&stream->failure));
     sl_status status = issue_copy(stream, tag, to, from, bytes);
-    return status == SL_OK ? SL_OK : sl_cuda_keep(stream, status);
+    return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
 }
 
 const sl_device_ops *sl_cuda_ops(void)
@@ -208,7 +327,7 @@ const sl_device_ops *sl_cuda_ops(void)
         .name = "cuda",
         .open = open_device,
         .close = close_device,
-        .describe = describe,
+        .describe = describe_device,
         .map = sl_cuda_map,
         .unmap = sl_cuda_unmap,
         .map_host = sl_cuda_map_host,
@@ -222,8 +341,8 @@ const sl_device_ops *sl_cuda_ops(void)
         .event_record = sl_cuda_event_record,
         .event_wait = sl_cuda_event_wait,
         .event_finish = sl_cuda_event_finish,
-        .launch = launch,
-        .copy = copy,
+        .launch = launch_call,
+        .copy = queue_copy,
     };
     return &ops;
 }

@@ -7,9 +7,9 @@
  *   host         device         cuStreamWaitValue32 on a word that the mark's number is published
  * in
  *
- * Invariants: a slot is recorded again only when no item of a host stream refers to it, so an item
- * never waits for a later record than it should. The word follows the mark's number in order, also
- * past failures; the comparison is of the difference's sign, so it may wrap around.
+ * Invariants: a record is used again only when no item of a host stream refers to it, so an
+ * item never waits for a later record than it should. The word follows the mark's number in order,
+ * also past failures; the comparison is of the difference's sign, so it may wrap around.
  *
  * Where there is no cuStreamWaitValue32 the control thread waits for the mark before it goes on
  * issuing: always right, as everything is issued in an order in which it could also run.
@@ -33,13 +33,14 @@ struct sl_cuda_words {
     uint64_t taken;           /* a bit a word */
 };
 
-typedef struct event_slot {
+/* One record of an event in a stream of the device. */
+typedef struct event_record {
     cudaEvent_t event;
     uint32_t waiters; /* items of host streams that refer to it; under the device's lock */
     sl_device_stream *stream;
     uint64_t issued; /* the stream's when it was recorded */
     sl_cuda_moment moment;
-} event_slot;
+} event_record;
 
 struct sl_device_event {
     sl_device *device;
@@ -47,9 +48,9 @@ struct sl_device_event {
     uint32_t numbers; /* of the mark: how many were issued, modulo 2^32 */
     uint32_t *word;   /* NULL where there is no cuStreamWaitValue32 */
     CUdeviceptr word_on_device;
-    event_slot slots[SL_CUDA_SLOTS]; /* records in device streams, in turn */
-    uint32_t next_slot;
-    event_slot *latest; /* NULL: the last record is the mark's, or there is none */
+    event_record records[SL_CUDA_RECORDS]; /* records in device streams, in turn */
+    uint32_t next_record;
+    event_record *latest; /* NULL: the last record is the mark's, or there is none */
 };
 
 /* ---- words ---- */
@@ -106,13 +107,13 @@ static void give_word(sl_device_event *event)
     event->word = NULL;
 }
 
-void sl_cuda_events_end(sl_device *device)
+void sl_cuda_events_close(sl_device *device)
 {
     while (device->words) {
         sl_cuda_words *words = device->words;
         device->words = words->next;
         if (cudaFreeHost(words->memory) != cudaSuccess)
-            sl_cuda_forget();
+            sl_cuda_forget_error();
         free(words);
     }
 }
@@ -133,7 +134,7 @@ static bool try_wait_value(sl_device *device)
     return works;
 }
 
-sl_status sl_cuda_events_prepare(sl_device *device)
+sl_status sl_cuda_events_open(sl_device *device)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *function = NULL;
@@ -146,7 +147,7 @@ sl_status sl_cuda_events_prepare(sl_device *device)
         if (!try_wait_value(device))
             device->wait_value = NULL;
     }
-    sl_cuda_forget();
+    sl_cuda_forget_error();
     if (sl_cuda_is_broken(device))
         SL_FAIL(SL_ERROR_SYSTEM, "the GPU fails at its first work");
     return SL_OK;
@@ -154,15 +155,15 @@ sl_status sl_cuda_events_prepare(sl_device *device)
 
 /* ---- opening and closing ---- */
 
-static sl_status fill_event(sl_device_event *event)
+static sl_status open_event_parts(sl_device_event *event)
 {
     SL_TRY(sl_mark_open(&event->mark));
     if (event->device->wait_value) {
         SL_TRY(take_word(event));
         sl_mark_publish(event->mark, event->word);
     }
-    for (int i = 0; i < SL_CUDA_SLOTS; i++)
-        SL_CUDA_TRY(NULL, cudaEventCreateWithFlags(&event->slots[i].event,
+    for (int i = 0; i < SL_CUDA_RECORDS; i++)
+        SL_CUDA_TRY(NULL, cudaEventCreateWithFlags(&event->records[i].event,
                                                    cudaEventDisableTiming | cudaEventBlockingSync));
     return SL_OK;
 }
@@ -173,7 +174,7 @@ sl_status sl_cuda_event_open(sl_device *device, sl_device_event **out_event)
     if (!event)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an event");
     event->device = device;
-    sl_status status = fill_event(event);
+    sl_status status = open_event_parts(event);
     if (status != SL_OK) {
         sl_cuda_event_close(event);
         return status;
@@ -186,9 +187,9 @@ void sl_cuda_event_close(sl_device_event *event)
 {
     if (!event)
         return;
-    for (int i = 0; i < SL_CUDA_SLOTS; i++) {
-        if (event->slots[i].event && cudaEventDestroy(event->slots[i].event) != cudaSuccess)
-            sl_cuda_forget();
+    for (int i = 0; i < SL_CUDA_RECORDS; i++) {
+        if (event->records[i].event && cudaEventDestroy(event->records[i].event) != cudaSuccess)
+            sl_cuda_forget_error();
     }
     give_word(event);
     sl_mark_close(event->mark);
@@ -197,28 +198,28 @@ void sl_cuda_event_close(sl_device_event *event)
 
 /* ---- recording ---- */
 
-/* Blocks until no item of a host stream refers to the slot. */
-static void wait_until_let_go(sl_device *device, const event_slot *slot)
+/* Blocks until no item of a host stream refers to the record. */
+static void wait_until_released(sl_device *device, const event_record *record)
 {
     bool has_blocked = false;
     pthread_mutex_lock(&device->lock);
-    while (slot->waiters > 0) {
+    while (record->waiters > 0) {
         has_blocked = true;
-        pthread_cond_wait(&device->is_let_go, &device->lock);
+        pthread_cond_wait(&device->is_released, &device->lock);
     }
     pthread_mutex_unlock(&device->lock);
     if (has_blocked)
-        sl_cuda_times_tell(device);
+        sl_cuda_times_report(device);
 }
 
-static sl_status record_on_device(event_slot *slot, sl_device_stream *stream)
+static sl_status record_on_device(event_record *record, sl_device_stream *stream)
 {
-    SL_TRY(sl_cuda_pace_keep(stream));
+    SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_record(stream->times));
-    SL_CUDA_TRY(stream->name, cudaEventRecord(slot->event, stream->stream));
-    slot->stream = stream;
-    slot->issued = stream->issued;
-    slot->moment = sl_cuda_times_moment(stream);
+    SL_CUDA_TRY(stream->name, cudaEventRecord(record->event, stream->stream));
+    record->stream = stream;
+    record->issued = stream->issued;
+    record->moment = sl_cuda_times_moment(stream);
     return SL_OK;
 }
 
@@ -230,52 +231,52 @@ sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream)
         event->latest = NULL;
         return SL_OK;
     }
-    event_slot *slot = &event->slots[event->next_slot];
-    wait_until_let_go(event->device, slot);
-    sl_status status = record_on_device(slot, stream);
+    event_record *record = &event->records[event->next_record];
+    wait_until_released(event->device, record);
+    sl_status status = record_on_device(record, stream);
     if (status != SL_OK)
-        return sl_cuda_keep(stream, status);
-    event->next_slot = (event->next_slot + 1) % SL_CUDA_SLOTS;
-    event->latest = slot;
+        return sl_cuda_keep_failure(stream, status);
+    event->next_record = (event->next_record + 1) % SL_CUDA_RECORDS;
+    event->latest = record;
     return SL_OK;
 }
 
 /* ---- waiting in a host stream ---- */
 
-typedef struct slot_args {
+typedef struct record_args {
     sl_device *device;
-    event_slot *slot;
-    const char *lane;
-} slot_args;
+    event_record *record;
+    const char *stream_name;
+} record_args;
 
-static void let_go(sl_device *device, event_slot *slot)
+static void release_record(sl_device *device, event_record *record)
 {
     pthread_mutex_lock(&device->lock);
-    slot->waiters--;
-    pthread_cond_signal(&device->is_let_go);
+    record->waiters--;
+    pthread_cond_signal(&device->is_released);
     pthread_mutex_unlock(&device->lock);
 }
 
 /* In the host stream's thread, which has no device of its own. */
-static cudaError_t await_event(const slot_args *args, bool *out_has_blocked)
+static cudaError_t synchronize_record(const record_args *args, bool *out_has_blocked)
 {
     cudaError_t error = cudaSetDevice(args->device->index);
     if (error == cudaSuccess)
-        error = cudaEventQuery(args->slot->event);
+        error = cudaEventQuery(args->record->event);
     if (error != cudaErrorNotReady)
         return error;
-    sl_cuda_forget();
+    sl_cuda_forget_error();
     *out_has_blocked = true;
-    return cudaEventSynchronize(args->slot->event);
+    return cudaEventSynchronize(args->record->event);
 }
 
-static sl_status await_slot(void *arguments, bool *out_has_blocked)
+static sl_status wait_in_host_stream(void *arguments, bool *out_has_blocked)
 {
-    const slot_args *args = arguments;
-    cudaError_t error = await_event(args, out_has_blocked);
-    let_go(args->device, args->slot);
+    const record_args *args = arguments;
+    cudaError_t error = synchronize_record(args, out_has_blocked);
+    release_record(args->device, args->record);
     if (error != cudaSuccess)
-        return sl_cuda_fail(error, "waiting for the GPU", args->lane);
+        return sl_cuda_fail(error, "waiting for the GPU", args->stream_name);
     return SL_OK;
 }
 
@@ -288,8 +289,8 @@ static void wait_on_host(sl_device_event *event, sl_device_stream *stream, uint6
     pthread_mutex_lock(&event->device->lock);
     event->latest->waiters++;
     pthread_mutex_unlock(&event->device->lock);
-    slot_args args = {event->device, event->latest, stream->name};
-    sl_queue_wait_by(stream->queue, tag, await_slot, &args, sizeof args);
+    record_args args = {event->device, event->latest, stream->name};
+    sl_queue_wait_by(stream->queue, tag, wait_in_host_stream, &args, sizeof args);
 }
 
 /* ---- waiting in a device stream ---- */
@@ -300,7 +301,7 @@ static bool is_reached(const sl_device_event *event)
     if (event->latest) {
         cudaError_t error = cudaEventQuery(event->latest->event);
         if (error != cudaSuccess)
-            sl_cuda_forget();
+            sl_cuda_forget_error();
         return error == cudaSuccess;
     }
     return event->word &&
@@ -324,7 +325,7 @@ static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)
 static sl_status wait_on_device(sl_device_event *event, sl_device_stream *stream, uint64_t tag)
 {
     sl_cuda_moment after = {0};
-    SL_TRY(sl_cuda_pace_keep(stream));
+    SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_wait(stream->times));
     if (event->latest) {
         after = event->latest->moment;
@@ -347,22 +348,22 @@ sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, u
     if ((event->latest && event->latest->stream == stream) || is_reached(event))
         return SL_OK;
     sl_status status = wait_on_device(event, stream, tag);
-    return status == SL_OK ? SL_OK : sl_cuda_keep(stream, status);
+    return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
 }
 
 sl_status sl_cuda_event_finish(sl_device_event *event)
 {
-    event_slot *slot = event->latest;
-    if (slot) {
-        cudaError_t error = cudaEventSynchronize(slot->event);
+    event_record *record = event->latest;
+    if (record) {
+        cudaError_t error = cudaEventSynchronize(record->event);
         if (error != cudaSuccess)
-            return sl_cuda_explain(event->device,
-                                   sl_cuda_fail(error, "cudaEventSynchronize", slot->stream->name));
-        if (slot->issued > slot->stream->known)
-            slot->stream->known = slot->issued;
+            return sl_cuda_explain_failure(
+                event->device, sl_cuda_fail(error, "cudaEventSynchronize", record->stream->name));
+        if (record->issued > record->stream->known)
+            record->stream->known = record->issued;
     } else {
         sl_mark_finish(event->mark);
     }
-    sl_cuda_times_tell(event->device);
+    sl_cuda_times_report(event->device);
     return SL_OK;
 }

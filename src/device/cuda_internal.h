@@ -18,9 +18,8 @@
 
 enum {
     SL_CUDA_NAME_BYTES = 16,
-    SL_CUDA_MESSAGE_BYTES = 1024,
-    SL_CUDA_SLOTS = 2, /* records of an event that a host stream may still wait for */
-    SL_CUDA_MARKS = 2, /* of a stream, in turn */
+    SL_CUDA_RECORDS = 2, /* of an event, that a host stream may still wait for */
+    SL_CUDA_MARKS = 2,   /* of a stream, in turn */
 };
 
 typedef __typeof__(cuStreamWaitValue32) *sl_cuda_wait_value;
@@ -38,8 +37,8 @@ struct sl_device {
     sl_device_stream *streams; /* of the device, not of the host */
     sl_cuda_words *words;
     sl_cuda_wait_value wait_value; /* NULL: the control thread waits itself */
-    pthread_mutex_t lock;          /* shared: of the slots' `waiters` */
-    pthread_cond_t is_let_go;      /* a slot has one waiter less */
+    pthread_mutex_t lock;          /* shared: of the records' `waiters` */
+    pthread_cond_t is_released;    /* a record has one waiter less */
 };
 
 struct sl_device_stream {
@@ -49,44 +48,47 @@ struct sl_device_stream {
     cudaStream_t stream; /* of the device */
     sl_device_stream *next;
     uint64_t issued, known; /* calls and copies; how many of them are known to have ended well */
-    uint64_t pieces;        /* all that was issued, marks left out */
+    uint64_t items;         /* all that was issued, marks left out */
     cudaEvent_t marks[SL_CUDA_MARKS];
     sl_cuda_times *times; /* NULL: nobody observes */
-    sl_status status;     /* the first failure, with its message */
-    char message[SL_CUDA_MESSAGE_BYTES];
+    sl_first_failure failure;
 };
 
-/* ---- cuda_errors.c ---- */
+/* ---- cuda.c ---- */
 
 /* Makes the message of a failed call, "cudaMalloc(...)", and forgets it as CUDA's last error;
- * `lane` may be NULL. SL_ERROR_SYSTEM. From any thread. */
-sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *lane);
+ * `stream_name` may be NULL. SL_ERROR_SYSTEM. From any thread. */
+sl_status sl_cuda_fail(cudaError_t error, const char *call, const char *stream_name);
 
 /* As SL_TRY, for a call of CUDA. */
-#define SL_CUDA_TRY(lane, call)                                                                    \
+#define SL_CUDA_TRY(stream_name, call)                                                             \
     do {                                                                                           \
         cudaError_t sl_cuda_error_ = (call);                                                       \
         if (sl_cuda_error_ != cudaSuccess)                                                         \
-            return sl_cuda_fail(sl_cuda_error_, #call, (lane));                                    \
+            return sl_cuda_fail(sl_cuda_error_, #call, (stream_name));                             \
     } while (0)
 
 /* Forgets an error that was expected, so that no launch takes it for its own. */
-void sl_cuda_forget(void);
+void sl_cuda_forget_error(void);
 
 /* True if all of CUDA fails from now on in this process. */
 bool sl_cuda_is_broken(sl_device *device);
 
 /* Says with the message that stands, where CUDA is broken, what had been issued since it was last
  * known to work. Returns `status`. */
-sl_status sl_cuda_explain(sl_device *device, sl_status status);
+sl_status sl_cuda_explain_failure(sl_device *device, sl_status status);
 
 /* Keeps a failure, explained, as the stream's, unless it has one. Returns `status`. */
-sl_status sl_cuda_keep(sl_device_stream *stream, sl_status status);
+sl_status sl_cuda_keep_failure(sl_device_stream *stream, sl_status status);
 
-/* ---- cuda_open.c ---- */
+/* Before a call, copy, record or wait is issued into a stream of the device; blocks while too much
+ * of what it was given has not run. */
+sl_status sl_cuda_wait_for_room(sl_device_stream *stream);
+
+/* ---- cuda_context.c ---- */
 
 /* Chooses device `index` in the control thread, makes its context and fills `info`. */
-sl_status sl_cuda_open_context(int index, sl_device_info *out_info);
+sl_status sl_cuda_context_open(int index, sl_device_info *out_info);
 
 /* ---- cuda_memory.c ---- */
 
@@ -98,23 +100,14 @@ void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int fla
 /* ---- cuda_events.c ---- */
 
 /* Looks for cuStreamWaitValue32 and tries it. */
-sl_status sl_cuda_events_prepare(sl_device *device);
-void sl_cuda_events_end(sl_device *device);
+sl_status sl_cuda_events_open(sl_device *device);
+void sl_cuda_events_close(sl_device *device);
 
 sl_status sl_cuda_event_open(sl_device *device, sl_device_event **out_event);
 void sl_cuda_event_close(sl_device_event *event);
 sl_status sl_cuda_event_record(sl_device_event *event, sl_device_stream *stream);
 sl_status sl_cuda_event_wait(sl_device_event *event, sl_device_stream *stream, uint64_t tag);
 sl_status sl_cuda_event_finish(sl_device_event *event);
-
-/* ---- cuda_pace.c ---- */
-
-sl_status sl_cuda_pace_open(sl_device_stream *stream);
-void sl_cuda_pace_close(sl_device_stream *stream);
-
-/* Before a call, copy, record or wait is issued into a stream of the device; blocks while too much
- * of what it was given has not run. */
-sl_status sl_cuda_pace_keep(sl_device_stream *stream);
 
 /* ---- cuda_times.c; NULL is fine everywhere ---- */
 
@@ -145,7 +138,7 @@ sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_m
 
 /* Tells the observers of all streams what has ended. To be called when the control thread has
  * waited for anything. */
-void sl_cuda_times_tell(sl_device *device);
+void sl_cuda_times_report(sl_device *device);
 
 /* Does so for one stream that is idle, and takes its time anew. */
 sl_status sl_cuda_times_settle(sl_cuda_times *times);

@@ -55,7 +55,7 @@ static sl_cuda_range *take_range(sl_device *device, const void *memory)
 }
 
 /* A call while memory is given back: there is nobody to tell but the log. */
-static void expect(cudaError_t error, const char *call)
+static void log_failure(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)
         return;
@@ -79,7 +79,7 @@ static sl_status allocate_aligned(uint64_t bytes, void **out_base, unsigned char
     return SL_OK;
 }
 
-static sl_status fill(sl_device *device, unsigned char *start, uint64_t bytes, int flags)
+static sl_status fill_range(sl_device *device, unsigned char *start, uint64_t bytes, int flags)
 {
     bool is_guarded = flags & SL_MAP_GUARDS;
     unsigned char *memory = start + (is_guarded ? ZONE_BYTES : 0);
@@ -98,13 +98,13 @@ static sl_status map_range(sl_device *device, uint64_t bytes, int flags, sl_cuda
     unsigned char *start = NULL;
     SL_TRY(allocate_aligned(bytes + 2 * extra, &range->base, &start));
     range->memory = start + extra;
-    return fill(device, start, bytes, flags);
+    return fill_range(device, start, bytes, flags);
 }
 
 static void drop_range(sl_cuda_range *range)
 {
     if (range->base)
-        expect(cudaFree(range->base), "cudaFree");
+        log_failure(cudaFree(range->base), "cudaFree");
     free(range);
 }
 
@@ -117,7 +117,7 @@ sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_m
     sl_status status = map_range(device, bytes, flags, range);
     if (status != SL_OK) {
         if (cudaStreamSynchronize(device->stream) != cudaSuccess) /* part of the filling */
-            sl_cuda_forget();
+            sl_cuda_forget_error();
         device->ranges = range->next;
         drop_range(range);
         return sl_status_prefix(status, "%" PRIu64 " bytes of device memory", bytes);
@@ -131,7 +131,7 @@ static void check_zone(const unsigned char *zone, int64_t at)
 {
     unsigned char seen[ZONE_BYTES];
     cudaError_t error = cudaMemcpy(seen, zone, sizeof seen, cudaMemcpyDeviceToHost);
-    expect(error, "reading a guard");
+    log_failure(error, "reading a guard");
     for (int i = 0; error == cudaSuccess && i < ZONE_BYTES; i++) {
         if (seen[i] == ZONE_BYTE)
             continue;
@@ -157,7 +157,7 @@ void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags)
 /* ---- host memory ---- */
 
 /* Advice: memory elsewhere is slower to reach, not wrong. No page of it exists yet. */
-static void move_beside(const sl_device *device, void *start, uint64_t bytes)
+static void prefer_near_node(const sl_device *device, void *start, uint64_t bytes)
 {
     enum { PREFERRED = 1, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
     unsigned long nodes[NODES_MAX / WORD_BITS] = {0};
@@ -177,13 +177,13 @@ static unsigned char *find_pages(void *memory, uint64_t bytes, uint64_t *out_byt
     return (unsigned char *)memory - front_bytes;
 }
 
-static void lock(sl_device *device, sl_cuda_range *range, uint64_t bytes)
+static void lock_range(sl_device *device, sl_cuda_range *range, uint64_t bytes)
 {
     cudaError_t error = cudaHostRegister(range->base, bytes, cudaHostRegisterPortable);
     range->is_locked = error == cudaSuccess;
     if (range->is_locked)
         return;
-    sl_cuda_forget();
+    sl_cuda_forget_error();
     if (device->has_warned_of_locking)
         return;
     device->has_warned_of_locking = true;
@@ -207,9 +207,9 @@ sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **
         return status;
     }
     range->base = find_pages(range->memory, bytes, &locked_bytes);
-    move_beside(device, range->base, locked_bytes);
+    prefer_near_node(device, range->base, locked_bytes);
     sl_cpu_memory_populate(range->base, locked_bytes);
-    lock(device, range, locked_bytes);
+    lock_range(device, range, locked_bytes);
     *out_memory = range->memory;
     return SL_OK;
 }
@@ -220,7 +220,7 @@ void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int fla
     if (!range)
         return;
     if (range->is_locked)
-        expect(cudaHostUnregister(range->base), "cudaHostUnregister");
+        log_failure(cudaHostUnregister(range->base), "cudaHostUnregister");
     free(range);
     sl_cpu_memory_unmap(memory, bytes, flags);
 }

@@ -1,16 +1,16 @@
-/* What the observer of a device stream hears: when its calls, copies and waits began and ended.
+/* When calls, copies and waits of a device stream began and ended, for its observer.
  *
  * A stream's time is cut by borders, CUDA events that take the time as the stream passes them. The
  * span before a border is a run (calls between two waits are one, unless the observer wants each),
- * a wait, or idle time, which nobody hears of. Spans are told in order by the control thread when
- * it has waited for something anyway; a wait for another stream only after that stream's spans up
- * to the record waited for, whatever the order of the streams: whom it is charged to depends on
+ * a wait, or idle time, which is not reported. Spans are reported in order by the control thread
+ * when it has waited for something anyway; a wait for another stream only after that stream's spans
+ * up to the record waited for, whatever the order of the streams: whom it is charged to depends on
  * them (chunk/simulate/stall.h). Times are the clock's at the stream's last idle moment, plus what
  * the events measured since.
  *
- * Invariants: borders told <= set <= told + BORDERS - 1; the border told last still holds its time,
- * for the next span begins there. is_current: the last border stands where the stream's work ends,
- * and the control thread has not waited since, so what it issues next begins there.
+ * Invariants: reported <= set <= reported + BORDERS - 1; the border reported last still holds its
+ * time, for the next span begins there. is_current: the last border stands where the stream's work
+ * ends, and the control thread has not waited since, so what it issues next begins there.
  */
 #include <stdlib.h>
 
@@ -28,15 +28,15 @@ typedef struct border {
     cudaEvent_t event;
     span_kind before; /* what the span that ends here was */
     uint64_t tag;
-    sl_cuda_moment after; /* told before it */
+    sl_cuda_moment after; /* reported before it */
 } border;
 
 struct sl_cuda_times {
     sl_device_stream *stream;
     sl_queue_observer observer;
     border borders[BORDERS]; /* number i stands in i % BORDERS */
-    uint64_t set, told;
-    uint64_t told_ns; /* when the border told last was passed */
+    uint64_t set, reported;
+    uint64_t reported_ns; /* when the border reported last was passed */
     bool is_current;
     bool is_running; /* calls were issued since the last border */
     uint64_t run_tag;
@@ -47,69 +47,69 @@ static border *border_at(sl_cuda_times *times, uint64_t number)
     return &times->borders[number % BORDERS];
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 
-static void notify(const sl_cuda_times *times, const border *at, uint64_t end_ns)
+static void report_span(const sl_cuda_times *times, const border *at, uint64_t end_ns)
 {
     const sl_queue_observer *observer = &times->observer;
     if (at->before == SPAN_RUN && observer->ran)
-        observer->ran(observer->user, at->tag, times->told_ns, end_ns);
-    bool has_blocked = at->before == SPAN_WAIT && end_ns - times->told_ns > NOISE_NS;
+        observer->ran(observer->user, at->tag, times->reported_ns, end_ns);
+    bool has_blocked = at->before == SPAN_WAIT && end_ns - times->reported_ns > NOISE_NS;
     if (has_blocked && observer->waited)
-        observer->waited(observer->user, at->tag, times->told_ns, end_ns);
+        observer->waited(observer->user, at->tag, times->reported_ns, end_ns);
 }
 
-/* False only as long as an open stream has not told what it did up to then. */
-static bool is_told(const sl_device *device, const sl_cuda_moment *moment)
+/* False only as long as what an open stream did up to then was not reported. */
+static bool is_reported(const sl_device *device, const sl_cuda_moment *moment)
 {
     const sl_device_stream *stream = device->streams;
     while (stream && stream != moment->stream)
         stream = stream->next;
-    return !stream || !stream->times || stream->times->told >= moment->border;
+    return !stream || !stream->times || stream->times->reported >= moment->border;
 }
 
 /* Tells of the oldest span if it has ended; false: it has not, or CUDA does not say. */
-static bool tell_one(sl_cuda_times *times)
+static bool report_next_span(sl_cuda_times *times)
 {
     float ms = 0.0f;
-    border *from = border_at(times, times->told), *to = border_at(times, times->told + 1);
-    if (!is_told(times->stream->device, &to->after))
+    border *from = border_at(times, times->reported), *to = border_at(times, times->reported + 1);
+    if (!is_reported(times->stream->device, &to->after))
         return false;
     if (cudaEventQuery(to->event) != cudaSuccess ||
         cudaEventElapsedTime(&ms, from->event, to->event) != cudaSuccess) {
-        sl_cuda_forget();
+        sl_cuda_forget_error();
         return false;
     }
-    uint64_t end_ns = times->told_ns + (ms > 0.0f ? (uint64_t)((double)ms * 1e6) : 0);
-    notify(times, to, end_ns);
-    times->told_ns = end_ns;
-    times->told++;
+    uint64_t end_ns = times->reported_ns + (ms > 0.0f ? (uint64_t)((double)ms * 1e6) : 0);
+    report_span(times, to, end_ns);
+    times->reported_ns = end_ns;
+    times->reported++;
     return true;
 }
 
-/* True if there was something to tell. */
-static bool tell(sl_cuda_times *times)
+/* True if there was something to report. */
+static bool report_stream(sl_cuda_times *times)
 {
-    uint64_t before = times->told;
-    while (times->told < times->set && tell_one(times)) {
+    uint64_t before = times->reported;
+    while (times->reported < times->set && report_next_span(times)) {
     }
-    return times->told > before;
+    return times->reported > before;
 }
 
-/* What one stream tells may be what another waits to have told. */
-static void tell_all(sl_device *device)
+/* A span of one stream may have to be reported before one of another. */
+static void report_all_streams(sl_device *device)
 {
     bool goes_on = true;
     while (goes_on) {
         goes_on = false;
         for (sl_device_stream *stream = device->streams; stream; stream = stream->next)
-            goes_on = (stream->times && tell(stream->times)) || goes_on;
+            goes_on = (stream->times && report_stream(stream->times)) || goes_on;
     }
 }
 
-void sl_cuda_times_tell(sl_device *device)
+void sl_cuda_times_report(sl_device *device)
 {
-    tell_all(device);
+    report_all_streams(device);
     for (sl_device_stream *stream = device->streams; stream; stream = stream->next) {
         if (stream->times)
             stream->times->is_current = false;
@@ -119,22 +119,22 @@ void sl_cuda_times_tell(sl_device *device)
 /* ---- borders ---- */
 
 /* Room for one more; the control thread may wait for it. */
-static sl_status make_room(sl_cuda_times *times)
+static sl_status make_room_for_border(sl_cuda_times *times)
 {
-    if (times->set - times->told < BORDERS - 1)
+    if (times->set - times->reported < BORDERS - 1)
         return SL_OK;
-    tell_all(times->stream->device);
-    if (times->set - times->told < BORDERS - 1)
+    report_all_streams(times->stream->device);
+    if (times->set - times->reported < BORDERS - 1)
         return SL_OK;
     SL_CUDA_TRY(times->stream->name,
-                cudaEventSynchronize(border_at(times, times->told + BORDERS / 4)->event));
-    tell_all(times->stream->device);
+                cudaEventSynchronize(border_at(times, times->reported + BORDERS / 4)->event));
+    report_all_streams(times->stream->device);
     return SL_OK;
 }
 
 static sl_status set_border(sl_cuda_times *times, span_kind before, uint64_t tag)
 {
-    SL_TRY(make_room(times));
+    SL_TRY(make_room_for_border(times));
     border *next = border_at(times, times->set + 1);
     SL_CUDA_TRY(times->stream->name, cudaEventRecord(next->event, times->stream->stream));
     next->before = before;
@@ -146,12 +146,12 @@ static sl_status set_border(sl_cuda_times *times, span_kind before, uint64_t tag
 }
 
 /* What is issued next begins here. */
-static sl_status begin(sl_cuda_times *times)
+static sl_status begin_span(sl_cuda_times *times)
 {
     return times->is_current ? SL_OK : set_border(times, SPAN_IDLE, 0);
 }
 
-static sl_status end_run(sl_cuda_times *times)
+static sl_status end_run_span(sl_cuda_times *times)
 {
     if (!times->is_running)
         return SL_OK;
@@ -163,7 +163,7 @@ static sl_status end_run(sl_cuda_times *times)
 
 sl_status sl_cuda_times_before_call(sl_cuda_times *times)
 {
-    return times && !times->is_running ? begin(times) : SL_OK;
+    return times && !times->is_running ? begin_span(times) : SL_OK;
 }
 
 sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_copy)
@@ -172,12 +172,12 @@ sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_c
         return SL_OK;
     times->is_running = true;
     times->run_tag = tag;
-    return is_copy || times->observer.wants_each ? end_run(times) : SL_OK;
+    return is_copy || times->observer.wants_each ? end_run_span(times) : SL_OK;
 }
 
 sl_status sl_cuda_times_before_record(sl_cuda_times *times)
 {
-    return times ? end_run(times) : SL_OK;
+    return times ? end_run_span(times) : SL_OK;
 }
 
 sl_cuda_moment sl_cuda_times_moment(const sl_device_stream *stream)
@@ -189,8 +189,8 @@ sl_status sl_cuda_times_before_wait(sl_cuda_times *times)
 {
     if (!times)
         return SL_OK;
-    SL_TRY(end_run(times));
-    return begin(times);
+    SL_TRY(end_run_span(times));
+    return begin_span(times);
 }
 
 sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_moment after)
@@ -205,12 +205,12 @@ sl_status sl_cuda_times_after_wait(sl_cuda_times *times, uint64_t tag, sl_cuda_m
 /* ---- opening, settling, closing ---- */
 
 /* The stream is idle: its first border is now. */
-static sl_status take_time(sl_cuda_times *times)
+static sl_status set_first_border(sl_cuda_times *times)
 {
-    border *at = border_at(times, times->told);
+    border *at = border_at(times, times->reported);
     SL_CUDA_TRY(times->stream->name, cudaEventRecord(at->event, times->stream->stream));
     SL_CUDA_TRY(times->stream->name, cudaEventSynchronize(at->event));
-    times->told_ns = sl_clock_now_ns();
+    times->reported_ns = sl_clock_now_ns();
     return SL_OK;
 }
 
@@ -218,18 +218,18 @@ sl_status sl_cuda_times_settle(sl_cuda_times *times)
 {
     if (!times)
         return SL_OK;
-    tell_all(times->stream->device);
-    times->told = times->set; /* what CUDA did not say is lost */
+    report_all_streams(times->stream->device);
+    times->reported = times->set; /* what CUDA did not say is lost */
     times->is_current = false;
-    return take_time(times);
+    return set_first_border(times);
 }
 
-static sl_status make_borders(sl_cuda_times *times)
+static sl_status open_borders(sl_cuda_times *times)
 {
     for (int i = 0; i < BORDERS; i++)
         SL_CUDA_TRY(times->stream->name,
                     cudaEventCreateWithFlags(&times->borders[i].event, cudaEventBlockingSync));
-    return take_time(times);
+    return set_first_border(times);
 }
 
 sl_status sl_cuda_times_open(sl_device_stream *stream, const sl_queue_observer *observer,
@@ -242,7 +242,7 @@ sl_status sl_cuda_times_open(sl_device_stream *stream, const sl_queue_observer *
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the times of stream %s", stream->name);
     times->stream = stream;
     times->observer = *observer;
-    sl_status status = make_borders(times);
+    sl_status status = open_borders(times);
     if (status != SL_OK) {
         sl_cuda_times_close(times);
         return status;
@@ -257,7 +257,7 @@ void sl_cuda_times_close(sl_cuda_times *times)
         return;
     for (int i = 0; i < BORDERS; i++) {
         if (times->borders[i].event && cudaEventDestroy(times->borders[i].event) != cudaSuccess)
-            sl_cuda_forget();
+            sl_cuda_forget_error();
     }
     free(times);
 }

@@ -51,11 +51,11 @@ typedef struct sl_device_ops {
     sl_status (*map_host)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap_host)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
-    /* `observer` (may be NULL; copied) hears of each call, copy and blocked wait: of a host stream
-     * in its thread when it happened, of a device stream perhaps later, in the control thread, at
-     * the latest in stream_finish or in an event_finish that this work precedes. It hears of a wait
-     * after all that came before the record waited for, unless a host stream waits for a device's.
-     */
+    /* `observer` (may be NULL; copied) is called for each call, copy and blocked wait of the
+     * stream: of a host stream in its thread, as they end; of a device stream in the control
+     * thread, at the latest in stream_finish or in an event_finish that this work precedes. For a
+     * wait it is called after it was called for all that came before the record waited for, unless
+     * a host stream waits for a device's. */
     sl_status (*stream_open)(sl_device *device, sl_stream_kind kind, const char *name,
                              const sl_queue_observer *observer, sl_device_stream **out_stream);
     sl_status (*stream_finish)(sl_device_stream *stream);

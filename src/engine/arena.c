@@ -1,5 +1,5 @@
-/* The arenas: one stretch of memory a tier, as large as the largest peak of the engine's plans.
- * Knows nothing of commands. */
+/* The arenas: one range of memory a tier, as large as the largest peak of the engine's plans.
+ * Addresses are made here and nowhere else. Knows nothing of commands. */
 #include "engine_internal.h"
 
 #include <inttypes.h>
@@ -67,13 +67,26 @@ void sl_arena_close(sl_engine *engine)
         engine->ops->unmap_host(engine->device, host->base, host->mapped_bytes, map_flags(engine));
 }
 
+sl_status sl_arena_check_slots(const sl_place *place, uint64_t alignment)
+{
+    uint64_t extent;
+    if (place->slots <= 1 || place->bytes == 0)
+        return SL_OK;
+    bool overflows = __builtin_mul_overflow(place->slots - 1, place->stride, &extent) ||
+                     __builtin_add_overflow(extent, place->bytes, &extent);
+    if (overflows || place->stride < place->bytes || place->stride % alignment != 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "%u slots of %" PRIu64 " bytes, %" PRIu64 " bytes apart",
+                place->slots, place->bytes, place->stride);
+    return SL_OK;
+}
+
 sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out_address)
 {
     if ((unsigned)place->tier >= SL_ARENA_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "a place in tier %d, which has no arena", (int)place->tier);
     const sl_arena *arena = &engine->arenas[place->tier];
     uint64_t end;
-    SL_TRY(sl_sections_check_slots(place, PLACE_ALIGNMENT));
+    SL_TRY(sl_arena_check_slots(place, PLACE_ALIGNMENT));
     uint64_t bytes = sl_place_extent(place);
     if (__builtin_add_overflow(place->offset, bytes, &end) || end > arena->bytes)
         SL_FAIL(SL_ERROR_INTERNAL,
@@ -88,7 +101,7 @@ sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out
 static sl_status queue_copy(sl_engine *engine, sl_lane lane, void *to, const void *from,
                             uint64_t bytes)
 {
-    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED);
+    uint64_t tag = sl_statistics_tag(SL_TAG_UNCOUNTED);
     return engine->ops->copy(engine->lanes[lane].stream, tag, to, from, bytes);
 }
 

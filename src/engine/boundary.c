@@ -1,7 +1,7 @@
 /* Chunks and slots between iterations: where they are, and setting and reading them.
  *
  * Everything here runs in the boundary state, whose chunks are current at their homes. What is in
- * memory is reached through arena.c, what is on disk through bounce.c.
+ * memory is reached through arena.c, what is on disk through disk.c.
  */
 #include "engine_internal.h"
 
@@ -98,9 +98,9 @@ sl_status sl_engine_read_chunk(sl_engine *engine, sl_group group, uint32_t chunk
     sl_chunk_part part = {
         .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
     SL_TRY(find_part(engine, &part));
-    SL_TRY(sl_walk_rest(engine));
+    SL_TRY(sl_step_drain_if_running(engine));
     if (part.home.tier == SL_TIER_DISK)
-        return sl_bounce_read(engine, &part, data);
+        return sl_disk_read_part(engine, &part, data);
     sl_place place = place_of(&part);
     return sl_arena_read(engine, &place, data);
 }
@@ -111,15 +111,15 @@ sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32_t chun
     sl_chunk_part part = {
         .group = group, .chunk_index = chunk_index, .first_byte = first_byte, .bytes = bytes};
     SL_TRY(find_part(engine, &part));
-    SL_TRY(sl_walk_rest(engine));
+    SL_TRY(sl_step_drain_if_running(engine));
     if (part.home.tier == SL_TIER_DISK)
-        return sl_bounce_write(engine, &part, data);
+        return sl_disk_write_part(engine, &part, data);
     sl_place place = place_of(&part);
     return sl_arena_write(engine, &place, data);
 }
 
 sl_status sl_engine_clear_persistent(sl_engine *engine)
 {
-    SL_TRY(sl_walk_rest(engine));
+    SL_TRY(sl_step_drain_if_running(engine));
     return clear_persistent(engine);
 }

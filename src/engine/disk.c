@@ -1,31 +1,61 @@
-/* The disk tier: opens the store over the host arena and runs the copies of the lanes read and
- * write. Knows nothing of files.
+/* The disk tier: opens its store, and sets and reads parts of chunks that live there, between
+ * iterations, through the bounce pieces on the host. Knows nothing of files and lanes' commands.
  *
- * The store is called from the two lanes' threads only, so each of its lanes has one user.
+ * A chunk's home is copied by the lanes as one range, which the store cuts at the borders of its
+ * pieces, and it reads only what it wrote together. So whoever wants a few bytes copies a window:
+ * all that one piece of the store holds of the home.
+ *
+ * There are two bounce pieces so that a sequence overlaps with the disk: while the caller fills or
+ * empties one, the disk writes the window before or reads the one behind. A window that was written
+ * up to its end is on its way at once; one that was not stays here, for the next call likely goes
+ * on with it, until its piece is needed, the engine drains or an iteration begins. What is written
+ * whole is not read before.
+ *
+ * Invariants: a piece with bytes > 0 holds one window, as it is or will be on disk; is_dirty: the
+ * disk does not have it yet and its write is not queued; is_moving: lane `copy.lane` may still
+ * use the memory. Between iterations a window is current in its piece if it has one, else on disk;
+ * during iterations no piece holds any.
  */
 #include "engine_internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/bits.h"
 
 _Static_assert((int)SL_PIECE_BYTES == (int)SL_STORE_PIECE_BYTES, "homes and store agree");
 _Static_assert((int)SL_DIRECT_ALIGNMENT == (int)SL_STORE_ALIGNMENT, "homes and store agree");
 
-static bool is_direct(uint64_t offset, uint64_t bytes)
+bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes)
 {
     return offset % SL_DIRECT_ALIGNMENT == 0 && bytes % SL_DIRECT_ALIGNMENT == 0;
 }
 
-/* True if a stretch is inside the disk tier and the store can reach it. */
-static bool is_on_disk(const sl_engine *engine, uint64_t offset, uint64_t bytes)
+bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes)
 {
     uint64_t end;
-    return is_direct(offset, bytes) && !__builtin_add_overflow(offset, bytes, &end) &&
+    return sl_disk_is_aligned(offset, bytes) && !__builtin_add_overflow(offset, bytes, &end) &&
            end <= engine->disk.bytes;
 }
 
 /* ---- opening and closing ---- */
+
+/* Finds the bounce pieces in the host arena; some chunk lives on disk. */
+static sl_status find_pieces(sl_engine *engine)
+{
+    const sl_homes *homes = engine->options.homes;
+    sl_place place = {SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes};
+    void *address = NULL;
+    if (place.bytes < SL_BOUNCE_BYTES || place.offset % SL_DIRECT_ALIGNMENT != 0)
+        SL_FAIL(SL_ERROR_INTERNAL,
+                "%" PRIu64 " bytes at %" PRIu64 " on the host for bounce pieces, not %d",
+                place.bytes, place.offset, SL_BOUNCE_BYTES);
+    SL_TRY(sl_arena_at(engine, &place, &address));
+    for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++)
+        engine->disk.pieces[i].copy.memory =
+            (unsigned char *)address + i * (uint64_t)SL_PIECE_BYTES;
+    return SL_OK;
+}
 
 static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
 {
@@ -36,7 +66,7 @@ static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
             uint64_t bytes = sl_layout_chunk_bytes(engine->options.layout, (sl_group)group);
             if (homes->tier[group][i] != SL_TIER_DISK)
                 continue;
-            if (!is_on_disk(engine, homes->offset[group][i], bytes))
+            if (!sl_disk_holds(engine, homes->offset[group][i], bytes))
                 SL_FAIL(SL_ERROR_INTERNAL,
                         "chunk %u of %s: %" PRIu64 " bytes at %" PRIu64
                         " are not whole sectors of the disk tier",
@@ -77,7 +107,7 @@ sl_status sl_disk_open(sl_engine *engine, const sl_engine_options *options,
     bool has_chunk;
     SL_TRY(check_homes(engine, &has_chunk));
     if (has_chunk)
-        SL_TRY(sl_bounce_open(engine));
+        SL_TRY(find_pieces(engine));
     return open_store(engine, options, parts);
 }
 
@@ -91,117 +121,191 @@ const char *sl_engine_disk_description(const sl_engine *engine)
     return engine->disk.store ? sl_store_description(engine->disk.store) : "";
 }
 
-/* ---- in the lanes' threads ---- */
+/* ---- parts of chunks: windows ---- */
 
-/* One copy of a lane. */
-typedef struct disk_job {
-    sl_store *store;
-    sl_lane lane; /* READ: to memory */
-    void *memory;
-    uint64_t offset, bytes;
-    const char *value_name; /* NULL: a chunk */
-    sl_group group;
-    uint32_t chunk_index;
-    _Atomic uint32_t *failed_lane;
-} disk_job;
+/* What lies in one piece of the store of a chunk's home, and what is wanted of it. */
+typedef struct window {
+    uint64_t offset, bytes; /* in the store; all that is written together */
+    uint64_t first, count;  /* wanted bytes, in the window */
+} window;
 
-_Static_assert(sizeof(disk_job) <= SL_QUEUE_ARGUMENT_BYTES, "a job fits a queue's item");
-
-static sl_status explain_failure(const disk_job *job, sl_status status)
+/* The window that holds byte `done` of what is wanted. */
+static window find_window(const sl_chunk_part *part, uint64_t done)
 {
-    const char *verb = job->lane == SL_LANE_READ ? "reading" : "writing";
-    const char *lane = sl_lane_name(job->lane);
-    sl_walk_note_failure(job->failed_lane, job->lane);
-    if (job->value_name)
-        return sl_status_prefix(status, "%s activation %s on the %s lane", verb, job->value_name,
-                                lane);
-    return sl_status_prefix(status, "%s chunk %u of group %s on the %s lane", verb,
-                            job->chunk_index, sl_group_name(job->group), lane);
+    const sl_place *home = &part->home;
+    uint64_t at = home->offset + part->first_byte + done;
+    uint64_t start = at - at % SL_PIECE_BYTES, end = start + SL_PIECE_BYTES;
+    start = start < home->offset ? home->offset : start;
+    end = end > home->offset + home->bytes ? home->offset + home->bytes : end;
+    uint64_t left = part->bytes - done;
+    uint64_t count = left < end - at ? left : end - at;
+    return (window){start, end - start, at - start, count};
 }
 
-static sl_status run_job(void *arguments)
+static bool reaches_end(const window *of)
 {
-    const disk_job *job = arguments;
-    if (atomic_load(job->failed_lane) != SL_NONE)
-        return SL_OK; /* the iteration is lost */
-    sl_status status = job->lane == SL_LANE_READ
-                           ? sl_store_read(job->store, job->offset, job->memory, job->bytes)
-                           : sl_store_write(job->store, job->offset, job->memory, job->bytes);
-    return status == SL_OK ? SL_OK : explain_failure(job, status);
+    return of->first + of->count == of->bytes;
 }
 
-/* ---- commands ---- */
+/* ---- parts of chunks: one bounce piece ---- */
 
-/* Writes the address on the host and the offset on disk of a copy's two ends. */
-static sl_status bind_ends(const sl_engine *engine, sl_bound_command *bound, void **out_memory)
+static sl_status start_piece_copy(sl_engine *engine, sl_lane lane, sl_bounce_piece *piece)
 {
-    const sl_command *command = bound->command;
-    bool is_read = command->lane == SL_LANE_READ;
-    const sl_place *disk = is_read ? &command->from : &command->to;
-    const sl_place *host = is_read ? &command->to : &command->from;
-    SL_TRY(sl_sections_check_slots(disk, SL_DIRECT_ALIGNMENT));
-    SL_TRY(sl_sections_check_slots(host, SL_DIRECT_ALIGNMENT));
-    if (disk->tier != SL_TIER_DISK || host->tier != SL_TIER_HOST || disk->bytes != host->bytes ||
-        disk->bytes == 0 || !is_on_disk(engine, disk->offset, sl_place_extent(disk)) ||
-        !is_direct(host->offset, host->bytes))
-        SL_FAIL(SL_ERROR_INTERNAL,
-                "the %s lane cannot copy %" PRIu64 " bytes at %" PRIu64 " of tier %d to %" PRIu64
-                " bytes at %" PRIu64 " of tier %d",
-                sl_lane_name(command->lane), command->from.bytes, command->from.offset,
-                (int)command->from.tier, command->to.bytes, command->to.offset,
-                (int)command->to.tier);
-    SL_TRY(sl_arena_at(engine, host, out_memory));
-    bound->ends.disk_offset = disk->offset;
-    bound->bytes = disk->bytes;
-    bound->touched_end[SL_TIER_DISK] = disk->offset + sl_place_extent(disk);
-    bound->touched_end[SL_TIER_HOST] = host->offset + sl_place_extent(host);
+    piece->copy.lane = lane;
+    piece->is_moving = true;
+    uint64_t tag = sl_statistics_tag(SL_TAG_UNCOUNTED);
+    sl_status status = sl_copies_queue_disk_copy(engine, tag, &piece->copy);
+    if (status != SL_OK)
+        piece->copy.bytes = 0;
+    return status;
+}
+
+static sl_status finish_piece_copy(sl_engine *engine, sl_bounce_piece *piece)
+{
+    if (!piece->is_moving)
+        return SL_OK;
+    piece->is_moving = false;
+    sl_status status = engine->ops->stream_finish(engine->lanes[piece->copy.lane].stream);
+    if (status != SL_OK)
+        piece->copy.bytes = 0;
+    return status;
+}
+
+static sl_status write_piece(sl_engine *engine, sl_bounce_piece *piece)
+{
+    if (!piece->is_dirty)
+        return SL_OK;
+    piece->is_dirty = false;
+    return start_piece_copy(engine, SL_LANE_WRITE, piece);
+}
+
+/* Makes the piece that of another window of `part`'s chunk, whose content is not here yet. */
+static sl_status assign_piece(sl_engine *engine, const sl_chunk_part *part, const window *wanted,
+                              sl_bounce_piece *piece)
+{
+    SL_TRY(write_piece(engine, piece));
+    SL_TRY(finish_piece_copy(engine, piece));
+    piece->copy.offset = wanted->offset;
+    piece->copy.bytes = wanted->bytes;
+    piece->copy.group = part->group;
+    piece->copy.chunk_index = part->chunk_index;
     return SL_OK;
 }
 
-sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound)
+/* ---- parts of chunks: both pieces ---- */
+
+static sl_bounce_piece *find_piece(sl_engine *engine, const window *wanted)
 {
-    const sl_command *command = bound->command;
-    void *memory = NULL;
-    if (!bound->value_name && (unsigned)command->group >= SL_GROUP_COUNT)
-        SL_FAIL(SL_ERROR_INTERNAL, "a copy of chunk %u of group %d", command->chunk_index,
-                (int)command->group);
-    SL_TRY(bind_ends(engine, bound, &memory));
-    if (command->lane == SL_LANE_READ)
-        bound->ends.to = memory;
-    else
-        bound->ends.from = memory;
+    for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++) {
+        sl_bounce_piece *piece = &engine->disk.pieces[i];
+        if (piece->copy.bytes > 0 && piece->copy.offset == wanted->offset)
+            return piece;
+    }
+    return NULL;
+}
+
+/* The piece that was not used last. */
+static sl_bounce_piece *other_piece(sl_engine *engine)
+{
+    return &engine->disk.pieces[(engine->disk.last_piece + 1) % SL_BOUNCE_PIECES];
+}
+
+/* The one whose content costs nothing to give up; of two such, the one that was not used last. */
+static sl_bounce_piece *choose_piece(sl_engine *engine)
+{
+    sl_bounce_piece *last = &engine->disk.pieces[engine->disk.last_piece];
+    sl_bounce_piece *other = other_piece(engine);
+    return other->is_dirty && !last->is_dirty ? last : other;
+}
+
+/* Finds a piece for a window, with the window in it if `is_read`. */
+static sl_status hold_window(sl_engine *engine, const sl_chunk_part *part, const window *wanted,
+                             bool is_read, sl_bounce_piece **out_piece)
+{
+    sl_bounce_piece *piece = find_piece(engine, wanted);
+    if (!piece) {
+        piece = choose_piece(engine);
+        SL_TRY(assign_piece(engine, part, wanted, piece));
+        if (is_read)
+            SL_TRY(start_piece_copy(engine, SL_LANE_READ, piece));
+    }
+    if (piece->copy.lane == SL_LANE_READ) /* what is only being written may be read */
+        SL_TRY(finish_piece_copy(engine, piece));
+    engine->disk.last_piece = (uint32_t)(piece - engine->disk.pieces);
+    *out_piece = piece;
     return SL_OK;
 }
 
-sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound, uint64_t tag,
-                        const sl_bound_ends *ends)
+/* Starts reading the window behind the one in use, into the other piece, if that is free. */
+static sl_status read_next_window(sl_engine *engine, const sl_chunk_part *part,
+                                  const window *current)
 {
-    const sl_command *command = bound->command;
-    bool is_read = command->lane == SL_LANE_READ;
-    disk_job job = {.store = engine->disk.store,
-                    .lane = command->lane,
-                    .memory = is_read ? ends->to : (void *)ends->from,
-                    .offset = ends->disk_offset,
-                    .bytes = bound->bytes,
-                    .value_name = bound->value_name,
-                    .group = command->group,
-                    .chunk_index = command->chunk_index,
-                    .failed_lane = &engine->failed_lane};
-    return engine->ops->launch(engine->lanes[command->lane].stream, tag, run_job, &job, sizeof job);
+    sl_bounce_piece *piece = other_piece(engine);
+    uint64_t next = current->offset + current->bytes - part->home.offset;
+    if (next >= part->home.bytes || piece->is_dirty)
+        return SL_OK;
+    sl_chunk_part rest = *part;
+    rest.first_byte = next;
+    rest.bytes = 1;
+    window behind = find_window(&rest, 0);
+    if (find_piece(engine, &behind))
+        return SL_OK;
+    SL_TRY(assign_piece(engine, &rest, &behind, piece));
+    return start_piece_copy(engine, SL_LANE_READ, piece);
 }
 
-/* ---- parts of chunks ---- */
-
-sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece)
+sl_status sl_disk_read_part(sl_engine *engine, const sl_chunk_part *part, void *data)
 {
-    disk_job job = {.store = engine->disk.store,
-                    .lane = piece->lane,
-                    .memory = piece->memory,
-                    .offset = piece->offset,
-                    .bytes = piece->bytes,
-                    .group = piece->group,
-                    .chunk_index = piece->chunk_index,
-                    .failed_lane = &engine->failed_lane};
-    uint64_t tag = sl_measure_tag(SL_TAG_UNCOUNTED);
-    return engine->ops->launch(engine->lanes[piece->lane].stream, tag, run_job, &job, sizeof job);
+    for (uint64_t done = 0; done < part->bytes;) {
+        window current = find_window(part, done);
+        sl_bounce_piece *piece = NULL;
+        SL_TRY(hold_window(engine, part, &current, true, &piece));
+        if (reaches_end(&current))
+            SL_TRY(read_next_window(engine, part, &current));
+        memcpy((char *)data + done, (char *)piece->copy.memory + current.first, current.count);
+        done += current.count;
+    }
+    return SL_OK;
+}
+
+/* Waits for the other piece first: the next window goes there, and must not wait for this one too.
+ */
+static sl_status write_full_piece(sl_engine *engine, sl_bounce_piece *piece)
+{
+    SL_TRY(finish_piece_copy(engine, other_piece(engine)));
+    return write_piece(engine, piece);
+}
+
+sl_status sl_disk_write_part(sl_engine *engine, const sl_chunk_part *part, const void *data)
+{
+    for (uint64_t done = 0; done < part->bytes;) {
+        window current = find_window(part, done);
+        sl_bounce_piece *piece = NULL;
+        SL_TRY(hold_window(engine, part, &current, current.count < current.bytes, &piece));
+        SL_TRY(finish_piece_copy(engine, piece));
+        memcpy((char *)piece->copy.memory + current.first, (const char *)data + done,
+               current.count);
+        piece->is_dirty = true;
+        if (reaches_end(&current))
+            SL_TRY(write_full_piece(engine, piece));
+        done += current.count;
+    }
+    return SL_OK;
+}
+
+sl_status sl_disk_flush_parts(sl_engine *engine)
+{
+    for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++)
+        SL_TRY(write_piece(engine, &engine->disk.pieces[i]));
+    for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++)
+        SL_TRY(finish_piece_copy(engine, &engine->disk.pieces[i]));
+    return SL_OK;
+}
+
+sl_status sl_disk_release_parts(sl_engine *engine)
+{
+    SL_TRY(sl_disk_flush_parts(engine));
+    for (uint32_t i = 0; i < SL_BOUNCE_PIECES; i++)
+        engine->disk.pieces[i].copy.bytes = 0;
+    return SL_OK;
 }

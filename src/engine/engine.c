@@ -1,19 +1,7 @@
-/* The engine's public calls. Opening takes everything; nothing here allocates afterwards.
- *
- * States: boundary (current_plan is SL_NONE: lanes have no commands, chunks current at their homes
- * or in the bounce pieces on the way there) or running
- * (current_plan is the plan of the last iteration, whose lanes may still work).
- * sl_engine_step leaves the boundary, every call that drains returns to it. A failure of a lane is
- * final: every later call returns it.
- */
+/* Opens and closes an engine. Opening takes everything; nothing allocates afterwards. */
 #include "engine_internal.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "base/bits.h"
-#include "base/clock.h"
 
 /* ---- opening and closing ---- */
 
@@ -58,7 +46,7 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs)
             (is_disk && !engine->disk.store) || (rows[i].lane == SL_LANE_INPUT && !has_inputs);
         if (is_missing)
             continue;
-        sl_queue_observer observer = sl_measure_observer(lane);
+        sl_queue_observer observer = sl_statistics_observer(lane);
         SL_TRY(engine->ops->stream_open(engine->device, rows[i].kind, sl_lane_name(rows[i].lane),
                                         &observer, &lane->stream));
     }
@@ -66,10 +54,10 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs)
 }
 
 /* The events that keep the control thread from running ahead. */
-static sl_status open_ends(sl_engine *engine)
+static sl_status open_repetition_ends(sl_engine *engine)
 {
     for (int i = 0; i < SL_AHEAD_MOST; i++)
-        SL_TRY(engine->ops->event_open(engine->device, &engine->ends[i]));
+        SL_TRY(engine->ops->event_open(engine->device, &engine->repetition_ends[i]));
     return SL_OK;
 }
 
@@ -82,7 +70,7 @@ static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options,
     engine->plan_count = options->plan_count;
     for (uint32_t i = 0; i < options->plan_count; i++) {
         engine->plans[i].plan = options->plans[i].plan;
-        sl_status status = sl_bind_open(engine, &options->plans[i], &engine->plans[i]);
+        sl_status status = sl_bound_plan_open(engine, &options->plans[i], &engine->plans[i]);
         if (status != SL_OK)
             return sl_status_prefix(status, "plan %u", i);
         if (parts->repetitions_ahead && parts->repetitions_ahead <= SL_AHEAD_MOST)
@@ -103,8 +91,8 @@ static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
     return engine->kernels->open(target->device_index, &engine->library);
 }
 
-static sl_status open_all(sl_engine *engine, const sl_engine_options *options,
-                          const sl_engine_parts *parts)
+static sl_status open_parts(sl_engine *engine, const sl_engine_options *options,
+                            const sl_engine_parts *parts)
 {
     bool has_inputs;
     SL_TRY(sl_inputs_open(engine, options, &has_inputs));
@@ -113,10 +101,10 @@ static sl_status open_all(sl_engine *engine, const sl_engine_options *options,
     SL_TRY(sl_disk_open(engine, options, parts));
     SL_TRY(sl_workers_open(options->target.worker_count, &engine->workers));
     SL_TRY(open_lanes(engine, has_inputs));
-    SL_TRY(open_ends(engine));
+    SL_TRY(open_repetition_ends(engine));
     SL_TRY(bind_plans(engine, options, parts));
     SL_TRY(sl_boundary_fill(engine));
-    return sl_prepare(engine);
+    return sl_op_kernels_prepare(engine);
 }
 
 sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,
@@ -135,7 +123,7 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     engine->current_plan = SL_NONE;
     init_lanes(engine);
     atomic_init(&engine->failed_lane, SL_NONE);
-    sl_status status = open_all(engine, options, parts);
+    sl_status status = open_parts(engine, options, parts);
     if (status != SL_OK) {
         sl_engine_close(engine);
         return status;
@@ -164,11 +152,11 @@ void sl_engine_close(sl_engine *engine)
             engine->ops->stream_close(engine->lanes[lane].stream);
     }
     for (uint32_t i = 0; i < engine->plan_count; i++)
-        sl_bind_close(engine, &engine->plans[i]);
+        sl_bound_plan_close(engine, &engine->plans[i]);
     free(engine->plans);
     for (int i = 0; i < SL_AHEAD_MOST; i++) {
-        if (engine->ends[i])
-            engine->ops->event_close(engine->ends[i]);
+        if (engine->repetition_ends[i])
+            engine->ops->event_close(engine->repetition_ends[i]);
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         pthread_mutex_destroy(&engine->lanes[lane].lock);
@@ -183,16 +171,16 @@ void sl_engine_close(sl_engine *engine)
     free(engine);
 }
 
-/* ---- iterations ---- */
+/* ---- inputs and outputs ---- */
 
 /* Another plan may use the memory of this plan's slots: its iteration has to end first. A failure
- * met here comes back from the next step. */
+ * found here comes back from the next step. */
 void *sl_engine_input(sl_engine *engine, uint32_t plan_index, uint32_t slot)
 {
     if (plan_index >= engine->plan_count || slot >= engine->plans[plan_index].input_count)
         return NULL;
     if (engine->current_plan != SL_NONE && engine->current_plan != plan_index)
-        (void)sl_walk_drain(engine);
+        (void)sl_step_drain(engine);
     return engine->plans[plan_index].inputs[slot];
 }
 
@@ -201,55 +189,4 @@ const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint3
     if (plan_index >= engine->plan_count || slot >= engine->plans[plan_index].output_count)
         return NULL;
     return engine->plans[plan_index].outputs[slot];
-}
-
-static sl_status run_iteration(sl_engine *engine, uint32_t plan_index,
-                               const sl_step_scalars *scalars)
-{
-    sl_bound_plan *plan = &engine->plans[plan_index];
-    bool is_first = engine->current_plan != plan_index;
-    SL_TRY(sl_bounce_empty(engine));
-    if (is_first)
-        SL_TRY(sl_walk_prologue(engine, plan));
-    engine->current_plan = plan_index;
-    sl_status status = sl_walk_body(engine, plan, scalars);
-    return status == SL_OK ? sl_walk_await(engine, plan) : status;
-}
-
-/* Half an iteration cannot be taken back: its failure is final, and a lane's own explains more than
- * that of the control thread. */
-static sl_status give_up(sl_engine *engine, sl_status status)
-{
-    if (atomic_load(&engine->failed_lane) == SL_NONE)
-        sl_walk_keep_failure(engine, status);
-    return sl_walk_drain(engine);
-}
-
-sl_status sl_engine_step(sl_engine *engine, uint32_t plan_index, const sl_step_scalars *scalars)
-{
-    uint64_t start_ns = sl_clock_now_ns();
-    if (plan_index >= engine->plan_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "there is no plan %u", plan_index);
-    if (engine->failure != SL_OK || atomic_load(&engine->failed_lane) != SL_NONE)
-        return sl_walk_drain(engine);
-    sl_status status = run_iteration(engine, plan_index, scalars);
-    engine->step_ns = sl_clock_now_ns() - start_ns;
-    return status == SL_OK ? SL_OK : give_up(engine, status);
-}
-
-sl_status sl_engine_drain(sl_engine *engine)
-{
-    SL_TRY(sl_walk_drain(engine));
-    return sl_bounce_flush(engine);
-}
-
-uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl_op_attrs *attrs,
-                                   sl_tier tier)
-{
-    const sl_engine_target *who = target;
-    if (tier == SL_TIER_DISK)
-        return 0;
-    const sl_kernel_table *kernels =
-        tier == SL_TIER_HOST ? sl_kernels_cpu() : sl_kernels_of(who->device);
-    return kernels ? sl_kernels_workspace_bytes(kernels, kind, attrs, who->worker_count) : 0;
 }

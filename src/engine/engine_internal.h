@@ -1,17 +1,18 @@
 /* What the files of the engine share.
  *
- *   engine.c   the public calls, opening and closing
- *   arena.c    one stretch of memory a tier; addresses are made here and nowhere else
- *   boundary.c chunks and slots between iterations: find, read, write, clear
- *   disk.c     the disk tier: the store and its two lanes
- *   bounce.c   parts of chunks that live there, between iterations
- *   bind.c     turns a plan's indices into pointers, once, when the engine opens
- *   sections.c the sections of a plan, and where its commands' places are in each repetition
- *   inputs.c   the lane that asks the caller's source for inputs
- *   prepare.c  lets the kernels choose their algorithms for what was bound
- *   walk.c     issues bound commands to the lanes and waits for them
- *   measure.c  what the lanes did and for how long
- *   stall.c    which lane a wait is to be charged to
+ *   engine.c      opens and closes an engine; what a caller may look at
+ *   step.c        a step: its states, and issuing a plan's commands to the lanes
+ *   bound_plan.c  a plan made ready to be issued: every index a pointer, every wait an event
+ *   op_kernels.c  RUN commands: which kernel an op gets, and how it is launched
+ *   inputs.c      RUN commands of the input lane: the caller's source
+ *   copies.c      COPY commands: between memories, and between the host and the disk
+ *   arena.c       one range of memory a tier; addresses are made here and nowhere else
+ *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
+ *   disk.c        the disk tier: its store, and parts of chunks that live there
+ *   statistics.c  what the lanes did, for how long, and for which lane they waited
+ *
+ * op_kernels.c, inputs.c and copies.c each hold the whole way of one kind of command: bound when
+ * the engine opens, issued in every repetition, run in its lane's thread.
  *
  * Threads: everything here belongs to the control thread except what is marked as shared with
  * lanes, which is atomic. Of bound plans only the counts of issues are written after the engine has
@@ -29,6 +30,8 @@
 #include "offload/store.h"
 #include "sluice/engine.h"
 
+/* ---- memory ---- */
+
 enum { SL_ARENA_COUNT = 2 }; /* tiers that are memory: SL_TIER_DEVICE and SL_TIER_HOST */
 
 typedef struct sl_arena {
@@ -36,6 +39,8 @@ typedef struct sl_arena {
     uint64_t bytes;        /* the largest peak of the plans */
     uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
 } sl_arena;
+
+/* ---- lanes ---- */
 
 /* A lane at work. The counters are written by the lane's thread. */
 typedef struct sl_engine_lane {
@@ -49,25 +54,33 @@ typedef struct sl_engine_lane {
     _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* by cause; shared with lanes */
 } sl_engine_lane;
 
+/* ---- the disk ---- */
+
+/* A copy between host memory and the disk, and what to call it in messages. */
+typedef struct sl_disk_copy {
+    sl_lane lane; /* READ: to memory; WRITE: to the disk */
+    void *memory;
+    uint64_t offset, bytes; /* in the store */
+    const char *value_name; /* NULL: a chunk */
+    sl_group group;
+    uint32_t chunk_index;
+} sl_disk_copy;
+
+/* One piece of the host arena, and which part of a chunk's home it holds; see disk.c. */
+typedef struct sl_bounce_piece {
+    sl_disk_copy copy; /* between the piece and the disk, as it was queued last; 0 bytes: nothing is
+                          held */
+    bool is_dirty, is_moving;
+} sl_bounce_piece;
+
 typedef struct sl_disk {
     sl_store *store; /* NULL: nothing is on disk */
     uint64_t bytes;  /* of its address space */
+    sl_bounce_piece pieces[SL_BOUNCE_PIECES];
+    uint32_t last_piece; /* the one that was used last */
 } sl_disk;
 
-/* One piece of the host arena, and which part of a chunk's home it holds; see bounce.c. */
-typedef struct sl_bounce_piece {
-    unsigned char *memory;
-    uint64_t offset, bytes; /* in the store; 0 bytes: nothing is held */
-    sl_group group;
-    uint32_t chunk_index;
-    bool is_dirty, is_moving;
-    sl_lane lane; /* of its last move */
-} sl_bounce_piece;
-
-typedef struct sl_bounce {
-    sl_bounce_piece pieces[SL_BOUNCE_PIECES];
-    uint32_t last; /* the piece that was used last */
-} sl_bounce;
+/* ---- bound plans ---- */
 
 typedef struct sl_bound_wait {
     uint32_t command; /* of the body */
@@ -85,12 +98,12 @@ typedef struct sl_bound_stride {
     uint64_t stride;
 } sl_bound_stride;
 
-/* Where a copy goes; a pointer is NULL where that end is on disk. */
-typedef struct sl_bound_ends {
+/* Both ends of a copy; a pointer is NULL where that end is on disk. */
+typedef struct sl_copy_ends {
     void *to;
     const void *from;
     uint64_t disk_offset; /* lanes read and write */
-} sl_bound_ends;
+} sl_copy_ends;
 
 /* A command with its addresses, tag and micro-batch in repetition 0. */
 typedef struct sl_bound_command {
@@ -99,7 +112,7 @@ typedef struct sl_bound_command {
     sl_kernel kernel;                    /* RUN; NULL: an INPUT op */
     sl_op_kind op_kind;                  /* RUN */
     sl_kernel_call call;                 /* RUN: all but the scalars */
-    sl_bound_ends ends;                  /* COPY */
+    sl_copy_ends ends;                   /* COPY */
     uint64_t bytes;                      /* COPY, INPUT */
     uint32_t input_slot;                 /* INPUT */
     const char *value_name;              /* COPY of a value; borrowed from the program */
@@ -107,7 +120,7 @@ typedef struct sl_bound_command {
     uint32_t first_wait,
         wait_count;  /* into waits: those that the lane's own order does not cover */
     uint64_t issued; /* how often, so far */
-    /* Recorded after it. NULL: nobody asks. The second is there if somebody waits for the issue
+    /* Recorded after it. NULL: no wait needs it. The second is there if a wait is for the issue
      * before the latest; then issue i (from 0) is recorded in i % 2. */
     sl_device_event *events[2];
     uint64_t touched_end[SL_TIER_COUNT]; /* end of the highest place it touches */
@@ -132,6 +145,8 @@ typedef struct sl_bound_plan {
     uint32_t last_awaited[SL_LANE_COUNT];
 } sl_bound_plan;
 
+/* ---- the engine ---- */
+
 struct sl_engine {
     sl_engine_options options; /* `plans` stands in bound plans; only borrowed pointers are used */
     const sl_kernel_table *kernels;      /* of the device */
@@ -142,18 +157,16 @@ struct sl_engine {
     sl_workers *workers;
     sl_arena arenas[SL_ARENA_COUNT];
     sl_disk disk;
-    sl_bounce bounce;
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
-    sl_engine_source source;              /* of the caller; `fill` NULL: no plan asks for inputs */
-    sl_engine_progress progress;          /* of the caller; `passed` NULL: nobody wants to know */
-    sl_device_event *ends[SL_AHEAD_MOST]; /* of repetitions, on the compute lane, in turn */
-    uint64_t repetitions_issued;          /* ever, of all plans */
+    sl_engine_source source;     /* of the caller; `fill` NULL: no plan asks for inputs */
+    sl_engine_progress progress; /* of the caller; `passed` NULL: it is not reported */
+    sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, in turn */
+    uint64_t repetitions_issued;                     /* ever, of all plans */
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */
     _Atomic uint32_t failed_lane; /* the first to fail, or SL_NONE; shared with lanes */
-    sl_status failure;            /* the first of an iteration: final */
-    char failure_message[1024];
+    sl_first_failure failure;     /* of an iteration: final */
     uint64_t step_ns;
     uint64_t moved_bytes[SL_LANE_COUNT];
     uint64_t touched_end[SL_TIER_COUNT];
@@ -172,6 +185,87 @@ typedef struct sl_engine_parts {
 sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,
                               sl_engine **out_engine);
 
+/* ---- step.c ---- */
+
+/* One repetition of a section of a plan, which is being issued. */
+typedef struct sl_repetition {
+    sl_engine *engine;
+    sl_bound_plan *plan;
+    uint32_t index;                 /* of the section's repetitions */
+    const sl_step_scalars *scalars; /* NULL in a prologue, which runs no ops */
+} sl_repetition;
+
+/* Waits for all lanes: the boundary state. Returns the failure of the lane that failed first, or
+ * the one that was kept. */
+sl_status sl_step_drain(sl_engine *engine);
+
+/* Drains only where an iteration has run since the last time: to ask a device's streams costs more
+ * than to copy a tensor. */
+sl_status sl_step_drain_if_running(sl_engine *engine);
+
+/* Says that `lane` failed, for the control thread at once: it does not wait for other lanes' end.
+ * Called by lanes. */
+void sl_step_mark_failed_lane(_Atomic uint32_t *failed_lane, sl_lane lane);
+
+/* ---- bound_plan.c ---- */
+
+/* Binds a plan. On failure what was made is left for sl_bound_plan_close. */
+sl_status sl_bound_plan_open(sl_engine *engine, const sl_engine_plan *source,
+                             sl_bound_plan *out_bound);
+void sl_bound_plan_close(sl_engine *engine, sl_bound_plan *bound);
+
+/* The address of a place of a command, NULL where it has no bytes. */
+sl_status sl_bound_plan_find_address(const sl_engine *engine, sl_bound_command *bound,
+                                     const sl_place *place, void **out_address);
+
+/* Keeps the stride of place number `which` of `command`, whose slots were checked, if it has one.
+ * Strides of a command are added without those of another between them. */
+sl_status sl_bound_plan_add_stride(sl_bound_plan *bound, sl_bound_command *command, uint32_t which,
+                                   const sl_place *place);
+
+/* How far from its place in repetition 0 a place is in another. */
+static inline uint64_t sl_bound_stride_bytes(const sl_bound_stride *stride, uint32_t repetition)
+{
+    return repetition % stride->slots * stride->stride;
+}
+
+/* ---- op_kernels.c ---- */
+
+/* Finds the kernel and the operands of a RUN command. */
+sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bound_command *bound);
+
+/* Lets the device's kernels choose their algorithms for every distinct op of the bound plans. */
+sl_status sl_op_kernels_prepare(sl_engine *engine);
+
+/* Queues a bound RUN command on its lane. */
+sl_status sl_op_kernels_issue(const sl_repetition *repetition, const sl_bound_command *bound,
+                              uint64_t tag);
+
+/* ---- inputs.c ---- */
+
+/* Takes the source of `options`; writes whether their plans have INPUT ops. SL_ERROR_USAGE: they
+ * have, and there is no source. */
+sl_status sl_inputs_open(sl_engine *engine, const sl_engine_options *options, bool *out_has_inputs);
+
+/* Checks and binds a command of the input lane, whose operands are bound. */
+sl_status sl_inputs_bind(sl_bound_plan *plan, sl_bound_command *bound);
+
+/* Queues a bound INPUT op; `call` is its call in this repetition. */
+sl_status sl_inputs_issue(const sl_repetition *repetition, const sl_bound_command *bound,
+                          uint64_t tag, const sl_kernel_call *call);
+
+/* ---- copies.c ---- */
+
+/* Finds both ends of a COPY command. */
+sl_status sl_copies_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bound_command *bound);
+
+/* Queues a bound COPY command on its lane. */
+sl_status sl_copies_issue(const sl_repetition *repetition, const sl_bound_command *bound,
+                          uint64_t tag);
+
+/* Queues a copy on its lane, read or write. */
+sl_status sl_copies_queue_disk_copy(sl_engine *engine, uint64_t tag, const sl_disk_copy *copy);
+
 /* ---- arena.c ---- */
 
 /* Bytes of a tier that the plans and homes of `options` need. */
@@ -182,10 +276,14 @@ uint64_t sl_arena_need(const sl_engine_options *options, sl_tier tier);
 sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options);
 void sl_arena_close(sl_engine *engine);
 
-/* The address of a stretch's first slot; SL_ERROR_INTERNAL if not all slots are inside an arena. */
+/* The address of a place's first slot; SL_ERROR_INTERNAL if not all slots are inside an arena. */
 sl_status sl_arena_at(const sl_engine *engine, const sl_place *place, void **out_address);
 
-/* Copies between a stretch of an arena and plain memory, or sets it to zero, and waits for it. */
+/* Refuses a place whose slots lie over each other or leave the address space, or are not apart by a
+ * multiple of `alignment`. */
+sl_status sl_arena_check_slots(const sl_place *place, uint64_t alignment);
+
+/* Copies between a place in an arena and plain memory, or sets it to zero, and waits for it. */
 sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *data);
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data);
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place);
@@ -203,20 +301,11 @@ sl_status sl_disk_open(sl_engine *engine, const sl_engine_options *options,
                        const sl_engine_parts *parts);
 void sl_disk_close(sl_engine *engine); /* before sl_arena_close; lanes have ended */
 
-/* Checks and binds a copy of the read or write lane. */
-sl_status sl_disk_bind(const sl_engine *engine, sl_bound_command *bound);
+/* True if `bytes` at `offset` are whole units of direct I/O. */
+bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes);
 
-/* Queues a bound copy on its lane. */
-sl_status sl_disk_issue(sl_engine *engine, const sl_bound_command *bound, uint64_t tag,
-                        const sl_bound_ends *ends);
-
-/* Queues an uncounted move of what a bounce piece holds, on the piece's lane. */
-sl_status sl_disk_move(sl_engine *engine, const sl_bounce_piece *piece);
-
-/* ---- bounce.c ---- */
-
-/* Finds the pieces in the host arena; some chunk lives on disk. */
-sl_status sl_bounce_open(sl_engine *engine);
+/* True if a range is inside the disk tier, too. */
+bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes);
 
 /* `bytes` of a chunk from `first_byte` of its home on. */
 typedef struct sl_chunk_part {
@@ -228,89 +317,16 @@ typedef struct sl_chunk_part {
 
 /* Copies between a part of a chunk on disk and plain memory; the lanes have no commands. What was
  * written may be on its way, or still here, when the call returns: a failure comes back later. */
-sl_status sl_bounce_read(sl_engine *engine, const sl_chunk_part *part, void *data);
-sl_status sl_bounce_write(sl_engine *engine, const sl_chunk_part *part, const void *data);
+sl_status sl_disk_read_part(sl_engine *engine, const sl_chunk_part *part, void *data);
+sl_status sl_disk_write_part(sl_engine *engine, const sl_chunk_part *part, const void *data);
 
 /* Waits until the disk has all that was written. */
-sl_status sl_bounce_flush(sl_engine *engine);
+sl_status sl_disk_flush_parts(sl_engine *engine);
 
 /* The same, and nothing is held any more: from here on lanes may write the chunks. */
-sl_status sl_bounce_empty(sl_engine *engine);
+sl_status sl_disk_release_parts(sl_engine *engine);
 
-/* ---- bind.c ---- */
-
-/* Resolves a plan. On failure what was made is left for sl_bind_close. */
-sl_status sl_bind_open(sl_engine *engine, const sl_engine_plan *source, sl_bound_plan *out_bound);
-void sl_bind_close(sl_engine *engine, sl_bound_plan *bound);
-
-/* ---- sections.c ---- */
-
-/* Refuses sections that are not all of the plan's body, in order; counts repetitions. */
-sl_status sl_sections_check(sl_bound_plan *bound);
-
-/* Refuses slots that lie over each other or leave the address space: slots apart by a multiple of
- * `alignment`. */
-sl_status sl_sections_check_slots(const sl_place *place, uint64_t alignment);
-
-/* Notes that place number `which` of `command`, which was checked, moves, if it does. Strides of a
- * command are added without those of another between them. */
-sl_status sl_sections_add_stride(sl_bound_plan *bound, sl_bound_command *command, uint32_t which,
-                                 const sl_place *place);
-
-/* Moves a copy of a command's call or ends from repetition 0 to another. */
-void sl_sections_move_call(const sl_bound_plan *bound, const sl_bound_command *command,
-                           uint32_t repetition, sl_kernel_call *call);
-void sl_sections_move_ends(const sl_bound_plan *bound, const sl_bound_command *command,
-                           uint32_t repetition, sl_bound_ends *ends);
-
-/* ---- inputs.c ---- */
-
-/* Takes the source of `options`; writes whether their plans have INPUT ops. SL_ERROR_USAGE: they
- * have, and there is no source. */
-sl_status sl_inputs_open(sl_engine *engine, const sl_engine_options *options, bool *out_has_inputs);
-
-/* Checks and binds a command of the input lane, whose operands are bound. */
-sl_status sl_inputs_bind(sl_bound_plan *bound, sl_bound_command *command);
-
-/* Queues a bound INPUT op whose call was moved to its repetition. */
-sl_status sl_inputs_issue(sl_engine *engine, uint32_t plan_index, const sl_bound_command *bound,
-                          uint64_t tag, const sl_kernel_call *call);
-
-/* ---- prepare.c ---- */
-
-/* Lets the device's kernels prepare for every distinct op of the bound plans. */
-sl_status sl_prepare(sl_engine *engine);
-
-/* ---- walk.c ---- */
-
-/* Issues the prologue and waits for it. */
-sl_status sl_walk_prologue(sl_engine *engine, sl_bound_plan *bound);
-
-/* Issues one iteration, unless a lane fails meanwhile. */
-sl_status sl_walk_body(sl_engine *engine, sl_bound_plan *bound, const sl_step_scalars *scalars);
-
-/* Waits for the part of the iteration that sl_engine_step promises. */
-sl_status sl_walk_await(sl_engine *engine, const sl_bound_plan *bound);
-
-/* Notes that `lane` failed, for the control thread at once: it does not wait for other lanes' end.
- * Called by lanes. */
-void sl_walk_note_failure(_Atomic uint32_t *failed_lane, sl_lane lane);
-
-/* "linear", "adamw", ... */
-const char *sl_walk_op_name(sl_op_kind kind);
-
-/* Makes a failure of an iteration, whose message stands, final unless one is. */
-void sl_walk_keep_failure(sl_engine *engine, sl_status status);
-
-/* Waits for all lanes; returns the failure of the lane that failed first, or the one that was kept.
- */
-sl_status sl_walk_drain(sl_engine *engine);
-
-/* The boundary state: drains, unless no iteration has run since the last time. To ask a device's
- * streams costs more than to copy a tensor. */
-sl_status sl_walk_rest(sl_engine *engine);
-
-/* ---- measure.c ---- */
+/* ---- statistics.c ---- */
 
 /* A tag says what an item of a lane is. */
 typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_tag_kind;
@@ -319,24 +335,18 @@ typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_t
 enum { SL_TAG_PLANS = 1 << 8, SL_TAG_COMMANDS = 1 << 26, SL_TAG_REPETITIONS = 1 << 28 };
 
 /* Of what is no command of a body. */
-uint64_t sl_measure_tag(sl_tag_kind kind);
+uint64_t sl_statistics_tag(sl_tag_kind kind);
 
 /* Of a command in repetition 0; one more is one repetition on. */
-uint64_t sl_measure_tag_body(uint32_t plan_index, uint32_t command);
+uint64_t sl_statistics_tag_body(uint32_t plan_index, uint32_t command);
 
 /* Of a wait for something of another lane. */
-uint64_t sl_measure_tag_wait(sl_lane waited_for);
+uint64_t sl_statistics_tag_wait(sl_lane waited_for);
 
 /* What `lane`'s stream is to call. */
-sl_queue_observer sl_measure_observer(sl_engine_lane *lane);
+sl_queue_observer sl_statistics_observer(sl_engine_lane *lane);
 
 /* Counts a command as it is issued. */
-void sl_measure_issue(sl_engine *engine, const sl_bound_command *bound);
-
-/* ---- stall.c ---- */
-
-/* Counts a wait of `lane` that has ended: by the lane waited for, and where that waited itself, by
- * what it waited for. Called where the lane's stream tells of its waits. */
-void sl_stall_note(sl_engine_lane *lane, sl_lane waited_for, uint64_t start_ns, uint64_t end_ns);
+void sl_statistics_count_issue(sl_engine *engine, const sl_bound_command *bound);
 
 #endif

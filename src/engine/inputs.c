@@ -27,57 +27,62 @@ sl_status sl_inputs_open(sl_engine *engine, const sl_engine_options *options, bo
     return SL_OK;
 }
 
-sl_status sl_inputs_bind(sl_bound_plan *bound, sl_bound_command *command)
+sl_status sl_inputs_bind(sl_bound_plan *plan, sl_bound_command *bound)
 {
-    const sl_plan *plan = bound->plan;
-    const sl_program *program = bound->program;
-    const sl_op *op = &program->ops[command->command->tick];
-    const sl_place *place = &plan->places[command->command->first_place];
+    const sl_command *command = bound->command;
+    const sl_program *program = plan->program;
+    const sl_op *op = &program->ops[command->tick];
+    const sl_place *place = &plan->plan->places[command->first_place];
     uint32_t value = op->operand[0];
-    if (op->kind != SL_OP_INPUT || command->command->place_count < 2 || place->bytes == 0 ||
+    if (op->kind != SL_OP_INPUT || command->place_count < 2 || place->bytes == 0 ||
         place->tier != SL_TIER_HOST || value >= program->value_count ||
         program->values[value].kind != SL_VALUE_INPUT)
         SL_FAIL(SL_ERROR_INTERNAL, "the op of tick %u does not fill an input on the host",
-                command->command->tick);
-    command->bytes = place->bytes;
-    command->input_slot = program->values[value].index;
+                command->tick);
+    bound->bytes = place->bytes;
+    bound->input_slot = program->values[value].index;
     return SL_OK;
 }
 
-/* ---- in the lane's thread ---- */
+/* ---- issuing ---- */
 
-typedef struct fill_job {
+typedef struct fill_args {
     sl_engine_source source;
     sl_engine_fill what;
     void *memory;
     _Atomic uint32_t *failed_lane;
-} fill_job;
+} fill_args;
 
-_Static_assert(sizeof(fill_job) <= SL_QUEUE_ARGUMENT_BYTES, "a job fits a queue's item");
+_Static_assert(sizeof(fill_args) <= SL_QUEUE_ARGUMENT_BYTES, "a request fits a queue's item");
 
-static sl_status run_fill(void *arguments)
-{
-    const fill_job *job = arguments;
-    if (atomic_load(job->failed_lane) != SL_NONE)
-        return SL_OK; /* the iteration is lost */
-    sl_status status = job->source.fill(job->source.user, &job->what, job->memory);
-    if (status == SL_OK)
-        return SL_OK;
-    sl_walk_note_failure(job->failed_lane, SL_LANE_INPUT);
-    return sl_status_prefix(status, "input %u of micro-batch %u on the input lane", job->what.slot,
-                            job->what.micro_batch);
-}
+static sl_status fill_input(void *arguments);
 
-sl_status sl_inputs_issue(sl_engine *engine, uint32_t plan_index, const sl_bound_command *bound,
+sl_status sl_inputs_issue(const sl_repetition *repetition, const sl_bound_command *bound,
                           uint64_t tag, const sl_kernel_call *call)
 {
-    fill_job job = {.source = engine->source,
-                    .what = {.plan_index = plan_index,
-                             .slot = bound->input_slot,
-                             .micro_batch = call->micro_batch,
-                             .bytes = bound->bytes},
-                    .memory = call->operand[0],
-                    .failed_lane = &engine->failed_lane};
-    return engine->ops->launch(engine->lanes[SL_LANE_INPUT].stream, tag, run_fill, &job,
-                               sizeof job);
+    sl_engine *engine = repetition->engine;
+    fill_args args = {.source = engine->source,
+                      .what = {.plan_index = (uint32_t)(repetition->plan - engine->plans),
+                               .slot = bound->input_slot,
+                               .micro_batch = call->micro_batch,
+                               .bytes = bound->bytes},
+                      .memory = call->operand[0],
+                      .failed_lane = &engine->failed_lane};
+    return engine->ops->launch(engine->lanes[SL_LANE_INPUT].stream, tag, fill_input, &args,
+                               sizeof args);
+}
+
+/* ---- in the lane's thread ---- */
+
+static sl_status fill_input(void *arguments)
+{
+    const fill_args *args = arguments;
+    if (atomic_load(args->failed_lane) != SL_NONE)
+        return SL_OK; /* the iteration is lost */
+    sl_status status = args->source.fill(args->source.user, &args->what, args->memory);
+    if (status == SL_OK)
+        return SL_OK;
+    sl_step_mark_failed_lane(args->failed_lane, SL_LANE_INPUT);
+    return sl_status_prefix(status, "input %u of micro-batch %u on the input lane", args->what.slot,
+                            args->what.micro_batch);
 }

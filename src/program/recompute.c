@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "step.h"
 
-static bool op_may_repeat(const sl_program *forward, const sl_op *op, sl_recompute mode)
+static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_recompute mode)
 {
     switch (mode) {
     case SL_RECOMPUTE_NONE:
@@ -23,7 +23,7 @@ static bool op_may_repeat(const sl_program *forward, const sl_op *op, sl_recompu
     return forward->segments[op->segment].is_block;
 }
 
-/* The segment in which each value is first written; values that two segments touch are kept. */
+/* Values that two segments use are kept. */
 static sl_status keep_shared_values(sl_step *step)
 {
     const sl_program *forward = step->forward;
@@ -80,8 +80,8 @@ static void keep_together(sl_step *step)
         changed = false;
         for (uint32_t o = 0; o < forward->op_count; o++) {
             const sl_op *op = &forward->ops[o];
-            bool may_repeat = op_may_repeat(forward, op, step->options->recompute);
-            if (!may_repeat || writes_kept_value(step, op))
+            bool may_run_again = op_may_run_again(forward, op, step->options->recompute);
+            if (!may_run_again || writes_kept_value(step, op))
                 changed |= keep_written_values(step, op);
         }
     }

@@ -5,14 +5,14 @@
 
 #include "session/weights/source.h"
 
-sl_status sl_evaluate_rows(sl_session *session, const sl_feed *feed, const sl_evaluate_range *range,
-                           double *loss_sum)
+sl_status sl_evaluate_rows(sl_session *session, const sl_data_loader *loader,
+                           const sl_evaluate_range *range, double *loss_sum)
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
     uint64_t row = range->first_row;
     for (uint64_t i = 0; i < range->micro_batch_count; i++) {
-        SL_TRY(sl_feed_fill(feed, session->engine, range->plan_index,
-                            (sl_feed_rows){row, range->rows_per_batch}));
+        SL_TRY(sl_data_loader_fill(loader, session->engine, range->plan_index,
+                                   (sl_row_range){row, range->rows_per_batch}));
         SL_TRY(sl_engine_step(session->engine, range->plan_index, &scalars));
         *loss_sum +=
             *(const double *)sl_engine_output(session->engine, range->plan_index, SL_OUTPUT_LOSS);
@@ -29,22 +29,23 @@ void sl_evaluate_report(double loss_sum, uint64_t tokens, sl_eval_report *report
 }
 
 /* All whole rows: full micro-batches, then the rest. */
-static sl_status evaluate_file(sl_session *session, const sl_feed *feed, sl_eval_report *report)
+static sl_status evaluate_file(sl_session *session, const sl_data_loader *loader,
+                               sl_eval_report *report)
 {
     const sl_blueprint *blueprint = session->blueprint;
-    uint64_t row_count = sl_feed_row_count(feed);
+    uint64_t row_count = sl_data_loader_row_count(loader);
     uint32_t batch = blueprint->choice.micro_batch;
     double loss_sum = 0;
     sl_evaluate_range full = {.rows_per_batch = batch, .micro_batch_count = row_count / batch};
-    SL_TRY(sl_evaluate_rows(session, feed, &full, &loss_sum));
+    SL_TRY(sl_evaluate_rows(session, loader, &full, &loss_sum));
     if (blueprint->task.tail_rows) {
         sl_evaluate_range tail = {.plan_index = 1,
                                   .first_row = row_count / batch * batch,
                                   .rows_per_batch = blueprint->task.tail_rows,
                                   .micro_batch_count = 1};
-        SL_TRY(sl_evaluate_rows(session, feed, &tail, &loss_sum));
+        SL_TRY(sl_evaluate_rows(session, loader, &tail, &loss_sum));
     }
-    sl_evaluate_report(loss_sum, row_count * feed->seq, report);
+    sl_evaluate_report(loss_sum, row_count * loader->seq, report);
     return SL_OK;
 }
 
@@ -63,24 +64,24 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
 static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
                                  sl_eval_report *out_report, sl_refusal *out_refusal)
 {
-    sl_feed feed = {0};
+    sl_data_loader loader = {0};
     sl_blueprint *blueprint = NULL;
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
-    SL_TRY(sl_feed_open(tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq, &feed));
+    SL_TRY(sl_data_loader_open(tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq, &loader));
     sl_status status;
-    SL_TRY_GOTO(
-        status,
-        plan_rows(config, &source->shape, sl_feed_row_count(&feed), &blueprint, out_refusal),
-        close_feed);
-    SL_TRY_GOTO(status, sl_session_open(blueprint, NULL, &session), close_feed);
+    SL_TRY_GOTO(status,
+                plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
+                          out_refusal),
+                close_loader);
+    SL_TRY_GOTO(status, sl_session_open(blueprint, NULL, &session), close_loader);
     SL_TRY_GOTO(status, sl_source_load(source, session), close_session);
-    SL_TRY_GOTO(status, evaluate_file(session, &feed, out_report), close_session);
+    SL_TRY_GOTO(status, evaluate_file(session, &loader, out_report), close_session);
 close_session:
     sl_session_close(session);
-close_feed:
-    sl_feed_close(&feed);
+close_loader:
+    sl_data_loader_close(&loader);
     return status;
 }
 

@@ -2,7 +2,7 @@
 #ifndef SL_TRAIN_EVALUATE_H
 #define SL_TRAIN_EVALUATE_H
 
-#include "feed.h"
+#include "data_loader.h"
 #include "log_json.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
@@ -16,8 +16,8 @@ typedef struct sl_evaluate_range {
 } sl_evaluate_range;
 
 /* Adds the summed loss of a range of rows to *loss_sum. */
-sl_status sl_evaluate_rows(sl_session *session, const sl_feed *feed, const sl_evaluate_range *range,
-                           double *loss_sum);
+sl_status sl_evaluate_rows(sl_session *session, const sl_data_loader *loader,
+                           const sl_evaluate_range *range, double *loss_sum);
 
 /* Fills in loss, perplexity and tokens. */
 void sl_evaluate_report(double loss_sum, uint64_t tokens, sl_eval_report *report);

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "files/tokens.h"
-#include "sample.h"
+#include "sampler.h"
 #include "session/session.h"
 #include "session/weights/elements.h"
 
@@ -99,9 +99,9 @@ static void collect_logits(const generation *self, uint32_t plan_index)
     }
 }
 
-/* Feeds tokens at `position` of the cache and draws the next one. */
-static sl_status advance(generation *self, uint32_t plan_index, uint32_t position, uint32_t drawn,
-                         int32_t *token)
+/* Runs the program on tokens at `position` of the cache and draws the next token. */
+static sl_status predict_token(generation *self, uint32_t plan_index, uint32_t position,
+                               uint32_t drawn, int32_t *token)
 {
     sl_step_scalars scalars = {.loss_scale = 1, .position = position};
     int32_t *input = sl_engine_input(self->session->engine, plan_index, 0);
@@ -118,7 +118,7 @@ static sl_status advance(generation *self, uint32_t plan_index, uint32_t positio
     return SL_OK;
 }
 
-static void hand_out(const generation *self, int32_t token)
+static void emit_token(const generation *self, int32_t token)
 {
     char text[TOKEN_TEXT_BYTES] = {(char)token};
     uint32_t length = 1;
@@ -133,15 +133,15 @@ static sl_status sample_tokens(generation *self)
     SL_TRY(sl_engine_clear_persistent(self->session->engine));
     for (uint32_t i = 0; i < self->token_count && !*self->args->stop; i++) {
         uint32_t position = i ? self->prompt_count + i - 1 : 0;
-        SL_TRY(advance(self, i ? PLAN_TOKEN : PLAN_PROMPT, position, i, &token));
+        SL_TRY(predict_token(self, i ? PLAN_TOKEN : PLAN_PROMPT, position, i, &token));
         if (token == SL_TOKENS_END_OF_TEXT)
             break;
-        hand_out(self, token);
+        emit_token(self, token);
     }
     return sl_engine_drain(self->session->engine);
 }
 
-static sl_status run_source(generation *self, const sl_source *source, sl_refusal *out_refusal)
+static sl_status generate_from(generation *self, const sl_source *source, sl_refusal *out_refusal)
 {
     self->shape = source->shape;
     SL_TRY(encode_prompt(self));
@@ -156,7 +156,7 @@ sl_status sl_generate_run(const sl_generate_args *args, sl_refusal *out_refusal)
     sl_source source;
     generation self = {.args = args};
     SL_TRY(sl_source_open(args->config->checkpoint, &source));
-    sl_status status = run_source(&self, &source, out_refusal);
+    sl_status status = generate_from(&self, &source, out_refusal);
     sl_sampler_close(&self.sampler);
     free(self.logits);
     free(self.prompt);

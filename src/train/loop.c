@@ -1,14 +1,21 @@
-/* One step is one iteration of plan 0, which asks for its rows itself, and its outcome. Nothing
- * here allocates between steps but the saving of checkpoints. */
+/* The training loop, from the last function upwards.
+ *
+ *   sl_loop_run    all steps, then the log's "end", also on failure
+ *   run_steps      while there are steps to do and no signal has come: a step; an evaluation and a
+ *                  checkpoint where they are due. At the end both once more, if they are missing
+ *   run_step       begins: the scalars of the step. The engine runs plan 0, which asks for its rows
+ *                  itself. Ends: counts, log, timeline, progress; then the loss scale, or a failure
+ *
+ * Nothing here allocates between steps but the saving of checkpoints.
+ */
 #include "loop.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "evaluate.h"
-#include "loss_scale.h"
 #include "schedule.h"
 
 enum { EVALUATION_MICRO_BATCHES = 64, SKIPS_IN_A_ROW_MAX = 50 };
@@ -22,12 +29,7 @@ typedef struct loop {
     sl_end_report end;
 } loop;
 
-static double read_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
+/* ---- a step ---- */
 
 /* 6 N a token for all parameters, and 6 L C T for causal attention. */
 static double count_flops(const sl_trainer *trainer, uint64_t tokens)
@@ -38,6 +40,7 @@ static double count_flops(const sl_trainer *trainer, uint64_t tokens)
     return 6 * (parameters + attention) * (double)tokens;
 }
 
+/* What the engine counted since the last call, into a step's report and the run's. */
 static void take_statistics(loop *run, sl_step_report *report)
 {
     sl_engine_statistics statistics;
@@ -54,45 +57,47 @@ static void take_statistics(loop *run, sl_step_report *report)
 }
 
 /* Counts a step that ran, and writes its numbers. */
-static void finish_step(loop *run, double started, const sl_step_scalars *scalars,
+static void report_step(loop *run, double seconds, const sl_step_scalars *scalars,
                         sl_step_report *report)
 {
     sl_trainer *trainer = run->trainer;
+    sl_checkpoint_state *state = &trainer->state;
     const sl_choice *choice = &trainer->session->blueprint->choice;
     const sl_engine *engine = trainer->session->engine;
     const sl_step_control *control = sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
-    uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate;
-    double seconds = read_seconds() - started;
-    trainer->state.step++;
-    trainer->state.next_row += rows;
-    trainer->state.tokens_total += rows * trainer->config->seq;
-    trainer->state.skipped_steps += control->skip != 0;
-    *report = (sl_step_report){.step = trainer->state.step,
+    const double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
+    const uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate;
+    const uint64_t tokens = rows * trainer->config->seq;
+    state->step++;
+    state->next_row += rows;
+    state->tokens_total += tokens;
+    state->skipped_steps += control->skip != 0;
+    *report = (sl_step_report){.step = state->step,
+                               .loss = loss_sum / (double)tokens,
                                .grad_norm = control->grad_norm,
                                .learning_rate = scalars->learning_rate,
-                               .tokens = rows * trainer->config->seq,
-                               .tokens_total = trainer->state.tokens_total,
+                               .tokens = tokens,
+                               .tokens_total = state->tokens_total,
                                .step_ms = 1e3 * seconds,
+                               .tokens_per_s = (double)tokens / seconds,
+                               .flops = count_flops(trainer, tokens),
                                .loss_scale = scalars->loss_scale,
                                .skipped = control->skip != 0};
-    double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
-    report->loss = loss_sum / (double)report->tokens;
-    report->tokens_per_s = (double)report->tokens / seconds;
-    report->flops = count_flops(trainer, report->tokens);
     take_statistics(run, report);
     run->end.run_steps++;
     run->end.seconds += seconds;
     run->end.last_loss = report->loss;
 }
 
-/* A skip is counted; a stop is a failure, and so is a run of skips without end. */
-static sl_status judge_step(sl_trainer *trainer, const sl_step_report *report)
+/* A step that is not finite lowers the loss scale and counts, or ends the run: with --nonfinite
+ * stop, and after too many in a row. */
+static sl_status check_finite(sl_trainer *trainer, const sl_step_report *report)
 {
     bool is_finite = isfinite(report->loss) && !report->skipped;
     bool must_stop = !is_finite && trainer->config->nonfinite == SL_CONFIG_STOP;
     trainer->skips_in_a_row = is_finite ? 0 : trainer->skips_in_a_row + 1;
     if (!must_stop)
-        SL_TRY(sl_loss_scale_settle(trainer->config, is_finite, &trainer->state));
+        SL_TRY(sl_schedule_update_loss_scale(trainer->config, is_finite, &trainer->state));
     if (is_finite)
         return SL_OK;
     if (must_stop)
@@ -109,25 +114,27 @@ static sl_status judge_step(sl_trainer *trainer, const sl_step_report *report)
 static sl_status run_step(loop *run)
 {
     sl_trainer *trainer = run->trainer;
-    double started = read_seconds();
-    uint64_t update = trainer->state.step - trainer->state.skipped_steps + 1;
+    const uint64_t started_ns = sl_clock_now_ns();
+    const uint64_t update = trainer->state.step - trainer->state.skipped_steps + 1;
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, trainer->state.step, update);
     scalars.loss_scale = (float)trainer->state.loss_scale;
-    sl_step_report report;
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
-    finish_step(run, started, &scalars, &report);
+    sl_step_report report;
+    report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report);
     SL_TRY(sl_log_json_step(trainer->log, &report));
     SL_TRY(sl_timeline_write(trainer->timeline, report.step));
     if (run->events->step)
         run->events->step(run->events->user, &report);
-    return judge_step(trainer, &report);
+    return check_finite(trainer, &report);
 }
 
-static sl_status evaluate(loop *run)
+/* ---- between steps ---- */
+
+static sl_status run_evaluation(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    uint64_t micro_batches = sl_feed_row_count(&trainer->eval_feed) / batch;
+    uint64_t micro_batches = sl_data_loader_row_count(&trainer->eval_loader) / batch;
     if (micro_batches > EVALUATION_MICRO_BATCHES)
         micro_batches = EVALUATION_MICRO_BATCHES;
     sl_evaluate_range range = {PLAN_EVALUATION, batch, 0, micro_batches};
@@ -135,7 +142,7 @@ static sl_status evaluate(loop *run)
     double loss_sum = 0;
     SL_TRY(sl_engine_drain(trainer->session->engine));
     SL_TRY(sl_timeline_write(trainer->timeline, trainer->state.step));
-    SL_TRY(sl_evaluate_rows(trainer->session, &trainer->eval_feed, &range, &loss_sum));
+    SL_TRY(sl_evaluate_rows(trainer->session, &trainer->eval_loader, &range, &loss_sum));
     sl_evaluate_report(loss_sum, micro_batches * batch * trainer->config->seq, &report);
     sl_engine_statistics of_evaluation; /* not of the next step */
     sl_engine_take_statistics(trainer->session->engine, &of_evaluation);
@@ -146,7 +153,7 @@ static sl_status evaluate(loop *run)
     return SL_OK;
 }
 
-static sl_status save(loop *run)
+static sl_status save_checkpoint(loop *run)
 {
     SL_TRY(sl_trainer_save(run->trainer));
     if (run->events->saved)
@@ -166,21 +173,23 @@ static sl_status run_steps(loop *run)
     while (trainer->state.step < config->steps && !*run->stop) {
         SL_TRY(run_step(run));
         if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
-            SL_TRY(evaluate(run));
+            SL_TRY(run_evaluation(run));
         if (config->save && is_due(trainer->state.step, config->save_every))
-            SL_TRY(save(run));
+            SL_TRY(save_checkpoint(run));
     }
     bool was_stopped = trainer->state.step < config->steps;
     run->end.reason = was_stopped ? "signal" : "done";
     if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
-        SL_TRY(evaluate(run));
+        SL_TRY(run_evaluation(run));
     if (config->save && trainer->saved_step != trainer->state.step)
-        SL_TRY(save(run));
+        SL_TRY(save_checkpoint(run));
     SL_TRY(sl_engine_drain(trainer->session->engine));
     return sl_timeline_write(trainer->timeline, trainer->state.step);
 }
 
-static void describe_end(loop *run)
+/* ---- the run ---- */
+
+static void report_end(loop *run)
 {
     const sl_trainer *trainer = run->trainer;
     sl_step_report after_last_step;
@@ -201,7 +210,7 @@ sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
     sl_status status = run_steps(&run);
     if (status != SL_OK)
         run.end.reason = "error";
-    describe_end(&run);
+    report_end(&run);
     *out_end = run.end;
     if (status == SL_OK)
         return sl_log_json_end(trainer->log, &run.end);

@@ -1,4 +1,4 @@
-/* The training loop: steps, and between them evaluation, checkpoints and the wish to stop. */
+/* The training loop: steps, and between them evaluation, checkpoints and signals. */
 #ifndef SL_TRAIN_LOOP_H
 #define SL_TRAIN_LOOP_H
 
@@ -6,7 +6,7 @@
 
 #include "trainer.h"
 
-/* What a run tells while it goes; entries may be NULL. Called by the thread of sl_loop_run. */
+/* What a run reports while it goes; entries may be NULL. Called by the thread of sl_loop_run. */
 typedef struct sl_loop_events {
     void (*step)(void *user, const sl_step_report *report);
     void (*eval)(void *user, const sl_eval_report *report);

@@ -1,12 +1,13 @@
 /* Lanes put events into rings, the control thread writes them out.
  *
- * A ring has one writer, its lane, and one reader: told grows in the lane, written in the control
- * thread, and told - written <= capacity. A ring holds two iterations, which is as far as a lane
- * can get before the control thread comes by; what does not fit all the same is counted, not kept.
+ * A ring has one writer, its lane, and one reader: recorded grows in the lane, written in the
+ * control thread, and recorded - written <= capacity. A ring holds two iterations, which is as far
+ * as a lane can get before the control thread writes; what does not fit all the same is counted,
+ * not kept.
  *
  * Of a section that is repeated the first two and the last two repetitions are kept: rings and file
- * do not grow with the number of micro-batches. A lane may tell the end of a step when the next is
- * under way, but it tells all of each in order: so steps are counted where a lane begins anew.
+ * do not grow with the number of micro-batches. A lane may record the end of a step when the next
+ * is under way, but it records each in order: so steps are counted where a lane begins anew.
  */
 #include "timeline.h"
 
@@ -20,7 +21,7 @@
 #include "base/log.h"
 #include "session/search/plan_json.h"
 
-enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ROOM_ITERATIONS = 2, ROOM_MIN = 64 };
+enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
 enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
 enum { STEP_PLAN = 0 };   /* the only plan that is drawn: evaluations are left out */
 
@@ -36,8 +37,8 @@ static const char *const phase_names[] = {
 typedef struct ring {
     sl_engine_event *events;
     uint64_t capacity;
-    _Atomic uint64_t told; /* the lane's */
-    _Atomic uint64_t lost; /* the lane's */
+    _Atomic uint64_t recorded; /* the lane's */
+    _Atomic uint64_t dropped;  /* the lane's */
     _Atomic uint64_t written;
     /* The control thread's: the event written last, and its step. */
     sl_engine_event last;
@@ -53,32 +54,32 @@ struct sl_timeline {
     sl_engine_observer observer;
     ring rings[SL_LANE_COUNT];
     uint64_t bytes;      /* of the file */
-    uint64_t first_step; /* 0: nothing was told yet */
+    uint64_t first_step; /* 0: nothing was recorded yet */
     bool is_full;
     char buffer[FILE_BUFFER_BYTES];
 };
 
 /* ---- in the lanes' threads ---- */
 
-static bool is_kept(const sl_timeline *timeline, const sl_engine_event *event)
+static bool is_drawn(const sl_timeline *timeline, const sl_engine_event *event)
 {
     uint64_t repeat = timeline->section_of[event->command]->repeat;
     return event->repetition < KEPT_AT_END || event->repetition + (uint64_t)KEPT_AT_END >= repeat;
 }
 
-static void tell(void *user, const sl_engine_event *event)
+static void record_event(void *user, const sl_engine_event *event)
 {
     sl_timeline *timeline = user;
     ring *r = &timeline->rings[event->lane];
-    if (event->plan_index != STEP_PLAN || !is_kept(timeline, event))
+    if (event->plan_index != STEP_PLAN || !is_drawn(timeline, event))
         return;
-    uint64_t told = atomic_load_explicit(&r->told, memory_order_relaxed);
-    if (told - atomic_load_explicit(&r->written, memory_order_acquire) == r->capacity) {
-        atomic_fetch_add_explicit(&r->lost, 1, memory_order_relaxed);
+    uint64_t recorded = atomic_load_explicit(&r->recorded, memory_order_relaxed);
+    if (recorded - atomic_load_explicit(&r->written, memory_order_acquire) == r->capacity) {
+        atomic_fetch_add_explicit(&r->dropped, 1, memory_order_relaxed);
         return;
     }
-    r->events[told % r->capacity] = *event;
-    atomic_store_explicit(&r->told, told + 1, memory_order_release);
+    r->events[recorded % r->capacity] = *event;
+    atomic_store_explicit(&r->recorded, recorded + 1, memory_order_release);
 }
 
 /* ---- opening and closing ---- */
@@ -120,7 +121,7 @@ static sl_status open_rings(sl_timeline *timeline)
     SL_TRY(find_sections(timeline));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         ring *r = &timeline->rings[lane];
-        r->capacity = ROOM_MIN + ROOM_ITERATIONS * count_events(timeline, (sl_lane)lane);
+        r->capacity = EVENTS_MIN + ITERATIONS_KEPT * count_events(timeline, (sl_lane)lane);
         r->events = calloc(r->capacity, sizeof *r->events);
         if (!r->events)
             SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
@@ -128,7 +129,7 @@ static sl_status open_rings(sl_timeline *timeline)
     return SL_OK;
 }
 
-static sl_status fail(const sl_timeline *timeline)
+static sl_status fail_io(const sl_timeline *timeline)
 {
     SL_FAIL(SL_ERROR_IO, "%s: %s", timeline->path, strerror(errno));
 }
@@ -136,7 +137,7 @@ static sl_status fail(const sl_timeline *timeline)
 static sl_status add_text(sl_timeline *timeline, const char *text)
 {
     if (fputs(text, timeline->file) == EOF)
-        return fail(timeline);
+        return fail_io(timeline);
     timeline->bytes += strlen(text);
     return SL_OK;
 }
@@ -166,7 +167,7 @@ static sl_status open_file(sl_timeline *timeline, const char *path)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
     timeline->file = fopen(path, "we");
     if (!timeline->file)
-        return fail(timeline);
+        return fail_io(timeline);
     setvbuf(timeline->file, timeline->buffer, _IOFBF, sizeof timeline->buffer);
     return write_head(timeline);
 }
@@ -181,7 +182,7 @@ sl_status sl_timeline_open(const char *path, const sl_blueprint *blueprint,
     if (!timeline)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
     timeline->blueprint = blueprint;
-    timeline->observer = (sl_engine_observer){tell, timeline};
+    timeline->observer = (sl_engine_observer){record_event, timeline};
     sl_status status = open_rings(timeline);
     if (status == SL_OK)
         status = open_file(timeline, path);
@@ -205,7 +206,7 @@ void sl_timeline_close(sl_timeline *timeline)
     if (timeline->file) {
         bool failed = fputs("\n]\n", timeline->file) == EOF;
         if (fclose(timeline->file) != 0 || failed)
-            sl_log_write(SL_LOG_WARNING, "%s is not whole: %s", timeline->path, strerror(errno));
+            sl_log_write(SL_LOG_WARNING, "%s is not complete: %s", timeline->path, strerror(errno));
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         free(timeline->rings[lane].events);
@@ -236,8 +237,8 @@ static void name_copy(const sl_program *program, const sl_command *command, char
 }
 
 /* Of an op or copy, what viewers show beside its name. */
-static void describe(const sl_timeline *timeline, const sl_engine_event *event,
-                     char more[2 * NAME_BYTES])
+static void describe_event(const sl_timeline *timeline, const sl_engine_event *event,
+                           char more[2 * NAME_BYTES])
 {
     const sl_program *program = timeline->blueprint->programs[STEP_PLAN];
     const sl_command *command = &timeline->blueprint->plans[STEP_PLAN]->body[event->command];
@@ -267,7 +268,7 @@ static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event
         name_copy(program, command, name);
     else
         name_op(program, &program->ops[command->tick], name);
-    describe(timeline, event, more);
+    describe_event(timeline, event, more);
     snprintf(line, sizeof line,
              ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,"
              "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64 ",\"tick\":%u,%s}}",
@@ -276,7 +277,7 @@ static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event
     return add_text(timeline, line);
 }
 
-/* True if a lane may tell `b` after `a` in one iteration. */
+/* True if a lane may record `b` after `a` in one iteration. */
 static bool follows(const sl_timeline *timeline, const sl_engine_event *a, const sl_engine_event *b)
 {
     if (timeline->section_of[a->command] != timeline->section_of[b->command])
@@ -285,7 +286,7 @@ static bool follows(const sl_timeline *timeline, const sl_engine_event *a, const
 }
 
 /* Says how many repetitions are not drawn between the event written last and this one. */
-static sl_status note_gap(sl_timeline *timeline, const ring *r, const sl_engine_event *event)
+static sl_status write_gap(sl_timeline *timeline, const ring *r, const sl_engine_event *event)
 {
     char line[2 * NAME_BYTES];
     bool is_gap = timeline->section_of[r->last.command] == timeline->section_of[event->command] &&
@@ -301,12 +302,12 @@ static sl_status note_gap(sl_timeline *timeline, const ring *r, const sl_engine_
 }
 
 /* Finds the step of an event; `step` is the latest. */
-static sl_status place_event(sl_timeline *timeline, ring *r, const sl_engine_event *event,
+static sl_status assign_step(sl_timeline *timeline, ring *r, const sl_engine_event *event,
                              uint64_t step)
 {
     bool is_same = r->has_begun && follows(timeline, &r->last, event);
     if (is_same)
-        SL_TRY(note_gap(timeline, r, event));
+        SL_TRY(write_gap(timeline, r, event));
     else if (!r->has_begun)
         r->step = timeline->first_step;
     else
@@ -319,14 +320,14 @@ static sl_status place_event(sl_timeline *timeline, ring *r, const sl_engine_eve
 
 static sl_status write_ring(sl_timeline *timeline, ring *r, uint64_t step)
 {
-    uint64_t told = atomic_load_explicit(&r->told, memory_order_acquire);
+    uint64_t recorded = atomic_load_explicit(&r->recorded, memory_order_acquire);
     uint64_t written = atomic_load_explicit(&r->written, memory_order_relaxed);
-    if (told > 0 && timeline->first_step == 0)
+    if (recorded > 0 && timeline->first_step == 0)
         timeline->first_step = step;
-    for (; written < told; written++) {
+    for (; written < recorded; written++) {
         const sl_engine_event *event = &r->events[written % r->capacity];
         if (!timeline->is_full) {
-            SL_TRY(place_event(timeline, r, event, step));
+            SL_TRY(assign_step(timeline, r, event, step));
             SL_TRY(write_event(timeline, event, r->step));
         }
         atomic_store_explicit(&r->written, written + 1, memory_order_release);
@@ -334,18 +335,18 @@ static sl_status write_ring(sl_timeline *timeline, ring *r, uint64_t step)
     return SL_OK;
 }
 
-static void warn_if_lost(sl_timeline *timeline, uint64_t step)
+static void warn_if_dropped(sl_timeline *timeline, uint64_t step)
 {
-    uint64_t lost = 0;
+    uint64_t dropped = 0;
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         ring *r = &timeline->rings[lane];
-        uint64_t of_lane = atomic_exchange_explicit(&r->lost, 0, memory_order_relaxed);
+        uint64_t of_lane = atomic_exchange_explicit(&r->dropped, 0, memory_order_relaxed);
         r->is_cut = r->is_cut || of_lane > 0;
-        lost += of_lane;
+        dropped += of_lane;
     }
-    if (lost)
+    if (dropped)
         sl_log_write(SL_LOG_WARNING, "%s: %" PRIu64 " events before step %" PRIu64 " are missing",
-                     timeline->path, lost, step);
+                     timeline->path, dropped, step);
 }
 
 sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
@@ -354,7 +355,7 @@ sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
         return SL_OK;
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         SL_TRY(write_ring(timeline, &timeline->rings[lane], step));
-    warn_if_lost(timeline, step);
+    warn_if_dropped(timeline, step);
     if (!timeline->is_full && timeline->bytes > file_bytes_max) {
         timeline->is_full = true;
         sl_log_write(SL_LOG_WARNING, "%s is full: it ends with step %" PRIu64, timeline->path,

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "kernels/kernels.h"
-#include "loss_scale.h"
+#include "schedule.h"
 #include "session/config/config_json.h"
 
 static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens)
@@ -76,26 +76,27 @@ static sl_status resolve_shape(sl_trainer *trainer)
     return sl_config_fit_model(trainer->config, &trainer->shape);
 }
 
-static sl_status open_feeds(sl_trainer *trainer)
+static sl_status open_loaders(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
     sl_data_order order =
         config->data_order == SL_CONFIG_SEQUENTIAL ? SL_DATA_SEQUENTIAL : SL_DATA_RANDOM;
     if (trainer->tokens) {
         SL_TRY(sl_tokens_limit_vocab(trainer->tokens, trainer->shape.vocab));
-        SL_TRY(sl_feed_open(trainer->tokens, order, config->seed, (uint32_t)config->seq,
-                            &trainer->feed));
+        SL_TRY(sl_data_loader_open(trainer->tokens, order, config->seed, (uint32_t)config->seq,
+                                   &trainer->loader));
     }
     if (trainer->eval_tokens) {
         SL_TRY(sl_tokens_limit_vocab(trainer->eval_tokens, trainer->shape.vocab));
-        SL_TRY(sl_feed_open(trainer->eval_tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq,
-                            &trainer->eval_feed));
+        SL_TRY(sl_data_loader_open(trainer->eval_tokens, SL_DATA_SEQUENTIAL, 0,
+                                   (uint32_t)config->seq, &trainer->eval_loader));
     }
-    if (trainer->eval_tokens && sl_feed_row_count(&trainer->eval_feed) < config->micro_batch)
+    if (trainer->eval_tokens &&
+        sl_data_loader_row_count(&trainer->eval_loader) < config->micro_batch)
         SL_FAIL(SL_ERROR_DATA,
                 "--eval-data holds %" PRIu64 " rows of %" PRIu64
                 " tokens: fewer than a micro-batch of %" PRIu64,
-                sl_feed_row_count(&trainer->eval_feed), config->seq, config->micro_batch);
+                sl_data_loader_row_count(&trainer->eval_loader), config->seq, config->micro_batch);
     return SL_OK;
 }
 
@@ -107,7 +108,7 @@ static sl_status take_state(sl_trainer *trainer)
     trainer->saved_step = UINT64_MAX;
     if (trainer->resumed)
         trainer->state = sl_checkpoint_describe(trainer->resumed)->state;
-    sl_loss_scale_start(config, trainer->resumed, &trainer->state);
+    sl_schedule_start_loss_scale(config, trainer->resumed, &trainer->state);
     if (!trainer->resumed)
         return SL_OK;
     trainer->saved_step = trainer->state.step;
@@ -141,7 +142,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_trainer *trainer)
     SL_TRY(open_source(trainer));
     SL_TRY(resolve_shape(trainer));
     SL_TRY(take_state(trainer));
-    SL_TRY(open_feeds(trainer));
+    SL_TRY(open_loaders(trainer));
     warn_of_other_data(trainer);
     return sl_search_init(config, SL_WORK_TRAIN, &trainer->shape, &trainer->search);
 }
@@ -190,9 +191,9 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
 {
     const sl_trainer *trainer = user;
     uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    const sl_feed_rows rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
+    const sl_row_range rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
                                batch};
-    return sl_feed_read(&trainer->feed, rows, what->slot, memory);
+    return sl_data_loader_read(&trainer->loader, rows, what->slot, memory);
 }
 
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
@@ -218,8 +219,8 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_log_json_close(trainer->log);
     sl_session_close(trainer->session);
     sl_timeline_close(trainer->timeline);
-    sl_feed_close(&trainer->feed);
-    sl_feed_close(&trainer->eval_feed);
+    sl_data_loader_close(&trainer->loader);
+    sl_data_loader_close(&trainer->eval_loader);
     sl_source_close(&trainer->source);
     sl_checkpoint_close(trainer->resumed);
     sl_tokens_close(trainer->eval_tokens);

@@ -7,7 +7,7 @@
 #ifndef SL_TRAIN_TRAINER_H
 #define SL_TRAIN_TRAINER_H
 
-#include "feed.h"
+#include "data_loader.h"
 #include "files/tokens.h"
 #include "log_json.h"
 #include "session/checkpoint/checkpoint.h"
@@ -25,7 +25,7 @@ typedef struct sl_trainer {
     sl_checkpoint *resumed;          /* NULL when starting anew */
     sl_source source;                /* empty with --init scratch */
     sl_session *session;
-    sl_feed feed, eval_feed; /* the first is the input lane's while a step runs */
+    sl_data_loader loader, eval_loader; /* the first is the input lane's while a step runs */
     sl_log_json *log;
     sl_timeline *timeline;              /* NULL without --timeline */
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */

@@ -1,4 +1,4 @@
-/* Stands in for NVML, as far as src/device/cuda_open.c asks it: a GPU with all of the stand-in's
+/* Stands in for NVML, as far as src/device/cuda_context.c asks it: a GPU with all of the stand-in's
  * memory free. A library of its own, which the test finds by LD_LIBRARY_PATH. */
 #include <stddef.h>
 

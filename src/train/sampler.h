@@ -1,6 +1,6 @@
 /* Choosing the next token from logits. Knows no model; all arithmetic is in double, in id order. */
-#ifndef SL_TRAIN_SAMPLE_H
-#define SL_TRAIN_SAMPLE_H
+#ifndef SL_TRAIN_SAMPLER_H
+#define SL_TRAIN_SAMPLER_H
 
 #include <stdint.h>
 

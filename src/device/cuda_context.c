@@ -46,13 +46,13 @@ static sl_status count_devices(int *out_count)
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaErrorInsufficientDriver) {
-        sl_cuda_forget();
+        sl_cuda_forget_error();
         return explain_driver();
     }
     if (error != cudaSuccess && error != cudaErrorNoDevice)
         return sl_cuda_fail(error, "cudaGetDeviceCount", NULL);
     if (error != cudaSuccess || count == 0) {
-        sl_cuda_forget();
+        sl_cuda_forget_error();
         SL_FAIL(SL_ERROR_SYSTEM, "there is an NVIDIA driver, but no GPU that it shows (is "
                                  "CUDA_VISIBLE_DEVICES set?): use --device cpu");
     }
@@ -191,7 +191,7 @@ static sl_status make_context(int index, uint64_t free_before)
     return SL_OK;
 }
 
-sl_status sl_cuda_open_context(int index, sl_device_info *out_info)
+sl_status sl_cuda_context_open(int index, sl_device_info *out_info)
 {
     char bus_id[BUS_ID_BYTES] = "";
     struct cudaDeviceProp properties;

@@ -1,6 +1,6 @@
 /* Temperature, then the k likeliest, then the likeliest that reach p together. */
 #define _GNU_SOURCE /* qsort_r */
-#include "sample.h"
+#include "sampler.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -71,7 +71,7 @@ static uint32_t limit_ids(sl_sampler *sampler, double total)
     return count;
 }
 
-static uint32_t pick(const sl_sampler *sampler, uint32_t count, double uniform)
+static uint32_t draw_id(const sl_sampler *sampler, uint32_t count, double uniform)
 {
     double total = 0, passed = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -105,6 +105,6 @@ sl_status sl_sampler_draw(sl_sampler *sampler, const float *logits, double unifo
         sampler->order[id] = id;
         total += sampler->weight[id];
     }
-    *out_id = pick(sampler, limit_ids(sampler, total), uniform);
+    *out_id = draw_id(sampler, limit_ids(sampler, total), uniform);
     return SL_OK;
 }

@@ -1,0 +1,18 @@
+/* How a request that the kernel was too busy for is tried again: after pauses of 32 us, 64 us, ...
+ * up to 65 ms, an eighth of a second in all. */
+#ifndef SL_OFFLOAD_BACKOFF_H
+#define SL_OFFLOAD_BACKOFF_H
+
+#include <stdint.h>
+#include <time.h>
+
+enum { SL_BACKOFF_MAX = 12 }; /* pauses in a row */
+
+/* Blocks for the pause that comes after `pause_count` < SL_BACKOFF_MAX others. */
+static inline void sl_backoff_pause(uint32_t pause_count)
+{
+    const struct timespec pause = {0, INT32_C(32000) << pause_count};
+    nanosleep(&pause, NULL);
+}
+
+#endif

@@ -1,0 +1,124 @@
+/* What the lanes did, for how long, and for which lane they waited. Times are taken in the lanes'
+ * threads, bytes and peaks where commands are issued. Knows nothing of plans and streams.
+ *
+ * Each wait is charged to the lane whose work was waited for in the end (chunk/simulate/stall.h).
+ * What a lane remembers of its waits is written by its thread and read by others, under its lock.
+ * The device reports a lane's waits before those for that lane (device.h). Only a wait of a
+ * device's stream that a lane of the host waits behind may be reported later: its part stays with
+ * the stream.
+ *
+ * A tag is kind << 62 | plan << 54 | command << 28 | repetition, or, of a wait, the lane.
+ */
+#include "engine_internal.h"
+
+enum { KIND_SHIFT = 62, PLAN_SHIFT = 54, COMMAND_SHIFT = 28 };
+
+uint64_t sl_statistics_tag(sl_tag_kind kind)
+{
+    return (uint64_t)kind << KIND_SHIFT;
+}
+
+uint64_t sl_statistics_tag_body(uint32_t plan_index, uint32_t command)
+{
+    return sl_statistics_tag(SL_TAG_BODY) | (uint64_t)plan_index << PLAN_SHIFT |
+           (uint64_t)command << COMMAND_SHIFT;
+}
+
+uint64_t sl_statistics_tag_wait(sl_lane waited_for)
+{
+    return waited_for;
+}
+
+/* ---- runs ---- */
+
+static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
+{
+    sl_engine_lane *lane = user;
+    sl_tag_kind kind = (sl_tag_kind)(tag >> KIND_SHIFT);
+    if (kind == SL_TAG_UNCOUNTED)
+        return;
+    atomic_fetch_add_explicit(&lane->busy_ns, end_ns - start_ns, memory_order_relaxed);
+    if (kind != SL_TAG_BODY || !lane->observer)
+        return;
+    sl_engine_event event = {.plan_index = tag >> PLAN_SHIFT & (SL_TAG_PLANS - 1),
+                             .command = tag >> COMMAND_SHIFT & (SL_TAG_COMMANDS - 1),
+                             .repetition = tag & (SL_TAG_REPETITIONS - 1),
+                             .lane = lane->lane,
+                             .start_ns = start_ns,
+                             .end_ns = end_ns};
+    lane->observer->ran(lane->observer->user, &event);
+}
+
+/* ---- waits ---- */
+
+static uint32_t divide_wait(sl_engine_lane *of, sl_lane waiter, const sl_stall_span *wait,
+                            sl_stall_span *out_parts)
+{
+    pthread_mutex_lock(&of->lock);
+    uint32_t count = sl_stall_divide(&of->waits, waiter, wait, out_parts);
+    pthread_mutex_unlock(&of->lock);
+    return count;
+}
+
+/* Charges a wait of `lane` that has ended to the lane waited for and, where that waited itself, to
+ * what it waited for. */
+static void count_stall(sl_engine_lane *lane, sl_lane waited_for, uint64_t start_ns,
+                        uint64_t end_ns)
+{
+    sl_stall_span wait = {(double)start_ns, (double)end_ns, waited_for};
+    sl_stall_span parts[SL_STALL_PART_MAX];
+    uint32_t count = divide_wait(&lane->lanes[waited_for], lane->lane, &wait, parts);
+    pthread_mutex_lock(&lane->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t part_ns = (uint64_t)(parts[i].end - parts[i].start);
+        atomic_fetch_add_explicit(&lane->waited_ns[parts[i].cause], part_ns, memory_order_relaxed);
+        sl_stall_remember(&lane->waits, &parts[i]);
+    }
+    pthread_mutex_unlock(&lane->lock);
+}
+
+static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
+{
+    sl_engine_lane *lane = user;
+    count_stall(lane, (sl_lane)tag, start_ns, end_ns);
+}
+
+sl_queue_observer sl_statistics_observer(sl_engine_lane *lane)
+{
+    sl_queue_observer observer = {count_run, count_wait, lane, lane->observer != NULL};
+    return observer;
+}
+
+void sl_statistics_count_issue(sl_engine *engine, const sl_bound_command *bound)
+{
+    if (bound->command->kind == SL_COMMAND_COPY)
+        engine->moved_bytes[bound->command->lane] += bound->bytes;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (bound->touched_end[tier] > engine->touched_end[tier])
+            engine->touched_end[tier] = bound->touched_end[tier];
+    }
+}
+
+/* ---- reading them ---- */
+
+static uint64_t take_counter(_Atomic uint64_t *counter)
+{
+    return atomic_exchange_explicit(counter, 0, memory_order_relaxed);
+}
+
+void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics)
+{
+    sl_engine_statistics statistics = {.step_ns = engine->step_ns};
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        statistics.busy_ns[lane] = take_counter(&engine->lanes[lane].busy_ns);
+        statistics.stall_ns[lane] = take_counter(&engine->lanes[SL_LANE_COMPUTE].waited_ns[lane]);
+        statistics.moved_bytes[lane] = engine->moved_bytes[lane];
+        engine->moved_bytes[lane] = 0;
+    }
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        statistics.measured_peak_bytes[tier] = engine->touched_end[tier];
+        statistics.arena_bytes[tier] =
+            tier < SL_ARENA_COUNT ? engine->arenas[tier].bytes : engine->disk.bytes;
+    }
+    *out_statistics = statistics;
+}
