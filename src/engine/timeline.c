@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/status.h"
 
 enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
 enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
