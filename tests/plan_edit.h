@@ -257,6 +257,27 @@ static inline void order_open(order_walk *walk, const sl_plan *plan)
     }
 }
 
+/* A wait that looks back within a repeated section means an issue of this iteration, which comes
+ * after all that its lane was given before the section. */
+static inline void order_visit_front(order_walk *walk, uint32_t iteration, uint32_t waiter,
+                                     const sl_wait *wait)
+{
+    const sl_plan *plan = walk->plan;
+    uint32_t s = 0;
+    while (waiter >= plan->sections[s].first + plan->sections[s].count)
+        s++;
+    const sl_section *section = &plan->sections[s];
+    uint32_t back = wait_back(wait, waiter);
+    if (wait->command < section->first || wait->command >= section->first + section->count ||
+        back == 0 || back >= section->repeat)
+        return;
+    for (uint32_t c = section->first; c-- > 0;)
+        if (plan->body[c].lane == plan->body[wait->command].lane) {
+            order_visit(walk, iteration, c, 0);
+            return;
+        }
+}
+
 static inline void order_expand(order_walk *walk, uint32_t node)
 {
     const sl_plan *plan = walk->plan;
@@ -268,6 +289,7 @@ static inline void order_expand(order_walk *walk, uint32_t node)
     for (uint32_t i = 0; i < command->wait_count; i++) {
         const sl_wait *wait = &plan->waits[command->first_wait + i];
         order_visit(walk, iteration, wait->command, wait_back(wait, index));
+        order_visit_front(walk, iteration, index, wait);
     }
 }
 
