@@ -1,7 +1,7 @@
 /* What could be wrong with the timeline of a step that has loops: it grows with the number of
  * micro-batches, leaves out what it should draw, or does not say what it left out; an event stands
  * in the wrong step, because its lane recorded it when the next was under way, or has the wrong
- * repetition or micro-batch. A blueprint made by hand; the test records what an engine would. */
+ * repetition or micro-batch. A plan made by hand; the test records what an engine would. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,8 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "engine/timeline.h"
 #include "scratch_dir.h"
-#include "train/timeline.h"
 
 enum { STEPS = 5, FIRST_STEP = 7, FIRST_MICRO_BATCH = 2, COMMANDS = 6, KEPT = 4 };
 
@@ -27,7 +27,7 @@ typedef struct paper {
     sl_section sections[3];
     sl_program program;
     sl_plan plan;
-    sl_blueprint blueprint;
+    sl_engine_plan step;
     uint32_t repeat;
 } paper;
 
@@ -54,9 +54,7 @@ static void fill_paper(paper *p, uint32_t repeat)
         (sl_program){.values = p->values, .value_count = 1, .ops = p->ops, .op_count = COMMANDS};
     p->plan = (sl_plan){
         .body = p->commands, .body_count = COMMANDS, .sections = p->sections, .section_count = 3};
-    p->blueprint.programs[0] = &p->program;
-    p->blueprint.plans[0] = &p->plan;
-    p->blueprint.program_count = 1;
+    p->step = (sl_engine_plan){&p->program, &p->plan};
 }
 
 static void record(const sl_timeline *timeline, const paper *p, uint32_t command,
@@ -153,7 +151,7 @@ static long draw_and_check(uint32_t repeat)
     uint32_t kept = repeat < KEPT ? repeat : KEPT;
     struct stat info;
     fill_paper(&p, repeat);
-    assert_int_equal(sl_timeline_open(file.text, &p.blueprint, &timeline), SL_OK);
+    assert_int_equal(sl_timeline_open(file.text, &p.step, &timeline), SL_OK);
     for (uint32_t step = 0; step < STEPS; step++)
         record_step(timeline, &p, step);
     assert_int_equal(sl_timeline_write(timeline, FIRST_STEP + STEPS - 1), SL_OK);

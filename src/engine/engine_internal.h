@@ -11,6 +11,8 @@
  *   disk.c        the disk tier: its store, and parts of chunks that live there
  *   statistics.c  what the lanes did, for how long, and for which lane they waited
  *
+ * timeline.c stands beside the engine: an observer that draws what the lanes did.
+ *
  * op_kernels.c, inputs.c and copies.c each hold the whole way of one kind of command: bound when
  * the engine opens, issued in every repetition, run in its lane's thread.
  *

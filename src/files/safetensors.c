@@ -431,10 +431,10 @@ static sl_status add_entry(json_t *header, const sl_safetensors_plan *tensor, ui
     json_t *shape = json_array();
     for (uint32_t i = 0; i < tensor->dim_count; i++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
-    bool is_whole = json_array_size(shape) == tensor->dim_count;
+    bool is_complete = json_array_size(shape) == tensor->dim_count;
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
                               "data_offsets", (json_int_t)first, (json_int_t)*end);
-    if (json_object_set_new(header, tensor->name, entry) < 0 || !is_whole)
+    if (json_object_set_new(header, tensor->name, entry) < 0 || !is_complete)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a safetensors header");
     return SL_OK;
 }

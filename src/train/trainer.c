@@ -200,7 +200,8 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, trainer};
     record_choice(trainer, blueprint);
-    sl_status status = sl_timeline_open(trainer->config->timeline, blueprint, &trainer->timeline);
+    const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
+    sl_status status = sl_timeline_open(trainer->config->timeline, &step, &trainer->timeline);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;

@@ -8,6 +8,7 @@
 #define SL_TRAIN_TRAINER_H
 
 #include "data_loader.h"
+#include "engine/timeline.h"
 #include "files/tokens.h"
 #include "log_json.h"
 #include "session/checkpoint/checkpoint.h"
@@ -15,7 +16,6 @@
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
-#include "timeline.h"
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */

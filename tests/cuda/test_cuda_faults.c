@@ -87,10 +87,10 @@ static const char *const calls[] = {
     "cudaEventSynchronize",
     "cudaEventElapsedTime",
     "cudaMemcpyAsync",
-    "add_sums", /* of the norm */
-    "finish",   /* of the norm */
-    "scan_chunks",
-    "find_bounds",
+    "block_norm_add",
+    "norm_finish",
+    "token_order_scan",
+    "token_order_bounds",
 };
 
 enum { CALL_COUNT = sizeof calls / sizeof calls[0] };
@@ -225,7 +225,7 @@ static void launch_when_it_breaks_the_context_then_names_the_op_and_nothing_is_l
     run_result good = run_watched(&plain);
     assert_int_equal(good.status, SL_OK);
     start_over(2);
-    standin_break_call("finish", 3, BAD_ADDRESS);
+    standin_break_call("norm_finish", 3, BAD_ADDRESS);
     run_result broken = run_watched(&settings);
     assert_int_equal(broken.status, SL_ERROR_SYSTEM);
     if (!strstr(broken.message, "(norm_finish)"))

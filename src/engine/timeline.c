@@ -19,11 +19,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "session/search/plan_json.h"
+#include "base/status.h"
 
 enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
 enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
-enum { STEP_PLAN = 0 };   /* the only plan that is drawn: evaluations are left out */
+enum { STEP_PLAN = 0 };   /* of the engine: the only one that is drawn; evaluations are left out */
 
 static const uint64_t file_bytes_max = UINT64_C(512) << 20; /* more than viewers open */
 
@@ -49,7 +49,7 @@ typedef struct ring {
 struct sl_timeline {
     FILE *file;
     char *path;
-    const sl_blueprint *blueprint;
+    sl_engine_plan step;
     const sl_section **section_of; /* command; [body_count] */
     sl_engine_observer observer;
     ring rings[SL_LANE_COUNT];
@@ -86,7 +86,7 @@ static void record_event(void *user, const sl_engine_event *event)
 
 static sl_status find_sections(sl_timeline *timeline)
 {
-    const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
+    const sl_plan *plan = timeline->step.plan;
     uint32_t next = 0;
     timeline->section_of = calloc((size_t)plan->body_count + 1, sizeof *timeline->section_of);
     if (!timeline->section_of)
@@ -106,7 +106,7 @@ static sl_status find_sections(sl_timeline *timeline)
 /* Events of a lane that are kept of one iteration. */
 static uint64_t count_events(const sl_timeline *timeline, sl_lane lane)
 {
-    const sl_plan *plan = timeline->blueprint->plans[STEP_PLAN];
+    const sl_plan *plan = timeline->step.plan;
     uint64_t count = 0;
     for (uint32_t i = 0; i < plan->body_count; i++) {
         uint32_t repeat = timeline->section_of[i]->repeat;
@@ -172,8 +172,7 @@ static sl_status open_file(sl_timeline *timeline, const char *path)
     return write_head(timeline);
 }
 
-sl_status sl_timeline_open(const char *path, const sl_blueprint *blueprint,
-                           sl_timeline **out_timeline)
+sl_status sl_timeline_open(const char *path, const sl_engine_plan *step, sl_timeline **out_timeline)
 {
     *out_timeline = NULL;
     if (!path)
@@ -181,7 +180,7 @@ sl_status sl_timeline_open(const char *path, const sl_blueprint *blueprint,
     sl_timeline *timeline = calloc(1, sizeof *timeline);
     if (!timeline)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
-    timeline->blueprint = blueprint;
+    timeline->step = *step;
     timeline->observer = (sl_engine_observer){record_event, timeline};
     sl_status status = open_rings(timeline);
     if (status == SL_OK)
@@ -240,8 +239,8 @@ static void name_copy(const sl_program *program, const sl_command *command, char
 static void describe_event(const sl_timeline *timeline, const sl_engine_event *event,
                            char more[2 * NAME_BYTES])
 {
-    const sl_program *program = timeline->blueprint->programs[STEP_PLAN];
-    const sl_command *command = &timeline->blueprint->plans[STEP_PLAN]->body[event->command];
+    const sl_program *program = timeline->step.program;
+    const sl_command *command = &timeline->step.plan->body[event->command];
     const sl_section *section = timeline->section_of[event->command];
     const sl_op *op = command->kind == SL_COMMAND_RUN ? &program->ops[command->tick] : NULL;
     uint32_t first = op ? op->micro_batch : section->first_micro_batch;
@@ -259,9 +258,8 @@ static void describe_event(const sl_timeline *timeline, const sl_engine_event *e
 
 static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event, uint64_t step)
 {
-    const sl_blueprint *blueprint = timeline->blueprint;
-    const sl_program *program = blueprint->programs[STEP_PLAN];
-    const sl_command *command = &blueprint->plans[STEP_PLAN]->body[event->command];
+    const sl_program *program = timeline->step.program;
+    const sl_command *command = &timeline->step.plan->body[event->command];
     bool is_copy = command->kind == SL_COMMAND_COPY;
     char name[NAME_BYTES], more[2 * NAME_BYTES], line[6 * NAME_BYTES];
     if (is_copy)

@@ -4,16 +4,17 @@
  * repetitions are drawn, with a note between them of how many are not. A file that a killed run
  * left open is read as far as it goes.
  */
-#ifndef SL_TRAIN_TIMELINE_H
-#define SL_TRAIN_TIMELINE_H
+#ifndef SL_ENGINE_TIMELINE_H
+#define SL_ENGINE_TIMELINE_H
 
-#include "session/search/blueprint.h"
+#include "sluice/engine.h"
 
 typedef struct sl_timeline sl_timeline;
 
-/* Opens a file for the step of a blueprint (borrowed), from the start; a NULL path gives NULL, on
- * which every call below is fine. Takes all memory it will need. SL_ERROR_IO, SL_ERROR_SYSTEM. */
-sl_status sl_timeline_open(const char *path, const sl_blueprint *blueprint,
+/* Opens a file for the training step, plan 0 of an engine (borrowed), from the start; a NULL path
+ * gives NULL, on which every call below is fine. Takes all memory it will need. SL_ERROR_IO,
+ * SL_ERROR_SYSTEM. */
+sl_status sl_timeline_open(const char *path, const sl_engine_plan *step,
                            sl_timeline **out_timeline);
 
 /* Records what the engine reports; valid as long as the timeline. */
