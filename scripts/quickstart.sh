@@ -1,12 +1,12 @@
 #!/bin/sh
 # From a fresh Debian 12 machine to a trained model: installs what is missing, builds, pretrains a
-# small GPT-2 on the text files of this checkout with a device budget that does not hold its states,
-# and prints a sample. Nothing is downloaded but packages. Can be run again; starts anew.
+# small GPT-2 on the C files of this checkout with a device budget that does not hold its states, and
+# prints a sample. Nothing is downloaded but packages. Can be run again; starts anew.
 #
 # usage: quickstart.sh [STEPS]
 set -eu
 cd "$(dirname "$0")/.."
-steps=${1:-1400}
+steps=${1:-1200}
 out=build/quickstart
 
 # has_gpu_driver: whether a GPU can be used here. Compiling for one takes minutes where nvcc is found.
@@ -33,23 +33,22 @@ mkdir -p "$out"
 # 4 layers of 192: 1.9 M parameters, so 30 MiB of parameters, gradients and moments in fp32.
 model='--layers 4 --width 192 --heads 6 --context 128'
 budget='--device cpu --policy auto --device-memory 24M'
-data=$(git ls-files -- '*.md' '*.c' '*.h' 2> /dev/null ||
-    find . -path ./build -prune -o -name '*.md' -print -o -name '*.[ch]' -print)
+data=$(git ls-files -- 'src/*.[ch]' 2> /dev/null || find src -name '*.[ch]')
 
 echo
 echo "A model of 30 MiB of states, a device of 24 MiB. The plan:"
 # shellcheck disable=SC2086 # lists of words on purpose
-"$sluice" plan $model $budget --data $data --tokenizer byte --micro-batch 8
+"$sluice" plan $model $budget --data $data --tokenizer byte --micro-batch 4
 
 echo
 echo "Training $steps steps; the loss starts near ln 257 = 5.5 and falls:"
 # shellcheck disable=SC2086
-"$sluice" train $model $budget --data $data --tokenizer byte --micro-batch 8 --steps "$steps" \
+"$sluice" train $model $budget --data $data --tokenizer byte --micro-batch 4 --steps "$steps" \
     --lr 2e-3 --save "$out/checkpoint" --log-json "$out/log.jsonl"
 
 echo
 echo "A sample:"
-"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 110 --temperature 0.7 --seed 1
+"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 110 --temperature 0.5 --seed 1
 
 echo
 echo "Checkpoint: $out/checkpoint"
