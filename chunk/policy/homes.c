@@ -1,7 +1,8 @@
 /* Decides where every chunk of every group lives, and lays out what is permanent in each tier.
  *
  * The one way in is sl_homes_build: choose_tiers is the policy, choose_adam_tiers says where
- * updates run, and the rest gives each home its offset. Where activations live while no op needs
+ * updates run, and the rest gives each home its offset. `auto` is no policy here: a search above
+ * tries others, and the fractions that a policy leaves open come from there too. Where activations live while no op needs
  * them is a choice for each plan: activation_homes.c.
  *
  * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
