@@ -2,8 +2,8 @@
  *
  * The one way in is sl_homes_build: choose_tiers is the policy, choose_adam_tiers says where
  * updates run, and the rest gives each home its offset. `auto` is no policy here: a search above
- * tries others, and the fractions that a policy leaves open come from there too. Where activations live while no op needs
- * them is a choice for each plan: activation_homes.c.
+ * tries others, and the fractions that a policy leaves open come from there too. Where activations
+ * live while no op needs them is a choice for each plan: activation_homes.c.
  *
  * A tier's permanent part, from offset 0: the groups in their order (parameters first, so that
  * programs with and without optimizer states agree on where parameters are), each one's chunks in
