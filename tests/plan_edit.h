@@ -264,8 +264,10 @@ static inline void order_visit_front(order_walk *walk, uint32_t iteration, uint3
 {
     const sl_plan *plan = walk->plan;
     uint32_t s = 0;
-    while (waiter >= plan->sections[s].first + plan->sections[s].count)
+    while (s < plan->section_count && waiter >= plan->sections[s].first + plan->sections[s].count)
         s++;
+    if (s == plan->section_count)
+        return; /* plans made by hand may have none */
     const sl_section *section = &plan->sections[s];
     uint32_t back = wait_back(wait, waiter);
     if (wait->command < section->first || wait->command >= section->first + section->count ||
