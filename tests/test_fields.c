@@ -23,7 +23,7 @@ typedef struct sample {
     uint32_t small;
     uint64_t large, all_bits;
     float single;
-    double real, unknown;
+    double real, share, unknown;
     bool is_on;
     char *text, *object;
     char chars[4];
@@ -45,7 +45,7 @@ static const sl_field milliseconds = {.kind = SL_FIELD_F64, .digits = 3};
 
 #define NUMBERS                                                                                    \
     SL_FIELD("large", sample, large), SL_FIELD("single", sample, single),                          \
-        SL_FIELD("real", sample, real, .low = -1),                                                 \
+        SL_FIELD("real", sample, real, .low = -1), SL_FIELD("share", sample, share, .high = 1),    \
         SL_FIELD("unknown", sample, unknown, .flags = SL_FIELD_OPTIONAL | SL_FIELD_NULLABLE),      \
         SL_FIELD("is_on", sample, is_on),                                                          \
         SL_FIELD_AS(MAP, "lanes", sample, lanes, .names = "h2d|d2h|host",                          \
@@ -151,6 +151,9 @@ static const damage damages[] = {
     {"all_bits", "1", "key \"all_bits\" is not a string"},
     {"single", "\"1\"", "key \"single\" is not a number"},
     {"single", "null", "key \"single\" is not a number"},
+    {"single", "1e39", "key \"single\" is too large a number"},
+    {"share", "1.5", "key \"share\" is not a number from 0 to 1"},
+    {"share", "-0.5", "key \"share\" is not a number from 0 to 1"},
     {"real", "-2", "key \"real\" is not a number from -1 up"},
     {"unknown", "true", "key \"unknown\" is not a number"},
     {"is_on", "1", "key \"is_on\" is not true or false"},

@@ -24,10 +24,10 @@ static void assert_ok(sl_status status)
         fail_msg("%s", sl_status_message());
 }
 
-/* One micro-batch of a model, everything recomputed; states on disk, and with `all` parameters and
- * gradients too. */
+/* Micro-batches of a model, layer by layer, everything recomputed; states on disk, and with `all`
+ * parameters and gradients too. */
 static void open_case(const sl_gpt2_shape *shape, uint32_t seq, sl_type type, bool all,
-                      plan_case *c)
+                      uint32_t micro_batches, plan_case *c)
 {
     *c = (plan_case){.shape = *shape};
     c->emit = (sl_gpt2_emit_options){.batch = 1,
@@ -36,7 +36,7 @@ static void open_case(const sl_gpt2_shape *shape, uint32_t seq, sl_type type, bo
                                      .mode = SL_GPT2_LOSS,
                                      .type = type,
                                      .grad_type = type};
-    c->step = (sl_step_options){.micro_batch_count = 1,
+    c->step = (sl_step_options){.micro_batch_count = micro_batches,
                                 .accumulation = SL_ACCUMULATE_LAYER,
                                 .recompute = SL_RECOMPUTE_FULL};
     c->policy.policy = SL_POLICY_NVME;
@@ -90,7 +90,7 @@ static void nvme_plan_when_the_disk_is_slowest_then_its_lanes_are_always_busy(vo
     for (int type = SL_TYPE_FP32; type <= SL_TYPE_BF16; type++)
         for (uint64_t room = 3; room <= 8; room++) {
             plan_case c;
-            open_case(&small, 32, (sl_type)type, false, &c);
+            open_case(&small, 32, (sl_type)type, false, 1, &c);
             make_disk_slow(&c);
             uint32_t states = type == SL_TYPE_FP32 ? 2 : 3;
             uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_MOMENT1);
@@ -113,15 +113,14 @@ static bool shares_bytes(const sl_allocation *a, const sl_allocation *b)
 }
 
 /* Else the next step's inputs, and its forward pass, would wait for this step's last update. */
-static void inputs_when_memory_is_short_then_share_their_bytes_with_nothing(void **state)
+static void check_inputs(uint32_t micro_batches, uint32_t least_inputs)
 {
-    (void)state;
     static const sl_gpt2_shape small = {6, 256, 4, 64, 4000};
     plan_case c;
-    open_case(&small, 32, SL_TYPE_BF16, false, &c);
+    open_case(&small, 32, SL_TYPE_BF16, false, micro_batches, &c);
     uint64_t chunk_bytes = sl_layout_chunk_bytes(c.layout, SL_GROUP_MOMENT1);
     c.request.budget_bytes[SL_TIER_HOST] =
-        c.homes->fixed_bytes[SL_TIER_HOST] + (1 << 18) + 9 * chunk_bytes;
+        c.homes->fixed_bytes[SL_TIER_HOST] + (1 << 20) + 9 * chunk_bytes;
     sl_plan *plan = NULL;
     sl_shortage shortage;
     assert_ok(sl_plan_build(&c.request, &plan, &shortage));
@@ -136,9 +135,17 @@ static void inputs_when_memory_is_short_then_share_their_bytes_with_nothing(void
                 fail_msg("%s shares bytes of tier %d with allocation %u",
                          c.program->values[input->value].name, (int)input->place.tier, b);
     }
-    assert_int_equal(inputs, 4); /* tokens and targets, on the host and on the device */
+    assert_true(inputs >= least_inputs);
     sl_plan_close(plan);
     plan_case_close(&c);
+}
+
+/* Tokens and targets, on the host and on the device; with several micro-batches once a section. */
+static void inputs_when_memory_is_short_then_share_their_bytes_with_nothing(void **state)
+{
+    (void)state;
+    check_inputs(1, 4);
+    check_inputs(5, 12);
 }
 
 static double cpu_seconds(void)
@@ -155,7 +162,7 @@ static void xl_plan_when_memory_is_small_then_fits_and_is_made_in_seconds(void *
     plan_case c;
     sl_plan *plan = NULL;
     sl_shortage shortage;
-    open_case(&xl, 256, SL_TYPE_BF16, true, &c);
+    open_case(&xl, 256, SL_TYPE_BF16, true, 1, &c);
     c.request.budget_bytes[SL_TIER_DEVICE] = c.request.budget_bytes[SL_TIER_HOST] = 3ull << 30;
     double start = cpu_seconds();
     assert_ok(sl_plan_build(&c.request, &plan, &shortage));

@@ -15,7 +15,7 @@
 /* Where an object stands among its uses. */
 typedef struct sl_use_cursor {
     uint32_t number;               /* uses before it are past */
-    const sl_residency_loop *loop; /* the last one that it was told of */
+    const sl_residency_loop *loop; /* the last one that it was given */
     uint32_t loop_first;           /* its uses in that loop */
     uint32_t loop_use_count;
 } sl_use_cursor;

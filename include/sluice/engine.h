@@ -28,7 +28,7 @@ typedef struct sl_engine_event {
     uint64_t start_ns, end_ns;
 } sl_engine_event;
 
-/* Told of each command, for timelines: by one thread a lane, in the lane's order. */
+/* Hears of each command, for timelines: by one thread a lane, in the lane's order. */
 typedef struct sl_engine_observer {
     void (*ran)(void *user, const sl_engine_event *event);
     void *user;
@@ -50,7 +50,7 @@ typedef struct sl_engine_source {
     void *user;
 } sl_engine_source;
 
-/* Told by the control thread, within sl_engine_step, when a repetition was issued: for progress.
+/* Called by the control thread, within sl_engine_step, when a repetition was issued: for progress.
  * `done` of `count` repetitions of the step, over all sections; a section that is run once has one.
  * At most sl_plan_repetitions_ahead of them are issued ahead of what the compute lane has done. */
 typedef struct sl_engine_progress {

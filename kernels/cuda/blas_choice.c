@@ -16,7 +16,7 @@ sl_status sl_blas_fail(const sl_blas_functions *functions, const char *what, cub
             functions->GetStatusString(status), (int)status);
 }
 
-/* ---- what it is told ---- */
+/* ---- what it is asked ---- */
 
 static cudaDataType_t data_type(uint8_t type)
 {

@@ -16,7 +16,7 @@
 #include "files.h"
 #include "json_file.h"
 
-enum { NAME_BYTES = 64, NAMES_BYTES = 1024, HINT_BYTES = 96, HEX_DIGITS = 32, NUMBER_BYTES = 32 };
+enum { NAME_BYTES = 64, HINT_BYTES = 96, HEX_DIGITS = 32, NUMBER_BYTES = 32 };
 
 /* ---- names, as "first|second" ---- */
 
@@ -35,17 +35,14 @@ static bool copy_name(const char *names, uint32_t index, char out_name[NAME_BYTE
 static bool find_name(const char *names, const char *name, uint32_t *out_index,
                       char out_hint[HINT_BYTES])
 {
-    char copy[NAMES_BYTES], *rest = NULL;
+    char word[NAME_BYTES];
     sl_nearest nearest = sl_nearest_start(name);
-    uint32_t index = 0;
-    snprintf(copy, sizeof copy, "%s", names);
-    for (char *word = strtok_r(copy, "|", &rest); word; word = strtok_r(NULL, "|", &rest)) {
+    for (uint32_t index = 0; copy_name(names, index, word); index++) {
         if (strcmp(word, name) == 0) {
             *out_index = index;
             return true;
         }
         sl_nearest_offer(&nearest, word);
-        index++;
     }
     sl_nearest_format(&nearest, "", out_hint, HINT_BYTES);
     return false;
@@ -121,8 +118,12 @@ static sl_status read_number(const place *at, const sl_field *field, const char 
     double number = json_number_value(value);
     if (!json_is_number(value))
         return fail_key(at, key, "is not a number");
+    if (field->high > 0 && (number < field->low || number > field->high))
+        return fail_key(at, key, "is not a number from %g to %g", field->low, field->high);
     if (number < field->low)
         return fail_key(at, key, "is not a number from %g up", field->low);
+    if (field->kind == SL_FIELD_F32 && !isfinite((float)number))
+        return fail_key(at, key, "is too large a number");
     if (field->kind == SL_FIELD_F32)
         *(float *)member = (float)number;
     else

@@ -44,7 +44,7 @@ typedef struct totals {
 static const sl_field tier_fields[] = {
     SL_FIELD("peak_bytes", tier_totals, peak_bytes),
     SL_FIELD("live_peak_bytes", tier_totals, live_peak_bytes),
-    SL_FIELD("budget_bytes", tier_totals, budget_bytes),
+    SL_FIELD("budget_bytes", tier_totals, budget_bytes, .flags = SL_FIELD_AUTO),
 #define X(KIND, name) SL_FIELD(name, tier_totals, kind_bytes[SL_MEMORY_##KIND]),
     KINDS(X)
 #undef X
