@@ -23,7 +23,7 @@ typedef struct sample {
     uint32_t small;
     uint64_t large, all_bits;
     float single;
-    double real, share, unknown;
+    double real, unknown;
     bool is_on;
     char *text, *object;
     char chars[4];
@@ -44,8 +44,8 @@ static const sl_field listed_part = {
 static const sl_field milliseconds = {.kind = SL_FIELD_F64, .digits = 3};
 
 #define NUMBERS                                                                                    \
-    SL_FIELD("large", sample, large), SL_FIELD("single", sample, single),                          \
-        SL_FIELD("real", sample, real, .low = -1), SL_FIELD("share", sample, share, .high = 1),    \
+    SL_FIELD("large", sample, large), SL_FIELD("single", sample, single, .low = -1),               \
+        SL_FIELD("real", sample, real, .low = -1, .high = 100),                                    \
         SL_FIELD("unknown", sample, unknown, .flags = SL_FIELD_OPTIONAL | SL_FIELD_NULLABLE),      \
         SL_FIELD("is_on", sample, is_on),                                                          \
         SL_FIELD_AS(MAP, "lanes", sample, lanes, .names = "h2d|d2h|host",                          \
@@ -152,9 +152,9 @@ static const damage damages[] = {
     {"single", "\"1\"", "key \"single\" is not a number"},
     {"single", "null", "key \"single\" is not a number"},
     {"single", "1e39", "key \"single\" is too large a number"},
-    {"share", "1.5", "key \"share\" is not a number from 0 to 1"},
-    {"share", "-0.5", "key \"share\" is not a number from 0 to 1"},
-    {"real", "-2", "key \"real\" is not a number from -1 up"},
+    {"single", "-2", "key \"single\" is not a number from -1 up"},
+    {"real", "100.5", "key \"real\" is not a number from -1 to 100"},
+    {"real", "-2", "key \"real\" is not a number from -1 to 100"},
     {"unknown", "true", "key \"unknown\" is not a number"},
     {"is_on", "1", "key \"is_on\" is not true or false"},
     {"lanes", "[1, 2, 3]", "key \"lanes\" is not an object"},

@@ -22,7 +22,7 @@
  *   repetitions 0 to 3, or the odd last one, which finds what repetition 2 found. After the last
  *   one the state is that after the replay's last one, for the parities agree.
  * - That leaves the instances of families, whose names change. A repetition touches its own alone.
- *   At home instance r meets repetition r of each section; what that one does follows from the state
+ *   At home instance r meets repetition r of each section; what that one does depends on the state
  *   above, so instances 0 to 3 meet whatever any of them does. In a ring, or a place for all, a
  *   read finds its own instance only if its own repetition has put it there, whatever its number;
  *   or if an earlier section has left it there, whose last two instances are still in its rings.

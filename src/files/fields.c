@@ -16,7 +16,7 @@
 #include "files.h"
 #include "json_file.h"
 
-enum { NAME_BYTES = 64, HINT_BYTES = 96, HEX_DIGITS = 32, NUMBER_BYTES = 32 };
+enum { NAME_BYTES = 64, NAMES_BYTES = 4096, HINT_BYTES = 96, HEX_DIGITS = 32, NUMBER_BYTES = 32 };
 
 /* ---- names, as "first|second" ---- */
 
@@ -35,14 +35,17 @@ static bool copy_name(const char *names, uint32_t index, char out_name[NAME_BYTE
 static bool find_name(const char *names, const char *name, uint32_t *out_index,
                       char out_hint[HINT_BYTES])
 {
-    char word[NAME_BYTES];
+    char copy[NAMES_BYTES], *rest = NULL;
     sl_nearest nearest = sl_nearest_start(name);
-    for (uint32_t index = 0; copy_name(names, index, word); index++) {
+    uint32_t index = 0;
+    snprintf(copy, sizeof copy, "%s", names);
+    for (char *word = strtok_r(copy, "|", &rest); word; word = strtok_r(NULL, "|", &rest)) {
         if (strcmp(word, name) == 0) {
             *out_index = index;
             return true;
         }
         sl_nearest_offer(&nearest, word);
+        index++;
     }
     sl_nearest_format(&nearest, "", out_hint, HINT_BYTES);
     return false;

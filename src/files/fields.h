@@ -58,7 +58,7 @@ typedef struct sl_field {
     size_t bytes;      /* CHARS */
     uint32_t digits;   /* F32, F64 printed: as by %.*g; 0: as many as read back to the same value */
     size_t stride;     /* MAP */
-    const char *names; /* CHOICE, MAP: "first|second" */
+    const char *names; /* CHOICE, MAP: "first|second", below 4 KiB */
     const struct sl_field *fields; /* OBJECT, MAP */
 } sl_field;
 
