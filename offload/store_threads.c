@@ -23,7 +23,7 @@ typedef struct request_queue {
 struct sl_transport {
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t work_came, work_done;
-    request_queue todo, done;
+    request_queue pending, done;
     bool stop;
     bool is_stuck;       /* what is out did not come back in time */
     bool is_abandoned;   /* closed while stuck: requests and files are no longer there */
@@ -62,7 +62,7 @@ static void free_transport(sl_transport *transport)
     pthread_cond_destroy(&transport->work_done);
     pthread_cond_destroy(&transport->work_came);
     pthread_mutex_destroy(&transport->lock);
-    free(transport->todo.requests);
+    free(transport->pending.requests);
     free(transport);
 }
 
@@ -81,11 +81,11 @@ static void *serve_requests(void *argument)
     sl_transport *transport = argument;
     pthread_mutex_lock(&transport->lock);
     for (;;) {
-        while (transport->todo.count == 0 && !transport->stop)
+        while (transport->pending.count == 0 && !transport->stop)
             pthread_cond_wait(&transport->work_came, &transport->lock);
-        if (transport->todo.count == 0 || transport->is_abandoned)
+        if (transport->pending.count == 0 || transport->is_abandoned)
             break;
-        sl_transport_request *request = take_request(transport, &transport->todo);
+        sl_transport_request *request = take_request(transport, &transport->pending);
         sl_transport_request own = *request;
         int file = transport->files[own.file]; /* while they are there: see is_abandoned */
         pthread_mutex_unlock(&transport->lock);
@@ -107,7 +107,7 @@ static sl_status queue_requests(sl_transport *transport, sl_transport_request *c
     pthread_mutex_lock(&transport->lock);
     transport->out_count += count;
     for (uint32_t i = 0; i < count; i++) {
-        put_request(transport, &transport->todo, requests[i]);
+        put_request(transport, &transport->pending, requests[i]);
         pthread_cond_signal(&transport->work_came);
     }
     pthread_mutex_unlock(&transport->lock);
@@ -234,7 +234,7 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
         free(transport);
         return status;
     }
-    transport->todo.requests = queues;
+    transport->pending.requests = queues;
     transport->done.requests = queues + options->depth;
     transport->files = options->files;
     transport->depth = options->depth;
