@@ -30,6 +30,7 @@ typedef struct command_line {
     uint32_t file_count;
     uint32_t open_list; /* the list option that takes what stands behind it, or NO_LIST */
     int next_word;      /* of argv: behind those that were taken */
+    bool is_answered;   /* help or the version was printed: that is all that is done */
     sl_status status;
     char doc[2048];
 } command_line;
@@ -171,8 +172,8 @@ static sl_status explain_word(const command_line *line, const char *word)
             option->arg ? "needs a value" : "takes no value");
 }
 
-/* Prints what is asked for, and leaves. */
-static void answer(const command_line *line, int key)
+/* Prints what is asked for; the words behind it are not read. */
+static error_t answer(command_line *line, int key)
 {
     char name[32];
     snprintf(name, sizeof name, "sluice %s", line->command->name);
@@ -181,7 +182,8 @@ static void answer(const command_line *line, int key)
     else
         argp_help(&line->argp, stdout, key == KEY_USAGE ? ARGP_HELP_USAGE : ARGP_HELP_STD_HELP,
                   name);
-    exit(0);
+    line->is_answered = true;
+    return ECANCELED;
 }
 
 static void take_row(command_line *line, uint32_t row, const char *text)
@@ -195,8 +197,8 @@ static error_t take_option(command_line *line, int key, const char *text)
 {
     line->open_list = NO_LIST;
     if (key == 'h' || key == '?' || key == 'V' || key == KEY_USAGE)
-        answer(line, key);
-    else if (key == KEY_CONFIG)
+        return answer(line, key);
+    if (key == KEY_CONFIG)
         line->files[line->file_count++] = text;
     else if (key == KEY_SET)
         add_setting(line, SL_CONFIG_ROW_COUNT, text);
@@ -211,7 +213,7 @@ static error_t take_option(command_line *line, int key, const char *text)
 static error_t take_word(int key, char *text, struct argp_state *state)
 {
     command_line *line = state->input;
-    if (key == ARGP_KEY_ERROR && line->status == SL_OK)
+    if (key == ARGP_KEY_ERROR && line->status == SL_OK && !line->is_answered)
         line->status = explain_word(line, state->argv[line->next_word]);
     error_t error = key == ARGP_KEY_ARG ? take_argument(line, text) : take_option(line, key, text);
     if (error == 0)
@@ -269,7 +271,7 @@ static sl_status parse_words(command_line *line, int argc, char **argv)
                                .doc = line->doc,
                                .help_filter = show_default};
     error_t error = argp_parse(&line->argp, argc, argv, ARGP_IN_ORDER | ARGP_SILENT, NULL, line);
-    if (line->status != SL_OK)
+    if (line->status != SL_OK || line->is_answered)
         return line->status;
     if (error)
         SL_FAIL(SL_ERROR_USAGE, "the command line: %s", strerror(error));
@@ -277,7 +279,7 @@ static sl_status parse_words(command_line *line, int argc, char **argv)
 }
 
 sl_status sl_options_parse(const sl_command_entry *command, int argc, char **argv,
-                           sl_config *config)
+                           sl_config *config, bool *out_is_answered)
 {
     command_line line = {.command = command, .open_list = NO_LIST, .next_word = 1};
     line.settings = calloc((size_t)argc + 1, sizeof *line.settings);
@@ -289,11 +291,12 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
     build_doc(&line);
     if (status == SL_OK)
         status = parse_words(&line, argc, argv);
-    if (status == SL_OK)
+    if (status == SL_OK && !line.is_answered)
         status = apply_settings(&line, config);
-    if (status == SL_OK)
+    if (status == SL_OK && !line.is_answered)
         status = sl_config_check(config, command->options);
     free(line.settings);
     free(line.files);
+    *out_is_answered = line.is_answered;
     return status;
 }

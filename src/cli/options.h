@@ -5,9 +5,10 @@
 #include "command.h"
 
 /* Fills in and checks a configuration: defaults, --config files, then options and --set in order.
- * Prints help or the version and exits where they are asked for. SL_ERROR_USAGE and the failures of
- * reading a file; the caller clears the configuration in any case. */
+ * Where help or the version is asked for, prints it and does nothing else: *out_is_answered.
+ * SL_ERROR_USAGE and the failures of reading a file; the caller clears the configuration in any
+ * case. */
 sl_status sl_options_parse(const sl_command_entry *command, int argc, char **argv,
-                           sl_config *config);
+                           sl_config *config, bool *out_is_answered);
 
 #endif

@@ -183,7 +183,7 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
         return SL_OK;
     switch (rows[row].kind) {
     case SL_CONFIG_TEXT:
-        return set_text(field, text);
+        return set_text(field, *text ? text : rows[row].initial);
     case SL_CONFIG_LIST_OF:
         return set_list(field, text);
     case SL_CONFIG_COUNT:

@@ -94,6 +94,12 @@ static json_t *format_list(const sl_config_list *list)
     return array;
 }
 
+/* JSON readers keep no more than 63 bits of a number; as text it is read back in full. */
+static sl_field_kind choose_integer(uint64_t value)
+{
+    return value > INT64_MAX && value != SL_CONFIG_UNSET ? SL_FIELD_U64_TEXT : SL_FIELD_U64;
+}
+
 /* A path that is not UTF-8 has no JSON spelling: null. */
 static json_t *format_option(const sl_config *config, const sl_config_row *row)
 {
@@ -102,15 +108,18 @@ static json_t *format_option(const sl_config *config, const sl_config_row *row)
         [SL_CONFIG_SIZE] = SL_FIELD_U64,    [SL_CONFIG_REAL] = SL_FIELD_F64,
         [SL_CONFIG_SWITCH] = SL_FIELD_BOOL, [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
     };
+    const void *field = (const char *)config + row->offset;
     json_t *value = NULL;
+    sl_field_kind kind = kinds[row->kind];
+    if (kind == SL_FIELD_U64)
+        kind = choose_integer(*(const uint64_t *)field);
     if (row->kind == SL_CONFIG_LIST_OF)
-        value = format_list((const void *)((const char *)config + row->offset));
+        value = format_list(field);
     else
-        (void)sl_fields_write_value(&(sl_field){.kind = kinds[row->kind],
-                                                .offset = row->offset,
-                                                .flags = SL_FIELD_AUTO,
-                                                .names = row->hint},
-                                    config, &value);
+        (void)sl_fields_write_value(
+            &(sl_field){
+                .kind = kind, .offset = row->offset, .flags = SL_FIELD_AUTO, .names = row->hint},
+            config, &value);
     return value ? value : json_null();
 }
 
