@@ -141,6 +141,7 @@ run_planted_leg()
     choose_leg "$1"
     tree=build/planted-$preset
     summary=$tree/last_tests.log
+    skips=$tree/last_skips.log
     target=test_planted
     tests='^test_planted$'
     cuda=-DSL_CUDA=OFF
