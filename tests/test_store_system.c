@@ -205,8 +205,7 @@ static int work_with_locked_memory_for_one(const char *directory)
 static void store_when_memory_may_be_locked_once_says_what_is(void **state)
 {
     if (strcmp(sl_store_probe(), "io_uring") != 0) {
-        printf("skipped: %s\n", sl_store_probe());
-        skip();
+        skip_because("%s", sl_store_probe());
     }
     run_child(work_with_locked_memory_for_one, state, "cannot become another user");
 }

@@ -19,6 +19,7 @@
  * order of issue, or has a queue for each stream: there are fewer than its default of eight
  * connections. SLUICE_NO_WAIT_VALUE=1 in the environment does without the word.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,6 +90,7 @@ static sl_status take_word(sl_device_event *event)
         SL_TRY(add_words(device));
         words = device->words;
     }
+    assert(words);
     int at = __builtin_ctzll(~words->taken);
     words->taken |= UINT64_C(1) << at;
     event->word = (uint32_t *)(words->memory + (size_t)at * WORD_STRIDE);
