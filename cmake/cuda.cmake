@@ -27,13 +27,6 @@ if(CMAKE_CUDA_COMPILER)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  # cuDNN is opened when a device is; its headers are all that is needed here, and may be missing.
-  find_path(SL_CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS}
-            PATHS ENV CUDNN_PATH PATH_SUFFIXES include)
-  if(NOT SL_CUDNN_INCLUDE_DIR)
-    list(FILTER SL_CUDA_C_SOURCES EXCLUDE REGEX "/cudnn_(attention|graph|load|plan)\\.c$")
-    list(APPEND SL_CUDA_C_SOURCES kernels/cuda/cudnn_absent.c)
-  endif()
   # Our .cu files need nothing of C++ when they run: the C compiler links what they are part of, with
   # the one runtime that is named below.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
@@ -54,9 +47,6 @@ if(CMAKE_CUDA_COMPILER)
   target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
                              ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
   target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-  if(SL_CUDNN_INCLUDE_DIR)
-    target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${SL_CUDNN_INCLUDE_DIR})
-  endif()
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
   target_link_libraries(sluice PRIVATE CUDA::cudart_static)
   set(SL_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")

@@ -1,14 +1,11 @@
-/* What the kernels of one open GPU keep between calls: an open cuBLASLt with its choices, and an
- * open cuDNN where the environment asks for it. */
+/* What the kernels of one open GPU keep between calls: an open cuBLASLt with its choices. */
 #ifndef SL_KERNELS_CUDA_LIBRARY_H
 #define SL_KERNELS_CUDA_LIBRARY_H
 
 #include "blas.h"
-#include "cudnn_attention.h"
 
 struct sl_kernel_library {
-    sl_blas *blas;   /* NULL: products run by our own kernel */
-    sl_cudnn *cudnn; /* NULL: attention too */
+    sl_blas *blas; /* NULL: products run by our own kernel */
 };
 
 /* What prepare asks of the ops; both do nothing for any op that is not theirs. Products: prepares

@@ -290,7 +290,7 @@ static void table_when_asked_is_whole(void **state)
     assert_null(table->choice(open, 1));
     assert_true(sl_kernels_workspace_bytes(table, SL_OP_LINEAR, &attrs, 7) ==
                 sl_cuda_linear_workspace_bytes(SL_OP_LINEAR, &attrs, 0));
-    assert_string_equal(table->description(), "cuda, cuBLASLt for tests, attention by own kernels");
+    assert_string_equal(table->description(), "cuda, cuBLASLt for tests");
     table->close(open);
     table->close(NULL);
     assert_int_equal(standin_blas_live(), 0);

@@ -55,7 +55,6 @@ says 'the quick rates only'
 says_not 'bench.json is not there'
 says '| gpt2 | no-epilogue |'
 says '| gpt2-xl | no-wait-value |'
-says '| gpt2 | cudnn | cuDNN is not to be had'
 says '| gpt2 | eager | '
 says '| gpt2-xl | nvme | '
 grep -q '"version": "SLUICE_NO_WAIT_VALUE"' "$scratch/build/check/pair.json" ||
