@@ -28,9 +28,10 @@ import gpu_limits
 import torch_pair
 
 TORCH_SIDES = ("eager", "compiled")
-SWITCHES = {  # of sluice, in its environment
-    "no-epilogue": {"SLUICE_NO_EPILOGUE": "1"},
-    "no-wait-value": {"SLUICE_NO_WAIT_VALUE": "1"},
+SWITCHES = {  # options of sluice
+    "no-epilogue": ["--cuda-epilogue", "off"],
+    "no-wait-value": ["--cuda-wait-value", "off"],
+    "own-products": ["--cuda-products", "own"],
 }
 MAIN_SIDES = ("sluice", *TORCH_SIDES)
 SIDES = (*MAIN_SIDES, *SWITCHES)
@@ -94,8 +95,8 @@ def check_torch(options):
 
 def run_side(options, model, side, tokens):
     if side not in TORCH_SIDES:
-        return gpu_common.time_sluice(options, model, ["--policy", "device"], tokens,
-                                      SWITCHES.get(side))
+        words = ["--policy", "device", *SWITCHES.get(side, [])]
+        return gpu_common.time_sluice(options, model, words, tokens)
     return gpu_common.time_steps(options, side, torch_command(options, model, side),
                                  torch_environment())
 

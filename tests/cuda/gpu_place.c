@@ -48,9 +48,9 @@ static sl_status open_parts(void)
     place.kernels = sl_kernels_of(SL_DEVICE_CUDA);
     if (place.ops == NULL || place.kernels == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "this build has no CUDA");
-    SL_TRY(place.ops->open(0, &place.device));
+    SL_TRY(place.ops->open(0, NULL, &place.device));
     SL_TRY(place.ops->stream_open(place.device, SL_STREAM_DEVICE, "test", NULL, &place.stream));
-    return place.kernels->open(0, &place.library);
+    return place.kernels->open(0, NULL, &place.library);
 }
 
 bool gpu_place_open(void)
@@ -177,7 +177,8 @@ sl_status gpu_place_run(sl_op_kind kind, sl_kernel run, const sl_kernel_call *ca
         guard_bytes = 0;
     if (there.library == NULL)
         there.library = place.library;
-    SL_TRY(place.kernels->prepare(there.library, kind, call->attrs));
+    const sl_kernel_call shapes = {.attrs = call->attrs};
+    SL_TRY(place.kernels->prepare(there.library, kind, &shapes));
     SL_TRY(place_call(&there, operand_bytes, workspace_bytes, guard_bytes, used));
     there.stream = place.ops->stream_native(place.stream);
     const gpu_launch what = {run, &there};
