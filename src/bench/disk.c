@@ -37,6 +37,7 @@ typedef struct measurement {
     const disk_size *size;
     sl_store *store;
     uint8_t *buffer; /* of two calls: one for each lane */
+    bool is_in_use;  /* by requests that never came back */
     double roof[SL_STORE_LANE_COUNT];
 } measurement;
 
@@ -207,7 +208,7 @@ static sl_status open_store(measurement *m, uint32_t depth)
 
 static void close_store(measurement *m)
 {
-    sl_store_close(m->store);
+    m->is_in_use = sl_store_close(m->store) != 0 || m->is_in_use;
     m->store = NULL;
 }
 
@@ -276,8 +277,8 @@ static sl_status measure_default(measurement *m)
     sl_disk_pass large[SL_STORE_LANE_COUNT], small[SL_STORE_LANE_COUNT];
     const uint64_t bytes = m->size->file_bytes; /* the first half stays as it was written */
     SL_TRY(measure_pair(m, "1 MiB, the depth of a lane", 0, bytes, m->size->call_bytes, large));
-    SL_TRY(measure_pair(m, "64 KiB, 1 at a time", bytes / 2, SMALL_CALLS * SMALL_CALL_BYTES,
-                        SMALL_CALL_BYTES, small));
+    SL_TRY(measure_pair(m, "64 KiB, 1 at a time", bytes / 2,
+                        (uint64_t)SMALL_CALLS * SMALL_CALL_BYTES, SMALL_CALL_BYTES, small));
     set_lane(machine, SL_LANE_READ, &large[SL_STORE_READ], &small[SL_STORE_READ]);
     set_lane(machine, SL_LANE_WRITE, &large[SL_STORE_WRITE], &small[SL_STORE_WRITE]);
     snprintf(m->bench->disk_note, sizeof m->bench->disk_note, "%.120s",
@@ -326,7 +327,8 @@ sl_status sl_disk_measure(const sl_bench_options *options, const sl_timed_device
     SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, (void **)&m.buffer));
     sl_disk_fill(m.buffer, bytes, 1);
     sl_status status = measure_stores(&m);
-    device->ops->unmap_host(device->handle, m.buffer, bytes, SL_MAP_PLAIN);
+    if (!m.is_in_use) /* else the system may still write there */
+        device->ops->unmap_host(device->handle, m.buffer, bytes, SL_MAP_PLAIN);
     if (status == SL_OK)
         name_directories(options, bench->profile.disk);
     return status;

@@ -30,7 +30,7 @@ typedef struct command_line {
     uint32_t file_count;
     uint32_t open_list; /* the list option that takes what stands behind it, or NO_LIST */
     int next_word;      /* of argv: behind those that were taken */
-    bool is_answered;   /* help or the version was printed: that is all that is done */
+    int asked_key;      /* of --help, --usage or --version, the first of them; 0: none */
     sl_status status;
     char doc[2048];
 } command_line;
@@ -39,7 +39,7 @@ static const char *const group_names[SL_CONFIG_GROUP_COUNT] = {
     "Model:", "Data:", "Training:", "Memory:", "Machine:", "Output:", "Sampling:"};
 
 static const struct argp_option common_options[] = {
-    {"config", KEY_CONFIG, "FILE", 0, "JSON object of these options", 90},
+    {"config", KEY_CONFIG, "FILE", 0, "JSON object of options, for every command", 90},
     {"set", KEY_SET, "KEY=VALUE", 0, "set one option, as in --config", 90},
     {"help", '?', NULL, 0, "Give this help list", -1},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
@@ -89,12 +89,14 @@ static void build_options(command_line *line)
 /* What stands before the options, and behind them after a vertical tab. */
 static void build_doc(command_line *line)
 {
-    size_t length =
-        (size_t)snprintf(line->doc, sizeof line->doc,
-                         "%s\vSizes take K, M, G and T (1024), with optional iB. A list ends at "
-                         "the next option. Every "
-                         "option can stand in a JSON file for --config; options beside it win.\n",
-                         line->command->doc);
+    size_t length = (size_t)snprintf(
+        line->doc, sizeof line->doc,
+        "%s\vSizes take K, M, G and T (1024), with optional iB. A list ends at "
+        "the next option. Every "
+        "option can stand in a JSON file for --config; options beside it win. One file "
+        "serves every command: an object named after a command holds options "
+        "for that one alone.\n",
+        line->command->doc);
     if (!(line->command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
         return;
     const char *comma = "\nBuilt-in shapes: ";
@@ -172,18 +174,17 @@ static sl_status explain_word(const command_line *line, const char *word)
             option->arg ? "needs a value" : "takes no value");
 }
 
-/* Prints what is asked for; the words behind it are not read. */
-static error_t answer(command_line *line, int key)
+/* Prints what is asked for. */
+static void answer(const command_line *line)
 {
     char name[32];
+    int key = line->asked_key;
     snprintf(name, sizeof name, "sluice %s", line->command->name);
     if (key == 'V')
         sl_command_print_version(stdout);
     else
         argp_help(&line->argp, stdout, key == KEY_USAGE ? ARGP_HELP_USAGE : ARGP_HELP_STD_HELP,
                   name);
-    line->is_answered = true;
-    return ECANCELED;
 }
 
 static void take_row(command_line *line, uint32_t row, const char *text)
@@ -197,8 +198,8 @@ static error_t take_option(command_line *line, int key, const char *text)
 {
     line->open_list = NO_LIST;
     if (key == 'h' || key == '?' || key == 'V' || key == KEY_USAGE)
-        return answer(line, key);
-    if (key == KEY_CONFIG)
+        line->asked_key = line->asked_key ? line->asked_key : key;
+    else if (key == KEY_CONFIG)
         line->files[line->file_count++] = text;
     else if (key == KEY_SET)
         add_setting(line, SL_CONFIG_ROW_COUNT, text);
@@ -213,7 +214,7 @@ static error_t take_option(command_line *line, int key, const char *text)
 static error_t take_word(int key, char *text, struct argp_state *state)
 {
     command_line *line = state->input;
-    if (key == ARGP_KEY_ERROR && line->status == SL_OK && !line->is_answered)
+    if (key == ARGP_KEY_ERROR && line->status == SL_OK)
         line->status = explain_word(line, state->argv[line->next_word]);
     error_t error = key == ARGP_KEY_ARG ? take_argument(line, text) : take_option(line, key, text);
     if (error == 0)
@@ -271,7 +272,7 @@ static sl_status parse_words(command_line *line, int argc, char **argv)
                                .doc = line->doc,
                                .help_filter = show_default};
     error_t error = argp_parse(&line->argp, argc, argv, ARGP_IN_ORDER | ARGP_SILENT, NULL, line);
-    if (line->status != SL_OK || line->is_answered)
+    if (line->status != SL_OK)
         return line->status;
     if (error)
         SL_FAIL(SL_ERROR_USAGE, "the command line: %s", strerror(error));
@@ -291,12 +292,14 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
     build_doc(&line);
     if (status == SL_OK)
         status = parse_words(&line, argc, argv);
-    if (status == SL_OK && !line.is_answered)
+    if (status == SL_OK && line.asked_key)
+        answer(&line);
+    if (status == SL_OK && !line.asked_key)
         status = apply_settings(&line, config);
-    if (status == SL_OK && !line.is_answered)
+    if (status == SL_OK && !line.asked_key && !command->checks_options)
         status = sl_config_check(config, command->options);
     free(line.settings);
     free(line.files);
-    *out_is_answered = line.is_answered;
+    *out_is_answered = line.asked_key != 0;
     return status;
 }

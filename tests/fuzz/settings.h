@@ -13,6 +13,12 @@ static inline sl_config_command settings_command(uint8_t byte)
     return (sl_config_command)(1u << byte % 8 % SETTINGS_COMMAND_COUNT);
 }
 
+static inline const char *settings_name(sl_config_command command)
+{
+    static const char *const names[] = {"train", "plan", "generate", "eval", "doctor", "bench"};
+    return names[__builtin_ctz(command)];
+}
+
 static inline void settings_compare(const json_t *printed, const sl_config *again,
                                     sl_config_command command)
 {
@@ -54,7 +60,10 @@ static inline void settings_print_and_read(const sl_config *config, sl_config_co
             return;
     if (!fuzz_succeeds(sl_config_format(config, command, &printed)))
         return;
-    char *dump = json_dumps(printed, JSON_REAL_PRECISION(17));
+    /* Under the command's name, for not every option may stand beside those of other commands. */
+    json_t *file = json_pack("{s:O}", settings_name(command), printed);
+    char *dump = json_dumps(file, JSON_REAL_PRECISION(17));
+    json_decref(file);
     scratch_path path = fuzz_write("printed.json", dump ? dump : "{}", dump ? strlen(dump) : 2);
     if (dump && fuzz_succeeds(sl_config_init(&again))) {
         if (fuzz_succeeds(sl_config_load(&again, command, path.text)) &&

@@ -1,7 +1,8 @@
 /* The checked configuration of one run.
  *
  * A config is filled in layers: the list's defaults, then JSON files, then single settings; each
- * setting replaces the one before. Every setting, from whatever place, is checked in three steps:
+ * setting replaces the one before. A run that goes on from a checkpoint takes what none of these
+ * said from there (restore.h). Every setting, from whatever place, is checked in three steps:
  *
  *   1. its name       sl_config_find    against the rows of config_list.h that the command takes
  *   2. its value      sl_config_set     against its row: kind, range, names
@@ -37,6 +38,8 @@ enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: a
 enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
 enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
 enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
+enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                        /* cuda_products */
+enum { SL_CONFIG_ON, SL_CONFIG_OFF };                            /* cuda_epilogue, _wait_value */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                           /* others: sl_recompute */
 enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };  /* others: sl_policy */
 
@@ -68,7 +71,8 @@ typedef enum sl_config_command {
     SL_CONFIG_GENERATE = 4,
     SL_CONFIG_EVAL = 8,
     SL_CONFIG_DOCTOR = 16,
-    SL_CONFIG_BENCH = 32
+    SL_CONFIG_BENCH = 32,
+    SL_CONFIG_ANY = 63 /* the set of all */
 } sl_config_command;
 
 typedef char *sl_config_type_TEXT; /* NULL: none */
@@ -120,6 +124,9 @@ sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *
  * SL_ERROR_USAGE for a wrong value says what would be right. */
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
 
+/* The same for a value that follows from others: whether the user gave one stays as it is. */
+sl_status sl_config_resolve(sl_config *config, uint32_t row, const char *text);
+
 /* Appends one item to a list. */
 sl_status sl_config_append(sl_config *config, uint32_t row, const char *text);
 
@@ -135,6 +142,9 @@ sl_status sl_config_check(sl_config *config, sl_config_command command);
 /* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */
 sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index);
 
+/* The --cuda-... options, as the device and its kernels take them. */
+sl_cuda_options sl_config_cuda(const sl_config *config);
+
 /* Asks the device of a resolved configuration. SL_ERROR_SYSTEM names the option and what is
  * missing. */
 sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_info);
@@ -143,6 +153,9 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */
 sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
                           sl_gpt2_shape *out_shape);
+
+/* False while the tokenizer is "auto". */
+bool sl_config_names_tokenizer(const sl_config *config);
 
 /* True if the loss scale follows overflows; the configuration was checked. */
 bool sl_config_scales_dynamically(const sl_config *config);
