@@ -39,6 +39,7 @@ READERS = {
             "sl_units_parse_size"
         ]
     },
+    "restore": {"src/session/config/restore.c": []},
     "command_line": {"src/cli/options.c": []},
 }
 

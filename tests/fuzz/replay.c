@@ -8,7 +8,9 @@
 #include <dirent.h>
 
 #include "fuzz.h"
+#pragma GCC visibility push(default) /* libraries ask these functions too */
 #include "refused_allocations.h"
+#pragma GCC visibility pop
 
 enum { REFUSED_MAX = 2000 };
 

@@ -25,7 +25,7 @@ static inline void settings_compare(const json_t *printed, const sl_config *agai
     json_t *object = NULL;
     if (!fuzz_succeeds(sl_config_format(again, command, &object)))
         return;
-    if (!json_equal(printed, object)) {
+    if (!json_equal(printed, object) && !fuzz_refuses_memory) {
         json_dumpf(printed, stderr, 0);
         json_dumpf(object, stderr, 0);
         fuzz_fail("a printed configuration gives the same", __FILE__, __LINE__);
