@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* open_memstream */
 #include "trainer.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,26 +19,15 @@ static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens
     return sl_tokens_open((const char *const *)paths->items, paths->count, 0, out_tokens);
 }
 
-/* True if a directory holds checkpoints, valid or not. */
-static bool holds_checkpoints(const char *path)
-{
-    bool found = false;
-    DIR *directory = opendir(path);
-    if (!directory)
-        return false;
-    for (struct dirent *entry = readdir(directory); entry && !found; entry = readdir(directory))
-        found = strncmp(entry->d_name, "step-", 5) == 0 && !strstr(entry->d_name, ".tmp");
-    closedir(directory);
-    return found;
-}
-
 /* A first run may carry --resume too: then there is nothing to go on from yet. */
 static sl_status open_resumed(sl_trainer *trainer)
 {
     const char *directory = trainer->config->save;
+    bool is_any;
     if (!trainer->config->resume)
         return SL_OK;
-    if (holds_checkpoints(directory))
+    SL_TRY(sl_checkpoint_is_any(directory, &is_any));
+    if (is_any)
         return sl_checkpoint_find_newest(directory, &trainer->resumed);
     sl_log_write(SL_LOG_NOTE, "%s holds no checkpoint yet: starting anew", directory);
     return SL_OK;
@@ -186,6 +174,34 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
+/* What every save of this run has in common; the rest is filled in when it comes. */
+static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
+{
+    const sl_session *session = trainer->session;
+    return (sl_checkpoint_save_args){.directory = trainer->config->save,
+                                     .keep = (uint32_t)trainer->config->keep,
+                                     .shape = &trainer->shape,
+                                     .tensors = session->tensors,
+                                     .tensor_count = session->tensor_count,
+                                     .has_state = session->has_state,
+                                     .io = &session->io,
+                                     .state = &trainer->state,
+                                     .precision = session->blueprint->task.type};
+}
+
+/* After the disk tier has taken its space, which may be on the same disk. */
+static sl_status check_space(const sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    const uint64_t done = trainer->state.step, every = config->save_every;
+    if (!config->save || done >= config->steps)
+        return SL_OK;
+    uint64_t save_count = every ? config->steps / every - done / every : 0;
+    save_count += every == 0 || config->steps % every != 0;
+    const sl_checkpoint_save_args args = describe_saves(trainer);
+    return sl_checkpoint_check_space(&args, save_count);
+}
+
 /* Called by the input lane while a step runs. */
 static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory)
 {
@@ -210,6 +226,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
                                     .source = &source,
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
+    SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
     return sl_log_json_open(trainer->config->log_json, trainer->resumed != NULL, &trainer->log);
@@ -253,18 +270,10 @@ static sl_status save_with(sl_trainer *trainer, const char *config_json, const c
 {
     char fingerprint[SL_TOKENS_FINGERPRINT];
     SL_TRY(sl_tokens_fingerprint(trainer->tokens, fingerprint));
-    sl_checkpoint_save_args args = {.directory = trainer->config->save,
-                                    .keep = (uint32_t)trainer->config->keep,
-                                    .shape = &trainer->shape,
-                                    .tensors = trainer->session->tensors,
-                                    .tensor_count = trainer->session->tensor_count,
-                                    .has_state = trainer->session->has_state,
-                                    .io = &trainer->session->io,
-                                    .state = &trainer->state,
-                                    .precision = trainer->session->blueprint->task.type,
-                                    .config_json = config_json,
-                                    .gemm = kernels,
-                                    .data_fingerprint = fingerprint};
+    sl_checkpoint_save_args args = describe_saves(trainer);
+    args.config_json = config_json;
+    args.gemm = kernels;
+    args.data_fingerprint = fingerprint;
     return sl_checkpoint_save(&args);
 }
 
