@@ -63,6 +63,7 @@ typedef struct sl_engine_target {
     sl_device_kind device;
     int device_index;
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
+    sl_cuda_options cuda;
 } sl_engine_target;
 
 typedef struct sl_engine_options {
@@ -87,7 +88,8 @@ typedef struct sl_engine_options {
  * large enough. */
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
-/* Drains, stops the lanes and returns all memory; NULL is fine. */
+/* Drains, stops the lanes and returns all memory; NULL is fine. Host memory stays mapped where a
+ * request of the disk never came back: the system may still use it. */
 SL_API void sl_engine_close(sl_engine *engine);
 
 /* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open;
