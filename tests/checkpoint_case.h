@@ -72,7 +72,7 @@ static inline sl_status case_check_space(const char *directory, uint32_t keep, u
                                     .tensors = model->tensors,
                                     .tensor_count = model->tensor_count,
                                     .has_state = case_states};
-    sl_status status = sl_checkpoint_check_space(&args, save_count);
+    sl_status status = sl_checkpoint_check_space(&args, save_count, false);
     tiny_close(model);
     return status;
 }

@@ -334,11 +334,13 @@ static void check_listing(const char *directory, int kind)
     int reached = 1;
     for (uint64_t call = 1; reached; call++) {
         bool is_any = false;
+        uint64_t step = 0;
         faults = (fault_plan){.armed = 1, .first = call, .kind = kind};
-        sl_status status = sl_checkpoint_is_any(directory, &is_any);
+        sl_status status = sl_checkpoint_newest_step(directory, &is_any, &step);
         reached = faults.calls >= call;
         faults = (fault_plan){0};
-        if (status != (reached ? SL_ERROR_IO : SL_OK) || is_any == reached)
+        if (status != (reached ? SL_ERROR_IO : SL_OK) || is_any == reached ||
+            step != (reached ? 0 : 7))
             fail_msg("errno %d in call %llu: status %d", kind, (unsigned long long)call, status);
     }
 }

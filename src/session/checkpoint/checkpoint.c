@@ -221,18 +221,13 @@ static bool is_broken(sl_status status)
     return status == SL_ERROR_DATA || status == SL_ERROR_MISSING;
 }
 
-static bool is_checkpoint(const sl_step_entry *entry)
-{
-    return entry->kind == SL_STEP_FINAL || entry->kind == SL_STEP_REPLACED;
-}
-
 static sl_status find_valid(int directory, const char *path, const sl_step_list *list,
                             sl_checkpoint **out_checkpoint)
 {
     uint32_t broken_count = 0;
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_step_entry *entry = &list->entries[i];
-        if (!is_checkpoint(entry))
+        if (!sl_steps_is_complete(entry))
             continue;
         sl_status status = open_at(directory, path, entry->name, FROM_ANYWHERE, out_checkpoint);
         if (status == SL_ERROR_IO)
@@ -270,22 +265,18 @@ sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_c
     return status;
 }
 
-static uint32_t count_checkpoints(const sl_step_list *list)
-{
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < list->count; i++)
-        count += is_checkpoint(&list->entries[i]);
-    return count;
-}
-
-sl_status sl_checkpoint_is_any(const char *directory, bool *out_is_any)
+sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step)
 {
     int fd;
     sl_step_list list;
     sl_status status = open_list(directory, &fd, &list);
-    *out_is_any = status == SL_OK && count_checkpoints(&list) > 0;
+    *out_found = false;
     if (status != SL_OK)
         return status == SL_ERROR_MISSING ? SL_OK : status;
+    for (uint32_t i = 0; i < list.count && !*out_found; i++) {
+        *out_found = sl_steps_is_complete(&list.entries[i]);
+        *out_step = list.entries[i].step;
+    }
     sl_steps_free(&list);
     close(fd);
     return SL_OK;
@@ -603,6 +594,8 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
                          .shape = *args->shape,
                          .precision = args->precision,
                          .config_json = args->config_json,
+                         .given_json = args->given_json,
+                         .tokenizer = args->tokenizer,
                          .gemm = args->gemm,
                          .data_fingerprint = args->data_fingerprint},
     };
@@ -625,13 +618,21 @@ static uint64_t subtract(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+/* What the saves of a run find, and what stays of it. */
+typedef struct save_series {
+    uint64_t now, count; /* checkpoints that are there, saves to come */
+    uint32_t keep;
+    bool overwrites; /* those that are there go after the first save */
+} save_series;
+
 /* How many more checkpoints there are at once than now, the one that is being written counted. */
-static uint64_t count_more(uint64_t now, uint32_t keep, uint64_t save_count)
+static uint64_t count_more(const save_series *series)
 {
-    uint64_t before_last = now + save_count - 1;
-    uint64_t kept = keep > 0 && before_last > keep ? keep : before_last;
-    uint64_t more = subtract(kept + 1, now);
-    return more > 0 ? more : 1;
+    uint64_t stay = (series->overwrites ? 0 : series->now) + series->count - 1;
+    if (series->keep > 0 && stay > series->keep)
+        stay = series->keep;
+    uint64_t more = subtract(stay + 1, series->now);
+    return more > 0 ? more : 1; /* nothing goes before the first one is there */
 }
 
 static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t *out_bytes)
@@ -676,10 +677,10 @@ static sl_status ask_space(const char *path, struct statvfs *out_info)
     return SL_OK;
 }
 
-static sl_status compare_space(const save_job *job, uint64_t now, uint64_t save_count)
+static sl_status compare_space(const save_job *job, const save_series *series)
 {
     struct statvfs info;
-    uint64_t bytes, needed, more = count_more(now, job->args->keep, save_count);
+    uint64_t bytes, needed, more = count_more(series);
     SL_TRY(ask_space(job->args->directory, &info));
     uint64_t free_bytes = (uint64_t)info.f_bavail * info.f_frsize;
     SL_TRY(count_bytes(job, info.f_frsize, &bytes));
@@ -688,35 +689,36 @@ static sl_status compare_space(const save_job *job, uint64_t now, uint64_t save_
         return SL_OK;
     SL_FAIL(SL_ERROR_FIT,
             "%s: %llu more checkpoints of %llu bytes need %llu bytes at once, but %llu are free "
-            "there; save on a larger disk, or less: --keep %s, a larger --save-every",
+            "there; save on a larger disk%s",
             sl_files_show(job->args->directory).text, (unsigned long long)more,
             (unsigned long long)bytes, (unsigned long long)needed, (unsigned long long)free_bytes,
-            job->args->keep == 1 ? "1 (as it is)" : "1");
+            series->keep == 1 ? "" : ", or keep fewer: --keep 1");
 }
 
-sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count)
+sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
+                                    bool overwrites)
 {
     save_job job = {.args = args, .directory = -1};
+    save_series series = {.count = save_count, .keep = args->keep, .overwrites = overwrites};
     sl_step_list list = {0};
-    uint64_t now = 0;
     if (save_count == 0)
         return SL_OK;
     sl_status status = open_list(args->directory, &job.directory, &list);
     if (status == SL_OK) {
         sl_steps_clean(job.directory, args->directory);
-        now = count_checkpoints(&list);
+        for (uint32_t i = 0; i < list.count; i++)
+            series.now += sl_steps_is_complete(&list.entries[i]);
         sl_steps_free(&list);
     } else {
         job.directory = -1;
-        if (status == SL_ERROR_MISSING)
-            status = SL_OK;
+        status = status == SL_ERROR_MISSING ? SL_OK : status;
     }
     if (status == SL_OK)
         status = sl_full_tensors_open(args->tensors, args->tensor_count, &job.list);
     if (status == SL_OK)
         status = plan_tensors(&job);
     if (status == SL_OK)
-        status = compare_space(&job, now, save_count);
+        status = compare_space(&job, &series);
     end_save(&job);
     return status;
 }

@@ -46,6 +46,8 @@ typedef struct sl_checkpoint_save_args {
     const sl_checkpoint_state *state;
     sl_type precision;            /* compute type of the run */
     const char *config_json;      /* the run's configuration: text of one JSON object */
+    const char *given_json;       /* the options that were given, likewise; NULL: not kept */
+    const char *tokenizer;        /* how text became the model's ids; NULL: not known */
     const char *gemm;             /* which kernels and algorithms, for people; may be "" */
     const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
 } sl_checkpoint_save_args;
@@ -61,11 +63,12 @@ typedef struct sl_checkpoint_save_args {
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 
 /* Compares what `save_count` saves with these arguments will take at once, `keep` and the
- * checkpoints that are there counted, with the space that is free for `directory` (or for its
- * nearest parent that is there). Removes remains of dead runs first, which take space. Looks at
- * directory, keep, tensors and has_state alone. SL_ERROR_FIT: says both in bytes and what would
- * fit. */
-sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count);
+ * checkpoints that are there counted (they go after the first save if it overwrites), with the
+ * space that is free for `directory` (or for its nearest parent that is there). Removes remains of
+ * dead runs first, which take space. Looks at directory, keep, tensors and has_state alone.
+ * SL_ERROR_FIT: says both in bytes and what would fit. */
+sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
+                                    bool overwrites);
 
 /* A checkpoint that was found valid, with its files open. */
 typedef struct sl_checkpoint sl_checkpoint;
@@ -81,9 +84,9 @@ sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
  * it may be whole, so no older one is taken in its place. */
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
 
-/* Whether `directory` holds checkpoints, valid or not; one that is not there holds none.
- * SL_ERROR_IO: it cannot be listed. */
-sl_status sl_checkpoint_is_any(const char *directory, bool *out_is_any);
+/* Whether `directory` holds checkpoints, valid or not, and the newest step of them; one that is not
+ * there holds none. SL_ERROR_IO: it cannot be listed. */
+sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step);
 
 /* NULL is fine. */
 void sl_checkpoint_close(sl_checkpoint *checkpoint);
@@ -95,6 +98,8 @@ typedef struct sl_checkpoint_info {
     sl_gpt2_shape shape;
     sl_type precision; /* compute type of the run that saved it */
     const char *config_json;
+    const char *given_json; /* the options that were given; NULL: an older version saved it */
+    const char *tokenizer;  /* "byte" or a directory; NULL: not known */
     const char *gemm;
     const char *data_fingerprint;
     bool has_state[SL_GROUP_COUNT];

@@ -76,6 +76,11 @@ static bool parse_name(const char *name, sl_step_entry *out_entry)
     return strcmp(entry.name, name) == 0; /* signs, blanks, other digits: not ours */
 }
 
+bool sl_steps_is_complete(const sl_step_entry *entry)
+{
+    return entry->kind == SL_STEP_FINAL || entry->kind == SL_STEP_REPLACED;
+}
+
 /* ---- listing ---- */
 
 static int compare_entries(const void *a, const void *b)
@@ -338,7 +343,7 @@ void sl_steps_prune(int directory, const char *directory_path, uint64_t step, ui
         return;
     for (uint32_t i = 0; i < list.count; i++) {
         const sl_step_entry *entry = &list.entries[i];
-        if (entry->kind != SL_STEP_FINAL && entry->kind != SL_STEP_REPLACED)
+        if (!sl_steps_is_complete(entry))
             continue;
         if (entry->step > step)
             sl_log_write(SL_LOG_WARNING, "%s/%s: is newer than step %llu and stays",
@@ -346,5 +351,18 @@ void sl_steps_prune(int directory, const char *directory_path, uint64_t step, ui
         else if (kept++ >= keep)
             discard(directory, directory_path, entry);
     }
+    sl_steps_free(&list);
+}
+
+void sl_steps_remove_others(int directory, const char *directory_path, uint64_t step)
+{
+    sl_step_list list;
+    if (sl_steps_list(directory, directory_path, &list) != SL_OK) {
+        sl_log_write(SL_LOG_WARNING, "old checkpoints stay: %s", sl_status_message());
+        return;
+    }
+    for (uint32_t i = 0; i < list.count; i++)
+        if (sl_steps_is_complete(&list.entries[i]) && list.entries[i].step != step)
+            discard(directory, directory_path, &list.entries[i]);
     sl_steps_free(&list);
 }

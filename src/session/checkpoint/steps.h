@@ -43,6 +43,9 @@ typedef struct sl_step_list {
 /* The entry of a step; all kinds but FINAL draw a random suffix. */
 sl_step_entry sl_steps_name(sl_step_kind kind, uint64_t step);
 
+/* True for the names that only complete checkpoints have. */
+bool sl_steps_is_complete(const sl_step_entry *entry);
+
 /* Lists what has such a name in an open directory; release with sl_steps_free. */
 sl_status sl_steps_list(int directory, const char *directory_path, sl_step_list *out_list);
 void sl_steps_free(sl_step_list *list);
@@ -71,5 +74,8 @@ void sl_steps_clean(int directory, const char *directory_path);
 /* Removes complete checkpoints of steps below `step` beyond the newest `keep` (0: none), that of
  * `step` counted; each is first renamed to trash. Warns of steps above. */
 void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep);
+
+/* Removes every complete checkpoint but that of `step`, likewise. */
+void sl_steps_remove_others(int directory, const char *directory_path, uint64_t step);
 
 #endif
