@@ -112,7 +112,7 @@
       "split rows over tensor-parallel ranks where work is replicated")                            \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEB, MACHINE,                              \
-      "compute workers (all cores this process may use)")
+      "compute workers (all cores this process may use, as far as a cgroup gives time)")
 
 #define SL_CONFIG_LIST_OUTPUT(X)                                                                   \
     X(TEXT, save, "save", "", "DIR", 0, 0, T, OUTPUT, "where checkpoints go")                      \
