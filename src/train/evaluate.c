@@ -11,6 +11,8 @@ sl_status sl_evaluate_rows(sl_session *session, const sl_data_loader *loader,
     const sl_step_scalars scalars = {.loss_scale = 1};
     uint64_t row = range->first_row;
     for (uint64_t i = 0; i < range->micro_batch_count; i++) {
+        if (range->stop && *range->stop)
+            break;
         SL_TRY(sl_data_loader_fill(loader, session->engine, range->plan_index,
                                    (sl_row_range){row, range->rows_per_batch}));
         SL_TRY(sl_engine_step(session->engine, range->plan_index, &scalars));

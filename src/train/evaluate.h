@@ -2,6 +2,8 @@
 #ifndef SL_TRAIN_EVALUATE_H
 #define SL_TRAIN_EVALUATE_H
 
+#include <signal.h>
+
 #include "data_loader.h"
 #include "log_json.h"
 #include "session/config/config.h"
@@ -13,6 +15,7 @@ typedef struct sl_evaluate_range {
     uint32_t plan_index; /* of a loss program with `rows_per_batch` rows */
     uint32_t rows_per_batch;
     uint64_t first_row, micro_batch_count;
+    const volatile sig_atomic_t *stop; /* not 0: the rest is left out; or NULL */
 } sl_evaluate_range;
 
 /* Adds the summed loss of a range of rows to *loss_sum. */
