@@ -2,7 +2,8 @@
 """The disk store beside fio: same directory, block size (1 MiB), depth and number of threads (one a
 lane), both through io_uring with registered buffers, direct, on space that was written before. They
 run in turn, so a disk that changes its speed does so under both. Reported per case: the medians, and
-the median of the ratios of neighbours.
+the median of the ratios of neighbours. The engine's memory has huge pages and fio's small ones, of which
+a transfer of 1 MiB may be more pieces than the drive takes at once; --pages small gives the store such too.
 
 usage: fio_pair.py --bench build/store_bench --directory DIR [--json FILE]
 """
@@ -22,12 +23,14 @@ def parse():
     parser.add_argument("--bench", required=True, help="the store_bench program")
     parser.add_argument("--directory", required=True)
     parser.add_argument("--mib", type=int, default=2048, help="size of the space (%(default)s)")
-    parser.add_argument("--stretch-mib", type=int, default=128, help="one call (%(default)s)")
+    parser.add_argument("--call-mib", type=int, default=128, help="one call (%(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one run (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--depths", type=int, nargs="+", default=[4, 32])
     parser.add_argument("--modes", nargs="+", default=["read", "write", "mixed"])
     parser.add_argument("--transport", choices=["uring", "threads"], default="uring")
+    parser.add_argument("--pages", choices=["huge", "small"], default="huge",
+                        help="of the store's memory (%(default)s)")
     parser.add_argument("--json", help="everything measured")
     return parser.parse_args()
 
@@ -56,7 +59,7 @@ def fio(options, path, mode, depth, seconds):
 
 def store(options, mode, depth):
     text = run([options.bench, options.directory, mode, str(depth), str(options.mib),
-                str(options.stretch_mib), str(options.seconds), options.transport])
+                str(options.call_mib), str(options.seconds), options.transport, options.pages])
     said = json.loads(text)
     said["read"], said["write"] = said["read_bytes_per_s"], said["write_bytes_per_s"]
     return said

@@ -3,7 +3,8 @@
  * processor seconds of the whole process a GB, the rate of the checksum alone on one thread, and
  * how the store describes itself. benchmarks/fio_pair.py runs it beside fio.
  *
- * store_bench DIRECTORY read|write|mixed DEPTH STORE_MIB CALL_MIB SECONDS [uring|threads] */
+ * store_bench DIRECTORY read|write|mixed DEPTH STORE_MIB CALL_MIB SECONDS
+ *             [uring|threads [huge|small]]: the memory's pages, huge if not said */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,8 @@ static void run_lanes(sl_disk_pass lanes[SL_STORE_LANE_COUNT], const char *mode)
 
 int main(int argument_count, char **arguments)
 {
-    need(argument_count >= 7, "DIRECTORY MODE DEPTH STORE_MIB CALL_MIB SECONDS [TRANSPORT]");
+    need(argument_count >= 7,
+         "DIRECTORY MODE DEPTH STORE_MIB CALL_MIB SECONDS [TRANSPORT [PAGES]]");
     const char *directories[] = {arguments[1]}, *mode = arguments[2];
     uint64_t call = strtoull(arguments[5], NULL, 10) * MIB;
     need(call > 0, "CALL_MIB");
@@ -74,7 +76,8 @@ int main(int argument_count, char **arguments)
     uint8_t *data =
         mmap(NULL, 2 * call, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     need(data != MAP_FAILED, "memory");
-    madvise(data, 2 * call, MADV_HUGEPAGE);
+    bool is_small = argument_count > 8 && strcmp(arguments[8], "small") == 0;
+    madvise(data, 2 * call, is_small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     sl_disk_fill(data, 2 * call, 1);
     sl_store_options options = {.directories = directories,
                                 .directory_count = 1,

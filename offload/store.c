@@ -18,6 +18,8 @@ enum {
     DEPTH_MAX = 1024,
     MEMORY_UNIT = 512, /* of files that a transport owns: the least that a disk has */
     LIMIT_DEFAULT_MS = 120000,
+    WAITS_A_LIMIT = 16, /* so long can one wait be at most, and so long this: */
+    WAIT_MOST_MS = 1000,
     PROBE_DEPTH = 2,
     WORDS_BYTES = 256
 };
@@ -46,7 +48,7 @@ const char *sl_store_probe(void)
     static _Thread_local char words[WORDS_BYTES];
     int no_file = -1;
     sl_transport_options options = {
-        .files = &no_file, .file_count = 1, .depth = PROBE_DEPTH, .limit_ms = LIMIT_DEFAULT_MS};
+        .files = &no_file, .file_count = 1, .depth = PROBE_DEPTH, .wait_ms = WAIT_MOST_MS};
     sl_transport *transport;
     if (sl_transport_uring.open(&options, &transport) == SL_OK) {
         sl_transport_uring.close(transport);
@@ -58,9 +60,9 @@ const char *sl_store_probe(void)
     return words;
 }
 
-/* A pipe over one transport of its own. */
+/* A pipe over one transport of its own, which becomes the sibling of the next. */
 static sl_status open_pipe(const sl_store *store, const sl_transport_ops *ops,
-                           const sl_transport_options *options, sl_store_lane lane,
+                           sl_transport_options *options, sl_store_lane lane,
                            sl_store_pipe **out_pipe)
 {
     sl_store_pipe_options pipe_options = {.ops = ops,
@@ -69,20 +71,31 @@ static sl_status open_pipe(const sl_store *store, const sl_transport_ops *ops,
                                           .sums = store->sums,
                                           .depth = store->depth,
                                           .limit_ms = store->limit_ms,
+                                          .wait_ms = options->wait_ms,
                                           .lane = lane};
     SL_TRY(ops->open(options, &pipe_options.transport));
     sl_status status = sl_store_pipe_open(&pipe_options, out_pipe);
     if (status != SL_OK)
         ops->close(pipe_options.transport);
+    options->sibling = pipe_options.transport;
     return status;
 }
 
-static void close_pipes(sl_store *store)
+/* Returns how many requests were abandoned. */
+static uint32_t close_pipes(sl_store *store)
 {
+    uint32_t abandoned_count = 0;
     for (int lane = 0; lane < SL_STORE_LANE_COUNT; lane++) {
-        sl_store_pipe_close(store->pipes[lane]);
+        abandoned_count += sl_store_pipe_close(store->pipes[lane]);
         store->pipes[lane] = NULL;
     }
+    return abandoned_count;
+}
+
+static uint32_t find_wait_ms(uint32_t limit_ms)
+{
+    uint32_t share_ms = sl_bits_divide_up(limit_ms, WAITS_A_LIMIT);
+    return share_ms < WAIT_MOST_MS ? share_ms : WAIT_MOST_MS;
 }
 
 static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
@@ -95,7 +108,7 @@ static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
             sl_bits_divide_up(options->bytes, (uint64_t)SL_STORE_PIECE_BYTES * store->file_count) *
             SL_STORE_PIECE_BYTES,
         .depth = store->depth,
-        .limit_ms = store->limit_ms,
+        .wait_ms = find_wait_ms(store->limit_ms),
         .buffer = options->buffer,
         .buffer_bytes = options->buffer_bytes};
     sl_status status = SL_OK;
@@ -103,7 +116,7 @@ static sl_status open_pipes(sl_store *store, const sl_transport_ops *ops,
         status =
             open_pipe(store, ops, &transport_options, (sl_store_lane)lane, &store->pipes[lane]);
     if (status != SL_OK)
-        close_pipes(store);
+        (void)close_pipes(store);
     return status;
 }
 
@@ -117,10 +130,38 @@ static void append_word(char *text, size_t bytes, const char *word)
         snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", word);
 }
 
+/* What is special about the transports: once where both lanes' are alike. */
+static void append_notes(const sl_store *store, char *text, size_t bytes)
+{
+    const char *read = sl_store_pipe_note(store->pipes[SL_STORE_READ]);
+    const char *write = sl_store_pipe_note(store->pipes[SL_STORE_WRITE]);
+    char words[WORDS_BYTES];
+    if (strcmp(read, write) == 0) {
+        append_word(text, bytes, read);
+        return;
+    }
+    snprintf(words, sizeof words, "reading: %.100s", read);
+    append_word(text, bytes, words);
+    snprintf(words, sizeof words, "writing: %.100s", write);
+    append_word(text, bytes, words);
+}
+
+static void append_locked_bytes(const sl_store *store, char *text, size_t bytes)
+{
+    char words[WORDS_BYTES];
+    uint64_t locked_bytes = 0;
+    for (int lane = 0; lane < SL_STORE_LANE_COUNT; lane++)
+        locked_bytes += sl_store_pipe_locked_bytes(store->pipes[lane]);
+    if (locked_bytes == 0)
+        return;
+    snprintf(words, sizeof words, "%.3g MiB locked", (double)locked_bytes / 0x1p20);
+    append_word(text, bytes, words);
+}
+
 static sl_status write_description(sl_store *store, const sl_transport_ops *ops,
                                    const char *why_not)
 {
-    size_t bytes = 2 * (size_t)WORDS_BYTES + store->file_count * sizeof store->files[0].note;
+    size_t bytes = 4 * (size_t)WORDS_BYTES + store->file_count * sizeof store->files[0].note;
     char words[WORDS_BYTES];
     store->description = calloc(1, bytes);
     if (store->description == NULL)
@@ -133,7 +174,8 @@ static sl_status write_description(sl_store *store, const sl_transport_ops *ops,
     }
     snprintf(words, sizeof words, "%u x %d MiB", store->depth, SL_STORE_PIECE_BYTES >> 20);
     append_word(store->description, bytes, words);
-    append_word(store->description, bytes, sl_store_pipe_note(store->pipes[SL_STORE_READ]));
+    append_notes(store, store->description, bytes);
+    append_locked_bytes(store, store->description, bytes);
     for (uint32_t i = 0; i < store->file_count; i++)
         append_word(store->description, bytes, store->files[i].note);
     return SL_OK;
@@ -256,18 +298,18 @@ sl_status sl_store_open(const sl_store_options *options, sl_store **out_store)
     store->limit_ms = options->limit_ms != 0 ? options->limit_ms : LIMIT_DEFAULT_MS;
     sl_status status = open_store_parts(store, options);
     if (status != SL_OK) {
-        sl_store_close(store);
+        (void)sl_store_close(store); /* no request was made */
         return status;
     }
     *out_store = store;
     return SL_OK;
 }
 
-void sl_store_close(sl_store *store)
+uint32_t sl_store_close(sl_store *store)
 {
     if (store == NULL)
-        return;
-    close_pipes(store);
+        return 0;
+    uint32_t abandoned_count = close_pipes(store);
     sl_store_sums_close(store->sums);
     for (uint32_t i = 0; i < store->file_count; i++)
         sl_store_file_close(&store->files[i]);
@@ -276,6 +318,7 @@ void sl_store_close(sl_store *store)
     free(store->files);
     free(store->directories);
     free(store);
+    return abandoned_count;
 }
 
 static sl_status move_range(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,

@@ -44,7 +44,8 @@ typedef struct sl_store_options {
     void *buffer;          /* memory that all transfers use, to register; NULL: unregistered */
     uint64_t buffer_bytes; /* may be registered in parts of at most 1 GiB */
     uint32_t depth;        /* pieces in flight a lane; 0: the default */
-    uint32_t limit_ms;     /* of one request, then the lane fails; 0: the default, two minutes */
+    uint32_t limit_ms;     /* of one request, then the lane fails; 0: the default, two minutes. The
+                              time in which the process is stopped does not count */
     const struct sl_transport_ops *transport; /* NULL: io_uring if a probe succeeds, else threads */
 } sl_store_options;
 
@@ -58,9 +59,11 @@ const char *sl_store_probe(void);
  * free, or what is unsafe about a directory; SL_ERROR_MISSING: no such directory. */
 sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
 
-/* Waits until the kernel is done with the memory of every request, at most limit_ms a lane, then
- * closes; NULL is fine. For requests that have not come back by then see `close` in transport.h. */
-void sl_store_close(sl_store *store);
+/* Waits until the system is done with the memory of every request, each at most limit_ms, then
+ * closes; NULL is fine. Returns how many requests it had to abandon. If that is not 0, the system
+ * may read or write their memory at any later time: it must stay mapped, and unused, until the
+ * process ends. */
+uint32_t sl_store_close(sl_store *store);
 
 /* Moves one range and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
  * offset and errno, expected and found checksum, or the age of one that never came back;
@@ -70,7 +73,8 @@ void sl_store_close(sl_store *store);
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes);
 
-/* For people: "io_uring, 32 x 1 MiB, registered buffers" or "threads (io_uring: not permitted)". */
+/* For people: "io_uring, 32 x 1 MiB, registered buffers, 64 MiB locked" or "threads (io_uring: not
+ * permitted)". What is locked is what both lanes together count against `ulimit -l`. */
 const char *sl_store_description(const sl_store *store);
 
 typedef struct sl_store_counts {

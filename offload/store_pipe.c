@@ -7,6 +7,10 @@
  * Parts are made ready a few at a time and completions are taken a few at a time, so that checksums
  * are computed while the disks work. The first failure is kept and nothing new is handed out; the
  * call returns when everything has come back, or when one part has been out for too long.
+ *
+ * How long is told by a clock of the lane's own, for which no time passes while the process is
+ * stopped or the machine suspended: a gap between two looks at it counts as one wait at most. And
+ * nothing is judged before all that has come back is taken.
  */
 #include "store_pipe.h"
 
@@ -33,7 +37,7 @@ typedef struct transfer {
     char *data;
     uint32_t bytes, done;
     uint32_t pauses, stalls; /* spent in a row */
-    uint64_t out_ns;         /* when it was handed out; 0: it is not out */
+    uint64_t out_ns;         /* by the lane's clock, when it was handed out; 0: it is not out */
     bool was_repeated, was_reread;
     uint64_t sum;
 } transfer;
@@ -44,6 +48,8 @@ struct sl_store_pipe {
     transfer *transfers;
     transfer **idle, **ready; /* stacks of [depth] */
     uint32_t idle_count, ready_count, out_count;
+    uint64_t clock_ns;        /* the lane's clock, above 0 */
+    uint64_t looked_ns;       /* the system's, when the lane's went on last */
     sl_first_failure failure; /* after it nothing new is handed out */
 };
 
@@ -61,6 +67,14 @@ static bool is_write(const sl_store_pipe *pipe)
 static bool has_failed(const sl_store_pipe *pipe)
 {
     return pipe->failure.status != SL_OK;
+}
+
+static void advance_clock(sl_store_pipe *pipe)
+{
+    uint64_t now = sl_clock_now_ns(), most = pipe->options.wait_ms * UINT64_C(1000000);
+    uint64_t passed = now - pipe->looked_ns;
+    pipe->clock_ns += passed < most ? passed : most;
+    pipe->looked_ns = now;
 }
 
 /* Fails with where the part lies in front. */
@@ -164,8 +178,9 @@ static void submit_ready(sl_store_pipe *pipe)
             fail_part(pipe, pipe->ready[pipe->ready_count - 1], "%s", sl_status_message());
             return;
         }
+        advance_clock(pipe);
         for (uint32_t i = 0; i < count; i++)
-            pipe->ready[pipe->ready_count - count + i]->out_ns = sl_clock_now_ns();
+            pipe->ready[pipe->ready_count - count + i]->out_ns = pipe->clock_ns;
         pipe->ready_count -= count;
         pipe->out_count += count;
         pipe->counts.requests += count;
@@ -287,14 +302,18 @@ static bool is_stuck(sl_store_pipe *pipe)
         if (part->out_ns != 0 && (oldest == NULL || part->out_ns < oldest->out_ns))
             oldest = part;
     }
-    uint64_t age_ms = oldest == NULL ? 0 : (sl_clock_now_ns() - oldest->out_ns) / 1000000;
+    uint64_t age_ms = oldest == NULL ? 0 : (pipe->clock_ns - oldest->out_ns) / 1000000;
     if (age_ms < pipe->options.limit_ms)
         return false;
-    fail_part(pipe, oldest, "the system has not finished it for %.1f s", (double)age_ms / 1e3);
+    fail_part(
+        pipe, oldest,
+        "the system has not finished it for %.1f s; its memory, which it may still use, stays "
+        "taken until this process ends",
+        (double)age_ms / 1e3);
     return true;
 }
 
-/* False when the transport cannot say what became of its requests. */
+/* False when the transport cannot say what became of its requests, or one is overdue. */
 static bool take_back(sl_store_pipe *pipe)
 {
     sl_transport_request *requests[BATCH];
@@ -304,12 +323,14 @@ static bool take_back(sl_store_pipe *pipe)
         sl_first_failure_keep(&pipe->failure, status);
         return false;
     }
+    advance_clock(pipe);
     pipe->out_count -= count;
     for (uint32_t i = 0; i < count; i++)
         ((transfer *)(void *)requests[i])->out_ns = 0;
     for (uint32_t i = 0; i < count; i++)
         judge_result(pipe, (transfer *)(void *)requests[i]);
-    return !is_stuck(pipe);
+    bool has_more = count == BATCH;
+    return has_more || !is_stuck(pipe);
 }
 
 static void move_parts(sl_store_pipe *pipe, range *left)
@@ -342,6 +363,11 @@ const char *sl_store_pipe_note(const sl_store_pipe *pipe)
     return pipe->options.ops->note(pipe->options.transport);
 }
 
+uint64_t sl_store_pipe_locked_bytes(const sl_store_pipe *pipe)
+{
+    return pipe->options.ops->locked_bytes(pipe->options.transport);
+}
+
 void sl_store_pipe_count(const sl_store_pipe *pipe, sl_store_counts *counts)
 {
     counts->read_bytes += pipe->counts.read_bytes;
@@ -367,6 +393,8 @@ sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u parts on their way to a disk", options->depth);
     }
     pipe->options = *options;
+    pipe->clock_ns = 1;
+    pipe->looked_ns = sl_clock_now_ns();
     pipe->ready = pipe->idle + options->depth;
     for (uint32_t i = 0; i < options->depth; i++)
         make_idle(pipe, &pipe->transfers[i]);
@@ -374,12 +402,16 @@ sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe
     return SL_OK;
 }
 
-void sl_store_pipe_close(sl_store_pipe *pipe)
+uint32_t sl_store_pipe_close(sl_store_pipe *pipe)
 {
     if (pipe == NULL)
-        return;
+        return 0;
+    while (pipe->out_count > 0 && take_back(pipe))
+        ;
+    uint32_t abandoned_count = pipe->out_count;
     pipe->options.ops->close(pipe->options.transport);
     free(pipe->idle);
     free(pipe->transfers);
     free(pipe);
+    return abandoned_count;
 }

@@ -18,6 +18,7 @@ typedef struct sl_store_pipe_options {
     uint32_t file_count;
     sl_store_sums *sums;
     uint32_t depth, limit_ms;
+    uint32_t wait_ms; /* of the transport: how long one wait waits; shorter than limit_ms */
     sl_store_lane lane;
 } sl_store_pipe_options;
 
@@ -25,7 +26,10 @@ typedef struct sl_store_pipe sl_store_pipe;
 
 /* Files and sums are borrowed until it is closed. SL_ERROR_SYSTEM: no memory. */
 sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe);
-void sl_store_pipe_close(sl_store_pipe *pipe);
+
+/* Waits for every request, each at most limit_ms, and closes. Returns how many it had to abandon:
+ * see `close` in transport.h for their memory. */
+uint32_t sl_store_pipe_close(sl_store_pipe *pipe);
 
 /* Moves one range, blocking; errors as those of sl_store_read. After a failure nothing of it is
  * on its way any more, unless the transport itself cannot say what became of its requests, or one
@@ -34,6 +38,9 @@ sl_status sl_store_pipe_move(sl_store_pipe *pipe, uint64_t offset, char *data, u
 
 /* What is special about its transport; "" if nothing. */
 const char *sl_store_pipe_note(const sl_store_pipe *pipe);
+
+/* What its transport keeps locked in memory. */
+uint64_t sl_store_pipe_locked_bytes(const sl_store_pipe *pipe);
 
 /* Adds what this lane has done. */
 void sl_store_pipe_count(const sl_store_pipe *pipe, sl_store_counts *counts);

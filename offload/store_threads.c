@@ -25,10 +25,9 @@ struct sl_transport {
     pthread_cond_t work_came, work_done;
     request_queue pending, done;
     bool stop;
-    bool is_stuck;       /* what is out did not come back in time */
-    bool is_abandoned;   /* closed while stuck: requests and files are no longer there */
+    bool is_abandoned;   /* closed with requests out: they and the files are no longer there */
     uint32_t left_count; /* threads that have left */
-    uint32_t out_count, limit_ms;
+    uint32_t out_count, wait_ms;
     const int *files;
     uint32_t depth, thread_count;
     pthread_t threads[THREADS_MAX];
@@ -114,10 +113,10 @@ static sl_status queue_requests(sl_transport *transport, sl_transport_request *c
     return SL_OK;
 }
 
-/* `limit_ms` from now, by the clock of work_done. */
-static struct timespec find_deadline(uint32_t limit_ms)
+/* `wait_ms` from now, by the clock of work_done. */
+static struct timespec find_deadline(uint32_t wait_ms)
 {
-    uint64_t ns = sl_clock_now_ns() + limit_ms * UINT64_C(1000000);
+    uint64_t ns = sl_clock_now_ns() + wait_ms * UINT64_C(1000000);
     return (struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
 }
 
@@ -125,12 +124,11 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
                                    uint32_t most, uint32_t *out_count)
 {
     uint32_t count = 0;
-    struct timespec end = find_deadline(transport->limit_ms);
+    struct timespec end = find_deadline(transport->wait_ms);
     int error = 0;
     pthread_mutex_lock(&transport->lock);
     while (transport->done.count == 0 && error != ETIMEDOUT)
         error = pthread_cond_timedwait(&transport->work_done, &transport->lock, &end);
-    transport->is_stuck = transport->done.count == 0;
     while (count < most && transport->done.count > 0)
         out_requests[count++] = take_request(transport, &transport->done);
     transport->out_count -= count;
@@ -143,11 +141,8 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
  * what it still uses is freed when it comes back, if ever. */
 static void close_threads(sl_transport *transport)
 {
-    sl_transport_request *request;
     pthread_t threads[THREADS_MAX];
-    uint32_t count = 0, thread_count = transport->thread_count;
-    while (transport->out_count > 0 && !transport->is_stuck)
-        (void)wait_for_requests(transport, &request, 1, &count);
+    uint32_t thread_count = transport->thread_count;
     memcpy(threads, transport->threads, sizeof threads);
     pthread_mutex_lock(&transport->lock);
     bool is_abandoned = transport->out_count > 0;
@@ -238,7 +233,7 @@ static sl_status open_threads(const sl_transport_options *options, sl_transport 
     transport->done.requests = queues + options->depth;
     transport->files = options->files;
     transport->depth = options->depth;
-    transport->limit_ms = options->limit_ms;
+    transport->wait_ms = options->wait_ms;
     status = start_threads(transport, options->depth < THREADS_MAX ? options->depth : THREADS_MAX);
     if (status != SL_OK) {
         close_threads(transport);
@@ -254,9 +249,16 @@ static const char *describe_threads(const sl_transport *transport)
     return transport->note;
 }
 
+static uint64_t count_locked_bytes(const sl_transport *transport)
+{
+    (void)transport;
+    return 0;
+}
+
 const sl_transport_ops sl_transport_threads = {.name = "threads",
                                                .open = open_threads,
                                                .submit = queue_requests,
                                                .wait = wait_for_requests,
                                                .close = close_threads,
-                                               .note = describe_threads};
+                                               .note = describe_threads,
+                                               .locked_bytes = count_locked_bytes};

@@ -3,6 +3,8 @@
  * The ring holds `depth` submissions and twice as many completions, and at most `depth` requests
  * are out, so the completion queue cannot overflow. Files and the buffer are registered where the
  * kernel allows it; a request whose memory is not inside one registered part goes unregistered.
+ * Each registration counts against the limit of locked memory, whatever else has locked the same
+ * pages. So a second ring shares that of its sibling where the kernel can do that (from 6.12 on).
  *
  * IORING_SETUP_SINGLE_ISSUER and DEFER_TASKRUN are left off: they bind a ring to one thread for its
  * life, and a lane is promised to one thread at a time only (what fills the store before a run need
@@ -19,13 +21,21 @@
 #include <errno.h>
 #include <liburing.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "backoff.h"
 
 enum {
     REGISTERED_BYTES_MAX = 1 << 30, /* of one part of the buffer: the kernel's limit */
-    PARTS_MAX = 1024                /* the oldest kernels' limit */
+    PARTS_MAX = 1024,               /* the oldest kernels' limit */
+    CLONE_BUFFERS = 30              /* IORING_REGISTER_CLONE_BUFFERS of newer headers */
 };
+
+/* struct io_uring_clone_buffers of newer headers; all buffers with zeros behind the first. */
+typedef struct clone_request {
+    uint32_t source, flags, source_first, first, count, pad[3];
+} clone_request;
 
 struct sl_transport {
     struct io_uring ring;
@@ -38,9 +48,9 @@ struct sl_transport {
     uint32_t refused_count;
     uint32_t out_count; /* in the kernel */
     bool is_broken;     /* submissions are stuck in the ring; it takes no more */
-    bool is_stuck;      /* what is out did not come back in time */
-    struct __kernel_timespec limit;
-    char note[128];
+    struct __kernel_timespec wait;
+    uint64_t locked_bytes; /* by this ring's registration, not by that of its sibling */
+    char note[160];
 };
 
 /* The index of the registered part that holds all of `bytes` bytes at `data`; -1 if none does. */
@@ -133,19 +143,18 @@ static uint32_t take_refused(sl_transport *transport, sl_transport_request **out
     return count;
 }
 
-/* Blocks until the kernel has finished something, or for the limit; only a broken ring fails. */
+/* Blocks until the kernel has finished something, or for wait_ms; only a broken ring fails. */
 static sl_status wait_for_completion(sl_transport *transport)
 {
     struct io_uring_cqe *entry;
     uint32_t pauses = 0;
-    int result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->limit);
+    int result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->wait);
     while (result == -EINTR ||
            ((result == -EAGAIN || result == -EBUSY) && pauses < SL_BACKOFF_MAX)) {
         if (result != -EINTR)
             sl_backoff_pause(pauses++);
-        result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->limit);
+        result = io_uring_wait_cqe_timeout(&transport->ring, &entry, &transport->wait);
     }
-    transport->is_stuck = result == -ETIME;
     if (result != 0 && result != -ETIME)
         SL_FAIL(SL_ERROR_IO, "waiting for io_uring: %s", strerror(-result));
     return SL_OK;
@@ -171,15 +180,9 @@ static sl_status wait_for_requests(sl_transport *transport, sl_transport_request
     return SL_OK;
 }
 
-/* The kernel may go on with what is out after the ring is gone, so nothing may be. Only requests
- * that are stuck are left out there: see transport.h for their memory. */
+/* The kernel goes on with what is out after the ring is gone: see transport.h for its memory. */
 static void close_ring(sl_transport *transport)
 {
-    sl_transport_request *request;
-    uint32_t count = 0;
-    while (transport->out_count > 0 && !transport->is_stuck &&
-           wait_for_requests(transport, &request, 1, &count) == SL_OK)
-        ;
     io_uring_queue_exit(&transport->ring);
     free(transport->refused);
     free(transport);
@@ -204,6 +207,17 @@ static int open_ring(sl_transport *transport)
     return EOPNOTSUPP;
 }
 
+/* 0 or an errno: takes over what the sibling has registered. */
+static int share_buffer(sl_transport *transport, const sl_transport *sibling)
+{
+    clone_request request = {.source = (uint32_t)sibling->ring.ring_fd};
+    if (!sibling->has_buffer)
+        return EINVAL;
+    long result =
+        syscall(SYS_io_uring_register, transport->ring.ring_fd, CLONE_BUFFERS, &request, 1);
+    return result == 0 ? 0 : errno;
+}
+
 /* 0 or an errno; in parts that the kernel takes. */
 static int register_buffer(sl_transport *transport)
 {
@@ -217,7 +231,24 @@ static int register_buffer(sl_transport *transport)
         parts[count] = (struct iovec){.iov_base = transport->buffer + offset, .iov_len = bytes};
         offset += bytes;
     }
-    return -io_uring_register_buffers(&transport->ring, parts, count);
+    int error = -io_uring_register_buffers(&transport->ring, parts, count);
+    transport->locked_bytes = error == 0 ? transport->buffer_bytes : 0;
+    return error;
+}
+
+static void write_note(sl_transport *transport, int error)
+{
+    const char *files_word = transport->has_files ? "" : ", unregistered files";
+    if (error == ENOMEM || error == EPERM)
+        snprintf(transport->note, sizeof transport->note,
+                 "unregistered buffers (%s; ulimit -l must let %llu KiB more be locked)%s",
+                 strerror(error), (unsigned long long)(transport->buffer_bytes >> 10), files_word);
+    else if (error != 0)
+        snprintf(transport->note, sizeof transport->note, "unregistered buffers (%s)%s",
+                 strerror(error), files_word);
+    else
+        snprintf(transport->note, sizeof transport->note, "%s%s",
+                 transport->has_buffer ? "registered buffers" : "unregistered buffers", files_word);
 }
 
 static void register_all(sl_transport *transport, const sl_transport_options *options)
@@ -225,19 +256,12 @@ static void register_all(sl_transport *transport, const sl_transport_options *op
     transport->has_files =
         io_uring_register_files(&transport->ring, options->files, options->file_count) == 0;
     int error = 0;
-    if (transport->buffer_bytes > 0)
-        error = register_buffer(transport);
-    transport->has_buffer = transport->buffer_bytes > 0 && error == 0;
-    const char *files_word = transport->has_files ? "" : ", unregistered files";
-    if (error == ENOMEM || error == EPERM)
-        snprintf(transport->note, sizeof transport->note, "unregistered buffers (%s; ulimit -l)%s",
-                 strerror(error), files_word);
-    else if (error != 0)
-        snprintf(transport->note, sizeof transport->note, "unregistered buffers (%s)%s",
-                 strerror(error), files_word);
-    else
-        snprintf(transport->note, sizeof transport->note, "%s%s",
-                 transport->has_buffer ? "registered buffers" : "unregistered buffers", files_word);
+    if (transport->buffer_bytes > 0) {
+        error = options->sibling != NULL ? share_buffer(transport, options->sibling) : EINVAL;
+        error = error != 0 ? register_buffer(transport) : 0;
+        transport->has_buffer = error == 0;
+    }
+    write_note(transport, error);
 }
 
 static sl_status open_uring(const sl_transport_options *options, sl_transport **out_transport)
@@ -254,8 +278,8 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
     transport->buffer = options->buffer;
     transport->buffer_bytes = options->buffer != NULL ? options->buffer_bytes : 0;
     transport->refused = refused;
-    transport->limit = (struct __kernel_timespec){.tv_sec = options->limit_ms / 1000,
-                                                  .tv_nsec = options->limit_ms % 1000 * 1000000};
+    transport->wait = (struct __kernel_timespec){.tv_sec = options->wait_ms / 1000,
+                                                 .tv_nsec = options->wait_ms % 1000 * 1000000};
     int error = open_ring(transport);
     if (error != 0) {
         free(refused);
@@ -270,6 +294,11 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
 static const char *describe_ring(const sl_transport *transport)
 {
     return transport->note;
+}
+
+static uint64_t count_locked_bytes(const sl_transport *transport)
+{
+    return transport->locked_bytes;
 }
 
 #else
@@ -305,6 +334,12 @@ static const char *describe_ring(const sl_transport *transport)
     return "";
 }
 
+static uint64_t count_locked_bytes(const sl_transport *transport)
+{
+    (void)transport;
+    return 0;
+}
+
 #endif
 
 const sl_transport_ops sl_transport_uring = {.name = "io_uring",
@@ -312,4 +347,5 @@ const sl_transport_ops sl_transport_uring = {.name = "io_uring",
                                              .submit = submit_requests,
                                              .wait = wait_for_requests,
                                              .close = close_ring,
-                                             .note = describe_ring};
+                                             .note = describe_ring,
+                                             .locked_bytes = count_locked_bytes};

@@ -28,9 +28,11 @@ typedef struct sl_transport_options {
     uint32_t file_count;
     uint64_t file_bytes; /* of the largest file */
     uint32_t depth;
-    uint32_t limit_ms; /* how long wait and close wait for the kernel */
-    void *buffer;      /* to register, or NULL */
+    uint32_t wait_ms; /* how long one wait waits for the kernel */
+    void *buffer;     /* to register, or NULL */
     uint64_t buffer_bytes;
+    const sl_transport *sibling; /* opened with the same buffer, whose registration this one may
+                                    share; NULL: none */
 } sl_transport_options;
 
 typedef struct sl_transport_ops {
@@ -45,19 +47,22 @@ typedef struct sl_transport_ops {
     sl_status (*submit)(sl_transport *transport, sl_transport_request *const *requests,
                         uint32_t count);
 
-    /* Blocks until at least one request has come back; writes up to `most` of them. None: nothing
-     * has for limit_ms. */
+    /* Blocks until at least one request has come back, or for wait_ms; writes up to `most` of those
+     * that have, and fewer than `most` only where that is all. */
     sl_status (*wait)(sl_transport *transport, sl_transport_request **out_requests, uint32_t most,
                       uint32_t *out_count);
 
-    /* Waits until every request has come back, at most limit_ms, then closes. Requests that have
-     * not come back by then, or had not when wait gave up, are abandoned: the kernel may still read
-     * or write their `data` long after this call. So the caller must not use that memory for
-     * anything else; freed, it must not come back into use in this process. */
+    /* Closes at once; the caller waits for its requests before. One that has not come back is
+     * abandoned: the system may read or write its `data` at any later time, so that memory must
+     * stay mapped, and unused, until the process ends. */
     void (*close)(sl_transport *transport);
 
     /* What is special about it: "registered buffers"; "" if nothing. */
     const char *(*note)(const sl_transport *transport);
+
+    /* Bytes that it keeps locked in memory beyond what its sibling does; they count against the
+     * limit of locked memory (ulimit -l). */
+    uint64_t (*locked_bytes)(const sl_transport *transport);
 } sl_transport_ops;
 
 extern const sl_transport_ops sl_transport_uring, sl_transport_threads;

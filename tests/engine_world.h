@@ -104,7 +104,7 @@ static inline void write_chunk_number(void *chunk, uint64_t number)
 
 /* ---- fake kernels ---- */
 
-/* What every kernel does first: checks the call, sleeps, fails if told to. */
+/* What every kernel does first: checks the call, sleeps, fails if asked to. */
 static inline sl_status enter_kernel(const sl_kernel_call *call, sl_op_kind kind)
 {
     atomic_fetch_add(&fakes.run_count, 1);

@@ -23,7 +23,7 @@ static inline bool loop_meet(const looped_case *it, const sl_allocation *a, cons
     return false;
 }
 
-/* Is the stretch free of all whose lives `what` meets? Without sharing, of all. */
+/* Is the range free of all values whose lives overlap that of `what`? Without sharing, of all. */
 static inline bool loop_is_free(const looped_case *it, const sl_allocation *what)
 {
     const sl_plan *plan = &it->builder.plan;

@@ -76,7 +76,7 @@ static struct {
 struct sl_transport {
     uint32_t depth, out_count;
     sl_transport_request **out;
-    uint32_t stuck_count, limit_ms;
+    uint32_t stuck_count, wait_ms;
 };
 
 /* Sets the plan and starts counting; no lane may be at work. */
@@ -247,7 +247,7 @@ static inline sl_status double_wait(sl_transport *transport, sl_transport_reques
 {
     double_need(transport->out_count + transport->stuck_count > 0 && most > 0, "waits for nothing");
     if (transport->out_count == 0) {
-        nanosleep(&(struct timespec){.tv_nsec = transport->limit_ms * 1000000L}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = transport->wait_ms * 1000000L}, NULL);
         *out_count = 0;
         return SL_OK;
     }
@@ -297,7 +297,7 @@ static inline sl_status double_open(const sl_transport_options *options,
     sl_transport *transport = calloc(1, sizeof *transport);
     double_need(transport != NULL, "no memory");
     transport->depth = options->depth;
-    transport->limit_ms = options->limit_ms;
+    transport->wait_ms = options->wait_ms;
     transport->out = calloc(options->depth, sizeof *transport->out);
     pthread_mutex_lock(&double_disk.lock);
     if (double_disk.user_count++ == 0) {
@@ -320,12 +320,19 @@ static inline const char *double_note(const sl_transport *transport)
     return "a test's memory";
 }
 
+static inline uint64_t double_locked_bytes(const sl_transport *transport)
+{
+    (void)transport;
+    return 0;
+}
+
 static const sl_transport_ops store_double_ops = {.name = "double",
                                                   .owns_files = true,
                                                   .open = double_open,
                                                   .submit = double_submit,
                                                   .wait = double_wait,
                                                   .close = double_close,
-                                                  .note = double_note};
+                                                  .note = double_note,
+                                                  .locked_bytes = double_locked_bytes};
 
 #endif

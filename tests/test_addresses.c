@@ -1,4 +1,4 @@
-/* Addresses: what could be wrong is two lives that meet and share bytes, above all where a life
+/* Addresses: what could be wrong is two lives that overlap and share bytes, above all where a life
  * wraps round or comes and goes, joined items that lie apart, an offset that is not aligned, a peak
  * that is not the highest end, or a result worse than plain first fit gives. Ticks are at most 64,
  * so a life is a word of bits, and plain first fit is a few lines: its offsets are compared with.
@@ -292,7 +292,8 @@ static void paired_items_lie_at_one_offset_and_others_between_their_lives(void *
     assert_true(items[3].offset == 0);
 }
 
-/* a meets b, b meets c round the end, and a, b, c are one; d lives in their only gap, e does not.
+/* a overlaps b, b overlaps c round the end, and a, b, c are one; d lives in their only gap, e does
+ * not.
  */
 static void chain_of_pairs_is_one_life(void **state)
 {

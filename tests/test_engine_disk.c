@@ -66,6 +66,33 @@ static void plans_when_switched_at_random_see_each_others_results(void **state)
     sl_engine_close(engine);
 }
 
+/* ---- registered memory ---- */
+
+static sl_transport_options registered;
+
+static sl_status open_and_look(const sl_transport_options *options, sl_transport **out_transport)
+{
+    registered = *options;
+    return store_double_ops.open(options, out_transport);
+}
+
+/* What is registered counts against a limit, and the arena may be much larger than what the disk
+ * lanes touch of it. */
+static void memory_when_the_disk_never_touches_it_is_not_registered(void **state)
+{
+    (void)state;
+    disk_world d;
+    sl_transport_ops ops = store_double_ops;
+    ops.open = open_and_look;
+    disk_world_init(&d, directory.text, &ops);
+    d.w.train.peak_bytes[SL_TIER_HOST] += 64 * SL_PIECE_BYTES;
+    sl_engine *engine = open_world(&d.w);
+    const char *arena = sl_engine_arena(engine, SL_TIER_HOST);
+    assert_ptr_equal(registered.buffer, arena + HOST_HOME);
+    assert_int_equal(registered.buffer_bytes, DISK_HOST_PEAK - HOST_HOME);
+    sl_engine_close(engine);
+}
+
 /* ---- statistics ---- */
 
 static void count_command(void *user, const sl_engine_event *event)
@@ -139,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(steps_when_chunks_live_on_disk_give_the_numbers_of_a_plain_loop),
         TEST(plans_when_switched_at_random_see_each_others_results),
+        TEST(memory_when_the_disk_never_touches_it_is_not_registered),
         TEST(statistics_when_taken_count_the_disk_lanes),
         TEST(stalls_when_the_disk_is_slow_name_its_lane),
     };

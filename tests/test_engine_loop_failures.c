@@ -3,7 +3,7 @@
  * message does not say what failed; the source is asked again; what cannot be run is not refused.
  *
  * Each kind of lane that can fail on the processor is made to, in several repetitions of the loops
- * of engine_loops.h. How far a step went is told by its progress.
+ * of engine_loops.h. How far a step went is seen from the progress it reports.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -20,15 +20,15 @@
 
 enum { REPEAT = 200, STEPS_BEFORE = 2, WATCHDOG_SECONDS = 60 };
 
-typedef struct told {
+typedef struct progress_log {
     uint32_t done;       /* in this step */
-    uint32_t at_failure; /* told when the failure was first seen */
+    uint32_t at_failure; /* reported when the failure was first seen */
     bool has_failed;
-} told;
+} progress_log;
 
 static void note_progress(void *user, uint32_t plan_index, uint32_t done, uint32_t count)
 {
-    told *t = user;
+    progress_log *t = user;
     loop_check(plan_index == 0 && count == 2 * REPEAT + 2);
     if (loop.has_failed && !t->has_failed) {
         t->has_failed = true;
@@ -59,7 +59,7 @@ static void fail_and_check(const failure_row *row, uint32_t repetition, uint32_t
     loop_world w;
     char message[128];
     uint64_t control = 0;
-    told t = {0};
+    progress_log t = {0};
     sl_engine_progress progress = {note_progress, &t};
     loop_world_init(&w, REPEAT, NULL);
     w.options.progress = &progress;
@@ -71,7 +71,7 @@ static void fail_and_check(const failure_row *row, uint32_t repetition, uint32_t
     for (uint32_t i = 0; i < STEPS_BEFORE; i++)
         assert_int_equal(loop_step(engine, i, &control), SL_OK);
     uint32_t fills = loop.fills;
-    t = (told){0};
+    t = (progress_log){0};
     control = 0x1234;
     assert_int_equal(loop_step(engine, STEPS_BEFORE, &control), SL_ERROR_NONFINITE);
     assert_int_equal(control, 0x1234);
@@ -135,7 +135,7 @@ static void fail_disk_and_check(int lanes, uint32_t repetition, uint32_t first)
 {
     loop_world w;
     uint64_t control;
-    told t = {0};
+    progress_log t = {0};
     sl_engine_progress progress = {note_progress, &t};
     scratch_path directory = scratch_open();
     loop_world_init(&w, REPEAT, directory.text);

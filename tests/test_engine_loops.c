@@ -132,16 +132,16 @@ static void inputs_when_nothing_needs_them_are_all_there_when_a_step_returns(voi
     sl_engine_close(engine);
 }
 
-/* ---- what is told ---- */
+/* ---- progress as it is reported ---- */
 
-typedef struct told {
+typedef struct progress_log {
     uint32_t done, count, calls;
-} told;
+} progress_log;
 
 /* Each repetition has one kernel on the compute lane: at most two are issued and have not run. */
 static void note_progress(void *user, uint32_t plan_index, uint32_t done, uint32_t count)
 {
-    told *t = user;
+    progress_log *t = user;
     uint32_t computed = loop.runs[SL_OP_CLEAR] + loop.runs[SL_OP_LINEAR] + loop.runs[SL_OP_ADD] +
                         loop.runs[SL_OP_NORM_FINISH];
     loop_check(plan_index == 0 && done == t->done % count + 1);
@@ -156,7 +156,7 @@ static void progress_when_told_is_never_two_repetitions_ahead(void **state)
     enum { REPEAT = 50, COUNT = 2 * REPEAT + 2 };
     loop_world w;
     uint64_t control;
-    told t = {0};
+    progress_log t = {0};
     sl_engine_progress progress = {note_progress, &t};
     loop_world_init(&w, REPEAT, NULL);
     w.options.progress = &progress;
@@ -213,7 +213,7 @@ static void statistics_when_of_a_loop_count_every_repetition(void **state)
     assert_int_equal(s.moved_bytes[SL_LANE_H2D], ALL * 8);
     assert_int_equal(s.moved_bytes[SL_LANE_D2H], STEPS * 8);
     assert_int_equal(s.moved_bytes[SL_LANE_INPUT], 0);
-    /* One run of three sleeps, and never less than it was told. */
+    /* One run of three sleeps, and never less than it was asked for. */
     assert_true(s.busy_ns[SL_LANE_INPUT] >= ALL / 3 * SLEEP_US * UINT64_C(1000));
     assert_true(s.busy_ns[SL_LANE_COMPUTE] >= ALL / 3 * SLEEP_US * UINT64_C(1000));
     assert_int_equal(s.busy_ns[SL_LANE_INPUT], seen[w.index[LOOP_INPUT]].busy_ns);

@@ -2,7 +2,8 @@
  * step, a drain or the closing hangs; the failure does not say what was on its way, where and for
  * how long, or is forgotten; the file stays open, and its space taken, after the engine is gone;
  * an answer that comes later touches what is gone. Every request of a short run is lost in turn,
- * over real files and threads; the limit is milliseconds where the default is two minutes.
+ * over real files and threads; the limit is milliseconds where the default is two minutes. What is
+ * gone above all: memory that the system may still write to must stay where it is.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,7 +39,8 @@ static sl_status run_steps(sl_engine *engine)
 static void check_message(void)
 {
     static const char *const parts[] = {"of the disk tier's file", " bytes at offset ",
-                                        "the system has not finished it for "};
+                                        "the system has not finished it for ",
+                                        "stays taken until this process ends"};
     const char *message = sl_status_message();
     bool has_lane = (strstr(message, "reading ") && strstr(message, " on the read lane: ")) ||
                     (strstr(message, "writing ") && strstr(message, " on the write lane: "));
@@ -80,6 +83,20 @@ static void let_answer_come(void)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
+static bool is_mapped(const void *memory)
+{
+    unsigned char is_resident;
+    return mincore((void *)(uintptr_t)memory, 1, &is_resident) == 0;
+}
+
+/* The system may still write there when the engine is gone. */
+static void close_and_check_memory(sl_engine *engine, bool is_lost)
+{
+    const void *host = sl_engine_arena(engine, SL_TIER_HOST);
+    sl_engine_close(engine);
+    assert_int_equal(is_mapped(host), is_lost);
+}
+
 static void run_losing(uint64_t request)
 {
     disk_world d;
@@ -94,7 +111,7 @@ static void run_losing(uint64_t request)
         check_message();
         check_dead(engine);
     }
-    sl_engine_close(engine);
+    close_and_check_memory(engine, request != 0);
     assert_true(sl_clock_now_ns() - start_ns < SLOW_MS * UINT64_C(1000000));
     check_files_are_closed();
     if (lost.held)

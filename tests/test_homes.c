@@ -1,7 +1,7 @@
 /* Homes: what could be wrong is a chunk on the wrong tier, two permanent things at one address, a
  * misaligned or unstaggered slot, AdamW without its flags or on disk, a disk without its bounce
  * piece, parameters that move when the optimizer
- * states are not there, or a total that overflows. Every build is walked: all stretches are
+ * states are not there, or a total that overflows. Every build is walked: all ranges are
  * collected and checked against each other, whatever rule made them.
  */
 #include <math.h>
@@ -14,11 +14,11 @@
 #include "sluice/chunk.h"
 #include "spec_programs.h"
 
-enum { KIB = 1 << 10, MIB = 1 << 20, STRETCHES_MAX = 8192 };
+enum { KIB = 1 << 10, MIB = 1 << 20, RANGES_MAX = 8192 };
 
-typedef struct stretch {
+typedef struct range {
     uint64_t offset, bytes;
-} stretch;
+} range;
 
 static const spec_shape gpt2_124m = {"gpt2", 12, 768, 1024, 50257};
 static const spec_shape tiny = {"tiny", 2, 64, 32, 257};
@@ -31,46 +31,46 @@ static void set_training(sl_program *program, bool is_training)
     program->has_state[SL_GROUP_MOMENT2] = is_training;
 }
 
-static int compare_stretches(const void *a, const void *b)
+static int compare_ranges(const void *a, const void *b)
 {
-    uint64_t left = ((const stretch *)a)->offset, right = ((const stretch *)b)->offset;
+    uint64_t left = ((const range *)a)->offset, right = ((const range *)b)->offset;
     return left < right ? -1 : left > right;
 }
 
-static uint32_t collect_stretches(const sl_layout *layout, const sl_homes *homes, sl_tier tier,
-                                  stretch *out_stretches)
+static uint32_t collect_ranges(const sl_layout *layout, const sl_homes *homes, sl_tier tier,
+                               range *out_ranges)
 {
     uint32_t count = 0;
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         for (uint32_t chunk = 0; homes->tier[group] != NULL && chunk < homes->chunk_count; chunk++)
             if (homes->tier[group][chunk] == tier)
-                out_stretches[count++] = (stretch){homes->offset[group][chunk],
-                                                   sl_layout_chunk_bytes(layout, (sl_group)group)};
+                out_ranges[count++] = (range){homes->offset[group][chunk],
+                                              sl_layout_chunk_bytes(layout, (sl_group)group)};
     if (tier == SL_TIER_HOST && homes->bounce_bytes != 0)
-        out_stretches[count++] = (stretch){homes->bounce_offset, homes->bounce_bytes};
+        out_ranges[count++] = (range){homes->bounce_offset, homes->bounce_bytes};
     if (homes->flags_bytes[tier] != 0)
-        out_stretches[count++] = (stretch){homes->flags_offset[tier], homes->flags_bytes[tier]};
+        out_ranges[count++] = (range){homes->flags_offset[tier], homes->flags_bytes[tier]};
     for (uint32_t slot = 0; tier == SL_TIER_DEVICE && slot < homes->persistent_count; slot++)
         if (homes->persistent_bytes[slot] != 0)
-            out_stretches[count++] =
-                (stretch){homes->persistent_offset[slot], homes->persistent_bytes[slot]};
+            out_ranges[count++] =
+                (range){homes->persistent_offset[slot], homes->persistent_bytes[slot]};
     return count;
 }
 
-/* No two stretches overlap, all are aligned, all end below fixed_bytes, and what is not used is at
+/* No two ranges overlap, all are aligned, all end below fixed_bytes, and what is not used is at
  * most one stagger gap a group. */
 static void assert_homes_hold(const sl_layout *layout, const sl_homes *homes)
 {
-    static stretch stretches[STRETCHES_MAX];
+    static range ranges[RANGES_MAX];
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        uint32_t count = collect_stretches(layout, homes, (sl_tier)tier, stretches);
-        qsort(stretches, count, sizeof *stretches, compare_stretches);
+        uint32_t count = collect_ranges(layout, homes, (sl_tier)tier, ranges);
+        qsort(ranges, count, sizeof *ranges, compare_ranges);
         uint64_t end = 0, used = 0;
         for (uint32_t i = 0; i < count; i++) {
-            assert_true(stretches[i].offset >= end);
-            assert_int_equal(stretches[i].offset % 256, 0);
-            end = stretches[i].offset + stretches[i].bytes;
-            used += stretches[i].bytes;
+            assert_true(ranges[i].offset >= end);
+            assert_int_equal(ranges[i].offset % 256, 0);
+            end = ranges[i].offset + ranges[i].bytes;
+            used += ranges[i].bytes;
         }
         assert_true(homes->fixed_bytes[tier] >= end);
         assert_true(homes->fixed_bytes[tier] - end < 256);

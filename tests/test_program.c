@@ -259,17 +259,17 @@ static void layer_order_when_many_micro_batches_then_blocks_are_contiguous(void 
     run_step(&options, &r);
     const sl_program *step = r.step[0];
     for (uint32_t s = 0; s < step->segment_count; s++) {
-        uint32_t stretches = 0;
+        uint32_t ranges = 0;
         uint32_t before = SL_NONE;
         for (uint32_t o = 0; o < step->op_count; o++) {
             uint32_t segment = step->ops[o].segment;
             if (segment == SL_NONE)
                 continue;
-            stretches += segment == s && before != s;
+            ranges += segment == s && before != s;
             before = segment;
         }
         if (step->segments[s].is_block)
-            assert_int_equal(stretches, 2);
+            assert_int_equal(ranges, 2);
     }
     run_free(&r);
 }

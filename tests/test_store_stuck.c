@@ -80,7 +80,7 @@ static bool lose_request(uint64_t request)
         check_message(was_write ? "writing" : "reading");
         assert_int_equal(store_double_requests, asked);
     }
-    sl_store_close(store);
+    assert_int_equal(sl_store_close(store), was_hit ? 1 : 0);
     store_case_close(&test);
     return was_hit;
 }
@@ -131,7 +131,7 @@ static void lose_in(const sl_transport_ops *ops)
     sl_transport_request request = {.data = page, .bytes = sizeof page}, *one = &request;
     assert_int_equal(pipe(ends), 0);
     sl_transport_options options = {
-        .files = ends, .file_count = 1, .depth = 2, .limit_ms = LIMIT_MS};
+        .files = ends, .file_count = 1, .depth = 2, .wait_ms = LIMIT_MS};
     if (ops->open(&options, &transport) != SL_OK) {
         print_message("%s: %s: skipped\n", ops->name, sl_status_message());
     } else {

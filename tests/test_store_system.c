@@ -1,6 +1,7 @@
 /* The disk store where the system allows less than usual. What could be wrong: a container that
  * forbids io_uring, or a limit on locked memory, makes the store fail instead of taking another
- * way, or takes it without saying so. Each case runs in a child of its own: a system call filter
+ * way, or takes it without saying so; more is locked than is said; a process that was stopped is
+ * taken for a disk that does not answer. Each case runs in a child of its own: a system call filter
  * and a limit cannot be taken back. Registered buffers are looked at here too: transfers from
  * inside, from outside and across the end of one. */
 #define _GNU_SOURCE
@@ -17,11 +18,14 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "offload/transport.h"
 #include "store_case.h"
 
 enum { MIB = 1 << 20, BYTES = 12 * MIB, HANG_SECONDS = 120, SKIPPED = 77, NOBODY = 65534 };
+enum { LIMIT_MS = 200, STOP_MS = 2 * LIMIT_MS, STOPS = 4 };
+enum { ONCE = 5 * MIB, ONCE_LIMIT = 7 * MIB }; /* below the usual 8 MiB: it may not be raised */
 
 static int open_scratch(void **state)
 {
@@ -44,8 +48,11 @@ static void run_child(int (*body)(const char *directory), void **state, const ch
     fflush(stdout);
     pid_t child = fork();
     scratch_need(child >= 0, "fork");
-    if (child == 0)
-        _exit(body(((scratch_path *)*state)->text));
+    if (child == 0) {
+        int code = body(((scratch_path *)*state)->text);
+        fflush(stdout);
+        _exit(code);
+    }
     scratch_need(waitpid(child, &result, 0) == child, "waitpid");
     if (WIFEXITED(result) && WEXITSTATUS(result) == SKIPPED) {
         printf("skipped: %s\n", why_skipped);
@@ -70,14 +77,37 @@ static int forbid_io_uring(int error)
                : -1;
 }
 
-/* Writes and reads items of a store with the whole case registered; 0 if all is right and its
- * description starts with `words`. */
+/* Bytes that this process has locked by registering them. */
+static double read_locked_mib(void)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    scratch_need(file != NULL, "/proc/self/status");
+    while (fgets(line, sizeof line, file) && sscanf(line, "VmPin: %llu", &kib) != 1)
+        ;
+    fclose(file);
+    return (double)kib / 1024;
+}
+
+/* What a description says of that. */
+static double find_locked_mib(const char *description)
+{
+    const char *end = strstr(description, " MiB locked"), *start = end;
+    while (start != NULL && start > description && start[-1] != ' ')
+        start--;
+    return start != NULL ? strtod(start, NULL) : 0;
+}
+
+/* Writes and reads items of a store with the whole case registered; 0 if all is right, its
+ * description starts with `words` and says what is locked. */
 static int work(const char *directory, const char *words, uint64_t registered_bytes)
 {
     store_case test;
     store_case_init(&test, BYTES, 3 * MIB, 8);
     const char *const names[] = {directory};
     sl_store *store = NULL;
+    double before = read_locked_mib();
     sl_status status = sl_store_open(&(sl_store_options){.directories = names,
                                                          .directory_count = 1,
                                                          .bytes = BYTES,
@@ -91,6 +121,12 @@ static int work(const char *directory, const char *words, uint64_t registered_by
     if (strncmp(sl_store_description(store), words, strlen(words)) != 0) {
         printf("\"%s\", not \"%s\"\n", sl_store_description(store), words);
         return 2;
+    }
+    double locked = read_locked_mib() - before;
+    double said = find_locked_mib(sl_store_description(store));
+    if (locked > said * 1.01 + 0.01 || locked < said * 0.99 - 0.01) {
+        printf("%.3f MiB locked; \"%s\"\n", locked, sl_store_description(store));
+        return 5;
     }
     int wrong = 0;
     for (uint32_t step = 0; step < 3 * test.item_count; step++) {
@@ -152,6 +188,30 @@ static void store_when_little_memory_may_be_locked_goes_unregistered(void **stat
     run_child(work_with_little_locked_memory, state, "cannot become another user");
 }
 
+/* There is room for one registration: two rings share it, or the second says that it has none. */
+static int work_with_locked_memory_for_one(const char *directory)
+{
+    setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){ONCE_LIMIT, ONCE_LIMIT});
+    if (geteuid() == 0 &&
+        (chown(directory, NOBODY, NOBODY) != 0 || setgid(NOBODY) != 0 || setuid(NOBODY) != 0))
+        return SKIPPED;
+    int result = work(directory, "io_uring, 32 x 1 MiB, registered buffers, 5 MiB locked", ONCE);
+    return result != 2 ? result
+                       : work(directory,
+                              "io_uring, 32 x 1 MiB, reading: registered buffers, writing: "
+                              "unregistered buffers (Cannot allocate memory",
+                              ONCE);
+}
+
+static void store_when_memory_may_be_locked_once_says_what_is(void **state)
+{
+    if (strcmp(sl_store_probe(), "io_uring") != 0) {
+        printf("skipped: %s\n", sl_store_probe());
+        skip();
+    }
+    run_child(work_with_locked_memory_for_one, state, "cannot become another user");
+}
+
 /* All, none and most of the memory registered; the last ends inside an item. */
 static void buffer_when_registered_in_part_serves_all_transfers(void **state)
 {
@@ -201,12 +261,95 @@ static void buffer_when_larger_than_a_part_serves_transfers_across_the_border(vo
     munmap(memory, bytes);
 }
 
+/* ---- a process that is stopped ---- */
+
+static const sl_transport_ops *slept_through; /* in front of which the process stops */
+static uint32_t wait_count;
+
+/* With as much on its way as there can be, and again with the last of it. */
+static sl_status stop_and_wait(sl_transport *transport, sl_transport_request **out_requests,
+                               uint32_t most, uint32_t *out_count)
+{
+    if (wait_count++ % 2 == 0 && wait_count < 2 * STOPS)
+        raise(SIGSTOP);
+    return slept_through->wait(transport, out_requests, most, out_count);
+}
+
+/* One range with many parts is written and read; 0 if it is the same. */
+static int work_while_stopped(const char *directory)
+{
+    sl_transport_ops ops = *slept_through;
+    ops.wait = stop_and_wait;
+    char *data = aligned_alloc(SL_STORE_ALIGNMENT, BYTES);
+    const char *const names[] = {directory};
+    sl_store_options options = {.directories = names,
+                                .directory_count = 1,
+                                .bytes = BYTES,
+                                .limit_ms = LIMIT_MS,
+                                .transport = &ops};
+    sl_store *store = NULL;
+    sl_status status = sl_store_open(&options, &store);
+    if (status != SL_OK)
+        return status == SL_ERROR_SYSTEM ? SKIPPED : 1;
+    for (int64_t i = 0; i < BYTES; i++)
+        data[i] = (char)store_word(1, 1, (uint64_t)i);
+    wait_count = 0;
+    status = sl_store_write(store, 0, data, BYTES);
+    memset(data, 0, BYTES);
+    wait_count = 0;
+    if (status == SL_OK)
+        status = sl_store_read(store, 0, data, BYTES);
+    if (status != SL_OK)
+        printf("%s\n", sl_status_message());
+    int wrong = status != SL_OK || sl_store_close(store) != 0;
+    for (int64_t i = 0; i < BYTES && !wrong; i++)
+        wrong = data[i] != (char)store_word(1, 1, (uint64_t)i);
+    free(data);
+    fflush(stdout);
+    return wrong;
+}
+
+/* Lets a stopped child go on when much more than the limit has passed; returns how often. */
+static int rouse_child(pid_t child, int *out_result)
+{
+    int stops = 0;
+    while (waitpid(child, out_result, WUNTRACED) == child && WIFSTOPPED(*out_result)) {
+        stops++;
+        nanosleep(&(struct timespec){.tv_nsec = STOP_MS * 1000000L}, NULL);
+        kill(child, SIGCONT);
+    }
+    return stops;
+}
+
+static void requests_when_the_process_was_stopped_are_not_overdue(void **state)
+{
+    static const sl_transport_ops *const ways[] = {&sl_transport_uring, &sl_transport_threads};
+    for (int way = 0; way < 2; way++) {
+        slept_through = ways[way];
+        fflush(stdout);
+        pid_t child = fork();
+        scratch_need(child >= 0, "fork");
+        if (child == 0)
+            _exit(work_while_stopped(((scratch_path *)*state)->text));
+        int result, stops = rouse_child(child, &result);
+        assert_true(WIFEXITED(result));
+        if (WEXITSTATUS(result) == SKIPPED) {
+            printf("%s: skipped\n", ways[way]->name);
+            continue;
+        }
+        assert_int_equal(WEXITSTATUS(result), 0);
+        assert_true(stops >= 2);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
     const struct CMUnitTest tests[] = {
         TEST(store_when_io_uring_is_forbidden_uses_threads_and_says_why),
         TEST(store_when_little_memory_may_be_locked_goes_unregistered),
+        TEST(store_when_memory_may_be_locked_once_says_what_is),
+        TEST(requests_when_the_process_was_stopped_are_not_overdue),
         TEST(buffer_when_registered_in_part_serves_all_transfers),
         TEST(buffer_when_larger_than_a_part_serves_transfers_across_the_border),
     };

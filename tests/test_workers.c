@@ -1,7 +1,9 @@
 /* What could be wrong in a worker pool: a tile runs twice or never, a run returns early, a late
- * thread works on a job that has ended, a sleeper is never woken, two callers mix their jobs, two
- * threads share a worker index. Counters per tile, jobs that die right after their run, pauses that
- * let the helpers fall asleep, and several callers at once find these; TSan finds the rest. */
+ * thread works on a job that has ended, a sleeper is never woken, two callers mix their jobs, one
+ * caller passes another that waits, two threads share a worker index. Counters per tile, jobs that
+ * die right after their run, pauses that let the helpers fall asleep, and several callers at once
+ * find these; TSan finds the rest. */
+#define _GNU_SOURCE /* gettid */
 #include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -9,9 +11,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -134,6 +138,87 @@ static void callers_when_several_do_not_mix(void **state)
     }
 }
 
+/* One caller after the other asks for the pool while it is taken. */
+typedef struct waiting_caller {
+    sl_workers *pool;
+    _Atomic int thread; /* its id, once it is about to ask; 0: not yet */
+    _Atomic uint32_t *order;
+    uint32_t place; /* in which its job ran */
+} waiting_caller;
+
+static void take_place(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)tile_index, (void)worker_index;
+    waiting_caller *self = argument;
+    self->place = atomic_fetch_add(self->order, 1);
+}
+
+static void *ask_for_pool(void *argument)
+{
+    waiting_caller *self = argument;
+    self->thread = gettid();
+    sl_workers_run(self->pool, 1, take_place, self);
+    return NULL;
+}
+
+/* True once the kernel says that the thread sleeps. After it has told its id, it does so in
+ * the queue for the pool alone. */
+static int is_asleep(int thread)
+{
+    char name[64], line[256] = "";
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(name, "r");
+    size_t bytes = file ? fread(line, 1, sizeof line - 1, file) : 0;
+    if (file)
+        fclose(file);
+    line[bytes] = '\0';
+    const char *state = strrchr(line, ')');
+    return state && state[1] == ' ' && state[2] == 'S';
+}
+
+enum { CALLERS = 3 };
+
+typedef struct holding_job {
+    waiting_caller *callers; /* [CALLERS] */
+    pthread_t threads[CALLERS];
+} holding_job;
+
+/* Keeps the pool until all callers wait for it, one behind the other. */
+static void start_callers(void *argument, uint64_t tile_index, uint32_t worker_index)
+{
+    (void)tile_index, (void)worker_index;
+    holding_job *job = argument;
+    for (int i = 0; i < CALLERS; i++) {
+        waiting_caller *caller = &job->callers[i];
+        assert_int_equal(pthread_create(&job->threads[i], NULL, ask_for_pool, caller), 0);
+        while (caller->thread == 0 || !is_asleep(caller->thread))
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+}
+
+/* The holder asks again at once, when the others must still be woken. */
+static void callers_when_others_wait_come_after_them(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < rounds(20); round++) {
+        sl_workers *pool;
+        assert_int_equal(sl_workers_open(1, &pool), SL_OK);
+        _Atomic uint32_t order = 0;
+        waiting_caller callers[CALLERS], again = {.order = &order};
+        for (int i = 0; i < CALLERS; i++)
+            callers[i] = (waiting_caller){.pool = pool, .order = &order};
+        holding_job job = {.callers = callers};
+        sl_workers_run(pool, 1, start_callers, &job);
+        sl_workers_run(pool, 1, take_place, &again);
+        for (int i = 0; i < CALLERS; i++)
+            pthread_join(job.threads[i], NULL);
+        for (uint32_t i = 0; i < CALLERS; i++)
+            assert_int_equal(callers[i].place, i);
+        assert_int_equal(again.place, CALLERS);
+        sl_workers_close(pool);
+    }
+}
+
 static void open_when_no_worker_is_asked_for_fails(void **state)
 {
     (void)state;
@@ -156,6 +241,7 @@ int main(void)
         cmocka_unit_test(helpers_when_asleep_are_woken),
         cmocka_unit_test(tiles_when_slow_run_beside_each_other),
         cmocka_unit_test(callers_when_several_do_not_mix),
+        cmocka_unit_test(callers_when_others_wait_come_after_them),
         cmocka_unit_test(open_when_no_worker_is_asked_for_fails),
         cmocka_unit_test(usable_cpus_when_counted_are_at_least_one),
     };

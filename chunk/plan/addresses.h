@@ -1,7 +1,7 @@
 /* Addresses: one static offset for every item of memory with a known live range.
  *
  * Live ranges are closed intervals of ticks of a loop body; first > last wraps round its end. Two
- * items whose live ranges meet never overlap in bytes, unless pairs join them: then they lie at one
+ * items whose live ranges overlap share no byte, unless pairs join them: then they lie at one
  * offset and live while any of them does. Knows nothing of what the bytes are for.
  */
 #ifndef SL_CHUNK_PLAN_ADDRESSES_H

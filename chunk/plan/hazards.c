@@ -11,7 +11,7 @@
  * over for long.
  *
  * Places with slots, of families and rings, are apart from the cells. Each slot has a record of its
- * own, so that a repetition meets no other slot than its own; whatever else shares the bytes of one
+ * own, so that a repetition touches no slot but its own; whatever else shares the bytes of one
  * slot is taken to share those of all.
  *
  * A lane knows what its own waits say since the repetition began, or else the iteration: so what is

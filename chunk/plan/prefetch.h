@@ -26,8 +26,8 @@ typedef struct sl_prefetch_request {
 
 /* Sets first_tick (and is_carried where it wraps) of the fetched visits and last_tick of those
  * written back. No fetch starts before the tick after the object's last earlier use, visits of one
- * object never meet, none crosses an edge of a loop that it did not cross before, and no tick gets
- * more bytes than its room. */
+ * object never overlap, none crosses an edge of a loop that it did not cross before, and no tick
+ * gets more bytes than its room. */
 sl_status sl_prefetch_plan(const sl_prefetch_request *request, sl_residency *residency);
 
 #endif

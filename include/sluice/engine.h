@@ -87,7 +87,8 @@ typedef struct sl_engine_options {
  * large enough. */
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
-/* Drains, stops the lanes and returns all memory; NULL is fine. */
+/* Drains, stops the lanes and returns all memory; NULL is fine. Host memory stays mapped where a
+ * request of the disk never came back: the system may still use it. */
 SL_API void sl_engine_close(sl_engine *engine);
 
 /* Host memory of input or output slot `slot` of plan `plan_index`, valid while the engine is open;

@@ -26,6 +26,14 @@
 
 #include "limits.h"
 
+/* Callers take turns in the order in which they came: at a plain lock, one that comes again at once
+ * passes those that sleep, and a lane could wait until another has nothing left to do. */
+typedef struct turns {
+    pthread_mutex_t lock; /* of all that follows */
+    pthread_cond_t moved;
+    uint64_t next_ticket, current_ticket;
+} turns;
+
 enum {
     SPIN_PAUSES = 1000, /* 20 to 50 us: a sleeping thread takes about as long to wake */
     LINE_BYTES = 64,
@@ -50,7 +58,7 @@ struct sl_workers {
     _Atomic bool stop;
     _Atomic uint32_t sleeper_count;
     _Atomic bool caller_sleeps;
-    pthread_mutex_t run_lock; /* held by the caller of the job that runs */
+    turns callers; /* whose turn it is runs a job */
     pthread_mutex_t sleep_lock;
     pthread_cond_t job_opened;
     pthread_cond_t job_left;
@@ -66,6 +74,24 @@ static void pause_briefly(void)
 #elif defined(__aarch64__)
     __asm__ volatile("yield");
 #endif
+}
+
+static void take_turn(turns *callers)
+{
+    pthread_mutex_lock(&callers->lock);
+    uint64_t ticket = callers->next_ticket++;
+    while (callers->current_ticket != ticket)
+        pthread_cond_wait(&callers->moved, &callers->lock);
+    pthread_mutex_unlock(&callers->lock);
+}
+
+static void end_turn(turns *callers)
+{
+    pthread_mutex_lock(&callers->lock);
+    callers->current_ticket++;
+    if (callers->current_ticket != callers->next_ticket)
+        pthread_cond_broadcast(&callers->moved);
+    pthread_mutex_unlock(&callers->lock);
 }
 
 static uint64_t job_number(uint64_t state)
@@ -175,7 +201,7 @@ static void close_job(sl_workers *pool)
 
 void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function tile, void *job)
 {
-    pthread_mutex_lock(&workers->run_lock);
+    take_turn(&workers->callers);
     workers->tile_count = tile_count;
     workers->tile = tile;
     workers->job = job;
@@ -186,7 +212,7 @@ void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function t
     run_tiles(workers, 0);
     if (!alone)
         close_job(workers);
-    pthread_mutex_unlock(&workers->run_lock);
+    end_turn(&workers->callers);
 }
 
 uint32_t sl_workers_count(const sl_workers *workers)
@@ -227,10 +253,12 @@ static void stop_helpers(sl_workers *pool)
 
 static sl_status init_locks(sl_workers *pool)
 {
-    if (pthread_mutex_init(&pool->run_lock, NULL) != 0)
+    if (pthread_mutex_init(&pool->callers.lock, NULL) != 0)
         goto fail;
+    if (pthread_cond_init(&pool->callers.moved, NULL) != 0)
+        goto destroy_turns_lock;
     if (pthread_mutex_init(&pool->sleep_lock, NULL) != 0)
-        goto destroy_run_lock;
+        goto destroy_moved;
     if (pthread_cond_init(&pool->job_opened, NULL) != 0)
         goto destroy_sleep_lock;
     if (pthread_cond_init(&pool->job_left, NULL) != 0)
@@ -241,8 +269,10 @@ destroy_job_opened:
     pthread_cond_destroy(&pool->job_opened);
 destroy_sleep_lock:
     pthread_mutex_destroy(&pool->sleep_lock);
-destroy_run_lock:
-    pthread_mutex_destroy(&pool->run_lock);
+destroy_moved:
+    pthread_cond_destroy(&pool->callers.moved);
+destroy_turns_lock:
+    pthread_mutex_destroy(&pool->callers.lock);
 fail:
     SL_FAIL(SL_ERROR_SYSTEM, "cannot create the locks of the worker pool");
 }
@@ -293,7 +323,8 @@ void sl_workers_close(sl_workers *workers)
     pthread_cond_destroy(&workers->job_left);
     pthread_cond_destroy(&workers->job_opened);
     pthread_mutex_destroy(&workers->sleep_lock);
-    pthread_mutex_destroy(&workers->run_lock);
+    pthread_cond_destroy(&workers->callers.moved);
+    pthread_mutex_destroy(&workers->callers.lock);
     free(workers->helpers);
     free(workers);
 }

@@ -2,7 +2,7 @@
  *
  * Tiles are fixed by shape and independent of each other, so which thread runs which tile, and how
  * many threads there are, cannot change a result. Several threads may call sl_workers_run at once;
- * their jobs run one after the other.
+ * their jobs run one after the other, in the order in which the calls came.
  */
 #ifndef SL_BASE_WORKERS_H
 #define SL_BASE_WORKERS_H

@@ -37,6 +37,7 @@ typedef struct measurement {
     const disk_size *size;
     sl_store *store;
     uint8_t *buffer; /* of two calls: one for each lane */
+    bool is_in_use;  /* by requests that never came back */
     double roof[SL_STORE_LANE_COUNT];
 } measurement;
 
@@ -207,7 +208,7 @@ static sl_status open_store(measurement *m, uint32_t depth)
 
 static void close_store(measurement *m)
 {
-    sl_store_close(m->store);
+    m->is_in_use = sl_store_close(m->store) != 0 || m->is_in_use;
     m->store = NULL;
 }
 
@@ -326,7 +327,8 @@ sl_status sl_disk_measure(const sl_bench_options *options, const sl_timed_device
     SL_TRY(device->ops->map_host(device->handle, bytes, SL_MAP_PLAIN, (void **)&m.buffer));
     sl_disk_fill(m.buffer, bytes, 1);
     sl_status status = measure_stores(&m);
-    device->ops->unmap_host(device->handle, m.buffer, bytes, SL_MAP_PLAIN);
+    if (!m.is_in_use) /* else the system may still write there */
+        device->ops->unmap_host(device->handle, m.buffer, bytes, SL_MAP_PLAIN);
     if (status == SL_OK)
         name_directories(options, bench->profile.disk);
     return status;

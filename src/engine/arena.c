@@ -63,7 +63,7 @@ void sl_arena_close(sl_engine *engine)
     sl_arena *host = &engine->arenas[SL_TIER_HOST];
     if (device->base)
         engine->ops->unmap(engine->device, device->base, device->mapped_bytes, map_flags(engine));
-    if (host->base)
+    if (host->base && engine->disk.abandoned_count == 0)
         engine->ops->unmap_host(engine->device, host->base, host->mapped_bytes, map_flags(engine));
 }
 

@@ -77,15 +77,62 @@ static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
     return SL_OK;
 }
 
+/* A range of the host arena; empty: end 0. */
+typedef struct host_range {
+    uint64_t start, end;
+} host_range;
+
+static void add_to_range(host_range *range, uint64_t offset, uint64_t bytes)
+{
+    bool is_empty = range->end == 0;
+    range->start = is_empty || offset < range->start ? offset : range->start;
+    range->end = offset + bytes > range->end ? offset + bytes : range->end;
+}
+
+static void add_commands_to_range(host_range *range, const sl_command *commands, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const sl_command *command = &commands[i];
+        if (command->lane == SL_LANE_READ)
+            add_to_range(range, command->to.offset, sl_place_extent(&command->to));
+        if (command->lane == SL_LANE_WRITE)
+            add_to_range(range, command->from.offset, sl_place_extent(&command->from));
+    }
+}
+
+/* What of the host arena the disk is read to and written from. Only that is registered, for what
+ * is counts against the limit of locked memory. Plans are not checked yet: a range that is no part
+ * of the arena is cut. */
+static host_range find_transfer_range(const sl_engine *engine, const sl_engine_options *options)
+{
+    const sl_homes *homes = engine->options.homes;
+    const uint64_t bytes = engine->arenas[SL_TIER_HOST].mapped_bytes;
+    host_range range = {0};
+    if (homes->bounce_bytes > 0)
+        add_to_range(&range, homes->bounce_offset, homes->bounce_bytes);
+    for (uint32_t i = 0; i < options->plan_count; i++) {
+        const sl_plan *plan = options->plans[i].plan;
+        add_commands_to_range(&range, plan->prologue, plan->prologue_count);
+        add_commands_to_range(&range, plan->body, plan->body_count);
+    }
+    range.end = sl_bits_round_up(range.end, SL_DIRECT_ALIGNMENT);
+    range.end = range.end < bytes ? range.end : bytes;
+    range.start = range.start - range.start % SL_DIRECT_ALIGNMENT;
+    range.start = range.start < range.end ? range.start : range.end;
+    return range;
+}
+
 static sl_status open_store(sl_engine *engine, const sl_engine_options *options,
                             const sl_engine_parts *parts)
 {
-    const sl_arena *host = &engine->arenas[SL_TIER_HOST];
+    const host_range range = find_transfer_range(engine, options);
+    const bool has_range = range.end > range.start;
     sl_store_options store = {.directories = options->disk_directories,
                               .directory_count = options->disk_directory_count,
                               .bytes = engine->disk.bytes,
-                              .buffer = host->base,
-                              .buffer_bytes = host->mapped_bytes,
+                              .buffer = has_range ? engine->arenas[SL_TIER_HOST].base + range.start
+                                                  : NULL,
+                              .buffer_bytes = range.end - range.start,
                               .depth = parts->disk_depth,
                               .limit_ms = parts->disk_limit_ms,
                               .transport = parts->transport};
@@ -113,7 +160,7 @@ sl_status sl_disk_open(sl_engine *engine, const sl_engine_options *options,
 
 void sl_disk_close(sl_engine *engine)
 {
-    sl_store_close(engine->disk.store);
+    engine->disk.abandoned_count = sl_store_close(engine->disk.store);
 }
 
 const char *sl_engine_disk_description(const sl_engine *engine)

@@ -79,7 +79,8 @@ typedef struct sl_disk {
     sl_store *store; /* NULL: nothing is on disk */
     uint64_t bytes;  /* of its address space */
     sl_bounce_piece pieces[SL_BOUNCE_PIECES];
-    uint32_t last_piece; /* the one that was used last */
+    uint32_t last_piece;      /* the one that was used last */
+    uint32_t abandoned_count; /* once closed: requests that never came back */
 } sl_disk;
 
 /* ---- bound plans ---- */
@@ -276,6 +277,10 @@ uint64_t sl_arena_need(const sl_engine_options *options, sl_tier tier);
 /* Maps the arenas that the plans and homes of `options` need. With a disk tier the host's base and
  * size are multiples of SL_DIRECT_ALIGNMENT. */
 sl_status sl_arena_open(sl_engine *engine, const sl_engine_options *options);
+
+/* Gives the arenas back, but for the host's where the disk still has requests: the system may read
+ * or write there at any later time, so it stays mapped until the process ends. After sl_disk_close.
+ */
 void sl_arena_close(sl_engine *engine);
 
 /* The address of a place's first slot; SL_ERROR_INTERNAL if not all slots are inside an arena. */

@@ -138,7 +138,7 @@ static sl_status fetch(const gpu_slot *slot)
 
 /* ---- one call ---- */
 
-/* Writes the device's address of a stretch that starts at `host`, behind its guard. */
+/* Writes the device's address of the range that starts at `host`, behind its guard. */
 static sl_status place_stretch(gpu_slot *slot, const void *host, uint64_t bytes,
                                uint64_t guard_bytes, void **out_address)
 {

@@ -3,7 +3,7 @@
  * copied to the device, the kernel runs there, and everything is copied back, guards included.
  *
  * It knows the device table and the kernel table alone, so the same code also runs on the stand-in,
- * where it is tested. Each stretch lies in memory of its own, so that a tool that watches memory
+ * where it is tested. Each range lies in memory of its own, so that a tool that watches memory
  * sees the first byte too far; SL_TEST_SANITIZER leaves the guards out for that. */
 #ifndef SL_TESTS_CUDA_GPU_PLACE_H
 #define SL_TESTS_CUDA_GPU_PLACE_H

@@ -46,7 +46,7 @@ int standin_device(void);
 
 /* ---- runtime_memory.c ---- */
 
-/* Where a stretch lies. */
+/* Where a range lies. */
 typedef enum standin_place {
     STANDIN_HOST,
     STANDIN_DEVICE,

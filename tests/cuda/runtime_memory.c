@@ -1,4 +1,4 @@
-/* The stand-in's memory. Device memory is cut from one stretch of addresses that nothing else uses,
+/* The stand-in's memory. Device memory is cut from one range of addresses that nothing else uses,
  * so that any pointer into it is known; each allocation ends at a page that faults, and addresses
  * are never given out twice. */
 #define _GNU_SOURCE
