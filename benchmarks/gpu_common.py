@@ -70,10 +70,10 @@ def time_steps(options, name, command, environment=None):
             "peak_rss_bytes": run["peak_rss_bytes"], "version": run["version"]}
 
 
-def time_sluice(options, model, words, tokens, environment=None):
+def time_sluice(options, model, words, tokens):
     command = [options.sluice, "train", *train_words(options, model, words), "--data", tokens,
                "--steps", str(options.steps), "--quiet", "--log-json", "/dev/stdout"]
-    return time_steps(options, "sluice", command, environment)
+    return time_steps(options, "sluice", command)
 
 
 def read_bench(options):

@@ -9,7 +9,7 @@ padded to 50304, TF32 where it would otherwise use fp32, and torch.compile of th
 block for models named by --compile-blocks, which compiles in a fraction of the time).
 
 After them, while --seconds last, sluice again with what a first GPU has to judge switched the other way
-(SWITCHES): "cudnn" fails where `sluice doctor` finds no cuDNN to ask. --sides names some of all these.
+(SWITCHES). --sides names some of all these.
 
 Reported: tokens/s and how far steps lie apart, sluice's ratio to each other side, FLOP/s as a share of the
 roof of --bench (the largest square product, measured by `sluice bench --json` in the same session) and of
@@ -28,10 +28,10 @@ import gpu_limits
 import torch_pair
 
 TORCH_SIDES = ("eager", "compiled")
-SWITCHES = {  # of sluice, in its environment
-    "cudnn": {"SLUICE_ATTENTION": "cudnn"},
-    "no-epilogue": {"SLUICE_NO_EPILOGUE": "1"},
-    "no-wait-value": {"SLUICE_NO_WAIT_VALUE": "1"},
+SWITCHES = {  # options of sluice
+    "no-epilogue": ["--cuda-epilogue", "off"],
+    "no-wait-value": ["--cuda-wait-value", "off"],
+    "own-products": ["--cuda-products", "own"],
 }
 MAIN_SIDES = ("sluice", *TORCH_SIDES)
 SIDES = (*MAIN_SIDES, *SWITCHES)
@@ -93,19 +93,10 @@ def check_torch(options):
     return f"{options.python}: {(done.stderr.strip().splitlines() or ['it died'])[-1]}"
 
 
-def check_cudnn(options):
-    done = subprocess.run([options.sluice, "doctor"], env={**os.environ, **SWITCHES["cudnn"]},
-                          capture_output=True, text=True, timeout=60)
-    if ", cuDNN 9." not in done.stdout or "attention by own kernels" in done.stdout:
-        raise SystemExit("cuDNN is not to be had: `sluice doctor` says why")
-
-
 def run_side(options, model, side, tokens):
-    if side == "cudnn":
-        check_cudnn(options)
     if side not in TORCH_SIDES:
-        return gpu_common.time_sluice(options, model, ["--policy", "device"], tokens,
-                                      SWITCHES.get(side))
+        words = ["--policy", "device", *SWITCHES.get(side, [])]
+        return gpu_common.time_sluice(options, model, words, tokens)
     return gpu_common.time_steps(options, side, torch_command(options, model, side),
                                  torch_environment())
 

@@ -1,7 +1,9 @@
-# The CUDA backend. Where nvcc is found it is always compiled, for every architecture below; elsewhere
-# two short files stand in its place. The CUDA runtime is linked statically and cuBLASLt is opened
+# The CUDA backend. Where an nvcc of CUDA 12 or later is found it is always compiled, for every
+# architecture that it knows of ours (cuda_architectures.cmake); elsewhere two short files stand in its
+# place. The CUDA runtime is linked statically and cuBLASLt is opened
 # when a device is, so the same command runs on a machine with neither driver nor toolkit.
 include(CheckLanguage)
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_architectures.cmake)
 
 option(SL_CUDA "compile the CUDA backend where nvcc is found" ON)
 set(SL_CUDA_ARCHITECTURES "" CACHE STRING "as CMAKE_CUDA_ARCHITECTURES takes them (else all of ours)")
@@ -14,12 +16,23 @@ file(GLOB SL_CUDA_SOURCES CONFIGURE_DEPENDS kernels/cuda/*.cu)
 if(SL_CUDA AND SL_CUDA_SOURCES AND EXISTS ${CMAKE_SOURCE_DIR}/kernels/cuda/table.c)
   check_language(CUDA)
 endif()
+if(CMAKE_CUDA_COMPILER)
+  execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --version OUTPUT_VARIABLE SL_NVCC_TEXT)
+  string(REGEX MATCH "release ([0-9.]+)" SL_NVCC_TEXT "${SL_NVCC_TEXT}")
+  sl_choose_cuda_architectures("${CMAKE_MATCH_1}" SL_CUDA_KNOWN)
+endif()
+if(CMAKE_CUDA_COMPILER AND NOT SL_CUDA_KNOWN)
+  message(WARNING "${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_MATCH_1}: 12.0 is the oldest that compiles "
+                  "the CUDA backend, which is left out. Name a newer one in CUDACXX, or say -DSL_CUDA=OFF")
+  unset(CMAKE_CUDA_COMPILER CACHE)
+  unset(CMAKE_CUDA_COMPILER)
+endif()
 
 if(CMAKE_CUDA_COMPILER)
   if(SL_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${SL_CUDA_ARCHITECTURES})
   else()
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 120)
+    set(CMAKE_CUDA_ARCHITECTURES ${SL_CUDA_KNOWN})
   endif()
   set(CMAKE_CUDA_STANDARD 17)
   if(SL_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
@@ -27,13 +40,6 @@ if(CMAKE_CUDA_COMPILER)
   endif()
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  # cuDNN is opened when a device is; its headers are all that is needed here, and may be missing.
-  find_path(SL_CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS}
-            PATHS ENV CUDNN_PATH PATH_SUFFIXES include)
-  if(NOT SL_CUDNN_INCLUDE_DIR)
-    list(FILTER SL_CUDA_C_SOURCES EXCLUDE REGEX "/cudnn_(attention|graph|load|plan)\\.c$")
-    list(APPEND SL_CUDA_C_SOURCES kernels/cuda/cudnn_absent.c)
-  endif()
   # Our .cu files need nothing of C++ when they run: the C compiler links what they are part of, with
   # the one runtime that is named below.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
@@ -54,9 +60,6 @@ if(CMAKE_CUDA_COMPILER)
   target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
                              ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
   target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
-  if(SL_CUDNN_INCLUDE_DIR)
-    target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${SL_CUDNN_INCLUDE_DIR})
-  endif()
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
   target_link_libraries(sluice PRIVATE CUDA::cudart_static)
   set(SL_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")

@@ -45,15 +45,21 @@ typedef struct sl_kernel_row {
 /* cpu/table.c and cuda/table.c: where an op gets its kernel. */
 typedef struct sl_kernel_table {
     sl_kernel_row row[SL_OP_COUNT];
-    /* Opens what the kernels need on an open device (its index); *out_library may be NULL. */
-    sl_status (*open)(int device_index, sl_kernel_library **out_library);
+    /* Opens what the kernels need on an open device (its index); `options` NULL: the defaults;
+     * *out_library may be NULL. */
+    sl_status (*open)(int device_index, const sl_cuda_options *options,
+                      sl_kernel_library **out_library);
     void (*close)(sl_kernel_library *library); /* NULL is fine */
     /* Chooses and loads whatever one op's shapes need; called once for each distinct op before the
-     * first step. May allocate; afterwards the op's kernel does not. */
-    sl_status (*prepare)(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs);
+     * first step, while no stream of the device has work. May allocate; afterwards the op's kernel
+     * does not. Of `call` its attrs count; where it has a workspace it also has operands and a
+     * stream, and what a library loads when it first launches is launched on them: they may hold
+     * anything before, and are as fresh memory afterwards. Returns when that is done. */
+    sl_status (*prepare)(sl_kernel_library *library, sl_op_kind kind, const sl_kernel_call *call);
     /* What prepare chose, as text for the record of a run: line `index`; NULL behind the last. */
     const char *(*choice)(const sl_kernel_library *library, uint64_t index);
     const char *(*description)(void); /* the instruction set, or the libraries */
+    const char *(*lack)(void); /* a library that is missing, and what that costs; NULL: none is */
 } sl_kernel_table;
 
 const sl_kernel_table *sl_kernels_cpu(void);

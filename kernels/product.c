@@ -90,8 +90,9 @@ sl_product sl_product_of_call(sl_op_kind kind, const sl_kernel_call *call)
     product.a = find_matrix(call, row->a, product.type, row->first_row == MATRIX_A);
     product.b = find_matrix(call, row->b, product.type, row->first_row == MATRIX_B);
     product.c = find_matrix(call, row->c, product.c_type, row->first_row == MATRIX_C);
-    product.bias = row->bias ? call->operand[row->bias] : NULL;
-    product.residual = row->residual ? call->operand[row->residual] : NULL;
+    const bool is_first = call->attrs->rank_index == 0;
+    product.bias = row->bias && is_first ? call->operand[row->bias] : NULL;
+    product.residual = row->residual && is_first ? call->operand[row->residual] : NULL;
     product.gelu_x = row->gelu_x ? call->operand[row->gelu_x] : NULL;
     return product;
 }

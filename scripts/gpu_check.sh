@@ -120,8 +120,7 @@ find_tools()
     export PATH
 }
 
-# cuBLASLt and cuDNN are opened when a GPU is; PyTorch brings them where the toolkit's are not
-# installed, and cuDNN's headers with it.
+# cuBLASLt is opened when a GPU is; PyTorch brings it where the toolkit's is not installed.
 find_libraries()
 {
     LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
@@ -136,12 +135,9 @@ find_libraries()
     if [ -n "$python" ]; then
         for folder in $($python -c 'import glob, site
 for root in site.getsitepackages():
-    print(*{path.rsplit("/", 1)[0] for name in ("cublasLt", "cudnn")
-            for path in glob.glob(root + f"/nvidia/*/lib/lib{name}.so*")})'); do
+    print(*{path.rsplit("/", 1)[0] for path in glob.glob(root + "/nvidia/*/lib/libcublasLt.so*")})'); do
             add_libraries "$folder"
-            [ ! -f "${folder%/lib}/include/cudnn_graph.h" ] || CUDNN_PATH=${CUDNN_PATH:-${folder%/lib}}
         done
-        export CUDNN_PATH="${CUDNN_PATH:-}"
     fi
     export LD_LIBRARY_PATH
 }
@@ -246,7 +242,7 @@ stage_build()
     cmake -S . -B "$build" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
         -DSL_CUDA_ARCHITECTURES="$architecture" -DSL_COMMIT="$commit" || return 1
     cmake --build "$build" --parallel "$(nproc)" || return 1
-    "$build/sluice" --version && "$build/sluice" doctor && SLUICE_ATTENTION=cudnn "$build/sluice" doctor
+    "$build/sluice" --version && "$build/sluice" doctor
 }
 
 # run_tests LABEL RESULTS: half as many at once as there are cores, for tests use several threads.

@@ -50,13 +50,10 @@ static int open_tested(void **state)
     standin_machine machine = standin_default();
     machine.has_wait_value = !tested->may_block;
     standin_reset(&machine);
-#else
-    if (tested->may_block ? setenv("SLUICE_NO_WAIT_VALUE", "1", 1)
-                          : unsetenv("SLUICE_NO_WAIT_VALUE"))
-        return -1;
 #endif
+    const sl_cuda_options options = {.no_wait_value = tested->may_block};
     ops = sl_device_ops_of(tested->kind);
-    return ops->open(0, &device) == SL_OK ? 0 : -1;
+    return ops->open(0, &options, &device) == SL_OK ? 0 : -1;
 }
 
 static int close_tested(void **state)

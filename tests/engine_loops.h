@@ -192,9 +192,11 @@ static inline sl_status loop_finish(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static inline sl_status loop_open_kernels(int device_index, sl_kernel_library **out_library)
+static inline sl_status loop_open_kernels(int device_index, const sl_cuda_options *options,
+                                          sl_kernel_library **out_library)
 {
     (void)device_index;
+    (void)options;
     *out_library = NULL;
     return SL_OK;
 }
@@ -205,10 +207,10 @@ static inline void loop_close_kernels(sl_kernel_library *library)
 }
 
 static inline sl_status loop_prepare(sl_kernel_library *library, sl_op_kind kind,
-                                     const sl_op_attrs *attrs)
+                                     const sl_kernel_call *call)
 {
     (void)library;
-    loop_check(attrs != NULL && kind != SL_OP_INPUT);
+    loop_check(call->attrs != NULL && kind != SL_OP_INPUT);
     return SL_OK;
 }
 

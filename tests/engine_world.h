@@ -169,9 +169,11 @@ static sl_status fake_update(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static sl_status fake_open(int device_index, sl_kernel_library **out_library)
+static sl_status fake_open(int device_index, const sl_cuda_options *options,
+                           sl_kernel_library **out_library)
 {
     (void)device_index;
+    (void)options;
     *out_library = NULL;
     return SL_OK;
 }
@@ -181,9 +183,10 @@ static void fake_close(sl_kernel_library *library)
     (void)library;
 }
 
-static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind,
+                              const sl_kernel_call *call)
 {
-    world_check(attrs != NULL && library == NULL);
+    world_check(call->attrs != NULL && library == NULL);
     fakes.prepare_count++;
     prepared[kind]++;
     return SL_OK;

@@ -28,7 +28,7 @@ typedef enum op_axis {
     AXIS_SKIP,     /* the step is taken, skipped */
     AXIS_FINITE,   /* the norm is finite, is not */
     AXIS_BLOCK,    /* the first chunk's flags, another's */
-    AXIS_RANK,     /* rank 0, another: kernels read bias and residual on all */
+    AXIS_RANK,     /* rank 0, another, which leaves out bias and residual */
     AXIS_COUNT
 } op_axis;
 

@@ -116,7 +116,7 @@ static void memory_when_taken_then_random_apart_and_inside(void **state)
     (void)state;
     sl_memory memory;
     sl_timed_device *device = NULL;
-    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, 1, &device), SL_OK);
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, NULL, 1, &device), SL_OK);
     assert_int_equal(sl_memory_open(device, true, &memory), SL_OK);
     const sl_memory_request request = {.bytes = 3 << 20, .is_written = true, .type = SL_TYPE_BF16};
     uint8_t *last = NULL;
@@ -163,7 +163,7 @@ static void timed_device_when_work_is_timed_then_it_alone_counts(void **state)
     sl_timed_device *device = NULL;
     double seconds = 0, both[SL_TIMED_DEVICE_STREAMS] = {0};
     static uint8_t from[1 << 16], to[2][1 << 16];
-    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, 1, &device), SL_OK);
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 0, NULL, 1, &device), SL_OK);
     assert_int_equal(sl_timed_device_run(device, sleep_shortly, NULL, &seconds), SL_OK);
     assert_true(seconds >= 0.02);
     memset(from, 7, sizeof from);
@@ -182,7 +182,7 @@ static void timed_device_when_there_is_no_such_device_then_says_so(void **state)
 {
     (void)state;
     sl_timed_device *device = NULL;
-    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 7, 1, &device), SL_ERROR_USAGE);
+    assert_int_equal(sl_timed_device_open(SL_DEVICE_CPU, 7, NULL, 1, &device), SL_ERROR_USAGE);
     assert_non_null(strstr(sl_status_message(), "7"));
     assert_null(device);
 }

@@ -34,7 +34,7 @@ static int open_cpu(void **state)
 {
     (void)state;
     ops = sl_device_ops_of(SL_DEVICE_CPU);
-    return ops->open(0, &device) == SL_OK ? 0 : -1;
+    return ops->open(0, NULL, &device) == SL_OK ? 0 : -1;
 }
 
 static int close_cpu(void **state)
@@ -63,7 +63,7 @@ static void open_when_the_index_is_not_0_fails(void **state)
 {
     (void)state;
     sl_device *other = NULL;
-    assert_int_equal(ops->open(1, &other), SL_ERROR_USAGE);
+    assert_int_equal(ops->open(1, NULL, &other), SL_ERROR_USAGE);
     assert_null(other);
 }
 
@@ -229,7 +229,7 @@ static int map_without_right_to_lock(void)
     ops->unmap_host(device, memory, 4096, SL_MAP_PLAIN);
     sl_device *fresh;
     sl_log_set_callback(count_warning, &warnings);
-    if (ops->open(0, &fresh) != SL_OK)
+    if (ops->open(0, NULL, &fresh) != SL_OK)
         return 3;
     for (int i = 0; i < 3; i++) {
         if (ops->map_host(fresh, 100000, SL_MAP_PLAIN, &memory) != SL_OK)

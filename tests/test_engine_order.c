@@ -85,9 +85,11 @@ static sl_status fake_add(const sl_kernel_call *call)
     return SL_OK;
 }
 
-static sl_status fake_open(int device_index, sl_kernel_library **out_library)
+static sl_status fake_open(int device_index, const sl_cuda_options *options,
+                           sl_kernel_library **out_library)
 {
     (void)device_index;
+    (void)options;
     *out_library = NULL;
     return SL_OK;
 }
@@ -97,11 +99,12 @@ static void fake_close(sl_kernel_library *library)
     (void)library;
 }
 
-static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+static sl_status fake_prepare(sl_kernel_library *library, sl_op_kind kind,
+                              const sl_kernel_call *call)
 {
     (void)library;
     (void)kind;
-    (void)attrs;
+    (void)call;
     return SL_OK;
 }
 

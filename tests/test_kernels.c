@@ -238,7 +238,8 @@ static void table_when_asked_has_every_op(void **state)
         assert_int_equal(sl_kernels_find(table, (sl_op_kind)kind, &kernel),
                          is_missing ? SL_ERROR_INTERNAL : SL_OK);
         assert_true(kernel == table->row[kind].run);
-        assert_int_equal(table->prepare(NULL, (sl_op_kind)kind, &attrs), SL_OK);
+        const sl_kernel_call shapes = {.attrs = &attrs};
+        assert_int_equal(table->prepare(NULL, (sl_op_kind)kind, &shapes), SL_OK);
         assert_true(sl_kernels_workspace_bytes(table, (sl_op_kind)kind, &attrs, 3) < 1 << 20);
     }
     assert_non_null(strstr(table->description(), sl_simd_current()->isa));

@@ -2,6 +2,7 @@
 #ifndef SLUICE_DEVICE_H
 #define SLUICE_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "sluice/status.h"
@@ -23,6 +24,14 @@ typedef struct sl_device_info {
     uint32_t multiprocessor_count; /* 0 on the cpu */
     int numa_node;                 /* of the host memory beside it; -1: not known */
 } sl_device_info;
+
+/* What the cuda device does in one of two ways; zeros are the defaults. Other devices pass it over.
+ * The first two change the order of sums, and with it last bits. */
+typedef struct sl_cuda_options {
+    bool own_products;  /* matrix products by our own kernels; cuBLASLt is not opened */
+    bool no_epilogue;   /* a GELU's gradient by a kernel of its own, never in cuBLASLt's epilogue */
+    bool no_wait_value; /* the control thread waits for host threads, never a stream for a word */
+} sl_cuda_options;
 
 /* Opens device `index` of a kind, asks it, and closes it. SL_ERROR_SYSTEM: this build has no such
  * kind, or the machine no such device; the message says which and what to do. */

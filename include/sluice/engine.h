@@ -63,6 +63,7 @@ typedef struct sl_engine_target {
     sl_device_kind device;
     int device_index;
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
+    sl_cuda_options cuda;
 } sl_engine_target;
 
 typedef struct sl_engine_options {

@@ -240,8 +240,8 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint16_t grad_type;      /* an sl_type, of GRAD operands */
     uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, for the sum over the ranks that follows
-     * has them once. No kernel does so yet, as none computes the ALL_REDUCE that follows: a program
-     * that is split over ranks can be planned, and runs in the tests' interpreter alone. */
+     * has them once. No kernel computes that ALL_REDUCE yet: a program that is split over ranks can
+     * be planned, and runs as a whole in the tests' interpreter alone. */
     uint16_t rank_index;
 } sl_op_attrs;
 

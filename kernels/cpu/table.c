@@ -5,9 +5,11 @@
 #include "simd.h"
 
 /* Nothing here keeps anything between calls. */
-static sl_status open_library(int device_index, sl_kernel_library **out_library)
+static sl_status open_library(int device_index, const sl_cuda_options *options,
+                              sl_kernel_library **out_library)
 {
     (void)device_index;
+    (void)options;
     *out_library = NULL;
     return SL_OK;
 }
@@ -18,11 +20,11 @@ static void close_library(sl_kernel_library *library)
 }
 
 static sl_status prepare_nothing(sl_kernel_library *library, sl_op_kind kind,
-                                 const sl_op_attrs *attrs)
+                                 const sl_kernel_call *call)
 {
     (void)library;
     (void)kind;
-    (void)attrs;
+    (void)call;
     return SL_OK;
 }
 
@@ -30,6 +32,11 @@ static const char *find_choice(const sl_kernel_library *library, uint64_t index)
 {
     (void)library;
     (void)index;
+    return NULL;
+}
+
+static const char *find_lack(void)
+{
     return NULL;
 }
 
@@ -74,6 +81,7 @@ static const sl_kernel_table table = {
     .prepare = prepare_nothing,
     .choice = find_choice,
     .description = describe_isa,
+    .lack = find_lack,
 };
 /* clang-format on */
 

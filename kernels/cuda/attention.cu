@@ -60,20 +60,10 @@ static sl_status attend(const sl_kernel_call *call, const sl_attention_args *arg
                                           : sl_attention_plain_forward(call, args);
 }
 
-/* By cuDNN, if that is what the open library chose for the op. */
-static sl_status run_cudnn(sl_op_kind kind, const sl_kernel_call *call, bool *out_is_done)
-{
-    return sl_cudnn_run(call->library ? call->library->cudnn : NULL, kind, call, out_is_done);
-}
-
 extern "C" sl_status sl_cuda_attention(const sl_kernel_call *call)
 {
     sl_attention_args args;
-    bool is_done;
     SL_TRY(open_args(call, &args));
-    SL_TRY(run_cudnn(SL_OP_ATTENTION, call, &is_done));
-    if (is_done)
-        return SL_OK;
     args.y = call->operand[1];
     args.lse = (float *)call->operand[2];
     return attend(call, &args);
@@ -82,11 +72,7 @@ extern "C" sl_status sl_cuda_attention(const sl_kernel_call *call)
 extern "C" sl_status sl_cuda_attention_backward(const sl_kernel_call *call)
 {
     sl_attention_args args;
-    bool is_done;
     SL_TRY(open_args(call, &args));
-    SL_TRY(run_cudnn(SL_OP_ATTENTION_BACKWARD, call, &is_done));
-    if (is_done)
-        return SL_OK;
     args.y = call->operand[1];
     args.lse = (float *)call->operand[2];
     args.dy = call->operand[3];
@@ -166,15 +152,13 @@ extern "C" sl_status sl_cuda_attention_cached(const sl_kernel_call *call)
 extern "C" uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                                       uint32_t)
 {
-    uint64_t bytes = 0, of_cudnn;
+    uint64_t bytes = 0;
     if (attrs->heads == 0)
         return 0;
     if (kind == SL_OP_ATTENTION_BACKWARD)
         bytes = attrs->batch * attrs->heads * attrs->seq * sizeof(float);
     else if (is_split(kind, attrs))
         bytes = sl_attention_split_bytes(attrs);
-    of_cudnn = sl_cudnn_workspace_bytes(kind, attrs); /* which may still leave the op to us */
-    bytes = bytes > of_cudnn ? bytes : of_cudnn;
     return (bytes + 255) / 256 * 256;
 }
 

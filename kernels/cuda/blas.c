@@ -8,12 +8,14 @@
 #include "base/bits.h"
 #include "base/log.h"
 #include "blas_choice.h"
+#include "device/cuda.h"
 
 enum {
     WORKSPACE_BYTES_MAX = 32 << 20, /* what the library's documentation advises for Hopper */
     PARTS_MAX = 16,                 /* of the terms, that may lie in the workspace */
     GELU_ROW_UNIT = 8,              /* elements: the library demands this of the rows of an x */
     GELU_CAPABILITY = 9,
+    LAUNCHES_MOST = 4, /* of one product: clearing, multiplying, adding up its parts, one more */
 };
 
 struct sl_blas {
@@ -30,30 +32,31 @@ static bool find_passes_gelu(void)
     return cudaGetDevice(&device) == cudaSuccess &&
            cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device) ==
                cudaSuccess &&
-           capability >= GELU_CAPABILITY && getenv("SLUICE_NO_EPILOGUE") == NULL;
+           capability >= GELU_CAPABILITY;
 }
 
-sl_status sl_blas_open(sl_blas **out_blas)
+sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas)
 {
-    *out_blas = NULL;
     const sl_blas_functions *functions = sl_blas_load();
-    if (functions == NULL) {
-        sl_log_write(SL_LOG_NOTE, "%s", sl_blas_load_text());
-        return SL_OK;
-    }
+    if (functions == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM,
+                "%s: install it (part of the CUDA toolkit, and the Python package nvidia-cublas), "
+                "name its folder in LD_LIBRARY_PATH, or do without, two to three times slower, by "
+                "--cuda-products own",
+                sl_blas_load_text());
     sl_blas *blas = calloc(1, sizeof *blas);
     if (blas == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the products' algorithms");
     blas->functions = functions;
     const cublasStatus_t status = functions->Create(&blas->handle);
     if (status != CUBLAS_STATUS_SUCCESS) {
-        sl_log_write(SL_LOG_WARNING,
-                     "cuBLASLt does not open (%s): products run slower, by own kernels",
-                     functions->GetStatusString(status));
         free(blas);
-        return SL_OK;
+        SL_FAIL(SL_ERROR_SYSTEM,
+                "cuBLASLt does not open (%s): leave it more device memory, or do without it by "
+                "--cuda-products own",
+                functions->GetStatusString(status));
     }
-    blas->passes_gelu = find_passes_gelu();
+    blas->passes_gelu = has_epilogue && find_passes_gelu();
     *out_blas = blas;
     return SL_OK;
 }
@@ -181,10 +184,42 @@ sl_status sl_blas_run(const sl_blas *blas, const sl_blas_choice *choice, const s
     if (product->add && product->residual != NULL)
         SL_FAIL(SL_ERROR_INTERNAL, "a product that adds to C and a residual");
     SL_TRY(sl_blas_choice_point(blas->functions, choice, product));
+    sl_cuda_note_launches(LAUNCHES_MOST);
     SL_BLAS_TRY(blas->functions,
                 Matmul(blas->handle, choice->operation, &alpha, product->b, choice->a, product->a,
                        choice->b, &beta, added, choice->c, product->c, choice->c,
                        &choice->algorithm, call->workspace, sl_blas_workspace_bytes(product),
                        (cudaStream_t)call->stream));
     return SL_OK;
+}
+
+static sl_status launch_once(const sl_blas *blas, const sl_blas_choice *choice,
+                             const sl_kernel_call *call, const sl_product *product)
+{
+    const uint64_t bytes = product->m * product->n * sl_type_bytes(product->c_type);
+    const cudaStream_t stream = call->stream;
+    SL_TRY(sl_blas_run(blas, choice, call, product));
+    cudaError_t error = cudaMemsetAsync(product->c, 0, bytes, stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(stream);
+    if (error == cudaSuccess)
+        return SL_OK;
+    (void)cudaGetLastError();
+    SL_FAIL(SL_ERROR_SYSTEM, "the first product fails: %s", cudaGetErrorString(error));
+}
+
+sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_product *product)
+{
+    const sl_blas_key key = key_of(product);
+    bool is_there;
+    const uint64_t place = find_index(blas, &key, &is_there);
+    if (!is_there || blas->choices[place]->is_own || blas->choices[place]->is_warm)
+        return SL_OK;
+    const sl_status status = launch_once(blas, blas->choices[place], call, product);
+    blas->choices[place]->is_warm = status == SL_OK;
+    return status == SL_OK
+               ? SL_OK
+               : sl_status_prefix(status,
+                                  "loading the code of a product (if memory is short, lower "
+                                  "--device-memory: it comes from what that leaves)");
 }

@@ -21,9 +21,14 @@
 typedef struct sl_blas sl_blas;               /* an open library with what was prepared */
 typedef struct sl_blas_choice sl_blas_choice; /* how one product is computed */
 
-/* Opens cuBLASLt on the current device. *out_blas is NULL where there is none, or where it cannot
- * use the device; a note says why. */
-sl_status sl_blas_open(sl_blas **out_blas);
+/* What it costs to do without. */
+#define SL_BLAS_COST                                                                               \
+    "no matrix products on a GPU but by our own slower kernels, with --cuda-products own"
+
+/* Opens cuBLASLt on the current device. SL_ERROR_SYSTEM: there is none, or it cannot use the
+ * device.
+ */
+sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas);
 void sl_blas_close(sl_blas *blas); /* NULL is fine */
 
 /* Of sizes alone. */
@@ -32,11 +37,16 @@ uint64_t sl_blas_workspace_bytes(const sl_product *product);
 /* True if the library may be asked to pass a GELU in the product's epilogue: of halves, for its
  * hyperbolic tangent may be a short one; with columns that it takes an x of; from compute
  * capability 9.0 on, for before that it is known to write bf16 twice (llm.c measured it); and not
- * with SLUICE_NO_EPILOGUE in the environment, so that a GPU can be asked which way is faster. */
+ * if it was opened without epilogue (--cuda-epilogue off). */
 bool sl_blas_passes_gelu(const sl_blas *blas, const sl_product *product);
 
 /* Chooses for the product; its pointers count only as present or not. May allocate. */
 sl_status sl_blas_prepare(sl_blas *blas, const sl_product *product);
+
+/* Launches what was chosen for the product, unless that was done before, and waits for it: the
+ * library loads its code when it is first launched, which takes device memory and may wait for all
+ * that the GPU was given. What A, B and the workspace hold does not count; C is zero afterwards. */
+sl_status sl_blas_warm_up(sl_blas *blas, const sl_kernel_call *call, const sl_product *product);
 
 /* What prepare chose, or NULL if it was not asked. */
 const sl_blas_choice *sl_blas_find(const sl_blas *blas, const sl_product *product);

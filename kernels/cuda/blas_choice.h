@@ -26,7 +26,8 @@ typedef struct sl_blas_key {
 
 struct sl_blas_choice {
     sl_blas_key key;
-    bool is_own; /* no algorithm: our own kernel computes the product */
+    bool is_own;  /* no algorithm: our own kernel computes the product */
+    bool is_warm; /* was launched */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c; /* as the library sees them: a is our B, b is our A */
     cublasLtMatmulAlgo_t algorithm;

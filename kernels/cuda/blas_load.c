@@ -20,8 +20,7 @@ static char text[TEXT_BYTES];
 
 static bool report_missing(const char *function)
 {
-    snprintf(text, sizeof text, "libcublasLt lacks %s: products run slower, by own kernels",
-             function);
+    snprintf(text, sizeof text, "libcublasLt lacks %s", function);
     return false;
 }
 
@@ -39,8 +38,7 @@ static void load_functions(void)
 {
     void *library = sl_toolkit_open(names, NAMES);
     if (library == NULL) {
-        snprintf(text, sizeof text, "no %s or %s to be found: products run slower, by own kernels",
-                 names[0], names[1]);
+        snprintf(text, sizeof text, "no %s or %s is found", names[0], names[1]);
         return;
     }
     if (!find_functions(library)) {
@@ -50,8 +48,7 @@ static void load_functions(void)
     const size_t version = functions.GetVersion();
     is_loaded = version >= VERSION_LEAST;
     snprintf(text, sizeof text, "cuBLASLt %zu.%zu.%zu%s", version / 10000, version / 100 % 100,
-             version % 100,
-             is_loaded ? "" : " is older than 12: products run slower, by own kernels");
+             version % 100, is_loaded ? "" : " is older than 12");
     if (!is_loaded)
         sl_toolkit_close(library);
 }

@@ -33,7 +33,7 @@ typedef struct sl_blas_functions {
 /* The functions, or NULL where there is no such library. They stay until the process ends. */
 const sl_blas_functions *sl_blas_load(void);
 
-/* "cuBLASLt 13.1.0", or what is missing and what that costs. */
+/* "cuBLASLt 13.1.0", or what is missing. */
 const char *sl_blas_load_text(void);
 
 #endif

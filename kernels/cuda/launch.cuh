@@ -8,6 +8,8 @@
  * (tests/cuda). So a launch and dynamic shared memory are written by the macros below, and whatever
  * is written in the machine's own instructions stands in mma.cuh.
  *
+ * Every launch is counted for the device (device/cuda.h).
+ *
  * An op asks CUDA for nothing but launches: a call whose stream is sl_load_only (ops.h) goes the
  * same way and loads its kernels.
  *
@@ -22,6 +24,7 @@
 
 extern "C" {
 #include "base/bits.h"
+#include "device/cuda.h"
 #include "kernels/kernels.h"
 #include "ops.h"
 }
@@ -56,11 +59,22 @@ static inline sl_status sl_launch_check(const char *kernel)
     if (error != cudaSuccess)
         SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: %s", kernel,
                 cudaGetErrorString(error));
+    sl_cuda_note_launches(1);
     return SL_OK;
 }
 
 /* Asks for a kernel, which finds its code, and then for the code itself: a driver may put that off
  * until the first launch. One that knows no such call has loaded it by now. */
+static inline cudaError_t sl_launch_find_loader(CUresult (**out_load)(CUfunction))
+{
+#if CUDART_VERSION >= 12050
+    return cudaGetDriverEntryPointByVersion("cuFuncLoad", (void **)out_load, 12040,
+                                            cudaEnableDefault, NULL);
+#else
+    return cudaGetDriverEntryPoint("cuFuncLoad", (void **)out_load, cudaEnableDefault, NULL);
+#endif
+}
+
 template <typename function>
 static inline sl_status sl_launch_load(function *kernel, const char *name)
 {
@@ -70,10 +84,7 @@ static inline sl_status sl_launch_load(function *kernel, const char *name)
     cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
     if (error == cudaSuccess)
         error = cudaGetFuncBySymbol(&found, (const void *)kernel);
-    if (error == cudaSuccess &&
-        cudaGetDriverEntryPointByVersion("cuFuncLoad", (void **)&load, 12040, cudaEnableDefault,
-                                         NULL) == cudaSuccess &&
-        load != NULL)
+    if (error == cudaSuccess && sl_launch_find_loader(&load) == cudaSuccess && load != NULL)
         error = (cudaError_t)load(found); /* both kinds of results count errors alike */
     (void)cudaGetLastError();
     if (error != cudaSuccess)

@@ -5,26 +5,18 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "blas_load.h"
 #include "ops.h"
 
-enum { TEXT_BYTES = 600 };
+enum { TEXT_BYTES = 512 };
 
-sl_status sl_cudnn_find_asked(bool *out_is_asked)
+/* cuBLASLt belongs to the device that is current when it opens. */
+sl_status sl_library_open(int device_index, const sl_cuda_options *options,
+                          sl_kernel_library **out_library)
 {
-    const char *name = getenv("SLUICE_ATTENTION");
-    const bool is_cudnn = name != NULL && strcmp(name, "cudnn") == 0;
-    if (name != NULL && *name != '\0' && !is_cudnn && strcmp(name, "own") != 0)
-        SL_FAIL(SL_ERROR_USAGE, "SLUICE_ATTENTION is \"%.40s\": it may be own or cudnn", name);
-    *out_is_asked = is_cudnn;
-    return SL_OK;
-}
-
-/* Either library belongs to the device that is current when it opens. */
-sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
-{
+    static const sl_cuda_options defaults = {0};
+    options = options != NULL ? options : &defaults;
     const cudaError_t error = cudaSetDevice(device_index);
     if (error != cudaSuccess)
         SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses device %d: %s", device_index,
@@ -32,9 +24,8 @@ sl_status sl_library_open(int device_index, sl_kernel_library **out_library)
     sl_kernel_library *library = calloc(1, sizeof *library);
     if (library == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the library of kernels");
-    sl_status status = sl_blas_open(&library->blas);
-    if (status == SL_OK)
-        status = sl_cudnn_open(&library->cudnn);
+    const sl_status status =
+        options->own_products ? SL_OK : sl_blas_open(!options->no_epilogue, &library->blas);
     if (status != SL_OK) {
         sl_library_close(library);
         return status;
@@ -47,7 +38,6 @@ void sl_library_close(sl_kernel_library *library)
 {
     if (library == NULL)
         return;
-    sl_cudnn_close(library->cudnn);
     sl_blas_close(library->blas);
     free(library);
 }
@@ -56,7 +46,8 @@ char sl_load_only[1];
 
 /* CUDA loads a kernel when it is first launched, which takes memory and may wait for all that the
  * GPU was given; a GPU that waits for a host stream whose thread then cannot ask CUDA would never
- * be done. So everything of ours is loaded before the first step. */
+ * be done. So everything of ours is loaded before the first step, and what cuBLASLt will launch is
+ * launched once by then (linear.c). */
 static sl_status load_kernels(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     sl_kernel kernel;
@@ -69,30 +60,24 @@ static sl_status load_kernels(sl_op_kind kind, const sl_op_attrs *attrs)
     return kernel(&call);
 }
 
-sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind, const sl_op_attrs *attrs)
+sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind,
+                             const sl_kernel_call *call)
 {
-    SL_TRY(load_kernels(kind, attrs));
-    SL_TRY(sl_cuda_attention_prepare(kind, attrs));
-    if (library->cudnn != NULL)
-        SL_TRY(sl_cudnn_prepare(library->cudnn, kind, attrs));
-    return library->blas ? sl_cuda_linear_prepare(library->blas, kind, attrs) : SL_OK;
+    SL_TRY(load_kernels(kind, call->attrs));
+    SL_TRY(sl_cuda_attention_prepare(kind, call->attrs));
+    return library->blas ? sl_cuda_linear_prepare(library->blas, kind, call) : SL_OK;
 }
 
 const char *sl_library_choice(const sl_kernel_library *library, uint64_t index)
 {
-    uint64_t products = 0; /* whose lines come first */
-    while (library->blas != NULL && sl_blas_text(library->blas, products) != NULL)
-        products++;
-    if (index < products)
-        return sl_blas_text(library->blas, index);
-    return library->cudnn ? sl_cudnn_text(library->cudnn, index - products) : NULL;
+    return library->blas ? sl_blas_text(library->blas, index) : NULL;
 }
 
 static char text[TEXT_BYTES];
 
 static void write_text(void)
 {
-    snprintf(text, sizeof text, "cuda, %s, %s", sl_blas_load_text(), sl_cudnn_description());
+    snprintf(text, sizeof text, "cuda, %s", sl_blas_load_text());
 }
 
 const char *sl_library_description(void)
@@ -100,4 +85,9 @@ const char *sl_library_description(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, write_text);
     return text;
+}
+
+const char *sl_library_lack(void)
+{
+    return sl_blas_load() != NULL ? NULL : SL_BLAS_COST;
 }

@@ -20,21 +20,32 @@ uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
     return bytes > bias ? bytes : bias;
 }
 
-/* Sizes do not tell whether a linear layer has a bias, or its gradient a GELU to pass. */
-sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_op_attrs *attrs)
+static sl_status prepare_product(sl_blas *blas, const sl_kernel_call *call,
+                                 const sl_product *product)
+{
+    SL_TRY(sl_blas_prepare(blas, product));
+    return call->workspace != NULL ? sl_blas_warm_up(blas, call, product) : SL_OK;
+}
+
+/* Sizes do not tell whether a linear layer has a bias, or its gradient a GELU to pass. Where there
+ * are operands, B has room for a bias and C for the x of a GELU; their numbers do not count. */
+sl_status sl_cuda_linear_prepare(sl_blas *blas, sl_op_kind kind, const sl_kernel_call *call)
 {
     sl_product product;
-    if (!sl_product_of_op(kind, attrs, &product))
+    if (!sl_product_of_op(kind, call->attrs, &product))
         return SL_OK;
-    SL_TRY(sl_blas_prepare(blas, &product));
+    if (call->workspace != NULL)
+        product = sl_product_of_call(kind, call);
+    product.bias = product.residual = product.gelu_x = NULL;
+    SL_TRY(prepare_product(blas, call, &product));
     if (kind == SL_OP_LINEAR)
-        product.bias = &product;
+        product.bias = call->workspace != NULL ? product.b : &product;
     else if (kind == SL_OP_LINEAR_INPUT_BACKWARD && !product.add &&
              sl_blas_passes_gelu(blas, &product))
-        product.gelu_x = &product;
+        product.gelu_x = call->workspace != NULL ? product.c : &product;
     else
         return SL_OK;
-    return sl_blas_prepare(blas, &product);
+    return prepare_product(blas, call, &product);
 }
 
 static sl_status pass_gelu(const sl_kernel_call *call, const sl_product *product)

@@ -17,7 +17,7 @@ SL_OP_LIST(X)
 uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                         uint32_t worker_count);
 
-/* Partial results and dot products, or what cuDNN may use; a multiple of 256. */
+/* Partial results and dot products; a multiple of 256. */
 uint64_t sl_cuda_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                            uint32_t worker_count);
 

@@ -38,6 +38,7 @@ static const sl_kernel_table table = {
     .prepare = sl_library_prepare,
     .choice = sl_library_choice,
     .description = sl_library_description,
+    .lack = sl_library_lack,
 };
 /* clang-format on */
 

@@ -5,8 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Opens the first of `names` that is found: by its name, as the loader finds it, then where
- * toolkits stand. NULL if there is none. */
+/* Opens the first of `names` that is found: by its name, as the loader finds it; where toolkits
+ * stand (CUDA_HOME, CUDA_PATH, /usr/local/cuda); in NVIDIA's Python packages below VIRTUAL_ENV,
+ * CONDA_PREFIX, the folders of PATH, ~/.local, /usr/local and /usr. NULL if there is none. */
 void *sl_toolkit_open(const char *const *names, uint32_t name_count);
 void sl_toolkit_close(void *library);
 

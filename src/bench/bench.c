@@ -47,12 +47,12 @@ static void report_progress(const measurement *m, const char *line)
 static sl_status open_devices(measurement *m)
 {
     const sl_bench_options *options = m->options;
-    SL_TRY(sl_timed_device_open(SL_DEVICE_CPU, 0, options->thread_count, &m->host));
+    SL_TRY(sl_timed_device_open(SL_DEVICE_CPU, 0, NULL, options->thread_count, &m->host));
     m->device = m->host;
     if (options->device == SL_DEVICE_CPU)
         return SL_OK;
-    return sl_timed_device_open(options->device, options->device_index, options->thread_count,
-                                &m->device);
+    return sl_timed_device_open(options->device, options->device_index, &options->cuda,
+                                options->thread_count, &m->device);
 }
 
 static void warn_of_load(const measurement *m)

@@ -15,6 +15,7 @@
 typedef struct sl_bench_options {
     sl_device_kind device; /* whose ops and copies */
     int device_index;
+    sl_cuda_options cuda;
     const char *const *disk_directories;
     uint32_t disk_directory_count; /* 0: the disk stays a guess */
     uint32_t thread_count;

@@ -390,7 +390,8 @@ sl_status sl_ops_warm_up(sl_ops *ops)
     for (uint32_t i = 0; i < ops->count; i++) {
         sl_ops_case *one = &ops->cases[i];
         double seconds = 0;
-        SL_TRY(ops->device->kernels->prepare(ops->device->library, one->kind, &one->attrs));
+        const sl_kernel_call shapes = {.attrs = &one->attrs};
+        SL_TRY(ops->device->kernels->prepare(ops->device->library, one->kind, &shapes));
         SL_TRY(time_calls(ops, one, 1, &seconds));
         SL_TRY(time_calls(ops, one, 1, &seconds));
         double calls = sample_seconds / (seconds > 1e-7 ? seconds : 1e-7);

@@ -15,15 +15,16 @@ static void ignore_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t en
     (void)user, (void)tag, (void)start_ns, (void)end_ns;
 }
 
-static sl_status open_parts(sl_timed_device *device, sl_device_kind kind, int index)
+static sl_status open_parts(sl_timed_device *device, sl_device_kind kind, int index,
+                            const sl_cuda_options *cuda)
 {
     static const char *const names[SL_TIMED_DEVICE_STREAMS] = {"bench", "bench, back"};
     if (!device->ops || !device->kernels)
         SL_FAIL(SL_ERROR_SYSTEM, "this build has no CUDA: build it where nvcc is found, or use "
                                  "--device cpu");
-    SL_TRY(device->ops->open(index, &device->handle));
+    SL_TRY(device->ops->open(index, cuda, &device->handle));
     SL_TRY(device->ops->describe(device->handle, &device->info));
-    SL_TRY(device->kernels->open(index, &device->library));
+    SL_TRY(device->kernels->open(index, cuda, &device->library));
     if (kind == SL_DEVICE_CPU)
         SL_TRY(sl_workers_open(device->worker_count, &device->workers));
     for (int i = 0; i < SL_TIMED_DEVICE_STREAMS; i++) {
@@ -34,8 +35,8 @@ static sl_status open_parts(sl_timed_device *device, sl_device_kind kind, int in
     return SL_OK;
 }
 
-sl_status sl_timed_device_open(sl_device_kind kind, int index, uint32_t worker_count,
-                               sl_timed_device **out_device)
+sl_status sl_timed_device_open(sl_device_kind kind, int index, const sl_cuda_options *cuda,
+                               uint32_t worker_count, sl_timed_device **out_device)
 {
     sl_timed_device *device = calloc(1, sizeof *device);
     if (!device)
@@ -43,7 +44,7 @@ sl_status sl_timed_device_open(sl_device_kind kind, int index, uint32_t worker_c
     device->ops = sl_device_ops_of(kind);
     device->kernels = sl_kernels_of(kind);
     device->worker_count = worker_count;
-    sl_status status = open_parts(device, kind, index);
+    sl_status status = open_parts(device, kind, index, cuda);
     if (status != SL_OK) {
         sl_timed_device_close(device);
         return status;

@@ -33,10 +33,10 @@ typedef struct sl_timed_copy {
     uint64_t bytes;
 } sl_timed_copy;
 
-/* Opens device `index`, its kernels and its streams. SL_ERROR_SYSTEM, SL_ERROR_USAGE: the build or
- * the machine has no such device. */
-sl_status sl_timed_device_open(sl_device_kind kind, int index, uint32_t worker_count,
-                               sl_timed_device **out_device);
+/* Opens device `index`, its kernels and its streams; `cuda` NULL: the defaults. SL_ERROR_SYSTEM,
+ * SL_ERROR_USAGE: the build or the machine has no such device. */
+sl_status sl_timed_device_open(sl_device_kind kind, int index, const sl_cuda_options *cuda,
+                               uint32_t worker_count, sl_timed_device **out_device);
 
 /* NULL is fine. */
 void sl_timed_device_close(sl_timed_device *device);

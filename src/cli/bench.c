@@ -107,6 +107,7 @@ static sl_status measure_machine(const sl_config *config)
     SL_TRY(sl_config_parse_device(config->device, &device, &index));
     sl_bench_options options = {.device = device,
                                 .device_index = index,
+                                .cuda = sl_config_cuda(config),
                                 .disk_directories = (const char *const *)config->disk_dir.items,
                                 .disk_directory_count = config->disk_dir.count,
                                 .thread_count = (uint32_t)config->threads,

@@ -171,7 +171,10 @@ static void find_cuda(findings *all)
                  "work runs on the processor's cores, and no run on a GPU can be planned");
         return;
     }
-    add_finding(all, "cuda", "%.600s", kernels->description());
+    finding *cuda = add_finding(all, "cuda", "%.600s", kernels->description());
+    if (kernels->lack())
+        add_cost(cuda, "%s", kernels->lack());
+    add_finding(all, "cuda needs", "%s", sl_device_ops_of(SL_DEVICE_CUDA)->needs);
     find_gpus(all);
 }
 

@@ -28,8 +28,9 @@ struct sl_device_event {
 
 /* ---- device and memory ---- */
 
-static sl_status open_device(int index, sl_device **out_device)
+static sl_status open_device(int index, const sl_cuda_options *options, sl_device **out_device)
 {
+    (void)options;
     if (index != 0)
         SL_FAIL(SL_ERROR_USAGE, "there is no cpu device %d, only 0", index);
     sl_device *device = calloc(1, sizeof *device);
@@ -200,6 +201,7 @@ const sl_device_ops *sl_cpu_ops(void)
     static const sl_device_ops ops = {
         .kind = SL_DEVICE_CPU,
         .name = "cpu",
+        .needs = "",
         .open = open_device,
         .close = close_device,
         .describe = describe_device,

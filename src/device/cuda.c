@@ -3,15 +3,16 @@
  * kernels and plans.
  *
  * How far the control thread may be ahead of a stream of the device: a stream of CUDA's takes about
- * a thousand items of work that have not run. Who issues more waits inside of that call until one
- * has, and nothing says that calls of other threads get through meanwhile. Threads of host streams
- * make such calls, to learn whether the GPU is done; the stream may be waiting for what they do
- * next, and then nobody would ever go on. So no stream is filled: one mark follows every
- * ITEMS_A_MARK items, and the control thread waits for the last mark but one before it sets
- * another, in a call that is made for waiting.
+ * a thousand entries that have not run. Who issues more waits inside of that call until one has,
+ * and nothing says that calls of other threads get through meanwhile. Threads of host streams make
+ * such calls, to learn whether the GPU is done; the stream may be waiting for what they do next,
+ * and then nobody would ever go on. So no stream is filled: a mark follows every ENTRIES_A_MARK
+ * entries, and the control thread waits for the last mark but one before it sets another, in a call
+ * that is made for waiting.
  *
- * Invariant: of a stream, less than 3 * ITEMS_A_MARK items are issued and have not run. An item is
- * a call, which may be several kernels, a copy, a record or a wait.
+ * Invariant: of a stream, less than 3 * (ENTRIES_A_MARK + n) entries are issued and have not run,
+ * where one call of the caller's makes at most n. An entry is a kernel, a copy, a record (of an
+ * event, or of a time) or a wait.
  */
 #include "cuda.h"
 
@@ -24,7 +25,7 @@
 
 enum {
     STREAM_CAPACITY = 1024, /* items of a host stream; a full one blocks the control thread */
-    ITEMS_A_MARK = 64
+    ENTRIES_A_MARK = 128
 };
 
 /* ---- failures ---- */
@@ -116,12 +117,13 @@ static sl_status open_device_parts(sl_device *device)
     return sl_cuda_events_open(device);
 }
 
-static sl_status open_device(int index, sl_device **out_device)
+static sl_status open_device(int index, const sl_cuda_options *options, sl_device **out_device)
 {
     sl_device *device = calloc(1, sizeof *device);
     if (!device)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a device");
     device->index = index;
+    device->avoids_words = options != NULL && options->no_wait_value;
     pthread_mutex_init(&device->lock, NULL); /* with default attributes neither can fail */
     pthread_cond_init(&device->is_released, NULL);
     sl_status status = open_device_parts(device);
@@ -145,6 +147,13 @@ static sl_status describe_device(sl_device *device, sl_device_info *out_info)
 
 /* ---- how far the control thread is ahead ---- */
 
+static _Thread_local uint32_t launch_count; /* of the call that is being made */
+
+void sl_cuda_note_launches(uint32_t count)
+{
+    launch_count += count;
+}
+
 /* The mark is as it was made until it is first set, which CUDA takes for passed. */
 static sl_status wait_for_mark(sl_device_stream *stream, cudaEvent_t mark)
 {
@@ -159,12 +168,13 @@ static sl_status wait_for_mark(sl_device_stream *stream, cudaEvent_t mark)
 
 sl_status sl_cuda_wait_for_room(sl_device_stream *stream)
 {
-    uint64_t number = stream->items++;
-    if (number % ITEMS_A_MARK > 0)
+    if (stream->entries++ < ENTRIES_A_MARK)
         return SL_OK;
-    cudaEvent_t mark = stream->marks[number / ITEMS_A_MARK % SL_CUDA_MARKS];
+    cudaEvent_t mark = stream->marks[stream->next_mark];
     SL_TRY(wait_for_mark(stream, mark));
     SL_CUDA_TRY(stream->name, cudaEventRecord(mark, stream->stream));
+    stream->next_mark = (stream->next_mark + 1) % SL_CUDA_MARKS;
+    stream->entries = 1;
     return SL_OK;
 }
 
@@ -280,7 +290,10 @@ static sl_status issue_call(sl_device_stream *stream, uint64_t tag, sl_queue_fun
     SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times));
     stream->issued++;
-    SL_TRY(call_at_once(function, arguments, argument_bytes));
+    launch_count = 0;
+    sl_status status = call_at_once(function, arguments, argument_bytes);
+    stream->entries += launch_count;
+    SL_TRY(status);
     return sl_cuda_times_after_call(stream->times, tag, false);
 }
 
@@ -299,13 +312,30 @@ static sl_status launch_call(sl_device_stream *stream, uint64_t tag, sl_queue_fu
     return status == SL_OK ? SL_OK : sl_cuda_keep_failure(stream, status);
 }
 
+/* One part but for host memory that is locked in part. */
+static sl_status copy_in_parts(sl_device_stream *stream, void *to, const void *from, uint64_t bytes)
+{
+    unsigned char *target = to;
+    const unsigned char *source = from;
+    while (bytes > 0) {
+        uint64_t part = sl_cuda_copy_part(stream->device, target, source, bytes);
+        SL_CUDA_TRY(stream->name,
+                    cudaMemcpyAsync(target, source, part, cudaMemcpyDefault, stream->stream));
+        target += part;
+        source += part;
+        bytes -= part;
+        stream->entries += bytes > 0; /* the first one was counted */
+    }
+    return SL_OK;
+}
+
 static sl_status issue_copy(sl_device_stream *stream, uint64_t tag, void *to, const void *from,
                             uint64_t bytes)
 {
     SL_TRY(sl_cuda_wait_for_room(stream));
     SL_TRY(sl_cuda_times_before_call(stream->times));
     stream->issued++;
-    SL_CUDA_TRY(stream->name, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream->stream));
+    SL_TRY(copy_in_parts(stream, to, from, bytes));
     return sl_cuda_times_after_call(stream->times, tag, true);
 }
 
@@ -325,6 +355,7 @@ const sl_device_ops *sl_cuda_ops(void)
     static const sl_device_ops ops = {
         .kind = SL_DEVICE_CUDA,
         .name = "cuda",
+        .needs = SL_CUDA_DRIVER ", for this build's CUDA runtime is " SL_CUDA_RUNTIME,
         .open = open_device,
         .close = close_device,
         .describe = describe_device,

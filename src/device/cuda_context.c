@@ -34,10 +34,10 @@ static sl_status explain_driver(void)
     SL_CUDA_TRY(NULL, cudaRuntimeGetVersion(&runtime));
     if (driver == 0)
         SL_FAIL(SL_ERROR_SYSTEM, "there is no NVIDIA driver on this machine: use --device cpu, or "
-                                 "install one");
+                                 "install an " SL_CUDA_DRIVER);
     SL_FAIL(SL_ERROR_SYSTEM,
-            "the NVIDIA driver is too old: it knows CUDA %s, and this build needs %s. Install a "
-            "newer driver, or build with an older CUDA toolkit",
+            "the NVIDIA driver is too old: it knows CUDA %s, and this build, with CUDA %s, needs "
+            "an " SL_CUDA_DRIVER ". Install one, or build with an older CUDA toolkit (12: R525)",
             print_version(driver).text, print_version(runtime).text);
 }
 

@@ -12,12 +12,15 @@
  * also past failures; the comparison is of the difference's sign, so it may wrap around.
  *
  * Where there is no cuStreamWaitValue32 the control thread waits for the mark before it goes on
- * issuing: always right, as everything is issued in an order in which it could also run.
+ * issuing: always right, as everything is issued in an order in which it could also run. So it does
+ * for events that are opened when there is host memory that CUDA would not lock: a copy of such
+ * memory may keep the control thread inside of its call until the stream is there, and other
+ * threads' calls out, which must not depend on what those threads do.
  *
  * CUDA does not see the order that a word makes, and its manual warns that it may then put streams
  * into one hardware queue in an order that never ends. It cannot here as long as it keeps to the
  * order of issue, or has a queue for each stream: there are fewer than its default of eight
- * connections. SLUICE_NO_WAIT_VALUE=1 in the environment does without the word.
+ * connections. --cuda-wait-value off does without the word.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +49,7 @@ struct sl_device_event {
     sl_device *device;
     sl_mark *mark;    /* records in host streams */
     uint32_t numbers; /* of the mark: how many were issued, modulo 2^32 */
-    uint32_t *word;   /* NULL where there is no cuStreamWaitValue32 */
+    uint32_t *word;   /* NULL: the control thread waits */
     CUdeviceptr word_on_device;
     event_record records[SL_CUDA_RECORDS]; /* records in device streams, in turn */
     uint32_t next_record;
@@ -134,20 +137,34 @@ static bool try_wait_value(sl_device *device)
     return works;
 }
 
-sl_status sl_cuda_events_open(sl_device *device)
+/* The call as CUDA 12.0 had it. Older toolkits ask for that of their own version. */
+static cudaError_t find_wait_value(void **out_function, enum cudaDriverEntryPointQueryResult *found)
+{
+#if CUDART_VERSION >= 12050
+    return cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", out_function, 12000,
+                                            cudaEnableDefault, found);
+#else
+    return cudaGetDriverEntryPoint("cuStreamWaitValue32", out_function, cudaEnableDefault, found);
+#endif
+}
+
+static void look_for_wait_value(sl_device *device)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *function = NULL;
-    if (getenv("SLUICE_NO_WAIT_VALUE"))
-        return SL_OK;
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000,
-                                                         cudaEnableDefault, &found);
+    cudaError_t error = find_wait_value(&function, &found);
     if (error == cudaSuccess && found == cudaDriverEntryPointSuccess && function) {
         memcpy(&device->wait_value, &function, sizeof function);
         if (!try_wait_value(device))
             device->wait_value = NULL;
     }
     sl_cuda_forget_error();
+}
+
+sl_status sl_cuda_events_open(sl_device *device)
+{
+    if (!device->avoids_words)
+        look_for_wait_value(device);
     if (sl_cuda_is_broken(device))
         SL_FAIL(SL_ERROR_SYSTEM, "the GPU fails at its first work");
     return SL_OK;
@@ -158,7 +175,7 @@ sl_status sl_cuda_events_open(sl_device *device)
 static sl_status open_event_parts(sl_device_event *event)
 {
     SL_TRY(sl_mark_open(&event->mark));
-    if (event->device->wait_value) {
+    if (event->device->wait_value && !event->device->has_unlocked) {
         SL_TRY(take_word(event));
         sl_mark_publish(event->mark, event->word);
     }

@@ -22,6 +22,19 @@ enum {
     SL_CUDA_MARKS = 2,   /* of a stream, in turn */
 };
 
+/* The drivers that the statically linked runtime takes: all of its major version's, and newer ones
+ * (CUDA's release notes, minor version compatibility). */
+#if CUDART_VERSION >= 14000
+#define SL_CUDA_DRIVER "NVIDIA driver as new as the CUDA toolkit"
+#define SL_CUDA_RUNTIME "newer than 13"
+#elif CUDART_VERSION >= 13000
+#define SL_CUDA_DRIVER "NVIDIA driver R580 or newer"
+#define SL_CUDA_RUNTIME "13"
+#else
+#define SL_CUDA_DRIVER "NVIDIA driver R525 or newer"
+#define SL_CUDA_RUNTIME "12"
+#endif
+
 typedef __typeof__(cuStreamWaitValue32) *sl_cuda_wait_value;
 
 typedef struct sl_cuda_range sl_cuda_range; /* mapped memory */
@@ -33,10 +46,11 @@ struct sl_device {
     sl_device_info info; /* all but free_bytes */
     cudaStream_t stream; /* the device's own: content of memory, checks */
     sl_cuda_range *ranges;
-    bool has_warned_of_locking;
+    bool has_unlocked;         /* host memory that CUDA would not lock */
     sl_device_stream *streams; /* of the device, not of the host */
     sl_cuda_words *words;
-    sl_cuda_wait_value wait_value; /* NULL: the control thread waits itself */
+    bool avoids_words;             /* the control thread waits itself */
+    sl_cuda_wait_value wait_value; /* NULL: so it does, for there is no such call */
     pthread_mutex_t lock;          /* shared: of the records' `waiters` */
     pthread_cond_t is_released;    /* a record has one waiter less */
 };
@@ -48,8 +62,9 @@ struct sl_device_stream {
     cudaStream_t stream; /* of the device */
     sl_device_stream *next;
     uint64_t issued, known; /* calls and copies; how many of them are known to have ended well */
-    uint64_t items;         /* all that was issued, marks left out */
+    uint64_t entries;       /* that it was given since the last mark */
     cudaEvent_t marks[SL_CUDA_MARKS];
+    uint32_t next_mark;
     sl_cuda_times *times; /* NULL: nobody observes */
     sl_first_failure failure;
 };
@@ -82,7 +97,7 @@ sl_status sl_cuda_explain_failure(sl_device *device, sl_status status);
 sl_status sl_cuda_keep_failure(sl_device_stream *stream, sl_status status);
 
 /* Before a call, copy, record or wait is issued into a stream of the device; blocks while too much
- * of what it was given has not run. */
+ * of what it was given has not run. Counts one entry; whoever makes more adds them. */
 sl_status sl_cuda_wait_for_room(sl_device_stream *stream);
 
 /* ---- cuda_context.c ---- */
@@ -96,6 +111,11 @@ sl_status sl_cuda_map(sl_device *device, uint64_t bytes, int flags, void **out_m
 void sl_cuda_unmap(sl_device *device, void *memory, uint64_t bytes, int flags);
 sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory);
 void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int flags);
+
+/* How many of the bytes from there on go in one copy: CUDA takes host memory that is locked as a
+ * whole or not at all. `bytes` > 0; the answer is too. */
+uint64_t sl_cuda_copy_part(const sl_device *device, const void *to, const void *from,
+                           uint64_t bytes);
 
 /* ---- cuda_events.c ---- */
 

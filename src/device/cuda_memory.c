@@ -1,7 +1,7 @@
 /* Memory of the cuda device: one cudaMalloc for device memory, and for host memory one mapping of
- * the cpu's, close to the GPU, locked by cudaHostRegister. (cudaHostAlloc would do for copies, but
- * the disk tier registers the same memory with io_uring, which older kernels refuse for memory that
- * a driver mapped.)
+ * the cpu's, close to the GPU, locked by cudaHostRegister in pieces, so that one that is refused
+ * costs no other. (cudaHostAlloc would do for copies, but the disk tier registers the same memory
+ * with io_uring, which older kernels refuse for memory that a driver mapped.)
  *
  * Device memory has no pages to protect. Guarded, it lies between two zones of a pattern that
  * unmapping checks.
@@ -23,11 +23,16 @@ enum { ALIGNMENT = 4096, ZONE_BYTES = 4096, ZONE_BYTE = 0xDB, PATTERN_BYTE = 0xA
 /* Larger requests could overflow when rounded; no machine has them. */
 #define BYTES_MAX (UINT64_C(1) << 56)
 
+#ifndef SL_CUDA_LOCK_BYTES /* tests: small ones */
+#define SL_CUDA_LOCK_BYTES (UINT64_C(1) << 30)
+#endif
+
 struct sl_cuda_range {
     sl_cuda_range *next;
-    void *memory; /* what the caller got */
-    void *base;   /* what CUDA gave, or has locked */
-    bool is_locked;
+    void *memory;          /* what the caller got */
+    void *base;            /* what CUDA gave; of host memory, its first page */
+    uint64_t locked_bytes; /* of host memory, in whole pages: what CUDA was asked to lock */
+    bool *is_locked;       /* of each piece of SL_CUDA_LOCK_BYTES */
 };
 
 static sl_status add_range(sl_device *device, sl_cuda_range **out_range)
@@ -177,43 +182,122 @@ static unsigned char *find_pages(void *memory, uint64_t bytes, uint64_t *out_byt
     return (unsigned char *)memory - front_bytes;
 }
 
-static void lock_range(sl_device *device, sl_cuda_range *range, uint64_t bytes)
+static uint64_t count_pieces(const sl_cuda_range *range)
 {
-    cudaError_t error = cudaHostRegister(range->base, bytes, cudaHostRegisterPortable);
-    range->is_locked = error == cudaSuccess;
+    return sl_bits_divide_up(range->locked_bytes, SL_CUDA_LOCK_BYTES);
+}
+
+/* The piece's first byte; *out_bytes: how long it is. */
+static unsigned char *find_piece(const sl_cuda_range *range, uint64_t index, uint64_t *out_bytes)
+{
+    uint64_t first = index * SL_CUDA_LOCK_BYTES, left = range->locked_bytes - first;
+    *out_bytes = left < SL_CUDA_LOCK_BYTES ? left : SL_CUDA_LOCK_BYTES;
+    return (unsigned char *)range->base + first;
+}
+
+/* Once a device. The driver pins pages by itself, whatever RLIMIT_MEMLOCK says. */
+static void warn_of_locking(sl_device *device, uint64_t missing_bytes, uint64_t bytes,
+                            cudaError_t error)
+{
+    bool has_warned = device->has_unlocked;
+    device->has_unlocked = true;
+    if (!has_warned)
+        sl_log_write(SL_LOG_WARNING,
+                     "CUDA does not lock %" PRIu64 " of %" PRIu64 " bytes of host memory (%s): "
+                     "copies of these are slower, and the GPU does not work beside them; the rest "
+                     "is locked. Take less host memory (--host-memory); ulimit -l is not what "
+                     "limits it",
+                     missing_bytes, bytes, cudaGetErrorString(error));
+}
+
+static void lock_range(sl_device *device, sl_cuda_range *range)
+{
+    cudaError_t last_error = cudaSuccess;
+    uint64_t missing_bytes = 0;
+    for (uint64_t i = 0; i < count_pieces(range); i++) {
+        uint64_t bytes;
+        void *piece = find_piece(range, i, &bytes);
+        cudaError_t error = cudaHostRegister(piece, bytes, cudaHostRegisterPortable);
+        range->is_locked[i] = error == cudaSuccess;
+        if (range->is_locked[i])
+            continue;
+        sl_cuda_forget_error();
+        last_error = error;
+        missing_bytes += bytes;
+    }
+    if (missing_bytes > 0)
+        warn_of_locking(device, missing_bytes, range->locked_bytes, last_error);
+}
+
+static void unlock_range(const sl_cuda_range *range)
+{
+    for (uint64_t i = 0; i < count_pieces(range); i++) {
+        uint64_t bytes;
+        void *piece = find_piece(range, i, &bytes);
+        if (range->is_locked[i])
+            log_failure(cudaHostUnregister(piece), "cudaHostUnregister");
+    }
+}
+
+/* Up to the next border between what is locked and what is not. */
+static uint64_t find_alike(const sl_cuda_range *range, const unsigned char *start, uint64_t bytes)
+{
+    uint64_t offset = (uint64_t)(start - (const unsigned char *)range->base);
+    uint64_t first = offset / SL_CUDA_LOCK_BYTES, next = first + 1;
+    while (next < count_pieces(range) && next * SL_CUDA_LOCK_BYTES < offset + bytes &&
+           range->is_locked[next] == range->is_locked[first])
+        next++;
+    uint64_t end = next * SL_CUDA_LOCK_BYTES;
+    return end < offset + bytes ? end - offset : bytes;
+}
+
+static uint64_t find_part(const sl_device *device, const unsigned char *start, uint64_t bytes)
+{
+    for (const sl_cuda_range *range = device->ranges; range; range = range->next) {
+        const unsigned char *base = range->base;
+        if (range->is_locked && start >= base && start < base + range->locked_bytes)
+            return find_alike(range, start, bytes);
+    }
+    return bytes;
+}
+
+uint64_t sl_cuda_copy_part(const sl_device *device, const void *to, const void *from,
+                           uint64_t bytes)
+{
+    if (!device->has_unlocked)
+        return bytes;
+    return find_part(device, from, find_part(device, to, bytes));
+}
+
+static sl_status map_host_range(uint64_t bytes, int flags, sl_cuda_range *range)
+{
+    SL_TRY(sl_cpu_memory_map(bytes, flags, &range->memory));
+    range->base = find_pages(range->memory, bytes, &range->locked_bytes);
+    range->is_locked = calloc(count_pieces(range), sizeof *range->is_locked);
     if (range->is_locked)
-        return;
-    sl_cuda_forget_error();
-    if (device->has_warned_of_locking)
-        return;
-    device->has_warned_of_locking = true;
-    sl_log_write(SL_LOG_WARNING,
-                 "CUDA cannot lock %" PRIu64 " bytes of host memory (%s): copies to and from the "
-                 "GPU are slower and do not run beside its work; raise the memlock limit "
-                 "(ulimit -l) or take less host memory",
-                 bytes, cudaGetErrorString(error));
+        return SL_OK;
+    sl_cpu_memory_unmap(range->memory, bytes, flags);
+    SL_FAIL(SL_ERROR_SYSTEM, "no memory for a note of locked memory");
 }
 
 /* The pages of a pattern exist before the node is chosen, so that only tests use one. */
 sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **out_memory)
 {
     sl_cuda_range *range = NULL;
-    uint64_t locked_bytes = 0;
     SL_TRY(add_range(device, &range));
-    sl_status status = sl_cpu_memory_map(bytes, flags, &range->memory);
+    sl_status status = map_host_range(bytes, flags, range);
     if (status != SL_OK) {
         device->ranges = range->next;
         free(range);
         return status;
     }
-    range->base = find_pages(range->memory, bytes, &locked_bytes);
-    prefer_near_node(device, range->base, locked_bytes);
-    status = sl_cpu_memory_populate(range->base, locked_bytes);
+    prefer_near_node(device, range->base, range->locked_bytes);
+    status = sl_cpu_memory_populate(range->base, range->locked_bytes);
     if (status != SL_OK) {
         sl_cuda_unmap_host(device, range->memory, bytes, flags);
         return status;
     }
-    lock_range(device, range, locked_bytes);
+    lock_range(device, range);
     *out_memory = range->memory;
     return SL_OK;
 }
@@ -223,8 +307,8 @@ void sl_cuda_unmap_host(sl_device *device, void *memory, uint64_t bytes, int fla
     sl_cuda_range *range = memory ? take_range(device, memory) : NULL;
     if (!range)
         return;
-    if (range->is_locked)
-        log_failure(cudaHostUnregister(range->base), "cudaHostUnregister");
+    unlock_range(range);
+    free(range->is_locked);
     free(range);
     sl_cpu_memory_unmap(memory, bytes, flags);
 }

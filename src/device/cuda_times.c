@@ -137,6 +137,7 @@ static sl_status set_border(sl_cuda_times *times, span_kind before, uint64_t tag
     SL_TRY(make_room_for_border(times));
     border *next = border_at(times, times->set + 1);
     SL_CUDA_TRY(times->stream->name, cudaEventRecord(next->event, times->stream->stream));
+    times->stream->entries++;
     next->before = before;
     next->tag = tag;
     next->after = (sl_cuda_moment){0};

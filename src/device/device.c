@@ -11,12 +11,13 @@ const sl_device_ops *sl_device_ops_of(sl_device_kind kind)
 
 sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_info)
 {
+    const sl_cuda_options asks_only = {.no_wait_value = true}; /* nothing will wait */
     const sl_device_ops *ops = sl_device_ops_of(kind);
     sl_device *device = NULL;
     if (!ops)
         SL_FAIL(SL_ERROR_SYSTEM,
                 "this build has no CUDA: build it where nvcc is found, or use --device cpu");
-    SL_TRY(ops->open(index, &device));
+    SL_TRY(ops->open(index, &asks_only, &device));
     sl_status status = ops->describe(device, out_info);
     ops->close(device);
     return status;

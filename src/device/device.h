@@ -33,10 +33,11 @@ typedef enum sl_stream_kind { SL_STREAM_DEVICE, SL_STREAM_HOST } sl_stream_kind;
 
 typedef struct sl_device_ops {
     sl_device_kind kind;
-    const char *name; /* "cpu", "cuda" */
+    const char *name;  /* "cpu", "cuda" */
+    const char *needs; /* of the machine, for people: "NVIDIA driver R580 or newer, ..."; "" */
 
-    /* Opens device number `index`. */
-    sl_status (*open)(int index, sl_device **out_device);
+    /* Opens device number `index`; `options` NULL: the defaults. */
+    sl_status (*open)(int index, const sl_cuda_options *options, sl_device **out_device);
     void (*close)(sl_device *device);
 
     sl_status (*describe)(sl_device *device, sl_device_info *out_info);

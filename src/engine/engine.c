@@ -90,8 +90,8 @@ static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
     engine->host_kernels = parts->kernels ? parts->kernels : sl_kernels_cpu();
     if (!engine->ops || !engine->kernels)
         SL_FAIL(SL_ERROR_SYSTEM, "this build has no such device");
-    SL_TRY(engine->ops->open(target->device_index, &engine->device));
-    return engine->kernels->open(target->device_index, &engine->library);
+    SL_TRY(engine->ops->open(target->device_index, &target->cuda, &engine->device));
+    return engine->kernels->open(target->device_index, &target->cuda, &engine->library);
 }
 
 /* What the plans take of the host's memory. */
@@ -135,8 +135,8 @@ static sl_status open_parts(sl_engine *engine, const sl_engine_options *options,
     SL_TRY(open_lanes(engine, has_inputs));
     SL_TRY(open_repetition_ends(engine));
     SL_TRY(bind_plans(engine, options, parts));
-    SL_TRY(sl_boundary_fill(engine));
-    return sl_op_kernels_prepare(engine);
+    SL_TRY(sl_op_kernels_prepare(engine)); /* may write into the arena: nothing is there yet */
+    return sl_boundary_fill(engine);
 }
 
 sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_parts *parts,

@@ -114,7 +114,7 @@ static sl_status prepare_distinct_ops(sl_engine *engine, const sl_bound_command 
         if (i > 0 && compare_ops(&ops[i - 1], &ops[i]) == 0)
             continue;
         sl_status status =
-            engine->kernels->prepare(engine->library, ops[i]->op_kind, ops[i]->call.attrs);
+            engine->kernels->prepare(engine->library, ops[i]->op_kind, &ops[i]->call);
         if (status != SL_OK)
             return sl_status_prefix(status, "preparing %s", sl_op_info_of(ops[i]->op_kind)->name);
     }

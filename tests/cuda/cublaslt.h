@@ -20,7 +20,8 @@ extern "C" {
 /* Forgets faults, counts and everything set below; what is live then counts as a fault. */
 void standin_blas_reset(void);
 
-/* Whether the library can be loaded from now on (blas_standin.c). */
+/* Whether the library can be loaded from now on (blas_standin.c); never with STANDIN_NO_BLAS in the
+ * environment. */
 void standin_blas_hide(bool is_hidden);
 bool standin_blas_is_hidden(void);
 

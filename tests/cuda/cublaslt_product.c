@@ -240,6 +240,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, cublasLtMatmulDesc_t
                                      .workspace = workspace,
                                      .workspace_bytes = algorithm.workspace_bytes};
     TRY(check_algorithm(&product, (const standin_layout *)Ddesc, &algorithm, workspaceSizeInBytes));
+    if (standin_load_code(algorithm.of) != 0)
+        return CUBLAS_STATUS_ALLOC_FAILED;
     standin_product *queued = malloc(sizeof *queued);
     if (queued == NULL)
         abort();

@@ -4,7 +4,7 @@
 file(GLOB SL_GPU_CANDIDATES CONFIGURE_DEPENDS test_cuda_*.c)
 foreach(source ${SL_GPU_CANDIDATES})
   file(STRINGS ${source} uses REGEX "^#include \"(cuda|attention)_case.h\"")
-  file(STRINGS ${source} controls REGEX "^#include \"(standin|runtime|cublaslt|cudnn).*\\.h\"")
+  file(STRINGS ${source} controls REGEX "^#include \"(standin|runtime|cublaslt).*\\.h\"")
   if(uses AND NOT controls)
     list(APPEND SL_GPU_TESTS ${source})
   endif()
@@ -30,12 +30,6 @@ if(CMAKE_CUDA_COMPILER AND NOT SL_SANITIZE)
     target_compile_definitions(${name} PRIVATE SL_TEST_GPU_REAL)
     set_tests_properties(${name} PROPERTIES LABELS gpu)
   endforeach()
-  # The attention that the environment may ask for instead of ours.
-  foreach(name attention attention_backward)
-    add_test(NAME gpu_test_cudnn_${name} COMMAND gpu_test_cuda_${name})
-    set_tests_properties(gpu_test_cudnn_${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77
-                         LABELS gpu ENVIRONMENT SLUICE_ATTENTION=cudnn)
-  endforeach()
   add_test(NAME gpu_test_device_streams COMMAND test_device_streams gpu)
   set_tests_properties(gpu_test_device_streams PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77
                        LABELS gpu)
@@ -46,16 +40,3 @@ foreach(name test_cuda_elementwise gpu_products)
   sl_add_gpu_test(standin_${name} ${source} sluice_standin)
   set_tests_properties(standin_${name} PROPERTIES LABELS quick ENVIRONMENT SL_TEST_FEW=1)
 endforeach()
-
-# Attention by cuDNN: the same bodies with what stands in for it.
-foreach(name attention attention_backward)
-  sl_add_gpu_test(standin_cudnn_${name} ${CMAKE_CURRENT_SOURCE_DIR}/test_cuda_${name}.c
-                  sluice_standin)
-  set_tests_properties(standin_cudnn_${name} PROPERTIES LABELS quick
-                       ENVIRONMENT SLUICE_ATTENTION=cudnn)
-endforeach()
-if(TARGET test_cuda_runs)
-  add_test(NAME standin_cudnn_runs COMMAND test_cuda_runs)
-  set_tests_properties(standin_cudnn_runs PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77 LABELS quick
-                       ENVIRONMENT SLUICE_ATTENTION=cudnn)
-endif()

@@ -42,24 +42,15 @@ uint64_t sl_shim_turn_count(void)
 }
 #endif
 
-static bool is_cudnn_asked(void)
-{
-    const char *name = getenv("SLUICE_ATTENTION");
-    return name != NULL && strcmp(name, "cudnn") == 0;
-}
-
 static sl_status open_parts(void)
 {
     place.ops = sl_device_ops_of(SL_DEVICE_CUDA);
     place.kernels = sl_kernels_of(SL_DEVICE_CUDA);
     if (place.ops == NULL || place.kernels == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "this build has no CUDA");
-    SL_TRY(place.ops->open(0, &place.device));
+    SL_TRY(place.ops->open(0, NULL, &place.device));
     SL_TRY(place.ops->stream_open(place.device, SL_STREAM_DEVICE, "test", NULL, &place.stream));
-    SL_TRY(place.kernels->open(0, &place.library));
-    if (is_cudnn_asked() && strstr(place.kernels->description(), "own kernels") != NULL)
-        SL_FAIL(SL_ERROR_SYSTEM, "%s", place.kernels->description());
-    return SL_OK;
+    return place.kernels->open(0, NULL, &place.library);
 }
 
 bool gpu_place_open(void)
@@ -77,25 +68,8 @@ static void drop_slot(gpu_slot *slot)
     *slot = (gpu_slot){0};
 }
 
-/* A test of cuDNN that was computed by our own kernels alone has shown nothing. */
-static void check_cudnn(void)
-{
-    uint64_t chosen = 0;
-    const char *choice;
-    for (uint64_t i = 0; (choice = place.kernels->choice(place.library, i)) != NULL; i++) {
-        chosen += strstr(choice, "cuDNN's engine") != NULL;
-        fprintf(stderr, "%s\n", choice);
-    }
-    if (chosen > 0)
-        return;
-    fprintf(stderr, "cuDNN was asked for, and computed nothing\n");
-    exit(1);
-}
-
 void gpu_place_close(void)
 {
-    if (is_cudnn_asked())
-        check_cudnn();
     for (int i = 0; i < SLOT_COUNT; i++)
         drop_slot(&place.slots[i]);
     if (place.staging_bytes > 0)
@@ -203,7 +177,8 @@ sl_status gpu_place_run(sl_op_kind kind, sl_kernel run, const sl_kernel_call *ca
         guard_bytes = 0;
     if (there.library == NULL)
         there.library = place.library;
-    SL_TRY(place.kernels->prepare(there.library, kind, call->attrs));
+    const sl_kernel_call shapes = {.attrs = call->attrs};
+    SL_TRY(place.kernels->prepare(there.library, kind, &shapes));
     SL_TRY(place_call(&there, operand_bytes, workspace_bytes, guard_bytes, used));
     there.stream = place.ops->stream_native(place.stream);
     const gpu_launch what = {run, &there};

@@ -76,6 +76,8 @@ void standin_reset(const standin_machine *machine)
     standin.broken = cudaSuccess;
     memset(standin.has_context, 0, sizeof standin.has_context);
     memset(standin.used_bytes, 0, sizeof standin.used_bytes);
+    standin.late_loads = standin.deepest_stream = 0;
+    standin_forget_code();
     const standin_counts *live = &standin.live;
     if (live->allocations + live->streams + live->events + live->registrations > 0)
         standin_fault_locked("still live: %llu allocations, %llu streams, %llu events, "
@@ -129,6 +131,24 @@ uint64_t standin_faults(const char **out_first)
         *out_first = ledger.first_fault;
     pthread_mutex_unlock(&standin.lock);
     return faults;
+}
+
+static uint64_t read_locked(const uint64_t *number)
+{
+    pthread_mutex_lock(&standin.lock);
+    const uint64_t value = *number;
+    pthread_mutex_unlock(&standin.lock);
+    return value;
+}
+
+uint64_t standin_late_loads(void)
+{
+    return read_locked(&standin.late_loads);
+}
+
+uint64_t standin_deepest_stream(void)
+{
+    return read_locked(&standin.deepest_stream);
 }
 
 /* A program that is run as a whole shows its faults by its exit code. */

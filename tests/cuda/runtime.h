@@ -20,7 +20,8 @@ typedef struct standin_world {
     bool has_context[STANDIN_DEVICES_MAX];
     cudaError_t broken; /* sticky */
     uint32_t running;   /* items that run without the lock */
-    bool is_full;       /* a call waits for room in a stream: no other begins */
+    bool is_full;       /* a call waits for a stream: no other begins */
+    uint64_t late_loads, deepest_stream;
     standin_counts live;
     uint64_t used_bytes[STANDIN_DEVICES_MAX]; /* allocations, contexts */
     uint64_t stream_count;                    /* ever opened: seeds of their delays */
@@ -58,6 +59,9 @@ standin_place standin_place_of(const void *pointer, uint64_t bytes);
 /* Counts a fault for each registration that is no longer mapped. The lock is held. */
 void standin_check_registrations(void);
 
+/* Takes device memory that nobody gives back; false: there is no room. The lock is held. */
+bool standin_take_bytes(int device, uint64_t bytes);
+
 /* ---- runtime_streams.c ---- */
 
 typedef struct standin_work {
@@ -76,5 +80,12 @@ void standin_settle(void);
 
 /* Blocks until a stream is idle or the context broke; the lock is held and let go meanwhile. */
 cudaError_t standin_drain(cudaStream_t stream);
+
+/* The same, and no other call begins meanwhile; gives up with a fault where that goes on for ever.
+ */
+cudaError_t standin_drain_alone(cudaStream_t stream, const char *why);
+
+/* No code is loaded any more. */
+void standin_forget_code(void);
 
 #endif

@@ -101,10 +101,23 @@ int standin_is_device(const void *pointer, uint64_t bytes)
     return is_device;
 }
 
+/* How many of the bytes lie in registrations: they may be several, side by side. */
+static uint64_t count_locked(const void *pointer, uint64_t bytes)
+{
+    const uintptr_t first = (uintptr_t)pointer, end = first + bytes;
+    uint64_t locked = 0;
+    for (const range *each = registrations; each; each = each->next) {
+        const uintptr_t start = (uintptr_t)each->start, stop = start + each->bytes;
+        const uintptr_t from = start > first ? start : first, to = stop < end ? stop : end;
+        locked += to > from ? to - from : 0;
+    }
+    return locked;
+}
+
 int standin_is_locked(const void *pointer, uint64_t bytes)
 {
     pthread_mutex_lock(&standin.lock);
-    int is_locked = find_around(registrations, pointer, bytes) != NULL;
+    int is_locked = count_locked(pointer, bytes) == bytes;
     pthread_mutex_unlock(&standin.lock);
     return is_locked;
 }
@@ -132,6 +145,14 @@ static unsigned char *cut_region(uint64_t bytes)
     region_used += page_bytes + PAGE_BYTES;
     memset(pages, GARBAGE, page_bytes < FILLED_BYTES ? page_bytes : FILLED_BYTES);
     return bytes < UINT64_C(1) << 20 ? pages + page_bytes - round_up(bytes, ALIGNMENT) : pages;
+}
+
+bool standin_take_bytes(int device, uint64_t bytes)
+{
+    if (bytes > standin.machine.device_bytes - standin.used_bytes[device])
+        return false;
+    standin.used_bytes[device] += bytes;
+    return true;
 }
 
 cudaError_t cudaMalloc(void **devPtr, size_t size)
@@ -372,6 +393,29 @@ static bool fits_kind(const transfer *item, enum cudaMemcpyKind kind)
     return kind == cudaMemcpyDefault || (int)kind == to_device + 2 * from_device;
 }
 
+/* The end that is on the host; NULL where none is, or both are. */
+static const void *host_end(const transfer *item)
+{
+    const bool to_host = standin_place_of(item->to, item->bytes) == STANDIN_HOST;
+    const bool from_host = standin_place_of(item->from, item->bytes) == STANDIN_HOST;
+    return to_host == from_host ? NULL : to_host ? (const void *)item->to : item->from;
+}
+
+/* Host memory is locked as a whole or not at all. What is not is copied through memory of the
+ * driver's, which may wait until it is the copy's turn. */
+static cudaError_t copy_host_end(const transfer *item, cudaStream_t stream)
+{
+    const void *host = host_end(item);
+    const uint64_t locked = host ? count_locked(host, item->bytes) : item->bytes;
+    if (locked > 0 && locked < item->bytes) {
+        standin_fault_locked("a copy of host memory of which %llu bytes of %llu are locked",
+                             (unsigned long long)locked, (unsigned long long)item->bytes);
+        return cudaErrorInvalidValue;
+    }
+    return locked < item->bytes ? standin_drain_alone(stream, "a copy of memory that is not locked")
+                                : cudaSuccess;
+}
+
 static cudaError_t copy(const char *name, const transfer *item, enum cudaMemcpyKind kind,
                         cudaStream_t stream, bool is_awaited)
 {
@@ -382,6 +426,8 @@ static cudaError_t copy(const char *name, const transfer *item, enum cudaMemcpyK
     }
     if (error == cudaSuccess)
         error = append_transfer(stream, name, item);
+    if (error == cudaSuccess)
+        error = copy_host_end(item, stream);
     if (error == cudaSuccess && is_awaited)
         error = standin_drain(stream);
     return standin_leave(error);

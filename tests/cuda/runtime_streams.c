@@ -5,6 +5,7 @@
  * a crash. */
 #define _GNU_SOURCE
 #include <cuda.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 #include "runtime.h"
 
-enum { ALIVE = 0x5317EA31, POLL_NS = 30000 };
+enum { ALIVE = 0x5317EA31, POLL_NS = 30000, STUCK_S = 5, CODES_MAX = 4096 };
 
 /* One record of an event. */
 typedef struct point {
@@ -35,7 +36,7 @@ typedef struct item {
 
 struct CUstream_st {
     uint32_t life;
-    struct CUstream_st *next_dead;
+    struct CUstream_st *next_dead, *next_alive;
     pthread_t thread;
     item *first, **last;
     uint64_t issued, done;
@@ -49,7 +50,9 @@ struct CUevent_st {
     point *latest; /* NULL: never recorded */
 };
 
-static struct CUstream_st *dead_streams, *default_streams[STANDIN_DEVICES_MAX];
+static struct CUstream_st *dead_streams, *alive_streams, *default_streams[STANDIN_DEVICES_MAX];
+static uint64_t codes[CODES_MAX]; /* that are loaded */
+static uint32_t code_count;
 static struct CUevent_st *dead_events;
 
 static uint64_t now_ns(void)
@@ -179,9 +182,20 @@ static struct CUstream_st *start_stream(void)
     stream->life = ALIVE;
     stream->last = &stream->first;
     stream->seed = (standin.machine.seed + ++standin.stream_count) * 0x9E3779B97F4A7C15u | 1;
+    stream->next_alive = alive_streams;
+    alive_streams = stream;
     if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
         abort();
     return stream;
+}
+
+static void forget_stream(const struct CUstream_st *stream)
+{
+    struct CUstream_st **link = &alive_streams;
+    while (*link && *link != stream)
+        link = &(*link)->next_alive;
+    if (*link)
+        *link = stream->next_alive;
 }
 
 /* NULL: a fault, which is counted. */
@@ -209,6 +223,8 @@ static void append_item(struct CUstream_st *stream, const item *what)
     *stream->last = own;
     stream->last = &own->next;
     stream->issued++;
+    if (stream->issued - stream->done > standin.deepest_stream)
+        standin.deepest_stream = stream->issued - stream->done;
     pthread_cond_broadcast(&standin.changed);
 }
 
@@ -253,6 +269,75 @@ cudaError_t standin_drain(cudaStream_t stream)
     while (resolved->done < issued && standin.broken == cudaSuccess)
         pthread_cond_wait(&standin.changed, &standin.lock);
     return standin.broken;
+}
+
+static bool is_idle(const struct CUstream_st *stream)
+{
+    return stream->done == stream->issued;
+}
+
+static bool all_are_idle(void)
+{
+    for (const struct CUstream_st *each = alive_streams; each; each = each->next_alive)
+        if (!is_idle(each))
+            return false;
+    return true;
+}
+
+/* NULL: for all of them. */
+static void wait_alone(const struct CUstream_st *stream, const char *why)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += STUCK_S;
+    standin.is_full = true;
+    while (!(stream ? is_idle(stream) : all_are_idle()) && standin.broken == cudaSuccess) {
+        if (pthread_cond_timedwait(&standin.changed, &standin.lock, &end) == ETIMEDOUT) {
+            standin_fault_locked("stuck: %s waits for work that waits for other calls", why);
+            break;
+        }
+    }
+    standin.is_full = false;
+    pthread_cond_broadcast(&standin.changed);
+}
+
+cudaError_t standin_drain_alone(cudaStream_t stream, const char *why)
+{
+    struct CUstream_st *resolved = resolve_stream(stream);
+    if (!resolved)
+        return cudaErrorInvalidResourceHandle;
+    wait_alone(resolved, why);
+    return standin.broken;
+}
+
+/* ---- code of libraries ---- */
+
+void standin_forget_code(void)
+{
+    code_count = 0;
+}
+
+static bool is_code_known(uint64_t code)
+{
+    for (uint32_t i = 0; i < code_count; i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
+int standin_load_code(uint64_t code)
+{
+    cudaError_t error = standin_enter("loading code");
+    if (error != cudaSuccess || is_code_known(code))
+        return standin_leave(error);
+    standin.late_loads += !all_are_idle();
+    wait_alone(NULL, "a library's first launch");
+    error = standin.broken;
+    if (error == cudaSuccess && !standin_take_bytes(standin_device(), standin.machine.code_bytes))
+        error = cudaErrorMemoryAllocation;
+    if (error == cudaSuccess && code_count < CODES_MAX)
+        codes[code_count++] = code;
+    return standin_leave(error);
 }
 
 static int queue_work(cudaStream_t stream, const standin_work *work)
@@ -302,6 +387,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     pthread_mutex_unlock(&standin.lock);
     pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&standin.lock);
+    forget_stream(stream);
     stream->life = 0;
     stream->next_dead = dead_streams;
     dead_streams = stream;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "device/cuda.h"
 #include "kernels/cuda/ops.h"
 #include "shim_grid.h"
 #include "shim_order.h"
@@ -149,6 +150,7 @@ sl_status sl_shim_launch_grid(const sl_shim_grid *grid, const sl_shim_kernel *ke
         free(j);
         SL_FAIL(SL_ERROR_SYSTEM, "CUDA refuses to launch %s: error %d", grid->name, error);
     }
+    sl_cuda_note_launches(1);
     if (message[0] != '\0')
         SL_FAIL(SL_ERROR_SYSTEM, "%s", message);
     return SL_OK;

@@ -8,7 +8,10 @@
  * counted as a fault (standin_faults) whether or not it also returns an error.
  *
  * A stream takes so many items (standin_machine.stream_depth); a call that adds one more blocks
- * until one has run, and no other call gets through meanwhile. A driver may be kinder.
+ * until one has run, and no other call gets through meanwhile. So do two more calls that a driver
+ * may let wait for what was issued: a library's first launch of a product (standin_load_code) for
+ * every stream, a copy of host memory that is not locked for its own. A driver may be kinder. Where
+ * that waits for something that cannot happen meanwhile, a fault is counted and the call goes on.
  *
  * As on a GPU a pointer into device memory is not for the host to follow; here it could, which is
  * the one mistake that is not seen. Kernels (tests/cuda/shim) run in a stream's thread.
@@ -36,6 +39,7 @@ typedef struct standin_machine {
     int has_wait_value;      /* cuStreamWaitValue32 can be had */
     uint64_t lockable_bytes; /* cudaHostRegister and cudaHostAlloc refuse more */
     uint32_t stream_depth;   /* items that a stream takes before they ran; 0: any number */
+    uint64_t code_bytes;     /* of device memory, what a library's first launch takes */
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
 } standin_machine;
@@ -60,10 +64,20 @@ int standin_queue(void *stream, const char *name, void (*function)(void *argumen
 int standin_queue_owned(void *stream, const char *name, void (*function)(void *argument),
                         void *argument);
 
+/* What a library does when it launches a kernel: the first time loads its `code`, a number of its
+ * own. A cudaError_t as int; cudaErrorMemoryAllocation: there was no room. */
+int standin_load_code(uint64_t code);
+
+/* Loads since the last reset that found work in any stream. */
+uint64_t standin_late_loads(void);
+
+/* The most items that a stream was given and had not run, since the last reset. */
+uint64_t standin_deepest_stream(void);
+
 /* 1 if [pointer, pointer + bytes) lies inside one live allocation of device memory. */
 int standin_is_device(const void *pointer, uint64_t bytes);
 
-/* 1 if it lies inside one live registration or allocation of locked host memory. */
+/* 1 if all of it lies in live registrations or allocations of locked host memory. */
 int standin_is_locked(const void *pointer, uint64_t bytes);
 
 /* ---- errors ---- */

@@ -4,8 +4,7 @@
  * Every shape runs in four orders of threads and blocks, which must agree in every bit, and is
  * compared with the cpu's kernel within bounds: beside those of attention_case.h a gradient of a
  * weight is off relative to the sizes of both terms that it is the difference of, and ds is rounded
- * to the type before its two products; cuDNN's graph scales it before that, so what is rounded to
- * the least numbers of fp16 is smaller there. */
+ * to the type before its two products. */
 #include "attention_case.h"
 
 typedef struct gradient_bounds {
@@ -24,12 +23,6 @@ static double dot(const double *a, const double *b, uint64_t count, double *size
         *size += fabs(a[i] * b[i]);
     }
     return sum;
-}
-
-static bool is_by_cudnn(void)
-{
-    const char *name = getenv("SLUICE_ATTENTION");
-    return name != NULL && strcmp(name, "cudnn") == 0;
 }
 
 /* What one pair adds to the bounds of dq, dk and dv. */
@@ -52,8 +45,7 @@ static void add_pair(const gradient_bounds *g, uint64_t head_index, uint64_t que
     const double relative = 2 * UNIT * (terms + 2 * (double)(s.width + 4) * score_size * scale);
     const double p_error = (relative + weight_unit(g->c)) * p + least_weight(g->c);
     const double ds_error = relative * p * (dp_size + d_size) +
-                            weight_unit(g->c) * fabs(p * (dp - d)) +
-                            least_weight(g->c) / (is_by_cudnn() ? scale : 1);
+                            weight_unit(g->c) * fabs(p * (dp - d)) + least_weight(g->c);
     for (uint64_t i = 0; i < s.width; i++) {
         g->bound[to_query + i] += scale * ds_error * fabs(k[i]);
         g->bound[to_key + in + i] += scale * ds_error * fabs(q[i]);

@@ -5,6 +5,8 @@
  * refuses or fails.
  *
  * The body of tests/product_case.h, by the stand-in of cublaslt.h, which checks what it is told. */
+#include <cuda_runtime_api.h>
+
 #include "cublaslt.h"
 #include "product_run.h"
 #include "sluice/program.h"
@@ -14,7 +16,7 @@ static int open_blas(void **state)
 {
     (void)state;
     standin_blas_reset();
-    return sl_blas_open(&library.blas) == SL_OK && library.blas != NULL ? 0 : -1;
+    return sl_blas_open(true, &library.blas) == SL_OK && library.blas != NULL ? 0 : -1;
 }
 
 static int close_blas(void **state)
@@ -59,10 +61,11 @@ static void check_gelu(sl_type type, uint64_t width, bool is_passed)
     assert_int_equal(is_told, is_passed);
 }
 
-static void reopen_blas(void)
+static void reopen_blas(bool has_epilogue)
 {
     sl_blas_close(library.blas);
-    assert_int_equal(sl_blas_open(&library.blas), SL_OK);
+    library.blas = NULL;
+    assert_int_equal(sl_blas_open(has_epilogue, &library.blas), SL_OK);
     assert_non_null(library.blas);
 }
 
@@ -72,24 +75,21 @@ static void gelu_when_passed_is_right_either_way(void **state)
     (void)state;
     check_gelu(SL_TYPE_FP32, 40, false);
     check_gelu(SL_TYPE_BF16, 40, true);
-    reopen_blas();
+    reopen_blas(true);
     check_gelu(SL_TYPE_FP16, 41, false);
     check_gelu(SL_TYPE_FP16, 40, true);
-    reopen_blas();
+    reopen_blas(true);
     standin_blas_refuse_gelu(true);
     const sl_op_attrs attrs = {.row_count = 37, .in = 40, .out = 50, .type = SL_TYPE_BF16};
-    assert_int_equal(sl_cuda_linear_prepare(library.blas, SL_OP_LINEAR_INPUT_BACKWARD, &attrs),
-                     SL_OK);
+    assert_int_equal(prepare_op(SL_OP_LINEAR_INPUT_BACKWARD, &attrs), SL_OK);
     check_gelu(SL_TYPE_BF16, 40, false); /* what was prepared is not asked again */
-    assert_int_equal(setenv("SLUICE_NO_EPILOGUE", "1", 1), 0);
-    reopen_blas();
+    reopen_blas(false);
     check_gelu(SL_TYPE_BF16, 40, false);
-    unsetenv("SLUICE_NO_EPILOGUE");
     const standin_machine hopper = standin_default();
     standin_machine older = hopper;
     older.major = 8;
     standin_reset(&older);
-    reopen_blas();
+    reopen_blas(true);
     check_gelu(SL_TYPE_BF16, 40, false);
     standin_reset(&hopper);
 }
@@ -109,7 +109,7 @@ static void products_when_prepared_ask_once(void **state)
                                           "cublasLtMatmulPreferenceCreate"};
     const sl_op_attrs attrs = linear_attrs(9);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(sl_cuda_linear_prepare(library.blas, SL_OP_LINEAR, &attrs), SL_OK);
+        assert_int_equal(prepare_op(SL_OP_LINEAR, &attrs), SL_OK);
     uint64_t calls[4];
     for (int i = 0; i < 4; i++)
         calls[i] = standin_blas_calls(openers[i]);
@@ -133,7 +133,7 @@ static void head_rows_when_they_begin_elsewhere_share_a_choice(void **state)
         attrs.first_row = row;
         attrs.first_id = row * 21;
         for (int kind = 3; kind < KINDS; kind++)
-            assert_int_equal(sl_cuda_linear_prepare(library.blas, kinds[kind], &attrs), SL_OK);
+            assert_int_equal(prepare_op(kinds[kind], &attrs), SL_OK);
     }
     assert_int_equal(standin_blas_calls("cublasLtMatmulAlgoGetHeuristic"), 3);
 }
@@ -144,7 +144,7 @@ static void product_when_not_prepared_is_refused(void **state)
     product_case p = open_product(SL_OP_LINEAR, SL_TYPE_BF16, (product_shape){9, 24, 40}, 1, true);
     assert_int_equal(call_kernel(&p.c), SL_ERROR_INTERNAL);
     const sl_op_attrs other = linear_attrs(8);
-    assert_int_equal(sl_cuda_linear_prepare(library.blas, SL_OP_LINEAR, &other), SL_OK);
+    assert_int_equal(prepare_op(SL_OP_LINEAR, &other), SL_OK);
     assert_int_equal(call_kernel(&p.c), SL_ERROR_INTERNAL);
     assert_int_equal(standin_blas_calls("cublasLtMatmul"), 0);
     run_prepared(&p.c);
@@ -155,7 +155,7 @@ static void op_that_is_no_product_when_prepared_asks_nothing(void **state)
 {
     (void)state;
     const sl_op_attrs attrs = {.element_count = 5, .row_count = 3, .in = 4};
-    assert_int_equal(sl_library_prepare(&library, SL_OP_GELU, &attrs), SL_OK);
+    assert_int_equal(prepare_op(SL_OP_GELU, &attrs), SL_OK);
     assert_int_equal(standin_blas_calls("cublasLtMatmulAlgoGetHeuristic"), 0);
     assert_int_equal(sl_cuda_linear_workspace_bytes(SL_OP_GELU, &attrs, 0), 0);
     assert_null(sl_library_choice(&library, 0));
@@ -166,7 +166,7 @@ static void choices_when_made_can_be_read(void **state)
 {
     (void)state;
     const sl_op_attrs attrs = linear_attrs(9);
-    assert_int_equal(sl_library_prepare(&library, SL_OP_LINEAR, &attrs), SL_OK);
+    assert_int_equal(prepare_op(SL_OP_LINEAR, &attrs), SL_OK);
     bool has_bias[2];
     for (uint64_t i = 0; i < 2; i++) {
         const char *text = sl_library_choice(&library, i);
@@ -208,12 +208,12 @@ static void preparing_when_a_call_fails_can_be_repeated(void **state)
             const sl_op_attrs attrs = linear_attrs(100 * i + nth + 1);
             const uint64_t before = standin_blas_calls(names[i]);
             standin_blas_fail_call(names[i], nth, ALLOCATION_FAILED);
-            const sl_status status = sl_cuda_linear_prepare(library.blas, SL_OP_LINEAR, &attrs);
+            const sl_status status = prepare_op(SL_OP_LINEAR, &attrs);
             const bool is_hit = standin_blas_calls(names[i]) - before >= nth;
             assert_int_equal(status, is_hit ? SL_ERROR_SYSTEM : SL_OK);
             failures += is_hit;
             standin_blas_fail_call(names[i], UINT64_MAX / 2, ALLOCATION_FAILED);
-            assert_int_equal(sl_cuda_linear_prepare(library.blas, SL_OP_LINEAR, &attrs), SL_OK);
+            assert_int_equal(prepare_op(SL_OP_LINEAR, &attrs), SL_OK);
         }
     assert_int_equal(failures, 2 + 6 + 6 + 2 + 2 + 14); /* the calls of two questions */
 }
@@ -234,26 +234,68 @@ static void product_when_the_library_fails_fails(void **state)
     case_close(&p.c);
 }
 
-/* Without the library, or where it does not open, everything is computed by our own kernel. */
-static void library_when_missing_is_no_failure(void **state)
+/* Nobody is to train at a third of the speed without having asked for it. */
+static void library_when_missing_is_refused_unless_not_asked_for(void **state)
 {
     (void)state;
-    sl_blas_close(library.blas);
+    const sl_cuda_options own = {.own_products = true};
+    sl_kernel_library *open = NULL;
     for (int i = 0; i < 2; i++) {
         if (i == 0)
             standin_blas_hide(true);
         else
             standin_blas_fail_call("cublasLtCreate", 1, 1);
-        assert_int_equal(sl_blas_open(&library.blas), SL_OK);
-        assert_null(library.blas);
-        const sl_op_attrs attrs = linear_attrs(9);
-        assert_int_equal(sl_library_prepare(&library, SL_OP_LINEAR, &attrs), SL_OK);
-        assert_null(sl_library_choice(&library, 0));
-        check_product(SL_OP_LINEAR, SL_TYPE_FP16, (product_shape){9, 24, 40}, 5, true,
-                      run_prepared);
+        assert_int_equal(sl_kernels_cuda()->open(0, NULL, &open), SL_ERROR_SYSTEM);
+        assert_null(open);
+        assert_non_null(strstr(sl_status_message(), "--cuda-products own"));
+        assert_int_equal(sl_kernels_cuda()->lack() != NULL, i == 0);
+        assert_int_equal(sl_kernels_cuda()->open(0, &own, &open), SL_OK);
+        assert_null(sl_kernels_cuda()->choice(open, 0));
+        sl_kernels_cuda()->close(open);
+        open = NULL;
         standin_blas_hide(false);
     }
+}
+
+static void products_when_by_own_kernels_need_no_library(void **state)
+{
+    (void)state;
+    sl_blas_close(library.blas);
+    library.blas = NULL;
+    check_product(SL_OP_LINEAR, SL_TYPE_FP16, (product_shape){9, 24, 40}, 5, true, run_prepared);
+    assert_null(sl_library_choice(&library, 0));
     assert_int_equal(standin_blas_calls("cublasLtMatmul"), 0);
+}
+
+/* Each product that an op may turn out to be, once; its C is as fresh memory is. */
+static void products_when_prepared_with_operands_are_launched_once(void **state)
+{
+    (void)state;
+    static const struct {
+        sl_op_kind kind;
+        uint64_t launches;
+    } cases[] = {{SL_OP_LINEAR, 2}, {SL_OP_LINEAR_INPUT_BACKWARD, 2}, {SL_OP_HEAD_LOGITS, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        product_case p =
+            open_product(cases[i].kind, SL_TYPE_BF16, (product_shape){9, 24, 40}, 0, true);
+        const uint64_t before = standin_blas_calls("cublasLtMatmul");
+        sl_kernel_call call = {.attrs = &p.c.attrs, .library = &library};
+        for (int o = 0; o < SL_OPERAND_MAX; o++)
+            call.operand[o] = p.c.bytes[o] > 0 ? p.c.result[o] : NULL;
+        const uint64_t bytes = sl_cuda_linear_workspace_bytes(p.c.kind, &p.c.attrs, 0);
+        void *c = NULL;
+        assert_int_equal(cudaMalloc(&c, p.c.bytes[p.out]), cudaSuccess);
+        call.operand[p.out] = c;
+        call.workspace = allocate(bytes);
+        for (int round = 0; round < 2; round++)
+            assert_int_equal(sl_library_prepare(&library, p.c.kind, &call), SL_OK);
+        assert_int_equal(standin_blas_calls("cublasLtMatmul") - before, cases[i].launches);
+        for (uint64_t at = 0; at < p.c.bytes[p.out]; at++)
+            assert_int_equal(((const unsigned char *)c)[at], 0);
+        assert_int_equal(cudaFree(c), cudaSuccess);
+        free(call.workspace);
+        case_close(&p.c);
+    }
 }
 
 /* Of sizes alone; parts of small products only; at most 32 MiB. */
@@ -283,15 +325,16 @@ static void table_when_asked_is_whole(void **state)
                          kind == SL_OP_INPUT || sl_op_info_of((sl_op_kind)kind)->is_collective);
     standin_blas_reset();
     sl_kernel_library *open = NULL;
-    assert_int_equal(table->open(99, &open), SL_ERROR_SYSTEM);
-    assert_int_equal(table->open(0, &open), SL_OK);
+    assert_int_equal(table->open(99, NULL, &open), SL_ERROR_SYSTEM);
+    assert_int_equal(table->open(0, NULL, &open), SL_OK);
     const sl_op_attrs attrs = linear_attrs(9);
-    assert_int_equal(table->prepare(open, SL_OP_LINEAR_WEIGHT_BACKWARD, &attrs), SL_OK);
+    const sl_kernel_call shapes = {.attrs = &attrs};
+    assert_int_equal(table->prepare(open, SL_OP_LINEAR_WEIGHT_BACKWARD, &shapes), SL_OK);
     assert_non_null(table->choice(open, 0));
     assert_null(table->choice(open, 1));
     assert_true(sl_kernels_workspace_bytes(table, SL_OP_LINEAR, &attrs, 7) ==
                 sl_cuda_linear_workspace_bytes(SL_OP_LINEAR, &attrs, 0));
-    assert_string_equal(table->description(), "cuda, cuBLASLt for tests, attention by own kernels");
+    assert_string_equal(table->description(), "cuda, cuBLASLt for tests");
     table->close(open);
     table->close(NULL);
     assert_int_equal(standin_blas_live(), 0);
@@ -301,8 +344,7 @@ static void op_without_a_kernel_when_prepared_is_refused(void **state)
 {
     (void)state;
     const sl_op_attrs attrs = {.element_count = 3};
-    assert_int_equal(sl_kernels_cuda()->prepare(&library, SL_OP_ALL_REDUCE, &attrs),
-                     SL_ERROR_INTERNAL);
+    assert_int_equal(prepare_op(SL_OP_ALL_REDUCE, &attrs), SL_ERROR_INTERNAL);
     assert_non_null(strstr(sl_status_message(), "all_reduce"));
 }
 
@@ -324,7 +366,9 @@ int main(void)
         WITH_BLAS(products_when_the_library_has_no_algorithm_are_our_own),
         WITH_BLAS(preparing_when_a_call_fails_can_be_repeated),
         WITH_BLAS(product_when_the_library_fails_fails),
-        WITH_BLAS(library_when_missing_is_no_failure),
+        WITH_BLAS(library_when_missing_is_refused_unless_not_asked_for),
+        WITH_BLAS(products_when_by_own_kernels_need_no_library),
+        WITH_BLAS(products_when_prepared_with_operands_are_launched_once),
         cmocka_unit_test(workspace_when_asked_for_follows_the_sizes),
         cmocka_unit_test(table_when_asked_is_whole),
         cmocka_unit_test(op_without_a_kernel_when_prepared_is_refused),

@@ -25,6 +25,19 @@ static void command_when_it_has_cuda_then_says_what_with(void **state)
     assert_has(output, "cuda:0");
     assert_has(output, "NUMA node");
     assert_has(output, "profile, cuda:0");
+    assert_has(output, "NVIDIA driver R580 or newer");
+}
+
+static void library_when_missing_then_refused_unless_own_products_are_asked_for(void **state)
+{
+    (void)state;
+    setenv("STANDIN_NO_BLAS", "1", 1);
+    assert_code(sluice("train " CUDA "--steps 1"), 71);
+    assert_one_complaint("--cuda-products own");
+    assert_code(sluice("train " CUDA "--steps 1 --cuda-products own"), 0);
+    assert_code(sluice("doctor"), 0);
+    assert_has(output, "--cuda-products own");
+    unsetenv("STANDIN_NO_BLAS");
 }
 
 static void train_when_no_device_is_named_then_takes_the_gpu_and_says_so(void **state)
@@ -105,7 +118,10 @@ static void checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device(
 {
     (void)state;
     assert_int_equal(system("head -c 500 text >few"), 0);
-    assert_code(sluice("train " CUDA "--precision fp32 --steps 6 --save saved --save-every 3"), 0);
+    assert_code(sluice("train " CUDA "--precision fp32 --steps 6 --save saved --save-every 3 "
+                       "--cuda-epilogue off"),
+                0);
+    assert_int_equal(system("grep -q '\"cuda_epilogue\": *\"off\"' saved/step-*/manifest.json"), 0);
     assert_int_equal(system("grep -q 'cuda, .*; .*fp32' saved/step-*/manifest.json"), 0);
     double cuda = eval_loss("--device cuda"), cpu = eval_loss("--device cpu");
     assert_true(fabs(cuda - cpu) < 1e-5 * cpu);
@@ -131,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(command_when_it_has_cuda_then_says_what_with),
+        cmocka_unit_test(library_when_missing_then_refused_unless_own_products_are_asked_for),
         cmocka_unit_test(train_when_no_device_is_named_then_takes_the_gpu_and_says_so),
         cmocka_unit_test(log_when_states_are_on_the_host_then_counts_what_moves),
         cmocka_unit_test(plan_when_for_the_gpu_then_names_it_and_its_budget),

@@ -18,7 +18,7 @@
 static sl_device *open_device(void)
 {
     sl_device *device;
-    assert_int_equal(ops->open(0, &device), SL_OK);
+    assert_int_equal(ops->open(0, NULL, &device), SL_OK);
     return device;
 }
 
@@ -28,7 +28,7 @@ static void expect_refusal(const standin_machine *machine, int index, const char
 {
     sl_device *device = NULL;
     standin_reset(machine);
-    assert_int_equal(ops->open(index, &device), SL_ERROR_SYSTEM);
+    assert_int_equal(ops->open(index, NULL, &device), SL_ERROR_SYSTEM);
     assert_null(device);
     if (!strstr(sl_status_message(), reason))
         fail_msg("'%s' is not in '%s'", reason, sl_status_message());
@@ -42,7 +42,8 @@ static void open_when_the_machine_will_not_do_says_why(void **state)
     machine.driver_version = 0;
     expect_refusal(&machine, 0, "no NVIDIA driver");
     machine.driver_version = 12040;
-    expect_refusal(&machine, 0, "knows CUDA 12.4, and this build needs 13.0");
+    expect_refusal(&machine, 0,
+                   "knows CUDA 12.4, and this build, with CUDA 13.0, needs an NVIDIA driver R580");
     machine = plain_machine();
     machine.device_count = 0;
     expect_refusal(&machine, 0, "no GPU");
@@ -76,7 +77,7 @@ static void describe_when_open_tells_what_the_gpu_is(void **state)
     machine.multiprocessor_count = 17;
     standin_reset(&machine);
     sl_device *device;
-    assert_int_equal(ops->open(1, &device), SL_OK);
+    assert_int_equal(ops->open(1, NULL, &device), SL_OK);
     assert_int_equal(ops->describe(device, &before), SL_OK);
     assert_string_equal(before.name, "Stand-in 1");
     assert_string_equal(before.detail, "sm_90, 17 multiprocessors, driver 13.0, runtime 13.0");
@@ -175,8 +176,46 @@ static void map_host_when_locking_is_refused_warns_once_and_works(void **state)
         ops->unmap_host(device, memory[i], 200000, SL_MAP_PLAIN);
     sl_log_set_callback(NULL, NULL);
     assert_int_equal(seen.count, 1);
-    assert_non_null(strstr(seen.first, "ulimit -l"));
+    assert_non_null(strstr(seen.first, "--host-memory"));
     assert_int_equal(cudaPeekAtLastError(), cudaSuccess); /* or a launch takes it for its own */
+    ops->close(device);
+}
+
+/* A piece that is refused is copied by itself: CUDA takes no copy over a border. */
+static void map_host_when_a_piece_is_refused_locks_the_others(void **state)
+{
+    (void)state;
+    enum { PIECE = 65536, BYTES = 5 * PIECE };
+    static unsigned char expected[BYTES], got[BYTES];
+    remarks seen = {0};
+    sl_device *device = open_device();
+    sl_device_stream *stream;
+    void *host, *on_device;
+    sl_log_set_callback(note_remark, &seen);
+    standin_fail_call("cudaHostRegister", 3, cudaErrorMemoryAllocation);
+    assert_int_equal(ops->map_host(device, BYTES, SL_MAP_PLAIN, &host), SL_OK);
+    sl_log_set_callback(NULL, NULL);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(standin_is_locked((char *)host + i * PIECE, PIECE), i != 2);
+    assert_int_equal(seen.count, 1);
+    assert_non_null(strstr(seen.first, "does not lock 65536 of 327680 bytes"));
+    assert_int_equal(ops->map(device, BYTES, SL_MAP_PLAIN, &on_device), SL_OK);
+    assert_int_equal(ops->stream_open(device, SL_STREAM_DEVICE, "s", NULL, &stream), SL_OK);
+    for (int i = 0; i < BYTES; i++)
+        ((unsigned char *)host)[i] = expected[i] = (unsigned char)(i * 7 + i / 251);
+    const uint64_t stretches[][2] = {
+        {0, BYTES},         {1, BYTES - 2},     {PIECE - 1, 2},        {2 * PIECE, PIECE},
+        {2 * PIECE - 1, 2}, {3 * PIECE - 1, 2}, {3 * PIECE, 2 * PIECE}};
+    for (size_t i = 0; i < sizeof stretches / sizeof stretches[0]; i++) {
+        const uint64_t first = stretches[i][0], bytes = stretches[i][1];
+        assert_int_equal(ops->copy(stream, 0, on_device, (char *)host + first, bytes), SL_OK);
+        assert_int_equal(ops->copy(stream, 0, got, on_device, bytes), SL_OK);
+        assert_int_equal(ops->stream_finish(stream), SL_OK);
+        assert_memory_equal(got, expected + first, bytes);
+    }
+    ops->stream_close(stream);
+    ops->unmap(device, on_device, BYTES, SL_MAP_PLAIN);
+    ops->unmap_host(device, host, BYTES, SL_MAP_PLAIN);
     ops->close(device);
 }
 
@@ -437,6 +476,51 @@ static sl_status sleep_on_host(void *arguments)
     return SL_OK;
 }
 
+enum { KERNELS_A_CALL = 9, CALLS = 400 };
+
+static void do_nothing(void *argument)
+{
+    (void)argument;
+}
+
+static sl_status launch_many(void *arguments)
+{
+    void *native = ops->stream_native(*(sl_device_stream **)arguments);
+    for (int i = 0; i < KERNELS_A_CALL; i++)
+        if (standin_queue(native, "kernel", do_nothing, NULL) != 0)
+            SL_FAIL(SL_ERROR_SYSTEM, "the stand-in refuses a kernel");
+    sl_cuda_note_launches(KERNELS_A_CALL);
+    return SL_OK;
+}
+
+/* The host looks whether a copy is done before it lets the kernels go. Had they filled their stream
+ * by then, it could not even ask, and nobody would go on. */
+static void calls_when_each_is_many_kernels_do_not_fill_a_stream(void **state)
+{
+    (void)state;
+    sl_device *device = open_device();
+    sl_device_stream *host = open_stream(device, SL_STREAM_HOST, NULL),
+                     *copies = open_stream(device, SL_STREAM_DEVICE, NULL),
+                     *kernels = open_stream(device, SL_STREAM_DEVICE, NULL);
+    sl_device_event *copied = open_event(device), *let_go = open_event(device);
+    assert_int_equal(ops->launch(host, 0, sleep_on_host, NULL, 0), SL_OK);
+    assert_int_equal(ops->event_record(copied, copies), SL_OK);
+    assert_int_equal(ops->event_wait(copied, host, 0), SL_OK);
+    assert_int_equal(ops->event_record(let_go, host), SL_OK);
+    assert_int_equal(ops->event_wait(let_go, kernels, 0), SL_OK);
+    for (int i = 0; i < CALLS; i++)
+        assert_int_equal(ops->launch(kernels, 0, launch_many, &kernels, sizeof kernels), SL_OK);
+    assert_int_equal(ops->stream_finish(kernels), SL_OK);
+    assert_int_equal(ops->stream_finish(host), SL_OK);
+    assert_true(standin_deepest_stream() < 3 * (128 + KERNELS_A_CALL + 1));
+    ops->stream_close(host);
+    ops->stream_close(copies);
+    ops->stream_close(kernels);
+    ops->event_close(copied);
+    ops->event_close(let_go);
+    ops->close(device);
+}
+
 /* The third record comes behind what the host does after the first: had it taken the first one's
  * place, the host would wait for it and it for the host. */
 static void record_when_two_are_still_waited_for_takes_the_place_of_neither(void **state)
@@ -472,6 +556,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(map_host_when_mapped_is_locked_whole, reset, check_end),
         cmocka_unit_test_setup_teardown(map_host_when_locking_is_refused_warns_once_and_works,
                                         reset, check_end),
+        cmocka_unit_test_setup_teardown(map_host_when_a_piece_is_refused_locks_the_others, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(calls_when_each_is_many_kernels_do_not_fill_a_stream, reset,
+                                        check_end),
         cmocka_unit_test_setup_teardown(map_when_the_device_is_full_says_so, reset, check_end),
         cmocka_unit_test_setup_teardown(observer_when_kernels_run_hears_of_runs_or_of_each, reset,
                                         check_end),

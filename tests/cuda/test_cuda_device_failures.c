@@ -30,10 +30,12 @@ static void ignore_time(void *user, uint64_t tag, uint64_t start_ns, uint64_t en
     (void)end_ns;
 }
 
+static sl_cuda_options cuda_options;
+
 static sl_status open_scene(scene *set)
 {
     sl_queue_observer observer = {ignore_time, ignore_time, NULL, false};
-    SL_TRY(ops->open(0, &set->device));
+    SL_TRY(ops->open(0, &cuda_options, &set->device));
     SL_TRY(ops->map(set->device, SCENE_BYTES, SL_MAP_GUARDS, &set->on_device));
     SL_TRY(ops->map_host(set->device, SCENE_BYTES, SL_MAP_PLAIN, &set->on_host));
     SL_TRY(ops->stream_open(set->device, SL_STREAM_DEVICE, "compute", &observer, &set->compute));
@@ -144,17 +146,16 @@ static sl_status run_scene(scene *set)
     return bytes[0] == 8 && bytes[SCENE_BYTES - 1] == 8 ? SL_OK : SL_ERROR_DATA;
 }
 
-static void words_when_the_environment_says_no_are_not_used(void **state)
+static void words_when_the_options_say_no_are_not_used(void **state)
 {
     (void)state;
     for (int is_off = 0; is_off < 2; is_off++) {
         scene set = {0};
         reset(NULL);
-        if (is_off)
-            setenv("SLUICE_NO_WAIT_VALUE", "1", 1);
+        cuda_options.no_wait_value = is_off;
         assert_int_equal(run_scene(&set), SL_OK);
         close_scene(&set);
-        unsetenv("SLUICE_NO_WAIT_VALUE");
+        cuda_options.no_wait_value = false;
         assert_int_equal(standin_calls("cuStreamWaitValue32") == 0, is_off);
     }
 }
@@ -314,7 +315,7 @@ static void scene_when_cuda_breaks_at_any_call_ends_clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(words_when_the_environment_says_no_are_not_used, reset,
+        cmocka_unit_test_setup_teardown(words_when_the_options_say_no_are_not_used, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(kernel_when_it_fails_hangs_nobody_and_is_told_by_every_lane,
                                         reset, check_end),

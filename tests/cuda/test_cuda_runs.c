@@ -14,9 +14,12 @@
 
 #include <cmocka.h>
 
+#include "cuda/cublaslt.h"
 #include "cuda/include/shim_control.h"
 #include "cuda/run_case.h"
 #include "cuda/standin.h"
+
+enum { STREAM_DEPTH_MOST = 3 * (128 + 32) }; /* src/device/cuda.c; 32: more than a call makes */
 
 /* ---- every placement, the same bits ---- */
 
@@ -78,6 +81,12 @@ static run_result train_well(const char *name, const run_settings *settings)
         fail_msg("%s: misuse of CUDA: %s", name, fault);
     if (sl_shim_unloaded_count() > 0)
         fail_msg("%s: kernels were launched that were not loaded beforehand", name);
+    if (standin_late_loads() > 0)
+        fail_msg("%s: a library loaded %llu times behind work that had been issued", name,
+                 (unsigned long long)standin_late_loads());
+    if (standin_deepest_stream() > STREAM_DEPTH_MOST)
+        fail_msg("%s: a stream was given %llu entries that had not run", name,
+                 (unsigned long long)standin_deepest_stream());
     /* A home on the host or on disk may never be touched: what is used may visit elsewhere. */
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         assert_true(result.end.measured_peak_bytes[tier] <= result.end.planned_peak_bytes[tier]);
@@ -157,6 +166,90 @@ static void auto_when_the_budget_is_small_then_picks_a_plan_with_the_same_bits(v
     assert_true(run_same(&on_device, &chosen));
     assert_int_not_equal(chosen.choice.placement.policy, SL_POLICY_DEVICE);
     assert_true(chosen.end.planned_peak_bytes[SL_TIER_DEVICE] <= 700 << 10);
+}
+
+/* Of the pieces of host memory, CUDA locks the first alone. */
+static void memory_when_locked_in_part_then_gives_the_same_bits(void **state)
+{
+    (void)state;
+    run_settings base = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=2", "accumulate=2");
+    const char *const ways[][6] = {{"policy=host"}, {"policy=nvme", "nvme-params=1", DISK}};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        standin_machine machine = standin_default();
+        run_settings settings = join(&base, ways[i]);
+        standin_reset(&machine);
+        run_result locked = train_well("locked", &settings);
+        machine.lockable_bytes = 200000;
+        standin_reset(&machine);
+        run_result in_part = train_well("locked in part", &settings);
+        assert_true(run_same(&locked, &in_part));
+    }
+}
+
+/* Words in memory are another way to wait, no other numbers; products of another kernel differ by
+ * the order of sums. */
+static void options_of_cuda_when_given_then_change_what_they_say(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option;
+        bool has_same_bits;
+    } cases[] = {
+        {"cuda-wait-value=off", true}, {"cuda-epilogue=off", false}, {"cuda-products=own", false}};
+    run_settings base = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=2", "policy=host");
+    run_result plain = train_well("as it is", &base);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const more[] = {cases[i].option, NULL};
+        run_settings settings = join(&base, more);
+        standin_machine machine = standin_default();
+        standin_reset(&machine);
+        standin_blas_reset();
+        run_result result = train_well(cases[i].option, &settings);
+        assert_int_equal(run_same(&plain, &result), cases[i].has_same_bits);
+        assert_true(fabs(result.last_loss - plain.last_loss) < 1e-2 * plain.last_loss);
+        assert_int_equal(standin_blas_calls("cublasLtMatmul") == 0, i == 2);
+        assert_int_equal(standin_calls("cuStreamWaitValue32") == 0, i == 0);
+    }
+}
+
+/* ---- what a library loads ---- */
+
+/* The device's memory is planned to the last bytes but for some: a library's code goes there before
+ * the first step, or the run is refused. */
+static void code_when_there_is_no_room_for_it_then_the_run_is_refused_before_it_starts(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    run_settings settings = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=2", "policy=host",
+                                         "device-memory=40M");
+    standin_machine machine = standin_default();
+    machine.context_bytes = 0;
+    machine.device_bytes = 64 * MIB;
+    machine.code_bytes = MIB;
+    standin_reset(&machine);
+    (void)train_well("with room", &settings);
+    machine.code_bytes = 16 * MIB;
+    standin_reset(&machine);
+    run_result result = run_train(&settings);
+    assert_int_equal(result.status, SL_ERROR_SYSTEM);
+    if (!strstr(result.message, "preparing ") || !strstr(result.message, "--device-memory"))
+        fail_msg("\"%s\"", result.message);
+    assert_int_equal(result.end.run_steps, 0);
+    assert_int_equal(standin_late_loads(), 0);
+}
+
+static void library_when_it_is_missing_then_the_run_is_refused_and_says_what_would_do(void **state)
+{
+    (void)state;
+    run_settings base = RUN_SETTINGS("device=cuda", "precision=bf16", "steps=1", "policy=device");
+    const char *const own[] = {"cuda-products=own", NULL};
+    run_settings asked = join(&base, own);
+    standin_blas_hide(true);
+    run_result refused = run_train(&base), result = run_train(&asked);
+    standin_blas_hide(false);
+    assert_int_equal(refused.status, SL_ERROR_SYSTEM);
+    assert_non_null(strstr(refused.message, "--cuda-products own"));
+    assert_int_equal(result.status, SL_OK);
 }
 
 /* ---- against the cpu device ---- */
@@ -408,6 +501,10 @@ int main(void)
         AFRESH(orders_when_they_differ_then_give_the_same_bits),
         AFRESH(updates_when_early_then_give_the_same_bits),
         AFRESH(auto_when_the_budget_is_small_then_picks_a_plan_with_the_same_bits),
+        AFRESH(memory_when_locked_in_part_then_gives_the_same_bits),
+        AFRESH(options_of_cuda_when_given_then_change_what_they_say),
+        AFRESH(code_when_there_is_no_room_for_it_then_the_run_is_refused_before_it_starts),
+        AFRESH(library_when_it_is_missing_then_the_run_is_refused_and_says_what_would_do),
         AFRESH(losses_when_trained_then_follow_the_cpu_device),
         AFRESH(checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits),
         AFRESH(budgets_when_unset_then_device_and_host_are_counted_apart),

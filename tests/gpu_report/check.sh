@@ -55,10 +55,10 @@ says 'the quick rates only'
 says_not 'bench.json is not there'
 says '| gpt2 | no-epilogue |'
 says '| gpt2-xl | no-wait-value |'
-says '| gpt2 | cudnn | cuDNN is not to be had'
+says '| gpt2 | own-products |'
 says '| gpt2 | eager | '
 says '| gpt2-xl | nvme | '
-grep -q '"version": "SLUICE_NO_WAIT_VALUE"' "$scratch/build/check/pair.json" ||
+grep -q '"version": "--cuda-wait-value"' "$scratch/build/check/pair.json" ||
     fail "a side runs without its switch"
 grep -q '"of_roof"' "$scratch/build/check/offload.json" || fail "no lane is beside its roof"
 grep -q '"mfu": [0-9]' "$scratch/build/check/offload.json" || fail "there is no MFU"

@@ -306,6 +306,13 @@ static sl_status resolve_device(sl_config *config)
     return SL_OK;
 }
 
+sl_cuda_options sl_config_cuda(const sl_config *config)
+{
+    return (sl_cuda_options){.own_products = config->cuda_products == SL_CONFIG_OWN,
+                             .no_epilogue = config->cuda_epilogue == SL_CONFIG_OFF,
+                             .no_wait_value = config->cuda_wait_value == SL_CONFIG_OFF};
+}
+
 sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_info)
 {
     sl_device_kind kind;

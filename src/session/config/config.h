@@ -37,6 +37,8 @@ enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: a
 enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
 enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
 enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
+enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                        /* cuda_products */
+enum { SL_CONFIG_ON, SL_CONFIG_OFF };                            /* cuda_epilogue, _wait_value */
 enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                           /* others: sl_recompute */
 enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };  /* others: sl_policy */
 
@@ -133,6 +135,9 @@ sl_status sl_config_check(sl_config *config, sl_config_command command);
 
 /* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */
 sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int *out_index);
+
+/* The --cuda-... options, as the device and its kernels take them. */
+sl_cuda_options sl_config_cuda(const sl_config *config);
 
 /* Asks the device of a resolved configuration. SL_ERROR_SYSTEM names the option and what is
  * missing. */

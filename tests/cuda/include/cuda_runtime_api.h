@@ -7,7 +7,9 @@
 
 #include <stddef.h>
 
+#ifndef CUDART_VERSION /* the oldest is compiled too (CMakeLists.txt) */
 #define CUDART_VERSION 13000
+#endif
 #define CUDARTAPI
 #define CUDART_CB
 
@@ -126,9 +128,15 @@ cudaError_t cudaSetDeviceFlags(unsigned int flags);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDriverGetVersion(int *driverVersion);
 cudaError_t cudaRuntimeGetVersion(int *runtimeVersion);
+#if CUDART_VERSION >= 12050
 cudaError_t cudaGetDriverEntryPointByVersion(
     const char *symbol, void **funcPtr, unsigned int cudaVersion, unsigned long long flags,
     enum cudaDriverEntryPointQueryResult *driverStatus SL_STANDIN_DEFAULT(NULL));
+#else
+cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *driverStatus
+                                        SL_STANDIN_DEFAULT(NULL));
+#endif
 
 /* ---- errors ---- */
 
