@@ -46,7 +46,7 @@ static void memory_when_taken_then_exists(void **state)
     static const uint64_t sizes[] = {PAGE, 5 * MIB, 70 * MIB + 3 * PAGE};
     const sl_device_ops *ops = sl_device_ops_of(SL_DEVICE_CPU);
     sl_device *device = NULL;
-    assert_int_equal(ops->open(0, &device), SL_OK);
+    assert_int_equal(ops->open(0, NULL, &device), SL_OK);
     for (int i = 0; i < 3; i++) {
         void *memory = NULL;
         assert_int_equal(ops->map(device, sizes[i], SL_MAP_PLAIN, &memory), SL_OK);
@@ -80,7 +80,7 @@ static void memory_when_taken_then_is_left_out_of_forks_and_core_dumps(void **st
     const sl_device_ops *ops = sl_device_ops_of(SL_DEVICE_CPU);
     const int flags[] = {SL_MAP_PLAIN, SL_MAP_GUARDS};
     sl_device *device = NULL;
-    assert_int_equal(ops->open(0, &device), SL_OK);
+    assert_int_equal(ops->open(0, NULL, &device), SL_OK);
     for (int i = 0; i < 4; i++) {
         const bool is_host = i / 2;
         void *memory = NULL;
