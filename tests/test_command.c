@@ -25,6 +25,8 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"train " TINY "--data text --steps x", "--steps", 64},
         {"train " TINY "--data text --quiet=1", "takes no value", 64},
         {"train " TINY "--data text -q", "-q", 64},
+        {"train --help --bogus", "unknown option --bogus", 64},
+        {"bench --threds 2 -h", "did you mean --threads?", 64},
         {"train " TINY "--steps 3 text", "\"text\"", 64},
         {"train --model gpt3 --data text", "gpt2", 64},
         {"train " TINY "--data text --dropout 0.1", "later version", 64},
@@ -216,6 +218,28 @@ static void train_when_configured_by_file_then_options_beside_it_win(void **stat
     json_decref(events);
 }
 
+/* The file of a run, with options of each command, as it is. */
+static void file_when_given_to_every_command_then_serves_each(void **state)
+{
+    (void)state;
+    FILE *file = fopen("all.json", "w");
+    fputs("{\"layers\": 2, \"width\": 32, \"heads\": 2, \"context\": 32, \"micro_batch\": 2,"
+          " \"data\": [\"text\"], \"steps\": 2, \"lr\": 1e-3, \"save\": \"served\","
+          " \"prompt\": \"the \", \"tokens\": 4, \"checkpoint\": \"served\", \"quick\": true,"
+          " \"bench\": {\"output\": \"rates.json\"}, \"eval\": {\"json\": true}}",
+          file);
+    fclose(file);
+    assert_code(sluice("plan --config all.json"), 0);
+    assert_code(sluice("train --config all.json"), 0);
+    assert_code(sluice("eval --config all.json"), 0);
+    assert_has(output, "\"perplexity\"");
+    assert_code(sluice("generate --config all.json"), 0);
+    assert_has(output, "the ");
+    assert_code(sluice("doctor --config all.json"), 0);
+    assert_code(sluice("bench --config all.json --threads none"), 64);
+    assert_one_complaint("--threads"); /* and not the file */
+}
+
 /* ---- what does not fit ---- */
 
 static void fit_when_refused_then_the_suggestion_fits(void **state)
@@ -294,6 +318,7 @@ int main(void)
         cmocka_unit_test(train_when_placed_in_any_way_then_numbers_are_the_same),
         cmocka_unit_test(train_when_data_are_sequential_then_rows_follow_the_formula),
         cmocka_unit_test(train_when_configured_by_file_then_options_beside_it_win),
+        cmocka_unit_test(file_when_given_to_every_command_then_serves_each),
         cmocka_unit_test(fit_when_refused_then_the_suggestion_fits),
         cmocka_unit_test(plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run),
     };

@@ -231,9 +231,9 @@ static void init_when_from_a_hugging_face_directory_then_starts_there(void **sta
                      0);
     const char *more = "--data text --micro-batch 2 --steps 2 --quiet";
     assert_code(sluice("train --init first %s --log-json a", more), 0);
-    assert_code(sluice("train --init hf %s --policy host --log-json b", more), 0);
+    assert_code(sluice("train --init hf --tokenizer byte %s --policy host --log-json b", more), 0);
     assert_same_steps("a", "b", 1, 2);
-    assert_code(sluice("train --init hf --width 64 %s", more), 64);
+    assert_code(sluice("train --init hf --tokenizer byte --width 64 %s", more), 64);
 }
 
 int main(void)

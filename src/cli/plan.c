@@ -122,7 +122,7 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
 {
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
-    SL_TRY(sl_trainer_prepare(config, trainer));
+    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PLAN, trainer));
     sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
     if (status == SL_ERROR_FIT && config->json)
         print_failure(&refusal);
@@ -148,4 +148,5 @@ const sl_command_entry sl_command_plan = {
     .doc = "Prints the plan of the options that train takes: bytes of each tier by kind, moves of "
            "a step by lane, and the step time that a simulation predicts. Takes no memory for the "
            "model.",
+    .checks_options = true,
     .run = run_plan};

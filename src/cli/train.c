@@ -128,7 +128,7 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
-    SL_TRY(sl_trainer_prepare(config, trainer));
+    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
     trainer->progress = &within;
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     sl_status status = sl_trainer_open(trainer, blueprint);
@@ -153,4 +153,5 @@ const sl_command_entry sl_command_train = {.options = SL_CONFIG_TRAIN,
                                            .name = "train",
                                            .summary = "pretrain or continue",
                                            .doc = "Pretrains a GPT-2 or continues.",
+                                           .checks_options = true,
                                            .run = run_train};

@@ -2,7 +2,8 @@
  *
  * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
  * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
- * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is.
+ * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is; JSON
+ * lines (a name that ends in ".jsonl", or a first line that is one object) are refused.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
  * any file size, and no file is ever in memory as a whole. An open object is only read: any number

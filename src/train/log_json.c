@@ -50,6 +50,7 @@ static const sl_field eval_fields[] = {
     SL_FIELD("loss", sl_eval_report, loss),
     SL_FIELD("perplexity", sl_eval_report, perplexity),
     SL_FIELD("tokens", sl_eval_report, tokens),
+    SL_FIELD("data_tokens", sl_eval_report, data_tokens),
     {0},
 };
 

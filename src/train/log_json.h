@@ -30,7 +30,8 @@ typedef struct sl_step_report {
 typedef struct sl_eval_report {
     uint64_t step; /* steps trained before */
     double loss, perplexity;
-    uint64_t tokens;
+    uint64_t tokens;      /* that were evaluated */
+    uint64_t data_tokens; /* that the data have, but for the first, which nothing predicts */
 } sl_eval_report;
 
 typedef struct sl_end_report {

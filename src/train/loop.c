@@ -19,7 +19,7 @@
 #include "evaluate.h"
 #include "schedule.h"
 
-enum { EVALUATION_MICRO_BATCHES = 64, SKIPS_IN_A_ROW_MAX = 50 };
+enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
 
 typedef struct loop {
@@ -148,21 +148,20 @@ static sl_status run_step(loop *run)
 static sl_status run_evaluation(loop *run)
 {
     sl_trainer *trainer = run->trainer;
-    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    uint64_t micro_batches = sl_data_loader_row_count(&trainer->eval_loader) / batch;
-    if (micro_batches > EVALUATION_MICRO_BATCHES)
-        micro_batches = EVALUATION_MICRO_BATCHES;
-    sl_evaluate_range range = {PLAN_EVALUATION, batch, 0, micro_batches, run->stop};
     sl_eval_report report = {.step = trainer->state.step};
-    double loss_sum = 0;
+    const sl_evaluate_args args = {.session = trainer->session,
+                                   .plan_index = PLAN_EVALUATION,
+                                   .loader = &trainer->eval_loader,
+                                   .range = trainer->eval_range,
+                                   .stop = run->stop};
+    bool is_whole = false;
     SL_TRY(sl_engine_drain(trainer->session->engine));
     SL_TRY(tell(run, sl_timeline_write(trainer->timeline, trainer->state.step)));
-    SL_TRY(sl_evaluate_rows(trainer->session, &trainer->eval_loader, &range, &loss_sum));
-    sl_evaluate_report(loss_sum, micro_batches * batch * trainer->config->seq, &report);
+    SL_TRY(sl_evaluate_pass(&args, &report, &is_whole));
     sl_engine_statistics of_evaluation; /* not of the next step */
     sl_engine_take_statistics(trainer->session->engine, &of_evaluation);
-    if (*run->stop)
-        return SL_OK; /* it was cut */
+    if (!is_whole) /* a signal: the loss of some rows would look like that of all */
+        return SL_OK;
     run->evaluated_step = report.step;
     SL_TRY(tell(run, sl_log_json_eval(trainer->log, &report)));
     if (run->events->eval)
