@@ -8,7 +8,9 @@
 #include <sys/vfs.h>
 
 /* A step of a few TiB. */
-#define HUGE "--model gpt2-xl --data text --micro-batch 1024 --recompute none --policy device "
+#define HUGE                                                                                       \
+    "--layers 48 --width 1600 --heads 25 --data text --micro-batch 1024 --recompute none "         \
+    "--policy device "
 
 static void budgets_when_beyond_the_machine_then_69_before_anything_is_taken(void **state)
 {
