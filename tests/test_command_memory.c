@@ -3,6 +3,7 @@
  * command. */
 #define _GNU_SOURCE
 #include "command_run.h"
+#include "skip.h"
 
 #include <inttypes.h>
 #include <sys/vfs.h>
@@ -48,8 +49,7 @@ static void disk_when_in_memory_then_counts_as_memory_and_warns(void **state)
     char directory[] = "/dev/shm/sluice-command-XXXXXX";
     struct statfs info;
     if (statfs("/dev/shm", &info) != 0 || info.f_type != 0x01021994 || !mkdtemp(directory)) {
-        print_message("/dev/shm is no tmpfs here: skipped\n");
-        skip();
+        skip_because("/dev/shm is no tmpfs here");
     }
     uint64_t sum = sum_budgets(directory);
     assert_has(complaint, "warning");

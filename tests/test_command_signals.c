@@ -4,6 +4,7 @@
  * timed is timed by what the run shows: its log, its checkpoints, its words. */
 #define _GNU_SOURCE
 #include "command_run.h"
+#include "skip.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -275,8 +276,7 @@ static void timeline_when_its_disk_is_full_then_the_run_is_saved_and_74(void **s
 {
     (void)state;
     if (access("/dev/full", W_OK) != 0) {
-        print_message("no /dev/full here: skipped\n");
-        skip();
+        skip_because("no /dev/full here");
     }
     assert_code(sluice("train " TINY "--data text --steps 60 --save undrawn --timeline /dev/full"),
                 74);

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "base/limits.h"
+#include "skip.h"
 
 enum { TREE_FILES = 12 };
 
@@ -308,8 +309,7 @@ static void directories_when_on_tmpfs_are_memory(void **state)
     assert_false(sl_limits_is_in_memory("/nonexistent"));
     if (sl_limits_is_in_memory("/dev/shm"))
         return;
-    print_message("/dev/shm is no tmpfs here: skipped\n");
-    skip();
+    skip_because("/dev/shm is no tmpfs here");
 }
 
 int main(void)
