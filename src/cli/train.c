@@ -109,8 +109,8 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
-    trainer->progress = &within;
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
+    trainer->progress = &within;
     sl_status status = sl_trainer_open(trainer, blueprint);
     trainer->progress = NULL; /* the engine has a copy */
     SL_TRY(status);
