@@ -67,18 +67,24 @@ void sl_resume_tell(const sl_resume *resume)
     }
 }
 
-sl_status sl_resume_check_data(const sl_resume *resume, const sl_tokens *tokens)
+static bool is_same(const char *saved, const char *now)
 {
-    char fingerprint[SL_TOKENS_FINGERPRINT];
-    if (!resume->checkpoint || !tokens)
+    return !saved || !*saved || strcmp(saved, now) == 0;
+}
+
+sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *data)
+{
+    if (!resume->checkpoint || !*data->fingerprint)
         return SL_OK;
-    const char *saved = sl_checkpoint_describe(resume->checkpoint)->data_fingerprint;
-    SL_TRY(sl_tokens_fingerprint(tokens, fingerprint));
-    if (!*saved || strcmp(saved, fingerprint) == 0)
+    const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
+    bool has_files = is_same(info->data_fingerprint, data->fingerprint);
+    if (has_files && is_same(info->data_sample, data->sample))
         return SL_OK;
     if (!resume->is_data_given)
-        SL_FAIL(SL_ERROR_DATA, "the data changed since the checkpoint was saved (names or sizes of "
-                               "the files of --data): give --data to train on them as they are");
+        SL_FAIL(SL_ERROR_DATA,
+                "the data changed since the checkpoint was saved (%s of the files of --data): give "
+                "--data to train on them as they are",
+                has_files ? "the content" : "names or sizes");
     sl_log_write(SL_LOG_WARNING, "the data are not those of the checkpoint: the run goes on, but "
                                  "not as it would have without a stop");
     return SL_OK;

@@ -115,6 +115,14 @@ static sl_status resolve_tokenizer(sl_trainer *trainer)
     return sl_tokenizer_resolve(config, &question);
 }
 
+static sl_status identify_data(sl_trainer *trainer)
+{
+    if (!trainer->tokens)
+        return SL_OK;
+    SL_TRY(sl_tokens_fingerprint(trainer->tokens, trainer->data.fingerprint));
+    return sl_tokens_sample(trainer->tokens, trainer->data.sample);
+}
+
 static sl_status keep_given(sl_trainer *trainer)
 {
     json_t *given = NULL;
@@ -156,7 +164,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(resolve_shape(trainer));
     SL_TRY(take_state(trainer));
     SL_TRY(resolve_tokenizer(trainer));
-    SL_TRY(sl_resume_check_data(&trainer->resume, trainer->tokens));
+    SL_TRY(identify_data(trainer));
+    SL_TRY(sl_resume_check_data(&trainer->resume, &trainer->data));
     SL_TRY(open_loaders(trainer));
     SL_TRY(keep_given(trainer));
     sl_resume_tell(&trainer->resume);
@@ -308,15 +317,14 @@ static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 
 static sl_status save_with(sl_trainer *trainer, const char *kernels)
 {
-    char fingerprint[SL_TOKENS_FINGERPRINT];
     const sl_config *config = trainer->config;
-    SL_TRY(sl_tokens_fingerprint(trainer->tokens, fingerprint));
     sl_checkpoint_save_args args = describe_saves(trainer);
     args.config_json = trainer->config_json;
     args.given_json = trainer->given_json;
     args.tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL;
     args.gemm = kernels;
-    args.data_fingerprint = fingerprint;
+    args.data_fingerprint = trainer->data.fingerprint;
+    args.data_sample = trainer->data.sample;
     if (trainer->has_old_checkpoints)
         args.keep = 0;
     return sl_checkpoint_save(&args);

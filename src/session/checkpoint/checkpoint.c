@@ -597,7 +597,8 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
                          .given_json = args->given_json,
                          .tokenizer = args->tokenizer,
                          .gemm = args->gemm,
-                         .data_fingerprint = args->data_fingerprint},
+                         .data_fingerprint = args->data_fingerprint,
+                         .data_sample = args->data_sample},
     };
     sl_status status = start_save(&job);
     if (status == SL_OK) {

@@ -50,6 +50,7 @@ typedef struct sl_checkpoint_save_args {
     const char *tokenizer;        /* how text became the model's ids; NULL: not known */
     const char *gemm;             /* which kernels and algorithms, for people; may be "" */
     const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
+    const char *data_sample;      /* of sl_tokens_sample; NULL: not taken */
 } sl_checkpoint_save_args;
 
 /* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
@@ -102,6 +103,7 @@ typedef struct sl_checkpoint_info {
     const char *tokenizer;  /* "byte" or a directory; NULL: not known */
     const char *gemm;
     const char *data_fingerprint;
+    const char *data_sample; /* NULL: an older version saved it */
     bool has_state[SL_GROUP_COUNT];
 } sl_checkpoint_info;
 
