@@ -157,6 +157,9 @@ static void resume_when_the_data_changed_then_refused_unless_given_anew(void **s
     assert_one_complaint("the data changed");
     assert_code(sluice("train --save cut --resume --steps 3 --quiet --data grows"), 0);
     assert_note("warning: the data are not those of the checkpoint");
+    run_shell("sed -i 's/more/less/' grows"); /* as long as before */
+    assert_code(sluice("train --save cut --resume --steps 4 --quiet"), 65);
+    assert_one_complaint("the content of the files");
     assert_code(sluice("train --save cut --resume --steps 4 --quiet --data text"), 0);
     assert_note("/grows → ");
     run_shell("rm text.gone 2>/dev/null; mv text text.gone");

@@ -1,7 +1,8 @@
 /* What could be wrong in the cpu device: memory that is not zero, not aligned or not freed whole;
  * guards that do not fault exactly at the end; streams that hold each other up; copies of the wrong
  * bytes; a failure without its message. Guards are tried in a child process that must die at the
- * first byte outside. Memory limits are in test_device_limits.c. */
+ * first byte outside. Limits are in test_limits.c, taking memory within them in test_host_memory.c.
+ */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -148,11 +149,11 @@ static void pages_when_populated_exist(void **state)
         assert_int_equal(sl_cpu_memory_map(bytes, SL_MAP_PLAIN, &mapped), SL_OK);
         unsigned char *memory = mapped;
         assert_true(count_missing_pages(memory, pages[i]) > 0);
-        sl_cpu_memory_populate(memory + 64, bytes - 64);
+        assert_int_equal(sl_cpu_memory_populate(memory + 64, bytes - 64), SL_OK);
         assert_int_equal(count_missing_pages(memory, pages[i]), 0);
         assert_true(holds_only(memory, bytes, 0));
         memset(memory, 0x11, bytes);
-        sl_cpu_memory_populate(memory, bytes);
+        assert_int_equal(sl_cpu_memory_populate(memory, bytes), SL_OK);
         assert_true(holds_only(memory, bytes, 0x11));
         sl_cpu_memory_unmap(memory, bytes, SL_MAP_PLAIN);
     }

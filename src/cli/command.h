@@ -3,7 +3,6 @@
 #define SL_CLI_COMMAND_H
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "session/config/config.h"
@@ -28,9 +27,6 @@ int sl_command_end(sl_status status);
 
 /* Prints an object to standard output, with so many digits of a real number. */
 sl_status sl_command_print_json(const json_t *object, int digits);
-
-/* Counts SIGINT and SIGTERM from now on; the second one leaves the process at once with 130. */
-const volatile sig_atomic_t *sl_command_watch_signals(void);
 
 /* Prints name, version, git hash, libraries and processor features. */
 void sl_command_print_version(FILE *stream);

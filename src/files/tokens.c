@@ -24,8 +24,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are littl
 enum {
     HEADER_WORDS = 256, /* int32 words in front of llm.c's tokens */
     HEADER_BYTES = 4 * HEADER_WORDS,
-    BUFFER_BYTES = 16384,   /* read at once, on the stack */
-    JSON_LINE_BYTES = 65536 /* of a first line that may be JSON */
+    BUFFER_BYTES = 16384,    /* read at once, on the stack */
+    JSON_LINE_BYTES = 65536, /* of a first line that may be JSON */
+    SAMPLE_COUNT = 64,
+    SAMPLE_BYTES = 4096
 };
 
 static const uint64_t RNG_STREAM = 0x6461746100000000; /* of row starts; "data" */
@@ -372,6 +374,14 @@ sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t
 
 /* ---- identity and order ---- */
 
+static void format_digest(sl_hash_stream *stream, char out_text[SL_TOKENS_FINGERPRINT])
+{
+    sl_hash_value value = sl_hash_digest(stream);
+    sl_hash_close(stream);
+    snprintf(out_text, SL_TOKENS_FINGERPRINT, "%016llx%016llx", (unsigned long long)value.high,
+             (unsigned long long)value.low);
+}
+
 sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT])
 {
     sl_hash_stream *stream;
@@ -384,10 +394,41 @@ sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS
         sl_hash_update(stream, name, strlen(name) + 1);
         sl_hash_update(stream, facts, sizeof facts);
     }
-    sl_hash_value value = sl_hash_digest(stream);
-    sl_hash_close(stream);
-    snprintf(out_text, SL_TOKENS_FINGERPRINT, "%016llx%016llx", (unsigned long long)value.high,
-             (unsigned long long)value.low);
+    format_digest(stream, out_text);
+    return SL_OK;
+}
+
+/* Piece i starts at i / (SAMPLE_COUNT - 1) of what lies before the last one. */
+static sl_status hash_pieces(const sl_file *file, sl_hash_stream *stream)
+{
+    unsigned char piece[SAMPLE_BYTES];
+    uint64_t step_count = SAMPLE_COUNT - 1, whole = (uint64_t)SAMPLE_COUNT * SAMPLE_BYTES;
+    uint64_t last = file->bytes > SAMPLE_BYTES ? file->bytes - SAMPLE_BYTES : 0;
+    for (uint64_t i = 0; i < SAMPLE_COUNT; i++) {
+        uint64_t start = last / step_count * i + last % step_count * i / step_count;
+        if (file->bytes <= whole)
+            start = i * SAMPLE_BYTES;
+        if (start >= file->bytes)
+            break;
+        uint64_t left = file->bytes - start, bytes = left < SAMPLE_BYTES ? left : SAMPLE_BYTES;
+        SL_TRY(sl_files_read_at(file, start, bytes, piece));
+        sl_hash_update(stream, piece, bytes);
+    }
+    return SL_OK;
+}
+
+sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT])
+{
+    sl_hash_stream *stream;
+    sl_status status = SL_OK;
+    SL_TRY(sl_hash_open(&stream));
+    for (uint32_t i = 0; i < tokens->file_count && status == SL_OK; i++)
+        status = hash_pieces(&tokens->files[i].file, stream);
+    if (status != SL_OK) {
+        sl_hash_close(stream);
+        return status;
+    }
+    format_digest(stream, out_text);
     return SL_OK;
 }
 

@@ -58,6 +58,11 @@ sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t
  * each file in order, not on directories, times or content. */
 sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
 
+/* The same from samples of the content: up to 64 pieces of 4 KiB of each file, evenly spread, its
+ * first and last bytes among them; files up to 256 KiB are read whole. SL_ERROR_IO, SL_ERROR_DATA:
+ * a file cannot be read, or was cut since it was opened. */
+sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
+
 typedef enum sl_data_order { SL_DATA_RANDOM, SL_DATA_SEQUENTIAL } sl_data_order;
 
 /* The first token of row `global_row`, which reads tokens [start, start + seq]: seq inputs and

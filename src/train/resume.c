@@ -1,7 +1,6 @@
 /* What a run finds under --save; see resume.h. */
 #include "resume.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,27 +11,6 @@
 #include "files/files.h"
 #include "session/checkpoint/steps.h"
 #include "session/config/restore.h"
-
-/* Whether a directory holds complete checkpoints, and the newest step of them. One that is not
- * there holds none; one that cannot be read may hold some. */
-static sl_status find_newest_step(const char *path, bool *out_found, uint64_t *out_step)
-{
-    int fd;
-    sl_step_list list;
-    *out_found = false;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
-        return SL_OK;
-    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &fd));
-    sl_status status = sl_steps_list(fd, path, &list);
-    close(fd);
-    SL_TRY(status);
-    for (uint32_t i = 0; i < list.count && !*out_found; i++) {
-        *out_found = list.entries[i].kind == SL_STEP_FINAL;
-        *out_step = list.entries[i].step;
-    }
-    sl_steps_free(&list);
-    return SL_OK;
-}
 
 static sl_status refuse_used(const sl_config *config, uint64_t step)
 {
@@ -59,7 +37,7 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
     *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
-    SL_TRY(find_newest_step(config->save, &is_used, &step));
+    SL_TRY(sl_checkpoint_newest_step(config->save, &is_used, &step));
     if (is_used && !config->resume && !config->overwrite && command == SL_CONFIG_TRAIN)
         return refuse_used(config, step);
     if (!config->resume || config->overwrite)
@@ -89,18 +67,24 @@ void sl_resume_tell(const sl_resume *resume)
     }
 }
 
-sl_status sl_resume_check_data(const sl_resume *resume, const sl_tokens *tokens)
+static bool is_same(const char *saved, const char *now)
 {
-    char fingerprint[SL_TOKENS_FINGERPRINT];
-    if (!resume->checkpoint || !tokens)
+    return !saved || !*saved || strcmp(saved, now) == 0;
+}
+
+sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *data)
+{
+    if (!resume->checkpoint || !*data->fingerprint)
         return SL_OK;
-    const char *saved = sl_checkpoint_describe(resume->checkpoint)->data_fingerprint;
-    SL_TRY(sl_tokens_fingerprint(tokens, fingerprint));
-    if (!*saved || strcmp(saved, fingerprint) == 0)
+    const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
+    bool has_files = is_same(info->data_fingerprint, data->fingerprint);
+    if (has_files && is_same(info->data_sample, data->sample))
         return SL_OK;
     if (!resume->is_data_given)
-        SL_FAIL(SL_ERROR_DATA, "the data changed since the checkpoint was saved (names or sizes of "
-                               "the files of --data): give --data to train on them as they are");
+        SL_FAIL(SL_ERROR_DATA,
+                "the data changed since the checkpoint was saved (%s of the files of --data): give "
+                "--data to train on them as they are",
+                has_files ? "the content" : "names or sizes");
     sl_log_write(SL_LOG_WARNING, "the data are not those of the checkpoint: the run goes on, but "
                                  "not as it would have without a stop");
     return SL_OK;

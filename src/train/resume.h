@@ -23,9 +23,14 @@ void sl_resume_close(sl_resume *resume);
 /* Writes the changes to the log. */
 void sl_resume_tell(const sl_resume *resume);
 
-/* Compares the data with those of the checkpoint, by the names and sizes of their files.
- * SL_ERROR_DATA: they changed, and were not given anew. */
-sl_status sl_resume_check_data(const sl_resume *resume, const sl_tokens *tokens);
+/* What is known of the files of the data: names, kinds and sizes, and samples of the content. */
+typedef struct sl_data_identity {
+    char fingerprint[SL_TOKENS_FINGERPRINT], sample[SL_TOKENS_FINGERPRINT];
+} sl_data_identity;
+
+/* Compares the data with those of the checkpoint. SL_ERROR_DATA: they changed, and were not given
+ * anew. */
+sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *data);
 
 /* Removes the checkpoints of other steps under `directory`; what stays is logged. */
 void sl_resume_remove_old(const char *directory, uint64_t step);

@@ -26,6 +26,7 @@ typedef struct sl_trainer {
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
     sl_resume resume;                /* what was found under --save */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
+    sl_data_identity data;           /* of --data; empty without */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
     sl_evaluate_range eval_range;    /* of --eval-data, by --eval-iters */
     sl_source source;                /* empty with --init scratch */

@@ -80,6 +80,7 @@ static const sl_field fields[] = {
     SL_FIELD("tokenizer", sl_manifest, run.tokenizer, .flags = MAY_MISS),
     SL_FIELD("gemm", sl_manifest, run.gemm),
     SL_FIELD("data", sl_manifest, run.data_fingerprint),
+    SL_FIELD("data_sample", sl_manifest, run.data_sample, .flags = MAY_MISS),
     SL_FIELD_AS(MAP, "files", sl_manifest, files, .fields = &entry, .flags = SL_FIELD_CLOSED,
                 .names = "config.json|model.safetensors|moment1.safetensors|moment2.safetensors",
                 .stride = sizeof(sl_manifest_entry)),
@@ -103,6 +104,7 @@ void sl_manifest_free(sl_manifest *manifest)
     free((char *)manifest->run.tokenizer);
     free((char *)manifest->run.gemm);
     free((char *)manifest->run.data_fingerprint);
+    free((char *)manifest->run.data_sample);
     *manifest = (sl_manifest){0};
 }
 

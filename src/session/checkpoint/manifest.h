@@ -5,7 +5,8 @@
  * recognised without looking at anything else. Unknown keys are ignored, unknown files refused; a
  * version above SL_MANIFEST_VERSION is refused by name. Keys that came later: without "precision" a
  * run was fp32; without "given" it is not known which options of "config" were given; without
- * "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not known.
+ * "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not known; without "data_sample" the
+ * content of the data is not known.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H

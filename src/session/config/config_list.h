@@ -116,7 +116,7 @@
       "split rows over tensor-parallel ranks where work is replicated")                            \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEB, MACHINE,                              \
-      "compute workers (all cores this process may use)")                                          \
+      "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
     X(CHOICE, cuda_products, "cuda-products", "auto", "auto|own", 0, 0, TGEB, MACHINE,             \
       "matrix products on a GPU: by cuBLASLt, which must be there, or by our own slower kernels")  \
     X(CHOICE, cuda_epilogue, "cuda-epilogue", "on", "on|off", 0, 0, TGEB, MACHINE,                 \
