@@ -1,16 +1,15 @@
 /* Gives a fuzz target the kept inputs, without libFuzzer: what was found once stays mended.
  *
  * usage: replay_TARGET [--refuse-memory] PATH...    files, or directories of them
- *   --refuse-memory   gives each input again and again, and refuses its first request for memory,
- *                     its second and so on, up to REFUSED_MAX
+ *   --refuse-memory   gives each input again and again, and refuses the first request for memory of
+ *                     the readers themselves, the second and so on, up to REFUSED_MAX. Libraries
+ *                     get theirs: jansson 2.14 writes beyond its buffers where a long word does not
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 
 #include "fuzz.h"
-#pragma GCC visibility push(default) /* libraries ask these functions too */
 #include "refused_allocations.h"
-#pragma GCC visibility pop
 
 enum { REFUSED_MAX = 2000 };
 

@@ -245,7 +245,8 @@ sl_status sl_config_init(sl_config *config)
         sl_status status = set_field(config, row, rows[row].initial);
         if (status != SL_OK) {
             sl_config_clear(config);
-            return sl_status_prefix(SL_ERROR_INTERNAL, "default of --%s", rows[row].name);
+            return sl_status_prefix(status == SL_ERROR_SYSTEM ? status : SL_ERROR_INTERNAL,
+                                    "default of --%s", rows[row].name);
         }
     }
     return SL_OK;
