@@ -278,8 +278,8 @@ static sl_status open_uring(const sl_transport_options *options, sl_transport **
     transport->buffer = options->buffer;
     transport->buffer_bytes = options->buffer != NULL ? options->buffer_bytes : 0;
     transport->refused = refused;
-    transport->wait = (struct __kernel_timespec){.tv_sec = options->wait_ms / 1000,
-                                                 .tv_nsec = options->wait_ms % 1000 * 1000000};
+    transport->wait = (struct __kernel_timespec){
+        .tv_sec = options->wait_ms / 1000, .tv_nsec = (long long)options->wait_ms % 1000 * 1000000};
     int error = open_ring(transport);
     if (error != 0) {
         free(refused);

@@ -7,21 +7,25 @@
 #   --full        the complete counts
 #   --big         also 124M, xl, and the comparisons with PyTorch
 #   --leg NAME    another build: "release" (the only one with the CUDA backend), "asan" (address and
-#                 undefined-behaviour sanitizers), "tsan" (thread sanitizer, the tests with threads)
-#   --legs all    all three, one after the other, as continuous integration does; a leg that fails
-#                 does not keep the next from running; CTest's summary of the first that failed, or
-#                 of the release, comes last
+#                 undefined-behaviour sanitizers), "tsan" (thread sanitizer, the tests with threads);
+#                 or "static": what scripts/check.sh checks without running a test
+#   --legs all    all of them, one after the other, as continuous integration does; a leg that fails
+#                 does not keep the next from running; what was skipped, a table of the legs, and
+#                 CTest's summary of the first that failed, or of the release, come last
 #   --self-test   plants a bug for each leg and expects that it fails
 set -eu
 
+all_legs='release asan tsan static'
+
 usage()
 {
-    sed -n 's/^# \{0,1\}//; 2,14p' "$0"
+    sed -n 's/^# \{0,1\}//; 2,15p' "$0"
 }
 
-# choose_leg NAME: where it is built, with what, and which tests are its own.
+# choose_leg NAME: what runs it; where it is built, with what, and which tests are its own.
 choose_leg()
 {
+    run=run_tests
     cuda=-DSL_CUDA=OFF
     target=all
     tests=.
@@ -29,10 +33,12 @@ choose_leg()
     release) preset=release; cuda=; label="^($labels)\$" ;;
     asan) preset=dev; label="^($labels)\$" ;;
     tsan) preset=tsan; target=threaded_tests; label='^threads$' ;;
+    static) preset=clang; run=run_static ;;
     *) echo "test.sh: no leg is called $1" >&2; usage >&2; exit 64 ;;
     esac
     tree=build/$preset
     summary=$tree/last_tests.log
+    skips=$tree/last_skips.log
 }
 
 # can_run COMMAND...: whether a program with the thread sanitizer, or with the leak sanitizer, runs.
@@ -68,7 +74,7 @@ adapt_to_system()
 # build_leg PLANT: configures and builds; with a PLANT only the program that it is planted in.
 build_leg()
 {
-    rm -f "$summary"
+    rm -f "$summary" "$skips"
     cmake --preset "$preset" -B "$tree" ${cuda:+"$cuda"} "-DSL_PLANT=$1" &&
         cmake --build "$tree" --target "$target"
 }
@@ -79,13 +85,54 @@ test_leg()
     # shellcheck disable=SC2086 # a command and its option
     $launcher ctest --test-dir "$tree" --label-regex "$label" --tests-regex "$tests" \
         --output-on-failure --parallel 2 --no-tests=error --output-log "$summary"
+    verdict=$?
+    list_skips "$summary" "$tree/Testing/Temporary/LastTest.log" > "$skips"
+    return $verdict
+}
+
+# list_skips SUMMARY LOG: a line "PROGRAM: TEST: reason" for each line of the log that says
+# "skipped: ...", and one for each test or program that was skipped without saying so.
+list_skips()
+{
+    awk '
+    FNR == NR { if ($0 ~ /\*\*\*Skipped/) is_skipped[$4] = 1; next }
+    function close_program() {
+        if (program in is_skipped && !has_said)
+            print program ": gave no reason"
+        has_said = 0
+        test = ""
+    }
+    /^[0-9]+\/[0-9]+ Test: / { close_program(); program = $3 }
+    sub(/^\[ RUN      \] /, "") { test = $0 ": "; test_said = 0 }
+    sub(/^skipped: /, "") { has_said = test_said = 1; print program ": " test $0 }
+    sub(/^\[  SKIPPED \] /, "") && test == $0 ": " && !test_said {
+        has_said = test_said = 1
+        print program ": " test "gave no reason"
+    }
+    END { close_program() }' "$1" "$2"
+}
+
+run_tests()
+{
+    build_leg '' && adapt_to_system "$1" && test_leg
+}
+
+run_static()
+{
+    rm -f "$summary" "$skips"
+    mkdir -p "$tree"
+    scripts/check.sh > "$summary" 2>&1
+    verdict=$?
+    cat "$summary"
+    sed -n 's/^skipped: */check.sh: /p' "$summary" > "$skips"
+    return $verdict
 }
 
 run_leg()
 {
     choose_leg "$1"
     echo "== leg $1: preset $preset"
-    build_leg '' && adapt_to_system "$1" && test_leg
+    $run "$1"
 }
 
 # As run_leg, in a tree of its own, with one test: the program that the bug is planted in.
@@ -94,6 +141,7 @@ run_planted_leg()
     choose_leg "$1"
     tree=build/planted-$preset
     summary=$tree/last_tests.log
+    skips=$tree/last_skips.log
     target=test_planted
     tests='^test_planted$'
     cuda=-DSL_CUDA=OFF
@@ -116,12 +164,77 @@ expect_red()
     echo "ok      $1 notices a planted $2"
 }
 
+# expect_step_red STEP FILE WORDS: a step of scripts/check.sh passes an empty file, and fails with
+# these words where FILE holds what stands on standard input.
+expect_step_red()
+{
+    log=build/planted-$1.log
+    mkdir -p "$(dirname "build/planted-static/$2")"
+    echo 'typedef int planted;' > "build/planted-static/$2"
+    case $1 in scripts) printf '#!/bin/sh\n' > "build/planted-static/$2" ;; esac
+    if ! scripts/check.sh --only "$1" "build/planted-static/$2" > "$log" 2>&1; then
+        echo "FAILED  static, $1: fails without a fault, see $log"
+        return 1
+    fi
+    cat > "build/planted-static/$2"
+    if scripts/check.sh --only "$1" "build/planted-static/$2" > "$log" 2>&1 ||
+        ! grep -q "$3" "$log"; then
+        echo "FAILED  static, $1: did not notice the planted fault, see $log"
+        return 1
+    fi
+    echo "ok      static, $1 notices a planted fault"
+}
+
+# The steps that are not here plant faults of their own whenever they run.
+self_test_static()
+{
+    result=0
+    printf 'int  f( void );\n' | expect_step_red format src/base/planted.c clang-format || result=1
+    printf 'int f(void);\nint f(void)\n{\n    int *none = 0;\n    return *none;\n}\n' |
+        expect_step_red tidy src/base/planted.c NullDereference || result=1
+    printf 'uint64_t f(void);\n' | expect_step_red rooms src/base/planted.h uint64_t || result=1
+    # shellcheck disable=SC2016 # the dollar is text
+    printf '#!/bin/sh\necho $unset_words *\n' |
+        expect_step_red scripts scripts/planted SC2154 || result=1
+    printf '#ifdef __clang__\n#error planted\n#endif\n' > build/planted-static/clang.h
+    log=build/planted-clang.log
+    rm -rf build/planted-clang
+    if CFLAGS="-include $PWD/build/planted-static/clang.h" SL_CLANG_TREE=build/planted-clang \
+        scripts/check.sh --only clang > "$log" 2>&1 || ! grep -q 'error: planted' "$log"; then
+        echo "FAILED  static, clang: did not notice the planted fault, see $log"
+        result=1
+    else
+        echo "ok      static, clang notices a planted fault"
+    fi
+    return $result
+}
+
+# A test that is skipped inside of a program, and a program of nothing else, are seen.
+self_test_skips()
+{
+    choose_leg release
+    for plant in skip skip_all; do
+        run_planted_leg release $plant > build/planted-$plant.log 2>&1
+        if ! grep -q '^test_planted: sum_when.*: planted' "$skips"; then
+            echo "FAILED  skips: $plant is not listed, see build/planted-$plant.log"
+            return 1
+        fi
+    done
+    if ! grep -q 'Skipped' build/planted-skip_all.log; then
+        echo "FAILED  skips: a program that skips all its tests passes, see build/planted-skip_all.log"
+        return 1
+    fi
+    echo "ok      skips are listed"
+}
+
 self_test()
 {
     failures=0
     expect_red release wrong_sum 'is not 500500' || failures=1
     expect_red asan overflow 'heap-buffer-overflow' || failures=1
     expect_red tsan race 'data race' || failures=1
+    self_test_skips || failures=1
+    self_test_static || failures=1
     exit $failures
 }
 
@@ -130,7 +243,19 @@ print_summary()
 {
     choose_leg "$1"
     echo "== summary of leg $1"
-    [ ! -e "$summary" ] || sed -n '/tests passed/,${/^\[[A-Z_]*\] *$/!p}' "$summary"
+    [ ! -e "$summary" ] ||
+        sed -n '/^\(ok\|FAILED\|skipped\) /p; /tests passed/,${/^\[[A-Z_]*\] *$/!p}' "$summary"
+}
+
+# print_skips LEG...: what these did not test, and why.
+print_skips()
+{
+    for leg in "$@"; do
+        choose_leg "$leg"
+        [ ! -s "$skips" ] || sed "s/^/$leg: /" "$skips"
+    done > build/skips
+    echo "== skipped: $(wc -l < build/skips) (tests inside of programs included)"
+    cat build/skips
 }
 
 # Every leg, then a table of them, then the summary that tells most.
@@ -138,7 +263,7 @@ run_all_legs()
 {
     table=
     failed=
-    for leg in release asan tsan; do
+    for leg in $all_legs; do
         started=$(date +%s)
         verdict=passed
         if ! run_leg "$leg"; then
@@ -148,6 +273,8 @@ run_all_legs()
         table="$table$(printf '%-8s %s in %d s' "$leg" $verdict $(($(date +%s) - started)))
 "
     done
+    # shellcheck disable=SC2086 # a list of words
+    print_skips $all_legs
     printf '== legs\n%s' "$table"
     print_summary "${failed:-release}"
     [ -z "$failed" ]
@@ -176,7 +303,10 @@ all | planted) ;;
 esac
 
 cd "$(dirname "$0")/.."
-scripts/install_deps.sh
+case $legs in
+all | planted | static) scripts/install_deps.sh --check ;;
+*) scripts/install_deps.sh ;;
+esac
 [ "$legs" != planted ] || self_test
 if [ -z "${SL_TEST_FULL:-}" ]; then
     echo "Reduced counts; scripts/test.sh --full runs the complete ones."
@@ -184,5 +314,9 @@ fi
 if [ "$legs" = all ]; then
     run_all_legs
 else
-    run_leg "$legs"
+    code=0
+    run_leg "$legs" || code=$?
+    print_skips "$legs"
+    print_summary "$legs"
+    exit $code
 fi

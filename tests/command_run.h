@@ -168,7 +168,7 @@ static int set_up(void **state)
         *strrchr(binary, '/') = '\0';
     strncat(binary, COMMAND_NAME, sizeof binary - strlen(binary) - 1);
     if (access(binary, X_OK) != 0) {
-        print_message("%s was not built: skipped\n", binary);
+        print_message("skipped: %s was not built\n", binary);
         exit(77);
     }
     setenv("CUDA_VISIBLE_DEVICES", "", 1); /* the same runs whether or not there is a GPU */

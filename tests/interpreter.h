@@ -40,18 +40,14 @@ static inline void it_fill_input(const it_machine *machine, it_moment now)
                     machine->data[op->operand[0]], it_element_count(value));
 }
 
-/* The sum over ranks, or for rows of head statistics their combination, on every rank. */
+/* The sum over ranks, on every rank. */
 static inline void it_all_reduce_ranks(it_machine *machines, uint32_t rank_count, it_moment now)
 {
     const sl_op_attrs *attrs = &machines[0].program->ops[now.tick].attrs;
     double *sum = calloc(attrs->element_count, sizeof(double));
-    for (uint64_t r = 0; r < attrs->row_count; r++)
-        sum[4 * r] = -INFINITY;
     for (uint32_t k = 0; k < rank_count; k++) {
-        double *x = it_call_of(&machines[k], now).x[0];
-        for (uint64_t r = 0; r < attrs->row_count; r++)
-            it_merge_stats(sum + 4 * r, x[4 * r], x[4 * r + 1], x[4 * r + 2]);
-        for (uint64_t e = 0; e < attrs->element_count && attrs->row_count == 0; e++)
+        const double *x = it_call_of(&machines[k], now).x[0];
+        for (uint64_t e = 0; e < attrs->element_count; e++)
             sum[e] += x[e];
     }
     for (uint32_t k = 0; k < rank_count; k++)
@@ -59,11 +55,32 @@ static inline void it_all_reduce_ranks(it_machine *machines, uint32_t rank_count
     free(sum);
 }
 
+/* Each row's statistics of all ranks combined, on every rank. */
+static inline void it_combine_ranks(it_machine *machines, uint32_t rank_count, it_moment now)
+{
+    const uint64_t rows = machines[0].program->ops[now.tick].attrs.row_count;
+    double *all = calloc(4 * rows, sizeof(double));
+    for (uint64_t r = 0; r < rows; r++)
+        all[4 * r] = -INFINITY;
+    for (uint32_t k = 0; k < rank_count; k++) {
+        const double *x = it_call_of(&machines[k], now).x[0];
+        for (uint64_t r = 0; r < rows; r++)
+            it_merge_stats(all + 4 * r, x[4 * r], x[4 * r + 1], x[4 * r + 2]);
+    }
+    for (uint32_t k = 0; k < rank_count; k++)
+        memcpy(it_call_of(&machines[k], now).x[0], all, 4 * rows * sizeof(double));
+    free(all);
+}
+
 static inline void it_run_op(it_machine *machines, uint32_t rank_count, it_moment now)
 {
     sl_op_kind kind = machines[0].program->ops[now.tick].kind;
     if (kind == SL_OP_ALL_REDUCE) {
         it_all_reduce_ranks(machines, rank_count, now);
+        return;
+    }
+    if (kind == SL_OP_ALL_REDUCE_STATS) {
+        it_combine_ranks(machines, rank_count, now);
         return;
     }
     for (uint32_t k = 0; k < rank_count; k++) {

@@ -415,6 +415,7 @@ static inline void it_adamw(const it_call *c)
 static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define X(NAME, name, ...) [SL_OP_##NAME] = it_##name,
 #define it_all_reduce NULL
+#define it_all_reduce_stats NULL
 #define it_input NULL
     SL_OP_LIST(X)
 #undef X

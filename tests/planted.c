@@ -1,6 +1,7 @@
 /* A small program with one bug in it, for scripts/test.sh --self-test: SL_PLANT_overflow reads
  * beyond the heap, SL_PLANT_race adds from two threads under two locks, SL_PLANT_wrong_sum adds
- * wrongly. With SL_PLANT_nothing it is right. */
+ * wrongly, SL_PLANT_skip skips its first test and SL_PLANT_skip_all both. With SL_PLANT_nothing it
+ * is right. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,8 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+
+#include "skip.h"
 
 enum { COUNT = 1000 };
 
@@ -35,6 +38,9 @@ static void *add_half(void *first)
 static void sum_when_added_by_two_threads_then_is_right(void **state)
 {
     (void)state;
+#if defined SL_PLANT_skip || defined SL_PLANT_skip_all
+    skip_because("planted");
+#endif
     static const int halves[] = {0, COUNT / 2};
     pthread_t threads[2];
     numbers = malloc(COUNT * sizeof *numbers);
@@ -53,10 +59,20 @@ static void sum_when_added_by_two_threads_then_is_right(void **state)
         fail_msg("%d is not 500500", total);
 }
 
+static void nothing_when_done_then_is_right(void **state)
+{
+    (void)state;
+#ifdef SL_PLANT_skip_all
+    skip_because("planted too");
+#endif
+    assert_int_equal(COUNT % 2, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sum_when_added_by_two_threads_then_is_right),
+        cmocka_unit_test(nothing_when_done_then_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

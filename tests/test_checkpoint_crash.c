@@ -19,6 +19,7 @@
 
 #include "checkpoint_case.h"
 #include "faulty_calls.h"
+#include "skip.h"
 
 static int open_scratch(void **state)
 {
@@ -294,8 +295,7 @@ static void disk_when_full_then_older_checkpoint_stands(void **state)
         _exit(fill_small_disks(directory->text));
     scratch_need(waitpid(child, &result, 0) == child, "waitpid");
     if (WIFEXITED(result) && WEXITSTATUS(result) == 77) {
-        printf("skipped: a tmpfs cannot be mounted here\n");
-        skip();
+        skip_because("a tmpfs cannot be mounted here");
     }
     assert_true(WIFEXITED(result));
     assert_int_equal(WEXITSTATUS(result), 0);

@@ -25,6 +25,8 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"train " TINY "--data text --steps x", "--steps", 64},
         {"train " TINY "--data text --quiet=1", "takes no value", 64},
         {"train " TINY "--data text -q", "-q", 64},
+        {"train --help --bogus", "unknown option --bogus", 64},
+        {"bench --threds 2 -h", "did you mean --threads?", 64},
         {"train " TINY "--steps 3 text", "\"text\"", 64},
         {"train --model gpt3 --data text", "gpt2", 64},
         {"train " TINY "--data text --dropout 0.1", "later version", 64},
@@ -180,20 +182,73 @@ static void train_when_placed_in_any_way_then_numbers_are_the_same(void **state)
     }
 }
 
+/* ---- the order of rows ---- */
+
+enum { ROW = 32, ROWS = 3 }; /* of file "rows"; row g is alone in file "row<g>" */
+
+static void write_rows(void)
+{
+    char text[ROWS * ROW + 8], name[16];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(' ' + (i * i + 3 * i) % 90);
+    for (int g = -1; g < ROWS; g++) {
+        snprintf(name, sizeof name, g < 0 ? "rows" : "row%d", g);
+        FILE *file = fopen(name, "w");
+        assert_non_null(file);
+        fwrite(g < 0 ? text : text + g * ROW, 1, g < 0 ? sizeof text : ROW + 1, file);
+        assert_int_equal(fclose(file), 0);
+    }
+}
+
+/* The losses of steps from 1 on, under parameters that never change. */
+static void train_unchanged(const char *options, int step_count, double *out_losses)
+{
+    assert_code(sluice("train --layers 1 --width 32 --heads 2 --context 32 --lr 0 --quiet "
+                       "--log-json log %s --steps %d",
+                       options, step_count),
+                0);
+    json_t *events = read_log("log");
+    for (int i = 0; i < step_count; i++)
+        out_losses[i] = find_step(events, i + 1).loss;
+    json_decref(events);
+}
+
 static void train_when_data_are_sequential_then_rows_follow_the_formula(void **state)
 {
     (void)state;
-    /* One step of 4 rows as 1 x 4 or as 2 x 2 reads the same tokens: the loss before any update is
-     * the same sum in another order. 128 tokens of about 5.5 in double: 1e-9 leaves room for the
-     * fp32 arithmetic of equal rows, which is the same. */
-    const char *common = "--layers 1 --width 32 --heads 2 --context 32 --data text --steps 1 "
-                         "--data-order sequential --quiet";
-    assert_code(sluice("train %s --micro-batch 4 --log-json a", common), 0);
-    assert_code(sluice("train %s --micro-batch 2 --accumulate 2 --log-json b", common), 0);
-    json_t *a = read_log("a"), *b = read_log("b");
-    assert_true(fabs(find_step(a, 1).loss - find_step(b, 1).loss) < 1e-6);
-    json_decref(a);
-    json_decref(b);
+    double row[ROWS], step[2 * ROWS], mixed;
+    char options[64];
+    write_rows();
+    for (int g = 0; g < ROWS; g++) {
+        snprintf(options, sizeof options, "--data row%d --micro-batch 1", g);
+        train_unchanged(options, 1, &row[g]);
+    }
+    for (int g = 0; g < ROWS; g++) /* else any order would pass */
+        assert_true(fabs(row[g] - row[(g + 1) % ROWS]) > 1e-4);
+    train_unchanged("--data rows --micro-batch 1 --data-order sequential", 2 * ROWS, step);
+    for (int i = 0; i < 2 * ROWS; i++)
+        if (step[i] != row[i % ROWS])
+            fail_msg("step %d has loss %.17g, row %d has %.17g", i + 1, step[i], i % ROWS,
+                     row[i % ROWS]);
+    /* Rows 0, 1, 2, 0, whichever way: their mean, in the rounding of fp32 beside a loss of 5. */
+    const double mean = (2 * row[0] + row[1] + row[2]) / 4;
+    train_unchanged("--data rows --micro-batch 4 --data-order sequential", 1, &mixed);
+    assert_true(fabs(mixed - mean) < 1e-6);
+    train_unchanged("--data rows --micro-batch 2 --accumulate 2 --data-order sequential", 1,
+                    &mixed);
+    assert_true(fabs(mixed - mean) < 1e-6);
+}
+
+static void train_when_data_order_is_left_out_then_rows_start_anywhere(void **state)
+{
+    (void)state;
+    double first[2 * ROWS], random[2 * ROWS], other[2 * ROWS];
+    write_rows();
+    train_unchanged("--data rows --micro-batch 1 --data-order sequential", 2 * ROWS, first);
+    train_unchanged("--data rows --micro-batch 1 --seed 1", 2 * ROWS, random);
+    train_unchanged("--data rows --micro-batch 1 --seed 1 --data-order random", 2 * ROWS, other);
+    assert_memory_equal(random, other, sizeof random);
+    assert_memory_not_equal(random, first, sizeof random);
 }
 
 static void train_when_configured_by_file_then_options_beside_it_win(void **state)
@@ -214,6 +269,28 @@ static void train_when_configured_by_file_then_options_beside_it_win(void **stat
     assert_true(json_number_value(json_object_get(config, "lr")) == 0.5);
     assert_int_equal(json_integer_value(json_object_get(config, "width")), 32);
     json_decref(events);
+}
+
+/* The file of a run, with options of each command, as it is. */
+static void file_when_given_to_every_command_then_serves_each(void **state)
+{
+    (void)state;
+    FILE *file = fopen("all.json", "w");
+    fputs("{\"layers\": 2, \"width\": 32, \"heads\": 2, \"context\": 32, \"micro_batch\": 2,"
+          " \"data\": [\"text\"], \"steps\": 2, \"lr\": 1e-3, \"save\": \"served\","
+          " \"prompt\": \"the \", \"tokens\": 4, \"checkpoint\": \"served\", \"quick\": true,"
+          " \"bench\": {\"output\": \"rates.json\"}, \"eval\": {\"json\": true}}",
+          file);
+    fclose(file);
+    assert_code(sluice("plan --config all.json"), 0);
+    assert_code(sluice("train --config all.json"), 0);
+    assert_code(sluice("eval --config all.json"), 0);
+    assert_has(output, "\"perplexity\"");
+    assert_code(sluice("generate --config all.json"), 0);
+    assert_has(output, "the ");
+    assert_code(sluice("doctor --config all.json"), 0);
+    assert_code(sluice("bench --config all.json --threads none"), 64);
+    assert_one_complaint("--threads"); /* and not the file */
 }
 
 /* ---- what does not fit ---- */
@@ -293,7 +370,9 @@ int main(void)
         cmocka_unit_test(train_when_plain_then_learns_and_logs_by_the_contract),
         cmocka_unit_test(train_when_placed_in_any_way_then_numbers_are_the_same),
         cmocka_unit_test(train_when_data_are_sequential_then_rows_follow_the_formula),
+        cmocka_unit_test(train_when_data_order_is_left_out_then_rows_start_anywhere),
         cmocka_unit_test(train_when_configured_by_file_then_options_beside_it_win),
+        cmocka_unit_test(file_when_given_to_every_command_then_serves_each),
         cmocka_unit_test(fit_when_refused_then_the_suggestion_fits),
         cmocka_unit_test(plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run),
     };

@@ -28,6 +28,14 @@ static void assert_refused(const hostile_row *row, int code)
         fail_msg("%s: printed \"%s\"", row->what, output);
 }
 
+/* Bytes leave most ids of such a model idle, which is told first. */
+static void drop_warning(void)
+{
+    char *end = strchr(complaint, '\n');
+    if (strncmp(complaint, "sluice: warning: bytes use", 26) == 0 && end)
+        memmove(complaint, end + 1, strlen(end));
+}
+
 static bool is_model(hostile_kind kind)
 {
     return kind == HOSTILE_SAFETENSORS || kind == HOSTILE_INDEX || kind == HOSTILE_CONFIG;
@@ -38,6 +46,7 @@ static void models_when_hostile_then_one_line_and_65(void **state)
     (void)state;
     int count = 0;
     limit_s = 5;
+    assert_int_equal(system("head -c 2000 /dev/zero >ids.bin"), 0);
     hostile_write_shard("outside.safetensors", "a"); /* found if a path were followed */
     for (int i = 0; i < HOSTILE_COUNT; i++) {
         const hostile_row *row = &hostile_rows[i];
@@ -45,9 +54,11 @@ static void models_when_hostile_then_one_line_and_65(void **state)
             continue;
         assert_int_equal(mkdir("model", 0700), 0);
         hostile_write(row, "model");
-        assert_refused(row, sluice("train --init model --data text --seq 8 --micro-batch 1 "
+        assert_refused(row, sluice("train --init model --data ids.bin --seq 8 --micro-batch 1 "
                                    "--steps 1 --quiet"));
-        assert_refused(row, sluice("generate --checkpoint model --prompt a --tokens 1"));
+        int code = sluice("generate model --tokenizer byte --prompt a --tokens 1");
+        drop_warning();
+        assert_refused(row, code);
         assert_int_equal(system("rm -rf model"), 0);
         count++;
     }

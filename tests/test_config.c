@@ -147,16 +147,21 @@ static void values_when_out_of_range_then_are_refused_and_keep_the_old(void **st
 
 /* ---- files ---- */
 
-static sl_status load_text(fixture *self, const char *text)
+static sl_status load_for(fixture *self, sl_config_command command, const char *text)
 {
     char path[] = "/tmp/sluice-config-XXXXXX";
     int file = mkstemp(path);
     assert_true(file >= 0);
     assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
     close(file);
-    sl_status status = sl_config_load(&self->config, SL_CONFIG_TRAIN, path);
+    sl_status status = sl_config_load(&self->config, command, path);
     unlink(path);
     return status;
+}
+
+static sl_status load_text(fixture *self, const char *text)
+{
+    return load_for(self, SL_CONFIG_TRAIN, text);
 }
 
 static void json_when_well_formed_then_every_kind_of_value_is_taken(void **state)
@@ -192,6 +197,88 @@ static void json_when_wrong_then_is_refused_by_name(void **state)
     assert_int_equal(load_text(self, "{\"data\": [1]}"), SL_ERROR_USAGE);
     assert_int_equal(sl_config_load(&self->config, SL_CONFIG_TRAIN, "/nonexistent/x.json"),
                      SL_ERROR_MISSING);
+}
+
+/* One file for every command: what another one takes is checked and passed over. */
+static void json_when_for_every_command_then_each_takes_its_own(void **state)
+{
+    fixture *self = *state;
+    static const char text[] =
+        "{\"bench\": {\"output\": \"rates.json\", \"threads\": 2}, \"lr\": 0.5, \"data\": [\"a\"],"
+        " \"temperature\": 0.25, \"eval\": {\"data\": [\"held-out\"], \"micro-batch\": 9},"
+        " \"train\": {\"steps\": 7}, \"threads\": 3, \"plan\": {\"steps\": 8}}";
+    static const struct {
+        sl_config_command command;
+        uint64_t steps, threads, micro_batch;
+        const char *data, *output;
+        double lr, temperature;
+    } cases[] = {
+        {SL_CONFIG_TRAIN, 7, 3, 4, "a", NULL, 0.5, 1},
+        {SL_CONFIG_PLAN, 8, 3, 4, "a", NULL, 0.5, 1},
+        {SL_CONFIG_EVAL, 100, 3, 9, "held-out", NULL, 3e-4, 1},
+        {SL_CONFIG_GENERATE, 100, 3, 4, NULL, NULL, 3e-4, 0.25},
+        {SL_CONFIG_BENCH, 100, 2, 4, NULL, "rates.json", 3e-4, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sl_config *config = &self->config;
+        sl_config_clear(config);
+        assert_int_equal(sl_config_init(config), SL_OK);
+        assert_int_equal(load_for(self, cases[i].command, text), SL_OK);
+        assert_int_equal(config->steps, cases[i].steps);
+        assert_int_equal(config->threads, cases[i].threads);
+        assert_int_equal(config->micro_batch, cases[i].micro_batch);
+        assert_int_equal(config->data.count, cases[i].data != NULL);
+        if (cases[i].data)
+            assert_string_equal(config->data.items[0], cases[i].data);
+        assert_true(!config->output == !cases[i].output);
+        assert_true(config->lr == cases[i].lr && config->temperature == cases[i].temperature);
+    }
+}
+
+static void json_when_wrong_for_another_command_then_is_refused_too(void **state)
+{
+    fixture *self = *state;
+    static const struct {
+        const char *text, *part;
+    } cases[] = {
+        {"{\"temprature\": 1}", "did you mean temperature?"},
+        {"{\"temperature\": \"hot\"}", "key \"temperature\""},
+        {"{\"generate\": {\"top-q\": 1}}", "key \"top-q\" of \"generate\": unknown option"},
+        {"{\"generate\": {\"steps\": 1}}", "unknown option \"steps\""},
+        {"{\"genrate\": {\"top-k\": 1}}", "unknown command \"genrate\": did you mean generate?"},
+        {"{\"output\": \"x\"}", "\"bench\": {\"output\": ...}"},
+        {"{\"train\": 3}", "unknown option \"train\""},
+        {"{\"train\": {\"data\": {}}}", "an object is not a value"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(load_text(self, cases[i].text), SL_ERROR_USAGE);
+        assert_message_has(cases[i].part);
+    }
+}
+
+static void paths_when_printed_then_are_absolute(void **state)
+{
+    fixture *self = *state;
+    json_t *object = NULL;
+    char here[512], expected[600];
+    assert_non_null(getcwd(here, sizeof here));
+    assert_int_equal(assign(self, "save=out"), SL_OK);
+    assert_int_equal(assign(self, "data=text"), SL_OK);
+    assert_int_equal(assign(self, "log-json=/tmp/log"), SL_OK);
+    assert_int_equal(assign(self, "steps=3"), SL_OK);
+    assert_int_equal(sl_config_format_given(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    assert_int_equal(json_object_size(object), 4); /* what was given, and nothing else */
+    snprintf(expected, sizeof expected, "%s/out", here);
+    assert_string_equal(json_string_value(json_object_get(object, "save")), expected);
+    snprintf(expected, sizeof expected, "%s/text", here);
+    assert_string_equal(json_string_value(json_array_get(json_object_get(object, "data"), 0)),
+                        expected);
+    assert_string_equal(json_string_value(json_object_get(object, "log_json")), "/tmp/log");
+    json_decref(object);
+    assert_int_equal(sl_config_format(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    assert_string_equal(json_string_value(json_object_get(object, "init")), "scratch");
+    assert_string_equal(json_string_value(json_object_get(object, "tokenizer")), "auto");
+    json_decref(object);
 }
 
 static void json_when_printed_then_reads_back_to_the_same(void **state)
@@ -300,6 +387,9 @@ int main(void)
         WITH_CONFIG(values_when_out_of_range_then_are_refused_and_keep_the_old),
         WITH_CONFIG(json_when_well_formed_then_every_kind_of_value_is_taken),
         WITH_CONFIG(json_when_wrong_then_is_refused_by_name),
+        WITH_CONFIG(json_when_for_every_command_then_each_takes_its_own),
+        WITH_CONFIG(json_when_wrong_for_another_command_then_is_refused_too),
+        WITH_CONFIG(paths_when_printed_then_are_absolute),
         WITH_CONFIG(json_when_printed_then_reads_back_to_the_same),
         WITH_CONFIG(shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved),
         WITH_CONFIG(rows_when_longer_than_the_context_then_are_refused),

@@ -54,6 +54,8 @@ static void check_when_options_contradict_then_is_refused(void **state)
         {"resume=true", "--save"},
         {"save-every=3", "--save"},
         {"keep=2", "--save"},
+        {"overwrite=true", "--save"},
+        {"eval-iters=3", "--eval-data"},
         {"eval-every=3", "--eval-data"},
         {"offload-params=0.5", "static"},
         {"offload-activations=0.5", "--policy host, static or nvme"},

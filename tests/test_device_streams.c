@@ -27,6 +27,7 @@
 #include "base/rng.h"
 #include "device_case.h"
 #include "device_order.h"
+#include "skip.h"
 
 /* ---- the table and its memory ---- */
 
@@ -318,10 +319,10 @@ static void random_orders_when_waits_are_missing_go_wrong(void **state)
 {
     (void)state;
 #ifdef __SANITIZE_THREAD__
-    skip(); /* it would report just that */
+    skip_because("the thread sanitizer would report what is planted");
 #endif
     if (!tested->is_delayed)
-        skip();
+        skip_because("%s has no delays to plant", tested->name);
     uint32_t wrong = 0;
     for (uint32_t i = 0; i < 5; i++)
         wrong += run_order(i, false) > 0;
@@ -489,7 +490,7 @@ int main(int argc, char **argv)
 #ifndef SL_TEST_STANDIN
         sl_device_info info;
         if (sl_device_query(backends[i].kind, 0, &info) != SL_OK) {
-            print_message("%s is skipped: %s\n", backends[i].name, sl_status_message());
+            print_message("skipped: %s: %s\n", backends[i].name, sl_status_message());
             continue;
         }
 #endif

@@ -221,6 +221,34 @@ static void number_when_json_has_none_such_then_is_not_written(void **state)
     json_decref(object);
 }
 
+/* What is written is what reading takes: a text that is NULL is null where null may stand. */
+static void text_when_null_then_is_written_only_where_it_is_read_back(void **state)
+{
+    (void)state;
+    static const sl_field strict[] = {SL_FIELD("text", sample, text), {0}};
+    static const sl_field strict_object[] = {SL_FIELD_AS(JSON_TEXT, "object", sample, object), {0}};
+    static const sl_field open[] = {
+        SL_FIELD("text", sample, text, .flags = SL_FIELD_NULLABLE),
+        SL_FIELD_AS(JSON_TEXT, "object", sample, object, .flags = SL_FIELD_NULLABLE),
+        {0},
+    };
+    const sample none = {0};
+    sample read = {0};
+    json_t *object = json_object();
+    assert_int_equal(sl_fields_write(strict, &none, object), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "text is missing"));
+    assert_int_equal(sl_fields_write(strict_object, &none, object), SL_ERROR_USAGE);
+    assert_int_equal(json_object_size(object), 0);
+    assert_int_equal(sl_fields_write(open, &none, object), SL_OK);
+    assert_true(json_is_null(json_object_get(object, "text")));
+    assert_true(json_is_null(json_object_get(object, "object")));
+    assert_int_equal(sl_fields_read("x.json", object, open, &read), SL_OK);
+    assert_null(read.text);
+    assert_null(read.object);
+    assert_int_equal(sl_fields_read("x.json", object, strict, &read), SL_ERROR_DATA);
+    json_decref(object);
+}
+
 /* The fewest of 15 to 17 (7 to 9) digits that read back; with `digits` set, just so many. */
 static void struct_when_printed_then_numbers_are_short_and_read_back(void **state)
 {
@@ -249,6 +277,7 @@ int main(void)
         cmocka_unit_test(key_when_damaged_then_file_key_and_fault_are_named),
         cmocka_unit_test(key_when_nobody_knows_it_then_is_passed_over),
         cmocka_unit_test(number_when_json_has_none_such_then_is_not_written),
+        cmocka_unit_test(text_when_null_then_is_written_only_where_it_is_read_back),
         cmocka_unit_test(struct_when_printed_then_numbers_are_short_and_read_back),
     };
     return cmocka_run_group_tests_name("fields", tests, NULL, NULL);

@@ -25,6 +25,7 @@
 #include <stdbool.h>
 
 #include "base/hash.h"
+#include "sealed_manifest.h"
 #include "session/checkpoint/checkpoint.h"
 #include "tiny_model.h"
 
@@ -264,21 +265,9 @@ static void hash_bytes(const char *data, size_t bytes, char out_text[HASH_BYTES]
     sl_hash_close(stream);
 }
 
-/* Puts `after` in the place of `before`, of the same length, in the manifest, and seals it again.
- */
 static void edit_manifest(const char *before, const char *after)
 {
-    size_t bytes;
-    char hash[HASH_BYTES], *text = scratch_read(CUT "/manifest.json", &bytes);
-    char *place = strstr(text, before), *seal = strstr(text, ",\n  \"checksum\": \"");
-    assert_non_null(place);
-    assert_non_null(seal);
-    assert_int_equal(strlen(before), strlen(after));
-    memcpy(place, after, strlen(after));
-    hash_bytes(text, (size_t)(seal - text), hash);
-    memcpy(strchr(seal, ':') + 3, hash, strlen(hash));
-    scratch_write(CUT "/manifest.json", text, bytes);
-    free(text);
+    sealed_edit(CUT "/manifest.json", before, after);
 }
 
 /* Changes the last bit of one element of a file of tensors. */

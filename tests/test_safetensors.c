@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <math.h>
 
+#include "allocation_counter.h"
 #include "hostile_files.h"
 #include "safetensors_case.h"
 #include "session/weights/weights.h"
@@ -24,6 +25,10 @@ static sl_status open_hostile(const hostile_row *row, const char *directory)
     return sl_safetensors_open(AT_FDCWD, NULL, path.text, SL_LINKS_FOLLOW, &file);
 }
 
+/* All requests of opening a file together, whatever it claims of itself: a buffer or two, and of
+ * each byte of JSON what jansson makes of it. */
+enum { MEMORY_BYTES = 1 << 18, MEMORY_PER_BYTE = 256 };
+
 static void hostile_when_opened_then_told(void **state)
 {
     const scratch_path *directory = *state;
@@ -41,7 +46,13 @@ static void hostile_when_opened_then_told(void **state)
         hostile_write(row, folder.text);
         sl_status expected =
             strcmp(row->fragment, "cannot be opened") == 0 ? SL_ERROR_MISSING : SL_ERROR_DATA;
-        expect_failure(row->what, open_hostile(row, folder.text), expected, row->fragment);
+        allocation_counter_start();
+        sl_status status = open_hostile(row, folder.text);
+        allocation_counter_stop();
+        expect_failure(row->what, status, expected, row->fragment);
+        if (allocation_counter_bytes > MEMORY_BYTES + MEMORY_PER_BYTE * row->text_bytes)
+            fail_msg("%s: took %llu bytes of memory for %zu of text", row->what,
+                     (unsigned long long)allocation_counter_bytes, row->text_bytes);
         count++;
     }
     printf("%d bad files\n", count);

@@ -4,10 +4,13 @@
  * parser. */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -202,6 +205,44 @@ static void log_when_it_cannot_be_written_then_fails(void **state)
     sl_log_json_close(log);
 }
 
+/* Of a file that may not grow any more, as on a full disk, half a line is cut off again; when there
+ * is room once more, lines go on. */
+static void log_when_its_disk_is_full_then_lines_stay_whole(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/sluice-log-XXXXXX";
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    sl_log_json *log;
+    sl_step_report report = {.step = 1};
+    struct stat info;
+    struct rlimit old;
+    assert_int_equal(sl_log_json_open(path, false, &log), SL_OK);
+    assert_int_equal(sl_log_json_step(log, &report), SL_OK);
+    assert_int_equal(stat(path, &info), 0);
+    const off_t line_bytes = info.st_size;
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    struct rlimit limit = {(rlim_t)(2 * line_bytes + line_bytes / 2), old.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    sl_status statuses[4];
+    for (int i = 0; i < 4; i++) {
+        if (i == 3)
+            setrlimit(RLIMIT_FSIZE, &old);
+        statuses[i] = sl_log_json_step(log, &report);
+    }
+    signal(SIGXFSZ, handler);
+    assert_int_equal(statuses[0], SL_OK);
+    assert_int_equal(statuses[1], SL_ERROR_IO);
+    assert_int_equal(statuses[2], SL_ERROR_IO);
+    assert_int_equal(statuses[3], SL_OK);
+    sl_log_json_close(log);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 3 * line_bytes);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -213,6 +254,7 @@ int main(void)
         cmocka_unit_test(steps_when_logged_then_read_back_to_the_same_bits),
         cmocka_unit_test(steps_when_logged_then_have_every_key_of_the_contract),
         cmocka_unit_test(log_when_it_cannot_be_written_then_fails),
+        cmocka_unit_test(log_when_its_disk_is_full_then_lines_stay_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 
 #include "offload/transport.h"
+#include "skip.h"
 #include "store_calls.h"
 #include "store_case.h"
 
@@ -359,8 +360,7 @@ static void space_when_disk_is_small_is_all_there_or_refused(void **state)
 {
     int result = run_child(fill_small_disks, ((scratch_path *)*state)->text);
     if (result == 77) {
-        printf("skipped: a tmpfs cannot be mounted here\n");
-        skip();
+        skip_because("a tmpfs cannot be mounted here");
     }
     assert_int_equal(result, 0);
 }

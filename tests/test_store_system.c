@@ -21,6 +21,7 @@
 #include <time.h>
 
 #include "offload/transport.h"
+#include "skip.h"
 #include "store_case.h"
 
 enum { MIB = 1 << 20, BYTES = 12 * MIB, HANG_SECONDS = 120, SKIPPED = 77, NOBODY = 65534 };
@@ -55,8 +56,7 @@ static void run_child(int (*body)(const char *directory), void **state, const ch
     }
     scratch_need(waitpid(child, &result, 0) == child, "waitpid");
     if (WIFEXITED(result) && WEXITSTATUS(result) == SKIPPED) {
-        printf("skipped: %s\n", why_skipped);
-        skip();
+        skip_because("%s", why_skipped);
     }
     assert_true(WIFEXITED(result));
     assert_int_equal(WEXITSTATUS(result), 0);
@@ -164,7 +164,7 @@ static int work_without_io_uring(const char *directory)
 static void store_when_io_uring_is_forbidden_uses_threads_and_says_why(void **state)
 {
     if (strstr(sl_store_probe(), "built without"))
-        skip();
+        skip_because("%s", sl_store_probe());
     run_child(work_without_io_uring, state, "no system call filters here");
 }
 
@@ -182,8 +182,7 @@ static int work_with_little_locked_memory(const char *directory)
 static void store_when_little_memory_may_be_locked_goes_unregistered(void **state)
 {
     if (strcmp(sl_store_probe(), "io_uring") != 0) {
-        printf("skipped: %s\n", sl_store_probe());
-        skip();
+        skip_because("%s", sl_store_probe());
     }
     run_child(work_with_little_locked_memory, state, "cannot become another user");
 }
@@ -206,8 +205,7 @@ static int work_with_locked_memory_for_one(const char *directory)
 static void store_when_memory_may_be_locked_once_says_what_is(void **state)
 {
     if (strcmp(sl_store_probe(), "io_uring") != 0) {
-        printf("skipped: %s\n", sl_store_probe());
-        skip();
+        skip_because("%s", sl_store_probe());
     }
     run_child(work_with_locked_memory_for_one, state, "cannot become another user");
 }
@@ -220,8 +218,7 @@ static void buffer_when_registered_in_part_serves_all_transfers(void **state)
                                         "io_uring, 32 x 1 MiB, unregistered buffers",
                                         "io_uring, 32 x 1 MiB, registered buffers"};
     if (strcmp(sl_store_probe(), "io_uring") != 0) {
-        printf("skipped: %s\n", sl_store_probe());
-        skip();
+        skip_because("%s", sl_store_probe());
     }
     for (int i = 0; i < 3; i++)
         assert_int_equal(work(((scratch_path *)*state)->text, words[i], registered[i]), 0);
@@ -233,8 +230,7 @@ static void buffer_when_larger_than_a_part_serves_transfers_across_the_border(vo
 {
     const uint64_t part_bytes = UINT64_C(1) << 30, bytes = part_bytes + 4 * MIB;
     if (scratch_count(0, 1) == 0 || strcmp(sl_store_probe(), "io_uring") != 0) {
-        printf("skipped: takes 1 GiB; SL_TEST_FULL=1, and io_uring, are needed\n");
-        skip();
+        skip_because("takes 1 GiB; SL_TEST_FULL=1, and io_uring, are needed");
     }
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     scratch_need(memory != MAP_FAILED, "memory");

@@ -3,6 +3,7 @@
  * that run out of the data or repeat in the wrong order, a huge file read on opening, a FIFO that
  * blocks. The oracle is an array of ids that the test made before it wrote the files from it. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include "files/tokens.h"
 #include "hostile_files.h"
+#include "skip.h"
 #include "sluice/log.h"
 
 static char last_remark[1024];
@@ -229,7 +231,7 @@ static void huge_file_when_opened_then_not_read(void **state)
     int32_t ids[2];
     scratch_write(path.text, "", 0);
     if (truncate(path.text, (off_t)bytes) < 0)
-        skip();
+        skip_because("no sparse files here: %s", strerror(errno));
     sl_tokens *tokens = must_open(path.text, 0);
     assert_true(sl_tokens_count(tokens) == bytes / 2);
     assert_int_equal(sl_tokens_read(tokens, bytes / 2 - 2, 2, ids), SL_OK);
@@ -342,6 +344,40 @@ static void fingerprint_when_name_size_or_order_changes_then_differs(void **stat
     assert_string_not_equal(prints[0], prints[4]);
 }
 
+static void sample_file(const char *path, const char *data, size_t bytes, char *out_text)
+{
+    scratch_write(path, data, bytes);
+    sl_tokens *tokens = must_open(path, 0);
+    assert_int_equal(sl_tokens_sample(tokens, out_text), SL_OK);
+    sl_tokens_close(tokens);
+}
+
+/* Of a file that is read whole, any byte counts; of a longer one, the ends and each piece. */
+static void sample_when_a_byte_of_a_piece_changes_then_differs(void **state)
+{
+    const scratch_path *directory = *state;
+    enum { PIECE = 4096, WHOLE = 64 * PIECE, LONG = 8 * WHOLE + 1234 };
+    static const size_t sizes[] = {1, PIECE + 1, WHOLE, WHOLE + 1, LONG};
+    scratch_path path = scratch_join(directory->text, "a.txt");
+    char *data = malloc(LONG), before[SL_TOKENS_FINGERPRINT], after[SL_TOKENS_FINGERPRINT];
+    assert_non_null(data);
+    memset(data, 'a', LONG);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        size_t last = sizes[i] - 1, piece = sizes[i] > PIECE ? sizes[i] - PIECE : 0;
+        const size_t places[] = {0, last, last / 2 < PIECE ? last / 2 : PIECE - 1, piece,
+                                 piece / 63 * 31 + piece % 63 * 31 / 63};
+        sample_file(path.text, data, sizes[i], before);
+        for (size_t place = 0; place < sizeof places / sizeof places[0]; place++) {
+            data[places[place]] = 'b';
+            sample_file(path.text, data, sizes[i], after);
+            if (strcmp(before, after) == 0)
+                fail_msg("byte %zu of %zu is not in the sample", places[place], sizes[i]);
+            data[places[place]] = 'a';
+        }
+    }
+    free(data);
+}
+
 /* ---- rows ---- */
 
 static uint64_t must_start(sl_data_order order, uint64_t seed, uint64_t row, uint64_t seq,
@@ -417,6 +453,7 @@ int main(void)
         TEST(huge_file_when_opened_then_not_read),
         TEST(random_files_when_read_anywhere_then_same_ids),
         TEST(fingerprint_when_name_size_or_order_changes_then_differs),
+        TEST(sample_when_a_byte_of_a_piece_changes_then_differs),
         TEST(sequential_rows_when_asked_then_wrap_at_last_whole_row),
         TEST(random_rows_when_drawn_then_uniform_and_from_seed_and_row),
         TEST(rows_when_data_is_short_then_refused),

@@ -413,7 +413,7 @@ static void reopen_loop(walk *w)
     }
     uint64_t list_bytes = entry->resident_count * sizeof *w->residents;
     if (w->resident_count != entry->resident_count ||
-        memcmp(w->residents, entry->residents, list_bytes)) {
+        memcmp(w->residents, entry->residents, list_bytes) != 0) {
         memcpy(w->residents, entry->residents, list_bytes);
         w->resident_count = entry->resident_count;
         for (uint32_t r = 0; r < w->resident_count; r++)

@@ -10,7 +10,8 @@ enum { MOST_LEVELS = 32 };
 
 static void refresh_node(sl_tick_tree *tree, uint32_t node)
 {
-    int64_t left = tree->least[2 * node], right = tree->least[2 * node + 1];
+    const size_t child = 2 * (size_t)node;
+    int64_t left = tree->least[child], right = tree->least[child + 1];
     tree->least[node] = (left < right ? left : right) + tree->added[node];
 }
 

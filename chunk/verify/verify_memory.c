@@ -413,11 +413,11 @@ static sl_status check_command(const entry_list *list, const sl_command *command
         if (is_persistent(verify, accesses[i].object) || is_allocated(list, command, &what) ||
             has_hop(list, &accesses[i]))
             continue;
+        const uint64_t end = whole->offset + sl_place_extent(whole);
         return sl_verify_reject(
             verify, "uses %s at %s bytes [%llu, %llu), where no allocation of it lives at tick %u",
             sl_verify_name_object(verify, accesses[i].object, name), sl_tier_name(whole->tier),
-            (unsigned long long)whole->offset,
-            (unsigned long long)(whole->offset + sl_place_extent(whole)),
+            (unsigned long long)whole->offset, (unsigned long long)end,
             verify->is_prologue ? 0 : command->tick);
     }
     return SL_OK;

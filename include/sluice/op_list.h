@@ -188,10 +188,12 @@ extern "C" {
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
       OP(WRITE, y, 0, TYPE, B, T, I)) \
-    /* The sum over the tensor-parallel ranks; with row_count set, x is the [R, 4] of */ \
-    /* HEAD_STATS and is combined as panels are. */ \
+    /* The sum over the tensor-parallel ranks. */ \
     X(ALL_REDUCE, all_reduce, ON_COMM, NO_FLOPS, \
       OP(UPDATE, x, 0, TYPE, E)) \
+    /* HEAD_STATS of the tensor-parallel ranks, combined as those of panels are. */ \
+    X(ALL_REDUCE_STATS, all_reduce_stats, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, stats, 0, F32, R, 4)) \
     /* An input slot of a micro-batch; the engine asks the caller's source for it, no kernel */ \
     /* does. */ \
     X(INPUT, input, ON_INPUT, NO_FLOPS, \

@@ -93,7 +93,7 @@ static gemm_plan plan_product(const sl_product *product)
     gemm_plan plan = {.micro = micro,
                       .a_strips = sl_bits_divide_up(product->m, micro->rows),
                       .b_strips = sl_bits_divide_up(product->n, micro->columns)};
-    plan.chain = cut_evenly(product->k, CHAIN_STEPS * micro->terms_per_step, CHAIN_UNIT);
+    plan.chain = cut_evenly(product->k, (uint64_t)CHAIN_STEPS * micro->terms_per_step, CHAIN_UNIT);
     plan.k_round = sums_in_c ? cut_evenly(plan.chain.count, K_ROUND_CHAINS, 1)
                              : (gemm_cut){1, plan.chain.count};
     plan.a_slot = slot_words(&plan, micro->rows);

@@ -5,12 +5,20 @@
 #include <stddef.h>
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
 extern const sl_simd sl_simd_table_avx512_bf16, sl_simd_table_avx512, sl_simd_table_avx2;
+
+/* The one feature that __builtin_cpu_supports does not know in every compiler. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
+}
 
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void)

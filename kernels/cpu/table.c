@@ -74,7 +74,7 @@ static const sl_kernel_table table = {
         [SL_OP_NORM_FINISH]              = {sl_cpu_norm_finish},
         [SL_OP_ADAMW]                    = {sl_cpu_adamw},
         [SL_OP_ATTENTION_CACHED]         = {sl_cpu_attention_cached,           sl_cpu_attention_workspace_bytes},
-        /* No kernel: ALL_REDUCE, which no program of one rank contains; INPUT, which the engine runs. */
+        /* No kernel: collectives, which no program of one rank contains; INPUT, which the engine runs. */
     },
     .open = open_library,
     .close = close_library,

@@ -24,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limits.h"
+
 /* Callers take turns in the order in which they came: at a plain lock, one that comes again at once
  * passes those that sleep, and a lane could wait until another has nothing left to do. */
 typedef struct turns {
@@ -328,7 +330,7 @@ void sl_workers_close(sl_workers *workers)
 }
 
 /* The kernel refuses a mask that is smaller than its own with EINVAL: double until it fits. */
-uint32_t sl_workers_usable_cpu_count(void)
+uint32_t sl_workers_allowed_cpu_count(void)
 {
     for (size_t bits = CPU_SETSIZE; bits <= CPU_BITS_MAX; bits *= 2) {
         cpu_set_t *mask = CPU_ALLOC(bits);
@@ -345,4 +347,9 @@ uint32_t sl_workers_usable_cpu_count(void)
             return 1;
     }
     return 1;
+}
+
+uint32_t sl_workers_usable_cpu_count(void)
+{
+    return sl_limits_cpu_count("", sl_workers_allowed_cpu_count());
 }

@@ -29,6 +29,10 @@ void sl_workers_run(sl_workers *workers, uint64_t tile_count, sl_tile_function t
 void sl_workers_close(sl_workers *workers);
 
 /* The processors this process may run on (its affinity mask). */
+uint32_t sl_workers_allowed_cpu_count(void);
+
+/* How many of them it gets time for: with a cgroup's quota no more than that, rounded up, for
+ * threads beyond it stop each other in turn. At least 1. */
 uint32_t sl_workers_usable_cpu_count(void);
 
 #endif

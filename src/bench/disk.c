@@ -277,8 +277,8 @@ static sl_status measure_default(measurement *m)
     sl_disk_pass large[SL_STORE_LANE_COUNT], small[SL_STORE_LANE_COUNT];
     const uint64_t bytes = m->size->file_bytes; /* the first half stays as it was written */
     SL_TRY(measure_pair(m, "1 MiB, the depth of a lane", 0, bytes, m->size->call_bytes, large));
-    SL_TRY(measure_pair(m, "64 KiB, 1 at a time", bytes / 2, SMALL_CALLS * SMALL_CALL_BYTES,
-                        SMALL_CALL_BYTES, small));
+    SL_TRY(measure_pair(m, "64 KiB, 1 at a time", bytes / 2,
+                        (uint64_t)SMALL_CALLS * SMALL_CALL_BYTES, SMALL_CALL_BYTES, small));
     set_lane(machine, SL_LANE_READ, &large[SL_STORE_READ], &small[SL_STORE_READ]);
     set_lane(machine, SL_LANE_WRITE, &large[SL_STORE_WRITE], &small[SL_STORE_WRITE]);
     snprintf(m->bench->disk_note, sizeof m->bench->disk_note, "%.120s",

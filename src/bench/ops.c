@@ -107,7 +107,8 @@ static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs
 {
     const sl_ops_case added = {.kind = kind, .attrs = *attrs};
     for (uint32_t i = 0; i < ops->count; i++)
-        if (ops->cases[i].kind == kind && memcmp(&ops->cases[i].attrs, attrs, sizeof *attrs) == 0)
+        if (ops->cases[i].kind == kind && /* NOLINTNEXTLINE: no padding, and bits are meant */
+            memcmp(&ops->cases[i].attrs, attrs, sizeof *attrs) == 0)
             return SL_OK;
     if (!has_room(ops->memory, &added) || attrs->batch * attrs->seq > TOKENS_MAX ||
         attrs->row_count > TOKENS_MAX)
@@ -139,15 +140,15 @@ static sl_status add_op(sl_ops *ops, const sl_op *op)
 /* `count` of the kinds, AdamW first. */
 static sl_status add_chunks(sl_ops *ops, int count, const sl_ops_selection *selection)
 {
-    static const uint64_t small_elements = 2 * SL_BLOCK_ELEMENTS;
+    static const uint64_t small_elements = UINT64_C(2) * SL_BLOCK_ELEMENTS;
     const bool is_small = selection->small_shape != NULL;
     static const sl_op_kind kinds[] = {SL_OP_ADAMW, SL_OP_BLOCK_NORM, SL_OP_CLEAR, SL_OP_ROUND};
     for (int i = 0; i < count; i++)
         for (int size = 0; size < (selection->is_quick || is_small ? 1 : 2); size++)
-            for (uint16_t type = 0; type < SL_TYPE_COUNT; type++) {
+            for (int type = 0; type < SL_TYPE_COUNT; type++) {
                 sl_op_attrs attrs = {.element_count =
                                          is_small ? small_elements : chunk_elements[size],
-                                     .type = type};
+                                     .type = (uint16_t)type};
                 if (kinds[i] == SL_OP_ROUND && type == SL_TYPE_FP32)
                     continue; /* nothing to round */
                 SL_TRY(add_case(ops, kinds[i], &attrs));
@@ -219,8 +220,8 @@ static sl_status add_square(sl_ops *ops, uint16_t type, const sl_ops_selection *
 
 static sl_status add_roofs(sl_ops *ops, const sl_ops_selection *selection)
 {
-    for (uint16_t type = 0; type < SL_TYPE_COUNT; type++)
-        SL_TRY(add_square(ops, type, selection));
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        SL_TRY(add_square(ops, (uint16_t)type, selection));
     sl_op_attrs least = {.element_count = SL_BLOCK_ELEMENTS};
     return add_case(ops, SL_OP_CLEAR, &least);
 }

@@ -3,7 +3,6 @@
 #define SL_CLI_COMMAND_H
 
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 
 #include "session/config/config.h"
@@ -16,6 +15,7 @@ typedef struct sl_command_entry {
     const char *name, *summary;
     const char *arguments;         /* what may stand beside the options, or NULL */
     const char *doc;               /* one paragraph of its --help */
+    bool checks_options;           /* `run` does: what --resume takes over comes in between */
     int (*run)(sl_config *config); /* with a checked configuration; returns the exit code */
 } sl_command_entry;
 
@@ -27,9 +27,6 @@ int sl_command_end(sl_status status);
 
 /* Prints an object to standard output, with so many digits of a real number. */
 sl_status sl_command_print_json(const json_t *object, int digits);
-
-/* Counts SIGINT and SIGTERM from now on; the second one leaves the process at once with 130. */
-const volatile sig_atomic_t *sl_command_watch_signals(void);
 
 /* Prints name, version, git hash, libraries and processor features. */
 void sl_command_print_version(FILE *stream);

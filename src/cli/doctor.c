@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/workers.h"
 #include "command.h"
 #include "device/device.h"
@@ -61,25 +62,43 @@ static void find_cpu(findings *all)
     if (!strstr(features, "avx512f"))
         add_cost(cpu, "matrix products at half the rate or less");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t usable = sl_workers_usable_cpu_count();
-    finding *cores = add_finding(all, "cores", "%u usable of %ld online", usable, online);
-    if ((long)usable < online)
+    uint32_t allowed = sl_workers_allowed_cpu_count();
+    finding *cores =
+        add_finding(all, "cores", "%u usable of %ld online", sl_workers_usable_cpu_count(), online);
+    if ((long)allowed < online)
         add_cost(cores,
                  "this process is bound to %u of %ld cores (affinity mask): the others stay idle",
-                 usable, online);
+                 allowed, online);
+    double quota = sl_limits_cpu_quota("");
+    if (quota == 0) {
+        add_finding(all, "cpu quota", "none");
+        return;
+    }
+    finding *limit = add_finding(all, "cpu quota", "%.2f cores' worth of time (cgroup)", quota);
+    if (quota < allowed)
+        add_cost(limit, "%u compute workers instead of %u: more would stop each other in turn",
+                 sl_workers_usable_cpu_count(), allowed);
 }
 
 static void find_memory(findings *all)
 {
     uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t free_bytes;
+    sl_limits_memory memory;
     add_finding(all, "memory", "%s in the machine", sl_command_format_size(pages * page).text);
-    if (sl_device_host_free_bytes(&free_bytes) == SL_OK)
-        add_finding(all, "free to use", "%s after cgroup limits; budgets default to 80%% of it",
-                    sl_command_format_size(free_bytes).text);
-    else
-        add_cost(add_finding(all, "free to use", "unknown"), "budgets must be given by hand: %s",
+    if (sl_limits_read_memory("", &memory) != SL_OK) {
+        add_cost(add_finding(all, "free to use", "unknown"), "nothing can be trained: %s",
                  sl_status_message());
+        return;
+    }
+    if (memory.cgroup_limit_bytes == UINT64_MAX)
+        add_finding(all, "memory limit", "none by a cgroup");
+    else
+        add_finding(all, "memory limit", "%s (cgroup), of which %s are left",
+                    sl_command_format_size(memory.cgroup_limit_bytes).text,
+                    sl_command_format_size(memory.cgroup_free_bytes).text);
+    add_finding(all, "free to use",
+                "%s now; budgets default to 80%% of it, and a plan that takes more is refused",
+                sl_command_format_size(memory.free_bytes).text);
 }
 
 static void find_locked_memory(findings *all)
@@ -203,6 +222,18 @@ static sl_status try_disks(const sl_config_list *directories, char *out_text)
     return status;
 }
 
+/* The first directory that is memory. */
+static void find_memory_directory(findings *all, const sl_config_list *directories)
+{
+    for (uint32_t i = 0; i < directories->count; i++) {
+        if (!sl_limits_is_in_memory(directories->items[i]))
+            continue;
+        add_cost(add_finding(all, "disk in memory", "%.200s is tmpfs", directories->items[i]),
+                 "what lies there counts as host memory and saves none");
+        return;
+    }
+}
+
 static void find_disk_directories(findings *all, const sl_config_list *directories)
 {
     char text[TEXT_BYTES];
@@ -284,6 +315,7 @@ static int doctor(sl_config *config)
     find_libraries(&all);
     find_cuda(&all);
     find_disk(&all);
+    find_memory_directory(&all, &config->disk_dir);
     find_disk_directories(&all, &config->disk_dir);
     find_profiles(&all, (uint32_t)config->threads);
     if (config->json)

@@ -9,11 +9,12 @@ static void print_report(const sl_config *config, const sl_eval_report *report)
 {
     if (config->json)
         printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"tokens\": %" PRIu64
-               ", \"step\": %" PRIu64 "}\n",
-               report->loss, report->perplexity, report->tokens, report->step);
+               ", \"data_tokens\": %" PRIu64 ", \"step\": %" PRIu64 "}\n",
+               report->loss, report->perplexity, report->tokens, report->data_tokens, report->step);
     else
-        printf("loss %.6f  perplexity %.4f  (%" PRIu64 " tokens, checkpoint of step %" PRIu64 ")\n",
-               report->loss, report->perplexity, report->tokens, report->step);
+        printf("loss %.6f  perplexity %.4f  (%" PRIu64 " of %" PRIu64
+               " tokens, checkpoint of step %" PRIu64 ")\n",
+               report->loss, report->perplexity, report->tokens, report->data_tokens, report->step);
 }
 
 static int eval(sl_config *config)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "signals.h"
 
 static bool is_plain(unsigned char byte)
 {
@@ -49,7 +50,8 @@ static int generate(sl_config *config)
 {
     sl_refusal refusal;
     printer self = {isatty(STDOUT_FILENO) == 1, config->quiet ? NULL : config->prompt};
-    sl_generate_args args = {config, print_token, &self, sl_command_watch_signals()};
+    const sl_signal_texts silent = {"", ""};
+    sl_generate_args args = {config, print_token, &self, sl_signals_watch(&silent)};
     sl_status status = sl_generate_run(&args, &refusal);
     if (status == SL_OK) {
         print_prompt(&self);

@@ -8,7 +8,7 @@
 #include "base/nearest.h"
 #include "options.h"
 
-enum { EXIT_USAGE = 64, EXIT_SECOND_SIGNAL = 130 };
+enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {&sl_command_train,    &sl_command_plan,
                                                    &sl_command_generate, &sl_command_eval,
@@ -47,26 +47,6 @@ sl_status sl_command_print_json(const json_t *object, int digits)
     puts(text);
     free(text);
     return SL_OK;
-}
-
-static volatile sig_atomic_t signal_count;
-
-static void count_signal(int number)
-{
-    (void)number;
-    if (signal_count)
-        _exit(EXIT_SECOND_SIGNAL);
-    signal_count = 1;
-}
-
-const volatile sig_atomic_t *sl_command_watch_signals(void)
-{
-    /* Calls in progress go on: the loop looks at the flag between steps. */
-    struct sigaction action = {.sa_handler = count_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    return &signal_count;
 }
 
 /* ---- the first word ---- */

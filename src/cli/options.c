@@ -30,6 +30,7 @@ typedef struct command_line {
     uint32_t file_count;
     uint32_t open_list; /* the list option that takes what stands behind it, or NO_LIST */
     int next_word;      /* of argv: behind those that were taken */
+    int asked_key;      /* of --help, --usage or --version, the first of them; 0: none */
     sl_status status;
     char doc[2048];
 } command_line;
@@ -38,7 +39,7 @@ static const char *const group_names[SL_CONFIG_GROUP_COUNT] = {
     "Model:", "Data:", "Training:", "Memory:", "Machine:", "Output:", "Sampling:"};
 
 static const struct argp_option common_options[] = {
-    {"config", KEY_CONFIG, "FILE", 0, "JSON object of these options", 90},
+    {"config", KEY_CONFIG, "FILE", 0, "JSON object of options, for every command", 90},
     {"set", KEY_SET, "KEY=VALUE", 0, "set one option, as in --config", 90},
     {"help", '?', NULL, 0, "Give this help list", -1},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
@@ -88,12 +89,14 @@ static void build_options(command_line *line)
 /* What stands before the options, and behind them after a vertical tab. */
 static void build_doc(command_line *line)
 {
-    size_t length =
-        (size_t)snprintf(line->doc, sizeof line->doc,
-                         "%s\vSizes take K, M, G and T (1024), with optional iB. A list ends at "
-                         "the next option. Every "
-                         "option can stand in a JSON file for --config; options beside it win.\n",
-                         line->command->doc);
+    size_t length = (size_t)snprintf(
+        line->doc, sizeof line->doc,
+        "%s\vSizes take K, M, G and T (1024), with optional iB. A list ends at "
+        "the next option. Every "
+        "option can stand in a JSON file for --config; options beside it win. One file "
+        "serves every command: an object named after a command holds options "
+        "for that one alone.\n",
+        line->command->doc);
     if (!(line->command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
         return;
     const char *comma = "\nBuilt-in shapes: ";
@@ -172,9 +175,10 @@ static sl_status explain_word(const command_line *line, const char *word)
 }
 
 /* Prints what is asked for, and leaves. */
-static void answer(const command_line *line, int key)
+static void answer(const command_line *line)
 {
     char name[32];
+    int key = line->asked_key;
     snprintf(name, sizeof name, "sluice %s", line->command->name);
     if (key == 'V')
         sl_command_print_version(stdout);
@@ -195,7 +199,7 @@ static error_t take_option(command_line *line, int key, const char *text)
 {
     line->open_list = NO_LIST;
     if (key == 'h' || key == '?' || key == 'V' || key == KEY_USAGE)
-        answer(line, key);
+        line->asked_key = line->asked_key ? line->asked_key : key;
     else if (key == KEY_CONFIG)
         line->files[line->file_count++] = text;
     else if (key == KEY_SET)
@@ -289,9 +293,11 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
     build_doc(&line);
     if (status == SL_OK)
         status = parse_words(&line, argc, argv);
+    if (status == SL_OK && line.asked_key)
+        answer(&line);
     if (status == SL_OK)
         status = apply_settings(&line, config);
-    if (status == SL_OK)
+    if (status == SL_OK && !command->checks_options)
         status = sl_config_check(config, command->options);
     free(line.settings);
     free(line.files);

@@ -4,9 +4,10 @@
 
 #include "command.h"
 
-/* Fills in and checks a configuration: defaults, --config files, then options and --set in order.
- * Prints help or the version and exits where they are asked for. SL_ERROR_USAGE and the failures of
- * reading a file; the caller clears the configuration in any case. */
+/* Fills in a configuration: defaults, --config files, then options and --set in order; and checks
+ * it, unless the command does. Prints help or the version and exits where they are asked for.
+ * SL_ERROR_USAGE and the failures of reading a file; the caller clears the configuration in any
+ * case. */
 sl_status sl_options_parse(const sl_command_entry *command, int argc, char **argv,
                            sl_config *config);
 

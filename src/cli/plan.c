@@ -2,7 +2,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "command.h"
+#include "device/device.h"
 #include "session/search/plan_json.h"
 #include "train/trainer.h"
 
@@ -84,6 +86,18 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     return SL_OK;
 }
 
+/* A plan may be for another machine, or for later. */
+static void warn_if_beyond_machine(const sl_blueprint *blueprint)
+{
+    uint64_t free_bytes, bytes = sl_blueprint_peak_bytes(blueprint, SL_TIER_HOST);
+    if (blueprint->task.target.device == SL_DEVICE_CPU)
+        bytes += sl_blueprint_peak_bytes(blueprint, SL_TIER_DEVICE);
+    if (sl_device_host_free_bytes(&free_bytes) == SL_OK && bytes > free_bytes)
+        sl_log_write(SL_LOG_WARNING,
+                     "%s of memory are planned, and %s are free here now: train refuses that",
+                     sl_command_format_size(bytes).text, sl_command_format_size(free_bytes).text);
+}
+
 static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     json_t *object = NULL;
@@ -108,11 +122,12 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
 {
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
-    SL_TRY(sl_trainer_prepare(config, trainer));
+    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PLAN, trainer));
     sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
     if (status == SL_ERROR_FIT && config->json)
         print_failure(&refusal);
     SL_TRY(status);
+    warn_if_beyond_machine(blueprint);
     status = print_fit(trainer, blueprint);
     sl_blueprint_close(blueprint);
     return status;
@@ -133,4 +148,5 @@ const sl_command_entry sl_command_plan = {
     .doc = "Prints the plan of the options that train takes: bytes of each tier by kind, moves of "
            "a step by lane, and the step time that a simulation predicts. Takes no memory for the "
            "model.",
+    .checks_options = true,
     .run = run_plan};

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "command.h"
+#include "signals.h"
 
 enum { TIME_BYTES = 32 };
 
@@ -29,11 +30,9 @@ static void format_time(double seconds, char out_text[TIME_BYTES])
         snprintf(out_text, TIME_BYTES, "%llu:%02llu", rounded / 60, rounded % 60);
 }
 
-void sl_progress_start(sl_progress *progress, const sl_trainer *trainer,
-                       const volatile sig_atomic_t *stop)
+void sl_progress_start(sl_progress *progress, const sl_trainer *trainer)
 {
-    *progress = (sl_progress){.stop = stop,
-                              .is_quiet = trainer->config->quiet,
+    *progress = (sl_progress){.is_quiet = trainer->config->quiet,
                               .is_live = isatty(STDOUT_FILENO) == 1,
                               .last_step = trainer->config->steps,
                               .first_step = trainer->state.step,
@@ -83,24 +82,12 @@ static void show_step(void *user, const sl_step_report *report)
     print_line(progress, report, now);
 }
 
-/* As soon as it is seen, for a step may take long. */
-static void announce_stop(sl_progress *progress)
-{
-    if (!*progress->stop || progress->is_stop_announced)
-        return;
-    progress->is_stop_announced = true;
-    sl_progress_break(progress);
-    printf("stopping after this step; a second signal leaves at once, and loses it\n");
-    fflush(stdout);
-}
-
 /* Of a long step, how much is done. */
 static void show_within(void *user, uint32_t plan_index, uint32_t done, uint32_t count)
 {
     sl_progress *progress = user;
     double now = read_seconds();
     double pause = progress->is_live ? live_within_seconds : plain_within_seconds;
-    announce_stop(progress);
     if (plan_index != 0 || progress->is_quiet || done == count ||
         now - progress->begun < long_seconds || now - progress->within_shown < pause)
         return;
@@ -118,14 +105,22 @@ static void show_eval(void *user, const sl_eval_report *report)
     if (progress->is_quiet)
         return;
     sl_progress_break(progress);
-    printf("eval at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " tokens)\n",
-           report->step, report->loss, report->perplexity, report->tokens);
+    printf("eval at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
+           " tokens)\n",
+           report->step, report->loss, report->perplexity, report->tokens, report->data_tokens);
     fflush(stdout);
 }
 
-static void show_saved(void *user, uint64_t step)
+static void begin_save(void *user)
+{
+    (void)user;
+    sl_signals_begin_save();
+}
+
+static void end_save(void *user, uint64_t step)
 {
     sl_progress *progress = user;
+    sl_signals_end_save();
     if (progress->is_quiet)
         return;
     sl_progress_break(progress);
@@ -135,7 +130,7 @@ static void show_saved(void *user, uint64_t step)
 
 sl_loop_events sl_progress_events(sl_progress *progress)
 {
-    return (sl_loop_events){show_step, show_eval, show_saved, progress};
+    return (sl_loop_events){show_step, show_eval, begin_save, end_save, progress};
 }
 
 sl_engine_progress sl_progress_within_step(sl_progress *progress)

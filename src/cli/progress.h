@@ -5,8 +5,6 @@
 #include "train/loop.h"
 
 typedef struct sl_progress {
-    const volatile sig_atomic_t *stop; /* a signal has come */
-    bool is_stop_announced;
     bool is_quiet, is_live;
     uint64_t last_step;         /* of the run */
     double started, shown;      /* seconds */
@@ -16,9 +14,7 @@ typedef struct sl_progress {
     bool is_line_open;          /* a live line stands unfinished */
 } sl_progress;
 
-/* `stop`: see sl_loop_run. */
-void sl_progress_start(sl_progress *progress, const sl_trainer *trainer,
-                       const volatile sig_atomic_t *stop);
+void sl_progress_start(sl_progress *progress, const sl_trainer *trainer);
 
 /* The callbacks of a loop; `progress` must outlive it. */
 sl_loop_events sl_progress_events(sl_progress *progress);

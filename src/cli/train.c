@@ -8,7 +8,10 @@
 #include "progress.h"
 #include "session/config/config_json.h"
 #include "session/search/plan_json.h"
+#include "signals.h"
 #include "train/loop.h"
+
+enum { EXIT_SECOND_SIGNAL = 130 };
 
 static void print_tier(const sl_blueprint *blueprint, sl_tier tier)
 {
@@ -90,15 +93,32 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                end->run_steps);
 }
 
+static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
+{
+    char text[512];
+    const char *directory = trainer->config->save;
+    sl_signal_texts texts = {
+        "stopping after this step, and nothing is saved (no --save); another signal leaves at once",
+        "stopping when this checkpoint is written"};
+    if (directory)
+        texts.stops = text;
+    snprintf(text, sizeof text,
+             "stopping: this step is finished and saved in %.300s; another signal leaves at once, "
+             "and loses it",
+             directory ? directory : "");
+    return sl_signals_watch(&texts);
+}
+
 static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
 {
     sl_end_report end;
     SL_TRY(log_start(trainer));
-    sl_progress_start(progress, trainer, sl_command_watch_signals());
+    const volatile sig_atomic_t *stop = watch_signals(trainer);
+    sl_progress_start(progress, trainer);
     sl_loop_events events = sl_progress_events(progress);
-    sl_status status = sl_loop_run(trainer, &events, progress->stop, &end);
+    sl_status status = sl_loop_run(trainer, &events, stop, &end);
     sl_progress_break(progress);
-    if (status == SL_OK)
+    if (strcmp(end.reason, "error") != 0)
         print_end(trainer, &end);
     return status;
 }
@@ -108,9 +128,9 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
-    SL_TRY(sl_trainer_prepare(config, trainer));
-    trainer->progress = &within;
+    SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
+    trainer->progress = &within;
     sl_status status = sl_trainer_open(trainer, blueprint);
     trainer->progress = NULL; /* the engine has a copy */
     SL_TRY(status);
@@ -123,13 +143,15 @@ static int run_train(sl_config *config)
 {
     sl_trainer trainer = {0};
     sl_progress progress;
+    sl_signals_ignore_failed_output();
     int code = sl_command_end(train(config, &trainer, &progress));
     sl_trainer_close(&trainer);
-    return code;
+    return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;
 }
 
 const sl_command_entry sl_command_train = {.options = SL_CONFIG_TRAIN,
                                            .name = "train",
                                            .summary = "pretrain or continue",
                                            .doc = "Pretrains a GPT-2 or continues.",
+                                           .checks_options = true,
                                            .run = run_train};

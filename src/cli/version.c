@@ -11,6 +11,8 @@
 #endif
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
 /* __builtin_cpu_supports takes literals only. */
 #define ADD_FEATURE(name)                                                                          \
     if (__builtin_cpu_supports(name))                                                              \
@@ -28,10 +30,12 @@ void sl_command_describe_cpu(char *out_text, size_t capacity)
 {
     out_text[0] = '\0';
 #if defined(__x86_64__)
+    unsigned eax, ebx, ecx, edx;
     __builtin_cpu_init();
     ADD_FEATURE("avx2");
     ADD_FEATURE("fma");
-    ADD_FEATURE("f16c");
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0)
+        append_word(out_text, capacity, "f16c"); /* not every compiler knows it by name */
     ADD_FEATURE("avx512f");
     ADD_FEATURE("avx512dq");
     ADD_FEATURE("avx512bw");

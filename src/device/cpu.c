@@ -58,7 +58,7 @@ static sl_status describe_device(sl_device *device, sl_device_info *out_info)
 static sl_status map_memory(sl_device *device, uint64_t bytes, int flags, void **out_memory)
 {
     (void)device;
-    return sl_cpu_memory_map(bytes, flags, out_memory);
+    return sl_cpu_memory_take(bytes, flags, out_memory);
 }
 
 static void unmap_memory(sl_device *device, void *memory, uint64_t bytes, int flags)
@@ -70,8 +70,7 @@ static void unmap_memory(sl_device *device, void *memory, uint64_t bytes, int fl
 static sl_status map_host_memory(sl_device *device, uint64_t bytes, int flags, void **out_memory)
 {
     void *memory;
-    SL_TRY(sl_cpu_memory_map(bytes, flags, &memory));
-    sl_cpu_memory_populate(memory, bytes);
+    SL_TRY(sl_cpu_memory_take(bytes, flags, &memory));
     if (mlock(memory, bytes) != 0 && !device->has_warned_of_locking) {
         device->has_warned_of_locking = true;
         sl_log_write(SL_LOG_WARNING,

@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -52,11 +53,14 @@ static sl_status map_pages(uint64_t bytes, int protection, unsigned char **out_b
     return SL_OK;
 }
 
-/* Advice only: a kernel that knows neither still gives correct memory. */
+/* Advice only: a kernel that knows none of it still gives correct memory. A child that shared these
+ * pages would make this process go on with copies of them, while the disk and the GPU use the ones
+ * they know. */
 static void advise_pages(void *memory, uint64_t bytes)
 {
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
     (void)madvise(memory, bytes, MADV_DONTDUMP);
+    (void)madvise(memory, bytes, MADV_DONTFORK);
 }
 
 static sl_status map_guarded(uint64_t bytes, int flags, void **out_memory)
@@ -134,39 +138,123 @@ void sl_cpu_memory_unmap(void *memory, uint64_t bytes, int flags)
     munmap(inner - page_size(), inner_bytes + 2 * page_size());
 }
 
-/* ---- making pages exist ---- */
+/* ---- making pages exist ----
+ *
+ * Memory that is only mapped is a promise that the system breaks with a kill. So all of it is made
+ * to exist at once, in steps, and before each what is free is read again: another process may take
+ * memory too. A step takes a quarter of what is free at most, so even a few that read the same
+ * number at the same moment cannot take more than there is; some is left for what the process needs
+ * besides. */
+
+static const uint64_t STEP_BYTES_MIN = UINT64_C(2) << 20;
 
 typedef struct populate_job {
     unsigned char *start;
     uint64_t bytes;
+    _Atomic int error; /* an errno; 0: none yet */
 } populate_job;
 
 /* A kernel before 5.14 does not know the advice: then a byte of each page is written. */
 static void populate_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
-    const populate_job *job = argument;
+    populate_job *job = argument;
     volatile unsigned char *tile = job->start + tile_index * POPULATE_TILE_BYTES;
     uint64_t left = job->bytes - tile_index * POPULATE_TILE_BYTES;
     uint64_t bytes = left < POPULATE_TILE_BYTES ? left : POPULATE_TILE_BYTES;
-    if (madvise((void *)tile, bytes, MADV_POPULATE_WRITE) == 0 || errno != EINVAL)
+    if (madvise((void *)tile, bytes, MADV_POPULATE_WRITE) == 0)
         return;
+    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) {
+        atomic_store(&job->error, errno);
+        return;
+    }
     for (uint64_t i = 0; i < bytes; i += page_size())
         tile[i] = tile[i];
 }
 
-void sl_cpu_memory_populate(void *memory, uint64_t bytes)
+static sl_status populate_step(sl_workers *workers, populate_job *job)
+{
+    uint64_t tiles = sl_bits_round_up(job->bytes, POPULATE_TILE_BYTES) / POPULATE_TILE_BYTES;
+    sl_workers_run(workers, tiles, populate_tile, job);
+    int error = atomic_load(&job->error);
+    if (error != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "the system refuses %" PRIu64 " bytes of memory: %s", job->bytes,
+                strerror(error));
+    return SL_OK;
+}
+
+/* How much of `left` bytes may be taken now; 0: too little is free. */
+static uint64_t find_step(uint64_t left, uint64_t free_bytes, uint64_t keep)
+{
+    uint64_t spare = free_bytes > keep ? free_bytes - keep : 0;
+    uint64_t most = POPULATE_TILE_BYTES * POPULATE_THREADS_MAX;
+    uint64_t step = spare / 4 / STEP_BYTES_MIN * STEP_BYTES_MIN;
+    step = step < STEP_BYTES_MIN ? STEP_BYTES_MIN : step;
+    step = step < most ? step : most;
+    step = step < left ? step : left;
+    return step <= spare ? step : 0;
+}
+
+static sl_status populate_steps(sl_workers *workers, unsigned char *start, uint64_t bytes,
+                                const sl_cpu_free *free)
+{
+    uint64_t keep = UINT64_MAX, step;
+    for (uint64_t done = 0; done < bytes; done += step) {
+        uint64_t free_bytes;
+        SL_TRY(free->read(free->context, &free_bytes));
+        if (keep == UINT64_MAX)
+            keep = sl_device_host_reserve_bytes(free_bytes);
+        step = find_step(bytes - done, free_bytes, keep);
+        if (step == 0)
+            SL_FAIL(SL_ERROR_FIT,
+                    "%" PRIu64 " of %" PRIu64 " bytes of memory were taken, and only %" PRIu64
+                    " are still free: other work takes memory at the same time; wait for it, or "
+                    "give smaller budgets",
+                    done, bytes, free_bytes);
+        populate_job job = {.start = start + done, .bytes = step};
+        SL_TRY(populate_step(workers, &job));
+    }
+    return SL_OK;
+}
+
+sl_status sl_cpu_memory_populate_within(void *memory, uint64_t bytes, const sl_cpu_free *free)
 {
     uint64_t front_bytes = (uintptr_t)memory % page_size();
-    populate_job job = {(unsigned char *)memory - front_bytes,
-                        sl_bits_round_up(front_bytes + bytes, page_size())};
-    uint64_t tiles = sl_bits_round_up(job.bytes, POPULATE_TILE_BYTES) / POPULATE_TILE_BYTES;
+    uint64_t page_bytes = sl_bits_round_up(front_bytes + bytes, page_size());
+    uint64_t tiles = sl_bits_round_up(page_bytes, POPULATE_TILE_BYTES) / POPULATE_TILE_BYTES;
     uint64_t cpus = sl_workers_usable_cpu_count();
     cpus = cpus < POPULATE_THREADS_MAX ? cpus : POPULATE_THREADS_MAX;
     sl_workers *workers = NULL;
-    if (sl_workers_open((uint32_t)(cpus < tiles ? cpus : tiles), &workers) == SL_OK)
-        sl_workers_run(workers, tiles, populate_tile, &job);
+    SL_TRY(sl_workers_open((uint32_t)(cpus < tiles ? cpus : tiles), &workers));
+    sl_status status =
+        populate_steps(workers, (unsigned char *)memory - front_bytes, page_bytes, free);
     sl_workers_close(workers);
+    return status;
+}
+
+static sl_status read_free_bytes(void *context, uint64_t *out_bytes)
+{
+    (void)context;
+    return sl_device_host_free_bytes(out_bytes);
+}
+
+sl_status sl_cpu_memory_populate(void *memory, uint64_t bytes)
+{
+    const sl_cpu_free here = {read_free_bytes, NULL};
+    return sl_cpu_memory_populate_within(memory, bytes, &here);
+}
+
+sl_status sl_cpu_memory_take(uint64_t bytes, int flags, void **out_memory)
+{
+    void *memory = NULL;
+    SL_TRY(sl_cpu_memory_map(bytes, flags, &memory));
+    sl_status status = sl_cpu_memory_populate(memory, bytes);
+    if (status != SL_OK) {
+        sl_cpu_memory_unmap(memory, bytes, flags);
+        return status;
+    }
+    *out_memory = memory;
+    return SL_OK;
 }
 
 /* ---- copies ---- */

@@ -152,7 +152,10 @@ static int read_numa_node(const char *bus_id)
     FILE *file = fopen(path, "re");
     if (!file)
         return -1;
-    if (fscanf(file, "%d", &node) != 1)
+    char *end = path;
+    if (fgets(path, sizeof path, file))
+        node = (int)strtol(path, &end, 10);
+    if (end == path)
         node = -1;
     fclose(file);
     return node;

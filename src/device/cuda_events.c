@@ -22,6 +22,7 @@
  * order of issue, or has a queue for each stream: there are fewer than its default of eight
  * connections. --cuda-wait-value off does without the word.
  */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +93,7 @@ static sl_status take_word(sl_device_event *event)
         SL_TRY(add_words(device));
         words = device->words;
     }
+    assert(words);
     int at = __builtin_ctzll(~words->taken);
     words->taken |= UINT64_C(1) << at;
     event->word = (uint32_t *)(words->memory + (size_t)at * WORD_STRIDE);

@@ -292,7 +292,11 @@ sl_status sl_cuda_map_host(sl_device *device, uint64_t bytes, int flags, void **
         return status;
     }
     prefer_near_node(device, range->base, range->locked_bytes);
-    sl_cpu_memory_populate(range->base, range->locked_bytes);
+    status = sl_cpu_memory_populate(range->base, range->locked_bytes);
+    if (status != SL_OK) {
+        sl_cuda_unmap_host(device, range->memory, bytes, flags);
+        return status;
+    }
     lock_range(device, range);
     *out_memory = range->memory;
     return SL_OK;

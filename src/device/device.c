@@ -22,8 +22,3 @@ sl_status sl_device_query(sl_device_kind kind, int index, sl_device_info *out_in
     ops->close(device);
     return status;
 }
-
-sl_status sl_device_host_free_bytes(uint64_t *out_bytes)
-{
-    return sl_cpu_limits_free_bytes("", out_bytes);
-}

@@ -43,7 +43,7 @@ typedef struct sl_device_ops {
     sl_status (*describe)(sl_device *device, sl_device_info *out_info);
 
     /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes),
-     * zero unless patterned. */
+     * zero unless patterned. It exists when this returns; SL_ERROR_FIT: there is not as much. */
     sl_status (*map)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap)(sl_device *device, void *memory, uint64_t bytes, int flags);
 
@@ -87,10 +87,30 @@ typedef struct sl_device_ops {
 /* The table of a kind of device, or NULL where this build has none. */
 const sl_device_ops *sl_device_ops_of(sl_device_kind kind);
 
-/* ---- what the memory rules of this process leave (Linux, cgroup v1 and v2) ---- */
+/* ---- memory of the host (host.c) ---- */
 
 /* Bytes that this process may still take: the least of the machine's available memory and what each
  * cgroup above it leaves. */
 sl_status sl_device_host_free_bytes(uint64_t *out_bytes);
+
+/* Of so many free bytes, those that are not for arenas: heap, stacks, page tables. */
+uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes);
+
+/* What a run is about to take of the host's memory, by the tier that it is for. */
+typedef struct sl_host_need {
+    uint64_t device_bytes; /* of the cpu device; 0 where the device has memory of its own */
+    uint64_t host_bytes;
+    uint64_t disk_bytes; /* in directories that are memory */
+} sl_host_need;
+
+typedef struct sl_host_claim {
+    int file; /* -1: nobody is kept out */
+} sl_host_claim;
+
+/* Compares a need with what is free: SL_ERROR_FIT names both. Until the claim is closed other
+ * processes that take as much wait here, half a minute at most, so of two that start together the
+ * second sees what the first has taken. */
+sl_status sl_host_claim_open(const sl_host_need *need, sl_host_claim *out_claim);
+void sl_host_claim_close(sl_host_claim *claim);
 
 #endif

@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#include "base/bits.h"
+#include "base/limits.h"
+
 /* ---- opening and closing ---- */
 
 static sl_status check_options(const sl_engine_options *options)
@@ -91,14 +94,43 @@ static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
     return engine->kernels->open(target->device_index, &target->cuda, &engine->library);
 }
 
+/* What the plans take of the host's memory. */
+static sl_host_need find_need(const sl_engine *engine, const sl_engine_options *options)
+{
+    sl_host_need need = {.host_bytes = sl_arena_need(options, SL_TIER_HOST)};
+    uint32_t in_memory = 0;
+    for (uint32_t i = 0; i < options->disk_directory_count; i++)
+        in_memory += sl_limits_is_in_memory(options->disk_directories[i]);
+    if (engine->ops->kind == SL_DEVICE_CPU)
+        need.device_bytes = sl_arena_need(options, SL_TIER_DEVICE);
+    if (in_memory > 0) /* each directory has an equal part */
+        need.disk_bytes =
+            sl_bits_divide_up(sl_arena_need(options, SL_TIER_DISK), options->disk_directory_count) *
+            in_memory;
+    return need;
+}
+
+/* All that is large. */
+static sl_status take_memory(sl_engine *engine, const sl_engine_options *options,
+                             const sl_engine_parts *parts)
+{
+    const sl_host_need need = find_need(engine, options);
+    sl_host_claim claim;
+    SL_TRY(sl_host_claim_open(&need, &claim));
+    sl_status status = sl_arena_open(engine, options);
+    if (status == SL_OK)
+        status = sl_disk_open(engine, options, parts);
+    sl_host_claim_close(&claim);
+    return status;
+}
+
 static sl_status open_parts(sl_engine *engine, const sl_engine_options *options,
                             const sl_engine_parts *parts)
 {
     bool has_inputs;
     SL_TRY(sl_inputs_open(engine, options, &has_inputs));
     SL_TRY(open_device(engine, &options->target, parts));
-    SL_TRY(sl_arena_open(engine, options));
-    SL_TRY(sl_disk_open(engine, options, parts));
+    SL_TRY(take_memory(engine, options, parts));
     SL_TRY(sl_workers_open(options->target.worker_count, &engine->workers));
     SL_TRY(open_lanes(engine, has_inputs));
     SL_TRY(open_repetition_ends(engine));

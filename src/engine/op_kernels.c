@@ -90,7 +90,7 @@ static int compare_ops(const void *a, const void *b)
     const sl_bound_command *y = *(const sl_bound_command *const *)b;
     if (x->op_kind != y->op_kind)
         return x->op_kind < y->op_kind ? -1 : 1;
-    return memcmp(x->call.attrs, y->call.attrs, sizeof *x->call.attrs);
+    return memcmp(x->call.attrs, y->call.attrs, sizeof *x->call.attrs); /* NOLINT: bits are meant */
 }
 
 static uint64_t collect_device_ops(const sl_engine *engine, const sl_bound_command **out_ops)

@@ -351,8 +351,13 @@ sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
 {
     if (!timeline)
         return SL_OK;
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
-        SL_TRY(write_ring(timeline, &timeline->rings[lane], step));
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        sl_status status = write_ring(timeline, &timeline->rings[lane], step);
+        if (status != SL_OK) {
+            timeline->is_full = true; /* half an event is its end */
+            return status;
+        }
+    }
     warn_if_dropped(timeline, step);
     if (!timeline->is_full && timeline->bytes > file_bytes_max) {
         timeline->is_full = true;

@@ -308,7 +308,7 @@ static json_t *format_text(const sl_field *field, const void *member)
     if (field->kind == SL_FIELD_CHARS)
         return json_string(member);
     if (field->kind == SL_FIELD_TEXT)
-        return *(char *const *)member ? json_string(*(char *const *)member) : json_null();
+        return json_string(*(char *const *)member);
     if (field->kind == SL_FIELD_U64_TEXT)
         snprintf(text, sizeof text, "%" PRIu64, *(const uint64_t *)member);
     else if (field->kind == SL_FIELD_HEX128)
@@ -323,6 +323,22 @@ static sl_status write_json_text(const sl_field *field, const char *text, json_t
     sl_status status = sl_json_file_parse(field->key, text, strlen(text), out_value);
     return status == SL_ERROR_DATA ? sl_status_prefix(SL_ERROR_USAGE, "a JSON object is needed")
                                    : status;
+}
+
+/* True for a text that is not there. */
+static bool is_absent(const sl_field *field, const void *member)
+{
+    bool is_pointer = field->kind == SL_FIELD_TEXT || field->kind == SL_FIELD_JSON_TEXT;
+    return is_pointer && !*(char *const *)member;
+}
+
+/* Reading takes null for nothing else than what may be absent, so nothing else is written so. */
+static sl_status write_null(const sl_field *field, json_t **out_value)
+{
+    if (!(field->flags & (SL_FIELD_AUTO | SL_FIELD_NULLABLE)))
+        SL_FAIL(SL_ERROR_USAGE, "%s is missing", field->key ? field->key : "an entry");
+    *out_value = json_null();
+    return SL_OK;
 }
 
 static sl_status write_entries(const sl_field *of, const char *from, json_t *object)
@@ -355,6 +371,8 @@ sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t 
 {
     const void *member = (const char *)from + field->offset;
     json_t *value = NULL;
+    if (is_absent(field, member))
+        return write_null(field, out_value);
     switch (field->kind) {
     case SL_FIELD_U32:
     case SL_FIELD_U64:
@@ -453,7 +471,10 @@ static void print_value(const sl_field *field, const char *from, printer *out)
         print(out, "%s", *(const bool *)member ? "true" : "false");
         break;
     case SL_FIELD_TEXT:
-        print(out, "\"%s\"", *(char *const *)(const void *)member);
+        if (is_absent(field, member))
+            print(out, "null");
+        else
+            print(out, "\"%s\"", *(char *const *)(const void *)member);
         break;
     case SL_FIELD_OBJECT:
     case SL_FIELD_MAP:

@@ -30,7 +30,7 @@ typedef enum sl_field_kind {
     SL_FIELD_F32,      /* a number; one that is not finite cannot be written */
     SL_FIELD_F64,
     SL_FIELD_BOOL,
-    SL_FIELD_TEXT,      /* char *: a string; read as a copy that the struct owns; NULL is null */
+    SL_FIELD_TEXT,      /* char *: a string; read as a copy that the struct owns */
     SL_FIELD_CHARS,     /* char[bytes]: a string, cut at the array's end when it is read, with bytes
                            that cannot be printed as \xNN */
     SL_FIELD_JSON_TEXT, /* char *, owned: an object, as compact text */
@@ -43,10 +43,12 @@ typedef enum sl_field_kind {
 
 enum {
     SL_FIELD_OPTIONAL = 1, /* absent: the struct keeps what it holds. In an element: any may be */
-    SL_FIELD_NULLABLE = 2, /* null counts as absent, and stands for a number that is not finite */
+    SL_FIELD_NULLABLE = 2, /* null counts as absent, and stands for a number that is not finite and
+                              for a text that is NULL */
     SL_FIELD_CLOSED = 4,   /* MAP: a key that is none of the names is refused */
     SL_FIELD_LISTED = 8,   /* element of a MAP: starts with a bool that says whether it is there */
-    SL_FIELD_AUTO = 16     /* written: UINT64_MAX or NaN is "auto", what is beyond 63 bits a real */
+    SL_FIELD_AUTO = 16     /* written: UINT64_MAX or NaN is "auto", what is beyond 63 bits a real, a
+                              text that is NULL null */
 };
 
 typedef struct sl_field {
@@ -90,8 +92,8 @@ sl_status sl_fields_read(const char *path, const json_t *object, const sl_field 
                          void *out_struct);
 
 /* Adds the members of a struct to an object. SL_ERROR_USAGE: a number that JSON does not have, a
- * JSON_TEXT that is no object. SL_ERROR_SYSTEM: `object` is NULL, memory was refused, or text is
- * not UTF-8.
+ * text that is NULL and not NULLABLE, a JSON_TEXT that is no object. SL_ERROR_SYSTEM: `object` is
+ * NULL, memory was refused, or text is not UTF-8.
  */
 sl_status sl_fields_write(const sl_field *fields, const void *from, json_t *object);
 

@@ -2,7 +2,8 @@
  *
  * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
  * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
- * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is.
+ * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is; JSON
+ * lines (a name that ends in ".jsonl", or a first line that is one object) are refused.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
  * any file size, and no file is ever in memory as a whole. An open object is only read: any number
@@ -56,6 +57,11 @@ sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t
 /* Writes 32 hexadecimal digits and a NUL that depend on the base name, the kind and the size of
  * each file in order, not on directories, times or content. */
 sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
+
+/* The same from samples of the content: up to 64 pieces of 4 KiB of each file, evenly spread, its
+ * first and last bytes among them; files up to 256 KiB are read whole. SL_ERROR_IO, SL_ERROR_DATA:
+ * a file cannot be read, or was cut since it was opened. */
+sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
 
 typedef enum sl_data_order { SL_DATA_RANDOM, SL_DATA_SEQUENTIAL } sl_data_order;
 

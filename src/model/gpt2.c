@@ -240,8 +240,8 @@ static sl_status combine_stats(sl_emit *emit, uint64_t row_count, uint32_t stats
 {
     if (emit->options->tp_size == 1)
         return SL_OK;
-    const sl_op_attrs attrs = {.element_count = STATS_A_ROW * row_count, .row_count = row_count};
-    return sl_program_add_op(emit->program, SL_OP_ALL_REDUCE, &attrs, &stats, 1); /* fp32 */
+    const sl_op_attrs attrs = {.row_count = row_count};
+    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE_STATS, &attrs, &stats, 1);
 }
 
 static sl_status emit_row_range(sl_emit *emit, uint64_t first_row, uint64_t row_count, uint32_t x,

@@ -289,7 +289,8 @@ static sl_status emit_add(sl_step *step, uint32_t op_index)
     return sl_gradient_add(step, op->operand[X], dy, false);
 }
 
-/* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. Ops
+/* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What
+ * ALL_REDUCE_STATS combines is of rows alone: each rank's logits have their gradient from it. Ops
  * without a row have no gradient. */
 static const rule rules[SL_OP_COUNT] = {
     [SL_OP_EMBED_POSITION] = emit_embed_position,
@@ -304,6 +305,7 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_ADD] = emit_add,
     [SL_OP_CLEAR] = emit_nothing,
     [SL_OP_ALL_REDUCE] = emit_nothing,
+    [SL_OP_ALL_REDUCE_STATS] = emit_nothing,
 };
 
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index)

@@ -190,7 +190,7 @@ static sl_status map_operand(sl_step *step, const sl_op *op, uint32_t operand_in
 
 sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op)
 {
-    uint32_t operands[SL_OPERAND_MAX];
+    uint32_t operands[SL_OPERAND_MAX] = {0};
     uint32_t operand_count = sl_op_info_of(forward_op->kind)->operand_count;
     for (uint32_t i = 0; i < operand_count; i++)
         SL_TRY(map_operand(step, forward_op, i, &operands[i]));

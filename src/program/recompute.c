@@ -27,7 +27,7 @@ static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_reco
 static sl_status keep_shared_values(sl_step *step)
 {
     const sl_program *forward = step->forward;
-    uint32_t *owner = malloc(forward->value_count * sizeof *owner);
+    uint32_t *owner = malloc(((size_t)forward->value_count + 1) * sizeof *owner);
     if (owner == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a program");
     memset(owner, 0xFF, forward->value_count * sizeof *owner);

@@ -1,7 +1,9 @@
 /* Where the library starts: options in, a planned and opened engine out. A program that
  * trains, evaluates or generates calls, in this order:
  *
- *   sl_config_init, _load, _set, _check   options of files and of a command line, checked
+ *   sl_config_init, _load, _set           options of files and of a command line
+ *   sl_config_restore                     those of a checkpoint that the run goes on from, if any
+ *   sl_config_check                       what they mean together
  *   sl_source_open                        weights to start from, if any, and their shape
  *   sl_config_shape, sl_config_fit_model  the shape of the model and the length of a row
  *   sl_search_init                        what the options ask for, and what this machine has

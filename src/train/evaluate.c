@@ -4,49 +4,63 @@
 #include <math.h>
 
 #include "session/weights/source.h"
+#include "tokenizer.h"
 
-sl_status sl_evaluate_rows(sl_session *session, const sl_data_loader *loader,
-                           const sl_evaluate_range *range, double *loss_sum)
+sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit)
+{
+    uint64_t full = row_count / rows_per_batch;
+    if (limit <= full)
+        return (sl_evaluate_range){.rows_per_batch = rows_per_batch, .micro_batch_count = limit};
+    return (sl_evaluate_range){.rows_per_batch = rows_per_batch,
+                               .micro_batch_count = full,
+                               .tail_rows = (uint32_t)(row_count % rows_per_batch)};
+}
+
+/* Adds the loss of `rows` to *loss_sum. */
+static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_row_range rows,
+                          double *loss_sum)
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
-    uint64_t row = range->first_row;
-    for (uint64_t i = 0; i < range->micro_batch_count; i++) {
-        SL_TRY(sl_data_loader_fill(loader, session->engine, range->plan_index,
-                                   (sl_row_range){row, range->rows_per_batch}));
-        SL_TRY(sl_engine_step(session->engine, range->plan_index, &scalars));
-        *loss_sum +=
-            *(const double *)sl_engine_output(session->engine, range->plan_index, SL_OUTPUT_LOSS);
-        row += range->rows_per_batch;
-    }
+    sl_engine *engine = args->session->engine;
+    SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
+    SL_TRY(sl_engine_step(engine, plan_index, &scalars));
+    *loss_sum += *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS);
     return SL_OK;
 }
 
-void sl_evaluate_report(double loss_sum, uint64_t tokens, sl_eval_report *report)
+sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report, bool *out_is_whole)
 {
-    report->loss = loss_sum / (double)tokens;
+    const sl_evaluate_range *range = &args->range;
+    sl_row_range rows = {.count = range->rows_per_batch};
+    double loss_sum = 0;
+    *out_is_whole = false;
+    for (uint64_t i = 0; i < range->micro_batch_count; i++) {
+        if (args->stop && *args->stop)
+            return SL_OK;
+        SL_TRY(add_rows(args, args->plan_index, rows, &loss_sum));
+        rows.first += rows.count;
+    }
+    rows.count = range->tail_rows;
+    if (rows.count)
+        SL_TRY(add_rows(args, args->plan_index + 1, rows, &loss_sum));
+    report->tokens = (rows.first + rows.count) * args->loader->seq;
+    report->data_tokens = sl_tokens_count(args->loader->tokens) - 1;
+    report->loss = loss_sum / (double)report->tokens;
     report->perplexity = exp(report->loss);
-    report->tokens = tokens;
+    *out_is_whole = true;
+    return SL_OK;
 }
 
-/* All whole rows: full micro-batches, then the rest. */
 static sl_status evaluate_file(sl_session *session, const sl_data_loader *loader,
                                sl_eval_report *report)
 {
-    const sl_blueprint *blueprint = session->blueprint;
-    uint64_t row_count = sl_data_loader_row_count(loader);
-    uint32_t batch = blueprint->choice.micro_batch;
-    double loss_sum = 0;
-    sl_evaluate_range full = {.rows_per_batch = batch, .micro_batch_count = row_count / batch};
-    SL_TRY(sl_evaluate_rows(session, loader, &full, &loss_sum));
-    if (blueprint->task.tail_rows) {
-        sl_evaluate_range tail = {.plan_index = 1,
-                                  .first_row = row_count / batch * batch,
-                                  .rows_per_batch = blueprint->task.tail_rows,
-                                  .micro_batch_count = 1};
-        SL_TRY(sl_evaluate_rows(session, loader, &tail, &loss_sum));
-    }
-    sl_evaluate_report(loss_sum, row_count * loader->seq, report);
-    return SL_OK;
+    bool is_whole;
+    const sl_evaluate_args args = {
+        .session = session,
+        .loader = loader,
+        .range = sl_evaluate_cover(sl_data_loader_row_count(loader),
+                                   session->blueprint->choice.micro_batch, SL_CONFIG_UNSET)};
+    return sl_evaluate_pass(&args, report, &is_whole);
 }
 
 /* A task whose micro-batches cover `row_count` rows exactly. */
@@ -57,8 +71,18 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
     SL_TRY(sl_search_init(config, SL_WORK_EVALUATE, shape, &search));
     if (search.fixed.micro_batch > row_count)
         search.fixed.micro_batch = (uint32_t)row_count;
-    search.task.tail_rows = (uint32_t)(row_count % search.fixed.micro_batch);
+    search.task.tail_rows =
+        sl_evaluate_cover(row_count, search.fixed.micro_batch, SL_CONFIG_UNSET).tail_rows;
     return sl_search_find(&search, out_blueprint, out_refusal);
+}
+
+static sl_status check_tokenizer(sl_config *config, const sl_source *source,
+                                 const sl_tokens *tokens)
+{
+    sl_tokenizer_question question = {
+        .model = config->checkpoint, .recorded = source->tokenizer, .shape = &source->shape};
+    sl_tokenizer_look(tokens, &question);
+    return sl_tokenizer_resolve(config, &question);
 }
 
 static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
@@ -68,6 +92,7 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_
     sl_blueprint *blueprint = NULL;
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
+    SL_TRY(check_tokenizer(config, source, tokens));
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
     SL_TRY(sl_data_loader_open(tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq, &loader));
     sl_status status;

@@ -2,25 +2,36 @@
 #ifndef SL_TRAIN_EVALUATE_H
 #define SL_TRAIN_EVALUATE_H
 
+#include <signal.h>
+
 #include "data_loader.h"
 #include "log_json.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"
 
-/* Micro-batches of rows that follow each other. */
+/* The rows of a data set that an evaluation reads: micro-batches from the first row on, then the
+ * rows that are left, which have a program of their own. */
 typedef struct sl_evaluate_range {
-    uint32_t plan_index; /* of a loss program with `rows_per_batch` rows */
-    uint32_t rows_per_batch;
-    uint64_t first_row, micro_batch_count;
+    uint32_t rows_per_batch, tail_rows;
+    uint64_t micro_batch_count; /* the rows that are left not counted */
 } sl_evaluate_range;
 
-/* Adds the summed loss of a range of rows to *loss_sum. */
-sl_status sl_evaluate_rows(sl_session *session, const sl_data_loader *loader,
-                           const sl_evaluate_range *range, double *loss_sum);
+/* All `row_count` rows, or the first `limit` micro-batches (SL_CONFIG_UNSET: all). */
+sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit);
 
-/* Fills in loss, perplexity and tokens. */
-void sl_evaluate_report(double loss_sum, uint64_t tokens, sl_eval_report *report);
+/* A pass over a range. */
+typedef struct sl_evaluate_args {
+    sl_session *session;
+    uint32_t plan_index; /* the loss of a micro-batch; the next plan: of the rows that are left */
+    const sl_data_loader *loader;
+    sl_evaluate_range range;
+    const volatile sig_atomic_t *stop; /* ends early when not 0; NULL: never */
+} sl_evaluate_args;
+
+/* Fills in loss, perplexity and what was covered. `*out_is_whole` is false if it was stopped. */
+sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
+                           bool *out_is_whole);
 
 /* The `eval` command: the weights of --checkpoint over every whole row of --data. `config` was
  * checked; its row length is filled in. SL_ERROR_FIT fills *out_refusal. */

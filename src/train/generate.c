@@ -10,6 +10,7 @@
 #include "sampler.h"
 #include "session/session.h"
 #include "session/weights/elements.h"
+#include "tokenizer.h"
 
 enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, TOKEN_TEXT_BYTES = 16 };
 
@@ -141,9 +142,21 @@ static sl_status sample_tokens(generation *self)
     return sl_engine_drain(self->session->engine);
 }
 
+/* The prompt is text, and so is what follows. */
+static sl_status check_tokenizer(const generation *self, const sl_source *source)
+{
+    sl_config *config = self->args->config;
+    const sl_tokenizer_question question = {.model = config->checkpoint,
+                                            .recorded = source->tokenizer,
+                                            .shape = &source->shape,
+                                            .has_text = true};
+    return sl_tokenizer_resolve(config, &question);
+}
+
 static sl_status generate_from(generation *self, const sl_source *source, sl_refusal *out_refusal)
 {
     self->shape = source->shape;
+    SL_TRY(check_tokenizer(self, source));
     SL_TRY(encode_prompt(self));
     SL_TRY(check_length(self));
     SL_TRY(open_session(self, source, out_refusal));

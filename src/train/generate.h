@@ -18,8 +18,8 @@ typedef struct sl_generate_args {
 } sl_generate_args;
 
 /* Continues the prompt until --tokens, end of text or *stop. Ids that the byte tokenizer does not
- * know are written as "<id>". SL_ERROR_USAGE: prompt and tokens are beyond the context, or the
- * prompt beyond the vocabulary. SL_ERROR_FIT fills *out_refusal. */
+ * know are written as "<id>". SL_ERROR_USAGE: prompt and tokens are beyond the context, the prompt
+ * beyond the vocabulary, or the model's tokenizer is not known. SL_ERROR_FIT fills *out_refusal. */
 sl_status sl_generate_run(const sl_generate_args *args, sl_refusal *out_refusal);
 
 #endif

@@ -1,4 +1,5 @@
-/* A line is built in a buffer of fixed size and written at once. */
+/* A line is built in a buffer of fixed size and written at once, whole or not at all: what a full
+ * disk took of it is cut off again. */
 #include "log_json.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 #include "base/log.h"
 #include "files/fields.h"
 
-enum { LINE_BYTES = 2048, FILE_BUFFER_BYTES = 1 << 14 };
+enum { LINE_BYTES = 2048, PERMISSIONS = 0666 /* less the umask */ };
 
 static const sl_field milliseconds = {.kind = SL_FIELD_F64, .digits = 6};
 
@@ -49,6 +50,7 @@ static const sl_field eval_fields[] = {
     SL_FIELD("loss", sl_eval_report, loss),
     SL_FIELD("perplexity", sl_eval_report, perplexity),
     SL_FIELD("tokens", sl_eval_report, tokens),
+    SL_FIELD("data_tokens", sl_eval_report, data_tokens),
     {0},
 };
 
@@ -78,10 +80,9 @@ static const sl_field end_fields[] = {
 };
 
 struct sl_log_json {
-    FILE *file; /* NULL: nothing is written */
+    int file; /* -1: nothing is written */
     char *path;
     char line[LINE_BYTES];
-    char file_buffer[FILE_BUFFER_BYTES];
 };
 
 /* A run that was killed may have left half a line at the end, which the next event would join. */
@@ -107,19 +108,19 @@ sl_status sl_log_json_open(const char *path, bool append, sl_log_json **out_log)
     sl_log_json *log = calloc(1, sizeof *log);
     if (!log)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the log");
+    log->file = -1;
     if (path && append)
         cut_half_line(path);
     if (path) {
+        int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (append ? 0 : O_TRUNC);
         log->path = strdup(path);
-        log->file = fopen(path, append ? "ae" : "we");
+        log->file = open(path, flags, PERMISSIONS);
     }
-    if (path && (!log->path || !log->file)) {
+    if (path && (!log->path || log->file < 0)) {
         int error = errno;
         sl_log_json_close(log);
         SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(error));
     }
-    if (log->file)
-        setvbuf(log->file, log->file_buffer, _IOFBF, sizeof log->file_buffer);
     *out_log = log;
     return SL_OK;
 }
@@ -128,18 +129,36 @@ void sl_log_json_close(sl_log_json *log)
 {
     if (!log)
         return;
-    if (log->file)
-        fclose(log->file);
+    if (log->file >= 0)
+        close(log->file);
     free(log->path);
     free(log);
 }
 
-static sl_status write_text(sl_log_json *log, const char *text)
+/* Cuts off what was written of a line. A pipe cannot take it back. */
+static void take_back(int file, size_t written)
 {
-    if (!log->file)
-        return SL_OK;
-    if (fputs(text, log->file) < 0 || fputc('\n', log->file) == EOF || fflush(log->file) != 0)
-        SL_FAIL(SL_ERROR_IO, "%s: %s", log->path, strerror(errno));
+    struct stat info;
+    if (written == 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+        return;
+    if (ftruncate(file, info.st_size - (off_t)written) != 0)
+        sl_log_write(SL_LOG_WARNING, "the log has half a line: %s", strerror(errno));
+}
+
+/* Writes a text whose last byte is its line's end. */
+static sl_status write_line(sl_log_json *log, const char *line, size_t bytes)
+{
+    for (size_t done = 0; log->file >= 0 && done < bytes;) {
+        ssize_t count = write(log->file, line + done, bytes - done);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0) {
+            int error = errno;
+            take_back(log->file, done);
+            SL_FAIL(SL_ERROR_IO, "%s: %s", log->path, strerror(error));
+        }
+        done += (size_t)count;
+    }
     return SL_OK;
 }
 
@@ -150,7 +169,9 @@ sl_status sl_log_json_start(sl_log_json *log, json_t *config, json_t *plan)
     json_decref(object);
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the log");
-    sl_status status = write_text(log, text);
+    size_t length = strlen(text);
+    text[length] = '\n'; /* in the place of the end of the string */
+    sl_status status = write_line(log, text, length + 1);
     free(text);
     return status;
 }
@@ -159,9 +180,9 @@ static sl_status write_event(sl_log_json *log, const char *event, const sl_field
                              const void *report)
 {
     size_t used = (size_t)snprintf(log->line, LINE_BYTES, "{\"event\":\"%s\",", event);
-    used += sl_fields_print(fields, report, log->line + used, LINE_BYTES - used - 1);
-    memcpy(log->line + used, "}", 2);
-    return write_text(log, log->line);
+    used += sl_fields_print(fields, report, log->line + used, LINE_BYTES - used - 2);
+    memcpy(log->line + used, "}\n", 2);
+    return write_line(log, log->line, used + 2);
 }
 
 sl_status sl_log_json_step(sl_log_json *log, const sl_step_report *report)

@@ -30,7 +30,8 @@ typedef struct sl_step_report {
 typedef struct sl_eval_report {
     uint64_t step; /* steps trained before */
     double loss, perplexity;
-    uint64_t tokens;
+    uint64_t tokens;      /* that were evaluated */
+    uint64_t data_tokens; /* that the data have, but for the first, which nothing predicts */
 } sl_eval_report;
 
 typedef struct sl_end_report {
@@ -47,10 +48,11 @@ typedef struct sl_end_report {
  * writes nothing. SL_ERROR_IO. */
 sl_status sl_log_json_open(const char *path, bool append, sl_log_json **out_log);
 
-/* Writes what is buffered. NULL is fine. */
+/* NULL is fine. */
 void sl_log_json_close(sl_log_json *log);
 
-/* "start": takes nothing over; `config` and `plan` are objects. */
+/* Each writes a line, whole or not at all. SL_ERROR_IO: it could not; later ones may be. "start":
+ * takes nothing over; `config` and `plan` are objects. */
 sl_status sl_log_json_start(sl_log_json *log, json_t *config, json_t *plan);
 sl_status sl_log_json_step(sl_log_json *log, const sl_step_report *report);
 sl_status sl_log_json_eval(sl_log_json *log, const sl_eval_report *report);

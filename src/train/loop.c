@@ -15,10 +15,11 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "evaluate.h"
 #include "schedule.h"
 
-enum { EVALUATION_MICRO_BATCHES = 64, SKIPS_IN_A_ROW_MAX = 50 };
+enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
 
 typedef struct loop {
@@ -26,8 +27,22 @@ typedef struct loop {
     const sl_loop_events *events;
     const volatile sig_atomic_t *stop;
     uint64_t evaluated_step; /* UINT64_MAX: none yet */
+    sl_first_failure untold; /* of log and timeline: the run goes on */
     sl_end_report end;
 } loop;
+
+/* Log and timeline only tell of the run: where they cannot be written it goes on, and fails when it
+ * is saved. */
+static sl_status tell(loop *run, sl_status status)
+{
+    if (status != SL_ERROR_IO)
+        return status;
+    if (run->untold.status == SL_OK)
+        sl_log_write(SL_LOG_WARNING, "%s: the run goes on, and ends with exit code %d",
+                     sl_status_message(), sl_status_exit_code(status));
+    sl_first_failure_keep(&run->untold, status);
+    return SL_OK;
+}
 
 /* ---- a step ---- */
 
@@ -121,8 +136,8 @@ static sl_status run_step(loop *run)
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     sl_step_report report;
     report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report);
-    SL_TRY(sl_log_json_step(trainer->log, &report));
-    SL_TRY(sl_timeline_write(trainer->timeline, report.step));
+    SL_TRY(tell(run, sl_log_json_step(trainer->log, &report)));
+    SL_TRY(tell(run, sl_timeline_write(trainer->timeline, report.step)));
     if (run->events->step)
         run->events->step(run->events->user, &report);
     return check_finite(trainer, &report);
@@ -133,21 +148,22 @@ static sl_status run_step(loop *run)
 static sl_status run_evaluation(loop *run)
 {
     sl_trainer *trainer = run->trainer;
-    uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    uint64_t micro_batches = sl_data_loader_row_count(&trainer->eval_loader) / batch;
-    if (micro_batches > EVALUATION_MICRO_BATCHES)
-        micro_batches = EVALUATION_MICRO_BATCHES;
-    sl_evaluate_range range = {PLAN_EVALUATION, batch, 0, micro_batches};
     sl_eval_report report = {.step = trainer->state.step};
-    double loss_sum = 0;
+    const sl_evaluate_args args = {.session = trainer->session,
+                                   .plan_index = PLAN_EVALUATION,
+                                   .loader = &trainer->eval_loader,
+                                   .range = trainer->eval_range,
+                                   .stop = run->stop};
+    bool is_whole = false;
     SL_TRY(sl_engine_drain(trainer->session->engine));
-    SL_TRY(sl_timeline_write(trainer->timeline, trainer->state.step));
-    SL_TRY(sl_evaluate_rows(trainer->session, &trainer->eval_loader, &range, &loss_sum));
-    sl_evaluate_report(loss_sum, micro_batches * batch * trainer->config->seq, &report);
+    SL_TRY(tell(run, sl_timeline_write(trainer->timeline, trainer->state.step)));
+    SL_TRY(sl_evaluate_pass(&args, &report, &is_whole));
     sl_engine_statistics of_evaluation; /* not of the next step */
     sl_engine_take_statistics(trainer->session->engine, &of_evaluation);
+    if (!is_whole) /* a signal: the loss of some rows would look like that of all */
+        return SL_OK;
     run->evaluated_step = report.step;
-    SL_TRY(sl_log_json_eval(trainer->log, &report));
+    SL_TRY(tell(run, sl_log_json_eval(trainer->log, &report)));
     if (run->events->eval)
         run->events->eval(run->events->user, &report);
     return SL_OK;
@@ -155,6 +171,8 @@ static sl_status run_evaluation(loop *run)
 
 static sl_status save_checkpoint(loop *run)
 {
+    if (run->events->saving)
+        run->events->saving(run->events->user);
     SL_TRY(sl_trainer_save(run->trainer));
     if (run->events->saved)
         run->events->saved(run->events->user, run->trainer->saved_step);
@@ -184,7 +202,7 @@ static sl_status run_steps(loop *run)
     if (config->save && trainer->saved_step != trainer->state.step)
         SL_TRY(save_checkpoint(run));
     SL_TRY(sl_engine_drain(trainer->session->engine));
-    return sl_timeline_write(trainer->timeline, trainer->state.step);
+    return tell(run, sl_timeline_write(trainer->timeline, trainer->state.step));
 }
 
 /* ---- the run ---- */
@@ -213,7 +231,11 @@ sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
     report_end(&run);
     *out_end = run.end;
     if (status == SL_OK)
-        return sl_log_json_end(trainer->log, &run.end);
+        status = tell(&run, sl_log_json_end(trainer->log, &run.end));
+    if (status == SL_OK && run.untold.status != SL_OK)
+        SL_FAIL(run.untold.status, "%s; the run itself is complete", run.untold.message);
+    if (status == SL_OK)
+        return SL_OK;
     /* The failure stands; whether the log takes one more line is second to it. */
     char message[512];
     snprintf(message, sizeof message, "%s", sl_status_message());

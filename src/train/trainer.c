@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* open_memstream */
 #include "trainer.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,17 @@
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
+#include "tokenizer.h"
+
+/* Takes the object over; the caller frees the text. */
+static sl_status dump_config(json_t *object, char **out_text)
+{
+    *out_text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(object);
+    if (!*out_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
+    return SL_OK;
+}
 
 static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens)
 {
@@ -20,43 +30,18 @@ static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens
     return sl_tokens_open((const char *const *)paths->items, paths->count, 0, out_tokens);
 }
 
-/* True if a directory holds checkpoints, valid or not. */
-static bool holds_checkpoints(const char *path)
-{
-    bool found = false;
-    DIR *directory = opendir(path);
-    if (!directory)
-        return false;
-    for (struct dirent *entry = readdir(directory); entry && !found; entry = readdir(directory))
-        found = strncmp(entry->d_name, "step-", 5) == 0 && !strstr(entry->d_name, ".tmp");
-    closedir(directory);
-    return found;
-}
-
-/* A first run may carry --resume too: then there is nothing to go on from yet. */
-static sl_status open_resumed(sl_trainer *trainer)
-{
-    const char *directory = trainer->config->save;
-    if (!trainer->config->resume)
-        return SL_OK;
-    if (holds_checkpoints(directory))
-        return sl_checkpoint_find_newest(directory, &trainer->resumed);
-    sl_log_write(SL_LOG_NOTE, "%s holds no checkpoint yet: starting anew", directory);
-    return SL_OK;
-}
-
 static sl_status open_source(sl_trainer *trainer)
 {
     const char *init = trainer->config->init;
-    if (trainer->resumed || !init || strcmp(init, "scratch") == 0)
+    if (trainer->resume.checkpoint || !init || strcmp(init, "scratch") == 0)
         return SL_OK;
     return sl_source_open(init, &trainer->source);
 }
 
 static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
 {
-    if (trainer->resumed)
-        return &sl_checkpoint_describe(trainer->resumed)->shape;
+    if (trainer->resume.checkpoint)
+        return &sl_checkpoint_describe(trainer->resume.checkpoint)->shape;
     if (trainer->source.checkpoint || trainer->source.directory)
         return &trainer->source.shape;
     return NULL;
@@ -91,12 +76,6 @@ static sl_status open_loaders(sl_trainer *trainer)
         SL_TRY(sl_data_loader_open(trainer->eval_tokens, SL_DATA_SEQUENTIAL, 0,
                                    (uint32_t)config->seq, &trainer->eval_loader));
     }
-    if (trainer->eval_tokens &&
-        sl_data_loader_row_count(&trainer->eval_loader) < config->micro_batch)
-        SL_FAIL(SL_ERROR_DATA,
-                "--eval-data holds %" PRIu64 " rows of %" PRIu64
-                " tokens: fewer than a micro-batch of %" PRIu64,
-                sl_data_loader_row_count(&trainer->eval_loader), config->seq, config->micro_batch);
     return SL_OK;
 }
 
@@ -106,10 +85,10 @@ static sl_status take_state(sl_trainer *trainer)
     sl_config *config = trainer->config;
     trainer->state = (sl_checkpoint_state){.seed = config->seed, .loss_scale = 1};
     trainer->saved_step = UINT64_MAX;
-    if (trainer->resumed)
-        trainer->state = sl_checkpoint_describe(trainer->resumed)->state;
-    sl_schedule_start_loss_scale(config, trainer->resumed, &trainer->state);
-    if (!trainer->resumed)
+    if (trainer->resume.checkpoint)
+        trainer->state = sl_checkpoint_describe(trainer->resume.checkpoint)->state;
+    sl_schedule_start_loss_scale(config, trainer->resume.checkpoint, &trainer->state);
+    if (!trainer->resume.checkpoint)
         return SL_OK;
     trainer->saved_step = trainer->state.step;
     if (config->given[SL_CONFIG_ROW_seed] && config->seed != trainer->state.seed)
@@ -119,40 +98,87 @@ static sl_status take_state(sl_trainer *trainer)
     return SL_OK;
 }
 
-static void warn_of_other_data(const sl_trainer *trainer)
+/* How text becomes ids: of the run that goes on, of the weights it starts with, or of a new one. */
+static sl_status resolve_tokenizer(sl_trainer *trainer)
 {
-    char fingerprint[SL_TOKENS_FINGERPRINT];
-    if (!trainer->resumed || !trainer->tokens)
-        return;
-    const char *saved = sl_checkpoint_describe(trainer->resumed)->data_fingerprint;
-    if (!*saved || sl_tokens_fingerprint(trainer->tokens, fingerprint) != SL_OK)
-        return;
-    if (strcmp(saved, fingerprint) != 0)
-        sl_log_write(SL_LOG_WARNING, "the data are not those of the checkpoint: the run goes on, "
-                                     "but not as it would have without a stop");
+    sl_config *config = trainer->config;
+    sl_tokenizer_question question = {.recorded = trainer->source.tokenizer,
+                                      .shape = &trainer->shape};
+    if (trainer->source.checkpoint || trainer->source.directory)
+        question.model = config->init;
+    if (trainer->resume.checkpoint) {
+        question.model = config->save;
+        question.recorded = sl_checkpoint_describe(trainer->resume.checkpoint)->tokenizer;
+    }
+    sl_tokenizer_look(trainer->tokens, &question);
+    sl_tokenizer_look(trainer->eval_tokens, &question);
+    return sl_tokenizer_resolve(config, &question);
 }
 
-sl_status sl_trainer_prepare(sl_config *config, sl_trainer *trainer)
+static sl_status identify_data(sl_trainer *trainer)
+{
+    if (!trainer->tokens)
+        return SL_OK;
+    SL_TRY(sl_tokens_fingerprint(trainer->tokens, trainer->data.fingerprint));
+    return sl_tokens_sample(trainer->tokens, trainer->data.sample);
+}
+
+static sl_status keep_given(sl_trainer *trainer)
+{
+    json_t *given = NULL;
+    SL_TRY(sl_config_format_given(trainer->config, SL_CONFIG_TRAIN, &given));
+    return dump_config(given, &trainer->given_json);
+}
+
+static void tell_if_done(const sl_trainer *trainer)
+{
+    if (trainer->resume.checkpoint && trainer->state.step >= trainer->config->steps)
+        sl_log_write(SL_LOG_NOTE,
+                     "the checkpoint is of step %" PRIu64 " of %" PRIu64
+                     ": nothing is left to train; --steps N goes on to step N",
+                     trainer->state.step, trainer->config->steps);
+}
+
+static sl_status init_search(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    SL_TRY(sl_search_init(config, SL_WORK_TRAIN, &trainer->shape, &trainer->search));
+    if (!trainer->eval_tokens)
+        return SL_OK;
+    trainer->eval_range = sl_evaluate_cover(sl_data_loader_row_count(&trainer->eval_loader),
+                                            (uint32_t)config->micro_batch, config->eval_iters);
+    trainer->search.task.tail_rows = trainer->eval_range.tail_rows;
+    return SL_OK;
+}
+
+sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer)
 {
     memset(trainer, 0, sizeof *trainer);
     trainer->config = config;
+    trainer->has_old_checkpoints = config->overwrite;
+    SL_TRY(sl_resume_open(config, command, &trainer->resume));
+    SL_TRY(sl_config_check(config, command));
     SL_TRY(open_tokens(&config->data, &trainer->tokens));
     SL_TRY(open_tokens(&config->eval_data, &trainer->eval_tokens));
-    SL_TRY(open_resumed(trainer));
     SL_TRY(open_source(trainer));
     SL_TRY(resolve_shape(trainer));
     SL_TRY(take_state(trainer));
+    SL_TRY(resolve_tokenizer(trainer));
+    SL_TRY(identify_data(trainer));
+    SL_TRY(sl_resume_check_data(&trainer->resume, &trainer->data));
     SL_TRY(open_loaders(trainer));
-    warn_of_other_data(trainer);
-    return sl_search_init(config, SL_WORK_TRAIN, &trainer->shape, &trainer->search);
+    SL_TRY(keep_given(trainer));
+    sl_resume_tell(&trainer->resume);
+    tell_if_done(trainer);
+    return init_search(trainer);
 }
 
 static sl_status set_first_values(sl_trainer *trainer)
 {
     sl_session *session = trainer->session;
-    if (trainer->resumed)
-        return sl_checkpoint_load(trainer->resumed, session->tensors, session->tensor_count,
-                                  session->has_state, &session->io);
+    if (trainer->resume.checkpoint)
+        return sl_checkpoint_load(trainer->resume.checkpoint, session->tensors,
+                                  session->tensor_count, session->has_state, &session->io);
     if (trainer->source.checkpoint || trainer->source.directory)
         return sl_source_load(&trainer->source, session);
     return sl_session_initialise(session, trainer->config->seed);
@@ -186,6 +212,13 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
+static sl_status keep_resolved(sl_trainer *trainer)
+{
+    json_t *resolved = NULL;
+    SL_TRY(sl_config_format(trainer->config, SL_CONFIG_TRAIN, &resolved));
+    return dump_config(resolved, &trainer->config_json);
+}
+
 /* Called by the input lane while a step runs. */
 static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory)
 {
@@ -200,8 +233,10 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, trainer};
     record_choice(trainer, blueprint);
+    sl_status status = keep_resolved(trainer);
     const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
-    sl_status status = sl_timeline_open(trainer->config->timeline, &step, &trainer->timeline);
+    if (status == SL_OK)
+        status = sl_timeline_open(trainer->config->timeline, &step, &trainer->timeline);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;
@@ -212,7 +247,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
-    return sl_log_json_open(trainer->config->log_json, trainer->resumed != NULL, &trainer->log);
+    return sl_log_json_open(trainer->config->log_json, trainer->config->resume, &trainer->log);
 }
 
 void sl_trainer_close(sl_trainer *trainer)
@@ -223,7 +258,9 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);
     sl_source_close(&trainer->source);
-    sl_checkpoint_close(trainer->resumed);
+    sl_resume_close(&trainer->resume);
+    free(trainer->given_json);
+    free(trainer->config_json);
     sl_tokens_close(trainer->eval_tokens);
     sl_tokens_close(trainer->tokens);
     memset(trainer, 0, sizeof *trainer);
@@ -249,41 +286,39 @@ static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
     return SL_OK;
 }
 
-static sl_status save_with(sl_trainer *trainer, const char *config_json, const char *kernels)
+static sl_status save_with(sl_trainer *trainer, const char *kernels)
 {
-    char fingerprint[SL_TOKENS_FINGERPRINT];
-    SL_TRY(sl_tokens_fingerprint(trainer->tokens, fingerprint));
-    sl_checkpoint_save_args args = {.directory = trainer->config->save,
-                                    .keep = (uint32_t)trainer->config->keep,
-                                    .shape = &trainer->shape,
-                                    .tensors = trainer->session->tensors,
-                                    .tensor_count = trainer->session->tensor_count,
-                                    .has_state = trainer->session->has_state,
-                                    .io = &trainer->session->io,
-                                    .state = &trainer->state,
-                                    .precision = trainer->session->blueprint->task.type,
-                                    .config_json = config_json,
-                                    .gemm = kernels,
-                                    .data_fingerprint = fingerprint};
+    const sl_config *config = trainer->config;
+    sl_checkpoint_save_args args = {
+        .directory = config->save,
+        .keep = trainer->has_old_checkpoints ? 0 : (uint32_t)config->keep,
+        .shape = &trainer->shape,
+        .tensors = trainer->session->tensors,
+        .tensor_count = trainer->session->tensor_count,
+        .has_state = trainer->session->has_state,
+        .io = &trainer->session->io,
+        .state = &trainer->state,
+        .precision = trainer->session->blueprint->task.type,
+        .config_json = trainer->config_json,
+        .given_json = trainer->given_json,
+        .tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL,
+        .gemm = kernels,
+        .data_fingerprint = trainer->data.fingerprint,
+        .data_sample = trainer->data.sample};
     return sl_checkpoint_save(&args);
 }
 
 sl_status sl_trainer_save(sl_trainer *trainer)
 {
-    json_t *config = NULL;
-    SL_TRY(sl_engine_drain(trainer->session->engine));
-    SL_TRY(sl_config_format(trainer->config, SL_CONFIG_TRAIN, &config));
-    char *text = json_dumps(config, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    json_decref(config);
-    if (!text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
     char *kernels = NULL;
-    sl_status status = describe_kernels(trainer, &kernels);
-    if (status == SL_OK)
-        status = save_with(trainer, text, kernels);
+    SL_TRY(sl_engine_drain(trainer->session->engine));
+    SL_TRY(describe_kernels(trainer, &kernels));
+    sl_status status = save_with(trainer, kernels);
     free(kernels);
-    free(text);
-    if (status == SL_OK)
-        trainer->saved_step = trainer->state.step;
-    return status;
+    SL_TRY(status);
+    if (trainer->has_old_checkpoints)
+        sl_resume_remove_old(trainer->config->save, trainer->state.step);
+    trainer->has_old_checkpoints = false;
+    trainer->saved_step = trainer->state.step;
+    return SL_OK;
 }

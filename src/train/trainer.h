@@ -9,8 +9,10 @@
 
 #include "data_loader.h"
 #include "engine/timeline.h"
+#include "evaluate.h"
 #include "files/tokens.h"
 #include "log_json.h"
+#include "resume.h"
 #include "session/checkpoint/checkpoint.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
@@ -22,7 +24,11 @@ typedef struct sl_trainer {
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
-    sl_checkpoint *resumed;          /* NULL when starting anew */
+    sl_resume resume;                /* what was found under --save */
+    char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
+    sl_data_identity data;           /* of --data; empty without */
+    bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
+    sl_evaluate_range eval_range;    /* of --eval-data, by --eval-iters */
     sl_source source;                /* empty with --init scratch */
     sl_session *session;
     sl_data_loader loader, eval_loader; /* the first is the input lane's while a step runs */
@@ -34,9 +40,10 @@ typedef struct sl_trainer {
     uint32_t skips_in_a_row;
 } sl_trainer;
 
-/* Fills in *trainer for a checked configuration, without taking memory for the model. On failure
- * too the caller closes it. */
-sl_status sl_trainer_prepare(sl_config *config, sl_trainer *trainer);
+/* Takes over the options of a checkpoint if the run goes on from one, checks the configuration of
+ * train or plan, and fills in *trainer, without taking memory for the model. On failure too the
+ * caller closes it. */
+sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer);
 
 /* Takes over a blueprint that was found by trainer->search, also on failure. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);

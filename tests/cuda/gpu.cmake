@@ -17,7 +17,7 @@ function(sl_add_gpu_test name source library)
                              ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include
                              ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE SL_TEST_GPU)
-  target_link_libraries(${name} PRIVATE ${library} PkgConfig::CMOCKA)
+  target_link_libraries(${name} PRIVATE ${library} test_skips)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
 endfunction()

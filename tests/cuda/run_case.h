@@ -103,7 +103,7 @@ static inline run_result run_train(const run_settings *settings)
     scratch_need(sl_config_init(&config) == SL_OK, "configuration");
     result.status = run_configure(settings, &config);
     if (result.status == SL_OK)
-        result.status = sl_trainer_prepare(&config, &trainer);
+        result.status = sl_trainer_prepare(&config, SL_CONFIG_TRAIN, &trainer);
     if (result.status == SL_OK)
         result.status = run_loop(&trainer, &result);
     if (result.status != SL_OK)

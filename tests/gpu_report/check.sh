@@ -17,6 +17,13 @@ ln -s "$python" "$scratch/bin/python3"
 PATH=$scratch/bin:$PATH
 export PATH
 
+# Quick tests ask no Python package, not even where one is installed.
+mkdir "$scratch/none"
+for package in torch numpy transformers; do
+    echo "raise ModuleNotFoundError(\"No module named '$package'\")" > "$scratch/none/$package.py"
+done
+export PYTHONPATH="$scratch/none"
+
 fail()
 {
     echo "FAILED: $*" >&2
@@ -71,7 +78,7 @@ says_not 'no-epilogue'
 # PyTorch is not handed the toolkit's libraries, sluice is.
 mkdir "$scratch/toolkit" "$scratch/other"
 : > "$scratch/toolkit/libcublasLt.so.13"
-kept=$(LD_LIBRARY_PATH=$scratch/toolkit:$scratch/other PYTHONPATH=$root/benchmarks "$python" -c \
+kept=$(LD_LIBRARY_PATH=$scratch/toolkit:$scratch/other PYTHONPATH=$root/benchmarks:$PYTHONPATH "$python" -c \
     'import gpu_pair; print(gpu_pair.torch_environment()["LD_LIBRARY_PATH"])')
 [ "$kept" = "$scratch/other" ] || fail "PyTorch is handed $kept"
 echo "stages are run, limited and reported as they should be"

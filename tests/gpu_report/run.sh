@@ -10,6 +10,13 @@ sample=$root/tests/gpu_report/sample
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+# Quick tests ask no Python package, not even where one is installed.
+mkdir "$scratch/none"
+for package in torch numpy transformers; do
+    echo "raise ModuleNotFoundError(\"No module named '$package'\")" > "$scratch/none/$package.py"
+done
+export PYTHONPATH="$scratch/none"
+
 fail()
 {
     echo "FAILED: $*" >&2

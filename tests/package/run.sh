@@ -1,15 +1,19 @@
 #!/bin/sh
 # Installs a build of sluice into an empty place and uses it as a stranger would: by find_package,
-# shared and static, and by pkg-config. Finds what an install rule, an export or a visibility forgot.
+# shared and static, and by pkg-config: plans, opens an engine, trains. Finds what an install rule, an
+# export or a visibility forgot.
 #
 # usage: run.sh BUILD_DIR
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
+root=$here/../..
+example=$root/examples/own_model.c
 place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
+trap '[ $? -eq 0 ] || tail -n 40 "$place/log" >&2; rm -rf "$place"' EXIT
 
-cmake --install "$1" --prefix "$place/installed" > "$place/log"
-cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" >> "$place/log"
+cmake --install "$1" --prefix "$place/installed" > "$place/log" 2>&1
+cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" \
+    -DEXAMPLE="$example" >> "$place/log" 2>&1
 cmake --build "$place/build" >> "$place/log"
 
 # pkg-config finds the place by where its file lies, so an install can be moved.
@@ -18,14 +22,28 @@ libraries=$(dirname "$(find "$place/moved" -name libsluice.so)")
 export PKG_CONFIG_PATH="$libraries/pkgconfig"
 # shellcheck disable=SC2046 # lists of words on purpose
 cc "$here/main.c" -o "$place/with_pkg_config" $(pkg-config --cflags --libs sluice)
+# shellcheck disable=SC2046
+cc "$example" -o "$place/train_with_pkg_config" $(pkg-config --cflags --libs sluice) -lm
 
 # shellcheck disable=SC2046
 cc "$here/main.c" -o "$place/with_pkg_config_static" "$libraries/libsluice.a" \
+    $(pkg-config --cflags --static --libs sluice | sed 's/-lsluice//')
+# shellcheck disable=SC2046
+cc "$example" -o "$place/train_with_pkg_config_static" "$libraries/libsluice.a" \
     $(pkg-config --cflags --static --libs sluice | sed 's/-lsluice//')
 
 for program in build/with_static build/with_shared with_pkg_config with_pkg_config_static; do
     LD_LIBRARY_PATH="$libraries" "$place/$program" | tee "$place/said"
     grep -q '^sluice [0-9.]*: [0-9]* chunks$' "$place/said"
+done
+
+# The engine steps, and in the same bits however it was linked.
+for program in build/train_with_static build/train_with_shared train_with_pkg_config \
+    train_with_pkg_config_static; do
+    LD_LIBRARY_PATH="$libraries" "$here/check_example.sh" "$place/$program" \
+        "$root/docs/planning.md" > "$place/trained"
+    [ -e "$place/trained_first" ] || cp "$place/trained" "$place/trained_first"
+    cmp "$place/trained" "$place/trained_first"
 done
 if nm -D --defined-only "$libraries/libsluice.so" | grep -v ' sl_'; then
     echo "names that do not start with sl_ are visible" >&2

@@ -536,8 +536,11 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
                          .shape = *args->shape,
                          .precision = args->precision,
                          .config_json = args->config_json,
+                         .given_json = args->given_json,
+                         .tokenizer = args->tokenizer,
                          .gemm = args->gemm,
-                         .data_fingerprint = args->data_fingerprint},
+                         .data_fingerprint = args->data_fingerprint,
+                         .data_sample = args->data_sample},
     };
     sl_status status = start_save(&job);
     if (status == SL_OK) {

@@ -46,8 +46,11 @@ typedef struct sl_checkpoint_save_args {
     const sl_checkpoint_state *state;
     sl_type precision;            /* compute type of the run */
     const char *config_json;      /* the run's configuration: text of one JSON object */
+    const char *given_json;       /* the options that were given, likewise; NULL: not kept */
+    const char *tokenizer;        /* how text became the model's ids; NULL: not known */
     const char *gemm;             /* which kernels and algorithms, for people; may be "" */
     const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
+    const char *data_sample;      /* of sl_tokens_sample; NULL: not taken */
 } sl_checkpoint_save_args;
 
 /* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
@@ -79,8 +82,11 @@ typedef struct sl_checkpoint_info {
     sl_gpt2_shape shape;
     sl_type precision; /* compute type of the run that saved it */
     const char *config_json;
+    const char *given_json; /* the options that were given; NULL: an older version saved it */
+    const char *tokenizer;  /* "byte" or a directory; NULL: not known */
     const char *gemm;
     const char *data_fingerprint;
+    const char *data_sample; /* NULL: an older version saved it */
     bool has_state[SL_GROUP_COUNT];
 } sl_checkpoint_info;
 

@@ -10,6 +10,7 @@
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
+#include "files/tokens.h"
 
 static const char FORMAT_NAME[] = "sluice-checkpoint";
 static const char TAIL_START[] = ",\n  \"checksum\": \"";
@@ -59,7 +60,9 @@ static const sl_field entry_fields[] = {
 static const sl_field entry = {
     .kind = SL_FIELD_OBJECT, .fields = entry_fields, .flags = SL_FIELD_OPTIONAL | SL_FIELD_LISTED};
 
-/* In the order of the file; `precision` came later: without it a run was fp32. */
+enum { MAY_MISS = SL_FIELD_OPTIONAL | SL_FIELD_NULLABLE };
+
+/* In the order of the file; manifest.h says what it means that one is not there. */
 static const sl_field fields[] = {
     SL_FIELD("step", sl_manifest, run.state.step),
     SL_FIELD("tokens_total", sl_manifest, run.state.tokens_total),
@@ -73,8 +76,11 @@ static const sl_field fields[] = {
     SL_FIELD_AS(CHOICE, "precision", sl_manifest, run.precision, .names = "fp32|bf16|fp16",
                 .flags = SL_FIELD_OPTIONAL),
     SL_FIELD_AS(JSON_TEXT, "config", sl_manifest, run.config_json),
+    SL_FIELD_AS(JSON_TEXT, "given", sl_manifest, run.given_json, .flags = MAY_MISS),
+    SL_FIELD("tokenizer", sl_manifest, run.tokenizer, .flags = MAY_MISS),
     SL_FIELD("gemm", sl_manifest, run.gemm),
     SL_FIELD("data", sl_manifest, run.data_fingerprint),
+    SL_FIELD("data_sample", sl_manifest, run.data_sample, .flags = MAY_MISS),
     SL_FIELD_AS(MAP, "files", sl_manifest, files, .fields = &entry, .flags = SL_FIELD_CLOSED,
                 .names = "config.json|model.safetensors|moment1.safetensors|moment2.safetensors",
                 .stride = sizeof(sl_manifest_entry)),
@@ -94,8 +100,11 @@ sl_group sl_manifest_file_group(sl_manifest_file file)
 void sl_manifest_free(sl_manifest *manifest)
 {
     free((char *)manifest->run.config_json);
+    free((char *)manifest->run.given_json);
+    free((char *)manifest->run.tokenizer);
     free((char *)manifest->run.gemm);
     free((char *)manifest->run.data_fingerprint);
+    free((char *)manifest->run.data_sample);
     *manifest = (sl_manifest){0};
 }
 
@@ -173,6 +182,18 @@ static sl_status check_seal(const char *path, const char *text, uint64_t bytes)
     return SL_OK;
 }
 
+/* Older versions knew bytes alone, and took text for any model: only where there is an id for each
+ * byte and the end of text and no more, it cannot have been meant otherwise. */
+static sl_status believe_bytes(const json_t *root, sl_manifest *manifest)
+{
+    if (json_object_get(root, "tokenizer") || manifest->run.shape.vocab != SL_TOKENS_BYTE_VOCAB)
+        return SL_OK;
+    manifest->run.tokenizer = strdup("byte");
+    if (!manifest->run.tokenizer)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a manifest");
+    return SL_OK;
+}
+
 static sl_status read_all(const char *path, const char *text, uint64_t bytes, const json_t *root,
                           sl_manifest *manifest)
 {
@@ -183,7 +204,7 @@ static sl_status read_all(const char *path, const char *text, uint64_t bytes, co
         !manifest->files[SL_MANIFEST_CONFIG].is_listed)
         SL_FAIL(SL_ERROR_DATA, "%s: does not list model.safetensors and config.json",
                 sl_files_show(path).text);
-    return SL_OK;
+    return believe_bytes(root, manifest);
 }
 
 sl_status sl_manifest_parse(const char *path, const char *text, uint64_t bytes,

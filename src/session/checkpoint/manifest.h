@@ -2,9 +2,11 @@
  * and size and XXH3-128 of every other file.
  *
  * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is
- * recognised without looking at anything else. Unknown keys are ignored ("precision" came later:
- * without it a run was fp32), unknown files refused; a version above SL_MANIFEST_VERSION is refused
- * by name.
+ * recognised without looking at anything else. Unknown keys are ignored, unknown files refused; a
+ * version above SL_MANIFEST_VERSION is refused by name. Keys that came later: without "precision" a
+ * run was fp32; without "given" it is not known which options of "config" were given; without
+ * "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not known; without "data_sample" the
+ * content of the data is not known.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H
@@ -40,7 +42,7 @@ typedef struct sl_manifest_entry {
 } sl_manifest_entry;
 
 typedef struct sl_manifest {
-    sl_checkpoint_info run; /* its three texts are owned; path and has_state are not in the file */
+    sl_checkpoint_info run; /* its texts are owned; path and has_state are not in the file */
     sl_manifest_entry files[SL_MANIFEST_FILE_COUNT];
 } sl_manifest;
 

@@ -255,3 +255,16 @@ void sl_steps_prune(int directory, const char *directory_path, uint64_t step, ui
     }
     sl_steps_free(&list);
 }
+
+void sl_steps_remove_others(int directory, const char *directory_path, uint64_t step)
+{
+    sl_step_list list;
+    if (sl_steps_list(directory, directory_path, &list) != SL_OK) {
+        sl_log_write(SL_LOG_WARNING, "old checkpoints stay: %s", sl_status_message());
+        return;
+    }
+    for (uint32_t i = 0; i < list.count; i++)
+        if (list.entries[i].kind == SL_STEP_FINAL && list.entries[i].step != step)
+            discard(directory, directory_path, &list.entries[i]);
+    sl_steps_free(&list);
+}

@@ -209,6 +209,14 @@ sl_status sl_config_set(sl_config *config, uint32_t row, const char *text)
     return SL_OK;
 }
 
+sl_status sl_config_resolve(sl_config *config, uint32_t row, const char *text)
+{
+    bool was_given = config->given[row];
+    SL_TRY(sl_config_set(config, row, text));
+    config->given[row] = was_given;
+    return SL_OK;
+}
+
 sl_status sl_config_append(sl_config *config, uint32_t row, const char *text)
 {
     if (rows[row].kind != SL_CONFIG_LIST_OF)
@@ -298,9 +306,7 @@ static sl_status resolve_device(sl_config *config)
         text = choose_device();
     SL_TRY(sl_config_parse_device(text, &kind, &index));
     snprintf(name, sizeof name, "cuda:%d", index);
-    bool was_given = config->given[SL_CONFIG_ROW_device];
-    SL_TRY(sl_config_set(config, SL_CONFIG_ROW_device, kind == SL_DEVICE_CPU ? "cpu" : name));
-    config->given[SL_CONFIG_ROW_device] = was_given;
+    SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_device, kind == SL_DEVICE_CPU ? "cpu" : name));
     if (config->precision == SL_CONFIG_PRECISION_AUTO)
         config->precision = kind == SL_DEVICE_CPU ? SL_CONFIG_FP32 : SL_CONFIG_BF16;
     return SL_OK;
@@ -341,9 +347,14 @@ static sl_status refuse_later_compute(const sl_config *config)
     return SL_OK;
 }
 
+bool sl_config_names_tokenizer(const sl_config *config)
+{
+    return config->tokenizer && strcmp(config->tokenizer, "auto") != 0;
+}
+
 static sl_status refuse_later_files(const sl_config *config)
 {
-    if (config->tokenizer && strcmp(config->tokenizer, "byte") != 0)
+    if (sl_config_names_tokenizer(config) && strcmp(config->tokenizer, "byte") != 0)
         REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
     if (config->report)
         REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
@@ -456,8 +467,8 @@ bool sl_config_scales_dynamically(const sl_config *config)
 static sl_status resolve_loss_scale(sl_config *config)
 {
     if (!config->loss_scale || strcmp(config->loss_scale, "auto") == 0)
-        SL_TRY(sl_config_set(config, SL_CONFIG_ROW_loss_scale,
-                             config->precision == SL_CONFIG_FP16 ? "dynamic" : "1"));
+        SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_loss_scale,
+                                 config->precision == SL_CONFIG_FP16 ? "dynamic" : "1"));
     if (!sl_config_scales_dynamically(config)) {
         if (!config->given[SL_CONFIG_ROW_nonfinite] && config->precision == SL_CONFIG_FP16)
             config->nonfinite = SL_CONFIG_SKIP;
@@ -484,8 +495,13 @@ static sl_status check_loss_scale(const sl_config *config)
 
 static sl_status check_saving(const sl_config *config)
 {
+    if (config->resume && config->overwrite)
+        SL_FAIL(SL_ERROR_USAGE, "--resume goes on from the checkpoints that --overwrite removes: "
+                                "give one of them");
     if (config->save)
         return SL_OK;
+    if (config->overwrite)
+        SL_FAIL(SL_ERROR_USAGE, "--overwrite needs --save DIR");
     if (config->resume)
         SL_FAIL(SL_ERROR_USAGE, "--resume needs --save DIR: the directory to go on from");
     if (config->save_every)
@@ -505,6 +521,8 @@ static sl_status check_training(sl_config *config, sl_config_command command)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
     if (config->eval_every && config->eval_data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--eval-every needs --eval-data");
+    if (config->eval_iters != SL_CONFIG_UNSET && config->eval_data.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--eval-iters needs --eval-data");
     if (config->warmup == SL_CONFIG_UNSET)
         config->warmup = config->steps / 100;
     if (isnan(config->min_lr))

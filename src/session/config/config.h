@@ -1,7 +1,8 @@
 /* The checked configuration of one run.
  *
  * A config is filled in layers: the list's defaults, then JSON files, then single settings; each
- * setting replaces the one before. Every setting, from whatever place, is checked in three steps:
+ * setting replaces the one before. A run that goes on from a checkpoint takes what none of these
+ * said from there (restore.h). Every setting, from whatever place, is checked in three steps:
  *
  *   1. its name       sl_config_find    against the rows of config_list.h that the command takes
  *   2. its value      sl_config_set     against its row: kind, range, names
@@ -70,7 +71,8 @@ typedef enum sl_config_command {
     SL_CONFIG_GENERATE = 4,
     SL_CONFIG_EVAL = 8,
     SL_CONFIG_DOCTOR = 16,
-    SL_CONFIG_BENCH = 32
+    SL_CONFIG_BENCH = 32,
+    SL_CONFIG_ANY = 63 /* the set of all */
 } sl_config_command;
 
 typedef char *sl_config_type_TEXT; /* NULL: none */
@@ -121,6 +123,9 @@ sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *
  * SL_ERROR_USAGE for a wrong value says what would be right. */
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
 
+/* The same for a value that follows from others: whether the user gave one stays as it is. */
+sl_status sl_config_resolve(sl_config *config, uint32_t row, const char *text);
+
 /* Appends one item to a list. */
 sl_status sl_config_append(sl_config *config, uint32_t row, const char *text);
 
@@ -147,6 +152,9 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */
 sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, uint32_t vocab,
                           sl_gpt2_shape *out_shape);
+
+/* False while the tokenizer is "auto". */
+bool sl_config_names_tokenizer(const sl_config *config);
 
 /* True if the loss scale follows overflows; the configuration was checked. */
 bool sl_config_scales_dynamically(const sl_config *config);

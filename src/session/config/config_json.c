@@ -1,13 +1,18 @@
 /* JSON values become text and take the way of every other setting. */
+#define _GNU_SOURCE /* getcwd that allocates */
 #include "config_json.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/nearest.h"
 #include "files/fields.h"
+#include "files/files.h"
 
-enum { NUMBER_BYTES = 32 };
+enum { NUMBER_BYTES = 32, KEY_BYTES = 64 };
 
 static sl_status set_item_list(sl_config *config, uint32_t row, const json_t *array)
 {
@@ -23,7 +28,7 @@ static sl_status set_item_list(sl_config *config, uint32_t row, const json_t *ar
     return SL_OK;
 }
 
-static sl_status set_json(sl_config *config, uint32_t row, const json_t *value)
+sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *value)
 {
     char number[NUMBER_BYTES];
     switch (json_typeof(value)) {
@@ -49,19 +54,121 @@ static sl_status set_json(sl_config *config, uint32_t row, const json_t *value)
     SL_FAIL(SL_ERROR_USAGE, "an object is not a value");
 }
 
-static sl_status set_all(sl_config *config, sl_config_command command, json_t *object)
+/* ---- a file for every command ---- */
+
+/* Commands by name. What holds for train holds for plan: train comes first, plan wins. */
+static const struct command_name {
+    const char *name;
+    sl_config_command command;
+    unsigned readers; /* a set of commands */
+} command_names[] = {
+    {"train", SL_CONFIG_TRAIN, SL_CONFIG_TRAIN | SL_CONFIG_PLAN},
+    {"plan", SL_CONFIG_PLAN, SL_CONFIG_PLAN},
+    {"generate", SL_CONFIG_GENERATE, SL_CONFIG_GENERATE},
+    {"eval", SL_CONFIG_EVAL, SL_CONFIG_EVAL},
+    {"doctor", SL_CONFIG_DOCTOR, SL_CONFIG_DOCTOR},
+    {"bench", SL_CONFIG_BENCH, SL_CONFIG_BENCH},
+};
+
+enum { COMMAND_COUNT = sizeof command_names / sizeof command_names[0] };
+
+/* Options that mean something else with each command. */
+static const uint32_t ambiguous_rows[] = {SL_CONFIG_ROW_output};
+
+/* A file that is read for one command. */
+typedef struct reading {
+    sl_config *config;
+    sl_config_command command;
+    sl_config *others; /* takes the options of other commands, which are only checked */
+} reading;
+
+static bool is_command(const char *key)
+{
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(command_names[i].name, key) == 0)
+            return true;
+    return false;
+}
+
+static sl_status refuse_ambiguous(uint32_t row)
+{
+    for (size_t i = 0; i < sizeof ambiguous_rows / sizeof ambiguous_rows[0]; i++)
+        if (ambiguous_rows[i] == row)
+            SL_FAIL(SL_ERROR_USAGE,
+                    "commands use this name differently: put it in an object named after the "
+                    "command, as \"bench\": {\"%s\": ...}",
+                    sl_config_rows()[row].name);
+    return SL_OK;
+}
+
+/* An object was meant for a command. */
+static sl_status fail_command(const char *key)
+{
+    sl_nearest nearest = sl_nearest_start(key);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        sl_nearest_offer(&nearest, command_names[i].name);
+    char hint[96];
+    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s", key, hint);
+}
+
+static sl_status set_key(const reading *self, const char *key, const json_t *value)
+{
+    uint32_t row;
+    sl_status found = sl_config_find(SL_CONFIG_ANY, key, &row);
+    if (found != SL_OK)
+        return json_is_object(value) ? fail_command(key) : found;
+    bool is_taken = sl_config_rows()[row].commands & self->command;
+    sl_status status = refuse_ambiguous(row);
+    if (status == SL_OK)
+        status = sl_config_set_json(is_taken ? self->config : self->others, row, value);
+    return status == SL_OK ? SL_OK : sl_status_prefix(status, "key \"%s\"", key);
+}
+
+/* The object under the name of a command. */
+static sl_status set_object(const reading *self, const struct command_name *owner, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    sl_config *config = owner->readers & self->command ? self->config : self->others;
+    json_object_foreach(object, key, value)
+    {
+        uint32_t row;
+        sl_status status = sl_config_find(owner->command, key, &row);
+        if (status == SL_OK)
+            status = sl_config_set_json(config, row, value);
+        if (status != SL_OK)
+            return sl_status_prefix(status, "key \"%s\" of \"%s\"", key, owner->name);
+    }
+    return SL_OK;
+}
+
+static sl_status set_all(const reading *self, json_t *object)
 {
     const char *key;
     json_t *value;
     json_object_foreach(object, key, value)
     {
-        uint32_t row;
-        SL_TRY(sl_config_find(command, key, &row));
-        sl_status status = set_json(config, row, value);
-        if (status != SL_OK)
-            return sl_status_prefix(status, "key \"%s\"", key);
+        if (!json_is_object(value) || !is_command(key))
+            SL_TRY(set_key(self, key, value));
+    }
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        json_t *of_command = json_object_get(object, command_names[i].name);
+        if (of_command)
+            SL_TRY(set_object(self, &command_names[i], of_command));
     }
     return SL_OK;
+}
+
+static sl_status read_object(sl_config *config, sl_config_command command, json_t *object)
+{
+    sl_config others;
+    if (!json_is_object(object))
+        SL_FAIL(SL_ERROR_DATA, "the configuration is not a JSON object");
+    SL_TRY(sl_config_init(&others));
+    sl_status status = set_all(&(reading){config, command, &others}, object);
+    sl_config_clear(&others);
+    return status;
 }
 
 sl_status sl_config_load(sl_config *config, sl_config_command command, const char *path)
@@ -74,37 +181,64 @@ sl_status sl_config_load(sl_config *config, sl_config_command command, const cha
     fclose(file);
     if (!object)
         SL_FAIL(SL_ERROR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    sl_status status;
-    if (json_is_object(object))
-        status = set_all(config, command, object);
-    else
-        status = sl_status_fail(SL_ERROR_DATA, "the configuration is not a JSON object");
+    sl_status status = read_object(config, command, object);
     json_decref(object);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
 }
 
-static json_t *format_list(const sl_config_list *list)
+/* ---- printing ---- */
+
+/* True if an option's value is a path: its hint says so, and the value is none of the words there
+ * or the default. */
+static bool is_path(const sl_config_row *row, const char *text)
+{
+    size_t length = strlen(text);
+    bool is_word = strncmp(row->hint, text, length) == 0 && row->hint[length] == '|';
+    return !is_word && strcmp(text, row->initial) != 0 &&
+           (strstr(row->hint, "DIR") || strstr(row->hint, "FILE") || strstr(row->hint, "PATH"));
+}
+
+/* A path that is not UTF-8 has no JSON spelling: null. */
+static json_t *format_text(const sl_config_row *row, const char *directory, const char *text)
+{
+    char *path = NULL;
+    if (!text)
+        return json_null();
+    if (*text == '/' || !is_path(row, text))
+        return json_string(text);
+    if (sl_files_join_path(directory, text, &path) != SL_OK)
+        return NULL;
+    json_t *value = json_string(path);
+    free(path);
+    return value;
+}
+
+static json_t *format_list(const sl_config_row *row, const char *directory,
+                           const sl_config_list *list)
 {
     json_t *array = json_array();
     for (uint32_t i = 0; array && i < list->count; i++)
-        if (json_array_append_new(array, json_string(list->items[i])) != 0) {
+        if (json_array_append_new(array, format_text(row, directory, list->items[i])) != 0) {
             json_decref(array);
             return NULL;
         }
     return array;
 }
 
-/* A path that is not UTF-8 has no JSON spelling: null. */
-static json_t *format_option(const sl_config *config, const sl_config_row *row)
+static json_t *format_option(const sl_config *config, const sl_config_row *row,
+                             const char *directory)
 {
     static const sl_field_kind kinds[] = {
-        [SL_CONFIG_TEXT] = SL_FIELD_TEXT,   [SL_CONFIG_COUNT] = SL_FIELD_U64,
-        [SL_CONFIG_SIZE] = SL_FIELD_U64,    [SL_CONFIG_REAL] = SL_FIELD_F64,
-        [SL_CONFIG_SWITCH] = SL_FIELD_BOOL, [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
+        [SL_CONFIG_COUNT] = SL_FIELD_U64,     [SL_CONFIG_SIZE] = SL_FIELD_U64,
+        [SL_CONFIG_REAL] = SL_FIELD_F64,      [SL_CONFIG_SWITCH] = SL_FIELD_BOOL,
+        [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
     };
+    const void *field = (const char *)config + row->offset;
     json_t *value = NULL;
     if (row->kind == SL_CONFIG_LIST_OF)
-        value = format_list((const void *)((const char *)config + row->offset));
+        value = format_list(row, directory, field);
+    else if (row->kind == SL_CONFIG_TEXT)
+        value = format_text(row, directory, *(char *const *)field);
     else
         (void)sl_fields_write_value(&(sl_field){.kind = kinds[row->kind],
                                                 .offset = row->offset,
@@ -114,30 +248,51 @@ static json_t *format_option(const sl_config *config, const sl_config_row *row)
     return value ? value : json_null();
 }
 
-static void format_key(const char *name, char *out_key, size_t capacity)
+void sl_config_format_key(uint32_t row, char *out_key, size_t capacity)
 {
-    snprintf(out_key, capacity, "%s", name);
+    snprintf(out_key, capacity, "%s", sl_config_rows()[row].name);
     for (char *letter = out_key; *letter; letter++)
         if (*letter == '-')
             *letter = '_';
 }
 
-sl_status sl_config_format(const sl_config *config, sl_config_command command, json_t **out_object)
+static sl_status format_rows(const sl_config *config, const bool *wanted, json_t **out_object)
 {
+    char *directory = getcwd(NULL, 0);
+    if (!directory)
+        SL_FAIL(SL_ERROR_IO, "the present directory has no name: %s", strerror(errno));
     json_t *object = json_object();
     for (uint32_t i = 0; object && i < SL_CONFIG_ROW_COUNT; i++) {
-        const sl_config_row *row = &sl_config_rows()[i];
-        char key[64];
-        format_key(row->name, key, sizeof key);
-        if (!(row->commands & command))
+        char key[KEY_BYTES];
+        if (!wanted[i])
             continue;
-        if (json_object_set_new(object, key, format_option(config, row)) != 0) {
+        sl_config_format_key(i, key, sizeof key);
+        json_t *value = format_option(config, &sl_config_rows()[i], directory);
+        if (json_object_set_new(object, key, value) != 0) {
             json_decref(object);
             object = NULL;
         }
     }
+    free(directory);
     if (!object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
     *out_object = object;
     return SL_OK;
+}
+
+sl_status sl_config_format(const sl_config *config, sl_config_command command, json_t **out_object)
+{
+    bool wanted[SL_CONFIG_ROW_COUNT];
+    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++)
+        wanted[i] = sl_config_rows()[i].commands & command;
+    return format_rows(config, wanted, out_object);
+}
+
+sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
+                                 json_t **out_object)
+{
+    bool wanted[SL_CONFIG_ROW_COUNT];
+    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++)
+        wanted[i] = config->given[i] && (sl_config_rows()[i].commands & command);
+    return format_rows(config, wanted, out_object);
 }

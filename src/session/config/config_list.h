@@ -4,7 +4,8 @@
  * X(KIND, field, name, initial, hint, low, high, commands, group, help)
  *   KIND     TEXT, LIST, COUNT, REAL, SIZE, SWITCH or CHOICE; decides the field's type
  *   initial  the default, as a user would write it; "auto" makes "auto" a value (unset); "" is none
- *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order
+ *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order. One
+ *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
  *   low,high the range of a COUNT or REAL, both ends included
  *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval,
  *            D doctor, B bench
@@ -31,13 +32,16 @@
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
     X(LIST, data, "data", "", "PATH...", 0, 0, TE, DATA,                                           \
       "text or token files, recognised by content, joined in this order")                          \
-    X(TEXT, tokenizer, "tokenizer", "byte", "byte|DIR", 0, 0, TGE, DATA,                           \
-      "how text becomes tokens: 256 bytes and end of text, or a GPT-2 vocabulary")                 \
+    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGE, DATA,                           \
+      "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
+      "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
     X(CHOICE, data_order, "data-order", "random", "random|sequential", 0, 0, T, DATA,              \
       "where rows start")                                                                          \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
-      "evaluate after every N steps; 0: after the last one")
+      "evaluate after every N steps; 0: after the last one")                                       \
+    X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, T, DATA,                              \
+      "micro-batches of an evaluation (all of --eval-data)")
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
@@ -112,7 +116,7 @@
       "split rows over tensor-parallel ranks where work is replicated")                            \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEB, MACHINE,                              \
-      "compute workers (all cores this process may use)")                                          \
+      "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
     X(CHOICE, cuda_products, "cuda-products", "auto", "auto|own", 0, 0, TGEB, MACHINE,             \
       "matrix products on a GPU: by cuBLASLt, which must be there, or by our own slower kernels")  \
     X(CHOICE, cuda_epilogue, "cuda-epilogue", "on", "on|off", 0, 0, TGEB, MACHINE,                 \
@@ -126,7 +130,10 @@
       "save after every N steps; 0: after the last one")                                           \
     X(COUNT, keep, "keep", "0", "N", 0, 1e6, T, OUTPUT, "newest checkpoints to keep; 0: all")      \
     X(SWITCH, resume, "resume", "false", NULL, 0, 0, T, OUTPUT,                                    \
-      "go on from the newest valid checkpoint under --save, if there is one")                      \
+      "go on from the newest valid checkpoint under --save, if there is one, with its options; "   \
+      "options given beside it win")                                                               \
+    X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, T, OUTPUT,                              \
+      "remove the checkpoints that are under --save, once the first new one is there")             \
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \

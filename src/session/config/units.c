@@ -118,6 +118,8 @@ void sl_units_format_exact_size(uint64_t bytes, char out_text[SL_UNITS_TEXT_BYTE
         bytes /= 1024;
         power++;
     }
-    char letter[2] = {power ? unit_letters[power - 1] : '\0', '\0'};
+    char letter[2] = "";
+    if (power > 0)
+        letter[0] = unit_letters[power - 1];
     snprintf(out_text, SL_UNITS_TEXT_BYTES, "%llu%s", (unsigned long long)bytes, letter);
 }

@@ -28,7 +28,7 @@ static sl_status count_neighbours(const char *const *directories, uint32_t direc
         SL_TRY(find_device(directories[i], &other));
         count += other == device;
     }
-    *out_count = count;
+    *out_count = count > 0 ? count : 1; /* it may have been mounted over since */
     return SL_OK;
 }
 

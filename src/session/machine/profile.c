@@ -307,7 +307,8 @@ sl_status sl_profile_check(const sl_profile *profile, const sl_profile_subject *
 void sl_profile_keep_disk(sl_profile *profile, const char *path)
 {
     sl_profile old;
-    if (*profile->disk || sl_profile_load(path, &old) != SL_OK || strcmp(old.host, profile->host))
+    if (*profile->disk || sl_profile_load(path, &old) != SL_OK ||
+        strcmp(old.host, profile->host) != 0)
         return;
     for (int lane = SL_LANE_READ; lane <= SL_LANE_WRITE; lane++) {
         profile->machine.copy_rate[lane] = old.machine.copy_rate[lane];

@@ -43,7 +43,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
         options.mode = SL_GPT2_CACHED;
         options.seq = program_index == 0 ? task->seq : 1;
     }
-    if (task->work == SL_WORK_EVALUATE && program_index == 1)
+    if (program_index == (task->work == SL_WORK_EVALUATE ? 1 : 2))
         options.batch = task->tail_rows;
     return sl_gpt2_emit(&task->shape, &options, out_program);
 }
@@ -68,9 +68,10 @@ static uint32_t count_programs(const sl_task *task)
 {
     if (task->work == SL_WORK_GENERATE)
         return 2;
+    uint32_t loss_programs = task->tail_rows ? 2 : 1;
     if (task->work == SL_WORK_EVALUATE)
-        return task->tail_rows ? 2 : 1;
-    return task->with_evaluation ? 2 : 1;
+        return loss_programs;
+    return task->with_evaluation ? 1 + loss_programs : 1;
 }
 
 /* Fills in all that does not depend on budgets. */

@@ -12,7 +12,8 @@
 #include "sluice/gpt2.h"
 
 typedef enum sl_work {
-    SL_WORK_TRAIN, /* program 0: a training step; program 1, if wanted: the loss of a micro-batch */
+    SL_WORK_TRAIN, /* program 0: a training step; 1, if wanted: the loss of a micro-batch; 2: of the
+                      rows that are left */
     SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the rows that are left
                        */
     SL_WORK_GENERATE  /* program 0: the prompt; program 1: one more token */
@@ -24,7 +25,7 @@ typedef struct sl_task {
     sl_type type;            /* compute type */
     uint32_t seq;            /* tokens of a row; of the prompt */
     bool with_evaluation;    /* TRAIN: builds program 1 too */
-    uint32_t tail_rows;      /* EVALUATE: rows of program 1; 0: none */
+    uint32_t tail_rows;      /* rows of the last program of an evaluation; 0: it is left out */
     bool update_early;       /* TRAIN: see sl_step_options */
     uint64_t chunk_elements; /* 0: searched */
     uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
@@ -52,7 +53,7 @@ typedef struct sl_choice {
     uint64_t disk_space;                       /* budget in bytes; 0 without a directory */
 } sl_choice;
 
-enum { SL_BLUEPRINT_PROGRAM_MAX = 2 };
+enum { SL_BLUEPRINT_PROGRAM_MAX = 3 };
 
 typedef struct sl_blueprint {
     sl_task task;

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/bits.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "device/device.h"
 #include "kernels/kernels.h"
@@ -148,6 +150,30 @@ static sl_status init_disk(const sl_config *config, sl_search *search)
     return SL_OK;
 }
 
+/* A disk tier in memory takes from the memory that device and host share. Where its budget is unset
+ * it gets no more than half of that. */
+static void share_memory_with_disk(const sl_config *config, sl_search *search)
+{
+    const uint32_t count = config->disk_dir.count;
+    uint32_t in_memory = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!sl_limits_is_in_memory(config->disk_dir.items[i]))
+            continue;
+        in_memory++;
+        sl_log_write(SL_LOG_WARNING,
+                     "--disk-dir %s is memory (tmpfs): what lies there counts as host memory and "
+                     "saves none; give a directory on a drive",
+                     config->disk_dir.items[i]);
+    }
+    if (in_memory == 0)
+        return;
+    uint64_t *shared = &search->task.shared_bytes, most = *shared / 2 / in_memory * count;
+    search->disk_free_bytes = search->disk_free_bytes < most ? search->disk_free_bytes : most;
+    search->fixed.disk_space = unset_to(config->disk_space, search->disk_free_bytes);
+    uint64_t taken = sl_bits_divide_up(search->fixed.disk_space, count) * in_memory;
+    *shared -= taken < *shared ? taken : *shared;
+}
+
 /* What the kernels' libraries load as they go on is not for us to take. */
 static uint64_t keep_reserve(uint64_t free_bytes)
 {
@@ -223,6 +249,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
         .task = {.work = work, .shape = *shape, .type = (sl_type)config->precision}};
     SL_TRY(init_disk(config, &search));
     SL_TRY(init_device(config, &search));
+    share_memory_with_disk(config, &search);
     SL_TRY(init_machine(config, &search));
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);

@@ -58,8 +58,13 @@ static void place_on_disk(sl_policy_options *placement, bool is_all)
 static bool has_room_on_disk(const sl_policy_options *placement, bool is_all)
 {
     sl_policy_options moved = *placement;
+    bool is_other;
     place_on_disk(&moved, is_all);
-    return memcmp(&moved, placement, sizeof moved) != 0;
+    is_other = moved.policy != placement->policy;
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        is_other = is_other || moved.host_fraction[group] != placement->host_fraction[group] ||
+                   moved.disk_fraction[group] != placement->disk_fraction[group];
+    return is_other;
 }
 
 static unsigned find_open_changes(const sl_search *search)

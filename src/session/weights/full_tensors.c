@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "full_tensors.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ static sl_status check_panels(const sl_full_tensor *full, const sl_tensor_spec *
 static sl_status group_panels(sl_full_tensors *list, uint32_t tensor_count)
 {
     const sl_tensor_spec *tensors = list->tensors;
+    assert(list->order && list->items);
     for (uint32_t i = 0; i < tensor_count; i++)
         list->order[i] = i;
     if (tensor_count > 0)

@@ -34,6 +34,7 @@ static sl_status open_checkpoint(const char *path, sl_source *source)
     else
         SL_TRY(sl_checkpoint_find_newest(path, &source->checkpoint));
     source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
+    source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
     return SL_OK;
 }
 

@@ -12,6 +12,7 @@ typedef struct sl_source {
     char *directory;           /* of a Hugging Face model, else NULL */
     sl_checkpoint *checkpoint; /* else NULL */
     sl_gpt2_shape shape;
+    const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
 } sl_source;
 
 /* Opens a directory; a checkpoint is verified. SL_ERROR_MISSING, SL_ERROR_DATA. */

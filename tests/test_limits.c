@@ -1,6 +1,6 @@
-/* What could be wrong in reading the memory limits: the wrong cgroup, the wrong version, a
- * forgotten ancestor, a number misread, a missing file taken for a limit. The rules are read from
- * made-up /proc and cgroup trees whose answer is worked out by hand. */
+/* What could be wrong in reading the limits of memory and processor time: the wrong cgroup, the
+ * wrong version, a forgotten ancestor, a number misread, a missing file taken for a limit. The
+ * rules are read from made-up /proc and cgroup trees whose answer is worked out by hand. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <limits.h>
@@ -15,7 +15,8 @@
 
 #include <cmocka.h>
 
-#include "device/cpu.h"
+#include "base/limits.h"
+#include "skip.h"
 
 enum { TREE_FILES = 12 };
 
@@ -38,6 +39,8 @@ typedef struct limit_case {
 #define V1_MOUNT "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 #define V1_NONE "9223372036854771712\n"
 
+/* ---- memory ---- */
+
 static const limit_case limit_cases[] = {
     {"no cgroups", AVAILABLE, {MEMINFO}},
     {"version 2, no limit",
@@ -56,6 +59,15 @@ static const limit_case limit_cases[] = {
       {"/sys/fs/cgroup/a/memory.current", "700000\n"},
       {"/sys/fs/cgroup/a/memory.stat",
        "anon 400000\nfile 300000\nactive_file 0\ninactive_file_x 1\ninactive_file 300000\n"}}},
+    {"version 2, so do active ones",
+     1000000 - (700000 - 300000),
+     {MEMINFO,
+      {"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/a/memory.max", "1000000\n"},
+      {"/sys/fs/cgroup/a/memory.current", "700000\n"},
+      {"/sys/fs/cgroup/a/memory.stat",
+       "anon 400000\nfile 300000\nactive_file 250000\ninactive_file 50000\n"}}},
     {"version 2, the parent leaves less",
      50000,
      {MEMINFO,
@@ -184,30 +196,120 @@ static void remove_tree(const char *root)
     assert_int_equal(system(command), 0);
 }
 
+/* ---- processor time ---- */
+
+enum { ALLOWED_CPUS = 128 };
+
+#define V1_CPU_MOUNT "36 31 0:33 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
+
+static const limit_case cpu_cases[] = {
+    {"no cgroups", ALLOWED_CPUS, {MEMINFO}},
+    {"version 2, no quota",
+     ALLOWED_CPUS,
+     {{"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/a/cpu.max", "max 100000\n"}}},
+    {"version 2, four processors' worth",
+     4,
+     {{"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/a/cpu.max", "400000 100000\n"}}},
+    {"version 2, a part counts as a whole one",
+     3,
+     {{"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/a/cpu.max", "225000 100000\n"}}},
+    {"version 2, hardly anything is still one",
+     1,
+     {{"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/a/cpu.max", "1000 100000\n"}}},
+    {"version 2, the parent gives less",
+     2,
+     {{"/proc/self/cgroup", "0::/job/step\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/job/step/cpu.max", "800000 100000\n"},
+      {"/sys/fs/cgroup/job/cpu.max", "100000 50000\n"}}},
+    {"more than there are",
+     ALLOWED_CPUS,
+     {{"/proc/self/cgroup", "0::/a\n"},
+      {"/proc/self/mountinfo", V2_MOUNT},
+      {"/sys/fs/cgroup/a/cpu.max", "99900000 100000\n"}}},
+    {"version 1, beside another controller",
+     6,
+     {{"/proc/self/cgroup", "4:cpu,cpuacct:/job/7\n3:cpuset:/\n0::/\n"},
+      {"/proc/self/mountinfo", V1_CPU_MOUNT},
+      {"/sys/fs/cgroup/cpu/job/7/cpu.cfs_quota_us", "-1\n"},
+      {"/sys/fs/cgroup/cpu/job/7/cpu.cfs_period_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us", "600000\n"},
+      {"/sys/fs/cgroup/cpu/job/cpu.cfs_period_us", "100000\n"}}},
+    {"files that make no sense are no rules",
+     ALLOWED_CPUS,
+     {{"/proc/self/cgroup", "4:cpu:/a\n0::/a\n"},
+      {"/proc/self/mountinfo", V1_CPU_MOUNT V2_MOUNT},
+      {"/sys/fs/cgroup/a/cpu.max", "many\n"},
+      {"/sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "100000\n"},
+      {"/sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "0\n"}}},
+};
+
+/* ---- the tests ---- */
+
+static void open_tree(const limit_case *one, char *root)
+{
+    assert_non_null(mkdtemp(root));
+    for (int f = 0; f < TREE_FILES && one->files[f].path; f++)
+        write_tree_file(root, &one->files[f]);
+}
+
 static void free_bytes_when_a_cgroup_limits_is_what_it_leaves(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof limit_cases / sizeof limit_cases[0]; i++) {
         char root[] = "/tmp/sl_limits_XXXXXX";
-        uint64_t bytes = 12345;
-        assert_non_null(mkdtemp(root));
-        for (int f = 0; f < TREE_FILES && limit_cases[i].files[f].path; f++)
-            write_tree_file(root, &limit_cases[i].files[f]);
-        assert_int_equal(sl_cpu_limits_free_bytes(root, &bytes), SL_OK);
+        sl_limits_memory memory = {0};
+        open_tree(&limit_cases[i], root);
+        assert_int_equal(sl_limits_read_memory(root, &memory), SL_OK);
         remove_tree(root);
-        if (bytes != limit_cases[i].expected)
-            fail_msg("%s: %" PRIu64 " instead of %" PRIu64, limit_cases[i].name, bytes,
+        if (memory.free_bytes != limit_cases[i].expected)
+            fail_msg("%s: %" PRIu64 " instead of %" PRIu64, limit_cases[i].name, memory.free_bytes,
                      limit_cases[i].expected);
+        assert_int_equal(memory.available_bytes, AVAILABLE);
+        assert_true(memory.free_bytes == AVAILABLE ||
+                    memory.free_bytes == memory.cgroup_free_bytes);
+        assert_true(memory.cgroup_limit_bytes >= memory.cgroup_free_bytes);
     }
 }
 
 static void free_bytes_when_nothing_is_known_fails(void **state)
 {
     (void)state;
-    uint64_t bytes = 12345;
-    assert_int_equal(sl_cpu_limits_free_bytes("/nonexistent", &bytes), SL_ERROR_SYSTEM);
+    sl_limits_memory memory = {.free_bytes = 12345};
+    assert_int_equal(sl_limits_read_memory("/nonexistent", &memory), SL_ERROR_SYSTEM);
     assert_non_null(strstr(sl_status_message(), "/nonexistent/proc/meminfo"));
-    assert_int_equal(bytes, 12345);
+    assert_int_equal(memory.free_bytes, 12345);
+}
+
+static void cpu_count_when_a_cgroup_has_a_quota_is_no_more_than_that(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cpu_cases / sizeof cpu_cases[0]; i++) {
+        char root[] = "/tmp/sl_limits_XXXXXX";
+        open_tree(&cpu_cases[i], root);
+        uint32_t count = sl_limits_cpu_count(root, ALLOWED_CPUS);
+        remove_tree(root);
+        if (count != cpu_cases[i].expected)
+            fail_msg("%s: %u instead of %" PRIu64, cpu_cases[i].name, count, cpu_cases[i].expected);
+    }
+}
+
+static void directories_when_on_tmpfs_are_memory(void **state)
+{
+    (void)state;
+    assert_false(sl_limits_is_in_memory("/proc"));
+    assert_false(sl_limits_is_in_memory("/nonexistent"));
+    if (sl_limits_is_in_memory("/dev/shm"))
+        return;
+    skip_because("/dev/shm is no tmpfs here");
 }
 
 int main(void)
@@ -215,6 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(free_bytes_when_a_cgroup_limits_is_what_it_leaves),
         cmocka_unit_test(free_bytes_when_nothing_is_known_fails),
+        cmocka_unit_test(cpu_count_when_a_cgroup_has_a_quota_is_no_more_than_that),
+        cmocka_unit_test(directories_when_on_tmpfs_are_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

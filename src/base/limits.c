@@ -1,39 +1,51 @@
-/* What the memory rules of this process leave: /proc/meminfo and the memory cgroups above it, of
- * both versions. Knows nothing of budgets.
+/* What the rules of this process leave: /proc/meminfo, and the cgroups above it that limit memory
+ * and processor time, of both versions. Knows nothing of budgets and workers.
  *
  * A file that is missing or does not parse is a rule that does not exist: containers hide parts of
  * these trees. Only /proc/meminfo must be there.
  */
-#include "cpu.h"
+#include "limits.h"
 
 #include <errno.h>
 #include <limits.h>
-#include <stdbool.h>
+#include <linux/magic.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statfs.h>
 
-#include "base/bits.h"
+#include "bits.h"
 
-/* The names of one version of the memory cgroup. */
+/* A tree of cgroups. */
 typedef struct hierarchy {
     const char *file_system;  /* type of the mount */
     const char *mount_option; /* that the mount carries; NULL: any mount of the type */
-    const char *limits[2];    /* files; NULL: no second one */
-    const char *usage;        /* file */
-    const char *whole_limit;  /* key of memory.stat: least limit of all ancestors, or NULL */
-    const char *reclaimable;  /* key of memory.stat: page cache that gives way at once */
 } hierarchy;
 
-static const hierarchy hierarchies[] = {
-    {"cgroup",
-     "memory",
+/* The names of one version of the memory cgroup. */
+typedef struct memory_files {
+    hierarchy tree;
+    const char *limits[2];      /* files; NULL: no second one */
+    const char *usage;          /* file */
+    const char *whole_limit;    /* key of memory.stat: least limit of all ancestors, or NULL */
+    const char *reclaimable[2]; /* keys of memory.stat: page cache, which gives way */
+} memory_files;
+
+static const memory_files memory_versions[] = {
+    {{"cgroup", "memory"},
      {"memory.limit_in_bytes", NULL},
      "memory.usage_in_bytes",
      "hierarchical_memory_limit",
-     "total_inactive_file"},
-    {"cgroup2", NULL, {"memory.max", "memory.high"}, "memory.current", NULL, "inactive_file"},
+     {"total_inactive_file", "total_active_file"}},
+    {{"cgroup2", NULL},
+     {"memory.max", "memory.high"},
+     "memory.current",
+     NULL,
+     {"inactive_file", "active_file"}},
 };
+
+static const hierarchy cpu_versions[] = {{"cgroup", "cpu"}, {"cgroup2", NULL}};
 
 /* A mount: its directory, and which directory of the file system that is. */
 typedef struct mount {
@@ -162,9 +174,8 @@ static void unescape(char *text)
 {
     char *to = text;
     for (const char *from = text; *from; to++) {
-        unsigned value;
-        if (from[0] == '\\' && sscanf(from + 1, "%3o", &value) == 1) {
-            *to = (char)value;
+        if (from[0] == '\\' && strspn(from + 1, "01234567") >= 3) {
+            *to = (char)((from[1] - '0') * 64 + (from[2] - '0') * 8 + (from[3] - '0'));
             from += 4;
         } else {
             *to = *from++;
@@ -214,72 +225,153 @@ static bool take_mount_line(char *line, void *context)
 
 /* ---- walking up ---- */
 
-/* What one cgroup leaves; UINT64_MAX where it has no limit. */
-static uint64_t read_level(const hierarchy *kind, const char *directory)
+/* The directory of the process's cgroup, and how much of it is the mount's own: from there up there
+ * is nothing to be seen. Where the cgroup is not below the mount (namespaces), the mount's own one
+ * is the nearest. */
+static bool find_cgroup(const hierarchy *kind, const char *root, char *out_directory,
+                        size_t *out_top_length)
 {
-    uint64_t limit = UINT64_MAX, usage = 0, reclaimable = 0, value;
-    for (int i = 0; i < 2 && kind->limits[i]; i++) {
-        if (read_file_value(directory, kind->limits[i], "", &value) && value < limit)
-            limit = value;
-    }
-    if (kind->whole_limit && read_file_value(directory, "memory.stat", kind->whole_limit, &value) &&
-        value < limit)
-        limit = value;
-    if (limit > INT64_MAX / 2) /* version 1 says "none" with the largest multiple of a page */
-        return UINT64_MAX;
-    (void)read_file_value(directory, kind->usage, "", &usage);
-    (void)read_file_value(directory, "memory.stat", kind->reclaimable, &reclaimable);
-    uint64_t held = usage > reclaimable ? usage - reclaimable : 0;
-    return limit > held ? limit - held : 0;
-}
-
-/* The least that any cgroup from `directory` up to its first `top_length` bytes leaves. */
-static uint64_t read_levels(const hierarchy *kind, char *directory, size_t top_length)
-{
-    uint64_t least = UINT64_MAX;
-    for (;;) {
-        uint64_t left = read_level(kind, directory);
-        least = left < least ? left : least;
-        char *slash = strrchr(directory, '/');
-        if (!slash || strlen(directory) <= top_length)
-            return least;
-        *slash = '\0';
-    }
-}
-
-/* Where the process's cgroup is not below the mount (namespaces), the mount's own one is the
- * nearest that can be seen. */
-static uint64_t read_hierarchy(const hierarchy *kind, const char *root)
-{
-    char path[PATH_MAX], file[PATH_MAX], directory[PATH_MAX], top[PATH_MAX];
+    char path[PATH_MAX], file[PATH_MAX], top[PATH_MAX];
     mount place;
     search wanted = {kind, path, &place, false};
     if (!join_path(file, root, "/proc/self/cgroup", "") ||
         !scan_lines(file, take_cgroup_line, &wanted))
-        return UINT64_MAX;
+        return false;
     if (!join_path(file, root, "/proc/self/mountinfo", ""))
-        return UINT64_MAX;
+        return false;
     bool is_inside = scan_lines(file, take_mount_line, &wanted) && !strstr(path, "/..");
     if (!wanted.is_mounted || !join_path(top, root, place.point, ""))
-        return UINT64_MAX;
+        return false;
     size_t root_length = strlen(place.root) > 1 ? strlen(place.root) : 0;
-    const char *below = is_inside ? path + root_length : "";
-    if (!join_path(directory, top, below, ""))
-        return UINT64_MAX;
-    return read_levels(kind, directory, strlen(top));
+    *out_top_length = strlen(top);
+    return join_path(out_directory, top, is_inside ? path + root_length : "", "");
 }
 
-sl_status sl_cpu_limits_free_bytes(const char *root, uint64_t *out_bytes)
+/* Cuts the last name off a cgroup's directory; false at the mount. */
+static bool go_up(char *directory, size_t top_length)
+{
+    char *slash = strrchr(directory, '/');
+    if (!slash || strlen(directory) <= top_length)
+        return false;
+    *slash = '\0';
+    return true;
+}
+
+/* ---- memory ---- */
+
+/* The limit of one cgroup, UINT64_MAX where it has none, and what that leaves. */
+static uint64_t read_memory_level(const memory_files *names, const char *directory,
+                                  uint64_t *out_free_bytes)
+{
+    uint64_t limit = UINT64_MAX, usage = 0, reclaimable = 0, value;
+    *out_free_bytes = UINT64_MAX;
+    for (int i = 0; i < 2 && names->limits[i]; i++) {
+        if (read_file_value(directory, names->limits[i], "", &value) && value < limit)
+            limit = value;
+    }
+    if (names->whole_limit &&
+        read_file_value(directory, "memory.stat", names->whole_limit, &value) && value < limit)
+        limit = value;
+    if (limit > INT64_MAX / 2) /* version 1 says "none" with the largest multiple of a page */
+        return UINT64_MAX;
+    (void)read_file_value(directory, names->usage, "", &usage);
+    for (int i = 0; i < 2; i++) {
+        if (read_file_value(directory, "memory.stat", names->reclaimable[i], &value))
+            reclaimable += value < usage ? value : usage;
+    }
+    uint64_t held = usage > reclaimable ? usage - reclaimable : 0;
+    *out_free_bytes = limit > held ? limit - held : 0;
+    return limit;
+}
+
+static void read_memory_levels(const memory_files *names, const char *root,
+                               sl_limits_memory *memory)
+{
+    char directory[PATH_MAX];
+    size_t top_length;
+    if (!find_cgroup(&names->tree, root, directory, &top_length))
+        return;
+    do {
+        uint64_t left;
+        uint64_t limit = read_memory_level(names, directory, &left);
+        if (left < memory->cgroup_free_bytes) {
+            memory->cgroup_free_bytes = left;
+            memory->cgroup_limit_bytes = limit;
+        }
+    } while (go_up(directory, top_length));
+}
+
+sl_status sl_limits_read_memory(const char *root, sl_limits_memory *out_memory)
 {
     char file[PATH_MAX];
-    uint64_t kib, bytes;
+    uint64_t kib;
+    sl_limits_memory memory = {.cgroup_free_bytes = UINT64_MAX, .cgroup_limit_bytes = UINT64_MAX};
     if (!join_path(file, root, "/proc/meminfo", "") || !read_value(file, "MemAvailable", &kib))
         SL_FAIL(SL_ERROR_SYSTEM, "%s/proc/meminfo does not say how much memory is available", root);
-    SL_TRY(sl_bits_multiply(kib, 1024, "available memory", &bytes));
-    for (size_t i = 0; i < sizeof hierarchies / sizeof hierarchies[0]; i++) {
-        uint64_t left = read_hierarchy(&hierarchies[i], root);
-        bytes = left < bytes ? left : bytes;
-    }
-    *out_bytes = bytes;
+    SL_TRY(sl_bits_multiply(kib, 1024, "available memory", &memory.available_bytes));
+    for (size_t i = 0; i < sizeof memory_versions / sizeof memory_versions[0]; i++)
+        read_memory_levels(&memory_versions[i], root, &memory);
+    memory.free_bytes = memory.available_bytes < memory.cgroup_free_bytes
+                            ? memory.available_bytes
+                            : memory.cgroup_free_bytes;
+    *out_memory = memory;
     return SL_OK;
+}
+
+bool sl_limits_is_in_memory(const char *directory)
+{
+    struct statfs info;
+    if (statfs(directory, &info) != 0)
+        return false;
+    return (uint32_t)info.f_type == TMPFS_MAGIC || (uint32_t)info.f_type == RAMFS_MAGIC;
+}
+
+/* ---- processor time ---- */
+
+/* "200000 100000" in cpu.max: two processors' worth; "max" is no limit. */
+static bool read_quota_of_two(const char *directory, uint64_t *out_quota, uint64_t *out_period)
+{
+    char path[PATH_MAX], line[64] = "";
+    FILE *file = join_path(path, directory, "/", "cpu.max") ? fopen(path, "re") : NULL;
+    if (!file)
+        return false;
+    bool is_read = fgets(line, sizeof line, file) != NULL;
+    fclose(file);
+    const char *blank = strchr(line, ' ');
+    return is_read && blank && parse_value(line, out_quota) && parse_value(blank + 1, out_period);
+}
+
+/* Processors' worth of time that one cgroup gets; 0: no limit. */
+static double read_cpu_level(const char *directory)
+{
+    uint64_t quota, period;
+    bool is_limited = read_quota_of_two(directory, &quota, &period) ||
+                      (read_file_value(directory, "cpu.cfs_quota_us", "", &quota) &&
+                       read_file_value(directory, "cpu.cfs_period_us", "", &period));
+    if (!is_limited || quota > INT64_MAX || period == 0) /* version 1 says "none" with -1 */
+        return 0;
+    return (double)quota / (double)period;
+}
+
+double sl_limits_cpu_quota(const char *root)
+{
+    double least = 0;
+    for (size_t i = 0; i < sizeof cpu_versions / sizeof cpu_versions[0]; i++) {
+        char directory[PATH_MAX];
+        size_t top_length;
+        if (!find_cgroup(&cpu_versions[i], root, directory, &top_length))
+            continue;
+        do {
+            double quota = read_cpu_level(directory);
+            if (quota > 0 && (least == 0 || quota < least))
+                least = quota;
+        } while (go_up(directory, top_length));
+    }
+    return least;
+}
+
+uint32_t sl_limits_cpu_count(const char *root, uint32_t allowed_count)
+{
+    double quota = sl_limits_cpu_quota(root);
+    return quota > 0 && quota < allowed_count ? (uint32_t)ceil(quota) : allowed_count;
 }

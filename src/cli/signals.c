@@ -1,0 +1,105 @@
+/* Handlers, and what they may touch: words of type sig_atomic_t, and calls that are safe in one.
+ * All signals arrive at the control thread: every other thread blocks them. */
+#define _GNU_SOURCE
+#include "signals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 512, SAME_HANGUP_SECONDS = 3 };
+
+static volatile sig_atomic_t signal_count, is_saving, must_leave;
+static time_t hangup_second; /* of the last SIGHUP, on the monotonic clock; 0: none */
+static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES];
+static const char *line_start = "sluice: "; /* on a terminal it replaces the live line */
+
+static void say(const char *text)
+{
+    char line[TEXT_BYTES + 32] = "";
+    if (!*text)
+        return;
+    size_t length = strlen(line_start), text_length = strlen(text);
+    memcpy(line, line_start, length);
+    memcpy(line + length, text, text_length);
+    length += text_length;
+    line[length++] = '\n';
+    if (write(STDERR_FILENO, line, length) < 0)
+        return; /* there is nobody to tell */
+}
+
+static bool is_same_hangup(int number)
+{
+    struct timespec now;
+    if (number != SIGHUP || clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+        return false;
+    time_t before = hangup_second;
+    hangup_second = now.tv_sec;
+    return before != 0 && now.tv_sec - before <= SAME_HANGUP_SECONDS;
+}
+
+static void take_signal(int number)
+{
+    int error = errno;
+    if (is_same_hangup(number)) {
+        errno = error;
+        return;
+    }
+    signal_count = signal_count + 1;
+    if (signal_count == 1) {
+        say(is_saving ? stops_in_save_text : stops_text);
+    } else if (is_saving && !must_leave) {
+        must_leave = 1;
+        say("a checkpoint is being written: leaving when it is whole; another signal leaves now, "
+            "and this checkpoint is lost (older ones are not)");
+    } else {
+        if (*stops_text)
+            say(is_saving ? "leaving amid a save: that checkpoint is lost, older ones are not"
+                          : "leaving at once: the step that ran is lost");
+        _exit(EXIT_SECOND_SIGNAL);
+    }
+    errno = error;
+}
+
+const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts)
+{
+    /* Calls in progress go on: the run looks at the count between steps. */
+    struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;
+    snprintf(stops_text, sizeof stops_text, "%s", texts->stops);
+    snprintf(stops_in_save_text, sizeof stops_in_save_text, "%s", texts->stops_in_save);
+    if (isatty(STDERR_FILENO))
+        line_start = "\r\033[Ksluice: ";
+    /* One at a time: a handler is not interrupted by another. */
+    sigemptyset(&action.sa_mask);
+    sigaddset(&action.sa_mask, SIGINT);
+    sigaddset(&action.sa_mask, SIGTERM);
+    sigaddset(&action.sa_mask, SIGHUP);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+    return &signal_count;
+}
+
+void sl_signals_ignore_failed_output(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+void sl_signals_begin_save(void)
+{
+    is_saving = 1;
+}
+
+void sl_signals_end_save(void)
+{
+    is_saving = 0;
+}
+
+bool sl_signals_must_leave(void)
+{
+    return must_leave;
+}

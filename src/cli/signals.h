@@ -1,0 +1,34 @@
+/* Signals that stop a run.
+ *
+ * The first one asks for an end in good order: the run sees it between steps. What will happen is
+ * said at once, by the handler, for a step may take minutes. The second one leaves at once; but
+ * never in the middle of a save, which it lets end: only a third one does that.
+ */
+#ifndef SL_CLI_SIGNALS_H
+#define SL_CLI_SIGNALS_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+/* What is said at the first signal, "" for nothing: kept. */
+typedef struct sl_signal_texts {
+    const char *stops;         /* between saves */
+    const char *stops_in_save; /* amid one */
+} sl_signal_texts;
+
+/* Counts SIGINT, SIGTERM and, unless it is ignored now (nohup), SIGHUP from now on. A SIGHUP that
+ * follows another within seconds is the same one: a terminal that closes sends it twice. */
+const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts);
+
+/* Lets writes to a pipe that nobody reads, and beyond the limit of a file's size, fail instead of
+ * ending the process: a run that trains must not be lost for its output. */
+void sl_signals_ignore_failed_output(void);
+
+/* Around a save. */
+void sl_signals_begin_save(void);
+void sl_signals_end_save(void);
+
+/* True if a second signal came in a save: then the process leaves with 130. */
+bool sl_signals_must_leave(void);
+
+#endif

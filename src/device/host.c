@@ -1,0 +1,93 @@
+/* The host's memory as all tiers share it: how much is free, and taking it one process at a time.
+ * Knows nothing of mappings.
+ *
+ * Who takes memory locks the file that says how much there is. The lock is advice: where it cannot
+ * be had, by a file system without locks or because someone holds it for too long, memory is taken
+ * without it, and the steps of sl_cpu_memory_populate alone keep the machine from running out.
+ */
+#define _GNU_SOURCE /* flock, O_CLOEXEC */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "device.h"
+
+static const uint64_t RESERVE_BYTES_MAX = UINT64_C(64) << 20;
+enum { WAIT_MS = 2, WAITS_MAX = 30 * 1000 / WAIT_MS, NOTE_AFTER_WAITS = 1000 / WAIT_MS };
+
+sl_status sl_device_host_free_bytes(uint64_t *out_bytes)
+{
+    sl_limits_memory memory;
+    SL_TRY(sl_limits_read_memory("", &memory));
+    *out_bytes = memory.free_bytes;
+    return SL_OK;
+}
+
+uint64_t sl_device_host_reserve_bytes(uint64_t free_bytes)
+{
+    uint64_t eighth = free_bytes / 8;
+    return eighth < RESERVE_BYTES_MAX ? eighth : RESERVE_BYTES_MAX;
+}
+
+static int lock_memory(void)
+{
+    const struct timespec pause = {.tv_nsec = WAIT_MS * 1000000L};
+    int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    for (int waits = 0; file >= 0 && waits < WAITS_MAX; waits++) {
+        if (flock(file, LOCK_EX | LOCK_NB) == 0)
+            return file;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            break;
+        if (waits == NOTE_AFTER_WAITS)
+            sl_log_write(SL_LOG_NOTE, "another run is taking its memory: waiting for it");
+        nanosleep(&pause, NULL);
+    }
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+static sl_status check_need(const sl_host_need *need)
+{
+    uint64_t bytes;
+    sl_limits_memory memory;
+    SL_TRY(sl_bits_add(need->device_bytes, need->host_bytes, "memory", &bytes));
+    SL_TRY(sl_bits_add(bytes, need->disk_bytes, "memory", &bytes));
+    SL_TRY(sl_limits_read_memory("", &memory));
+    uint64_t reserve = sl_device_host_reserve_bytes(memory.free_bytes);
+    if (bytes <= memory.free_bytes - reserve)
+        return SL_OK;
+    bool is_cgroup = memory.cgroup_free_bytes == memory.free_bytes;
+    SL_FAIL(SL_ERROR_FIT,
+            "it does not fit: %" PRIu64 " bytes of memory are planned (device %" PRIu64
+            ", host %" PRIu64 ", disk directories in memory %" PRIu64 "), and %s leaves %" PRIu64
+            ", of which %" PRIu64 " are kept for the rest of the process; give less with "
+            "--device-memory and --host-memory, or wait until other work has ended",
+            bytes, need->device_bytes, need->host_bytes, need->disk_bytes,
+            is_cgroup ? "the cgroup" : "the machine", memory.free_bytes, reserve);
+}
+
+sl_status sl_host_claim_open(const sl_host_need *need, sl_host_claim *out_claim)
+{
+    sl_host_claim claim = {lock_memory()};
+    sl_status status = check_need(need);
+    if (status != SL_OK) {
+        sl_host_claim_close(&claim);
+        return status;
+    }
+    *out_claim = claim;
+    return SL_OK;
+}
+
+void sl_host_claim_close(sl_host_claim *claim)
+{
+    if (claim->file >= 0)
+        close(claim->file);
+    claim->file = -1;
+}

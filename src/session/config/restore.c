@@ -1,0 +1,256 @@
+/* Two configurations are merged: the checkpoint's, made of its record over the defaults, and the
+ * present one. Both are compared as they print, with absolute paths. */
+#define _GNU_SOURCE /* open_memstream */
+#include "restore.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "config_json.h"
+#include "files/files.h"
+#include "units.h"
+
+enum { KEY_BYTES = 64 };
+
+#define ROW(field) SL_CONFIG_ROW_##field
+
+/* Taken over as they were resolved. */
+static const uint32_t resolved_rows[] = {
+    ROW(data),         ROW(data_order), ROW(micro_batch), ROW(seq),    ROW(accumulate),
+    ROW(steps),        ROW(precision),  ROW(lr),          ROW(min_lr), ROW(warmup),
+    ROW(lr_schedule),  ROW(beta1),      ROW(beta2),       ROW(eps),    ROW(clip),
+    ROW(weight_decay), ROW(loss_scale), ROW(nonfinite),
+};
+
+/* Of one start, or kept elsewhere. */
+static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
+                                       ROW(timeline), ROW(report), ROW(seed)};
+
+/* What the run is: a difference is refused, here or by whoever resolves the shape. */
+static const uint32_t identity_rows[] = {ROW(model),   ROW(layers), ROW(width), ROW(heads),
+                                         ROW(context), ROW(vocab),  ROW(init)};
+
+/* The first was chosen for the second. */
+static const uint32_t dependent_rows[][2] = {
+    {ROW(loss_scale), ROW(precision)},
+    {ROW(nonfinite), ROW(precision)},
+    {ROW(device_memory), ROW(device)},
+    {ROW(host_memory), ROW(device)},
+    {ROW(adam), ROW(policy)},
+    {ROW(offload_params), ROW(policy)},
+    {ROW(offload_grads), ROW(policy)},
+    {ROW(offload_optimizer), ROW(policy)},
+    {ROW(offload_activations), ROW(policy)},
+    {ROW(nvme_params), ROW(policy)},
+    {ROW(nvme_grads), ROW(policy)},
+    {ROW(nvme_optimizer), ROW(policy)},
+    {ROW(nvme_activations), ROW(policy)},
+};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
+
+static bool is_among(uint32_t row, const uint32_t *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (rows[i] == row)
+            return true;
+    return false;
+}
+
+/* ---- the checkpoint's configuration ---- */
+
+static sl_status parse_record(const char *text, json_t **out_object)
+{
+    *out_object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(*out_object))
+        SL_FAIL(SL_ERROR_DATA, "the options of the checkpoint are not a JSON object");
+    return SL_OK;
+}
+
+static sl_status set_recorded(sl_config *config, uint32_t row, const json_t *value)
+{
+    sl_status status = sl_config_set_json(config, row, value);
+    if (status == SL_OK || status == SL_ERROR_SYSTEM)
+        return status;
+    return sl_status_prefix(SL_ERROR_DATA, "an option of the checkpoint");
+}
+
+static sl_status read_resolved(sl_config *before, const json_t *object)
+{
+    for (size_t i = 0; i < COUNT_OF(resolved_rows); i++) {
+        char key[KEY_BYTES];
+        sl_config_format_key(resolved_rows[i], key, sizeof key);
+        const json_t *value = json_object_get(object, key);
+        if (value)
+            SL_TRY(set_recorded(before, resolved_rows[i], value));
+        before->given[resolved_rows[i]] = false;
+    }
+    return SL_OK;
+}
+
+static sl_status read_given(sl_config *before, json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        uint32_t row;
+        if (sl_config_find(SL_CONFIG_TRAIN, key, &row) != SL_OK)
+            sl_log_write(SL_LOG_WARNING, "an option of the checkpoint is passed over: %s",
+                         sl_status_message());
+        else if (!is_among(row, unkept_rows, COUNT_OF(unkept_rows)))
+            SL_TRY(set_recorded(before, row, value));
+    }
+    return SL_OK;
+}
+
+static sl_status read_record(sl_config *before, const sl_config_record *record)
+{
+    json_t *resolved = NULL, *given = NULL;
+    sl_status status = parse_record(record->resolved_json, &resolved);
+    if (status == SL_OK)
+        status = read_resolved(before, resolved);
+    if (status == SL_OK && record->given_json)
+        status = parse_record(record->given_json, &given);
+    if (status == SL_OK && given)
+        status = read_given(before, given);
+    json_decref(resolved);
+    json_decref(given);
+    return status;
+}
+
+/* ---- both ---- */
+
+typedef struct merge {
+    sl_config *config;       /* the present one */
+    const sl_config *before; /* the checkpoint's */
+    json_t *now_values, *was_values;
+    bool given_now[SL_CONFIG_ROW_COUNT];
+} merge;
+
+static const json_t *find_value(const json_t *values, uint32_t row)
+{
+    char key[KEY_BYTES];
+    sl_config_format_key(row, key, sizeof key);
+    return json_object_get(values, key);
+}
+
+static bool is_changed(const merge *self, uint32_t row)
+{
+    const json_t *was = find_value(self->was_values, row), *now = find_value(self->now_values, row);
+    return self->given_now[row] && was && now && !json_equal(was, now);
+}
+
+/* As a user would write it. */
+static void print_value(FILE *stream, uint32_t row, const json_t *value)
+{
+    char size[SL_UNITS_TEXT_BYTES];
+    size_t index;
+    const json_t *item;
+    if (json_is_string(value)) {
+        fputs(sl_files_show(json_string_value(value)).text, stream);
+    } else if (json_is_real(value)) {
+        fprintf(stream, "%.9g", json_real_value(value));
+    } else if (json_is_integer(value) && sl_config_rows()[row].kind == SL_CONFIG_SIZE) {
+        sl_units_format_exact_size((uint64_t)json_integer_value(value), size);
+        fputs(size, stream);
+    } else if (json_is_integer(value)) {
+        fprintf(stream, "%lld", (long long)json_integer_value(value));
+    } else if (json_is_boolean(value)) {
+        fputs(json_is_true(value) ? "true" : "false", stream);
+    } else if (json_array_size(value) == 0) {
+        fputs("none", stream);
+    }
+    json_array_foreach((json_t *)value, index, item)
+    {
+        fprintf(stream, "%s%s", index ? " " : "", sl_files_show(json_string_value(item)).text);
+    }
+}
+
+static sl_status describe_changes(const merge *self, char **out_changes)
+{
+    size_t bytes;
+    FILE *stream = open_memstream(out_changes, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        if (!is_changed(self, row) || is_among(row, unkept_rows, COUNT_OF(unkept_rows)) ||
+            is_among(row, identity_rows, COUNT_OF(identity_rows)))
+            continue;
+        fprintf(stream, "--%s ", sl_config_rows()[row].name);
+        print_value(stream, row, find_value(self->was_values, row));
+        fputs(" → ", stream);
+        print_value(stream, row, find_value(self->now_values, row));
+        fputc('\n', stream);
+    }
+    if (fclose(stream) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
+    return SL_OK;
+}
+
+/* True if an option was chosen for another one that is different now. */
+static bool has_lost_its_reason(const merge *self, uint32_t row)
+{
+    for (size_t i = 0; i < COUNT_OF(dependent_rows); i++)
+        if (dependent_rows[i][0] == row && is_changed(self, dependent_rows[i][1]))
+            return true;
+    return false;
+}
+
+/* Copies by way of the printed value, so that paths become absolute. */
+static sl_status take_over(const merge *self)
+{
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        bool is_kept =
+            self->before->given[row] || is_among(row, resolved_rows, COUNT_OF(resolved_rows));
+        if (!is_kept || self->given_now[row] || has_lost_its_reason(self, row))
+            continue;
+        SL_TRY(set_recorded(self->config, row, find_value(self->was_values, row)));
+        self->config->given[row] = self->before->given[row];
+    }
+    return SL_OK;
+}
+
+/* The weights come from the checkpoint, so other ones cannot be meant. */
+static sl_status check_init(const merge *self, const sl_config_record *record)
+{
+    if (!record->given_json || !is_changed(self, ROW(init)))
+        return SL_OK;
+    SL_FAIL(SL_ERROR_USAGE,
+            "--init %s: the run under --save began with \"%s\" and goes on from its checkpoint: "
+            "leave --init out, or begin anew with --overwrite",
+            self->config->init, self->before->init);
+}
+
+static sl_status merge_both(sl_config *config, const sl_config *before,
+                            const sl_config_record *record, char **out_changes)
+{
+    merge self = {.config = config, .before = before};
+    memcpy(self.given_now, config->given, sizeof self.given_now);
+    sl_status status = sl_config_format(config, SL_CONFIG_TRAIN, &self.now_values);
+    if (status == SL_OK)
+        status = sl_config_format(before, SL_CONFIG_TRAIN, &self.was_values);
+    if (status == SL_OK)
+        status = check_init(&self, record);
+    if (status == SL_OK)
+        status = take_over(&self);
+    if (status == SL_OK)
+        status = describe_changes(&self, out_changes);
+    json_decref(self.now_values);
+    json_decref(self.was_values);
+    return status;
+}
+
+sl_status sl_config_restore(sl_config *config, const sl_config_record *record, char **out_changes)
+{
+    sl_config before;
+    SL_TRY(sl_config_init(&before));
+    sl_status status = read_record(&before, record);
+    if (status == SL_OK)
+        status = merge_both(config, &before, record, out_changes);
+    sl_config_clear(&before);
+    return status;
+}

@@ -1,0 +1,31 @@
+/* The options of a run that goes on from a checkpoint.
+ *
+ *   given now        wins; what differs from the checkpoint is reported as `was → is`
+ *   given before     taken over: a manifest keeps what files and command lines said
+ *   numbers          schedule, batch, precision and data are taken over as they were resolved,
+ * given or not: a run does not change because a default or a machine did everything else  open, so
+ * it is resolved anew: device, budgets, threads, policy
+ *
+ * Not taken over: options of one start (`save`, `resume`, `overwrite`, `quiet`, `timeline`,
+ * `report`), the seed (the checkpoint's state has it), and an option that was chosen for another
+ * one which is given differently now: shares belong to a policy, budgets to a device, a loss scale
+ * to a precision.
+ */
+#ifndef SL_SESSION_CONFIG_RESTORE_H
+#define SL_SESSION_CONFIG_RESTORE_H
+
+#include "config.h"
+
+/* What a checkpoint says of the options of its run: texts of JSON objects. */
+typedef struct sl_config_record {
+    const char *resolved_json;
+    const char *given_json; /* NULL: a checkpoint of a version that did not keep them */
+} sl_config_record;
+
+/* Fills in a configuration that was set but not checked yet. `*out_changes` says what options given
+ * now changed, a line each, "--lr 0.0003 → 0.001"; the caller frees it. Options that this version
+ * does not know are logged and passed over. SL_ERROR_DATA: a value of the record is wrong.
+ * SL_ERROR_USAGE: --init names other weights than those that the run began with. */
+sl_status sl_config_restore(sl_config *config, const sl_config_record *record, char **out_changes);
+
+#endif

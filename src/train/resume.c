@@ -1,0 +1,124 @@
+/* What a run finds under --save; see resume.h. */
+#include "resume.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "files/files.h"
+#include "session/checkpoint/steps.h"
+#include "session/config/restore.h"
+
+/* Whether a directory holds complete checkpoints, and the newest step of them. One that is not
+ * there holds none; one that cannot be read may hold some. */
+static sl_status find_newest_step(const char *path, bool *out_found, uint64_t *out_step)
+{
+    int fd;
+    sl_step_list list;
+    *out_found = false;
+    if (access(path, F_OK) != 0 && errno == ENOENT)
+        return SL_OK;
+    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &fd));
+    sl_status status = sl_steps_list(fd, path, &list);
+    close(fd);
+    SL_TRY(status);
+    for (uint32_t i = 0; i < list.count && !*out_found; i++) {
+        *out_found = list.entries[i].kind == SL_STEP_FINAL;
+        *out_step = list.entries[i].step;
+    }
+    sl_steps_free(&list);
+    return SL_OK;
+}
+
+static sl_status refuse_used(const sl_config *config, uint64_t step)
+{
+    SL_FAIL(SL_ERROR_USAGE,
+            "--save %s holds checkpoints already, the newest of step %" PRIu64
+            ": go on from it with --resume, replace them with --overwrite, or save elsewhere",
+            sl_files_show(config->save).text, step);
+}
+
+static sl_status restore_options(sl_config *config, sl_resume *resume)
+{
+    const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
+    const sl_config_record record = {.resolved_json = info->config_json,
+                                     .given_json = info->given_json};
+    sl_status status = sl_config_restore(config, &record, &resume->changes);
+    return status == SL_ERROR_DATA ? sl_status_prefix(status, "%s", sl_files_show(info->path).text)
+                                   : status;
+}
+
+sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume)
+{
+    bool is_used = false;
+    uint64_t step = 0;
+    *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data]};
+    if (!config->save)
+        return SL_OK; /* what needs it is refused where options are checked */
+    SL_TRY(find_newest_step(config->save, &is_used, &step));
+    if (is_used && !config->resume && !config->overwrite && command == SL_CONFIG_TRAIN)
+        return refuse_used(config, step);
+    if (!config->resume || config->overwrite)
+        return SL_OK;
+    if (!is_used) {
+        sl_log_write(SL_LOG_NOTE, "%s holds no checkpoint yet: starting anew",
+                     sl_files_show(config->save).text);
+        return SL_OK;
+    }
+    SL_TRY(sl_checkpoint_find_newest(config->save, &out_resume->checkpoint));
+    return restore_options(config, out_resume);
+}
+
+void sl_resume_close(sl_resume *resume)
+{
+    sl_checkpoint_close(resume->checkpoint);
+    free(resume->changes);
+    *resume = (sl_resume){0};
+}
+
+void sl_resume_tell(const sl_resume *resume)
+{
+    for (const char *line = resume->changes; line && *line;) {
+        size_t length = strcspn(line, "\n");
+        sl_log_write(SL_LOG_NOTE, "%.*s", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
+}
+
+static bool is_same(const char *saved, const char *now)
+{
+    return !saved || !*saved || strcmp(saved, now) == 0;
+}
+
+sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *data)
+{
+    if (!resume->checkpoint || !*data->fingerprint)
+        return SL_OK;
+    const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
+    bool has_files = is_same(info->data_fingerprint, data->fingerprint);
+    if (has_files && is_same(info->data_sample, data->sample))
+        return SL_OK;
+    if (!resume->is_data_given)
+        SL_FAIL(SL_ERROR_DATA,
+                "the data changed since the checkpoint was saved (%s of the files of --data): give "
+                "--data to train on them as they are",
+                has_files ? "the content" : "names or sizes");
+    sl_log_write(SL_LOG_WARNING, "the data are not those of the checkpoint: the run goes on, but "
+                                 "not as it would have without a stop");
+    return SL_OK;
+}
+
+void sl_resume_remove_old(const char *directory, uint64_t step)
+{
+    int fd;
+    if (sl_files_open_directory(AT_FDCWD, NULL, directory, SL_LINKS_FOLLOW, &fd) != SL_OK) {
+        sl_log_write(SL_LOG_WARNING, "old checkpoints stay: %s", sl_status_message());
+        return;
+    }
+    sl_steps_remove_others(fd, directory, step);
+    close(fd);
+}

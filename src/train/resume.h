@@ -1,0 +1,38 @@
+/* What stands under --save when a run starts: whether it may be there, what the run goes on from,
+ * and what it takes over. */
+#ifndef SL_TRAIN_RESUME_H
+#define SL_TRAIN_RESUME_H
+
+#include "files/tokens.h"
+#include "session/checkpoint/checkpoint.h"
+#include "session/config/config.h"
+
+typedef struct sl_resume {
+    sl_checkpoint *checkpoint; /* NULL when starting anew */
+    char *changes;             /* options that differ from the checkpoint's, a line each, or NULL */
+    bool is_data_given;        /* --data was given anew */
+} sl_resume;
+
+/* Looks under --save of a configuration that is not checked yet, opens the newest valid checkpoint
+ * if the run goes on, and takes its options over. SL_ERROR_USAGE: a training run would mix with
+ * the checkpoints there, as it has neither --resume nor --overwrite. On failure too the caller
+ * closes it. */
+sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume);
+void sl_resume_close(sl_resume *resume);
+
+/* Writes the changes to the log. */
+void sl_resume_tell(const sl_resume *resume);
+
+/* What is known of the files of the data: names, kinds and sizes, and samples of the content. */
+typedef struct sl_data_identity {
+    char fingerprint[SL_TOKENS_FINGERPRINT], sample[SL_TOKENS_FINGERPRINT];
+} sl_data_identity;
+
+/* Compares the data with those of the checkpoint. SL_ERROR_DATA: they changed, and were not given
+ * anew. */
+sl_status sl_resume_check_data(const sl_resume *resume, const sl_data_identity *data);
+
+/* Removes the checkpoints of other steps under `directory`; what stays is logged. */
+void sl_resume_remove_old(const char *directory, uint64_t step);
+
+#endif

@@ -1,0 +1,301 @@
+/* What could be wrong here: a signal that users and machines send ends a run unsaved (a terminal
+ * that closes, a reader that goes away, a log that cannot grow); nothing is said until a long step
+ * is over; a save is cut that would have been whole. Every case runs the built command. What is
+ * timed is timed by what the run shows: its log, its checkpoints, its words. */
+#define _GNU_SOURCE
+#include "command_run.h"
+#include "skip.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum { POLL_NS = 1000000, POLLS_MAX = 60000, SAVE_TRIES = 8 };
+
+#define SMALL "--layers 2 --width 128 --heads 2 --context 128 --micro-batch 4 --data text "
+#define SLOW_STEP "--layers 6 --width 384 --heads 6 --context 512 --micro-batch 16 --data text "
+#define LONG_SAVE "--layers 8 --width 512 --heads 8 --context 16 --micro-batch 1 --data text "
+#define ENDLESS "--steps 1000000 --log-json log "
+
+/* ---- a run beside the test ---- */
+
+/* Starts `BEFORE sluice train ARGUMENTS` with its words in the files out and err. */
+static pid_t start(const char *before, const char *arguments)
+{
+    char command[2 * COMMAND_BYTES];
+    snprintf(command, sizeof command, "%s exec '%s' train %s >out 2>err </dev/null", before, binary,
+             arguments);
+    unlink("log");
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no endless run */
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static void pause_briefly(void)
+{
+    const struct timespec pause = {.tv_nsec = POLL_NS};
+    nanosleep(&pause, NULL);
+}
+
+static int count_steps(void)
+{
+    static char text[TEXT_BYTES];
+    int count = 0;
+    FILE *file = fopen("log", "r");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    text[length] = '\0';
+    if (file)
+        fclose(file);
+    for (char *at = text; (at = strstr(at, "\"event\":\"step\"")); at++)
+        count++;
+    return count;
+}
+
+static void wait_for_steps(int count)
+{
+    for (int polls = 0; polls < POLLS_MAX; polls++) {
+        if (count_steps() >= count)
+            return;
+        pause_briefly();
+    }
+    fail_msg("the run does not get to step %d", count);
+}
+
+static bool has_said(const char *name, const char *words)
+{
+    static char text[TEXT_BYTES];
+    read_text(name, text);
+    return strstr(text, words) != NULL;
+}
+
+/* The exit code, or 1000 + the signal that ended it. */
+static int wait_for(pid_t child)
+{
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    read_text("out", output);
+    read_text("err", complaint);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* Checkpoints of a directory; with `is_unfinished` those that are not published yet. */
+static int count_checkpoints(const char *path, bool is_unfinished)
+{
+    int count = 0;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry;
+         entry = readdir(directory))
+        count += strncmp(entry->d_name, "step-", 5) == 0 &&
+                 (strstr(entry->d_name, ".tmp") != NULL) == is_unfinished;
+    if (directory)
+        closedir(directory);
+    return count;
+}
+
+/* ---- hanging up ---- */
+
+static void hangup_when_training_then_saves_and_leaves_with_0(void **state)
+{
+    (void)state;
+    pid_t child = start("", SMALL ENDLESS "--save hung");
+    wait_for_steps(1);
+    kill(child, SIGHUP);
+    for (int polls = 0; polls < POLLS_MAX && !has_said("err", "stopping"); polls++)
+        pause_briefly();
+    kill(child, SIGHUP); /* a terminal that closes says it twice */
+    assert_code(wait_for(child), 0);
+    assert_has(output, "saved in hung");
+    assert_int_equal(count_checkpoints("hung", false), 1);
+}
+
+static void hangup_when_ignored_at_the_start_then_goes_on(void **state)
+{
+    (void)state;
+    pid_t child = start("trap '' HUP;", SMALL ENDLESS "--save nohup");
+    wait_for_steps(1);
+    int before = count_steps();
+    kill(child, SIGHUP);
+    wait_for_steps(before + 3);
+    assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+    assert_false(has_said("err", "stopping"));
+    kill(child, SIGTERM);
+    assert_code(wait_for(child), 0);
+    assert_has(complaint, "stopping");
+}
+
+/* ---- what is said, and when ---- */
+
+static void stop_when_a_step_is_long_then_is_announced_within_it(void **state)
+{
+    (void)state;
+    pid_t child = start("", SLOW_STEP ENDLESS "--save slow");
+    wait_for_steps(1);
+    int before = count_steps();
+    kill(child, SIGINT);
+    while (count_steps() == before && !has_said("err", "finished and saved in slow"))
+        pause_briefly();
+    int after = count_steps();
+    assert_true(has_said("err", "finished and saved in slow"));
+    assert_int_equal(after, before);
+    kill(child, SIGINT);
+    assert_code(wait_for(child), 130);
+    assert_has(complaint, "leaving at once");
+    child = start("", SMALL ENDLESS);
+    wait_for_steps(1);
+    kill(child, SIGINT);
+    assert_code(wait_for(child), 0);
+    assert_has(complaint, "nothing is saved (no --save)");
+}
+
+/* ---- in a save ---- */
+
+/* A run that is in the middle of its first save. */
+static pid_t start_save(const char *directory)
+{
+    char arguments[COMMAND_BYTES];
+    snprintf(arguments, sizeof arguments, LONG_SAVE ENDLESS "--save-every 2 --save %s", directory);
+    pid_t child = start("", arguments);
+    for (int polls = 0; polls < POLLS_MAX; polls++) {
+        if (count_checkpoints(directory, true) > 0)
+            return child;
+        pause_briefly();
+    }
+    fail_msg("the run does not save");
+    return child;
+}
+
+/* Signals that came when the save was over say nothing of saves: then once more. */
+static void second_signal_when_saving_then_waits_for_the_checkpoint(void **state)
+{
+    (void)state;
+    for (int tries = 0; tries < SAVE_TRIES; tries++) {
+        char directory[32];
+        snprintf(directory, sizeof directory, "twice-%d", tries);
+        pid_t child = start_save(directory);
+        kill(child, SIGINT);
+        for (int polls = 0; polls < POLLS_MAX && !has_said("err", "stopping"); polls++)
+            pause_briefly();
+        kill(child, SIGTERM);
+        int code = wait_for(child);
+        if (!strstr(complaint, "leaving when it is whole"))
+            continue;
+        assert_code(code, 130);
+        assert_has(complaint, "stopping when this checkpoint is written");
+        assert_int_equal(count_checkpoints(directory, false), 1);
+        assert_int_equal(count_checkpoints(directory, true), 0);
+        return;
+    }
+    fail_msg("no signal came in a save");
+}
+
+static void third_signal_when_saving_then_leaves_at_once(void **state)
+{
+    (void)state;
+    for (int tries = 0; tries < SAVE_TRIES; tries++) {
+        char directory[32];
+        snprintf(directory, sizeof directory, "thrice-%d", tries);
+        pid_t child = start_save(directory);
+        kill(child, SIGINT);
+        for (int polls = 0; polls < POLLS_MAX && !has_said("err", "stopping"); polls++)
+            pause_briefly();
+        kill(child, SIGTERM);
+        for (int polls = 0; polls < 100 && !has_said("err", "leaving when"); polls++)
+            pause_briefly();
+        kill(child, SIGTERM);
+        int code = wait_for(child);
+        if (!strstr(complaint, "leaving amid a save"))
+            continue;
+        assert_code(code, 130);
+        assert_int_equal(count_checkpoints(directory, true), 1);
+        return;
+    }
+    fail_msg("no signal came in a save");
+}
+
+/* ---- output that cannot be written ---- */
+
+static void pipe_when_its_reader_goes_then_training_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkfifo words"), 0);
+    char command[COMMAND_BYTES + PATH_BYTES];
+    snprintf(command, sizeof command,
+             "(head -n 1 words >first) & '%s' train " TINY
+             "--data text --steps 30 --save piped >words 2>err </dev/null",
+             binary);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(count_checkpoints("piped", false), 1);
+}
+
+/* Of other commands a pipe without a reader is the end, as of any filter. */
+static void pipe_when_its_reader_goes_then_plan_ends(void **state)
+{
+    (void)state;
+    int ends[2], status;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGPIPE, SIG_DFL);
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execl(binary, binary, "--help", (char *)NULL);
+        _exit(127);
+    }
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+}
+
+/* A log that takes two lines and then none. */
+static void log_when_it_takes_no_more_then_the_run_is_saved_and_74(void **state)
+{
+    (void)state;
+    assert_int_equal(system("mkfifo pipe"), 0);
+    assert_int_equal(system("(head -n 2 pipe >lines) &"), 0);
+    assert_code(sluice("train " TINY "--data text --steps 60 --save unlogged --log-json pipe"), 74);
+    assert_has(complaint, "sluice: warning: pipe: ");
+    assert_has(complaint, "the run goes on");
+    assert_has(complaint, "\nsluice: pipe: ");
+    assert_int_equal(access("unlogged/step-00000060", F_OK), 0);
+    assert_has(output, "planned peak");
+}
+
+static void timeline_when_its_disk_is_full_then_the_run_is_saved_and_74(void **state)
+{
+    (void)state;
+    if (access("/dev/full", W_OK) != 0) {
+        skip_because("no /dev/full here");
+    }
+    assert_code(sluice("train " TINY "--data text --steps 60 --save undrawn --timeline /dev/full"),
+                74);
+    assert_has(complaint, "the run goes on");
+    assert_int_equal(access("undrawn/step-00000060", F_OK), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hangup_when_training_then_saves_and_leaves_with_0),
+        cmocka_unit_test(hangup_when_ignored_at_the_start_then_goes_on),
+        cmocka_unit_test(stop_when_a_step_is_long_then_is_announced_within_it),
+        cmocka_unit_test(second_signal_when_saving_then_waits_for_the_checkpoint),
+        cmocka_unit_test(third_signal_when_saving_then_leaves_at_once),
+        cmocka_unit_test(pipe_when_its_reader_goes_then_training_goes_on),
+        cmocka_unit_test(pipe_when_its_reader_goes_then_plan_ends),
+        cmocka_unit_test(log_when_it_takes_no_more_then_the_run_is_saved_and_74),
+        cmocka_unit_test(timeline_when_its_disk_is_full_then_the_run_is_saved_and_74),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,273 @@
+/* What could be wrong here: text is given as bytes to a model that was trained on other ids, or its
+ * ids are printed as bytes, and nobody is told; what is known of a model's tokenizer is lost with
+ * the checkpoint, or believed of one that never said so; documents in JSON are trained on with
+ * braces and keys; an evaluation reads other rows than it says, or than `eval` does. Every case
+ * runs the built command. */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+#include "sealed_manifest.h"
+
+/* A model of 600 ids, of which bytes use 257. */
+#define WIDE TINY "--vocab 600 "
+
+static const char unknown[] = "is not known";
+static const char idle[] = "warning: bytes use 257 of the model's 600 ids: 343 ids idle";
+
+/* Ids below 600 without a header, as nanoGPT writes them. */
+static void write_ids(const char *name, int count)
+{
+    FILE *file = fopen(name, "wb");
+    unsigned draw = 99;
+    assert_non_null(file);
+    for (int i = 0; i < count; i++) {
+        draw = draw * 1664525u + 1013904223u;
+        uint16_t id = (uint16_t)((draw >> 16) % 600);
+        fwrite(&id, sizeof id, 1, file);
+    }
+    fclose(file);
+}
+
+static int set_up_models(void **state)
+{
+    if (set_up(state) != 0)
+        return 1;
+    write_ids("ids.bin", 4000);
+    /* "ids" learnt from files of tokens, "bytes" from text, and "hf" is the first without what only
+     * this program knows of it. */
+    assert_code(sluice("train " WIDE "--data ids.bin --steps 2 --quiet --save ids"), 0);
+    assert_code(sluice("train " WIDE "--data text --steps 2 --quiet --save bytes"), 0);
+    return system("mkdir hf && cp ids/step-00000002/config.json "
+                  "ids/step-00000002/model.safetensors hf/");
+}
+
+static void assert_refused(int code, const char *part)
+{
+    assert_code(code, 64);
+    assert_one_complaint(part);
+    assert_string_equal(output, "");
+}
+
+/* ---- text and models ---- */
+
+static void text_when_the_model_is_new_then_bytes_and_what_idles_is_told(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " WIDE "--data text --steps 1 --quiet"), 0);
+    assert_one_complaint(idle);
+    assert_has(complaint, "10976 of its 45696 parameters (24%)");
+    assert_code(sluice("train " WIDE "--data ids.bin --steps 1 --quiet"), 0);
+    assert_string_equal(complaint, "");
+    assert_code(sluice("train " TINY "--data text --steps 1 --quiet"), 0);
+    assert_string_equal(complaint, "");
+}
+
+static void text_when_the_model_is_foreign_then_refused(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"hf", "ids"};
+    for (int i = 0; i < 2; i++) {
+        const char *model = models[i];
+        assert_refused(sluice("train --init %s --data text --steps 1 --quiet", model), unknown);
+        assert_refused(
+            sluice("train --init %s --data ids.bin --eval-data text --steps 1 --quiet", model),
+            unknown);
+        assert_refused(sluice("generate %s --prompt a --tokens 3", model), unknown);
+        assert_refused(sluice("generate %s --tokens 3", model), unknown);
+        assert_refused(sluice("eval %s --data text", model), unknown);
+        assert_has(complaint, "--tokenizer byte");
+        assert_code(sluice("eval %s --data ids.bin", model), 0);
+        assert_string_equal(complaint, "");
+        assert_code(sluice("train --init %s --data ids.bin --steps 1 --quiet", model), 0);
+        assert_string_equal(complaint, "");
+    }
+}
+
+static void text_when_bytes_are_said_by_hand_then_believed_with_a_warning(void **state)
+{
+    (void)state;
+    assert_code(sluice("generate hf --tokenizer byte --prompt a --tokens 3 --seed 1"), 0);
+    assert_one_complaint(idle);
+    assert_int_equal(output[0], 'a');
+    assert_code(sluice("eval hf --tokenizer byte --data text"), 0);
+    assert_one_complaint(idle);
+    assert_code(sluice("train --init hf --tokenizer byte --data text --micro-batch 2 --steps 1 "
+                       "--quiet --save believed"),
+                0);
+    assert_one_complaint(idle);
+    assert_code(sluice("generate believed --prompt a --tokens 3"), 0); /* it is known from now on */
+    assert_string_equal(complaint, "");
+}
+
+static void text_when_the_checkpoint_knows_bytes_then_taken_from_it(void **state)
+{
+    (void)state;
+    assert_code(sluice("generate bytes --prompt a --tokens 3"), 0);
+    assert_string_equal(complaint, "");
+    assert_code(sluice("eval bytes --data text"), 0);
+    assert_string_equal(complaint, "");
+    assert_code(sluice("train --init bytes --data text --micro-batch 2 --steps 1 --quiet "
+                       "--save onward"),
+                0);
+    assert_code(sluice("generate onward --prompt a --tokens 3"), 0);
+    assert_code(sluice("train --init bytes --data ids.bin --micro-batch 2 --steps 1 --quiet"), 0);
+    assert_one_complaint("files of tokens do not say theirs");
+}
+
+/* An older version wrote "byte" into every configuration, whatever the data were. */
+static void text_when_the_manifest_is_older_then_bytes_are_believed_at_257_ids(void **state)
+{
+    (void)state;
+    assert_int_equal(system("cp -r bytes old && cp -r '" SL_TEST_SOURCE_DIRECTORY
+                            "/golden/fp32' small && chmod -R u+w small"),
+                     0);
+    sealed_edit("old/step-00000002/manifest.json", "\"tokenizer\": \"byte\",\n  \"gemm\"",
+                "\"tokenizet\": \"byte\",\n  \"gemm\"");
+    assert_refused(sluice("generate old --prompt a --tokens 3"), unknown);
+    assert_refused(sluice("train --data text --steps 3 --save old --resume"), unknown);
+    assert_code(sluice("generate small --prompt a --tokens 3"), 0);
+    assert_string_equal(complaint, "");
+}
+
+static void data_when_text_and_ids_are_mixed_then_refused_unless_said(void **state)
+{
+    (void)state;
+    assert_refused(sluice("train " WIDE "--data text ids.bin --steps 1 --quiet"),
+                   "text and files of tokens");
+    assert_refused(sluice("train " WIDE "--data ids.bin --eval-data text --steps 1 --quiet"),
+                   "text and files of tokens");
+    assert_code(sluice("train " WIDE "--data text ids.bin --tokenizer byte --steps 1 --quiet"), 0);
+    assert_one_complaint(idle);
+}
+
+/* ---- documents in JSON ---- */
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void json_lines_when_given_as_data_then_65(void **state)
+{
+    (void)state;
+    char long_line[200 * 1024] = "{\"text\" : \"";
+    memset(long_line + strlen(long_line), 'a', sizeof long_line - strlen(long_line) - 4);
+    snprintf(long_line + sizeof long_line - 4, 4, "\"}\n");
+    write_file("named.jsonl", "plain words, called so all the same, and long enough for a row\n");
+    write_file("unnamed", "{\"text\": \"some words for a row of thirty-two\"}\n{\"text\": \"\"}\n");
+    write_file("one-line", " {\"text\": \"some words for a row of thirty-two ids\"}");
+    write_file("long-line", long_line);
+    static const char *const files[] = {"named.jsonl", "unnamed", "one-line", "long-line"};
+    for (int i = 0; i < 4; i++) {
+        assert_code(sluice("train " TINY "--data text %s --steps 1", files[i]), 65);
+        assert_one_complaint(files[i]);
+        assert_has(complaint, "is JSON lines");
+        assert_code(sluice("train " TINY "--data text --eval-data %s --steps 1", files[i]), 65);
+        assert_code(sluice("eval bytes --data %s", files[i]), 65);
+    }
+}
+
+static void braces_when_not_lines_of_json_then_are_text(void **state)
+{
+    (void)state;
+    write_file("code",
+               "{ \"a\": b, c }\nint main(void) { return 0; } /* long enough for a row */\n");
+    write_file("pretty",
+               "{\n  \"a document\": \"that is laid out over lines, as text may be\"\n}\n");
+    assert_code(sluice("train " TINY "--data code --steps 1 --quiet"), 0);
+    assert_code(sluice("train " TINY "--data pretty --steps 1 --quiet"), 0);
+}
+
+/* ---- what an evaluation covers ---- */
+
+static json_t *find_eval(const json_t *events)
+{
+    size_t index;
+    json_t *event;
+    json_array_foreach((json_t *)events, index, event)
+    {
+        if (strcmp(kind_of(event), "eval") == 0)
+            return event;
+    }
+    fail_msg("nothing was evaluated");
+    return NULL;
+}
+
+static void assert_tokens(const json_t *report, json_int_t tokens, json_int_t data_tokens)
+{
+    assert_int_equal(json_integer_value(json_object_get(report, "tokens")), tokens);
+    assert_int_equal(json_integer_value(json_object_get(report, "data_tokens")), data_tokens);
+}
+
+/* 300 micro-batches and a row that is left, or one row that fills no micro-batch. */
+static void evaluation_when_all_is_covered_then_is_the_number_of_eval(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int bytes, tokens;
+    } cases[] = {{"held-out", 601 * 32 + 7, 601 * 32}, {"one-row", 40, 32}};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(system("rm -rf judged; cat text text text >more"), 0);
+        char command[128];
+        snprintf(command, sizeof command, "head -c %d more >%s", cases[i].bytes, cases[i].name);
+        assert_int_equal(system(command), 0);
+        assert_code(sluice("train " TINY "--data text --steps 3 --eval-data %s --save judged "
+                           "--log-json log",
+                           cases[i].name),
+                    0);
+        char covered[64];
+        snprintf(covered, sizeof covered, "(%d of %d tokens)", cases[i].tokens, cases[i].bytes);
+        assert_has(output, covered);
+        json_t *events = read_log("log"), *during = find_eval(events);
+        assert_code(sluice("eval judged --data %s --micro-batch 2 --json", cases[i].name), 0);
+        json_t *after = json_loads(output, 0, NULL);
+        assert_tokens(during, cases[i].tokens, cases[i].bytes);
+        assert_tokens(after, cases[i].tokens, cases[i].bytes);
+        assert_true(json_number_value(json_object_get(during, "loss")) ==
+                    json_number_value(json_object_get(after, "loss")));
+        json_decref(after);
+        json_decref(events);
+    }
+    assert_code(sluice("eval judged --data one-row"), 0);
+    assert_has(output, "(32 of 40 tokens");
+}
+
+static void evaluation_when_limited_then_covers_so_many_micro_batches(void **state)
+{
+    (void)state;
+    assert_int_equal(system("head -c 1000 text >piece && head -c 193 text >piece-of-it"), 0);
+    const char *common = TINY "--data text --steps 2 --quiet --log-json log";
+    assert_code(sluice("train %s --eval-data piece --eval-iters 3", common), 0);
+    json_t *events = read_log("log");
+    assert_tokens(find_eval(events), 3 * 2 * 32, 1000);
+    double loss = json_number_value(json_object_get(find_eval(events), "loss"));
+    json_decref(events);
+    /* A file of no more than those rows, but for its end: the same micro-batches. */
+    assert_code(sluice("train %s --eval-data piece-of-it", common), 0);
+    events = read_log("log");
+    assert_tokens(find_eval(events), 3 * 2 * 32, 193);
+    assert_true(loss == json_number_value(json_object_get(find_eval(events), "loss")));
+    json_decref(events);
+    assert_refused(sluice("train %s --eval-iters 3", common), "--eval-data");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_when_the_model_is_new_then_bytes_and_what_idles_is_told),
+        cmocka_unit_test(text_when_the_model_is_foreign_then_refused),
+        cmocka_unit_test(text_when_bytes_are_said_by_hand_then_believed_with_a_warning),
+        cmocka_unit_test(text_when_the_checkpoint_knows_bytes_then_taken_from_it),
+        cmocka_unit_test(text_when_the_manifest_is_older_then_bytes_are_believed_at_257_ids),
+        cmocka_unit_test(data_when_text_and_ids_are_mixed_then_refused_unless_said),
+        cmocka_unit_test(json_lines_when_given_as_data_then_65),
+        cmocka_unit_test(braces_when_not_lines_of_json_then_are_text),
+        cmocka_unit_test(evaluation_when_all_is_covered_then_is_the_number_of_eval),
+        cmocka_unit_test(evaluation_when_limited_then_covers_so_many_micro_batches),
+    };
+    return cmocka_run_group_tests(tests, set_up_models, tear_down);
+}
