@@ -272,6 +272,19 @@ static void evaluation_when_limited_then_covers_so_many_micro_batches(void **sta
     assert_refused(sluice("train %s --eval-iters 3", common), "--eval-data");
 }
 
+/* Evaluations may take long, and fail: what was trained is saved before. */
+static void evaluation_when_it_fails_then_the_last_step_is_saved(void **state)
+{
+    (void)state;
+    write_ids("bad.bin", 200);
+    assert_int_equal(system("printf '\\377\\377' >>bad.bin"), 0); /* an id beyond the vocabulary */
+    assert_code(sluice("train " WIDE "--data ids.bin --eval-data bad.bin --seq 8 --steps 2 --quiet "
+                       "--save kept"),
+                65);
+    assert_has(complaint, "token 200");
+    assert_int_equal(access("kept/step-00000002", F_OK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +298,7 @@ int main(void)
         cmocka_unit_test(json_lines_when_given_as_data_then_65),
         cmocka_unit_test(braces_when_not_lines_of_json_then_are_text),
         cmocka_unit_test(evaluation_when_all_is_covered_then_is_the_number_of_eval),
+        cmocka_unit_test(evaluation_when_it_fails_then_the_last_step_is_saved),
         cmocka_unit_test(evaluation_when_limited_then_covers_so_many_micro_batches),
     };
     return cmocka_run_group_tests(tests, set_up_models, tear_down);
