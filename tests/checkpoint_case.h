@@ -63,6 +63,20 @@ static inline sl_status case_save(const char *directory, uint64_t step, uint32_t
     return status;
 }
 
+/* Whether `save_count` saves of such a model find room. */
+static inline sl_status case_check_space(const char *directory, uint32_t keep, uint64_t save_count)
+{
+    tiny_model *model = tiny_open(case_shape);
+    sl_checkpoint_save_args args = {.directory = directory,
+                                    .keep = keep,
+                                    .tensors = model->tensors,
+                                    .tensor_count = model->tensor_count,
+                                    .has_state = case_states};
+    sl_status status = sl_checkpoint_check_space(&args, save_count, false);
+    tiny_close(model);
+    return status;
+}
+
 /* True if the checkpoint has the state of `step` and, bit for bit, the tensors of `content`. */
 static inline int case_holds(const sl_checkpoint *checkpoint, uint64_t step, uint64_t content)
 {

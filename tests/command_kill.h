@@ -1,7 +1,8 @@
 /* A series of killed runs, for the test programs that kill: each defines _GNU_SOURCE first and
- * includes this once. A run is killed at moments that are uniform over its duration, in training
- * and in saving, goes on in the next of the series' placements, is killed again, until it ends; its
- * files and logged numbers are then compared with those of a run in one piece.
+ * includes this once. A run is killed at moments that are uniform over its duration, and at least
+ * a third of the time inside a save; it goes on in the next of the series' placements, is killed
+ * again, until it ends; its files and logged numbers are then compared with those of a run in one
+ * piece.
  *
  * Moments depend on the machine: a seed repeats the draw, not the place in the program. */
 #ifndef SL_TESTS_COMMAND_KILL_H
@@ -87,15 +88,39 @@ static bool has_ended(pid_t child)
     return info.si_pid == child;
 }
 
-/* Kills a run after `seconds`, unless it has ended before; writes how long it was there. */
-static bool run_until(const kill_series *series, const char *way, double seconds,
+static bool is_saving(void)
+{
+    bool found = false;
+    DIR *stream = opendir("killed");
+    struct dirent *entry;
+    while (stream && !found && (entry = readdir(stream)) != NULL)
+        found = strstr(entry->d_name, ".tmp-") != NULL;
+    if (stream)
+        closedir(stream);
+    return found;
+}
+
+/* When a run is killed. */
+typedef struct moment {
+    double seconds; /* after its start */
+    bool is_inside; /* and in the next save from there on, */
+    double into_it; /* so many seconds after it was seen */
+} moment;
+
+/* Kills a run, unless it has ended before; writes how long it was there. */
+static bool run_until(const kill_series *series, const char *way, const moment *when,
                       double *out_seconds)
 {
-    const struct timespec pause = {.tv_nsec = 500000};
+    const struct timespec pause = {.tv_nsec = 500000}, glance = {.tv_nsec = 50000};
     double started = read_seconds();
     pid_t child = start(series, way, "killed");
-    while (read_seconds() - started < seconds && !has_ended(child))
+    while (read_seconds() - started < when->seconds && !has_ended(child))
         nanosleep(&pause, NULL);
+    while (when->is_inside && !is_saving() && !has_ended(child))
+        nanosleep(&glance, NULL);
+    double seen = read_seconds();
+    while (when->is_inside && read_seconds() - seen < when->into_it && !has_ended(child))
+        nanosleep(&glance, NULL);
     kill(child, SIGKILL); /* one that has ended waits to be asked how */
     *out_seconds = read_seconds() - started;
     return wait_for_end(child);
@@ -220,6 +245,16 @@ static void assert_same_end(const char *other)
 
 /* ---- the series ---- */
 
+/* A third of the kills is to be inside a save: where they are fewer, the next one waits for it. */
+static moment draw_moment(double duration, const tally *count, uint64_t *random)
+{
+    double share = (double)scratch_below(random, 1000000) / 1e6;
+    double into_it = (double)scratch_below(random, 1000000) / 1e6;
+    return (moment){.seconds = share * duration,
+                    .is_inside = 3 * count->inside_save <= count->kills,
+                    .into_it = 8e-3 * into_it * into_it};
+}
+
 /* One run from nothing to its end, killed on the way. */
 static void run_to_its_end(const kill_series *series, double *durations, const json_t *whole,
                            uint64_t *random, tally *count)
@@ -229,8 +264,8 @@ static void run_to_its_end(const kill_series *series, double *durations, const j
     assert_int_equal(system("rm -rf killed killed.log"), 0);
     for (;;) {
         uint64_t way = (count->kills + count->ends) % series->way_count;
-        double share = (double)scratch_below(random, 1000000) / 1e6;
-        bool ended = run_until(series, series->ways[way], share * durations[way], &seconds);
+        moment when = draw_moment(durations[way], count, random);
+        bool ended = run_until(series, series->ways[way], &when, &seconds);
         if (series->look)
             series->look();
         assert_went_on(&from);
@@ -268,7 +303,7 @@ static inline void run_kill_series(const kill_series *series)
     assert_true(series->way_count <= KILL_WAYS_MAX);
     measure_ways(series, durations);
     json_t *whole = read_log("whole.log");
-    while (count.kills < goal)
+    while (count.kills < goal || (3 * count.inside_save < goal && count.kills < 3 * goal))
         run_to_its_end(series, durations, whole, &random, &count);
     json_decref(whole);
     print_message("%llu kills (%llu before the first save, %llu inside a save), %llu resumed, "
@@ -276,6 +311,9 @@ static inline void run_kill_series(const kill_series *series)
                   (unsigned long long)count.kills, (unsigned long long)count.before_first_save,
                   (unsigned long long)count.inside_save, (unsigned long long)count.resumes,
                   (unsigned long long)count.ends);
+    if (3 * count.inside_save < goal)
+        fail_msg("of %llu kills only %llu were inside a save", (unsigned long long)count.kills,
+                 (unsigned long long)count.inside_save);
 }
 
 #endif

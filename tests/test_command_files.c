@@ -1,6 +1,7 @@
-/* What could be wrong here: a resumed run is not the run that went on; a signal loses work, saves
- * half of it or hangs; a run whose numbers broke saves them; text or loss of a checkpoint depends
- * on where it was placed. Every case runs the built command. */
+/* What could be wrong here: a resumed run is not the run that went on, or quietly is a new one; a
+ * disk that is too small for the checkpoints is found out in the middle of a run; a signal loses
+ * work, saves half of it or hangs; a run whose numbers broke saves them; text or loss of a
+ * checkpoint depends on where it was placed. Every case runs the built command. */
 #define _GNU_SOURCE
 #include "command_run.h"
 
@@ -55,6 +56,33 @@ static void resume_when_a_line_of_the_log_was_cut_then_lines_stay_whole(void **s
     find_step(events, 3);
     find_step(events, 5);
     json_decref(events);
+}
+
+/* No disk holds what these would keep. */
+static void space_when_checkpoints_do_not_fit_then_69_before_training(void **state)
+{
+    (void)state;
+    const char *many = TINY "--data text --quiet --steps 1000000000000 --save-every 1";
+    assert_int_equal(sluice("train %s --save many/new --log-json many.json", many), 69);
+    assert_one_complaint("many/new: 1000000000000 more checkpoints of ");
+    assert_has(complaint, " are free there");
+    assert_has(complaint, "--keep 1");
+    assert_int_equal(access("many", F_OK), -1);
+    assert_int_equal(access("many.json", F_OK), -1);
+    assert_code(sluice("train " TINY "--data text --quiet --steps 3 --save-every 1 --save few"), 0);
+    assert_int_equal(sluice("train %s --save few --resume", many), 69);
+    assert_has(complaint, "few: 999999999997 more checkpoints of ");
+}
+
+/* Not found out when the first save comes. */
+static void resume_when_the_directory_cannot_be_listed_then_is_not_a_new_run(void **state)
+{
+    (void)state;
+    assert_int_equal(sluice("train " TINY "--data text --quiet --steps 1 --save short --resume "
+                            "--log-json none.json"),
+                     65);
+    assert_one_complaint("short: is not a directory");
+    assert_int_equal(access("none.json", F_OK), -1);
 }
 
 static void resume_when_the_model_differs_then_is_refused(void **state)
@@ -239,6 +267,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(resume_when_a_run_was_cut_then_goes_on_bit_for_bit),
         cmocka_unit_test(resume_when_a_line_of_the_log_was_cut_then_lines_stay_whole),
+        cmocka_unit_test(space_when_checkpoints_do_not_fit_then_69_before_training),
+        cmocka_unit_test(resume_when_the_directory_cannot_be_listed_then_is_not_a_new_run),
         cmocka_unit_test(resume_when_the_model_differs_then_is_refused),
         cmocka_unit_test(signal_when_saving_then_leaves_a_checkpoint_and_0),
         cmocka_unit_test(signal_when_not_saving_then_says_so),

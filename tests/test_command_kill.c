@@ -17,7 +17,7 @@ static void run_when_killed_anywhere_then_ends_as_the_run_in_one_piece(void **st
                                    .ways = ways,
                                    .way_count = sizeof ways / sizeof ways[0],
                                    .quick = 10,
-                                   .full = 100});
+                                   .full = 600});
 }
 
 int main(void)

@@ -32,7 +32,7 @@ static void run_when_killed_on_the_disk_then_ends_as_the_run_in_one_piece(void *
                                    .ways = ways,
                                    .way_count = sizeof ways / sizeof ways[0],
                                    .quick = 8,
-                                   .full = 60,
+                                   .full = 400,
                                    .look = assert_disk_is_empty});
 }
 

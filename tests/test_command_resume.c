@@ -1,11 +1,13 @@
 /* What could be wrong with a run that is stopped and goes on: in some precision or under some
  * policy a number is not saved, saved rounded or loaded into the wrong place; the loss scale starts
- * anew; what lay on disk is forgotten; a checkpoint of another precision is not taken. A run of
- * twelve steps is compared, log and files, with one that was cut after five under one policy and
- * went on under another. Every case runs the built command.
+ * anew; what lay on disk is forgotten; a checkpoint of another precision is not taken; after some
+ * step something is not at its home yet. A run in one piece is compared, log and files, with ones
+ * that were cut after a step under one policy and went on under another: after every step of fifty,
+ * for six placements and three types, in the full run. Every case runs the built command.
  */
 #define _GNU_SOURCE
 #include "command_run.h"
+#include "scratch_dir.h"
 
 static char memory_directory[64];
 
@@ -16,11 +18,16 @@ static const char *const ways[] = {
     "--policy nvme --disk-dir disk --nvme-params 1 --nvme-grads 1",
     "--policy static --disk-dir disk disk2 --nvme-params 0.5 --offload-optimizer 0.3 "
     "--nvme-optimizer 0.4 --chunk-size 9000",
+    "--policy host",
+    "--policy static --offload-params 0.5 --offload-grads 0.4 --offload-optimizer 0.6",
+    "--policy nvme --disk-dir disk --recompute full --threads 1",
 };
 
 enum { WAY_COUNT = sizeof ways / sizeof ways[0], PRECISION_COUNT = 3 };
 
-static const char common[] = TINY "--data text --steps 12 --quiet --seed 5";
+static const char common[] = TINY "--data text --quiet --seed 5";
+
+enum { LAST = 12, LONG_LAST = 50 };
 
 static void make_directories(void)
 {
@@ -77,46 +84,69 @@ static json_int_t read_counter(const char *directory, const char *key)
 static void make_cut(const char *precision, const char *way)
 {
     assert_int_equal(system("rm -rf made"), 0);
-    assert_code(sluice("train %s --precision %s %s --save made --save-every 5 --keep 3", common,
-                       precision, way),
+    assert_code(sluice("train %s --steps %d --precision %s %s --save made --save-every 5 --keep 3",
+                       common, LAST, precision, way),
                 0);
     assert_int_equal(system("rm -rf made/step-00000012 made/step-00000010"), 0);
 }
 
-/* Goes on from a copy of `directory`/step-`step`. */
-static void go_on(const char *directory, int step, const char *precision, const char *way)
+/* Goes on from a copy of `directory`/step-`step` to step `last`. */
+static void go_on(const char *directory, int step, int last, const char *precision, const char *way)
 {
     char command[COMMAND_BYTES];
     snprintf(command, sizeof command,
              "rm -rf cut went-on.json && mkdir cut && cp -r %s/step-%08d cut/", directory, step);
     assert_int_equal(system(command), 0);
-    assert_code(sluice("train %s --precision %s %s --save cut --resume --log-json went-on.json",
-                       common, precision, way),
+    assert_code(sluice("train %s --steps %d --precision %s %s --save cut --resume "
+                       "--log-json went-on.json",
+                       common, last, precision, way),
                 0);
 }
 
-static void assert_as_if_never_cut(int step)
+static void assert_as_if_never_cut(int step, int last)
 {
-    assert_same_steps("whole.json", "went-on.json", step + 1, 12);
-    assert_same_files("whole/step-00000012", "cut/step-00000012");
-    assert_same_counters("whole/step-00000012", "cut/step-00000012");
+    char whole[PATH_BYTES], cut[PATH_BYTES];
+    snprintf(whole, sizeof whole, "whole/step-%08d", last);
+    snprintf(cut, sizeof cut, "cut/step-%08d", last);
+    assert_same_steps("whole.json", "went-on.json", step + 1, last);
+    assert_same_files(whole, cut);
+    assert_same_counters(whole, cut);
 }
 
-static void resume_when_under_another_policy_then_goes_on_bit_for_bit(void **state)
+/* From one checkpoint of each step of a run under `way`: all of them, or two that are drawn. Each
+ * goes on under another placement than the one before. */
+static uint64_t resume_after_steps(const char *precision, int way, uint64_t *random)
+{
+    const uint64_t count = scratch_count(2, LONG_LAST - 1);
+    assert_int_equal(system("rm -rf made"), 0);
+    assert_code(sluice("train %s --steps %d --precision %s %s --save made --save-every 1", common,
+                       LONG_LAST, precision, ways[way]),
+                0);
+    assert_same_files("whole/step-00000050", "made/step-00000050");
+    for (uint64_t i = 1; i <= count; i++) {
+        int drawn = 1 + (int)scratch_below(random, LONG_LAST - 1);
+        int step = count == LONG_LAST - 1 ? (int)i : drawn;
+        go_on("made", step, LONG_LAST, precision, ways[(way + step) % WAY_COUNT]);
+        assert_as_if_never_cut(step, LONG_LAST);
+    }
+    return count;
+}
+
+static void resume_when_cut_after_any_step_then_goes_on_bit_for_bit(void **state)
 {
     (void)state;
+    uint64_t random = scratch_seed("resume", 7) * 2685821657736338717ull + 1, count = 0;
     make_directories();
     for (int i = 0; i < PRECISION_COUNT; i++) {
         assert_int_equal(system("rm -rf whole whole.json"), 0);
-        assert_code(sluice("train %s --precision %s --save whole --log-json whole.json", common,
-                           precisions[i]),
+        assert_code(sluice("train %s --steps %d --precision %s --save whole --log-json whole.json",
+                           common, LONG_LAST, precisions[i]),
                     0);
-        make_cut(precisions[i], ways[(i + 1) % WAY_COUNT]);
-        for (int way = 0; way < WAY_COUNT; way++) {
-            go_on("made", 5, precisions[i], ways[way]);
-            assert_as_if_never_cut(5);
-        }
+        for (int way = 0; way < WAY_COUNT; way++)
+            if (way % PRECISION_COUNT == i || scratch_count(0, 1))
+                count += resume_after_steps(precisions[i], way, &random);
     }
+    print_message("%llu runs went on\n", (unsigned long long)count);
     assert_int_equal(system("rmdir disk disk2"), 0); /* nothing was left in them */
 }
 
@@ -127,15 +157,15 @@ static void resume_when_steps_were_skipped_then_the_loss_scale_goes_on(void **st
     (void)state;
     make_directories();
     assert_int_equal(system("rm -rf whole whole.json"), 0);
-    assert_code(sluice("train %s --precision fp16 --lr 3 --save whole --save-every 3 --keep 0 "
-                       "--log-json whole.json",
-                       common),
+    assert_code(sluice("train %s --steps %d --precision fp16 --lr 3 --save whole --save-every 3 "
+                       "--keep 0 --log-json whole.json",
+                       common, LAST),
                 0);
     assert_int_equal(read_counter("whole/step-00000003", "skipped_steps"), 2);
     assert_int_equal(read_counter("whole/step-00000009", "skipped_steps"), 4);
-    for (int step = 3; step < 12; step += 3) {
-        go_on("whole", step, "fp16 --lr 3", ways[1]);
-        assert_as_if_never_cut(step);
+    for (int step = 3; step < LAST; step += 3) {
+        go_on("whole", step, LAST, "fp16 --lr 3", ways[1]);
+        assert_as_if_never_cut(step, LAST);
     }
 }
 
@@ -150,7 +180,7 @@ static void resume_when_in_another_precision_then_goes_on(void **state)
         for (int to = 0; to < PRECISION_COUNT; to++) {
             if (to == from)
                 continue;
-            go_on("made", 5, precisions[to], ways[1]);
+            go_on("made", 5, LAST, precisions[to], ways[1]);
             assert_int_equal(access("cut/step-00000012/manifest.json", F_OK), 0);
         }
     }
@@ -182,7 +212,7 @@ static int tear_down_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(resume_when_under_another_policy_then_goes_on_bit_for_bit),
+        cmocka_unit_test(resume_when_cut_after_any_step_then_goes_on_bit_for_bit),
         cmocka_unit_test(resume_when_steps_were_skipped_then_the_loss_scale_goes_on),
         cmocka_unit_test(resume_when_in_another_precision_then_goes_on),
     };

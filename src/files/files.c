@@ -255,6 +255,11 @@ sl_status sl_files_sync(const sl_file *file)
             (unsigned long long)file->bytes, strerror(errno));
 }
 
+void sl_files_forget(const sl_file *file)
+{
+    posix_fadvise(file->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 sl_status sl_files_sync_directory(int directory, const char *directory_path)
 {
     if (fsync(directory) == 0 || errno == EINVAL) /* EINVAL: this file system needs none */
@@ -330,9 +335,13 @@ static sl_status make_each(char *path)
         char kept = *end;
         struct stat info;
         *end = '\0';
-        if (end[-1] != '/' && stat(path, &info) < 0) {
+        bool is_new = end[-1] != '/' && stat(path, &info) < 0;
+        if (is_new)
             SL_TRY(make_directory(path));
-            SL_TRY(sync_parent(path));
+        if (is_new || kept == '\0') {
+            sl_status status = sync_parent(path);
+            if (is_new)
+                SL_TRY(status);
         }
         *end = kept;
         if (kept == '\0')

@@ -71,6 +71,10 @@ sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes);
 /* Makes the file's data and size durable. A failed sync is final: never try it again. */
 sl_status sl_files_sync(const sl_file *file);
 
+/* Drops a synced file from the page cache: what is read next comes from the disk, where the file
+ * system has one. */
+void sl_files_forget(const sl_file *file);
+
 /* Makes the names in a directory durable. */
 sl_status sl_files_sync_directory(int directory, const char *directory_path);
 
@@ -86,7 +90,8 @@ sl_status sl_files_write_text(int directory, const char *directory_path, const c
 sl_status sl_files_replace_text(int directory, const char *directory_path, const char *name,
                                 const char *temporary, const char *text);
 
-/* Makes a directory and its missing parents, each synced into its parent. */
+/* Makes a directory and its missing parents, each synced into its parent; one that is there too,
+ * where its parent can be opened: who made it may have been killed before. */
 sl_status sl_files_make_directories(const char *path);
 
 /* Renames inside one directory. REPLACE: as rename(2). NEW: fails with EEXIST if `to` is there.

@@ -7,14 +7,16 @@
 #include "files.h"
 
 /* jansson calls some refusals of memory a syntax error. So a failed parse is done once more, when
- * there is memory for it; then the text is to blame. */
+ * there is memory for a copy; then the text is to blame. */
 static sl_status parse_again(const char *path, const char *text, uint64_t bytes, json_t **out_root)
 {
     json_error_t error;
-    void *probe = malloc(bytes + 1);
-    free(probe);
-    json_t *root = probe ? json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
-    if (!root && (!probe || error.text[0] == '\0'))
+    char *copy = malloc(bytes + 1); /* used below, or the compiler leaves it out */
+    if (copy)
+        memcpy(copy, text, bytes);
+    json_t *root = copy ? json_loadb(copy, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
+    free(copy);
+    if (!root && (!copy || error.text[0] == '\0'))
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse %s", sl_files_show(path).text);
     if (!root)
         SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: %s at byte %d", sl_files_show(path).text,

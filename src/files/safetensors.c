@@ -471,12 +471,37 @@ static sl_status append(sl_safetensors_writer *writer, uint64_t bytes, const voi
     return SL_OK;
 }
 
+/* A length, the header's text with spaces up to whole 8 bytes, the data. */
+static sl_status add_header(uint64_t text_bytes, uint64_t data_bytes, uint64_t *out_total_bytes)
+{
+    uint64_t header_bytes = sl_bits_round_up(text_bytes, 8);
+    return sl_bits_add(8 + header_bytes, data_bytes, "a safetensors file", out_total_bytes);
+}
+
+sl_status sl_safetensors_count_bytes(const sl_safetensors_plan *tensors, uint32_t tensor_count,
+                                     uint64_t *out_bytes)
+{
+    char *text = NULL;
+    uint64_t data_bytes = 0;
+    uint32_t *order = calloc((size_t)tensor_count + 1, sizeof *order);
+    if (!order)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", tensor_count);
+    sl_status status = sort_plans(tensors, tensor_count, order);
+    if (status == SL_OK)
+        status = format_header(tensors, order, tensor_count, &text, &data_bytes);
+    if (status == SL_OK)
+        status = add_header(strlen(text), data_bytes, out_bytes);
+    free(text);
+    free(order);
+    return status;
+}
+
 static sl_status write_header(sl_safetensors_writer *writer, const char *text, uint64_t data_bytes)
 {
     static const char spaces[] = "        ";
     uint64_t text_bytes = strlen(text);
     uint64_t header_bytes = sl_bits_round_up(text_bytes, 8);
-    SL_TRY(sl_bits_add(8 + header_bytes, data_bytes, "a safetensors file", &writer->total_bytes));
+    SL_TRY(add_header(text_bytes, data_bytes, &writer->total_bytes));
     SL_TRY(sl_files_reserve(&writer->file, writer->total_bytes));
     SL_TRY(append(writer, sizeof header_bytes, &header_bytes));
     SL_TRY(append(writer, text_bytes, text));

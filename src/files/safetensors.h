@@ -111,6 +111,11 @@ sl_status sl_safetensors_writer_open(int directory, const char *directory_path, 
                                      const sl_safetensors_plan *tensors, uint32_t tensor_count,
                                      sl_safetensors_writer **out_writer);
 
+/* The size of the file that a writer of these tensors makes. SL_ERROR_USAGE: sizes overflow, or two
+ * tensors have one name. */
+sl_status sl_safetensors_count_bytes(const sl_safetensors_plan *tensors, uint32_t tensor_count,
+                                     uint64_t *out_bytes);
+
 /* Index into `tensors` of the tensor whose elements come i-th in the file. */
 uint32_t sl_safetensors_writer_order(const sl_safetensors_writer *writer, uint32_t i);
 

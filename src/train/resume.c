@@ -1,7 +1,6 @@
 /* What a run finds under --save; see resume.h. */
 #include "resume.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,27 +11,6 @@
 #include "files/files.h"
 #include "session/checkpoint/steps.h"
 #include "session/config/restore.h"
-
-/* Whether a directory holds complete checkpoints, and the newest step of them. One that is not
- * there holds none; one that cannot be read may hold some. */
-static sl_status find_newest_step(const char *path, bool *out_found, uint64_t *out_step)
-{
-    int fd;
-    sl_step_list list;
-    *out_found = false;
-    if (access(path, F_OK) != 0 && errno == ENOENT)
-        return SL_OK;
-    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &fd));
-    sl_status status = sl_steps_list(fd, path, &list);
-    close(fd);
-    SL_TRY(status);
-    for (uint32_t i = 0; i < list.count && !*out_found; i++) {
-        *out_found = list.entries[i].kind == SL_STEP_FINAL;
-        *out_step = list.entries[i].step;
-    }
-    sl_steps_free(&list);
-    return SL_OK;
-}
 
 static sl_status refuse_used(const sl_config *config, uint64_t step)
 {
@@ -59,7 +37,7 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
     *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
-    SL_TRY(find_newest_step(config->save, &is_used, &step));
+    SL_TRY(sl_checkpoint_newest_step(config->save, &is_used, &step));
     if (is_used && !config->resume && !config->overwrite && command == SL_CONFIG_TRAIN)
         return refuse_used(config, step);
     if (!config->resume || config->overwrite)

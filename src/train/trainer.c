@@ -212,6 +212,34 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
+/* What every save of this run has in common; the rest is filled in when it comes. */
+static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
+{
+    const sl_session *session = trainer->session;
+    return (sl_checkpoint_save_args){.directory = trainer->config->save,
+                                     .keep = (uint32_t)trainer->config->keep,
+                                     .shape = &trainer->shape,
+                                     .tensors = session->tensors,
+                                     .tensor_count = session->tensor_count,
+                                     .has_state = session->has_state,
+                                     .io = &session->io,
+                                     .state = &trainer->state,
+                                     .precision = session->blueprint->task.type};
+}
+
+/* After the disk tier has taken its space, which may be on the same disk. */
+static sl_status check_space(const sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    const uint64_t done = trainer->state.step, every = config->save_every;
+    if (!config->save || done >= config->steps)
+        return SL_OK;
+    uint64_t save_count = every ? config->steps / every - done / every : 0;
+    save_count += every == 0 || config->steps % every != 0;
+    const sl_checkpoint_save_args args = describe_saves(trainer);
+    return sl_checkpoint_check_space(&args, save_count, trainer->has_old_checkpoints);
+}
+
 static sl_status keep_resolved(sl_trainer *trainer)
 {
     json_t *resolved = NULL;
@@ -245,6 +273,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
                                     .source = &source,
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
+    SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
     return sl_log_json_open(trainer->config->log_json, trainer->config->resume, &trainer->log);
@@ -289,22 +318,15 @@ static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 static sl_status save_with(sl_trainer *trainer, const char *kernels)
 {
     const sl_config *config = trainer->config;
-    sl_checkpoint_save_args args = {
-        .directory = config->save,
-        .keep = trainer->has_old_checkpoints ? 0 : (uint32_t)config->keep,
-        .shape = &trainer->shape,
-        .tensors = trainer->session->tensors,
-        .tensor_count = trainer->session->tensor_count,
-        .has_state = trainer->session->has_state,
-        .io = &trainer->session->io,
-        .state = &trainer->state,
-        .precision = trainer->session->blueprint->task.type,
-        .config_json = trainer->config_json,
-        .given_json = trainer->given_json,
-        .tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL,
-        .gemm = kernels,
-        .data_fingerprint = trainer->data.fingerprint,
-        .data_sample = trainer->data.sample};
+    sl_checkpoint_save_args args = describe_saves(trainer);
+    args.config_json = trainer->config_json;
+    args.given_json = trainer->given_json;
+    args.tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL;
+    args.gemm = kernels;
+    args.data_fingerprint = trainer->data.fingerprint;
+    args.data_sample = trainer->data.sample;
+    if (trainer->has_old_checkpoints)
+        args.keep = 0;
     return sl_checkpoint_save(&args);
 }
 

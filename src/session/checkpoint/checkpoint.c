@@ -8,9 +8,8 @@
  * directory that no reader looks at and that the next save removes.
  *
  * What a save verifies: every byte goes through the checksum on its way to the disk, and afterwards
- * each file is opened again by name and its size, its header and (config.json, manifest.json) its
- * content are checked. The data is not read back: that would double the time, would be answered
- * from the page cache as often as not, and is done anyway before a checkpoint is loaded.
+ * all files are opened again by name, dropped from the page cache and read as before a load. So
+ * whatever is deleted for a checkpoint, that checkpoint was once read back from the disk.
  */
 #define _GNU_SOURCE
 #include "checkpoint.h"
@@ -20,10 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/bits.h"
 #include "base/log.h"
 #include "files/files.h"
 #include "files/safetensors.h"
@@ -38,11 +37,9 @@ struct sl_checkpoint {
     sl_safetensors *files[SL_MANIFEST_FILE_COUNT]; /* NULL: not listed, or config.json */
 };
 
-/* How much is looked at: by a save, which has just written it, and by everyone else. */
-typedef enum check_depth {
-    DEPTH_HEADERS, /* manifest, sizes, safetensors headers, checksum of config.json */
-    DEPTH_CONTENT  /* and the checksum of every byte */
-} check_depth;
+/* From where a checkpoint is read: a save, which has just written it, wants to know what the disk
+ * has. */
+typedef enum read_from { FROM_ANYWHERE, FROM_DISK } read_from;
 
 enum { HASH_BUFFER_BYTES = 4 << 20 };
 
@@ -61,10 +58,12 @@ static sl_status hash_file(const sl_file *file, void *buffer, sl_hash_stream *st
     return SL_OK;
 }
 
-static sl_status check_hash(const sl_file *file, sl_hash_value expected)
+static sl_status check_hash(const sl_file *file, read_from from, sl_hash_value expected)
 {
     sl_hash_value found = {0};
     sl_hash_stream *stream;
+    if (from == FROM_DISK)
+        sl_files_forget(file);
     void *buffer = malloc(file->bytes < HASH_BUFFER_BYTES ? file->bytes + 1 : HASH_BUFFER_BYTES);
     if (!buffer)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to check %s", sl_files_show(file->path).text);
@@ -102,13 +101,13 @@ static sl_status check_plain(int inside, const char *path, const char *name,
     SL_TRY(sl_files_open(inside, path, name, SL_LINKS_REFUSE, &file));
     sl_status status = check_bytes(&file, entry);
     if (status == SL_OK && check_content)
-        status = check_hash(&file, entry->hash);
+        status = check_hash(&file, FROM_ANYWHERE, entry->hash);
     sl_files_close(&file);
     return status;
 }
 
 static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_file which,
-                           check_depth depth)
+                           read_from from)
 {
     const char *name = sl_manifest_file_name(which);
     const sl_manifest_entry *entry = &checkpoint->manifest.files[which];
@@ -120,7 +119,17 @@ static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_fi
                                &checkpoint->files[which]));
     const sl_file *file = &checkpoint->files[which]->file;
     SL_TRY(check_bytes(file, entry)); /* again: the name may have changed hands */
-    return depth == DEPTH_CONTENT ? check_hash(file, entry->hash) : SL_OK;
+    return check_hash(file, from, entry->hash);
+}
+
+/* A file that is there but cannot be opened (permissions) says nothing of what is in it. */
+static sl_status judge_missing(int inside, const char *name, sl_status status)
+{
+    if (status != SL_ERROR_MISSING)
+        return status;
+    bool is_gone = faccessat(inside, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0 &&
+                   (errno == ENOENT || errno == ENOTDIR);
+    return is_gone ? SL_ERROR_MISSING : SL_ERROR_IO;
 }
 
 static sl_status read_manifest(int inside, const char *path, sl_manifest *manifest)
@@ -144,18 +153,23 @@ static void list_groups(sl_checkpoint *checkpoint)
             checkpoint->manifest.run.has_state[sl_manifest_file_group((sl_manifest_file)i)] = true;
 }
 
-static sl_status open_inside(sl_checkpoint *checkpoint, int inside, check_depth depth)
+static sl_status open_inside(sl_checkpoint *checkpoint, int inside, read_from from)
 {
-    SL_TRY(read_manifest(inside, checkpoint->path, &checkpoint->manifest));
-    for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++)
-        if (checkpoint->manifest.files[i].is_listed)
-            SL_TRY(open_file(checkpoint, inside, (sl_manifest_file)i, depth));
+    sl_status status = read_manifest(inside, checkpoint->path, &checkpoint->manifest);
+    SL_TRY(judge_missing(inside, SL_MANIFEST_NAME, status));
+    for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++) {
+        sl_manifest_file which = (sl_manifest_file)i;
+        if (!checkpoint->manifest.files[i].is_listed)
+            continue;
+        status = open_file(checkpoint, inside, which, from);
+        SL_TRY(judge_missing(inside, sl_manifest_file_name(which), status));
+    }
     list_groups(checkpoint);
     return SL_OK;
 }
 
 static sl_status open_at(int directory, const char *directory_path, const char *name,
-                         check_depth depth, sl_checkpoint **out_checkpoint)
+                         read_from from, sl_checkpoint **out_checkpoint)
 {
     int inside = -1;
     sl_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
@@ -164,8 +178,9 @@ static sl_status open_at(int directory, const char *directory_path, const char *
     sl_status status = sl_files_join_path(directory_path, name, &checkpoint->path);
     if (status == SL_OK)
         status = sl_files_open_directory(directory, directory_path, name, SL_LINKS_FOLLOW, &inside);
+    status = judge_missing(directory, name, status);
     if (status == SL_OK) {
-        status = open_inside(checkpoint, inside, depth);
+        status = open_inside(checkpoint, inside, from);
         close(inside);
     }
     if (status != SL_OK) {
@@ -178,7 +193,7 @@ static sl_status open_at(int directory, const char *directory_path, const char *
 
 sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint)
 {
-    return open_at(AT_FDCWD, NULL, path, DEPTH_CONTENT, out_checkpoint);
+    return open_at(AT_FDCWD, NULL, path, FROM_ANYWHERE, out_checkpoint);
 }
 
 void sl_checkpoint_close(sl_checkpoint *checkpoint)
@@ -199,42 +214,72 @@ const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint
 
 /* ---- the newest ---- */
 
-/* True if `status` speaks of the checkpoint and not of this process. */
-static bool is_invalid(sl_status status)
+/* True if something is wrong with the checkpoint itself, and not with this process or the way to
+ * read it. */
+static bool is_broken(sl_status status)
 {
-    return status == SL_ERROR_DATA || status == SL_ERROR_MISSING || status == SL_ERROR_IO;
+    return status == SL_ERROR_DATA || status == SL_ERROR_MISSING;
 }
 
 static sl_status find_valid(int directory, const char *path, const sl_step_list *list,
                             sl_checkpoint **out_checkpoint)
 {
-    uint32_t invalid_count = 0;
+    uint32_t broken_count = 0;
     for (uint32_t i = 0; i < list->count; i++) {
-        if (list->entries[i].kind != SL_STEP_FINAL)
+        const sl_step_entry *entry = &list->entries[i];
+        if (!sl_steps_is_complete(entry))
             continue;
-        sl_status status =
-            open_at(directory, path, list->entries[i].name, DEPTH_CONTENT, out_checkpoint);
-        if (!is_invalid(status))
+        sl_status status = open_at(directory, path, entry->name, FROM_ANYWHERE, out_checkpoint);
+        if (status == SL_ERROR_IO)
+            SL_FAIL(status,
+                    "%s; the newest checkpoint may be whole, so no older one is taken: make it "
+                    "readable, or move %s away to go on from the one before",
+                    sl_status_message(), entry->name);
+        if (!is_broken(status))
             return status;
         sl_log_write(SL_LOG_WARNING, "a checkpoint is passed over: %s", sl_status_message());
-        invalid_count++;
+        broken_count++;
     }
     SL_FAIL(SL_ERROR_MISSING, "%s: holds no valid checkpoint (%u invalid)",
-            sl_files_show(path).text, invalid_count);
+            sl_files_show(path).text, broken_count);
+}
+
+static sl_status open_list(const char *directory, int *out_fd, sl_step_list *out_list)
+{
+    sl_status status = sl_files_open_directory(AT_FDCWD, NULL, directory, SL_LINKS_FOLLOW, out_fd);
+    SL_TRY(judge_missing(AT_FDCWD, directory, status));
+    status = sl_steps_list(*out_fd, directory, out_list);
+    if (status != SL_OK)
+        close(*out_fd);
+    return status;
 }
 
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint)
 {
     int fd;
     sl_step_list list;
-    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, directory, SL_LINKS_FOLLOW, &fd));
-    sl_status status = sl_steps_list(fd, directory, &list);
-    if (status == SL_OK) {
-        status = find_valid(fd, directory, &list, out_checkpoint);
-        sl_steps_free(&list);
-    }
+    SL_TRY(open_list(directory, &fd, &list));
+    sl_status status = find_valid(fd, directory, &list, out_checkpoint);
+    sl_steps_free(&list);
     close(fd);
     return status;
+}
+
+sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step)
+{
+    int fd;
+    sl_step_list list;
+    sl_status status = open_list(directory, &fd, &list);
+    *out_found = false;
+    if (status != SL_OK)
+        return status == SL_ERROR_MISSING ? SL_OK : status;
+    for (uint32_t i = 0; i < list.count && !*out_found; i++) {
+        *out_found = sl_steps_is_complete(&list.entries[i]);
+        *out_step = list.entries[i].step;
+    }
+    sl_steps_free(&list);
+    close(fd);
+    return SL_OK;
 }
 
 /* ---- loading ---- */
@@ -323,8 +368,8 @@ typedef char prefixed_name[SL_WEIGHTS_NAME_BYTES];
 typedef struct save_job {
     const sl_checkpoint_save_args *args;
     int directory; /* args->directory */
-    int inside;    /* the temporary directory in it */
-    sl_step_entry final_name, temporary_name, trash_name;
+    int inside;    /* the temporary directory in it, locked */
+    sl_step_entry final, replaced, temporary;
     char *temporary_path;
     sl_full_tensors *list;
     prefixed_name *names;       /* [list->count] */
@@ -413,102 +458,107 @@ static sl_status write_files(save_job *job)
     return sl_files_sync_directory(job->inside, job->temporary_path);
 }
 
-static sl_status verify(const save_job *job)
+/* Whatever reading finds, it is the disk that did not keep what was written. */
+static sl_status read_back(const save_job *job)
 {
     sl_checkpoint *checkpoint;
-    SL_TRY(open_at(job->directory, job->args->directory, job->temporary_name.name, DEPTH_HEADERS,
-                   &checkpoint));
+    sl_status status =
+        open_at(job->directory, job->args->directory, job->temporary.name, FROM_DISK, &checkpoint);
+    if (status == SL_ERROR_DATA || status == SL_ERROR_MISSING)
+        SL_FAIL(SL_ERROR_IO, "%s: this was read back just after it was written and synced",
+                sl_status_message());
+    SL_TRY(status);
     sl_checkpoint_close(checkpoint);
     return SL_OK;
 }
 
 /* ---- saving: the names ---- */
 
-static sl_status make_temporary(save_job *job)
-{
-    const char *name = job->temporary_name.name;
-    if (mkdirat(job->directory, name, 0700) < 0)
-        SL_FAIL(SL_ERROR_IO, "%s: the directory cannot be made: %s",
-                sl_files_show(job->temporary_path).text, strerror(errno));
-    sl_status status = sl_files_open_directory(job->directory, job->args->directory, name,
-                                               SL_LINKS_REFUSE, &job->inside);
-    if (status != SL_OK) {
-        unlinkat(job->directory, name, AT_REMOVEDIR);
-        return status;
-    }
-    flock(job->inside, LOCK_EX | LOCK_NB); /* where locks are missing, nobody cleans either */
-    return SL_OK;
-}
-
-/* Where a file system cannot exchange names: between the two renames step-N is not there. */
+/* Where a file system cannot exchange names: between the two renames another name stands for
+ * step-N. */
 static int replace_in_two(const save_job *job)
 {
-    const char *final = job->final_name.name, *trash = job->trash_name.name;
-    int moved = sl_files_rename(job->directory, final, trash, SL_RENAME_REPLACE);
+    const char *final = job->final.name, *replaced = job->replaced.name;
+    int moved = sl_files_rename(job->directory, final, replaced, SL_RENAME_REPLACE);
     if (moved != 0 && moved != ENOENT)
         return moved;
-    int error = sl_files_rename(job->directory, job->temporary_name.name, final, SL_RENAME_REPLACE);
+    int error = sl_files_rename(job->directory, job->temporary.name, final, SL_RENAME_REPLACE);
     if (error != 0 && moved == 0)
-        sl_files_rename(job->directory, trash, final, SL_RENAME_REPLACE);
+        sl_files_rename(job->directory, replaced, final, SL_RENAME_REPLACE);
     return error;
+}
+
+/* Another run that prunes may take away what is to be replaced: the name is free then. */
+static int rename_to_final(const save_job *job)
+{
+    enum { TRIES = 4 };
+    const char *temporary = job->temporary.name, *final = job->final.name;
+    int error = ENOENT;
+    for (int i = 0; i < TRIES && error == ENOENT; i++) {
+        error = sl_files_rename(job->directory, temporary, final, SL_RENAME_NEW);
+        if (error == EEXIST || error == ENOTEMPTY)
+            error = sl_files_rename(job->directory, temporary, final, SL_RENAME_EXCHANGE);
+    }
+    return error == EINVAL || error == ENOSYS ? replace_in_two(job) : error;
 }
 
 static sl_status publish(const save_job *job)
 {
-    const char *temporary = job->temporary_name.name, *final = job->final_name.name;
-    int error = sl_files_rename(job->directory, temporary, final, SL_RENAME_NEW);
-    if (error == EEXIST || error == ENOTEMPTY)
-        error = sl_files_rename(job->directory, temporary, final, SL_RENAME_EXCHANGE);
-    if (error == EINVAL || error == ENOSYS)
-        error = replace_in_two(job);
+    int error = rename_to_final(job);
     if (error != 0)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be renamed to %s: %s",
-                sl_files_show(job->temporary_path).text, final, strerror(error));
+                sl_files_show(job->temporary_path).text, job->final.name, strerror(error));
     return SL_OK;
 }
 
 static sl_status write_latest(const save_job *job)
 {
     char line[SL_STEP_NAME_BYTES + 1];
-    snprintf(line, sizeof line, "%s\n", job->final_name.name);
+    snprintf(line, sizeof line, "%s\n", job->final.name);
     return sl_files_replace_text(job->directory, job->args->directory, LATEST_NAME,
                                  LATEST_TEMPORARY, line);
-}
-
-static void remove_if_there(const save_job *job, const char *name)
-{
-    if (faccessat(job->directory, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
-        sl_steps_remove(job->directory, job->args->directory, name);
 }
 
 /* The checkpoint is safe by now: what fails from here on is a warning. */
 static void clean_up(const save_job *job)
 {
     const sl_checkpoint_save_args *args = job->args;
+    sl_step_entry exchanged = job->temporary; /* has the name of what took its place */
+    exchanged.kind = SL_STEP_REPLACED;
     if (write_latest(job) != SL_OK)
         sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
-    remove_if_there(job, job->temporary_name.name); /* what was replaced, by exchange */
-    remove_if_there(job, job->trash_name.name);     /* or in two */
+    sl_steps_remove(job->directory, args->directory, &exchanged);
+    sl_steps_remove(job->directory, args->directory, &job->replaced);
     sl_steps_prune(job->directory, args->directory, args->state->step, args->keep);
 }
 
 /* ---- saving ---- */
 
+static sl_status write_inside(save_job *job)
+{
+    SL_TRY(sl_files_join_path(job->args->directory, job->temporary.name, &job->temporary_path));
+    SL_TRY(write_files(job));
+    SL_TRY(read_back(job));
+    return publish(job);
+}
+
 static sl_status write_and_publish(save_job *job)
 {
-    SL_TRY(make_temporary(job));
-    sl_status status = write_files(job);
-    if (status == SL_OK)
-        status = verify(job);
-    if (status == SL_OK)
-        status = publish(job);
+    const char *path = job->args->directory;
+    SL_TRY(
+        sl_steps_make(job->directory, path, job->args->state->step, &job->temporary, &job->inside));
+    sl_status status = write_inside(job);
+    if (status != SL_OK)
+        sl_steps_remove_held(job->directory, path, job->temporary.name, job->inside);
     close(job->inside);
-    if (status != SL_OK) {
-        remove_if_there(job, job->temporary_name.name);
-        return status;
-    }
+    SL_TRY(status);
     /* If this fails, nothing is removed: it is not known which names would survive a crash. */
-    SL_TRY(sl_files_sync_directory(job->directory, job->args->directory));
+    status = sl_files_sync_directory(job->directory, path);
+    if (status != SL_OK)
+        SL_FAIL(status,
+                "%s; %s is there and whole, but a power failure may take its name; older "
+                "checkpoints were left",
+                sl_status_message(), job->final.name);
     clean_up(job);
     return SL_OK;
 }
@@ -518,10 +568,19 @@ static sl_status start_save(save_job *job)
     const sl_checkpoint_save_args *args = job->args;
     SL_TRY(sl_full_tensors_open(args->tensors, args->tensor_count, &job->list));
     SL_TRY(plan_tensors(job));
-    SL_TRY(sl_files_join_path(args->directory, job->temporary_name.name, &job->temporary_path));
     SL_TRY(sl_files_make_directories(args->directory));
     return sl_files_open_directory(AT_FDCWD, NULL, args->directory, SL_LINKS_FOLLOW,
                                    &job->directory);
+}
+
+static void end_save(save_job *job)
+{
+    if (job->directory >= 0)
+        close(job->directory);
+    sl_full_tensors_close(job->list);
+    free(job->names);
+    free(job->plans);
+    free(job->temporary_path);
 }
 
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
@@ -529,9 +588,8 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
     save_job job = {
         .args = args,
         .directory = -1,
-        .final_name = sl_steps_name(SL_STEP_FINAL, args->state->step),
-        .temporary_name = sl_steps_name(SL_STEP_TEMPORARY, args->state->step),
-        .trash_name = sl_steps_name(SL_STEP_TRASH, args->state->step),
+        .final = sl_steps_name(SL_STEP_FINAL, args->state->step),
+        .replaced = sl_steps_name(SL_STEP_REPLACED, args->state->step),
         .manifest.run = {.state = *args->state,
                          .shape = *args->shape,
                          .precision = args->precision,
@@ -546,11 +604,122 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
     if (status == SL_OK) {
         sl_steps_clean(job.directory, args->directory);
         status = write_and_publish(&job);
-        close(job.directory);
     }
-    sl_full_tensors_close(job.list);
-    free(job.names);
-    free(job.plans);
-    free(job.temporary_path);
+    end_save(&job);
+    return status;
+}
+
+/* ---- the space that saves take ---- */
+
+/* For what is small or not known yet: configuration, manifest, directory, LATEST. */
+enum { SMALL_FILES_BYTES = 64 << 10 };
+
+static uint64_t subtract(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* What the saves of a run find, and what stays of it. */
+typedef struct save_series {
+    uint64_t now, count; /* checkpoints that are there, saves to come */
+    uint32_t keep;
+    bool overwrites; /* those that are there go after the first save */
+} save_series;
+
+/* How many more checkpoints there are at once than now, the one that is being written counted. */
+static uint64_t count_more(const save_series *series)
+{
+    uint64_t stay = (series->overwrites ? 0 : series->now) + series->count - 1;
+    if (series->keep > 0 && stay > series->keep)
+        stay = series->keep;
+    uint64_t more = subtract(stay + 1, series->now);
+    return more > 0 ? more : 1; /* nothing goes before the first one is there */
+}
+
+static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t *out_bytes)
+{
+    uint64_t total = SMALL_FILES_BYTES;
+    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_FILE_COUNT; i++) {
+        uint64_t bytes;
+        if (!job->args->has_state[sl_manifest_file_group((sl_manifest_file)i)])
+            continue;
+        SL_TRY(sl_safetensors_count_bytes(job->plans, job->list->count, &bytes));
+        SL_TRY(sl_bits_add(total, sl_bits_round_up(bytes, block_bytes), "a checkpoint", &total));
+    }
+    *out_bytes = total;
+    return SL_OK;
+}
+
+/* "a/b" becomes "a", "a" becomes ".", "/a" becomes "/". */
+static void cut_last_part(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path && slash[1]] = '\0';
+    else
+        memcpy(path, ".", 2);
+}
+
+/* The space free for a path whose last parts may not be there yet. */
+static sl_status ask_space(const char *path, struct statvfs *out_info)
+{
+    char *parent = strdup(path);
+    if (!parent)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    int result = statvfs(parent, out_info);
+    while (result < 0 && errno == ENOENT && *parent && strcmp(parent, ".") != 0) {
+        cut_last_part(parent);
+        result = statvfs(parent, out_info);
+    }
+    free(parent);
+    if (result < 0)
+        SL_FAIL(SL_ERROR_IO, "%s: its free space cannot be asked: %s", sl_files_show(path).text,
+                strerror(errno));
+    return SL_OK;
+}
+
+static sl_status compare_space(const save_job *job, const save_series *series)
+{
+    struct statvfs info;
+    uint64_t bytes, needed, more = count_more(series);
+    SL_TRY(ask_space(job->args->directory, &info));
+    uint64_t free_bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    SL_TRY(count_bytes(job, info.f_frsize, &bytes));
+    SL_TRY(sl_bits_multiply(more, bytes, "the checkpoints of a run", &needed));
+    if (needed <= free_bytes)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_FIT,
+            "%s: %llu more checkpoints of %llu bytes need %llu bytes at once, but %llu are free "
+            "there; save on a larger disk%s",
+            sl_files_show(job->args->directory).text, (unsigned long long)more,
+            (unsigned long long)bytes, (unsigned long long)needed, (unsigned long long)free_bytes,
+            series->keep == 1 ? "" : ", or keep fewer: --keep 1");
+}
+
+sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
+                                    bool overwrites)
+{
+    save_job job = {.args = args, .directory = -1};
+    save_series series = {.count = save_count, .keep = args->keep, .overwrites = overwrites};
+    sl_step_list list = {0};
+    if (save_count == 0)
+        return SL_OK;
+    sl_status status = open_list(args->directory, &job.directory, &list);
+    if (status == SL_OK) {
+        sl_steps_clean(job.directory, args->directory);
+        for (uint32_t i = 0; i < list.count; i++)
+            series.now += sl_steps_is_complete(&list.entries[i]);
+        sl_steps_free(&list);
+    } else {
+        job.directory = -1;
+        status = status == SL_ERROR_MISSING ? SL_OK : status;
+    }
+    if (status == SL_OK)
+        status = sl_full_tensors_open(args->tensors, args->tensor_count, &job.list);
+    if (status == SL_OK)
+        status = plan_tensors(&job);
+    if (status == SL_OK)
+        status = compare_space(&job, &series);
+    end_save(&job);
     return status;
 }

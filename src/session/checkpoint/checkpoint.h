@@ -54,23 +54,40 @@ typedef struct sl_checkpoint_save_args {
 } sl_checkpoint_save_args;
 
 /* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
- * a temporary name, synced, checked (sizes, headers) and renamed; an existing step-N is replaced.
- * Only steps up to this one count for `keep`: what another run left there with higher numbers
- * stays, with a warning. Remains of dead runs are removed first. SL_ERROR_IO: names file, bytes and
- * the system's reason; nothing new is visible then, older checkpoints are untouched.
+ * a temporary name, synced, read back from the disk to its last byte, and renamed; an existing
+ * step-N is replaced. Only steps up to this one count for `keep`: what another run left there with
+ * higher numbers stays, with a warning. Remains of dead runs are removed first.
+ * SL_ERROR_IO: names file, bytes and the system's reason; older checkpoints are untouched and
+ * nothing new is visible, unless the message says that step-N is there: then it is whole, but a
+ * power failure may take its name, as the directory could not be synced.
  * SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks. */
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
+
+/* Compares what `save_count` saves with these arguments will take at once, `keep` and the
+ * checkpoints that are there counted (they go after the first save if it overwrites), with the
+ * space that is free for `directory` (or for its nearest parent that is there). Removes remains of
+ * dead runs first, which take space. Looks at directory, keep, tensors and has_state alone.
+ * SL_ERROR_FIT: says both in bytes and what would fit. */
+sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
+                                    bool overwrites);
 
 /* A checkpoint that was found valid, with its files open. */
 typedef struct sl_checkpoint sl_checkpoint;
 
 /* Opens one checkpoint directory (…/step-N) and reads all of it once: manifest, sizes, safetensors
- * headers, checksums. SL_ERROR_MISSING: not there. SL_ERROR_DATA: broken; names file and reason. */
+ * headers, checksums. SL_ERROR_MISSING: not there. SL_ERROR_DATA: broken; names file and reason.
+ * SL_ERROR_IO: it cannot be read, so nothing is known of what is in it. */
 sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
 
-/* Opens the newest valid checkpoint in `directory`; invalid ones are passed over with a warning to
- * the log. SL_ERROR_MISSING: there is no valid one (the message says how many were invalid). */
+/* Opens the newest valid checkpoint in `directory`; broken ones are passed over with a warning to
+ * the log. SL_ERROR_MISSING: there is no valid one (the message says how many were broken).
+ * SL_ERROR_IO: one that is newer than all valid ones cannot be read (a failing disk, permissions):
+ * it may be whole, so no older one is taken in its place. */
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
+
+/* Whether `directory` holds checkpoints, valid or not, and the newest step of them; one that is not
+ * there holds none. SL_ERROR_IO: it cannot be listed. */
+sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step);
 
 /* NULL is fine. */
 void sl_checkpoint_close(sl_checkpoint *checkpoint);

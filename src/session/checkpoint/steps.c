@@ -1,4 +1,4 @@
-/* Names, list and removal of checkpoints; see steps.h. */
+/* Names, list, making and removal of checkpoints; see steps.h. */
 #define _GNU_SOURCE
 #include "steps.h"
 
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +37,8 @@ static void format_name(sl_step_entry *entry, uint64_t suffix)
     unsigned long long step = entry->step, random = suffix;
     if (entry->kind == SL_STEP_FINAL)
         snprintf(entry->name, sizeof entry->name, "step-%08llu", step);
+    else if (entry->kind == SL_STEP_REPLACED)
+        snprintf(entry->name, sizeof entry->name, "step-%08llu.old-%016llx", step, random);
     else if (entry->kind == SL_STEP_TEMPORARY)
         snprintf(entry->name, sizeof entry->name, "step-%08llu.tmp-%016llx", step, random);
     else
@@ -64,13 +67,18 @@ static bool parse_name(const char *name, sl_step_entry *out_entry)
     if (*end == '-') {
         entry.kind = SL_STEP_TRASH;
         suffix = strtoull(end + 1, NULL, 16);
-    } else if (strncmp(end, ".tmp-", 5) == 0) {
-        entry.kind = SL_STEP_TEMPORARY;
+    } else if (strncmp(end, ".tmp-", 5) == 0 || strncmp(end, ".old-", 5) == 0) {
+        entry.kind = end[1] == 't' ? SL_STEP_TEMPORARY : SL_STEP_REPLACED;
         suffix = strtoull(end + 5, NULL, 16);
     }
     format_name(&entry, suffix);
     *out_entry = entry;
     return strcmp(entry.name, name) == 0; /* signs, blanks, other digits: not ours */
+}
+
+bool sl_steps_is_complete(const sl_step_entry *entry)
+{
+    return entry->kind == SL_STEP_FINAL || entry->kind == SL_STEP_REPLACED;
 }
 
 /* ---- listing ---- */
@@ -80,6 +88,8 @@ static int compare_entries(const void *a, const void *b)
     const sl_step_entry *x = a, *y = b;
     if (x->step != y->step)
         return x->step > y->step ? -1 : 1;
+    if (x->kind != y->kind)
+        return x->kind < y->kind ? -1 : 1;
     return strcmp(x->name, y->name);
 }
 
@@ -148,6 +158,81 @@ void sl_steps_free(sl_step_list *list)
     *list = (sl_step_list){0};
 }
 
+/* ---- locking ---- */
+
+static int open_inside(int directory, const char *name)
+{
+    return openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* LOCK_NONE: the file system has no locks. The system releases a lock when its holder dies. */
+typedef enum lock_result { LOCK_TAKEN, LOCK_OF_ANOTHER, LOCK_NONE } lock_result;
+
+static lock_result take_lock(int inside)
+{
+    int result;
+    do
+        result = flock(inside, LOCK_EX | LOCK_NB);
+    while (result < 0 && errno == EINTR);
+    if (result == 0)
+        return LOCK_TAKEN;
+    return errno == EWOULDBLOCK ? LOCK_OF_ANOTHER : LOCK_NONE;
+}
+
+bool sl_steps_is_named(int directory, const char *name, int inside)
+{
+    struct stat named, held;
+    return fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstat(inside, &held) == 0 && named.st_dev == held.st_dev && named.st_ino == held.st_ino;
+}
+
+/* ---- making ---- */
+
+enum { MAKE_TRIES = 16 };
+
+/* Another run that cleans may see the directory before it is locked, and then holds it or has
+ * removed it: *out_inside is -1 then, and another name is to be drawn. */
+static sl_status make_locked(int directory, const char *directory_path, const char *name,
+                             int *out_inside)
+{
+    int inside = -1;
+    if (mkdirat(directory, name, 0700) < 0)
+        SL_FAIL(SL_ERROR_IO, "%s/%s: the directory cannot be made: %s",
+                sl_files_show(directory_path).text, name, strerror(errno));
+    sl_status status =
+        sl_files_open_directory(directory, directory_path, name, SL_LINKS_REFUSE, &inside);
+    if (status == SL_ERROR_MISSING && faccessat(directory, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        return SL_OK;
+    if (status != SL_OK) {
+        unlinkat(directory, name, AT_REMOVEDIR);
+        return status == SL_ERROR_SYSTEM ? status : SL_ERROR_IO;
+    }
+    if (take_lock(inside) == LOCK_OF_ANOTHER || !sl_steps_is_named(directory, name, inside)) {
+        close(inside);
+        inside = -1;
+    }
+    *out_inside = inside;
+    return SL_OK;
+}
+
+sl_status sl_steps_make(int directory, const char *directory_path, uint64_t step,
+                        sl_step_entry *out_entry, int *out_inside)
+{
+    for (int i = 0; i < MAKE_TRIES; i++) {
+        int inside = -1;
+        sl_step_entry entry = sl_steps_name(SL_STEP_TEMPORARY, step);
+        SL_TRY(make_locked(directory, directory_path, entry.name, &inside));
+        if (inside < 0)
+            continue;
+        *out_entry = entry;
+        *out_inside = inside;
+        return SL_OK;
+    }
+    SL_FAIL(SL_ERROR_IO,
+            "%s: %d new directories were taken away at once; does another program clean up here?",
+            sl_files_show(directory_path).text, MAKE_TRIES);
+}
+
 /* ---- removing ---- */
 
 static bool is_checkpoint_file(const char *name)
@@ -181,32 +266,49 @@ static void unlink_files(int inside)
         unlinkat(inside, sl_manifest_file_name((sl_manifest_file)i), 0);
 }
 
-static int open_inside(int directory, const char *name)
+static void warn_of_stay(const char *directory_path, const char *name)
 {
-    return openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    sl_log_write(SL_LOG_WARNING, "%s/%s: stays, it cannot be removed or holds other files",
+                 sl_files_show(directory_path).text, name);
 }
 
-void sl_steps_remove(int directory, const char *directory_path, const char *name)
+void sl_steps_remove_held(int directory, const char *directory_path, const char *name, int inside)
 {
-    int inside = open_inside(directory, name);
-    bool ours = inside >= 0 && holds_only_ours(inside);
-    if (ours)
-        unlink_files(inside);
-    if (inside >= 0)
-        close(inside);
-    if (!ours || unlinkat(directory, name, AT_REMOVEDIR) < 0)
-        sl_log_write(SL_LOG_WARNING, "%s/%s: stays, it cannot be removed or holds other files",
-                     sl_files_show(directory_path).text, name);
+    if (!sl_steps_is_named(directory, name, inside))
+        return;
+    if (!holds_only_ours(inside) || sl_files_sync_directory(directory, directory_path) != SL_OK) {
+        warn_of_stay(directory_path, name);
+        return;
+    }
+    unlink_files(inside);
+    if (unlinkat(directory, name, AT_REMOVEDIR) < 0)
+        warn_of_stay(directory_path, name);
 }
 
-/* A writer holds a lock on its directory; the system releases it when the writer dies. */
-static bool is_abandoned(int directory, const char *name)
+/* The name is looked at again under the lock: until then it was its writer's to rename. */
+void sl_steps_remove(int directory, const char *directory_path, const sl_step_entry *entry)
 {
-    int inside = open_inside(directory, name);
-    bool free_to_take = inside >= 0 && flock(inside, LOCK_EX | LOCK_NB) == 0;
-    if (inside >= 0)
-        close(inside);
-    return free_to_take;
+    int inside = open_inside(directory, entry->name);
+    if (inside < 0) {
+        if (errno != ENOENT)
+            warn_of_stay(directory_path, entry->name);
+        return;
+    }
+    lock_result lock = take_lock(inside);
+    if (lock == LOCK_TAKEN || (lock == LOCK_NONE && entry->kind != SL_STEP_TEMPORARY))
+        sl_steps_remove_held(directory, directory_path, entry->name, inside);
+    close(inside);
+}
+
+/* What was replaced is no remains while nothing final of its step is in front of it. */
+static bool is_remains(const sl_step_list *list, uint32_t index)
+{
+    const sl_step_entry *entry = &list->entries[index];
+    if (entry->kind != SL_STEP_REPLACED)
+        return entry->kind != SL_STEP_FINAL;
+    while (index > 0 && list->entries[index - 1].step == entry->step)
+        index--;
+    return list->entries[index].kind == SL_STEP_FINAL;
 }
 
 void sl_steps_clean(int directory, const char *directory_path)
@@ -214,12 +316,9 @@ void sl_steps_clean(int directory, const char *directory_path)
     sl_step_list list;
     if (sl_steps_list(directory, directory_path, &list) != SL_OK)
         return;
-    for (uint32_t i = 0; i < list.count; i++) {
-        const sl_step_entry *entry = &list.entries[i];
-        if (entry->kind == SL_STEP_TRASH ||
-            (entry->kind == SL_STEP_TEMPORARY && is_abandoned(directory, entry->name)))
-            sl_steps_remove(directory, directory_path, entry->name);
-    }
+    for (uint32_t i = 0; i < list.count; i++)
+        if (is_remains(&list, i))
+            sl_steps_remove(directory, directory_path, &list.entries[i]);
     sl_steps_free(&list);
 }
 
@@ -231,10 +330,9 @@ static void discard(int directory, const char *directory_path, const sl_step_ent
     if (inside >= 0)
         close(inside);
     if (!ours || sl_files_rename(directory, entry->name, trash.name, SL_RENAME_REPLACE) != 0)
-        sl_log_write(SL_LOG_WARNING, "%s/%s: stays, it cannot be removed or holds other files",
-                     sl_files_show(directory_path).text, entry->name);
+        warn_of_stay(directory_path, entry->name);
     else
-        sl_steps_remove(directory, directory_path, trash.name);
+        sl_steps_remove(directory, directory_path, &trash);
 }
 
 void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep)
@@ -245,7 +343,7 @@ void sl_steps_prune(int directory, const char *directory_path, uint64_t step, ui
         return;
     for (uint32_t i = 0; i < list.count; i++) {
         const sl_step_entry *entry = &list.entries[i];
-        if (entry->kind != SL_STEP_FINAL)
+        if (!sl_steps_is_complete(entry))
             continue;
         if (entry->step > step)
             sl_log_write(SL_LOG_WARNING, "%s/%s: is newer than step %llu and stays",
@@ -264,7 +362,7 @@ void sl_steps_remove_others(int directory, const char *directory_path, uint64_t 
         return;
     }
     for (uint32_t i = 0; i < list.count; i++)
-        if (list.entries[i].kind == SL_STEP_FINAL && list.entries[i].step != step)
+        if (sl_steps_is_complete(&list.entries[i]) && list.entries[i].step != step)
             discard(directory, directory_path, &list.entries[i]);
     sl_steps_free(&list);
 }

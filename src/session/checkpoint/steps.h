@@ -1,20 +1,31 @@
-/* The directories inside a checkpoint directory: their names, their list and their removal.
+/* The directories inside a checkpoint directory: their names, their list, making and removal.
  *
  *   step-00000100                            a complete checkpoint
+ *   step-00000100.old-0123456789abcdef       a complete one that is replaced where names cannot be
+ *                                            exchanged; stands for step-00000100 while that is gone
  *   step-00000100.tmp-0123456789abcdef       being written; locked by its writer while it lives
  *   .trash-step-00000100-0123456789abcdef    being removed
  *
- * Invariant: only directories with exactly such names are touched, and in them only files that a
- * checkpoint consists of; a directory with anything else in it stays.
+ * Invariants: only directories with exactly such names are touched, and in them only files that a
+ * checkpoint consists of; a directory with anything else in it stays. Before a file is deleted, its
+ * directory is locked, is still the one that has the name, and the names around it are durable: so
+ * no writer loses what it writes, and a power failure cannot bring back the name of a checkpoint
+ * without its files.
  */
 #ifndef SL_SESSION_CHECKPOINT_STEPS_H
 #define SL_SESSION_CHECKPOINT_STEPS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-typedef enum sl_step_kind { SL_STEP_FINAL, SL_STEP_TEMPORARY, SL_STEP_TRASH } sl_step_kind;
+typedef enum sl_step_kind {
+    SL_STEP_FINAL,
+    SL_STEP_REPLACED,
+    SL_STEP_TEMPORARY,
+    SL_STEP_TRASH
+} sl_step_kind;
 
 enum { SL_STEP_NAME_BYTES = 64 };
 
@@ -25,22 +36,39 @@ typedef struct sl_step_entry {
 } sl_step_entry;
 
 typedef struct sl_step_list {
-    sl_step_entry *entries; /* newest step first */
+    sl_step_entry *entries; /* newest step first; of one step, in the order of kinds */
     uint32_t count;
 } sl_step_list;
 
-/* The entry of a step; TEMPORARY and TRASH draw a random suffix. */
+/* The entry of a step; all kinds but FINAL draw a random suffix. */
 sl_step_entry sl_steps_name(sl_step_kind kind, uint64_t step);
+
+/* True for the names that only complete checkpoints have. */
+bool sl_steps_is_complete(const sl_step_entry *entry);
 
 /* Lists what has such a name in an open directory; release with sl_steps_free. */
 sl_status sl_steps_list(int directory, const char *directory_path, sl_step_list *out_list);
 void sl_steps_free(sl_step_list *list);
 
-/* Removes one directory if only a checkpoint's files are in it. A directory that stays is
- * logged: a failure here never harms a checkpoint. */
-void sl_steps_remove(int directory, const char *directory_path, const char *name);
+/* True if the name leads to the open directory `inside`, and not to nothing or to another one. */
+bool sl_steps_is_named(int directory, const char *name, int inside);
 
-/* Removes what dead runs left: temporary directories that nobody has locked, and trash. */
+/* Makes an empty TEMPORARY directory and locks it: whoever cleans meanwhile leaves it alone for as
+ * long as `*out_inside` is open. SL_ERROR_IO, SL_ERROR_SYSTEM. */
+sl_status sl_steps_make(int directory, const char *directory_path, uint64_t step,
+                        sl_step_entry *out_entry, int *out_inside);
+
+/* Removes a directory of a dead run, trash or what was replaced, under its lock and if only a
+ * checkpoint's files are in it. One that is not there, or that another run has locked, is fine. */
+void sl_steps_remove(int directory, const char *directory_path, const sl_step_entry *entry);
+
+/* Removes a directory that this process made and holds open and locked, if only a checkpoint's
+ * files are in it and it still has the name. */
+void sl_steps_remove_held(int directory, const char *directory_path, const char *name, int inside);
+
+/* Removes what dead runs left: temporary directories that nobody has locked, trash, and what was
+ * replaced by a checkpoint that is there. What stays is logged: a failure here never harms a
+ * checkpoint. */
 void sl_steps_clean(int directory, const char *directory_path);
 
 /* Removes complete checkpoints of steps below `step` beyond the newest `keep` (0: none), that of
