@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "files/json_file.h"
 #include "options.h"
 
 enum { EXIT_USAGE = 64 };
@@ -41,7 +42,7 @@ int sl_command_end(sl_status status)
 
 sl_status sl_command_print_json(const json_t *object, int digits)
 {
-    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+    char *text = sl_json_file_dump(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to print a report");
     puts(text);
@@ -91,8 +92,9 @@ static int refuse(const char *name)
 static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
     sl_config config;
-    sl_status status = sl_options_parse(command, argc, argv, &config);
-    int code = status == SL_OK ? command->run(&config) : sl_command_end(status);
+    bool is_answered = false;
+    sl_status status = sl_options_parse(command, argc, argv, &config, &is_answered);
+    int code = status == SL_OK && !is_answered ? command->run(&config) : sl_command_end(status);
     sl_config_clear(&config);
     return code;
 }

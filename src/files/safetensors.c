@@ -413,11 +413,10 @@ static sl_status sort_plans(const sl_safetensors_plan *tensors, uint32_t count, 
 
 static sl_status count_bytes(const sl_safetensors_plan *tensor, uint64_t *out_bytes)
 {
-    uint64_t bytes = sizeof(float);
+    uint64_t elements = 1; /* multiplied as the reader does: an empty tensor may be long */
     for (uint32_t i = 0; i < tensor->dim_count; i++)
-        SL_TRY(sl_bits_multiply(bytes, tensor->shape[i], "a tensor", &bytes));
-    *out_bytes = bytes;
-    return SL_OK;
+        SL_TRY(sl_bits_multiply(elements, tensor->shape[i], "a tensor", &elements));
+    return sl_bits_multiply(elements, sizeof(float), "a tensor", out_bytes);
 }
 
 /* Adds the entry of one tensor; a failure of jansson is a lack of memory. */
@@ -450,7 +449,7 @@ static sl_status format_header(const sl_safetensors_plan *tensors, const uint32_
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a safetensors header");
     for (uint32_t i = 0; i < count && status == SL_OK; i++)
         status = add_entry(header, &tensors[order[i]], &end);
-    char *text = status == SL_OK ? json_dumps(header, JSON_COMPACT) : NULL;
+    char *text = status == SL_OK ? sl_json_file_dump(header, JSON_COMPACT) : NULL;
     json_decref(header);
     SL_TRY(status);
     if (!text)

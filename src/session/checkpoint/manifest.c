@@ -143,7 +143,7 @@ sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text)
     json_t *root = json_object();
     sl_status status = write_fields(manifest, root);
     char *text =
-        status == SL_OK ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+        status == SL_OK ? sl_json_file_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     SL_TRY(status);
     if (!text)
@@ -173,7 +173,8 @@ static sl_status check_seal(const char *path, const char *text, uint64_t bytes)
 {
     char hash[HASH_DIGITS + 1];
     const char *tail = bytes >= TAIL_BYTES ? text + bytes - TAIL_BYTES : NULL;
-    if (!tail || memcmp(tail, TAIL_START, sizeof TAIL_START - 1) != 0)
+    if (!tail || memcmp(tail, TAIL_START, sizeof TAIL_START - 1) != 0 ||
+        memcmp(text + bytes - (sizeof TAIL_END - 1), TAIL_END, sizeof TAIL_END - 1) != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: does not end in its checksum", sl_files_show(path).text);
     format_hash(text, bytes - TAIL_BYTES, hash);
     if (memcmp(tail + sizeof TAIL_START - 1, hash, HASH_DIGITS) != 0)
