@@ -475,7 +475,7 @@ static void note_places(sweep *s, call_faults *counts)
 {
     for (uint32_t i = 0; i < CALL_PLACES_MAX; i++) {
         uint64_t key = counts->places[i].key;
-        bool is_old = key == 0;
+        bool is_old = key == 0 || !is_swept(key);
         for (uint32_t j = 0; j < s->place_count && !is_old; j++)
             is_old = s->keys[j] == key;
         for (uint32_t j = 0; j < CALL_PLACES_MAX && !is_old; j++) {
