@@ -249,7 +249,6 @@ self_test()
     expect_red tsan race 'data race' || failures=1
     self_test_skips || failures=1
     self_test_static || failures=1
-    scripts/fuzz.sh --self-test || failures=1
     exit $failures
 }
 

@@ -18,8 +18,9 @@
 #include "base/status.h"
 #include "scratch_dir.h"
 
-/* jansson makes some 80 bytes of each of the worst, "{},"; with an allocator's rounding 128. */
-enum { FUZZ_FIXED_BYTES = 256 << 10, FUZZ_FACTOR = 128 };
+/* jansson makes some 80 bytes of each of the worst, "{},"; with an allocator's rounding 128. A
+ * configuration, which may come through a pipe, is read into a buffer of 1 MiB. */
+enum { FUZZ_FIXED_BYTES = 2 << 20, FUZZ_FACTOR = 128 };
 
 /* The target: one input. Files are made by fuzz_write alone, which takes nothing from the heap. */
 void fuzz_input(const uint8_t *data, size_t bytes);
