@@ -61,7 +61,8 @@ typedef struct fault_plan {
     int no_reservation; /* as one without fallocate */
     FILE *trace;        /* one line a call, or NULL */
     void (*listen)(const fault_call *call);
-    uint64_t pause_at; /* the call before which the process stops, if there is a turn */
+    uint64_t pause_at;   /* the call before which the process stops, if there is a turn */
+    uint64_t pause_more; /* and once more so many calls later; 0: no more */
     fault_turn *turn;
     const char *disk; /* a directory whose files may take up `room` bytes, or NULL */
     uint64_t room;
@@ -99,6 +100,8 @@ static inline int fault_hits(int can_repeat)
         sem_post(&faults.turn->stopped);
         while (sem_wait(&faults.turn->go) < 0 && errno == EINTR)
             continue;
+        faults.pause_at += faults.pause_more;
+        faults.pause_more = 0;
     }
     if (faults.first == 0 || faults.calls < faults.first ||
         (faults.calls > faults.first && !faults.all_after))

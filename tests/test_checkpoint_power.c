@@ -136,6 +136,13 @@ static void record_after_kill_of_first(uint64_t draw)
     must_save(7, 1);
 }
 
+/* Between the making of the directory of checkpoints and its sync into its parent. */
+static void record_after_kill_at_start(uint64_t draw)
+{
+    record_killed_save(3, 1, 2 + draw % 2);
+    must_save(7, 1);
+}
+
 static void record_after_failure(uint64_t draw)
 {
     must_save(7, 1);
@@ -158,6 +165,7 @@ static const crash_scenario scenarios[] = {
     {"after a kill", record_after_kill, 1},
     {"after a kill, plain renames", record_after_kill_in_two, 1},
     {"after a kill of the first", record_after_kill_of_first, 1},
+    {"after a kill at the start", record_after_kill_at_start, 0},
     {"after a failure", record_after_failure, 1},
 };
 
