@@ -324,7 +324,8 @@ uint32_t sl_store_close(sl_store *store)
 static sl_status move_range(sl_store *store, sl_store_lane lane, uint64_t offset, void *data,
                             uint64_t bytes)
 {
-    if (((offset | bytes | (uintptr_t)data) % SL_STORE_ALIGNMENT) != 0 || bytes > store->bytes ||
+    if (offset % SL_STORE_RECORD_BYTES != 0 ||
+        ((bytes | (uintptr_t)data) % SL_STORE_ALIGNMENT) != 0 || bytes > store->bytes ||
         offset > store->bytes - bytes)
         SL_FAIL(SL_ERROR_INTERNAL,
                 "%llu bytes at %llu of a disk tier of %llu, memory at %p: outside or not aligned",

@@ -3,24 +3,25 @@
  * It knows offsets, bytes and checksums; it knows nothing of chunks, plans and policies. Its space
  * is cut into pieces of SL_STORE_PIECE_BYTES; piece n lies in directory n modulo their number.
  *
- * A part is what one range has in one piece. A part that is written gets a checksum, which is
- * compared when the same part is read. So the caller must read in the parts that it wrote last:
- * another part of what was written cannot be checked, and reading it is SL_ERROR_INTERNAL. What was
- * never written reads as zeros.
+ * A record is SL_STORE_RECORD_BYTES of the address space. Each one that is written gets a checksum,
+ * which is compared whenever bytes of it are read. Ranges start where a record does. One that ends
+ * inside a record has that record for itself: a write leaves the rest of it zeros, whatever was
+ * there before. What was never written reads as zeros.
  *
  *   store.c             opens and closes it all; which piece lies in which file
  *   store_pipe.c        ranges -> requests, short transfers, retries, messages
  *   backoff.h           how long a request is tried again that the kernel was too busy for
- *   store_sums.c        the checksum of each part that was written
+ *   store_sums.c        the checksum of each record that was written
  *   store_file.c        the files: nameless, mode 0600, reserved, direct I/O where it works
  *   transport.h         how requests reach the kernel: a table of a few entries
  *   store_uring.c       ... by io_uring, one ring a lane
  *   store_threads.c     ... by threads, where io_uring is not allowed
  *
- * Checksums take 56 bytes of memory a piece, 16 more for each further part in it.
+ * Checksums take 9 bytes of memory a record: 144 MiB for 1 TiB.
  *
- * Offsets, lengths and addresses are multiples of SL_STORE_ALIGNMENT. The caller must not have two
- * ranges that overlap in flight together (a plan's waits see to it).
+ * Offsets are multiples of SL_STORE_RECORD_BYTES, lengths and addresses of SL_STORE_ALIGNMENT. The
+ * caller must not have two ranges with a common record in flight together, but to read both (a
+ * plan's waits see to it).
  */
 #ifndef SL_OFFLOAD_STORE_H
 #define SL_OFFLOAD_STORE_H
@@ -30,7 +31,7 @@
 
 #include "base/status.h"
 
-enum { SL_STORE_ALIGNMENT = 4096, SL_STORE_PIECE_BYTES = 1 << 20 };
+enum { SL_STORE_ALIGNMENT = 4096, SL_STORE_RECORD_BYTES = 1 << 16, SL_STORE_PIECE_BYTES = 1 << 20 };
 
 /* Each lane is used by one thread at a time and has a ring, or threads, of its own. */
 typedef enum sl_store_lane { SL_STORE_READ, SL_STORE_WRITE, SL_STORE_LANE_COUNT } sl_store_lane;
@@ -66,10 +67,9 @@ sl_status sl_store_open(const sl_store_options *options, sl_store **out_store);
 uint32_t sl_store_close(sl_store *store);
 
 /* Moves one range and blocks until it is done. SL_ERROR_IO: the request that failed, with file,
- * offset and errno, expected and found checksum, or the age of one that never came back;
- * SL_ERROR_INTERNAL: cut otherwise than written. After such a failure every later call of the lane
- * returns the same. An offset, length or address that is not allowed is SL_ERROR_INTERNAL too, and
- * the lane goes on. */
+ * offset and errno, expected and found checksum, or the age of one that never came back. After such
+ * a failure every later call of the lane returns the same. An offset, length or address that is not
+ * allowed is SL_ERROR_INTERNAL, and the lane goes on. */
 sl_status sl_store_read(sl_store *store, uint64_t offset, void *data, uint64_t bytes);
 sl_status sl_store_write(sl_store *store, uint64_t offset, const void *data, uint64_t bytes);
 

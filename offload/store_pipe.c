@@ -12,6 +12,8 @@
  * stopped or the machine suspended: a gap between two looks at it counts as one wait at most. And
  * nothing is judged before all that has come back is taken.
  */
+#define _GNU_SOURCE /* MAP_ANONYMOUS */
+
 #include "store_pipe.h"
 
 #include <errno.h>
@@ -19,10 +21,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "backoff.h"
 #include "base/clock.h"
-#include "base/hash.h"
 
 enum {
     BATCH = 4,      /* parts handed out, and taken back, at once */
@@ -34,12 +36,14 @@ enum {
 typedef struct transfer {
     sl_transport_request request; /* the first field: requests are turned back into transfers */
     uint64_t offset;              /* of the part, in its file */
+    uint64_t store_offset;        /* of the part, in the store */
     char *data;
     uint32_t bytes, done;
+    char *tail; /* where the first bytes of `data` go in the end; NULL: they are there */
+    uint32_t tail_bytes;
     uint32_t pauses, stalls; /* spent in a row */
     uint64_t out_ns;         /* by the lane's clock, when it was handed out; 0: it is not out */
     bool was_repeated, was_reread;
-    uint64_t sum;
 } transfer;
 
 struct sl_store_pipe {
@@ -47,6 +51,7 @@ struct sl_store_pipe {
     sl_store_counts counts;
     transfer *transfers;
     transfer **idle, **ready; /* stacks of [depth] */
+    char *record;             /* of SL_STORE_RECORD_BYTES: for one of which less is wanted */
     uint32_t idle_count, ready_count, out_count;
     uint64_t clock_ns;        /* the lane's clock, above 0 */
     uint64_t looked_ns;       /* the system's, when the lane's went on last */
@@ -110,60 +115,72 @@ static void make_ready(sl_store_pipe *pipe, transfer *part)
     pipe->ready[pipe->ready_count++] = part;
 }
 
-/* A write's sum is noted before it starts: should it end half done, reading it will be refused. */
-static void start_write(sl_store_pipe *pipe, transfer *part, uint64_t offset)
+/* Sums of a write are noted before it starts: should it end half done, reading it will be refused.
+ */
+static void start_write(sl_store_pipe *pipe, transfer *part)
 {
-    part->sum = sl_hash_64(part->data, part->bytes);
-    sl_store_sums_note(pipe->options.sums, offset, part->bytes, part->sum);
+    sl_store_sums_note(pipe->options.sums, part->store_offset, part->data, part->bytes);
     make_ready(pipe, part);
 }
 
-static void fail_cut(sl_store_pipe *pipe, const transfer *part, uint64_t offset)
+/* Less is wanted of a record than was written: all of that is read, or it could not be checked. */
+static void read_whole_record(sl_store_pipe *pipe, transfer *part, uint32_t written_bytes)
 {
-    sl_status status = sl_status_fail(
-        SL_ERROR_INTERNAL, "%u bytes at %llu of the disk tier were not written as they are read",
-        part->bytes, (unsigned long long)offset);
-    sl_first_failure_keep(&pipe->failure, status);
+    part->tail = part->data;
+    part->tail_bytes = part->bytes;
+    part->data = pipe->record;
+    part->bytes = written_bytes;
+    make_ready(pipe, part);
 }
 
-static void start_read(sl_store_pipe *pipe, transfer *part, uint64_t offset)
+static void start_read(sl_store_pipe *pipe, transfer *part)
 {
-    switch (sl_store_sums_find(pipe->options.sums, offset, part->bytes, &part->sum)) {
-    case SL_STORE_PART_WHOLE:
-        make_ready(pipe, part);
-        return;
-    case SL_STORE_PART_BLANK:
+    const sl_store_sums *sums = pipe->options.sums;
+    uint32_t written_bytes = sl_store_sums_written_bytes(sums, part->store_offset);
+    if (part->bytes < SL_STORE_RECORD_BYTES && written_bytes > part->bytes) {
+        read_whole_record(pipe, part, written_bytes);
+    } else if (sl_store_sums_is_blank(sums, part->store_offset, part->bytes)) {
         memset(part->data, 0, part->bytes);
-        break;
-    case SL_STORE_PART_CUT:
-        fail_cut(pipe, part, offset);
-        break;
+        make_idle(pipe, part);
+    } else {
+        make_ready(pipe, part);
     }
-    make_idle(pipe, part);
 }
 
-/* Cuts the next part off the range: up to the end of its piece. */
+/* What of the range is one part: up to the end of its piece. A last record of which less is read
+ * than was written is a part of its own. */
+static uint32_t find_part_bytes(const sl_store_pipe *pipe, const range *left)
+{
+    uint64_t room = SL_STORE_PIECE_BYTES - left->offset % SL_STORE_PIECE_BYTES;
+    uint32_t bytes = (uint32_t)(left->bytes < room ? left->bytes : room);
+    uint32_t tail = bytes % SL_STORE_RECORD_BYTES;
+    if (is_write(pipe) || tail == 0 || tail == bytes)
+        return bytes;
+    uint64_t last = left->offset + bytes - tail;
+    return sl_store_sums_written_bytes(pipe->options.sums, last) > tail ? bytes - tail : bytes;
+}
+
+/* Cuts the next part off the range. */
 static void start_part(sl_store_pipe *pipe, range *left)
 {
     uint64_t piece_index = left->offset / SL_STORE_PIECE_BYTES;
     uint64_t inside = left->offset % SL_STORE_PIECE_BYTES;
-    uint64_t room = SL_STORE_PIECE_BYTES - inside;
-    uint32_t bytes = (uint32_t)(left->bytes < room ? left->bytes : room);
+    uint32_t bytes = find_part_bytes(pipe, left);
     uint32_t file_count = pipe->options.file_count;
     transfer *part = pipe->idle[--pipe->idle_count];
     *part = (transfer){
         .request = {.file = (uint32_t)(piece_index % file_count), .is_write = is_write(pipe)},
         .offset = piece_index / file_count * SL_STORE_PIECE_BYTES + inside,
+        .store_offset = left->offset,
         .data = left->data,
         .bytes = bytes};
-    uint64_t offset = left->offset;
     left->offset += bytes;
     left->data += bytes;
     left->bytes -= bytes;
     if (is_write(pipe))
-        start_write(pipe, part, offset);
+        start_write(pipe, part);
     else
-        start_read(pipe, part, offset);
+        start_read(pipe, part);
 }
 
 static void submit_ready(sl_store_pipe *pipe)
@@ -233,18 +250,29 @@ static void judge_error(sl_store_pipe *pipe, transfer *part, int error)
     make_idle(pipe, part);
 }
 
-static void judge_sum(sl_store_pipe *pipe, transfer *part)
+static void fail_sum(sl_store_pipe *pipe, const transfer *part, const sl_store_mismatch *wrong)
 {
-    uint64_t found = sl_hash_64(part->data, part->bytes);
-    if (found != part->sum && !part->was_reread) {
+    fail_part(pipe, part,
+              "checksum %016llx expected, %016llx found twice, of the %u bytes at offset %llu",
+              (unsigned long long)wrong->expected, (unsigned long long)wrong->found, wrong->bytes,
+              (unsigned long long)(part->offset + wrong->first_byte));
+}
+
+static void judge_sums(sl_store_pipe *pipe, transfer *part)
+{
+    sl_store_mismatch wrong;
+    bool is_right = sl_store_sums_check(pipe->options.sums, part->store_offset, part->data,
+                                        part->bytes, &wrong);
+    if (!is_right && !part->was_reread) {
         part->was_reread = true;
         part->done = 0;
         repeat_request(pipe, part);
         return;
     }
-    if (found != part->sum)
-        fail_part(pipe, part, "checksum %016llx expected, %016llx found twice",
-                  (unsigned long long)part->sum, (unsigned long long)found);
+    if (!is_right)
+        fail_sum(pipe, part, &wrong);
+    else if (part->tail != NULL)
+        memcpy(part->tail, part->data, part->tail_bytes);
     make_idle(pipe, part);
 }
 
@@ -272,7 +300,7 @@ static void judge_bytes(sl_store_pipe *pipe, transfer *part, uint32_t moved)
     if (is_write(pipe))
         make_idle(pipe, part);
     else
-        judge_sum(pipe, part);
+        judge_sums(pipe, part);
 }
 
 static void judge_result(sl_store_pipe *pipe, transfer *part)
@@ -377,21 +405,47 @@ void sl_store_pipe_count(const sl_store_pipe *pipe, sl_store_counts *counts)
     counts->retries += pipe->counts.retries;
 }
 
-sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe)
+static void free_pipe(sl_store_pipe *pipe)
+{
+    free(pipe->idle);
+    free(pipe->transfers);
+    free(pipe);
+}
+
+/* A mapping, for it has to stay one where a request of it was abandoned. */
+static sl_status map_record(sl_store_pipe *pipe)
+{
+    void *memory = mmap(NULL, SL_STORE_RECORD_BYTES, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a record of the disk tier: %s", strerror(errno));
+    pipe->record = memory;
+    return SL_OK;
+}
+
+static sl_status allocate_pipe(uint32_t depth, sl_store_pipe **out_pipe)
 {
     sl_store_pipe *pipe = calloc(1, sizeof *pipe);
-    if (pipe != NULL) {
-        pipe->transfers = calloc(options->depth, sizeof *pipe->transfers);
-        pipe->idle = calloc(2 * (size_t)options->depth, sizeof(transfer *));
+    if (pipe == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a lane of the disk tier");
+    pipe->transfers = calloc(depth, sizeof *pipe->transfers);
+    pipe->idle = calloc(2 * (size_t)depth, sizeof(transfer *));
+    sl_status status = pipe->transfers != NULL && pipe->idle != NULL
+                           ? map_record(pipe)
+                           : sl_status_fail(SL_ERROR_SYSTEM,
+                                            "no memory for %u parts on their way to a disk", depth);
+    if (status != SL_OK) {
+        free_pipe(pipe);
+        return status;
     }
-    if (pipe == NULL || pipe->transfers == NULL || pipe->idle == NULL) {
-        if (pipe != NULL) {
-            free(pipe->transfers);
-            free(pipe->idle);
-        }
-        free(pipe);
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u parts on their way to a disk", options->depth);
-    }
+    *out_pipe = pipe;
+    return SL_OK;
+}
+
+sl_status sl_store_pipe_open(const sl_store_pipe_options *options, sl_store_pipe **out_pipe)
+{
+    sl_store_pipe *pipe = NULL;
+    SL_TRY(allocate_pipe(options->depth, &pipe));
     pipe->options = *options;
     pipe->clock_ns = 1;
     pipe->looked_ns = sl_clock_now_ns();
@@ -410,8 +464,8 @@ uint32_t sl_store_pipe_close(sl_store_pipe *pipe)
         ;
     uint32_t abandoned_count = pipe->out_count;
     pipe->options.ops->close(pipe->options.transport);
-    free(pipe->idle);
-    free(pipe->transfers);
-    free(pipe);
+    if (abandoned_count == 0)
+        munmap(pipe->record, SL_STORE_RECORD_BYTES);
+    free_pipe(pipe);
     return abandoned_count;
 }

@@ -1,8 +1,6 @@
 /* The world of engine_world.h with a third tier: chunk 0 lives on disk in all four groups and
  * visits the host, where it is updated, and the device; and what the forward pass leaves for the
  * backward pass goes to the disk and back. Numbers come out as in that world.
- *
- * The parameter's home crosses the border of two pieces of the store, so it is moved in two parts.
  */
 #ifndef TESTS_ENGINE_DISK_WORLD_H
 #define TESTS_ENGINE_DISK_WORLD_H
@@ -22,8 +20,8 @@ enum {
     DEVICE_SPILL = (DEVICE_PEAK + 4095) / 4096 * 4096,
     DEVICE_BACK = DEVICE_SPILL + SPILL_BYTES,
     DISK_DEVICE_PEAK = DEVICE_BACK + SPILL_BYTES,
-    DISK_HOME = SL_PIECE_BYTES - 4096, /* + group slot * CHUNK_BYTES */
-    DISK_FIXED = DISK_HOME + 4 * CHUNK_BYTES,
+    DISK_HOME = SL_PIECE_BYTES - SL_DISK_ALIGNMENT, /* + group slot * SL_DISK_ALIGNMENT */
+    DISK_FIXED = DISK_HOME + 4 * SL_DISK_ALIGNMENT,
     DISK_SPILL = DISK_FIXED,
     DISK_PEAK = DISK_SPILL + SPILL_BYTES,
     DISK_COMMANDS = 20,
@@ -70,7 +68,7 @@ static inline sl_command disk_copy(sl_lane lane, uint32_t value, sl_group group,
 
 static inline sl_place disk_chunk(uint32_t slot)
 {
-    return disk_place(SL_TIER_DISK, DISK_HOME + slot * CHUNK_BYTES, CHUNK_BYTES);
+    return disk_place(SL_TIER_DISK, DISK_HOME + slot * SL_DISK_ALIGNMENT, CHUNK_BYTES);
 }
 
 static inline sl_place host_chunk(uint32_t slot)
@@ -154,7 +152,7 @@ static inline void fill_disk_homes(disk_world *d)
                                        SL_GROUP_MOMENT2};
     for (uint32_t i = 0; i < 4; i++) {
         d->w.tier[groups[i]][0] = SL_TIER_DISK;
-        d->w.offset[groups[i]][0] = DISK_HOME + i * CHUNK_BYTES;
+        d->w.offset[groups[i]][0] = DISK_HOME + i * SL_DISK_ALIGNMENT;
     }
     d->w.homes.fixed_bytes[SL_TIER_DISK] = DISK_FIXED;
     d->w.homes.bounce_offset = HOST_BOUNCE;

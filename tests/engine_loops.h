@@ -248,7 +248,8 @@ typedef struct loop_world {
 
 static inline sl_place loop_place(sl_tier tier, uint32_t cell, uint64_t bytes, uint32_t slots)
 {
-    return (sl_place){tier, (uint64_t)cell * LOOP_CELL, bytes, slots > 1 ? LOOP_CELL : 0, slots};
+    uint64_t stride = tier == SL_TIER_DISK ? SL_DISK_ALIGNMENT : LOOP_CELL;
+    return (sl_place){tier, cell * stride, bytes, slots > 1 ? stride : 0, slots};
 }
 
 static inline sl_command *loop_command(loop_world *w, loop_role role, sl_lane lane)
@@ -412,7 +413,7 @@ static inline void loop_world_init(loop_world *w, uint32_t repeat, const char *d
     uint64_t members = w->has_disk ? 2 : repeat;
     w->plan.peak_bytes[SL_TIER_DEVICE] = (LOOP_DEVICE_MEMBERS + members) * LOOP_CELL;
     w->plan.peak_bytes[SL_TIER_HOST] = (uint64_t)LOOP_HOST_CELLS * LOOP_CELL;
-    w->plan.peak_bytes[SL_TIER_DISK] = w->has_disk ? (uint64_t)repeat * LOOP_CELL : 0;
+    w->plan.peak_bytes[SL_TIER_DISK] = w->has_disk ? (uint64_t)repeat * SL_DISK_ALIGNMENT : 0;
     w->layout = (sl_layout){.chunk_elements = SL_BLOCK_ELEMENTS};
     w->plans[0] = (sl_engine_plan){&w->program, &w->plan};
     w->source = (sl_engine_source){loop_fill, &loop};

@@ -83,14 +83,14 @@ static inline bool fault_stage_misaligned(const sl_plan_request *request, sl_pla
     return copy != NULL;
 }
 
-/* An activation's item on disk starts within a page. */
+/* An activation's item on disk starts within what has one checksum. */
 static inline bool fault_disk_misaligned(const sl_plan_request *request, sl_plan *plan)
 {
     for (uint32_t i = 0; fault_find_copy(plan, SL_LANE_WRITE, false, &i); i++) {
         sl_place *to = &plan->body[i].to;
-        if (to->offset < request->homes->fixed_bytes[SL_TIER_DISK] + 256)
+        if (to->offset < request->homes->fixed_bytes[SL_TIER_DISK] + SL_DIRECT_ALIGNMENT)
             continue;
-        to->offset -= 256;
+        to->offset -= SL_DIRECT_ALIGNMENT;
         return true;
     }
     return false;

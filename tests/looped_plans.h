@@ -38,12 +38,18 @@ static inline bool loop_is_free(const looped_case *it, const sl_allocation *what
     return true;
 }
 
+static inline uint64_t loop_unit(sl_tier tier)
+{
+    return tier == SL_TIER_DISK ? SL_DISK_ALIGNMENT : SL_DIRECT_ALIGNMENT;
+}
+
 /* Finds the lowest place for lives [count], which have it in turn; adds them. */
 static inline sl_place loop_allocate(looped_case *it, sl_allocation *lives, uint32_t count)
 {
     sl_place place = lives[0].place;
-    place.offset = (it->homes.fixed_bytes[place.tier] + 4095) / 4096 * 4096;
-    for (;; place.offset += 4096) {
+    uint64_t unit = loop_unit(place.tier);
+    place.offset = (it->homes.fixed_bytes[place.tier] + unit - 1) / unit * unit;
+    for (;; place.offset += unit) {
         bool is_free = true;
         for (uint32_t i = 0; i < count; i++) {
             lives[i].place = place;
@@ -119,9 +125,11 @@ static inline void loop_allocate_plain(looped_case *it)
 
 static inline sl_place loop_slots(sl_tier tier, uint32_t slots, uint32_t gap)
 {
+    uint64_t stride = LOOP_ACTIVATION_BYTES + gap, unit = SL_DISK_ALIGNMENT;
+    stride = tier == SL_TIER_DISK ? (stride + unit - 1) / unit * unit : stride;
     return (sl_place){.tier = tier,
                       .bytes = LOOP_ACTIVATION_BYTES,
-                      .stride = slots > 1 ? LOOP_ACTIVATION_BYTES + gap : 0,
+                      .stride = slots > 1 ? stride : 0,
                       .slots = slots};
 }
 

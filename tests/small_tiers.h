@@ -23,7 +23,8 @@ enum {
 static const sl_group small_disk_groups[DISK_READ_COUNT] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1,
                                                             SL_GROUP_MOMENT2};
 static uint8_t small_disk_tier[] = {SL_TIER_DISK, SL_TIER_DEVICE};
-static uint64_t small_disk_offset[4][2] = {{0, 0}, {0, 32768}, {16384, 65536}, {32768, 98304}};
+static uint64_t small_disk_offset[4][2] = {
+    {0, 0}, {0, 32768}, {SL_DISK_ALIGNMENT, 65536}, {2 * SL_DISK_ALIGNMENT, 98304}};
 static sl_homes small_disk_homes = {
     .chunk_count = 2,
     .tier = {small_disk_tier, small_tier, NULL, small_disk_tier, small_disk_tier},
@@ -34,7 +35,7 @@ static sl_homes small_disk_homes = {
     .flags_bytes = {4, 4, 0},
     .bounce_offset = BOUNCE,
     .bounce_bytes = SL_BOUNCE_BYTES,
-    .fixed_bytes = {131328, DISK_HOST_FIXED, 49152}};
+    .fixed_bytes = {131328, DISK_HOST_FIXED, 2 * SL_DISK_ALIGNMENT + CHUNK_BYTES}};
 
 static const sl_plan_request small_disk_request = {
     .program = &small_program,

@@ -11,7 +11,8 @@
 
 enum { CASE_ITEMS_MAX = 64 };
 
-/* Items lie one behind the other, with gaps here and there; each is written and read whole. */
+/* Items lie one behind the other, with gaps here and there, each from the start of a record on;
+ * each is written and read whole. */
 typedef struct store_item {
     uint64_t offset, bytes;
     uint64_t version; /* last written; 0: never */
@@ -39,13 +40,14 @@ static inline void store_case_init(store_case *test, uint64_t bytes, uint64_t mo
     *test = (store_case){.bytes = bytes, .random = seed * 2 + 1};
     uint64_t next = 0;
     while (test->item_count < CASE_ITEMS_MAX && next < bytes) {
-        next += SL_STORE_ALIGNMENT * scratch_below(&test->random, 3);
+        next += SL_STORE_RECORD_BYTES * scratch_below(&test->random, 3);
         uint64_t item_bytes =
             SL_STORE_ALIGNMENT * (1 + scratch_below(&test->random, most / SL_STORE_ALIGNMENT));
         if (next + item_bytes > bytes)
             break;
         test->items[test->item_count++] = (store_item){.offset = next, .bytes = item_bytes};
-        next += item_bytes;
+        next += (item_bytes + SL_STORE_RECORD_BYTES - 1) / SL_STORE_RECORD_BYTES *
+                SL_STORE_RECORD_BYTES;
     }
     test->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     scratch_need(test->memory != MAP_FAILED && test->item_count > 0, "memory for a case");

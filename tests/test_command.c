@@ -293,6 +293,78 @@ static void file_when_given_to_every_command_then_serves_each(void **state)
     assert_one_complaint("--threads"); /* and not the file */
 }
 
+/* ---- options that must be heard ---- */
+
+static numbers train_four_steps(const char *option)
+{
+    assert_code(
+        sluice("train " TINY "--data text --steps 4 --lr 1e-2 --quiet --log-json log %s", option),
+        0);
+    json_t *events = read_log("log");
+    const numbers last = find_step(events, 4);
+    json_decref(events);
+    return last;
+}
+
+static void train_when_an_option_is_given_then_the_numbers_are_others(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--lr 2e-2",
+                                          "--min-lr 5e-3",
+                                          "--warmup 3",
+                                          "--lr-schedule linear",
+                                          "--weight-decay 0.9",
+                                          "--beta1 0.5",
+                                          "--beta2 0.5",
+                                          "--eps 1e-2",
+                                          "--clip 0.01",
+                                          "--seed 2",
+                                          "--seq 16",
+                                          "--micro-batch 3",
+                                          "--accumulate 2",
+                                          "--precision bf16",
+                                          "--vocab 300",
+                                          "--heads 4",
+                                          "--data-order sequential"};
+    const numbers base = train_four_steps(""), again = train_four_steps("");
+    assert_memory_equal(&base, &again, sizeof base);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        const numbers other = train_four_steps(options[i]);
+        if (memcmp(&base, &other, sizeof base) == 0)
+            fail_msg("%s changes nothing", options[i]);
+    }
+}
+
+/* A drawn byte may be a NUL, so all of the text is kept and compared. */
+static void draw_text(const char *options, char text[TEXT_BYTES])
+{
+    memset(output, 0, sizeof output);
+    assert_code(sluice("generate drawn --prompt 'the ' --tokens 24 --seed 1 %s", options), 0);
+    memcpy(text, output, TEXT_BYTES);
+}
+
+static void generate_when_an_option_is_given_then_draws_otherwise(void **state)
+{
+    (void)state;
+    static const char *const greedy[] = {"--top-p 1e-9", "--top-k 1", "--temperature 1e-4"};
+    static const char *const others[] = {"--seed 2", "--temperature 3", "--tokens 12"};
+    static char likeliest[TEXT_BYTES], drawn[TEXT_BYTES], text[TEXT_BYTES];
+    assert_code(sluice("train " TINY "--data text --steps 20 --lr 3e-3 --quiet --save drawn"), 0);
+    draw_text("--temperature 0", likeliest);
+    draw_text("--temperature 1", drawn);
+    assert_memory_not_equal(drawn, likeliest, TEXT_BYTES);
+    for (size_t i = 0; i < sizeof greedy / sizeof greedy[0]; i++) {
+        draw_text(greedy[i], text);
+        if (memcmp(text, likeliest, TEXT_BYTES) != 0)
+            fail_msg("%s is not the likeliest text", greedy[i]);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        draw_text(others[i], text);
+        if (memcmp(text, drawn, TEXT_BYTES) == 0)
+            fail_msg("%s changes nothing", others[i]);
+    }
+}
+
 /* ---- what does not fit ---- */
 
 static void fit_when_refused_then_the_suggestion_fits(void **state)
@@ -372,6 +444,8 @@ int main(void)
         cmocka_unit_test(train_when_data_are_sequential_then_rows_follow_the_formula),
         cmocka_unit_test(train_when_data_order_is_left_out_then_rows_start_anywhere),
         cmocka_unit_test(train_when_configured_by_file_then_options_beside_it_win),
+        cmocka_unit_test(train_when_an_option_is_given_then_the_numbers_are_others),
+        cmocka_unit_test(generate_when_an_option_is_given_then_draws_otherwise),
         cmocka_unit_test(file_when_given_to_every_command_then_serves_each),
         cmocka_unit_test(fit_when_refused_then_the_suggestion_fits),
         cmocka_unit_test(plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run),

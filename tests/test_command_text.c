@@ -129,6 +129,23 @@ static void text_when_the_manifest_is_older_then_bytes_are_believed_at_257_ids(v
     assert_string_equal(complaint, "");
 }
 
+/* As a later version may record it. */
+static void text_when_the_tokenizer_is_another_one_then_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(system("cp -r bytes later"), 0);
+    sealed_edit("later/step-00000002/manifest.json", "\"tokenizer\": \"byte\",\n  \"gemm\"",
+                "\"tokenizer\": \"bpe2\",\n  \"gemm\"");
+    const char *resume = "train --save later --resume --steps 3";
+    assert_refused(sluice("%s", resume), "\"bpe2\", comes with a later version");
+    assert_refused(sluice("%s --tokenizer byte", resume), "not that of the checkpoint, \"bpe2\"");
+    assert_refused(sluice("train --init later --data text --tokenizer byte --steps 1"), "\"bpe2\"");
+    assert_refused(sluice("generate later --prompt a --tokens 3"), "\"bpe2\"");
+    assert_refused(sluice("generate later --prompt a --tokens 3 --tokenizer byte"), "\"bpe2\"");
+    assert_refused(sluice("eval later --data text"), "\"bpe2\"");
+    assert_code(sluice("eval later --data ids.bin"), 0);
+}
+
 static void data_when_text_and_ids_are_mixed_then_refused_unless_said(void **state)
 {
     (void)state;
@@ -255,6 +272,19 @@ static void evaluation_when_limited_then_covers_so_many_micro_batches(void **sta
     assert_refused(sluice("train %s --eval-iters 3", common), "--eval-data");
 }
 
+/* Evaluations may take long, and fail: what was trained is saved before. */
+static void evaluation_when_it_fails_then_the_last_step_is_saved(void **state)
+{
+    (void)state;
+    write_ids("bad.bin", 200);
+    assert_int_equal(system("printf '\\377\\377' >>bad.bin"), 0); /* an id beyond the vocabulary */
+    assert_code(sluice("train " WIDE "--data ids.bin --eval-data bad.bin --seq 8 --steps 2 --quiet "
+                       "--save kept"),
+                65);
+    assert_has(complaint, "token 200");
+    assert_int_equal(access("kept/step-00000002", F_OK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,10 +293,12 @@ int main(void)
         cmocka_unit_test(text_when_bytes_are_said_by_hand_then_believed_with_a_warning),
         cmocka_unit_test(text_when_the_checkpoint_knows_bytes_then_taken_from_it),
         cmocka_unit_test(text_when_the_manifest_is_older_then_bytes_are_believed_at_257_ids),
+        cmocka_unit_test(text_when_the_tokenizer_is_another_one_then_refused),
         cmocka_unit_test(data_when_text_and_ids_are_mixed_then_refused_unless_said),
         cmocka_unit_test(json_lines_when_given_as_data_then_65),
         cmocka_unit_test(braces_when_not_lines_of_json_then_are_text),
         cmocka_unit_test(evaluation_when_all_is_covered_then_is_the_number_of_eval),
+        cmocka_unit_test(evaluation_when_it_fails_then_the_last_step_is_saved),
         cmocka_unit_test(evaluation_when_limited_then_covers_so_many_micro_batches),
     };
     return cmocka_run_group_tests(tests, set_up_models, tear_down);

@@ -44,11 +44,11 @@ static void lane_when_it_fails_names_what_and_why_for_good(void **state)
         const char *what;
     } rows[] = {
         {DOUBLE_READS, 1, "reading chunk 0 of group param on the read lane"},
-        {DOUBLE_READS, 3, "reading activation h.0.spill on the read lane"},
-        {DOUBLE_READS, 4, "reading chunk 0 of group moment1 on the read lane"},
+        {DOUBLE_READS, 2, "reading activation h.0.spill on the read lane"},
+        {DOUBLE_READS, 3, "reading chunk 0 of group moment1 on the read lane"},
         {DOUBLE_WRITES, 1, "writing activation h.0.spill on the write lane"},
         {DOUBLE_WRITES, 2, "writing chunk 0 of group grad on the write lane"},
-        {DOUBLE_WRITES, 6, "writing chunk 0 of group moment2 on the write lane"},
+        {DOUBLE_WRITES, 5, "writing chunk 0 of group moment2 on the write lane"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         disk_world d;
@@ -179,11 +179,11 @@ static void process_when_killed_leaves_nothing_behind(void **state)
 
 static void break_home_alignment(disk_world *d)
 {
-    d->w.offset[SL_GROUP_MOMENT1][0] += 512;
+    d->w.offset[SL_GROUP_MOMENT1][0] += SL_DIRECT_ALIGNMENT;
 }
 static void break_home_range(disk_world *d)
 {
-    d->w.offset[SL_GROUP_MOMENT1][0] = DISK_PEAK;
+    d->w.offset[SL_GROUP_MOMENT1][0] = DISK_SPILL + SL_DISK_ALIGNMENT;
 }
 static void break_bounce(disk_world *d)
 {
@@ -195,7 +195,7 @@ static void break_bounce_range(disk_world *d)
 }
 static void break_disk_alignment(disk_world *d)
 {
-    d->body[1].from.offset += 512;
+    d->body[1].from.offset += SL_DIRECT_ALIGNMENT;
 }
 static void break_host_alignment(disk_world *d)
 {
@@ -203,7 +203,7 @@ static void break_host_alignment(disk_world *d)
 }
 static void break_disk_range(disk_world *d)
 {
-    d->body[5].to.offset = DISK_PEAK;
+    d->body[5].to.offset = DISK_SPILL + SL_DISK_ALIGNMENT;
 }
 static void break_host_range(disk_world *d)
 {

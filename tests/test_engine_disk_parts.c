@@ -1,7 +1,6 @@
-/* What could be wrong with parts of chunks that live on disk: they are cut otherwise than the lanes
- * cut whole chunks, come from a stale bounce piece, stay in one, trample on what lies beside them,
- * or a fresh disk is not zero. Random calls between iterations that move whole chunks, compared
- * with a shadow in memory.
+/* What could be wrong with parts of chunks that live on disk: they come from a stale bounce piece,
+ * stay in one, trample on what lies beside them, or a fresh disk is not zero. Random calls between
+ * iterations that move whole chunks, compared with a shadow in memory.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -28,10 +27,11 @@ enum {
     PART_BLOCKS = 300,
     PART_CHUNKS = 3,
     PART_BYTES = PART_BLOCKS * CHUNK_BYTES,
-    PART_GAP = 12288,
+    PART_GAP = 3 * SL_DISK_ALIGNMENT,
+    PART_STRIDE = (PART_BYTES / SL_DISK_ALIGNMENT + 1) * SL_DISK_ALIGNMENT + PART_GAP,
     PART_BOUNCE = PART_BYTES,
     PART_HOST = PART_BOUNCE + SL_BOUNCE_BYTES + 256, /* no whole page: the arena must still be */
-    PART_DISK = PART_GAP + PART_CHUNKS * (PART_BYTES + PART_GAP)
+    PART_DISK = PART_GAP + PART_CHUNKS * PART_STRIDE
 };
 
 typedef struct part_world {
@@ -68,7 +68,7 @@ static void part_world_init(part_world *p, const sl_transport_ops *transport)
     memset(p, 0, sizeof *p);
     for (uint32_t i = 0; i < PART_CHUNKS; i++) {
         p->tier[i] = SL_TIER_DISK;
-        p->offset[i] = PART_GAP + i * (PART_BYTES + PART_GAP);
+        p->offset[i] = PART_GAP + i * PART_STRIDE;
         p->directories[i] = directory.text;
     }
     p->homes = (sl_homes){.chunk_count = PART_CHUNKS,

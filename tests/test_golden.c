@@ -319,6 +319,21 @@ static void run_when_resumed_then_goes_on_as_it_did(void **state)
     print_message("%u of %u numbers are the same bit for bit\n", exact_count, number_count);
 }
 
+/* The older version did not keep what was given: what decides the numbers comes back as it was
+ * resolved, with the data where they were. */
+static void run_when_resumed_without_options_then_goes_on_as_it_did(void **state)
+{
+    (void)state;
+    for (int i = 0; i < GOLDEN_COUNT; i++) {
+        copy_golden(&goldens[i]);
+        if (sluice("train --save cut --resume --device cpu --log-json log --quiet") != 0)
+            fail_msg("%s: %s", goldens[i].precision, complaint);
+        assert_string_equal(complaint, "");
+        if (!are_same_steps(&goldens[i]))
+            fail_msg("%s: %s", goldens[i].precision, fault);
+    }
+}
+
 static void byte_when_changed_then_is_noticed(void **state)
 {
     (void)state;
@@ -398,6 +413,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checkpoint_when_loaded_then_is_as_it_was_saved),
         cmocka_unit_test(run_when_resumed_then_goes_on_as_it_did),
+        cmocka_unit_test(run_when_resumed_without_options_then_goes_on_as_it_did),
         cmocka_unit_test(byte_when_changed_then_is_noticed),
         cmocka_unit_test(schedule_when_off_by_one_step_then_is_noticed),
         cmocka_unit_test(loss_scale_when_it_starts_anew_then_is_noticed),

@@ -57,8 +57,10 @@ static void assert_copy_is_a_hop(const sl_command *copy)
     assert_int_equal(copy->lane, lane);
     if (!is_disk)
         return;
-    assert_int_equal(copy->from.offset % SL_DIRECT_ALIGNMENT, 0);
-    assert_int_equal(copy->to.offset % SL_DIRECT_ALIGNMENT, 0);
+    const sl_place *disk = from == SL_TIER_DISK ? &copy->from : &copy->to;
+    const sl_place *host = from == SL_TIER_DISK ? &copy->to : &copy->from;
+    assert_int_equal(disk->offset % SL_DISK_ALIGNMENT, 0);
+    assert_int_equal(host->offset % SL_DIRECT_ALIGNMENT, 0);
     assert_int_equal(copy->to.bytes % SL_DIRECT_ALIGNMENT, 0);
 }
 

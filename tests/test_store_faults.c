@@ -17,7 +17,7 @@
 #include "store_case.h"
 #include "store_double.h"
 
-enum { KIB = 1 << 10, CASE_BYTES = 1200 * KIB, ITEM_BYTES = 96 * KIB };
+enum { KIB = 1 << 10, CASE_BYTES = 2400 * KIB, ITEM_BYTES = 96 * KIB };
 
 enum { HANG_SECONDS = SANITIZER_SHARE > 1 ? 600 : 120, ROUNDS = SANITIZER_SHARE > 1 ? 1 : 2 };
 

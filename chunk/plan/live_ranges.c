@@ -361,13 +361,14 @@ const sl_family_pass *sl_live_ranges_find_pass(const sl_planner *planner, uint32
 
 /* ---- all of them ---- */
 
-/* What direct I/O reads or writes, and so whatever may lie there, is made of whole pages. */
+/* What direct I/O reads or writes, and so whatever may lie there, is made of whole pages; on disk
+ * nothing shares what has one checksum. */
 static void set_alignments(sl_planner *planner)
 {
     planner->tier[SL_TIER_DEVICE].alignment = ADDRESS_ALIGNMENT;
     planner->tier[SL_TIER_HOST].alignment =
         planner->has_disk ? SL_DIRECT_ALIGNMENT : ADDRESS_ALIGNMENT;
-    planner->tier[SL_TIER_DISK].alignment = SL_DIRECT_ALIGNMENT;
+    planner->tier[SL_TIER_DISK].alignment = SL_DISK_ALIGNMENT;
 }
 
 sl_status sl_live_ranges_find(sl_planner *planner)

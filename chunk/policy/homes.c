@@ -10,8 +10,8 @@
  * index order; then the block flags, where some AdamW runs; then, on the device, persistent slots,
  * and on the host, where some chunk lives on disk, the bounce pieces.
  *
- * Every home of a chunk starts on SL_DIRECT_ALIGNMENT, whatever tier it is in: direct I/O may touch
- * it, and a chunk is a multiple of that long.
+ * Every home of a chunk in memory starts on SL_DIRECT_ALIGNMENT: direct I/O may touch it, and a
+ * chunk is a multiple of that long. On disk it starts on SL_DISK_ALIGNMENT.
  *
  * Stagger, in memory: an AdamW loop reads four groups side by side, and arrays at equal offsets
  * modulo large powers of two halve its bandwidth. So the home that chunk 0 of a group has, or would
@@ -199,6 +199,8 @@ static sl_status place_group(const sl_layout *layout, int group, sl_tier tier, s
     for (uint32_t chunk = first_chunk; chunk < homes->chunk_count; chunk++) {
         if (homes->tier[group][chunk] != tier)
             continue;
+        if (tier == SL_TIER_DISK)
+            SL_TRY(align_end(SL_DISK_ALIGNMENT, end));
         homes->offset[group][chunk] = *end;
         SL_TRY(sl_bits_add(*end, home_bytes, size_name, end));
     }

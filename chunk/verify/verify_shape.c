@@ -86,9 +86,10 @@ static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool
         if (homes->tier[group][chunk] != SL_TIER_DISK)
             continue;
         *out_is_on_disk = true;
-        if (homes->offset[group][chunk] % SL_DIRECT_ALIGNMENT != 0)
-            return sl_verify_reject(verify, "the home of %s is at disk byte %llu, within a page",
-                                    name, (unsigned long long)homes->offset[group][chunk]);
+        if (homes->offset[group][chunk] % SL_DISK_ALIGNMENT != 0)
+            return sl_verify_reject(
+                verify, "the home of %s is at disk byte %llu, no multiple of %d", name,
+                (unsigned long long)homes->offset[group][chunk], SL_DISK_ALIGNMENT);
     }
     return SL_OK;
 }
@@ -572,14 +573,17 @@ static bool is_disk_copy(const sl_command *command)
     return command->from.tier == SL_TIER_DISK || command->to.tier == SL_TIER_DISK;
 }
 
-/* Disks are read and written past the system's cache: whole pages, on both sides. */
+/* Disks are read and written past the system's cache: whole pages, on both sides. And they keep
+ * checksums, so that what lies behind each other has none in common. */
 static sl_status check_direct(const sl_verify *verify, const sl_command *command)
 {
     const sl_place *places[] = {&command->from, &command->to};
     for (int i = 0; i < 2 && is_disk_copy(command); i++) {
         uint64_t stride = places[i]->slots > 1 ? places[i]->stride : 0;
-        if ((places[i]->offset | places[i]->bytes | stride) % SL_DIRECT_ALIGNMENT)
-            return sl_verify_reject(verify, "has %s bytes [%llu, +%llu), which are no whole pages",
+        uint64_t alignment =
+            places[i]->tier == SL_TIER_DISK ? SL_DISK_ALIGNMENT : SL_DIRECT_ALIGNMENT;
+        if ((places[i]->offset | stride) % alignment || places[i]->bytes % SL_DIRECT_ALIGNMENT)
+            return sl_verify_reject(verify, "has %s bytes [%llu, +%llu), which are not aligned",
                                     sl_tier_name(places[i]->tier),
                                     (unsigned long long)places[i]->offset,
                                     (unsigned long long)places[i]->bytes);

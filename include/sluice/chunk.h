@@ -95,10 +95,11 @@ typedef struct sl_policy_options {
     sl_adam_place adam;
 } sl_policy_options;
 
-/* The disk tier is read and written in whole pieces, cut at multiples of SL_PIECE_BYTES of its
- * address space; homes there, and whatever they are copied from and to, start on
- * SL_DIRECT_ALIGNMENT and are a multiple of it long. */
-enum { SL_DIRECT_ALIGNMENT = 4096, SL_PIECE_BYTES = 1 << 20 };
+/* The disk tier keeps a checksum for each SL_DISK_ALIGNMENT of its address space, so whatever lives
+ * there starts on a multiple of that. It is a multiple of SL_DIRECT_ALIGNMENT long, and the memory
+ * that it is copied from and to starts on one. Where it is cut between drives, and into parts at
+ * the boundary, is at multiples of SL_PIECE_BYTES. */
+enum { SL_DIRECT_ALIGNMENT = 4096, SL_DISK_ALIGNMENT = 1 << 16, SL_PIECE_BYTES = 1 << 20 };
 
 /* Two pieces, so that the disk is at work on one while the other is filled or emptied. */
 enum { SL_BOUNCE_PIECES = 2, SL_BOUNCE_BYTES = SL_BOUNCE_PIECES * SL_PIECE_BYTES };

@@ -38,7 +38,7 @@ static sl_status check_disk_copy(const sl_engine *engine, const sl_bound_command
     if (!bound->value_name && (unsigned)command->group >= SL_GROUP_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "a copy of chunk %u of group %d", command->chunk_index,
                 (int)command->group);
-    SL_TRY(sl_arena_check_slots(disk, SL_DIRECT_ALIGNMENT));
+    SL_TRY(sl_arena_check_slots(disk, SL_DISK_ALIGNMENT));
     SL_TRY(sl_arena_check_slots(host, SL_DIRECT_ALIGNMENT));
     if (disk->tier != SL_TIER_DISK || host->tier != SL_TIER_HOST || disk->bytes != host->bytes ||
         disk->bytes == 0 || !sl_disk_holds(engine, disk->offset, sl_place_extent(disk)) ||

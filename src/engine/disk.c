@@ -1,9 +1,8 @@
 /* The disk tier: opens its store, and sets and reads parts of chunks that live there, between
  * iterations, through the bounce pieces on the host. Knows nothing of files and lanes' commands.
  *
- * A chunk's home is copied by the lanes as one range, which the store cuts at the borders of its
- * pieces, and it reads only what it wrote together. So whoever wants a few bytes copies a window:
- * all that one piece of the store holds of the home.
+ * The store moves whole pages from aligned offsets. So whoever wants a few bytes copies a window:
+ * all that one piece of the store, which is one request, holds of the home.
  *
  * There are two bounce pieces so that a sequence overlaps with the disk: while the caller fills or
  * empties one, the disk writes the window before or reads the one behind. A window that was written
@@ -25,6 +24,7 @@
 
 _Static_assert((int)SL_PIECE_BYTES == (int)SL_STORE_PIECE_BYTES, "homes and store agree");
 _Static_assert((int)SL_DIRECT_ALIGNMENT == (int)SL_STORE_ALIGNMENT, "homes and store agree");
+_Static_assert((int)SL_DISK_ALIGNMENT == (int)SL_STORE_RECORD_BYTES, "homes and store agree");
 
 bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes)
 {
@@ -34,8 +34,8 @@ bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes)
 bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes)
 {
     uint64_t end;
-    return sl_disk_is_aligned(offset, bytes) && !__builtin_add_overflow(offset, bytes, &end) &&
-           end <= engine->disk.bytes;
+    return offset % SL_DISK_ALIGNMENT == 0 && bytes % SL_DIRECT_ALIGNMENT == 0 &&
+           !__builtin_add_overflow(offset, bytes, &end) && end <= engine->disk.bytes;
 }
 
 /* ---- opening and closing ---- */
@@ -69,7 +69,7 @@ static sl_status check_homes(const sl_engine *engine, bool *out_has_chunk)
             if (!sl_disk_holds(engine, homes->offset[group][i], bytes))
                 SL_FAIL(SL_ERROR_INTERNAL,
                         "chunk %u of %s: %" PRIu64 " bytes at %" PRIu64
-                        " are not whole sectors of the disk tier",
+                        " are no home on the disk tier",
                         i, sl_group_name((sl_group)group), bytes, homes->offset[group][i]);
             *out_has_chunk = true;
         }
@@ -172,7 +172,7 @@ const char *sl_engine_disk_description(const sl_engine *engine)
 
 /* What lies in one piece of the store of a chunk's home, and what is wanted of it. */
 typedef struct window {
-    uint64_t offset, bytes; /* in the store; all that is written together */
+    uint64_t offset, bytes; /* in the store */
     uint64_t first, count;  /* wanted bytes, in the window */
 } window;
 

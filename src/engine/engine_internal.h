@@ -311,7 +311,7 @@ void sl_disk_close(sl_engine *engine); /* before sl_arena_close; lanes have ende
 /* True if `bytes` at `offset` are whole units of direct I/O. */
 bool sl_disk_is_aligned(uint64_t offset, uint64_t bytes);
 
-/* True if a range is inside the disk tier, too. */
+/* True if a range is inside the disk tier, and one of the store. */
 bool sl_disk_holds(const sl_engine *engine, uint64_t offset, uint64_t bytes);
 
 /* `bytes` of a chunk from `first_byte` of its home on. */

@@ -1,8 +1,9 @@
 /* The training loop, from the last function upwards.
  *
  *   sl_loop_run    all steps, then the log's "end", also on failure
- *   run_steps      while there are steps to do and no signal has come: a step; an evaluation and a
- *                  checkpoint where they are due. At the end both once more, if they are missing
+ *   run_steps      while there are steps to do and no signal has come: a step; a checkpoint and an
+ *                  evaluation where they are due, in this order, for an evaluation may take long.
+ *                  At the end both once more, if they are missing
  *   run_step       begins: the scalars of the step. The engine runs plan 0, which asks for its rows
  *                  itself. Ends: counts, log, timeline, progress; then the loss scale, or a failure
  *
@@ -190,17 +191,17 @@ static sl_status run_steps(loop *run)
     const sl_config *config = trainer->config;
     while (trainer->state.step < config->steps && !*run->stop) {
         SL_TRY(run_step(run));
-        if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
-            SL_TRY(run_evaluation(run));
         if (config->save && is_due(trainer->state.step, config->save_every))
             SL_TRY(save_checkpoint(run));
+        if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
+            SL_TRY(run_evaluation(run));
     }
     bool was_stopped = trainer->state.step < config->steps;
     run->end.reason = was_stopped ? "signal" : "done";
-    if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
-        SL_TRY(run_evaluation(run));
     if (config->save && trainer->saved_step != trainer->state.step)
         SL_TRY(save_checkpoint(run));
+    if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
+        SL_TRY(run_evaluation(run));
     SL_TRY(sl_engine_drain(trainer->session->engine));
     return tell(run, sl_timeline_write(trainer->timeline, trainer->state.step));
 }

@@ -129,6 +129,7 @@ typedef struct merge {
     const sl_config *before; /* the checkpoint's */
     json_t *now_values, *was_values;
     bool given_now[SL_CONFIG_ROW_COUNT];
+    bool knows_given; /* the checkpoint says what was given before */
 } merge;
 
 static const json_t *find_value(const json_t *values, uint32_t row)
@@ -170,6 +171,14 @@ static void print_value(FILE *stream, uint32_t row, const json_t *value)
     }
 }
 
+/* Where it is not known what was given, the numbers are known all the same. */
+static bool is_told(const merge *self, uint32_t row)
+{
+    return is_changed(self, row) && !is_among(row, unkept_rows, COUNT_OF(unkept_rows)) &&
+           !is_among(row, identity_rows, COUNT_OF(identity_rows)) &&
+           (self->knows_given || is_among(row, resolved_rows, COUNT_OF(resolved_rows)));
+}
+
 static sl_status describe_changes(const merge *self, char **out_changes)
 {
     size_t bytes;
@@ -177,8 +186,7 @@ static sl_status describe_changes(const merge *self, char **out_changes)
     if (!stream)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        if (!is_changed(self, row) || is_among(row, unkept_rows, COUNT_OF(unkept_rows)) ||
-            is_among(row, identity_rows, COUNT_OF(identity_rows)))
+        if (!is_told(self, row))
             continue;
         fprintf(stream, "--%s ", sl_config_rows()[row].name);
         print_value(stream, row, find_value(self->was_values, row));
@@ -215,9 +223,9 @@ static sl_status take_over(const merge *self)
 }
 
 /* The weights come from the checkpoint, so other ones cannot be meant. */
-static sl_status check_init(const merge *self, const sl_config_record *record)
+static sl_status check_init(const merge *self)
 {
-    if (!record->given_json || !is_changed(self, ROW(init)))
+    if (!self->knows_given || !is_changed(self, ROW(init)))
         return SL_OK;
     SL_FAIL(SL_ERROR_USAGE,
             "--init %s: the run under --save began with \"%s\" and goes on from its checkpoint: "
@@ -228,13 +236,13 @@ static sl_status check_init(const merge *self, const sl_config_record *record)
 static sl_status merge_both(sl_config *config, const sl_config *before,
                             const sl_config_record *record, char **out_changes)
 {
-    merge self = {.config = config, .before = before};
+    merge self = {.config = config, .before = before, .knows_given = record->given_json != NULL};
     memcpy(self.given_now, config->given, sizeof self.given_now);
     sl_status status = sl_config_format(config, SL_CONFIG_TRAIN, &self.now_values);
     if (status == SL_OK)
         status = sl_config_format(before, SL_CONFIG_TRAIN, &self.was_values);
     if (status == SL_OK)
-        status = check_init(&self, record);
+        status = check_init(&self);
     if (status == SL_OK)
         status = take_over(&self);
     if (status == SL_OK)
