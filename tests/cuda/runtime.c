@@ -52,6 +52,7 @@ standin_machine standin_default(void)
                                .context_bytes = UINT64_C(32) << 20,
                                .has_wait_value = 1,
                                .stream_depth = 1024,
+                               .stuck_ms = 5000,
                                .lockable_bytes = UINT64_MAX};
     machine.device_bytes = number_from("STANDIN_DEVICE_BYTES", UINT64_C(1) << 30);
     machine.seed = number_from("STANDIN_SEED", 1);

@@ -14,7 +14,7 @@
 
 #include "runtime.h"
 
-enum { ALIVE = 0x5317EA31, POLL_NS = 30000, STUCK_S = 5, CODES_MAX = 4096 };
+enum { ALIVE = 0x5317EA31, POLL_NS = 30000, CODES_MAX = 4096 };
 
 /* One record of an event. */
 typedef struct point {
@@ -289,7 +289,10 @@ static void wait_alone(const struct CUstream_st *stream, const char *why)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += STUCK_S;
+    end.tv_sec += standin.machine.stuck_ms / 1000;
+    end.tv_nsec += standin.machine.stuck_ms % 1000 * 1000000L;
+    end.tv_sec += end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
     standin.is_full = true;
     while (!(stream ? is_idle(stream) : all_are_idle()) && standin.broken == cudaSuccess) {
         if (pthread_cond_timedwait(&standin.changed, &standin.lock, &end) == ETIMEDOUT) {

@@ -40,6 +40,7 @@ typedef struct standin_machine {
     uint64_t lockable_bytes; /* cudaHostRegister and cudaHostAlloc refuse more */
     uint32_t stream_depth;   /* items that a stream takes before they ran; 0: any number */
     uint64_t code_bytes;     /* of device memory, what a library's first launch takes */
+    uint32_t stuck_ms;       /* a call that waits alone for so long is stuck */
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
 } standin_machine;

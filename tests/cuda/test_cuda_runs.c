@@ -238,6 +238,17 @@ static void code_when_there_is_no_room_for_it_then_the_run_is_refused_before_it_
     assert_int_equal(standin_late_loads(), 0);
 }
 
+/* Of twelve layers the host holds little and the device less, all else is read from disk chunk by
+ * chunk: when an op first runs, copies wait for the thread that reads, and it asks CUDA. */
+static void code_when_most_comes_from_disk_then_is_loaded_before_anything_waits(void **state)
+{
+    (void)state;
+    run_settings settings = RUN_SETTINGS(
+        "device=cuda", "precision=bf16", "steps=1", "layers=12", "vocab=257", "policy=nvme",
+        "nvme-params=1", "nvme-grads=1", "host-memory=2300K", "device-memory=600K", DISK);
+    (void)train_well("most on disk", &settings);
+}
+
 static void library_when_it_is_missing_then_the_run_is_refused_and_says_what_would_do(void **state)
 {
     (void)state;
@@ -504,6 +515,7 @@ int main(void)
         AFRESH(memory_when_locked_in_part_then_gives_the_same_bits),
         AFRESH(options_of_cuda_when_given_then_change_what_they_say),
         AFRESH(code_when_there_is_no_room_for_it_then_the_run_is_refused_before_it_starts),
+        AFRESH(code_when_most_comes_from_disk_then_is_loaded_before_anything_waits),
         AFRESH(library_when_it_is_missing_then_the_run_is_refused_and_says_what_would_do),
         AFRESH(losses_when_trained_then_follow_the_cpu_device),
         AFRESH(checkpoints_when_resumed_on_the_other_device_then_go_on_from_the_same_bits),

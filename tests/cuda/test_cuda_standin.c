@@ -154,6 +154,78 @@ static void word_when_it_wraps_around_still_lets_go(void **state)
     assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+/* ---- calls that wait for streams ---- */
+
+static void code_when_loaded_takes_memory_once_and_nothing_back(void **state)
+{
+    (void)state;
+    standin_machine machine = plain_machine();
+    size_t before, after, total;
+    machine.code_bytes = machine.device_bytes / 4;
+    standin_reset(&machine);
+    assert_int_equal(cudaMemGetInfo(&before, &total), cudaSuccess);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(standin_load_code((uint64_t)i % 3), cudaSuccess);
+    assert_int_equal(cudaMemGetInfo(&after, &total), cudaSuccess);
+    assert_int_equal(before - after, 3 * machine.code_bytes);
+    assert_int_equal(standin_load_code(3), cudaErrorMemoryAllocation);
+    assert_int_equal(cudaGetLastError(), cudaErrorMemoryAllocation);
+    assert_int_equal(standin_late_loads(), 0);
+}
+
+/* The stream waits for a word that is only written after the call. */
+static void call_when_it_waits_for_what_waits_for_the_caller_is_a_fault(void **state)
+{
+    (void)state;
+    standin_machine machine = plain_machine();
+    static unsigned char bytes[64];
+    void *words, *memory;
+    cudaStream_t stream;
+    machine.stuck_ms = 20;
+    for (int round = 0; round < 2; round++) {
+        standin_reset(&machine);
+        assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+        assert_int_equal(cudaHostAlloc(&words, 4096, 0), cudaSuccess);
+        assert_int_equal(cudaMalloc(&memory, sizeof bytes), cudaSuccess);
+        _Atomic uint32_t *word = words;
+        atomic_store(word, 0);
+        assert_int_equal(
+            cuStreamWaitValue32(stream, (CUdeviceptr)(uintptr_t)words, 1, CU_STREAM_WAIT_VALUE_GEQ),
+            CUDA_SUCCESS);
+        if (round == 0)
+            assert_int_equal(standin_load_code(7), cudaSuccess);
+        else
+            assert_int_equal(
+                cudaMemcpyAsync(memory, bytes, sizeof bytes, cudaMemcpyDefault, stream),
+                cudaSuccess);
+        atomic_store(word, 1);
+        assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);
+        assert_int_equal(standin_late_loads(), round == 0);
+        assert_int_equal(cudaFree(memory), cudaSuccess);
+        assert_int_equal(cudaFreeHost(words), cudaSuccess);
+        assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+        expect_fault(round == 0 ? "stuck: a library's first launch" : "stuck: a copy of memory");
+    }
+}
+
+static void copy_when_its_memory_is_locked_in_part_is_a_fault(void **state)
+{
+    (void)state;
+    unsigned char *pages =
+        mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory;
+    assert_int_equal(cudaMalloc(&memory, 8192), cudaSuccess);
+    assert_int_equal(cudaHostRegister(pages, 4096, 0), cudaSuccess);
+    assert_int_equal(cudaMemcpy(memory, pages, 8192, cudaMemcpyDefault), cudaErrorInvalidValue);
+    assert_int_equal(cudaHostRegister(pages + 4096, 4096, 0), cudaSuccess);
+    assert_int_equal(cudaMemcpy(memory, pages, 8192, cudaMemcpyDefault), cudaSuccess);
+    assert_int_equal(cudaHostUnregister(pages), cudaSuccess);
+    assert_int_equal(cudaHostUnregister(pages + 4096), cudaSuccess);
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+    munmap(pages, 8192);
+    expect_fault("4096 bytes of 8192 are locked");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -167,6 +239,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(event_when_recorded_again_keeps_earlier_waits, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(word_when_it_wraps_around_still_lets_go, reset, check_end),
+        cmocka_unit_test_setup_teardown(code_when_loaded_takes_memory_once_and_nothing_back, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(call_when_it_waits_for_what_waits_for_the_caller_is_a_fault,
+                                        reset, check_end),
+        cmocka_unit_test_setup_teardown(copy_when_its_memory_is_locked_in_part_is_a_fault, reset,
+                                        check_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
