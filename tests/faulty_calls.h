@@ -57,9 +57,10 @@ typedef struct fault_plan {
     uint64_t first; /* the call that fails, from 1; 0: none */
     int all_after;  /* and every later one */
     int kind;
-    int plain_renames;  /* as a file system without RENAME_NOREPLACE and RENAME_EXCHANGE */
-    int no_reservation; /* as one without fallocate */
-    FILE *trace;        /* one line a call, or NULL */
+    const char *die_after; /* the process ends behind a rename to a name with this in it */
+    int plain_renames;     /* as a file system without RENAME_NOREPLACE and RENAME_EXCHANGE */
+    int no_reservation;    /* as one without fallocate */
+    FILE *trace;           /* one line a call, or NULL */
     void (*listen)(const fault_call *call);
     uint64_t pause_at;   /* the call before which the process stops, if there is a turn */
     uint64_t pause_more; /* and once more so many calls later; 0: no more */
@@ -288,12 +289,16 @@ int renameat2(int from_directory, const char *from, int to_directory, const char
         errno = EINVAL;
         return -1;
     }
-    return fault_tell((int)syscall(SYS_renameat2, from_directory, from, to_directory, to, flags),
-                      (fault_call){.kind = FAULT_CALL_RENAME,
-                                   .fd = from_directory,
-                                   .name = from,
-                                   .to = to,
-                                   .flags = flags});
+    int result =
+        fault_tell((int)syscall(SYS_renameat2, from_directory, from, to_directory, to, flags),
+                   (fault_call){.kind = FAULT_CALL_RENAME,
+                                .fd = from_directory,
+                                .name = from,
+                                .to = to,
+                                .flags = flags});
+    if (result == 0 && faults.armed && faults.die_after && strstr(to, faults.die_after))
+        _exit(137);
+    return result;
 }
 
 int openat(int directory, const char *name, int flags, ...)
