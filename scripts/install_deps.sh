@@ -7,7 +7,7 @@ set -eu
 
 needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev
         libcmocka-dev libjemalloc-dev liburing-dev'
-for_check='clang-14 clang-format-14 clang-tidy-14 shellcheck'
+for_check='clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev shellcheck'
 
 packages=$needed
 [ "${1:-}" != --check ] || packages="$needed $for_check"

@@ -8,18 +8,20 @@
 #   --big         also 124M, xl, and the comparisons with PyTorch
 #   --leg NAME    another build: "release" (the only one with the CUDA backend), "asan" (address and
 #                 undefined-behaviour sanitizers), "tsan" (thread sanitizer, the tests with threads);
-#                 or "static": what scripts/check.sh checks without running a test
+#                 "static": what scripts/check.sh checks without running a test; or "fuzz": random
+#                 inputs to every reader for some seconds each (scripts/fuzz.sh)
 #   --legs all    all of them, one after the other, as continuous integration does; a leg that fails
 #                 does not keep the next from running; what was skipped, a table of the legs, and
 #                 CTest's summary of the first that failed, or of the release, come last
 #   --self-test   plants a bug for each leg and expects that it fails
 set -eu
 
-all_legs='release asan tsan static'
+all_legs='release asan tsan static fuzz'
+fuzz_seconds=6 # for each reader, of which there are nine
 
 usage()
 {
-    sed -n 's/^# \{0,1\}//; 2,15p' "$0"
+    sed -n 's/^# \{0,1\}//; 2,16p' "$0"
 }
 
 # choose_leg NAME: what runs it; where it is built, with what, and which tests are its own.
@@ -34,6 +36,7 @@ choose_leg()
     asan) preset=dev; label="^($labels)\$" ;;
     tsan) preset=tsan; target=threaded_tests; label='^threads$' ;;
     static) preset=clang; run=run_static ;;
+    fuzz) preset=fuzz; run=run_fuzz ;;
     *) echo "test.sh: no leg is called $1" >&2; usage >&2; exit 64 ;;
     esac
     tree=build/$preset
@@ -125,6 +128,17 @@ run_static()
     verdict=$?
     cat "$summary"
     sed -n 's/^skipped: */check.sh: /p' "$summary" > "$skips"
+    return $verdict
+}
+
+run_fuzz()
+{
+    rm -f "$summary" "$skips"
+    mkdir -p "$tree"
+    : > "$skips"
+    scripts/fuzz.sh --seconds "$fuzz_seconds" > "$summary" 2>&1
+    verdict=$?
+    cat "$summary"
     return $verdict
 }
 
@@ -235,6 +249,7 @@ self_test()
     expect_red tsan race 'data race' || failures=1
     self_test_skips || failures=1
     self_test_static || failures=1
+    scripts/fuzz.sh --self-test || failures=1
     exit $failures
 }
 
@@ -244,7 +259,7 @@ print_summary()
     choose_leg "$1"
     echo "== summary of leg $1"
     [ ! -e "$summary" ] ||
-        sed -n '/^\(ok\|FAILED\|skipped\) /p; /tests passed/,${/^\[[A-Z_]*\] *$/!p}' "$summary"
+        sed -n '/^\(ok\|FAILED\|skipped\\) /p; /tests passed/,${/^\[[A-Z_]*\] *$/!p}' "$summary"
 }
 
 # print_skips LEG...: what these did not test, and why.
@@ -304,7 +319,7 @@ esac
 
 cd "$(dirname "$0")/.."
 case $legs in
-all | planted | static) scripts/install_deps.sh --check ;;
+all | planted | static | fuzz) scripts/install_deps.sh --check ;;
 *) scripts/install_deps.sh ;;
 esac
 [ "$legs" != planted ] || self_test

@@ -210,6 +210,7 @@ static const hostile_row hostile_rows[] = {
     M("manifest is cut", "not strict JSON", "\"format\"", "", .keep_seal = 1),
     M("counter changed afterwards", "its checksum does not match", "\"step\": 7", "\"step\": 8", .keep_seal = 1),
     M("checksum changed", "does not end in its checksum", "\"checksum\"", "\"checksun\"", .keep_seal = 1),
+    M("bytes behind the checksum changed", "does not end in its checksum", "\"\n}\n", "\"\n}\t", .keep_seal = 1),
     M("another format", "not \"sluice-checkpoint\"", "sluice-checkpoint", "other-checkpoint"),
     M("no format", "\"format\" is missing", "\"format\":", "\"form\":"),
     M("later version", "is newer than this program", "\"format_version\": 1", "\"format_version\": 2"),
@@ -303,7 +304,7 @@ static inline void hostile_write_tokens(const hostile_row *row, const char *path
 static inline void hostile_seal(char *text)
 {
     char *tail = strstr(text, ",\n  \"checksum\": \"");
-    sl_hash_stream *stream;
+    sl_hash_stream *stream = NULL;
     scratch_need(tail != NULL && sl_hash_open(&stream) == SL_OK, "manifest");
     sl_hash_update(stream, text, (uint64_t)(tail - text));
     sl_hash_value hash = sl_hash_digest(stream);

@@ -17,9 +17,16 @@
 enum { POLL_NS = 1000000, POLLS_MAX = 60000, SAVE_TRIES = 8 };
 
 #define SMALL "--layers 2 --width 128 --heads 2 --context 128 --micro-batch 4 --data text "
+#define ENDLESS "--steps 1000000 --log-json log "
+
+/* A step of half a second, and a save of as long: sanitizers make small ones of them last. */
+#ifdef __SANITIZE_ADDRESS__
+#define SLOW_STEP SMALL
+#define LONG_SAVE "--layers 4 --width 256 --heads 4 --context 16 --micro-batch 1 --data text "
+#else
 #define SLOW_STEP "--layers 6 --width 384 --heads 6 --context 512 --micro-batch 16 --data text "
 #define LONG_SAVE "--layers 8 --width 512 --heads 8 --context 16 --micro-batch 1 --data text "
-#define ENDLESS "--steps 1000000 --log-json log "
+#endif
 
 /* ---- a run beside the test ---- */
 
@@ -162,7 +169,8 @@ static void stop_when_a_step_is_long_then_is_announced_within_it(void **state)
 static pid_t start_save(const char *directory)
 {
     char arguments[COMMAND_BYTES];
-    snprintf(arguments, sizeof arguments, LONG_SAVE ENDLESS "--save-every 2 --save %s", directory);
+    snprintf(arguments, sizeof arguments, LONG_SAVE ENDLESS "--save-every 2 --keep 2 --save %s",
+             directory);
     pid_t child = start("", arguments);
     for (int polls = 0; polls < POLLS_MAX; polls++) {
         if (count_checkpoints(directory, true) > 0)

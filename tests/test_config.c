@@ -45,9 +45,9 @@ static void sizes_when_written_in_any_unit_then_are_bytes(void **state)
 static void sizes_when_malformed_then_are_refused(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"",    "x",     "-1",   "1X",   "1MB2", "1Mi",    "1 M",
-                                      "nan", "1e999", "0x10", "inf",  "+1",   "1KiBB",  "99999999T",
-                                      "K",   "1.5.5", "1,5",  "1e3e", "--1",  "1e30GiB"};
+    static const char *const bad[] = {
+        "",   "x",     "-1",        "1X", "1MB2",  "1Mi", "1 M",  "nan", "1e999",   "0x10", "inf",
+        "+1", "1KiBB", "99999999T", "K",  "1.5.5", "1,5", "1e3e", "--1", "1e30GiB", "0X10"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uint64_t bytes = 77;
         if (sl_units_parse_size(bad[i], &bytes) != SL_ERROR_USAGE)
@@ -64,7 +64,7 @@ static void counts_when_not_whole_then_are_refused(void **state)
     assert_int_equal(count, 500000000);
     assert_int_equal(sl_units_parse_count("18446744073709551615", &count), SL_OK);
     assert_true(count == UINT64_MAX);
-    static const char *const bad[] = {"1.5", "-1", "", "1e20", "ten", "1 ", " 1", "0x1"};
+    static const char *const bad[] = {"1.5", "-1", "", "1e20", "ten", "1 ", " 1", "0x1", "0X10"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         if (sl_units_parse_count(bad[i], &count) != SL_ERROR_USAGE)
             fail_msg("\"%s\" was accepted", bad[i]);
@@ -126,6 +126,17 @@ static void names_when_unknown_then_the_nearest_is_named(void **state)
     assert_int_equal(assign(self, "steps"), SL_ERROR_USAGE);
     assert_message_has("key=value");
     assert_int_equal(assign(self, "=1"), SL_ERROR_USAGE);
+}
+
+static void texts_when_set_to_nothing_then_are_their_default(void **state)
+{
+    fixture *self = *state;
+    assert_int_equal(assign(self, "tokenizer="), SL_OK);
+    assert_string_equal(self->config.tokenizer, "auto");
+    assert_int_equal(assign(self, "init="), SL_OK);
+    assert_string_equal(self->config.init, "scratch");
+    assert_int_equal(assign(self, "save="), SL_OK);
+    assert_null(self->config.save);
 }
 
 static void values_when_out_of_range_then_are_refused_and_keep_the_old(void **state)
@@ -197,6 +208,37 @@ static void json_when_wrong_then_is_refused_by_name(void **state)
     assert_int_equal(load_text(self, "{\"data\": [1]}"), SL_ERROR_USAGE);
     assert_int_equal(sl_config_load(&self->config, SL_CONFIG_TRAIN, "/nonexistent/x.json"),
                      SL_ERROR_MISSING);
+}
+
+static void json_when_it_holds_escape_sequences_then_messages_do_not(void **state)
+{
+    fixture *self = *state;
+    assert_int_equal(load_text(self, "{\"\\u001b[2J\": 1}"), SL_ERROR_USAGE);
+    assert_message_has("unknown option \"\\x1b[2J\"");
+    assert_int_equal(load_text(self, "{\"policy\": \"\\u009b2J\"}"), SL_ERROR_USAGE);
+    assert_message_has("\"\xc2\\x9b2J\""); /* one byte of the two is shown as a number */
+    assert_int_equal(load_text(self, "{\"policy\": \"gr\xc3\xb6\xc3\x9f\"}"), SL_ERROR_USAGE);
+    assert_message_has("\"gr\xc3\xb6\xc3\x9f\""); /* letters stay */
+    assert_int_equal(load_text(self, "{\"steps\": x\x1b[2J}"), SL_ERROR_DATA);
+    assert_null(strchr(sl_status_message(), 0x1b));
+}
+
+static void json_when_a_number_has_64_bits_then_reads_back_in_full(void **state)
+{
+    fixture *self = *state;
+    json_t *object;
+    assert_int_equal(assign(self, "seed=17999999999999999999"), SL_OK);
+    assert_int_equal(assign(self, "device-memory=18446744073709551614"), SL_OK);
+    assert_int_equal(sl_config_format(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    char *text = json_dumps(object, 0);
+    fixture other;
+    assert_int_equal(sl_config_init(&other.config), SL_OK);
+    assert_int_equal(load_text(&other, text), SL_OK);
+    assert_true(other.config.seed == 17999999999999999999u);
+    assert_true(other.config.device_memory == UINT64_MAX - 1);
+    sl_config_clear(&other.config);
+    json_decref(object);
+    free(text);
 }
 
 /* One file for every command: what another one takes is checked and passed over. */
@@ -384,9 +426,12 @@ int main(void)
         WITH_CONFIG(defaults_when_nothing_is_set_then_follow_the_contract),
         WITH_CONFIG(keys_when_spelled_with_either_dash_then_are_the_same),
         WITH_CONFIG(names_when_unknown_then_the_nearest_is_named),
+        WITH_CONFIG(texts_when_set_to_nothing_then_are_their_default),
         WITH_CONFIG(values_when_out_of_range_then_are_refused_and_keep_the_old),
         WITH_CONFIG(json_when_well_formed_then_every_kind_of_value_is_taken),
         WITH_CONFIG(json_when_wrong_then_is_refused_by_name),
+        WITH_CONFIG(json_when_it_holds_escape_sequences_then_messages_do_not),
+        WITH_CONFIG(json_when_a_number_has_64_bits_then_reads_back_in_full),
         WITH_CONFIG(json_when_for_every_command_then_each_takes_its_own),
         WITH_CONFIG(json_when_wrong_for_another_command_then_is_refused_too),
         WITH_CONFIG(paths_when_printed_then_are_absolute),

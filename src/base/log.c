@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "status.h"
+
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static sl_log_callback log_callback;
 static void *log_user;
@@ -19,11 +21,12 @@ void sl_log_set_callback(sl_log_callback callback, void *user)
 
 void sl_log_write(sl_log_level level, const char *format, ...)
 {
-    char line[1024];
+    char raw[1024], line[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    vsnprintf(raw, sizeof raw, format, arguments);
     va_end(arguments);
+    sl_status_escape(raw, line, sizeof line);
     pthread_mutex_lock(&log_lock);
     if (log_callback)
         log_callback(level, line, log_user);

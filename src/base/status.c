@@ -1,8 +1,10 @@
 /* Keeps one message per thread, keeps first failures, and maps statuses to exit codes. Knows
- * nothing of what failed. */
+ * nothing of what failed. Messages hold what users and files wrote, and end on terminals: so none
+ * holds a byte that a terminal obeys. */
 #include "status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +15,30 @@ const char *sl_status_message(void)
     return message;
 }
 
+/* The control bytes of ASCII, and those of ISO 8859 (0x80 to 0x9f): alone, or in UTF-8 behind 0xc2.
+ * Behind another byte above 0x7f they are parts of letters. */
+static bool is_control(unsigned char before, unsigned char byte)
+{
+    if (byte >= 0x80 && byte < 0xa0)
+        return before < 0x80 || before == 0xc2;
+    return byte < 0x20 || byte == 0x7f;
+}
+
+void sl_status_escape(const char *text, char *out_text, size_t capacity)
+{
+    size_t used = 0;
+    unsigned char before = 0;
+    for (; *text && used + sizeof "\\x00" <= capacity; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (is_control(before, byte))
+            used += (size_t)snprintf(out_text + used, capacity - used, "\\x%02x", byte);
+        else
+            out_text[used++] = *text;
+        before = byte;
+    }
+    out_text[used] = '\0';
+}
+
 sl_status sl_status_fail(sl_status status, const char *format, ...)
 {
     char fresh[SL_STATUS_MESSAGE_BYTES]; /* the arguments may point into the old message */
@@ -20,7 +46,7 @@ sl_status sl_status_fail(sl_status status, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(fresh, sizeof fresh, format, arguments);
     va_end(arguments);
-    memcpy(message, fresh, sizeof message);
+    sl_status_escape(fresh, message, sizeof message);
     return status;
 }
 

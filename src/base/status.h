@@ -16,6 +16,9 @@ sl_status sl_status_prefix(sl_status status, const char *format, ...)
 
 enum { SL_STATUS_MESSAGE_BYTES = 1024 };
 
+/* Copies text with each byte that a terminal obeys as \xNN, as much as fits; UTF-8 stays. */
+void sl_status_escape(const char *text, char *out_text, size_t capacity);
+
 /* The first failure of something that goes on after it, as a queue does. Zeros: there was none. Who
  * shares one between threads has it under a lock. */
 typedef struct sl_first_failure {

@@ -62,9 +62,8 @@ static void find_cpu(findings *all)
     if (!strstr(features, "avx512f"))
         add_cost(cpu, "matrix products at half the rate or less");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t allowed = sl_workers_allowed_cpu_count();
-    finding *cores =
-        add_finding(all, "cores", "%u usable of %ld online", sl_workers_usable_cpu_count(), online);
+    uint32_t allowed = sl_workers_allowed_cpu_count(), usable = sl_workers_usable_cpu_count();
+    finding *cores = add_finding(all, "cores", "%u usable of %ld online", usable, online);
     if ((long)allowed < online)
         add_cost(cores,
                  "this process is bound to %u of %ld cores (affinity mask): the others stay idle",
@@ -75,9 +74,9 @@ static void find_cpu(findings *all)
         return;
     }
     finding *limit = add_finding(all, "cpu quota", "%.2f cores' worth of time (cgroup)", quota);
-    if (quota < allowed)
+    if (usable < allowed)
         add_cost(limit, "%u compute workers instead of %u: more would stop each other in turn",
-                 sl_workers_usable_cpu_count(), allowed);
+                 usable, allowed);
 }
 
 static void find_memory(findings *all)

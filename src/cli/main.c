@@ -91,8 +91,9 @@ static int refuse(const char *name)
 static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
     sl_config config;
-    sl_status status = sl_options_parse(command, argc, argv, &config);
-    int code = status == SL_OK ? command->run(&config) : sl_command_end(status);
+    bool is_answered = false;
+    sl_status status = sl_options_parse(command, argc, argv, &config, &is_answered);
+    int code = status == SL_OK && !is_answered ? command->run(&config) : sl_command_end(status);
     sl_config_clear(&config);
     return code;
 }

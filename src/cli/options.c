@@ -174,7 +174,7 @@ static sl_status explain_word(const command_line *line, const char *word)
             option->arg ? "needs a value" : "takes no value");
 }
 
-/* Prints what is asked for, and leaves. */
+/* Prints what is asked for. */
 static void answer(const command_line *line)
 {
     char name[32];
@@ -185,7 +185,6 @@ static void answer(const command_line *line)
     else
         argp_help(&line->argp, stdout, key == KEY_USAGE ? ARGP_HELP_USAGE : ARGP_HELP_STD_HELP,
                   name);
-    exit(0);
 }
 
 static void take_row(command_line *line, uint32_t row, const char *text)
@@ -281,7 +280,7 @@ static sl_status parse_words(command_line *line, int argc, char **argv)
 }
 
 sl_status sl_options_parse(const sl_command_entry *command, int argc, char **argv,
-                           sl_config *config)
+                           sl_config *config, bool *out_is_answered)
 {
     command_line line = {.command = command, .open_list = NO_LIST, .next_word = 1};
     line.settings = calloc((size_t)argc + 1, sizeof *line.settings);
@@ -295,11 +294,12 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
         status = parse_words(&line, argc, argv);
     if (status == SL_OK && line.asked_key)
         answer(&line);
-    if (status == SL_OK)
+    if (status == SL_OK && !line.asked_key)
         status = apply_settings(&line, config);
-    if (status == SL_OK && !command->checks_options)
+    if (status == SL_OK && !line.asked_key && !command->checks_options)
         status = sl_config_check(config, command->options);
     free(line.settings);
     free(line.files);
+    *out_is_answered = line.asked_key != 0;
     return status;
 }

@@ -413,11 +413,10 @@ static sl_status sort_plans(const sl_safetensors_plan *tensors, uint32_t count, 
 
 static sl_status count_bytes(const sl_safetensors_plan *tensor, uint64_t *out_bytes)
 {
-    uint64_t bytes = sizeof(float);
+    uint64_t elements = 1; /* multiplied as the reader does: an empty tensor may be long */
     for (uint32_t i = 0; i < tensor->dim_count; i++)
-        SL_TRY(sl_bits_multiply(bytes, tensor->shape[i], "a tensor", &bytes));
-    *out_bytes = bytes;
-    return SL_OK;
+        SL_TRY(sl_bits_multiply(elements, tensor->shape[i], "a tensor", &elements));
+    return sl_bits_multiply(elements, sizeof(float), "a tensor", out_bytes);
 }
 
 /* Adds the entry of one tensor; a failure of jansson is a lack of memory. */

@@ -173,7 +173,8 @@ static sl_status check_seal(const char *path, const char *text, uint64_t bytes)
 {
     char hash[HASH_DIGITS + 1];
     const char *tail = bytes >= TAIL_BYTES ? text + bytes - TAIL_BYTES : NULL;
-    if (!tail || memcmp(tail, TAIL_START, sizeof TAIL_START - 1) != 0)
+    if (!tail || memcmp(tail, TAIL_START, sizeof TAIL_START - 1) != 0 ||
+        memcmp(text + bytes - (sizeof TAIL_END - 1), TAIL_END, sizeof TAIL_END - 1) != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: does not end in its checksum", sl_files_show(path).text);
     format_hash(text, bytes - TAIL_BYTES, hash);
     if (memcmp(tail + sizeof TAIL_START - 1, hash, HASH_DIGITS) != 0)

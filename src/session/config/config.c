@@ -183,7 +183,7 @@ static sl_status set_field(sl_config *config, uint32_t row, const char *text)
         return SL_OK;
     switch (rows[row].kind) {
     case SL_CONFIG_TEXT:
-        return set_text(field, text);
+        return set_text(field, *text ? text : rows[row].initial);
     case SL_CONFIG_LIST_OF:
         return set_list(field, text);
     case SL_CONFIG_COUNT:
@@ -245,7 +245,8 @@ sl_status sl_config_init(sl_config *config)
         sl_status status = set_field(config, row, rows[row].initial);
         if (status != SL_OK) {
             sl_config_clear(config);
-            return sl_status_prefix(SL_ERROR_INTERNAL, "default of --%s", rows[row].name);
+            return sl_status_prefix(status == SL_ERROR_SYSTEM ? status : SL_ERROR_INTERNAL,
+                                    "default of --%s", rows[row].name);
         }
     }
     return SL_OK;

@@ -119,7 +119,8 @@ void sl_config_clear(sl_config *config);
  * nearest one otherwise. */
 sl_status sl_config_find(sl_config_command command, const char *name, uint32_t *out_row);
 
-/* Sets an option from its text. A list is replaced by one item, or none if `text` is empty.
+/* Sets an option from its text. A list is replaced by one item, or none if `text` is empty; of a
+ * text nothing is its default.
  * SL_ERROR_USAGE for a wrong value says what would be right. */
 sl_status sl_config_set(sl_config *config, uint32_t row, const char *text);
 

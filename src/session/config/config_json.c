@@ -225,6 +225,12 @@ static json_t *format_list(const sl_config_row *row, const char *directory,
     return array;
 }
 
+/* JSON readers keep no more than 63 bits of a number; as text it is read back in full. */
+static sl_field_kind choose_integer(uint64_t value)
+{
+    return value > INT64_MAX && value != SL_CONFIG_UNSET ? SL_FIELD_U64_TEXT : SL_FIELD_U64;
+}
+
 static json_t *format_option(const sl_config *config, const sl_config_row *row,
                              const char *directory)
 {
@@ -235,16 +241,18 @@ static json_t *format_option(const sl_config *config, const sl_config_row *row,
     };
     const void *field = (const char *)config + row->offset;
     json_t *value = NULL;
+    sl_field_kind kind = kinds[row->kind];
+    if (kind == SL_FIELD_U64)
+        kind = choose_integer(*(const uint64_t *)field);
     if (row->kind == SL_CONFIG_LIST_OF)
         value = format_list(row, directory, field);
     else if (row->kind == SL_CONFIG_TEXT)
         value = format_text(row, directory, *(char *const *)field);
     else
-        (void)sl_fields_write_value(&(sl_field){.kind = kinds[row->kind],
-                                                .offset = row->offset,
-                                                .flags = SL_FIELD_AUTO,
-                                                .names = row->hint},
-                                    config, &value);
+        (void)sl_fields_write_value(
+            &(sl_field){
+                .kind = kind, .offset = row->offset, .flags = SL_FIELD_AUTO, .names = row->hint},
+            config, &value);
     return value ? value : json_null();
 }
 

@@ -18,7 +18,8 @@ static sl_status parse_front(const char *text, double *out_value, const char **o
     char *end;
     errno = 0;
     double value = strtod(text, &end);
-    if (end == text || !isfinite(value) || memchr(text, 'x', (size_t)(end - text)))
+    bool is_hexadecimal = text[0] == '0' && toupper((unsigned char)text[1]) == 'X';
+    if (end == text || !isfinite(value) || is_hexadecimal)
         SL_FAIL(SL_ERROR_USAGE, "\"%s\" is not a number", text);
     *out_value = value;
     *out_rest = end;

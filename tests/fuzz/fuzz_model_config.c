@@ -1,0 +1,22 @@
+/* Hugging Face's config.json. The shape of what is accepted is written as sluice writes it, and
+ * read again equal. */
+#define _GNU_SOURCE
+#include "fuzz.h"
+#include "session/weights/weights.h"
+
+void fuzz_input(const uint8_t *data, size_t bytes)
+{
+    sl_gpt2_shape shape = {0}, again = {0};
+    char *text = NULL;
+    fuzz_write("config.json", data, bytes);
+    if (!fuzz_accepts(sl_weights_read_config(fuzz_directory(), &shape)))
+        return;
+    FUZZ_NEED(shape.layers && shape.width && shape.heads && shape.context && shape.vocab);
+    FUZZ_NEED(shape.width % shape.heads == 0);
+    if (!fuzz_succeeds(sl_weights_format_config(&shape, &text)))
+        return;
+    fuzz_write("config.json", text, strlen(text));
+    free(text);
+    if (fuzz_succeeds(sl_weights_read_config(fuzz_directory(), &again)))
+        FUZZ_NEED(memcmp(&shape, &again, sizeof shape) == 0);
+}
