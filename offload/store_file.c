@@ -227,8 +227,8 @@ static sl_status choose_direct(sl_store_file *file)
     if (unit != 0)
         error = try_block(file->fd);
     if (error != 0 && error != EINVAL && error != EOPNOTSUPP)
-        SL_FAIL(SL_ERROR_IO, "%s: trying the disk tier's file: %s", file->directory,
-                strerror(error));
+        SL_FAIL(error == ENOMEM ? SL_ERROR_SYSTEM : SL_ERROR_IO,
+                "%s: trying the disk tier's file: %s", file->directory, strerror(error));
     if (unit != 0 && error == 0)
         return SL_OK;
     int flags = fcntl(file->fd, F_GETFL);

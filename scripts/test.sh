@@ -88,9 +88,9 @@ test_leg()
     # shellcheck disable=SC2086 # a command and its option
     $launcher ctest --test-dir "$tree" --label-regex "$label" --tests-regex "$tests" \
         --output-on-failure --parallel 2 --no-tests=error --output-log "$summary"
-    verdict=$?
+    leg_code=$?
     list_skips "$summary" "$tree/Testing/Temporary/LastTest.log" > "$skips"
-    return $verdict
+    return $leg_code
 }
 
 # list_skips SUMMARY LOG: a line "PROGRAM: TEST: reason" for each line of the log that says
@@ -125,10 +125,10 @@ run_static()
     rm -f "$summary" "$skips"
     mkdir -p "$tree"
     scripts/check.sh > "$summary" 2>&1
-    verdict=$?
+    leg_code=$?
     cat "$summary"
     sed -n 's/^skipped: */check.sh: /p' "$summary" > "$skips"
-    return $verdict
+    return $leg_code
 }
 
 run_fuzz()
@@ -137,9 +137,9 @@ run_fuzz()
     mkdir -p "$tree"
     : > "$skips"
     scripts/fuzz.sh --seconds "$fuzz_seconds" > "$summary" 2>&1
-    verdict=$?
+    leg_code=$?
     cat "$summary"
-    return $verdict
+    return $leg_code
 }
 
 run_leg()
@@ -259,7 +259,7 @@ print_summary()
     choose_leg "$1"
     echo "== summary of leg $1"
     [ ! -e "$summary" ] ||
-        sed -n '/^\(ok\|FAILED\|skipped\\) /p; /tests passed/,${/^\[[A-Z_]*\] *$/!p}' "$summary"
+        sed -n '/^\(ok\|FAILED\|skipped\) /p; /tests passed/,${/^\[[A-Z_]*\] *$/!p}' "$summary"
 }
 
 # print_skips LEG...: what these did not test, and why.
@@ -319,7 +319,9 @@ esac
 
 cd "$(dirname "$0")/.."
 case $legs in
-all | planted | static | fuzz) scripts/install_deps.sh --check ;;
+all | planted | static | fuzz) # a step whose tool cannot be had is skipped, and listed as that
+    scripts/install_deps.sh --check || scripts/install_deps.sh
+    ;;
 *) scripts/install_deps.sh ;;
 esac
 [ "$legs" != planted ] || self_test

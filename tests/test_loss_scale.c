@@ -37,7 +37,7 @@ static void start(fixture *self, const char *scale)
     char setting[64];
     snprintf(setting, sizeof setting, "loss-scale=%s", scale);
     assert_int_equal(sl_config_assign(&self->config, SL_CONFIG_TRAIN, setting), SL_OK);
-    sl_schedule_start_loss_scale(&self->config, NULL, &self->state);
+    assert_int_equal(sl_schedule_start_loss_scale(&self->config, NULL, &self->state), SL_OK);
 }
 
 static void settle(fixture *self, uint32_t steps, bool is_finite)

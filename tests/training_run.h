@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "engine/engine_internal.h"
 #include "plan_cases.h"
 #include "scratch_dir.h"
 #include "session/weights/elements.h"
@@ -95,10 +96,17 @@ static inline sl_status training_run_fill(void *user, const sl_engine_fill *what
     return SL_OK;
 }
 
-/* Opens engine and weights for the plan; `worker_count` compute workers. What is on disk is in a
- * directory of its own. */
-static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t worker_count,
-                                          bool guards, training_run *out_run)
+typedef struct training_run_settings {
+    uint32_t worker_count;
+    bool guards;
+    sl_engine_parts parts;
+} training_run_settings;
+
+/* Opens engine and weights for the plan. What is on disk is in a directory of its own. On failure
+ * the run is for training_run_close all the same. */
+static inline sl_status training_run_open_with(plan_case *c, sl_plan *plan,
+                                               const training_run_settings *settings,
+                                               training_run *out_run)
 {
     sl_engine_plan engine_plan = {c->program, plan};
     *out_run = (training_run){.c = c, .plan = plan, .clip = c->step.update_early ? 0.0f : 1.0f};
@@ -110,13 +118,20 @@ static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t 
                                  .homes = c->homes,
                                  .plans = &engine_plan,
                                  .plan_count = 1,
-                                 .target = {.worker_count = worker_count},
+                                 .target = {.worker_count = settings->worker_count},
                                  .source = &source,
                                  .disk_directories = directories,
                                  .disk_directory_count = out_run->disk.text[0] ? 1 : 0,
-                                 .guard_arenas = guards};
-    SL_TRY(sl_engine_open(&options, &out_run->engine));
+                                 .guard_arenas = settings->guards};
+    SL_TRY(sl_engine_open_with(&options, &settings->parts, &out_run->engine));
     return training_run_initialise(out_run);
+}
+
+static inline sl_status training_run_open(plan_case *c, sl_plan *plan, uint32_t worker_count,
+                                          bool guards, training_run *out_run)
+{
+    const training_run_settings settings = {.worker_count = worker_count, .guards = guards};
+    return training_run_open_with(c, plan, &settings, out_run);
 }
 
 static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)

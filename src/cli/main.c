@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "files/json_file.h"
 #include "options.h"
 
 enum { EXIT_USAGE = 64 };
@@ -41,7 +42,7 @@ int sl_command_end(sl_status status)
 
 sl_status sl_command_print_json(const json_t *object, int digits)
 {
-    char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
+    char *text = sl_json_file_dump(object, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to print a report");
     puts(text);

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "cuda.h" /* NOLINT(readability-duplicate-include): not <cuda.h> */
+#include "cuda.h"
 
 enum {
     SL_CUDA_NAME_BYTES = 16,

@@ -85,7 +85,7 @@ static sl_status bind_plans(sl_engine *engine, const sl_engine_options *options,
 static sl_status open_device(sl_engine *engine, const sl_engine_target *target,
                              const sl_engine_parts *parts)
 {
-    engine->ops = sl_device_ops_of(target->device);
+    engine->ops = parts->device ? parts->device : sl_device_ops_of(target->device);
     engine->kernels = parts->kernels ? parts->kernels : sl_kernels_of(target->device);
     engine->host_kernels = parts->kernels ? parts->kernels : sl_kernels_cpu();
     if (!engine->ops || !engine->kernels)

@@ -177,6 +177,7 @@ struct sl_engine {
 
 /* What a test may put in the place of the engine's own. */
 typedef struct sl_engine_parts {
+    const sl_device_ops *device;              /* NULL: that of the target */
     const sl_kernel_table *kernels;           /* of device and host; NULL: those of the target */
     const struct sl_transport_ops *transport; /* NULL: the store's own choice */
     uint32_t disk_depth;                      /* 0: the store's default */

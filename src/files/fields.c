@@ -228,7 +228,7 @@ static sl_status read_object(const place *at, const sl_field *field, const char 
     if (!json_is_object(value))
         return fail_key(at, key, "is not an object");
     if (field->kind == SL_FIELD_JSON_TEXT)
-        return keep_text(at, json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)),
+        return keep_text(at, sl_json_file_dump(value, JSON_COMPACT | JSON_REAL_PRECISION(17)),
                          (char **)member);
     snprintf(below.above, sizeof below.above, "%.120s%.60s: ", at->above, key);
     return read_entries(&below, field, value, member);

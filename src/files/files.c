@@ -92,6 +92,21 @@ static sl_status check_regular(const char *path, const struct stat *info)
     SL_FAIL(SL_ERROR_DATA, "%s: is %s, not a regular file", sl_files_show(path).text, kind);
 }
 
+sl_status sl_files_exists(int directory, const char *directory_path, const char *name,
+                          bool *out_exists)
+{
+    struct stat info;
+    char *path = NULL;
+    *out_exists = fstatat(directory, name, &info, 0) == 0;
+    if (*out_exists || errno == ENOENT || errno == ENOTDIR)
+        return SL_OK;
+    int error = errno;
+    SL_TRY(sl_files_join_path(directory_path, name, &path));
+    sl_status status = fail_open(path, error);
+    free(path);
+    return status;
+}
+
 sl_status sl_files_open_directory(int directory, const char *directory_path, const char *name,
                                   sl_links links, int *out_fd)
 {

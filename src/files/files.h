@@ -38,6 +38,11 @@ typedef struct sl_file {
 
 typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
 
+/* Whether a name is there, of whatever kind; names and statuses as below. What cannot be told, as
+ * when the disk fails, is a failure and not an absence. */
+sl_status sl_files_exists(int directory, const char *directory_path, const char *name,
+                          bool *out_exists);
+
 /* Opens a directory; `directory` may be AT_FDCWD, `directory_path` NULL then. The caller closes the
  * descriptor. SL_ERROR_DATA: not a directory. */
 sl_status sl_files_open_directory(int directory, const char *directory_path, const char *name,

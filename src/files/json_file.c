@@ -1,38 +1,180 @@
 /* Small JSON files; see json_file.h. */
 #include "json_file.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "files.h"
 
-/* jansson calls some refusals of memory a syntax error. So a failed parse is done once more, when
- * there is memory for a copy; then the text is to blame. */
-static sl_status parse_again(const char *path, const char *text, uint64_t bytes, json_t **out_root)
+/* ---- jansson's memory ---- */
+
+/* Where jansson is refused memory for a token, it leaves characters out and goes on, or aborts. So
+ * each parse has a reserve, from which it takes what it is refused; it is then given no more text,
+ * and so needs no more than what is read already makes: values of BUFFERED_BYTES of text, at most
+ * VALUE_BYTES for each of them, and one token and one table copied to twice their size
+ * (GROWTH_BYTES a byte of text). What it made is given up, and the reserve with it. */
+enum {
+    BUFFERED_BYTES = 1024,
+    VALUE_BYTES = 256,
+    GROWTH_BYTES = 10,
+    LEAST_BYTES = 4096,
+    ALIGNMENT = 16
+};
+
+static json_malloc_t allocate_before;
+static json_free_t free_before;
+
+static _Thread_local struct {
+    char *memory; /* NULL: nothing is parsed */
+    uint64_t bytes, used;
+    bool was_needed;
+} reserve;
+
+static void *allocate(size_t bytes)
 {
-    json_error_t error;
-    char *copy = malloc(bytes + 1); /* used below, or the compiler leaves it out */
-    if (copy)
-        memcpy(copy, text, bytes);
-    json_t *root = copy ? json_loadb(copy, bytes, JSON_REJECT_DUPLICATES, &error) : NULL;
-    free(copy);
-    if (!root && (!copy || error.text[0] == '\0'))
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse %s", sl_files_show(path).text);
-    if (!root)
-        SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: %s at byte %d", sl_files_show(path).text,
-                sl_files_show(error.text).text, error.position);
+    void *memory = allocate_before(bytes);
+    if (memory || !reserve.memory || bytes > reserve.bytes - reserve.used)
+        return memory;
+    memory = reserve.memory + reserve.used;
+    uint64_t whole = sl_bits_round_up(bytes, ALIGNMENT), left = reserve.bytes - reserve.used;
+    reserve.used += whole < left ? whole : left;
+    reserve.was_needed = true;
+    return memory;
+}
+
+static void release(void *memory)
+{
+    const char *at = memory;
+    if (!reserve.memory || at < reserve.memory || at >= reserve.memory + reserve.bytes)
+        free_before(memory);
+}
+
+static void install(void)
+{
+    json_get_alloc_funcs(&allocate_before, &free_before);
+    json_set_alloc_funcs(allocate, release);
+}
+
+static sl_status open_reserve(uint64_t text_bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, install);
+    uint64_t bytes, buffered = text_bytes < BUFFERED_BYTES ? text_bytes : BUFFERED_BYTES;
+    SL_TRY(sl_bits_multiply(text_bytes, GROWTH_BYTES, "a parse", &bytes));
+    SL_TRY(sl_bits_add(bytes, buffered * VALUE_BYTES + LEAST_BYTES, "a parse", &bytes));
+    reserve.memory = malloc(bytes);
+    reserve.bytes = bytes;
+    reserve.used = 0;
+    reserve.was_needed = false;
+    if (!reserve.memory)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse JSON");
+    return SL_OK;
+}
+
+static void close_reserve(void)
+{
+    free(reserve.memory);
+    reserve.memory = NULL;
+}
+
+/* ---- writing ---- */
+
+typedef struct dump {
+    char *text;
+    uint64_t bytes, capacity;
+    bool was_refused;
+} dump;
+
+static sl_status make_room(dump *to, uint64_t bytes)
+{
+    enum { FIRST_BYTES = 256 };
+    uint64_t need, capacity;
+    SL_TRY(sl_bits_add(to->bytes, bytes, "a JSON text", &need));
+    SL_TRY(sl_bits_add(need, 1, "a JSON text", &need)); /* NUL */
+    if (need <= to->capacity)
+        return SL_OK;
+    SL_TRY(sl_bits_multiply(need, 2, "a JSON text", &capacity));
+    capacity = capacity < FIRST_BYTES ? FIRST_BYTES : capacity;
+    char *text = realloc(to->text, capacity);
+    if (!text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a JSON text");
+    to->text = text;
+    to->capacity = capacity;
+    return SL_OK;
+}
+
+static int append(const char *part, size_t bytes, void *user)
+{
+    dump *to = user;
+    if (to->was_refused || make_room(to, bytes) != SL_OK) {
+        to->was_refused = true;
+        return -1;
+    }
+    memcpy(to->text + to->bytes, part, bytes);
+    to->bytes += bytes;
+    to->text[to->bytes] = '\0';
+    return 0;
+}
+
+/* jansson's own goes on where it was refused memory for a key. */
+char *sl_json_file_dump(const json_t *root, size_t flags)
+{
+    dump to = {0};
+    int result = json_dump_callback(root, append, &to, flags);
+    if (result == 0 && !to.was_refused)
+        return to.text;
+    free(to.text);
+    return NULL;
+}
+
+/* ---- parsing ---- */
+
+typedef struct text_left {
+    const char *next;
+    uint64_t bytes;
+} text_left;
+
+static size_t hand_out(void *buffer, size_t most, void *user)
+{
+    text_left *left = user;
+    uint64_t bytes = reserve.was_needed ? 0 : left->bytes < most ? left->bytes : most;
+    memcpy(buffer, left->next, bytes);
+    left->next += bytes;
+    left->bytes -= bytes;
+    return bytes;
+}
+
+sl_status sl_json_file_load(const char *text, uint64_t bytes, size_t flags, json_error_t *error,
+                            json_t **out_root)
+{
+    text_left left = {text, bytes};
+    SL_TRY(open_reserve(bytes));
+    json_t *root = json_load_callback(hand_out, &left, flags, error);
+    bool was_refused = reserve.was_needed || (!root && error->text[0] == '\0');
+    if (was_refused)
+        json_decref(root);
+    close_reserve();
+    if (was_refused)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to parse JSON");
     *out_root = root;
     return SL_OK;
 }
 
 sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes, json_t **out_root)
 {
+    json_error_t error;
+    json_t *root = NULL;
     if (memchr(text, '\0', bytes)) /* jansson passes over one behind a number */
         SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: it holds a NUL byte",
                 sl_files_show(path).text);
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
+    sl_status status = sl_json_file_load(text, bytes, JSON_REJECT_DUPLICATES, &error, &root);
+    if (status != SL_OK)
+        return sl_status_prefix(status, "%s", sl_files_show(path).text);
     if (!root)
-        SL_TRY(parse_again(path, text, bytes, &root));
+        SL_FAIL(SL_ERROR_DATA, "%s: is not strict JSON: %s at byte %d", sl_files_show(path).text,
+                sl_files_show(error.text).text, error.position);
     if (!json_is_object(root)) {
         json_decref(root);
         SL_FAIL(SL_ERROR_DATA, "%s: is not a JSON object", sl_files_show(path).text);

@@ -11,6 +11,15 @@
 
 #include "base/status.h"
 
+/* As json_dumps, but NULL wherever memory was refused: that one may leave out a key then. The
+ * caller frees the text. */
+char *sl_json_file_dump(const json_t *root, size_t flags);
+
+/* As json_loadb, but where memory is refused it says so: that one may give something else than the
+ * text, or abort. Writes NULL where the text is not right, which `error` explains. */
+sl_status sl_json_file_load(const char *text, uint64_t bytes, size_t flags, json_error_t *error,
+                            json_t **out_root);
+
 /* Parses `bytes` bytes of text whose root must be an object; `path` is for messages. The caller
  * drops the reference. SL_ERROR_DATA, SL_ERROR_SYSTEM. */
 sl_status sl_json_file_parse(const char *path, const char *text, uint64_t bytes, json_t **out_root);

@@ -129,12 +129,15 @@ static sl_status open_files(sl_model_files *files, const char *directory_path)
     shard_index index = {.directory_path = directory_path};
     SL_TRY(
         sl_files_open_directory(AT_FDCWD, NULL, directory_path, SL_LINKS_FOLLOW, &index.directory));
-    sl_status status;
-    if (faccessat(index.directory, SINGLE_NAME, F_OK, 0) == 0)
+    bool has_single = false, has_index = false;
+    sl_status status = sl_files_exists(index.directory, directory_path, SINGLE_NAME, &has_single);
+    if (status == SL_OK && !has_single)
+        status = sl_files_exists(index.directory, directory_path, INDEX_NAME, &has_index);
+    if (status == SL_OK && has_single)
         status = add_file(files, &index, SINGLE_NAME, SL_LINKS_FOLLOW);
-    else if (faccessat(index.directory, INDEX_NAME, F_OK, 0) == 0)
+    else if (status == SL_OK && has_index)
         status = open_index(files, &index);
-    else
+    else if (status == SL_OK)
         status = sl_status_fail(SL_ERROR_MISSING, "%s: holds neither %s nor %s",
                                 sl_files_show(directory_path).text, SINGLE_NAME, INDEX_NAME);
     close(index.directory);

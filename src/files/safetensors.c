@@ -449,7 +449,7 @@ static sl_status format_header(const sl_safetensors_plan *tensors, const uint32_
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a safetensors header");
     for (uint32_t i = 0; i < count && status == SL_OK; i++)
         status = add_entry(header, &tensors[order[i]], &end);
-    char *text = status == SL_OK ? json_dumps(header, JSON_COMPACT) : NULL;
+    char *text = status == SL_OK ? sl_json_file_dump(header, JSON_COMPACT) : NULL;
     json_decref(header);
     SL_TRY(status);
     if (!text)

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "files.h"
+#include "json_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little endian");
 
@@ -157,7 +158,10 @@ static sl_status find_json_line(const sl_file *file, bool *out_found)
         *out_found = quote && quote[1 + strspn(quote + 1, " \t")] == ':';
         return SL_OK;
     }
-    json_t *object = json_loadb(at, (size_t)((end ? end : line + bytes) - at), 0, NULL);
+    json_error_t error;
+    json_t *object = NULL;
+    uint64_t length = (uint64_t)((end ? end : line + bytes) - at);
+    SL_TRY(sl_json_file_load(at, length, 0, &error, &object));
     *out_found = json_is_object(object);
     json_decref(object);
     return SL_OK;

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "files/fields.h"
+#include "files/json_file.h"
 
 enum { LINE_BYTES = 2048, PERMISSIONS = 0666 /* less the umask */ };
 
@@ -111,12 +112,15 @@ sl_status sl_log_json_open(const char *path, bool append, sl_log_json **out_log)
     log->file = -1;
     if (path && append)
         cut_half_line(path);
-    if (path) {
-        int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (append ? 0 : O_TRUNC);
-        log->path = strdup(path);
-        log->file = open(path, flags, PERMISSIONS);
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (append ? 0 : O_TRUNC);
+    log->path = path ? strdup(path) : NULL;
+    if (path && !log->path) {
+        sl_log_json_close(log);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the log's name");
     }
-    if (path && (!log->path || log->file < 0)) {
+    if (path)
+        log->file = open(path, flags, PERMISSIONS);
+    if (path && log->file < 0) {
         int error = errno;
         sl_log_json_close(log);
         SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(error));
@@ -165,7 +169,7 @@ static sl_status write_line(sl_log_json *log, const char *line, size_t bytes)
 sl_status sl_log_json_start(sl_log_json *log, json_t *config, json_t *plan)
 {
     json_t *object = json_pack("{s:s, s:O, s:O}", "event", "start", "config", config, "plan", plan);
-    char *text = object ? json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = object ? sl_json_file_dump(object, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(object);
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the log");

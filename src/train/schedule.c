@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "files/json_file.h"
+
 enum { GOOD_STEPS = 1000 };
 
 static const double first_scale = 0x1p16, least_scale = 1, largest_scale = 0x1p24;
@@ -43,25 +45,31 @@ sl_step_scalars sl_schedule_scalars(const sl_config *config, uint64_t step, uint
 
 /* ---- the loss scale ---- */
 
-static bool was_dynamic(const sl_checkpoint *resumed)
+static sl_status find_whether_dynamic(const sl_checkpoint *resumed, bool *out_is_dynamic)
 {
+    *out_is_dynamic = false;
     if (!resumed)
-        return false;
-    json_t *config = json_loads(sl_checkpoint_describe(resumed)->config_json, 0, NULL);
+        return SL_OK;
+    json_error_t error;
+    json_t *config = NULL;
+    const char *record = sl_checkpoint_describe(resumed)->config_json;
+    SL_TRY(sl_json_file_load(record, strlen(record), 0, &error, &config));
     const char *text = json_string_value(json_object_get(config, "loss_scale"));
-    bool is_dynamic = text && strcmp(text, "dynamic") == 0;
+    *out_is_dynamic = text && strcmp(text, "dynamic") == 0;
     json_decref(config);
-    return is_dynamic;
+    return SL_OK;
 }
 
-void sl_schedule_start_loss_scale(const sl_config *config, const sl_checkpoint *resumed,
-                                  sl_checkpoint_state *state)
+sl_status sl_schedule_start_loss_scale(const sl_config *config, const sl_checkpoint *resumed,
+                                       sl_checkpoint_state *state)
 {
-    bool is_dynamic = sl_config_scales_dynamically(config);
-    if (is_dynamic && was_dynamic(resumed))
-        return;
+    bool is_dynamic = sl_config_scales_dynamically(config), was_dynamic;
+    SL_TRY(find_whether_dynamic(resumed, &was_dynamic));
+    if (is_dynamic && was_dynamic)
+        return SL_OK;
     state->loss_scale = is_dynamic ? first_scale : strtod(config->loss_scale, NULL);
     state->loss_scale_good_steps = 0;
+    return SL_OK;
 }
 
 sl_status sl_schedule_update_loss_scale(const sl_config *config, bool is_finite,

@@ -24,8 +24,8 @@ sl_step_scalars sl_schedule_scalars(const sl_config *config, uint64_t step, uint
 
 /* Sets the loss scale of the first step. `resumed` is the checkpoint that `state` is of, or NULL: a
  * run that goes on with a dynamic scale keeps it if it was dynamic before. */
-void sl_schedule_start_loss_scale(const sl_config *config, const sl_checkpoint *resumed,
-                                  sl_checkpoint_state *state);
+sl_status sl_schedule_start_loss_scale(const sl_config *config, const sl_checkpoint *resumed,
+                                       sl_checkpoint_state *state);
 
 /* After a step: grows or lowers a dynamic scale; a fixed one stays. SL_ERROR_NONFINITE: the step
  * was not finite though a dynamic scale was at its minimum. */

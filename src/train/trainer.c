@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "files/json_file.h"
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
@@ -16,7 +17,7 @@
 /* Takes the object over; the caller frees the text. */
 static sl_status dump_config(json_t *object, char **out_text)
 {
-    *out_text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    *out_text = sl_json_file_dump(object, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(object);
     if (!*out_text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
@@ -87,7 +88,7 @@ static sl_status take_state(sl_trainer *trainer)
     trainer->saved_step = UINT64_MAX;
     if (trainer->resume.checkpoint)
         trainer->state = sl_checkpoint_describe(trainer->resume.checkpoint)->state;
-    sl_schedule_start_loss_scale(config, trainer->resume.checkpoint, &trainer->state);
+    SL_TRY(sl_schedule_start_loss_scale(config, trainer->resume.checkpoint, &trainer->state));
     if (!trainer->resume.checkpoint)
         return SL_OK;
     trainer->saved_step = trainer->state.step;

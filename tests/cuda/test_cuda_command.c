@@ -141,6 +141,9 @@ static void checkpoint_when_of_the_gpu_then_read_and_continued_on_either_device(
                        "--resume --steps 10"),
                 0);
     assert_has(output, "saved step 10");
+    assert_int_equal(system("grep -q '\"cuda_epilogue\": *\"off\"' \"$(ls -d saved/step-* | tail "
+                            "-n 1)/manifest.json\""),
+                     0); /* once given, taken over */
 }
 
 int main(void)

@@ -681,7 +681,7 @@ static sl_status ask_space(const char *path, struct statvfs *out_info)
 static sl_status compare_space(const save_job *job, const save_series *series)
 {
     struct statvfs info;
-    uint64_t bytes, needed, more = count_more(series);
+    uint64_t bytes = 0, needed, more = count_more(series);
     SL_TRY(ask_space(job->args->directory, &info));
     uint64_t free_bytes = (uint64_t)info.f_bavail * info.f_frsize;
     SL_TRY(count_bytes(job, info.f_frsize, &bytes));

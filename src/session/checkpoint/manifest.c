@@ -143,7 +143,7 @@ sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text)
     json_t *root = json_object();
     sl_status status = write_fields(manifest, root);
     char *text =
-        status == SL_OK ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+        status == SL_OK ? sl_json_file_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(root);
     SL_TRY(status);
     if (!text)

@@ -11,8 +11,9 @@
 #include "base/nearest.h"
 #include "files/fields.h"
 #include "files/files.h"
+#include "files/json_file.h"
 
-enum { NUMBER_BYTES = 32, KEY_BYTES = 64 };
+enum { NUMBER_BYTES = 32, KEY_BYTES = 64, FILE_BYTES_MAX = 1 << 20 };
 
 static sl_status set_item_list(sl_config *config, uint32_t row, const json_t *array)
 {
@@ -171,17 +172,44 @@ static sl_status read_object(sl_config *config, sl_config_command command, json_
     return status;
 }
 
-sl_status sl_config_load(sl_config *config, sl_config_command command, const char *path)
+/* A pipe will do. The caller frees the text. */
+static sl_status read_file(const char *path, char **out_text, uint64_t *out_bytes)
 {
-    json_error_t error;
     FILE *file = fopen(path, "re");
     if (!file)
         SL_FAIL(errno == ENOENT ? SL_ERROR_MISSING : SL_ERROR_IO, "%s: %s", path, strerror(errno));
-    json_t *object = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+    char *text = malloc(FILE_BYTES_MAX + 1);
+    sl_status status = SL_OK;
+    if (!text)
+        status = sl_status_fail(SL_ERROR_SYSTEM, "%s: no memory to read it", path);
+    size_t bytes = text ? fread(text, 1, FILE_BYTES_MAX + 1, file) : 0;
+    if (text && ferror(file))
+        status = sl_status_fail(SL_ERROR_IO, "%s: %s", path, strerror(errno));
+    else if (bytes > FILE_BYTES_MAX)
+        status = sl_status_fail(SL_ERROR_DATA, "%s: has more than %d bytes", path, FILE_BYTES_MAX);
     fclose(file);
-    if (!object)
+    if (status != SL_OK) {
+        free(text);
+        return status;
+    }
+    *out_text = text;
+    *out_bytes = bytes;
+    return SL_OK;
+}
+
+sl_status sl_config_load(sl_config *config, sl_config_command command, const char *path)
+{
+    json_error_t error;
+    json_t *object = NULL;
+    char *text = NULL;
+    uint64_t bytes = 0;
+    SL_TRY(read_file(path, &text, &bytes));
+    sl_status status = sl_json_file_load(text, bytes, JSON_REJECT_DUPLICATES, &error, &object);
+    free(text);
+    if (status == SL_OK && !object)
         SL_FAIL(SL_ERROR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
-    sl_status status = read_object(config, command, object);
+    if (status == SL_OK)
+        status = read_object(config, command, object);
     json_decref(object);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
 }

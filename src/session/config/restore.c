@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "config_json.h"
 #include "files/files.h"
+#include "files/json_file.h"
 #include "units.h"
 
 enum { KEY_BYTES = 64 };
@@ -64,7 +65,8 @@ static bool is_among(uint32_t row, const uint32_t *rows, size_t count)
 
 static sl_status parse_record(const char *text, json_t **out_object)
 {
-    *out_object = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    json_error_t error;
+    SL_TRY(sl_json_file_load(text, strlen(text), JSON_REJECT_DUPLICATES, &error, out_object));
     if (!json_is_object(*out_object))
         SL_FAIL(SL_ERROR_DATA, "the options of the checkpoint are not a JSON object");
     return SL_OK;

@@ -118,7 +118,8 @@ static sl_status format_profile(const sl_profile *profile, const json_t *report,
 {
     json_t *root = json_object();
     sl_status status = write_fields(profile, report, root);
-    *out_text = status == SL_OK ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    *out_text =
+        status == SL_OK ? sl_json_file_dump(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(root);
     SL_TRY(status);
     if (!*out_text)

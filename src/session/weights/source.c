@@ -1,21 +1,21 @@
 /* Recognises a directory by its files, and loads parameters from it. */
 #include "source.h"
 
-#include <stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "files/files.h"
 #include "session/session.h"
 #include "weights.h"
 
-enum { PATH_BYTES = 4096 };
-
-static bool has_file(const char *directory, const char *name)
+static sl_status has_file(const char *directory, const char *name, bool *out_has_file)
 {
-    char path[PATH_BYTES];
-    int length = snprintf(path, sizeof path, "%s/%s", directory, name);
-    return length > 0 && length < PATH_BYTES && access(path, F_OK) == 0;
+    char *path = NULL;
+    SL_TRY(sl_files_join_path(directory, name, &path));
+    sl_status status = sl_files_exists(AT_FDCWD, NULL, path, out_has_file);
+    free(path);
+    return status;
 }
 
 static sl_status open_weights(const char *path, sl_source *source)
@@ -27,9 +27,9 @@ static sl_status open_weights(const char *path, sl_source *source)
     return SL_OK;
 }
 
-static sl_status open_checkpoint(const char *path, sl_source *source)
+static sl_status open_checkpoint(const char *path, bool has_manifest, sl_source *source)
 {
-    if (has_file(path, "manifest.json"))
+    if (has_manifest)
         SL_TRY(sl_checkpoint_open(path, &source->checkpoint));
     else
         SL_TRY(sl_checkpoint_find_newest(path, &source->checkpoint));
@@ -41,12 +41,16 @@ static sl_status open_checkpoint(const char *path, sl_source *source)
 sl_status sl_source_open(const char *path, sl_source *out_source)
 {
     sl_source source = {0};
-    if (access(path, F_OK) != 0)
+    bool is_there, has_config, has_manifest;
+    SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
+    if (!is_there)
         SL_FAIL(SL_ERROR_MISSING, "%s: no such directory", path);
-    if (has_file(path, "config.json") && !has_file(path, "manifest.json"))
+    SL_TRY(has_file(path, "config.json", &has_config));
+    SL_TRY(has_file(path, "manifest.json", &has_manifest));
+    if (has_config && !has_manifest)
         SL_TRY(open_weights(path, &source));
     else
-        SL_TRY(open_checkpoint(path, &source));
+        SL_TRY(open_checkpoint(path, has_manifest, &source));
     *out_source = source;
     return SL_OK;
 }

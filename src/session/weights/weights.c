@@ -143,7 +143,7 @@ sl_status sl_weights_format_config(const sl_gpt2_shape *shape, char **out_text)
         "layer_norm_epsilon", 1e-5, "initializer_range", 0.02, "scale_attn_weights", 1,
         "scale_attn_by_inverse_layer_idx", 0, "reorder_and_upcast_attn", 0, "tie_word_embeddings",
         1, "use_cache", 1, "bos_token_id", last_token, "eos_token_id", last_token);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    char *text = root ? sl_json_file_dump(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(root);
     if (!text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a config.json");

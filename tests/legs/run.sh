@@ -1,0 +1,104 @@
+#!/bin/sh
+# What scripts/test.sh says of its legs, with stand-ins for all that builds and tests. Wrong could be:
+# a leg that fails and is not told, or ends the others; a skip that is not listed; a summary that is
+# missing.
+#
+# usage: run.sh REPOSITORY
+set -eu
+
+root=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$scratch/bin" "$scratch/scripts"
+cp "$root/scripts/test.sh" "$scratch/scripts"
+said=$scratch/said
+
+# stub FILE: a program of what stands on standard input.
+stub()
+{
+    (echo '#!/bin/sh'; cat) > "$scratch/$1"
+    chmod +x "$scratch/$1"
+}
+
+stub scripts/install_deps.sh < /dev/null
+stub bin/cmake << 'END'
+mkdir -p build/release build/dev build/tsan build/clang build/fuzz
+END
+stub bin/cc << 'END'
+while [ "$1" != -o ]; do shift; done
+cp "$(command -v true)" "$2"
+END
+stub scripts/check.sh << 'END'
+echo 'ok      format  1 s'
+echo 'skipped: tidy'
+[ "$BROKEN" != static ]
+END
+stub scripts/fuzz.sh << 'END'
+echo 'ok      readers'
+[ "$BROKEN" != fuzz ]
+END
+stub bin/ctest << 'END'
+while [ $# -gt 0 ]; do
+    case $1 in
+    --test-dir) tree=$2 ;;
+    --output-log) log=$2 ;;
+    esac
+    shift
+done
+mkdir -p "$tree/Testing/Temporary"
+echo '1/2 Test #1: all_skipped ....***Skipped   0.00 sec
+50% tests passed, 1 tests failed out of 2' > "$log"
+echo '1/2 Test: all_skipped
+2/2 Test: one_skipped
+[ RUN      ] first_when_so
+[       OK ] first_when_so
+[ RUN      ] second_when_so
+skipped: no drive
+[  SKIPPED ] second_when_so' > "$tree/Testing/Temporary/LastTest.log"
+[ "$tree" != "build/$BROKEN" ]
+END
+
+# legs BROKEN OPTION...: runs with one leg that fails, and leaves the exit code in `code`.
+legs()
+{
+    code=0
+    BROKEN=$1
+    export BROKEN
+    shift
+    PATH=$scratch/bin:$PATH CC=cc "$scratch/scripts/test.sh" "$@" > "$said" 2>&1 || code=$?
+}
+
+says()
+{
+    grep -q -- "$1" "$said" || { cat "$said"; echo "FAILED: it does not say $1" >&2; exit 1; }
+}
+
+leaves()
+{
+    [ $code -eq "$1" ] || { cat "$said"; echo "FAILED: it leaves with $code" >&2; exit 1; }
+}
+
+legs none
+leaves 0
+says '^release: all_skipped: gave no reason$'
+says '^release: one_skipped: second_when_so: no drive$'
+says '^== skipped: 2 '
+says '^50% tests passed'
+legs none --legs all
+leaves 0
+for leg in release asan tsan static fuzz; do
+    says "^$leg  *passed in"
+done
+says '^== skipped: 7 '
+legs tsan --legs all
+leaves 1
+says '^tsan  *FAILED in'
+says '^fuzz  *passed in'
+says '^== summary of leg tsan'
+legs static --legs all
+leaves 1
+says '^static  *FAILED in'
+says '^ok      format'
+legs release --leg release
+leaves 1
+echo "legs are told as they end"
