@@ -64,7 +64,7 @@ static bool write_floats(const sl_safetensors *file, const sl_safetensors_plan *
                          uint32_t count, sl_safetensors_writer *writer)
 {
     static float data[ELEMENTS_MAX];
-    uint64_t bytes;
+    uint64_t bytes, counted = 0;
     sl_hash_value hash;
     for (uint32_t i = 0; i < count; i++) {
         const char *name = plans[sl_safetensors_writer_order(writer, i)].name;
@@ -73,7 +73,11 @@ static bool write_floats(const sl_safetensors *file, const sl_safetensors_plan *
             return false;
     }
     FUZZ_NEED(sl_safetensors_writer_append(writer, data, 1) == SL_ERROR_INTERNAL);
-    return fuzz_succeeds(sl_safetensors_writer_finish(writer, &bytes, &hash));
+    if (!fuzz_succeeds(sl_safetensors_count_bytes(plans, count, &counted)) ||
+        !fuzz_succeeds(sl_safetensors_writer_finish(writer, &bytes, &hash)))
+        return false;
+    FUZZ_NEED(bytes == counted);
+    return true;
 }
 
 static void compare_floats(const sl_safetensors *file, const sl_safetensors_plan *plans,

@@ -48,6 +48,21 @@ static inline void settings_find_shape(sl_config *config, sl_config_command comm
         FUZZ_NEED(config->seq <= shape.context);
 }
 
+/* What was given is a part of what is printed. */
+static inline void settings_check_given(const sl_config *config, sl_config_command command,
+                                        const json_t *printed)
+{
+    json_t *given = NULL, *value;
+    const char *key;
+    if (!fuzz_succeeds(sl_config_format_given(config, command, &given)))
+        return;
+    json_object_foreach(given, key, value)
+    {
+        FUZZ_NEED(fuzz_refuses_memory || json_equal(value, json_object_get(printed, key)));
+    }
+    json_decref(given);
+}
+
 /* Prints a checked configuration, and reads what was printed into a new one. Texts that are not
  * UTF-8 have no JSON spelling, so `text` has to be ASCII. */
 static inline void settings_print_and_read(const sl_config *config, sl_config_command command,
@@ -60,6 +75,7 @@ static inline void settings_print_and_read(const sl_config *config, sl_config_co
             return;
     if (!fuzz_succeeds(sl_config_format(config, command, &printed)))
         return;
+    settings_check_given(config, command, printed);
     /* Under the command's name, for not every option may stand beside those of other commands. */
     json_t *file = json_pack("{s:O}", settings_name(command), printed);
     char *dump = json_dumps(file, JSON_REAL_PRECISION(17));
