@@ -440,7 +440,7 @@ static void files_when_size_is_limited_then_error_names_file_and_bytes(void **st
     assert_int_equal(save_in_limit(directory->text, 1 << 20, 0), SL_OK);
 }
 
-enum { DISK_SIZES = 40, DISK_SAVES = 4 };
+enum { DISK_SIZES = 40, DISK_SAVES = 5, DISK_KEEP = 3 };
 
 typedef struct disk_tally {
     uint64_t refused, failed, filled; /* sizes that were refused; saves that failed, and did not */
@@ -450,13 +450,13 @@ typedef struct disk_tally {
 static const char *fill_disk(const char *directory, disk_tally *tally)
 {
     uint64_t saved = 0, content = 0;
-    sl_status space = case_check_space(directory, 1, DISK_SAVES);
+    sl_status space = case_check_space(directory, DISK_KEEP, DISK_SAVES);
     if (space != SL_OK && (space != SL_ERROR_FIT || !strstr(sl_status_message(), "are free")))
         return "the space cannot be asked";
     tally->refused += space != SL_OK;
     for (uint64_t step = 1; step <= DISK_SAVES; step++) {
         faults.no_reservation = step % 2 != 0;
-        sl_status status = case_save(directory, step, 1, step);
+        sl_status status = case_save(directory, step, DISK_KEEP, step);
         if (status != SL_OK && status != SL_ERROR_IO)
             return "a full disk is another error";
         if (status != SL_OK && space == SL_OK)
@@ -477,7 +477,7 @@ static uint64_t draw_disk_size(const char *directory, int i)
     unsigned long long needed = 0;
     faults.disk = directory;
     faults.room = 0;
-    assert_int_equal(case_check_space(directory, 1, DISK_SAVES), SL_ERROR_FIT);
+    assert_int_equal(case_check_space(directory, DISK_KEEP, DISK_SAVES), SL_ERROR_FIT);
     const char *text = strstr(sl_status_message(), "need ");
     assert_true(text && sscanf(text, "need %llu bytes", &needed) == 1);
     return (needed + needed / 10) * (uint64_t)i / (DISK_SIZES - 1) / 4096 * 4096;
