@@ -110,7 +110,8 @@ static bool fails(call_number number, const void *address)
     if (is_first && current->all_after)
         atomic_store(&current->is_after, true);
     bool is_later = atomic_load(&current->is_after) &&
-                    calls[number].class == call_faults_class(current->failing_key);
+                    calls[number].class == call_faults_class(current->failing_key) &&
+                    calls[number].class != CALL_CLASS_CUDA; /* a broken context fails by itself */
     if (is_first || is_later)
         atomic_fetch_add(&current->hits, 1);
     return is_first || is_later;
@@ -175,14 +176,24 @@ void call_faults_start(call_faults *faults)
 CALL_FAULTS_LIST(WRAPPER, NO_WRAPPER)
 
 #ifdef SL_TEST_STANDIN
-enum { CUDA_OUT_OF_MEMORY = 2 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_BAD_ADDRESS = 700 };
+
+/* Once: a refusal; with all after it: the context is broken. */
+static void fail_cuda_call(const char *name)
+{
+    if (current->all_after)
+        standin_break_call(name, 1, CUDA_BAD_ADDRESS);
+    else
+        standin_fail_call(name, 1, CUDA_OUT_OF_MEMORY);
+}
+
 #define CUDA_WRAPPER(name, parameters, arguments)                                                  \
     int __real_##name parameters;                                                                  \
     int __wrap_##name parameters;                                                                  \
     int __wrap_##name parameters                                                                   \
     {                                                                                              \
         if (fails(CALL_##name, HERE))                                                              \
-            standin_fail_call(#name, 1, CUDA_OUT_OF_MEMORY);                                       \
+            fail_cuda_call(#name);                                                                 \
         return __real_##name arguments;                                                            \
     }
 CALL_FAULTS_CUDA_LIST(CUDA_WRAPPER)
@@ -192,7 +203,7 @@ int __wrap_standin_queue_owned(void *stream, const char *name, void (*run)(void 
 int __wrap_standin_queue_owned(void *stream, const char *name, void (*run)(void *), void *argument)
 {
     if (fails(CALL_LAUNCH, HERE))
-        standin_fail_call(name, 1, CUDA_OUT_OF_MEMORY);
+        fail_cuda_call(name);
     return __real_standin_queue_owned(stream, name, run, argument);
 }
 #endif

@@ -57,11 +57,13 @@ typedef struct fault_plan {
     uint64_t first; /* the call that fails, from 1; 0: none */
     int all_after;  /* and every later one */
     int kind;
-    int plain_renames;  /* as a file system without RENAME_NOREPLACE and RENAME_EXCHANGE */
-    int no_reservation; /* as one without fallocate */
-    FILE *trace;        /* one line a call, or NULL */
+    const char *die_after; /* the process ends behind a rename to a name with this in it */
+    int plain_renames;     /* as a file system without RENAME_NOREPLACE and RENAME_EXCHANGE */
+    int no_reservation;    /* as one without fallocate */
+    FILE *trace;           /* one line a call, or NULL */
     void (*listen)(const fault_call *call);
-    uint64_t pause_at; /* the call before which the process stops, if there is a turn */
+    uint64_t pause_at;   /* the call before which the process stops, if there is a turn */
+    uint64_t pause_more; /* and once more so many calls later; 0: no more */
     fault_turn *turn;
     const char *disk; /* a directory whose files may take up `room` bytes, or NULL */
     uint64_t room;
@@ -99,6 +101,8 @@ static inline int fault_hits(int can_repeat)
         sem_post(&faults.turn->stopped);
         while (sem_wait(&faults.turn->go) < 0 && errno == EINTR)
             continue;
+        faults.pause_at += faults.pause_more;
+        faults.pause_more = 0;
     }
     if (faults.first == 0 || faults.calls < faults.first ||
         (faults.calls > faults.first && !faults.all_after))
@@ -285,12 +289,16 @@ int renameat2(int from_directory, const char *from, int to_directory, const char
         errno = EINVAL;
         return -1;
     }
-    return fault_tell((int)syscall(SYS_renameat2, from_directory, from, to_directory, to, flags),
-                      (fault_call){.kind = FAULT_CALL_RENAME,
-                                   .fd = from_directory,
-                                   .name = from,
-                                   .to = to,
-                                   .flags = flags});
+    int result =
+        fault_tell((int)syscall(SYS_renameat2, from_directory, from, to_directory, to, flags),
+                   (fault_call){.kind = FAULT_CALL_RENAME,
+                                .fd = from_directory,
+                                .name = from,
+                                .to = to,
+                                .flags = flags});
+    if (result == 0 && faults.armed && faults.die_after && strstr(to, faults.die_after))
+        _exit(137);
+    return result;
 }
 
 int openat(int directory, const char *name, int flags, ...)
@@ -306,6 +314,14 @@ int openat(int directory, const char *name, int flags, ...)
         return -1;
     return fault_tell((int)syscall(SYS_openat, directory, name, flags, mode),
                       (fault_call){.kind = FAULT_CALL_CREATE, .fd = directory, .name = name});
+}
+
+/* What the headers make of openat where they check the flags while it runs. */
+int __openat_2(int directory, const char *name, int flags);
+
+int __openat_2(int directory, const char *name, int flags)
+{
+    return openat(directory, name, flags);
 }
 
 #endif

@@ -254,36 +254,44 @@ static void wait_for(sem_t *what)
         scratch_need(errno == EINTR, "the other process says nothing");
 }
 
-/* A process that saves, and stops before call `pause_at` until it may go on. */
-static pid_t start_saver(const char *directory, uint64_t step, uint64_t content, uint64_t pause_at,
-                         fault_turn *turn)
+/* When who of two runs: the first one comes to call `first`, the second to call `second`, the first
+ * one makes `more` calls (0: all that are left), and then each goes to its end. */
+typedef struct two_moments {
+    uint64_t first, second, more;
+} two_moments;
+
+/* A process that saves, and stops before call `pause_at`, and again, until it may go on. */
+static pid_t start_saver(const char *directory, uint64_t step, uint64_t content,
+                         const fault_plan *pauses)
 {
-    sem_init(&turn->stopped, 1, 0);
-    sem_init(&turn->go, 1, 0);
+    sem_init(&pauses->turn->stopped, 1, 0);
+    sem_init(&pauses->turn->go, 1, 0);
     pid_t child = fork();
     scratch_need(child >= 0, "fork");
     if (child > 0)
         return child;
-    faults.turn = turn;
-    faults.pause_at = pause_at;
+    int plain_renames = faults.plain_renames;
+    faults = *pauses;
+    faults.plain_renames = plain_renames;
     faults.armed = 1;
     sl_status status = case_save(directory, step, 1, content);
     if (status != SL_OK)
         fprintf(stderr, "step %llu: %s\n", (unsigned long long)step, sl_status_message());
-    sem_post(&turn->stopped); /* if it did not come so far */
+    for (int i = 0; i < 2; i++)
+        sem_post(&faults.turn->stopped); /* if it did not come so far */
     _exit(status == SL_OK ? 0 : 1);
 }
 
 static int end_saver(pid_t child, fault_turn *turn)
 {
     int result;
-    sem_post(&turn->go);
+    for (int i = 0; i < 2; i++)
+        sem_post(&turn->go);
     scratch_need(waitpid(child, &result, 0) == child, "waitpid");
     return WIFEXITED(result) && WEXITSTATUS(result) == 0;
 }
 
-/* The first one comes to call `first`, the second to call `second`; then each goes to its end. */
-static void run_two(const two_savers *two, const char *parent, uint64_t first, uint64_t second)
+static void run_two(const two_savers *two, const char *parent, two_moments when)
 {
     static const uint64_t contents[] = {CONTENT_NEW, CONTENT_OTHER};
     static fault_turn *turns;
@@ -291,20 +299,32 @@ static void run_two(const two_savers *two, const char *parent, uint64_t first, u
         turns = mmap(NULL, 2 * sizeof *turns, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                      -1, 0);
     const sweep_case start = {.is_again = 1, .plain_renames = two->plain_renames};
+    const fault_plan first = {.pause_at = when.first, .pause_more = when.more, .turn = &turns[0]};
+    const fault_plan second = {.pause_at = when.second, .turn = &turns[1]};
     scratch_path directory = scratch_join(parent, "two");
     set_up(&start, directory.text);
-    pid_t one = start_saver(directory.text, 7, CONTENT_NEW, first, &turns[0]);
+    pid_t one = start_saver(directory.text, 7, CONTENT_NEW, &first);
     wait_for(&turns[0].stopped);
-    pid_t other = start_saver(directory.text, two->other_step, CONTENT_OTHER, second, &turns[1]);
+    pid_t other = start_saver(directory.text, two->other_step, CONTENT_OTHER, &second);
     wait_for(&turns[1].stopped);
-    int one_is_well = end_saver(one, &turns[0]), other_is_well = end_saver(other, &turns[1]);
+    int one_is_well = 1;
+    if (when.more > 0) {
+        sem_post(&turns[0].go);
+        wait_for(&turns[0].stopped);
+    } else {
+        one_is_well = end_saver(one, &turns[0]);
+    }
+    int other_is_well = end_saver(other, &turns[1]);
+    if (when.more > 0)
+        one_is_well = end_saver(one, &turns[0]);
     uint64_t newest = case_newest(directory.text, contents, 2);
     /* Where names cannot be exchanged, two runs that replace one step may find it taken. */
     int may_lose = two->plain_renames && two->other_step == 7;
     if (newest != two->other_step || !(one_is_well || other_is_well) ||
         (!may_lose && !(one_is_well && other_is_well)))
-        fail_msg("stopped at calls %llu and %llu: well %d and %d, the newest is %llu",
-                 (unsigned long long)first, (unsigned long long)second, one_is_well, other_is_well,
+        fail_msg("calls %llu, %llu, %llu more: well %d and %d, the newest is %llu",
+                 (unsigned long long)when.first, (unsigned long long)when.second,
+                 (unsigned long long)when.more, one_is_well, other_is_well,
                  (unsigned long long)newest);
     scratch_close(&directory);
 }
@@ -314,17 +334,23 @@ static void saver_when_another_saves_in_between_then_nothing_is_lost(void **stat
     const scratch_path *parent = *state;
     static const two_savers cases[] = {{8, 0}, {7, 0}, {8, 1}, {7, 1}};
     uint64_t random = scratch_seed("two savers", 4), count = 0;
+    const uint64_t stride = scratch_count(2, 1);
     for (uint64_t first = 1; first <= START_CALLS; first++) /* both are about to begin */
-        for (uint64_t second = 1; second <= CLEAN_CALLS; second += scratch_count(2, 1), count++)
-            run_two(&cases[0], parent->text, first, second);
+        for (uint64_t second = 1 + first % stride; second <= CLEAN_CALLS; second += stride) {
+            uint64_t more = scratch_below(&random, 3) ? 1 + scratch_below(&random, 40) : 0;
+            run_two(&cases[0], parent->text, (two_moments){first, second, more});
+            count++;
+        }
     for (int i = 0; i < 4; i++) {
-        for (uint64_t second = 1; second <= CLEAN_CALLS; second++, count++) /* one cleans */
-            run_two(&cases[i], parent->text, 1 + scratch_below(&random, SAVE_CALLS), second);
-        for (uint64_t n = scratch_count(30, 2000); n > 0; n--, count++)
-            run_two(&cases[i], parent->text, 1 + scratch_below(&random, SAVE_CALLS),
-                    1 + scratch_below(&random, SAVE_CALLS));
+        for (uint64_t n = scratch_count(50, 2000); n > 0; n--, count++) {
+            uint64_t most = n % 2 ? CLEAN_CALLS : SAVE_CALLS; /* one cleans, or is anywhere */
+            run_two(&cases[i], parent->text,
+                    (two_moments){1 + scratch_below(&random, SAVE_CALLS),
+                                  1 + scratch_below(&random, most),
+                                  n % 4 < 2 ? scratch_below(&random, SAVE_CALLS) : 0});
+        }
     }
-    printf("%llu pairs of moments\n", (unsigned long long)count);
+    printf("%llu orders of two runs\n", (unsigned long long)count);
 }
 
 /* ---- the newest cannot be read ---- */
@@ -414,7 +440,7 @@ static void files_when_size_is_limited_then_error_names_file_and_bytes(void **st
     assert_int_equal(save_in_limit(directory->text, 1 << 20, 0), SL_OK);
 }
 
-enum { DISK_SIZES = 40, DISK_SAVES = 4 };
+enum { DISK_SIZES = 40, DISK_SAVES = 5, DISK_KEEP = 3 };
 
 typedef struct disk_tally {
     uint64_t refused, failed, filled; /* sizes that were refused; saves that failed, and did not */
@@ -424,13 +450,13 @@ typedef struct disk_tally {
 static const char *fill_disk(const char *directory, disk_tally *tally)
 {
     uint64_t saved = 0, content = 0;
-    sl_status space = case_check_space(directory, 1, DISK_SAVES);
+    sl_status space = case_check_space(directory, DISK_KEEP, DISK_SAVES);
     if (space != SL_OK && (space != SL_ERROR_FIT || !strstr(sl_status_message(), "are free")))
         return "the space cannot be asked";
     tally->refused += space != SL_OK;
     for (uint64_t step = 1; step <= DISK_SAVES; step++) {
         faults.no_reservation = step % 2 != 0;
-        sl_status status = case_save(directory, step, 1, step);
+        sl_status status = case_save(directory, step, DISK_KEEP, step);
         if (status != SL_OK && status != SL_ERROR_IO)
             return "a full disk is another error";
         if (status != SL_OK && space == SL_OK)
@@ -451,7 +477,7 @@ static uint64_t draw_disk_size(const char *directory, int i)
     unsigned long long needed = 0;
     faults.disk = directory;
     faults.room = 0;
-    assert_int_equal(case_check_space(directory, 1, DISK_SAVES), SL_ERROR_FIT);
+    assert_int_equal(case_check_space(directory, DISK_KEEP, DISK_SAVES), SL_ERROR_FIT);
     const char *text = strstr(sl_status_message(), "need ");
     assert_true(text && sscanf(text, "need %llu bytes", &needed) == 1);
     return (needed + needed / 10) * (uint64_t)i / (DISK_SIZES - 1) / 4096 * 4096;

@@ -48,7 +48,7 @@ static sl_status record_save(uint64_t step, uint32_t keep)
     return status;
 }
 
-/* A save whose process is killed before call number `call`. */
+/* A save whose process is killed before call number `call`; 0: where `faults` says. */
 static void record_killed_save(uint64_t step, uint32_t keep, uint64_t call)
 {
     int result;
@@ -136,6 +136,24 @@ static void record_after_kill_of_first(uint64_t draw)
     must_save(7, 1);
 }
 
+/* Between the making of the directory of checkpoints and its sync into its parent. */
+static void record_after_kill_at_start(uint64_t draw)
+{
+    record_killed_save(3, 1, 2 + draw % 2);
+    must_save(7, 1);
+}
+
+/* Between the two renames that replace a step where names cannot be exchanged. */
+static void record_after_kill_of_exchange(uint64_t draw)
+{
+    faults.plain_renames = 1;
+    must_save(7, 1);
+    faults.die_after = ".old-";
+    record_killed_save(7, 1, 0);
+    faults.die_after = NULL;
+    must_save(7 + draw % 2, 1);
+}
+
 static void record_after_failure(uint64_t draw)
 {
     must_save(7, 1);
@@ -158,6 +176,8 @@ static const crash_scenario scenarios[] = {
     {"after a kill", record_after_kill, 1},
     {"after a kill, plain renames", record_after_kill_in_two, 1},
     {"after a kill of the first", record_after_kill_of_first, 1},
+    {"after a kill at the start", record_after_kill_at_start, 0},
+    {"after a kill between two renames", record_after_kill_of_exchange, 0},
     {"after a failure", record_after_failure, 1},
 };
 

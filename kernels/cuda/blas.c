@@ -26,13 +26,18 @@ struct sl_blas {
     uint64_t count, capacity;
 };
 
-static bool find_passes_gelu(void)
+/* A device that does not say is a failure: the products without the epilogue have other bits. */
+static sl_status find_passes_gelu(bool *out_passes_gelu)
 {
     int device = 0, capability = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           capability >= GELU_CAPABILITY;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device);
+    if (error != cudaSuccess)
+        SL_FAIL(SL_ERROR_SYSTEM, "the device does not say its compute capability: %s",
+                cudaGetErrorString(error));
+    *out_passes_gelu = capability >= GELU_CAPABILITY;
+    return SL_OK;
 }
 
 sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas)
@@ -56,7 +61,11 @@ sl_status sl_blas_open(bool has_epilogue, sl_blas **out_blas)
                 "--cuda-products own",
                 functions->GetStatusString(status));
     }
-    blas->passes_gelu = has_epilogue && find_passes_gelu();
+    const sl_status found = has_epilogue ? find_passes_gelu(&blas->passes_gelu) : SL_OK;
+    if (found != SL_OK) {
+        sl_blas_close(blas);
+        return found;
+    }
     *out_blas = blas;
     return SL_OK;
 }
