@@ -216,5 +216,6 @@ int main(void)
         cmocka_unit_test(suggestions_when_followed_then_fit),
         cmocka_unit_test(random_cases_when_refused_then_the_suggestion_fits),
     };
+    setenv("XDG_CONFIG_HOME", "/nonexistent", 1); /* no profile that this machine may have */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
