@@ -21,6 +21,7 @@
 
 #include "checkpoint_case.h"
 #include "faulty_calls.h"
+#include "session/checkpoint/steps.h"
 #include "skip.h"
 
 static int open_scratch(void **state)
@@ -630,6 +631,33 @@ static void save_when_traced_then_synced_before_renamed(void **state)
         free(lines[i]);
 }
 
+/* A run that replaces another may begin with lower steps. */
+static void others_when_removed_then_all_are_renamed_before_one_is_emptied(void **state)
+{
+    const scratch_path *directory = *state;
+    enum { LINES_MAX = 200 };
+    static char *lines[LINES_MAX + 1];
+    static const uint64_t steps[] = {1, 8, 9};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(case_save(directory->text, steps[i], 0, CONTENT_NEW), SL_OK);
+    int fd = open(directory->text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scratch_need(fd >= 0, directory->text);
+    faults.trace = tmpfile();
+    faults.armed = 1;
+    sl_steps_remove_others(fd, directory->text, 1);
+    faults.armed = 0;
+    close(fd);
+    int count = read_lines(faults.trace, lines, LINES_MAX), renames = 0;
+    fclose(faults.trace);
+    int emptied = find_line(lines, count, 0, "unlink .trash-step-");
+    assert_true(emptied > 0);
+    for (int i = 0; (i = find_line(lines, count, i, "rename ")) >= 0; i++, renames++)
+        assert_true(i < emptied);
+    assert_int_equal(renames, 2);
+    for (int i = 0; i < count; i++)
+        free(lines[i]);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
@@ -644,6 +672,7 @@ int main(void)
         TEST(disk_when_full_then_told_before_and_older_checkpoint_stands),
         TEST(disk_when_really_full_then_told_before_too),
         TEST(save_when_traced_then_synced_before_renamed),
+        TEST(others_when_removed_then_all_are_renamed_before_one_is_emptied),
     };
     return cmocka_run_group_tests_name("checkpoint_crash", tests, NULL, NULL);
 }

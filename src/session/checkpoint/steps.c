@@ -322,16 +322,25 @@ void sl_steps_clean(int directory, const char *directory_path)
     sl_steps_free(&list);
 }
 
-static void discard(int directory, const char *directory_path, const sl_step_entry *entry)
+/* Renames a checkpoint to trash, so that nobody finds it any more; false if it stays. */
+static bool hide(int directory, const char *directory_path, const sl_step_entry *entry,
+                 sl_step_entry *out_trash)
 {
     int inside = open_inside(directory, entry->name);
     bool ours = inside >= 0 && holds_only_ours(inside);
-    sl_step_entry trash = sl_steps_name(SL_STEP_TRASH, entry->step);
+    *out_trash = sl_steps_name(SL_STEP_TRASH, entry->step);
     if (inside >= 0)
         close(inside);
-    if (!ours || sl_files_rename(directory, entry->name, trash.name, SL_RENAME_REPLACE) != 0)
-        warn_of_stay(directory_path, entry->name);
-    else
+    if (ours && sl_files_rename(directory, entry->name, out_trash->name, SL_RENAME_REPLACE) == 0)
+        return true;
+    warn_of_stay(directory_path, entry->name);
+    return false;
+}
+
+static void discard(int directory, const char *directory_path, const sl_step_entry *entry)
+{
+    sl_step_entry trash;
+    if (hide(directory, directory_path, entry, &trash))
         sl_steps_remove(directory, directory_path, &trash);
 }
 
@@ -356,13 +365,17 @@ void sl_steps_prune(int directory, const char *directory_path, uint64_t step, ui
 
 void sl_steps_remove_others(int directory, const char *directory_path, uint64_t step)
 {
+    sl_step_entry trash;
     sl_step_list list;
     if (sl_steps_list(directory, directory_path, &list) != SL_OK) {
         sl_log_write(SL_LOG_WARNING, "old checkpoints stay: %s", sl_status_message());
         return;
     }
+    /* Hidden first, all of them: a crash while files are removed must not leave a later step of the
+     * old run, which a resumed run would take. */
     for (uint32_t i = 0; i < list.count; i++)
         if (sl_steps_is_complete(&list.entries[i]) && list.entries[i].step != step)
-            discard(directory, directory_path, &list.entries[i]);
+            (void)hide(directory, directory_path, &list.entries[i], &trash);
     sl_steps_free(&list);
+    sl_steps_clean(directory, directory_path);
 }

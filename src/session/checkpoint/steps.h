@@ -75,7 +75,8 @@ void sl_steps_clean(int directory, const char *directory_path);
  * `step` counted; each is first renamed to trash. Warns of steps above. */
 void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep);
 
-/* Removes every complete checkpoint but that of `step`, likewise. */
+/* Removes every complete checkpoint but that of `step`: all are renamed to trash before the first
+ * is removed. */
 void sl_steps_remove_others(int directory, const char *directory_path, uint64_t step);
 
 #endif
