@@ -371,6 +371,8 @@ static inline void crash_build(const crash_trace *trace, uint32_t end, const cra
             out_state->used += item->bytes;
             continue;
         }
+        char parent[sizeof item->path]; /* for snprintf may not read where it writes */
+        memcpy(parent, item->path, sizeof parent);
         crash_list_names(trace, end, choices, nodes[i], &directory);
         qsort(directory.entries, directory.count, sizeof directory.entries[0],
               crash_compare_entries);
@@ -379,7 +381,7 @@ static inline void crash_build(const crash_trace *trace, uint32_t end, const cra
             nodes[out_state->item_count++] = directory.entries[k].target;
             *child = (crash_item){.is_directory =
                                       trace->nodes[directory.entries[k].target].is_directory};
-            snprintf(child->path, sizeof child->path, "%.120s/%s", item->path,
+            snprintf(child->path, sizeof child->path, "%.120s/%s", parent,
                      directory.entries[k].name);
         }
     }
