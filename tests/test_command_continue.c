@@ -89,7 +89,7 @@ static void resume_when_options_are_given_too_then_they_win_and_are_told(void **
     assert_no_note("--policy");
     assert_no_note("--save");
     assert_option("cut.log", "lr", "0.001");
-    assert_option("cut.log", "min_lr", "0.0003"); /* as it was resolved: a tenth of the first */
+    assert_option("cut.log", "min_lr", "0.0001"); /* not given: a tenth of the new one */
     assert_option("cut.log", "policy", "\"host\"");
     assert_code(sluice("train --save cut --resume --quiet"), 0); /* what was given is kept */
     assert_string_equal(complaint, "sluice: the checkpoint is of step 8 of 8: nothing is left to "
@@ -118,6 +118,35 @@ static void resume_when_the_place_was_open_then_it_is_chosen_anew(void **state)
     assert_code(sluice("%s --steps 4 --policy device", resume), 0); /* its shares go with it */
     assert_option("cut.log", "policy", "\"device\"");
     assert_code(sluice("%s --steps 5 --policy nvme --disk-dir disk", resume), 0);
+}
+
+static void resume_when_another_name_is_given_for_the_same_then_nothing_changes(void **state)
+{
+    (void)state;
+    run_shell("rm -rf cut *.log");
+    assert_code(sluice("train " TINY "--data text --steps 2 --save cut --quiet --policy const "
+                       "--offload-optimizer 1"),
+                0);
+    assert_code(sluice("train --save cut --resume --log-json cut.log --quiet --policy const "
+                       "--steps 3"),
+                0);
+    assert_no_note("--policy");
+    assert_option("cut.log", "policy", "\"static\"");
+    assert_option("cut.log", "offload_optimizer", "1.0");
+}
+
+/* What was not given and follows from another option does so again when that one changes. */
+static void resume_when_an_option_changes_then_what_follows_from_it_does_too(void **state)
+{
+    (void)state;
+    run_shell("rm -rf cut *.log");
+    const char *resume = "train --save cut --resume --log-json cut.log --quiet";
+    assert_code(sluice("train " TINY "--data text --steps 2 --lr 1e-3 --loss-scale dynamic "
+                       "--save cut --quiet"),
+                0);
+    assert_code(sluice("%s --steps 3 --lr 1e-5 --loss-scale 1", resume), 0);
+    assert_option("cut.log", "min_lr", "1e-6");
+    assert_option("cut.log", "nonfinite", "\"stop\"");
 }
 
 /* A loss scale that was not given belongs to the precision. */
@@ -270,6 +299,8 @@ int main(void)
         cmocka_unit_test(resume_when_nothing_is_given_then_goes_on_as_it_began),
         cmocka_unit_test(resume_when_options_are_given_too_then_they_win_and_are_told),
         cmocka_unit_test(resume_when_the_place_was_open_then_it_is_chosen_anew),
+        cmocka_unit_test(resume_when_another_name_is_given_for_the_same_then_nothing_changes),
+        cmocka_unit_test(resume_when_an_option_changes_then_what_follows_from_it_does_too),
         cmocka_unit_test(resume_when_the_precision_changes_then_the_loss_scale_follows),
         cmocka_unit_test(plan_when_it_resumes_then_plans_the_run_that_goes_on),
         cmocka_unit_test(resume_when_the_data_changed_then_refused_unless_given_anew),

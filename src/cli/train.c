@@ -117,6 +117,7 @@ static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
     sl_progress_start(progress, trainer);
     sl_loop_events events = sl_progress_events(progress);
     sl_status status = sl_loop_run(trainer, &events, stop, &end);
+    sl_signals_end_save(); /* one that failed did not say so */
     sl_progress_break(progress);
     if (strcmp(end.reason, "error") != 0)
         print_end(trainer, &end);

@@ -238,7 +238,7 @@ sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
     if (status == SL_OK)
         return SL_OK;
     /* The failure stands; whether the log takes one more line is second to it. */
-    char message[512];
+    char message[SL_STATUS_MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", sl_status_message());
     (void)sl_log_json_end(trainer->log, &run.end);
     SL_FAIL(status, "%s", message);

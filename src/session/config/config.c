@@ -295,21 +295,29 @@ static const char *choose_device(void)
     return sl_device_query(SL_DEVICE_CUDA, 0, &info) == SL_OK ? "cuda:0" : "cpu";
 }
 
-/* Writes the device's one spelling ("cpu", "cuda:0") in the place of "auto" and "cuda", and the
- * compute type that it has by default. Opens a GPU to see whether it does, only for "auto". */
-static sl_status resolve_device(sl_config *config)
+sl_status sl_config_use_one_spelling(sl_config *config)
 {
-    const char *text = config->device ? config->device : "auto";
-    char name[DEVICE_BYTES];
     sl_device_kind kind;
     int index;
-    if (strcmp(text, "auto") == 0)
-        text = choose_device();
-    SL_TRY(sl_config_parse_device(text, &kind, &index));
+    char name[DEVICE_BYTES];
+    if (config->policy >= SL_CONFIG_POLICY_COUNT) /* other names stand behind these */
+        config->policy -= SL_CONFIG_POLICY_COUNT;
+    if (!config->device || strcmp(config->device, "auto") == 0)
+        return SL_OK;
+    SL_TRY(sl_config_parse_device(config->device, &kind, &index));
     snprintf(name, sizeof name, "cuda:%d", index);
-    SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_device, kind == SL_DEVICE_CPU ? "cpu" : name));
+    return sl_config_resolve(config, SL_CONFIG_ROW_device, kind == SL_DEVICE_CPU ? "cpu" : name);
+}
+
+/* Also the compute type that it has by default. Opens a GPU to see whether it does, only for
+ * "auto". */
+static sl_status resolve_device(sl_config *config)
+{
+    if (!config->device || strcmp(config->device, "auto") == 0)
+        SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_device, choose_device()));
+    SL_TRY(sl_config_use_one_spelling(config));
     if (config->precision == SL_CONFIG_PRECISION_AUTO)
-        config->precision = kind == SL_DEVICE_CPU ? SL_CONFIG_FP32 : SL_CONFIG_BF16;
+        config->precision = strcmp(config->device, "cpu") == 0 ? SL_CONFIG_FP32 : SL_CONFIG_BF16;
     return SL_OK;
 }
 
@@ -368,13 +376,6 @@ static sl_status check_device(sl_config *config, sl_config_command command)
     sl_device_info info;
     SL_TRY(resolve_device(config));
     return command == SL_CONFIG_PLAN ? SL_OK : sl_config_query_device(config, &info);
-}
-
-/* cuda, cpu and const stand behind the names they are other names of. */
-static void resolve_policy(sl_config *config)
-{
-    if (config->policy >= SL_CONFIG_POLICY_COUNT)
-        config->policy -= SL_CONFIG_POLICY_COUNT;
 }
 
 /* A share of something away from the device, and the policies that let the user set it. */
@@ -551,7 +552,7 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
         return SL_OK;
     if (command & SL_CONFIG_BENCH)
         return resolve_device(config);
-    resolve_policy(config);
+    SL_TRY(sl_config_use_one_spelling(config));
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
     SL_TRY(check_device(config, command));

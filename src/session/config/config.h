@@ -133,6 +133,10 @@ sl_status sl_config_append(sl_config *config, uint32_t row, const char *text);
 /* "key=value", as --set takes it. */
 sl_status sl_config_assign(sl_config *config, sl_config_command command, const char *assignment);
 
+/* Gives the device ("cuda:0" for "cuda") and the policy ("static" for "const") the names that they
+ * have when resolved; "auto" stays. SL_ERROR_USAGE: there is no such device. */
+sl_status sl_config_use_one_spelling(sl_config *config);
+
 /* Refuses what this version cannot do (saying what to use instead) and options that contradict each
  * other, and fills in what follows: device and precision, policy aliases, thread count, warm-up,
  * smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that computes

@@ -51,6 +51,12 @@ static const uint32_t dependent_rows[][2] = {
     {ROW(nvme_activations), ROW(policy)},
 };
 
+/* Follows from the second, unless it was given. */
+static const uint32_t derived_rows[][2] = {
+    {ROW(min_lr), ROW(lr)},
+    {ROW(nonfinite), ROW(loss_scale)},
+};
+
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
 static bool is_among(uint32_t row, const uint32_t *rows, size_t count)
@@ -207,6 +213,10 @@ static bool has_lost_its_reason(const merge *self, uint32_t row)
     for (size_t i = 0; i < COUNT_OF(dependent_rows); i++)
         if (dependent_rows[i][0] == row && is_changed(self, dependent_rows[i][1]))
             return true;
+    for (size_t i = 0; i < COUNT_OF(derived_rows); i++)
+        if (derived_rows[i][0] == row && !self->before->given[row] &&
+            is_changed(self, derived_rows[i][1]))
+            return true;
     return false;
 }
 
@@ -240,7 +250,9 @@ static sl_status merge_both(sl_config *config, const sl_config *before,
 {
     merge self = {.config = config, .before = before, .knows_given = record->given_json != NULL};
     memcpy(self.given_now, config->given, sizeof self.given_now);
-    sl_status status = sl_config_format(config, SL_CONFIG_TRAIN, &self.now_values);
+    sl_status status = sl_config_use_one_spelling(config); /* as the record has them */
+    if (status == SL_OK)
+        status = sl_config_format(config, SL_CONFIG_TRAIN, &self.now_values);
     if (status == SL_OK)
         status = sl_config_format(before, SL_CONFIG_TRAIN, &self.was_values);
     if (status == SL_OK)

@@ -2,14 +2,14 @@
  *
  *   given now        wins; what differs from the checkpoint is reported as `was → is`
  *   given before     taken over: a manifest keeps what files and command lines said
- *   numbers          schedule, batch, precision and data are taken over as they were resolved,
- * given or not: a run does not change because a default or a machine did everything else  open, so
- * it is resolved anew: device, budgets, threads, policy
+ *   numbers          schedule, batch, precision and data: taken over as they were resolved, given
+ *                    or not, for a run does not change because a default or a machine did
+ *   everything else  resolved anew: device, budgets, threads, policy
  *
  * Not taken over: options of one start (`save`, `resume`, `overwrite`, `quiet`, `timeline`,
  * `report`), the seed (the checkpoint's state has it), and an option that was chosen for another
  * one which is given differently now: shares belong to a policy, budgets to a device, a loss scale
- * to a precision.
+ * to a precision, a least learning rate that was not given to the learning rate.
  */
 #ifndef SL_SESSION_CONFIG_RESTORE_H
 #define SL_SESSION_CONFIG_RESTORE_H
