@@ -433,6 +433,27 @@ static void plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run(void *
     assert_has(output, "predicted step");
 }
 
+/* A result that is not whole is no result; what a run prints is none. */
+static void results_when_output_is_full_then_74_but_of_a_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        int code;
+    } cases[] = {{"plan " TINY "--vocab 257", 74},
+                 {"doctor", 74},
+                 {"train " TINY "--data text --steps 1", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char command[COMMAND_BYTES];
+        snprintf(command, sizeof command, "timeout %u '%s' %s >/dev/full 2>err </dev/null", limit_s,
+                 binary, cases[i].arguments);
+        int status = system(command);
+        read_text("err", complaint);
+        assert_true(WIFEXITED(status));
+        assert_code(WEXITSTATUS(status), cases[i].code);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +468,7 @@ int main(void)
         cmocka_unit_test(train_when_an_option_is_given_then_the_numbers_are_others),
         cmocka_unit_test(generate_when_an_option_is_given_then_draws_otherwise),
         cmocka_unit_test(file_when_given_to_every_command_then_serves_each),
+        cmocka_unit_test(results_when_output_is_full_then_74_but_of_a_run),
         cmocka_unit_test(fit_when_refused_then_the_suggestion_fits),
         cmocka_unit_test(plan_when_it_fits_then_has_every_key_and_the_bytes_of_the_run),
     };

@@ -1,5 +1,6 @@
 /* sluice COMMAND [OPTIONS]: finds the command, checks its options and runs it. */
 #include <argp.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,6 +90,18 @@ static int refuse(const char *name)
     return EXIT_USAGE;
 }
 
+/* What a run prints only tells of it; what any other command prints is its result. */
+static int end_output(const sl_command_entry *command, int code)
+{
+    bool is_written = fflush(stdout) == 0 && !ferror(stdout);
+    if (is_written || code != 0 || command == &sl_command_train)
+        return code;
+    return sl_command_end(sl_status_fail(SL_ERROR_IO,
+                                         "standard output takes no more: %s; what was "
+                                         "printed is not whole",
+                                         strerror(errno)));
+}
+
 static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
     sl_config config;
@@ -96,7 +109,7 @@ static int run_command(const sl_command_entry *command, int argc, char **argv)
     sl_status status = sl_options_parse(command, argc, argv, &config, &is_answered);
     int code = status == SL_OK && !is_answered ? command->run(&config) : sl_command_end(status);
     sl_config_clear(&config);
-    return code;
+    return end_output(command, code);
 }
 
 static bool is_any_of(const char *word, const char *a, const char *b)
