@@ -1,5 +1,6 @@
-/* Handlers, and what they may touch: words of type sig_atomic_t, and calls that are safe in one.
- * All signals arrive at the control thread: every other thread blocks them. */
+/* Handlers, and what they may touch: words of their own, texts that are written before they are
+ * installed, and calls that are safe in one. Signals arrive at the control thread, one at a time:
+ * lanes, workers and disk threads block them. */
 #define _GNU_SOURCE
 #include "signals.h"
 

@@ -696,24 +696,37 @@ static sl_status compare_space(const save_job *job, const save_series *series)
             series->keep == 1 ? "" : ", or keep fewer: --keep 1");
 }
 
+/* How many checkpoints are there once what dead runs left is gone. */
+static sl_status count_steps(const char *directory, int *out_fd, uint64_t *out_count)
+{
+    sl_step_list list;
+    SL_TRY(open_list(directory, out_fd, &list));
+    sl_steps_free(&list);
+    sl_steps_clean(*out_fd, directory);
+    sl_status status = sl_steps_list(*out_fd, directory, &list);
+    if (status != SL_OK) {
+        close(*out_fd);
+        return status;
+    }
+    *out_count = 0;
+    for (uint32_t i = 0; i < list.count; i++)
+        *out_count += sl_steps_is_complete(&list.entries[i]);
+    sl_steps_free(&list);
+    return SL_OK;
+}
+
 sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
                                     bool overwrites)
 {
     save_job job = {.args = args, .directory = -1};
     save_series series = {.count = save_count, .keep = args->keep, .overwrites = overwrites};
-    sl_step_list list = {0};
     if (save_count == 0)
         return SL_OK;
-    sl_status status = open_list(args->directory, &job.directory, &list);
-    if (status == SL_OK) {
-        sl_steps_clean(job.directory, args->directory);
-        for (uint32_t i = 0; i < list.count; i++)
-            series.now += sl_steps_is_complete(&list.entries[i]);
-        sl_steps_free(&list);
-    } else {
+    sl_status status = count_steps(args->directory, &job.directory, &series.now);
+    if (status != SL_OK)
         job.directory = -1;
-        status = status == SL_ERROR_MISSING ? SL_OK : status;
-    }
+    if (status == SL_ERROR_MISSING)
+        status = SL_OK;
     if (status == SL_OK)
         status = sl_full_tensors_open(args->tensors, args->tensor_count, &job.list);
     if (status == SL_OK)
