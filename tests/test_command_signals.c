@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-enum { POLL_NS = 1000000, POLLS_MAX = 60000, SAVE_TRIES = 8 };
+enum { POLL_NS = 1000000, POLLS_MAX = 60000, TRIES = 8 };
 
 #define SMALL "--layers 2 --width 128 --heads 2 --context 128 --micro-batch 4 --data text "
 #define ENDLESS "--steps 1000000 --log-json log "
@@ -141,22 +141,44 @@ static void hangup_when_ignored_at_the_start_then_goes_on(void **state)
 
 /* ---- what is said, and when ---- */
 
-static void stop_when_a_step_is_long_then_is_announced_within_it(void **state)
+/* Two signals in one step: whether both came before it ended. The step can end between looking and
+ * sending; then the second one came in the save that follows. */
+static bool stop_within_a_step(const char *directory)
 {
-    (void)state;
-    pid_t child = start("", SLOW_STEP ENDLESS "--save slow");
+    char arguments[COMMAND_BYTES];
+    snprintf(arguments, sizeof arguments, SLOW_STEP ENDLESS "--save %s", directory);
+    pid_t child = start("", arguments);
     wait_for_steps(1);
     int before = count_steps();
     kill(child, SIGINT);
     while (count_steps() == before && !has_said("err", "finished and saved in slow"))
         pause_briefly();
-    int after = count_steps();
-    assert_true(has_said("err", "finished and saved in slow"));
-    assert_int_equal(after, before);
+    bool is_said = has_said("err", "finished and saved in slow");
+    bool is_within = is_said && count_steps() == before;
     kill(child, SIGINT);
-    assert_code(wait_for(child), 130);
-    assert_has(complaint, "leaving at once");
-    child = start("", SMALL ENDLESS);
+    int code = wait_for(child);
+    if (!is_within || !strstr(complaint, "leaving at once"))
+        return false;
+    assert_code(code, 130);
+    return true;
+}
+
+static void stop_when_a_step_is_long_then_is_announced_within_it(void **state)
+{
+    (void)state;
+    bool is_announced = false;
+    for (int tries = 0; tries < TRIES && !is_announced; tries++) {
+        char directory[32];
+        snprintf(directory, sizeof directory, "slow-%d", tries);
+        is_announced = stop_within_a_step(directory);
+    }
+    assert_true(is_announced);
+}
+
+static void stop_when_nothing_is_saved_then_says_so(void **state)
+{
+    (void)state;
+    pid_t child = start("", SMALL ENDLESS);
     wait_for_steps(1);
     kill(child, SIGINT);
     assert_code(wait_for(child), 0);
@@ -185,7 +207,7 @@ static pid_t start_save(const char *directory)
 static void second_signal_when_saving_then_waits_for_the_checkpoint(void **state)
 {
     (void)state;
-    for (int tries = 0; tries < SAVE_TRIES; tries++) {
+    for (int tries = 0; tries < TRIES; tries++) {
         char directory[32];
         snprintf(directory, sizeof directory, "twice-%d", tries);
         pid_t child = start_save(directory);
@@ -208,7 +230,7 @@ static void second_signal_when_saving_then_waits_for_the_checkpoint(void **state
 static void third_signal_when_saving_then_leaves_at_once(void **state)
 {
     (void)state;
-    for (int tries = 0; tries < SAVE_TRIES; tries++) {
+    for (int tries = 0; tries < TRIES; tries++) {
         char directory[32];
         snprintf(directory, sizeof directory, "thrice-%d", tries);
         pid_t child = start_save(directory);
@@ -298,6 +320,7 @@ int main(void)
         cmocka_unit_test(hangup_when_training_then_saves_and_leaves_with_0),
         cmocka_unit_test(hangup_when_ignored_at_the_start_then_goes_on),
         cmocka_unit_test(stop_when_a_step_is_long_then_is_announced_within_it),
+        cmocka_unit_test(stop_when_nothing_is_saved_then_says_so),
         cmocka_unit_test(second_signal_when_saving_then_waits_for_the_checkpoint),
         cmocka_unit_test(third_signal_when_saving_then_leaves_at_once),
         cmocka_unit_test(pipe_when_its_reader_goes_then_training_goes_on),
