@@ -172,10 +172,11 @@ typedef struct ptx_launch_shape {
  *   warp_join   the lanes waited for each other, and see what each wrote: bar.warp.sync alone; the
  *               ISA gives shuffles, votes and products of matrices no such order
  *   block_join  the threads waited for each other at a barrier: lanes[w] of each warp
- *   copy_begin  an asynchronous copy (cp.async) was issued: it is an agent of its own, begun by
- * each lane, which reads `from` (NULL: it writes zeros) and writes `to` at any time up to its end.
- * from->lanes may be fewer than to->lanes: the others write zeros. `ticket` is unique in the
- * launch. copy_end    these lanes waited for their parts of that copy
+ *   copy_begin  an asynchronous copy (cp.async) was issued: an agent of its own, begun by each
+ *               lane, which reads `from` and writes `to` at any time up to its end. The lanes of
+ *               `to` that `from` lacks write zeros. `ticket` is unique in the launch.
+ *   copy_end    these lanes waited for their parts of that copy: once for each lane, never for one
+ *               that ends without waiting
  */
 typedef struct ptx_watch {
     void *watcher;
