@@ -135,7 +135,12 @@ typedef struct ptx_place {
     uint32_t slot, warp;
 } ptx_place;
 
-typedef enum ptx_access_kind { PTX_READ, PTX_WRITE, PTX_ATOMIC } ptx_access_kind;
+typedef enum ptx_access_kind {
+    PTX_READ,
+    PTX_READ_MATRIX, /* ldmatrix: what each lane points at is read by all lanes of the warp */
+    PTX_WRITE,
+    PTX_ATOMIC, /* relaxed: orders nothing */
+} ptx_access_kind;
 
 /* One instruction's access by a group of lanes. */
 typedef struct ptx_access {
@@ -164,12 +169,14 @@ typedef struct ptx_launch_shape {
  * the place, which core puts before it, and return false; the launch ends. Any call may be NULL.
  *
  *   access      before the memory is touched, so that nothing wild is
- *   warp_join   the lanes waited for each other (bar.warp.sync, shfl.sync, vote.sync, mma.sync, …)
+ *   warp_join   the lanes waited for each other, and see what each wrote: bar.warp.sync alone; the
+ *               ISA gives shuffles, votes and products of matrices no such order
  *   block_join  the threads waited for each other at a barrier: lanes[w] of each warp
- *   copy_begin  an asynchronous copy (cp.async) was issued: it is an agent of its own, begun by
- * each lane, which reads `from` (NULL: it writes zeros) and writes `to` at any time up to its end.
- * from->lanes may be fewer than to->lanes: the others write zeros. `ticket` is unique in the
- * launch. copy_end    these lanes waited for their parts of that copy
+ *   copy_begin  an asynchronous copy (cp.async) was issued: an agent of its own, begun by each
+ *               lane, which reads `from` and writes `to` at any time up to its end. The lanes of
+ *               `to` that `from` lacks write zeros. `ticket` is unique in the launch.
+ *   copy_end    these lanes waited for their parts of that copy: once for each lane, never for one
+ *               that ends without waiting
  */
 typedef struct ptx_watch {
     void *watcher;
