@@ -1,13 +1,18 @@
 /* Every variant of an arithmetic instruction that nvcc writes for our kernels or has written for
- * earlier ones, in the order of strcmp, for it is searched by halves: ROW(function, name, results,
- * sources), letters as in arithmetic.h. A variant that is not here is a fault of the decoder; a new
- * one needs its row, its function, and its examples in instruction_cases.h. */
+ * earlier ones: ROW(function, name, results, sources), letters as in arithmetic.h, in the order of
+ * strcmp, for it is searched by halves. A variant that is not here is a fault of the decoder; a new
+ * one needs its row, its function, and its examples in instruction_cases.h.
+ *
+ * add, sub and mul without a rounding are .rn: ptxas may fuse them to fma, but is told not to
+ * (-fmad=false). */
 #ifndef PTX_ARITHMETIC_LIST_H
 #define PTX_ARITHMETIC_LIST_H
 
 /* clang-format off */
 #define PTX_ARITHMETIC_LIST(ROW)                                                                  \
     ROW(abs_f64, "abs.f64", "d", "d")                                                             \
+    ROW(add_rn_f32, "add.f32", "w", "ww")                                                         \
+    ROW(add_rn_f64, "add.f64", "d", "dd")                                                         \
     ROW(add_rn_f32, "add.rn.f32", "w", "ww")                                                      \
     ROW(add_rn_f64, "add.rn.f64", "d", "dd")                                                      \
     ROW(add_16, "add.s16", "h", "hh")                                                             \
@@ -59,6 +64,8 @@
     ROW(min_u64, "min.u64", "d", "dd")                                                            \
     ROW(mma_bf16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "wwww", "wwwwwwwwww")    \
     ROW(mma_f16, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "wwww", "wwwwwwwwww")       \
+    ROW(mul_rn_f32, "mul.f32", "w", "ww")                                                         \
+    ROW(mul_rn_f64, "mul.f64", "d", "dd")                                                         \
     ROW(mul_lo_16, "mul.lo.s16", "h", "hh")                                                       \
     ROW(mul_lo_s32, "mul.lo.s32", "w", "ww")                                                      \
     ROW(mul_lo_s64, "mul.lo.s64", "d", "dd")                                                      \
@@ -130,6 +137,8 @@
     ROW(shr_u64, "shr.u64", "d", "dw")                                                            \
     ROW(sqrt_rn_f32, "sqrt.rn.f32", "w", "w")                                                     \
     ROW(sqrt_rn_f64, "sqrt.rn.f64", "d", "d")                                                     \
+    ROW(sub_rn_f32, "sub.f32", "w", "ww")                                                         \
+    ROW(sub_rn_f64, "sub.f64", "d", "dd")                                                         \
     ROW(sub_rn_f32, "sub.rn.f32", "w", "ww")                                                      \
     ROW(sub_rn_f64, "sub.rn.f64", "d", "dd")                                                      \
     ROW(sub_16, "sub.s16", "h", "hh")                                                             \

@@ -49,6 +49,8 @@ static const instruction_case CASES[] = {
     {"abs.f64", {MINUS_64(TWO_64)}, TWO_64},
     {"abs.f64", {MINUS_64(0)}, 0},
     {"abs.f64", {MINUS_64(INFINITE_64)}, INFINITE_64},
+    {"add.f32", {ONE + 1, ULP}, ONE + 2},
+    {"add.f64", {ONE_64, TWO_64}, THREE_64},
     {"add.rn.f32", {ONE, TWO}, THREE},
     {"add.rn.f32", {ONE, ULP}, ONE},                         /* a tie, to even */
     {"add.rn.f32", {ONE + 1, ULP}, ONE + 2},                 /* a tie, to even */
@@ -219,6 +221,8 @@ static const instruction_case CASES[] = {
     {"min.f64", {0, MINUS_64(0)}, MINUS_64(0)},
     {"min.u32", {TOP, 1}, 1},
     {"min.u64", {TOP_64, 0x100000000}, 0x100000000},
+    {"mul.f32", {ONE + 1, ONE + 1}, ONE + 2},
+    {"mul.f64", {THREE_64, THIRD_64}, ONE_64},
     {"mul.lo.s16", {0x101, 0x101}, 0x0201},
     {"mul.lo.s16", {0xffff, 0xffff}, 1},
     {"mul.lo.s32", {0x10001, 0x10001}, 0x20001},
@@ -370,6 +374,8 @@ static const instruction_case CASES[] = {
     {"sqrt.rn.f32", {0x00000002}, 0x1a800000},               /* 2^-148 */
     {"sqrt.rn.f64", {TWO_64}, 0x3ff6a09e667f3bcd},
     {"sqrt.rn.f64", {INFINITE_64}, INFINITE_64},
+    {"sub.f32", {MINUS(ONE), ULP}, MINUS(ONE)},
+    {"sub.f64", {ONE_64, TWO_64}, MINUS_64(ONE_64)},
     {"sub.rn.f32", {ONE, TWO}, MINUS(ONE)},
     {"sub.rn.f32", {ONE, ONE}, ZERO},
     {"sub.rn.f32", {MINUS(ONE), ULP}, MINUS(ONE)},           /* a tie, to even */
