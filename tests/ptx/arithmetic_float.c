@@ -86,6 +86,7 @@ PTX_COMPARE(setp_gt_f32, f32, a > b)
 PTX_COMPARE(setp_lt_f32, f32, a < b)
 PTX_COMPARE(setp_geu_f32, f32, !(a < b))
 PTX_COMPARE(setp_leu_f32, f32, !(a > b))
+PTX_COMPARE(setp_equ_f64, f64, !(a < b || a > b))
 PTX_COMPARE(setp_geu_f64, f64, !(a < b))
 PTX_COMPARE(setp_leu_f64, f64, !(a > b))
 

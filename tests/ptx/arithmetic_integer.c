@@ -6,6 +6,9 @@ PTX_TWO(add_s32, u32, u32, u32, a + b)
 PTX_TWO(add_s64, u64, u64, u64, a + b)
 PTX_TWO(sub_s32, u32, u32, u32, a - b)
 PTX_TWO(sub_s64, u64, u64, u64, a - b)
+PTX_TWO(add_16, u32, u32, u32, (a + b) & 0xffff)
+PTX_TWO(sub_16, u32, u32, u32, (a - b) & 0xffff)
+PTX_TWO(mul_lo_16, u32, u32, u32, (a * b) & 0xffff)
 PTX_ONE(neg_s32, u32, u32, 0 - a)
 PTX_ONE(neg_s64, u64, u64, 0 - a)
 PTX_TWO(mul_lo_s32, u32, u32, u32, (a * b))
@@ -13,7 +16,10 @@ PTX_TWO(mul_lo_s64, u64, u64, u64, (a * b))
 PTX_TWO(mul_wide_s32, s64, s32, s32, ((int64_t)a * b))
 PTX_TWO(mul_wide_u32, u64, u32, u32, ((uint64_t)a * b))
 PTX_THREE(mad_lo_s32, u32, (a * b) + c)
+PTX_THREE(mad_lo_s64, u64, (a * b) + c)
 PTX_TWO(max_u32, u32, u32, u32, a > b ? a : b)
+PTX_TWO(max_u64, u64, u64, u64, a > b ? a : b)
+PTX_TWO(max_s64, s64, s64, s64, a > b ? a : b)
 PTX_TWO(min_u32, u32, u32, u32, a < b ? a : b)
 PTX_TWO(min_u64, u64, u64, u64, a < b ? a : b)
 
@@ -78,6 +84,15 @@ static inline uint64_t insert(uint64_t a, uint64_t b, uint32_t start, uint32_t l
         return 0;                                                                                  \
     }
 
+/* `length` bits of a from bit `start` on, zeros where there are none. */
+static inline uint32_t extract(uint32_t a, uint32_t start, uint32_t length)
+{
+    start &= 255, length &= 255;
+    const uint32_t mask = length < 32 ? (1u << length) - 1 : 0xffffffff;
+    return start < 32 ? a >> start & mask : 0;
+}
+
+PTX_THREE(bfe_u32, u32, extract(a, b, c))
 INSERT(bfi_b32, u32)
 INSERT(bfi_b64, u64)
 

@@ -1,21 +1,29 @@
-/* Every variant of an arithmetic instruction that nvcc writes for our kernels, in the order of
- * strcmp, for it is searched by halves: ROW(function, name, results, sources), letters as in
- * arithmetic.h. A variant that is not here is a fault of the decoder; a new one needs its row, its
- * function, and its cases in test_ptx_instructions.c. */
+/* Every variant of an arithmetic instruction that nvcc writes for our kernels or has written for
+ * earlier ones: ROW(function, name, results, sources), letters as in arithmetic.h, in the order of
+ * strcmp, for it is searched by halves. A variant that is not here is a fault of the decoder; a new
+ * one needs its row, its function, and its examples in instruction_cases.h.
+ *
+ * add, sub and mul without a rounding are .rn: ptxas may fuse them to fma, but is told not to
+ * (-fmad=false). */
 #ifndef PTX_ARITHMETIC_LIST_H
 #define PTX_ARITHMETIC_LIST_H
 
 /* clang-format off */
 #define PTX_ARITHMETIC_LIST(ROW)                                                                  \
     ROW(abs_f64, "abs.f64", "d", "d")                                                             \
+    ROW(add_rn_f32, "add.f32", "w", "ww")                                                         \
+    ROW(add_rn_f64, "add.f64", "d", "dd")                                                         \
     ROW(add_rn_f32, "add.rn.f32", "w", "ww")                                                      \
     ROW(add_rn_f64, "add.rn.f64", "d", "dd")                                                      \
+    ROW(add_16, "add.s16", "h", "hh")                                                             \
     ROW(add_s32, "add.s32", "w", "ww")                                                            \
     ROW(add_s64, "add.s64", "d", "dd")                                                            \
     ROW(add_s64, "add.u64", "d", "dd")                                                            \
+    ROW(and_b32, "and.b16", "h", "hh")                                                            \
     ROW(and_b32, "and.b32", "w", "ww")                                                            \
     ROW(and_b64, "and.b64", "d", "dd")                                                            \
     ROW(and_pred, "and.pred", "p", "pp")                                                          \
+    ROW(bfe_u32, "bfe.u32", "w", "www")                                                           \
     ROW(bfi_b32, "bfi.b32", "w", "wwww")                                                          \
     ROW(bfi_b64, "bfi.b64", "d", "ddww")                                                          \
     ROW(clz_b64, "clz.b64", "w", "d")                                                             \
@@ -34,6 +42,7 @@
     ROW(cvt_u16_u32, "cvt.u16.u32", "h", "w")                                                     \
     ROW(cvt_u32_u16, "cvt.u32.u16", "w", "h")                                                     \
     ROW(cvt_u32_u64, "cvt.u32.u64", "w", "d")                                                     \
+    ROW(cvt_u64_u32, "cvt.u64.u16", "d", "h")                                                     \
     ROW(cvt_u64_u32, "cvt.u64.u32", "d", "w")                                                     \
     ROW(div_rn_f32, "div.rn.f32", "w", "ww")                                                      \
     ROW(div_rn_f64, "div.rn.f64", "d", "dd")                                                      \
@@ -45,13 +54,19 @@
     ROW(fma_rn_f32, "fma.rn.f32", "w", "www")                                                     \
     ROW(fma_rn_f64, "fma.rn.f64", "d", "ddd")                                                     \
     ROW(mad_lo_s32, "mad.lo.s32", "w", "www")                                                     \
+    ROW(mad_lo_s64, "mad.lo.s64", "d", "ddd")                                                     \
     ROW(max_f32, "max.f32", "w", "ww")                                                            \
+    ROW(max_s64, "max.s64", "d", "dd")                                                            \
     ROW(max_u32, "max.u32", "w", "ww")                                                            \
+    ROW(max_u64, "max.u64", "d", "dd")                                                            \
     ROW(min_f64, "min.f64", "d", "dd")                                                            \
     ROW(min_u32, "min.u32", "w", "ww")                                                            \
     ROW(min_u64, "min.u64", "d", "dd")                                                            \
     ROW(mma_bf16, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "wwww", "wwwwwwwwww")    \
     ROW(mma_f16, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "wwww", "wwwwwwwwww")       \
+    ROW(mul_rn_f32, "mul.f32", "w", "ww")                                                         \
+    ROW(mul_rn_f64, "mul.f64", "d", "dd")                                                         \
+    ROW(mul_lo_16, "mul.lo.s16", "h", "hh")                                                       \
     ROW(mul_lo_s32, "mul.lo.s32", "w", "ww")                                                      \
     ROW(mul_lo_s64, "mul.lo.s64", "d", "dd")                                                      \
     ROW(mul_rn_f32, "mul.rn.f32", "w", "ww")                                                      \
@@ -72,17 +87,21 @@
     ROW(rcp_rn_f32, "rcp.rn.f32", "w", "w")                                                       \
     ROW(rem_u32, "rem.u32", "w", "ww")                                                            \
     ROW(rem_u64, "rem.u64", "d", "dd")                                                            \
+    ROW(selp_b32, "selp.b16", "h", "hhp")                                                         \
     ROW(selp_b32, "selp.b32", "w", "wwp")                                                         \
     ROW(selp_b64, "selp.b64", "d", "ddp")                                                         \
     ROW(selp_b32, "selp.f32", "w", "wwp")                                                         \
     ROW(selp_b64, "selp.f64", "d", "ddp")                                                         \
+    ROW(selp_b32, "selp.u16", "h", "hhp")                                                         \
     ROW(selp_b32, "selp.u32", "w", "wwp")                                                         \
     ROW(selp_b64, "selp.u64", "d", "ddp")                                                         \
+    ROW(setp_eq_b32, "setp.eq.b32", "p", "ww")                                                    \
     ROW(setp_eq_b64, "setp.eq.b64", "p", "dd")                                                    \
     ROW(setp_eq_f32, "setp.eq.f32", "p", "ww")                                                    \
     ROW(setp_eq_b32, "setp.eq.s16", "p", "hh")                                                    \
     ROW(setp_eq_b32, "setp.eq.s32", "p", "ww")                                                    \
     ROW(setp_eq_b64, "setp.eq.s64", "p", "dd")                                                    \
+    ROW(setp_equ_f64, "setp.equ.f64", "p", "dd")                                                  \
     ROW(setp_ge_s64, "setp.ge.s64", "p", "dd")                                                    \
     ROW(setp_ge_u32, "setp.ge.u32", "p", "ww")                                                    \
     ROW(setp_ge_u64, "setp.ge.u64", "p", "dd")                                                    \
@@ -101,6 +120,7 @@
     ROW(setp_lt_f32, "setp.lt.f32", "p", "ww")                                                    \
     ROW(setp_lt_s32, "setp.lt.s32", "p", "ww")                                                    \
     ROW(setp_lt_s64, "setp.lt.s64", "p", "dd")                                                    \
+    ROW(setp_lt_u32, "setp.lt.u16", "p", "hh")                                                    \
     ROW(setp_lt_u32, "setp.lt.u32", "p", "ww")                                                    \
     ROW(setp_lt_u64, "setp.lt.u64", "p", "dd")                                                    \
     ROW(setp_ne_b32, "setp.ne.s16", "p", "hh")                                                    \
@@ -117,8 +137,11 @@
     ROW(shr_u64, "shr.u64", "d", "dw")                                                            \
     ROW(sqrt_rn_f32, "sqrt.rn.f32", "w", "w")                                                     \
     ROW(sqrt_rn_f64, "sqrt.rn.f64", "d", "d")                                                     \
+    ROW(sub_rn_f32, "sub.f32", "w", "ww")                                                         \
+    ROW(sub_rn_f64, "sub.f64", "d", "dd")                                                         \
     ROW(sub_rn_f32, "sub.rn.f32", "w", "ww")                                                      \
     ROW(sub_rn_f64, "sub.rn.f64", "d", "dd")                                                      \
+    ROW(sub_16, "sub.s16", "h", "hh")                                                             \
     ROW(sub_s32, "sub.s32", "w", "ww")                                                            \
     ROW(sub_s64, "sub.s64", "d", "dd")                                                            \
     ROW(xor_b32, "xor.b32", "w", "ww")
