@@ -159,6 +159,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
     SL_TRY(sl_config_check(config, command));
+    SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(open_tokens(&config->data, &trainer->tokens));
     SL_TRY(open_tokens(&config->eval_data, &trainer->eval_tokens));
     SL_TRY(open_source(trainer));
