@@ -159,7 +159,7 @@ static void stop_when_ignored_at_the_start_then_goes_on(void **state)
 
 /* ---- before the first step ---- */
 
-/* A line of /proc/PID/status, or "". */
+/* A file of /proc/PID; "" where it cannot be read. */
 static void read_process(pid_t child, const char *name, char *out_text)
 {
     char path[64];
@@ -171,9 +171,14 @@ static void read_process(pid_t child, const char *name, char *out_text)
         fclose(file);
 }
 
+/* The command itself, and no longer the shell that becomes it. */
 static bool catches(pid_t child, int number)
 {
     static char text[TEXT_BYTES];
+    char path[64], program[PATH_BYTES] = "";
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)child);
+    if (readlink(path, program, sizeof program - 1) < 0 || strcmp(program, binary) != 0)
+        return false;
     read_process(child, "status", text);
     const char *caught = strstr(text, "SigCgt:");
     return caught && (strtoull(caught + 7, NULL, 16) >> (number - 1) & 1);
