@@ -75,8 +75,9 @@ typedef struct fault_kernel {
 #define STORE_THREAD "st.global.u32 [%rd4], %r1;\n"
 
 static const fault_kernel FAULT_KERNELS[] = {
-    {"a tile is read without a barrier", "not ordered", FILL "ld.shared.u32 %r20, [%r9];\n" STORE,
-     FILL BARRIER "ld.shared.u32 %r20, [%r9];\n" STORE},
+    {"a tile is read without a barrier", "not ordered",
+     FILL BARRIER FILL "ld.shared.u32 %r20, [%r9];\n" STORE,
+     FILL BARRIER FILL BARRIER "ld.shared.u32 %r20, [%r9];\n" STORE},
     {"a tile is filled anew without a barrier", "not ordered",
      FILL BARRIER "ld.shared.u32 %r20, [%r9];\n" FILL,
      FILL BARRIER "ld.shared.u32 %r20, [%r9];\n" BARRIER FILL},
@@ -105,8 +106,9 @@ static const fault_kernel FAULT_KERNELS[] = {
      "st.global.u32 [%rd4], %r1;\n"
      "ld.global.u32 %r20, [%rd4];\n"},
     {"a copy is read without a wait", "not ordered", COPY READ_ROW WAIT, COPY WAIT READ_ROW},
-    {"a copy is read without a barrier", "not ordered", COPY WAIT "ld.shared.u32 %r20, [%r9];\n",
-     COPY WAIT BARRIER "ld.shared.u32 %r20, [%r9];\n"},
+    {"a copy is read without a barrier", "not ordered",
+     FILL BARRIER COPY WAIT "ld.shared.u32 %r20, [%r9];\n",
+     FILL BARRIER COPY WAIT BARRIER "ld.shared.u32 %r20, [%r9];\n"},
     {"a copy's source is written before the wait", "not ordered", COPY BARRIER STORE_THREAD WAIT,
      COPY WAIT BARRIER STORE_THREAD},
     {"a kernel ends without a wait", "copies are in flight", COPY, COPY WAIT},
@@ -186,7 +188,7 @@ static void kernels_when_they_are_wrong_are_refused_and_when_mended_run(void **s
     print_message("%d kernels under %d schedules\n", FAULT_KERNEL_COUNT, SCHEDULE_COUNT);
 }
 
-/* Who reads which words of a matrix load, and how much a strided read costs, as the kernel runs. */
+/* The counts stand at the instructions that made them. */
 static void traffic_when_a_kernel_runs_is_counted_at_its_instructions(void **state)
 {
     (void)state;
