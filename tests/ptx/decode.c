@@ -491,9 +491,15 @@ static bool add_labels(ptx_decoder *decoder)
     uint32_t count = 0;
     for (uint32_t i = 0; i < decoder->words->statements.count; i++) {
         const ptx_statement *statement = &decoder->words->statements.items[i];
-        if (statement->kind == PTX_LABEL)
-            *PTX_ADD(&decoder->labels) = (ptx_label){statement->name, count, 0};
         count += statement->kind == PTX_INSTRUCTION;
+        if (statement->kind != PTX_LABEL)
+            continue;
+        for (uint32_t k = 0; k < decoder->labels.count; k++)
+            if (ptx_word_same(decoder->labels.items[k].name, statement->name))
+                return ptx_fail(decoder->fault, "%s, line %u: the label %.*s stands there twice",
+                                decoder->kernel->name, statement->line, (int)statement->name.bytes,
+                                statement->name.at);
+        *PTX_ADD(&decoder->labels) = (ptx_label){statement->name, count};
     }
     decoder->kernel->facts.instruction_count = count;
     return count > 0 || ptx_fail(decoder->fault, "%s has no instruction", decoder->kernel->name);

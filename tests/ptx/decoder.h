@@ -12,7 +12,7 @@ typedef struct ptx_declared {
 
 typedef struct ptx_label {
     ptx_word name;
-    uint32_t op, scope;
+    uint32_t op; /* the next one behind it */
 } ptx_label;
 
 /* A symbol's value where an operand names it: an address in its own space. */
