@@ -93,7 +93,7 @@ void ptx_kernel_forget_counts(ptx_kernel *kernel);
 
 typedef enum ptx_order {
     PTX_TOGETHER, /* lanes that are behind run first, so that lanes meet again early */
-    PTX_APART,    /* one lane at a time, drawn by seed, until it has to wait for others */
+    PTX_APART,    /* some lanes at a time, drawn by seed, until they have to wait for others */
 } ptx_order;
 
 typedef enum ptx_landing { PTX_LANDS_AT_ISSUE, PTX_LANDS_AT_WAIT } ptx_landing;

@@ -2,9 +2,10 @@
  *
  * A group is the lanes that run now, all at one instruction. Together, it is those farthest behind,
  * and it runs until it gets to the next ones, or splits, or waits: lanes that a branch has parted
- * meet again where their ways meet, because nvcc lays that point behind both. Apart, it is one
- * lane. Lanes that wait for others are parked; once nobody else can run, those that have all
- * arrived go on, and if there are none the program never would. */
+ * meet again where their ways meet, because nvcc lays that point behind both. Apart, it is some
+ * lanes drawn by seed, which stay by themselves until they have to wait. Lanes that wait for others
+ * are parked; once nobody else can run, those that have all arrived go on, and if there are none
+ * the program never would. */
 #include "machine.h"
 
 #include <stdarg.h>
@@ -251,7 +252,8 @@ static bool pick(ptx_run *run, const ptx_warp *warp, lane_group *out)
         for (uint64_t skip = ptx_draw(run) % bit_count(ready); skip > 0; skip--)
             left &= left - 1;
         const uint32_t lane = ptx_first_lane(left);
-        *out = (lane_group){UINT32_C(1) << lane, warp->pc[lane], UINT32_MAX};
+        const uint32_t beside = lanes_at(warp, ready, warp->pc[lane]) & (uint32_t)ptx_draw(run);
+        *out = (lane_group){beside | UINT32_C(1) << lane, warp->pc[lane], UINT32_MAX};
         return true;
     }
     out->pc = lowest_pc(warp, ready);

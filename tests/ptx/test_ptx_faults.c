@@ -315,14 +315,15 @@ static void a_watcher_is_told_of_all_and_may_refuse(void **state)
             .blocks = 3, .threads = 64, .schedule = SCHEDULE[s], .watch = &watch};
         if (!launch_small(module, &how, NULL))
             fail_msg("%s", small_fault.text);
-        const uint32_t groups = SCHEDULE[s].lanes == PTX_APART ? 192 : 6; /* at the least */
+        const uint32_t most = SCHEDULE[s].lanes == PTX_APART ? 192 : 6;
         assert_int_equal(noted.warp_joins, 6);
         assert_int_equal(noted.block_joins, 3);
         assert_int_equal(noted.ended_lanes, 192);
         assert_int_equal(noted.access[PTX_READ_MATRIX], 6);
-        assert_int_equal(noted.access[PTX_READ], groups);
-        assert_int_equal(noted.access[PTX_READ_CONSTANT], groups);
-        assert_int_equal(noted.access[PTX_WRITE], 2 * groups);
+        assert_in_range(noted.access[PTX_READ], 6, most);
+        assert_in_range(noted.access[PTX_READ_CONSTANT], 6, most);
+        assert_in_range(noted.access[PTX_WRITE], 12, 2 * most);
+        assert_true(most == 6 || noted.access[PTX_READ] > 12); /* lanes did part */
         assert_true(noted.blocks_begun == 3 && noted.blocks_ended == 3 && noted.launch_ends == 1);
         noted.refuses = true;
         assert_false(launch_small(module, &how, NULL));

@@ -86,6 +86,34 @@ static void every_row_is_found_and_has_examples(void **state)
     assert_null(ptx_arithmetic_find("zzz"));
 }
 
+/* Of 1 and 2, 2 and 2, 2 and 1, in each third lane. */
+static void comparisons_tell_less_equal_and_greater(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t truths; /* a bit for each of the three */
+    } WORDS[] = {{".eq", 2}, {".ne", 5}, {".lt", 1}, {".le", 3}, {".gt", 4}, {".ge", 6}};
+    for (int i = 0; i < NAME_COUNT * 6; i++) {
+        const char *name = NAMES[i / 6];
+        if (strncmp(name, "setp", 4) != 0 || !strstr(name, WORDS[i % 6].name))
+            continue;
+        const bool is_wide = strstr(name, ".f64"), is_float = strstr(name, ".f32");
+        const uint64_t one = is_wide ? ONE_64 : is_float ? ONE : 1;
+        const uint64_t two = is_wide ? TWO_64 : is_float ? TWO : 2;
+        lanes_call call;
+        lanes_open(&call, name);
+        for (int lane = 0; lane < 32; lane++) {
+            lanes_set(&call, 0, lane, lane % 3 ? two : one);
+            lanes_set(&call, 1, lane, lane % 3 == 2 ? one : two);
+        }
+        lanes_run(&call);
+        for (int lane = 0; lane < 32; lane++)
+            if (lanes_result(&call, 0, lane) != (WORDS[i % 6].truths >> lane % 3 & 1))
+                fail_msg("%s, lane %d", name, lane);
+    }
+}
+
 static void a_division_by_zero_is_told_of_its_lanes_alone(void **state)
 {
     (void)state;
@@ -432,6 +460,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(examples_give_what_the_isa_says),
         cmocka_unit_test(every_row_is_found_and_has_examples),
+        cmocka_unit_test(comparisons_tell_less_equal_and_greater),
         cmocka_unit_test(a_division_by_zero_is_told_of_its_lanes_alone),
         cmocka_unit_test(shuffles_follow_the_isa),
         cmocka_unit_test(a_butterfly_adds_up_all_lanes),

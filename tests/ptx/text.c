@@ -7,8 +7,9 @@
 #include <string.h>
 
 typedef struct text_reader {
-    const char *at, *end;
-    uint32_t line;
+    const char *at, *end; /* behind the next token */
+    uint32_t line;        /* of the next token */
+    ptx_word word;        /* the next token; empty at the end */
     ptx_fault *fault;
 } text_reader;
 
@@ -44,36 +45,44 @@ static void skip_space(text_reader *reader)
 
 static bool is_word_byte(char byte)
 {
-    return isalnum((unsigned char)byte) || (byte && strchr("_.$%", byte));
+    return isalnum((unsigned char)byte) || byte == '_' || byte == '.' || byte == '$' || byte == '%';
 }
 
-/* A name, a number with its sign, a string with its quotes, or one character; empty at the end. */
-static ptx_word next(text_reader *reader)
+/* Where a name, a number with its sign, a string with its quotes or one character ends. */
+static const char *token_end(const char *at, const char *end)
+{
+    const char *from = at;
+    if (*at == '"') {
+        for (at++; at < end && *at != '"'; at++)
+            ;
+        return at + (at < end);
+    }
+    at += *at == '-' && at + 1 < end && isdigit((unsigned char)at[1]);
+    while (at < end && is_word_byte(*at))
+        at++;
+    return at + (at == from);
+}
+
+static void read_token(text_reader *reader)
 {
     skip_space(reader);
-    ptx_word word = {reader->at, 0};
+    reader->word = (ptx_word){reader->at, 0};
     if (reader->at >= reader->end)
-        return word;
-    const char *at = reader->at;
-    if (*at == '"') {
-        for (at++; at < reader->end && *at != '"'; at++)
-            ;
-        at += at < reader->end;
-    } else {
-        at += *at == '-' && at + 1 < reader->end && isdigit((unsigned char)at[1]);
-        while (at < reader->end && is_word_byte(*at))
-            at++;
-        at += at == reader->at;
-    }
-    word.bytes = (uint32_t)(at - reader->at);
-    reader->at = at;
-    return word;
+        return;
+    reader->at = token_end(reader->at, reader->end);
+    reader->word.bytes = (uint32_t)(reader->at - reader->word.at);
 }
 
-static ptx_word peek(const text_reader *from)
+static ptx_word peek(const text_reader *reader)
 {
-    text_reader copy = *from;
-    return next(&copy);
+    return reader->word;
+}
+
+static ptx_word next(text_reader *reader)
+{
+    const ptx_word word = reader->word;
+    read_token(reader);
+    return word;
 }
 
 static bool accept(text_reader *reader, const char *text)
@@ -249,9 +258,8 @@ static bool read_instruction(text_reader *reader, ptx_statement *statement)
         if (!accept(reader, ","))
             break;
     }
-    EXPECT(expect(reader, ";"));
-    statement->text = (ptx_word){from, (uint32_t)(reader->at - from)};
-    return true;
+    statement->text = (ptx_word){from, (uint32_t)(peek(reader).at + 1 - from)};
+    return expect(reader, ";");
 }
 
 static ptx_statement *add_statement(const text_reader *reader, ptx_kernel_words *kernel,
@@ -280,17 +288,16 @@ static bool read_registers(text_reader *reader, ptx_kernel_words *kernel)
     return expect(reader, ";");
 }
 
-/* .loc file line column[, …]: has no end but the line's. */
+/* .loc file line column[, …] and .file have no end but the line's. */
 static void skip_line(text_reader *reader)
 {
-    while (reader->at < reader->end && *reader->at != '\n')
-        reader->at++;
+    for (const uint32_t line = reader->line; reader->line == line && peek(reader).bytes;)
+        next(reader);
 }
 
 static bool read_statement(text_reader *reader, ptx_kernel_words *kernel, uint32_t *depth)
 {
     ptx_space space;
-    skip_space(reader);
     if (accept(reader, "{")) {
         ++*depth;
         add_statement(reader, kernel, PTX_SCOPE_BEGIN);
@@ -312,7 +319,7 @@ static bool read_statement(text_reader *reader, ptx_kernel_words *kernel, uint32
         next(reader);
         return expect(reader, ";");
     }
-    if (accept(reader, ".loc")) {
+    if (ptx_word_is(peek(reader), ".loc")) {
         skip_line(reader);
         return true;
     }
@@ -393,7 +400,7 @@ static bool read_declaration(text_reader *reader, ptx_text *text)
         while (accept(reader, ","));
         return true;
     }
-    if (accept(reader, ".file")) {
+    if (ptx_word_is(peek(reader), ".file")) {
         skip_line(reader);
         return true;
     }
@@ -409,7 +416,8 @@ static bool read_declaration(text_reader *reader, ptx_text *text)
 
 bool ptx_text_read(const char *text, uint64_t bytes, ptx_text *out, ptx_fault *out_fault)
 {
-    text_reader reader = {text, text + bytes, 1, out_fault};
+    text_reader reader = {.at = text, .end = text + bytes, .line = 1, .fault = out_fault};
+    read_token(&reader);
     memset(out, 0, sizeof *out);
     while (peek(&reader).bytes)
         if (!read_declaration(&reader, out)) {

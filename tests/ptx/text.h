@@ -2,6 +2,8 @@
 #ifndef PTX_TEXT_H
 #define PTX_TEXT_H
 
+#include <string.h>
+
 #include "ptx.h"
 
 /* A run of the text; bytes 0: nothing. */
@@ -10,7 +12,11 @@ typedef struct ptx_word {
     uint32_t bytes;
 } ptx_word;
 
-bool ptx_word_is(ptx_word word, const char *text);
+static inline bool ptx_word_is(ptx_word word, const char *text)
+{
+    return word.bytes == strlen(text) && memcmp(word.at, text, word.bytes) == 0;
+}
+
 bool ptx_word_begins(ptx_word word, const char *text);
 bool ptx_word_same(ptx_word left, ptx_word right);
 char *ptx_word_copy(ptx_word word); /* from malloc */

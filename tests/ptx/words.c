@@ -39,11 +39,6 @@ void ptx_grow(void **items, uint32_t *count, uint32_t *room, size_t bytes)
     ++*count;
 }
 
-bool ptx_word_is(ptx_word word, const char *text)
-{
-    return word.bytes == strlen(text) && memcmp(word.at, text, word.bytes) == 0;
-}
-
 bool ptx_word_begins(ptx_word word, const char *text)
 {
     const size_t bytes = strlen(text);
