@@ -20,6 +20,9 @@ typedef struct sl_resume {
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume);
 void sl_resume_close(sl_resume *resume);
 
+/* Adds to the changes what follows from them, once the configuration is checked. */
+sl_status sl_resume_note_followers(sl_resume *resume, const sl_config *config);
+
 /* Writes the changes to the log. */
 void sl_resume_tell(const sl_resume *resume);
 

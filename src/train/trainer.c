@@ -159,6 +159,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
     SL_TRY(sl_config_check(config, command));
+    SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(open_tokens(&config->data, &trainer->tokens));
     SL_TRY(open_tokens(&config->eval_data, &trainer->eval_tokens));
     SL_TRY(open_source(trainer));
@@ -289,6 +290,7 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_data_loader_close(&trainer->eval_loader);
     sl_source_close(&trainer->source);
     sl_resume_close(&trainer->resume);
+    sl_steps_forget(&trainer->known_steps);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_tokens_close(trainer->eval_tokens);
@@ -326,6 +328,7 @@ static sl_status save_with(sl_trainer *trainer, const char *kernels)
     args.gemm = kernels;
     args.data_fingerprint = trainer->data.fingerprint;
     args.data_sample = trainer->data.sample;
+    args.known = &trainer->known_steps;
     if (trainer->has_old_checkpoints)
         args.keep = 0;
     return sl_checkpoint_save(&args);

@@ -14,6 +14,7 @@
 #include "log_json.h"
 #include "resume.h"
 #include "session/checkpoint/checkpoint.h"
+#include "session/checkpoint/steps.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"
@@ -37,6 +38,7 @@ typedef struct sl_trainer {
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
     sl_checkpoint_state state;          /* after the last step */
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
+    sl_step_verdicts known_steps;       /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
 } sl_trainer;
 

@@ -38,8 +38,8 @@ struct sl_checkpoint {
 };
 
 /* From where a checkpoint is read: a save, which has just written it, wants to know what the disk
- * has. */
-typedef enum read_from { FROM_ANYWHERE, FROM_DISK } read_from;
+ * has. UNREAD: manifest, sizes and headers alone. */
+typedef enum read_from { FROM_ANYWHERE, FROM_DISK, UNREAD } read_from;
 
 enum { HASH_BUFFER_BYTES = 4 << 20 };
 
@@ -119,7 +119,7 @@ static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_fi
                                &checkpoint->files[which]));
     const sl_file *file = &checkpoint->files[which]->file;
     SL_TRY(check_bytes(file, entry)); /* again: the name may have changed hands */
-    return check_hash(file, from, entry->hash);
+    return from == UNREAD ? SL_OK : check_hash(file, from, entry->hash);
 }
 
 /* A file that is there but cannot be opened (permissions) says nothing of what is in it. */
@@ -519,6 +519,29 @@ static sl_status write_latest(const save_job *job)
                                  LATEST_TEMPORARY, line);
 }
 
+/* For --keep. One that cannot be read is not known to be whole. */
+static bool is_whole(const void *user, const sl_step_entry *entry, bool was_whole)
+{
+    const save_job *job = user;
+    sl_checkpoint *checkpoint = NULL;
+    sl_status status = open_at(job->directory, job->args->directory, entry->name,
+                               was_whole ? UNREAD : FROM_DISK, &checkpoint);
+    sl_checkpoint_close(checkpoint);
+    if (status != SL_OK)
+        sl_log_write(SL_LOG_WARNING, "%s does not count for --keep: %s", entry->name,
+                     sl_status_message());
+    return status == SL_OK;
+}
+
+static void prune(const save_job *job)
+{
+    const sl_checkpoint_save_args *args = job->args;
+    sl_step_verdicts own = {0};
+    const sl_step_judge judge = {is_whole, job, args->known ? args->known : &own};
+    sl_steps_prune(job->directory, args->directory, args->state->step, args->keep, &judge);
+    sl_steps_forget(&own);
+}
+
 /* The checkpoint is safe by now: what fails from here on is a warning. */
 static void clean_up(const save_job *job)
 {
@@ -529,7 +552,7 @@ static void clean_up(const save_job *job)
         sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
     sl_steps_remove(job->directory, args->directory, &exchanged);
     sl_steps_remove(job->directory, args->directory, &job->replaced);
-    sl_steps_prune(job->directory, args->directory, args->state->step, args->keep);
+    prune(job);
 }
 
 /* ---- saving ---- */
