@@ -217,7 +217,7 @@ static void joins_of_warps_when_too_many_without_a_barrier_are_refused(void **st
     scene s;
     scene_open(&s, &(ptx_shadow_options){0}, true);
     scene_begin(&s);
-    for (uint32_t i = 0; i < 1u << 19; i++)
+    for (uint32_t i = 0; i < 1u << 18; i++)
         (void)scene_step(&s, &join);
     assert_false(scene_step(&s, &read));
     assert_non_null(strstr(s.fault.text, "not handled"));
