@@ -153,6 +153,7 @@ static const instruction_case CASES[] = {
     {"cvt.s32.s8", {0x80}, 0xffffff80},
     {"cvt.s32.s8", {0x1234567f}, 0x7f},                      /* the upper bits are not read */
     {"cvt.sat.f32.f32", {HALF}, HALF},
+    {"cvt.sat.f32.f32", {0x3fc00000}, ONE},
     {"cvt.sat.f32.f32", {TWO}, ONE},
     {"cvt.sat.f32.f32", {MINUS(ONE)}, ZERO},
     {"cvt.sat.f32.f32", {MINUS(ZERO)}, ZERO},

@@ -383,6 +383,8 @@ static void reciprocals_are_near_and_have_no_lower_word(void **state)
             const double error = double_of(result) * double_of(call.from[0].wide[lane]) - 1;
             assert_int_equal(result & 0xffffffff, 0);
             assert_true(fabs(error) < (round % 4 ? 3.5 : 1.75) * 0x1p-20);
+            const uint64_t nearest = convert(call.row->name, call.from[0].wide[lane]);
+            assert_true((result >> 32) - (nearest >> 32) + 1 <= 2);
         }
     }
 }
@@ -536,6 +538,14 @@ static void truncated_sums_lose_small_terms(void **state)
     m.b[9][5] = 0x1p-12;
     multiply(&m, true, true, d);
     assert_true(d[3][5] == 1 - 0x1p-23 + 0x1p-24);
+    for (int sign = -1; sign <= 1; sign += 2) { /* a sum of 25 bits is cut, not rounded */
+        m = (matrix_case){0};
+        m.c[0][0] = sign * (1 + 3 * 0x1p-23);
+        m.a[0][0] = sign;
+        m.b[0][0] = 1;
+        multiply(&m, true, true, d);
+        assert_true(d[0][0] == sign * (2 + 0x1p-22));
+    }
 }
 
 static void infinities_and_nans_come_through_products(void **state)
