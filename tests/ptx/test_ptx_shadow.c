@@ -210,7 +210,7 @@ static void time_when_it_runs_out_starts_again(void **state)
             (void)scene_step(&s, &barrier);
         if (i < 40000) /* before time starts again for the first time; and then not any more */
             (void)scene_step(&s, &early_join);
-        if (i == 45000) {
+        if (i == 50000) {
             assert_true(scene_step(&s, &write_one));
             assert_false(scene_step(&s, &read_other));
         }
