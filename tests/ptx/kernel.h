@@ -113,7 +113,7 @@ static inline uint64_t ptx_round_up(uint64_t value, uint64_t align)
 }
 
 /* Compiled for several instruction sets, the best of which runs: loops over 32 lanes. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12
 #define PTX_EACH_SET __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define PTX_EACH_SET
@@ -122,7 +122,7 @@ static inline uint64_t ptx_round_up(uint64_t value, uint64_t align)
 /* Part of such a function. */
 #define PTX_INSIDE inline __attribute__((always_inline))
 
-/* Bytes of 32 lanes of an operand of that letter, rounded up to a slot. */
+/* Bytes of 32 lanes of an operand of that letter. */
 static inline uint32_t ptx_letter_bytes(char letter)
 {
     return letter == 'd' ? 256 : letter == 'p' ? 4 : 128;
