@@ -147,9 +147,9 @@ int main(int argc, char **argv)
     for_each_file(argv[2], "", read_marks);
     for (const kernel_sum *each = kernels; each != NULL; each = each->next) {
         const uint32_t own = count_marked(each);
-        printf("%6.2f %% of %6" PRIu32
-               " instructions, %10.3f M by groups, %11.3f M by lanes: %s %s\n",
-               100.0 * own / each->count, each->count, (double)each->groups / 1e6,
+        printf("%6.2f %% of %5" PRIu32 " instructions, %4" PRIu64 " shapes, %9.3f M by groups, "
+               "%9.3f M by lanes: %s %s\n",
+               100.0 * own / each->count, each->count, each->shapes, (double)each->groups / 1e6,
                (double)each->lanes / 1e6, each->file, ptx_kernel_tell(each->kernel).name);
         all += each->count;
         marked += own;
