@@ -218,7 +218,8 @@ static void resume_when_it_would_be_another_run_then_refused(void **state)
         {"--model gpt2", "is not the checkpoint's"},
         {"--seed 9", "--seed"},
         {"--init weights", "leave --init out"},
-        {"--init scratch --tokenizer elsewhere", "later version"},
+        {"--init scratch --tokenizer " SL_TEST_SOURCE_DIRECTORY "/reference/bpe",
+         "is not that of the checkpoint, \"byte\""},
         {"--overwrite", "--overwrite"},
     };
     run_shell("rm -rf cut");

@@ -124,6 +124,10 @@ static const workload workloads[] = {
      NUMBERS_PRINTED, true},
     {"plan", "plan " DEVICE MEMORY DISK MODEL "--policy auto --threads 1 --json", PRINTED, false},
     {"doctor", "doctor --json --disk-dir .", 0, false},
+    {"tokenize",
+     "tokenize --learn 280 --tokenizer words --data text --document-per line --format megatron "
+     "--output ids --threads 2 --quiet",
+     PRINTED, false},
     {"bench", "bench --quick --threads 1 --disk-dir . --output rates " DEVICE, RATES, false, true},
 #endif
 };

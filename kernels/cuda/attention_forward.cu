@@ -24,9 +24,9 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
  *                                        sm_80                sm_90
- *   attention_forward<bf16, 64>     218   5.30   0.31    226   5.29   0.31
- *   attention_forward<bf16, 128>    249   5.30   0.38    252   5.29   0.38
- *   attention_forward<bf16, 256>    255   5.68   0.62    247   5.66   0.62
+ *   attention_forward<bf16, 64>     215   5.77   0.31    224   5.76   0.31
+ *   attention_forward<bf16, 128>    253   5.52   0.38    255   5.51   0.38
+ *   attention_forward<bf16, 256>    245   5.79   0.62    247   5.77   0.62
  */
 #include "attention_tiles.cuh"
 

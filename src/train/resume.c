@@ -38,7 +38,8 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
 {
     bool is_used = false;
     uint64_t step = 0;
-    *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data]};
+    *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data],
+                              .is_tokenizer_given = config->given[SL_CONFIG_ROW_tokenizer]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
     SL_TRY(sl_checkpoint_newest_step(config->save, &is_used, &step));

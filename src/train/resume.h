@@ -11,6 +11,7 @@ typedef struct sl_resume {
     sl_checkpoint *checkpoint; /* NULL when starting anew */
     char *changes;             /* options that differ from the checkpoint's, a line each, or NULL */
     bool is_data_given;        /* --data was given anew */
+    bool is_tokenizer_given;   /* so was --tokenizer */
 } sl_resume;
 
 /* Looks under --save of a configuration that is not checked yet, opens the newest valid checkpoint

@@ -19,12 +19,14 @@
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
+#include "text/vocabulary.h"
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
+    sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
     sl_resume resume;                /* what was found under --save */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
