@@ -95,6 +95,7 @@ def main():
         os.chdir(scratch)
         with open("mixed", "w", encoding="utf-8", newline="") as out:
             out.write(make_text(3, options.lines))
+        with open("long", "w", encoding="utf-8", newline="") as out:  # the library's trainer takes for ever
             out.write("x" * 1000000 + "\n" + "ab'cd!!" * 30000)
         write_sources("sources", "*.c")
         write_sources("prose", "*.md")
@@ -107,6 +108,7 @@ def main():
             print("GPT-2's own vocabulary is not given: left out")
         for directory in directories:
             compare_ids(options, directory, "mixed", f"mixed text by {directory}")
+            compare_ids(options, directory, "long", f"long words by {directory}")
         compare_ids(options, directories[-1], "sources", "sources")
 
 
