@@ -76,6 +76,20 @@ static void products_when_run_are_near_and_repeat(void **state)
                               (uint64_t)round, false, run_twice);
 }
 
+/* Every place of a tile of 128 x 128, and the first beyond it; neighbours in eights or one by one.
+ */
+static void products_when_they_fill_a_tile_are_exact(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++)
+            for (int round = 0; round < shapes() / 2; round++) {
+                const uint64_t side = draw_below(2) ? 136 : 131;
+                check_product(kinds[kind], (sl_type)type, (product_shape){129, side, side},
+                              (uint64_t)round, true, run_once);
+            }
+}
+
 /* Sizes of GPT-2 124M, and of its widest, in few rows. */
 static void products_of_gpt2_when_run_are_near(void **state)
 {
@@ -107,6 +121,7 @@ static void products_when_a_factor_is_not_finite_spread_it(void **state)
 #define PRODUCT_TESTS                                                                              \
     cmocka_unit_test(products_of_integers_when_run_are_exact),                                     \
         cmocka_unit_test(products_when_run_are_near_and_repeat),                                   \
+        cmocka_unit_test(products_when_they_fill_a_tile_are_exact),                                \
         cmocka_unit_test(products_of_gpt2_when_run_are_near),                                      \
         cmocka_unit_test(bias_gradients_when_run_are_sums_of_rows),                                \
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it)
