@@ -80,10 +80,23 @@ uint32_t sl_simd_usable_count(void)
     return count;
 }
 
+/* Asked for once: every tile of every op comes here, and cpuid leaves a virtual machine, which took
+ * 4 % of a step's time. All threads that ask at the same time find the same. */
+static const sl_simd *find_best(void)
+{
+    static _Atomic(const sl_simd *) best;
+    const sl_simd *table = atomic_load_explicit(&best, memory_order_acquire);
+    if (table == NULL) {
+        table = sl_simd_usable(0);
+        atomic_store_explicit(&best, table, memory_order_release);
+    }
+    return table;
+}
+
 const sl_simd *sl_simd_current(void)
 {
     const sl_simd *table = atomic_load_explicit(&chosen, memory_order_acquire);
-    return table != NULL ? table : sl_simd_usable(0);
+    return table != NULL ? table : find_best();
 }
 
 void sl_simd_choose(const sl_simd *table)

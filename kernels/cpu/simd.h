@@ -128,7 +128,7 @@ const sl_simd *sl_simd_usable(uint32_t index);
 const sl_simd *sl_simd_current(void);
 
 /* For tests: takes a table of sl_simd_usable. No kernel may be running. This choice is the one
- * mutable global of the room. */
+ * mutable global of the room, beside what sl_simd_current found once. */
 void sl_simd_choose(const sl_simd *table);
 
 /* The blocks from element `first` on. */
