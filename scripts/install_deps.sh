@@ -1,16 +1,24 @@
 #!/bin/sh
 # Installs what building and testing sluice needs and this machine lacks, by apt; asks sudo only when
-# not root. Where everything is there it does nothing and needs no network.
+# not root. Where everything is there it does nothing and needs no network. Where there is a CUDA
+# compiler, also the disassembler of scripts/check_sass, by pip into build/.
 #
 # usage: install_deps.sh [--check]    with developer tools: formatter, linters
 set -eu
 
 needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev
-        libcmocka-dev libjemalloc-dev liburing-dev'
+        libcmocka-dev libjemalloc-dev liburing-dev zlib1g-dev libzstd-dev'
 for_check='clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev shellcheck'
 
 packages=$needed
 [ "${1:-}" != --check ] || packages="$needed $for_check"
+
+# Without it a test is skipped, which is no reason to end here.
+if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null 2>&1 &&
+    command -v python3 > /dev/null; then
+    "$(dirname "$0")/check_sass" --install ||
+        echo "install_deps.sh: no disassembler; the limits of CUDA kernels are not checked" >&2
+fi
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
     echo "install_deps.sh: this is no Debian; please install the equivalents of: $packages" >&2

@@ -18,7 +18,7 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"profile --model gpt2", "later version", 64},
         {"bench --threads none", "--threads", 64},
         {"convert a b", "later version", 64},
-        {"tokenize a", "later version", 64},
+        {"tokenize --data text --output a", "--tokenizer is missing", 64},
         {"train --model gpt2", "--data", 64},
         {"train " TINY "--data text --stpes 3", "did you mean --steps?", 64},
         {"train " TINY "--data text --steps", "needs a value", 64},

@@ -615,6 +615,21 @@ static void default_machine_is_usable_and_grows_with_workers(void **state)
     assert_true(sl_machine_default(0).op[SL_OP_LINEAR][SL_TYPE_FP32].flop_rate > 0);
 }
 
+/* What our kernels of attention are compiled to is far from the rate of a library's product. */
+static void default_gpu_rates_attention_below_products_and_grows_with_multiprocessors(void **state)
+{
+    (void)state;
+    sl_machine whole = sl_machine_default_gpu(132, 8), half = sl_machine_default_gpu(66, 8);
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        double product = whole.op[SL_OP_LINEAR][type].flop_rate;
+        double forward = whole.op[SL_OP_ATTENTION][type].flop_rate;
+        double backward = whole.op[SL_OP_ATTENTION_BACKWARD][type].flop_rate;
+        assert_true(forward > 0 && forward < product / 2);
+        assert_true(backward > 0 && backward < forward);
+        assert_true(half.op[SL_OP_ATTENTION][type].flop_rate == forward / 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -635,6 +650,7 @@ int main(void)
         cmocka_unit_test(few_repetitions_take_what_they_take_unrolled),
         cmocka_unit_test(many_repetitions_take_what_they_take_unrolled),
         cmocka_unit_test(default_machine_is_usable_and_grows_with_workers),
+        cmocka_unit_test(default_gpu_rates_attention_below_products_and_grows_with_multiprocessors),
     };
     return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
 }

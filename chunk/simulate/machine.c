@@ -7,8 +7,9 @@
  *
  * A GPU is taken for so much of an H200 as it has of its 132 multiprocessors: 790 TFLOP/s in half
  * precision, as published for training on one; fp32 outside of tensor cores, of which four fifths
- * of its 67 TFLOP/s are guessed, and so of its 4.8 TB/s. Its copies take 55 GB/s each way, beside
- * each other and without a core. Nothing of it computes on the host's cores.
+ * of its 67 TFLOP/s are guessed, and so of its 4.8 TB/s. Attention is far from those rates, as our
+ * kernels of it are compiled (docs/decisions/0010-cuda.md). Its copies take 55 GB/s each way,
+ * beside each other and without a core. Nothing of it computes on the host's cores.
  */
 #include <stdio.h>
 
@@ -21,6 +22,12 @@ static const uint32_t saturating_cores = 4;
 
 static const uint32_t gpu_multiprocessors = 132;
 static const double gpu_half_flops = 790e12, gpu_fp32_flops = 0.8 * 67e12;
+static const struct {
+    sl_op_kind kind;
+    double half_flops, fp32_flops;
+} gpu_attention[] = {{SL_OP_ATTENTION, 250e12, 22e12},
+                     {SL_OP_ATTENTION_CACHED, 250e12, 22e12},
+                     {SL_OP_ATTENTION_BACKWARD, 140e12, 18e12}};
 static const double gpu_bytes = 0.8 * 4.8e12;
 static const double link_bytes = 55e9;
 static const uint32_t saturating_cores_beside_gpu = 8;
@@ -63,6 +70,16 @@ sl_machine sl_machine_default(uint32_t worker_count)
     return machine;
 }
 
+/* The rates of attention on `part` of an H200. */
+static void set_attention(sl_machine *machine, sl_type type, double part)
+{
+    for (size_t i = 0; i < sizeof gpu_attention / sizeof gpu_attention[0]; i++) {
+        double flops =
+            type == SL_TYPE_FP32 ? gpu_attention[i].fp32_flops : gpu_attention[i].half_flops;
+        machine->op[gpu_attention[i].kind][type].flop_rate = part * flops;
+    }
+}
+
 sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count)
 {
     uint32_t workers = worker_count == 0 ? 1 : worker_count;
@@ -73,6 +90,7 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         double flops = type == SL_TYPE_FP32 ? gpu_fp32_flops : gpu_half_flops;
         set_ops(&machine, (sl_type)type, (sl_op_rate){part * flops, part * gpu_bytes, 0});
+        set_attention(&machine, (sl_type)type, part);
         machine.host_adamw[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
     }
     set_copies(&machine, link_bytes, 0);

@@ -1,6 +1,13 @@
 /* ADAMW: one chunk, whole blocks, one pass; the bits of kernels/cpu/simd/adamw.c. Every
  * operation is rounded once, in the order written; fused ones are written fmaf (-fmad=false). A
- * block of threads does one block of the chunk, so its decay flag is read once. */
+ * block of threads does one block of the chunk, so its decay flag is read once.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
+ *
+ *                             sm_80                sm_90
+ *   adamw<bf16, bf16>     61    312    281     62    338    281
+ *   adamw<bf16, fp32>     61    319    297     62    345    297
+ */
 #include <stdbool.h>
 
 #include "launch.cuh"

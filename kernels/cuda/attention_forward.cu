@@ -5,10 +5,10 @@
  * the scores of one tile, the weighted sums, their maxima and sums of weights are registers; the
  * rounded weights go from one product into the next without leaving them.
  *
- *   WIDTH  QUERIES  KEYS  shared bytes              registers: sums + scores + rounded scores
- *      64      128    64   16 Ki + 4 *  8 Ki = 48 Ki    64 +  64 + 32
- *     128      128    32   32 Ki + 4 *  8 Ki = 64 Ki   128 +  32 + 16
- *     256       64    32   32 Ki + 4 * 16 Ki = 96 Ki   128 +  16 +  8
+ *   WIDTH  QUERIES  KEYS  shared bytes
+ *      64      128    64   16 Ki + 4 *  8 Ki = 48 Ki
+ *     128      128    32   32 Ki + 4 *  8 Ki = 64 Ki
+ *     256       64    32   32 Ki + 4 * 16 Ki = 96 Ki
  *
  * so that two blocks share a multiprocessor of 164 KiB up to WIDTH 128, and one fits the 99 KiB
  * that the smallest of ours give a block. A tile of keys costs a block 4 * QUERIES * KEYS * WIDTH
@@ -19,6 +19,13 @@
  *
  * Scores s stay unscaled: exp(scale * (s - max)) = exp2(s * c - max * c) with c = scale * log2(e)
  * is one multiply-add and one exp2. Sums of weights are of the unrounded ones.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
+ *
+ *                                        sm_80                sm_90
+ *   attention_forward<bf16, 64>     218   5.30   0.31    226   5.29   0.31
+ *   attention_forward<bf16, 128>    249   5.30   0.38    252   5.29   0.38
+ *   attention_forward<bf16, 256>    255   5.68   0.62    247   5.66   0.62
  */
 #include "attention_tiles.cuh"
 

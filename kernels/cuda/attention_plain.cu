@@ -8,6 +8,16 @@
  *
  * Shared memory: 2 * 16 * 68 + 64 * 68 floats = 25.5 KiB. Rows are 68 floats apart so that the 4 x
  * 16 threads of two warps, which write a staged tile across its rows, use different banks.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
+ *
+ *                                                  sm_80                sm_90
+ *   attention_plain_backward_keys<bf16>       137   1.17   0.12    184   1.17   0.12
+ *   attention_plain_backward_keys<fp32>       137   1.17   0.12    184   1.17   0.12
+ *   attention_plain_backward_queries<bf16>    121   1.17   0.12    112   1.17   0.12
+ *   attention_plain_backward_queries<fp32>    121   1.17   0.12    114   1.17   0.12
+ *   attention_plain_forward<bf16>              96   1.18   0.12    103   1.18   0.12
+ *   attention_plain_forward<fp32>              96   1.18   0.12    103   1.18   0.12
  */
 #include "attention_dots.cuh"
 #include "mma.cuh"

@@ -6,6 +6,13 @@
  *
  * Workspace: [B * H, T, splits of the cache, width + 2] floats: maximum, sum, values.
  * Shared memory: width + SPLIT + the groups' sums, at most SPLIT * 8 floats or one row.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
+ *
+ *                                        sm_80                sm_90
+ *   attention_join<bf16>             32    117     64     32    117     64
+ *   attention_split<bf16, false>     32     14      4     32     15      4
+ *   attention_split<bf16, true>      34     98     64     35    100     64
  */
 #include "attention.cuh"
 #include "mma.cuh"

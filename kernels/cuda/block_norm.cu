@@ -4,7 +4,16 @@
  * BLOCK_NORM runs twice: warps leave the fp32 sums of their blocks in the workspace, then one block
  * of threads adds those exactly. sl_norm_sum is a fixed-point number; here its digits of 32 bits
  * are added in 64, so that they need no carries before the end, and integers add in any order to
- * the same sum. */
+ * the same sum.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
+ *
+ *                                       sm_80                sm_90
+ *   block_norm_add                  32    152    172     32    161    172
+ *   block_norm_sums<bf16, bf16>     30    224    132     31    226    132
+ *   block_norm_sums<bf16, fp32>     32    288    260     32    290    260
+ *   norm_finish                     25     24     32     26     24     32
+ */
 #include <stdbool.h>
 
 #include "launch.cuh"

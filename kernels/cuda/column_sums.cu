@@ -7,6 +7,13 @@
  * Rows are cut into tiles, at most 64, by their number alone. A block adds one tile's rows over a
  * range of columns in 8 interleaved lanes; the lanes, and then the tiles, are added in order. So
  * the order of the additions of a column knows nothing of widths, packs or the machine.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
+ *
+ *                                      sm_80                sm_90
+ *   column_sums_add                22     23     16     28     23     16
+ *   column_sums_tiles<bf16, 1>     32    152     20     32    159     20
+ *   column_sums_tiles<bf16, 8>     40     83     64     40     83     64
  */
 #include "gradient_out.cuh"
 

@@ -7,6 +7,14 @@
  * over the terms in order, whatever the transpositions or the alignment: these choose how the same
  * numbers are loaded. Blocks are numbered down the columns of C: neighbours in time share slices of
  * B.
+ *
+ * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
+ *
+ *                                              sm_80                sm_90
+ *   product_fp32                          128   1.12   0.06    128   1.12   0.06
+ *   product_halves<bf16, false, false>    108   4.28   0.38    114   4.41   0.38
+ *   product_halves<bf16, true, false>     104   4.12   0.38    112   4.19   0.38
+ *   product_halves<bf16, true, true>      104   4.00   0.38    112   4.06   0.38
  */
 #include "gelu.cuh"
 #include "mma.cuh"

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 #include "session/config/config_json.h"
 
-enum { SETTINGS_COMMAND_COUNT = 6 };
+enum { SETTINGS_COMMAND_COUNT = 7 };
 
 static inline sl_config_command settings_command(uint8_t byte)
 {
@@ -15,7 +15,8 @@ static inline sl_config_command settings_command(uint8_t byte)
 
 static inline const char *settings_name(sl_config_command command)
 {
-    static const char *const names[] = {"train", "plan", "generate", "eval", "doctor", "bench"};
+    static const char *const names[] = {"train",  "plan",  "generate", "eval",
+                                        "doctor", "bench", "tokenize"};
     return names[__builtin_ctz(command)];
 }
 

@@ -93,7 +93,7 @@ void ptx_kernel_forget_counts(ptx_kernel *kernel);
 
 typedef enum ptx_order {
     PTX_TOGETHER, /* lanes that are behind run first, so that lanes meet again early */
-    PTX_APART,    /* one lane at a time, drawn by seed, until it has to wait for others */
+    PTX_APART,    /* some lanes at a time, drawn by seed, until they have to wait for others */
 } ptx_order;
 
 typedef enum ptx_landing { PTX_LANDS_AT_ISSUE, PTX_LANDS_AT_WAIT } ptx_landing;
@@ -137,7 +137,8 @@ typedef struct ptx_place {
 
 typedef enum ptx_access_kind {
     PTX_READ,
-    PTX_READ_MATRIX, /* ldmatrix: what each lane points at is read by all lanes of the warp */
+    PTX_READ_CONSTANT, /* ld.global.nc: what nobody writes during the launch */
+    PTX_READ_MATRIX,   /* ldmatrix: what each lane points at is read by all lanes of the warp */
     PTX_WRITE,
     PTX_ATOMIC, /* relaxed: orders nothing */
 } ptx_access_kind;
@@ -174,7 +175,8 @@ typedef struct ptx_launch_shape {
  *   block_join  the threads waited for each other at a barrier: lanes[w] of each warp
  *   copy_begin  an asynchronous copy (cp.async) was issued: an agent of its own, begun by each
  *               lane, which reads `from` and writes `to` at any time up to its end. The lanes of
- *               `to` that `from` lacks write zeros. `ticket` is unique in the launch.
+ *               `to` that `from` lacks write zeros. Tickets grow. `from` is
+ *               NULL where no lane reads.
  *   copy_end    these lanes waited for their parts of that copy: once for each lane, never for one
  *               that ends without waiting
  */

@@ -22,7 +22,12 @@ enum {
     TGE = T | G | E,
     GE = G | E,
     B = SL_CONFIG_BENCH,
+    K = SL_CONFIG_TOKENIZE,
+    BK = B | K,
+    TEK = TE | K,
+    TGEK = TGE | K,
     TGEB = TGE | B,
+    TGEBK = TGEB | K,
     TGEDB = TGEB | SL_CONFIG_DOCTOR,
     PEDB = P | E | SL_CONFIG_DOCTOR | B
 };
@@ -544,12 +549,34 @@ static sl_status check_reading(const sl_config *config, sl_config_command comman
     return SL_OK;
 }
 
+static sl_status check_tokenizing(const sl_config *config)
+{
+    bool is_byte = config->tokenizer && strcmp(config->tokenizer, "byte") == 0;
+    if (config->data.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to %s",
+                config->decode ? "decode" : "tokenize");
+    if (!sl_config_names_tokenizer(config))
+        SL_FAIL(SL_ERROR_USAGE, "--tokenizer is missing: give a directory with vocab.json and "
+                                "merges.txt or tokenizer.json, or with --learn N one to be made");
+    if (config->learn > 0 && (is_byte || config->decode))
+        SL_FAIL(SL_ERROR_USAGE, "--learn puts a new vocabulary into --tokenizer DIR: %s",
+                is_byte ? "byte is no directory" : "it does not go with --decode");
+    if (config->learn > 0 && config->learn < 257)
+        SL_FAIL(SL_ERROR_USAGE, "--learn %llu: 256 bytes and end of text are 257 tokens already",
+                (unsigned long long)config->learn);
+    if (!config->output && !config->decode && config->learn == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--output is missing: name the file of tokens");
+    return SL_OK;
+}
+
 sl_status sl_config_check(sl_config *config, sl_config_command command)
 {
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = sl_workers_usable_cpu_count();
     if (command & SL_CONFIG_DOCTOR)
         return SL_OK;
+    if (command & SL_CONFIG_TOKENIZE)
+        return check_tokenizing(config);
     if (command & SL_CONFIG_BENCH)
         return resolve_device(config);
     SL_TRY(sl_config_use_one_spelling(config));

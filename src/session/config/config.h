@@ -33,6 +33,7 @@ typedef struct sl_config_list {
 } sl_config_list;
 
 enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL };                 /* data_order */
+enum { SL_CONFIG_PER_FILE, SL_CONFIG_PER_LINE };                 /* document_per */
 enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                        /* others: sl_accumulation */
 enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
 enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
@@ -72,7 +73,8 @@ typedef enum sl_config_command {
     SL_CONFIG_EVAL = 8,
     SL_CONFIG_DOCTOR = 16,
     SL_CONFIG_BENCH = 32,
-    SL_CONFIG_ANY = 63 /* the set of all */
+    SL_CONFIG_TOKENIZE = 64,
+    SL_CONFIG_ANY = 127 /* the set of all */
 } sl_config_command;
 
 typedef char *sl_config_type_TEXT; /* NULL: none */

@@ -69,6 +69,7 @@ static const struct command_name {
     {"eval", SL_CONFIG_EVAL, SL_CONFIG_EVAL},
     {"doctor", SL_CONFIG_DOCTOR, SL_CONFIG_DOCTOR},
     {"bench", SL_CONFIG_BENCH, SL_CONFIG_BENCH},
+    {"tokenize", SL_CONFIG_TOKENIZE, SL_CONFIG_TOKENIZE},
 };
 
 enum { COMMAND_COUNT = sizeof command_names / sizeof command_names[0] };

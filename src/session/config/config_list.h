@@ -8,7 +8,7 @@
  *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
  *   low,high the range of a COUNT or REAL, both ends included
  *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval,
- *            D doctor, B bench
+ *            D doctor, B bench, K tokenize
  *
  * This is what names (commands) and values (KIND, hint, low, high) are checked against; config.h
  * says in which steps, and where combinations of options are.
@@ -30,11 +30,21 @@
     X(REAL, dropout, "dropout", "0", "P", 0, 1, T, MODEL, "probability of dropping an activation")
 
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
-    X(LIST, data, "data", "", "PATH...", 0, 0, TE, DATA,                                           \
+    X(LIST, data, "data", "", "PATH...", 0, 0, TEK, DATA,                                          \
       "text or token files, recognised by content, joined in this order")                          \
-    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGE, DATA,                           \
+    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEK, DATA,                          \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
       "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
+    X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, K, DATA,                                    \
+      "what holds the text in the objects of JSON lines")                                          \
+    X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, K, DATA,                    \
+      "what is a document in plain text")                                                          \
+    X(SWITCH, clean, "clean", "false", NULL, 0, 0, K, DATA,                                        \
+      "leave out documents of fewer than 128 tokens, and exact repetitions")                       \
+    X(COUNT, learn, "learn", "0", "N", 0, 16777216, K, DATA,                                       \
+      "learn a vocabulary of N tokens from the data first, into --tokenizer DIR; 0: do not")       \
+    X(SWITCH, decode, "decode", "false", NULL, 0, 0, K, DATA,                                      \
+      "from files of tokens to text (standard output, or --output)")                               \
     X(CHOICE, data_order, "data-order", "random", "random|sequential", 0, 0, T, DATA,              \
       "where rows start")                                                                          \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
@@ -115,7 +125,7 @@
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "split rows over tensor-parallel ranks where work is replicated")                            \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
-    X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEB, MACHINE,                              \
+    X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, MACHINE,                             \
       "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
     X(CHOICE, cuda_products, "cuda-products", "auto", "auto|own", 0, 0, TGEB, MACHINE,             \
       "matrix products on a GPU: by cuBLASLt, which must be there, or by our own slower kernels")  \
@@ -137,11 +147,14 @@
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
-    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEB, OUTPUT, "no progress")                    \
+    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBK, OUTPUT, "no progress")                   \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
-    X(TEXT, output, "output", "", "FILE", 0, 0, B, OUTPUT,                                         \
-      "where the profile goes (else where plan and train find it by themselves)")
+    X(TEXT, output, "output", "", "FILE", 0, 0, BK, OUTPUT,                                        \
+      "of bench: where the profile goes (else where plan and train find it by themselves); of "    \
+      "tokenize: the file of tokens, or with --decode of text")                                    \
+    X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT,                  \
+      "of the file of tokens; megatron: FILE.bin and FILE.idx")
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \

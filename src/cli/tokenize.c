@@ -1,0 +1,271 @@
+/* sluice tokenize: from text to files of tokens and back, and learning a vocabulary. */
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "command.h"
+#include "files/files.h"
+#include "signals.h"
+#include "text/tokenize.h"
+
+enum { EXIT_STOPPED = 130, MB = 1000000 };
+
+static const double live_seconds = 0.2, plain_seconds = 10;
+
+/* ---- progress, on standard error: standard output may be the text ---- */
+
+typedef struct meter {
+    const char *what;
+    bool is_quiet, is_live, is_line_open;
+    double started, shown;
+    const volatile sig_atomic_t *stop;
+} meter;
+
+static bool was_stopped;
+
+static double read_seconds(void)
+{
+    return 1e-9 * (double)sl_clock_now_ns();
+}
+
+static meter start_meter(const sl_config *config, const char *what)
+{
+    static const sl_signal_texts texts = {"sluice: stopping; nothing will be written\n", ""};
+    double now = read_seconds();
+    return (meter){.what = what,
+                   .is_quiet = config->quiet,
+                   .is_live = isatty(STDERR_FILENO) == 1,
+                   .started = now,
+                   .shown = now,
+                   .stop = sl_signals_watch(&texts)};
+}
+
+static void end_line(meter *self)
+{
+    if (self->is_line_open)
+        fputc('\n', stderr);
+    self->is_line_open = false;
+}
+
+static sl_status show(void *user, uint64_t bytes, uint64_t file_bytes)
+{
+    meter *self = user;
+    double now = read_seconds(), seconds = now - self->started;
+    was_stopped = *self->stop != 0;
+    if (was_stopped)
+        SL_FAIL(SL_ERROR_SYSTEM, "stopped by a signal: nothing was written");
+    if (self->is_quiet || now - self->shown < (self->is_live ? live_seconds : plain_seconds))
+        return SL_OK;
+    double left = bytes ? seconds * (double)(file_bytes - bytes) / (double)bytes : 0;
+    fprintf(stderr, "%s%s  %.0f of %.0f MB  %.1f MB/s  left %.0f s%s",
+            self->is_live ? "\r\033[K" : "", self->what, (double)bytes / MB,
+            (double)file_bytes / MB, (double)bytes / MB / seconds, left, self->is_live ? "" : "\n");
+    self->is_line_open = self->is_live;
+    self->shown = now;
+    return SL_OK;
+}
+
+/* ---- the files ---- */
+
+static sl_status append_file(sl_config_list *files, const char *path)
+{
+    char **items = realloc(files->items, (files->count + 1) * sizeof *items);
+    if (items)
+        files->items = items;
+    char *copy = items ? strdup(path) : NULL;
+    if (!copy)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
+    items[files->count++] = copy;
+    return SL_OK;
+}
+
+/* A name that is there stands for itself, any other one for all that match it. */
+static sl_status expand_one(const char *path, sl_config_list *files)
+{
+    glob_t found;
+    bool is_there;
+    SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
+    if (is_there)
+        return append_file(files, path);
+    int result = glob(path, GLOB_NOMAGIC, NULL, &found);
+    if (result == GLOB_NOMATCH)
+        SL_FAIL(SL_ERROR_MISSING, "%s: no file has such a name", sl_files_show(path).text);
+    if (result != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: the files of that name cannot be listed",
+                sl_files_show(path).text);
+    sl_status status = SL_OK;
+    for (size_t i = 0; i < found.gl_pathc && status == SL_OK; i++)
+        status = append_file(files, found.gl_pathv[i]);
+    globfree(&found);
+    return status;
+}
+
+static sl_status expand_files(const sl_config *config, sl_config_list *files)
+{
+    for (uint32_t i = 0; i < config->data.count; i++)
+        SL_TRY(expand_one(config->data.items[i], files));
+    return SL_OK;
+}
+
+static void clear_files(sl_config_list *files)
+{
+    for (uint32_t i = 0; i < files->count; i++)
+        free(files->items[i]);
+    free(files->items);
+}
+
+/* ---- the jobs ---- */
+
+typedef struct job {
+    sl_config *config;
+    sl_config_list files;
+    sl_vocabulary *vocabulary;
+} job;
+
+static sl_tokenize_args describe(const job *self, meter *progress)
+{
+    const sl_config *config = self->config;
+    return (sl_tokenize_args){
+        .documents = {.paths = (const char *const *)self->files.items,
+                      .path_count = self->files.count,
+                      .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
+                      .json_key = config->json_key},
+        .worker_count = (uint32_t)config->threads,
+        .cleans = config->clean,
+        .progress = show,
+        .user = progress};
+}
+
+static sl_status learn(job *self)
+{
+    const char *directory = self->config->tokenizer;
+    bool is_there;
+    meter progress = start_meter(self->config, "counting words");
+    sl_tokenize_args args = describe(self, &progress);
+    SL_TRY(sl_vocabulary_is_in(directory, &is_there));
+    if (is_there)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--tokenizer %s holds a vocabulary already: name another directory "
+                "for the new one, or leave --learn out",
+                sl_files_show(directory).text);
+    sl_status status = sl_tokenize_learn(&args, (uint32_t)self->config->learn, &self->vocabulary);
+    end_line(&progress);
+    SL_TRY(status);
+    SL_TRY(sl_vocabulary_save(self->vocabulary, directory));
+    if (!self->config->quiet)
+        printf("learned %u tokens of %" PRIu64 " in %.1f s: %s\n",
+               sl_vocabulary_count(self->vocabulary), self->config->learn,
+               read_seconds() - progress.started, sl_files_show(directory).text);
+    return SL_OK;
+}
+
+static void print_report(const job *self, const sl_tokenize_report *report, double seconds)
+{
+    const sl_config *config = self->config;
+    if (config->clean)
+        printf("left out: %" PRIu64 " documents of fewer than %d tokens, %" PRIu64 " repetitions\n",
+               report->short_documents, SL_TOKENIZE_CLEAN_IDS, report->repeated_documents);
+    printf("%" PRIu64 " documents, %" PRIu64 " tokens of %u, %.2f bytes a token, %.1f MB/s: %s",
+           report->documents, report->ids, sl_vocabulary_count(self->vocabulary),
+           (double)report->text_bytes / (double)report->ids,
+           (double)report->text_bytes / MB / seconds, sl_files_show(config->output).text);
+    printf(report->files > 1 ? " and %u more files\n" : "\n", report->files - 1);
+}
+
+static sl_status encode(const job *self)
+{
+    const sl_config *config = self->config;
+    meter progress = start_meter(config, "tokenizing");
+    const sl_tokenize_args args = describe(self, &progress);
+    const sl_token_writer_args output = {.path = config->output,
+                                         .format = (sl_token_format)config->format,
+                                         .vocab = sl_vocabulary_count(self->vocabulary)};
+    sl_tokenize_report report;
+    sl_status status = sl_tokenize_run(&args, self->vocabulary, &output, &report);
+    end_line(&progress);
+    SL_TRY(status);
+    if (!config->quiet)
+        print_report(self, &report, read_seconds() - progress.started);
+    return SL_OK;
+}
+
+typedef struct text_output {
+    FILE *stream;
+    const char *name;
+} text_output;
+
+static sl_status write_text(void *user, const char *text, uint64_t bytes)
+{
+    const text_output *to = user;
+    if (fwrite(text, 1, bytes, to->stream) == bytes)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_IO, "%s: writing failed: %s", sl_files_show(to->name).text, strerror(errno));
+}
+
+static sl_status decode_to(const job *self, text_output *to)
+{
+    return sl_tokenize_decode((const char *const *)self->files.items, self->files.count,
+                              self->vocabulary, write_text, to);
+}
+
+static sl_status decode(const job *self)
+{
+    text_output to = {stdout, "standard output"};
+    if (!self->config->output)
+        return decode_to(self, &to);
+    to = (text_output){fopen(self->config->output, "we"), self->config->output};
+    if (!to.stream)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(to.name).text,
+                strerror(errno));
+    sl_status status = decode_to(self, &to);
+    if (fclose(to.stream) != 0 && status == SL_OK)
+        status = sl_status_fail(SL_ERROR_IO, "%s: writing failed: %s", sl_files_show(to.name).text,
+                                strerror(errno));
+    return status;
+}
+
+static sl_status open_vocabulary(job *self)
+{
+    const char *name = self->config->tokenizer;
+    if (self->config->learn > 0)
+        return learn(self);
+    return strcmp(name, "byte") == 0 ? sl_vocabulary_of_bytes(&self->vocabulary)
+                                     : sl_vocabulary_read(name, &self->vocabulary);
+}
+
+static sl_status run_job(job *self)
+{
+    SL_TRY(sl_config_check(self->config, SL_CONFIG_TOKENIZE));
+    SL_TRY(expand_files(self->config, &self->files));
+    SL_TRY(open_vocabulary(self));
+    if (self->config->decode)
+        return decode(self);
+    return self->config->output ? encode(self) : SL_OK;
+}
+
+static int tokenize(sl_config *config)
+{
+    job self = {.config = config};
+    sl_status status = run_job(&self);
+    int code = sl_command_end(status);
+    sl_vocabulary_close(self.vocabulary);
+    clear_files(&self.files);
+    return was_stopped && status != SL_OK ? EXIT_STOPPED : code;
+}
+
+const sl_command_entry sl_command_tokenize = {
+    .options = SL_CONFIG_TOKENIZE,
+    .name = "tokenize",
+    .summary = "text to files of tokens and back; learn a vocabulary",
+    .doc = "Writes the tokens of text and JSON lines, which gzip or zstd may have packed, into one "
+           "file, an end of text behind each document. --tokenizer is a directory with GPT-2's "
+           "vocab.json and merges.txt, or tokenizer.json. With --learn N a vocabulary of N tokens "
+           "is learnt from the data and put there first. Names in --data may hold *, ? and [...].",
+    .checks_options = true,
+    .run = tokenize};

@@ -1,0 +1,270 @@
+/* A buffer that moves over one file after the other; see documents.h. */
+#include "documents.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "files/files.h"
+#include "files/json_file.h"
+#include "text_stream.h"
+#include "words.h"
+
+enum { BLOCK_BYTES = 1 << 20 };
+
+struct sl_documents {
+    sl_documents_args args;
+    uint32_t file;          /* the index of the open one, or of the next */
+    sl_text_stream *stream; /* NULL: the next file is to be opened */
+    bool is_json, is_per_line, is_at_end;
+    uint64_t line;
+    char *buffer; /* [capacity]; first .. first + count is still to be given */
+    uint64_t capacity, first, count;
+    uint64_t file_bytes, done_bytes; /* of all files; of those before the open one */
+};
+
+static sl_status count_bytes(sl_documents *self)
+{
+    for (uint32_t i = 0; i < self->args.path_count; i++) {
+        sl_text_stream *stream = NULL;
+        SL_TRY(sl_text_stream_open(self->args.paths[i], &stream));
+        self->file_bytes += sl_text_stream_file_bytes(stream);
+        sl_text_stream_close(stream);
+    }
+    return SL_OK;
+}
+
+sl_status sl_documents_open(const sl_documents_args *args, sl_documents **out_documents)
+{
+    if (args->path_count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "no file of text is given");
+    sl_documents *self = calloc(1, sizeof *self);
+    if (!self)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to read documents");
+    self->args = *args;
+    sl_status status = count_bytes(self);
+    if (status != SL_OK) {
+        sl_documents_close(self);
+        return status;
+    }
+    *out_documents = self;
+    return SL_OK;
+}
+
+void sl_documents_close(sl_documents *documents)
+{
+    if (!documents)
+        return;
+    sl_text_stream_close(documents->stream);
+    free(documents->buffer);
+    free(documents);
+}
+
+/* ---- the buffer ---- */
+
+static sl_status grow(sl_documents *self)
+{
+    uint64_t capacity = self->capacity ? 2 * self->capacity : BLOCK_BYTES;
+    if (capacity > SL_DOCUMENTS_LINE_BYTES_MAX)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: line %llu or a text without a space is above the limit of %d "
+                "bytes",
+                sl_files_show(self->args.paths[self->file]).text,
+                (unsigned long long)self->line + 1, SL_DOCUMENTS_LINE_BYTES_MAX);
+    char *buffer = realloc(self->buffer, capacity);
+    if (!buffer)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to read %s",
+                sl_files_show(self->args.paths[self->file]).text);
+    self->buffer = buffer;
+    self->capacity = capacity;
+    return SL_OK;
+}
+
+/* Reads on until the buffer is full or the file at its end; what is in it stays. */
+static sl_status fill(sl_documents *self)
+{
+    if (self->first > 0)
+        memmove(self->buffer, self->buffer + self->first, self->count);
+    self->first = 0;
+    if (self->count == self->capacity)
+        SL_TRY(grow(self));
+    while (!self->is_at_end && self->count < self->capacity) {
+        uint64_t got = 0;
+        SL_TRY(sl_text_stream_read(self->stream, self->capacity - self->count,
+                                   self->buffer + self->count, &got));
+        self->count += got;
+        self->is_at_end = got == 0;
+    }
+    return SL_OK;
+}
+
+/* ---- files ---- */
+
+static bool is_named_jsonl(const char *path)
+{
+    return sl_files_name_ends(path, ".jsonl") || sl_files_name_ends(path, ".jsonl.gz") ||
+           sl_files_name_ends(path, ".jsonl.zst");
+}
+
+/* True if the first line is one JSON object. */
+static sl_status find_json(const sl_documents *self, bool *out_found)
+{
+    json_error_t error;
+    json_t *object = NULL;
+    const char *end = memchr(self->buffer, '\n', self->count);
+    uint64_t bytes = end ? (uint64_t)(end - self->buffer) : self->count;
+    *out_found = false;
+    if (bytes == 0 || self->buffer[0] != '{' || (!end && !self->is_at_end))
+        return SL_OK;
+    SL_TRY(sl_json_file_load(self->buffer, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error,
+                             &object));
+    *out_found = json_is_object(object);
+    json_decref(object);
+    return SL_OK;
+}
+
+static sl_status open_file(sl_documents *self)
+{
+    const char *path = self->args.paths[self->file];
+    SL_TRY(sl_text_stream_open(path, &self->stream));
+    self->first = self->count = self->line = 0;
+    self->is_at_end = false;
+    SL_TRY(fill(self));
+    self->is_json = is_named_jsonl(path);
+    if (!self->is_json)
+        SL_TRY(find_json(self, &self->is_json));
+    self->is_per_line = self->is_json || self->args.is_per_line;
+    return SL_OK;
+}
+
+static void close_file(sl_documents *self)
+{
+    self->done_bytes += sl_text_stream_file_bytes(self->stream);
+    sl_text_stream_close(self->stream);
+    self->stream = NULL;
+    self->file++;
+}
+
+/* ---- pieces ---- */
+
+static void give(sl_documents *self, uint64_t bytes, uint64_t skipped, sl_piece *piece)
+{
+    *piece =
+        (sl_piece){.text = self->buffer + self->first,
+                   .bytes = bytes,
+                   .is_json = self->is_json,
+                   .ends_document = self->is_per_line || (self->is_at_end && bytes == self->count),
+                   .file = self->file,
+                   .line = self->line};
+    self->first += bytes + skipped;
+    self->count -= bytes + skipped;
+}
+
+static sl_status take_line(sl_documents *self, sl_piece *piece)
+{
+    const char *start = self->buffer + self->first;
+    const char *end = memchr(start, '\n', self->count);
+    while (!end && !self->is_at_end) {
+        SL_TRY(fill(self));
+        start = self->buffer;
+        end = memchr(start, '\n', self->count);
+    }
+    self->line++;
+    give(self, end ? (uint64_t)(end - start) : self->count, end != NULL, piece);
+    return SL_OK;
+}
+
+static sl_status take_text(sl_documents *self, sl_piece *piece)
+{
+    uint64_t bytes = self->count;
+    if (!self->is_at_end && self->first > 0)
+        SL_TRY(fill(self));
+    while (!self->is_at_end) {
+        bytes = sl_words_last_cut(self->buffer, self->count, 0);
+        if (bytes > 0)
+            break;
+        SL_TRY(fill(self));
+    }
+    give(self, self->is_at_end ? self->count : bytes, 0, piece);
+    return SL_OK;
+}
+
+static bool is_blank(const sl_piece *piece)
+{
+    for (uint64_t i = 0; i < piece->bytes; i++)
+        if (!strchr(" \t\r", piece->text[i]) || piece->text[i] == '\0')
+            return false;
+    return true;
+}
+
+sl_status sl_documents_next(sl_documents *documents, sl_piece *out_piece, bool *out_is_there)
+{
+    *out_is_there = false;
+    while (documents->file < documents->args.path_count) {
+        if (!documents->stream)
+            SL_TRY(open_file(documents));
+        if (documents->count == 0 && documents->is_at_end) {
+            close_file(documents);
+            continue;
+        }
+        SL_TRY(documents->is_per_line ? take_line(documents, out_piece)
+                                      : take_text(documents, out_piece));
+        *out_is_there = out_piece->bytes > 0 && !(out_piece->is_json && is_blank(out_piece));
+        if (*out_is_there)
+            return SL_OK;
+    }
+    return SL_OK;
+}
+
+/* ---- JSON ---- */
+
+static sl_status fail_line(const sl_documents *self, const sl_piece *piece, const char *why)
+{
+    SL_FAIL(SL_ERROR_DATA, "%s: line %llu: %s", sl_files_show(self->args.paths[piece->file]).text,
+            (unsigned long long)piece->line, why);
+}
+
+static sl_status copy_text(const json_t *string, char **out_text, uint64_t *out_bytes)
+{
+    *out_bytes = json_string_length(string);
+    *out_text = *out_bytes ? malloc(*out_bytes) : NULL;
+    if (*out_bytes == 0)
+        return SL_OK;
+    if (!*out_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a document");
+    memcpy(*out_text, json_string_value(string), *out_bytes);
+    return SL_OK;
+}
+
+sl_status sl_documents_parse(const sl_documents *documents, const sl_piece *piece, char **out_text,
+                             uint64_t *out_bytes)
+{
+    json_error_t error;
+    json_t *object = NULL;
+    *out_text = NULL;
+    SL_TRY(sl_json_file_load(piece->text, piece->bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL,
+                             &error, &object));
+    if (!object)
+        return fail_line(documents, piece, sl_files_show(error.text).text);
+    const json_t *string = json_object_get(object, documents->args.json_key);
+    sl_status status = SL_OK;
+    if (!json_is_object(object))
+        status = fail_line(documents, piece, "is not a JSON object");
+    else if (!json_is_string(string))
+        status = fail_line(documents, piece, "has no text under the key of --json-key");
+    else
+        status = copy_text(string, out_text, out_bytes);
+    json_decref(object);
+    return status;
+}
+
+uint64_t sl_documents_place(const sl_documents *documents)
+{
+    return documents->done_bytes +
+           (documents->stream ? sl_text_stream_place(documents->stream) : 0);
+}
+
+uint64_t sl_documents_file_bytes(const sl_documents *documents)
+{
+    return documents->file_bytes;
+}

@@ -1,0 +1,55 @@
+/* The documents of many files, in order, in pieces that fit memory.
+ *
+ * A file is text or JSON lines (a name that ends in .jsonl, before .gz or .zst, or a first line
+ * that is one JSON object); either may be packed (text_stream.h). A document is a text file, or a
+ * line of one, or what stands under one key of each object. Lines end at a line feed, which belongs
+ * to none; empty documents are left out. A document of a text file may come in several pieces, cut
+ * where words begin in any case (sl_words_last_cut); other documents come whole.
+ */
+#ifndef SL_TEXT_DOCUMENTS_H
+#define SL_TEXT_DOCUMENTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum { SL_DOCUMENTS_LINE_BYTES_MAX = 1 << 30 };
+
+typedef struct sl_documents_args {
+    const char *const *paths; /* borrowed */
+    uint32_t path_count;
+    bool is_per_line;     /* of text: each line is a document */
+    const char *json_key; /* of JSON lines; borrowed */
+} sl_documents_args;
+
+typedef struct sl_piece {
+    const char *text; /* as it stands in the file: of JSON lines the line */
+    uint64_t bytes;
+    bool is_json, ends_document;
+    uint32_t file; /* the index of its path */
+    uint64_t line; /* of a line: its number from 1 */
+} sl_piece;
+
+typedef struct sl_documents sl_documents;
+
+/* Opens nothing yet but looks at each file's size. Statuses of sl_files_open. */
+sl_status sl_documents_open(const sl_documents_args *args, sl_documents **out_documents);
+
+/* NULL is fine. */
+void sl_documents_close(sl_documents *documents);
+
+/* Gives the next piece, whose text lives until the next call; false at the end. SL_ERROR_DATA names
+ * file and line. */
+sl_status sl_documents_next(sl_documents *documents, sl_piece *out_piece, bool *out_is_there);
+
+/* The text of a line of JSON, to be released with free(); NULL where it is empty. SL_ERROR_DATA:
+ * it is not an object, or has no text under the key. Any thread may call it. */
+sl_status sl_documents_parse(const sl_documents *documents, const sl_piece *piece, char **out_text,
+                             uint64_t *out_bytes);
+
+/* Bytes of the files read so far, as they lie on the disk, and of all files. */
+uint64_t sl_documents_place(const sl_documents *documents);
+uint64_t sl_documents_file_bytes(const sl_documents *documents);
+
+#endif

@@ -1,0 +1,327 @@
+/* Encoding is a visit of the corpus, writing its collection; see tokenize.h. */
+#include "tokenize.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "bpe.h"
+#include "corpus.h"
+#include "files/files.h"
+#include "files/tokens.h"
+#include "learn.h"
+
+/* ---- documents that were seen, by the hash of their text ---- */
+
+typedef struct seen {
+    sl_hash_value *slots; /* zeros: empty */
+    uint64_t slot_count, count;
+} seen;
+
+static sl_hash_value *find_seen(const seen *self, sl_hash_value hash)
+{
+    for (uint64_t at = hash.low & (self->slot_count - 1);; at = (at + 1) & (self->slot_count - 1)) {
+        sl_hash_value *slot = &self->slots[at];
+        bool is_empty = slot->low == 0 && slot->high == 0;
+        if (is_empty || (slot->low == hash.low && slot->high == hash.high))
+            return slot;
+    }
+}
+
+static sl_status grow_seen(seen *self)
+{
+    enum { FIRST = 1024 };
+    seen larger = {.slot_count = self->slot_count ? 2 * self->slot_count : FIRST,
+                   .count = self->count};
+    larger.slots = calloc(larger.slot_count, sizeof *larger.slots);
+    if (!larger.slots)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to remember %llu documents",
+                (unsigned long long)self->count);
+    for (uint64_t i = 0; i < self->slot_count; i++)
+        if (self->slots[i].low != 0 || self->slots[i].high != 0)
+            *find_seen(&larger, self->slots[i]) = self->slots[i];
+    free(self->slots);
+    *self = larger;
+    return SL_OK;
+}
+
+/* Adds it; tells if it was there. */
+static sl_status add_seen(seen *self, sl_hash_value hash, bool *out_was_there)
+{
+    if (2 * self->count >= self->slot_count)
+        SL_TRY(grow_seen(self));
+    sl_hash_value *slot = find_seen(self, hash);
+    *out_was_there = slot->low != 0 || slot->high != 0;
+    self->count += !*out_was_there;
+    *slot = hash;
+    return SL_OK;
+}
+
+/* ---- encoding ---- */
+
+typedef struct encoding {
+    const sl_tokenize_args *args;
+    const sl_vocabulary *vocabulary;
+    sl_tokenize_report *report;
+    sl_token_writer *writer;
+    sl_bpe **encoders;                    /* [worker_count] */
+    sl_ids ids[SL_CORPUS_GROUPS_MAX];     /* of each group of a batch */
+    uint64_t taken[SL_CORPUS_GROUPS_MAX]; /* of them, by the writer */
+    uint64_t document_ids;
+    sl_hash_stream *document_hash; /* of its text so far; NULL: of JSON lines */
+    sl_hash_value whole_hash;      /* of a document that came as one part */
+    seen seen;
+} encoding;
+
+static sl_status encode_part(void *user, sl_corpus_part *part)
+{
+    encoding *self = user;
+    sl_ids *ids = &self->ids[part->group];
+    uint64_t first = ids->count;
+    SL_TRY(sl_bpe_encode(self->encoders[part->worker], part->text, part->bytes, ids));
+    part->id_count = ids->count - first;
+    if (self->args->cleans && part->is_json)
+        part->hash = sl_hash_128(part->text, part->bytes);
+    return SL_OK;
+}
+
+static sl_status hash_part(encoding *self, const sl_corpus_part *part)
+{
+    if (!self->args->cleans)
+        return SL_OK;
+    if (!part->text) {
+        self->whole_hash = part->hash;
+        return SL_OK;
+    }
+    if (!self->document_hash)
+        SL_TRY(sl_hash_open(&self->document_hash));
+    sl_hash_update(self->document_hash, part->text, part->bytes);
+    return SL_OK;
+}
+
+static sl_hash_value take_hash(encoding *self)
+{
+    sl_hash_value hash = self->whole_hash;
+    if (self->document_hash) {
+        hash = sl_hash_digest(self->document_hash);
+        sl_hash_close(self->document_hash);
+    }
+    self->document_hash = NULL;
+    return hash;
+}
+
+static sl_status judge_document(encoding *self, bool *out_is_kept)
+{
+    bool is_short = self->document_ids < SL_TOKENIZE_CLEAN_IDS, is_repeated = false;
+    *out_is_kept = true;
+    if (!self->args->cleans)
+        return SL_OK;
+    sl_hash_value hash = take_hash(self);
+    if (!is_short)
+        SL_TRY(add_seen(&self->seen, hash, &is_repeated));
+    self->report->short_documents += is_short;
+    self->report->repeated_documents += is_repeated;
+    *out_is_kept = !is_short && !is_repeated;
+    return SL_OK;
+}
+
+static sl_status end_document(encoding *self)
+{
+    bool is_kept;
+    uint32_t end = (uint32_t)sl_vocabulary_end_of_text(self->vocabulary);
+    uint64_t id_count = self->document_ids;
+    SL_TRY(judge_document(self, &is_kept));
+    self->document_ids = 0;
+    if (!is_kept)
+        return sl_token_writer_drop(self->writer);
+    SL_TRY(sl_token_writer_add(self->writer, &end, 1));
+    self->report->ids += id_count + 1;
+    self->report->documents++;
+    return sl_token_writer_end(self->writer);
+}
+
+static sl_status write_part(void *user, const sl_corpus_part *part)
+{
+    encoding *self = user;
+    uint64_t *taken = &self->taken[part->group];
+    SL_TRY(
+        sl_token_writer_add(self->writer, self->ids[part->group].items + *taken, part->id_count));
+    *taken += part->id_count;
+    self->document_ids += part->id_count;
+    self->report->text_bytes += part->bytes;
+    SL_TRY(hash_part(self, part));
+    return part->ends_document ? end_document(self) : SL_OK;
+}
+
+static void empty_groups(void *user)
+{
+    encoding *self = user;
+    memset(self->taken, 0, sizeof self->taken);
+    for (uint32_t i = 0; i < SL_CORPUS_GROUPS_MAX; i++)
+        self->ids[i].count = 0;
+}
+
+static sl_status show_progress(void *user, uint64_t bytes, uint64_t file_bytes)
+{
+    encoding *self = user;
+    self->report->file_bytes = bytes;
+    return self->args->progress ? self->args->progress(self->args->user, bytes, file_bytes) : SL_OK;
+}
+
+static sl_status open_encoders(encoding *self)
+{
+    self->encoders = calloc(self->args->worker_count, sizeof *self->encoders);
+    if (!self->encoders)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for encoders");
+    for (uint32_t i = 0; i < self->args->worker_count; i++)
+        SL_TRY(sl_bpe_open(self->vocabulary, SL_BPE_CACHE_SLOTS, &self->encoders[i]));
+    return SL_OK;
+}
+
+static void close_encoding(encoding *self)
+{
+    for (uint32_t i = 0; self->encoders && i < self->args->worker_count; i++)
+        sl_bpe_close(self->encoders[i]);
+    for (uint32_t i = 0; i < SL_CORPUS_GROUPS_MAX; i++)
+        sl_ids_free(&self->ids[i]);
+    if (self->document_hash)
+        sl_hash_close(self->document_hash);
+    sl_token_writer_close(self->writer);
+    free(self->encoders);
+    free(self->seen.slots);
+    free(self);
+}
+
+static sl_status run_encoding(encoding *self, const sl_token_writer_args *output,
+                              sl_workers *workers)
+{
+    const sl_corpus_visitor visitor = {.visit = encode_part,
+                                       .collect = write_part,
+                                       .progress = show_progress,
+                                       .end_batch = empty_groups,
+                                       .user = self};
+    SL_TRY(open_encoders(self));
+    SL_TRY(sl_token_writer_open(output, &self->writer));
+    SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
+    if (self->report->ids == 0)
+        SL_FAIL(SL_ERROR_DATA, "no document is left to write");
+    SL_TRY(sl_token_writer_finish(self->writer));
+    self->report->files = sl_token_writer_file_count(self->writer);
+    return SL_OK;
+}
+
+sl_status sl_tokenize_run(const sl_tokenize_args *args, const sl_vocabulary *vocabulary,
+                          const sl_token_writer_args *output, sl_tokenize_report *report)
+{
+    sl_workers *workers = NULL;
+    if (sl_vocabulary_end_of_text(vocabulary) == SL_VOCABULARY_NONE)
+        SL_FAIL(SL_ERROR_USAGE, "the vocabulary has no token %s to stand between documents",
+                SL_VOCABULARY_END_OF_TEXT);
+    encoding *self = calloc(1, sizeof *self);
+    if (!self)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to encode");
+    *report = (sl_tokenize_report){0};
+    self->args = args;
+    self->vocabulary = vocabulary;
+    self->report = report;
+    sl_status status = sl_workers_open(args->worker_count, &workers);
+    if (status == SL_OK)
+        status = run_encoding(self, output, workers);
+    sl_workers_close(workers);
+    close_encoding(self);
+    return status;
+}
+
+/* ---- learning ---- */
+
+typedef struct counting {
+    const sl_tokenize_args *args;
+    sl_word_counts **counts; /* [worker_count] */
+} counting;
+
+static sl_status count_part(void *user, sl_corpus_part *part)
+{
+    counting *self = user;
+    return sl_word_counts_add_text(self->counts[part->worker], part->text, part->bytes);
+}
+
+static sl_status show_counting(void *user, uint64_t bytes, uint64_t file_bytes)
+{
+    const counting *self = user;
+    return self->args->progress ? self->args->progress(self->args->user, bytes, file_bytes) : SL_OK;
+}
+
+static sl_status count_words(counting *self)
+{
+    const sl_corpus_visitor visitor = {
+        .visit = count_part, .progress = show_counting, .user = self};
+    sl_workers *workers = NULL;
+    for (uint32_t i = 0; i < self->args->worker_count; i++)
+        SL_TRY(sl_word_counts_open(&self->counts[i]));
+    SL_TRY(sl_workers_open(self->args->worker_count, &workers));
+    sl_status status = sl_corpus_walk(&self->args->documents, workers, &visitor);
+    sl_workers_close(workers);
+    for (uint32_t i = 1; status == SL_OK && i < self->args->worker_count; i++)
+        status = sl_word_counts_add(self->counts[0], self->counts[i]);
+    return status;
+}
+
+sl_status sl_tokenize_learn(const sl_tokenize_args *args, uint32_t token_count,
+                            sl_vocabulary **out_vocabulary)
+{
+    counting self = {args, calloc(args->worker_count, sizeof *self.counts)};
+    if (!self.counts)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to count words");
+    sl_status status = count_words(&self);
+    if (status == SL_OK)
+        status = sl_learn_vocabulary(self.counts[0], token_count, out_vocabulary);
+    for (uint32_t i = 0; i < args->worker_count; i++)
+        sl_word_counts_close(self.counts[i]);
+    free(self.counts);
+    return status;
+}
+
+/* ---- decoding ---- */
+
+static sl_status decode_ids(const sl_vocabulary *vocabulary, const int32_t *ids, uint64_t count,
+                            sl_tokenize_sink sink, void *user)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        sl_token_bytes token = sl_vocabulary_token(vocabulary, (uint32_t)ids[i]);
+        SL_TRY(sink(user, token.text, token.bytes));
+    }
+    return SL_OK;
+}
+
+static sl_status decode_tokens(const sl_tokens *tokens, const sl_vocabulary *vocabulary,
+                               sl_tokenize_sink sink, void *user)
+{
+    enum { PART = 4096 };
+    int32_t ids[PART];
+    uint64_t count = sl_tokens_count(tokens);
+    SL_TRY(sl_tokens_read(tokens, count - 1, 1, ids));
+    count -= ids[0] == sl_vocabulary_end_of_text(vocabulary);
+    for (uint64_t at = 0; at < count; at += PART) {
+        uint64_t part = count - at < PART ? count - at : PART;
+        SL_TRY(sl_tokens_read(tokens, at, part, ids));
+        SL_TRY(decode_ids(vocabulary, ids, part, sink, user));
+    }
+    return SL_OK;
+}
+
+sl_status sl_tokenize_decode(const char *const *paths, uint32_t path_count,
+                             const sl_vocabulary *vocabulary, sl_tokenize_sink sink, void *user)
+{
+    sl_tokens *tokens = NULL;
+    SL_TRY(sl_tokens_open(paths, path_count, 0, &tokens));
+    sl_status status;
+    if (sl_tokens_vocab_needed(tokens) > 0)
+        status = sl_status_fail(SL_ERROR_DATA, "there is text among the files: what is decoded are "
+                                               "files of tokens");
+    else
+        status = sl_tokens_limit_vocab(tokens, sl_vocabulary_count(vocabulary));
+    if (status == SL_OK)
+        status = decode_tokens(tokens, vocabulary, sink, user);
+    sl_tokens_close(tokens);
+    return status;
+}

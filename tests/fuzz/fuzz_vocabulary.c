@@ -1,0 +1,119 @@
+/* The files of a vocabulary. The first byte of an input says which: tokenizer.json, or vocab.json
+ * up to a NUL and merges.txt behind it. An input lacks most of the 256 bytes that a vocabulary
+ * needs, so with the bit COMPLETES the tokens of a good one stand in front. What is accepted is
+ * written and read again equal, and encodes any text so that it decodes. */
+#define _GNU_SOURCE
+#include "fuzz.h"
+#include "text/bpe.h"
+
+enum {
+    IS_JSON = 1,
+    COMPLETES = 2,
+    PLAIN_COUNT = 256,
+    PLAIN_BYTES = PLAIN_COUNT * 16,
+    CACHE_SLOTS = 4
+};
+
+static void check_ids(const sl_vocabulary *vocabulary, const char *text, size_t bytes)
+{
+    sl_bpe *bpe = NULL;
+    sl_ids ids = {0};
+    size_t at = 0;
+    if (fuzz_succeeds(sl_bpe_open(vocabulary, CACHE_SLOTS, &bpe)) &&
+        fuzz_succeeds(sl_bpe_encode(bpe, text, bytes, &ids))) {
+        for (uint64_t i = 0; i < ids.count; i++) {
+            sl_token_bytes token = sl_vocabulary_token(vocabulary, ids.items[i]);
+            FUZZ_NEED(token.bytes <= bytes - at && memcmp(token.text, text + at, token.bytes) == 0);
+            at += token.bytes;
+        }
+        FUZZ_NEED(at == bytes);
+    }
+    sl_ids_free(&ids);
+    sl_bpe_close(bpe);
+}
+
+static void check_rewritten(const sl_vocabulary *vocabulary)
+{
+    char *tokens = NULL, *merges = NULL;
+    char name[SL_VOCABULARY_NAME_BYTES], again_name[SL_VOCABULARY_NAME_BYTES];
+    sl_vocabulary *again = NULL;
+    if (!fuzz_succeeds(sl_vocabulary_format(vocabulary, &tokens, &merges)))
+        return;
+    const sl_vocabulary_text tokens_text = {"again", tokens, strlen(tokens)};
+    const sl_vocabulary_text merges_text = {"again", merges, strlen(merges)};
+    if (fuzz_succeeds(sl_vocabulary_parse(&tokens_text, &merges_text, &again)) &&
+        fuzz_succeeds(sl_vocabulary_name(vocabulary, name)) &&
+        fuzz_succeeds(sl_vocabulary_name(again, again_name)))
+        FUZZ_NEED(strcmp(name, again_name) == 0);
+    sl_vocabulary_close(again);
+    free(tokens);
+    free(merges);
+}
+
+/* "{", and the tokens of all bytes with a comma behind each: what stands behind goes on. */
+static size_t write_plain_tokens(char *text)
+{
+    size_t at = 0;
+    text[at++] = '{';
+    for (uint32_t i = 0; i < PLAIN_COUNT; i++) {
+        unsigned code = sl_vocabulary_nth_byte(i);
+        bool is_far = code <= ' ' || (code >= 0x7f && code <= 0xa0) || code == 0xad;
+        code = is_far ? 0x100 + i - 188 : code;
+        at += (size_t)snprintf(text + at, PLAIN_BYTES - at, "\"\\u%04x\":%u,", code, i);
+    }
+    return at;
+}
+
+static bool open_pair(const char *text, size_t bytes, unsigned flags, sl_vocabulary **out)
+{
+    const char *end = memchr(text, '\0', bytes);
+    size_t tokens = end ? (size_t)(end - text) : bytes, front = 0;
+    char *whole = malloc(PLAIN_BYTES + bytes + 1);
+    if (!whole)
+        return false;
+    if (flags & COMPLETES)
+        front = write_plain_tokens(whole);
+    memcpy(whole + front, text, tokens);
+    const sl_vocabulary_text tokens_text = {"vocab.json", whole, front + tokens};
+    const sl_vocabulary_text merges_text = {"merges.txt", end ? end + 1 : "",
+                                            end ? bytes - tokens - 1 : 0};
+    bool is_open = fuzz_accepts(sl_vocabulary_parse(&tokens_text, &merges_text, out));
+    free(whole);
+    return is_open;
+}
+
+static bool open_json(const char *text, size_t bytes, unsigned flags, sl_vocabulary **out)
+{
+    static const char start[] =
+        "{\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\","
+        "\"vocab\":";
+    char *whole = malloc(sizeof start + PLAIN_BYTES + bytes);
+    size_t front = 0;
+    if (!whole)
+        return false;
+    if (flags & COMPLETES) {
+        memcpy(whole, start, sizeof start - 1);
+        front = sizeof start - 1 + write_plain_tokens(whole + sizeof start - 1);
+    }
+    memcpy(whole + front, text, bytes);
+    const sl_vocabulary_text json = {"tokenizer.json", whole, front + bytes};
+    bool is_open = fuzz_accepts(sl_vocabulary_parse_json(&json, out));
+    free(whole);
+    return is_open;
+}
+
+void fuzz_input(const uint8_t *data, size_t bytes)
+{
+    sl_vocabulary *vocabulary = NULL;
+    if (bytes == 0)
+        return;
+    const char *text = (const char *)data + 1;
+    fuzz_allow(PLAIN_BYTES);
+    bool is_open = data[0] & IS_JSON ? open_json(text, bytes - 1, data[0], &vocabulary)
+                                     : open_pair(text, bytes - 1, data[0], &vocabulary);
+    if (!is_open)
+        return;
+    check_ids(vocabulary, text, bytes - 1);
+    check_rewritten(vocabulary);
+    sl_vocabulary_close(vocabulary);
+}

@@ -1,0 +1,159 @@
+#include "pages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECENT = 64, FIRST_PLACES = 256 };
+
+typedef struct page {
+    uint64_t number; /* its address / PTX_PAGE_BYTES */
+    uint32_t write[PTX_PAGE_CELLS], read[PTX_PAGE_CELLS];
+    uint32_t write_block[PTX_PAGE_CELLS], read_block[PTX_PAGE_CELLS];
+} page;
+
+struct ptx_pages {
+    page *recent[RECENT];
+    page **place; /* a hash table, half of it free at least */
+    uint64_t place_count, page_count;
+};
+
+ptx_pages *ptx_pages_open(void)
+{
+    ptx_pages *pages = calloc(1, sizeof *pages);
+    if (!pages)
+        return NULL;
+    pages->place_count = FIRST_PLACES;
+    pages->place = calloc(FIRST_PLACES, sizeof(page *));
+    if (!pages->place) {
+        free(pages);
+        return NULL;
+    }
+    return pages;
+}
+
+void ptx_pages_close(ptx_pages *pages)
+{
+    if (!pages)
+        return;
+    for (uint64_t i = 0; i < pages->place_count; i++)
+        free(pages->place[i]);
+    free(pages->place);
+    free(pages);
+}
+
+static page **find_place(page **place, uint64_t place_count, uint64_t number)
+{
+    uint64_t at = number * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (place_count - 1);
+    while (place[at] && place[at]->number != number)
+        at = (at + 1) & (place_count - 1);
+    return &place[at];
+}
+
+static bool grow(ptx_pages *pages)
+{
+    const uint64_t count = 2 * pages->place_count;
+    page **place = calloc(count, sizeof(page *));
+    if (!place)
+        return false;
+    for (uint64_t i = 0; i < pages->place_count; i++)
+        if (pages->place[i])
+            *find_place(place, count, pages->place[i]->number) = pages->place[i];
+    free(pages->place);
+    pages->place = place;
+    pages->place_count = count;
+    return true;
+}
+
+static page *find_page(ptx_pages *pages, uint64_t number)
+{
+    if (2 * pages->page_count >= pages->place_count && !grow(pages))
+        return NULL;
+    page **place = find_place(pages->place, pages->place_count, number);
+    if (!*place) {
+        *place = calloc(1, sizeof(page));
+        if (!*place)
+            return NULL;
+        (*place)->number = number;
+        pages->page_count++;
+    }
+    return *place;
+}
+
+ptx_cells ptx_pages_find(ptx_pages *pages, uint64_t address)
+{
+    const uint64_t number = address / PTX_PAGE_BYTES;
+    page *found = pages->recent[number % RECENT];
+    if (!found || found->number != number) {
+        found = find_page(pages, number);
+        pages->recent[number % RECENT] = found;
+    }
+    return found ? (ptx_cells){found->write, found->read, found->write_block, found->read_block}
+                 : (ptx_cells){NULL, NULL, NULL, NULL};
+}
+
+void ptx_pages_age(ptx_pages *pages, uint32_t block)
+{
+    for (uint64_t i = 0; i < pages->place_count; i++)
+        for (uint32_t cell = 0; pages->place[i] && cell < PTX_PAGE_CELLS; cell++) {
+            page *p = pages->place[i];
+            p->write[cell] = p->write_block[cell] == block ? 0 : p->write[cell];
+            p->read[cell] = p->read_block[cell] == block ? 0 : p->read[cell];
+        }
+}
+
+/* ---- what was touched ---- */
+
+typedef struct teller {
+    ptx_shadow_touch touch;
+    void *context;
+    uint64_t start, end; /* a piece that may go on */
+    bool is_write;
+} teller;
+
+static void tell_piece(teller *t)
+{
+    if (t->end > t->start)
+        t->touch(t->context, t->start, t->end - t->start, t->is_write);
+    t->start = t->end = 0;
+}
+
+static void tell_page(teller *t, const page *p)
+{
+    const uint32_t *block = t->is_write ? p->write_block : p->read_block;
+    for (uint32_t cell = 0; cell < PTX_PAGE_CELLS; cell++) {
+        const uint64_t address = p->number * PTX_PAGE_BYTES + 2 * cell;
+        if (block[cell] == 0)
+            continue;
+        if (address != t->end) {
+            tell_piece(t);
+            t->start = address;
+        }
+        t->end = address + 2;
+    }
+}
+
+static int compare_pages(const void *a, const void *b)
+{
+    const uint64_t x = (*(page *const *)a)->number, y = (*(page *const *)b)->number;
+    return (x > y) - (x < y);
+}
+
+bool ptx_pages_tell(ptx_pages *pages, ptx_shadow_touch touch, void *context)
+{
+    page **sorted = calloc(pages->page_count + 1, sizeof(page *));
+    if (!sorted)
+        return false;
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < pages->place_count; i++)
+        if (pages->place[i])
+            sorted[count++] = pages->place[i];
+    qsort(sorted, count, sizeof(page *), compare_pages);
+    for (int is_write = 0; is_write < 2; is_write++) {
+        teller t = {.touch = touch, .context = context, .is_write = is_write != 0};
+        for (uint64_t i = 0; i < count; i++)
+            tell_page(&t, sorted[i]);
+        tell_piece(&t);
+    }
+    free(sorted);
+    return true;
+}

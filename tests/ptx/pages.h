@@ -1,0 +1,25 @@
+/* Cells of global memory: pages that are made when a launch first touches them. */
+#ifndef PTX_PAGES_H
+#define PTX_PAGES_H
+
+#include "cells.h"
+#include "shadow.h"
+
+enum { PTX_PAGE_BYTES = 1024, PTX_PAGE_CELLS = PTX_PAGE_BYTES / 2 };
+
+typedef struct ptx_pages ptx_pages;
+
+/* NULL: no memory. */
+ptx_pages *ptx_pages_open(void);
+void ptx_pages_close(ptx_pages *pages);
+
+/* The cells of the page that has this address, from its first byte on. No memory: they are NULL. */
+ptx_cells ptx_pages_find(ptx_pages *pages, uint64_t address);
+
+/* Makes all that a block (1 + its index) did be ordered before what it does next. */
+void ptx_pages_age(ptx_pages *pages, uint32_t block);
+
+/* Tells of all cells that were touched. False: no memory. */
+bool ptx_pages_tell(ptx_pages *pages, ptx_shadow_touch touch, void *context);
+
+#endif
