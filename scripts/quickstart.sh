@@ -30,25 +30,31 @@ sluice=$tree/sluice
 rm -rf "$out"
 mkdir -p "$out"
 
-# 4 layers of 192: 1.9 M parameters, so 30 MiB of parameters, gradients and moments in fp32.
+# 4 layers of 192: 2.0 M parameters, so 31 MiB of parameters, gradients and moments in fp32.
 model='--layers 4 --width 192 --heads 6 --context 128'
 budget='--device cpu --policy auto --device-memory 24M'
 data=$(git ls-files -- 'src/*.[ch]' 2> /dev/null || find src -name '*.[ch]')
 
 echo
-echo "A model of 30 MiB of states, a device of 24 MiB. The plan:"
+echo "A vocabulary of 1024 tokens is learnt from the C files, and these are written as tokens:"
 # shellcheck disable=SC2086 # lists of words on purpose
-"$sluice" plan $model $budget --data $data --tokenizer byte --micro-batch 4
+"$sluice" tokenize --learn 1024 --tokenizer "$out/vocabulary" --data $data --output "$out/tokens.bin"
+text="--data $out/tokens.bin --tokenizer $out/vocabulary"
 
 echo
-echo "Training $steps steps; the loss starts near ln 257 = 5.5 and falls:"
+echo "A model of 31 MiB of states, a device of 24 MiB. The plan:"
 # shellcheck disable=SC2086
-"$sluice" train $model $budget --data $data --tokenizer byte --micro-batch 4 --steps "$steps" \
+"$sluice" plan $model $budget $text --micro-batch 4
+
+echo
+echo "Training $steps steps; the loss starts near ln 1024 = 6.9 and falls:"
+# shellcheck disable=SC2086
+"$sluice" train $model $budget $text --micro-batch 4 --steps "$steps" \
     --lr 2e-3 --save "$out/checkpoint" --log-json "$out/log.jsonl"
 
 echo
 echo "A sample:"
-"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 110 --temperature 0.5 --seed 1
+"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 60 --temperature 0.5 --seed 1
 
 echo
 echo "Checkpoint: $out/checkpoint"

@@ -107,11 +107,11 @@ static bool fails(call_number number, const void *address)
     }
     uint32_t call = atomic_fetch_add(&place->calls, 1) + 1;
     bool is_first = key == current->failing_key && call == current->failing_call;
-    if (is_first && current->all_after)
+    if (is_first && current->after != CALL_AFTER_WORKS)
         atomic_store(&current->is_after, true);
     bool is_later = atomic_load(&current->is_after) &&
                     calls[number].class == call_faults_class(current->failing_key) &&
-                    calls[number].class != CALL_CLASS_CUDA; /* a broken context fails by itself */
+                    calls[number].class != CALL_CLASS_CUDA; /* the stand-in sees to these itself */
     if (is_first || is_later)
         atomic_fetch_add(&current->hits, 1);
     return is_first || is_later;
@@ -176,13 +176,14 @@ void call_faults_start(call_faults *faults)
 CALL_FAULTS_LIST(WRAPPER, NO_WRAPPER)
 
 #ifdef SL_TEST_STANDIN
-enum { CUDA_OUT_OF_MEMORY = 2, CUDA_BAD_ADDRESS = 700 };
+enum { CUDA_OUT_OF_MEMORY = 2, CUDA_BAD_ADDRESS = 700, CUDA_NOT_PERMITTED = 800 };
 
-/* Once: a refusal; with all after it: the context is broken. */
 static void fail_cuda_call(const char *name)
 {
-    if (current->all_after)
+    if (current->after == CALL_AFTER_IS_BROKEN)
         standin_break_call(name, 1, CUDA_BAD_ADDRESS);
+    else if (current->after == CALL_AFTER_FAILS)
+        standin_refuse_calls(name, 1, CUDA_NOT_PERMITTED);
     else
         standin_fail_call(name, 1, CUDA_OUT_OF_MEMORY);
 }

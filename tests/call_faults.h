@@ -23,6 +23,9 @@ typedef enum call_class {
     CALL_CLASS_COUNT
 } call_class;
 
+/* BROKEN, of CUDA alone: they fail, and what is queued does not run any more. */
+typedef enum call_after { CALL_AFTER_WORKS, CALL_AFTER_FAILS, CALL_AFTER_IS_BROKEN } call_after;
+
 enum { CALL_PLACES_MAX = 4096 };
 
 typedef struct call_place {
@@ -34,7 +37,7 @@ typedef struct call_faults {
     call_place places[CALL_PLACES_MAX];
     uint64_t failing_key;  /* 0: none fails */
     uint32_t failing_call; /* from 1, of that place */
-    bool all_after;        /* and every later call of its class, of any place */
+    call_after after;      /* what becomes of the later calls of its class, of any place */
     _Atomic bool is_after;
     _Atomic uint32_t hits; /* calls that failed */
     _Atomic uint32_t lost; /* calls of places that found no room */

@@ -31,6 +31,9 @@ static inline sl_checkpoint_state case_state(uint64_t step)
                                  .loss_scale_hysteresis = 2};
 }
 
+/* What the saves that follow know of each other; NULL: nothing. */
+static struct sl_step_verdicts *case_known;
+
 /* Saves `model` as it is under `step`. */
 static inline sl_status case_save_model(const char *directory, uint64_t step, uint32_t keep,
                                         tiny_model *model)
@@ -48,7 +51,8 @@ static inline sl_status case_save_model(const char *directory, uint64_t step, ui
                                     .precision = SL_TYPE_FP16,
                                     .config_json = "{\"lr\": 0.1, \"data\": [\"a.txt\"]}",
                                     .gemm = "reference",
-                                    .data_fingerprint = "0123"};
+                                    .data_fingerprint = "0123",
+                                    .known = case_known};
     return sl_checkpoint_save(&args);
 }
 

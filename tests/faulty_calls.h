@@ -24,7 +24,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { FAULT_SHORT = -1, FAULT_DIE = -2, FAULT_LOST = -3 }; /* else an errno value */
+/* Else an errno value. CUT: short, and the calls that follow fail with EIO. */
+enum { FAULT_SHORT = -1, FAULT_DIE = -2, FAULT_LOST = -3, FAULT_CUT = -4 };
 
 /* A call that worked. */
 typedef enum fault_call_kind {
@@ -110,15 +111,17 @@ static inline int fault_hits(int can_repeat)
     if (faults.kind == FAULT_DIE)
         _exit(137);
     if (faults.kind == FAULT_SHORT || faults.kind == FAULT_LOST ||
+        (faults.kind == FAULT_CUT && faults.calls == faults.first) ||
         (faults.kind == EINTR && !can_repeat))
         return 0;
-    errno = faults.kind;
+    errno = faults.kind == FAULT_CUT ? EIO : faults.kind;
     return 1;
 }
 
 static inline size_t fault_cut(size_t bytes)
 {
-    int cuts = faults.armed && faults.kind == FAULT_SHORT && faults.first != 0 &&
+    int is_cutting = faults.kind == FAULT_SHORT || faults.kind == FAULT_CUT;
+    int cuts = faults.armed && is_cutting && faults.first != 0 &&
                (faults.calls == faults.first || (faults.all_after && faults.calls > faults.first));
     return cuts && bytes > 1 ? bytes / 2 : bytes;
 }

@@ -14,6 +14,7 @@
 
 #include "checkpoint_case.h"
 #include "hostile_files.h"
+#include "session/checkpoint/steps.h"
 #include "session/weights/weights.h"
 #include "sluice/log.h"
 
@@ -369,6 +370,66 @@ static void old_checkpoints_when_beyond_keep_then_removed(void **state)
     assert_string_equal(remarks, "");
 }
 
+/* "125": the steps of one digit that are there. */
+static const char *list_steps(const char *directory)
+{
+    static char steps[10];
+    size_t count = 0;
+    for (int step = 1; step <= 9; step++) {
+        char name[32];
+        snprintf(name, sizeof name, "step-%08d", step);
+        if (scratch_exists(scratch_join(directory, name).text))
+            steps[count++] = (char)('0' + step);
+    }
+    steps[count] = '\0';
+    return steps;
+}
+
+static int count_remarks(const char *part)
+{
+    int count = 0;
+    for (const char *at = remarks; (at = strstr(at, part)) != NULL; at++)
+        count++;
+    return count;
+}
+
+static void old_checkpoints_when_damaged_then_push_out_no_whole_one(void **state)
+{
+    const scratch_path *directory = *state;
+    for (uint64_t step = 1; step <= 3; step++)
+        must_save(directory->text, step, 0, step);
+    flip(scratch_join(directory->text, "step-00000003/moment2.safetensors").text, 4000, 3);
+    must_save(directory->text, 4, 2, 4);
+    assert_string_equal(list_steps(directory->text), "234");
+    assert_int_equal(count_remarks("step-00000003 does not count for --keep"), 1);
+    must_save(directory->text, 5, 2, 5); /* now two whole ones lie in front of it */
+    assert_string_equal(list_steps(directory->text), "45");
+}
+
+/* Each is read once in a run, and what was whole then is looked at for its files and sizes. */
+static void old_checkpoints_when_known_then_are_not_read_again(void **state)
+{
+    const scratch_path *directory = *state;
+    sl_step_verdicts known = {0};
+    for (uint64_t step = 1; step <= 3; step++)
+        must_save(directory->text, step, 0, step);
+    flip(scratch_join(directory->text, "step-00000003/moment2.safetensors").text, 4000, 3);
+    case_known = &known;
+    must_save(directory->text, 4, 3, 4);
+    assert_string_equal(list_steps(directory->text), "1234");
+    flip(scratch_join(directory->text, "step-00000004/moment2.safetensors").text, 4000, 3);
+    must_save(directory->text, 5, 3, 5);
+    assert_string_equal(list_steps(directory->text), "2345");
+    assert_int_equal(count_remarks("does not count"), 1); /* 3, and it was said once */
+    unlink(scratch_join(directory->text, "step-00000004/moment1.safetensors").text);
+    must_save(directory->text, 6, 3, 6);
+    case_known = NULL;
+    sl_steps_forget(&known);
+    assert_string_equal(list_steps(directory->text), "23456");
+    assert_int_equal(count_remarks("step-00000004 does not count"), 1);
+    assert_int_equal(count_remarks("does not count"), 2);
+}
+
 static void checkpoints_when_not_to_be_pruned_then_stay(void **state)
 {
     const scratch_path *directory = *state;
@@ -470,6 +531,8 @@ int main(void)
         TEST(manifest_when_hostile_then_told),
         TEST(newest_when_broken_then_passed_over_and_told),
         TEST(old_checkpoints_when_beyond_keep_then_removed),
+        TEST(old_checkpoints_when_damaged_then_push_out_no_whole_one),
+        TEST(old_checkpoints_when_known_then_are_not_read_again),
         TEST(checkpoints_when_not_to_be_pruned_then_stay),
         TEST(remains_when_next_saved_then_only_dead_ones_of_ours_go),
         TEST(step_when_saved_again_then_replaced),

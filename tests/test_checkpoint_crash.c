@@ -21,6 +21,7 @@
 
 #include "checkpoint_case.h"
 #include "faulty_calls.h"
+#include "files/files.h"
 #include "session/checkpoint/steps.h"
 #include "skip.h"
 
@@ -124,6 +125,35 @@ static int run_case(const sweep_case *sweep, const char *parent, uint64_t call, 
     check_recovery(sweep, directory.text, call, status == SL_OK);
     scratch_close(&directory);
     return reached;
+}
+
+/* Half of it, and then no more. */
+static void cut_transfers(int is_cut)
+{
+    faults = (fault_plan){.armed = is_cut, .first = 1, .all_after = 1, .kind = FAULT_CUT};
+}
+
+static void transfer_when_it_fails_midway_then_says_what_is_missing(void **state)
+{
+    const scratch_path *directory = *state;
+    const char data[100] = "from here on";
+    char found[100];
+    sl_file file;
+    int fd = open(directory->text, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(sl_files_create(fd, directory->text, "halves", &file), SL_OK);
+    cut_transfers(1);
+    assert_int_equal(sl_files_append(&file, sizeof data, data), SL_ERROR_IO);
+    cut_transfers(0);
+    assert_non_null(strstr(sl_status_message(), "halves: writing 50 bytes at offset 50 failed: "));
+    assert_int_equal(sl_files_append(&file, 50, data + 50), SL_OK);
+    cut_transfers(1);
+    assert_int_equal(sl_files_read_at(&file, 0, sizeof found, found), SL_ERROR_IO);
+    cut_transfers(0);
+    assert_non_null(strstr(sl_status_message(), "halves: reading 50 bytes at offset 50 failed: "));
+    assert_int_equal(sl_files_read_at(&file, 0, sizeof found, found), SL_OK);
+    assert_memory_equal(found, data, sizeof data);
+    sl_files_close(&file);
+    close(fd);
 }
 
 static void every_call_when_failing_then_older_checkpoint_stands(void **state)
@@ -662,6 +692,7 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
     const struct CMUnitTest tests[] = {
+        TEST(transfer_when_it_fails_midway_then_says_what_is_missing),
         TEST(every_call_when_failing_then_older_checkpoint_stands),
         TEST(every_call_when_process_ends_in_it_then_valid_checkpoint),
         TEST(every_write_when_lost_then_found_out),

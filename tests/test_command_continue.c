@@ -146,7 +146,14 @@ static void resume_when_an_option_changes_then_what_follows_from_it_does_too(voi
                 0);
     assert_code(sluice("%s --steps 3 --lr 1e-5 --loss-scale 1", resume), 0);
     assert_option("cut.log", "min_lr", "1e-6");
+    assert_note("sluice: --min-lr 0.0001 → 1e-06, which follows from --lr\n");
     assert_option("cut.log", "nonfinite", "\"stop\"");
+    assert_note("sluice: --nonfinite skip → stop, which follows from --loss-scale\n");
+    assert_code(sluice("%s --steps 4 --lr 1e-4 --min-lr 1e-5", resume), 0); /* given: told once */
+    assert_note("sluice: --min-lr 1e-06 → 1e-05\n");
+    assert_no_note("follows");
+    assert_code(sluice("%s --steps 5 --lr 1e-3", resume), 0); /* given before: it stays */
+    assert_no_note("--min-lr");
 }
 
 /* A loss scale that was not given belongs to the precision. */
@@ -158,6 +165,8 @@ static void resume_when_the_precision_changes_then_the_loss_scale_follows(void *
     assert_code(sluice("train " TINY "--data text --steps 2 --save cut --quiet"), 0);
     assert_code(sluice("%s --steps 3 --precision fp16", resume), 0);
     assert_note("--precision fp32 → fp16");
+    assert_note("--loss-scale 1 → dynamic, which follows from --precision\n");
+    assert_note("--nonfinite stop → skip, which follows from --loss-scale\n");
     assert_option("cut.log", "loss_scale", "\"dynamic\"");
     assert_option("cut.log", "nonfinite", "\"skip\"");
     assert_code(sluice("%s --steps 4", resume), 0);
@@ -209,7 +218,8 @@ static void resume_when_it_would_be_another_run_then_refused(void **state)
         {"--model gpt2", "is not the checkpoint's"},
         {"--seed 9", "--seed"},
         {"--init weights", "leave --init out"},
-        {"--init scratch --tokenizer elsewhere", "later version"},
+        {"--init scratch --tokenizer " SL_TEST_SOURCE_DIRECTORY "/reference/bpe",
+         "is not that of the checkpoint, \"byte\""},
         {"--overwrite", "--overwrite"},
     };
     run_shell("rm -rf cut");
@@ -223,6 +233,22 @@ static void resume_when_it_would_be_another_run_then_refused(void **state)
     assert_int_equal(access("cut/step-00000003", F_OK), -1);
     assert_code(sluice("train " TINY "--data text --save cut --resume --steps 3 --seed 1 --quiet"),
                 0);
+}
+
+/* What could not be recorded would be asked for again when the run goes on. */
+static void path_when_not_utf8_then_refused_before_anything_is_written(void **state)
+{
+    (void)state;
+    run_shell("cp text 'caf\xe9'");
+    assert_code(sluice("train " TINY "--data 'caf\xe9' --steps 1 --save named --quiet"), 64);
+    assert_one_complaint("--data ");
+    assert_has(complaint, "caf\\xe9: this is not UTF-8");
+    assert_int_equal(access("named", F_OK), -1);
+    assert_code(sluice("train " TINY "--data text --steps 1 --save 'caf\xe9s' --quiet"), 64);
+    assert_one_complaint("--save ");
+    run_shell("ln -s 'caf\xe9' link && rm -rf linked");
+    assert_code(sluice("train " TINY "--data link --steps 1 --save linked --quiet"), 0);
+    assert_code(sluice("train --save linked --resume --steps 2 --quiet"), 0);
 }
 
 /* ---- a directory that is used ---- */
@@ -305,6 +331,7 @@ int main(void)
         cmocka_unit_test(plan_when_it_resumes_then_plans_the_run_that_goes_on),
         cmocka_unit_test(resume_when_the_data_changed_then_refused_unless_given_anew),
         cmocka_unit_test(resume_when_it_would_be_another_run_then_refused),
+        cmocka_unit_test(path_when_not_utf8_then_refused_before_anything_is_written),
         cmocka_unit_test(save_when_its_directory_is_used_then_refused),
         cmocka_unit_test(overwrite_when_the_first_checkpoint_is_there_then_the_old_ones_go),
         cmocka_unit_test(overwrite_when_the_run_fails_before_it_saves_then_the_old_ones_stay),

@@ -10,7 +10,8 @@
  * the contract has for it and a line that says what happened; what was saved before can be read.
  *
  * Reduced: a sample by SL_TEST_SEED, of SL_TEST_RUNS runs a workload. Full: every call of every
- * place, in two processes. SL_TEST_WORKLOAD names the only workload to run. */
+ * place, in two processes, and a list of the places that no workload came to (list_unreached.py).
+ * SL_TEST_WORKLOAD names the only workload to run. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,6 +30,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "base/workers.h"
+#include "bench/bench.h"
 #include "call_faults.h"
 #include "sanitizer_share.h"
 #include "scratch_dir.h"
@@ -43,9 +45,12 @@ enum {
     LINE_BYTES = 1024,
 #ifdef SL_TEST_STANDIN
     SAMPLE = 100, /* runs of a workload: more than places */
+    AFTER_COUNT = 3,
 #else
     SAMPLE = 40,
+    AFTER_COUNT = 2, /* ways of the calls after the one that fails */
 #endif
+    SLOW_SHARE = 8, /* of slow workloads, one run of so many */
     ATTEMPTS = 3,
     SHOWN_FAILURES = 10,
     JOBS_MAX = 2,
@@ -55,13 +60,14 @@ enum {
 /* ---- workloads ---- */
 
 /* What a run leaves, to be compared. */
-enum { LOG = 1, PRINTED = 2, NUMBERS_PRINTED = 4, SAVED = 8 };
+enum { LOG = 1, PRINTED = 2, NUMBERS_PRINTED = 4, SAVED = 8, RATES = 16 };
 
 typedef struct workload {
     const char *name;
     const char *arguments;
     unsigned results;
     bool has_saved; /* starts with the checkpoint of one step in "saved" */
+    bool is_slow;
 } workload;
 
 #ifdef SL_TEST_STANDIN
@@ -76,6 +82,19 @@ typedef struct workload {
     "--warmup 0 --lr-schedule constant --log-json log "
 #define HALF "--precision fp16 " /* with a loss scale, which is saved */
 #define DISK "--disk-dir . --disk-space 64M "
+
+#ifndef SL_TEST_STANDIN
+/* Between `sluice bench` and the bench (--wrap): ops of a small model instead of GPT-2's. */
+sl_status __real_sl_bench_run(const sl_bench_options *options, sl_bench *out_bench);
+sl_status __wrap_sl_bench_run(const sl_bench_options *options, sl_bench *out_bench);
+sl_status __wrap_sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
+{
+    const sl_gpt2_shape shape = {.layers = 1, .width = 32, .heads = 1, .context = 16, .vocab = 257};
+    sl_bench_options small = *options;
+    small.small_shape = &shape;
+    return __real_sl_bench_run(&small, out_bench);
+}
+#endif
 
 static const workload workloads[] = {
 #ifdef SL_TEST_STANDIN
@@ -105,6 +124,11 @@ static const workload workloads[] = {
      NUMBERS_PRINTED, true},
     {"plan", "plan " DEVICE MEMORY DISK MODEL "--policy auto --threads 1 --json", PRINTED, false},
     {"doctor", "doctor --json --disk-dir .", 0, false},
+    {"tokenize",
+     "tokenize --learn 280 --tokenizer words --data text --document-per line --format megatron "
+     "--output ids --threads 2 --quiet",
+     PRINTED, false},
+    {"bench", "bench --quick --threads 1 --disk-dir . --output rates " DEVICE, RATES, false, true},
 #endif
 };
 
@@ -326,13 +350,25 @@ static const char *judge_saved(const workload *w, const char *directory)
 static bool may_end_with(call_class class, int code)
 {
     static const int codes[CALL_CLASS_COUNT][4] = {
-        [CALL_CLASS_MEMORY] = {71},   [CALL_CLASS_THREADS] = {71}, [CALL_CLASS_FILES] = {74, 71},
-        [CALL_CLASS_RING] = {74, 71}, [CALL_CLASS_CUDA] = {71},
+        [CALL_CLASS_MEMORY] = {71},   [CALL_CLASS_THREADS] = {71},  [CALL_CLASS_FILES] = {74, 71},
+        [CALL_CLASS_RING] = {74, 71}, [CALL_CLASS_CUDA] = {71, 69},
     };
     for (int i = 0; i < 4 && codes[class][i]; i++)
         if (codes[class][i] == code)
             return true;
     return false;
+}
+
+/* A profile is whole or not there, whatever happened to who measured. */
+static const char *judge_rates(const workload *w, const char *directory, int code)
+{
+    sl_profile profile;
+    scratch_path rates = scratch_join(directory, "rates");
+    if (!(w->results & RATES))
+        return NULL;
+    if (!scratch_exists(rates.text))
+        return code == 0 ? "exit code 0 without a profile" : NULL;
+    return sl_profile_load(rates.text, &profile) == SL_OK ? NULL : "a profile that cannot be read";
 }
 
 /* NULL, or what is wrong. */
@@ -348,7 +384,8 @@ static const char *judge(const workload *w, const char *directory, const outcome
     bool says_why = strncmp(o->line, "sluice: ", 8) == 0 && strlen(o->line) > 20;
     if (o->code != 0 && !says_why)
         return "it does not say what happened";
-    return judge_saved(w, directory);
+    const char *fault = judge_rates(w, directory, o->code);
+    return fault ? fault : judge_saved(w, directory);
 }
 
 /* ---- the sweep of a workload ---- */
@@ -356,7 +393,7 @@ static const char *judge(const workload *w, const char *directory, const outcome
 typedef struct point {
     uint64_t key;
     uint32_t place, call;
-    bool all_after;
+    call_after after;
 } point;
 
 /* Shared with the processes of a sweep. */
@@ -422,16 +459,20 @@ static void run_without_failures(sweep *s)
     munmap(counts, sizeof *counts);
 }
 
-/* Every call of every place, failing once and from then on. */
+/* Every call of every place, failing once and from then on; of a slow workload, each place's first,
+ * last and middle call. */
 static void list_points(sweep *s)
 {
     s->point_count = 0;
-    s->points = calloc(2 * s->call_count, sizeof *s->points);
+    s->points = calloc(AFTER_COUNT * s->call_count, sizeof *s->points);
     scratch_need(s->points != NULL, "memory");
     for (uint32_t i = 0; i < s->place_count; i++)
-        for (uint32_t call = 1; call <= s->calls[i]; call++)
-            for (int all_after = 0; all_after < 2; all_after++)
-                s->points[s->point_count++] = (point){s->keys[i], i, call, all_after};
+        for (uint32_t call = 1; call <= s->calls[i]; call++) {
+            bool is_left_out =
+                s->w->is_slow && call != 1 && call != s->calls[i] && call != (s->calls[i] + 1) / 2;
+            for (int after = 0; after < AFTER_COUNT && !is_left_out; after++)
+                s->points[s->point_count++] = (point){s->keys[i], i, call, (call_after)after};
+        }
 }
 
 static void swap_points(point *a, point *b)
@@ -462,17 +503,19 @@ static void draw_points(sweep *s, uint64_t count, uint64_t *draw)
 }
 
 /* Runs of a workload: SL_TEST_RUNS, or a few. */
-static uint64_t sample_count(void)
+static uint64_t sample_count(const workload *w)
 {
     const char *text = getenv("SL_TEST_RUNS");
-    return text ? strtoull(text, NULL, 10) : SAMPLE / SANITIZER_SHARE;
+    uint64_t count = SAMPLE / SANITIZER_SHARE / (w->is_slow ? SLOW_SHARE : 1);
+    return text ? strtoull(text, NULL, 10) : count;
 }
 
 static void describe_point(const sweep *s, const point *p, char *out_text)
 {
+    static const char *const afters[] = {"", " and all after it", ", which breaks the context"};
     snprintf(out_text, LINE_BYTES, "%s: call %u of %s at 0x%llx%s", s->w->name, p->call,
              call_faults_name(p->key), (unsigned long long)call_faults_offset(p->key),
-             p->all_after ? " and all after it" : "");
+             afters[p->after]);
 }
 
 static void note_places(sweep *s, call_faults *counts)
@@ -498,7 +541,7 @@ static void fail_at(sweep *s, const point *p, const scratch_path *directory, cal
         memset(counts, 0, sizeof *counts);
         counts->failing_key = p->key;
         counts->failing_call = p->call;
-        counts->all_after = p->all_after;
+        counts->after = p->after;
         enter_fresh(s->w, directory);
         o = run_command(directory->text, s->w->arguments, counts);
         if (atomic_load(&counts->hits) > 0 || o.code != 0)
@@ -565,6 +608,18 @@ static void report_places(const sweep *s)
                       call_faults_name(s->counts->after[i]));
 }
 
+/* For the list at the end: offsets, of calls that only failing runs come to as well. */
+static void note_reached(const sweep *s)
+{
+    FILE *file = fopen(scratch_join(base.text, "reached").text, "a");
+    scratch_need(file != NULL, "reached");
+    for (uint32_t i = 0; i < s->place_count; i++)
+        fprintf(file, "%llx\n", (unsigned long long)call_faults_offset(s->keys[i]));
+    for (uint32_t i = 0; i < CALL_PLACES_MAX && s->counts->after[i] != 0; i++)
+        fprintf(file, "%llx\n", (unsigned long long)call_faults_offset(s->counts->after[i]));
+    fclose(file);
+}
+
 static void report(const sweep *s)
 {
     uint32_t unhit = 0, after = 0;
@@ -603,11 +658,12 @@ static void workload_when_a_call_fails_says_so_or_goes_on_with_the_same_results(
     run_without_failures(&s);
     list_points(&s);
     if (!is_full)
-        draw_points(&s, sample_count(), &draw);
+        draw_points(&s, sample_count(s.w), &draw);
     run_all(&s, is_full && sl_workers_usable_cpu_count() > 1 ? JOBS_MAX : 1);
     report(&s);
     if (is_full)
         report_places(&s);
+    note_reached(&s);
     uint64_t failures = s.counts->failures, missed = s.counts->missed, runs = s.counts->runs;
     for (uint32_t i = 0; is_full && i < s.place_count; i++)
         assert_true(s.counts->hit[i] > 0);
@@ -616,6 +672,21 @@ static void workload_when_a_call_fails_says_so_or_goes_on_with_the_same_results(
     assert_true(runs > 0 && missed < runs / 10 + 2);
     if (failures > 0)
         fail_msg("%llu of %llu runs", (unsigned long long)failures, (unsigned long long)runs);
+}
+
+/* In full, what nobody looks at is at least listed; on one core too this takes seconds. */
+static void places_when_no_workload_comes_there_are_listed(void **state)
+{
+    (void)state;
+    char program[LINE_BYTES] = "", command[3 * LINE_BYTES];
+    if (!getenv("SL_TEST_FULL") || getenv("SL_TEST_WORKLOAD"))
+        return;
+    assert_true(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
+    snprintf(command, sizeof command, "python3 '%s/list_unreached.py' '%s' '%s'%s",
+             SL_TEST_SOURCE_DIRECTORY, program, scratch_join(base.text, "reached").text,
+             AFTER_COUNT == 3 ? " --names '^(cu|standin_)'" : "");
+    fflush(NULL);
+    assert_int_equal(system(command), 0);
 }
 
 /* ---- set-up ---- */
@@ -677,11 +748,13 @@ int main(void)
     return 77;
 #endif
     call_faults_prepare();
-    struct CMUnitTest tests[WORKLOAD_COUNT];
+    struct CMUnitTest tests[WORKLOAD_COUNT + 1];
     for (int i = 0; i < WORKLOAD_COUNT; i++)
         tests[i] = (struct CMUnitTest){
             .name = workloads[i].name,
             .test_func = workload_when_a_call_fails_says_so_or_goes_on_with_the_same_results,
             .initial_state = (void *)(uintptr_t)&workloads[i]};
+    tests[WORKLOAD_COUNT] =
+        (struct CMUnitTest)cmocka_unit_test(places_when_no_workload_comes_there_are_listed);
     return cmocka_run_group_tests_name("faults of the command", tests, open_base, close_base);
 }

@@ -1,6 +1,7 @@
 /* What could be wrong here: a signal that users and machines send ends a run unsaved (a terminal
- * that closes, a reader that goes away, a log that cannot grow); nothing is said until a long step
- * is over; a save is cut that would have been whole. Every case runs the built command. What is
+ * that closes, a reader that goes away, a log that cannot grow), or one that was ignored on purpose
+ * ends it at all; nothing is said until a long step is over, or before the first one; a save is cut
+ * that would have been whole. Every case runs the built command. What is
  * timed is timed by what the run shows: its log, its checkpoints, its words. */
 #define _GNU_SOURCE
 #include "command_run.h"
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 enum { POLL_NS = 1000000, POLLS_MAX = 60000, TRIES = 8 };
@@ -139,6 +141,72 @@ static void hangup_when_ignored_at_the_start_then_goes_on(void **state)
     assert_has(complaint, "stopping");
 }
 
+static void stop_when_ignored_at_the_start_then_goes_on(void **state)
+{
+    (void)state;
+    pid_t child = start("trap '' INT TERM;", SMALL ENDLESS "--save ignored");
+    wait_for_steps(1);
+    int before = count_steps();
+    kill(child, SIGINT);
+    kill(child, SIGTERM);
+    wait_for_steps(before + 3);
+    assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+    assert_false(has_said("err", "stopping"));
+    kill(child, SIGHUP);
+    assert_code(wait_for(child), 0);
+    assert_has(output, "saved in ignored");
+}
+
+/* ---- before the first step ---- */
+
+/* A file of /proc/PID; "" where it cannot be read. */
+static void read_process(pid_t child, const char *name, char *out_text)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)child, name);
+    FILE *file = fopen(path, "r");
+    size_t length = file ? fread(out_text, 1, TEXT_BYTES - 1, file) : 0;
+    out_text[length] = '\0';
+    if (file)
+        fclose(file);
+}
+
+/* The command itself, and no longer the shell that becomes it. */
+static bool catches(pid_t child, int number)
+{
+    static char text[TEXT_BYTES];
+    char path[64], program[PATH_BYTES] = "";
+    snprintf(path, sizeof path, "/proc/%d/exe", (int)child);
+    if (readlink(path, program, sizeof program - 1) < 0 || strcmp(program, binary) != 0)
+        return false;
+    read_process(child, "status", text);
+    const char *caught = strstr(text, "SigCgt:");
+    return caught && (strtoull(caught + 7, NULL, 16) >> (number - 1) & 1);
+}
+
+/* The run opens its log last of all, and this one is a pipe that nobody reads: it waits there for
+ * as long as it is wanted. What was to be replaced is still there, and nothing new. */
+static void stop_when_training_has_not_begun_then_says_so_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    assert_code(sluice("train " TINY "--data text --steps 2 --save early --quiet"), 0);
+    for (int i = 0; i < 3; i++) {
+        unlink("gate");
+        assert_int_equal(mkfifo("gate", 0600), 0);
+        pid_t child =
+            start("", TINY "--data text --steps 9 --save early --overwrite --log-json gate");
+        for (int polls = 0; polls < POLLS_MAX && !catches(child, signals[i]); polls++)
+            pause_briefly();
+        kill(child, signals[i]);
+        assert_code(wait_for(child), 0);
+        assert_one_complaint("the training had not begun, and nothing is lost");
+        assert_int_equal(count_checkpoints("early", false), 1);
+        assert_int_equal(count_checkpoints("early", true), 0);
+        assert_int_equal(access("early/step-00000002/manifest.json", F_OK), 0);
+    }
+}
+
 /* ---- what is said, and when ---- */
 
 /* Two signals in one step: whether both came before it ended. The step can end between looking and
@@ -251,6 +319,74 @@ static void third_signal_when_saving_then_leaves_at_once(void **state)
     fail_msg("no signal came in a save");
 }
 
+/* Fills a pipe, so that who writes there waits; returns how much it took. */
+static size_t fill_pipe(int end)
+{
+    static const char dots[4096];
+    size_t bytes = 0;
+    int flags = fcntl(end, F_GETFL);
+    assert_int_equal(fcntl(end, F_SETFL, flags | O_NONBLOCK), 0);
+    for (ssize_t done; (done = write(end, dots, sizeof dots)) > 0;)
+        bytes += (size_t)done;
+    assert_int_equal(fcntl(end, F_SETFL, flags), 0);
+    return bytes;
+}
+
+/* Whether the process waits in a write to standard error. */
+static bool waits_in_complaint(pid_t child)
+{
+    static char text[TEXT_BYTES];
+    char expected[32];
+    snprintf(expected, sizeof expected, "%d 0x2 ", SYS_write);
+    read_process(child, "syscall", text);
+    return strncmp(text, expected, strlen(expected)) == 0;
+}
+
+/* Reads what lies behind the first bytes of a pipe, up to its end. */
+static void read_behind(int end, size_t skipped, char *out_text)
+{
+    size_t length = 0;
+    char byte;
+    for (size_t at = 0; read(end, &byte, 1) == 1; at++)
+        if (at >= skipped && length + 1 < TEXT_BYTES)
+            out_text[length++] = byte;
+    out_text[length] = '\0';
+}
+
+/* The run waits while it says that the save failed, for nobody reads that; a signal then comes
+ * after a save and not in one. */
+static void signal_when_a_save_has_failed_then_is_not_one_in_a_save(void **state)
+{
+    (void)state;
+    int status, polls = 0;
+    unlink("err");
+    assert_int_equal(mkfifo("err", 0600), 0);
+    int full = open("err", O_RDWR | O_CLOEXEC), end = open("err", O_RDONLY | O_CLOEXEC);
+    assert_true(full >= 0 && end >= 0);
+    size_t filled = fill_pipe(full);
+    assert_int_equal(mkdir("failing", 0700), 0);
+    pid_t child = start("", SMALL ENDLESS "--save-every 2 --keep 2 --save failing/here");
+    wait_for_steps(1);
+    assert_int_equal(rename("failing", "moved"), 0);
+    assert_int_equal(symlink("text", "failing"), 0); /* no directory any more */
+    for (; polls < POLLS_MAX && !waits_in_complaint(child); polls++)
+        pause_briefly();
+    kill(child, polls < POLLS_MAX ? SIGINT : SIGKILL);
+    pause_briefly();
+    close(full);
+    read_behind(end, filled, complaint);
+    close(end);
+    unlink("err");
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (polls == POLLS_MAX) {
+        skip_because("/proc does not say what a process waits for");
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 74);
+    assert_has(complaint, "failing");
+    assert_has(complaint, "stopping: this step is finished");
+    assert_null(strstr(complaint, "when this checkpoint is written"));
+}
+
 /* ---- output that cannot be written ---- */
 
 static void pipe_when_its_reader_goes_then_training_goes_on(void **state)
@@ -319,10 +455,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hangup_when_training_then_saves_and_leaves_with_0),
         cmocka_unit_test(hangup_when_ignored_at_the_start_then_goes_on),
+        cmocka_unit_test(stop_when_ignored_at_the_start_then_goes_on),
+        cmocka_unit_test(stop_when_training_has_not_begun_then_says_so_and_nothing_is_lost),
         cmocka_unit_test(stop_when_a_step_is_long_then_is_announced_within_it),
         cmocka_unit_test(stop_when_nothing_is_saved_then_says_so),
         cmocka_unit_test(second_signal_when_saving_then_waits_for_the_checkpoint),
         cmocka_unit_test(third_signal_when_saving_then_leaves_at_once),
+        cmocka_unit_test(signal_when_a_save_has_failed_then_is_not_one_in_a_save),
         cmocka_unit_test(pipe_when_its_reader_goes_then_training_goes_on),
         cmocka_unit_test(pipe_when_its_reader_goes_then_plan_ends),
         cmocka_unit_test(log_when_it_takes_no_more_then_the_run_is_saved_and_74),

@@ -200,6 +200,30 @@ static void braces_when_not_lines_of_json_then_are_text(void **state)
 
 /* ---- what an evaluation covers ---- */
 
+/* A weight that is no number makes the loss none, which JSON has no word for. */
+static void loss_when_it_is_no_number_then_eval_prints_null(void **state)
+{
+    (void)state;
+    json_error_t error;
+    assert_int_equal(
+        system("cp -r hf broken && printf '\\000\\000\\300\\177' | dd bs=1 conv=notrunc "
+               "of=broken/model.safetensors status=none "
+               "seek=$(($(stat -c %s broken/model.safetensors) - 4))"),
+        0);
+    assert_code(sluice("eval broken --data ids.bin --json"), 0);
+    json_t *report = json_loads(output, JSON_REJECT_DUPLICATES, &error);
+    if (!report)
+        fail_msg("%s: %s", error.text, output);
+    assert_true(json_is_null(json_object_get(report, "loss")));
+    assert_true(json_is_null(json_object_get(report, "perplexity")));
+    assert_true(json_is_integer(json_object_get(report, "tokens")));
+    json_decref(report);
+    assert_code(sluice("eval hf --data ids.bin --json"), 0);
+    report = json_loads(output, JSON_REJECT_DUPLICATES, &error);
+    assert_true(json_is_real(json_object_get(report, "loss")));
+    json_decref(report);
+}
+
 static json_t *find_eval(const json_t *events)
 {
     size_t index;
@@ -297,6 +321,7 @@ int main(void)
         cmocka_unit_test(data_when_text_and_ids_are_mixed_then_refused_unless_said),
         cmocka_unit_test(json_lines_when_given_as_data_then_65),
         cmocka_unit_test(braces_when_not_lines_of_json_then_are_text),
+        cmocka_unit_test(loss_when_it_is_no_number_then_eval_prints_null),
         cmocka_unit_test(evaluation_when_all_is_covered_then_is_the_number_of_eval),
         cmocka_unit_test(evaluation_when_it_fails_then_the_last_step_is_saved),
         cmocka_unit_test(evaluation_when_limited_then_covers_so_many_micro_batches),

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "base/rng.h"
 #include "config_case.h"
 #include "session/config/config_json.h"
 #include "session/config/units.h"
@@ -323,6 +324,76 @@ static void paths_when_printed_then_are_absolute(void **state)
     json_decref(object);
 }
 
+/* Sets --save and prints it: what comes back is the text or a refusal that names the option. */
+static void check_text(fixture *self, const char *text, bool is_utf8)
+{
+    json_t *object = NULL;
+    char setting[64];
+    snprintf(setting, sizeof setting, "save=/%s", text);
+    assert_int_equal(assign(self, setting), SL_OK);
+    sl_status status = sl_config_format_given(&self->config, SL_CONFIG_TRAIN, &object);
+    if (status != (is_utf8 ? SL_OK : SL_ERROR_USAGE))
+        fail_msg("status %d of a text that is%s UTF-8", status, is_utf8 ? "" : " not");
+    if (is_utf8)
+        assert_string_equal(json_string_value(json_object_get(object, "save")) + 1, text);
+    else
+        assert_message_has("--save /");
+    json_decref(object);
+}
+
+/* jansson says what UTF-8 is; borders of the ranges are drawn more often than chance would. */
+static void texts_when_not_utf8_then_refused_and_none_is_lost(void **state)
+{
+    fixture *self = *state;
+    static const unsigned char borders[] = {0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1,
+                                            0xc2, 0xdf, 0xe0, 0xed, 0xef, 0xf0, 0xf4, 0xf5};
+    uint32_t accepted = 0;
+    for (uint64_t seed = 0; seed < 20000; seed++) {
+        char text[5] = "";
+        size_t length = 1 + sl_rng_below(seed, 71, 0, 4);
+        for (size_t i = 0; i < length; i++)
+            text[i] = (char)borders[sl_rng_below(seed, 71, 1 + i, sizeof borders)];
+        json_t *known = json_string(text);
+        accepted += known != NULL;
+        check_text(self, text, known != NULL);
+        json_decref(known);
+    }
+    assert_in_range(accepted, 200, 19000);
+    json_t *object;
+    assert_int_equal(assign(self, "save=x"), SL_OK);
+    assert_int_equal(sl_config_append(&self->config, SL_CONFIG_ROW_data, "caf\xe9"), SL_OK);
+    assert_int_equal(sl_config_format(&self->config, SL_CONFIG_TRAIN, &object), SL_ERROR_USAGE);
+    assert_message_has("--data ");
+    assert_message_has("caf\\xe9: this is not UTF-8");
+}
+
+static int64_t allocations_left = -1; /* of jansson, before one is refused; -1: none is */
+
+static void *give_or_refuse(size_t bytes)
+{
+    return allocations_left >= 0 && allocations_left-- == 0 ? NULL : malloc(bytes);
+}
+
+static void json_when_memory_is_refused_then_an_error_and_no_null(void **state)
+{
+    fixture *self = *state;
+    int64_t refused = 0;
+    assert_int_equal(assign(self, "data=text"), SL_OK);
+    assert_int_equal(assign(self, "save=out"), SL_OK);
+    json_set_alloc_funcs(give_or_refuse, free);
+    for (bool is_refused = true; is_refused; refused++) {
+        json_t *object = NULL;
+        allocations_left = refused;
+        sl_status status = sl_config_format(&self->config, SL_CONFIG_TRAIN, &object);
+        is_refused = allocations_left < 0;
+        allocations_left = -1;
+        assert_int_equal(status, is_refused ? SL_ERROR_SYSTEM : SL_OK);
+        json_decref(object);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_true(refused > 100);
+}
+
 static void json_when_printed_then_reads_back_to_the_same(void **state)
 {
     fixture *self = *state;
@@ -436,6 +507,8 @@ int main(void)
         WITH_CONFIG(json_when_wrong_for_another_command_then_is_refused_too),
         WITH_CONFIG(paths_when_printed_then_are_absolute),
         WITH_CONFIG(json_when_printed_then_reads_back_to_the_same),
+        WITH_CONFIG(texts_when_not_utf8_then_refused_and_none_is_lost),
+        WITH_CONFIG(json_when_memory_is_refused_then_an_error_and_no_null),
         WITH_CONFIG(shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved),
         WITH_CONFIG(rows_when_longer_than_the_context_then_are_refused),
         WITH_CONFIG(learning_rate_when_scheduled_then_passes_known_points),

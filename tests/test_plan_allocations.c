@@ -1,8 +1,8 @@
-/* What could be wrong with memory that a planner takes: a refused allocation that is reported as a
- * plan that does not fit, that makes another plan, that leaks or crashes. This program puts
- * functions before the C library's allocator and refuses each allocation of sl_plan_build in turn:
- * that one alone, and that one with all later ones. Not under sanitizers, which have allocators of
- * their own. */
+/* What could be wrong with memory that planner and simulator take: a refused allocation that is
+ * reported as a plan that does not fit, that makes another plan, that leaks or crashes. This
+ * program puts functions before the C library's allocator and refuses each allocation of
+ * sl_plan_build and sl_plan_simulate in turn: that one alone, and that one with all later ones. Not
+ * under sanitizers, which have allocators of their own. */
 #define _GNU_SOURCE /* qsort_r */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -129,9 +129,48 @@ static void refusal_when_memory_is_refused_is_none(void **state)
     plan_case_close(&c);
 }
 
+/* Simulates with allocations first to last refused; returns how many were made. */
+static int64_t simulate_refused(const plan_case *c, const sl_plan *plan, int64_t first,
+                                int64_t last, sl_status expected)
+{
+    const sl_machine machine = sl_machine_default(2);
+    sl_simulation simulation;
+    int64_t live_before = live_count;
+    call_count = 0;
+    first_refused = first;
+    last_refused = last;
+    sl_status status = sl_plan_simulate(c->program, plan, &machine, &simulation);
+    first_refused = INT64_MAX;
+    int64_t calls = call_count;
+    if (status != expected)
+        fail_msg("allocations %lld to %lld refused: status %d, not %d: %s", (long long)first,
+                 (long long)last, status, expected, sl_status_message());
+    assert_int_equal(live_count, live_before);
+    return calls;
+}
+
+static void simulation_when_memory_is_refused_says_so(void **state)
+{
+    (void)state;
+    plan_case c;
+    sl_plan *plan = NULL;
+    sl_shortage shortage;
+    open_tight_case(&c);
+    assert_int_equal(sl_plan_build(&c.request, &plan, &shortage), SL_OK);
+    int64_t calls = simulate_refused(&c, plan, INT64_MAX, 0, SL_OK);
+    assert_true(calls >= 6);
+    for (int64_t n = 0; n < calls; n++) {
+        simulate_refused(&c, plan, n, n, SL_ERROR_SYSTEM);
+        simulate_refused(&c, plan, n, INT64_MAX, SL_ERROR_SYSTEM);
+    }
+    sl_plan_close(plan);
+    plan_case_close(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(simulation_when_memory_is_refused_says_so),
         cmocka_unit_test(plan_when_memory_is_refused_says_so),
         cmocka_unit_test(refusal_when_memory_is_refused_is_none),
     };

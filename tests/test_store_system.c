@@ -1,25 +1,28 @@
 /* The disk store where the system allows less than usual. What could be wrong: a container that
  * forbids io_uring, or a limit on locked memory, makes the store fail instead of taking another
- * way, or takes it without saying so; more is locked than is said; a process that was stopped is
- * taken for a disk that does not answer. Each case runs in a child of its own: a system call filter
- * and a limit cannot be taken back. Registered buffers are looked at here too: transfers from
- * inside, from outside and across the end of one. */
+ * way, or takes it without saying so; more is locked than is said; a kernel that is busy is given
+ * up too soon; a process that was stopped is taken for a disk that does not answer. Each case runs
+ * in a child of its own: a system call filter and a limit cannot be taken back. Registered buffers
+ * are looked at here too: transfers from inside, from outside and across the end of one. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
+#include "offload/backoff.h"
 #include "offload/transport.h"
 #include "skip.h"
 #include "store_case.h"
@@ -257,6 +260,63 @@ static void buffer_when_larger_than_a_part_serves_transfers_across_the_border(vo
     munmap(memory, bytes);
 }
 
+/* ---- a kernel that is busy ---- */
+
+static _Atomic int busy_waits; /* so many waits for the ring are sent away */
+
+/* Stands before the library's function of this name. */
+struct io_uring;
+struct io_uring_cqe;
+struct __kernel_timespec;
+int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **out,
+                              struct __kernel_timespec *limit);
+int io_uring_wait_cqe_timeout(struct io_uring *ring, struct io_uring_cqe **out,
+                              struct __kernel_timespec *limit)
+{
+    typedef int wait_function(struct io_uring *, struct io_uring_cqe **,
+                              struct __kernel_timespec *);
+    wait_function *real;
+    void *symbol = dlsym(RTLD_NEXT, "io_uring_wait_cqe_timeout");
+    memcpy(&real, &symbol, sizeof real);
+    if (atomic_load(&busy_waits) > 0) {
+        atomic_fetch_sub(&busy_waits, 1);
+        return -EAGAIN;
+    }
+    return real(ring, out, limit);
+}
+
+/* Writes one item while the kernel is busy so often; returns what became of it. */
+static sl_status write_while_busy(const char *directory, int waits)
+{
+    store_case test;
+    const char *const names[] = {directory};
+    sl_store *store = NULL;
+    store_case_init(&test, BYTES, MIB, 8);
+    sl_store_options options = {.directories = names, .directory_count = 1, .bytes = BYTES};
+    scratch_need(sl_store_open(&options, &store) == SL_OK, sl_status_message());
+    atomic_store(&busy_waits, waits);
+    sl_status status = store_case_write(&test, store, 0);
+    atomic_store(&busy_waits, 0);
+    sl_store_close(store);
+    store_case_close(&test);
+    return status;
+}
+
+/* As many tries as backoff.h says, and not one more: then somebody is told. */
+static void kernel_when_busy_is_asked_again_as_often_as_is_said(void **state)
+{
+    const char *directory = ((scratch_path *)*state)->text;
+    if (strcmp(sl_store_probe(), "io_uring") != 0) {
+        skip_because("%s", sl_store_probe());
+    }
+    if (!dlsym(RTLD_NEXT, "io_uring_wait_cqe_timeout")) {
+        skip_because("liburing is part of this program");
+    }
+    assert_int_equal(write_while_busy(directory, SL_BACKOFF_MAX), SL_OK);
+    assert_int_equal(write_while_busy(directory, SL_BACKOFF_MAX + 1), SL_ERROR_IO);
+    assert_non_null(strstr(sl_status_message(), "waiting for io_uring: Resource temporarily"));
+}
+
 /* ---- a process that is stopped ---- */
 
 static const sl_transport_ops *slept_through; /* in front of which the process stops */
@@ -345,6 +405,7 @@ int main(void)
         TEST(store_when_io_uring_is_forbidden_uses_threads_and_says_why),
         TEST(store_when_little_memory_may_be_locked_goes_unregistered),
         TEST(store_when_memory_may_be_locked_once_says_what_is),
+        TEST(kernel_when_busy_is_asked_again_as_often_as_is_said),
         TEST(requests_when_the_process_was_stopped_are_not_overdue),
         TEST(buffer_when_registered_in_part_serves_all_transfers),
         TEST(buffer_when_larger_than_a_part_serves_transfers_across_the_border),

@@ -5,10 +5,13 @@
  * every fault of plan_faults.h must be rejected for its own reason, and so must the plan without
  * any single one of its waits.
  */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -186,6 +189,7 @@ EDIT(place_on_no_tier, fault_place(plan, FIRST_RUN, 1)->tier = SL_TIER_COUNT)
 EDIT(workspace_on_host, fault_place(plan, LOSS_RUN, 2)->tier = SL_TIER_HOST;
      fault_place(plan, LOSS_RUN, 2)->offset = 0)
 EDIT(tensor_below_chunk, fault_place(plan, 2, 1)->offset = 0)
+EDIT(tensor_beside_home, fault_place(plan, 3, 1)->offset += 256)
 EDIT(chunk_beyond_peak, fault_place(plan, FIRST_RUN, 0)->offset = VISIT + 8192)
 EDIT(activation_over_flags, fault_place(plan, FIRST_RUN, 1)->offset = 131072)
 EDIT(slot_twice, plan->allocations[plan->allocation_count] = *find_slot(plan, LOSS);
@@ -229,6 +233,7 @@ static const plan_fault small_faults[] = {
     FAULT(place_on_no_tier, "in a tier that does not exist"),
     FAULT(workspace_on_host, "has workspace in tier host"),
     FAULT(tensor_below_chunk, "bytes into its chunk"),
+    FAULT(tensor_beside_home, "has param chunk 1 at device byte 256, but its home is at byte 0"),
     FAULT(chunk_beyond_peak, "outside the peak"),
     FAULT(activation_over_flags, "over the block flags"),
     FAULT(slot_twice, "has two buffers"),
@@ -371,6 +376,37 @@ static void plan_when_an_output_is_unused_then_accepted(void **state)
     plan_close(&plan);
 }
 
+/* A copy of an array whose end no byte follows. */
+static void *put_before_nothing(const void *array, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page * page;
+    char *memory =
+        mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_equal(mprotect(memory + pages, page, PROT_NONE), 0);
+    return memcpy(memory + pages - bytes, array, bytes);
+}
+
+/* Lists end where they end: what is read behind one ends this program. */
+static void plan_when_its_lists_end_at_a_page_then_nothing_behind_is_read(void **state)
+{
+    (void)state;
+    sl_plan plan = make_small_plan(), exact = plan;
+    sl_program program = small_program;
+    sl_plan_request request = small_request;
+    program.values = put_before_nothing(small_values, sizeof small_values);
+    program.ops = put_before_nothing(small_ops, sizeof small_ops);
+    request.program = &program;
+    exact.prologue = put_before_nothing(plan.prologue, plan.prologue_count * sizeof *plan.prologue);
+    exact.body = put_before_nothing(plan.body, plan.body_count * sizeof *plan.body);
+    exact.places = put_before_nothing(plan.places, plan.place_count * sizeof *plan.places);
+    exact.waits = put_before_nothing(plan.waits, plan.wait_count * sizeof *plan.waits);
+    exact.allocations =
+        put_before_nothing(plan.allocations, plan.allocation_count * sizeof *plan.allocations);
+    expect_accepted(&request, &exact);
+    plan_close(&plan); /* the copies stay until this program ends */
+}
+
 /* Words of a plan turned at random: any verdict will do, but nothing may break. */
 static void plan_when_garbled_then_judged_without_harm(void **state)
 {
@@ -418,6 +454,7 @@ int main(void)
         cmocka_unit_test(plan_when_program_is_another_then_rejected),
         cmocka_unit_test(rows_when_others_are_elsewhere_then_rejected),
         cmocka_unit_test(plan_when_an_output_is_unused_then_accepted),
+        cmocka_unit_test(plan_when_its_lists_end_at_a_page_then_nothing_behind_is_read),
         cmocka_unit_test(plan_when_garbled_then_judged_without_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

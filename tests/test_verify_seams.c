@@ -460,9 +460,35 @@ static void looped_plan_when_garbled_then_judged_without_harm(void **state)
     looped_close(&seams);
 }
 
+/* Commands count once for each repetition that is replayed: here no list is longer than the
+ * verifier takes, but three repetitions of the first loop are. None of the commands is there to be
+ * read. */
+static void plan_when_its_repetitions_have_too_many_commands_then_rejected(void **state)
+{
+    (void)state;
+    enum { MANY = 1 << 28 };
+    open_seams(5, 2);
+    copy = edit_copy(&seams.plan);
+    uint32_t loop = 0, first = 0;
+    while (copy.sections[loop].repeat == 1)
+        loop++;
+    assert_int_equal(copy.sections[loop].repeat, 3);
+    copy.sections[loop].count = MANY;
+    for (uint32_t s = 0; s < copy.section_count; s++) {
+        copy.sections[s].first = first;
+        first += copy.sections[s].count;
+    }
+    copy.body_count = first;
+    assert_int_equal(sl_plan_verify(&seams.request, &copy), SL_ERROR_INTERNAL);
+    assert_non_null(strstr(sl_status_message(), "it has more than 536870912 commands"));
+    edit_close(&copy);
+    looped_close(&seams);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_when_its_repetitions_have_too_many_commands_then_rejected),
         cmocka_unit_test(section_when_a_copy_is_missing_then_rejected_there),
         cmocka_unit_test(section_when_a_wait_is_missing_then_rejected_there),
         cmocka_unit_test(seam_when_its_sides_differ_in_place_then_rejected),

@@ -17,15 +17,16 @@
  * shared memory a warp reads a fragment of 16 keys x 16 columns (512 bytes) for 2 * ROW_TILES
  * products of 16 x 8 x 16: ROW_TILES = 2 halves what would otherwise bind.
  *
- * Scores s stay unscaled: exp(scale * (s - max)) = exp2(s * c - max * c) with c = scale * log2(e)
- * is one multiply-add and one exp2. Sums of weights are of the unrounded ones.
+ * Scores s stay unscaled: exp(scale * (s - max)) = exp2((s - max) * c) with c = scale * log2(e).
+ * The difference is taken first: a multiply-add of s, c and -max * c would leave the rounding error
+ * of a product, which for huge scores is huge too. Sums of weights are of the unrounded ones.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
  *                                        sm_80                sm_90
- *   attention_forward<bf16, 64>     218   5.30   0.31    226   5.29   0.31
- *   attention_forward<bf16, 128>    249   5.30   0.38    252   5.29   0.38
- *   attention_forward<bf16, 256>    255   5.68   0.62    247   5.66   0.62
+ *   attention_forward<bf16, 64>     215   5.77   0.31    224   5.76   0.31
+ *   attention_forward<bf16, 128>    253   5.52   0.38    255   5.51   0.38
+ *   attention_forward<bf16, 256>    245   5.79   0.62    247   5.77   0.62
  */
 #include "attention_tiles.cuh"
 
@@ -107,12 +108,11 @@ static __device__ __forceinline__ void update_softmax(
                 max = fmaxf(max, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
             max = quad_max(max);
             const float rescale = sl_exp2((state.max[m][half] - max) * factor);
-            const float offset = -max * factor;
 #pragma unroll
             for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
                 for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    scores[m][n][i] = sl_exp2(sl_multiply_add(scores[m][n][i], factor, offset));
+                    scores[m][n][i] = sl_exp2((scores[m][n][i] - max) * factor);
                     sum += scores[m][n][i];
                 }
             state.max[m][half] = max;

@@ -14,6 +14,7 @@ enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 512, SAME_HANGUP_SECONDS = 3 };
 
 static volatile sig_atomic_t signal_count, is_saving, must_leave;
 static time_t hangup_second; /* of the last SIGHUP, on the monotonic clock; 0: none */
+static volatile sig_atomic_t leaves_at_first;
 static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES];
 static const char *line_start = "sluice: "; /* on a terminal it replaces the live line */
 
@@ -51,6 +52,8 @@ static void take_signal(int number)
     signal_count = signal_count + 1;
     if (signal_count == 1) {
         say(is_saving ? stops_in_save_text : stops_text);
+        if (leaves_at_first)
+            _exit(0);
     } else if (is_saving && !must_leave) {
         must_leave = 1;
         say("a checkpoint is being written: leaving when it is whole; another signal leaves now, "
@@ -64,23 +67,32 @@ static void take_signal(int number)
     errno = error;
 }
 
-const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts)
+static void keep_texts(const sl_signal_texts *texts)
 {
-    /* Calls in progress go on: the run looks at the count between steps. */
-    struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;
     snprintf(stops_text, sizeof stops_text, "%s", texts->stops);
     snprintf(stops_in_save_text, sizeof stops_in_save_text, "%s", texts->stops_in_save);
     if (isatty(STDERR_FILENO))
         line_start = "\r\033[Ksluice: ";
-    /* One at a time: a handler is not interrupted by another. */
+    leaves_at_first = texts->leaves;
+}
+
+const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    enum { COUNT = sizeof numbers / sizeof numbers[0] };
+    /* Calls in progress go on: the run looks at the count between steps. */
+    struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;
+    sigset_t blocked_before;
+    /* One at a time: a handler is not interrupted by another, nor by a change of what it says. */
     sigemptyset(&action.sa_mask);
-    sigaddset(&action.sa_mask, SIGINT);
-    sigaddset(&action.sa_mask, SIGTERM);
-    sigaddset(&action.sa_mask, SIGHUP);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-        sigaction(SIGHUP, &action, NULL);
+    for (int i = 0; i < COUNT; i++)
+        sigaddset(&action.sa_mask, numbers[i]);
+    pthread_sigmask(SIG_BLOCK, &action.sa_mask, &blocked_before);
+    keep_texts(texts);
+    for (int i = 0; i < COUNT; i++)
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    pthread_sigmask(SIG_SETMASK, &blocked_before, NULL);
     return &signal_count;
 }
 

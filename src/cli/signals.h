@@ -2,7 +2,8 @@
  *
  * The first one asks for an end in good order: the run sees it between steps. What will happen is
  * said at once, by the handler, for a step may take minutes. The second one leaves at once; but
- * never in the middle of a save, which it lets end: only a third one does that.
+ * never in the middle of a save, which it lets end: only a third one does that. Where there is
+ * nothing yet that could be finished or lost, the first one says so and leaves with 0.
  */
 #ifndef SL_CLI_SIGNALS_H
 #define SL_CLI_SIGNALS_H
@@ -14,10 +15,12 @@
 typedef struct sl_signal_texts {
     const char *stops;         /* between saves */
     const char *stops_in_save; /* amid one */
+    bool leaves;               /* there is nothing to finish */
 } sl_signal_texts;
 
-/* Counts SIGINT, SIGTERM and, unless it is ignored now (nohup), SIGHUP from now on. A SIGHUP that
- * follows another within seconds is the same one: a terminal that closes sends it twice. */
+/* Counts SIGINT, SIGTERM and SIGHUP from now on, but none that is ignored now (nohup, a shell's
+ * background). A SIGHUP that follows another within seconds is the same one: a terminal that closes
+ * sends it twice. May be called again, when something else is to be said. */
 const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts);
 
 /* Lets writes to a pipe that nobody reads, and beyond the limit of a file's size, fail instead of

@@ -71,7 +71,9 @@ static void print_wear(const sl_trainer *trainer, const sl_end_report *end)
 static void print_end(const sl_trainer *trainer, const sl_end_report *end)
 {
     bool was_stopped = strcmp(end->reason, "signal") == 0;
-    if (was_stopped && !trainer->config->save)
+    if (was_stopped && end->run_steps == 0)
+        printf("stopped by a signal before the first step; there is nothing to save\n");
+    else if (was_stopped && !trainer->config->save)
         printf("stopped by a signal after step %" PRIu64 "; nothing was saved (no --save)\n",
                end->step);
     else if (was_stopped)
@@ -93,13 +95,23 @@ static void print_end(const sl_trainer *trainer, const sl_end_report *end)
                end->run_steps);
 }
 
+/* Data are read, memory is taken, a plan is searched: nothing of it is missed. */
+static void watch_early_signals(void)
+{
+    sl_signals_watch(
+        &(sl_signal_texts){.stops = "leaving: the training had not begun, and nothing is lost",
+                           .stops_in_save = "",
+                           .leaves = true});
+}
+
 static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
 {
     char text[512];
     const char *directory = trainer->config->save;
     sl_signal_texts texts = {
-        "stopping after this step, and nothing is saved (no --save); another signal leaves at once",
-        "stopping when this checkpoint is written"};
+        .stops = "stopping after this step, and nothing is saved (no --save); another signal "
+                 "leaves at once",
+        .stops_in_save = "stopping when this checkpoint is written"};
     if (directory)
         texts.stops = text;
     snprintf(text, sizeof text,
@@ -145,6 +157,7 @@ static int run_train(sl_config *config)
     sl_trainer trainer = {0};
     sl_progress progress;
     sl_signals_ignore_failed_output();
+    watch_early_signals();
     int code = sl_command_end(train(config, &trainer, &progress));
     sl_trainer_close(&trainer);
     return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;

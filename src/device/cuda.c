@@ -102,9 +102,9 @@ static void close_device(sl_device *device)
 {
     if (!device)
         return;
-    sl_cuda_events_close(device);
     if (device->stream && cudaStreamDestroy(device->stream) != cudaSuccess)
         sl_cuda_forget_error();
+    sl_cuda_events_close(device); /* whose words what was queued may still read */
     pthread_cond_destroy(&device->is_released);
     pthread_mutex_destroy(&device->lock);
     free(device);

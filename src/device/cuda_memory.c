@@ -70,14 +70,33 @@ static void log_failure(cudaError_t error, const char *call)
 
 /* ---- device memory ---- */
 
+/* Another process may have taken what was free when the run was planned. */
+static sl_status allocate(uint64_t bytes, void **out_base)
+{
+    cudaError_t error = cudaMalloc(out_base, bytes);
+    size_t free_bytes = 0, total_bytes = 0;
+    if (error == cudaSuccess)
+        return SL_OK;
+    if (error != cudaErrorMemoryAllocation)
+        return sl_cuda_fail(error, "cudaMalloc", NULL);
+    sl_cuda_forget_error();
+    if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+        sl_cuda_forget_error();
+    SL_FAIL(
+        SL_ERROR_FIT,
+        "the GPU does not give so much memory at once, %zu bytes of its %zu are free: plan with "
+        "less (--device-memory), or end what else runs there",
+        free_bytes, total_bytes);
+}
+
 /* cudaMalloc promises 256 bytes of alignment and in practice gives more. */
 static sl_status allocate_aligned(uint64_t bytes, void **out_base, unsigned char **out_start)
 {
     void *base = NULL;
-    SL_CUDA_TRY(NULL, cudaMalloc(&base, bytes));
+    SL_TRY(allocate(bytes, &base));
     if ((uintptr_t)base % ALIGNMENT != 0) {
         SL_CUDA_TRY(NULL, cudaFree(base));
-        SL_CUDA_TRY(NULL, cudaMalloc(&base, bytes + ALIGNMENT));
+        SL_TRY(allocate(bytes + ALIGNMENT, &base));
     }
     *out_base = base;
     *out_start = (unsigned char *)base + (ALIGNMENT - (uintptr_t)base % ALIGNMENT) % ALIGNMENT;

@@ -43,8 +43,7 @@ typedef struct sl_device_ops {
     sl_status (*describe)(sl_device *device, sl_device_info *out_info);
 
     /* Takes `bytes` of device memory, 4 KiB aligned at its start unless guarded (then 64 bytes),
-     * zero unless patterned. It exists when this returns. There is not as much: SL_ERROR_FIT of the
-     * cpu, SL_ERROR_SYSTEM of cuda. */
+     * zero unless patterned. It exists when this returns. SL_ERROR_FIT: there is not as much. */
     sl_status (*map)(sl_device *device, uint64_t bytes, int flags, void **out_memory);
     void (*unmap)(sl_device *device, void *memory, uint64_t bytes, int flags);
 

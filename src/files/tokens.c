@@ -289,6 +289,11 @@ bool sl_tokens_is_text(const sl_tokens *tokens)
     return true;
 }
 
+bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file)
+{
+    return tokens->files[file].kind == KIND_TEXT;
+}
+
 /* ---- reading ---- */
 
 static void widen(token_kind kind, const unsigned char *data, uint64_t count, uint32_t *out_ids)

@@ -48,6 +48,9 @@ uint32_t sl_tokens_vocab_needed(const sl_tokens *tokens);
 /* True if every file is text: the tokens are those of the byte tokenizer. */
 bool sl_tokens_is_text(const sl_tokens *tokens);
 
+/* The same of one file, in the order of opening. */
+bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file);
+
 /* Writes tokens [first_token, first_token + token_count) to `out_ids`. Runs over file borders.
  * SL_ERROR_USAGE: beyond the last token. SL_ERROR_DATA: a token not below the limit, or a file that
  * was cut since it was opened (file and position are named). SL_ERROR_IO: reading failed. */

@@ -53,10 +53,13 @@ static int byte_of(uint32_t code)
 
 unsigned char sl_vocabulary_nth_byte(uint32_t index)
 {
-    uint32_t code = 0;
-    for (uint32_t before = 0; byte_of(code) < 0 || before++ < index; code++)
-        continue;
-    return (unsigned char)byte_of(code);
+    for (int byte = 0; byte < 256; byte++)
+        if (is_near(byte) && index-- == 0)
+            return (unsigned char)byte;
+    for (int byte = 0; byte < 256; byte++)
+        if (!is_near(byte) && index-- == 0)
+            return (unsigned char)byte;
+    return 0;
 }
 
 /* Both directions, made once for a file. */

@@ -76,13 +76,21 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
     return sl_search_find(&search, out_blueprint, out_refusal);
 }
 
-static sl_status check_tokenizer(sl_config *config, const sl_source *source,
-                                 const sl_tokens *tokens)
+/* Checks the tokenizer, and makes ids of text. */
+static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens)
 {
-    sl_tokenizer_question question = {
-        .model = config->checkpoint, .recorded = source->tokenizer, .shape = &source->shape};
-    sl_tokenizer_look(tokens, &question);
-    return sl_tokenizer_resolve(config, &question);
+    sl_vocabulary *vocabulary = NULL;
+    sl_tokenizer_question question = {.model = config->checkpoint,
+                                      .recorded = source->tokenizer,
+                                      .directory = source->path,
+                                      .shape = &source->shape};
+    sl_tokenizer_look(*tokens, &question);
+    SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
+    sl_status status = sl_tokenizer_resolve(config, &question, vocabulary);
+    if (status == SL_OK)
+        status = sl_tokenizer_encode(config, &config->data, vocabulary, tokens);
+    sl_vocabulary_close(vocabulary);
+    return status;
 }
 
 static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
@@ -92,7 +100,6 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_
     sl_blueprint *blueprint = NULL;
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
-    SL_TRY(check_tokenizer(config, source, tokens));
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
     SL_TRY(sl_data_loader_open(tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq, &loader));
     sl_status status;
@@ -120,6 +127,8 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_refu
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
     sl_status status =
         sl_tokens_open((const char *const *)config->data.items, config->data.count, 0, &tokens);
+    if (status == SL_OK)
+        status = use_tokenizer(config, &source, &tokens);
     if (status == SL_OK)
         status = evaluate_source(config, &source, tokens, out_report, out_refusal);
     sl_tokens_close(tokens);

@@ -6,13 +6,13 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "files/tokens.h"
 #include "sampler.h"
 #include "session/session.h"
 #include "session/weights/elements.h"
+#include "text/bpe.h"
 #include "tokenizer.h"
 
-enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, TOKEN_TEXT_BYTES = 16 };
+enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
 
 static const uint64_t sampling_stream = 0x73616d706c65; /* apart from the streams of other draws */
 
@@ -22,25 +22,38 @@ typedef struct generation {
     int32_t *prompt; /* [prompt_count] */
     uint32_t prompt_count;
     uint32_t token_count; /* to generate at most */
+    sl_vocabulary *vocabulary;
     sl_session *session;
     sl_sampler sampler;
     float *logits; /* [vocab] */
 } generation;
 
-/* The prompt's bytes; an empty prompt is the end of a text before. */
+static sl_status add_end_of_text(const generation *self, sl_ids *ids)
+{
+    int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
+    if (end == SL_VOCABULARY_NONE)
+        SL_FAIL(SL_ERROR_USAGE, "the tokenizer has no end of text to start from: give --prompt");
+    SL_TRY(sl_ids_reserve(ids, 1));
+    ids->items[ids->count++] = (uint32_t)end;
+    return SL_OK;
+}
+
+/* The prompt's tokens; an empty prompt is the end of a text before. */
 static sl_status encode_prompt(generation *self)
 {
     const char *text = self->args->config->prompt ? self->args->config->prompt : "";
-    size_t length = strlen(text);
-    if (length > UINT32_MAX - 1)
+    sl_bpe *bpe = NULL;
+    sl_ids ids = {0};
+    SL_TRY(sl_bpe_open(self->vocabulary, PROMPT_CACHE_SLOTS, &bpe));
+    sl_status status = sl_bpe_encode(bpe, text, strlen(text), &ids);
+    sl_bpe_close(bpe);
+    if (status == SL_OK && ids.count == 0)
+        status = add_end_of_text(self, &ids);
+    self->prompt = (int32_t *)ids.items;
+    SL_TRY(status);
+    if (ids.count > UINT32_MAX - 1)
         SL_FAIL(SL_ERROR_USAGE, "--prompt is too long");
-    self->prompt_count = length ? (uint32_t)length : 1;
-    self->prompt = malloc(self->prompt_count * sizeof *self->prompt);
-    if (!self->prompt)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the prompt");
-    self->prompt[0] = SL_TOKENS_END_OF_TEXT;
-    for (size_t i = 0; i < length; i++)
-        self->prompt[i] = (unsigned char)text[i];
+    self->prompt_count = (uint32_t)ids.count;
     for (uint32_t i = 0; i < self->prompt_count; i++)
         if ((uint32_t)self->prompt[i] >= self->shape.vocab)
             SL_FAIL(SL_ERROR_USAGE, "--prompt: token %d is beyond the model's vocabulary of %u",
@@ -121,11 +134,13 @@ static sl_status predict_token(generation *self, uint32_t plan_index, uint32_t p
 
 static void emit_token(const generation *self, int32_t token)
 {
-    char text[TOKEN_TEXT_BYTES] = {(char)token};
-    uint32_t length = 1;
-    if (token >= SL_TOKENS_END_OF_TEXT)
-        length = (uint32_t)snprintf(text, sizeof text, "<%d>", token);
-    self->args->sink(self->args->user, text, length);
+    char text[UNKNOWN_TEXT_BYTES];
+    sl_token_bytes known = {text, 0};
+    if ((uint32_t)token < sl_vocabulary_count(self->vocabulary))
+        known = sl_vocabulary_token(self->vocabulary, (uint32_t)token);
+    else
+        known.bytes = (uint32_t)snprintf(text, sizeof text, "<%d>", token);
+    self->args->sink(self->args->user, known.text, known.bytes);
 }
 
 static sl_status sample_tokens(generation *self)
@@ -135,7 +150,7 @@ static sl_status sample_tokens(generation *self)
     for (uint32_t i = 0; i < self->token_count && !*self->args->stop; i++) {
         uint32_t position = i ? self->prompt_count + i - 1 : 0;
         SL_TRY(predict_token(self, i ? PLAN_TOKEN : PLAN_PROMPT, position, i, &token));
-        if (token == SL_TOKENS_END_OF_TEXT)
+        if (token == sl_vocabulary_end_of_text(self->vocabulary))
             break;
         emit_token(self, token);
     }
@@ -143,20 +158,23 @@ static sl_status sample_tokens(generation *self)
 }
 
 /* The prompt is text, and so is what follows. */
-static sl_status check_tokenizer(const generation *self, const sl_source *source)
+static sl_status open_tokenizer(generation *self, const sl_source *source)
 {
     sl_config *config = self->args->config;
     const sl_tokenizer_question question = {.model = config->checkpoint,
                                             .recorded = source->tokenizer,
+                                            .directory = source->path,
                                             .shape = &source->shape,
                                             .has_text = true};
-    return sl_tokenizer_resolve(config, &question);
+    SL_TRY(sl_tokenizer_open(config, &question, &self->vocabulary));
+    SL_TRY(sl_tokenizer_resolve(config, &question, self->vocabulary));
+    return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
 static sl_status generate_from(generation *self, const sl_source *source, sl_refusal *out_refusal)
 {
     self->shape = source->shape;
-    SL_TRY(check_tokenizer(self, source));
+    SL_TRY(open_tokenizer(self, source));
     SL_TRY(encode_prompt(self));
     SL_TRY(check_length(self));
     SL_TRY(open_session(self, source, out_refusal));
@@ -173,6 +191,7 @@ sl_status sl_generate_run(const sl_generate_args *args, sl_refusal *out_refusal)
     sl_sampler_close(&self.sampler);
     free(self.logits);
     free(self.prompt);
+    sl_vocabulary_close(self.vocabulary);
     sl_session_close(self.session);
     sl_source_close(&source);
     return status;

@@ -197,8 +197,9 @@ static sl_status run_steps(loop *run)
             SL_TRY(run_evaluation(run));
     }
     bool was_stopped = trainer->state.step < config->steps;
+    bool has_news = run->end.run_steps > 0 || !was_stopped; /* else, first values alone */
     run->end.reason = was_stopped ? "signal" : "done";
-    if (config->save && trainer->saved_step != trainer->state.step)
+    if (config->save && has_news && trainer->saved_step != trainer->state.step)
         SL_TRY(save_checkpoint(run));
     if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
         SL_TRY(run_evaluation(run));

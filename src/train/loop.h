@@ -16,10 +16,11 @@ typedef struct sl_loop_events {
 } sl_loop_events;
 
 /* Trains to --steps or until *stop is not 0: then the step is finished, and an evaluation left
- * out. Evaluates and saves where the configuration says, and at the end. Writes the log, its "end"
- * included, also on failure. SL_ERROR_NONFINITE: a loss or gradient is not finite with --nonfinite
- * stop, or 50 times in a row; nothing is saved then. SL_ERROR_IO may also mean that log or timeline
- * could not be written, which the run outlives: *out_end has a reason that is not "error". */
+ * out. Evaluates and saves where the configuration says, and at the end, unless it was stopped
+ * before its first step. Writes the log, its "end" included, also on failure. SL_ERROR_NONFINITE: a
+ * loss or gradient is not finite with --nonfinite stop, or 50 times in a row; nothing is saved
+ * then. SL_ERROR_IO may also mean that log or timeline could not be written, which the run
+ * outlives: *out_end has a reason that is not "error". */
 sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
                       const volatile sig_atomic_t *stop, sl_end_report *out_end);
 

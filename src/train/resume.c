@@ -20,11 +20,15 @@ static sl_status refuse_used(const sl_config *config, uint64_t step)
             sl_files_show(config->save).text, step);
 }
 
+static sl_config_record find_record(const sl_checkpoint_info *info)
+{
+    return (sl_config_record){.resolved_json = info->config_json, .given_json = info->given_json};
+}
+
 static sl_status restore_options(sl_config *config, sl_resume *resume)
 {
     const sl_checkpoint_info *info = sl_checkpoint_describe(resume->checkpoint);
-    const sl_config_record record = {.resolved_json = info->config_json,
-                                     .given_json = info->given_json};
+    const sl_config_record record = find_record(info);
     sl_status status = sl_config_restore(config, &record, &resume->changes);
     return status == SL_ERROR_DATA ? sl_status_prefix(status, "%s", sl_files_show(info->path).text)
                                    : status;
@@ -34,7 +38,8 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
 {
     bool is_used = false;
     uint64_t step = 0;
-    *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data]};
+    *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data],
+                              .is_tokenizer_given = config->given[SL_CONFIG_ROW_tokenizer]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
     SL_TRY(sl_checkpoint_newest_step(config->save, &is_used, &step));
@@ -56,6 +61,14 @@ void sl_resume_close(sl_resume *resume)
     sl_checkpoint_close(resume->checkpoint);
     free(resume->changes);
     *resume = (sl_resume){0};
+}
+
+sl_status sl_resume_note_followers(sl_resume *resume, const sl_config *config)
+{
+    if (!resume->checkpoint)
+        return SL_OK;
+    const sl_config_record record = find_record(sl_checkpoint_describe(resume->checkpoint));
+    return sl_config_tell_followers(config, &record, &resume->changes);
 }
 
 void sl_resume_tell(const sl_resume *resume)

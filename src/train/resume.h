@@ -11,6 +11,7 @@ typedef struct sl_resume {
     sl_checkpoint *checkpoint; /* NULL when starting anew */
     char *changes;             /* options that differ from the checkpoint's, a line each, or NULL */
     bool is_data_given;        /* --data was given anew */
+    bool is_tokenizer_given;   /* so was --tokenizer */
 } sl_resume;
 
 /* Looks under --save of a configuration that is not checked yet, opens the newest valid checkpoint
@@ -19,6 +20,9 @@ typedef struct sl_resume {
  * closes it. */
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume);
 void sl_resume_close(sl_resume *resume);
+
+/* Adds to the changes what follows from them, once the configuration is checked. */
+sl_status sl_resume_note_followers(sl_resume *resume, const sl_config *config);
 
 /* Writes the changes to the log. */
 void sl_resume_tell(const sl_resume *resume);

@@ -1,14 +1,16 @@
-/* How text becomes ids, and whether that is known of a model: bytes given to a model that was
- * trained on another vocabulary train, print and measure garbage without any other sign. */
+/* How text becomes ids, and whether that is known of a model: text given to a model that was
+ * trained on another vocabulary trains, prints and measures garbage without any other sign. */
 #ifndef SL_TRAIN_TOKENIZER_H
 #define SL_TRAIN_TOKENIZER_H
 
 #include "files/tokens.h"
 #include "session/config/config.h"
+#include "text/vocabulary.h"
 
 typedef struct sl_tokenizer_question {
-    const char *model;    /* the directory that the weights are of; NULL: a new model */
-    const char *recorded; /* what its checkpoint says; NULL: nothing */
+    const char *model;     /* the directory that the weights are of; NULL: a new model */
+    const char *recorded;  /* what its checkpoint says; NULL: nothing */
+    const char *directory; /* where a vocabulary of the model may lie; NULL: nowhere */
     const sl_gpt2_shape *shape;
     bool has_text; /* text is read or written */
     bool has_ids;  /* files of tokens are read, which do not say whose they are */
@@ -17,10 +19,22 @@ typedef struct sl_tokenizer_question {
 /* Notes what files hold; NULL is fine. */
 void sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question);
 
-/* Writes the tokenizer into the configuration: the one that was given, else the checkpoint's, else
- * byte for a new model that reads text alone; where none of these says one it stays "auto". Warns
- * of ids that bytes leave idle. SL_ERROR_USAGE: text, and the tokenizer is not known, is another
- * one than the checkpoint's, or cannot be used by this version. */
-sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question);
+/* Opens the vocabulary: of the directory that was given, else the model's own. NULL where it is
+ * bytes, or not known. Needs no shape. SL_ERROR_MISSING, SL_ERROR_DATA: it cannot be read. */
+sl_status sl_tokenizer_open(const sl_config *config, const sl_tokenizer_question *question,
+                            sl_vocabulary **out_vocabulary);
+
+/* Writes the tokenizer into the configuration: the one that was given, else the model's, else byte
+ * for a new model that reads text alone; where none of these says one it stays "auto". Warns of ids
+ * that bytes leave idle. `vocabulary` is what sl_tokenizer_open gave. SL_ERROR_USAGE: text, and the
+ * tokenizer is not known, is another one than the checkpoint's, has more tokens than the model has
+ * ids, or cannot be used by this version. */
+sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
+                               const sl_vocabulary *vocabulary);
+
+/* Puts in the place of *tokens, which hold text, the ids of this vocabulary: made with --threads,
+ * kept in files without a name under TMPDIR. Does nothing without a vocabulary or text. */
+sl_status sl_tokenizer_encode(const sl_config *config, const sl_config_list *paths,
+                              const sl_vocabulary *vocabulary, sl_tokens **tokens);
 
 #endif

@@ -52,8 +52,10 @@ static sl_status resolve_shape(sl_trainer *trainer)
 {
     bool is_text = trainer->tokens && sl_tokens_is_text(trainer->tokens);
     const sl_gpt2_shape *base = find_base_shape(trainer);
-    SL_TRY(sl_config_shape(trainer->config, base, is_text ? SL_TOKENS_BYTE_VOCAB : 50257,
-                           &trainer->shape));
+    uint32_t vocab = trainer->vocabulary ? sl_vocabulary_count(trainer->vocabulary)
+                     : is_text           ? SL_TOKENS_BYTE_VOCAB
+                                         : 50257;
+    SL_TRY(sl_config_shape(trainer->config, base, vocab, &trainer->shape));
     if (base && memcmp(base, &trainer->shape, sizeof *base) != 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "the model of the options is not the checkpoint's (%u layers, %u wide, %u heads, "
@@ -100,20 +102,47 @@ static sl_status take_state(sl_trainer *trainer)
 }
 
 /* How text becomes ids: of the run that goes on, of the weights it starts with, or of a new one. */
-static sl_status resolve_tokenizer(sl_trainer *trainer)
+static sl_tokenizer_question ask_tokenizer(const sl_trainer *trainer)
 {
-    sl_config *config = trainer->config;
+    const sl_config *config = trainer->config;
     sl_tokenizer_question question = {.recorded = trainer->source.tokenizer,
+                                      .directory = trainer->source.path,
                                       .shape = &trainer->shape};
     if (trainer->source.checkpoint || trainer->source.directory)
         question.model = config->init;
     if (trainer->resume.checkpoint) {
         question.model = config->save;
         question.recorded = sl_checkpoint_describe(trainer->resume.checkpoint)->tokenizer;
+        question.directory = sl_checkpoint_describe(trainer->resume.checkpoint)->path;
     }
     sl_tokenizer_look(trainer->tokens, &question);
     sl_tokenizer_look(trainer->eval_tokens, &question);
-    return sl_tokenizer_resolve(config, &question);
+    return question;
+}
+
+/* A run that goes on has its vocabulary in the checkpoint; where it came from may be gone. */
+static sl_status open_vocabulary(sl_trainer *trainer)
+{
+    const sl_tokenizer_question question = ask_tokenizer(trainer);
+    bool is_restored = trainer->resume.checkpoint && !trainer->resume.is_tokenizer_given;
+    if (is_restored && question.recorded)
+        SL_TRY(sl_config_resolve(trainer->config, SL_CONFIG_ROW_tokenizer, "auto"));
+    return sl_tokenizer_open(trainer->config, &question, &trainer->vocabulary);
+}
+
+static sl_status resolve_tokenizer(sl_trainer *trainer)
+{
+    const sl_tokenizer_question question = ask_tokenizer(trainer);
+    return sl_tokenizer_resolve(trainer->config, &question, trainer->vocabulary);
+}
+
+/* From here on the data are ids. */
+static sl_status encode_text(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    SL_TRY(sl_tokenizer_encode(config, &config->data, trainer->vocabulary, &trainer->tokens));
+    return sl_tokenizer_encode(config, &config->eval_data, trainer->vocabulary,
+                               &trainer->eval_tokens);
 }
 
 static sl_status identify_data(sl_trainer *trainer)
@@ -159,14 +188,17 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
     SL_TRY(sl_config_check(config, command));
+    SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(open_tokens(&config->data, &trainer->tokens));
     SL_TRY(open_tokens(&config->eval_data, &trainer->eval_tokens));
     SL_TRY(open_source(trainer));
+    SL_TRY(open_vocabulary(trainer));
     SL_TRY(resolve_shape(trainer));
     SL_TRY(take_state(trainer));
     SL_TRY(resolve_tokenizer(trainer));
     SL_TRY(identify_data(trainer));
     SL_TRY(sl_resume_check_data(&trainer->resume, &trainer->data));
+    SL_TRY(encode_text(trainer));
     SL_TRY(open_loaders(trainer));
     SL_TRY(keep_given(trainer));
     sl_resume_tell(&trainer->resume);
@@ -220,6 +252,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
     return (sl_checkpoint_save_args){.directory = trainer->config->save,
                                      .keep = (uint32_t)trainer->config->keep,
                                      .shape = &trainer->shape,
+                                     .vocabulary = trainer->vocabulary,
                                      .tensors = session->tensors,
                                      .tensor_count = session->tensor_count,
                                      .has_state = session->has_state,
@@ -289,10 +322,12 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_data_loader_close(&trainer->eval_loader);
     sl_source_close(&trainer->source);
     sl_resume_close(&trainer->resume);
+    sl_steps_forget(&trainer->known_steps);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_tokens_close(trainer->eval_tokens);
     sl_tokens_close(trainer->tokens);
+    sl_vocabulary_close(trainer->vocabulary);
     memset(trainer, 0, sizeof *trainer);
 }
 
@@ -319,13 +354,19 @@ static sl_status describe_kernels(const sl_trainer *trainer, char **out_text)
 static sl_status save_with(sl_trainer *trainer, const char *kernels)
 {
     const sl_config *config = trainer->config;
+    char vocabulary_name[SL_VOCABULARY_NAME_BYTES];
     sl_checkpoint_save_args args = describe_saves(trainer);
     args.config_json = trainer->config_json;
     args.given_json = trainer->given_json;
     args.tokenizer = sl_config_names_tokenizer(config) ? config->tokenizer : NULL;
+    if (trainer->vocabulary) {
+        SL_TRY(sl_vocabulary_name(trainer->vocabulary, vocabulary_name));
+        args.tokenizer = vocabulary_name;
+    }
     args.gemm = kernels;
     args.data_fingerprint = trainer->data.fingerprint;
     args.data_sample = trainer->data.sample;
+    args.known = &trainer->known_steps;
     if (trainer->has_old_checkpoints)
         args.keep = 0;
     return sl_checkpoint_save(&args);

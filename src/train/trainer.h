@@ -14,16 +14,19 @@
 #include "log_json.h"
 #include "resume.h"
 #include "session/checkpoint/checkpoint.h"
+#include "session/checkpoint/steps.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
+#include "text/vocabulary.h"
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
+    sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
     sl_resume resume;                /* what was found under --save */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
@@ -37,6 +40,7 @@ typedef struct sl_trainer {
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
     sl_checkpoint_state state;          /* after the last step */
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */
+    sl_step_verdicts known_steps;       /* checkpoints under --save that were written or read */
     uint32_t skips_in_a_row;
 } sl_trainer;
 

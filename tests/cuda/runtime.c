@@ -28,6 +28,7 @@ static struct {
     uint64_t left;       /* calls until it; 0: none */
     cudaError_t error;
     bool breaks;        /* the context, for good */
+    bool goes_on;       /* with every later call */
     const char *failed; /* the call it hit */
     uint64_t faults;
     char first_fault[TEXT_BYTES];
@@ -75,6 +76,7 @@ void standin_reset(const standin_machine *machine)
     standin.machine = *machine;
     standin.is_set = true;
     standin.broken = cudaSuccess;
+    standin.is_refusing = false;
     memset(standin.has_context, 0, sizeof standin.has_context);
     memset(standin.used_bytes, 0, sizeof standin.used_bytes);
     standin.late_loads = standin.deepest_stream = 0;
@@ -196,10 +198,13 @@ static cudaError_t take_injection(const char *name)
 {
     find_count(name)->count++;
     ledger.call_count++;
+    if (standin.is_refusing)
+        return ledger.error;
     if (ledger.left == 0 || (ledger.name && strcmp(ledger.name, name) != 0) || --ledger.left > 0)
         return cudaSuccess;
     ledger.failed = name;
-    if (makes_order(name))
+    standin.is_refusing = ledger.goes_on;
+    if (makes_order(name) || ledger.goes_on)
         order_stop();
     if (ledger.breaks && standin.broken == cudaSuccess) {
         standin.broken = ledger.error;
@@ -245,24 +250,30 @@ void standin_break(int error)
     pthread_mutex_unlock(&standin.lock);
 }
 
-static void inject(const char *name, uint64_t nth, int error, bool breaks)
+static void inject(const char *name, uint64_t nth, int error, bool breaks, bool goes_on)
 {
     pthread_mutex_lock(&standin.lock);
     ledger.name = name;
     ledger.left = nth;
     ledger.error = (cudaError_t)error;
     ledger.breaks = breaks;
+    ledger.goes_on = goes_on;
     pthread_mutex_unlock(&standin.lock);
 }
 
 void standin_fail_call(const char *name, uint64_t nth, int error)
 {
-    inject(name, nth, error, false);
+    inject(name, nth, error, false, false);
+}
+
+void standin_refuse_calls(const char *name, uint64_t nth, int error)
+{
+    inject(name, nth, error, false, true);
 }
 
 void standin_break_call(const char *name, uint64_t nth, int error)
 {
-    inject(name, nth, error, true);
+    inject(name, nth, error, true, false);
 }
 
 uint64_t standin_calls(const char *name)

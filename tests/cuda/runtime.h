@@ -20,6 +20,7 @@ typedef struct standin_world {
     bool is_set; /* `machine` was chosen */
     bool has_context[STANDIN_DEVICES_MAX];
     cudaError_t broken; /* sticky */
+    bool is_refusing;   /* every call fails, but what is queued runs */
     uint32_t running;   /* items that run without the lock */
     bool is_full;       /* a call waits for a stream: no other begins */
     uint64_t late_loads, deepest_stream;

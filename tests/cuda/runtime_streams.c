@@ -283,12 +283,6 @@ cudaError_t standin_append(cudaStream_t stream, const standin_work *work)
     return append(stream, &what);
 }
 
-void standin_settle(void)
-{
-    while (standin.broken != cudaSuccess && standin.running > 0)
-        pthread_cond_wait(&standin.changed, &standin.lock);
-}
-
 /* All of it is done: that comes before what the calling thread does next. */
 static void learn_stream(struct CUstream_st *stream)
 {
@@ -346,6 +340,16 @@ static void wait_alone(const struct CUstream_st *stream, const char *why)
     }
     standin.is_full = false;
     pthread_cond_broadcast(&standin.changed);
+}
+
+/* Who waits for work and is refused cannot know when it is over: so memory that is given back waits
+ * for it, as CUDA's does anyway. */
+void standin_settle(void)
+{
+    while (standin.broken != cudaSuccess && standin.running > 0)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+    if (standin.is_refusing)
+        wait_alone(NULL, "memory that is given back");
 }
 
 cudaError_t standin_drain_alone(cudaStream_t stream, const char *why)

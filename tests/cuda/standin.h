@@ -103,6 +103,9 @@ void standin_break(int error);
  * their work even so. */
 void standin_fail_call(const char *name, uint64_t nth, int error);
 
+/* The same, and so does every later call of any function, while what is queued runs on. */
+void standin_refuse_calls(const char *name, uint64_t nth, int error);
+
 /* The same, and the context is broken from that call on, as by standin_break. */
 void standin_break_call(const char *name, uint64_t nth, int error);
 

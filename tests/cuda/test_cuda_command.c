@@ -96,7 +96,7 @@ static void device_when_too_small_then_refused_by_plan_or_by_the_device(void **s
     assert_has(complaint, "this fits: --policy host");
     assert_code(sluice("train " CUDA "--layers 8 --width 512 --policy device --steps 1 "
                        "--device-memory 2G"),
-                71);
+                69);
     assert_one_complaint("the device arena");
     unsetenv("STANDIN_DEVICE_BYTES");
     assert_code(sluice("train " CUDA "--device cuda:7 --steps 1"), 71);

@@ -227,9 +227,11 @@ static void map_when_the_device_is_full_says_so(void **state)
     standin_reset(&machine);
     sl_device *device = open_device();
     void *memory = NULL;
-    assert_int_equal(ops->map(device, UINT64_C(40) << 20, SL_MAP_PLAIN, &memory), SL_ERROR_SYSTEM);
-    assert_non_null(strstr(sl_status_message(), "41943040 bytes of device memory: cudaMalloc"));
-    assert_non_null(strstr(sl_status_message(), "out of memory"));
+    assert_int_equal(ops->map(device, UINT64_C(40) << 20, SL_MAP_PLAIN, &memory), SL_ERROR_FIT);
+    assert_non_null(
+        strstr(sl_status_message(), "41943040 bytes of device memory: the GPU does not"));
+    assert_non_null(strstr(sl_status_message(), "of its 67108864 are free"));
+    assert_non_null(strstr(sl_status_message(), "--device-memory"));
     assert_int_equal(cudaPeekAtLastError(), cudaSuccess);
     ops->close(device);
 }

@@ -261,14 +261,17 @@ static void count_calls(const standin_machine *machine, uint64_t *counts)
     assert_int_equal(sum, standin_calls(NULL)); /* none is missing in the list */
 }
 
+/* How a call fails: alone, with every one after it, or for good. */
+typedef void injecting(const char *name, uint64_t nth, int error);
+
 /* The failure comes out with a message, or is one that may be lived with. */
 static bool run_failing(const standin_machine *machine, const char *name, uint64_t nth, int error,
-                        bool breaks)
+                        injecting *inject)
 {
     scene set = {0};
     standin_reset(machine);
     (void)sl_status_fail(SL_OK, "nothing");
-    (breaks ? standin_break_call : standin_fail_call)(name, nth, error);
+    inject(name, nth, error);
     sl_status status = run_scene(&set);
     if (status == SL_ERROR_DATA)
         fail_msg("%s %d failed and the numbers are wrong", name, (int)nth);
@@ -280,7 +283,7 @@ static bool run_failing(const standin_machine *machine, const char *name, uint64
 }
 
 /* Of what is called very often the first and the last calls. */
-static void check_sweep(const standin_machine *machine, int error, bool breaks)
+static void check_sweep(const standin_machine *machine, int error, injecting *inject)
 {
     uint64_t counts[CALLED], failures = 0;
     count_calls(machine, counts);
@@ -288,7 +291,7 @@ static void check_sweep(const standin_machine *machine, int error, bool breaks)
         for (uint64_t nth = 1; nth <= counts[i]; nth++) {
             if (nth == MANY / 2 && counts[i] > MANY && !getenv("SL_TEST_FULL"))
                 nth = counts[i] - MANY / 2;
-            failures += run_failing(machine, called[i], nth, error, breaks);
+            failures += run_failing(machine, called[i], nth, error, inject);
         }
     }
     assert_in_range(failures, 60, UINT32_MAX);
@@ -298,18 +301,28 @@ static void scene_when_any_call_fails_once_ends_clean(void **state)
 {
     (void)state;
     standin_machine machine = plain_machine();
-    check_sweep(&machine, cudaErrorUnknown, false);
+    check_sweep(&machine, cudaErrorUnknown, standin_fail_call);
     machine.has_wait_value = 0;
-    check_sweep(&machine, cudaErrorMemoryAllocation, false);
+    check_sweep(&machine, cudaErrorMemoryAllocation, standin_fail_call);
+}
+
+/* Nobody waits for work that was never issued, and memory stays for as long as what was. */
+static void scene_when_every_later_call_fails_ends_clean(void **state)
+{
+    (void)state;
+    standin_machine machine = plain_machine();
+    check_sweep(&machine, cudaErrorNotPermitted, standin_refuse_calls);
+    machine.has_wait_value = 0;
+    check_sweep(&machine, cudaErrorNotPermitted, standin_refuse_calls);
 }
 
 static void scene_when_cuda_breaks_at_any_call_ends_clean(void **state)
 {
     (void)state;
     standin_machine machine = plain_machine();
-    check_sweep(&machine, cudaErrorLaunchFailure, true);
+    check_sweep(&machine, cudaErrorLaunchFailure, standin_break_call);
     machine.has_wait_value = 0;
-    check_sweep(&machine, cudaErrorIllegalAddress, true);
+    check_sweep(&machine, cudaErrorIllegalAddress, standin_break_call);
 }
 
 int main(void)
@@ -321,6 +334,8 @@ int main(void)
                                         reset, check_end),
         cmocka_unit_test_setup_teardown(kernel_when_refused_is_named, reset, check_end),
         cmocka_unit_test_setup_teardown(scene_when_any_call_fails_once_ends_clean, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(scene_when_every_later_call_fails_ends_clean, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(scene_when_cuda_breaks_at_any_call_ends_clean, reset,
                                         check_end),

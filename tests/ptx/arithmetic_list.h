@@ -1,5 +1,5 @@
-/* Every variant of an arithmetic instruction that nvcc writes for our kernels or has written for
- * earlier ones: ROW(function, name, results, sources), letters as in arithmetic.h, in the order of
+/* Every variant of an arithmetic instruction that nvcc writes for our kernels, for any of the
+ * architectures: ROW(function, name, results, sources), letters as in arithmetic.h, in the order of
  * strcmp, for it is searched by halves. A variant that is not here is a fault of the decoder; a new
  * one needs its row, its function, and its examples in instruction_cases.h.
  *

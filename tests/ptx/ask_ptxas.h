@@ -39,7 +39,7 @@ static inline void ask_begin(ask_text *ask)
     *ask = (ask_text){0};
     ask->stream = open_memstream(&ask->text, &ask->length);
     scratch_need(ask->stream != NULL, "open_memstream");
-    fputs(".version 9.0\n.target sm_90\n.address_size 64\n", ask->stream);
+    fputs(".version 7.8\n.target sm_90\n.address_size 64\n", ask->stream);
     ask_body(ask, "never", "");
     ask_body(ask, "always", "st.global.u32 [%to], 1;\n");
 }

@@ -112,7 +112,17 @@ static inline uint64_t ptx_round_up(uint64_t value, uint64_t align)
     return align ? (value + align - 1) / align * align : value;
 }
 
-/* Bytes of 32 lanes of an operand of that letter, rounded up to a slot. */
+/* Compiled for several instruction sets, the best of which runs: loops over 32 lanes. */
+#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12
+#define PTX_EACH_SET __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define PTX_EACH_SET
+#endif
+
+/* Part of such a function. */
+#define PTX_INSIDE inline __attribute__((always_inline))
+
+/* Bytes of 32 lanes of an operand of that letter. */
 static inline uint32_t ptx_letter_bytes(char letter)
 {
     return letter == 'd' ? 256 : letter == 'p' ? 4 : 128;

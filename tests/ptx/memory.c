@@ -18,7 +18,7 @@ typedef struct lane_access {
 
 /* ---- from addresses to pointers ---- */
 
-static void find_addresses(lane_access *access, uint32_t which)
+PTX_EACH_SET static void find_addresses(lane_access *access, uint32_t which)
 {
     const ptx_op *op = access->op;
     const void *from = ptx_at(access->warp, op->from[which]);
@@ -90,7 +90,7 @@ static void fill_idle(lane_access *access)
             access->address[i] = access->lanes >> i & 1 ? access->address[i] : first;
 }
 
-static bool check(lane_access *access)
+PTX_EACH_SET static bool check(lane_access *access)
 {
     const uint64_t end = space_bytes(access);
     uint64_t low_bits = 0, most = 0;
@@ -109,7 +109,7 @@ static bool check(lane_access *access)
     return true;
 }
 
-static void find_pointers(lane_access *access)
+PTX_EACH_SET static void find_pointers(lane_access *access)
 {
     const ptx_run *run = access->run;
     const ptx_block *block = access->warp->block;
@@ -462,7 +462,11 @@ static bool run_one_space(lane_access *access)
 bool ptx_memory_run(ptx_run *run, ptx_warp *warp, uint32_t pc, uint32_t lanes)
 {
     const ptx_op *op = &run->kernel->ops[pc];
-    lane_access access = {.run = run, .warp = warp, .op = op, .pc = pc};
+    lane_access access; /* its addresses come later, and are many */
+    access.run = run;
+    access.warp = warp;
+    access.op = op;
+    access.pc = pc;
     access.bytes =
         (uint32_t)op->element_bytes * (op->kind == PTX_OP_LOAD_MATRICES ? 1u : op->elements);
     const bool is_generic = op->space == PTX_GENERIC && op->kind != PTX_OP_COPY;

@@ -37,7 +37,7 @@ bool ptx_stop(ptx_run *run, const ptx_warp *warp, uint32_t pc, uint32_t lanes, c
                     op->line, op->text, reason);
 }
 
-void ptx_blend(void *to, const void *from, char letter, uint32_t lanes)
+PTX_EACH_SET void ptx_blend(void *to, const void *from, char letter, uint32_t lanes)
 {
     if (letter == 'p') {
         uint32_t *bits = to;
@@ -61,7 +61,9 @@ static bool compute(ptx_run *run, ptx_warp *warp, uint32_t pc, uint32_t lanes)
     const ptx_op *op = &run->kernel->ops[pc];
     const bool is_direct = op->is_direct && lanes == UINT32_MAX;
     lane_buffer buffers[PTX_RESULTS_MAX];
-    ptx_arithmetic_call call = {.lanes = lanes, .mode = &run->mode};
+    ptx_arithmetic_call call; /* what the op has not is not read */
+    call.lanes = lanes;
+    call.mode = &run->mode;
     for (int i = 0; i < op->to_count; i++)
         call.to[i] = is_direct ? ptx_at(warp, op->to[i]) : buffers[i];
     for (int i = 0; i < op->from_count; i++)
@@ -87,7 +89,7 @@ static void set_lane(void *lanes, char letter, int lane, uint64_t value)
         ((uint32_t *)lanes)[lane] = (uint32_t)value;
 }
 
-static void pack(ptx_warp *warp, const ptx_op *op, uint32_t lanes)
+PTX_EACH_SET static void pack(ptx_warp *warp, const ptx_op *op, uint32_t lanes)
 {
     lane_buffer whole;
     const char letter = op->to_letters[0];
@@ -102,7 +104,7 @@ static void pack(ptx_warp *warp, const ptx_op *op, uint32_t lanes)
     ptx_blend(ptx_at(warp, op->to[0]), whole, letter, lanes);
 }
 
-static void unpack(ptx_warp *warp, const ptx_op *op, uint32_t lanes)
+PTX_EACH_SET static void unpack(ptx_warp *warp, const ptx_op *op, uint32_t lanes)
 {
     lane_buffer whole, part;
     const uint32_t bits = 8u * op->element_bytes / op->elements;
@@ -187,13 +189,13 @@ static bool execute(ptx_run *run, ptx_warp *warp, uint32_t pc, uint32_t lanes)
 
 /* ---- lanes ---- */
 
-static void set_pc(ptx_warp *warp, uint32_t lanes, uint32_t pc)
+static PTX_INSIDE void set_pc(ptx_warp *warp, uint32_t lanes, uint32_t pc)
 {
     for (int i = 0; i < PTX_LANES; i++)
         warp->pc[i] = lanes >> i & 1 ? pc : warp->pc[i];
 }
 
-static uint32_t lanes_at(const ptx_warp *warp, uint32_t lanes, uint32_t pc)
+static PTX_INSIDE uint32_t lanes_at(const ptx_warp *warp, uint32_t lanes, uint32_t pc)
 {
     uint32_t found = 0;
     for (int i = 0; i < PTX_LANES; i++)
@@ -201,7 +203,7 @@ static uint32_t lanes_at(const ptx_warp *warp, uint32_t lanes, uint32_t pc)
     return found & lanes;
 }
 
-static uint32_t lowest_pc(const ptx_warp *warp, uint32_t lanes)
+static PTX_INSIDE uint32_t lowest_pc(const ptx_warp *warp, uint32_t lanes)
 {
     uint32_t lowest = UINT32_MAX;
     for (int i = 0; i < PTX_LANES; i++) {
@@ -212,7 +214,8 @@ static uint32_t lowest_pc(const ptx_warp *warp, uint32_t lanes)
 }
 
 /* The lanes that have to be at an op of that kind together; 0: a fault. */
-static uint32_t find_needed(ptx_run *run, const ptx_warp *warp, uint32_t pc, uint32_t lanes)
+static PTX_INSIDE uint32_t find_needed(ptx_run *run, const ptx_warp *warp, uint32_t pc,
+                                       uint32_t lanes)
 {
     const ptx_op *op = &run->kernel->ops[pc];
     if (op->waits == PTX_WAITS_FOR_LIVE)
@@ -235,14 +238,14 @@ static uint32_t find_needed(ptx_run *run, const ptx_warp *warp, uint32_t pc, uin
     return lanes & ~named ? 0 : named & warp->live;
 }
 
-static void park(ptx_warp *warp, const lane_group *group)
+static PTX_INSIDE void park(ptx_warp *warp, const lane_group *group)
 {
     set_pc(warp, group->lanes, group->pc);
     warp->parked |= group->lanes;
 }
 
 /* The next lanes to run; false: all that live are parked. */
-static bool pick(ptx_run *run, const ptx_warp *warp, lane_group *out)
+static PTX_INSIDE bool pick(ptx_run *run, const ptx_warp *warp, lane_group *out)
 {
     const uint32_t ready = warp->live & ~warp->parked;
     if (!ready)
@@ -275,7 +278,7 @@ static uint32_t guarded(const ptx_warp *warp, const ptx_op *op, uint32_t lanes)
 }
 
 /* May the group pass an op at which lanes wait for others? If not, it is parked there. */
-static step_result wait_for_others(ptx_run *run, ptx_warp *warp, lane_group *group)
+static PTX_INSIDE step_result wait_for_others(ptx_run *run, ptx_warp *warp, lane_group *group)
 {
     const ptx_op *op = &run->kernel->ops[group->pc];
     const uint32_t going = guarded(warp, op, group->lanes);
@@ -294,7 +297,8 @@ static step_result wait_for_others(ptx_run *run, ptx_warp *warp, lane_group *gro
     return needed ? STEP_LEFT : STEP_FAULT;
 }
 
-static step_result branch(ptx_run *run, ptx_warp *warp, lane_group *group, uint32_t taken)
+static PTX_INSIDE step_result branch(ptx_run *run, ptx_warp *warp, lane_group *group,
+                                     uint32_t taken)
 {
     const ptx_op *op = &run->kernel->ops[group->pc];
     const uint32_t passing = group->lanes & ~taken;
@@ -321,7 +325,7 @@ static step_result end(ptx_run *run, ptx_warp *warp, lane_group *group, uint32_t
     return group->lanes ? STEP_ON : STEP_LEFT;
 }
 
-static step_result step(ptx_run *run, ptx_warp *warp, lane_group *group)
+static PTX_INSIDE step_result step(ptx_run *run, ptx_warp *warp, lane_group *group)
 {
     const uint32_t pc = group->pc;
     const ptx_op *op = &run->kernel->ops[pc];
@@ -343,7 +347,7 @@ static step_result step(ptx_run *run, ptx_warp *warp, lane_group *group)
     return STEP_ON;
 }
 
-static bool run_group(ptx_run *run, ptx_warp *warp, lane_group *group)
+PTX_EACH_SET static bool run_group(ptx_run *run, ptx_warp *warp, lane_group *group)
 {
     while (group->pc < group->limit && run->stretch_left > 0) {
         const step_result result = step(run, warp, group);
@@ -378,7 +382,7 @@ static bool release(ptx_run *run, ptx_warp *warp)
                     others, others ? run->kernel->ops[warp->pc[ptx_first_lane(others)]].line : 0);
 }
 
-bool ptx_warp_run(ptx_run *run, ptx_warp *warp)
+PTX_EACH_SET bool ptx_warp_run(ptx_run *run, ptx_warp *warp)
 {
     lane_group group;
     while (warp->live && !warp->is_at_barrier && run->stretch_left > 0)

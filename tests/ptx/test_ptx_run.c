@@ -259,7 +259,8 @@ static void dynamic_shared_memory_lies_behind_the_static(void **state)
 }
 
 #define GEOMETRY                                                                                   \
-    PTX_HEAD ".entry kernel(.param .u32 kernel_x, .param .align 8 .b8 kernel_s[24])\n"             \
+    PTX_HEAD ".entry kernel(.param .u32 .ptr .global .align 1 kernel_x, .param .align 8 .b8 "      \
+             "kernel_s[24])\n"                                                                     \
              ".maxntid 64, 1, 1\n{\n.reg .b32 %r<16>;\n.reg .b64 %rd<8>;\n"                        \
              "mov.u64 %rd1, kernel_s;\nld.param.u64 %rd2, [kernel_s+8];\n"                         \
              "ld.param.v2.u32 {%r1, %r2}, [%rd1+16];\nld.param.u32 %r3, [kernel_x];\n"             \

@@ -152,34 +152,6 @@ static bool read_values(text_reader *reader, ptx_variable_words *variable)
     return expect(reader, "}");
 }
 
-/* [.align n] .type name [ [length] ] [= {values}], after its state space. */
-static bool read_variable(text_reader *reader, ptx_space space, ptx_variable_words *variable)
-{
-    uint64_t length = 1;
-    variable->space = space;
-    if (accept(reader, ".align"))
-        EXPECT(read_number(reader, &variable->align));
-    variable->element_bytes = type_bytes(peek(reader));
-    if (variable->element_bytes == 0)
-        return refuse(reader, "expected the type of a variable");
-    next(reader);
-    if (variable->align == 0)
-        variable->align = variable->element_bytes;
-    EXPECT(read_name(reader, &variable->name));
-    if (accept(reader, "[")) {
-        length = 0;
-        if (!ptx_word_is(peek(reader), "]"))
-            EXPECT(read_number(reader, &length));
-        EXPECT(expect(reader, "]"));
-    }
-    variable->bytes = length * variable->element_bytes;
-    if (accept(reader, "="))
-        EXPECT(read_values(reader, variable));
-    if (variable->values.count > length)
-        return refuse(reader, "more values than elements");
-    return true;
-}
-
 static bool accept_space(text_reader *reader, ptx_space *out)
 {
     static const struct {
@@ -195,6 +167,46 @@ static bool accept_space(text_reader *reader, ptx_space *out)
             return true;
         }
     return false;
+}
+
+/* .ptr [.space] [.align n]: what a parameter points at, a hint. */
+static bool skip_pointee(text_reader *reader)
+{
+    ptx_space space;
+    uint64_t align;
+    if (!accept(reader, ".ptr"))
+        return true;
+    accept_space(reader, &space);
+    return !accept(reader, ".align") || read_number(reader, &align);
+}
+
+/* [.align n] .type [.ptr …] name [ [length] ] [= {values}], after its state space. */
+static bool read_variable(text_reader *reader, ptx_space space, ptx_variable_words *variable)
+{
+    uint64_t length = 1;
+    variable->space = space;
+    if (accept(reader, ".align"))
+        EXPECT(read_number(reader, &variable->align));
+    variable->element_bytes = type_bytes(peek(reader));
+    if (variable->element_bytes == 0)
+        return refuse(reader, "expected the type of a variable");
+    next(reader);
+    EXPECT(skip_pointee(reader));
+    if (variable->align == 0)
+        variable->align = variable->element_bytes;
+    EXPECT(read_name(reader, &variable->name));
+    if (accept(reader, "[")) {
+        length = 0;
+        if (!ptx_word_is(peek(reader), "]"))
+            EXPECT(read_number(reader, &length));
+        EXPECT(expect(reader, "]"));
+    }
+    variable->bytes = length * variable->element_bytes;
+    if (accept(reader, "="))
+        EXPECT(read_values(reader, variable));
+    if (variable->values.count > length)
+        return refuse(reader, "more values than elements");
+    return true;
 }
 
 /* ---- statements ---- */

@@ -38,8 +38,8 @@ struct sl_checkpoint {
 };
 
 /* From where a checkpoint is read: a save, which has just written it, wants to know what the disk
- * has. */
-typedef enum read_from { FROM_ANYWHERE, FROM_DISK } read_from;
+ * has. UNREAD: manifest, sizes and headers alone. */
+typedef enum read_from { FROM_ANYWHERE, FROM_DISK, UNREAD } read_from;
 
 enum { HASH_BUFFER_BYTES = 4 << 20 };
 
@@ -111,15 +111,15 @@ static sl_status open_file(sl_checkpoint *checkpoint, int inside, sl_manifest_fi
 {
     const char *name = sl_manifest_file_name(which);
     const sl_manifest_entry *entry = &checkpoint->manifest.files[which];
-    bool is_config = which == SL_MANIFEST_CONFIG;
-    SL_TRY(check_plain(inside, checkpoint->path, name, entry, is_config));
-    if (is_config)
+    bool is_text = sl_manifest_file_group(which) == SL_GROUP_COUNT;
+    SL_TRY(check_plain(inside, checkpoint->path, name, entry, is_text));
+    if (is_text)
         return SL_OK;
     SL_TRY(sl_safetensors_open(inside, checkpoint->path, name, SL_LINKS_REFUSE,
                                &checkpoint->files[which]));
     const sl_file *file = &checkpoint->files[which]->file;
     SL_TRY(check_bytes(file, entry)); /* again: the name may have changed hands */
-    return check_hash(file, from, entry->hash);
+    return from == UNREAD ? SL_OK : check_hash(file, from, entry->hash);
 }
 
 /* A file that is there but cannot be opened (permissions) says nothing of what is in it. */
@@ -425,15 +425,34 @@ static sl_status write_text(save_job *job, const char *name, const char *text)
     return sl_files_write_text(job->inside, job->temporary_path, name, text);
 }
 
+static sl_status write_listed(save_job *job, sl_manifest_file which, const char *text)
+{
+    uint64_t bytes = strlen(text);
+    job->manifest.files[which] =
+        (sl_manifest_entry){.is_listed = true, .bytes = bytes, .hash = sl_hash_128(text, bytes)};
+    return write_text(job, sl_manifest_file_name(which), text);
+}
+
 static sl_status write_config(save_job *job)
 {
     char *text;
     SL_TRY(sl_weights_format_config(job->args->shape, &text));
-    uint64_t bytes = strlen(text);
-    job->manifest.files[SL_MANIFEST_CONFIG] =
-        (sl_manifest_entry){.is_listed = true, .bytes = bytes, .hash = sl_hash_128(text, bytes)};
-    sl_status status = write_text(job, sl_manifest_file_name(SL_MANIFEST_CONFIG), text);
+    sl_status status = write_listed(job, SL_MANIFEST_CONFIG, text);
     free(text);
+    return status;
+}
+
+static sl_status write_vocabulary(save_job *job)
+{
+    char *tokens, *merges;
+    if (!job->args->vocabulary)
+        return SL_OK;
+    SL_TRY(sl_vocabulary_format(job->args->vocabulary, &tokens, &merges));
+    sl_status status = write_listed(job, SL_MANIFEST_TOKENS, tokens);
+    if (status == SL_OK)
+        status = write_listed(job, SL_MANIFEST_MERGES, merges);
+    free(tokens);
+    free(merges);
     return status;
 }
 
@@ -449,7 +468,8 @@ static sl_status write_manifest(save_job *job)
 static sl_status write_files(save_job *job)
 {
     SL_TRY(write_config(job));
-    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_FILE_COUNT; i++) {
+    SL_TRY(write_vocabulary(job));
+    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_TOKENS; i++) {
         sl_group group = sl_manifest_file_group((sl_manifest_file)i);
         if (job->args->has_state[group])
             SL_TRY(write_group(job, (sl_manifest_file)i));
@@ -519,6 +539,29 @@ static sl_status write_latest(const save_job *job)
                                  LATEST_TEMPORARY, line);
 }
 
+/* For --keep. One that cannot be read is not known to be whole. */
+static bool is_whole(const void *user, const sl_step_entry *entry, bool was_whole)
+{
+    const save_job *job = user;
+    sl_checkpoint *checkpoint = NULL;
+    sl_status status = open_at(job->directory, job->args->directory, entry->name,
+                               was_whole ? UNREAD : FROM_DISK, &checkpoint);
+    sl_checkpoint_close(checkpoint);
+    if (status != SL_OK)
+        sl_log_write(SL_LOG_WARNING, "%s does not count for --keep: %s", entry->name,
+                     sl_status_message());
+    return status == SL_OK;
+}
+
+static void prune(const save_job *job)
+{
+    const sl_checkpoint_save_args *args = job->args;
+    sl_step_verdicts own = {0};
+    const sl_step_judge judge = {is_whole, job, args->known ? args->known : &own};
+    sl_steps_prune(job->directory, args->directory, args->state->step, args->keep, &judge);
+    sl_steps_forget(&own);
+}
+
 /* The checkpoint is safe by now: what fails from here on is a warning. */
 static void clean_up(const save_job *job)
 {
@@ -529,7 +572,7 @@ static void clean_up(const save_job *job)
         sl_log_write(SL_LOG_WARNING, "%s", sl_status_message());
     sl_steps_remove(job->directory, args->directory, &exchanged);
     sl_steps_remove(job->directory, args->directory, &job->replaced);
-    sl_steps_prune(job->directory, args->directory, args->state->step, args->keep);
+    prune(job);
 }
 
 /* ---- saving ---- */
@@ -612,7 +655,7 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
 /* ---- the space that saves take ---- */
 
 /* For what is small or not known yet: configuration, manifest, directory, LATEST. */
-enum { SMALL_FILES_BYTES = 64 << 10 };
+enum { SMALL_FILES_BYTES = 64 << 10, TOKEN_TEXT_BYTES = 64 /* of a token and its merge, about */ };
 
 static uint64_t subtract(uint64_t a, uint64_t b)
 {
@@ -638,8 +681,11 @@ static uint64_t count_more(const save_series *series)
 
 static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t *out_bytes)
 {
+    const sl_vocabulary *vocabulary = job->args->vocabulary;
     uint64_t total = SMALL_FILES_BYTES;
-    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_FILE_COUNT; i++) {
+    if (vocabulary)
+        total += sl_vocabulary_count(vocabulary) * (uint64_t)TOKEN_TEXT_BYTES;
+    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_TOKENS; i++) {
         uint64_t bytes;
         if (!job->args->has_state[sl_manifest_file_group((sl_manifest_file)i)])
             continue;

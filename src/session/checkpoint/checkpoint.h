@@ -1,6 +1,7 @@
 /* Checkpoints: directories that are complete and verified, or not visible.
  *
- * DIR/step-00000100/ holds model.safetensors and config.json (a Hugging Face GPT-2 directory),
+ * DIR/step-00000100/ holds model.safetensors and config.json (a Hugging Face GPT-2 directory; with
+ * GPT-2's kind of tokenizer vocab.json and merges.txt too),
  * moment1.safetensors and moment2.safetensors under the same names, and manifest.json with every
  * counter of the run and the size and XXH3-128 of each file. A checkpoint knows no policy, layout
  * or topology: tensors are full and unpadded. Nor does it depend on the run's precision: all
@@ -22,6 +23,7 @@
 
 #include "session/weights/tensor_io.h"
 #include "sluice/gpt2.h"
+#include "text/vocabulary.h"
 
 /* The counters of a run after step `step`: with the tensors, all that an exact resume needs. */
 typedef struct sl_checkpoint_state {
@@ -37,26 +39,29 @@ typedef struct sl_checkpoint_state {
 
 typedef struct sl_checkpoint_save_args {
     const char *directory; /* made if missing, with its parents */
-    uint32_t keep;         /* newest checkpoints to keep; 0: all */
+    uint32_t keep;         /* newest whole checkpoints to keep; 0: all */
     const sl_gpt2_shape *shape;
     const sl_tensor_spec *tensors; /* of an unsplit program: [tensor_count] */
     uint32_t tensor_count;
     const bool *has_state; /* [SL_GROUP_COUNT], as in sl_program; GRAD and MASTER: never saved */
     const sl_tensor_io *io;
     const sl_checkpoint_state *state;
-    sl_type precision;            /* compute type of the run */
-    const char *config_json;      /* the run's configuration: text of one JSON object */
-    const char *given_json;       /* the options that were given, likewise; NULL: not kept */
-    const char *tokenizer;        /* how text became the model's ids; NULL: not known */
-    const char *gemm;             /* which kernels and algorithms, for people; may be "" */
-    const char *data_fingerprint; /* of sl_tokens_fingerprint; may be "" */
-    const char *data_sample;      /* of sl_tokens_sample; NULL: not taken */
+    sl_type precision;               /* compute type of the run */
+    const char *config_json;         /* the run's configuration: text of one JSON object */
+    const char *given_json;          /* the options that were given, likewise; NULL: not kept */
+    const char *tokenizer;           /* how text became the model's ids; NULL: not known */
+    const sl_vocabulary *vocabulary; /* its files are kept too; NULL: it has none */
+    const char *gemm;                /* which kernels and algorithms, for people; may be "" */
+    const char *data_fingerprint;    /* of sl_tokens_fingerprint; may be "" */
+    const char *data_sample;         /* of sl_tokens_sample; NULL: not taken */
+    struct sl_step_verdicts *known;  /* from earlier saves of the run; NULL: none, see steps.h */
 } sl_checkpoint_save_args;
 
 /* Saves a checkpoint as `directory`/step-N and then removes older ones beyond `keep`. Written under
  * a temporary name, synced, read back from the disk to its last byte, and renamed; an existing
  * step-N is replaced. Only steps up to this one count for `keep`: what another run left there with
- * higher numbers stays, with a warning. Remains of dead runs are removed first.
+ * higher numbers stays, with a warning. Nor do damaged ones count: each that would is read once, if
+ * others are to go. Remains of dead runs are removed first.
  * SL_ERROR_IO: names file, bytes and the system's reason; older checkpoints are untouched and
  * nothing new is visible, unless the message says that step-N is there: then it is whole, but a
  * power failure may take its name, as the directory could not be synced.
@@ -100,7 +105,7 @@ typedef struct sl_checkpoint_info {
     sl_type precision; /* compute type of the run that saved it */
     const char *config_json;
     const char *given_json; /* the options that were given; NULL: an older version saved it */
-    const char *tokenizer;  /* "byte" or a directory; NULL: not known */
+    const char *tokenizer;  /* "byte" or a vocabulary's name; NULL: not known */
     const char *gemm;
     const char *data_fingerprint;
     const char *data_sample; /* NULL: an older version saved it */

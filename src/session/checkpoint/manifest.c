@@ -11,6 +11,7 @@
 #include "files/files.h"
 #include "files/json_file.h"
 #include "files/tokens.h"
+#include "text/vocabulary.h"
 
 static const char FORMAT_NAME[] = "sluice-checkpoint";
 static const char TAIL_START[] = ",\n  \"checksum\": \"";
@@ -28,6 +29,8 @@ static const file_info file_infos[SL_MANIFEST_FILE_COUNT] = {
     [SL_MANIFEST_MODEL] = {"model.safetensors", SL_GROUP_PARAM},
     [SL_MANIFEST_MOMENT1] = {"moment1.safetensors", SL_GROUP_MOMENT1},
     [SL_MANIFEST_MOMENT2] = {"moment2.safetensors", SL_GROUP_MOMENT2},
+    [SL_MANIFEST_TOKENS] = {SL_VOCABULARY_TOKENS_FILE, SL_GROUP_COUNT},
+    [SL_MANIFEST_MERGES] = {SL_VOCABULARY_MERGES_FILE, SL_GROUP_COUNT},
 };
 
 /* The file is of this format, and of a version that is not newer than this one. */
@@ -81,9 +84,11 @@ static const sl_field fields[] = {
     SL_FIELD("gemm", sl_manifest, run.gemm),
     SL_FIELD("data", sl_manifest, run.data_fingerprint),
     SL_FIELD("data_sample", sl_manifest, run.data_sample, .flags = MAY_MISS),
-    SL_FIELD_AS(MAP, "files", sl_manifest, files, .fields = &entry, .flags = SL_FIELD_CLOSED,
-                .names = "config.json|model.safetensors|moment1.safetensors|moment2.safetensors",
-                .stride = sizeof(sl_manifest_entry)),
+    SL_FIELD_AS(
+        MAP, "files", sl_manifest, files, .fields = &entry, .flags = SL_FIELD_CLOSED,
+        .names = "config.json|model.safetensors|moment1.safetensors|moment2.safetensors|vocab.json|"
+                 "merges.txt",
+        .stride = sizeof(sl_manifest_entry)),
     {0},
 };
 

@@ -27,12 +27,14 @@ typedef enum sl_manifest_file {
     SL_MANIFEST_MODEL,
     SL_MANIFEST_MOMENT1,
     SL_MANIFEST_MOMENT2,
+    SL_MANIFEST_TOKENS, /* the first that holds no group of tensors */
+    SL_MANIFEST_MERGES,
     SL_MANIFEST_FILE_COUNT
 } sl_manifest_file;
 
 const char *sl_manifest_file_name(sl_manifest_file file);
 
-/* The group that a file holds; SL_GROUP_COUNT for config.json. */
+/* The group that a file holds; SL_GROUP_COUNT for config.json and a vocabulary. */
 sl_group sl_manifest_file_group(sl_manifest_file file);
 
 typedef struct sl_manifest_entry {

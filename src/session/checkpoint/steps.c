@@ -344,22 +344,101 @@ static void discard(int directory, const char *directory_path, const sl_step_ent
         sl_steps_remove(directory, directory_path, &trash);
 }
 
-void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep)
+/* ---- which ones stay ---- */
+
+void sl_steps_forget(sl_step_verdicts *known)
+{
+    free(known->items);
+    *known = (sl_step_verdicts){0};
+}
+
+static const sl_step_verdict *find_verdict(const sl_step_verdicts *known,
+                                           const sl_step_entry *entry)
+{
+    for (uint32_t i = 0; i < known->count; i++)
+        if (known->items[i].step == entry->step && known->items[i].kind == entry->kind)
+            return &known->items[i];
+    return NULL;
+}
+
+/* What was damaged once is not read again. */
+static bool is_whole(const sl_step_judge *judge, const sl_step_entry *entry)
+{
+    const sl_step_verdict *before = find_verdict(judge->known, entry);
+    if (before && !before->is_whole)
+        return false;
+    return judge->is_whole(judge->user, entry, before != NULL);
+}
+
+static uint32_t count_candidates(const sl_step_list *list, uint64_t step)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        count += sl_steps_is_complete(&list->entries[i]) && list->entries[i].step <= step;
+    return count;
+}
+
+static void add_verdict(sl_step_verdicts *known, const sl_step_entry *entry, bool whole)
+{
+    known->items[known->count++] =
+        (sl_step_verdict){.step = entry->step, .kind = entry->kind, .is_whole = whole};
+}
+
+/* Keeps what is known of `list`; as there are not too many, nothing is read. */
+static void keep_all(const sl_step_list *list, uint64_t step, const sl_step_judge *judge,
+                     sl_step_verdicts *now)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const sl_step_entry *entry = &list->entries[i];
+        const sl_step_verdict *before = find_verdict(judge->known, entry);
+        bool is_new = entry->step == step && entry->kind == SL_STEP_FINAL;
+        if (before || is_new)
+            add_verdict(now, entry, is_new || before->is_whole);
+    }
+}
+
+/* How many of the newest entries stay: as many as hold `keep` whole ones. */
+static uint32_t count_staying(const sl_step_list *list, uint64_t step, uint32_t keep,
+                              const sl_step_judge *judge, sl_step_verdicts *now)
+{
+    uint32_t i = 0;
+    for (uint32_t kept = 0; i < list->count && kept < keep; i++) {
+        const sl_step_entry *entry = &list->entries[i];
+        if (!sl_steps_is_complete(entry) || entry->step > step)
+            continue;
+        bool is_new = entry->step == step && entry->kind == SL_STEP_FINAL;
+        add_verdict(now, entry, is_new || is_whole(judge, entry));
+        kept += now->items[now->count - 1].is_whole;
+    }
+    return i;
+}
+
+static void warn_of_newer(const char *directory_path, const sl_step_list *list, uint64_t step)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (sl_steps_is_complete(&list->entries[i]) && list->entries[i].step > step)
+            sl_log_write(SL_LOG_WARNING, "%s/%s: is newer than step %llu and stays",
+                         sl_files_show(directory_path).text, list->entries[i].name,
+                         (unsigned long long)step);
+}
+
+void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep,
+                    const sl_step_judge *judge)
 {
     sl_step_list list;
-    uint32_t kept = 0;
     if (keep == 0 || sl_steps_list(directory, directory_path, &list) != SL_OK)
         return;
-    for (uint32_t i = 0; i < list.count; i++) {
-        const sl_step_entry *entry = &list.entries[i];
-        if (!sl_steps_is_complete(entry))
-            continue;
-        if (entry->step > step)
-            sl_log_write(SL_LOG_WARNING, "%s/%s: is newer than step %llu and stays",
-                         sl_files_show(directory_path).text, entry->name, (unsigned long long)step);
-        else if (kept++ >= keep)
-            discard(directory, directory_path, entry);
+    sl_step_verdicts now = {.items = calloc((size_t)list.count + 1, sizeof *now.items)};
+    warn_of_newer(directory_path, &list, step);
+    if (now.items && count_candidates(&list, step) <= keep) {
+        keep_all(&list, step, judge, &now);
+    } else if (now.items) {
+        for (uint32_t i = count_staying(&list, step, keep, judge, &now); i < list.count; i++)
+            if (sl_steps_is_complete(&list.entries[i]))
+                discard(directory, directory_path, &list.entries[i]);
     }
+    sl_steps_forget(judge->known);
+    *judge->known = now;
     sl_steps_free(&list);
 }
 

@@ -71,9 +71,34 @@ void sl_steps_remove_held(int directory, const char *directory_path, const char 
  * checkpoint. */
 void sl_steps_clean(int directory, const char *directory_path);
 
-/* Removes complete checkpoints of steps below `step` beyond the newest `keep` (0: none), that of
- * `step` counted; each is first renamed to trash. Warns of steps above. */
-void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep);
+/* What is known of complete checkpoints, so that a run reads each at most once. Zeroed at first. */
+typedef struct sl_step_verdict {
+    uint64_t step;
+    sl_step_kind kind;
+    bool is_whole;
+} sl_step_verdict;
+
+typedef struct sl_step_verdicts {
+    sl_step_verdict *items;
+    uint32_t count;
+} sl_step_verdicts;
+
+void sl_steps_forget(sl_step_verdicts *known);
+
+/* Who says whether a complete checkpoint is whole: reads all of it, or, where it was whole before,
+ * only sees that nothing is missing. */
+typedef struct sl_step_judge {
+    bool (*is_whole)(const void *user, const sl_step_entry *entry, bool was_whole);
+    const void *user;
+    sl_step_verdicts *known; /* from earlier calls; brought up to date */
+} sl_step_judge;
+
+/* Removes complete checkpoints of steps below `step` that lie behind the newest `keep` whole ones
+ * (0: none), that of `step` counted, which is whole; each is first renamed to trash. Damaged ones
+ * in front of these stay and do not count. Nothing is read while there are `keep` at most. Warns of
+ * steps above. */
+void sl_steps_prune(int directory, const char *directory_path, uint64_t step, uint32_t keep,
+                    const sl_step_judge *judge);
 
 /* Removes every complete checkpoint but that of `step`: all are renamed to trash before the first
  * is removed. */

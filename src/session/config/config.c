@@ -368,8 +368,6 @@ bool sl_config_names_tokenizer(const sl_config *config)
 
 static sl_status refuse_later_files(const sl_config *config)
 {
-    if (sl_config_names_tokenizer(config) && strcmp(config->tokenizer, "byte") != 0)
-        REFUSE_LATER("--tokenizer DIR", "use --tokenizer byte, or files of tokens");
     if (config->report)
         REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
     return SL_OK;

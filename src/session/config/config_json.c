@@ -227,31 +227,92 @@ static bool is_path(const sl_config_row *row, const char *text)
            (strstr(row->hint, "DIR") || strstr(row->hint, "FILE") || strstr(row->hint, "PATH"));
 }
 
-/* A path that is not UTF-8 has no JSON spelling: null. */
-static json_t *format_text(const sl_config_row *row, const char *directory, const char *text)
+static sl_status refuse_memory(void)
 {
-    char *path = NULL;
-    if (!text)
-        return json_null();
-    if (*text == '/' || !is_path(row, text))
-        return json_string(text);
-    if (sl_files_join_path(directory, text, &path) != SL_OK)
-        return NULL;
-    json_t *value = json_string(path);
-    free(path);
-    return value;
+    SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
 }
 
-static json_t *format_list(const sl_config_row *row, const char *directory,
-                           const sl_config_list *list)
+/* How many bytes follow the first one of a letter in UTF-8; -1: no letter begins so. */
+static int count_following(unsigned char first)
+{
+    if (first < 0x80)
+        return 0;
+    if (first >= 0xc2 && first < 0xe0)
+        return 1;
+    if (first >= 0xe0 && first < 0xf0)
+        return 2;
+    return first >= 0xf0 && first < 0xf5 ? 3 : -1;
+}
+
+/* As JSON wants it: the shortest spelling of each letter, and no halves of pairs (Unicode, table
+ * 3-7: the second byte decides). */
+static bool is_utf8(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    while (*at) {
+        unsigned char first = *at++;
+        unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+        unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+        int following = count_following(first);
+        if (following < 0)
+            return false;
+        for (; following > 0; following--, at++, low = 0x80, high = 0xbf)
+            if (*at < low || *at > high)
+                return false;
+    }
+    return true;
+}
+
+/* Recorded as something else, a text would not come back when the run goes on. */
+static sl_status spell_text(const sl_config_row *row, const char *text, json_t **out_value)
+{
+    if (!is_utf8(text))
+        SL_FAIL(SL_ERROR_USAGE,
+                "--%s %s: this is not UTF-8, so that a checkpoint could not record it: rename it, "
+                "or use a link whose name is",
+                row->name, sl_files_show(text).text);
+    *out_value = json_string(text);
+    return *out_value ? SL_OK : refuse_memory();
+}
+
+static sl_status format_text(const sl_config_row *row, const char *directory, const char *text,
+                             json_t **out_value)
+{
+    char *path = NULL;
+    *out_value = json_null();
+    if (!text)
+        return SL_OK;
+    if (*text == '/' || !is_path(row, text))
+        return spell_text(row, text, out_value);
+    SL_TRY(sl_files_join_path(directory, text, &path));
+    sl_status status = spell_text(row, path, out_value);
+    free(path);
+    return status;
+}
+
+static sl_status format_items(const sl_config_row *row, const char *directory,
+                              const sl_config_list *list, json_t *array)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        json_t *value;
+        SL_TRY(format_text(row, directory, list->items[i], &value));
+        if (json_array_append_new(array, value) != 0)
+            return refuse_memory();
+    }
+    return SL_OK;
+}
+
+static sl_status format_list(const sl_config_row *row, const char *directory,
+                             const sl_config_list *list, json_t **out_value)
 {
     json_t *array = json_array();
-    for (uint32_t i = 0; array && i < list->count; i++)
-        if (json_array_append_new(array, format_text(row, directory, list->items[i])) != 0) {
-            json_decref(array);
-            return NULL;
-        }
-    return array;
+    sl_status status = array ? format_items(row, directory, list, array) : refuse_memory();
+    if (status != SL_OK) {
+        json_decref(array);
+        return status;
+    }
+    *out_value = array;
+    return SL_OK;
 }
 
 /* JSON readers keep no more than 63 bits of a number; as text it is read back in full. */
@@ -260,8 +321,8 @@ static sl_field_kind choose_integer(uint64_t value)
     return value > INT64_MAX && value != SL_CONFIG_UNSET ? SL_FIELD_U64_TEXT : SL_FIELD_U64;
 }
 
-static json_t *format_option(const sl_config *config, const sl_config_row *row,
-                             const char *directory)
+static sl_status format_option(const sl_config *config, const sl_config_row *row,
+                               const char *directory, json_t **out_value)
 {
     static const sl_field_kind kinds[] = {
         [SL_CONFIG_COUNT] = SL_FIELD_U64,     [SL_CONFIG_SIZE] = SL_FIELD_U64,
@@ -269,20 +330,17 @@ static json_t *format_option(const sl_config *config, const sl_config_row *row,
         [SL_CONFIG_CHOICE] = SL_FIELD_CHOICE,
     };
     const void *field = (const char *)config + row->offset;
-    json_t *value = NULL;
+    if (row->kind == SL_CONFIG_LIST_OF)
+        return format_list(row, directory, field, out_value);
+    if (row->kind == SL_CONFIG_TEXT)
+        return format_text(row, directory, *(char *const *)field, out_value);
     sl_field_kind kind = kinds[row->kind];
     if (kind == SL_FIELD_U64)
         kind = choose_integer(*(const uint64_t *)field);
-    if (row->kind == SL_CONFIG_LIST_OF)
-        value = format_list(row, directory, field);
-    else if (row->kind == SL_CONFIG_TEXT)
-        value = format_text(row, directory, *(char *const *)field);
-    else
-        (void)sl_fields_write_value(
-            &(sl_field){
-                .kind = kind, .offset = row->offset, .flags = SL_FIELD_AUTO, .names = row->hint},
-            config, &value);
-    return value ? value : json_null();
+    return sl_fields_write_value(
+        &(sl_field){
+            .kind = kind, .offset = row->offset, .flags = SL_FIELD_AUTO, .names = row->hint},
+        config, out_value);
 }
 
 void sl_config_format_key(uint32_t row, char *out_key, size_t capacity)
@@ -293,26 +351,34 @@ void sl_config_format_key(uint32_t row, char *out_key, size_t capacity)
             *letter = '_';
 }
 
+static sl_status add_rows(const sl_config *config, const bool *wanted, const char *directory,
+                          json_t *object)
+{
+    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++) {
+        char key[KEY_BYTES];
+        json_t *value;
+        if (!wanted[i])
+            continue;
+        sl_config_format_key(i, key, sizeof key);
+        SL_TRY(format_option(config, &sl_config_rows()[i], directory, &value));
+        if (json_object_set_new(object, key, value) != 0)
+            return refuse_memory();
+    }
+    return SL_OK;
+}
+
 static sl_status format_rows(const sl_config *config, const bool *wanted, json_t **out_object)
 {
     char *directory = getcwd(NULL, 0);
     if (!directory)
         SL_FAIL(SL_ERROR_IO, "the present directory has no name: %s", strerror(errno));
     json_t *object = json_object();
-    for (uint32_t i = 0; object && i < SL_CONFIG_ROW_COUNT; i++) {
-        char key[KEY_BYTES];
-        if (!wanted[i])
-            continue;
-        sl_config_format_key(i, key, sizeof key);
-        json_t *value = format_option(config, &sl_config_rows()[i], directory);
-        if (json_object_set_new(object, key, value) != 0) {
-            json_decref(object);
-            object = NULL;
-        }
-    }
+    sl_status status = object ? add_rows(config, wanted, directory, object) : refuse_memory();
     free(directory);
-    if (!object)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
+    if (status != SL_OK) {
+        json_decref(object);
+        return status;
+    }
     *out_object = object;
     return SL_OK;
 }

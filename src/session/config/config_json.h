@@ -23,7 +23,8 @@ sl_status sl_config_load(sl_config *config, sl_config_command command, const cha
 sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *value);
 
 /* A new object with every option that `command` takes; "auto" where still unset. Paths are
- * absolute, seen from the present directory. SL_ERROR_IO: that one has no name. */
+ * absolute, seen from the present directory. SL_ERROR_IO: that one has no name. SL_ERROR_USAGE: a
+ * text is not UTF-8, which JSON has no spelling for; names the option. SL_ERROR_SYSTEM. */
 sl_status sl_config_format(const sl_config *config, sl_config_command command, json_t **out_object);
 
 /* The same with those options only that a file or the command line gave. */

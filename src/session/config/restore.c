@@ -179,6 +179,14 @@ static void print_value(FILE *stream, uint32_t row, const json_t *value)
     }
 }
 
+static void print_change(FILE *stream, uint32_t row, const json_t *was, const json_t *now)
+{
+    fprintf(stream, "--%s ", sl_config_rows()[row].name);
+    print_value(stream, row, find_value(was, row));
+    fputs(" → ", stream);
+    print_value(stream, row, find_value(now, row));
+}
+
 /* Where it is not known what was given, the numbers are known all the same. */
 static bool is_told(const merge *self, uint32_t row)
 {
@@ -196,10 +204,7 @@ static sl_status describe_changes(const merge *self, char **out_changes)
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
         if (!is_told(self, row))
             continue;
-        fprintf(stream, "--%s ", sl_config_rows()[row].name);
-        print_value(stream, row, find_value(self->was_values, row));
-        fputs(" → ", stream);
-        print_value(stream, row, find_value(self->now_values, row));
+        print_change(stream, row, self->was_values, self->now_values);
         fputc('\n', stream);
     }
     if (fclose(stream) != 0)
@@ -273,6 +278,77 @@ sl_status sl_config_restore(sl_config *config, const sl_config_record *record, c
     sl_status status = read_record(&before, record);
     if (status == SL_OK)
         status = merge_both(config, &before, record, out_changes);
+    sl_config_clear(&before);
+    return status;
+}
+
+/* ---- what followed ---- */
+
+/* The option whose change a number of this row followed; NULL: none. */
+static const char *find_cause(uint32_t row, const json_t *was, const json_t *now)
+{
+    const struct {
+        const uint32_t (*rows)[2];
+        size_t count;
+    } lists[] = {{derived_rows, COUNT_OF(derived_rows)},
+                 {dependent_rows, COUNT_OF(dependent_rows)}};
+    for (size_t i = 0; i < COUNT_OF(lists); i++)
+        for (size_t j = 0; j < lists[i].count; j++) {
+            uint32_t cause = lists[i].rows[j][1];
+            if (lists[i].rows[j][0] == row &&
+                !json_equal(find_value(was, cause), find_value(now, cause)))
+                return sl_config_rows()[cause].name;
+        }
+    return NULL;
+}
+
+static sl_status print_followers(const sl_config *config, const sl_config *before, FILE *stream)
+{
+    json_t *was = NULL, *now = NULL;
+    sl_status status = sl_config_format(before, SL_CONFIG_TRAIN, &was);
+    if (status == SL_OK)
+        status = sl_config_format(config, SL_CONFIG_TRAIN, &now);
+    for (size_t i = 0; status == SL_OK && i < COUNT_OF(resolved_rows); i++) {
+        uint32_t row = resolved_rows[i];
+        const char *cause = find_cause(row, was, now);
+        if (config->given[row] || !cause || json_equal(find_value(was, row), find_value(now, row)))
+            continue;
+        print_change(stream, row, was, now);
+        fprintf(stream, ", which follows from --%s\n", cause);
+    }
+    json_decref(was);
+    json_decref(now);
+    return status;
+}
+
+static sl_status append_followers(const sl_config *config, const sl_config *before, char **changes)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
+    fputs(*changes ? *changes : "", stream);
+    sl_status status = print_followers(config, before, stream);
+    if (fclose(stream) != 0 && status == SL_OK)
+        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for the changes of options");
+    if (status != SL_OK) {
+        free(text);
+        return status;
+    }
+    free(*changes);
+    *changes = text;
+    return SL_OK;
+}
+
+sl_status sl_config_tell_followers(const sl_config *config, const sl_config_record *record,
+                                   char **changes)
+{
+    sl_config before;
+    SL_TRY(sl_config_init(&before));
+    sl_status status = read_record(&before, record);
+    if (status == SL_OK)
+        status = append_followers(config, &before, changes);
     sl_config_clear(&before);
     return status;
 }

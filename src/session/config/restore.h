@@ -28,4 +28,10 @@ typedef struct sl_config_record {
  * SL_ERROR_USAGE: --init names other weights than those that the run began with. */
 sl_status sl_config_restore(sl_config *config, const sl_config_record *record, char **out_changes);
 
+/* Adds to `*changes` the numbers that nobody gave and that are others than in the checkpoint,
+ * because an option changed from which they follow; of a configuration that was restored and then
+ * checked, which is where they are found. Statuses as above. */
+sl_status sl_config_tell_followers(const sl_config *config, const sl_config_record *record,
+                                   char **changes);
+
 #endif

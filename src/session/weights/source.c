@@ -24,6 +24,7 @@ static sl_status open_weights(const char *path, sl_source *source)
     source->directory = strdup(path);
     if (!source->directory)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    source->path = source->directory;
     return SL_OK;
 }
 
@@ -35,6 +36,7 @@ static sl_status open_checkpoint(const char *path, bool has_manifest, sl_source 
         SL_TRY(sl_checkpoint_find_newest(path, &source->checkpoint));
     source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
     source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
+    source->path = sl_checkpoint_describe(source->checkpoint)->path;
     return SL_OK;
 }
 

@@ -13,6 +13,7 @@ typedef struct sl_source {
     sl_checkpoint *checkpoint; /* else NULL */
     sl_gpt2_shape shape;
     const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
+    const char *path;      /* of the checkpoint or model itself: a vocabulary may lie there */
 } sl_source;
 
 /* Opens a directory; a checkpoint is verified. SL_ERROR_MISSING, SL_ERROR_DATA. */

@@ -1,0 +1,149 @@
+/* What could be wrong here: a model forgets its vocabulary, or takes another one's; text gives a
+ * run other ids than a file of tokens made from it; a run that goes on needs the directory that its
+ * vocabulary once came from; a vocabulary in a checkpoint is damaged, exchanged or larger than the
+ * model, and text is made of it all the same; a Hugging Face directory with a vocabulary is taken
+ * for one without. Every case runs the built command. */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+#include "sealed_manifest.h"
+
+#define GOOD SL_TEST_SOURCE_DIRECTORY "/reference/bpe"
+#define STEPS "--data-order sequential --steps 3 --quiet "
+
+static void run_shell(const char *command)
+{
+    if (system(command) != 0)
+        fail_msg("%s", command);
+}
+
+static void assert_refused(int code, int expected, const char *part)
+{
+    assert_code(code, expected);
+    assert_one_complaint(part);
+    assert_string_equal(output, "");
+}
+
+/* "model" of the 700 tokens of the fixture, trained from a file of tokens. */
+static int set_up_model(void **state)
+{
+    if (set_up(state) != 0)
+        return 1;
+    run_shell("cp '" GOOD "/corpus.txt' corpus && mkdir gone && cp '" GOOD "/vocab.json' '" GOOD
+              "/merges.txt' gone");
+    assert_code(sluice("tokenize --tokenizer gone --data corpus --output ids.bin --quiet"), 0);
+    assert_code(sluice("train " TINY "--tokenizer gone --data ids.bin " STEPS
+                       "--save model --log-json ids.log"),
+                0);
+    return 0;
+}
+
+static void model_when_its_tokenizer_was_given_then_keeps_and_uses_it(void **state)
+{
+    (void)state;
+    run_shell("cmp model/step-00000003/merges.txt '" GOOD "/merges.txt'");
+    assert_code(sluice("generate model --prompt 'the of' --tokens 8 --temperature 0"), 0);
+    assert_string_equal(complaint, "");
+    assert_has(output, "the of");
+    assert_code(sluice("generate model --tokens 4"), 0);
+    assert_code(sluice("eval model --data corpus --json"), 0);
+    assert_string_equal(complaint, "");
+    static char of_text[TEXT_BYTES];
+    memcpy(of_text, output, sizeof of_text);
+    assert_code(sluice("eval model --data ids.bin --json"), 0);
+    assert_string_equal(output, of_text);
+    run_shell("test -z \"$(ls -d /tmp/sluice-tokens-* 2>/dev/null)\"");
+}
+
+static void text_when_trained_on_then_the_ids_of_its_token_file(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " TINY "--tokenizer gone --data corpus " STEPS
+                       "--save texts --log-json text.log"),
+                0);
+    assert_string_equal(complaint, "");
+    assert_same_steps("ids.log", "text.log", 1, 3);
+    run_shell("cmp model/step-00000003/model.safetensors texts/step-00000003/model.safetensors");
+}
+
+static void run_when_it_goes_on_then_needs_its_checkpoint_alone(void **state)
+{
+    (void)state;
+    run_shell("cp -r model onward && mv gone away");
+    assert_code(sluice("train --save onward --resume --steps 4 --quiet"), 0);
+    run_shell("cmp onward/step-00000004/vocab.json model/step-00000003/vocab.json");
+    assert_code(sluice("generate onward --prompt a --tokens 2"), 0);
+    assert_code(sluice("train --init onward --data corpus --micro-batch 2 --steps 1 --quiet "
+                       "--save new"),
+                0);
+    assert_string_equal(complaint, "");
+    assert_code(sluice("generate new --prompt a --tokens 2"), 0);
+    run_shell("mv away gone");
+    assert_code(sluice("train --save onward --resume --steps 5 --quiet --tokenizer gone"), 0);
+}
+
+static void hugging_face_directory_when_it_has_a_vocabulary_then_taken(void **state)
+{
+    (void)state;
+    run_shell("mkdir hf && cd model/step-00000003 && cp config.json model.safetensors ../../hf");
+    assert_refused(sluice("generate hf --prompt a --tokens 2"), 64, "is not known");
+    run_shell("cp '" GOOD "/tokenizer.json' hf");
+    assert_code(sluice("generate model --prompt 'the of' --tokens 8 --temperature 0"), 0);
+    static char of_model[TEXT_BYTES];
+    memcpy(of_model, output, sizeof of_model);
+    assert_code(sluice("generate hf --prompt 'the of' --tokens 8 --temperature 0"), 0);
+    assert_string_equal(output, of_model);
+    assert_code(sluice("train --init hf --data corpus --micro-batch 2 --steps 1 --quiet "
+                       "--save tuned"),
+                0);
+    assert_string_equal(complaint, "");
+    run_shell("cmp tuned/step-00000001/merges.txt '" GOOD "/merges.txt'");
+    run_shell("echo '{' >hf/tokenizer.json");
+    assert_refused(sluice("generate hf --prompt a --tokens 2"), 65, "not strict JSON");
+    assert_code(sluice("train --init hf --data ids.bin --micro-batch 2 --steps 1 --quiet"), 0);
+    assert_one_complaint("the model's tokenizer is passed over");
+}
+
+static void tokenizer_when_another_one_is_given_then_refused(void **state)
+{
+    (void)state;
+    assert_code(sluice("tokenize --learn 300 --tokenizer other --data corpus --quiet"), 0);
+    assert_refused(sluice("generate model --prompt a --tokens 2 --tokenizer other"), 64,
+                   "--tokenizer other is not that of the checkpoint, \"bpe-");
+    assert_refused(sluice("eval model --data corpus --tokenizer byte"), 64,
+                   "--tokenizer byte is not that of the checkpoint");
+    assert_refused(sluice("train " TINY "--vocab 400 --tokenizer gone --data ids.bin " STEPS), 64,
+                   "the tokenizer has 700 tokens, but the model 400 ids");
+    assert_refused(sluice("train " TINY "--tokenizer nowhere --data corpus " STEPS), 66,
+                   "holds no vocabulary");
+}
+
+static void checkpoint_when_its_vocabulary_is_damaged_then_65(void **state)
+{
+    (void)state;
+    run_shell("rm -rf bad && cp -r model bad && printf x >>bad/step-00000003/vocab.json");
+    assert_refused(sluice("generate bad/step-00000003 --prompt a --tokens 2"), 65,
+                   "but the manifest says");
+    run_shell("rm -rf bad && cp -r model bad && sed -i s/th/ht/ bad/step-00000003/vocab.json");
+    assert_refused(sluice("generate bad/step-00000003 --prompt a --tokens 2"), 65, "checksum is");
+    run_shell("rm -rf bad && cp -r model bad && rm bad/step-00000003/merges.txt");
+    assert_refused(sluice("generate bad/step-00000003 --prompt a --tokens 2"), 66, "merges.txt");
+    run_shell("rm -rf bad && cp -r model bad");
+    sealed_edit("bad/step-00000003/manifest.json", "\"tokenizer\": \"bpe-",
+                "\"tokenizer\": \"bpf-");
+    assert_refused(sluice("generate bad/step-00000003 --prompt a --tokens 2"), 64,
+                   "comes with a later version");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(model_when_its_tokenizer_was_given_then_keeps_and_uses_it),
+        cmocka_unit_test(text_when_trained_on_then_the_ids_of_its_token_file),
+        cmocka_unit_test(run_when_it_goes_on_then_needs_its_checkpoint_alone),
+        cmocka_unit_test(hugging_face_directory_when_it_has_a_vocabulary_then_taken),
+        cmocka_unit_test(tokenizer_when_another_one_is_given_then_refused),
+        cmocka_unit_test(checkpoint_when_its_vocabulary_is_damaged_then_65),
+    };
+    return cmocka_run_group_tests(tests, set_up_model, tear_down);
+}
