@@ -32,7 +32,7 @@ choose_leg()
     target=all
     tests=.
     case $1 in
-    release) preset=release; cuda=; label="^($labels)\$" ;;
+    release) preset=release; cuda="-DSL_PTX_ARCHITECTURES=90${SL_TEST_FULL:+;80;100;120}"; label="^($labels)\$" ;;
     asan) preset=dev; label="^($labels)\$" ;;
     tsan) preset=tsan; target=threaded_tests; label='^threads$' ;;
     static) preset=clang; run=run_static ;;

@@ -160,9 +160,11 @@ static sl_status time_pieces(roof_job *job, double *out_rate)
         pthread_join(threads[i], NULL);
     double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
     int error = count == 0 ? EAGAIN : atomic_load(&job->error);
+    bool is_refused = error == ENOMEM || error == EAGAIN; /* memory, or all threads */
     if (error)
-        SL_FAIL(SL_ERROR_IO, "%s: %s pieces of %d bytes failed: %s", job->files[0].directory,
-                job->is_write ? "writing" : "reading", SL_STORE_PIECE_BYTES, strerror(error));
+        SL_FAIL(is_refused ? SL_ERROR_SYSTEM : SL_ERROR_IO, "%s: %s pieces of %d bytes failed: %s",
+                job->files[0].directory, job->is_write ? "writing" : "reading",
+                SL_STORE_PIECE_BYTES, strerror(error));
     *out_rate = (double)(job->piece_count * SL_STORE_PIECE_BYTES) / seconds;
     return SL_OK;
 }

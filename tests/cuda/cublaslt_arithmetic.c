@@ -5,6 +5,7 @@
 
 #include "base/half.h"
 #include "cublaslt_objects.h"
+#include "standin.h"
 
 static float read_element(const void *from, uint64_t type, uint64_t index)
 {
@@ -77,6 +78,7 @@ void standin_product_run(void *product)
 {
     standin_product *p = product;
     const uint64_t terms = p->operation.transpose_a == CUBLAS_OP_T ? p->a.rows : p->a.columns;
+    const uint64_t element_bytes = p->c.type == CUDA_R_32F ? 4 : 2;
     float *a = gather(p, p->c.rows, terms);
     double *sums = malloc(p->c.rows * sizeof *sums);
     if (sums == NULL)
@@ -87,6 +89,8 @@ void standin_product_run(void *product)
         memset(sums, 0, p->c.rows * sizeof *sums);
         add_terms(p, a, terms, column, sums);
         finish_column(p, column, sums);
+        standin_note_written((const char *)p->to + column * p->c.leading * element_bytes,
+                             p->c.rows * element_bytes);
     }
     free(sums);
     free(a);

@@ -11,13 +11,18 @@ foreach(source ${SL_GPU_CANDIDATES})
 endforeach()
 list(APPEND SL_GPU_TESTS ${CMAKE_CURRENT_SOURCE_DIR}/gpu_products.c)
 
-function(sl_add_gpu_test name source library)
-  add_executable(${name} ${source} gpu_place.c)
-  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}
-                             ${CMAKE_CURRENT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include
-                             ${CMAKE_SOURCE_DIR}/tests)
+# The program alone; tests/ptx makes one more of each.
+function(sl_add_gpu_program name source library)
+  set(here ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  add_executable(${name} ${source} ${here}/gpu_place.c)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR} ${here}
+                             ${here}/include ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE SL_TEST_GPU)
   target_link_libraries(${name} PRIVATE ${library} test_skips)
+endfunction()
+
+function(sl_add_gpu_test name source library)
+  sl_add_gpu_program(${name} ${source} ${library})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300 SKIP_RETURN_CODE 77)
 endfunction()
@@ -38,5 +43,5 @@ endif()
 foreach(name test_cuda_elementwise gpu_products)
   get_filename_component(source ${name}.c ABSOLUTE)
   sl_add_gpu_test(standin_${name} ${source} sluice_standin)
-  set_tests_properties(standin_${name} PROPERTIES LABELS quick ENVIRONMENT SL_TEST_FEW=1)
+  set_tests_properties(standin_${name} PROPERTIES LABELS quick ENVIRONMENT SL_TEST_FEW=2)
 endforeach()

@@ -4,7 +4,8 @@
  *
  * It knows the device table and the kernel table alone, so the same code also runs on the stand-in,
  * where it is tested. Each range lies in memory of its own, so that a tool that watches memory
- * sees the first byte too far; SL_TEST_SANITIZER leaves the guards out for that. */
+ * sees the first byte too far; SL_TEST_SANITIZER leaves the guards out for that, and the workspace
+ * as nobody wrote it. */
 #ifndef SL_TESTS_CUDA_GPU_PLACE_H
 #define SL_TESTS_CUDA_GPU_PLACE_H
 

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "include/shim_control.h"
+
 enum { NAMES_MAX = 96, TEXT_BYTES = 512, EXIT_FAULTS = 99 };
 
 standin_world standin = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
@@ -492,10 +494,12 @@ cudaError_t cudaRuntimeGetVersion(int *runtimeVersion)
 
 cudaError_t cudaFuncSetAttribute(const void *func, enum cudaFuncAttribute attr, int value)
 {
-    (void)func;
     cudaError_t error = standin_enter("cudaFuncSetAttribute");
-    if (error == cudaSuccess && attr == cudaFuncAttributeMaxDynamicSharedMemorySize &&
-        value > attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin))
+    const bool asks_shared = attr == cudaFuncAttributeMaxDynamicSharedMemorySize;
+    if (error == cudaSuccess && asks_shared &&
+        (value < 0 || value > attribute_of(cudaDevAttrMaxSharedMemoryPerBlockOptin)))
         error = cudaErrorInvalidValue;
+    if (error == cudaSuccess && asks_shared)
+        sl_shim_allow_shared(func, (size_t)value);
     return standin_leave(error);
 }

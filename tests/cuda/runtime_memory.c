@@ -28,6 +28,7 @@ typedef struct range {
 static unsigned char *region; /* NULL until the first allocation */
 static uint64_t region_used;
 static range *allocations, *registrations;
+static standin_memory_watch watch;
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit)
 {
@@ -145,6 +146,27 @@ void standin_describe_place(const void *pointer, char *out_text, uint64_t text_b
         snprintf(out_text, text_bytes, "from %p on", pointer);
 }
 
+/* ---- who watches ---- */
+
+void standin_watch_memory(const standin_memory_watch *who)
+{
+    watch = *who;
+}
+
+void standin_note_written(const void *start, uint64_t bytes)
+{
+    if (watch.written && is_in_region(start))
+        watch.written(watch.watcher, start, bytes);
+}
+
+static void note_copied(const void *to, const void *from, uint64_t bytes)
+{
+    if (!is_in_region(from))
+        standin_note_written(to, bytes);
+    else if (watch.copied && is_in_region(to))
+        watch.copied(watch.watcher, to, from, bytes);
+}
+
 /* ---- device memory ---- */
 
 /* Pages from the region with one that faults behind them. Small allocations get no more alignment
@@ -192,6 +214,8 @@ cudaError_t cudaMalloc(void **devPtr, size_t size)
     standin.used_bytes[device] += size;
     standin.live.allocations++;
     standin.live.device_bytes += size;
+    if (watch.opened)
+        watch.opened(watch.watcher, start, size);
     *devPtr = start;
     return standin_leave(cudaSuccess);
 }
@@ -206,6 +230,8 @@ static void note_end(const char *name, const range *memory)
 
 static void free_allocation(range *allocation)
 {
+    if (watch.closed)
+        watch.closed(watch.watcher, allocation->start);
     unsigned char *end = allocation->start + allocation->bytes;
     unsigned char *stop = (unsigned char *)round_up((uintptr_t)end, PAGE_BYTES);
     uintptr_t pages = (uintptr_t)allocation->start & ~(uintptr_t)(PAGE_BYTES - 1);
@@ -399,10 +425,15 @@ static void run_transfer(void *argument)
     pthread_mutex_lock(&standin.lock);
     bool runs = is_sound(item, "when it ran");
     pthread_mutex_unlock(&standin.lock);
-    if (runs && item->from)
+    if (!runs)
+        return;
+    if (item->from) {
         memcpy(item->to, item->from, item->bytes);
-    else if (runs)
+        note_copied(item->to, item->from, item->bytes);
+    } else {
         memset(item->to, item->value, item->bytes);
+        standin_note_written(item->to, item->bytes);
+    }
 }
 
 /* The end that is on the host; NULL where none is, or both are. */

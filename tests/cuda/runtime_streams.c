@@ -505,13 +505,21 @@ CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value
     return (CUresult)error;
 }
 
-/* A function's address as the pointer to an object that CUDA hands it out as. */
-static void *address_of_wait_value(void)
+/* ---- calls of the driver that are asked for by name ---- */
+
+#pragma weak cuFuncLoad /* is there where PTX runs (tests/ptx) */
+
+/* A function's address as the pointer to an object that CUDA hands it out as; NULL: unknown. */
+static void *find_entry_point(const char *symbol)
 {
-    CUresult (*function)(CUstream, CUdeviceptr, cuuint32_t, unsigned int) = cuStreamWaitValue32;
-    void *address;
-    _Static_assert(sizeof address == sizeof function, "one kind of pointer");
-    memcpy(&address, &function, sizeof address);
+    CUresult (*wait_value)(CUstream, CUdeviceptr, cuuint32_t, unsigned int) = cuStreamWaitValue32;
+    CUresult (*load)(CUfunction) = cuFuncLoad;
+    void *address = NULL;
+    _Static_assert(sizeof address == sizeof wait_value, "one kind of pointer");
+    if (standin.machine.has_wait_value && strcmp(symbol, "cuStreamWaitValue32") == 0)
+        memcpy(&address, &wait_value, sizeof address);
+    else if (strcmp(symbol, "cuFuncLoad") == 0)
+        memcpy(&address, &load, sizeof address);
     return address;
 }
 
@@ -522,12 +530,11 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **funcPtr,
     (void)cudaVersion;
     (void)flags;
     cudaError_t error = standin_enter("cudaGetDriverEntryPointByVersion");
-    bool is_there = standin.machine.has_wait_value && strcmp(symbol, "cuStreamWaitValue32") == 0;
     if (error == cudaSuccess) {
-        *funcPtr = is_there ? address_of_wait_value() : NULL;
+        *funcPtr = find_entry_point(symbol);
         if (driverStatus)
             *driverStatus =
-                is_there ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+                *funcPtr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     }
     return standin_leave(error);
 }

@@ -84,6 +84,24 @@ int standin_is_device(const void *pointer, uint64_t bytes);
 /* 1 if all of it lies in live registrations or allocations of locked host memory. */
 int standin_is_locked(const void *pointer, uint64_t bytes);
 
+/* ---- memory that is watched ---- */
+
+/* What somebody who watches device memory is told: of ranges, of bytes that a copy or a set wrote,
+ * and of copies from device to device, when they have run. Called in the thread that does it. */
+typedef struct standin_memory_watch {
+    void *watcher;
+    void (*opened)(void *watcher, const void *start, uint64_t bytes);
+    void (*closed)(void *watcher, const void *start);
+    void (*written)(void *watcher, const void *start, uint64_t bytes);
+    void (*copied)(void *watcher, const void *to, const void *from, uint64_t bytes);
+} standin_memory_watch;
+
+/* To be called while no device memory is live. Copied; all zero: nobody watches. */
+void standin_watch_memory(const standin_memory_watch *watch);
+
+/* Device memory that something else wrote: a library's stand-in. */
+void standin_note_written(const void *start, uint64_t bytes);
+
 /* ---- errors ---- */
 
 /* Counts a use of CUDA that no correct program makes. The text is made as by printf. */

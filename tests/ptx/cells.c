@@ -11,8 +11,6 @@
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-enum { PACK = 8 }; /* cells of 16 bytes: the width that loops are made for */
-
 /* ---- one cell ---- */
 
 /* No branches: bits, so that it becomes a vector. */
@@ -49,7 +47,7 @@ INLINE uint32_t mine_at(const ptx_piece *p, uint32_t cell)
     return p->epoch + (cell >> p->lane_shift);
 }
 
-/* ---- loops; `count` is p->count, often known when they are compiled ---- */
+/* ---- loops ---- */
 
 INLINE uint32_t find_most(const uint32_t *word, uint32_t count)
 {
@@ -98,24 +96,82 @@ INLINE void add_reads(uint32_t *epoch, uint32_t *block, uint32_t count, const pt
 
 /* ---- pieces ---- */
 
-INLINE bool read_piece(const ptx_piece *p, bool is_global, uint32_t count, const ptx_agent *a)
+/* All words of an even count are the same: what one lane or one instruction of a warp touches
+ * mostly was touched as one before. */
+INLINE bool is_uniform(const uint32_t *word, uint32_t count)
 {
-    uint32_t *write_block = is_global ? p->cells.write_block : NULL;
-    uint32_t *read_block = is_global ? p->cells.read_block : NULL;
-    if (!follows(p->cells.write, write_block, count, p, a))
+    uint64_t first, pair, differs;
+    memcpy(&first, word, sizeof first);
+    differs = first ^ (first << 32 | first >> 32);
+    for (uint32_t i = 2; i < count; i += 2) {
+        memcpy(&pair, &word[i], sizeof pair);
+        differs |= pair ^ first;
+    }
+    return differs == 0;
+}
+
+/* What one thread, or a warp as one, does to few cells of its block's own memory. */
+INLINE bool is_small(const ptx_piece *p)
+{
+    return !p->cells.write_block && p->lane_shift == 31 && p->count % 2 == 0;
+}
+
+INLINE bool follows_small(const uint32_t *epoch, const ptx_piece *p, const ptx_agent *a)
+{
+    return is_uniform(epoch, p->count) ? is_ordered(epoch[0], p->epoch, a) != 0
+                                       : follows(epoch, NULL, p->count, p, a);
+}
+
+INLINE void fill_small(uint32_t *epoch, uint32_t count, uint32_t mine)
+{
+    const uint64_t pair = (uint64_t)mine << 32 | mine;
+    for (uint32_t i = 0; i < count; i += 2)
+        memcpy(&epoch[i], &pair, sizeof pair);
+}
+
+INLINE bool read_small(const ptx_piece *p, const ptx_agent *a)
+{
+    if (!follows_small(p->cells.write, p, a))
         return false;
-    add_reads(p->cells.read, read_block, count, p, a);
+    uint32_t *read = p->cells.read;
+    if (!is_uniform(read, p->count)) {
+        add_reads(read, NULL, p->count, p, a);
+        return true;
+    }
+    const uint32_t added = add_epoch(read[0], p->epoch, a);
+    if (added != read[0])
+        fill_small(read, p->count, added);
     return true;
 }
 
-INLINE bool write_piece(const ptx_piece *p, bool is_global, uint32_t count, const ptx_agent *a)
+INLINE bool write_small(const ptx_piece *p, const ptx_agent *a)
 {
+    if (!follows_small(p->cells.write, p, a) || !follows_small(p->cells.read, p, a))
+        return false;
+    fill_small(p->cells.write, p->count, p->epoch);
+    return true;
+}
+
+INLINE bool read_piece(const ptx_piece *piece, bool is_global, const ptx_agent *a)
+{
+    const ptx_piece own = *piece, *p = &own; /* which no cell can be part of */
     uint32_t *write_block = is_global ? p->cells.write_block : NULL;
     uint32_t *read_block = is_global ? p->cells.read_block : NULL;
-    if (!follows(p->cells.write, write_block, count, p, a) ||
-        !follows(p->cells.read, read_block, count, p, a))
+    if (!follows(p->cells.write, write_block, p->count, p, a))
         return false;
-    fill(p->cells.write, write_block, count, p, a);
+    add_reads(p->cells.read, read_block, p->count, p, a);
+    return true;
+}
+
+INLINE bool write_piece(const ptx_piece *piece, bool is_global, const ptx_agent *a)
+{
+    const ptx_piece own = *piece, *p = &own; /* which no cell can be part of */
+    uint32_t *write_block = is_global ? p->cells.write_block : NULL;
+    uint32_t *read_block = is_global ? p->cells.read_block : NULL;
+    if (!follows(p->cells.write, write_block, p->count, p, a) ||
+        !follows(p->cells.read, read_block, p->count, p, a))
+        return false;
+    fill(p->cells.write, write_block, p->count, p, a);
     return true;
 }
 
@@ -145,10 +201,10 @@ WIDE bool ptx_cells_read(const ptx_piece *piece, uint32_t count, const ptx_agent
 {
     const ptx_agent a = *agent;
     for (uint32_t i = 0; i < count; i++) {
-        const ptx_piece p = piece[i];
-        const bool is_fine = p.cells.write_block != NULL ? read_piece(&p, true, p.count, &a)
-                             : p.count == PACK           ? read_piece(&p, false, PACK, &a)
-                                                         : read_piece(&p, false, p.count, &a);
+        const ptx_piece *p = &piece[i];
+        const bool is_fine = is_small(p)                    ? read_small(p, &a)
+                             : p->cells.write_block != NULL ? read_piece(p, true, &a)
+                                                            : read_piece(p, false, &a);
         if (!is_fine)
             return report(piece, i, agent, out);
     }
@@ -160,10 +216,10 @@ WIDE bool ptx_cells_write(const ptx_piece *piece, uint32_t count, const ptx_agen
 {
     const ptx_agent a = *agent;
     for (uint32_t i = 0; i < count; i++) {
-        const ptx_piece p = piece[i];
-        const bool is_fine = p.cells.write_block != NULL ? write_piece(&p, true, p.count, &a)
-                             : p.count == PACK           ? write_piece(&p, false, PACK, &a)
-                                                         : write_piece(&p, false, p.count, &a);
+        const ptx_piece *p = &piece[i];
+        const bool is_fine = is_small(p)                    ? write_small(p, &a)
+                             : p->cells.write_block != NULL ? write_piece(p, true, &a)
+                                                            : write_piece(p, false, &a);
         if (!is_fine)
             return report(piece, i, agent, out);
     }
@@ -183,12 +239,12 @@ bool ptx_cells_read_constant(const ptx_piece *piece, uint32_t count, ptx_conflic
     return true;
 }
 
-void ptx_cells_note_reads(const ptx_piece *piece, const ptx_agent *agent)
+WIDE void ptx_cells_note_reads(const ptx_piece *piece, const ptx_agent *agent)
 {
     add_reads(piece->cells.read, piece->cells.read_block, piece->count, piece, agent);
 }
 
-void ptx_cells_note_writes(const ptx_piece *piece)
+WIDE void ptx_cells_note_writes(const ptx_piece *piece)
 {
     fill(piece->cells.write, NULL, piece->count, piece, NULL);
 }

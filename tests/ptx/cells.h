@@ -3,7 +3,7 @@
  *
  * An epoch is one word: when (the block's time, which counts joins), who, and how.
  *
- *     bits 13..31  time, from 1; all ones: an asynchronous copy in flight
+ *     bits 13..30  time, from 1; all ones: an asynchronous copy in flight
  *     bit  12      ATOMIC
  *     bit  11      WARPS: threads of several warps
  *     bit  10      LANES: several lanes of a warp
@@ -33,7 +33,7 @@ enum {
     PTX_EPOCH_TIME = 1 << 13, /* one step of time */
 };
 
-#define PTX_EPOCH_IN_FLIGHT (UINT32_MAX / PTX_EPOCH_TIME * PTX_EPOCH_TIME)
+#define PTX_EPOCH_IN_FLIGHT (UINT32_C(0x7fffffff) / PTX_EPOCH_TIME * PTX_EPOCH_TIME)
 #define PTX_BLOCKS_SEVERAL UINT32_MAX /* in place of a block: several, or the read-only path */
 
 /* Cells side by side; cell i is bytes 2i and 2i + 1. Block: 1 + index in the grid, 0: nobody yet;

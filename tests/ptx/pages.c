@@ -3,25 +3,78 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECENT = 64, FIRST_PLACES = 256 };
+enum { RECENT = 64, FIRST_PLACES = 256, POOL_MOST = 8192 };
 
-typedef struct page {
-    uint64_t number; /* its address / PTX_PAGE_BYTES */
+typedef struct ptx_page {
+    struct ptx_page *next; /* in the pool */
+    uint64_t number;       /* its address / PTX_PAGE_BYTES */
     uint32_t write[PTX_PAGE_CELLS], read[PTX_PAGE_CELLS];
     uint32_t write_block[PTX_PAGE_CELLS], read_block[PTX_PAGE_CELLS];
 } page;
 
 struct ptx_pages {
+    ptx_page_pool *pool;
     page *recent[RECENT];
     page **place; /* a hash table, half of it free at least */
     uint64_t place_count, page_count;
 };
 
-ptx_pages *ptx_pages_open(void)
+/* ---- the pool ---- */
+
+void ptx_page_pool_open(ptx_page_pool *pool)
+{
+    *pool = (ptx_page_pool){.count = 0};
+    pthread_mutex_init(&pool->lock, NULL);
+}
+
+void ptx_page_pool_close(ptx_page_pool *pool)
+{
+    while (pool->first) {
+        page *p = pool->first;
+        pool->first = p->next;
+        free(p);
+    }
+    pthread_mutex_destroy(&pool->lock);
+}
+
+/* An empty page; NULL: no memory. */
+static page *take_page(ptx_page_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    page *p = pool->first;
+    if (p) {
+        pool->first = p->next;
+        pool->count--;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!p)
+        return calloc(1, sizeof *p);
+    memset(p, 0, sizeof *p);
+    return p;
+}
+
+static void give_page(ptx_page_pool *pool, page *p)
+{
+    pthread_mutex_lock(&pool->lock);
+    const bool is_kept = pool->count < POOL_MOST;
+    if (is_kept) {
+        p->next = pool->first;
+        pool->first = p;
+        pool->count++;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!is_kept)
+        free(p);
+}
+
+/* ---- pages of a launch ---- */
+
+ptx_pages *ptx_pages_open(ptx_page_pool *pool)
 {
     ptx_pages *pages = calloc(1, sizeof *pages);
     if (!pages)
         return NULL;
+    pages->pool = pool;
     pages->place_count = FIRST_PLACES;
     pages->place = calloc(FIRST_PLACES, sizeof(page *));
     if (!pages->place) {
@@ -36,7 +89,8 @@ void ptx_pages_close(ptx_pages *pages)
     if (!pages)
         return;
     for (uint64_t i = 0; i < pages->place_count; i++)
-        free(pages->place[i]);
+        if (pages->place[i])
+            give_page(pages->pool, pages->place[i]);
     free(pages->place);
     free(pages);
 }
@@ -70,7 +124,7 @@ static page *find_page(ptx_pages *pages, uint64_t number)
         return NULL;
     page **place = find_place(pages->place, pages->place_count, number);
     if (!*place) {
-        *place = calloc(1, sizeof(page));
+        *place = take_page(pages->pool);
         if (!*place)
             return NULL;
         (*place)->number = number;

@@ -2,15 +2,27 @@
 #ifndef PTX_PAGES_H
 #define PTX_PAGES_H
 
+#include <pthread.h>
+
 #include "cells.h"
 #include "shadow.h"
 
 enum { PTX_PAGE_BYTES = 1024, PTX_PAGE_CELLS = PTX_PAGE_BYTES / 2 };
 
+/* Pages that ended launches leave to those that come; any number of threads may use it. */
+typedef struct ptx_page_pool {
+    pthread_mutex_t lock;
+    struct ptx_page *first;
+    uint64_t count;
+} ptx_page_pool;
+
+void ptx_page_pool_open(ptx_page_pool *pool);
+void ptx_page_pool_close(ptx_page_pool *pool);
+
 typedef struct ptx_pages ptx_pages;
 
-/* NULL: no memory. */
-ptx_pages *ptx_pages_open(void);
+/* NULL: no memory. `pool` outlives it. */
+ptx_pages *ptx_pages_open(ptx_page_pool *pool);
 void ptx_pages_close(ptx_pages *pages);
 
 /* The cells of the page that has this address, from its first byte on. No memory: they are NULL. */

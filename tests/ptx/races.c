@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pages.h"
-
 enum { WARPS_MOST = 32, REFUSAL_BYTES = 160 };
 
 static const char NO_MEMORY[] = "no memory for the order of a launch";
@@ -43,7 +41,7 @@ struct ptx_races {
 
 /* ---- begin and end ---- */
 
-ptx_races *ptx_races_open(const ptx_launch_shape *shape, ptx_fault *out_fault)
+ptx_races *ptx_races_open(const ptx_launch_shape *shape, ptx_page_pool *pool, ptx_fault *out_fault)
 {
     const uint32_t slot_count = shape->slot_count ? shape->slot_count : 1;
     const uint64_t cell_count = (shape->shared_bytes + UINT64_C(1)) / 2;
@@ -52,7 +50,7 @@ ptx_races *ptx_races_open(const ptx_launch_shape *shape, ptx_fault *out_fault)
         return (void)ptx_fail(out_fault, "%s", NO_MEMORY), NULL;
     races->shape = *shape;
     races->slot_count = slot_count;
-    races->pages = ptx_pages_open();
+    races->pages = ptx_pages_open(pool);
     bool has_memory = races->pages != NULL;
     for (uint32_t i = 0; i < slot_count; i++) {
         uint32_t *cells = calloc(2 * cell_count + 1, sizeof *cells);
@@ -217,14 +215,13 @@ typedef struct cut {
     uint32_t count;
 } cut;
 
-/* Adds a stretch, cut where a page of cells ends. False: no memory. */
+/* Adds a stretch at a time, cut where a page of cells ends. False: no memory. */
 static bool add_stretch(ptx_races *races, const ptx_access *access, const ptx_stretch *stretch,
-                        cut *out)
+                        uint32_t time, cut *out)
 {
-    const slot *s = &races->slots[access->place.slot];
     const uint64_t end = stretch->address + stretch->bytes;
     const bool is_by_lanes = !stretch->is_by_many && stretch->bytes != access->bytes;
-    uint32_t epoch = s->time + PTX_LANES * access->place.warp + stretch->lane +
+    uint32_t epoch = time + PTX_LANES * access->place.warp + stretch->lane +
                      (stretch->is_by_many ? PTX_EPOCH_LANES : 0);
     for (uint64_t at = stretch->address, next; at < end; at = next) {
         const uint64_t page_end = (at / PTX_PAGE_BYTES + 1) * PTX_PAGE_BYTES;
@@ -287,7 +284,7 @@ static bool read_bytes(ptx_races *races, const ptx_access *access, ptx_fault *ou
     for (uint32_t rest = access->lanes; rest != 0; rest &= rest - 1) {
         const uint32_t lane = (uint32_t)__builtin_ctz(rest);
         const ptx_stretch one = {access->address[lane] & ~UINT64_C(1), 2, lane, false};
-        if (!add_stretch(races, &wide, &one, &c))
+        if (!add_stretch(races, &wide, &one, races->slots[access->place.slot].time, &c))
             return ptx_fail(out_fault, "%s", NO_MEMORY);
     }
     return handle_pieces(races, &wide, &c, out_fault);
@@ -360,17 +357,34 @@ static void note_source(slot *s, copy *c, const ptx_access *from)
     }
 }
 
+/* Cuts one end of a copy whose pages are there. */
+static void cut_end(ptx_races *races, const ptx_access *end, uint32_t time, cut *out)
+{
+    ptx_stretch stretch[PTX_LANES];
+    const uint32_t count = ptx_stretch_cut(end, stretch);
+    out->count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        (void)add_stretch(races, end, &stretch[i], time, out);
+}
+
 /* Marks the targets of lanes: in flight, or written now. */
 static void mark_targets(ptx_races *races, const ptx_access *to, uint32_t time)
 {
-    for (uint32_t rest = to->lanes; rest != 0; rest &= rest - 1) {
-        const uint32_t lane = (uint32_t)__builtin_ctz(rest);
-        const ptx_piece target = {.cells = find_cells(races, to, to->address[lane]),
-                                  .count = to->bytes / 2,
-                                  .lane_shift = 31,
-                                  .epoch = time + PTX_LANES * to->place.warp + lane};
-        ptx_cells_note_writes(&target);
-    }
+    cut c;
+    cut_end(races, to, time, &c);
+    for (uint32_t i = 0; i < c.count; i++)
+        ptx_cells_note_writes(&c.piece[i]);
+}
+
+/* The sources of lanes are read now. */
+static void mark_sources(ptx_races *races, const ptx_access *from)
+{
+    const slot *s = &races->slots[from->place.slot];
+    const ptx_agent agent = {s->base, s->warp_base[from->place.warp], s->block};
+    cut c;
+    cut_end(races, from, s->time, &c);
+    for (uint32_t i = 0; i < c.count; i++)
+        ptx_cells_note_reads(&c.piece[i], &agent);
 }
 
 static bool access_stretches(ptx_races *races, const ptx_access *access, ptx_fault *out_fault)
@@ -420,18 +434,17 @@ static copy *find_copy(const slot *s, uint64_t ticket)
 }
 
 /* The source was read until now, and the target is written now, by the lanes that waited. */
-static void land(ptx_races *races, slot *s, const ptx_place *place, const copy *c, uint32_t lanes)
+static void land(ptx_races *races, const slot *s, const ptx_place *place, const copy *c,
+                 uint32_t lanes)
 {
-    const ptx_access from = {.place = *place, .space = PTX_GLOBAL};
-    const ptx_agent agent = {s->base, s->warp_base[place->warp], s->block};
-    for (uint32_t rest = lanes & c->from_lanes; rest != 0; rest &= rest - 1) {
-        const uint32_t lane = (uint32_t)__builtin_ctz(rest);
-        const ptx_piece source = {.cells = find_cells(races, &from, c->from[lane]),
-                                  .count = c->from_bytes / 2,
-                                  .lane_shift = 31,
-                                  .epoch = s->time + PTX_LANES * place->warp + lane};
-        ptx_cells_note_reads(&source, &agent);
-    }
+    const ptx_access from = {.place = *place,
+                             .space = PTX_GLOBAL,
+                             .kind = PTX_READ,
+                             .lanes = lanes & c->from_lanes,
+                             .bytes = c->from_bytes,
+                             .address = c->from};
+    if (from.lanes)
+        mark_sources(races, &from);
     const ptx_access to = {.place = *place,
                            .space = PTX_SHARED,
                            .kind = PTX_WRITE,
@@ -472,7 +485,7 @@ bool ptx_races_access(ptx_races *races, const ptx_access *access, const ptx_stre
     for (uint32_t i = 0; i < stretch_count; i++) {
         if (access->space == PTX_GLOBAL && is_change && !check_sources(s, &stretch[i], out_fault))
             return false;
-        if (!add_stretch(races, access, &stretch[i], &c))
+        if (!add_stretch(races, access, &stretch[i], s->time, &c))
             return ptx_fail(out_fault, "%s", NO_MEMORY);
     }
     return handle_pieces(races, access, &c, out_fault);

@@ -20,13 +20,14 @@
 #ifndef PTX_RACES_H
 #define PTX_RACES_H
 
+#include "pages.h"
 #include "shadow.h"
 #include "stretch.h"
 
 typedef struct ptx_races ptx_races; /* of one launch */
 
-/* NULL: no memory, and out_fault says so. */
-ptx_races *ptx_races_open(const ptx_launch_shape *shape, ptx_fault *out_fault);
+/* NULL: no memory, and out_fault says so. `pool` outlives it. */
+ptx_races *ptx_races_open(const ptx_launch_shape *shape, ptx_page_pool *pool, ptx_fault *out_fault);
 void ptx_races_close(ptx_races *races);
 
 bool ptx_races_begin_block(ptx_races *races, const ptx_place *place, ptx_fault *out_fault);

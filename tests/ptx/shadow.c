@@ -22,6 +22,7 @@ struct ptx_shadow {
     ptx_watch watch;
     pthread_rwlock_t ranges_lock; /* a launch reads from begin to end */
     ptx_ranges ranges;
+    ptx_page_pool pool;
     pthread_mutex_t traffic_lock;
     kernel_traffic *traffic;
 };
@@ -73,24 +74,16 @@ static bool refuse_place(run *r, const ptx_access *access, uint64_t address, ptx
                     range->end - range->start);
 }
 
-static uint8_t *find_flags(run *r, const ptx_access *access, uint64_t address, uint64_t bytes,
-                           uint32_t lane)
+/* Flags of one lane's, or of one stretch's, memory; NULL: it is nobody's. */
+static uint8_t *find_flags(run *r, const ptx_access *access, const ptx_stretch *at)
 {
-    const uint64_t slot = access->place.slot, shared_bytes = r->shape.shared_bytes;
-    const uint64_t thread = (uint64_t)PTX_LANES * access->place.warp + lane;
-    switch (access->space) {
-    case PTX_GLOBAL:
-        return find_global(r, access->instruction, address, bytes);
-    case PTX_SHARED:
-        return address + bytes <= shared_bytes ? &r->shared[slot * shared_bytes + address] : NULL;
-    case PTX_LOCAL:
-        return address + bytes <= r->shape.local_bytes
-                   ? &r->local[slot * r->local_block_bytes + thread * r->shape.local_bytes +
-                               address]
-                   : NULL;
-    default:
-        return NULL;
-    }
+    const uint64_t thread = (uint64_t)PTX_LANES * access->place.warp + at->lane;
+    if (access->space == PTX_GLOBAL)
+        return find_global(r, access->instruction, at->address, at->bytes);
+    return access->space == PTX_LOCAL && at->address + at->bytes <= r->shape.local_bytes
+               ? &r->local[access->place.slot * r->local_block_bytes +
+                           thread * r->shape.local_bytes + at->address]
+               : NULL;
 }
 
 /* All flags are 1: eight at once, as most accesses have so many. */
@@ -121,11 +114,11 @@ static bool refuse_value(const ptx_access *access, const uint8_t *flags, uint64_
 static bool check_bytes(run *r, const ptx_access *access, const ptx_stretch *stretch,
                         ptx_fault *out_fault)
 {
-    uint8_t *flags = find_flags(r, access, stretch->address, stretch->bytes, stretch->lane);
+    uint8_t *flags = find_flags(r, access, stretch);
     if (!flags)
         return access->space == PTX_GLOBAL
                    ? refuse_place(r, access, stretch->address, out_fault)
-                   : ptx_fail(out_fault, "out of bounds: 0x%" PRIx64 " of the block's own memory",
+                   : ptx_fail(out_fault, "out of bounds: local memory at offset 0x%" PRIx64,
                               stretch->address);
     if (access->kind == PTX_WRITE)
         memset(flags, 1, stretch->bytes);
@@ -134,14 +127,32 @@ static bool check_bytes(run *r, const ptx_access *access, const ptx_stretch *str
     return true;
 }
 
+/* Shared memory is one piece for all lanes. */
+static bool check_shared(run *r, const ptx_access *access, const ptx_stretch *stretch,
+                         uint32_t stretch_count, ptx_fault *out_fault)
+{
+    uint8_t *flags = &r->shared[(uint64_t)access->place.slot * r->shape.shared_bytes];
+    const bool checks = !r->shadow->options.skips_values;
+    for (uint32_t i = 0; i < stretch_count; i++) {
+        uint8_t *at = flags + stretch[i].address;
+        if (stretch[i].address + stretch[i].bytes > r->shape.shared_bytes)
+            return ptx_fail(out_fault, "out of bounds: shared memory at offset 0x%" PRIx64,
+                            stretch[i].address);
+        if (access->kind == PTX_WRITE)
+            memset(at, 1, stretch[i].bytes);
+        else if (checks && !is_full(at, stretch[i].bytes))
+            return refuse_value(access, at, stretch[i].address, stretch[i].bytes, out_fault);
+    }
+    return true;
+}
+
 /* A stretch may run from one range into the next, and lanes have each their own local memory. */
 static bool check_stretch(run *r, const ptx_access *access, const ptx_stretch *stretch,
                           ptx_fault *out_fault)
 {
     const bool is_one =
-        access->space == PTX_SHARED ||
-        (access->space == PTX_GLOBAL &&
-         find_global(r, access->instruction, stretch->address, stretch->bytes) != NULL);
+        access->space == PTX_GLOBAL &&
+        find_global(r, access->instruction, stretch->address, stretch->bytes) != NULL;
     if (is_one)
         return check_bytes(r, access, stretch, out_fault);
     for (uint32_t done = 0; done < stretch->bytes; done += access->bytes) {
@@ -150,6 +161,17 @@ static bool check_stretch(run *r, const ptx_access *access, const ptx_stretch *s
         if (!check_bytes(r, access, &one, out_fault))
             return false;
     }
+    return true;
+}
+
+static bool check_stretches(run *r, const ptx_access *access, const ptx_stretch *stretch,
+                            uint32_t stretch_count, ptx_fault *out_fault)
+{
+    if (access->space == PTX_SHARED)
+        return check_shared(r, access, stretch, stretch_count, out_fault);
+    for (uint32_t i = 0; i < stretch_count; i++)
+        if (!check_stretch(r, access, &stretch[i], out_fault))
+            return false;
     return true;
 }
 
@@ -251,7 +273,7 @@ static bool begin_launch(void *watcher, const ptx_launch_shape *shape, void **ou
     r->shared = calloc(slots * shape->shared_bytes + 1, 1);
     r->local = calloc(slots * r->local_block_bytes + 1, 1);
     if (!shadow->options.skips_order)
-        r->races = ptx_races_open(shape, out_fault);
+        r->races = ptx_races_open(shape, &shadow->pool, out_fault);
     if (!r->shared || !r->local || (!shadow->options.skips_order && !r->races)) {
         close_run(r);
         return ptx_fail(out_fault, "no memory to watch a launch");
@@ -278,9 +300,8 @@ static bool check_access(void *run_of, const ptx_access *access, ptx_fault *out_
     if (r->races && access->space != PTX_LOCAL &&
         !ptx_races_access(r->races, access, stretch, count, out_fault))
         return false;
-    for (uint32_t i = 0; i < count; i++)
-        if (!check_stretch(r, access, &stretch[i], out_fault))
-            return false;
+    if (!check_stretches(r, access, stretch, count, out_fault))
+        return false;
     return count_traffic(r, access, stretch, count, out_fault);
 }
 
@@ -304,9 +325,8 @@ static bool check_end(run *r, const ptx_access *access, ptx_fault *out_fault)
 {
     ptx_stretch stretch[PTX_LANES];
     const uint32_t count = ptx_stretch_cut(access, stretch);
-    for (uint32_t i = 0; i < count; i++)
-        if (!check_stretch(r, access, &stretch[i], out_fault))
-            return false;
+    if (!check_stretches(r, access, stretch, count, out_fault))
+        return false;
     return count_traffic(r, access, stretch, count, out_fault);
 }
 
@@ -363,6 +383,7 @@ ptx_shadow *ptx_shadow_open(const ptx_shadow_options *options)
                                 .launch_end = end_launch};
     pthread_rwlock_init(&shadow->ranges_lock, NULL);
     pthread_mutex_init(&shadow->traffic_lock, NULL);
+    ptx_page_pool_open(&shadow->pool);
     return shadow;
 }
 
@@ -377,6 +398,7 @@ void ptx_shadow_close(ptx_shadow *shadow)
         free(k);
     }
     ptx_ranges_close(&shadow->ranges);
+    ptx_page_pool_close(&shadow->pool);
     pthread_rwlock_destroy(&shadow->ranges_lock);
     pthread_mutex_destroy(&shadow->traffic_lock);
     free(shadow);

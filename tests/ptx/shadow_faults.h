@@ -111,6 +111,9 @@ static const planted_fault PLANTED_FAULTS[] = {
     {"local memory that its thread did not write", "no value: reads local", false, {
         LOCAL(PLANTED, WRITE, 0, ALL & ~LANE(7), 16, 8), LOCAL(MENDED, WRITE, 0, ALL, 16, 8),
         LOCAL(ALWAYS, READ, 0, ALL, 16, 8)}},
+    {"local memory of the block before", "no value: reads local", false, {
+        LOCAL(ALWAYS, WRITE, 0, ALL, 0, 4), BLOCK(PLANTED, NEXT_BLOCK, 0),
+        {STEP_READ, PTX_LOCAL, 2, 0, ALL, 0, 0, 0, 4, PLANTED}, LOCAL(MENDED, READ, 0, ALL, 0, 4)}},
     {"local memory of the other warp", "no value: reads local", false, {
         LOCAL(ALWAYS, WRITE, 0, ALL, 0, 4), LOCAL(MENDED, WRITE, 1, ALL, 0, 4),
         LOCAL(ALWAYS, READ, 1, ALL, 0, 4)}},
@@ -146,6 +149,18 @@ static const planted_fault PLANTED_FAULTS[] = {
         SHARED(ALWAYS, READ, 0, 0, LANE(1), 0, 0, 4), SHARED(ALWAYS, READ, 0, 0, LANE(2), 0, 0, 4),
         JOIN(MENDED, 0), SHARED(ALWAYS, WRITE, 0, 0, LANE(2), 0, 0, 4)}},
 
+    {"two lanes read, the last one twice, and it writes", "not ordered: writes shared", false, {
+        SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(ALWAYS),
+        SHARED(ALWAYS, READ, 0, 0, LANE(1), 0, 0, 4), SHARED(ALWAYS, READ, 0, 0, LANE(2), 0, 0, 4),
+        SHARED(ALWAYS, READ, 0, 0, LANE(2), 0, 0, 4), JOIN(MENDED, 0),
+        SHARED(ALWAYS, WRITE, 0, 0, LANE(2), 0, 0, 4)}},
+    {"no join between a lane that reads and one that updates", "not ordered: writes shared", false,
+     {
+        SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(ALWAYS),
+        SHARED(ALWAYS, READ, 0, 0, LANE(1), 0, 0, 4), JOIN(MENDED, 0),
+        SHARED(ALWAYS, READ, 0, 0, LANE(2), 0, 0, 4),
+        SHARED(ALWAYS, WRITE, 0, 0, LANE(2), 0, 0, 4)}},
+
     /* ---- order in a block ---- */
     {"a warp reads what another wrote, without a barrier", "not ordered: reads shared", false, {
         SHARED(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4), BARRIER(MENDED), JOIN(PLANTED, 0),
@@ -157,7 +172,8 @@ static const planted_fault PLANTED_FAULTS[] = {
     {"several warps read, then one of them writes", "not ordered: writes shared", false, {
         SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(ALWAYS),
         SHARED(ALWAYS, READ, 0, 1, ALL, 0, 0, 4), SHARED(ALWAYS, READ, 0, 2, ALL, 0, 0, 4),
-        JOIN(ALWAYS, 2), BARRIER(MENDED), SHARED(ALWAYS, WRITE, 0, 2, LANE(0), 0, 0, 4)}},
+        JOIN(ALWAYS, 2), SHARED(ALWAYS, READ, 0, 2, LANE(0), 0, 0, 4), BARRIER(MENDED),
+        SHARED(ALWAYS, WRITE, 0, 2, LANE(0), 0, 0, 4)}},
     {"two warps write one word", "not ordered: writes shared", false, {
         SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(MENDED),
         SHARED(ALWAYS, WRITE, 0, 1, LANE(0), 0, 0, 4)}},
@@ -168,6 +184,11 @@ static const planted_fault PLANTED_FAULTS[] = {
     {"a counter is set while others count", "not ordered: changes shared", false, {
         SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(MENDED),
         SHARED(ALWAYS, ATOMIC, 0, 1, ALL, 0, 0, 4)}},
+    {"a counter is set and counted up by one, counted up by another", "not ordered: changes shared",
+     false, {
+        SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(MENDED),
+        SHARED(ALWAYS, ATOMIC, 0, 0, LANE(0), 0, 0, 4),
+        SHARED(ALWAYS, ATOMIC, 0, 1, LANE(0), 0, 0, 4)}},
     {"a counter is read while others count", "not ordered: reads shared", false, {
         SHARED(ALWAYS, WRITE, 0, 0, LANE(0), 0, 0, 4), BARRIER(ALWAYS),
         SHARED(ALWAYS, ATOMIC, 0, 1, ALL, 0, 0, 4), SHARED(ALWAYS, ATOMIC, 0, 2, ALL, 0, 0, 4),
@@ -184,10 +205,19 @@ static const planted_fault PLANTED_FAULTS[] = {
         GLOBAL(ALWAYS, READ, 0, 0, ALL, 4, 4, 4), JOIN(MENDED, 0),
         GLOBAL(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4)}},
 
+    {"a thread reads what it did not write, where a page of cells ends",
+     "not ordered: reads global", false, {
+        GLOBAL(ALWAYS, WRITE, 0, 0, ALL, 960, 4, 4),
+        GLOBAL(PLANTED, READ, 0, 0, LANE(16), 964, 4, 4),
+        GLOBAL(MENDED, READ, 0, 0, LANE(16), 960, 4, 4)}},
+
     /* ---- blocks ---- */
     {"a block reads what another writes", "not ordered: reads global", false, {
         GLOBAL(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4), BARRIER(ALWAYS),
         GLOBAL(PLANTED, READ, 1, 0, ALL, 124, 4, 4), GLOBAL(MENDED, READ, 1, 0, ALL, 128, 4, 4)}},
+    {"a block reads what only an earlier launch may write", "not ordered: reads global", false, {
+        GLOBAL(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4), RANGE(MENDED, OPEN, 8192, 0, 64),
+        GLOBAL(ALWAYS, READ, 1, 0, ALL, 0, 4, 4)}},
     {"a block writes what another has read", "not ordered: writes global", false, {
         GLOBAL(ALWAYS, READ, 0, 0, ALL, 0, 4, 4),
         GLOBAL(PLANTED, WRITE, 1, 0, LANE(0), 64, 0, 2),
@@ -203,7 +233,8 @@ static const planted_fault PLANTED_FAULTS[] = {
         GLOBAL(PLANTED, READ, 2, 0, LANE(0), 0, 0, 4),
         GLOBAL(MENDED, READ, 2, 0, LANE(0), 4, 0, 4)}},
     {"a block reads a counter that others count up", "not ordered: reads global", false, {
-        GLOBAL(ALWAYS, ATOMIC, 0, 0, ALL, 0, 0, 4), GLOBAL(ALWAYS, ATOMIC, 1, 0, ALL, 0, 0, 4),
+        GLOBAL(ALWAYS, ATOMIC, 0, 0, ALL, 0, 0, 4),
+        GLOBAL(ALWAYS, ATOMIC, 1, 0, LANE(31), 0, 0, 4),
         GLOBAL(PLANTED, READ, 1, 0, LANE(31), 0, 0, 4),
         GLOBAL(MENDED, ATOMIC, 1, 0, LANE(31), 0, 0, 4)}},
 
@@ -247,6 +278,10 @@ static const planted_fault PLANTED_FAULTS[] = {
     {"a copy's source is written by its own thread", "not ordered: writes global", false, {
         COPY(ALWAYS, 0, LANE(2), 0, 0, 16, 16), WAIT(MENDED, 0, ALL),
         GLOBAL(ALWAYS, WRITE, 0, 0, LANE(2), 0, 16, 4), WAIT(ALWAYS, 0, ALL)}},
+    {"the first of two copies' sources is written", "not ordered: writes global", false, {
+        COPY(ALWAYS, 0, LANE(2), 1024, 0, 16, 16), COPY(ALWAYS, 0, LANE(3), 0, 0, 16, 16),
+        WAIT(MENDED, 0, ALL), GLOBAL(ALWAYS, WRITE, 0, 0, LANE(2), 1024, 16, 4),
+        WAIT(ALWAYS, 0, ALL)}},
     {"a copy's source is written after a barrier, before its wait", "not ordered: writes global",
      false, {
         COPY(ALWAYS, 0, LANE(2), 0, 0, 16, 16), WAIT(MENDED, 0, ALL), BARRIER(ALWAYS),
@@ -259,8 +294,8 @@ static const planted_fault PLANTED_FAULTS[] = {
         GLOBAL(ALWAYS, WRITE, 0, 1, ALL, 0, 16, 16), BARRIER(MENDED),
         COPY(ALWAYS, 0, ALL, 0, 0, 16, 16), WAIT(ALWAYS, 0, ALL)}},
     {"a block ends while copies fly", "the block ends while 1 ", false, {
-        COPY(ALWAYS, 0, LANE(2), 0, 0, 16, 16), WAIT(MENDED, 0, ALL),
-        BLOCK(ALWAYS, END_BLOCK, 0)}},
+        COPY(ALWAYS, 0, LANE(2) | LANE(3), 0, 0, 16, 16), WAIT(ALWAYS, 0, LANE(3)),
+        WAIT(MENDED, 0, LANE(2)), BLOCK(ALWAYS, END_BLOCK, 0)}},
 
     /* ---- what is refused because nothing is known of it ---- */
     {"a barrier of some warps", "a barrier or join of some", false, {
@@ -269,6 +304,9 @@ static const planted_fault PLANTED_FAULTS[] = {
     {"a join of some lanes", "a barrier or join of some", false, {
         {STEP_JOIN_WARP, PTX_SHARED, 0, 0, 0xffff, 0, 0, 0, 0, PLANTED}, JOIN(MENDED, 0),
         SHARED(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4)}},
+    {"lanes that were missing come to the next join", "a join of some lanes", false, {
+        {STEP_JOIN_WARP, PTX_SHARED, 0, 0, 0xffff, 0, 0, 0, 0, PLANTED}, JOIN(ALWAYS, 0),
+        BLOCK(ALWAYS, END_BLOCK, 0)}},
     {"a write of one byte", "order is kept of two bytes", false, {
         SHARED(PLANTED, WRITE, 0, 0, ALL, 0, 1, 1), SHARED(MENDED, WRITE, 0, 0, ALL, 0, 2, 2)}},
 };

@@ -9,6 +9,7 @@
 
 #include "shadow_faults.h"
 #include "shadow_oracle.h"
+#include "stretch.h"
 
 /* ---- planted mistakes ---- */
 
@@ -190,6 +191,9 @@ static void time_when_it_runs_out_starts_again(void **state)
     static const step write = GLOBAL(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4);
     static const step read = GLOBAL(ALWAYS, READ, 0, 1, ALL, 0, 4, 4);
     static const step fill = SHARED(ALWAYS, WRITE, 0, 0, ALL, 0, 4, 4);
+    static const step early_join = JOIN(ALWAYS, 2);
+    static const step write_one = SHARED(ALWAYS, WRITE, 0, 2, LANE(0), 512, 0, 4);
+    static const step read_other = SHARED(ALWAYS, READ, 0, 2, LANE(1), 512, 0, 4);
     static const step look = SHARED(ALWAYS, READ, 0, 1, ALL, 0, 4, 4);
     scene s;
     scene_open(&s, &(ptx_shadow_options){0}, true);
@@ -204,6 +208,12 @@ static void time_when_it_runs_out_starts_again(void **state)
             fail_msg("after barrier %u: %s", i, s.fault.text);
         if (touches)
             (void)scene_step(&s, &barrier);
+        if (i < 40000) /* before time starts again for the first time; and then not any more */
+            (void)scene_step(&s, &early_join);
+        if (i == 50000) {
+            assert_true(scene_step(&s, &write_one));
+            assert_false(scene_step(&s, &read_other));
+        }
     }
     assert_true(scene_step(&s, &write));
     assert_false(scene_step(&s, &read));
@@ -217,11 +227,69 @@ static void joins_of_warps_when_too_many_without_a_barrier_are_refused(void **st
     scene s;
     scene_open(&s, &(ptx_shadow_options){0}, true);
     scene_begin(&s);
-    for (uint32_t i = 0; i < 1u << 19; i++)
+    for (uint32_t i = 0; i < 1u << 18; i++)
         (void)scene_step(&s, &join);
     assert_false(scene_step(&s, &read));
     assert_non_null(strstr(s.fault.text, "not handled"));
     scene_close(&s);
+}
+
+/* ---- stretches ---- */
+
+/* Each lane lies in one stretch, at the place that its number gives it; bytes are by many where two
+ * lanes read them. */
+static void check_stretches(const ptx_access *access)
+{
+    ptx_stretch stretch[PTX_LANES];
+    const uint32_t count = ptx_stretch_cut(access, stretch);
+    uint32_t lane_count = 0;
+    for (uint32_t lane = 0; lane < PTX_LANES; lane++)
+        for (uint32_t i = 0; i < count && (access->lanes >> lane & 1); i++) {
+            const ptx_stretch *s = &stretch[i];
+            const bool is_many = s->is_by_many && s->address == access->address[lane] &&
+                                 lane >= s->lane && s->bytes == access->bytes;
+            const bool is_one =
+                !s->is_by_many && lane >= s->lane && (lane - s->lane) * access->bytes < s->bytes &&
+                s->address + (lane - s->lane) * access->bytes == access->address[lane];
+            if (!is_many && !is_one)
+                continue;
+            lane_count++;
+            break;
+        }
+    uint32_t covered = 0;
+    for (uint32_t i = 0; i < count; i++)
+        covered += stretch[i].is_by_many ? 0 : stretch[i].bytes / access->bytes;
+    assert_int_equal(lane_count, __builtin_popcount(access->lanes));
+    assert_true(covered <= lane_count);
+}
+
+static void stretches_when_cut_hold_every_lane_at_its_place(void **state)
+{
+    (void)state;
+    draws = 7;
+    for (int round = 0; round < 20000; round++) {
+        uint64_t address[PTX_LANES];
+        const uint32_t bytes = 1u << draw(5), jumps = draw(4);
+        ptx_access access = {.space = PTX_SHARED, .bytes = bytes, .address = address};
+        access.kind = draw(2) ? PTX_READ : PTX_WRITE;
+        access.lanes = draw(3) ? ALL : 1 + draw(UINT32_MAX);
+        uint64_t at = 4096;
+        for (uint32_t lane = 0; lane < PTX_LANES; lane++) {
+            address[lane] = at;
+            const uint32_t kind = draw(8);
+            at += kind > jumps ? bytes : kind == 0 ? 0 : bytes * draw(5);
+        }
+        check_stretches(&access);
+        uint32_t pairs = 0;
+        for (uint32_t a = 0; a < PTX_LANES; a++)
+            for (uint32_t b = 0; b < a; b++)
+                pairs += (access.lanes >> a & access.lanes >> b & 1) && address[a] == address[b];
+        ptx_stretch stretch[PTX_LANES];
+        uint32_t many = 0, count = ptx_stretch_cut(&access, stretch);
+        for (uint32_t i = 0; i < count; i++)
+            many += stretch[i].is_by_many;
+        assert_true(access.kind == PTX_READ ? many <= pairs : many == 0);
+    }
 }
 
 /* ---- traffic ---- */
@@ -250,6 +318,7 @@ static const traffic_row TRAFFIC[] = {
     {SHARED(ALWAYS, WRITE, 0, 0, ALL, 0, 16, 4), 0, 4, 1},
     {SHARED(ALWAYS, READ, 0, 0, ALL, 0, 0, 4), 0, 1, 1},          /* one word for all */
     {SHARED(ALWAYS, READ, 0, 0, ALL, 0, 2, 2), 0, 1, 1},          /* two lanes a word */
+    {SHARED(ALWAYS, READ, 0, 0, 0xb, 0, 2, 2), 0, 1, 1},
     {SHARED(ALWAYS, WRITE, 0, 0, 0xff, 0, 128, 4), 0, 8, 1},      /* one bank */
     {SHARED(ALWAYS, WRITE, 0, 0, ALL, 0, 8, 8), 0, 2, 2},
     {SHARED(ALWAYS, WRITE, 0, 0, ALL, 0, 16, 8), 0, 4, 2},
@@ -412,6 +481,7 @@ int main(void)
         cmocka_unit_test(random_launches_when_run_are_refused_where_the_definition_refuses),
         cmocka_unit_test(time_when_it_runs_out_starts_again),
         cmocka_unit_test(joins_of_warps_when_too_many_without_a_barrier_are_refused),
+        cmocka_unit_test(stretches_when_cut_hold_every_lane_at_its_place),
         cmocka_unit_test(traffic_when_counted_is_what_the_rule_gives),
         cmocka_unit_test(touched_memory_when_the_launch_ends_is_told_in_pieces),
         cmocka_unit_test(ranges_when_they_overlap_are_refused),

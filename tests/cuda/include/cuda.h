@@ -14,6 +14,7 @@ extern "C" {
 typedef uint32_t cuuint32_t;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUstream_st *CUstream;
+typedef struct CUfunc_st *CUfunction;
 
 typedef enum cudaError_enum {
     CUDA_SUCCESS = 0,
@@ -27,6 +28,7 @@ typedef enum CUstreamWaitValue_flags_enum {
 
 CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                      unsigned int flags);
+CUresult CUDAAPI cuFuncLoad(CUfunction function);
 
 #ifdef __cplusplus
 }

@@ -125,9 +125,6 @@ static inline sl_status sl_shim_launch(const sl_shim_grid &grid, void (*kernel)(
 /* The dynamic shared memory of the block that runs. */
 void *sl_shim_dynamic_shared(void);
 
-/* More than 48 KiB of dynamic shared memory have to be asked for, as on a GPU. */
-void sl_shim_allow_shared(const void *kernel, size_t bytes);
-
 template <typename function>
 static inline cudaError_t cudaFuncSetAttribute(function *kernel, enum cudaFuncAttribute attribute,
                                                int value)

@@ -1,7 +1,9 @@
-/* What a test says to the shim that runs kernels on the processor, in C. */
+/* What a test, and the stand-in's runtime, say in C to whatever runs kernels on the processor: the
+ * shim (shim.h), or the interpreter of PTX (tests/ptx). */
 #ifndef SL_TESTS_CUDA_SHIM_CONTROL_H
 #define SL_TESTS_CUDA_SHIM_CONTROL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -19,6 +21,9 @@ uint64_t sl_shim_turn_count(void);
 
 /* Launches, since the process started, of kernels that nobody had loaded before. */
 uint64_t sl_shim_unloaded_count(void);
+
+/* More than 48 KiB of dynamic shared memory have to be asked for, as on a GPU. */
+void sl_shim_allow_shared(const void *kernel, size_t bytes);
 
 #ifdef __cplusplus
 }

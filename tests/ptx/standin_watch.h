@@ -1,0 +1,14 @@
+/* Who watches the launches of this program: the shadow (shadow.h), told of device memory by the
+ * stand-in's runtime. SL_PTX_UNWATCHED: nobody does. */
+#ifndef SL_PTX_STANDIN_WATCH_H
+#define SL_PTX_STANDIN_WATCH_H
+
+#include "ptx.h"
+
+/* To be called before any device memory is taken. */
+void standin_watch_open(void);
+
+/* To be given to launches; NULL: nobody watches. */
+const ptx_watch *standin_watch(void);
+
+#endif
