@@ -7,6 +7,9 @@
 
 #include "base/rng.h"
 #include "device_case.h"
+#ifdef SL_TEST_STANDIN
+#include "stream_order.h"
+#endif
 
 enum { STREAMS = 5, HOSTS = 2, EVENTS = 6, CELLS = 5, CELL_WORDS = 64, STEPS = 120 };
 
@@ -44,9 +47,23 @@ typedef struct mix_args {
     uint64_t salt, us;
 } mix_args;
 
+/* The stand-in checks the order of what it is told of. */
+static void tell_of_mix(const mix_args *args)
+{
+#ifdef SL_TEST_STANDIN
+    const uint64_t bytes = CELL_WORDS * sizeof *args->to;
+    const standin_range ranges[] = {{args->from, bytes, false, "from"},
+                                    {args->to, bytes, true, "to"}};
+    standin_touch_on_host("mix", ranges, 2);
+#else
+    (void)args;
+#endif
+}
+
 static sl_status run_mix(void *arguments)
 {
     const mix_args *args = arguments;
+    tell_of_mix(args);
     if (args->us)
         sleep_us(args->us);
     mix(args->to, args->from, args->salt);

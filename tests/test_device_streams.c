@@ -327,6 +327,10 @@ static void random_orders_when_waits_are_missing_go_wrong(void **state)
     for (uint32_t i = 0; i < 5; i++)
         wrong += run_order(i, false) > 0;
     assert_int_equal(wrong, 5);
+#ifdef SL_TEST_STANDIN
+    assert_true(standin_order_faults(NULL) > 0);
+    standin_forget_order_faults();
+#endif
 }
 
 /* ---- failures ---- */

@@ -126,6 +126,11 @@ void sl_mark_finish(sl_mark *mark)
     pthread_mutex_unlock(&mark->lock);
 }
 
+bool sl_mark_is_reached(const sl_mark *mark)
+{
+    return atomic_load_explicit(&mark->reached, memory_order_acquire) >= mark->issued;
+}
+
 void sl_mark_close(sl_mark *mark)
 {
     if (!mark)

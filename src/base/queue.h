@@ -73,6 +73,9 @@ void sl_mark_publish(sl_mark *mark, uint32_t *word);
 /* Blocks the caller until the latest issued record of `mark` has been reached. */
 void sl_mark_finish(sl_mark *mark);
 
+/* True if it has been; what came before it is then there for the caller. */
+bool sl_mark_is_reached(const sl_mark *mark);
+
 /* No queue may still refer to it. NULL is fine. */
 void sl_mark_close(sl_mark *mark);
 

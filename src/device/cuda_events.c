@@ -323,8 +323,7 @@ static bool is_reached(const sl_device_event *event)
             sl_cuda_forget_error();
         return error == cudaSuccess;
     }
-    return event->word &&
-           (int32_t)(__atomic_load_n(event->word, __ATOMIC_ACQUIRE) - event->numbers) >= 0;
+    return event->word && sl_mark_is_reached(event->mark);
 }
 
 static sl_status wait_for_word(sl_device_event *event, sl_device_stream *stream)

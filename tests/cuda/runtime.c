@@ -83,6 +83,7 @@ void standin_reset(const standin_machine *machine)
     memset(standin.used_bytes, 0, sizeof standin.used_bytes);
     standin.late_loads = standin.deepest_stream = 0;
     standin_forget_code();
+    order_reset();
     const standin_counts *live = &standin.live;
     if (live->allocations + live->streams + live->events + live->registrations > 0)
         standin_fault_locked("still live: %llu allocations, %llu streams, %llu events, "
@@ -131,11 +132,12 @@ uint64_t standin_faults(const char **out_first)
 {
     pthread_mutex_lock(&standin.lock);
     standin_check_registrations();
-    uint64_t faults = ledger.faults;
+    const char *first_order;
+    const uint64_t faults = ledger.faults, order_faults = standin_order_faults(&first_order);
     if (out_first)
-        *out_first = ledger.first_fault;
+        *out_first = faults > 0 ? ledger.first_fault : first_order;
     pthread_mutex_unlock(&standin.lock);
-    return faults;
+    return faults + order_faults;
 }
 
 static uint64_t read_locked(const uint64_t *number)
@@ -182,6 +184,17 @@ static call_count *find_count(const char *name)
     return &ledger.calls[NAMES_MAX - 1]; /* more kernels than places: they share one */
 }
 
+/* A call that makes order, or tells of it. */
+static bool makes_order(const char *name)
+{
+    static const char *const parts[] = {"Synchronize", "Wait", "Record", "Query"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (strstr(name, parts[i]))
+            return true;
+    }
+    return false;
+}
+
 /* The error that is injected into this call. */
 static cudaError_t take_injection(const char *name)
 {
@@ -193,6 +206,8 @@ static cudaError_t take_injection(const char *name)
         return cudaSuccess;
     ledger.failed = name;
     standin.is_refusing = ledger.goes_on;
+    if (makes_order(name) || ledger.goes_on)
+        order_stop();
     if (ledger.breaks && standin.broken == cudaSuccess) {
         standin.broken = ledger.error;
         pthread_cond_broadcast(&standin.changed);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "standin.h"
+#include "stream_order_clock.h"
 
 enum { STANDIN_DEVICES_MAX = 8 };
 
@@ -69,7 +70,10 @@ typedef struct standin_work {
     const char *name;
     void (*function)(void *argument); /* in the stream's thread, without the lock */
     void *argument;
-    bool is_owned; /* `argument` is freed after it */
+    bool is_owned;               /* `argument` is freed after it */
+    const standin_range *ranges; /* that it touches, read when it is appended; NULL: what the
+                                    calling thread declared */
+    uint32_t range_count;
 } standin_work;
 
 /* Appends work; the lock is held. NULL: the device's default stream. */
@@ -79,11 +83,12 @@ cudaError_t standin_append(cudaStream_t stream, const standin_work *work);
  * use, and no call can wait for that. The lock is held and let go meanwhile. */
 void standin_settle(void);
 
-/* Blocks until a stream is idle or the context broke; the lock is held and let go meanwhile. */
+/* Blocks until a stream is idle or the context broke, and what it did comes before what the calling
+ * thread does next; the lock is held and let go meanwhile. */
 cudaError_t standin_drain(cudaStream_t stream);
 
-/* The same, and no other call begins meanwhile; gives up with a fault where that goes on for ever.
- */
+/* Blocks likewise, and makes no order; no other call begins meanwhile. Gives up with a fault where
+ * that goes on for ever. */
 cudaError_t standin_drain_alone(cudaStream_t stream, const char *why);
 
 /* No code is loaded any more. */

@@ -3,6 +3,7 @@
  * are never given out twice. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -123,6 +124,28 @@ int standin_is_locked(const void *pointer, uint64_t bytes)
     return is_locked;
 }
 
+static const range *find_any(const void *pointer, const char **out_kind)
+{
+    const range *found = find_around(allocations, pointer, 1);
+    *out_kind = found ? "an allocation" : "locked host memory";
+    return found ? found : find_around(registrations, pointer, 1);
+}
+
+void standin_describe_place(const void *pointer, char *out_text, uint64_t text_bytes)
+{
+    const char *kind;
+    const range *found = find_any(pointer, &kind);
+    if (found)
+        snprintf(out_text, text_bytes, "from byte %llu of %s of %llu on",
+                 (unsigned long long)((const unsigned char *)pointer - found->start), kind,
+                 (unsigned long long)found->bytes);
+    else if ((uintptr_t)pointer & STANDIN_DISK)
+        snprintf(out_text, text_bytes, "from byte %llu of a disk on",
+                 (unsigned long long)((uintptr_t)pointer % STANDIN_DISK_BYTES));
+    else
+        snprintf(out_text, text_bytes, "from %p on", pointer);
+}
+
 /* ---- who watches ---- */
 
 void standin_watch_memory(const standin_memory_watch *who)
@@ -197,6 +220,14 @@ cudaError_t cudaMalloc(void **devPtr, size_t size)
     return standin_leave(cudaSuccess);
 }
 
+/* Giving memory back is a write to all of it: whoever touches it has to come before. */
+static void note_end(const char *name, const range *memory)
+{
+    const standin_range all = {memory->start, memory->bytes, true, ""};
+    if (standin.broken == cudaSuccess)
+        order_touch(name, &all);
+}
+
 static void free_allocation(range *allocation)
 {
     if (watch.closed)
@@ -211,6 +242,7 @@ static void free_allocation(range *allocation)
             break;
         }
     }
+    note_end("cudaFree", allocation);
     (void)mmap((void *)pages, (uintptr_t)stop - pages, PROT_NONE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     standin.used_bytes[allocation->device] -= allocation->bytes;
@@ -264,6 +296,8 @@ static cudaError_t drop_registration(const char *name, void *start, bool is_ours
         standin_fault_locked("%s(%p): no such memory", name, start);
     if (!found)
         return cudaErrorHostMemoryNotRegistered;
+    note_end(name, found);
+    order_words_end(found->start, found->bytes);
     standin.live.registrations--;
     standin.live.locked_bytes -= found->bytes;
     if (found->is_ours)
@@ -402,9 +436,27 @@ static void run_transfer(void *argument)
     }
 }
 
+/* The end that is on the host; NULL where none is, or both are. */
+static const void *host_end(const transfer *item)
+{
+    const bool to_host = standin_place_of(item->to, item->bytes) == STANDIN_HOST;
+    const bool from_host = standin_place_of(item->from, item->bytes) == STANDIN_HOST;
+    return to_host == from_host ? NULL : to_host ? (const void *)item->to : item->from;
+}
+
+/* Memory that is not locked may be read by the call itself, whatever the stream is doing, and has
+ * been written when it returns. */
+static bool is_done_by_call(const transfer *item, const void *end)
+{
+    return item->from && end == host_end(item) && count_locked(end, item->bytes) == 0;
+}
+
 /* With the lock held. */
 static cudaError_t append_transfer(cudaStream_t stream, const char *name, const transfer *item)
 {
+    const bool is_read_now = is_done_by_call(item, item->from);
+    const standin_range ranges[] = {{item->to, item->bytes, true, "to"},
+                                    {item->from, item->bytes, false, "from"}};
     (void)standin_device();
     if (!is_sound(item, name))
         return cudaErrorInvalidValue;
@@ -412,7 +464,14 @@ static cudaError_t append_transfer(cudaStream_t stream, const char *name, const 
     if (!own)
         abort();
     *own = *item;
-    const standin_work work = {name, run_transfer, own, true};
+    const standin_work work = {.name = name,
+                               .function = run_transfer,
+                               .argument = own,
+                               .is_owned = true,
+                               .ranges = ranges,
+                               .range_count = item->from && !is_read_now ? 2 : 1};
+    if (is_read_now)
+        order_touch(name, &ranges[1]);
     return standin_append(stream, &work);
 }
 
@@ -422,14 +481,6 @@ static bool fits_kind(const transfer *item, enum cudaMemcpyKind kind)
     int to_device = standin_place_of(item->to, item->bytes) != STANDIN_HOST;
     int from_device = standin_place_of(item->from, item->bytes) != STANDIN_HOST;
     return kind == cudaMemcpyDefault || (int)kind == to_device + 2 * from_device;
-}
-
-/* The end that is on the host; NULL where none is, or both are. */
-static const void *host_end(const transfer *item)
-{
-    const bool to_host = standin_place_of(item->to, item->bytes) == STANDIN_HOST;
-    const bool from_host = standin_place_of(item->from, item->bytes) == STANDIN_HOST;
-    return to_host == from_host ? NULL : to_host ? (const void *)item->to : item->from;
 }
 
 /* Host memory is locked as a whole or not at all. What is not is copied through memory of the
@@ -459,7 +510,7 @@ static cudaError_t copy(const char *name, const transfer *item, enum cudaMemcpyK
         error = append_transfer(stream, name, item);
     if (error == cudaSuccess)
         error = copy_host_end(item, stream);
-    if (error == cudaSuccess && is_awaited)
+    if (error == cudaSuccess && (is_awaited || is_done_by_call(item, item->to)))
         error = standin_drain(stream);
     return standin_leave(error);
 }

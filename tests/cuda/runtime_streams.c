@@ -7,6 +7,7 @@
 #include <cuda.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -20,6 +21,7 @@ enum { ALIVE = 0x5317EA31, POLL_NS = 30000, CODES_MAX = 4096 };
 typedef struct point {
     uint32_t users; /* the event, and items */
     bool is_reached;
+    order_clock *clock; /* what came before it */
     uint64_t time_ns;
 } point;
 
@@ -29,6 +31,7 @@ typedef struct item {
     struct item *next;
     item_kind kind;
     standin_work work;
+    order_work *order;
     point *point;                 /* RECORD, WAIT */
     const _Atomic uint32_t *word; /* WAIT_VALUE */
     uint32_t value;
@@ -38,6 +41,7 @@ struct CUstream_st {
     uint32_t life;
     struct CUstream_st *next_dead, *next_alive;
     pthread_t thread;
+    order_agent *agent;
     item *first, **last;
     uint64_t issued, done;
     uint64_t seed;
@@ -74,13 +78,16 @@ static void *allocate(size_t bytes)
 
 static void drop_point(point *which)
 {
-    if (which && --which->users == 0)
+    if (which && --which->users == 0) {
+        order_clock_drop(which->clock);
         free(which);
+    }
 }
 
-static void reach_point(point *which)
+static void reach_point(point *which, order_agent *agent)
 {
     which->is_reached = true;
+    which->clock = order_clock_take(agent);
     which->time_ns = now_ns();
 }
 
@@ -106,7 +113,14 @@ static void delay(struct CUstream_st *stream)
     pthread_mutex_lock(&standin.lock);
 }
 
-static void wait_for_value(const item *each)
+static void wait_for_point(const struct CUstream_st *stream, const point *which)
+{
+    while (!which->is_reached && standin.broken == cudaSuccess)
+        pthread_cond_wait(&standin.changed, &standin.lock);
+    order_clock_join(stream->agent, which->clock, STANDIN_EDGE_EVENT);
+}
+
+static void wait_for_value(const struct CUstream_st *stream, const item *each)
 {
     const struct timespec time = {0, POLL_NS};
     while (standin.broken == cudaSuccess &&
@@ -115,6 +129,8 @@ static void wait_for_value(const item *each)
         nanosleep(&time, NULL);
         pthread_mutex_lock(&standin.lock);
     }
+    if (standin.broken == cudaSuccess)
+        order_word_join(stream->agent, (const void *)each->word, each->value);
 }
 
 static void run_work(const standin_work *work)
@@ -135,14 +151,16 @@ static void run_work(const standin_work *work)
 static void run_item(struct CUstream_st *stream, item *each)
 {
     delay(stream);
+    order_work_begin(stream->agent, each->order, standin.broken == cudaSuccess);
     if (each->kind == ITEM_WORK)
         run_work(&each->work);
     else if (each->kind == ITEM_WAIT_VALUE)
-        wait_for_value(each);
+        wait_for_value(stream, each);
     else if (each->kind == ITEM_RECORD)
-        reach_point(each->point);
-    while (each->kind == ITEM_WAIT && !each->point->is_reached && standin.broken == cudaSuccess)
-        pthread_cond_wait(&standin.changed, &standin.lock);
+        reach_point(each->point, stream->agent);
+    else if (each->kind == ITEM_WAIT)
+        wait_for_point(stream, each->point);
+    order_work_end(each->order);
     drop_point(each->point);
     stream->done++;
     pthread_cond_broadcast(&standin.changed);
@@ -171,6 +189,13 @@ static void *run_stream(void *argument)
 
 /* ---- streams; the lock is held where nothing is said ---- */
 
+static order_agent *open_agent(void)
+{
+    char name[32];
+    snprintf(name, sizeof name, "stream %llu", (unsigned long long)standin.stream_count);
+    return order_agent_open(name);
+}
+
 static struct CUstream_st *start_stream(void)
 {
     struct CUstream_st *stream = dead_streams;
@@ -182,6 +207,7 @@ static struct CUstream_st *start_stream(void)
     stream->life = ALIVE;
     stream->last = &stream->first;
     stream->seed = (standin.machine.seed + ++standin.stream_count) * 0x9E3779B97F4A7C15u | 1;
+    stream->agent = open_agent();
     stream->next_alive = alive_streams;
     alive_streams = stream;
     if (pthread_create(&stream->thread, NULL, run_stream, stream) != 0)
@@ -218,6 +244,9 @@ static void append_item(struct CUstream_st *stream, const item *what)
     item *own = allocate(sizeof *own);
     *own = *what;
     own->next = NULL;
+    own->order = what->kind == ITEM_WORK
+                     ? order_work_issue(what->work.name, what->work.ranges, what->work.range_count)
+                     : order_work_issue_point();
     if (own->point)
         own->point->users++;
     *stream->last = own;
@@ -254,6 +283,20 @@ cudaError_t standin_append(cudaStream_t stream, const standin_work *work)
     return append(stream, &what);
 }
 
+/* All of it is done: that comes before what the calling thread does next. */
+static void learn_stream(struct CUstream_st *stream)
+{
+    order_clock *clock = order_clock_take(stream->agent);
+    order_clock_join(order_agent_of_thread(), clock, STANDIN_EDGE_STREAM_THREAD);
+    order_clock_drop(clock);
+}
+
+/* Whether an answer of yes would be news that the caller does not get. */
+static bool is_kept_back(const order_clock *clock)
+{
+    return standin.machine.late_answers && !order_clock_is_known(order_agent_of_thread(), clock);
+}
+
 cudaError_t standin_drain(cudaStream_t stream)
 {
     struct CUstream_st *resolved = resolve_stream(stream);
@@ -262,6 +305,7 @@ cudaError_t standin_drain(cudaStream_t stream)
     uint64_t issued = resolved->issued;
     while (resolved->done < issued && standin.broken == cudaSuccess)
         pthread_cond_wait(&standin.changed, &standin.lock);
+    learn_stream(resolved);
     return standin.broken;
 }
 
@@ -359,14 +403,15 @@ static int queue_work(cudaStream_t stream, const standin_work *work)
 
 int standin_queue(void *stream, const char *name, void (*function)(void *argument), void *argument)
 {
-    const standin_work work = {name, function, argument, false};
+    const standin_work work = {.name = name, .function = function, .argument = argument};
     return queue_work(stream, &work);
 }
 
 int standin_queue_owned(void *stream, const char *name, void (*function)(void *argument),
                         void *argument)
 {
-    const standin_work work = {name, function, argument, true};
+    const standin_work work = {
+        .name = name, .function = function, .argument = argument, .is_owned = true};
     return queue_work(stream, &work);
 }
 
@@ -395,6 +440,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&standin.lock);
     forget_stream(stream);
+    order_agent_close(stream->agent);
     stream->life = 0;
     stream->next_dead = dead_streams;
     dead_streams = stream;
@@ -408,14 +454,24 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return standin_leave(error == cudaSuccess ? standin_drain(stream) : error);
 }
 
+static cudaError_t query_stream(struct CUstream_st *stream)
+{
+    order_clock *clock = order_clock_take(stream->agent);
+    const bool is_done =
+        stream->issued == 0 || (stream->done == stream->issued && !is_kept_back(clock));
+    order_clock_drop(clock);
+    if (!is_done)
+        return cudaErrorNotReady;
+    learn_stream(stream);
+    return cudaSuccess;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     cudaError_t error = standin_enter("cudaStreamQuery");
     struct CUstream_st *resolved = error == cudaSuccess ? resolve_stream(stream) : NULL;
     if (error == cudaSuccess)
-        error = !resolved                           ? cudaErrorInvalidResourceHandle
-                : resolved->done < resolved->issued ? cudaErrorNotReady
-                                                    : cudaSuccess;
+        error = resolved ? query_stream(resolved) : cudaErrorInvalidResourceHandle;
     return standin_leave(error);
 }
 
@@ -428,7 +484,7 @@ cudaError_t cudaDeviceSynchronize(void)
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *userData)
 {
     cudaError_t error = standin_enter("cudaLaunchHostFunc");
-    const standin_work work = {"a host function", fn, userData, false};
+    const standin_work work = {.name = "a host function", .function = fn, .argument = userData};
     return standin_leave(error == cudaSuccess ? standin_append(stream, &work) : error);
 }
 
@@ -481,6 +537,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **funcPtr,
                 *funcPtr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     }
     return standin_leave(error);
+}
+
+void standin_name_stream(void *stream, const char *name)
+{
+    pthread_mutex_lock(&standin.lock);
+    order_agent_rename(((struct CUstream_st *)stream)->agent, name);
+    pthread_mutex_unlock(&standin.lock);
 }
 
 /* ---- events ---- */
@@ -557,14 +620,27 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return standin_leave(error);
 }
 
+static void learn_point(const point *which)
+{
+    order_clock_join(order_agent_of_thread(), which->clock, STANDIN_EDGE_EVENT_THREAD);
+}
+
+static cudaError_t query_point(const point *which)
+{
+    if (!which)
+        return cudaSuccess;
+    if (!which->is_reached || is_kept_back(which->clock))
+        return cudaErrorNotReady;
+    learn_point(which);
+    return cudaSuccess;
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     cudaError_t error = standin_enter("cudaEventQuery");
     if (error == cudaSuccess)
         error = check_event(event);
-    if (error == cudaSuccess && event->latest && !event->latest->is_reached)
-        error = cudaErrorNotReady;
-    return standin_leave(error);
+    return standin_leave(error == cudaSuccess ? query_point(event->latest) : error);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -578,6 +654,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     which->users++;
     while (!which->is_reached && standin.broken == cudaSuccess)
         pthread_cond_wait(&standin.changed, &standin.lock);
+    learn_point(which);
     drop_point(which);
     return standin_leave(standin.broken);
 }

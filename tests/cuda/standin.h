@@ -13,6 +13,8 @@
  * every stream, a copy of host memory that is not locked for its own. A driver may be kinder. Where
  * that waits for something that cannot happen meanwhile, a fault is counted and the call goes on.
  *
+ * Who touches which bytes is known, and whether any two that do are ordered (stream_order.h).
+ *
  * As on a GPU a pointer into device memory is not for the host to follow; here it could, which is
  * the one mistake that is not seen. Kernels (tests/cuda/shim) run in a stream's thread.
  *
@@ -43,6 +45,7 @@ typedef struct standin_machine {
     uint32_t stuck_ms;       /* a call that waits alone for so long is stuck */
     uint64_t seed;           /* of the delays */
     uint32_t delay_us;       /* the longest one; 0: none. An item in four is delayed */
+    int late_answers;        /* who asks whether something is done hears no until he waits for it */
 } standin_machine;
 
 /* One device of compute capability 9.0 with 1 GiB, everything lockable, streams of 1024 items,
