@@ -95,7 +95,9 @@ static void map_when_impossible_fails_with_a_message(void **state)
     void *memory = NULL;
     const uint64_t wrong[] = {0, UINT64_C(1) << 50, UINT64_C(1) << 60, UINT64_MAX};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(ops->map(device, wrong[i], SL_MAP_PLAIN, &memory), SL_ERROR_SYSTEM);
+        /* Not as much is there, or no address has as many bits. */
+        sl_status status = ops->map(device, wrong[i], SL_MAP_PLAIN, &memory);
+        assert_true(status == SL_ERROR_FIT || status == SL_ERROR_SYSTEM);
         assert_non_null(strstr(sl_status_message(), "memory"));
         assert_int_equal(ops->map_host(device, wrong[i], SL_MAP_GUARDS, &memory), SL_ERROR_SYSTEM);
         assert_non_null(strstr(sl_status_message(), "memory"));
