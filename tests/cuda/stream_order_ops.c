@@ -8,6 +8,7 @@
 #include "device/cuda_internal.h"
 #include "engine/engine_internal.h"
 #include "kernels/cuda/ops.h"
+#include "program/build.h"
 #include "runtime.h"
 #include "sluice/program.h"
 
@@ -25,7 +26,7 @@ typedef enum op_side { ON_CPU, ON_CUDA, SIDE_COUNT } op_side;
 /* Of an operand that may have more rows, those of the present position. */
 static uint64_t operand_bytes(sl_op_kind kind, const sl_kernel_call *call, uint32_t operand)
 {
-    const uint64_t bytes = sl_op_operand_bytes(kind, call->attrs, operand);
+    const uint64_t bytes = sl_op_least_bytes(kind, call->attrs, operand);
     const bool is_positioned = kind == SL_OP_EMBED_POSITION && operand == 0;
     const uint64_t row_count = call->attrs->seq;
     return is_positioned && row_count > 0 ? bytes / row_count * (row_count + call->scalars.position)

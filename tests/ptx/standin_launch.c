@@ -100,6 +100,7 @@ static void run_job(void *argument)
         standin_fault("%s", fault.text);
         standin_break(cudaErrorLaunchFailure);
     }
+    standin_watch_tell_touched();
     pthread_mutex_lock(&lock);
     turn_count += run.lanes;
     pthread_mutex_unlock(&lock);

@@ -5,8 +5,15 @@
 
 #include "shadow.h"
 #include "standin.h"
+#include "stream_order.h"
 
 static ptx_shadow *shadow; /* of the process, to its end */
+
+/* Of this thread's launch. */
+static _Thread_local struct touched {
+    standin_range *ranges;
+    uint32_t count, capacity;
+} touched;
 
 static void open_range(void *watcher, const void *start, uint64_t bytes)
 {
@@ -29,11 +36,31 @@ static void note_copied(void *watcher, const void *to, const void *from, uint64_
     ptx_shadow_copied(watcher, to, from, bytes);
 }
 
+static void note_touched(void *context, uint64_t start, uint64_t bytes, bool is_write)
+{
+    (void)context;
+    if (touched.count == touched.capacity) {
+        touched.capacity = touched.capacity ? 2 * touched.capacity : 64;
+        touched.ranges = realloc(touched.ranges, touched.capacity * sizeof *touched.ranges);
+        if (touched.ranges == NULL)
+            abort();
+    }
+    touched.ranges[touched.count++] =
+        (standin_range){(const void *)(uintptr_t)start, bytes, is_write, "global memory"};
+}
+
+void standin_watch_tell_touched(void)
+{
+    standin_touched(touched.ranges, touched.count);
+    free(touched.ranges);
+    touched = (struct touched){0};
+}
+
 void standin_watch_open(void)
 {
     if (getenv("SL_PTX_UNWATCHED") != NULL)
         return;
-    shadow = ptx_shadow_open(&(ptx_shadow_options){0});
+    shadow = ptx_shadow_open(&(ptx_shadow_options){.touch = note_touched});
     if (shadow == NULL)
         abort();
     standin_watch_memory(&(standin_memory_watch){.watcher = shadow,

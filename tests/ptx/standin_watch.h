@@ -11,4 +11,8 @@ void standin_watch_open(void);
 /* To be given to launches; NULL: nobody watches. */
 const ptx_watch *standin_watch(void);
 
+/* After a launch, in its thread: what it touched of global memory must lie in what its op was given
+ * (stream_order.h), by which the order between launches is judged. */
+void standin_watch_tell_touched(void);
+
 #endif
