@@ -79,6 +79,18 @@ static const llmc_magic *find_magic(int32_t magic)
     return NULL;
 }
 
+const char *sl_tokens_name_start(const void *start, uint64_t bytes)
+{
+    int32_t magic = 0;
+    if (bytes >= sizeof MEGATRON_MAGIC && memcmp(start, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) == 0)
+        return "an index of Megatron's tokens";
+    if (bytes < sizeof magic)
+        return NULL;
+    memcpy(&magic, start, sizeof magic);
+    const llmc_magic *known = find_magic(magic);
+    return known ? known->what : NULL;
+}
+
 static sl_status set_llmc(token_file *file, const llmc_magic *known, const int32_t *header)
 {
     sl_shown path = sl_files_show(file->file.path);

@@ -22,7 +22,8 @@ typedef struct sl_tokens sl_tokens;
 enum {
     SL_TOKENS_END_OF_TEXT = 256, /* the token behind each text file */
     SL_TOKENS_BYTE_VOCAB = 257,  /* 256 bytes and end of text */
-    SL_TOKENS_FINGERPRINT = 33   /* bytes of a fingerprint, its NUL included */
+    SL_TOKENS_FINGERPRINT = 33,  /* bytes of a fingerprint, its NUL included */
+    SL_TOKENS_START_BYTES = 9    /* of a file, by which sl_tokens_name_start knows it */
 };
 
 /* Opens `path_count` >= 1 files in this order. `vocab_limit`: tokens not below it are an error when
@@ -31,6 +32,9 @@ enum {
  * format. SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
 sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
                          sl_tokens **out_tokens);
+
+/* What a file is that starts so: tokens, or another file of llm.c; NULL: neither. */
+const char *sl_tokens_name_start(const void *start, uint64_t bytes);
 
 /* NULL is fine. */
 void sl_tokens_close(sl_tokens *tokens);

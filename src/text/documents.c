@@ -7,6 +7,7 @@
 
 #include "files/files.h"
 #include "files/json_file.h"
+#include "files/tokens.h"
 #include "text_stream.h"
 #include "words.h"
 
@@ -23,13 +24,33 @@ struct sl_documents {
     uint64_t file_bytes, done_bytes; /* of all files; of those before the open one */
 };
 
-static sl_status count_bytes(sl_documents *self)
+/* Ids read as text would be learnt from and written as documents. */
+static sl_status refuse_tokens(const char *path, sl_text_stream *stream)
+{
+    char start[SL_TOKENS_START_BYTES];
+    uint64_t count = 0, got = 1;
+    if (sl_files_name_ends(path, ".bin") || sl_files_name_ends(path, ".idx"))
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: is named as a file of tokens, and text is asked for: if it is text, name it "
+                "otherwise",
+                sl_files_show(path).text);
+    for (; count < sizeof start && got > 0; count += got)
+        SL_TRY(sl_text_stream_read(stream, sizeof start - count, start + count, &got));
+    const char *what = sl_tokens_name_start(start, count);
+    if (what)
+        SL_FAIL(SL_ERROR_DATA, "%s: is %s, and text is asked for", sl_files_show(path).text, what);
+    return SL_OK;
+}
+
+static sl_status look_at_files(sl_documents *self)
 {
     for (uint32_t i = 0; i < self->args.path_count; i++) {
         sl_text_stream *stream = NULL;
         SL_TRY(sl_text_stream_open(self->args.paths[i], &stream));
+        sl_status status = refuse_tokens(self->args.paths[i], stream);
         self->file_bytes += sl_text_stream_file_bytes(stream);
         sl_text_stream_close(stream);
+        SL_TRY(status);
     }
     return SL_OK;
 }
@@ -42,7 +63,7 @@ sl_status sl_documents_open(const sl_documents_args *args, sl_documents **out_do
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to read documents");
     self->args = *args;
-    sl_status status = count_bytes(self);
+    sl_status status = look_at_files(self);
     if (status != SL_OK) {
         sl_documents_close(self);
         return status;
@@ -106,15 +127,30 @@ static bool is_named_jsonl(const char *path)
            sl_files_name_ends(path, ".jsonl.zst");
 }
 
-/* True if the first line is one JSON object. */
-static sl_status find_json(const sl_documents *self, bool *out_found)
+/* Reads on until the first line ends; *out_bytes is 0 where it is above its limit. */
+static sl_status read_first_line(sl_documents *self, uint64_t *out_bytes)
+{
+    const char *end = memchr(self->buffer, '\n', self->count);
+    while (!end && !self->is_at_end && self->count <= SL_DOCUMENTS_FIRST_LINE_BYTES_MAX) {
+        SL_TRY(fill(self));
+        end = memchr(self->buffer, '\n', self->count);
+    }
+    *out_bytes = end ? (uint64_t)(end - self->buffer) : self->count;
+    if (*out_bytes > SL_DOCUMENTS_FIRST_LINE_BYTES_MAX)
+        *out_bytes = 0;
+    return SL_OK;
+}
+
+/* True if the first line is one JSON object, whatever room the buffer had. */
+static sl_status find_json(sl_documents *self, bool *out_found)
 {
     json_error_t error;
     json_t *object = NULL;
-    const char *end = memchr(self->buffer, '\n', self->count);
-    uint64_t bytes = end ? (uint64_t)(end - self->buffer) : self->count;
+    uint64_t bytes = 0;
     *out_found = false;
-    if (bytes == 0 || self->buffer[0] != '{' || (!end && !self->is_at_end))
+    if (self->count > 0 && self->buffer[0] == '{')
+        SL_TRY(read_first_line(self, &bytes));
+    if (bytes == 0)
         return SL_OK;
     SL_TRY(sl_json_file_load(self->buffer, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error,
                              &object));

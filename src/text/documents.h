@@ -1,10 +1,11 @@
 /* The documents of many files, in order, in pieces that fit memory.
  *
- * A file is text or JSON lines (a name that ends in .jsonl, before .gz or .zst, or a first line
- * that is one JSON object); either may be packed (text_stream.h). A document is a text file, or a
- * line of one, or what stands under one key of each object. Lines end at a line feed, which belongs
- * to none; empty documents are left out. A document of a text file may come in several pieces, cut
- * where words begin in any case (sl_words_last_cut); other documents come whole.
+ * A file is text or JSON lines (a name that ends in .jsonl, before .gz or .zst, or a first line,
+ * of at most SL_DOCUMENTS_FIRST_LINE_BYTES_MAX, that is one JSON object); either may be packed
+ * (text_stream.h). A document is a text file, or a line of one, or what stands under one key of
+ * each object. Lines end at a line feed, which belongs to none; empty documents are left out. A
+ * document of a text file may come in several pieces, cut where words begin in any case
+ * (sl_words_last_cut); other documents come whole.
  */
 #ifndef SL_TEXT_DOCUMENTS_H
 #define SL_TEXT_DOCUMENTS_H
@@ -14,7 +15,10 @@
 
 #include "base/status.h"
 
-enum { SL_DOCUMENTS_LINE_BYTES_MAX = 1 << 30 };
+enum {
+    SL_DOCUMENTS_LINE_BYTES_MAX = 1 << 30,
+    SL_DOCUMENTS_FIRST_LINE_BYTES_MAX = 64 << 20 /* of one that tells that a file is JSON lines */
+};
 
 typedef struct sl_documents_args {
     const char *const *paths; /* borrowed */
@@ -33,7 +37,8 @@ typedef struct sl_piece {
 
 typedef struct sl_documents sl_documents;
 
-/* Opens nothing yet but looks at each file's size. Statuses of sl_files_open. */
+/* Looks at each file's size and start. Statuses of sl_files_open. SL_ERROR_DATA: a file of tokens
+ * is among them. */
 sl_status sl_documents_open(const sl_documents_args *args, sl_documents **out_documents);
 
 /* NULL is fine. */
