@@ -16,10 +16,11 @@ enum {
     TOKEN_BYTES_MAX = 1 << 20,
     FIRST_FAR = 0x100,       /* the first code point of bytes that have no character of their own */
     FAR_COUNT = 33 + 34 + 1, /* 0x00-0x20, 0x7f-0xa0, 0xad */
-    CODE_END = FIRST_FAR + FAR_COUNT
+    CODE_END = FIRST_FAR + FAR_COUNT,
+    BYTES_AND_END = 257 /* tokens that need no merge */
 };
 
-static const char VERSION_LINE[] = "#version";
+static const char VERSION_LINE[] = "#version", TEMPORARY_FILE[] = "vocabulary.tmp";
 
 /* ---- bytes as characters ---- */
 
@@ -253,8 +254,9 @@ static sl_status take_merge(reader *self, sl_token_bytes left, sl_token_bytes ri
 static sl_status finish(reader *self, sl_vocabulary **out_vocabulary)
 {
     static const char end[] = SL_VOCABULARY_END_OF_TEXT;
-    if (self->merge_count == 0)
-        REFUSE(self, "has no merges%s", "");
+    if (self->merge_count == 0 && self->token_count > BYTES_AND_END)
+        REFUSE(self, "has no merges, which a vocabulary of more than %d tokens needs",
+               BYTES_AND_END);
     sl_status status = sl_vocabulary_build(
         self->tokens, self->token_count, self->merges, self->merge_count,
         sl_vocabulary_find(self->dictionary, end, sizeof end - 1), out_vocabulary);
@@ -496,12 +498,13 @@ sl_status sl_vocabulary_is_in(const char *directory, bool *out_is_there)
 
 sl_status sl_vocabulary_read(const char *directory, sl_vocabulary **out_vocabulary)
 {
-    bool has_pair, is_there;
-    SL_TRY(has_file(directory, SL_VOCABULARY_TOKENS_FILE, &has_pair));
-    if (has_pair)
+    bool has_tokens, has_merges, has_json;
+    SL_TRY(has_file(directory, SL_VOCABULARY_TOKENS_FILE, &has_tokens));
+    SL_TRY(has_file(directory, SL_VOCABULARY_MERGES_FILE, &has_merges));
+    SL_TRY(has_file(directory, SL_VOCABULARY_JSON_FILE, &has_json));
+    if (has_tokens && (has_merges || !has_json)) /* of vocab.json alone: says what is missing */
         return read_pair(directory, out_vocabulary);
-    SL_TRY(sl_vocabulary_is_in(directory, &is_there));
-    if (!is_there)
+    if (!has_json)
         SL_FAIL(SL_ERROR_MISSING,
                 "%s: holds no vocabulary: neither vocab.json with merges.txt nor tokenizer.json",
                 sl_files_show(directory).text);
@@ -599,15 +602,21 @@ sl_status sl_vocabulary_format(const sl_vocabulary *vocabulary, char **out_token
     return SL_OK;
 }
 
+/* vocab.json, by which a directory holds a vocabulary, comes last; merges.txt alone is what a
+ * broken run left. */
 static sl_status save_texts(const char *directory, const char *tokens_text, const char *merges_text)
 {
     int fd;
     SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, directory, SL_LINKS_FOLLOW, &fd));
-    sl_status status = sl_files_write_text(fd, directory, SL_VOCABULARY_MERGES_FILE, merges_text);
+    sl_status status = sl_files_replace_text(fd, directory, SL_VOCABULARY_MERGES_FILE,
+                                             TEMPORARY_FILE, merges_text);
     if (status == SL_OK)
-        status = sl_files_write_text(fd, directory, SL_VOCABULARY_TOKENS_FILE, tokens_text);
-    if (status == SL_OK)
-        status = sl_files_sync_directory(fd, directory);
+        status = sl_files_replace_text(fd, directory, SL_VOCABULARY_TOKENS_FILE, TEMPORARY_FILE,
+                                       tokens_text);
+    if (status != SL_OK) {
+        unlinkat(fd, SL_VOCABULARY_TOKENS_FILE, 0);
+        unlinkat(fd, SL_VOCABULARY_MERGES_FILE, 0);
+    }
     close(fd);
     return status;
 }
