@@ -342,6 +342,16 @@ static sl_status sync_parent(char *path)
     return status;
 }
 
+sl_status sl_files_sync_parent(const char *path)
+{
+    char *copy = strdup(path);
+    if (!copy)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    sl_status status = sync_parent(copy);
+    free(copy);
+    return status;
+}
+
 static sl_status make_each(char *path)
 {
     for (char *end = path + 1;; end++) {

@@ -83,6 +83,9 @@ void sl_files_forget(const sl_file *file);
 /* Makes the names in a directory durable. */
 sl_status sl_files_sync_directory(int directory, const char *directory_path);
 
+/* The same of the directory in which a path ends. */
+sl_status sl_files_sync_parent(const char *path);
+
 /* Reads a whole small file into `out_text`, NUL behind it; release with free(). SL_ERROR_DATA: more
  * than `limit` bytes. */
 sl_status sl_files_read_text(const sl_file *file, uint64_t limit, char **out_text);

@@ -315,7 +315,6 @@ static sl_status write_index(const sl_token_writer *self, sl_file *index)
 
 static sl_status publish(output *of)
 {
-    SL_TRY(sl_files_sync(&of->file));
     int error = sl_files_rename(AT_FDCWD, of->file.path, of->name, SL_RENAME_REPLACE);
     if (error != 0)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be named %s: %s", sl_files_show(of->file.path).text,
@@ -324,33 +323,51 @@ static sl_status publish(output *of)
     return SL_OK;
 }
 
-static sl_status publish_index(const sl_token_writer *self)
+static sl_status sync_outputs(sl_token_writer *self)
+{
+    SL_TRY(flush(self));
+    for (uint32_t i = 0; i < self->output_count; i++) {
+        if (self->args.format == SL_TOKEN_FORMAT_LLMC)
+            SL_TRY(write_header(self, &self->outputs[i]));
+        SL_TRY(sl_files_sync(&self->outputs[i].file));
+    }
+    return SL_OK;
+}
+
+static sl_status publish_outputs(sl_token_writer *self)
+{
+    for (uint32_t i = 0; i < self->output_count; i++)
+        SL_TRY(publish(&self->outputs[i]));
+    return SL_OK;
+}
+
+static sl_status publish_pair(sl_token_writer *self, output *index)
+{
+    SL_TRY(create(index->name, &index->file));
+    SL_TRY(write_index(self, &index->file));
+    SL_TRY(sl_files_sync(&index->file));
+    if (unlink(index->name) != 0 && errno != ENOENT)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(index->name).text,
+                strerror(errno));
+    SL_TRY(publish_outputs(self));
+    return publish(index);
+}
+
+static sl_status publish_megatron(sl_token_writer *self)
 {
     output index = {.file = {.fd = -1}};
     SL_TRY(replace_ending(self->args.path, "", ".idx", &index.name));
-    sl_status status = create(index.name, &index.file);
-    if (status == SL_OK)
-        status = write_index(self, &index.file);
-    if (status == SL_OK)
-        status = publish(&index);
-    if (status != SL_OK && index.file.path)
-        unlink(index.file.path);
-    sl_files_close(&index.file);
-    free(index.name);
+    sl_status status = publish_pair(self, &index);
+    remove_output(&index); /* what has its name stays */
     return status;
 }
 
 sl_status sl_token_writer_finish(sl_token_writer *writer)
 {
-    SL_TRY(flush(writer));
-    for (uint32_t i = 0; i < writer->output_count; i++)
-        if (writer->args.format == SL_TOKEN_FORMAT_LLMC)
-            SL_TRY(write_header(writer, &writer->outputs[i]));
-    if (writer->args.format == SL_TOKEN_FORMAT_MEGATRON)
-        SL_TRY(publish_index(writer));
-    for (uint32_t i = 0; i < writer->output_count; i++)
-        SL_TRY(publish(&writer->outputs[i]));
-    return SL_OK;
+    SL_TRY(sync_outputs(writer));
+    SL_TRY(writer->args.format == SL_TOKEN_FORMAT_MEGATRON ? publish_megatron(writer)
+                                                           : publish_outputs(writer));
+    return sl_files_sync_parent(writer->args.path);
 }
 
 uint32_t sl_token_writer_file_count(const sl_token_writer *writer)

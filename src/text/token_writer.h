@@ -1,11 +1,12 @@
 /* Files of tokens, written in order: llm.c's, nanoGPT's, and Megatron's with its index.
  *
  *   llmc      256 int32 words in front, then uint16 ids (20240520), or uint32 where the vocabulary
- *             needs them (20240801); what is beyond 2^31 - 1 ids goes into further files,
- * NAME_000001 nanogpt   uint16 ids; a vocabulary of at most 65,536 megatron  NAME.bin with ids of
- * uint16 (int32 from a vocabulary of 65,500 on) and NAME.idx
+ *             needs them (20240801); beyond 2^31 - 1 ids come further files, NAME_000001 and so on
+ *   nanogpt   uint16 ids; a vocabulary of at most 65,536
+ *   megatron  NAME.bin, ids of uint16 (int32 from a vocabulary of 65,500 on), and NAME.idx
  *
- * Nothing has its name before all of it is written and synced.
+ * Nothing has its name before all files are written and synced. Megatron's index gets its name
+ * last, and that of before is taken away first: one that is there fits its .bin.
  */
 #ifndef SL_TEXT_TOKEN_WRITER_H
 #define SL_TEXT_TOKEN_WRITER_H
@@ -39,7 +40,8 @@ sl_status sl_token_writer_add(sl_token_writer *writer, const uint32_t *ids, uint
 sl_status sl_token_writer_end(sl_token_writer *writer);
 sl_status sl_token_writer_drop(sl_token_writer *writer);
 
-/* Gives the files their names; a failure leaves those of before. */
+/* Syncs all files, then gives them their names. A failure before the first name leaves the files of
+ * before. */
 sl_status sl_token_writer_finish(sl_token_writer *writer);
 
 uint32_t sl_token_writer_file_count(const sl_token_writer *writer);
