@@ -12,8 +12,8 @@
 #include "words.h"
 
 enum {
-    WORD_BYTES_MAX = 1 << 30,
-    NONE = UINT32_MAX, /* no symbol */
+    WORD_BYTES_MAX = 64 << 20, /* 48 times as much memory is taken */
+    NONE = UINT32_MAX,         /* no symbol */
     CACHED_BYTES = 24,
     CACHED_IDS = 8
 };
@@ -107,9 +107,11 @@ static sl_status make_room(sl_bpe *self, uint64_t bytes)
 {
     if (bytes <= self->symbol_room)
         return SL_OK;
-    if (bytes >= WORD_BYTES_MAX)
-        SL_FAIL(SL_ERROR_DATA, "a word of %llu bytes, without a space between, is too long",
-                (unsigned long long)bytes);
+    if (bytes > WORD_BYTES_MAX)
+        SL_FAIL(SL_ERROR_DATA,
+                "a word of %llu bytes, without a space between, is above the limit of %d: put "
+                "spaces or line ends into it",
+                (unsigned long long)bytes, WORD_BYTES_MAX);
     free(self->symbols);
     free(self->heap);
     self->symbol_room = 0;

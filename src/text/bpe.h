@@ -21,7 +21,7 @@ sl_status sl_bpe_open(const sl_vocabulary *vocabulary, uint32_t cache_slots, sl_
 /* NULL is fine. */
 void sl_bpe_close(sl_bpe *bpe);
 
-/* Appends the ids of a text. SL_ERROR_SYSTEM. SL_ERROR_DATA: a word of 2^30 bytes or more. */
+/* Appends the ids of a text. SL_ERROR_SYSTEM. SL_ERROR_DATA: a word above 64 MiB. */
 sl_status sl_bpe_encode(sl_bpe *bpe, const char *text, uint64_t bytes, sl_ids *ids);
 
 #endif
