@@ -220,13 +220,36 @@ static void end_of_text_when_in_a_text_then_text(void **state)
 
 /* ---- learning ---- */
 
+static sl_status stop_at_260(void *user, uint32_t tokens, uint32_t token_limit)
+{
+    *(uint32_t *)user = tokens;
+    assert_int_equal(token_limit, 499);
+    return tokens < 260 ? SL_OK : sl_status_fail(SL_ERROR_SYSTEM, "stopped");
+}
+
+static void learning_when_told_to_stop_then_between_merges(void **state)
+{
+    (void)state;
+    static const char text[] = "abcdefgh abcdefgh abcdefgh abcdefgh";
+    uint32_t seen = 0;
+    const sl_learn_watch watch = {stop_at_260, &seen};
+    sl_word_counts *counts = NULL;
+    sl_vocabulary *learnt = NULL;
+    text_must(sl_word_counts_open(&counts));
+    text_must(sl_word_counts_add_text(counts, text, sizeof text - 1));
+    assert_int_equal(sl_learn_vocabulary(counts, 500, &watch, &learnt), SL_ERROR_SYSTEM);
+    assert_int_equal(seen, 260);
+    assert_null(learnt);
+    sl_word_counts_close(counts);
+}
+
 static sl_vocabulary *learn(const char *text, uint64_t bytes, uint32_t token_count)
 {
     sl_word_counts *counts = NULL;
     sl_vocabulary *learnt = NULL;
     text_must(sl_word_counts_open(&counts));
     text_must(sl_word_counts_add_text(counts, text, bytes));
-    text_must(sl_learn_vocabulary(counts, token_count, &learnt));
+    text_must(sl_learn_vocabulary(counts, token_count, NULL, &learnt));
     sl_word_counts_close(counts);
     return learnt;
 }
@@ -280,7 +303,7 @@ static void learning_when_counts_are_added_then_the_order_is_the_same(void **sta
         text_must(sl_word_counts_add_text(counts[order], corpus, cut));
         text_must(sl_word_counts_add_text(counts[!order], corpus + cut, bytes - cut));
         text_must(sl_word_counts_add(counts[0], counts[1]));
-        text_must(sl_learn_vocabulary(counts[0], 500, &learnt));
+        text_must(sl_learn_vocabulary(counts[0], 500, NULL, &learnt));
         text_must(sl_vocabulary_name(learnt, names[order]));
         sl_vocabulary_close(learnt);
         sl_word_counts_close(counts[0]);
@@ -293,6 +316,7 @@ static void learning_when_counts_are_added_then_the_order_is_the_same(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(learning_when_told_to_stop_then_between_merges),
         cmocka_unit_test(words_when_cut_then_as_the_pattern_says),
         cmocka_unit_test(cuts_when_taken_then_words_are_those_of_the_whole),
         cmocka_unit_test(ids_when_compared_with_the_reference_then_equal),

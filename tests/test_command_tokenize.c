@@ -197,7 +197,131 @@ static void options_when_they_do_not_go_together_then_64(void **state)
     assert_one_complaint("holds no vocabulary");
 }
 
+/* ---- what is there already ---- */
+
+static void output_when_it_is_the_input_then_64_and_the_input_stays(void **state)
+{
+    (void)state;
+    run_shell(
+        "printf 'some text' >in && ln in hard && ln -s in soft && cp in in.idx && cp in kept");
+    static const char *const outputs[] = {"in", "./in", "hard", "soft", "hard --learn 300"};
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        bool learns = strstr(outputs[i], "--learn") != NULL;
+        assert_code(sluice("tokenize --tokenizer %s --data in --output %s", learns ? "new" : "byte",
+                           outputs[i]),
+                    64);
+        assert_one_complaint("is one of --data: name another file");
+        assert_same_files("in", "kept");
+    }
+    run_shell("ln in pair.idx && mkdir place.bin");
+    assert_code(sluice("tokenize --tokenizer byte --data in --output pair --format megatron"), 64);
+    assert_one_complaint("pair.idx is one of --data");
+    assert_code(sluice("tokenize --tokenizer byte --data in --output place --format megatron"), 64);
+    assert_one_complaint("place.bin is there and no regular file");
+    assert_code(sluice("tokenize --tokenizer byte --data in --output in.bin"), 0);
+    run_shell("cp in.bin kept.bin");
+    assert_code(sluice("tokenize --tokenizer byte --decode --data in.bin --output in.bin"), 64);
+    assert_same_files("in.bin", "kept.bin");
+    run_shell("test ! -e new && ! ls *.tmp-* 2>/dev/null");
+}
+
+static void text_when_decoding_fails_then_that_of_before(void **state)
+{
+    (void)state;
+    run_shell("printf 'of before' >old && cp old was && ln -s old link");
+    assert_code(sluice(WITH_GOOD "--data '" GOOD "/text.txt' --output high.bin"), 0);
+    assert_code(sluice("tokenize --tokenizer byte --decode --data high.bin --output old"), 65);
+    assert_same_files("old", "was");
+    assert_code(sluice(TO_TEXT "--data high.bin --output link"), 0);
+    assert_same_files("old", GOOD "/text.txt");
+    assert_code(sluice(TO_TEXT "--data high.bin --output /dev/null"), 0);
+    run_shell("test -h link && test -c /dev/null && ! ls *.tmp-* 2>/dev/null");
+}
+
+/* The reader has the pipe when the command does: what is asked comes amid the text. */
+static void text_when_a_signal_comes_then_130(void **state)
+{
+    (void)state;
+    char command[PATH_BYTES + 512];
+    run_shell("head -c 400000 /dev/zero >zeros && mkfifo pipe");
+    assert_code(sluice("tokenize --tokenizer byte --data zeros --output zeros.bin"), 0);
+    snprintf(command, sizeof command,
+             "'%s' tokenize --tokenizer byte --decode --data zeros.bin --output pipe 2>err & "
+             "exec 3<pipe; kill -TERM $!; cat <&3 >cut; wait $!; test $? = 130",
+             binary);
+    run_shell(command);
+    read_text("err", complaint);
+    assert_string_equal(complaint, "sluice: stopping: no file of text is written\n"
+                                   "sluice: stopped by a signal\n");
+}
+
+static void output_when_it_cannot_be_made_then_told_before_the_data_are_read(void **state)
+{
+    (void)state;
+    run_shell("printf '{\"no\": 1}' >bad.jsonl && printf x >file");
+    assert_code(sluice("tokenize --learn 300 --tokenizer n1 --data bad.jsonl --output no/a"), 74);
+    assert_one_complaint("no/a.tmp-");
+    assert_code(sluice("tokenize --learn 300 --tokenizer file/n --data bad.jsonl"), 74);
+    run_shell("test ! -e n1");
+}
+
+static void files_of_tokens_when_given_as_text_then_65(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"\\210\\330\\064\\001 more", "llm.c tokens (uint16)"},
+        {"\\241\\331\\064\\001 more", "llm.c tokens (uint32)"},
+        {"MMIDIDX\\000\\000\\001", "an index of Megatron's tokens"},
+    };
+    char command[128];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(command, sizeof command, "printf '%s' >t && gzip -fk t", rows[i][0]);
+        run_shell(command);
+        assert_code(sluice("tokenize --tokenizer byte --data t --output t.out"), 65);
+        assert_one_complaint(rows[i][1]);
+        assert_code(sluice("tokenize --tokenizer byte --data t.gz --output t.out"), 65);
+    }
+    run_shell("printf text >a.idx && printf text >raw.bin");
+    assert_code(sluice("tokenize --tokenizer byte --data a.idx --output t.out"), 65);
+    assert_code(sluice("tokenize --tokenizer byte --data raw.bin --output t.out"), 65);
+    assert_one_complaint("raw.bin: is named as a file of tokens");
+}
+
+static void json_lines_when_the_first_is_long_then_found(void **state)
+{
+    (void)state;
+    run_shell("(printf '{\"text\": \"'; head -c 2500000 /dev/zero | tr '\\0' a; "
+              "printf '\"}\\n{\"text\": \"b\"}\\n') >long && printf '{ is text' >brace");
+    assert_code(sluice("tokenize --tokenizer byte --data long --output l.bin"), 0);
+    assert_has(output, "2 documents, 2500003 tokens");
+    assert_code(sluice("tokenize --tokenizer byte --data long brace --output l.bin"), 0);
+    assert_has(output, "3 documents, 2500013 tokens");
+}
+
 /* ---- learning ---- */
+
+static void vocabulary_when_of_bytes_alone_then_it_is_read_again(void **state)
+{
+    (void)state;
+    run_shell("printf 'any text' >any");
+    assert_code(sluice("tokenize --learn 257 --tokenizer v257 --data any --output v.bin"), 0);
+    assert_code(sluice("tokenize --tokenizer v257 --decode --data v.bin"), 0);
+    assert_string_equal(output, "any text");
+}
+
+static void vocabulary_when_saving_breaks_then_no_part_of_it_stays(void **state)
+{
+    (void)state;
+    run_shell(
+        "mkdir -p half/vocabulary.tmp && printf old >half/merges.txt && cp half/merges.txt .");
+    assert_code(sluice("tokenize --learn 300 --tokenizer half --data '" GOOD "/text.txt'"), 74);
+    run_shell(
+        "test ! -e half/vocab.json && rmdir half/vocabulary.tmp && printf old >half/merges.txt");
+    assert_code(sluice("tokenize --learn 300 --tokenizer half --data '" GOOD "/text.txt'"), 0);
+    run_shell("grep -q '#version' half/merges.txt && test \"$(ls half | wc -l)\" = 2");
+    run_shell("mkdir -p lone && cp '" GOOD "/vocab.json' '" GOOD "/tokenizer.json' lone");
+    assert_code(sluice("tokenize --tokenizer lone --data any --output lone.bin"), 0);
+}
 
 static void vocabulary_when_learnt_then_that_of_the_reference(void **state)
 {
@@ -264,6 +388,14 @@ int main(void)
         cmocka_unit_test(ids_when_made_by_any_number_of_threads_then_the_same),
         cmocka_unit_test(megatron_when_written_then_the_layout_of_its_index),
         cmocka_unit_test(options_when_they_do_not_go_together_then_64),
+        cmocka_unit_test(output_when_it_is_the_input_then_64_and_the_input_stays),
+        cmocka_unit_test(text_when_decoding_fails_then_that_of_before),
+        cmocka_unit_test(text_when_a_signal_comes_then_130),
+        cmocka_unit_test(output_when_it_cannot_be_made_then_told_before_the_data_are_read),
+        cmocka_unit_test(files_of_tokens_when_given_as_text_then_65),
+        cmocka_unit_test(json_lines_when_the_first_is_long_then_found),
+        cmocka_unit_test(vocabulary_when_of_bytes_alone_then_it_is_read_again),
+        cmocka_unit_test(vocabulary_when_saving_breaks_then_no_part_of_it_stays),
         cmocka_unit_test(vocabulary_when_learnt_then_that_of_the_reference),
         cmocka_unit_test(files_when_hostile_then_one_line_and_65_and_nothing_left),
     };

@@ -50,7 +50,7 @@ static int generate(sl_config *config)
 {
     sl_refusal refusal;
     printer self = {isatty(STDOUT_FILENO) == 1, config->quiet ? NULL : config->prompt};
-    const sl_signal_texts silent = {.stops = "", .stops_in_save = ""};
+    const sl_signal_texts silent = {.stops = "", .stops_in_save = "", .leaves_now = ""};
     sl_generate_args args = {config, print_token, &self, sl_signals_watch(&silent)};
     sl_status status = sl_generate_run(&args, &refusal);
     if (status == SL_OK) {

@@ -15,7 +15,7 @@ enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 512, SAME_HANGUP_SECONDS = 3 };
 static volatile sig_atomic_t signal_count, is_saving, must_leave;
 static time_t hangup_second; /* of the last SIGHUP, on the monotonic clock; 0: none */
 static volatile sig_atomic_t leaves_at_first;
-static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES];
+static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES], leaves_now_text[TEXT_BYTES];
 static const char *line_start = "sluice: "; /* on a terminal it replaces the live line */
 
 static void say(const char *text)
@@ -59,9 +59,8 @@ static void take_signal(int number)
         say("a checkpoint is being written: leaving when it is whole; another signal leaves now, "
             "and this checkpoint is lost (older ones are not)");
     } else {
-        if (*stops_text)
-            say(is_saving ? "leaving amid a save: that checkpoint is lost, older ones are not"
-                          : "leaving at once: the step that ran is lost");
+        say(is_saving ? "leaving amid a save: that checkpoint is lost, older ones are not"
+                      : leaves_now_text);
         _exit(EXIT_SECOND_SIGNAL);
     }
     errno = error;
@@ -71,6 +70,7 @@ static void keep_texts(const sl_signal_texts *texts)
 {
     snprintf(stops_text, sizeof stops_text, "%s", texts->stops);
     snprintf(stops_in_save_text, sizeof stops_in_save_text, "%s", texts->stops_in_save);
+    snprintf(leaves_now_text, sizeof leaves_now_text, "%s", texts->leaves_now);
     if (isatty(STDERR_FILENO))
         line_start = "\r\033[Ksluice: ";
     leaves_at_first = texts->leaves;

@@ -11,10 +11,11 @@
 #include <signal.h>
 #include <stdbool.h>
 
-/* What is said at the first signal, "" for nothing: kept. */
+/* What is said, "" for nothing: kept. Each is one line, without the name in front and its end. */
 typedef struct sl_signal_texts {
-    const char *stops;         /* between saves */
+    const char *stops;         /* at the first signal, between saves */
     const char *stops_in_save; /* amid one */
+    const char *leaves_now;    /* at the second, between saves */
     bool leaves;               /* there is nothing to finish */
 } sl_signal_texts;
 

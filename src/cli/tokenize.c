@@ -1,4 +1,5 @@
 /* sluice tokenize: from text to files of tokens and back, and learning a vocabulary. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -36,14 +38,21 @@ static double read_seconds(void)
 
 static meter start_meter(const sl_config *config, const char *what)
 {
-    static const sl_signal_texts texts = {"sluice: stopping; nothing will be written\n", ""};
+    static const sl_signal_texts texts = {
+        .stops = "stopping: no file of tokens is written",
+        .stops_in_save = "",
+        .leaves_now = "leaving at once: a file with .tmp- in its name may be left"};
+    static const sl_signal_texts decoding = {
+        .stops = "stopping: no file of text is written",
+        .stops_in_save = "",
+        .leaves_now = "leaving at once: a file with .tmp- in its name may be left"};
     double now = read_seconds();
     return (meter){.what = what,
                    .is_quiet = config->quiet,
                    .is_live = isatty(STDERR_FILENO) == 1,
                    .started = now,
                    .shown = now,
-                   .stop = sl_signals_watch(&texts)};
+                   .stop = sl_signals_watch(config->decode ? &decoding : &texts)};
 }
 
 static void end_line(meter *self)
@@ -53,21 +62,46 @@ static void end_line(meter *self)
     self->is_line_open = false;
 }
 
+static sl_status check_stop(const meter *self)
+{
+    was_stopped = *self->stop != 0;
+    if (was_stopped)
+        SL_FAIL(SL_ERROR_SYSTEM, "stopped by a signal");
+    return SL_OK;
+}
+
+/* Whether it is time for a line; the caller writes it. */
+static bool is_due(meter *self)
+{
+    double now = read_seconds();
+    if (self->is_quiet || now - self->shown < (self->is_live ? live_seconds : plain_seconds))
+        return false;
+    self->is_line_open = self->is_live;
+    self->shown = now;
+    return true;
+}
+
 static sl_status show(void *user, uint64_t bytes, uint64_t file_bytes)
 {
     meter *self = user;
-    double now = read_seconds(), seconds = now - self->started;
-    was_stopped = *self->stop != 0;
-    if (was_stopped)
-        SL_FAIL(SL_ERROR_SYSTEM, "stopped by a signal: nothing was written");
-    if (self->is_quiet || now - self->shown < (self->is_live ? live_seconds : plain_seconds))
+    SL_TRY(check_stop(self));
+    if (!is_due(self))
         return SL_OK;
+    double seconds = self->shown - self->started;
     double left = bytes ? seconds * (double)(file_bytes - bytes) / (double)bytes : 0;
     fprintf(stderr, "%s%s  %.0f of %.0f MB  %.1f MB/s  left %.0f s%s",
             self->is_live ? "\r\033[K" : "", self->what, (double)bytes / MB,
             (double)file_bytes / MB, (double)bytes / MB / seconds, left, self->is_live ? "" : "\n");
-    self->is_line_open = self->is_live;
-    self->shown = now;
+    return SL_OK;
+}
+
+static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
+{
+    meter *self = user;
+    SL_TRY(check_stop(self));
+    if (is_due(self))
+        fprintf(stderr, "%smerging  %u of %u tokens%s", self->is_live ? "\r\033[K" : "", tokens,
+                token_limit, self->is_live ? "" : "\n");
     return SL_OK;
 }
 
@@ -120,6 +154,90 @@ static void clear_files(sl_config_list *files)
     free(files->items);
 }
 
+/* ---- what is written: looked at before hours of work ---- */
+
+static sl_status refuse_input(const sl_config_list *files, const char *path)
+{
+    struct stat output, input;
+    if (stat(path, &output) != 0)
+        return SL_OK;
+    if (!S_ISREG(output.st_mode))
+        SL_FAIL(SL_ERROR_USAGE, "--output %s is there and no regular file: name another one",
+                sl_files_show(path).text);
+    for (uint32_t i = 0; i < files->count; i++)
+        if (stat(files->items[i], &input) == 0 && input.st_dev == output.st_dev &&
+            input.st_ino == output.st_ino)
+            SL_FAIL(SL_ERROR_USAGE, "--output %s is one of --data: name another file",
+                    sl_files_show(path).text);
+    return SL_OK;
+}
+
+/* Megatron's files are NAME.bin and NAME.idx. */
+static sl_status refuse_input_pair(const sl_config_list *files, const char *path)
+{
+    static const char *const endings[] = {".bin", ".idx"};
+    int length = (int)strlen(path) - (sl_files_name_ends(path, ".bin") ? 4 : 0);
+    sl_status status = SL_OK;
+    for (int i = 0; i < 2 && status == SL_OK; i++) {
+        char *name = NULL;
+        if (asprintf(&name, "%.*s%s", length, path, endings[i]) < 0)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+        status = refuse_input(files, name);
+        free(name);
+    }
+    return status;
+}
+
+/* Makes the temporary that stands for `path` until all is written. */
+static sl_status create_temporary(const char *path, sl_file *out_file)
+{
+    char *name = NULL;
+    if (asprintf(&name, "%s.tmp-%ld", path, (long)getpid()) < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    unlink(name); /* of a process that died and had this number */
+    sl_status status = sl_files_create(AT_FDCWD, NULL, name, out_file);
+    free(name);
+    return status;
+}
+
+static sl_status try_to_create(const char *path)
+{
+    sl_file file;
+    SL_TRY(create_temporary(path, &file));
+    unlink(file.path);
+    sl_files_close(&file);
+    return SL_OK;
+}
+
+/* The directory of a vocabulary to be learnt. */
+static sl_status try_directory(const char *directory)
+{
+    char *path = NULL;
+    SL_TRY(sl_files_make_directories(directory));
+    SL_TRY(sl_files_join_path(directory, SL_VOCABULARY_TOKENS_FILE, &path));
+    sl_status status = try_to_create(path);
+    free(path);
+    return status;
+}
+
+/* Text may go into a pipe or a device. */
+static bool is_stream(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+static sl_status check_output(const sl_config *config, const sl_config_list *files)
+{
+    const char *path = config->output;
+    if (!path || (config->decode && is_stream(path)))
+        return SL_OK;
+    SL_TRY(!config->decode && config->format == SL_TOKEN_FORMAT_MEGATRON
+               ? refuse_input_pair(files, path)
+               : refuse_input(files, path));
+    return try_to_create(path);
+}
+
 /* ---- the jobs ---- */
 
 typedef struct job {
@@ -139,6 +257,7 @@ static sl_tokenize_args describe(const job *self, meter *progress)
         .worker_count = (uint32_t)config->threads,
         .cleans = config->clean,
         .progress = show,
+        .merging = show_merging,
         .user = progress};
 }
 
@@ -154,9 +273,11 @@ static sl_status learn(job *self)
                 "--tokenizer %s holds a vocabulary already: name another directory "
                 "for the new one, or leave --learn out",
                 sl_files_show(directory).text);
+    SL_TRY(try_directory(directory));
     sl_status status = sl_tokenize_learn(&args, (uint32_t)self->config->learn, &self->vocabulary);
     end_line(&progress);
     SL_TRY(status);
+    SL_TRY(check_stop(&progress));
     SL_TRY(sl_vocabulary_save(self->vocabulary, directory));
     if (!self->config->quiet)
         printf("learned %u tokens of %" PRIu64 " in %.1f s: %s\n",
@@ -198,11 +319,13 @@ static sl_status encode(const job *self)
 typedef struct text_output {
     FILE *stream;
     const char *name;
+    meter *progress;
 } text_output;
 
 static sl_status write_text(void *user, const char *text, uint64_t bytes)
 {
     const text_output *to = user;
+    SL_TRY(check_stop(to->progress));
     if (fwrite(text, 1, bytes, to->stream) == bytes)
         return SL_OK;
     SL_FAIL(SL_ERROR_IO, "%s: writing failed: %s", sl_files_show(to->name).text, strerror(errno));
@@ -214,19 +337,69 @@ static sl_status decode_to(const job *self, text_output *to)
                               self->vocabulary, write_text, to);
 }
 
+static sl_status fail_writing(const char *name)
+{
+    SL_FAIL(SL_ERROR_IO, "%s: writing failed: %s", sl_files_show(name).text, strerror(errno));
+}
+
+/* Into what is there and no file: nothing is in it that could be kept. */
+static sl_status decode_to_stream(const job *self, text_output *to)
+{
+    to->stream = fopen(to->name, "we");
+    if (!to->stream)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be opened: %s", sl_files_show(to->name).text,
+                strerror(errno));
+    sl_status status = decode_to(self, to);
+    if (fclose(to->stream) != 0 && status == SL_OK)
+        status = fail_writing(to->name);
+    return status;
+}
+
+static sl_status fill_file(const job *self, text_output *to, const sl_file *file)
+{
+    mode_t mask = umask(0);
+    umask(mask);
+    int fd = fchmod(file->fd, 0666 & ~mask) == 0 ? dup(file->fd) : -1;
+    to->stream = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!to->stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "%s: cannot be opened: %s", sl_files_show(file->path).text,
+                strerror(errno));
+    sl_status status = decode_to(self, to);
+    if (fclose(to->stream) != 0 && status == SL_OK)
+        status = fail_writing(file->path);
+    SL_TRY(status);
+    SL_TRY(sl_files_sync(file));
+    return check_stop(to->progress);
+}
+
+/* Under a temporary name until it is whole. */
+static sl_status decode_to_file(const job *self, text_output *to)
+{
+    sl_file file;
+    SL_TRY(create_temporary(to->name, &file));
+    sl_status status = fill_file(self, to, &file);
+    int error =
+        status == SL_OK ? sl_files_rename(AT_FDCWD, file.path, to->name, SL_RENAME_REPLACE) : 0;
+    if (error != 0)
+        status = sl_status_fail(SL_ERROR_IO, "%s: cannot be replaced: %s",
+                                sl_files_show(to->name).text, strerror(error));
+    if (status != SL_OK)
+        unlink(file.path);
+    sl_files_close(&file);
+    return status == SL_OK ? sl_files_sync_parent(to->name) : status;
+}
+
 static sl_status decode(const job *self)
 {
-    text_output to = {stdout, "standard output"};
+    meter progress = start_meter(self->config, "decoding");
+    text_output to = {stdout, "standard output", &progress};
     if (!self->config->output)
         return decode_to(self, &to);
-    to = (text_output){fopen(self->config->output, "we"), self->config->output};
-    if (!to.stream)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(to.name).text,
-                strerror(errno));
-    sl_status status = decode_to(self, &to);
-    if (fclose(to.stream) != 0 && status == SL_OK)
-        status = sl_status_fail(SL_ERROR_IO, "%s: writing failed: %s", sl_files_show(to.name).text,
-                                strerror(errno));
+    /* Through links: what they name is replaced, and not they. */
+    char *name = realpath(self->config->output, NULL);
+    to.name = name ? name : self->config->output;
+    sl_status status = is_stream(to.name) ? decode_to_stream(self, &to) : decode_to_file(self, &to);
+    free(name);
     return status;
 }
 
@@ -243,6 +416,7 @@ static sl_status run_job(job *self)
 {
     SL_TRY(sl_config_check(self->config, SL_CONFIG_TOKENIZE));
     SL_TRY(expand_files(self->config, &self->files));
+    SL_TRY(check_output(self->config, &self->files));
     SL_TRY(open_vocabulary(self));
     if (self->config->decode)
         return decode(self);

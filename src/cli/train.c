@@ -101,6 +101,7 @@ static void watch_early_signals(void)
     sl_signals_watch(
         &(sl_signal_texts){.stops = "leaving: the training had not begun, and nothing is lost",
                            .stops_in_save = "",
+                           .leaves_now = "",
                            .leaves = true});
 }
 
@@ -111,7 +112,8 @@ static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
     sl_signal_texts texts = {
         .stops = "stopping after this step, and nothing is saved (no --save); another signal "
                  "leaves at once",
-        .stops_in_save = "stopping when this checkpoint is written"};
+        .stops_in_save = "stopping when this checkpoint is written",
+        .leaves_now = "leaving at once: the step that ran is lost"};
     if (directory)
         texts.stops = text;
     snprintf(text, sizeof text,

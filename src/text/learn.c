@@ -42,6 +42,7 @@ typedef struct candidate_list {
 } candidate_list;
 
 typedef struct learning {
+    const sl_learn_watch *watch; /* or NULL */
     const sl_word_counts *counts;
     uint32_t *symbols; /* a word's start where its bytes do */
     uint32_t *lengths; /* symbols of each word */
@@ -300,6 +301,8 @@ static sl_status merge_candidate(learning *self, const candidate *top)
 static sl_status merge_all(learning *self)
 {
     while (self->token_count < self->token_limit && self->heap.count > 0) {
+        if (self->watch)
+            SL_TRY(self->watch->merging(self->watch->user, self->token_count, self->token_limit));
         candidate top = pop(&self->heap);
         int64_t count = find_slot(self->pairs, self->pair_slots, top.left, top.right)->count;
         if (top.count != count) {
@@ -387,14 +390,14 @@ static void clear(learning *self)
 }
 
 sl_status sl_learn_vocabulary(const sl_word_counts *counts, uint32_t token_count,
-                              sl_vocabulary **out_vocabulary)
+                              const sl_learn_watch *watch, sl_vocabulary **out_vocabulary)
 {
     if (token_count < BYTES + 1 || token_count > SL_VOCABULARY_COUNT_MAX)
         SL_FAIL(SL_ERROR_USAGE,
                 "a vocabulary of %u tokens: it has from %d (bytes and end of text) "
                 "to %d",
                 token_count, BYTES + 1, SL_VOCABULARY_COUNT_MAX);
-    learning self = {.counts = counts, .token_limit = token_count - 1};
+    learning self = {.watch = watch, .counts = counts, .token_limit = token_count - 1};
     sl_status status = take_memory(&self);
     if (status == SL_OK)
         status = count_pairs(&self);

@@ -24,10 +24,16 @@ sl_status sl_word_counts_add_text(sl_word_counts *counts, const char *text, uint
 /* Adds the counts of another. */
 sl_status sl_word_counts_add(sl_word_counts *counts, const sl_word_counts *other);
 
+/* Called before each merge; anything but SL_OK ends the learning with that status. */
+typedef struct sl_learn_watch {
+    sl_status (*merging)(void *user, uint32_t tokens, uint32_t token_limit);
+    void *user;
+} sl_learn_watch;
+
 /* Learns a vocabulary of `token_count` tokens: 256 bytes, merges, and end of text last. It has
  * fewer where no pair is left. SL_ERROR_USAGE: token_count is below 257 or above
- * SL_VOCABULARY_COUNT_MAX. */
+ * SL_VOCABULARY_COUNT_MAX. `watch` may be NULL. */
 sl_status sl_learn_vocabulary(const sl_word_counts *counts, uint32_t token_count,
-                              sl_vocabulary **out_vocabulary);
+                              const sl_learn_watch *watch, sl_vocabulary **out_vocabulary);
 
 #endif

@@ -205,6 +205,7 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
     SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
     if (self->report->ids == 0)
         SL_FAIL(SL_ERROR_DATA, "no document is left to write");
+    SL_TRY(show_progress(self, self->report->file_bytes, self->report->file_bytes));
     SL_TRY(sl_token_writer_finish(self->writer));
     self->report->files = sl_token_writer_file_count(self->writer);
     return SL_OK;
@@ -269,12 +270,14 @@ static sl_status count_words(counting *self)
 sl_status sl_tokenize_learn(const sl_tokenize_args *args, uint32_t token_count,
                             sl_vocabulary **out_vocabulary)
 {
+    const sl_learn_watch watch = {args->merging, args->user};
     counting self = {args, calloc(args->worker_count, sizeof *self.counts)};
     if (!self.counts)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to count words");
     sl_status status = count_words(&self);
     if (status == SL_OK)
-        status = sl_learn_vocabulary(self.counts[0], token_count, out_vocabulary);
+        status = sl_learn_vocabulary(self.counts[0], token_count, args->merging ? &watch : NULL,
+                                     out_vocabulary);
     for (uint32_t i = 0; i < args->worker_count; i++)
         sl_word_counts_close(self.counts[i]);
     free(self.counts);

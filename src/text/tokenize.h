@@ -19,6 +19,8 @@ typedef struct sl_tokenize_args {
     uint32_t worker_count;
     bool cleans;                   /* leave out short documents and exact repetitions */
     sl_tokenize_progress progress; /* or NULL */
+    /* The same of learning, before each merge. */
+    sl_status (*merging)(void *user, uint32_t tokens, uint32_t token_limit); /* or NULL */
     void *user;
 } sl_tokenize_args;
 
