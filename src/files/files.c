@@ -50,6 +50,18 @@ sl_shown sl_files_show(const char *text)
     return shown;
 }
 
+sl_packing sl_files_packing(const void *start, uint64_t bytes)
+{
+    const unsigned char *at = start;
+    bool is_skippable =
+        bytes >= 4 && (at[0] & 0xf0) == 0x50 && memcmp(at + 1, "\x2a\x4d\x18", 3) == 0;
+    if (bytes >= 2 && at[0] == 0x1f && at[1] == 0x8b)
+        return SL_PACKING_GZIP;
+    if (bytes >= 4 && memcmp(at, "\x28\xb5\x2f\xfd", 4) == 0)
+        return SL_PACKING_ZSTD;
+    return is_skippable ? SL_PACKING_ZSTD : SL_PACKING_NONE;
+}
+
 /* ---- opening ---- */
 
 static sl_status fail_open(const char *path, int error)

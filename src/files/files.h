@@ -38,6 +38,10 @@ typedef struct sl_file {
 
 typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
 
+/* How a file is packed, by its first bytes; 4 are enough. */
+typedef enum sl_packing { SL_PACKING_NONE, SL_PACKING_GZIP, SL_PACKING_ZSTD } sl_packing;
+sl_packing sl_files_packing(const void *start, uint64_t bytes);
+
 /* Whether a name is there, of whatever kind; names and statuses as below. What cannot be told, as
  * when the disk fails, is a failure and not an absence. */
 sl_status sl_files_exists(int directory, const char *directory_path, const char *name,

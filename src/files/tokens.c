@@ -57,6 +57,7 @@ static const uint32_t token_bytes_of[] = {1, 2, 2, 4};
 typedef struct token_file {
     sl_file file;
     token_kind kind;
+    bool is_packed;       /* of text */
     uint64_t data_offset; /* bytes before the first token */
     uint64_t first_token; /* in the run of all files */
     uint64_t token_count; /* with the end-of-text token of a text file */
@@ -174,10 +175,11 @@ static sl_status set_text(token_file *file, const void *start, uint64_t start_by
         SL_TRY(find_json_line(&file->file, &is_json));
     if (is_json)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: is JSON lines, which this version does not read yet: as text, braces and keys "
-                "would be trained on; write the text of its documents into a plain file",
+                "%s: is JSON lines: as text, braces and keys would be trained on; make a file of "
+                "tokens of it with sluice tokenize",
                 sl_files_show(file->file.path).text);
-    if (memchr(start, '\0', start_bytes))
+    file->is_packed = sl_files_packing(start, start_bytes) != SL_PACKING_NONE;
+    if (!file->is_packed && memchr(start, '\0', start_bytes))
         sl_log_write(SL_LOG_WARNING,
                      "%s: read as text, but holds NUL bytes; headerless tokens must be named .bin",
                      sl_files_show(file->file.path).text);
@@ -330,6 +332,14 @@ static sl_status read_stored(const sl_tokens *tokens, const token_file *file, ui
                                 part * token_bytes, data));
         widen(file->kind, data, part, ids);
         SL_TRY(check_ids(tokens, file, first, part, ids));
+const char *sl_tokens_packed_path(const sl_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        if (tokens->files[i].is_packed)
+            return tokens->files[i].file.path;
+    return NULL;
+}
+
         memcpy(out_ids, ids, part * sizeof ids[0]);
         first += part;
         count -= part;

@@ -3,7 +3,8 @@
  * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
  * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
  * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is; JSON
- * lines (a name that ends in ".jsonl", or a first line that is one object) are refused.
+ * lines (a name that ends in ".jsonl", or a first line that is one object) are refused. Packed text
+ * is opened, for those who unpack it: its bytes are not its tokens.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
  * any file size, and no file is ever in memory as a whole. An open object is only read: any number
@@ -56,6 +57,9 @@ bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file);
  * was cut since it was opened (file and position are named). SL_ERROR_IO: reading failed. */
 sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t token_count,
                          int32_t *out_ids);
+/* The path of the first text file that is packed (gzip, Zstandard); NULL: none is. */
+const char *sl_tokens_packed_path(const sl_tokens *tokens);
+
 
 /* Writes 32 hexadecimal digits and a NUL that depend on the base name, the kind and the size of
  * each file in order, not on directories, times or content. */

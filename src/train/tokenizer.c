@@ -19,6 +19,8 @@ void sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question)
 {
     if (!tokens)
         return;
+    if (!question->packed)
+        question->packed = sl_tokens_packed_path(tokens);
     question->has_text = question->has_text || sl_tokens_vocab_needed(tokens) > 0;
     question->has_ids = question->has_ids || !sl_tokens_is_text(tokens);
 }
@@ -149,6 +151,11 @@ static sl_status check_text(const sl_config *config, const sl_tokenizer_question
     return SL_OK;
 }
 
+    if (!vocabulary && question->packed)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: is packed, and as bytes the packing would be trained on: unpack it, or make a "
+                "file of tokens of it with sluice tokenize",
+                sl_files_show(question->packed).text);
 /* What the configuration says from now on: a vocabulary by the directory that it was read from. */
 static sl_status keep_name(sl_config *config, const sl_tokenizer_question *question,
                            const char *name, const sl_vocabulary *vocabulary)
