@@ -189,6 +189,38 @@ sl_status sl_files_create(int directory, const char *directory_path, const char 
     return SL_OK;
 }
 
+/* The name of a moment that such a file has where the file system makes none without. */
+static int create_unlinked(const char *directory_path)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/sluice-XXXXXX", directory_path) < 0)
+        return -1;
+    int fd = mkostemp(path, O_CLOEXEC), error = errno;
+    if (fd >= 0)
+        unlink(path);
+    free(path);
+    errno = error;
+    return fd;
+}
+
+sl_status sl_files_create_nameless(const char *directory_path, sl_file *out_file)
+{
+    sl_file file = {.fd = -1};
+    SL_TRY(sl_files_join_path(NULL, directory_path, &file.path));
+    file.fd = open(directory_path, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (file.fd < 0)
+        file.fd = create_unlinked(directory_path);
+    if (file.fd < 0) {
+        int error = errno;
+        sl_status_fail(SL_ERROR_IO, "%s: no file can be made there: %s",
+                       sl_files_show(file.path).text, strerror(error));
+        sl_files_close(&file);
+        return SL_ERROR_IO;
+    }
+    *out_file = file;
+    return SL_OK;
+}
+
 void sl_files_close(sl_file *file)
 {
     if (file->path && file->fd >= 0)

@@ -60,6 +60,10 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
 sl_status sl_files_create(int directory, const char *directory_path, const char *name,
                           sl_file *out_file);
 
+/* Makes a file that has no name and ends with its last descriptor, however the process ends; on a
+ * file system without such files it loses its name at once. Its path is the directory's. */
+sl_status sl_files_create_nameless(const char *directory_path, sl_file *out_file);
+
 /* Closes and frees; a zeroed or closed file is fine. Written data is safe only after a sync. */
 void sl_files_close(sl_file *file);
 

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "files.h"
 
 typedef struct sl_tokens sl_tokens;
 
@@ -32,6 +33,10 @@ enum {
  * format. SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
 sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
                          sl_tokens **out_tokens);
+
+/* The same with files that are open: takes them over, and closes them if it fails. */
+sl_status sl_tokens_open_files(const sl_file *files, uint32_t file_count, uint32_t vocab_limit,
+                               sl_tokens **out_tokens);
 
 /* NULL is fine. */
 void sl_tokens_close(sl_tokens *tokens);
@@ -52,14 +57,14 @@ bool sl_tokens_is_text(const sl_tokens *tokens);
 /* The same of one file, in the order of opening. */
 bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file);
 
+/* The path of the first text file that is packed (gzip, Zstandard); NULL: none is. */
+const char *sl_tokens_packed_path(const sl_tokens *tokens);
+
 /* Writes tokens [first_token, first_token + token_count) to `out_ids`. Runs over file borders.
  * SL_ERROR_USAGE: beyond the last token. SL_ERROR_DATA: a token not below the limit, or a file that
  * was cut since it was opened (file and position are named). SL_ERROR_IO: reading failed. */
 sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t token_count,
                          int32_t *out_ids);
-/* The path of the first text file that is packed (gzip, Zstandard); NULL: none is. */
-const char *sl_tokens_packed_path(const sl_tokens *tokens);
-
 
 /* Writes 32 hexadecimal digits and a NUL that depend on the base name, the kind and the size of
  * each file in order, not on directories, times or content. */

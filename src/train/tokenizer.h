@@ -32,10 +32,11 @@ sl_status sl_tokenizer_open(const sl_config *config, const sl_tokenizer_question
  * text, and the tokenizer is not known, is another one than the checkpoint's, has more tokens than
  * the model has ids, or cannot be used by this version. SL_ERROR_DATA: packed text as bytes. */
 sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
-                               const sl_vocabulary *vocabulary);
+                               sl_vocabulary **vocabulary);
 
 /* Puts in the place of *tokens, which hold text, the ids of this vocabulary: made with --threads,
- * kept in files without a name under TMPDIR. Does nothing without a vocabulary or text. */
+ * kept in files under TMPDIR that never have a name, so nothing is left behind however the process
+ * ends. Does nothing without a vocabulary or text; where it fails, *tokens may be NULL. */
 sl_status sl_tokenizer_encode(const sl_config *config, const sl_config_list *paths,
                               const sl_vocabulary *vocabulary, sl_tokens **tokens);
 
