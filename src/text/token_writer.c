@@ -85,6 +85,14 @@ static sl_status create(const char *name, sl_file *out_file)
     return status;
 }
 
+static sl_status create_output(const sl_token_writer *self, output *added)
+{
+    if (self->args.nameless)
+        return sl_files_create_nameless(self->args.path, &added->file);
+    SL_TRY(name_output(self, &added->name));
+    return create(added->name, &added->file);
+}
+
 static sl_status open_output(sl_token_writer *self)
 {
     static const unsigned char header[HEADER_BYTES];
@@ -93,8 +101,7 @@ static sl_status open_output(sl_token_writer *self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
     self->outputs = outputs;
     output added = {.file = {.fd = -1}};
-    SL_TRY(name_output(self, &added.name));
-    sl_status status = create(added.name, &added.file);
+    sl_status status = create_output(self, &added);
     if (status != SL_OK) {
         free(added.name);
         return status;
@@ -107,7 +114,7 @@ static sl_status open_output(sl_token_writer *self)
 
 static void remove_output(output *of)
 {
-    if (of->file.path)
+    if (of->file.path && of->name)
         unlink(of->file.path);
     sl_files_close(&of->file);
     free(of->name);
@@ -323,14 +330,19 @@ static sl_status publish(output *of)
     return SL_OK;
 }
 
-static sl_status sync_outputs(sl_token_writer *self)
+static sl_status end_outputs(sl_token_writer *self)
 {
     SL_TRY(flush(self));
-    for (uint32_t i = 0; i < self->output_count; i++) {
+    for (uint32_t i = 0; i < self->output_count; i++)
         if (self->args.format == SL_TOKEN_FORMAT_LLMC)
             SL_TRY(write_header(self, &self->outputs[i]));
+    return SL_OK;
+}
+
+static sl_status sync_outputs(const sl_token_writer *self)
+{
+    for (uint32_t i = 0; i < self->output_count; i++)
         SL_TRY(sl_files_sync(&self->outputs[i].file));
-    }
     return SL_OK;
 }
 
@@ -362,8 +374,24 @@ static sl_status publish_megatron(sl_token_writer *self)
     return status;
 }
 
+static sl_status give_nameless(sl_token_writer *self)
+{
+    sl_file *files = calloc(self->output_count, sizeof *files);
+    if (!files)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
+    for (uint32_t i = 0; i < self->output_count; i++) {
+        files[i] = self->outputs[i].file;
+        self->outputs[i].file = (sl_file){.fd = -1};
+    }
+    *self->args.nameless = files;
+    return SL_OK;
+}
+
 sl_status sl_token_writer_finish(sl_token_writer *writer)
 {
+    SL_TRY(end_outputs(writer));
+    if (writer->args.nameless)
+        return give_nameless(writer);
     SL_TRY(sync_outputs(writer));
     SL_TRY(writer->args.format == SL_TOKEN_FORMAT_MEGATRON ? publish_megatron(writer)
                                                            : publish_outputs(writer));
