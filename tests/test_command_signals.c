@@ -387,6 +387,40 @@ static void signal_when_a_save_has_failed_then_is_not_one_in_a_save(void **state
     assert_null(strstr(complaint, "when this checkpoint is written"));
 }
 
+/* ---- what a run that goes on holds open ---- */
+
+/* Whether a process holds a file open that has no name any more, and whose name had `part`. */
+static bool holds_deleted(pid_t child, const char *part)
+{
+    char path[64], target[PATH_BYTES];
+    bool is_found = false;
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)child);
+    DIR *directory = opendir(path);
+    for (struct dirent *entry = directory ? readdir(directory) : NULL; entry;
+         entry = readdir(directory)) {
+        ssize_t length = readlinkat(dirfd(directory), entry->d_name, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = '\0';
+        is_found = is_found || (strstr(target, "(deleted)") && strstr(target, part));
+    }
+    if (directory)
+        closedir(directory);
+    return is_found;
+}
+
+/* What it went on from is removed by --keep: its space must be free then, not when the run ends. */
+static void resumed_run_when_its_checkpoint_goes_then_holds_none_of_it(void **state)
+{
+    (void)state;
+    assert_code(wait_for(start("", SMALL "--steps 2 --save held")), 0);
+    pid_t child = start("", SMALL ENDLESS "--save held --resume --save-every 1 --keep 1");
+    wait_for_steps(4);
+    bool holds = holds_deleted(child, ".safetensors");
+    kill(child, SIGTERM);
+    assert_code(wait_for(child), 0);
+    assert_int_equal(count_checkpoints("held", false), 1);
+    assert_false(holds);
+}
+
 /* ---- output that cannot be written ---- */
 
 static void pipe_when_its_reader_goes_then_training_goes_on(void **state)
@@ -462,6 +496,7 @@ int main(void)
         cmocka_unit_test(second_signal_when_saving_then_waits_for_the_checkpoint),
         cmocka_unit_test(third_signal_when_saving_then_leaves_at_once),
         cmocka_unit_test(signal_when_a_save_has_failed_then_is_not_one_in_a_save),
+        cmocka_unit_test(resumed_run_when_its_checkpoint_goes_then_holds_none_of_it),
         cmocka_unit_test(pipe_when_its_reader_goes_then_training_goes_on),
         cmocka_unit_test(pipe_when_its_reader_goes_then_plan_ends),
         cmocka_unit_test(log_when_it_takes_no_more_then_the_run_is_saved_and_74),

@@ -56,9 +56,15 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
     return restore_options(config, out_resume);
 }
 
-void sl_resume_close(sl_resume *resume)
+void sl_resume_let_go(sl_resume *resume)
 {
     sl_checkpoint_close(resume->checkpoint);
+    resume->checkpoint = NULL;
+}
+
+void sl_resume_close(sl_resume *resume)
+{
+    sl_resume_let_go(resume);
     free(resume->changes);
     *resume = (sl_resume){0};
 }

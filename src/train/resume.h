@@ -21,6 +21,10 @@ typedef struct sl_resume {
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume);
 void sl_resume_close(sl_resume *resume);
 
+/* Closes the checkpoint, once its values are loaded: a file that is held open keeps its space when
+ * newer checkpoints replace it. */
+void sl_resume_let_go(sl_resume *resume);
+
 /* Adds to the changes what follows from them, once the configuration is checked. */
 sl_status sl_resume_note_followers(sl_resume *resume, const sl_config *config);
 

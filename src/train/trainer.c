@@ -208,12 +208,21 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     return init_search(trainer);
 }
 
+/* All of it was read and compared with its checksums when it was opened. */
+static sl_status load_checkpoint(sl_trainer *trainer)
+{
+    sl_session *session = trainer->session;
+    SL_TRY(sl_checkpoint_load(trainer->resume.checkpoint, session->tensors, session->tensor_count,
+                              session->has_state, &session->io));
+    sl_resume_let_go(&trainer->resume);
+    return sl_steps_note_whole(&trainer->known_steps, trainer->state.step);
+}
+
 static sl_status set_first_values(sl_trainer *trainer)
 {
     sl_session *session = trainer->session;
     if (trainer->resume.checkpoint)
-        return sl_checkpoint_load(trainer->resume.checkpoint, session->tensors,
-                                  session->tensor_count, session->has_state, &session->io);
+        return load_checkpoint(trainer);
     if (trainer->source.checkpoint || trainer->source.directory)
         return sl_source_load(&trainer->source, session);
     return sl_session_initialise(session, trainer->config->seed);

@@ -352,6 +352,17 @@ void sl_steps_forget(sl_step_verdicts *known)
     *known = (sl_step_verdicts){0};
 }
 
+sl_status sl_steps_note_whole(sl_step_verdicts *known, uint64_t step)
+{
+    sl_step_verdict *items = realloc(known->items, (known->count + 1) * sizeof *items);
+    if (!items)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is known of checkpoints");
+    items[known->count++] =
+        (sl_step_verdict){.step = step, .kind = SL_STEP_FINAL, .is_whole = true};
+    known->items = items;
+    return SL_OK;
+}
+
 static const sl_step_verdict *find_verdict(const sl_step_verdicts *known,
                                            const sl_step_entry *entry)
 {

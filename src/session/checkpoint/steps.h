@@ -85,6 +85,9 @@ typedef struct sl_step_verdicts {
 
 void sl_steps_forget(sl_step_verdicts *known);
 
+/* A complete checkpoint was read whole, by whoever goes on from it. SL_ERROR_SYSTEM: no memory. */
+sl_status sl_steps_note_whole(sl_step_verdicts *known, uint64_t step);
+
 /* Who says whether a complete checkpoint is whole: reads all of it, or, where it was whole before,
  * only sees that nothing is missing. */
 typedef struct sl_step_judge {
