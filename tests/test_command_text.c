@@ -182,6 +182,7 @@ static void json_lines_when_given_as_data_then_65(void **state)
         assert_code(sluice("train " TINY "--data text %s --steps 1", files[i]), 65);
         assert_one_complaint(files[i]);
         assert_has(complaint, "is JSON lines");
+        assert_has(complaint, "make a file of tokens of it with sluice tokenize");
         assert_code(sluice("train " TINY "--data text --eval-data %s --steps 1", files[i]), 65);
         assert_code(sluice("eval bytes --data %s", files[i]), 65);
     }

@@ -2,11 +2,17 @@
  * run other ids than a file of tokens made from it; a run that goes on needs the directory that its
  * vocabulary once came from; a vocabulary in a checkpoint is damaged, exchanged or larger than the
  * model, and text is made of it all the same; a Hugging Face directory with a vocabulary is taken
- * for one without. Every case runs the built command. */
+ * for one without; one whose tokens are more than the model's ids can no longer be trained on files
+ * of tokens; ids of text stay on the disk when the process is killed, take a descriptor for each
+ * file, or are made for a plan that does not read them; packed text is trained on as bytes. Every
+ * case runs the built command. */
 #define _GNU_SOURCE
 #include "command_run.h"
 
+#include <fcntl.h>
+
 #include "sealed_manifest.h"
+#include "skip.h"
 
 #define GOOD SL_TEST_SOURCE_DIRECTORY "/reference/bpe"
 #define STEPS "--data-order sequential --steps 3 --quiet "
@@ -53,7 +59,6 @@ static void model_when_its_tokenizer_was_given_then_keeps_and_uses_it(void **sta
     memcpy(of_text, output, sizeof of_text);
     assert_code(sluice("eval model --data ids.bin --json"), 0);
     assert_string_equal(output, of_text);
-    run_shell("test -z \"$(ls -d /tmp/sluice-tokens-* 2>/dev/null)\"");
 }
 
 static void text_when_trained_on_then_the_ids_of_its_token_file(void **state)
@@ -105,6 +110,132 @@ static void hugging_face_directory_when_it_has_a_vocabulary_then_taken(void **st
     assert_one_complaint("the model's tokenizer is passed over");
 }
 
+static void found_tokenizer_when_larger_than_the_model_then_passed_over_for_token_files(
+    void **state)
+{
+    static const char passed[] = "the model's tokenizer is passed over: it has 701 tokens, but the "
+                                 "model 700 ids";
+    static const char added[] =
+        "sed 's/\"added_tokens\":\\[/&{\"id\":700,\"content\":\"[PAD]\",\"special\":true},/' "
+        "'" GOOD "/tokenizer.json' >padded/tokenizer.json";
+    (void)state;
+    run_shell("mkdir padded && cd model/step-00000003 && cp config.json model.safetensors "
+              "../../padded");
+    run_shell(added);
+    assert_code(sluice("train --init padded --data ids.bin --micro-batch 2 --steps 1 --quiet "
+                       "--save of-padded"),
+                0);
+    assert_one_complaint(passed);
+    run_shell("test ! -e of-padded/step-00000001/merges.txt");
+    assert_code(sluice("plan --init padded --data ids.bin --micro-batch 2"), 0);
+    assert_has(complaint, passed);
+    assert_code(sluice("eval padded --data ids.bin --json"), 0);
+    assert_one_complaint(passed);
+    assert_refused(sluice("eval padded --data corpus"), 64, "the tokenizer has 701 tokens");
+    assert_refused(sluice("train --init padded --data ids.bin --eval-data corpus --steps 1"), 64,
+                   "the tokenizer has 701 tokens");
+    assert_refused(sluice("generate padded --prompt a --tokens 2"), 64, "has 701 tokens");
+}
+
+static void text_when_trained_on_then_its_ids_never_have_a_name(void **state)
+{
+    (void)state;
+    run_shell("mkdir unseen && touch -d @1000000000 unseen");
+    int nameless = open("unseen", O_TMPFILE | O_RDWR, 0600);
+    if (nameless < 0)
+        skip_because("the file system makes no file without a name");
+    close(nameless);
+    setenv("TMPDIR", "unseen", 1);
+    int code = sluice("train " TINY "--tokenizer gone --data corpus " STEPS);
+    unsetenv("TMPDIR");
+    assert_code(code, 0);
+    run_shell("test $(stat -c %Y unseen) -eq 1000000000"); /* no name came or went */
+}
+
+/* A write beyond 4 KiB of a file fails as on a full disk. */
+static void text_when_the_disk_of_its_ids_is_full_then_74_and_nothing_is_left(void **state)
+{
+    char command[COMMAND_BYTES];
+    (void)state;
+    run_shell("mkdir full");
+    snprintf(command, sizeof command,
+             "ulimit -f 8; TMPDIR=full '%s' train " TINY "--tokenizer gone --data corpus " STEPS
+             "2>err; test $? -eq 74 && test -z \"$(ls -A full)\"",
+             binary);
+    run_shell(command);
+    read_text("err", complaint);
+    assert_one_complaint("set TMPDIR to a disk with room, or make the file once with sluice "
+                         "tokenize");
+}
+
+static void plan_when_its_data_are_text_then_makes_no_ids_of_them(void **state)
+{
+    (void)state;
+    setenv("TMPDIR", "/dev/null", 1);
+    int code = sluice("plan " TINY "--tokenizer gone --data corpus");
+    int eval_code = sluice("plan " TINY "--tokenizer gone --data ids.bin --eval-data corpus");
+    int train_code = sluice("train " TINY "--tokenizer gone --data corpus " STEPS);
+    unsetenv("TMPDIR");
+    assert_code(code, 0);
+    assert_code(eval_code, 74);
+    assert_refused(train_code, 74, "set TMPDIR to a disk with room");
+    assert_code(sluice("plan " TINY "--tokenizer gone --data short"), 0);
+}
+
+/* 20 files of text and one of tokens between them, for a process of few descriptors. */
+static void text_when_in_many_files_then_the_ids_of_all_in_order(void **state)
+{
+    char command[COMMAND_BYTES];
+    (void)state;
+    setenv("SLUICE", binary, 1);
+    run_shell("mkdir many && split -n l/20 -d corpus many/ && cp ids.bin many/095.bin");
+    run_shell(
+        "for i in many/??; do \"$SLUICE\" tokenize --tokenizer gone --data $i --output $i.bin "
+        "--quiet || exit; done");
+    assert_code(sluice("train " TINY "--vocab 700 " STEPS
+                       "--log-json single.log --data many/0?.bin "
+                       "many/095.bin many/1?.bin"),
+                0);
+    snprintf(command, sizeof command,
+             "ulimit -n 40; '%s' train " TINY "--tokenizer gone " STEPS "--log-json many.log "
+             "--data many/0? many/095.bin many/1?",
+             binary);
+    run_shell(command);
+    assert_same_steps("single.log", "many.log", 1, 3);
+}
+
+/* Of one empty file among others nothing is missed; where all are, they are named. */
+static void packed_text_when_there_is_none_in_it_then_named_if_it_is_all(void **state)
+{
+    (void)state;
+    run_shell("printf '\\037\\213\\010\\000\\000\\000\\000\\000\\000\\003\\003\\000\\000\\000\\000"
+              "\\000\\000\\000\\000\\000' >none.gz");
+    int code = sluice("train " TINY "--tokenizer gone " STEPS "--data none.gz");
+    if (strstr(complaint, "which this build does not read"))
+        skip_because("this build unpacks no gzip");
+    assert_refused(code, 65, "none.gz: no document is left");
+    assert_code(sluice("train " TINY "--tokenizer gone " STEPS "--data none.gz corpus none.gz "
+                       "--log-json none.log"),
+                0);
+    assert_string_equal(complaint, "");
+    assert_same_steps("ids.log", "none.log", 1, 3);
+}
+
+static void packed_text_when_there_is_no_vocabulary_then_65(void **state)
+{
+    (void)state;
+    run_shell("printf '\\037\\213\\010 and so on, for long enough to fill a row of ids' >packed");
+    static const char way_out[] = "packed: is packed, and as bytes the packing would be trained "
+                                  "on: unpack it, or make a file of tokens of it with sluice "
+                                  "tokenize";
+    assert_refused(sluice("train " TINY "--data packed " STEPS), 65, way_out);
+    assert_refused(sluice("plan " TINY "--data packed"), 65, way_out);
+    assert_refused(sluice("train " TINY "--tokenizer byte --data text --eval-data packed " STEPS),
+                   65, way_out);
+    run_shell("printf '\\050\\265\\057\\375 and so on, for long enough to fill a row' >packed");
+    assert_refused(sluice("train " TINY "--data packed " STEPS), 65, way_out);
+}
+
 static void tokenizer_when_another_one_is_given_then_refused(void **state)
 {
     (void)state;
@@ -143,6 +274,14 @@ int main(void)
         cmocka_unit_test(text_when_trained_on_then_the_ids_of_its_token_file),
         cmocka_unit_test(run_when_it_goes_on_then_needs_its_checkpoint_alone),
         cmocka_unit_test(hugging_face_directory_when_it_has_a_vocabulary_then_taken),
+        cmocka_unit_test(
+            found_tokenizer_when_larger_than_the_model_then_passed_over_for_token_files),
+        cmocka_unit_test(text_when_trained_on_then_its_ids_never_have_a_name),
+        cmocka_unit_test(text_when_the_disk_of_its_ids_is_full_then_74_and_nothing_is_left),
+        cmocka_unit_test(plan_when_its_data_are_text_then_makes_no_ids_of_them),
+        cmocka_unit_test(text_when_in_many_files_then_the_ids_of_all_in_order),
+        cmocka_unit_test(packed_text_when_there_is_none_in_it_then_named_if_it_is_all),
+        cmocka_unit_test(packed_text_when_there_is_no_vocabulary_then_65),
         cmocka_unit_test(tokenizer_when_another_one_is_given_then_refused),
         cmocka_unit_test(checkpoint_when_its_vocabulary_is_damaged_then_65),
     };

@@ -50,6 +50,18 @@ sl_shown sl_files_show(const char *text)
     return shown;
 }
 
+sl_packing sl_files_packing(const void *start, uint64_t bytes)
+{
+    const unsigned char *at = start;
+    bool is_skippable =
+        bytes >= 4 && (at[0] & 0xf0) == 0x50 && memcmp(at + 1, "\x2a\x4d\x18", 3) == 0;
+    if (bytes >= 2 && at[0] == 0x1f && at[1] == 0x8b)
+        return SL_PACKING_GZIP;
+    if (bytes >= 4 && memcmp(at, "\x28\xb5\x2f\xfd", 4) == 0)
+        return SL_PACKING_ZSTD;
+    return is_skippable ? SL_PACKING_ZSTD : SL_PACKING_NONE;
+}
+
 /* ---- opening ---- */
 
 static sl_status fail_open(const char *path, int error)
@@ -170,6 +182,38 @@ sl_status sl_files_create(int directory, const char *directory_path, const char 
         int error = errno;
         sl_status_fail(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(file.path).text,
                        strerror(error));
+        sl_files_close(&file);
+        return SL_ERROR_IO;
+    }
+    *out_file = file;
+    return SL_OK;
+}
+
+/* The name of a moment that such a file has where the file system makes none without. */
+static int create_unlinked(const char *directory_path)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/sluice-XXXXXX", directory_path) < 0)
+        return -1;
+    int fd = mkostemp(path, O_CLOEXEC), error = errno;
+    if (fd >= 0)
+        unlink(path);
+    free(path);
+    errno = error;
+    return fd;
+}
+
+sl_status sl_files_create_nameless(const char *directory_path, sl_file *out_file)
+{
+    sl_file file = {.fd = -1};
+    SL_TRY(sl_files_join_path(NULL, directory_path, &file.path));
+    file.fd = open(directory_path, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
+    if (file.fd < 0)
+        file.fd = create_unlinked(directory_path);
+    if (file.fd < 0) {
+        int error = errno;
+        sl_status_fail(SL_ERROR_IO, "%s: no file can be made there: %s",
+                       sl_files_show(file.path).text, strerror(error));
         sl_files_close(&file);
         return SL_ERROR_IO;
     }

@@ -38,6 +38,10 @@ typedef struct sl_file {
 
 typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
 
+/* How a file is packed, by its first bytes; 4 are enough. */
+typedef enum sl_packing { SL_PACKING_NONE, SL_PACKING_GZIP, SL_PACKING_ZSTD } sl_packing;
+sl_packing sl_files_packing(const void *start, uint64_t bytes);
+
 /* Whether a name is there, of whatever kind; names and statuses as below. What cannot be told, as
  * when the disk fails, is a failure and not an absence. */
 sl_status sl_files_exists(int directory, const char *directory_path, const char *name,
@@ -55,6 +59,10 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
 /* Makes a file that did not exist, mode 0600, for writing and reading. */
 sl_status sl_files_create(int directory, const char *directory_path, const char *name,
                           sl_file *out_file);
+
+/* Makes a file that has no name and ends with its last descriptor, however the process ends; on a
+ * file system without such files it loses its name at once. Its path is the directory's. */
+sl_status sl_files_create_nameless(const char *directory_path, sl_file *out_file);
 
 /* Closes and frees; a zeroed or closed file is fine. Written data is safe only after a sync. */
 void sl_files_close(sl_file *file);

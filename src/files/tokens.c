@@ -57,6 +57,7 @@ static const uint32_t token_bytes_of[] = {1, 2, 2, 4};
 typedef struct token_file {
     sl_file file;
     token_kind kind;
+    bool is_packed;       /* of text */
     uint64_t data_offset; /* bytes before the first token */
     uint64_t first_token; /* in the run of all files */
     uint64_t token_count; /* with the end-of-text token of a text file */
@@ -174,10 +175,11 @@ static sl_status set_text(token_file *file, const void *start, uint64_t start_by
         SL_TRY(find_json_line(&file->file, &is_json));
     if (is_json)
         SL_FAIL(SL_ERROR_DATA,
-                "%s: is JSON lines, which this version does not read yet: as text, braces and keys "
-                "would be trained on; write the text of its documents into a plain file",
+                "%s: is JSON lines: as text, braces and keys would be trained on; make a file of "
+                "tokens of it with sluice tokenize",
                 sl_files_show(file->file.path).text);
-    if (memchr(start, '\0', start_bytes))
+    file->is_packed = sl_files_packing(start, start_bytes) != SL_PACKING_NONE;
+    if (!file->is_packed && memchr(start, '\0', start_bytes))
         sl_log_write(SL_LOG_WARNING,
                      "%s: read as text, but holds NUL bytes; headerless tokens must be named .bin",
                      sl_files_show(file->file.path).text);
@@ -207,37 +209,49 @@ static sl_status recognise(token_file *file)
 
 /* ---- opening ---- */
 
-static sl_status add_file(sl_tokens *tokens, const char *path)
+static sl_status add_file(sl_tokens *tokens, token_file *file)
 {
-    token_file *file = &tokens->files[tokens->file_count];
-    SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file->file));
-    tokens->file_count++; /* from here on, close frees it */
     SL_TRY(recognise(file));
     file->first_token = tokens->token_count;
     return sl_bits_add(tokens->token_count, file->token_count, "the number of tokens",
                        &tokens->token_count);
 }
 
-static sl_status add_files(sl_tokens *tokens, const char *const *paths, uint32_t path_count)
+static sl_status add_paths(sl_tokens *tokens, const char *const *paths, uint32_t path_count)
 {
-    for (uint32_t i = 0; i < path_count; i++)
-        SL_TRY(add_file(tokens, paths[i]));
+    for (uint32_t i = 0; i < path_count; i++) {
+        token_file *file = &tokens->files[i];
+        SL_TRY(sl_files_open(AT_FDCWD, NULL, paths[i], SL_LINKS_FOLLOW, &file->file));
+        tokens->file_count++; /* from here on, close frees it */
+        SL_TRY(add_file(tokens, file));
+    }
     return SL_OK;
 }
 
-sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
-                         sl_tokens **out_tokens)
+static sl_status add_files(sl_tokens *tokens, const sl_file *files, uint32_t file_count)
 {
-    if (path_count == 0)
-        SL_FAIL(SL_ERROR_USAGE, "no data file is given");
+    for (; tokens->file_count < file_count; tokens->file_count++)
+        tokens->files[tokens->file_count].file = files[tokens->file_count];
+    for (uint32_t i = 0; i < file_count; i++)
+        SL_TRY(add_file(tokens, &tokens->files[i]));
+    return SL_OK;
+}
+
+static sl_tokens *allocate(uint32_t file_count)
+{
     sl_tokens *tokens = calloc(1, sizeof *tokens);
     if (tokens)
-        tokens->files = calloc(path_count, sizeof *tokens->files);
-    if (!tokens || !tokens->files) {
-        free(tokens);
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u files", path_count);
-    }
-    sl_status status = add_files(tokens, paths, path_count);
+        tokens->files = calloc(file_count, sizeof *tokens->files);
+    if (tokens && tokens->files)
+        return tokens;
+    free(tokens);
+    sl_status_fail(SL_ERROR_SYSTEM, "no memory for a list of %u files", file_count);
+    return NULL;
+}
+
+static sl_status end_opening(sl_tokens *tokens, sl_status status, uint32_t vocab_limit,
+                             sl_tokens **out_tokens)
+{
     if (status == SL_OK)
         status = sl_tokens_limit_vocab(tokens, vocab_limit);
     if (status != SL_OK) {
@@ -246,6 +260,30 @@ sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t
     }
     *out_tokens = tokens;
     return SL_OK;
+}
+
+sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
+                         sl_tokens **out_tokens)
+{
+    if (path_count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "no data file is given");
+    sl_tokens *tokens = allocate(path_count);
+    if (!tokens)
+        return SL_ERROR_SYSTEM;
+    return end_opening(tokens, add_paths(tokens, paths, path_count), vocab_limit, out_tokens);
+}
+
+sl_status sl_tokens_open_files(const sl_file *files, uint32_t file_count, uint32_t vocab_limit,
+                               sl_tokens **out_tokens)
+{
+    sl_tokens *tokens = allocate(file_count);
+    for (uint32_t i = 0; !tokens && i < file_count; i++) {
+        sl_file file = files[i];
+        sl_files_close(&file);
+    }
+    if (!tokens)
+        return SL_ERROR_SYSTEM;
+    return end_opening(tokens, add_files(tokens, files, file_count), vocab_limit, out_tokens);
 }
 
 void sl_tokens_close(sl_tokens *tokens)
@@ -292,6 +330,14 @@ bool sl_tokens_is_text(const sl_tokens *tokens)
 bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file)
 {
     return tokens->files[file].kind == KIND_TEXT;
+}
+
+const char *sl_tokens_packed_path(const sl_tokens *tokens)
+{
+    for (uint32_t i = 0; i < tokens->file_count; i++)
+        if (tokens->files[i].is_packed)
+            return tokens->files[i].file.path;
+    return NULL;
 }
 
 /* ---- reading ---- */

@@ -3,7 +3,8 @@
  * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
  * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
  * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is; JSON
- * lines (a name that ends in ".jsonl", or a first line that is one object) are refused.
+ * lines (a name that ends in ".jsonl", or a first line that is one object) are refused. Packed text
+ * is opened, for those who unpack it: its bytes are not its tokens.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
  * any file size, and no file is ever in memory as a whole. An open object is only read: any number
@@ -16,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "files.h"
 
 typedef struct sl_tokens sl_tokens;
 
@@ -31,6 +33,10 @@ enum {
  * format. SL_ERROR_USAGE: a text file, and a limit below SL_TOKENS_BYTE_VOCAB. */
 sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
                          sl_tokens **out_tokens);
+
+/* The same with files that are open: takes them over, and closes them if it fails. */
+sl_status sl_tokens_open_files(const sl_file *files, uint32_t file_count, uint32_t vocab_limit,
+                               sl_tokens **out_tokens);
 
 /* NULL is fine. */
 void sl_tokens_close(sl_tokens *tokens);
@@ -50,6 +56,9 @@ bool sl_tokens_is_text(const sl_tokens *tokens);
 
 /* The same of one file, in the order of opening. */
 bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file);
+
+/* The path of the first text file that is packed (gzip, Zstandard); NULL: none is. */
+const char *sl_tokens_packed_path(const sl_tokens *tokens);
 
 /* Writes tokens [first_token, first_token + token_count) to `out_ids`. Runs over file borders.
  * SL_ERROR_USAGE: beyond the last token. SL_ERROR_DATA: a token not below the limit, or a file that

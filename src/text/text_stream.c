@@ -17,11 +17,9 @@
 
 enum { PACKED_BYTES = 64 << 10, MAGIC_BYTES = 4, GZIP_WINDOW = 15 + 16 };
 
-typedef enum packing { PACKING_NONE, PACKING_GZIP, PACKING_ZSTD } packing;
-
 struct sl_text_stream {
     sl_file file;
-    packing packing;
+    sl_packing packing;
     uint64_t place;        /* of the file, behind what is in `packed` */
     bool is_in_frame;      /* a packed part has begun and not ended */
     uint64_t first, count; /* what is left of `packed` */
@@ -33,17 +31,6 @@ struct sl_text_stream {
 #endif
     unsigned char packed[PACKED_BYTES];
 };
-
-static packing recognise(const unsigned char *start, uint64_t bytes)
-{
-    bool is_skippable = bytes >= 4 && (start[0] & 0xf0) == 0x50 && start[1] == 0x2a &&
-                        start[2] == 0x4d && start[3] == 0x18;
-    if (bytes >= 2 && start[0] == 0x1f && start[1] == 0x8b)
-        return PACKING_GZIP;
-    if (bytes >= 4 && memcmp(start, "\x28\xb5\x2f\xfd", 4) == 0)
-        return PACKING_ZSTD;
-    return is_skippable ? PACKING_ZSTD : PACKING_NONE;
-}
 
 static sl_status fail_packed(const sl_text_stream *self, const char *why)
 {
@@ -189,10 +176,10 @@ static sl_status start(sl_text_stream *self)
 {
     uint64_t bytes = self->file.bytes < MAGIC_BYTES ? self->file.bytes : MAGIC_BYTES;
     SL_TRY(sl_files_read_at(&self->file, 0, bytes, self->packed));
-    packing found = recognise(self->packed, bytes);
-    if (found == PACKING_GZIP)
+    sl_packing found = sl_files_packing(self->packed, bytes);
+    if (found == SL_PACKING_GZIP)
         SL_TRY(open_gzip(self));
-    if (found == PACKING_ZSTD)
+    if (found == SL_PACKING_ZSTD)
         SL_TRY(open_zstd(self));
     self->packing = found;
     return SL_OK;
@@ -218,9 +205,9 @@ void sl_text_stream_close(sl_text_stream *stream)
 {
     if (!stream)
         return;
-    if (stream->packing == PACKING_GZIP)
+    if (stream->packing == SL_PACKING_GZIP)
         close_gzip(stream);
-    if (stream->packing == PACKING_ZSTD)
+    if (stream->packing == SL_PACKING_ZSTD)
         close_zstd(stream);
     sl_files_close(&stream->file);
     free(stream);
@@ -239,14 +226,14 @@ static sl_status read_plain(sl_text_stream *self, uint64_t capacity, void *data,
 
 static sl_status unpack(sl_text_stream *self, uint64_t capacity, void *data, uint64_t *out_bytes)
 {
-    return self->packing == PACKING_GZIP ? unpack_gzip(self, capacity, data, out_bytes)
-                                         : unpack_zstd(self, capacity, data, out_bytes);
+    return self->packing == SL_PACKING_GZIP ? unpack_gzip(self, capacity, data, out_bytes)
+                                            : unpack_zstd(self, capacity, data, out_bytes);
 }
 
 sl_status sl_text_stream_read(sl_text_stream *stream, uint64_t capacity, void *data,
                               uint64_t *out_bytes)
 {
-    if (stream->packing == PACKING_NONE)
+    if (stream->packing == SL_PACKING_NONE)
         return read_plain(stream, capacity, data, out_bytes);
     *out_bytes = 0;
     while (*out_bytes == 0) {

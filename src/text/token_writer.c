@@ -85,6 +85,14 @@ static sl_status create(const char *name, sl_file *out_file)
     return status;
 }
 
+static sl_status create_output(const sl_token_writer *self, output *added)
+{
+    if (self->args.nameless)
+        return sl_files_create_nameless(self->args.path, &added->file);
+    SL_TRY(name_output(self, &added->name));
+    return create(added->name, &added->file);
+}
+
 static sl_status open_output(sl_token_writer *self)
 {
     static const unsigned char header[HEADER_BYTES];
@@ -93,8 +101,7 @@ static sl_status open_output(sl_token_writer *self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
     self->outputs = outputs;
     output added = {.file = {.fd = -1}};
-    SL_TRY(name_output(self, &added.name));
-    sl_status status = create(added.name, &added.file);
+    sl_status status = create_output(self, &added);
     if (status != SL_OK) {
         free(added.name);
         return status;
@@ -107,7 +114,7 @@ static sl_status open_output(sl_token_writer *self)
 
 static void remove_output(output *of)
 {
-    if (of->file.path)
+    if (of->file.path && of->name)
         unlink(of->file.path);
     sl_files_close(&of->file);
     free(of->name);
@@ -340,12 +347,27 @@ static sl_status publish_index(const sl_token_writer *self)
     return status;
 }
 
+static sl_status give_nameless(sl_token_writer *self)
+{
+    sl_file *files = calloc(self->output_count, sizeof *files);
+    if (!files)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
+    for (uint32_t i = 0; i < self->output_count; i++) {
+        files[i] = self->outputs[i].file;
+        self->outputs[i].file = (sl_file){.fd = -1};
+    }
+    *self->args.nameless = files;
+    return SL_OK;
+}
+
 sl_status sl_token_writer_finish(sl_token_writer *writer)
 {
     SL_TRY(flush(writer));
     for (uint32_t i = 0; i < writer->output_count; i++)
         if (writer->args.format == SL_TOKEN_FORMAT_LLMC)
             SL_TRY(write_header(writer, &writer->outputs[i]));
+    if (writer->args.nameless)
+        return give_nameless(writer);
     if (writer->args.format == SL_TOKEN_FORMAT_MEGATRON)
         SL_TRY(publish_index(writer));
     for (uint32_t i = 0; i < writer->output_count; i++)

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "files/files.h"
 
 typedef enum sl_token_format {
     SL_TOKEN_FORMAT_LLMC,
@@ -25,6 +26,8 @@ typedef struct sl_token_writer_args {
     sl_token_format format;
     uint32_t vocab;        /* ids are below */
     uint64_t ids_per_file; /* of llmc at most; 0: 2^31 - 1 */
+    sl_file **nameless;    /* not NULL, llmc alone: `path` is a directory, files there never have a
+                            * name, and finish puts all of them here; the caller frees */
 } sl_token_writer_args;
 
 typedef struct sl_token_writer sl_token_writer;

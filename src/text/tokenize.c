@@ -204,7 +204,9 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
     SL_TRY(sl_token_writer_open(output, &self->writer));
     SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
     if (self->report->ids == 0)
-        SL_FAIL(SL_ERROR_DATA, "no document is left to write");
+        SL_FAIL(SL_ERROR_DATA, "%s%s: no document is left to write",
+                sl_files_show(self->args->documents.paths[0]).text,
+                self->args->documents.path_count > 1 ? " and the files behind it" : "");
     SL_TRY(sl_token_writer_finish(self->writer));
     self->report->files = sl_token_writer_file_count(self->writer);
     return SL_OK;

@@ -86,7 +86,7 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
                                       .shape = &source->shape};
     sl_tokenizer_look(*tokens, &question);
     SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
-    sl_status status = sl_tokenizer_resolve(config, &question, vocabulary);
+    sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
     if (status == SL_OK)
         status = sl_tokenizer_encode(config, &config->data, vocabulary, tokens);
     sl_vocabulary_close(vocabulary);

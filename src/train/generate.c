@@ -167,7 +167,7 @@ static sl_status open_tokenizer(generation *self, const sl_source *source)
                                             .shape = &source->shape,
                                             .has_text = true};
     SL_TRY(sl_tokenizer_open(config, &question, &self->vocabulary));
-    SL_TRY(sl_tokenizer_resolve(config, &question, self->vocabulary));
+    SL_TRY(sl_tokenizer_resolve(config, &question, &self->vocabulary));
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 

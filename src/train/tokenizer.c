@@ -1,12 +1,10 @@
 /* What is known of a model's tokenizer; see tokenizer.h. */
-#define _GNU_SOURCE
 #include "tokenizer.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "files/files.h"
@@ -21,6 +19,8 @@ void sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question)
         return;
     question->has_text = question->has_text || sl_tokens_vocab_needed(tokens) > 0;
     question->has_ids = question->has_ids || !sl_tokens_is_text(tokens);
+    if (!question->packed)
+        question->packed = sl_tokens_packed_path(tokens);
 }
 
 static sl_status refuse_unknown(const sl_tokenizer_question *question)
@@ -120,6 +120,22 @@ static void warn_of_idle_ids(const sl_gpt2_shape *shape)
                  100.0 * (double)idle / (double)all);
 }
 
+/* A model of other programs may have more tokens than ids: one that was added to pad, of which none
+ * is in its data. */
+static void drop_too_large(const sl_config *config, const sl_tokenizer_question *question,
+                           sl_vocabulary **vocabulary)
+{
+    uint32_t count = *vocabulary ? sl_vocabulary_count(*vocabulary) : 0;
+    bool is_found = !question->recorded && !sl_config_names_tokenizer(config);
+    if (count <= question->shape->vocab || !is_found || question->has_text)
+        return;
+    sl_log_write(SL_LOG_WARNING,
+                 "the model's tokenizer is passed over: it has %u tokens, but the model %u ids",
+                 count, question->shape->vocab);
+    sl_vocabulary_close(*vocabulary);
+    *vocabulary = NULL;
+}
+
 static sl_status check_count(const sl_tokenizer_question *question, const sl_vocabulary *vocabulary)
 {
     uint32_t count = vocabulary ? sl_vocabulary_count(vocabulary) : 0;
@@ -135,6 +151,11 @@ static sl_status check_text(const sl_config *config, const sl_tokenizer_question
                             const char *name, const sl_vocabulary *vocabulary)
 {
     bool is_new = !question->model || sl_config_names_tokenizer(config);
+    if (!vocabulary && question->packed)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: is packed, and as bytes the packing would be trained on: unpack it, or make a "
+                "file of tokens of it with sluice tokenize",
+                sl_files_show(question->packed).text);
     if (!name)
         return refuse_unknown(question);
     if (vocabulary)
@@ -159,8 +180,8 @@ static sl_status keep_name(sl_config *config, const sl_tokenizer_question *quest
                              vocabulary ? question->directory : name);
 }
 
-sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
-                               const sl_vocabulary *vocabulary)
+static sl_status resolve_name(sl_config *config, const sl_tokenizer_question *question,
+                              const sl_vocabulary *vocabulary)
 {
     char vocabulary_name[SL_VOCABULARY_NAME_BYTES] = "";
     if (vocabulary)
@@ -181,115 +202,110 @@ sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *q
     return keep_name(config, question, name, vocabulary);
 }
 
+sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
+                               sl_vocabulary **vocabulary)
+{
+    drop_too_large(config, question, vocabulary);
+    return resolve_name(config, question, *vocabulary);
+}
+
 /* ---- text as files of ids ---- */
 
-enum { PATH_BYTES = 64 };
-
-/* Files in a directory of their own, removed by name once they are open. */
+/* The files of a run in order: of text those of its ids, else as given. */
 typedef struct encoded {
-    char *directory;
-    char **paths; /* of the run: of text the files of its ids, else as given */
-    uint32_t path_count, path_room;
+    const sl_config *config;
+    const sl_vocabulary *vocabulary;
+    sl_file *files;
+    uint32_t file_count;
 } encoded;
 
-static sl_status add_path(encoded *self, const char *path)
+/* Takes the files over. */
+static sl_status add_files(encoded *self, uint32_t count, sl_file *files)
 {
-    if (self->path_count == self->path_room) {
-        uint32_t room = 2 * self->path_room + 8;
-        char **paths = realloc(self->paths, room * sizeof *paths);
-        if (!paths)
-            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
-        self->paths = paths;
-        self->path_room = room;
-    }
-    char *copy = strdup(path);
-    if (!copy)
+    sl_file *all = realloc(self->files, (self->file_count + count) * sizeof *all);
+    for (uint32_t i = 0; i < count; i++)
+        if (all)
+            all[self->file_count++] = files[i];
+        else
+            sl_files_close(&files[i]);
+    if (!all)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
-    self->paths[self->path_count++] = copy;
+    self->files = all;
     return SL_OK;
 }
 
-static sl_status make_directory(encoded *self)
+static const char *find_directory(void)
 {
-    const char *parent = getenv("TMPDIR");
-    if (asprintf(&self->directory, "%s/sluice-tokens-XXXXXX", parent ? parent : "/tmp") < 0) {
-        self->directory = NULL;
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    }
-    if (!mkdtemp(self->directory)) {
-        sl_status status =
-            sl_status_fail(SL_ERROR_IO,
-                           "%s: no directory for the ids of the text can be made: set "
-                           "TMPDIR",
-                           sl_files_show(self->directory).text);
-        free(self->directory);
-        self->directory = NULL;
-        return status;
-    }
-    return SL_OK;
+    const char *directory = getenv("TMPDIR");
+    return directory && *directory ? directory : "/tmp";
 }
 
-static sl_status add_text(encoded *self, const sl_config *config, const char *path,
-                          const sl_vocabulary *vocabulary)
+static sl_status add_text(encoded *self, const char *const *paths, uint32_t path_count)
 {
-    char *first = NULL;
-    if (asprintf(&first, "%s/%u.bin", self->directory, self->path_count) < 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    sl_file *files = NULL;
+    const char *directory = find_directory();
     const sl_tokenize_args args = {
-        .documents = {.paths = &path, .path_count = 1, .json_key = "text"},
-        .worker_count = (uint32_t)config->threads};
-    const sl_token_writer_args output = {.path = first, .vocab = sl_vocabulary_count(vocabulary)};
+        .documents = {.paths = paths, .path_count = path_count, .json_key = "text"},
+        .worker_count = (uint32_t)self->config->threads};
+    const sl_token_writer_args output = {
+        .path = directory, .vocab = sl_vocabulary_count(self->vocabulary), .nameless = &files};
     sl_tokenize_report report;
-    sl_status status = sl_tokenize_run(&args, vocabulary, &output, &report);
-    if (status == SL_OK)
-        status = add_path(self, first);
-    for (uint32_t i = 1; status == SL_OK && i < report.files; i++) {
-        char further[PATH_BYTES + 4096];
-        snprintf(further, sizeof further, "%.*s_%06u.bin", (int)strlen(first) - 4, first, i);
-        status = add_path(self, further);
-    }
-    free(first);
+    sl_status status = sl_tokenize_run(&args, self->vocabulary, &output, &report);
+    if (status == SL_ERROR_IO)
+        SL_FAIL(SL_ERROR_IO,
+                "%s; the ids of the text go to %s: set TMPDIR to a disk with room, or make the "
+                "file once with sluice tokenize",
+                sl_status_message(), sl_files_show(directory).text);
+    SL_TRY(status);
+    status = add_files(self, report.files, files);
+    free(files);
     return status;
 }
 
-static sl_status encode_files(encoded *self, const sl_config *config, const sl_config_list *paths,
-                              const sl_vocabulary *vocabulary, const sl_tokens *tokens)
+static sl_status add_given(encoded *self, const char *path)
 {
-    SL_TRY(make_directory(self));
-    for (uint32_t i = 0; i < paths->count; i++)
-        SL_TRY(sl_tokens_file_is_text(tokens, i)
-                   ? add_text(self, config, paths->items[i], vocabulary)
-                   : add_path(self, paths->items[i]));
+    sl_file file;
+    SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
+    return add_files(self, 1, &file);
+}
+
+/* Neighbours of text become one file. */
+static sl_status encode_files(encoded *self, const sl_config_list *paths, const bool *is_text)
+{
+    for (uint32_t i = 0, count; i < paths->count; i += count) {
+        for (count = 1; is_text[i] && i + count < paths->count && is_text[i + count];)
+            count++;
+        SL_TRY(is_text[i] ? add_text(self, (const char *const *)paths->items + i, count)
+                          : add_given(self, paths->items[i]));
+    }
     return SL_OK;
 }
 
-static void close_encoded(encoded *self)
+static sl_status open_encoded(encoded *self, sl_status status, sl_tokens **tokens)
 {
-    size_t length = self->directory ? strlen(self->directory) : 0;
-    for (uint32_t i = 0; i < self->path_count; i++) {
-        if (strncmp(self->paths[i], self->directory, length) == 0)
-            unlink(self->paths[i]);
-        free(self->paths[i]);
-    }
-    if (self->directory)
-        rmdir(self->directory);
-    free(self->paths);
-    free(self->directory);
+    if (status == SL_OK)
+        status = sl_tokens_open_files(self->files, self->file_count, 0, tokens);
+    else
+        for (uint32_t i = 0; i < self->file_count; i++)
+            sl_files_close(&self->files[i]);
+    free(self->files);
+    return status;
 }
 
 sl_status sl_tokenizer_encode(const sl_config *config, const sl_config_list *paths,
                               const sl_vocabulary *vocabulary, sl_tokens **tokens)
 {
-    encoded self = {0};
-    sl_tokens *ids = NULL;
+    encoded self = {.config = config, .vocabulary = vocabulary};
     if (!vocabulary || !*tokens || sl_tokens_vocab_needed(*tokens) == 0)
         return SL_OK;
-    sl_status status = encode_files(&self, config, paths, vocabulary, *tokens);
-    if (status == SL_OK)
-        status = sl_tokens_open((const char *const *)self.paths, self.path_count, 0, &ids);
-    close_encoded(&self);
-    SL_TRY(status);
-    sl_tokens_close(*tokens);
-    *tokens = ids;
-    return SL_OK;
+    bool *is_text = calloc(paths->count, sizeof *is_text);
+    if (!is_text)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
+    for (uint32_t i = 0; i < paths->count; i++)
+        is_text[i] = sl_tokens_file_is_text(*tokens, i);
+    sl_tokens_close(*tokens); /* their descriptors may be most that there are */
+    *tokens = NULL;
+    sl_status status = encode_files(&self, paths, is_text);
+    free(is_text);
+    return open_encoded(&self, status, tokens);
 }

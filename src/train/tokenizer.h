@@ -12,8 +12,9 @@ typedef struct sl_tokenizer_question {
     const char *recorded;  /* what its checkpoint says; NULL: nothing */
     const char *directory; /* where a vocabulary of the model may lie; NULL: nowhere */
     const sl_gpt2_shape *shape;
-    bool has_text; /* text is read or written */
-    bool has_ids;  /* files of tokens are read, which do not say whose they are */
+    bool has_text;      /* text is read or written */
+    bool has_ids;       /* files of tokens are read, which do not say whose they are */
+    const char *packed; /* a packed file among the text; NULL: none */
 } sl_tokenizer_question;
 
 /* Notes what files hold; NULL is fine. */
@@ -26,14 +27,16 @@ sl_status sl_tokenizer_open(const sl_config *config, const sl_tokenizer_question
 
 /* Writes the tokenizer into the configuration: the one that was given, else the model's, else byte
  * for a new model that reads text alone; where none of these says one it stays "auto". Warns of ids
- * that bytes leave idle. `vocabulary` is what sl_tokenizer_open gave. SL_ERROR_USAGE: text, and the
- * tokenizer is not known, is another one than the checkpoint's, has more tokens than the model has
- * ids, or cannot be used by this version. */
+ * that bytes leave idle. *vocabulary is what sl_tokenizer_open gave; one that was merely found, has
+ * more tokens than the model has ids and is not needed is dropped with a warning. SL_ERROR_USAGE:
+ * text, and the tokenizer is not known, is another one than the checkpoint's, has more tokens than
+ * the model has ids, or cannot be used by this version. SL_ERROR_DATA: packed text as bytes. */
 sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
-                               const sl_vocabulary *vocabulary);
+                               sl_vocabulary **vocabulary);
 
 /* Puts in the place of *tokens, which hold text, the ids of this vocabulary: made with --threads,
- * kept in files without a name under TMPDIR. Does nothing without a vocabulary or text. */
+ * kept in files under TMPDIR that never have a name, so nothing is left behind however the process
+ * ends. Does nothing without a vocabulary or text; where it fails, *tokens may be NULL. */
 sl_status sl_tokenizer_encode(const sl_config *config, const sl_config_list *paths,
                               const sl_vocabulary *vocabulary, sl_tokens **tokens);
 

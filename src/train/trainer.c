@@ -133,13 +133,18 @@ static sl_status open_vocabulary(sl_trainer *trainer)
 static sl_status resolve_tokenizer(sl_trainer *trainer)
 {
     const sl_tokenizer_question question = ask_tokenizer(trainer);
-    return sl_tokenizer_resolve(trainer->config, &question, trainer->vocabulary);
+    return sl_tokenizer_resolve(trainer->config, &question, &trainer->vocabulary);
 }
 
-/* From here on the data are ids. */
-static sl_status encode_text(sl_trainer *trainer)
+/* From here on the data are ids. Of text that a plan never reads, its identity was enough. */
+static sl_status encode_text(sl_trainer *trainer, sl_config_command command)
 {
     const sl_config *config = trainer->config;
+    bool is_text = trainer->tokens && sl_tokens_vocab_needed(trainer->tokens) > 0;
+    if (command == SL_CONFIG_PLAN && trainer->vocabulary && is_text) {
+        sl_tokens_close(trainer->tokens);
+        trainer->tokens = NULL;
+    }
     SL_TRY(sl_tokenizer_encode(config, &config->data, trainer->vocabulary, &trainer->tokens));
     return sl_tokenizer_encode(config, &config->eval_data, trainer->vocabulary,
                                &trainer->eval_tokens);
@@ -200,7 +205,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(resolve_tokenizer(trainer));
     SL_TRY(identify_data(trainer));
     SL_TRY(sl_resume_check_data(&trainer->resume, &trainer->data));
-    SL_TRY(encode_text(trainer));
+    SL_TRY(encode_text(trainer, command));
     SL_TRY(open_loaders(trainer));
     SL_TRY(keep_given(trainer));
     sl_resume_tell(&trainer->resume);
