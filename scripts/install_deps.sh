@@ -1,9 +1,11 @@
 #!/bin/sh
 # Installs what building and testing sluice needs and this machine lacks, by apt; asks sudo only when
-# not root. Where everything is there it does nothing and needs no network. Where there is a CUDA
-# compiler, also the disassembler of scripts/check_sass, by pip into build/.
+# not root. Where everything is there it does nothing and needs no network.
 #
-# usage: install_deps.sh [--check]    with developer tools: formatter, linters
+# usage: install_deps.sh [--check] [--tests]
+#   --check   with developer tools: formatter, linters
+#   --tests   where there is a CUDA compiler, also the disassembler of scripts/check_sass, by pip into
+#             build/
 set -eu
 
 needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev
@@ -11,10 +13,17 @@ needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxh
 for_check='clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev shellcheck'
 
 packages=$needed
-[ "${1:-}" != --check ] || packages="$needed $for_check"
+for_tests=
+for option in "$@"; do
+    case $option in
+    --check) packages="$needed $for_check" ;;
+    --tests) for_tests=yes ;;
+    *) echo "install_deps.sh: unknown option $option" >&2; exit 64 ;;
+    esac
+done
 
 # Without it a test is skipped, which is no reason to end here.
-if { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null 2>&1 &&
+if [ -n "$for_tests" ] && { command -v nvcc || [ -x /usr/local/cuda/bin/nvcc ]; } > /dev/null 2>&1 &&
     command -v python3 > /dev/null; then
     "$(dirname "$0")/check_sass" --install ||
         echo "install_deps.sh: no disassembler; the limits of CUDA kernels are not checked" >&2

@@ -319,9 +319,9 @@ esac
 cd "$(dirname "$0")/.."
 case $legs in
 all | planted | static | fuzz) # a step whose tool cannot be had is skipped, and listed as that
-    scripts/install_deps.sh --check || scripts/install_deps.sh
+    scripts/install_deps.sh --tests --check || scripts/install_deps.sh --tests
     ;;
-*) scripts/install_deps.sh ;;
+*) scripts/install_deps.sh --tests ;;
 esac
 [ "$legs" != planted ] || self_test
 if [ -z "${SL_TEST_FULL:-}" ]; then

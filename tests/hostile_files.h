@@ -213,7 +213,7 @@ static const hostile_row hostile_rows[] = {
     M("bytes behind the checksum changed", "does not end in its checksum", "\"\n}\n", "\"\n}\t", .keep_seal = 1),
     M("another format", "not \"sluice-checkpoint\"", "sluice-checkpoint", "other-checkpoint"),
     M("no format", "\"format\" is missing", "\"format\":", "\"form\":"),
-    M("later version", "is newer than this program", "\"format_version\": 1", "\"format_version\": 2"),
+    M("later version", "is newer than this program", "\"format_version\": 1", "\"format_version\": 3"),
     M("version 0", "\"format_version\" is not an integer from 1", "\"format_version\": 1", "\"format_version\": 0"),
     M("key twice", "duplicate", "\"tokens_total\":", "\"step\":"),
     M("no step", "\"step\" is missing", "\"step\":", "\"stop\":"),

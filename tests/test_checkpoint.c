@@ -14,6 +14,7 @@
 
 #include "checkpoint_case.h"
 #include "hostile_files.h"
+#include "sealed_manifest.h"
 #include "session/checkpoint/steps.h"
 #include "session/weights/weights.h"
 #include "sluice/log.h"
@@ -356,6 +357,33 @@ static void newest_when_broken_then_passed_over_and_told(void **state)
     assert_int_equal(sl_checkpoint_find_newest(none.text, &checkpoint), SL_ERROR_MISSING);
 }
 
+/* What a later version wrote is not damaged; what is damaged is of no version. */
+static void newest_when_of_later_version_then_not_passed_over(void **state)
+{
+    const scratch_path *directory = *state;
+    sl_checkpoint *checkpoint = NULL;
+    scratch_path manifest = scratch_join(directory->text, "step-00000002/manifest.json");
+    must_save(directory->text, 1, 0, 1);
+    must_save(directory->text, 2, 0, 2);
+    sealed_edit(manifest.text, "\"format_version\": 1", "\"format_version\": 2");
+    sl_checkpoint_close(must_open(scratch_join(directory->text, "step-00000002").text));
+    sealed_edit(manifest.text, "\"format_version\": 2", "\"format_version\": 3");
+    assert_int_equal(sl_checkpoint_find_newest(directory->text, &checkpoint), SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "format_version 3 is newer than this program, "
+                                                "which reads up to 2; it may be whole"));
+    assert_non_null(strstr(sl_status_message(), "or move step-00000002 away"));
+    assert_string_equal(remarks, "");
+    size_t bytes;
+    char *text = scratch_read(manifest.text, &bytes);
+    strstr(text, "\"step\"")[1] = 'S';
+    scratch_write(manifest.text, text, bytes);
+    free(text);
+    assert_int_equal(sl_checkpoint_find_newest(directory->text, &checkpoint), SL_OK);
+    assert_true(case_holds(checkpoint, 1, 1));
+    sl_checkpoint_close(checkpoint);
+    assert_non_null(strstr(remarks, "step-00000002/manifest.json: its checksum does not match"));
+}
+
 /* ---- old ones ---- */
 
 static void old_checkpoints_when_beyond_keep_then_removed(void **state)
@@ -530,6 +558,7 @@ int main(void)
         TEST(files_when_cut_grown_or_gone_then_refused),
         TEST(manifest_when_hostile_then_told),
         TEST(newest_when_broken_then_passed_over_and_told),
+        TEST(newest_when_of_later_version_then_not_passed_over),
         TEST(old_checkpoints_when_beyond_keep_then_removed),
         TEST(old_checkpoints_when_damaged_then_push_out_no_whole_one),
         TEST(old_checkpoints_when_known_then_are_not_read_again),

@@ -246,6 +246,13 @@ static void path_when_not_utf8_then_refused_before_anything_is_written(void **st
     assert_int_equal(access("named", F_OK), -1);
     assert_code(sluice("train " TINY "--data text --steps 1 --save 'caf\xe9s' --quiet"), 64);
     assert_one_complaint("--save ");
+    assert_code(sluice("train " TINY "--tokenizer none --data 'caf\xe9' --steps 1 --save named"),
+                64);
+    assert_one_complaint("--data ");
+    assert_code(sluice("plan " TINY "--data 'caf\xe9' --json"), 0);
+    assert_code(sluice("train " TINY "--data 'caf\xe9' --steps 1 --log-json unsaved.log --quiet"),
+                0);
+    run_shell("grep -q '\"data\": *\\[null\\]' unsaved.log && rm unsaved.log");
     run_shell("ln -s 'caf\xe9' link && rm -rf linked");
     assert_code(sluice("train " TINY "--data link --steps 1 --save linked --quiet"), 0);
     assert_code(sluice("train --save linked --resume --steps 2 --quiet"), 0);

@@ -48,6 +48,7 @@ static void model_when_its_tokenizer_was_given_then_keeps_and_uses_it(void **sta
 {
     (void)state;
     run_shell("cmp model/step-00000003/merges.txt '" GOOD "/merges.txt'");
+    run_shell("grep -q '\"format_version\": 2,' model/step-00000003/manifest.json");
     assert_code(sluice("generate model --prompt 'the of' --tokens 8 --temperature 0"), 0);
     assert_string_equal(complaint, "");
     assert_has(output, "the of");

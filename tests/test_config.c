@@ -324,20 +324,25 @@ static void paths_when_printed_then_are_absolute(void **state)
     json_decref(object);
 }
 
-/* Sets --save and prints it: what comes back is the text or a refusal that names the option. */
+/* Sets --save and prints it: what comes back is the text, or null and a refusal to record it that
+ * names the option. */
 static void check_text(fixture *self, const char *text, bool is_utf8)
 {
     json_t *object = NULL;
     char setting[64];
     snprintf(setting, sizeof setting, "save=/%s", text);
     assert_int_equal(assign(self, setting), SL_OK);
-    sl_status status = sl_config_format_given(&self->config, SL_CONFIG_TRAIN, &object);
+    sl_status status = sl_config_check_recorded(&self->config, SL_CONFIG_TRAIN);
     if (status != (is_utf8 ? SL_OK : SL_ERROR_USAGE))
         fail_msg("status %d of a text that is%s UTF-8", status, is_utf8 ? "" : " not");
-    if (is_utf8)
-        assert_string_equal(json_string_value(json_object_get(object, "save")) + 1, text);
-    else
+    if (!is_utf8)
         assert_message_has("--save /");
+    assert_int_equal(sl_config_format_given(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    const json_t *value = json_object_get(object, "save");
+    if (is_utf8)
+        assert_string_equal(json_string_value(value) + 1, text);
+    else
+        assert_true(json_is_null(value));
     json_decref(object);
 }
 
@@ -362,9 +367,12 @@ static void texts_when_not_utf8_then_refused_and_none_is_lost(void **state)
     json_t *object;
     assert_int_equal(assign(self, "save=x"), SL_OK);
     assert_int_equal(sl_config_append(&self->config, SL_CONFIG_ROW_data, "caf\xe9"), SL_OK);
-    assert_int_equal(sl_config_format(&self->config, SL_CONFIG_TRAIN, &object), SL_ERROR_USAGE);
+    assert_int_equal(sl_config_check_recorded(&self->config, SL_CONFIG_TRAIN), SL_ERROR_USAGE);
     assert_message_has("--data ");
     assert_message_has("caf\\xe9: this is not UTF-8");
+    assert_int_equal(sl_config_format(&self->config, SL_CONFIG_TRAIN, &object), SL_OK);
+    assert_true(json_is_null(json_array_get(json_object_get(object, "data"), 0)));
+    json_decref(object);
 }
 
 static int64_t allocations_left = -1; /* of jansson, before one is refused; -1: none is */

@@ -193,6 +193,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
     SL_TRY(sl_config_check(config, command));
+    if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
+        SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(open_tokens(&config->data, &trainer->tokens));
     SL_TRY(open_tokens(&config->eval_data, &trainer->eval_tokens));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What scripts/test.sh says of its legs, with stand-ins for all that builds and tests. Wrong could be:
 # a leg that fails and is not told, or ends the others; a skip that is not listed; a summary that is
-# missing.
+# missing; the network asked, by scripts/install_deps.sh, for what only tests need.
 #
 # usage: run.sh REPOSITORY
 set -eu
@@ -20,7 +20,9 @@ stub()
     chmod +x "$scratch/$1"
 }
 
-stub scripts/install_deps.sh < /dev/null
+stub scripts/install_deps.sh << 'END'
+[ "$1" = --tests ] || { echo 'what tests need is not asked for' >&2; exit 1; }
+END
 stub bin/cmake << 'END'
 mkdir -p build/release build/dev build/tsan build/clang build/fuzz
 END
@@ -101,4 +103,21 @@ says '^static  *FAILED in'
 says '^ok      format'
 legs release --leg release
 leaves 1
+
+# What only tests need is asked of the network for tests alone.
+mkdir "$scratch/deps"
+cp "$root/scripts/install_deps.sh" "$scratch/deps"
+stub deps/check_sass << 'END'
+echo "asked for $1"
+exit 1
+END
+for name in nvcc python3 apt-get; do stub bin/$name < /dev/null; done
+stub bin/dpkg-query << 'END'
+echo installed
+END
+deps=$(PATH=$scratch/bin:$PATH "$scratch/deps/install_deps.sh" --check 2>&1)
+[ -z "$deps" ] || { echo "FAILED: without --tests: $deps" >&2; exit 1; }
+PATH=$scratch/bin:$PATH "$scratch/deps/install_deps.sh" --tests > "$said" 2>&1
+says '^asked for --install'
+says 'no disassembler'
 echo "legs are told as they end"

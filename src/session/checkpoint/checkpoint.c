@@ -132,19 +132,6 @@ static sl_status judge_missing(int inside, const char *name, sl_status status)
     return is_gone ? SL_ERROR_MISSING : SL_ERROR_IO;
 }
 
-static sl_status read_manifest(int inside, const char *path, sl_manifest *manifest)
-{
-    sl_file file;
-    char *text = NULL;
-    SL_TRY(sl_files_open(inside, path, SL_MANIFEST_NAME, SL_LINKS_REFUSE, &file));
-    sl_status status = sl_files_read_text(&file, SL_MANIFEST_BYTES_MAX, &text);
-    if (status == SL_OK)
-        status = sl_manifest_parse(file.path, text, file.bytes, manifest);
-    free(text);
-    sl_files_close(&file);
-    return status;
-}
-
 static void list_groups(sl_checkpoint *checkpoint)
 {
     checkpoint->manifest.run.path = checkpoint->path;
@@ -155,7 +142,7 @@ static void list_groups(sl_checkpoint *checkpoint)
 
 static sl_status open_inside(sl_checkpoint *checkpoint, int inside, read_from from)
 {
-    sl_status status = read_manifest(inside, checkpoint->path, &checkpoint->manifest);
+    sl_status status = sl_manifest_read(inside, checkpoint->path, &checkpoint->manifest);
     SL_TRY(judge_missing(inside, SL_MANIFEST_NAME, status));
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++) {
         sl_manifest_file which = (sl_manifest_file)i;
@@ -221,6 +208,27 @@ static bool is_broken(sl_status status)
     return status == SL_ERROR_DATA || status == SL_ERROR_MISSING;
 }
 
+/* Of one that could not be opened: SL_OK if it is broken and an older one may be taken. */
+static sl_status pass_over(int directory, const char *path, const char *name, sl_status status)
+{
+    sl_first_failure found = {0};
+    if (status == SL_ERROR_IO)
+        SL_FAIL(status,
+                "%s; the newest checkpoint may be whole, so no older one is taken: make it "
+                "readable, or move %s away to go on from the one before",
+                sl_status_message(), name);
+    if (!is_broken(status))
+        return status;
+    sl_first_failure_keep(&found, status);
+    if (status == SL_ERROR_DATA && sl_manifest_is_newer(directory, path, name))
+        SL_FAIL(status,
+                "%s; it may be whole, so no older one is taken: use a version of sluice that reads "
+                "it, or move %s away to go on from the one before",
+                found.message, name);
+    sl_log_write(SL_LOG_WARNING, "a checkpoint is passed over: %s", found.message);
+    return SL_OK;
+}
+
 static sl_status find_valid(int directory, const char *path, const sl_step_list *list,
                             sl_checkpoint **out_checkpoint)
 {
@@ -230,14 +238,9 @@ static sl_status find_valid(int directory, const char *path, const sl_step_list 
         if (!sl_steps_is_complete(entry))
             continue;
         sl_status status = open_at(directory, path, entry->name, FROM_ANYWHERE, out_checkpoint);
-        if (status == SL_ERROR_IO)
-            SL_FAIL(status,
-                    "%s; the newest checkpoint may be whole, so no older one is taken: make it "
-                    "readable, or move %s away to go on from the one before",
-                    sl_status_message(), entry->name);
-        if (!is_broken(status))
-            return status;
-        sl_log_write(SL_LOG_WARNING, "a checkpoint is passed over: %s", sl_status_message());
+        if (status == SL_OK)
+            return SL_OK;
+        SL_TRY(pass_over(directory, path, entry->name, status));
         broken_count++;
     }
     SL_FAIL(SL_ERROR_MISSING, "%s: holds no valid checkpoint (%u invalid)",

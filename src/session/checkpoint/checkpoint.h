@@ -71,8 +71,9 @@ sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 /* Compares what `save_count` saves with these arguments will take at once, `keep` and the
  * checkpoints that are there counted (they go after the first save if it overwrites), with the
  * space that is free for `directory` (or for its nearest parent that is there). Removes remains of
- * dead runs first, which take space. Looks at directory, keep, tensors and has_state alone.
- * SL_ERROR_FIT: says both in bytes and what would fit. */
+ * dead runs first, which take space. What is there is not read for it: a damaged one, which stays
+ * beside the `keep` whole ones, counts as one of these. Looks at directory, keep, tensors and
+ * has_state alone. SL_ERROR_FIT: says both in bytes and what would fit. */
 sl_status sl_checkpoint_check_space(const sl_checkpoint_save_args *args, uint64_t save_count,
                                     bool overwrites);
 
@@ -87,7 +88,8 @@ sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
 /* Opens the newest valid checkpoint in `directory`; broken ones are passed over with a warning to
  * the log. SL_ERROR_MISSING: there is no valid one (the message says how many were broken).
  * SL_ERROR_IO: one that is newer than all valid ones cannot be read (a failing disk, permissions):
- * it may be whole, so no older one is taken in its place. */
+ * it may be whole, so no older one is taken in its place. SL_ERROR_DATA: likewise, as a later
+ * version wrote it. */
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
 
 /* Whether `directory` holds checkpoints, valid or not, and the newest step of them; one that is not

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "files/fields.h"
 #include "files/files.h"
@@ -135,9 +136,18 @@ static sl_status seal(const char *text, char **out_text)
     return SL_OK;
 }
 
+/* The lowest version that knows all files that are listed. */
+static uint64_t choose_version(const sl_manifest *manifest)
+{
+    bool has_vocabulary = false;
+    for (int i = SL_MANIFEST_TOKENS; i < SL_MANIFEST_FILE_COUNT; i++)
+        has_vocabulary = has_vocabulary || manifest->files[i].is_listed;
+    return has_vocabulary ? 2 : 1;
+}
+
 static sl_status write_fields(const sl_manifest *manifest, json_t *root)
 {
-    header first = {.version = SL_MANIFEST_VERSION};
+    header first = {.version = choose_version(manifest)};
     snprintf(first.format, sizeof first.format, "%s", FORMAT_NAME);
     SL_TRY(sl_fields_write(header_fields, &first, root));
     return sl_fields_write(fields, manifest, root);
@@ -160,20 +170,6 @@ sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text)
 
 /* ---- reading ---- */
 
-static sl_status check_version(const char *path, const json_t *root)
-{
-    header first;
-    SL_TRY(sl_fields_read(path, root, header_fields, &first));
-    if (strcmp(first.format, FORMAT_NAME) != 0)
-        SL_FAIL(SL_ERROR_DATA, "%s: format is \"%s\", not \"%s\"", sl_files_show(path).text,
-                first.format, FORMAT_NAME);
-    if (first.version > SL_MANIFEST_VERSION)
-        SL_FAIL(SL_ERROR_DATA,
-                "%s: format_version %llu is newer than this program, which reads up to %d",
-                sl_files_show(path).text, (unsigned long long)first.version, SL_MANIFEST_VERSION);
-    return SL_OK;
-}
-
 static sl_status check_seal(const char *path, const char *text, uint64_t bytes)
 {
     char hash[HASH_DIGITS + 1];
@@ -185,6 +181,20 @@ static sl_status check_seal(const char *path, const char *text, uint64_t bytes)
     if (memcmp(tail + sizeof TAIL_START - 1, hash, HASH_DIGITS) != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: its checksum does not match, it was changed or damaged",
                 sl_files_show(path).text);
+    return SL_OK;
+}
+
+/* The version of a manifest that is this format's and whole. */
+static sl_status read_header(const char *path, const char *text, uint64_t bytes, const json_t *root,
+                             uint64_t *out_version)
+{
+    header first;
+    SL_TRY(sl_fields_read(path, root, header_fields, &first));
+    if (strcmp(first.format, FORMAT_NAME) != 0)
+        SL_FAIL(SL_ERROR_DATA, "%s: format is \"%s\", not \"%s\"", sl_files_show(path).text,
+                first.format, FORMAT_NAME);
+    SL_TRY(check_seal(path, text, bytes));
+    *out_version = first.version;
     return SL_OK;
 }
 
@@ -203,8 +213,12 @@ static sl_status believe_bytes(const json_t *root, sl_manifest *manifest)
 static sl_status read_all(const char *path, const char *text, uint64_t bytes, const json_t *root,
                           sl_manifest *manifest)
 {
-    SL_TRY(check_version(path, root));
-    SL_TRY(check_seal(path, text, bytes));
+    uint64_t version;
+    SL_TRY(read_header(path, text, bytes, root, &version));
+    if (version > SL_MANIFEST_VERSION)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: format_version %llu is newer than this program, which reads up to %d",
+                sl_files_show(path).text, (unsigned long long)version, SL_MANIFEST_VERSION);
     SL_TRY(sl_fields_read(path, root, fields, manifest));
     if (!manifest->files[SL_MANIFEST_MODEL].is_listed ||
         !manifest->files[SL_MANIFEST_CONFIG].is_listed)
@@ -227,4 +241,45 @@ sl_status sl_manifest_parse(const char *path, const char *text, uint64_t bytes,
     }
     *out_manifest = manifest;
     return SL_OK;
+}
+
+sl_status sl_manifest_read(int inside, const char *path, sl_manifest *out_manifest)
+{
+    sl_file file;
+    char *text = NULL;
+    SL_TRY(sl_files_open(inside, path, SL_MANIFEST_NAME, SL_LINKS_REFUSE, &file));
+    sl_status status = sl_files_read_text(&file, SL_MANIFEST_BYTES_MAX, &text);
+    if (status == SL_OK)
+        status = sl_manifest_parse(file.path, text, file.bytes, out_manifest);
+    free(text);
+    sl_files_close(&file);
+    return status;
+}
+
+static sl_status read_version(int inside, const char *path, uint64_t *out_version)
+{
+    sl_file file;
+    json_t *root = NULL;
+    char *text = NULL;
+    SL_TRY(sl_files_open(inside, path, SL_MANIFEST_NAME, SL_LINKS_REFUSE, &file));
+    sl_status status = sl_files_read_text(&file, SL_MANIFEST_BYTES_MAX, &text);
+    if (status == SL_OK)
+        status = sl_json_file_parse(file.path, text, file.bytes, &root);
+    if (status == SL_OK)
+        status = read_header(file.path, text, file.bytes, root, out_version);
+    json_decref(root);
+    free(text);
+    sl_files_close(&file);
+    return status;
+}
+
+bool sl_manifest_is_newer(int directory, const char *path, const char *name)
+{
+    int inside;
+    uint64_t version = 0;
+    if (sl_files_open_directory(directory, path, name, SL_LINKS_FOLLOW, &inside) != SL_OK)
+        return false;
+    sl_status status = read_version(inside, name, &version);
+    close(inside);
+    return status == SL_OK && version > SL_MANIFEST_VERSION;
 }

@@ -2,11 +2,13 @@
  * and size and XXH3-128 of every other file.
  *
  * The last entry is the XXH3-128 of all bytes of the text before it, so a damaged manifest is
- * recognised without looking at anything else. Unknown keys are ignored, unknown files refused; a
- * version above SL_MANIFEST_VERSION is refused by name. Keys that came later: without "precision" a
- * run was fp32; without "given" it is not known which options of "config" were given; without
- * "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not known; without "data_sample" the
- * content of the data is not known.
+ * recognised without looking at anything else; that holds for every version to come. Unknown keys
+ * are ignored, unknown files refused; a version above SL_MANIFEST_VERSION is refused by name.
+ * Version 2 lists a vocabulary, and 1 none: so a program that knows no vocabulary names the
+ * version, and not a file that it takes for damage. 1 with a vocabulary is read too. Keys that came
+ * later: without "precision" a run was fp32; without "given" it is not known which options of
+ * "config" were given; without "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not
+ * known; without "data_sample" the content of the data is not known.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H
@@ -17,7 +19,7 @@
 #include "base/hash.h"
 #include "checkpoint.h"
 
-enum { SL_MANIFEST_VERSION = 1, SL_MANIFEST_BYTES_MAX = 4 << 20 };
+enum { SL_MANIFEST_VERSION = 2, SL_MANIFEST_BYTES_MAX = 4 << 20 };
 
 #define SL_MANIFEST_NAME "manifest.json"
 
@@ -58,5 +60,13 @@ sl_status sl_manifest_format(const sl_manifest *manifest, char **out_text);
 /* Checks and reads a manifest's text; `path` is for messages. SL_ERROR_DATA names file and rule. */
 sl_status sl_manifest_parse(const char *path, const char *text, uint64_t bytes,
                             sl_manifest *out_manifest);
+
+/* The manifest in the open directory `inside`, whose path is for messages. SL_ERROR_DATA: as above;
+ * SL_ERROR_MISSING, SL_ERROR_IO: it cannot be opened or read. */
+sl_status sl_manifest_read(int inside, const char *path, sl_manifest *out_manifest);
+
+/* True if the manifest in `name`, which sl_manifest_read refuses, is whole and of a version above
+ * SL_MANIFEST_VERSION: not damaged, but not to be read by this program. */
+bool sl_manifest_is_newer(int directory, const char *path, const char *name);
 
 #endif

@@ -263,19 +263,27 @@ static bool is_utf8(const char *text)
     return true;
 }
 
+/* How options are printed. */
+typedef struct printing {
+    const char *directory; /* from which paths are seen */
+    bool needs_all;        /* refuses what JSON cannot say */
+} printing;
+
 /* Recorded as something else, a text would not come back when the run goes on. */
-static sl_status spell_text(const sl_config_row *row, const char *text, json_t **out_value)
+static sl_status spell_text(const sl_config_row *row, const printing *how, const char *text,
+                            json_t **out_value)
 {
-    if (!is_utf8(text))
+    bool is_spelled = is_utf8(text);
+    if (!is_spelled && how->needs_all)
         SL_FAIL(SL_ERROR_USAGE,
                 "--%s %s: this is not UTF-8, so that a checkpoint could not record it: rename it, "
                 "or use a link whose name is",
                 row->name, sl_files_show(text).text);
-    *out_value = json_string(text);
+    *out_value = is_spelled ? json_string(text) : json_null();
     return *out_value ? SL_OK : refuse_memory();
 }
 
-static sl_status format_text(const sl_config_row *row, const char *directory, const char *text,
+static sl_status format_text(const sl_config_row *row, const printing *how, const char *text,
                              json_t **out_value)
 {
     char *path = NULL;
@@ -283,30 +291,30 @@ static sl_status format_text(const sl_config_row *row, const char *directory, co
     if (!text)
         return SL_OK;
     if (*text == '/' || !is_path(row, text))
-        return spell_text(row, text, out_value);
-    SL_TRY(sl_files_join_path(directory, text, &path));
-    sl_status status = spell_text(row, path, out_value);
+        return spell_text(row, how, text, out_value);
+    SL_TRY(sl_files_join_path(how->directory, text, &path));
+    sl_status status = spell_text(row, how, path, out_value);
     free(path);
     return status;
 }
 
-static sl_status format_items(const sl_config_row *row, const char *directory,
+static sl_status format_items(const sl_config_row *row, const printing *how,
                               const sl_config_list *list, json_t *array)
 {
     for (uint32_t i = 0; i < list->count; i++) {
         json_t *value;
-        SL_TRY(format_text(row, directory, list->items[i], &value));
+        SL_TRY(format_text(row, how, list->items[i], &value));
         if (json_array_append_new(array, value) != 0)
             return refuse_memory();
     }
     return SL_OK;
 }
 
-static sl_status format_list(const sl_config_row *row, const char *directory,
+static sl_status format_list(const sl_config_row *row, const printing *how,
                              const sl_config_list *list, json_t **out_value)
 {
     json_t *array = json_array();
-    sl_status status = array ? format_items(row, directory, list, array) : refuse_memory();
+    sl_status status = array ? format_items(row, how, list, array) : refuse_memory();
     if (status != SL_OK) {
         json_decref(array);
         return status;
@@ -322,7 +330,7 @@ static sl_field_kind choose_integer(uint64_t value)
 }
 
 static sl_status format_option(const sl_config *config, const sl_config_row *row,
-                               const char *directory, json_t **out_value)
+                               const printing *how, json_t **out_value)
 {
     static const sl_field_kind kinds[] = {
         [SL_CONFIG_COUNT] = SL_FIELD_U64,     [SL_CONFIG_SIZE] = SL_FIELD_U64,
@@ -331,9 +339,9 @@ static sl_status format_option(const sl_config *config, const sl_config_row *row
     };
     const void *field = (const char *)config + row->offset;
     if (row->kind == SL_CONFIG_LIST_OF)
-        return format_list(row, directory, field, out_value);
+        return format_list(row, how, field, out_value);
     if (row->kind == SL_CONFIG_TEXT)
-        return format_text(row, directory, *(char *const *)field, out_value);
+        return format_text(row, how, *(char *const *)field, out_value);
     sl_field_kind kind = kinds[row->kind];
     if (kind == SL_FIELD_U64)
         kind = choose_integer(*(const uint64_t *)field);
@@ -351,7 +359,7 @@ void sl_config_format_key(uint32_t row, char *out_key, size_t capacity)
             *letter = '_';
 }
 
-static sl_status add_rows(const sl_config *config, const bool *wanted, const char *directory,
+static sl_status add_rows(const sl_config *config, const bool *wanted, const printing *how,
                           json_t *object)
 {
     for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++) {
@@ -360,20 +368,22 @@ static sl_status add_rows(const sl_config *config, const bool *wanted, const cha
         if (!wanted[i])
             continue;
         sl_config_format_key(i, key, sizeof key);
-        SL_TRY(format_option(config, &sl_config_rows()[i], directory, &value));
+        SL_TRY(format_option(config, &sl_config_rows()[i], how, &value));
         if (json_object_set_new(object, key, value) != 0)
             return refuse_memory();
     }
     return SL_OK;
 }
 
-static sl_status format_rows(const sl_config *config, const bool *wanted, json_t **out_object)
+static sl_status format_rows(const sl_config *config, const bool *wanted, bool needs_all,
+                             json_t **out_object)
 {
     char *directory = getcwd(NULL, 0);
     if (!directory)
         SL_FAIL(SL_ERROR_IO, "the present directory has no name: %s", strerror(errno));
+    const printing how = {directory, needs_all};
     json_t *object = json_object();
-    sl_status status = object ? add_rows(config, wanted, directory, object) : refuse_memory();
+    sl_status status = object ? add_rows(config, wanted, &how, object) : refuse_memory();
     free(directory);
     if (status != SL_OK) {
         json_decref(object);
@@ -383,19 +393,36 @@ static sl_status format_rows(const sl_config *config, const bool *wanted, json_t
     return SL_OK;
 }
 
+/* What a command takes; of that only what was given. */
+static void choose_rows(const sl_config *config, sl_config_command command, bool only_given,
+                        bool *out_wanted)
+{
+    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++)
+        out_wanted[i] =
+            (sl_config_rows()[i].commands & command) && (!only_given || config->given[i]);
+}
+
 sl_status sl_config_format(const sl_config *config, sl_config_command command, json_t **out_object)
 {
     bool wanted[SL_CONFIG_ROW_COUNT];
-    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++)
-        wanted[i] = sl_config_rows()[i].commands & command;
-    return format_rows(config, wanted, out_object);
+    choose_rows(config, command, false, wanted);
+    return format_rows(config, wanted, false, out_object);
 }
 
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
                                  json_t **out_object)
 {
     bool wanted[SL_CONFIG_ROW_COUNT];
-    for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++)
-        wanted[i] = config->given[i] && (sl_config_rows()[i].commands & command);
-    return format_rows(config, wanted, out_object);
+    choose_rows(config, command, true, wanted);
+    return format_rows(config, wanted, false, out_object);
+}
+
+sl_status sl_config_check_recorded(const sl_config *config, sl_config_command command)
+{
+    json_t *object = NULL;
+    bool wanted[SL_CONFIG_ROW_COUNT];
+    choose_rows(config, command, false, wanted);
+    sl_status status = format_rows(config, wanted, true, &object);
+    json_decref(object);
+    return status;
 }

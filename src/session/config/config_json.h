@@ -23,13 +23,18 @@ sl_status sl_config_load(sl_config *config, sl_config_command command, const cha
 sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *value);
 
 /* A new object with every option that `command` takes; "auto" where still unset. Paths are
- * absolute, seen from the present directory. SL_ERROR_IO: that one has no name. SL_ERROR_USAGE: a
- * text is not UTF-8, which JSON has no spelling for; names the option. SL_ERROR_SYSTEM. */
+ * absolute, seen from the present directory; null for a text that is not UTF-8, which JSON has no
+ * spelling for. SL_ERROR_IO: that directory has no name. SL_ERROR_SYSTEM. */
 sl_status sl_config_format(const sl_config *config, sl_config_command command, json_t **out_object);
 
 /* The same with those options only that a file or the command line gave. */
 sl_status sl_config_format_given(const sl_config *config, sl_config_command command,
                                  json_t **out_object);
+
+/* Whether such an object would say all: what a checkpoint records has to come back when the run
+ * goes on. SL_ERROR_USAGE: a text is not UTF-8; names the option. SL_ERROR_IO, SL_ERROR_SYSTEM as
+ * above. */
+sl_status sl_config_check_recorded(const sl_config *config, sl_config_command command);
 
 /* The key of an option in these objects: its name with "_" for "-". */
 void sl_config_format_key(uint32_t row, char *out_key, size_t capacity);
