@@ -14,6 +14,7 @@
 #include "hostile_files.h"
 #include "skip.h"
 #include "sluice/log.h"
+#include "text/token_writer.h"
 
 static char last_remark[1024];
 
@@ -435,10 +436,48 @@ static void rows_when_data_is_short_then_refused(void **state)
     assert_int_equal(start, 77);
 }
 
+/* ---- writing ---- */
+
+static sl_status write_pair(const char *path, const char *in_the_way)
+{
+    static const uint32_t ids[] = {1, 2, 3};
+    const sl_token_writer_args args = {
+        .path = path, .format = SL_TOKEN_FORMAT_MEGATRON, .vocab = 257};
+    sl_token_writer *writer = NULL;
+    assert_int_equal(sl_token_writer_open(&args, &writer), SL_OK);
+    assert_int_equal(sl_token_writer_add(writer, ids, 3), SL_OK);
+    assert_int_equal(sl_token_writer_end(writer), SL_OK);
+    if (in_the_way)
+        scratch_need(mkdir(in_the_way, 0700) == 0, in_the_way);
+    sl_status status = sl_token_writer_finish(writer);
+    sl_token_writer_close(writer);
+    return status;
+}
+
+/* An index of before beside ids of now, or of now beside those of before, would be read. */
+static void pair_when_its_ids_cannot_be_named_then_no_index_is_there(void **state)
+{
+    const scratch_path *directory = *state;
+    scratch_path path = scratch_join(directory->text, "m");
+    scratch_path ids = scratch_join(directory->text, "m.bin");
+    scratch_path index = scratch_join(directory->text, "m.idx");
+    assert_int_equal(write_pair(path.text, NULL), SL_OK);
+    assert_true(scratch_exists(ids.text) && scratch_exists(index.text));
+    assert_int_equal(write_pair(path.text, NULL), SL_OK);
+    assert_true(scratch_exists(ids.text) && scratch_exists(index.text));
+    scratch_need(unlink(ids.text) == 0, ids.text);
+    assert_int_equal(write_pair(path.text, ids.text), SL_ERROR_IO);
+    assert_false(scratch_exists(index.text));
+    scratch_need(rmdir(ids.text) == 0, ids.text);
+    scratch_need(rmdir(directory->text) == 0, "a temporary is left");
+    scratch_need(mkdir(directory->text, 0700) == 0, directory->text);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_scratch, close_scratch)
     const struct CMUnitTest tests[] = {
+        TEST(pair_when_its_ids_cannot_be_named_then_no_index_is_there),
         TEST(text_when_read_then_bytes_and_end),
         TEST(text_with_nul_when_opened_then_remark),
         TEST(text_when_vocabulary_is_small_then_usage_error),
