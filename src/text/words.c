@@ -112,7 +112,11 @@ static uint64_t skip_class(const char *text, uint64_t bytes, uint64_t at, class 
 /* The bytes of 's, 't, 're, 've, 'm, 'll or 'd at `at`; 0: there is none of them. */
 static uint32_t contraction_bytes(const char *text, uint64_t bytes, uint64_t at)
 {
-    char first = at + 1 < bytes ? text[at + 1] : '\0', second = at + 2 < bytes ? text[at + 2] : 0;
+    char first = '\0', second = '\0';
+    if (at + 1 < bytes)
+        first = text[at + 1];
+    if (at + 2 < bytes)
+        second = text[at + 2];
     if (first == 's' || first == 't' || first == 'm' || first == 'd')
         return 2;
     bool is_long = (first == 'r' && second == 'e') || (first == 'v' && second == 'e') ||
