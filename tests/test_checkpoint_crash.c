@@ -262,7 +262,7 @@ static void run_when_killed_at_random_then_newest_is_whole(void **state)
         assert_true(newest >= before); /* once there is one, there is always one */
         advances += newest > before;
         if (newest == before && longest_ns < 500000000)
-            longest_ns += longest_ns / 4;
+            longest_ns += longest_ns / 2;
         assert_true(case_count(directory->text, ".tmp-") <= 2); /* a dead one is removed */
     }
     printf("killed %llu times, the last checkpoint is of step %llu\n", (unsigned long long)rounds,
