@@ -486,11 +486,36 @@ static sl_status resolve_loss_scale(sl_config *config)
     return SL_OK;
 }
 
+static sl_status check_dynamic_scale(const sl_config *config)
+{
+    if (config->loss_scale_min > config->loss_scale_start)
+        SL_FAIL(SL_ERROR_USAGE, "--loss-scale-min %g is above --loss-scale-start %g",
+                config->loss_scale_min, config->loss_scale_start);
+    return SL_OK;
+}
+
+static bool is_default_number(const sl_config *config, uint32_t row)
+{
+    const void *field = (const char *)config + rows[row].offset;
+    double value = rows[row].kind == SL_CONFIG_REAL ? *(const double *)field
+                                                    : (double)*(const uint64_t *)field;
+    return value == strtod(rows[row].initial, NULL);
+}
+
 static sl_status check_loss_scale(const sl_config *config)
 {
+    static const uint32_t dynamic_rows[] = {
+        SL_CONFIG_ROW_loss_scale_start, SL_CONFIG_ROW_loss_scale_window,
+        SL_CONFIG_ROW_loss_scale_hysteresis, SL_CONFIG_ROW_loss_scale_min};
     double scale = 0;
     if (sl_config_scales_dynamically(config))
-        return SL_OK;
+        return check_dynamic_scale(config);
+    for (size_t i = 0; i < sizeof dynamic_rows / sizeof dynamic_rows[0]; i++)
+        if (config->given[dynamic_rows[i]] && !is_default_number(config, dynamic_rows[i]))
+            SL_FAIL(SL_ERROR_USAGE,
+                    "--%s is for a dynamic loss scale: use --precision fp16 or --loss-scale "
+                    "dynamic, or leave it out",
+                    rows[dynamic_rows[i]].name);
     sl_status status = sl_units_parse_real(config->loss_scale, &scale);
     if (status != SL_OK || !(scale > 0 && scale <= 0x1p64))
         SL_FAIL(SL_ERROR_USAGE, "--loss-scale: \"%s\" is neither dynamic nor a number above 0",
@@ -516,6 +541,26 @@ static sl_status check_saving(const sl_config *config)
     return SL_OK;
 }
 
+/* Warm-up, decay and the last learning rate, where they were left open. */
+static sl_status resolve_schedule(sl_config *config)
+{
+    if (config->warmup == SL_CONFIG_UNSET)
+        config->warmup = config->steps / 100;
+    if (config->lr_decay_steps == SL_CONFIG_UNSET)
+        config->lr_decay_steps = config->steps ? config->steps : 1;
+    if (config->lr_decay_steps < config->warmup && config->given[SL_CONFIG_ROW_lr_decay_steps])
+        SL_FAIL(SL_ERROR_USAGE,
+                "--lr-decay-steps %llu counts warm-up too, which takes %llu (--warmup)",
+                (unsigned long long)config->lr_decay_steps, (unsigned long long)config->warmup);
+    if (config->lr_decay_steps < config->warmup)
+        config->lr_decay_steps = config->warmup;
+    if (isnan(config->min_lr))
+        config->min_lr = 0.1 * config->lr;
+    if (config->min_lr > config->lr)
+        SL_FAIL(SL_ERROR_USAGE, "--min-lr %g is above --lr %g", config->min_lr, config->lr);
+    return SL_OK;
+}
+
 static sl_status check_training(sl_config *config, sl_config_command command)
 {
     SL_TRY(refuse_later_compute(config));
@@ -528,13 +573,7 @@ static sl_status check_training(sl_config *config, sl_config_command command)
         SL_FAIL(SL_ERROR_USAGE, "--eval-every needs --eval-data");
     if (config->eval_iters != SL_CONFIG_UNSET && config->eval_data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--eval-iters needs --eval-data");
-    if (config->warmup == SL_CONFIG_UNSET)
-        config->warmup = config->steps / 100;
-    if (isnan(config->min_lr))
-        config->min_lr = 0.1 * config->lr;
-    if (config->min_lr > config->lr)
-        SL_FAIL(SL_ERROR_USAGE, "--min-lr %g is above --lr %g", config->min_lr, config->lr);
-    return SL_OK;
+    return resolve_schedule(config);
 }
 
 static sl_status check_reading(const sl_config *config, sl_config_command command)

@@ -38,6 +38,7 @@ enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                        /* others: sl_a
 enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
 enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
 enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
+enum { SL_CONFIG_HOLD, SL_CONFIG_COUNT_SKIPS };                  /* lr_skips */
 enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
 enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                        /* cuda_products */
 enum { SL_CONFIG_ON, SL_CONFIG_OFF };                            /* cuda_epilogue, _wait_value */
@@ -141,8 +142,8 @@ sl_status sl_config_use_one_spelling(sl_config *config);
 
 /* Refuses what this version cannot do (saying what to use instead) and options that contradict each
  * other, and fills in what follows: device and precision, policy aliases, thread count, warm-up,
- * smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that computes
- * does not open. Sizes that depend on the model wait for sl_config_fit_model. */
+ * decay, smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that
+ * computes does not open. Sizes that depend on the model wait for sl_config_fit_model. */
 sl_status sl_config_check(sl_config *config, sl_config_command command);
 
 /* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */
