@@ -171,7 +171,7 @@ static double skip_rate(const json_t *events, json_int_t step, const char *rule)
     return rate;
 }
 
-enum { RECIPE_STEPS = 40, RECIPE_WARMUP = 10, RECIPE_DECAY = 30 };
+enum { RECIPE_STEPS = 60, RECIPE_WARMUP = 10, RECIPE_DECAY = 30 };
 
 /* By the rules: the first overflow is forgiven, each later one halves, and none moves the schedule:
  * linear warm-up, then a linear fall to 0. Returns how many there were. */
@@ -186,7 +186,7 @@ static uint32_t walk_recipe(const json_t *events)
         if (fabs(find_step(events, step).lr - rate) > 1e-10) /* it is rounded to fp32 */
             fail_msg("step %lld has rate %g, not %g", (long long)step, find_step(events, step).lr,
                      rate);
-        if (scale_of(events, step) != scale)
+        if ((float)scale_of(events, step) != (float)scale)
             fail_msg("step %lld has scale %g, not %g", (long long)step, scale_of(events, step),
                      scale);
         n += !is_skipped(events, step);
