@@ -22,6 +22,10 @@ enum { KEY_BYTES = 64 };
 static const uint32_t resolved_rows[] = {
     ROW(data),
     ROW(data_order),
+    ROW(split),
+    ROW(json_key),
+    ROW(document_per),
+    ROW(end_of_text),
     ROW(micro_batch),
     ROW(seq),
     ROW(accumulate),
