@@ -12,11 +12,36 @@
 static const double largest_scale = 0x1p24; /* of one that does not start above it */
 static const double earlier_start = 0x1p16; /* of versions that did not record it */
 
+/* The n-th step of DeepSpeed's WarmupLR, WarmupDecayLR and WarmupCosineLR
+ * (runtime/lr_schedules.py): their index is n - 2, for it is -1 before the first step and counted
+ * after each. */
+static double follow_deepspeed(const sl_config *config, uint64_t n)
+{
+    const double warmup = fmax(2, (double)config->warmup), total = (double)config->lr_decay_steps;
+    const double rise = config->lr - config->warmup_lr, at = (double)n - 2;
+    const bool is_cosine = config->lr_schedule == SL_CONFIG_WARMUP_COSINE_LR;
+    const double left = fmax(1, total - warmup);
+    if (n < 2)
+        return is_cosine ? 0 : config->warmup_lr;
+    if (at < warmup && config->warmup_type == SL_CONFIG_WARMUP_LOG)
+        return config->warmup_lr + rise * (1 / log(warmup) * log(at + 1));
+    if (at < warmup)
+        return config->warmup_lr + rise * (at / warmup);
+    if (config->lr_schedule == SL_CONFIG_WARMUP_LR)
+        return config->lr;
+    if (!is_cosine)
+        return config->warmup_lr + rise * fmax(0, (total - at) / left);
+    const double share = fmin(1, (at - warmup + 1) / left);
+    return config->min_lr + (config->lr - config->min_lr) * ((1 + cos(M_PI * share)) / 2);
+}
+
 double sl_schedule_learning_rate(const sl_config *config, const sl_checkpoint_state *state)
 {
     const bool holds = config->lr_skips == SL_CONFIG_HOLD;
     const uint64_t n = state->step - (holds ? state->skipped_steps : 0) + 1;
     const uint64_t warmup = config->warmup, decay = config->lr_decay_steps;
+    if (config->lr_schedule >= SL_CONFIG_WARMUP_LR)
+        return follow_deepspeed(config, n);
     if (n <= warmup)
         return config->lr * (double)n / (double)warmup;
     if (config->lr_schedule == SL_CONFIG_CONSTANT)

@@ -18,7 +18,8 @@
 
 /* The learning rate of the step after `state`. It is the n-th that is taken (with --lr-skips count:
  * the n-th of all): n / w of --lr in the w steps of --warmup, then it falls as (n - w) /
- * (--lr-decay-steps - w) grows from 0 to 1, to --min-lr, where it stays. */
+ * (--lr-decay-steps - w) grows from 0 to 1, to --min-lr, where it stays. Or as DeepSpeed computes
+ * it, if --lr-schedule names one of its schedules. */
 double sl_schedule_learning_rate(const sl_config *config, const sl_checkpoint_state *state);
 
 /* The scalars of the step after `state`; where the data stand and what is drawn is left 0. Skipped

@@ -78,8 +78,13 @@
     X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
     X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
       "steps of warm-up (1% of steps)")                                                            \
-    X(CHOICE, lr_schedule, "lr-schedule", "cosine", "cosine|linear|constant", 0, 0, T, TRAINING,   \
-      "how the learning rate falls")                                                               \
+    X(CHOICE, lr_schedule, "lr-schedule", "cosine",                                                \
+      "cosine|linear|constant|WarmupLR|WarmupDecayLR|WarmupCosineLR", 0, 0, T, TRAINING,           \
+      "how the learning rate falls; the last three are computed as DeepSpeed does")                \
+    X(CHOICE, warmup_type, "warmup-type", "linear", "linear|log", 0, 0, T, TRAINING,               \
+      "how a schedule of DeepSpeed's warms up: by the step, or by its logarithm")                  \
+    X(REAL, warmup_lr, "warmup-lr", "0", "X", 0, 1e38, T, TRAINING,                                \
+      "where the warm-up of a schedule of DeepSpeed's begins (and WarmupDecayLR ends)")            \
     X(COUNT, lr_decay_steps, "lr-decay-steps", "auto", "N", 1, 1e12, T, TRAINING,                  \
       "step at which the learning rate has fallen to --min-lr, warm-up included (steps)")          \
     X(CHOICE, lr_skips, "lr-skips", "hold", "hold|count", 0, 0, T, TRAINING,                       \

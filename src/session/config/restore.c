@@ -42,6 +42,8 @@ static const uint32_t resolved_rows[] = {
     ROW(weight_decay),
     ROW(loss_scale),
     ROW(nonfinite),
+    ROW(warmup_type),
+    ROW(warmup_lr),
     ROW(lr_decay_steps),
     ROW(lr_skips),
     ROW(loss_scale_start),
