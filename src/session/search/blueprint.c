@@ -29,6 +29,17 @@ sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
     return is_short_lived ? task->type : SL_TYPE_FP32;
 }
 
+static void choose_generation(const sl_task *task, uint32_t program_index,
+                              sl_gpt2_emit_options *options)
+{
+    const bool is_prompt = program_index == 1 && task->seq > 0;
+    options->mode = SL_GPT2_CACHED;
+    options->cache_rows = task->cache_rows;
+    options->seq = program_index == 0 ? 1 : is_prompt ? task->seq : task->piece;
+    if (is_prompt)
+        options->batch = 1;
+}
+
 static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
                               sl_program **out_program)
 {
@@ -39,12 +50,12 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .grad_type = sl_blueprint_grad_type(task, choice)};
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
-    if (task->work == SL_WORK_GENERATE) {
-        options.mode = SL_GPT2_CACHED;
-        options.seq = program_index == 0 ? task->seq : 1;
-    }
-    if (program_index == (task->work == SL_WORK_EVALUATE ? 1 : 2))
+    if (task->work == SL_WORK_GENERATE)
+        choose_generation(task, program_index, &options);
+    else if (program_index == (task->work == SL_WORK_EVALUATE ? 1 : 2))
         options.batch = task->tail_rows;
+    if (task->by_token)
+        options.mode = SL_GPT2_STATS;
     return sl_gpt2_emit(&task->shape, &options, out_program);
 }
 
@@ -67,7 +78,7 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
 static uint32_t count_programs(const sl_task *task)
 {
     if (task->work == SL_WORK_GENERATE)
-        return 2;
+        return 1 + (task->seq > 0) + (task->piece > 0);
     uint32_t loss_programs = task->tail_rows ? 2 : 1;
     if (task->work == SL_WORK_EVALUATE)
         return loss_programs;
