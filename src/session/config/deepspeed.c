@@ -386,7 +386,7 @@ static sl_status take_rates(reading *self, unsigned scheduler)
 static sl_status take_scheduler(reading *self)
 {
     const char *type = json_string_value(self->file.values[KEY(SCHEDULER_TYPE)]);
-    unsigned scheduler;
+    unsigned scheduler = FOR_LR;
     if (!type) { /* what the optimizer has, always */
         SL_TRY(set(self, KEY(SCHEDULER_TYPE), ROW(lr_schedule), "constant"));
         SL_TRY(set_quietly(self, KEY(SCHEDULER_TYPE), ROW(warmup), "0", false));

@@ -143,7 +143,7 @@ static sl_status find_values(sl_foreign *self, const char *prefix, const json_t 
     json_t *value;
     json_object_foreach((json_t *)object, name, value)
     {
-        uint32_t key;
+        uint32_t key = 0;
         char inner[PATH_BYTES];
         SL_TRY(find_key(prefix, name, &key));
         SL_TRY(check_kind(key, value));
