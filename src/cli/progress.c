@@ -105,9 +105,10 @@ static void show_eval(void *user, const sl_eval_report *report)
     if (progress->is_quiet)
         return;
     sl_progress_break(progress);
-    printf("eval at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
+    printf("%s at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
            " tokens)\n",
-           report->step, report->loss, report->perplexity, report->tokens, report->data_tokens);
+           report->set, report->step, report->loss, report->perplexity, report->tokens,
+           report->data_tokens);
     fflush(stdout);
 }
 

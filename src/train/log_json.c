@@ -43,11 +43,13 @@ static const sl_field step_fields[] = {
     SL_FIELD("input_wait_ms", sl_step_report, stall_ms[SL_LANE_INPUT]),
     SL_FIELD("skipped", sl_step_report, skipped),
     SL_FIELD("loss_scale", sl_step_report, loss_scale),
+    SL_FIELD("epoch", sl_step_report, epoch),
     {0},
 };
 
 static const sl_field eval_fields[] = {
     SL_FIELD("step", sl_eval_report, step),
+    SL_FIELD("set", sl_eval_report, set),
     SL_FIELD("loss", sl_eval_report, loss),
     SL_FIELD("perplexity", sl_eval_report, perplexity),
     SL_FIELD("tokens", sl_eval_report, tokens),

@@ -25,10 +25,12 @@ typedef struct sl_step_report {
     uint64_t moved_bytes[SL_LANE_COUNT];
     double stall_ms[SL_LANE_COUNT];
     bool skipped;
+    double epoch; /* of the data that are over after this step; NaN where the order has none */
 } sl_step_report;
 
 typedef struct sl_eval_report {
-    uint64_t step; /* steps trained before */
+    uint64_t step;   /* steps trained before */
+    const char *set; /* "eval" (--eval-data), "validation" or "test" */
     double loss, perplexity;
     uint64_t tokens;      /* that were evaluated */
     uint64_t data_tokens; /* that the data have, but for the first, which nothing predicts */

@@ -23,6 +23,14 @@
 enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
 
+/* Data to evaluate on. */
+typedef struct evaluation {
+    const char *set; /* its name in the log */
+    const sl_data_loader *loader;
+    sl_evaluate_range range;
+    bool is_test;
+} evaluation;
+
 typedef struct loop {
     sl_trainer *trainer;
     const sl_loop_events *events;
@@ -98,7 +106,8 @@ static void report_step(loop *run, double seconds, const sl_step_scalars *scalar
                                .tokens_per_s = (double)tokens / seconds,
                                .flops = count_flops(trainer, tokens),
                                .loss_scale = scalars->loss_scale,
-                               .skipped = control->skip != 0};
+                               .skipped = control->skip != 0,
+                               .epoch = sl_data_loader_epoch(&trainer->loader, state->next_row)};
     take_statistics(run, report);
     run->end.run_steps++;
     run->end.seconds += seconds;
@@ -146,16 +155,22 @@ static sl_status run_step(loop *run)
 
 /* ---- between steps ---- */
 
-static sl_status run_evaluation(loop *run)
+/* Does nothing without such data. */
+static sl_status run_evaluation(loop *run, const evaluation *what)
 {
     sl_trainer *trainer = run->trainer;
-    sl_eval_report report = {.step = trainer->state.step};
+    const sl_blueprint *blueprint = trainer->session->blueprint;
+    sl_eval_report report = {.step = trainer->state.step, .set = what->set};
     const sl_evaluate_args args = {.session = trainer->session,
                                    .plan_index = PLAN_EVALUATION,
-                                   .loader = &trainer->eval_loader,
-                                   .range = trainer->eval_range,
+                                   .tail_plan_index =
+                                       sl_blueprint_tail_program(&blueprint->task, what->is_test),
+                                   .loader = what->loader,
+                                   .range = what->range,
                                    .stop = run->stop};
     bool is_whole = false;
+    if (!what->loader->row)
+        return SL_OK;
     SL_TRY(sl_engine_drain(trainer->session->engine));
     SL_TRY(tell(run, sl_timeline_write(trainer->timeline, trainer->state.step)));
     SL_TRY(sl_evaluate_pass(&args, &report, &is_whole));
@@ -163,11 +178,30 @@ static sl_status run_evaluation(loop *run)
     sl_engine_take_statistics(trainer->session->engine, &of_evaluation);
     if (!is_whole) /* a signal: the loss of some rows would look like that of all */
         return SL_OK;
-    run->evaluated_step = report.step;
+    if (!what->is_test)
+        run->evaluated_step = report.step;
     SL_TRY(tell(run, sl_log_json_eval(trainer->log, &report)));
     if (run->events->eval)
         run->events->eval(run->events->user, &report);
     return SL_OK;
+}
+
+static sl_status validate(loop *run)
+{
+    const sl_trainer *trainer = run->trainer;
+    const evaluation what = {.set = trainer->eval_tokens ? "eval" : "validation",
+                             .loader = &trainer->eval_loader,
+                             .range = trainer->eval_range};
+    return run_evaluation(run, &what);
+}
+
+static sl_status run_test(loop *run)
+{
+    const evaluation what = {.set = "test",
+                             .loader = &run->trainer->test_loader,
+                             .range = run->trainer->test_range,
+                             .is_test = true};
+    return run_evaluation(run, &what);
 }
 
 static sl_status save_checkpoint(loop *run)
@@ -193,16 +227,18 @@ static sl_status run_steps(loop *run)
         SL_TRY(run_step(run));
         if (config->save && is_due(trainer->state.step, config->save_every))
             SL_TRY(save_checkpoint(run));
-        if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
-            SL_TRY(run_evaluation(run));
+        if (is_due(trainer->state.step, config->eval_every))
+            SL_TRY(validate(run));
     }
     bool was_stopped = trainer->state.step < config->steps;
     bool has_news = run->end.run_steps > 0 || !was_stopped; /* else, first values alone */
     run->end.reason = was_stopped ? "signal" : "done";
     if (config->save && has_news && trainer->saved_step != trainer->state.step)
         SL_TRY(save_checkpoint(run));
-    if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
-        SL_TRY(run_evaluation(run));
+    if (!was_stopped && run->evaluated_step != trainer->state.step)
+        SL_TRY(validate(run));
+    if (!was_stopped)
+        SL_TRY(run_test(run));
     SL_TRY(sl_engine_drain(trainer->session->engine));
     return tell(run, sl_timeline_write(trainer->timeline, trainer->state.step));
 }

@@ -31,10 +31,13 @@ typedef struct sl_trainer {
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
-    sl_evaluate_range eval_range;    /* of --eval-data, by --eval-iters */
-    sl_source source;                /* empty with --init scratch */
+    int32_t end_of_text;             /* the id between documents; -1: not known */
+    sl_evaluate_range eval_range, test_range; /* by --eval-iters */
+    sl_source source;                         /* empty with --init scratch */
     sl_session *session;
-    sl_data_loader loader, eval_loader; /* the first is the input lane's while a step runs */
+    sl_data_loader loader;      /* the input lane's while a step runs */
+    sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
+    sl_data_loader test_loader; /* of its test share; without data row is NULL */
     sl_log_json *log;
     sl_timeline *timeline;              /* NULL without --timeline */
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
