@@ -62,7 +62,7 @@ def convert(options, source, target, form, kind="fp32", *more):
 def generate(options, model, prompt, tokens=64):
     """Our greedy text behind the prompt."""
     return sluice(options, "generate", model, "--prompt", prompt, "--tokens", str(tokens),
-                  "--temperature", "0", "--precision", "fp32", "--quiet").decode()[:-1]
+                  "--temperature", "0", "--precision", "fp32", "--quiet").decode("utf-8", "replace")[:-1]
 
 
 # ---- transformers ----
