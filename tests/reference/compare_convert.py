@@ -9,7 +9,8 @@ usage: compare_convert.py --sluice PROGRAM [--tool DUMP_GRADIENTS] [--gpt2 DIR]
                  that transformers saved, read by sluice
   gguf           reads each GGUF file: every tensor is, bit for bit, what the package's own rounding
                  and blocks make of the fp32 weights
-  llama.cpp      (llama_cpp or xllamacpp) loads each GGUF file; of fp32 it gives sluice's greedy text
+  llama.cpp      (llama_cpp or xllamacpp) loads each GGUF file; of fp32 it gives sluice's greedy text,
+                 of the random models and of one of bytes too
   llm.c          a model goes there and back to the same bits; bf16 is torch's rounding
 
 Leaves with 77 where torch, transformers or gguf is not installed; says so where llama.cpp is not.
@@ -198,13 +199,22 @@ def compare_llama(options, model, paths):
     for kind, path in paths.items():
         llama = open_llama(path)
         if not llama:
-            print("llama.cpp is not installed: left out")
+            print(f"{path}: llama.cpp is not installed: left out")
             return
         theirs = llama(PROMPT, 64)
         print(f"{path}: llama.cpp gives {theirs[:40]!r}..., {common(ours, theirs)} of {len(ours)} "
               "letters as ours in fp32")
         if kind == "fp32" and theirs != ours:
             fail(f"greedy text differs:\n{ours!r}\n{theirs!r}")
+
+
+def compare_bytes(options):
+    """A model of bytes: its vocabulary has no merges."""
+    sluice(options, "train", "--layers", "2", "--width", "64", "--heads", "2", "--context", "128",
+           "--data", os.path.join(ROOT, "README.md"), "--steps", "60", "--warmup", "5", "--lr",
+           "5e-3", "--save", "bytes", "--quiet")
+    compare_text(options, "bytes", convert(options, "bytes", "bytes-hf", "hf"), "model of bytes")
+    compare_llama(options, "bytes", {"fp32": convert(options, "bytes", "bytes.gguf", "gguf")})
 
 
 # ---- llm.c ----
@@ -247,7 +257,7 @@ def main():
     parser.add_argument("--sluice", required=True)
     parser.add_argument("--tool")
     parser.add_argument("--gpt2", default=os.environ.get("SL_TEST_GPT2"))
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=150)
     options = parser.parse_args()
     options.sluice = os.path.abspath(options.sluice)
     options.tool = options.tool and os.path.abspath(options.tool)
@@ -268,6 +278,10 @@ def main():
             compare_gguf(path, weights, kind)
         compare_llmc(options, hf)
         compare_llama(options, "saved", paths)
+        for index in range(len(SHAPES)):
+            path = convert(options, f"random{index}", f"random{index}.gguf", "gguf")
+            compare_llama(options, f"random{index}", {"fp32": path})
+        compare_bytes(options)
 
 
 main()
