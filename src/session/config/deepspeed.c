@@ -531,7 +531,7 @@ static sl_status take_directories(reading *self, const offload *to)
 
 static sl_status take_placement(reading *self)
 {
-    offload to;
+    offload to = {0};
     SL_TRY(read_offload(self, &to));
     sl_foreign_note_nothing(&self->file, KEY(CPU_OFFLOAD), "it is offload_optimizer.device cpu");
     sl_foreign_note_nothing(&self->file, KEY(CPU_OFFLOAD_PARAM), "it is offload_param.device cpu");
