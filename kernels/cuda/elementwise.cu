@@ -93,6 +93,7 @@ static __global__ void __launch_bounds__(THREADS)
         run_pack<OP, TYPE>(x, y, first);
         return;
     }
+#pragma unroll 1
     for (uint64_t i = first; i < count; i++)
         run_element<OP, TYPE>(x, y, i);
 }

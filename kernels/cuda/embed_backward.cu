@@ -318,7 +318,9 @@ static __global__ void __launch_bounds__(SEGMENT_THREADS, 8)
     uint64_t column = ((uint64_t)blockIdx.y * SEGMENT_THREADS + threadIdx.x) * COUNT;
     for (; column < g.width; column += (uint64_t)gridDim.y * SEGMENT_THREADS * COUNT) {
         float sum[COUNT] = {};
-        add_rows<TYPE, WIDE>(g, first, first + SEGMENT, column, sum);
+#pragma unroll 1
+        for (uint32_t row = 0; row < SEGMENT; row += BATCH_ROWS)
+            add_batch<TYPE, WIDE, BATCH_ROWS>(g, first + row, column, sum);
         sl_store_floats(g.segment_sums, blockIdx.x * g.width + column, sum);
     }
 }
