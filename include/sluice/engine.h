@@ -125,11 +125,23 @@ SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32
 /* Sets persistent slots (caches) to zero. Drains first. */
 SL_API sl_status sl_engine_clear_persistent(sl_engine *engine);
 
+/* Bytes of a persistent slot and where they are to stand too. */
+typedef struct sl_engine_part {
+    uint32_t slot;
+    uint64_t from, to, bytes; /* both ranges are in the slot and do not overlap */
+} sl_engine_part;
+
+/* Copies a part of a persistent slot within it. Drains first. SL_ERROR_INTERNAL: there is no such
+ * slot or part. */
+SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_part *part);
+
 typedef struct sl_engine_statistics {
     uint64_t step_ns;                    /* of the last sl_engine_step: call to return */
     uint64_t busy_ns[SL_LANE_COUNT];     /* since the last call of sl_engine_take_statistics */
     uint64_t stall_ns[SL_LANE_COUNT];    /* what the compute lane waited for, likewise; a lane that
                                             waited too passes its part on to what it waited for */
+    uint64_t phase_ns[SL_PHASE_COUNT];   /* of the busy time of the compute and the host lane, that
+                                            in ops of each phase, likewise */
     uint64_t moved_bytes[SL_LANE_COUNT]; /* bytes copied, counted by the engine, likewise */
     uint64_t measured_peak_bytes[SL_TIER_COUNT]; /* highest byte of each arena a command touched */
     uint64_t arena_bytes[SL_TIER_COUNT];         /* mapped, or reserved on disk */

@@ -5,6 +5,7 @@
 
 #include "session/weights/source.h"
 #include "tokenizer.h"
+#include "windows.h"
 
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit)
 {
@@ -42,9 +43,9 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
     }
     rows.count = range->tail_rows;
     if (rows.count)
-        SL_TRY(add_rows(args, args->plan_index + 1, rows, &loss_sum));
+        SL_TRY(add_rows(args, args->tail_plan_index, rows, &loss_sum));
     report->tokens = (rows.first + rows.count) * args->loader->seq;
-    report->data_tokens = sl_tokens_count(args->loader->tokens) - 1;
+    report->data_tokens = sl_data_loader_token_count(args->loader);
     report->loss = loss_sum / (double)report->tokens;
     report->perplexity = exp(report->loss);
     *out_is_whole = true;
@@ -57,6 +58,7 @@ static sl_status evaluate_file(sl_session *session, const sl_data_loader *loader
     bool is_whole;
     const sl_evaluate_args args = {
         .session = session,
+        .tail_plan_index = 1,
         .loader = loader,
         .range = sl_evaluate_cover(sl_data_loader_row_count(loader),
                                    session->blueprint->choice.micro_batch, SL_CONFIG_UNSET)};
@@ -76,8 +78,23 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
     return sl_search_find(&search, out_blueprint, out_refusal);
 }
 
-/* Checks the tokenizer, and makes ids of text. */
-static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens)
+/* Keeps the vocabulary of data that are text alone. */
+static sl_status keep_vocabulary(const sl_tokenizer_question *question, sl_vocabulary *vocabulary,
+                                 sl_vocabulary **out_vocabulary)
+{
+    if (vocabulary && question->has_text && !question->has_ids)
+        *out_vocabulary = vocabulary;
+    else
+        sl_vocabulary_close(vocabulary);
+    if (vocabulary || !question->has_text || question->has_ids)
+        return SL_OK;
+    return sl_vocabulary_of_bytes(out_vocabulary);
+}
+
+/* Checks the tokenizer, and makes ids of text. *out_vocabulary: what the data were made with, or
+ * NULL where they are not text alone. */
+static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens,
+                               sl_vocabulary **out_vocabulary)
 {
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
@@ -88,9 +105,22 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
     SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
     sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
     if (status == SL_OK)
-        status = sl_tokenizer_encode(config, &config->data, vocabulary, tokens);
+        status = sl_data_files_encode(config, &config->data, vocabulary, tokens);
+    if (status == SL_OK)
+        return keep_vocabulary(&question, vocabulary, out_vocabulary);
     sl_vocabulary_close(vocabulary);
     return status;
+}
+
+/* All whole rows, one after the other. */
+static sl_status open_rows(const sl_config *config, const sl_tokens *tokens,
+                           sl_data_loader *out_loader)
+{
+    const sl_data_cut cut = {.tokens = tokens, .items = &config->data, .to = 1, .end_of_text = -1};
+    sl_data_loader_args args = {
+        .tokens = tokens, .joins = true, .order = SL_DATA_SEQUENTIAL, .seq = (uint32_t)config->seq};
+    SL_TRY(sl_data_files_cut(&cut, &args.parts));
+    return sl_data_loader_open(&args, out_loader);
 }
 
 static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
@@ -101,7 +131,9 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
-    SL_TRY(sl_data_loader_open(tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq, &loader));
+    if (config->overlap > 0)
+        return sl_windows_run(config, source, tokens, out_report, out_refusal);
+    SL_TRY(open_rows(config, tokens, &loader));
     sl_status status;
     SL_TRY_GOTO(status,
                 plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
@@ -117,20 +149,25 @@ close_loader:
     return status;
 }
 
-sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_refusal *out_refusal)
+sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text_count *out_text,
+                          sl_refusal *out_refusal)
 {
     sl_source source;
     SL_TRY(sl_source_open(config->checkpoint, &source));
     sl_tokens *tokens = NULL;
+    sl_vocabulary *vocabulary = NULL;
     *out_report = (sl_eval_report){0};
+    *out_text = (sl_text_count){0};
     if (source.checkpoint)
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
-    sl_status status =
-        sl_tokens_open((const char *const *)config->data.items, config->data.count, 0, &tokens);
+    sl_status status = sl_data_files_open(&config->data, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &tokens);
+        status = use_tokenizer(config, &source, &tokens, &vocabulary);
     if (status == SL_OK)
         status = evaluate_source(config, &source, tokens, out_report, out_refusal);
+    if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
+        status = sl_text_count_tokens(tokens, 1, out_report->tokens, vocabulary, out_text);
+    sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
     sl_source_close(&source);
     return status;

@@ -30,28 +30,46 @@
     X(REAL, dropout, "dropout", "0", "P", 0, 1, T, MODEL, "probability of dropping an activation")
 
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
-    X(LIST, data, "data", "", "PATH...", 0, 0, TEK, DATA,                                          \
-      "text or token files, recognised by content, joined in this order")                          \
+    X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA,                                 \
+      "text, JSON lines or token files (llm.c, nanoGPT, Megatron's .bin with .idx), recognised "   \
+      "by content, joined in this order; with a weight on each, rows come from them in these "     \
+      "shares (0.7:web.bin 0.3:books.bin)")                                                        \
     X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEK, DATA,                          \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
       "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
-    X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, K, DATA,                                    \
+    X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, TEK, DATA,                                  \
       "what holds the text in the objects of JSON lines")                                          \
-    X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, K, DATA,                    \
+    X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, TEK, DATA,                  \
       "what is a document in plain text")                                                          \
+    X(COUNT, end_of_text, "end-of-text", "auto", "ID", 0, 1e8, TEK, DATA,                          \
+      "the id behind each document (the tokenizer's); files of tokens without an index say by "    \
+      "it alone where documents end")                                                              \
+    X(TEXT, cache_dir, "cache-dir", "", "DIR", 0, 0, TE, DATA,                                     \
+      "where the ids of text are kept for the next run (sluice in $XDG_CACHE_HOME or ~/.cache)")   \
     X(SWITCH, clean, "clean", "false", NULL, 0, 0, K, DATA,                                        \
       "leave out documents of fewer than 128 tokens, and exact repetitions")                       \
     X(COUNT, learn, "learn", "0", "N", 0, 16777216, K, DATA,                                       \
       "learn a vocabulary of N tokens from the data first, into --tokenizer DIR; 0: do not")       \
     X(SWITCH, decode, "decode", "false", NULL, 0, 0, K, DATA,                                      \
       "from files of tokens to text (standard output, or --output)")                               \
-    X(CHOICE, data_order, "data-order", "random", "random|sequential", 0, 0, T, DATA,              \
-      "where rows start")                                                                          \
+    X(CHOICE, data_order, "data-order", "random", "random|sequential|shuffle", 0, 0, T, DATA,      \
+      "where rows start: anywhere, one behind the other, or so in a new order each epoch, in "     \
+      "which every row comes once")                                                                \
+    X(TEXT, split, "split", "", "A,B,C", 0, 0, T, DATA,                                            \
+      "shares of the documents of --data, in order, for training, validation (at --eval-every "    \
+      "and the end) and test (at the end), such as 98,1,1 (all for training)")                     \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
+    X(COUNT, overlap, "overlap", "0", "N", 0, 1e7, E, DATA,                                        \
+      "tokens that each window of --seq tokens reads again from the one before, as context that "  \
+      "is not counted: every token but the first is counted once, with N tokens before it or "     \
+      "more; 0: rows side by side, each beginning without context")                                \
+    X(SWITCH, last_word, "last-word", "false", NULL, 0, 0, E, DATA,                                \
+      "of each document of JSON lines, as in LAMBADA: is its last word the likeliest one, token "  \
+      "by token?")                                                                                 \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
       "evaluate after every N steps; 0: after the last one")                                       \
     X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, T, DATA,                              \
-      "micro-batches of an evaluation (all of --eval-data)")
+      "micro-batches of an evaluation (all of its data)")
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
@@ -145,6 +163,12 @@
     X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, T, OUTPUT,                              \
       "remove the checkpoints that are under --save, once the first new one is there")             \
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
+    X(TEXT, log_csv, "log-csv", "", "FILE", 0, 0, T, OUTPUT,                                       \
+      "the numbers of each step as a table: a line of names, then a line a step")                  \
+    X(TEXT, tensorboard, "tensorboard", "", "DIR", 0, 0, T, OUTPUT,                                \
+      "event files for TensorBoard: one directory a run")                                          \
+    X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, OUTPUT,                              \
+      "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBK, OUTPUT, "no progress")                   \
@@ -159,8 +183,25 @@
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \
       "a --save directory, one step of it, or a Hugging Face GPT-2 directory")                     \
-    X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, "text to continue")                   \
-    X(COUNT, tokens, "tokens", "128", "N", 1, 1e7, G, SAMPLING, "tokens to generate")              \
+    X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING,                                       \
+      "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
+    X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING,                             \
+      "text to continue; a line end at its end is not part of it, as on standard input")           \
+    X(SWITCH, interactive, "interactive", "false", NULL, 0, 0, G, SAMPLING,                        \
+      "each line of standard input is a prompt, an empty one goes on with the text so far; the "   \
+      "line \"stop\", or the end of input, ends it")                                               \
+    X(COUNT, tokens, "tokens", "128", "N", 1, 1e7, G, SAMPLING,                                    \
+      "tokens to generate, of each sample; beyond the model's context the text slides: as much "   \
+      "of its end as leaves room for what is still wanted, at least half of the context, is read " \
+      "again as if it began there")                                                                \
+    X(COUNT, samples, "samples", "1", "N", 1, 65535, G, SAMPLING,                                  \
+      "continuations, computed together: the weights are read once for all of them; each has "     \
+      "random numbers of its own, so the first ones do not change where N does")                   \
+    X(LIST, stop, "stop", "", "TEXT...", 0, 0, G, SAMPLING,                                        \
+      "end a sample where one of these texts comes, in however many tokens; it is not printed")    \
+    X(REAL, repetition_penalty, "repetition-penalty", "1.0", "X", 1e-3, 1e3, G, SAMPLING,          \
+      "divides the logits of tokens that are in the text by X (multiplies those below 0), as "     \
+      "transformers does; above 1: repeats less; 1: off")                                          \
     X(REAL, temperature, "temperature", "1.0", "X", 0, 1e6, G, SAMPLING,                           \
       "flattens or sharpens the choice; 0: always the likeliest")                                  \
     X(COUNT, top_k, "top-k", "0", "N", 0, 1e8, G, SAMPLING, "only the N likeliest; 0: off")        \
