@@ -14,8 +14,8 @@
  *                                                       sm_80                sm_90
  *   embed_tokens_backward_ids<bf16, false>          40     87     48     44     84     48
  *   embed_tokens_backward_ids<bf16, true>           64    124    256     64    126    256
- *   embed_tokens_backward_segments<bf16, false>     34     87     48     40     83     48
- *   embed_tokens_backward_segments<bf16, true>      56    196    160     53    203    160
+ *   embed_tokens_backward_segments<bf16, false>     32     84     48     32     85     48
+ *   embed_tokens_backward_segments<bf16, true>      54    196    160     52    197    160
  *   token_order_bounds                              17     20      8     20     19      8
  *   token_order_count                               12     41     12     12     51     12
  *   token_order_move                                30    182     20     32    198     20

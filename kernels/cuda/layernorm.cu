@@ -7,7 +7,7 @@
  *
  *                                                 sm_80                sm_90
  *   layernorm_any_rows<bf16>                  24    459    104     27    463    104
- *   layernorm_backward_add_groups             32     37     32     32     38     32
+ *   layernorm_backward_add_groups             30     37     32     30     37     32
  *   layernorm_backward_any_rows<bf16>         32     40     32     31     41     32
  *   layernorm_backward_rows<bf16, 128, 1>     71    300    104     72    298    104
  *   layernorm_backward_rows<bf16, 256, 1>     70    314    104     76    309    104
