@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "files/safetensors.h"
 #include "session/weights/tensor_io.h"
 #include "sluice/gpt2.h"
 #include "text/vocabulary.h"
@@ -34,7 +35,9 @@ typedef struct sl_checkpoint_state {
     uint64_t skipped_steps; /* steps whose update was left out */
     double loss_scale;
     uint64_t loss_scale_good_steps; /* steps since the last change or overflow */
-    uint64_t loss_scale_hysteresis; /* of the format; kept as it was read, no rule uses it */
+    uint64_t loss_scale_hysteresis; /* overflows that were forgiven since the scale last doubled */
+    uint64_t lr_decay_lag; /* steps by which the decay of the learning rate is late: 1 in runs that
+                              began with a version that did so, else 0 */
 } sl_checkpoint_state;
 
 typedef struct sl_checkpoint_save_args {
@@ -126,5 +129,10 @@ const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint
  * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_IO. */
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io);
+
+/* The file of the parameters, open as long as the checkpoint is; names, with SL_WEIGHTS_PREFIX, and
+ * shapes are those of `tensors`. SL_ERROR_DATA: they are not. */
+sl_status sl_checkpoint_parameters(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
+                                   uint32_t tensor_count, const sl_safetensors **out_file);
 
 #endif

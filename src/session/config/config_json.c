@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "deepspeed.h"
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
@@ -70,12 +71,13 @@ static const struct command_name {
     {"doctor", SL_CONFIG_DOCTOR, SL_CONFIG_DOCTOR},
     {"bench", SL_CONFIG_BENCH, SL_CONFIG_BENCH},
     {"tokenize", SL_CONFIG_TOKENIZE, SL_CONFIG_TOKENIZE},
+    {"convert", SL_CONFIG_CONVERT, SL_CONFIG_CONVERT},
 };
 
 enum { COMMAND_COUNT = sizeof command_names / sizeof command_names[0] };
 
 /* Options that mean something else with each command. */
-static const uint32_t ambiguous_rows[] = {SL_CONFIG_ROW_output};
+static const uint32_t ambiguous_rows[] = {SL_CONFIG_ROW_output, SL_CONFIG_ROW_format};
 
 /* A file that is read for one command. */
 typedef struct reading {
@@ -98,7 +100,7 @@ static sl_status refuse_ambiguous(uint32_t row)
         if (ambiguous_rows[i] == row)
             SL_FAIL(SL_ERROR_USAGE,
                     "commands use this name differently: put it in an object named after the "
-                    "command, as \"bench\": {\"%s\": ...}",
+                    "command, as \"tokenize\": {\"%s\": ...}",
                     sl_config_rows()[row].name);
     return SL_OK;
 }
@@ -162,13 +164,16 @@ static sl_status set_all(const reading *self, json_t *object)
     return SL_OK;
 }
 
-static sl_status read_object(sl_config *config, sl_config_command command, json_t *object)
+static sl_status read_object(sl_config *config, sl_config_command command, const char *path,
+                             json_t *object)
 {
     sl_config others;
     if (!json_is_object(object))
         SL_FAIL(SL_ERROR_DATA, "the configuration is not a JSON object");
     SL_TRY(sl_config_init(&others));
-    sl_status status = set_all(&(reading){config, command, &others}, object);
+    sl_status status = sl_deepspeed_is_meant(object)
+                           ? sl_deepspeed_read(config, &others, command, path, object)
+                           : set_all(&(reading){config, command, &others}, object);
     sl_config_clear(&others);
     return status;
 }
@@ -210,7 +215,7 @@ sl_status sl_config_load(sl_config *config, sl_config_command command, const cha
     if (status == SL_OK && !object)
         SL_FAIL(SL_ERROR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     if (status == SL_OK)
-        status = read_object(config, command, object);
+        status = read_object(config, command, path, object);
     json_decref(object);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
 }
