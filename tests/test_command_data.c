@@ -116,6 +116,18 @@ static void text_when_evaluated_then_as_its_tokens(void **state)
     assert_string_equal(output, of_tokens);
 }
 
+/* llm.c's files go on beyond 2^31 - 1 ids: here the second was made by hand. */
+static void file_when_it_goes_on_in_one_that_is_not_given_then_told(void **state)
+{
+    (void)state;
+    run_shell("cp lines.bin many.bin && cp lines.bin many_000001.bin");
+    assert_code(sluice("train " TINY "--tokenizer voc " ORDER "--data many.bin"), 0);
+    assert_one_complaint("many.bin goes on in many_000001.bin, which is not among the data");
+    assert_code(sluice("train " TINY "--tokenizer voc " ORDER "--data many.bin many_000001.bin"),
+                0);
+    assert_string_equal(complaint, "");
+}
+
 /* ---- what is kept ---- */
 
 /* A run on "lines.jsonl" with its ids under `cache`, which gives the numbers of ids.log. */
@@ -428,6 +440,7 @@ int main(void)
         cmocka_unit_test(data_when_in_any_wrapping_then_the_same_run),
         cmocka_unit_test(documents_when_another_id_ends_them_then_it_stands_between),
         cmocka_unit_test(text_when_evaluated_then_as_its_tokens),
+        cmocka_unit_test(file_when_it_goes_on_in_one_that_is_not_given_then_told),
         cmocka_unit_test(ids_when_kept_then_made_once),
         cmocka_unit_test(ids_when_kept_are_damaged_then_made_anew),
         cmocka_unit_test(runs_when_at_once_then_all_have_the_ids),

@@ -162,10 +162,15 @@ static sl_data_loader open_loader(const blend *self, sl_data_order order, uint64
 {
     sl_data_loader loader;
     const sl_data_cut cut = {
-        .tokens = self->tokens, .items = &self->list, .to = 1, .what = "", .end_of_text = -1};
-    sl_data_loader_args args = {
-        .tokens = self->tokens, .joins = joins, .order = order, .seed = seed, .seq = SEQ};
-    must(sl_data_files_cut(&cut, &args.parts));
+        .tokens = self->tokens, .items = &self->list, .shares = {1}, .end_of_text = -1};
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    must(sl_data_files_cut(&cut, parts));
+    const sl_data_loader_args args = {.tokens = self->tokens,
+                                      .parts = parts[0],
+                                      .joins = joins,
+                                      .order = order,
+                                      .seed = seed,
+                                      .seq = SEQ};
     must(sl_data_loader_open(&args, &loader));
     return loader;
 }
@@ -283,9 +288,11 @@ static void parts_when_joined_then_all_rows_of_each_in_order(void **state)
         assert_int_equal(ids[0], g < 9 ? SEQ * g : 20000 + SEQ * (g - 9));
     }
     sl_data_loader_close(&loader);
-    const sl_data_cut cut = {.tokens = files.tokens, .items = &files.list, .to = 1, .what = ""};
-    sl_data_loader_args args = {.tokens = files.tokens, .seq = SEQ};
-    must(sl_data_files_cut(&cut, &args.parts)); /* a blend needs a row of each */
+    const sl_data_cut cut = {.tokens = files.tokens, .items = &files.list, .shares = {1}};
+    sl_data_parts parts_of[SL_CONFIG_SHARES];
+    must(sl_data_files_cut(&cut, parts_of));
+    const sl_data_loader_args args = {
+        .tokens = files.tokens, .parts = parts_of[0], .seq = SEQ}; /* a blend: a row of each */
     assert_int_equal(sl_data_loader_open(&args, &loader), SL_ERROR_DATA);
     sl_tokens_close(files.tokens);
 }
@@ -310,22 +317,24 @@ static void shares_when_cut_then_documents_stay_whole_and_none_is_lost(void **st
         scratch_write(path.text, ids, count * sizeof *ids);
         sl_tokens *tokens = NULL;
         must(sl_data_files_open(&list, &tokens));
-        sl_data_parts parts[2];
-        sl_data_cut cut = {.tokens = tokens, .items = &list, .to = middle, .what = "training"};
-        must(sl_data_files_cut(&cut, &parts[0]));
-        cut.from = middle;
-        cut.to = 1;
-        must(sl_data_files_cut(&cut, &parts[1]));
-        uint64_t border = parts[0].items->token_count, before = 0;
-        assert_int_equal(parts[0].items->first_token, 0);
-        assert_int_equal(parts[1].items->first_token, border);
-        assert_int_equal(border + parts[1].items->token_count, count);
-        assert_int_equal(ids[border - 1], 0); /* the end of a document */
-        for (uint64_t i = 0; i < border; i++)
-            before += ids[i] == 0;
-        assert_int_equal(before, (uint64_t)round(middle * documents));
-        free(parts[0].items);
-        free(parts[1].items);
+        sl_data_parts parts[SL_CONFIG_SHARES];
+        double last = 0.5 * (1 - middle);
+        const sl_data_cut cut = {
+            .tokens = tokens, .items = &list, .shares = {middle, 1 - middle - last, last}};
+        must(sl_data_files_cut(&cut, parts));
+        uint64_t end = 0, over = 0;
+        for (int share = 0; share < SL_CONFIG_SHARES; share++) {
+            double to = share == 0 ? middle : share == 1 ? middle + (1 - middle - last) : 1;
+            assert_int_equal(parts[share].count, 1);
+            assert_int_equal(parts[share].items->first_token, end);
+            for (; end < parts[share].items->first_token + parts[share].items->token_count; end++)
+                over += ids[end] == 0 || end + 1 == count;
+            assert_true(end == count || ids[end - 1] == 0); /* the end of a document */
+            assert_int_equal(over, (uint64_t)round(to * documents));
+        }
+        assert_int_equal(end, count);
+        for (int share = 0; share < SL_CONFIG_SHARES; share++)
+            free(parts[share].items);
         sl_tokens_close(tokens);
     }
 }
@@ -337,12 +346,11 @@ static void share_when_it_has_no_document_then_named(void **state)
     char *items[] = {path.text};
     const sl_config_list list = {items, 1};
     sl_tokens *tokens = NULL;
-    sl_data_parts parts;
+    sl_data_parts parts[SL_CONFIG_SHARES];
     scratch_write(path.text, "one document", 12);
     must(sl_data_files_open(&list, &tokens));
-    const sl_data_cut cut = {
-        .tokens = tokens, .items = &list, .from = 0.9, .to = 1, .what = "validation"};
-    assert_int_equal(sl_data_files_cut(&cut, &parts), SL_ERROR_DATA);
+    const sl_data_cut cut = {.tokens = tokens, .items = &list, .shares = {0.9, 0.1}};
+    assert_int_equal(sl_data_files_cut(&cut, parts), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "a.txt: of 1 documents none is in the validation"));
     assert_non_null(strstr(sl_status_message(), "--document-per line"));
     sl_tokens_close(tokens);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "data_files.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,49 @@ static sl_status list_paths(const sl_config_list *items, const char ***out_paths
     return SL_OK;
 }
 
+/* The name in which a file of llm.c's goes on: "a_000001.bin" of "a.bin", "a_000002.bin" of that.
+ * The caller frees it. */
+static sl_status name_next(const char *path, char **out_name)
+{
+    enum { DIGITS = 6 };
+    const char *ending = sl_files_name_ends(path, ".bin") ? ".bin" : "";
+    size_t length = strlen(path) - strlen(ending);
+    unsigned long number = 0;
+    const char *digits = length > DIGITS ? path + length - DIGITS : "";
+    if (*digits && digits[-1] == '_' && strspn(digits, "0123456789") == DIGITS) {
+        number = strtoul(digits, NULL, 10);
+        length -= DIGITS + 1;
+    }
+    if (asprintf(out_name, "%.*s_%06lu%s", (int)length, path, number + 1, ending) < 0)
+        return no_memory();
+    return SL_OK;
+}
+
+/* A shell's pattern takes all of them; a single name only looks like all there is. */
+static sl_status warn_of_next(const char *const *paths, uint32_t path_count, uint32_t index)
+{
+    char *next = NULL;
+    bool is_there = false;
+    SL_TRY(name_next(paths[index], &next));
+    sl_status status = sl_files_exists(AT_FDCWD, NULL, next, &is_there);
+    for (uint32_t i = 0; i < path_count && is_there; i++)
+        is_there = strcmp(paths[i], next) != 0;
+    if (status == SL_OK && is_there)
+        sl_log_write(SL_LOG_WARNING, "%s goes on in %s, which is not among the data",
+                     sl_files_show(paths[index]).text, sl_files_show(next).text);
+    free(next);
+    return status == SL_ERROR_SYSTEM ? status : SL_OK;
+}
+
+static sl_status open_paths(const char *const *paths, uint32_t path_count, sl_tokens **out_tokens)
+{
+    SL_TRY(sl_tokens_open(paths, path_count, 0, out_tokens));
+    for (uint32_t i = 0; i < path_count; i++)
+        if (!sl_tokens_file_is_text(*out_tokens, i))
+            SL_TRY(warn_of_next(paths, path_count, i));
+    return SL_OK;
+}
+
 sl_status sl_data_files_open(const sl_config_list *items, sl_tokens **out_tokens)
 {
     const char **paths;
@@ -44,7 +88,7 @@ sl_status sl_data_files_open(const sl_config_list *items, sl_tokens **out_tokens
     if (items->count == 0)
         return SL_OK;
     SL_TRY(list_paths(items, &paths));
-    sl_status status = sl_tokens_open(paths, items->count, 0, out_tokens);
+    sl_status status = open_paths(paths, items->count, out_tokens);
     free(paths);
     return status;
 }
@@ -221,47 +265,77 @@ sl_status sl_data_files_encode(const sl_config *config, const sl_config_list *it
 
 /* ---- parts ---- */
 
-/* The documents of some files, as far as they are in the share. */
-static sl_status cut_files(const sl_data_cut *cut, uint32_t first_file, uint32_t file_count,
-                           sl_data_part *part)
+const char *sl_data_files_name(int share)
 {
-    uint64_t end = 0;
-    sl_token_documents *documents = NULL;
-    SL_TRY(
-        sl_token_documents_open(cut->tokens, first_file, file_count, cut->end_of_text, &documents));
-    uint64_t count = sl_token_documents_count(documents);
-    uint64_t first = (uint64_t)round(cut->from * (double)count);
-    uint64_t last = (uint64_t)round(cut->to * (double)count);
-    last = last < count ? last : count;
-    sl_status status = sl_token_documents_start(documents, first, &part->first_token);
-    if (status == SL_OK)
-        status = sl_token_documents_start(documents, last, &end);
-    sl_token_documents_close(documents);
-    SL_TRY(status);
-    part->token_count = end - part->first_token;
-    if (part->token_count > 0)
-        return SL_OK;
-    const char *item = cut->items->items[first_file];
+    static const char *const names[SL_CONFIG_SHARES] = {"training", "validation", "test"};
+    return names[share];
+}
+
+/* The share that takes what rounding leaves. */
+static int find_last(const sl_data_cut *cut)
+{
+    int last = SL_CONFIG_SHARES - 1;
+    while (last > 0 && cut->shares[last] == 0)
+        last--;
+    return last;
+}
+
+/* Files that are cut together. */
+typedef struct range {
+    uint32_t first_file, file_count;
+} range;
+
+static sl_status fail_empty(const sl_data_cut *cut, range of, uint64_t count, int share)
+{
     SL_FAIL(SL_ERROR_DATA,
             "%s%s: of %llu documents none is in the %s share of --split: give more documents, or a "
             "larger share (lines are documents with --document-per line)",
-            sl_files_show(item).text, file_count > 1 ? " and the files behind it" : "",
-            (unsigned long long)count, cut->what);
+            sl_files_show(cut->items->items[of.first_file]).text,
+            of.file_count > 1 ? " and the files behind it" : "", (unsigned long long)count,
+            sl_data_files_name(share));
 }
 
-static sl_status cut_part(const sl_data_cut *cut, uint32_t first_file, uint32_t file_count,
-                          sl_data_part *part)
+/* Part `index` of each share. */
+static sl_status cut_documents(const sl_data_cut *cut, range of,
+                               const sl_token_documents *documents, uint32_t index,
+                               sl_data_parts *parts)
 {
-    if (cut->from > 0 || cut->to < 1)
-        return cut_files(cut, first_file, file_count, part);
-    part->token_count = 0;
-    for (uint32_t i = 0; i < file_count; i++) {
+    uint64_t count = sl_token_documents_count(documents), start, end;
+    int last = find_last(cut);
+    double to = 0;
+    SL_TRY(sl_token_documents_start(documents, 0, &start));
+    for (int share = 0; share <= last; share++, start = end) {
+        to += cut->shares[share];
+        uint64_t border = share == last ? count : (uint64_t)round(to * (double)count);
+        SL_TRY(sl_token_documents_start(documents, border < count ? border : count, &end));
+        if (cut->shares[share] == 0)
+            continue;
+        if (end == start)
+            return fail_empty(cut, of, count, share);
+        parts[share].items[index].first_token = start;
+        parts[share].items[index].token_count = end - start;
+    }
+    return SL_OK;
+}
+
+static sl_status cut_files(const sl_data_cut *cut, range of, uint32_t index, sl_data_parts *parts)
+{
+    sl_token_documents *documents = NULL;
+    SL_TRY(sl_token_documents_open(cut->tokens, of.first_file, of.file_count, cut->end_of_text,
+                                   &documents));
+    sl_status status = cut_documents(cut, of, documents, index, parts);
+    sl_token_documents_close(documents);
+    return status;
+}
+
+static void take_files(const sl_data_cut *cut, range of, sl_data_part *part)
+{
+    for (uint32_t i = 0; i < of.file_count; i++) {
         uint64_t first, count;
-        sl_tokens_file_range(cut->tokens, first_file + i, &first, &count);
+        sl_tokens_file_range(cut->tokens, of.first_file + i, &first, &count);
         part->first_token = i == 0 ? first : part->first_token;
         part->token_count += count;
     }
-    return SL_OK;
 }
 
 /* Of the rows that no part before `index` has, that of this one, in 2^-32. */
@@ -276,24 +350,45 @@ static uint64_t find_share(const sl_config_list *items, uint32_t index)
     return share < 1 ? 1 : share > 0x1p32 - 1 ? UINT32_MAX : (uint64_t)share;
 }
 
-sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts *out_parts)
+static sl_status open_parts(const sl_data_cut *cut, uint32_t count, sl_data_parts *parts)
 {
-    bool is_blend = is_weighted(cut->items);
-    uint32_t file_count = sl_tokens_file_count(cut->tokens);
-    sl_data_parts parts = {.count = is_blend ? file_count : 1};
-    parts.items = calloc(parts.count, sizeof *parts.items);
-    if (!parts.items)
-        return no_memory();
-    sl_status status = SL_OK;
-    for (uint32_t i = 0; i < parts.count && status == SL_OK; i++) {
-        status = cut_part(cut, i, is_blend ? 1 : file_count, &parts.items[i]);
-        if (is_blend)
-            parts.items[i].share = find_share(cut->items, i);
+    for (int share = 0; share < SL_CONFIG_SHARES; share++) {
+        if (cut->shares[share] == 0)
+            continue;
+        parts[share].items = calloc(count, sizeof *parts[share].items);
+        if (!parts[share].items)
+            return no_memory();
+        parts[share].count = count;
+        for (uint32_t i = 0; i < count && is_weighted(cut->items); i++)
+            parts[share].items[i].share = find_share(cut->items, i);
     }
-    if (status != SL_OK) {
-        free(parts.items);
-        return status;
-    }
-    *out_parts = parts;
     return SL_OK;
+}
+
+static sl_status cut_all(const sl_data_cut *cut, sl_data_parts *parts)
+{
+    uint32_t file_count = sl_tokens_file_count(cut->tokens);
+    bool is_blend = is_weighted(cut->items), is_all = find_last(cut) == 0;
+    SL_TRY(open_parts(cut, is_blend ? file_count : 1, parts));
+    for (uint32_t i = 0; i < parts[0].count; i++) {
+        range of = {i, is_blend ? 1 : file_count};
+        if (is_all)
+            take_files(cut, of, &parts[0].items[i]);
+        else
+            SL_TRY(cut_files(cut, of, i, parts));
+    }
+    return SL_OK;
+}
+
+sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts out_parts[SL_CONFIG_SHARES])
+{
+    sl_data_parts parts[SL_CONFIG_SHARES] = {{0}};
+    sl_status status = cut_all(cut, parts);
+    for (int share = 0; share < SL_CONFIG_SHARES; share++) {
+        if (status != SL_OK)
+            free(parts[share].items);
+        else
+            out_parts[share] = parts[share];
+    }
+    return status;
 }

@@ -34,15 +34,18 @@ typedef struct sl_data_parts {
 } sl_data_parts;
 
 typedef struct sl_data_cut {
-    const sl_tokens *tokens;     /* after sl_data_files_encode */
-    const sl_config_list *items; /* of which they are */
-    double from, to;             /* of the documents, shares of 1 */
-    const char *what;            /* "training", for messages */
-    int32_t end_of_text;         /* -1: not known */
+    const sl_tokens *tokens;         /* after sl_data_files_encode */
+    const sl_config_list *items;     /* of which they are */
+    double shares[SL_CONFIG_SHARES]; /* of the documents; together 1 */
+    int32_t end_of_text;             /* -1: not known */
 } sl_data_cut;
 
-/* Cuts; of n documents of a part those from round(from n) to round(to n). SL_ERROR_DATA: no
- * document is in the share. Statuses of sl_token_documents_open. */
-sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts *out_parts);
+/* "training", "validation" or "test". */
+const char *sl_data_files_name(int share);
+
+/* Cuts the documents of each part by the shares, at the nearest whole ones; a share of 0 has no
+ * parts. The files are searched for documents only where more than one share is above 0.
+ * SL_ERROR_DATA: no document is in a share. Statuses of sl_token_documents_open. */
+sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts out_parts[SL_CONFIG_SHARES]);
 
 #endif

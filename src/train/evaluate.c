@@ -98,10 +98,15 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
 static sl_status open_rows(const sl_config *config, const sl_tokens *tokens,
                            sl_data_loader *out_loader)
 {
-    const sl_data_cut cut = {.tokens = tokens, .items = &config->data, .to = 1, .end_of_text = -1};
-    sl_data_loader_args args = {
-        .tokens = tokens, .joins = true, .order = SL_DATA_SEQUENTIAL, .seq = (uint32_t)config->seq};
-    SL_TRY(sl_data_files_cut(&cut, &args.parts));
+    const sl_data_cut cut = {
+        .tokens = tokens, .items = &config->data, .shares = {1}, .end_of_text = -1};
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    SL_TRY(sl_data_files_cut(&cut, parts));
+    const sl_data_loader_args args = {.tokens = tokens,
+                                      .parts = parts[0],
+                                      .joins = true,
+                                      .order = SL_DATA_SEQUENTIAL,
+                                      .seq = (uint32_t)config->seq};
     return sl_data_loader_open(&args, out_loader);
 }
 
