@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "data_loader.h"
-#include "log_json.h"
+#include "report.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"

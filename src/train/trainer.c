@@ -10,6 +10,9 @@
 #include "base/log.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
+#include "log_csv.h"
+#include "log_events.h"
+#include "log_json.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
 #include "tokenizer.h"
@@ -255,6 +258,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
+    if (command == SL_CONFIG_TRAIN && config->log_csv && config->resume)
+        SL_TRY(sl_log_csv_check(config->log_csv));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(sl_data_files_open(&config->data, &trainer->tokens));
     SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_tokens));
@@ -368,6 +373,18 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
     return sl_data_loader_read(&trainer->loader, rows, what->slot, memory);
 }
 
+static sl_status open_sinks(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    if (config->log_json)
+        SL_TRY(sl_log_json_open(config->log_json, config->resume, &trainer->sinks));
+    if (config->log_csv)
+        SL_TRY(sl_log_csv_open(config->log_csv, config->resume, &trainer->sinks));
+    if (config->tensorboard)
+        SL_TRY(sl_log_events_open(config->tensorboard, trainer->state.step + 1, &trainer->sinks));
+    return SL_OK;
+}
+
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, trainer};
@@ -387,12 +404,12 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
-    return sl_log_json_open(trainer->config->log_json, trainer->config->resume, &trainer->log);
+    return open_sinks(trainer);
 }
 
 void sl_trainer_close(sl_trainer *trainer)
 {
-    sl_log_json_close(trainer->log);
+    sl_sinks_close(&trainer->sinks);
     sl_session_close(trainer->session);
     sl_timeline_close(trainer->timeline);
     sl_data_loader_close(&trainer->loader);

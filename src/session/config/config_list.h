@@ -156,6 +156,12 @@
     X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, T, OUTPUT,                              \
       "remove the checkpoints that are under --save, once the first new one is there")             \
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
+    X(TEXT, log_csv, "log-csv", "", "FILE", 0, 0, T, OUTPUT,                                       \
+      "the numbers of each step as a table: a line of names, then a line a step")                  \
+    X(TEXT, tensorboard, "tensorboard", "", "DIR", 0, 0, T, OUTPUT,                                \
+      "event files for TensorBoard: one directory a run")                                          \
+    X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, OUTPUT,                              \
+      "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBK, OUTPUT, "no progress")                   \
