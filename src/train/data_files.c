@@ -25,16 +25,18 @@ static sl_status no_memory(void)
     SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
 }
 
-/* The paths of a list, borrowed; the caller frees the array. */
-static sl_status list_paths(const sl_config_list *items, const char ***out_paths)
+/* Appends the files of one item. */
+static sl_status add_item(sl_data_files *files, uint32_t item)
 {
     double weight;
-    const char **paths = calloc(items->count, sizeof *paths);
-    if (!paths)
+    uint32_t before = files->paths.count;
+    SL_TRY(sl_file_list_add(&files->paths, sl_config_weigh(files->given->items[item], &weight)));
+    uint32_t *items = realloc(files->items, files->paths.count * sizeof *items);
+    if (!items)
         return no_memory();
-    for (uint32_t i = 0; i < items->count; i++)
-        paths[i] = sl_config_weigh(items->items[i], &weight);
-    *out_paths = paths;
+    files->items = items;
+    for (uint32_t i = before; i < files->paths.count; i++)
+        items[i] = item;
     return SL_OK;
 }
 
@@ -81,19 +83,27 @@ static sl_status open_paths(const char *const *paths, uint32_t path_count, sl_to
     return SL_OK;
 }
 
-sl_status sl_data_files_open(const sl_config_list *items, sl_tokens **out_tokens)
+sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_files,
+                             sl_tokens **out_tokens)
 {
-    const char **paths;
+    *out_files = (sl_data_files){.given = given};
     *out_tokens = NULL;
-    if (items->count == 0)
-        return SL_OK;
-    SL_TRY(list_paths(items, &paths));
-    sl_status status = open_paths(paths, items->count, out_tokens);
-    free(paths);
-    return status;
+    for (uint32_t i = 0; i < given->count; i++)
+        SL_TRY(add_item(out_files, i));
+    const sl_file_list *paths = &out_files->paths;
+    return paths->count == 0
+               ? SL_OK
+               : open_paths((const char *const *)paths->items, paths->count, out_tokens);
 }
 
-/* True if rows come from each file by its weight: each is a part of its own then. */
+void sl_data_files_close(sl_data_files *files)
+{
+    sl_file_list_clear(&files->paths);
+    free(files->items);
+    *files = (sl_data_files){0};
+}
+
+/* True if rows come from each item by its weight: each is a part of its own then. */
 static bool is_weighted(const sl_config_list *items)
 {
     double weight;
@@ -121,17 +131,14 @@ bool sl_data_files_need_ids(const sl_config *config, const sl_vocabulary *vocabu
     return false;
 }
 
-/* The paths of a run whose text is ids. */
+/* The files of a run whose text is ids. */
 typedef struct encoding {
     const sl_config *config;
     const sl_vocabulary *vocabulary;
+    const sl_data_files *from;
     const char *directory; /* of the cache */
-    const char **given;    /* [given_count] */
-    bool *is_text;         /* [given_count]: ids are to be made */
-    uint32_t given_count;
-    bool is_weighted;
-    char **paths; /* [path_count] */
-    uint32_t path_count;
+    bool *is_text;         /* [from->paths.count]: ids are to be made */
+    sl_data_files *to;     /* has room for as many items */
     double started, noted; /* in seconds */
 } encoding;
 
@@ -156,9 +163,10 @@ static sl_status note_progress(void *user, uint64_t bytes, uint64_t file_bytes)
 static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
 {
     const sl_config *config = self->config;
+    char *path = NULL;
     self->started = self->noted = read_seconds();
     const sl_tokenize_args tokenize = {
-        .documents = {.paths = self->given + first,
+        .documents = {.paths = (const char *const *)self->from->paths.items + first,
                       .path_count = count,
                       .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
                       .json_key = config->json_key},
@@ -167,24 +175,31 @@ static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
         .progress = note_progress,
         .user = self};
     const sl_token_cache_args cache = {&tokenize, self->vocabulary, self->directory};
-    SL_TRY(sl_token_cache_find(&cache, &self->paths[self->path_count]));
-    self->path_count++;
-    return SL_OK;
+    SL_TRY(sl_token_cache_find(&cache, &path));
+    sl_status status = sl_file_list_append(&self->to->paths, path);
+    free(path);
+    return status;
 }
 
-static sl_status add_given(encoding *self, uint32_t index)
+/* How many files from `first` on become one. */
+static uint32_t count_neighbours(const encoding *self, uint32_t first)
 {
-    self->paths[self->path_count] = strdup(self->given[index]);
-    return self->paths[self->path_count++] ? SL_OK : no_memory();
+    const sl_data_files *from = self->from;
+    uint32_t end = first + 1;
+    while (self->is_text[first] && end < from->paths.count && self->is_text[end] &&
+           (from->items[end] == from->items[first] || !is_weighted(from->given)))
+        end++;
+    return end - first;
 }
 
 static sl_status add_all(encoding *self)
 {
-    for (uint32_t i = 0, count; i < self->given_count; i += count) {
-        for (count = 1; self->is_text[i] && !self->is_weighted && i + count < self->given_count &&
-                        self->is_text[i + count];)
-            count++;
-        SL_TRY(self->is_text[i] ? add_text(self, i, count) : add_given(self, i));
+    const sl_data_files *from = self->from;
+    for (uint32_t i = 0, count; i < from->paths.count; i += count) {
+        count = count_neighbours(self, i);
+        SL_TRY(self->is_text[i] ? add_text(self, i, count)
+                                : sl_file_list_append(&self->to->paths, from->paths.items[i]));
+        self->to->items[self->to->paths.count - 1] = from->items[i];
     }
     return SL_OK;
 }
@@ -207,59 +222,53 @@ static sl_status find_directory(const sl_config *config, char **out_path)
     return length < 0 ? no_memory() : SL_OK;
 }
 
-static sl_status encode_with(encoding *self, const sl_config_list *items, const sl_tokens *tokens)
+static sl_status choose_text(encoding *self, const sl_tokens *tokens)
 {
-    self->given_count = items->count;
-    self->is_weighted = is_weighted(items);
-    self->is_text = calloc(items->count, sizeof *self->is_text);
-    self->paths = calloc(items->count, sizeof *self->paths);
-    if (!self->is_text || !self->paths)
+    uint32_t count = self->from->paths.count;
+    self->is_text = calloc(count, sizeof *self->is_text);
+    self->to->items = calloc(count, sizeof *self->to->items);
+    if (!self->is_text || !self->to->items)
         return no_memory();
-    for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t i = 0; i < count; i++)
         self->is_text[i] = needs_ids(self->config, self->vocabulary, tokens, i);
-    return list_paths(items, &self->given);
+    return SL_OK;
 }
 
-static void close_encoding(encoding *self, char *directory)
-{
-    for (uint32_t i = 0; self->paths && i < self->given_count; i++)
-        free(self->paths[i]);
-    free(self->paths);
-    free(self->is_text);
-    free(self->given);
-    free(directory);
-}
-
-static sl_status encode(const sl_config *config, const sl_config_list *items,
-                        const sl_vocabulary *vocabulary, sl_tokens **tokens)
+/* Closes the tokens before ids are made: their descriptors may be most that there are. */
+static sl_status encode_with(encoding *self, sl_tokens **tokens)
 {
     char *directory = NULL;
-    encoding self = {.config = config, .vocabulary = vocabulary};
-    const sl_tokens *raw = *tokens;
-    sl_status status = find_directory(config, &directory);
-    self.directory = directory;
+    sl_status status = find_directory(self->config, &directory);
+    self->directory = directory;
     if (status == SL_OK)
-        status = encode_with(&self, items, raw);
-    sl_tokens_close(*tokens); /* their descriptors may be most that there are */
+        status = choose_text(self, *tokens);
+    sl_tokens_close(*tokens);
     *tokens = NULL;
     if (status == SL_OK)
-        status = add_all(&self);
+        status = add_all(self);
+    const sl_file_list *paths = &self->to->paths;
     if (status == SL_OK)
-        status = sl_tokens_open((const char *const *)self.paths, self.path_count, 0, tokens);
-    close_encoding(&self, directory);
+        status = sl_tokens_open((const char *const *)paths->items, paths->count, 0, tokens);
+    free(self->is_text);
+    free(directory);
     return status;
 }
 
-sl_status sl_data_files_encode(const sl_config *config, const sl_config_list *items,
-                               const sl_vocabulary *vocabulary, sl_tokens **tokens)
+sl_status sl_data_files_encode(const sl_config *config, const sl_vocabulary *vocabulary,
+                               sl_data_files *files, sl_tokens **tokens)
 {
     sl_vocabulary *bytes = NULL;
+    sl_data_files to = {.given = files->given};
     if (!sl_data_files_need_ids(config, vocabulary, *tokens))
         return SL_OK;
     if (!vocabulary)
         SL_TRY(sl_vocabulary_of_bytes(&bytes));
-    sl_status status = encode(config, items, vocabulary ? vocabulary : bytes, tokens);
+    encoding self = {
+        .config = config, .vocabulary = vocabulary ? vocabulary : bytes, .from = files, .to = &to};
+    sl_status status = encode_with(&self, tokens);
     sl_vocabulary_close(bytes);
+    sl_data_files_close(files);
+    *files = to;
     return status;
 }
 
@@ -290,7 +299,7 @@ static sl_status fail_empty(const sl_data_cut *cut, range of, uint64_t count, in
     SL_FAIL(SL_ERROR_DATA,
             "%s%s: of %llu documents none is in the %s share of --split: give more documents, or a "
             "larger share (lines are documents with --document-per line)",
-            sl_files_show(cut->items->items[of.first_file]).text,
+            sl_files_show(cut->files->paths.items[of.first_file]).text,
             of.file_count > 1 ? " and the files behind it" : "", (unsigned long long)count,
             sl_data_files_name(share));
 }
@@ -359,19 +368,29 @@ static sl_status open_parts(const sl_data_cut *cut, uint32_t count, sl_data_part
         if (!parts[share].items)
             return no_memory();
         parts[share].count = count;
-        for (uint32_t i = 0; i < count && is_weighted(cut->items); i++)
-            parts[share].items[i].share = find_share(cut->items, i);
+        for (uint32_t i = 0; i < count && is_weighted(cut->files->given); i++)
+            parts[share].items[i].share = find_share(cut->files->given, i);
     }
     return SL_OK;
 }
 
+/* The files of an item that begin at `first_file`; without weights all. */
+static range find_range(const sl_data_files *files, uint32_t first_file)
+{
+    uint32_t end = first_file;
+    while (end < files->paths.count &&
+           (files->items[end] == files->items[first_file] || !is_weighted(files->given)))
+        end++;
+    return (range){first_file, end - first_file};
+}
+
 static sl_status cut_all(const sl_data_cut *cut, sl_data_parts *parts)
 {
-    uint32_t file_count = sl_tokens_file_count(cut->tokens);
-    bool is_blend = is_weighted(cut->items), is_all = find_last(cut) == 0;
-    SL_TRY(open_parts(cut, is_blend ? file_count : 1, parts));
+    bool is_all = find_last(cut) == 0;
+    range of = {0};
+    SL_TRY(open_parts(cut, is_weighted(cut->files->given) ? cut->files->given->count : 1, parts));
     for (uint32_t i = 0; i < parts[0].count; i++) {
-        range of = {i, is_blend ? 1 : file_count};
+        of = find_range(cut->files, of.first_file + of.file_count);
         if (is_all)
             take_files(cut, of, &parts[0].items[i]);
         else

@@ -88,9 +88,8 @@ static sl_status open_shares(sl_trainer *trainer)
 {
     sl_data_loader *loaders[] = {&trainer->loader, &trainer->eval_loader, &trainer->test_loader};
     sl_data_parts parts[SL_CONFIG_SHARES];
-    sl_data_cut cut = {.tokens = trainer->tokens,
-                       .items = &trainer->config->data,
-                       .end_of_text = trainer->end_of_text};
+    sl_data_cut cut = {
+        .tokens = trainer->tokens, .files = &trainer->files, .end_of_text = trainer->end_of_text};
     sl_status status = SL_OK;
     SL_TRY(sl_config_split(trainer->config, cut.shares));
     SL_TRY(sl_data_files_cut(&cut, parts));
@@ -118,7 +117,7 @@ static sl_status open_loaders(sl_trainer *trainer)
         return SL_OK;
     sl_data_parts parts[SL_CONFIG_SHARES];
     const sl_data_cut cut = {.tokens = trainer->eval_tokens,
-                             .items = &trainer->config->eval_data,
+                             .files = &trainer->eval_files,
                              .shares = {1},
                              .end_of_text = trainer->end_of_text};
     SL_TRY(sl_tokens_limit_vocab(trainer->eval_tokens, trainer->shape.vocab));
@@ -199,9 +198,9 @@ static sl_status encode_text(sl_trainer *trainer, sl_config_command command)
         sl_tokens_close(trainer->tokens);
         trainer->tokens = NULL;
     }
-    SL_TRY(sl_data_files_encode(config, &config->data, trainer->vocabulary, &trainer->tokens));
-    return sl_data_files_encode(config, &config->eval_data, trainer->vocabulary,
-                                &trainer->eval_tokens);
+    const sl_vocabulary *vocabulary = trainer->vocabulary;
+    SL_TRY(sl_data_files_encode(config, vocabulary, &trainer->files, &trainer->tokens));
+    return sl_data_files_encode(config, vocabulary, &trainer->eval_files, &trainer->eval_tokens);
 }
 
 static sl_status identify_data(sl_trainer *trainer)
@@ -261,8 +260,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     if (command == SL_CONFIG_TRAIN && config->log_csv && config->resume)
         SL_TRY(sl_log_csv_check(config->log_csv));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
-    SL_TRY(sl_data_files_open(&config->data, &trainer->tokens));
-    SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_tokens));
+    SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
+    SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens));
     SL_TRY(open_source(trainer));
     SL_TRY(open_vocabulary(trainer));
     SL_TRY(resolve_shape(trainer));
@@ -420,6 +419,8 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_steps_forget(&trainer->known_steps);
     free(trainer->given_json);
     free(trainer->config_json);
+    sl_data_files_close(&trainer->files);
+    sl_data_files_close(&trainer->eval_files);
     sl_tokens_close(trainer->eval_tokens);
     sl_tokens_close(trainer->tokens);
     sl_vocabulary_close(trainer->vocabulary);
