@@ -103,17 +103,26 @@ static void documents_when_another_id_ends_them_then_it_stands_between(void **st
         "--end-of-text 700 is not below the 700");
 }
 
+/* The loss that the last command printed. */
+static double printed_loss(void)
+{
+    json_t *report = json_loads(output, 0, NULL);
+    double loss = json_number_value(json_object_get(report, "loss"));
+    json_decref(report);
+    assert_true(loss > 0);
+    return loss;
+}
+
 static void text_when_evaluated_then_as_its_tokens(void **state)
 {
     (void)state;
-    static char of_tokens[TEXT_BYTES];
     assert_code(sluice("train " TINY "--tokenizer voc " ORDER "--data pair.bin --save model"), 0);
     assert_code(sluice("eval model --data pair.bin --json"), 0);
-    memcpy(of_tokens, output, sizeof of_tokens);
+    double of_tokens = printed_loss();
     assert_code(sluice("eval model --data lines.jsonl --json"), 0);
-    assert_string_equal(output, of_tokens);
+    assert_true(printed_loss() == of_tokens);
     assert_code(sluice("eval model --data lines --document-per line --json"), 0);
-    assert_string_equal(output, of_tokens);
+    assert_true(printed_loss() == of_tokens);
 }
 
 /* llm.c's files go on beyond 2^31 - 1 ids: here the second was made by hand. */
