@@ -10,10 +10,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 512, SAME_HANGUP_SECONDS = 3 };
+enum { EXIT_SECOND_SIGNAL = 130, TEXT_BYTES = 512 };
+
+/* Within so long the same number is the same signal: a terminal that closes, and timeout(1), say it
+ * twice. */
+static const double same_hangup_seconds = 3, same_seconds = 0.1;
 
 static volatile sig_atomic_t signal_count, is_saving, must_leave;
-static time_t hangup_second; /* of the last SIGHUP, on the monotonic clock; 0: none */
+static volatile sig_atomic_t last_number; /* of the last signal; 0: none yet */
+static struct timespec last_time;         /* and when, on the monotonic clock */
 static volatile sig_atomic_t leaves_at_first;
 static char stops_text[TEXT_BYTES], stops_in_save_text[TEXT_BYTES], leaves_now_text[TEXT_BYTES];
 static const char *line_start = "sluice: "; /* on a terminal it replaces the live line */
@@ -32,20 +37,23 @@ static void say(const char *text)
         return; /* there is nobody to tell */
 }
 
-static bool is_same_hangup(int number)
+static bool is_said_again(int number)
 {
-    struct timespec now;
-    if (number != SIGHUP || clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+    struct timespec now, before = last_time;
+    if (clock_gettime(CLOCK_MONOTONIC, &now) != 0)
         return false;
-    time_t before = hangup_second;
-    hangup_second = now.tv_sec;
-    return before != 0 && now.tv_sec - before <= SAME_HANGUP_SECONDS;
+    double since =
+        (double)(now.tv_sec - before.tv_sec) + 1e-9 * (double)(now.tv_nsec - before.tv_nsec);
+    bool is_same = number == last_number;
+    last_number = number;
+    last_time = now;
+    return is_same && since <= (number == SIGHUP ? same_hangup_seconds : same_seconds);
 }
 
 static void take_signal(int number)
 {
     int error = errno;
-    if (is_same_hangup(number)) {
+    if (is_said_again(number)) {
         errno = error;
         return;
     }
