@@ -109,6 +109,7 @@ typedef struct it_machine {
     double **data;     /* [values], all instances of each */
     uint32_t *section; /* [values]: the only section that uses it, else SL_NONE */
     it_source source;  /* what INPUT ops ask */
+    uint32_t micro_batch; /* of the program's first one */
     uint32_t vocab;
     sl_step_scalars scalars;
 } it_machine;

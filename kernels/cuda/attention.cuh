@@ -12,6 +12,7 @@
 #ifndef SL_KERNELS_CUDA_ATTENTION_CUH
 #define SL_KERNELS_CUDA_ATTENTION_CUH
 
+#include "kernels/dropout.h"
 #include "typed.cuh"
 
 /* The operands of one call. Places are those of the first head; a head's columns are side by side
@@ -30,6 +31,9 @@ typedef struct sl_attention_args {
     uint32_t position;     /* of the first query */
     uint32_t head_count;   /* B * H */
     float scale;           /* of scores: 1 / sqrt(width) */
+    uint32_t first_head;   /* of this rank */
+    const int32_t *positions; /* [B, T], of each token in its document; NULL: all see all before */
+    sl_dropout dropout;       /* of weights */
 } sl_attention_args;
 
 #define SL_LOG2_E 1.44269504088896340736f

@@ -3,6 +3,8 @@
  *
  *   dv = p' dy      dk = scale * ds' q      dq = scale * ds k
  *
+ * Where weights were dropped, the p' of dv and dp have the factors of dropout in them.
+ *
  * One kernel owns keys and walks the tiles of queries from the diagonal on: it computes s' and dp',
  * whose rows are its keys, so that p' and ds' are left operands as they stand in registers. The
  * other owns queries and walks the tiles of keys up to the diagonal. Nothing but operands passes
@@ -35,6 +37,7 @@
  *   attention_backward_queries<bf16, 256>    231   5.19   0.83    231   5.18   0.83
  */
 #include "attention_dots.cuh"
+#include "attention_mask.cuh"
 #include "attention_tiles.cuh"
 
 template <int WIDTH> struct keys_shape {
@@ -152,12 +155,45 @@ static __device__ __forceinline__ void differentiate_softmax_columns(
         }
 }
 
+/* The same with what documents and dropout take away; first_key: the warp's, first_query: the
+ * tile's. */
+template <int COLUMN_TILES>
+static __device__ __forceinline__ void differentiate_masked_columns(
+    float (&s)[1][COLUMN_TILES][4], float (&dp)[1][COLUMN_TILES][4], const float *lse,
+    const float *dots, float factor, const sl_attention_mask &mask, uint32_t first_key,
+    uint32_t first_query)
+{
+#pragma unroll
+    for (int n = 0; n < COLUMN_TILES; n += 2)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const int first = 8 * n + (int)sl_tile_column(e);
+            float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
+            if (mask.threshold > 0)
+                sl_attention_draw(mask, first_query + first, first_key + sl_tile_row(0), factors);
+#pragma unroll
+            for (int i = 0; i < 4; i++) { /* of two queries and two keys */
+                const int query = first + i / 2 * 8, at = i % 2 * 2 + e;
+                const int key = (int)(first_key + sl_tile_row(at));
+                const bool sees = key <= (int)first_query + query &&
+                                  key >= sl_attention_document(mask, first_query + query);
+                float &weight = s[0][n + i / 2][at], &gradient = dp[0][n + i / 2][at];
+                const float power = fmaf(weight, factor, -lse[query] * SL_LOG2_E);
+                const float p = sl_exp2(sees ? power : -INFINITY);
+                weight = p * factors[i / 2][i % 2];
+                gradient = p * (gradient * factors[i / 2][i % 2] - dots[query]);
+            }
+        }
+}
+
 /* `causal_offset`: the tile's first query less the warp's first key; `key_tile`: the tiles of keys
  * and values; `query_tile`: the tiles of queries and of their results' gradients. */
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, const uint4 *key_tile,
                                                    const uint4 *query_tile, const float *statistics,
-                                                   float factor, int causal_offset)
+                                                   float factor, int causal_offset,
+                                                   const sl_attention_mask &mask,
+                                                   uint32_t first_query)
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -167,8 +203,12 @@ static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, con
     const uint4 *queries = query_tile, *gradients = query_tile + shape::QUERY_PACKS;
     sl_tile_multiply<TYPE, WIDTH>(s, key_tile, first_row, queries);
     sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_PACKS, first_row, gradients);
-    differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, factor,
-                                  causal_offset);
+    if constexpr (MASKED)
+        differentiate_masked_columns(s, dp, statistics, statistics + shape::QUERIES, factor, mask,
+                                     first_query - causal_offset, first_query);
+    else
+        differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, factor,
+                                      causal_offset);
     sl_tile_round<TYPE>(weights, s);
     sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_pack);
     sl_tile_round<TYPE>(weights, dp);
@@ -195,7 +235,7 @@ static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
                                                first_row, first_pack);
 }
 
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_keys(sl_attention_args args)
 {
@@ -205,15 +245,22 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     float *const statistics = (float *)(query_tiles + 4 * shape::QUERY_PACKS);
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
     const uint32_t first = blockIdx.y * shape::KEYS;
-    const uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
     const uint32_t first_tile = first / shape::QUERIES;
+    uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
+    sl_attention_mask mask = {};
+    if constexpr (MASKED) {
+        mask = sl_attention_mask_of(args, blockIdx.x);
+        tile_count =
+            sl_attention_end_tile(mask, first_tile, shape::QUERIES, first + shape::KEYS);
+    }
     const int warp_key = (int)(first + threadIdx.x / SL_WARP * shape::ROWS);
     copy_keys<WIDTH, shape::KEYS>(args, place, first, key_tile);
     copy_query_tile<WIDTH>(args, place, first_tile, query_tiles, statistics);
     keys_state<WIDTH> state;
     clear_sums(state.dk);
     clear_sums(state.dv);
-    for (uint32_t tile = first_tile; tile < tile_count; tile++) {
+    uint32_t tile = first_tile;
+    do {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
@@ -221,10 +268,11 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         const int causal_offset = (int)(tile * shape::QUERIES) - warp_key;
         /* the tile's last query sees the warp's first key */
         if (causal_offset + shape::QUERIES > 0)
-            add_queries<TYPE>(state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
-                              statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E,
-                              causal_offset);
-    }
+            add_queries<TYPE, WIDTH, MASKED>(
+                state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
+                statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E, causal_offset,
+                mask, tile * shape::QUERIES);
+    } while (++tile < tile_count);
     store_keys<TYPE>(args, place, state, first, key_tile);
 }
 
@@ -274,12 +322,46 @@ static __device__ __forceinline__ void differentiate_softmax_rows(
             }
 }
 
+/* The same with what documents and dropout take away; first_query: the warp's, first_key: the
+ * tile's. */
+template <int WIDTH, int COLUMN_TILES>
+static __device__ __forceinline__ void differentiate_masked_rows(
+    const queries_state<WIDTH> &state, float (&s)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
+    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor,
+    const sl_attention_mask &mask, uint32_t first_query, uint32_t first_key)
+{
+#pragma unroll
+    for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n += 2)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const uint32_t first = first_query + 16 * m + sl_tile_row(0);
+                const uint32_t column = first_key + 8 * n + sl_tile_column(e);
+                float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
+                if (mask.threshold > 0)
+                    sl_attention_draw(mask, first, column, factors);
+#pragma unroll
+                for (int i = 0; i < 4; i++) { /* of two queries and two keys */
+                    const int query = (int)first + i / 2 * 8, key = (int)column + i % 2 * 8;
+                    const int at = i / 2 * 2 + e;
+                    const bool sees =
+                        key <= query && key >= sl_attention_document(mask, (uint32_t)query);
+                    const float power = fmaf(s[m][n + i % 2][at], factor, state.offset[m][i / 2]);
+                    const float p = sl_exp2(sees ? power : -INFINITY);
+                    dp[m][n + i % 2][at] = p * (dp[m][n + i % 2][at] * factors[i / 2][i % 2] -
+                                                state.dots[m][i / 2]);
+                }
+            }
+}
+
 /* `causal_offset`: the tile's first key less the warp's first query; `query_tile`: the tiles of q
  * and dy; `key_tile`: the tiles of k and v. */
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
                                                 const uint4 *query_tile, const uint4 *key_tile,
-                                                float factor, int causal_offset)
+                                                float factor, int causal_offset,
+                                                const sl_attention_mask &mask, uint32_t first_key)
 {
     typedef queries_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -288,7 +370,11 @@ static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
     sl_tile_multiply<TYPE, WIDTH>(s, query_tile, first_row, key_tile);
     sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_PACKS, first_row,
                                   key_tile + shape::KEY_PACKS);
-    differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
+    if constexpr (MASKED)
+        differentiate_masked_rows<WIDTH>(state, s, dp, factor, mask, first_key - causal_offset,
+                                         first_key);
+    else
+        differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
     sl_tile_round<TYPE>(weights, dp);
     sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, key_tile, 0);
 }
@@ -310,7 +396,7 @@ static __device__ __forceinline__ void store_queries(const sl_attention_args &ar
                                       threadIdx.x / SL_WARP * shape::ROWS, 0);
 }
 
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_queries(sl_attention_args args)
 {
@@ -322,11 +408,17 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     const uint32_t key_count = sl_less(args.query_count, first + shape::QUERIES);
     const uint32_t tile_count = sl_divide_up(key_count, shape::KEYS);
     const uint32_t warp_query = first + threadIdx.x / SL_WARP * shape::ROWS;
+    sl_attention_mask mask = {};
+    if constexpr (MASKED)
+        mask = sl_attention_mask_of(args, blockIdx.x);
+    const uint32_t first_tile = MASKED ? sl_attention_first_tile(mask, first, shape::KEYS) : 0;
     copy_queries<WIDTH, shape::QUERIES>(args, place, first, query_tile);
-    copy_keys<WIDTH, shape::KEYS>(args, place, 0, key_tiles);
+    copy_keys<WIDTH, shape::KEYS>(args, place, first_tile * shape::KEYS,
+                                  key_tiles + first_tile % 2 * 2 * shape::KEY_PACKS);
     queries_state<WIDTH> state;
     open_state(state, args, place, warp_query);
-    for (uint32_t tile = 0; tile < tile_count; tile++) {
+    uint32_t tile = first_tile;
+    do {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
@@ -334,34 +426,49 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
                                           key_tiles + (tile + 1) % 2 * 2 * shape::KEY_PACKS);
         const int causal_offset = (int)(tile * shape::KEYS) - (int)warp_query;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE>(state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
-                           args.scale * SL_LOG2_E, causal_offset);
-    }
+            add_keys<TYPE, WIDTH, MASKED>(state, query_tile,
+                                          key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                                          args.scale * SL_LOG2_E, causal_offset, mask,
+                                          tile * shape::KEYS);
+    } while (++tile < tile_count);
     store_queries<TYPE>(args, place, state, first, query_tile);
 }
 
 /* ---- launches ---- */
 
-template <sl_type TYPE, int WIDTH>
-static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+template <sl_type TYPE, int WIDTH, bool MASKED>
+static sl_status launch_one(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const sl_attention_args copy = *args;
     dim3 keys, queries;
     SL_TRY(sl_attention_grid(args, keys_shape<WIDTH>::KEYS, keys_shape<WIDTH>::PARTS, &keys));
     SL_TRY(sl_attention_grid(args, queries_shape<WIDTH>::QUERIES, 1, &queries));
-    SL_TRY(sl_attention_dots<TYPE>(call, args));
+    SL_TRY((sl_attention_dots<TYPE, true>(call, args)));
     SL_TRY(SL_LAUNCH(call, keys, SL_ATTENTION_THREADS, keys_shape<WIDTH>::SHARED_BYTES,
-                     (attention_backward_keys<TYPE, WIDTH>), copy));
+                     (attention_backward_keys<TYPE, WIDTH, MASKED>), copy));
     return SL_LAUNCH(call, queries, SL_ATTENTION_THREADS, queries_shape<WIDTH>::SHARED_BYTES,
-                     (attention_backward_queries<TYPE, WIDTH>), copy);
+                     (attention_backward_queries<TYPE, WIDTH, MASKED>), copy);
+}
+
+template <sl_type TYPE, int WIDTH>
+static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false>),
+                         (launch_one<TYPE, WIDTH, true>));
+}
+
+template <sl_type TYPE, int WIDTH, bool MASKED> static sl_status prepare_one(void)
+{
+    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH, MASKED>,
+                                     keys_shape<WIDTH>::SHARED_BYTES));
+    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH, MASKED>,
+                                     queries_shape<WIDTH>::SHARED_BYTES);
 }
 
 template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
 {
-    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH>,
-                                     keys_shape<WIDTH>::SHARED_BYTES));
-    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH>,
-                                     queries_shape<WIDTH>::SHARED_BYTES);
+    SL_TRY((prepare_one<TYPE, WIDTH, false>()));
+    return prepare_one<TYPE, WIDTH, true>();
 }
 
 sl_status sl_attention_tensor_backward(const sl_kernel_call *call, const sl_attention_args *args)

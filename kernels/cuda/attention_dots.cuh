@@ -38,7 +38,8 @@ static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_atten
         args.dots[head * args.query_count + query % args.query_count] = sum;
 }
 
-template <sl_type TYPE>
+/* IN_PACKS: heads are known to be whole packs wide. */
+template <sl_type TYPE, bool IN_PACKS>
 static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const uint64_t row_count = (uint64_t)args->head_count * args->query_count;
@@ -46,10 +47,7 @@ static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attentio
     const sl_attention_args copy = *args;
     if (blocks > INT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows", (unsigned long long)row_count);
-    if (args->width % sl_pack<TYPE>::COUNT == 0)
-        return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, true>),
-                         copy);
-    return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, false>),
+    return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, IN_PACKS>),
                      copy);
 }
 

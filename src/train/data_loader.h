@@ -9,8 +9,9 @@ typedef struct sl_data_loader {
     const sl_tokens *tokens; /* borrowed */
     sl_data_order order;
     uint64_t seed;
-    uint32_t seq; /* T: tokens of a row */
-    int32_t *row; /* [T + 1] */
+    uint32_t seq;        /* T: tokens of a row */
+    int32_t end_of_text; /* the id that ends a document; -1: not known */
+    int32_t *row;        /* [T + 1] */
 } sl_data_loader;
 
 /* Checks that the files hold a row. sl_data_loader_close frees the row buffer; `tokens` stays the
@@ -28,10 +29,13 @@ typedef struct sl_row_range {
     uint32_t count;
 } sl_row_range;
 
-/* Writes tokens (SL_INPUT_TOKENS) or targets, one token later, of `rows`: [count, T]. One thread at
- * a time; no allocation. */
+/* Writes tokens (SL_INPUT_TOKENS), targets, one token later, or positions, from 0 on in each row and
+ * behind each end of text, of `rows`: [count, T]. One thread at a time; no allocation. */
 sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, uint32_t slot,
                               int32_t *out_tokens);
+
+/* SL_ERROR_USAGE where it is not known what ends a document. */
+sl_status sl_data_loader_check_documents(const sl_data_loader *loader);
 
 /* Reads `rows` into the inputs of a plan that the caller fills. */
 sl_status sl_data_loader_fill(const sl_data_loader *loader, sl_engine *engine, uint32_t plan_index,

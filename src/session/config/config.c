@@ -350,8 +350,6 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 /* Options that are refused whenever they differ from the only value of this version. */
 static sl_status refuse_later_compute(const sl_config *config)
 {
-    if (config->dropout > 0)
-        REFUSE_LATER("--dropout", "use --dropout 0");
     if (config->tp > 1 || config->pp > 1)
         REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
     if (config->zero > 1)

@@ -27,7 +27,9 @@
       "token ids, unpadded (the model's; by hand 257 for text, else 50257)")                       \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL,                                \
       "start from random numbers, a checkpoint or a Hugging Face GPT-2 directory")                 \
-    X(REAL, dropout, "dropout", "0", "P", 0, 1, T, MODEL, "probability of dropping an activation")
+    X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, MODEL,                                     \
+      "probability of dropping an element of attention's weights, of what a branch adds and of "   \
+      "the embedding; in training alone, and the same ones however the work is placed")
 
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
     X(LIST, data, "data", "", "PATH...", 0, 0, TEK, DATA,                                          \
@@ -47,6 +49,9 @@
       "from files of tokens to text (standard output, or --output)")                               \
     X(CHOICE, data_order, "data-order", "random", "random|sequential", 0, 0, T, DATA,              \
       "where rows start")                                                                          \
+    X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA,                        \
+      "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
+      "positions from 0; a document begins behind each end of text")                               \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
       "evaluate after every N steps; 0: after the last one")                                       \

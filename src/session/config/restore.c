@@ -23,7 +23,7 @@ static const uint32_t resolved_rows[] = {
     ROW(data),         ROW(data_order), ROW(micro_batch), ROW(seq),    ROW(accumulate),
     ROW(steps),        ROW(precision),  ROW(lr),          ROW(min_lr), ROW(warmup),
     ROW(lr_schedule),  ROW(beta1),      ROW(beta2),       ROW(eps),    ROW(clip),
-    ROW(weight_decay), ROW(loss_scale), ROW(nonfinite),
+    ROW(weight_decay), ROW(loss_scale), ROW(nonfinite),   ROW(dropout), ROW(documents),
 };
 
 /* Of one start, or kept elsewhere. */

@@ -25,6 +25,8 @@ typedef struct sl_task {
     sl_type type;            /* compute type */
     uint32_t seq;            /* tokens of a row; of the prompt */
     bool with_evaluation;    /* TRAIN: builds program 1 too */
+    bool by_document;        /* programs of a loss: see sl_gpt2_emit_options */
+    float dropout;           /* TRAIN: likewise, of program 0 */
     uint32_t tail_rows;      /* rows of the last program of an evaluation; 0: it is left out */
     bool update_early;       /* TRAIN: see sl_step_options */
     uint64_t chunk_elements; /* 0: searched */
