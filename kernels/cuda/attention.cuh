@@ -12,8 +12,11 @@
 #ifndef SL_KERNELS_CUDA_ATTENTION_CUH
 #define SL_KERNELS_CUDA_ATTENTION_CUH
 
-#include "kernels/dropout.h"
 #include "typed.cuh"
+
+extern "C" {
+#include "kernels/dropout.h"
+}
 
 /* The operands of one call. Places are those of the first head; a head's columns are side by side
  * in a row. Rows and batches are counted in elements. */

@@ -1,8 +1,11 @@
 /* The op DROPOUT. A thread does sixteen bytes of a row of the batch with one or two draws; a row whose
  * end or beginning is no multiple of that is done element by element.
  */
-#include "kernels/dropout.h"
 #include "typed.cuh"
+
+extern "C" {
+#include "kernels/dropout.h"
+}
 
 enum { THREADS = 256 };
 

@@ -47,6 +47,9 @@ static attention_shape attention_shape_of(int round)
                              draw_between(1, 130)};
 }
 
+/* What takes part beside causality: nothing else, documents, dropout, both. */
+enum { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH, MASKS };
+
 static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
 {
     c->attrs.batch = s.batch;
@@ -59,6 +62,42 @@ static attention_shape shape_of(const cuda_case *c)
 {
     return (attention_shape){c->attrs.batch, c->attrs.seq, c->attrs.heads,
                              c->attrs.in / c->attrs.heads};
+}
+
+/* Behind set_shape. Documents of any length; `operand`: that of positions. */
+static MAYBE_UNUSED void set_mask(cuda_case *c, int which, int operand)
+{
+    const uint64_t seq = c->attrs.seq, rows = c->attrs.batch * seq;
+    const uint64_t longest = draw_between(1, seq);
+    c->scalars.dropout_seed = draw_below(UINT64_MAX);
+    c->scalars.first_row = draw_below(1000000);
+    c->attrs.dropout_site = (uint32_t)draw_below(100);
+    c->attrs.rank_index = (uint16_t)draw_below(2);
+    if (which & MASK_DROPOUT)
+        c->attrs.dropout = 0.1f + 0.1f * (float)draw_below(5);
+    if (!(which & MASK_DOCUMENTS))
+        return;
+    int32_t *positions = (int32_t *)case_room(c, operand, CASE_INT32, rows);
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < rows; i++) {
+        const bool begins = i % seq == 0 || left == 0;
+        if (begins)
+            left = draw_between(1, longest);
+        left--;
+        positions[i] = begins ? 0 : positions[i - 1] + 1;
+    }
+}
+
+/* Tells a head of what set_mask did; `drop` stays the caller's. */
+static MAYBE_UNUSED void mask_head(const cuda_case *c, int operand, uint64_t head_index,
+                                   drop_call *drop, reference_head *head)
+{
+    const int32_t *positions = (const int32_t *)c->operand[operand].input;
+    *drop = (drop_call){&c->attrs, &c->scalars, 0};
+    head->row = head_index / c->attrs.heads;
+    head->head = head_index % c->attrs.heads;
+    head->positions = positions != NULL ? positions + head->row * c->attrs.seq : NULL;
+    head->drop = drop;
 }
 
 /* Runs before the kernel does: the workspace's size, and more shared memory where it is needed. */
