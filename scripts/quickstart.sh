@@ -6,7 +6,7 @@
 # usage: quickstart.sh [STEPS]
 set -eu
 cd "$(dirname "$0")/.."
-steps=${1:-1200}
+steps=${1:-800}
 out=build/quickstart
 
 # has_gpu_driver: whether a GPU can be used here. Compiling for one takes minutes where nvcc is found.
@@ -54,7 +54,7 @@ echo "Training $steps steps; the loss starts near ln 1024 = 6.9 and falls:"
 
 echo
 echo "A sample:"
-"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 60 --temperature 0.5 --seed 1
+"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 60 --temperature 0.4 --seed 2
 
 echo
 echo "Checkpoint: $out/checkpoint"

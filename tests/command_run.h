@@ -171,6 +171,7 @@ static int set_up(void **state)
         print_message("skipped: %s was not built\n", binary);
         exit(77);
     }
+    setenv("XDG_CACHE_HOME", work_directory, 1);
     setenv("CUDA_VISIBLE_DEVICES", "", 1); /* the same runs whether or not there is a GPU */
     write_texts();
     return 0;

@@ -274,10 +274,16 @@ static inline void fill_program(world *w)
     };
     const sl_op ops[5] = {
         {.kind = SL_OP_LINEAR, .attrs = {.row_count = 3}},
-        {.kind = SL_OP_LINEAR_WEIGHT_BACKWARD, .attrs = {.row_count = 3}},
-        {.kind = SL_OP_NORM_FINISH},
-        {.kind = SL_OP_ADAMW, .attrs = {.element_count = SL_BLOCK_ELEMENTS, .first_block = 0}},
-        {.kind = SL_OP_ADAMW, .attrs = {.element_count = SL_BLOCK_ELEMENTS, .first_block = 1}},
+        {.kind = SL_OP_LINEAR_WEIGHT_BACKWARD,
+         .attrs = {.row_count = 3},
+         .phase = SL_PHASE_BACKWARD},
+        {.kind = SL_OP_NORM_FINISH, .phase = SL_PHASE_UPDATE},
+        {.kind = SL_OP_ADAMW,
+         .attrs = {.element_count = SL_BLOCK_ELEMENTS, .first_block = 0},
+         .phase = SL_PHASE_UPDATE},
+        {.kind = SL_OP_ADAMW,
+         .attrs = {.element_count = SL_BLOCK_ELEMENTS, .first_block = 1},
+         .phase = SL_PHASE_UPDATE},
     };
     memcpy(w->values, values, sizeof values);
     memcpy(w->ops, ops, sizeof ops);

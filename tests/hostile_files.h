@@ -204,7 +204,7 @@ static const hostile_row hostile_rows[] = {
     T("llm.c model", "an llm.c model", "model.bin", .words = {20240326, 3, 4}),
     T("llm.c optimizer state", "an llm.c optimizer state", "state.bin", .words = {20240527, 1, 4}),
     T("llm.c tokenizer", "an llm.c tokenizer", "tokenizer.bin", .words = {20240328, 2, 4}),
-    T("Megatron index", "Megatron's indexed tokens", "data.idx", HOSTILE_TEXT("MMIDIDX\0\0\1\0\0\0\0\0\0\0")),
+    T("Megatron index", "give the .bin beside it", "data.idx", HOSTILE_TEXT("MMIDIDX\0\0\1\0\0\0\0\0\0\0")),
 
     /* manifests: a change to that of a good checkpoint */
     M("manifest is cut", "not strict JSON", "\"format\"", "", .keep_seal = 1),

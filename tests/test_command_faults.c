@@ -102,6 +102,7 @@ static const workload workloads[] = {
 #else
     {"memory", TRAIN "--policy device --threads 2 --eval-data text --config settings", LOG, false},
     {"host", TRAIN "--policy host --accumulate 2 --adam device --timeline line", LOG, false},
+    {"logs", TRAIN "--policy device --log-csv table --tensorboard board/run", LOG, false},
     {"disk", TRAIN DISK "--policy nvme --nvme-params 1 --nvme-grads 1 --precision bf16", LOG,
      false},
     {"mix",

@@ -218,6 +218,11 @@ static void output_when_it_is_the_input_then_64_and_the_input_stays(void **state
     assert_one_complaint("pair.idx is one of --data");
     assert_code(sluice("tokenize --tokenizer byte --data in --output place --format megatron"), 64);
     assert_one_complaint("place.bin is there and no regular file");
+    run_shell("ln in more_000002.bin && ln in plain_000001");
+    assert_code(sluice("tokenize --tokenizer byte --data in --output more.bin"), 64);
+    assert_one_complaint("more_000002.bin is one of --data");
+    assert_code(sluice("tokenize --tokenizer byte --data in --output plain"), 64);
+    assert_one_complaint("plain_000001 is one of --data");
     assert_code(sluice("tokenize --tokenizer byte --data in --output in.bin"), 0);
     run_shell("cp in.bin kept.bin");
     assert_code(sluice("tokenize --tokenizer byte --decode --data in.bin --output in.bin"), 64);

@@ -18,6 +18,13 @@ typedef struct seen_lane {
 } seen_lane;
 
 static seen_lane seen[SL_LANE_COUNT];
+static _Atomic uint64_t seen_phase_ns[SL_PHASE_COUNT]; /* of the ops, by command */
+
+/* By hand, from the world's body: 2 is forward, 3 backward, 5, 7 and 8 are updates. */
+static sl_phase phase_of(uint32_t command)
+{
+    return command == 2 ? SL_PHASE_FORWARD : command == 3 ? SL_PHASE_BACKWARD : SL_PHASE_UPDATE;
+}
 
 static void note_ran(void *user, const sl_engine_event *event)
 {
@@ -28,6 +35,8 @@ static void note_ran(void *user, const sl_engine_event *event)
     own->count++;
     own->busy_ns += event->end_ns - event->start_ns;
     own->commands |= 1u << event->command;
+    if (event->lane == SL_LANE_COMPUTE || event->lane == SL_LANE_HOST)
+        seen_phase_ns[phase_of(event->command)] += event->end_ns - event->start_ns;
 }
 
 static void check_moved(const sl_engine_statistics *statistics, uint64_t h2d, uint64_t d2h)
@@ -55,6 +64,7 @@ static void statistics_when_taken_add_up(void **state)
     sl_engine_observer observer = {note_ran, seen};
     world_init(&w);
     memset(seen, 0, sizeof seen);
+    memset(seen_phase_ns, 0, sizeof seen_phase_ns);
     w.options.observer = &observer;
     sl_engine *engine = open_world(&w);
     fakes.sleep_us[SL_OP_ADAMW] = SLEEP_US;
@@ -72,6 +82,9 @@ static void statistics_when_taken_add_up(void **state)
         assert_int_equal(seen[lane].commands, commands[lane]);
         assert_int_equal(seen[lane].busy_ns, statistics.busy_ns[lane]);
     }
+    for (int phase = 0; phase < SL_PHASE_COUNT; phase++)
+        assert_int_equal(statistics.phase_ns[phase], seen_phase_ns[phase]);
+    assert_true(statistics.phase_ns[SL_PHASE_UPDATE] >= STEPS * 2 * SLEEP_US * UINT64_C(1000));
     /* nanosleep never returns early: each update takes at least its sleep. */
     assert_true(statistics.busy_ns[SL_LANE_HOST] >= STEPS * SLEEP_US * UINT64_C(1000));
     assert_true(statistics.busy_ns[SL_LANE_COMPUTE] >= STEPS * SLEEP_US * UINT64_C(1000));
@@ -85,6 +98,7 @@ static void statistics_when_taken_add_up(void **state)
     sl_engine_take_statistics(engine, &statistics);
     check_moved(&statistics, 0, 0);
     assert_int_equal(statistics.busy_ns[SL_LANE_HOST], 0);
+    assert_int_equal(statistics.phase_ns[SL_PHASE_UPDATE], 0);
     sl_engine_close(engine);
 }
 

@@ -208,6 +208,20 @@ static void compute_and_host_share_the_cores_where_the_machine_says_so(void **st
     }
 }
 
+/* Updates that run beside the next iteration: what is measured has that one beside it, too. */
+static void work_left_for_the_next_iteration_takes_its_turns_with_it(void **state)
+{
+    (void)state;
+    scene s;
+    open_scene(&s);
+    uint32_t run = add_run(&s, SL_LANE_COMPUTE, 3);
+    add_wait(&s, run + 1, 1); /* the update of two iterations ago is over */
+    add_run(&s, SL_LANE_HOST, 2);
+    add_wait(&s, run, 0);
+    s.machine.shares_cores = true;
+    assert_seconds(play(&s).step_seconds, 5);
+}
+
 /* A run, a host op and a copy that start together; each iteration waits for all of the last. */
 static sl_simulation play_together(scene *s, uint64_t run, uint64_t host, uint64_t copy)
 {
@@ -638,6 +652,7 @@ int main(void)
         cmocka_unit_test(copy_into_the_only_slot_is_waited_for),
         cmocka_unit_test(copies_into_two_slots_overlap_with_compute),
         cmocka_unit_test(compute_and_host_share_the_cores_where_the_machine_says_so),
+        cmocka_unit_test(work_left_for_the_next_iteration_takes_its_turns_with_it),
         cmocka_unit_test(copies_take_cores_from_the_pool_as_a_fair_scheduler_has_it),
         cmocka_unit_test(copies_slow_nobody_where_cores_are_left_over),
         cmocka_unit_test(copies_take_cores_from_host_alone_where_compute_has_a_device),

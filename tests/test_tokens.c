@@ -163,15 +163,16 @@ static void wide_id_above_int32_when_read_then_refused(void **state)
     sl_tokens_close(tokens);
 }
 
-static void megatron_bin_when_index_is_beside_then_refused(void **state)
+/* What stands beside tells that they are not nanoGPT's. */
+static void bin_when_another_index_is_beside_then_refused(void **state)
 {
     const scratch_path *directory = *state;
     scratch_path bin = scratch_join(directory->text, "data.bin");
     scratch_path index = scratch_join(directory->text, "data.idx");
     scratch_write(bin.text, "abcd", 4);
     sl_tokens_close(must_open(bin.text, 0));
-    scratch_write(index.text, "MMIDIDX\0\0\1\0\0\0\0\0\0\0", 17);
-    must_refuse(bin.text, SL_ERROR_DATA, "Megatron");
+    scratch_write(index.text, "anything", 8);
+    must_refuse(bin.text, SL_ERROR_DATA, "data.idx: stands beside a file of tokens");
 }
 
 /* ---- refusals ---- */
@@ -426,7 +427,7 @@ static void rows_when_data_is_short_then_refused(void **state)
 {
     (void)state;
     uint64_t start = 77;
-    for (int order = 0; order < 2; order++) {
+    for (int order = SL_DATA_RANDOM; order <= SL_DATA_SHUFFLE; order++) {
         assert_int_equal(sl_tokens_row_start((sl_data_order)order, 1, 0, 8, 8, &start),
                          SL_ERROR_DATA);
         assert_non_null(strstr(sl_status_message(), "has 8 tokens, but a row of 8 needs 9"));
@@ -484,7 +485,7 @@ int main(void)
         TEST(llmc_files_when_read_then_ids),
         TEST(nanogpt_when_id_reaches_vocabulary_then_named),
         TEST(wide_id_above_int32_when_read_then_refused),
-        TEST(megatron_bin_when_index_is_beside_then_refused),
+        TEST(bin_when_another_index_is_beside_then_refused),
         TEST(hostile_when_opened_then_told),
         TEST(no_regular_file_when_opened_then_refused),
         TEST(no_file_when_opened_then_usage_error),

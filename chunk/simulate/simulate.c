@@ -9,10 +9,11 @@
  * a fair scheduler would have it; read and write lane share the disk.
  *
  * Time is virtual and moves from one end of a command to the next, so the result depends on the
- * arguments alone. The last of ITERATIONS iterations is measured, from the end of the one before
- * it; by then the pipeline is filled. Within it, busy time of the compute lane and all stalls add
- * up to the time from its last command there to its last command here. A stall is charged to the
- * lane whose work was waited for in the end (stall.h).
+ * arguments alone. Iteration MEASURED is measured, from the end of the one before it: by then the
+ * pipeline is filled, and what it leaves to do beside the next one has that one beside it. Within
+ * it, busy time of the compute lane and all stalls add up to the time from its last command there
+ * to its last command here. A stall is charged to the lane whose work was waited for in the end
+ * (stall.h).
  *
  * Repetitions soon look alike: when the compute lane begins one as it began one of the two before
  * it, every lane at the same point, the rest of the loop would go on like that and is passed over.
@@ -23,7 +24,8 @@
 #include "base/status.h"
 #include "stall.h"
 
-enum { ITERATIONS = 6, SNAPSHOTS = 2, REPETITIONS_LEFT = 4, REPETITIONS_TRIED = 512 };
+enum { MEASURED = 5, ITERATIONS = MEASURED + 2 };
+enum { SNAPSHOTS = 2, REPETITIONS_LEFT = 4, REPETITIONS_TRIED = 512 };
 
 typedef struct lane_state {
     const uint32_t *commands; /* of this lane, in order */
@@ -277,7 +279,7 @@ static bool may_start(player *p, lane_state *lane)
 
 static bool is_measured(uint32_t iteration)
 {
-    return iteration == ITERATIONS - 1;
+    return iteration == MEASURED;
 }
 
 /* Charges the time since the lane's last command to whom it waited for in the end. */
@@ -583,7 +585,7 @@ static void find_period(player *p)
 
 static sl_status play_all(player *p)
 {
-    while (p->commands_left[ITERATIONS - 1] > 0) {
+    while (p->commands_left[MEASURED] > 0) {
         uint32_t repetition = p->lane[SL_LANE_COMPUTE].repetition;
         if (!start_ready(p))
             SL_FAIL(SL_ERROR_INTERNAL, "the plan's commands wait for each other for ever");
@@ -591,8 +593,7 @@ static sl_status play_all(player *p)
         if (p->lane[SL_LANE_COMPUTE].repetition > repetition)
             find_period(p);
     }
-    double end = p->end_seconds[ITERATIONS - 1];
-    p->result.step_seconds = end - p->end_seconds[ITERATIONS - 2];
+    p->result.step_seconds = p->end_seconds[MEASURED] - p->end_seconds[MEASURED - 1];
     return SL_OK;
 }
 

@@ -130,6 +130,8 @@ typedef struct sl_engine_statistics {
     uint64_t busy_ns[SL_LANE_COUNT];     /* since the last call of sl_engine_take_statistics */
     uint64_t stall_ns[SL_LANE_COUNT];    /* what the compute lane waited for, likewise; a lane that
                                             waited too passes its part on to what it waited for */
+    uint64_t phase_ns[SL_PHASE_COUNT];   /* of the busy time of the compute and the host lane, that
+                                            in ops of each phase, likewise */
     uint64_t moved_bytes[SL_LANE_COUNT]; /* bytes copied, counted by the engine, likewise */
     uint64_t measured_peak_bytes[SL_TIER_COUNT]; /* highest byte of each arena a command touched */
     uint64_t arena_bytes[SL_TIER_COUNT];         /* mapped, or reserved on disk */

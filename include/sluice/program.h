@@ -89,7 +89,8 @@ typedef enum sl_phase {
     SL_PHASE_FORWARD,
     SL_PHASE_RECOMPUTE,
     SL_PHASE_BACKWARD,
-    SL_PHASE_UPDATE
+    SL_PHASE_UPDATE,
+    SL_PHASE_COUNT
 } sl_phase;
 
 typedef struct sl_op {

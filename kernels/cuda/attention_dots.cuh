@@ -7,7 +7,7 @@
 
 enum { SL_DOT_LANES = 8, SL_DOT_THREADS = 256, SL_DOT_ROWS = SL_DOT_THREADS / SL_DOT_LANES };
 
-/* Eight lanes a row, which lie in memory as (batch, query, head) one after another. */
+/* IN_PACKS: heads are known to be whole packs wide. Eight lanes a row, which lie in memory as (batch, query, head) one after another. */
 template <sl_type TYPE, bool IN_PACKS>
 static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_attention_args args)
 {
@@ -16,7 +16,8 @@ static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_atten
     const uint32_t lane = threadIdx.x % SL_DOT_LANES;
     const uint64_t at = row * args.width;
     float sum = 0.0f;
-    if (row < row_count && IN_PACKS) {
+    const bool in_packs = IN_PACKS || args.width % sl_pack<TYPE>::COUNT == 0;
+    if (row < row_count && in_packs) {
         for (uint32_t i = lane * sl_pack<TYPE>::COUNT; i < args.width;
              i += SL_DOT_LANES * sl_pack<TYPE>::COUNT) {
             const sl_pack<TYPE> y = sl_load_pack<TYPE>(args.y, at + i);
@@ -38,7 +39,6 @@ static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_atten
         args.dots[head * args.query_count + query % args.query_count] = sum;
 }
 
-/* IN_PACKS: heads are known to be whole packs wide. */
 template <sl_type TYPE, bool IN_PACKS>
 static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attention_args *args)
 {

@@ -423,8 +423,7 @@ static sl_status launch_one_backward(const sl_kernel_call *call, const sl_attent
     const sl_attention_args copy = *args;
     dim3 grid;
     SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &grid));
-    SL_TRY((args->width % sl_pack<TYPE>::COUNT == 0 ? sl_attention_dots<TYPE, true>(call, args)
-                                                    : sl_attention_dots<TYPE, false>(call, args)));
+    SL_TRY((sl_attention_dots<TYPE, false>(call, args)));
     SL_TRY(SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
                      (attention_plain_backward_keys<TYPE, MASKED>), copy));
     return SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),

@@ -36,6 +36,7 @@ typedef struct sl_queue_observer {
     void (*waited)(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns);
     void *user;
     bool wants_each; /* a device's streams: calls one by one, not those between two waits as one */
+    uint64_t apart;  /* a device's streams: calls whose tags differ in these bits are not one */
 } sl_queue_observer;
 
 /* Starts a queue that holds up to `capacity` items. `observer` may be NULL; it is copied. */

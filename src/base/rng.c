@@ -40,6 +40,32 @@ uint64_t sl_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t b
     return (uint64_t)(((unsigned __int128)draw_u64(seed, stream, index) * bound) >> 64);
 }
 
+enum { FEISTEL_ROUNDS = 8 };
+
+/* A bijection of the numbers of 2 * half_bits bits. */
+static uint64_t mix_halves(uint64_t seed, uint64_t stream, uint32_t half_bits, uint64_t value)
+{
+    uint64_t mask = (UINT64_C(1) << half_bits) - 1;
+    uint64_t left = value >> half_bits, right = value & mask;
+    for (uint64_t round = 0; round < FEISTEL_ROUNDS; round++) {
+        uint64_t mixed = left ^ (draw_u64(seed, stream, round << 32 | right) & mask);
+        left = right;
+        right = mixed;
+    }
+    return left << half_bits | right;
+}
+
+uint64_t sl_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count)
+{
+    uint32_t half_bits = 1;
+    while (half_bits < 32 && (count - 1) >> (2 * half_bits) != 0)
+        half_bits++;
+    do /* the walk is on the cycle that index is on: it comes back below count */
+        index = mix_halves(seed, stream, half_bits, index);
+    while (index >= count);
+    return index;
+}
+
 double sl_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index)
 {
     return (double)(draw_u64(seed, stream, index) >> 11) * 0x1p-53;

@@ -19,6 +19,11 @@ sl_rng_word4 sl_rng_draw(uint64_t seed, uint64_t stream, uint64_t index);
  */
 uint64_t sl_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t bound);
 
+/* Where position `index` < count goes in a permutation of 0 .. count - 1 that (seed, stream) alone
+ * choose: a Feistel network of draws over the next even number of bits, walked until the result is
+ * below count (Black and Rogaway, CT-RSA 2002). Takes no memory, and about four walks at most. */
+uint64_t sl_rng_permute(uint64_t seed, uint64_t stream, uint64_t index, uint64_t count);
+
 /* A uniform double in [0, 1) with 53 bits. */
 double sl_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
 

@@ -1,18 +1,24 @@
-/* Prints to standard output. Plain lines come at most twice a second, the first and the last
- * always, and within a step every ten seconds. */
+/* A line is made of parts. Where a terminal is too narrow for all, those that matter least are left
+ * out, so that a live line never wraps: a line that wrapped could not be taken back. The width is
+ * asked for each line, so that a window may change its size. */
 #include "progress.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "command.h"
 #include "signals.h"
 
-enum { TIME_BYTES = 32 };
+enum { TIME_BYTES = 32, PART_BYTES = 48, PART_MAX = 16, LINE_BYTES = PART_MAX * PART_BYTES };
+enum { DEFAULT_COLUMNS = 80, NO_WIDTH = LINE_BYTES };
 
-static const double live_seconds = 0.1, plain_seconds = 0.5;
+static const double live_seconds = 0.1, plain_seconds = 10;
 static const double long_seconds = 2, live_within_seconds = 0.5, plain_within_seconds = 10;
 
 static double read_seconds(void)
@@ -30,107 +36,228 @@ static void format_time(double seconds, char out_text[TIME_BYTES])
         snprintf(out_text, TIME_BYTES, "%llu:%02llu", rounded / 60, rounded % 60);
 }
 
-void sl_progress_start(sl_progress *progress, const sl_trainer *trainer)
+/* ---- lines ---- */
+
+typedef struct part {
+    char text[PART_BYTES];
+    uint32_t rank; /* the highest is left out first; 0 never */
+} part;
+
+typedef struct line {
+    part parts[PART_MAX];
+    uint32_t count;
+} line;
+
+static void __attribute__((format(printf, 3, 4)))
+add_part(line *to, uint32_t rank, const char *format, ...)
 {
-    *progress = (sl_progress){.is_quiet = trainer->config->quiet,
-                              .is_live = isatty(STDOUT_FILENO) == 1,
-                              .last_step = trainer->config->steps,
-                              .first_step = trainer->state.step,
-                              .done_step = trainer->state.step};
-    progress->started = progress->begun = progress->within_shown = read_seconds();
+    part *next = &to->parts[to->count++];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(next->text, PART_BYTES, format, arguments);
+    va_end(arguments);
+    next->rank = rank;
 }
 
-void sl_progress_break(sl_progress *progress)
+/* Joins the parts up to a rank; returns the length. */
+static size_t join_parts(const line *from, uint32_t highest, char out_text[LINE_BYTES])
+{
+    size_t used = 0;
+    for (uint32_t i = 0; i < from->count; i++)
+        if (from->parts[i].rank <= highest)
+            used += (size_t)snprintf(out_text + used, LINE_BYTES - used, "%s%s", used ? "  " : "",
+                                     from->parts[i].text);
+    return used;
+}
+
+/* Columns that a live line may have: the last one stays empty, for there some terminals wrap. */
+static size_t find_width(const sl_progress *progress)
+{
+    struct winsize size;
+    if (!progress->is_live)
+        return NO_WIDTH;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return DEFAULT_COLUMNS - 1;
+    return (size_t)size.ws_col - 1;
+}
+
+static void break_line(sl_progress *progress)
 {
     if (progress->is_line_open)
         printf("\n");
     progress->is_line_open = false;
 }
 
-static void print_line(sl_progress *progress, const sl_step_report *report, double now)
+static void print_line(sl_progress *progress, const line *what)
 {
-    const uint64_t *peak = report->peak_bytes;
-    char left[TIME_BYTES], disk[SL_UNITS_TEXT_BYTES + 8] = "";
-    double steps_done = (double)(report->step - progress->first_step);
-    double steps_left = (double)(progress->last_step - report->step);
-    format_time(steps_left * (now - progress->started) / steps_done, left);
-    if (peak[SL_TIER_DISK] > 0)
-        snprintf(disk, sizeof disk, "  disk %s", sl_command_format_size(peak[SL_TIER_DISK]).text);
-    printf("%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f%s  norm %.3g  lr %.2e  %.0f tok/s  "
-           "device %s  host %s%s  left %s%s",
-           progress->is_live ? "\r\033[K" : "", report->step, progress->last_step, report->loss,
-           report->skipped ? " (skipped)" : "", (double)report->grad_norm,
-           (double)report->learning_rate, report->tokens_per_s,
-           sl_command_format_size(peak[SL_TIER_DEVICE]).text,
-           sl_command_format_size(peak[SL_TIER_HOST]).text, disk, left,
+    char text[LINE_BYTES];
+    size_t width = find_width(progress);
+    uint32_t highest = PART_MAX;
+    while (join_parts(what, highest, text) > width && highest > 0)
+        highest--;
+    printf("%s%.*s%s", progress->is_live ? "\r\033[K" : "", (int)width, text,
            progress->is_live ? "" : "\n");
     fflush(stdout);
     progress->is_line_open = progress->is_live;
-    progress->shown = now;
 }
 
-static void show_step(void *user, const sl_step_report *report)
+/* ---- steps ---- */
+
+static void add_tiers(line *to, const sl_step_report *report)
 {
-    sl_progress *progress = user;
+    static const uint32_t ranks[SL_TIER_COUNT] = {10, 11, 12};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        if (tier != SL_TIER_DISK || report->peak_bytes[tier] > 0)
+            add_part(to, ranks[tier], "%s %s", sl_tier_name((sl_tier)tier),
+                     sl_command_format_size(report->peak_bytes[tier]).text);
+}
+
+/* Times are means since the line before. */
+static void add_times(const sl_progress *progress, double now, line *to)
+{
+    char left[TIME_BYTES];
+    double steps_done = (double)(progress->done_step + 1 - progress->first_step);
+    double steps_left = (double)(progress->last_step - progress->done_step);
+    double step_ms = progress->ms / (double)progress->steps;
+    format_time(steps_left * (now - progress->started) / steps_done, left);
+    add_part(to, 6, "%.*f ms", step_ms < 100 ? 1 : 0, step_ms);
+    add_part(to, 2, "%.0f tok/s", 1e3 * progress->tokens / progress->ms);
+    add_part(to, 3, "left %s", left);
+}
+
+static void show_line(sl_progress *progress, const sl_step_report *report, double now)
+{
+    line what = {.count = 0};
+    add_part(&what, 0, "step %" PRIu64 "/%" PRIu64, report->step, progress->last_step);
+    add_part(&what, 1, "loss %.4f%s", report->loss, report->skipped ? " (skipped)" : "");
+    add_part(&what, 7, "norm %.3g", (double)report->grad_norm);
+    add_part(&what, 4, "lr %.2e", (double)report->learning_rate);
+    if (report->loss_scale != 1)
+        add_part(&what, 8, "scale %g", (double)report->loss_scale);
+    if (progress->skipped > 0)
+        add_part(&what, 9, "skipped %" PRIu64, progress->skipped);
+    if (report->epoch >= 0) /* not where it is no number */
+        add_part(&what, 5, "epoch %.2f", report->epoch);
+    add_times(progress, now, &what);
+    add_tiers(&what, report);
+    print_line(progress, &what);
+    progress->shown = now;
+    progress->ms = progress->tokens = 0;
+    progress->steps = 0;
+}
+
+static bool is_line_due(const sl_progress *progress, double now)
+{
+    uint64_t step = progress->done_step;
+    if (step == progress->first_step || step == progress->last_step)
+        return true;
+    if (!progress->is_live && progress->log_every != SL_CONFIG_UNSET)
+        return step % progress->log_every == 0;
+    return now - progress->shown >= (progress->is_live ? live_seconds : plain_seconds);
+}
+
+static sl_status show_step(void *self, const sl_step_report *report)
+{
+    sl_progress *progress = self;
     double now = read_seconds();
-    double pause = progress->is_live ? live_seconds : plain_seconds;
-    bool is_end = report->step == progress->first_step + 1 || report->step == progress->last_step;
     progress->done_step = report->step;
     progress->begun = now;
-    if (progress->is_quiet || (!is_end && now - progress->shown < pause))
-        return;
-    print_line(progress, report, now);
+    progress->skipped += report->skipped;
+    progress->ms += report->step_ms;
+    progress->tokens += (double)report->tokens;
+    progress->steps++;
+    if (!progress->is_quiet && is_line_due(progress, now))
+        show_line(progress, report, now);
+    return SL_OK;
 }
 
 /* Of a long step, how much is done. */
 static void show_within(void *user, uint32_t plan_index, uint32_t done, uint32_t count)
 {
     sl_progress *progress = user;
+    line what = {.count = 0};
     double now = read_seconds();
     double pause = progress->is_live ? live_within_seconds : plain_within_seconds;
     if (plan_index != 0 || progress->is_quiet || done == count ||
         now - progress->begun < long_seconds || now - progress->within_shown < pause)
         return;
-    printf("%sstep %" PRIu64 "/%" PRIu64 "  %.0f %% done%s", progress->is_live ? "\r\033[K" : "",
-           progress->done_step + 1, progress->last_step, 100.0 * done / count,
-           progress->is_live ? "" : "\n");
-    fflush(stdout);
-    progress->is_line_open = progress->is_live;
+    add_part(&what, 0, "step %" PRIu64 "/%" PRIu64, progress->done_step + 1, progress->last_step);
+    add_part(&what, 0, "%.0f %% done", 100.0 * done / count);
+    print_line(progress, &what);
     progress->within_shown = now;
 }
 
-static void show_eval(void *user, const sl_eval_report *report)
+/* ---- other records ---- */
+
+static sl_status start(void *self, const sl_start_report *report)
 {
-    sl_progress *progress = user;
+    sl_progress *progress = self;
+    progress->first_step = report->first_step;
+    progress->last_step = report->last_step;
+    progress->done_step = report->first_step - 1;
+    progress->started = progress->begun = progress->within_shown = read_seconds();
+    return SL_OK;
+}
+
+static sl_status show_eval(void *self, const sl_eval_report *report)
+{
+    sl_progress *progress = self;
     if (progress->is_quiet)
-        return;
-    sl_progress_break(progress);
-    printf("eval at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
+        return SL_OK;
+    break_line(progress);
+    printf("%s at step %" PRIu64 ": loss %.4f  perplexity %.2f  (%" PRIu64 " of %" PRIu64
            " tokens)\n",
-           report->step, report->loss, report->perplexity, report->tokens, report->data_tokens);
+           report->set, report->step, report->loss, report->perplexity, report->tokens,
+           report->data_tokens);
     fflush(stdout);
+    return SL_OK;
 }
 
-static void begin_save(void *user)
+static sl_status begin_save(void *self)
 {
-    (void)user;
+    (void)self;
     sl_signals_begin_save();
+    return SL_OK;
 }
 
-static void end_save(void *user, uint64_t step)
+static sl_status end_save(void *self, uint64_t step)
 {
-    sl_progress *progress = user;
+    sl_progress *progress = self;
     sl_signals_end_save();
     if (progress->is_quiet)
-        return;
-    sl_progress_break(progress);
+        return SL_OK;
+    break_line(progress);
     printf("saved step %" PRIu64 "\n", step);
     fflush(stdout);
+    return SL_OK;
 }
 
-sl_loop_events sl_progress_events(sl_progress *progress)
+static sl_status end(void *self, const sl_end_report *report)
 {
-    return (sl_loop_events){show_step, show_eval, begin_save, end_save, progress};
+    (void)report;
+    break_line(self);
+    return SL_OK;
+}
+
+/* ---- listening ---- */
+
+static bool is_terminal(void)
+{
+    const char *kind = getenv("TERM");
+    return isatty(STDOUT_FILENO) == 1 && !(kind && strcmp(kind, "dumb") == 0);
+}
+
+void sl_progress_listen(sl_progress *progress, const sl_config *config, sl_sinks *sinks)
+{
+    static const sl_sink_ops ops = {.start = start,
+                                    .step = show_step,
+                                    .eval = show_eval,
+                                    .saving = begin_save,
+                                    .saved = end_save,
+                                    .end = end};
+    *progress = (sl_progress){
+        .is_quiet = config->quiet, .is_live = is_terminal(), .log_every = config->log_every};
+    sl_sinks_add(sinks, &ops, progress);
 }
 
 sl_engine_progress sl_progress_within_step(sl_progress *progress)

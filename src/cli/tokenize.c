@@ -38,14 +38,12 @@ static double read_seconds(void)
 
 static meter start_meter(const sl_config *config, const char *what)
 {
-    static const sl_signal_texts texts = {
-        .stops = "stopping: no file of tokens is written",
-        .stops_in_save = "",
-        .leaves_now = "leaving at once: a file with .tmp- in its name may be left"};
-    static const sl_signal_texts decoding = {
-        .stops = "stopping: no file of text is written",
-        .stops_in_save = "",
-        .leaves_now = "leaving at once: a file with .tmp- in its name may be left"};
+    static const sl_signal_texts texts = {.stops = "stopping: no file of tokens is written",
+                                          .stops_in_save = "",
+                                          .leaves_now = "leaving at once"};
+    static const sl_signal_texts decoding = {.stops = "stopping: no file of text is written",
+                                             .stops_in_save = "",
+                                             .leaves_now = "leaving at once"};
     double now = read_seconds();
     return (meter){.what = what,
                    .is_quiet = config->quiet,
@@ -188,24 +186,11 @@ static sl_status refuse_input_pair(const sl_config_list *files, const char *path
     return status;
 }
 
-/* Makes the temporary that stands for `path` until all is written. */
-static sl_status create_temporary(const char *path, sl_file *out_file)
-{
-    char *name = NULL;
-    if (asprintf(&name, "%s.tmp-%ld", path, (long)getpid()) < 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    unlink(name); /* of a process that died and had this number */
-    sl_status status = sl_files_create(AT_FDCWD, NULL, name, out_file);
-    free(name);
-    return status;
-}
-
 static sl_status try_to_create(const char *path)
 {
     sl_file file;
-    SL_TRY(create_temporary(path, &file));
-    unlink(file.path);
-    sl_files_close(&file);
+    SL_TRY(sl_files_create_unseen(path, &file));
+    sl_files_discard(&file);
     return SL_OK;
 }
 
@@ -227,14 +212,34 @@ static bool is_stream(const char *path)
     return stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
+/* Files that llm.c's may go on in: NAME_000001 and so on. No more than these are looked for. */
+static sl_status refuse_input_parts(const sl_config_list *files, const char *path)
+{
+    enum { PARTS = 999 };
+    bool is_bin = sl_files_name_ends(path, ".bin");
+    int length = (int)strlen(path) - (is_bin ? 4 : 0);
+    sl_status status = refuse_input(files, path);
+    for (int i = 1; i <= PARTS && status == SL_OK; i++) {
+        char *name = NULL;
+        if (asprintf(&name, "%.*s_%06d%s", length, path, i, is_bin ? ".bin" : "") < 0)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+        status = refuse_input(files, name);
+        free(name);
+    }
+    return status;
+}
+
 static sl_status check_output(const sl_config *config, const sl_config_list *files)
 {
     const char *path = config->output;
     if (!path || (config->decode && is_stream(path)))
         return SL_OK;
-    SL_TRY(!config->decode && config->format == SL_TOKEN_FORMAT_MEGATRON
-               ? refuse_input_pair(files, path)
-               : refuse_input(files, path));
+    if (config->decode || config->format == SL_TOKEN_FORMAT_NANOGPT)
+        SL_TRY(refuse_input(files, path));
+    else if (config->format == SL_TOKEN_FORMAT_MEGATRON)
+        SL_TRY(refuse_input_pair(files, path));
+    else
+        SL_TRY(refuse_input_parts(files, path));
     return try_to_create(path);
 }
 
@@ -255,6 +260,7 @@ static sl_tokenize_args describe(const job *self, meter *progress)
                       .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
                       .json_key = config->json_key},
         .worker_count = (uint32_t)config->threads,
+        .end_of_text = config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text,
         .cleans = config->clean,
         .progress = show,
         .merging = show_merging,
@@ -372,20 +378,15 @@ static sl_status fill_file(const job *self, text_output *to, const sl_file *file
     return check_stop(to->progress);
 }
 
-/* Under a temporary name until it is whole. */
+/* Without its name until it is whole. */
 static sl_status decode_to_file(const job *self, text_output *to)
 {
     sl_file file;
-    SL_TRY(create_temporary(to->name, &file));
+    SL_TRY(sl_files_create_unseen(to->name, &file));
     sl_status status = fill_file(self, to, &file);
-    int error =
-        status == SL_OK ? sl_files_rename(AT_FDCWD, file.path, to->name, SL_RENAME_REPLACE) : 0;
-    if (error != 0)
-        status = sl_status_fail(SL_ERROR_IO, "%s: cannot be replaced: %s",
-                                sl_files_show(to->name).text, strerror(error));
-    if (status != SL_OK)
-        unlink(file.path);
-    sl_files_close(&file);
+    if (status == SL_OK)
+        status = sl_files_publish(&file, to->name);
+    sl_files_discard(&file);
     return status == SL_OK ? sl_files_sync_parent(to->name) : status;
 }
 

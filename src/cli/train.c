@@ -42,16 +42,17 @@ static void print_plan(const sl_trainer *trainer, const sl_blueprint *blueprint)
     fflush(stdout);
 }
 
-static sl_status log_start(sl_trainer *trainer)
+static sl_status tell_start(sl_trainer *trainer)
 {
-    json_t *config = NULL, *plan = NULL;
-    sl_status status = sl_config_format(trainer->config, SL_CONFIG_TRAIN, &config);
+    sl_start_report report = {.first_step = trainer->state.step + 1,
+                              .last_step = trainer->config->steps};
+    sl_status status = sl_config_format(trainer->config, SL_CONFIG_TRAIN, &report.config);
     if (status == SL_OK)
-        status = sl_plan_json_format(trainer->session->blueprint, &plan);
+        status = sl_plan_json_format(trainer->session->blueprint, &report.plan);
     if (status == SL_OK)
-        status = sl_log_json_start(trainer->log, config, plan);
-    json_decref(config);
-    json_decref(plan);
+        status = sl_sinks_start(&trainer->sinks, &report);
+    json_decref(report.config);
+    json_decref(report.plan);
     return status;
 }
 
@@ -126,13 +127,11 @@ static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
 static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
 {
     sl_end_report end;
-    SL_TRY(log_start(trainer));
+    sl_progress_listen(progress, trainer->config, &trainer->sinks);
+    SL_TRY(tell_start(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
-    sl_progress_start(progress, trainer);
-    sl_loop_events events = sl_progress_events(progress);
-    sl_status status = sl_loop_run(trainer, &events, stop, &end);
+    sl_status status = sl_loop_run(trainer, stop, &end);
     sl_signals_end_save(); /* one that failed did not say so */
-    sl_progress_break(progress);
     if (strcmp(end.reason, "error") != 0)
         print_end(trainer, &end);
     return status;
@@ -157,7 +156,7 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
 static int run_train(sl_config *config)
 {
     sl_trainer trainer = {0};
-    sl_progress progress;
+    sl_progress progress = {0};
     sl_signals_ignore_failed_output();
     watch_early_signals();
     int code = sl_command_end(train(config, &trainer, &progress));

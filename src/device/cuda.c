@@ -288,7 +288,7 @@ static sl_status issue_call(sl_device_stream *stream, uint64_t tag, sl_queue_fun
                             const void *arguments, uint32_t argument_bytes)
 {
     SL_TRY(sl_cuda_wait_for_room(stream));
-    SL_TRY(sl_cuda_times_before_call(stream->times));
+    SL_TRY(sl_cuda_times_before_call(stream->times, tag));
     stream->issued++;
     launch_count = 0;
     sl_status status = call_at_once(function, arguments, argument_bytes);
@@ -333,7 +333,7 @@ static sl_status issue_copy(sl_device_stream *stream, uint64_t tag, void *to, co
                             uint64_t bytes)
 {
     SL_TRY(sl_cuda_wait_for_room(stream));
-    SL_TRY(sl_cuda_times_before_call(stream->times));
+    SL_TRY(sl_cuda_times_before_call(stream->times, tag));
     stream->issued++;
     SL_TRY(copy_in_parts(stream, to, from, bytes));
     return sl_cuda_times_after_call(stream->times, tag, true);

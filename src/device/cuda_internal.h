@@ -136,7 +136,7 @@ sl_status sl_cuda_times_open(sl_device_stream *stream, const sl_queue_observer *
 void sl_cuda_times_close(sl_cuda_times *times);
 
 /* Around a call or copy that is issued. */
-sl_status sl_cuda_times_before_call(sl_cuda_times *times);
+sl_status sl_cuda_times_before_call(sl_cuda_times *times, uint64_t tag);
 sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_copy);
 
 /* A point in a stream of the device, as its times count. */

@@ -1,12 +1,12 @@
 /* When calls, copies and waits of a device stream began and ended, for its observer.
  *
  * A stream's time is cut by borders, CUDA events that take the time as the stream passes them. The
- * span before a border is a run (calls between two waits are one, unless the observer wants each),
- * a wait, or idle time, which is not reported. Spans are reported in order by the control thread
- * when it has waited for something anyway; a wait for another stream only after that stream's spans
- * up to the record waited for, whatever the order of the streams: whom it is charged to depends on
- * them (chunk/simulate/stall.h). Times are the clock's at the stream's last idle moment, plus what
- * the events measured since.
+ * span before a border is a run (calls between two waits are one, unless the observer wants each or
+ * their tags apart), a wait, or idle time, which is not reported. Spans are reported in order by
+ * the control thread when it has waited for something anyway; a wait for another stream only after
+ * that stream's spans up to the record waited for, whatever the order of the streams: whom it is
+ * charged to depends on them (chunk/simulate/stall.h). Times are the clock's at the stream's last
+ * idle moment, plus what the events measured since.
  *
  * Invariants: reported <= set <= reported + BORDERS - 1; the border reported last still holds its
  * time, for the next span begins there. is_current: the last border stands where the stream's work
@@ -162,9 +162,13 @@ static sl_status end_run_span(sl_cuda_times *times)
 
 /* ---- around what is issued ---- */
 
-sl_status sl_cuda_times_before_call(sl_cuda_times *times)
+sl_status sl_cuda_times_before_call(sl_cuda_times *times, uint64_t tag)
 {
-    return times && !times->is_running ? begin_span(times) : SL_OK;
+    if (!times)
+        return SL_OK;
+    if ((tag ^ times->run_tag) & times->observer.apart)
+        SL_TRY(end_run_span(times));
+    return times->is_running ? SL_OK : begin_span(times);
 }
 
 sl_status sl_cuda_times_after_call(sl_cuda_times *times, uint64_t tag, bool is_copy)

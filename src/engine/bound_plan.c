@@ -245,8 +245,8 @@ static sl_status bind_body(const sl_engine *engine, sl_bound_plan *bound)
     for (uint32_t i = 0; i < bound->plan->body_count; i++) {
         const sl_command *command = &bound->plan->body[i];
         bound->body[i].command = command;
-        bound->body[i].tag = sl_statistics_tag_body((uint32_t)(bound - engine->plans), i);
         SL_TRY(bind_command(engine, bound, &bound->body[i]));
+        bound->body[i].tag = sl_statistics_tag_body((uint32_t)(bound - engine->plans), bound, i);
     }
     mark_filled_inputs(bound);
     for (uint32_t i = 0; i < bound->plan->body_count; i++) {

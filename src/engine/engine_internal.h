@@ -53,6 +53,7 @@ typedef struct sl_engine_lane {
     sl_lane lane;
     sl_device_stream *stream;                  /* NULL: this engine does not have the lane */
     _Atomic uint64_t busy_ns;                  /* shared with lanes */
+    _Atomic uint64_t phase_ns[SL_PHASE_COUNT]; /* of it, by ops; shared with lanes */
     _Atomic uint64_t waited_ns[SL_LANE_COUNT]; /* by cause; shared with lanes */
 } sl_engine_lane;
 
@@ -337,16 +338,21 @@ sl_status sl_disk_release_parts(sl_engine *engine);
 /* ---- statistics.c ---- */
 
 /* A tag says what an item of a lane is. */
-typedef enum sl_tag_kind { SL_TAG_UNCOUNTED, SL_TAG_PROLOGUE, SL_TAG_BODY } sl_tag_kind;
+typedef enum sl_tag_kind {
+    SL_TAG_UNCOUNTED,
+    SL_TAG_PROLOGUE,
+    SL_TAG_COPY, /* of a body */
+    SL_TAG_OP    /* likewise */
+} sl_tag_kind;
 
 /* What fits into tags. */
-enum { SL_TAG_PLANS = 1 << 8, SL_TAG_COMMANDS = 1 << 26, SL_TAG_REPETITIONS = 1 << 28 };
+enum { SL_TAG_PLANS = 1 << 6, SL_TAG_COMMANDS = 1 << 26, SL_TAG_REPETITIONS = 1 << 28 };
 
 /* Of what is no command of a body. */
 uint64_t sl_statistics_tag(sl_tag_kind kind);
 
-/* Of a command in repetition 0; one more is one repetition on. */
-uint64_t sl_statistics_tag_body(uint32_t plan_index, uint32_t command);
+/* Of command number `command`, which is bound, in repetition 0; one more is one repetition on. */
+uint64_t sl_statistics_tag_body(uint32_t plan_index, const sl_bound_plan *plan, uint32_t command);
 
 /* Of a wait for something of another lane. */
 uint64_t sl_statistics_tag_wait(sl_lane waited_for);

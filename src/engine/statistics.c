@@ -7,21 +7,28 @@
  * device's stream that a lane of the host waits behind may be reported later: its part stays with
  * the stream.
  *
- * A tag is kind << 62 | plan << 54 | command << 28 | repetition, or, of a wait, the lane.
+ * A tag is kind << 62 | phase << 60 | plan << 54 | command << 28 | repetition, or, of a wait, the
+ * lane. A device's stream reports calls of one phase together, never those of two: the time of an
+ * op belongs to its phase, whichever lane it ran on.
  */
 #include "engine_internal.h"
 
-enum { KIND_SHIFT = 62, PLAN_SHIFT = 54, COMMAND_SHIFT = 28 };
+enum { KIND_SHIFT = 62, PHASE_SHIFT = 60, PLAN_SHIFT = 54, COMMAND_SHIFT = 28, PHASE_MASK = 3 };
+
+_Static_assert(SL_PHASE_COUNT <= PHASE_MASK + 1, "a phase fits its bits of a tag");
 
 uint64_t sl_statistics_tag(sl_tag_kind kind)
 {
     return (uint64_t)kind << KIND_SHIFT;
 }
 
-uint64_t sl_statistics_tag_body(uint32_t plan_index, uint32_t command)
+uint64_t sl_statistics_tag_body(uint32_t plan_index, const sl_bound_plan *plan, uint32_t command)
 {
-    return sl_statistics_tag(SL_TAG_BODY) | (uint64_t)plan_index << PLAN_SHIFT |
-           (uint64_t)command << COMMAND_SHIFT;
+    const sl_command *what = &plan->plan->body[command];
+    bool is_op = what->kind == SL_COMMAND_RUN;
+    uint64_t phase = is_op ? plan->program->ops[what->tick].phase : 0;
+    return sl_statistics_tag(is_op ? SL_TAG_OP : SL_TAG_COPY) | phase << PHASE_SHIFT |
+           (uint64_t)plan_index << PLAN_SHIFT | (uint64_t)command << COMMAND_SHIFT;
 }
 
 uint64_t sl_statistics_tag_wait(sl_lane waited_for)
@@ -38,7 +45,10 @@ static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_
     if (kind == SL_TAG_UNCOUNTED)
         return;
     atomic_fetch_add_explicit(&lane->busy_ns, end_ns - start_ns, memory_order_relaxed);
-    if (kind != SL_TAG_BODY || !lane->observer)
+    if (kind == SL_TAG_OP)
+        atomic_fetch_add_explicit(&lane->phase_ns[tag >> PHASE_SHIFT & PHASE_MASK],
+                                  end_ns - start_ns, memory_order_relaxed);
+    if (kind == SL_TAG_PROLOGUE || !lane->observer)
         return;
     sl_engine_event event = {.plan_index = tag >> PLAN_SHIFT & (SL_TAG_PLANS - 1),
                              .command = tag >> COMMAND_SHIFT & (SL_TAG_COMMANDS - 1),
@@ -85,8 +95,11 @@ static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end
 
 sl_queue_observer sl_statistics_observer(sl_engine_lane *lane)
 {
-    sl_queue_observer observer = {count_run, count_wait, lane, lane->observer != NULL};
-    return observer;
+    return (sl_queue_observer){.ran = count_run,
+                               .waited = count_wait,
+                               .user = lane,
+                               .wants_each = lane->observer != NULL,
+                               .apart = (uint64_t)PHASE_MASK << PHASE_SHIFT};
 }
 
 void sl_statistics_count_issue(sl_engine *engine, const sl_bound_command *bound)
@@ -115,6 +128,9 @@ void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_stat
         statistics.moved_bytes[lane] = engine->moved_bytes[lane];
         engine->moved_bytes[lane] = 0;
     }
+    for (int phase = 0; phase < SL_PHASE_COUNT; phase++)
+        statistics.phase_ns[phase] = take_counter(&engine->lanes[SL_LANE_COMPUTE].phase_ns[phase]) +
+                                     take_counter(&engine->lanes[SL_LANE_HOST].phase_ns[phase]);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         statistics.measured_peak_bytes[tier] = engine->touched_end[tier];
         statistics.arena_bytes[tier] =

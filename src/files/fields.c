@@ -493,3 +493,20 @@ size_t sl_fields_print(const sl_field *fields, const void *from, char *out_text,
     print_entries(&(sl_field){.kind = SL_FIELD_OBJECT, .fields = fields}, from, &out);
     return out.length;
 }
+
+size_t sl_fields_print_value(const sl_field *field, const void *from, char *out_text,
+                             size_t capacity)
+{
+    printer out = {.text = out_text, .capacity = capacity};
+    print_value(field, from, &out);
+    return out.length;
+}
+
+double sl_fields_number(const sl_field *field, const void *from)
+{
+    const void *member = (const char *)from + field->offset;
+    if (field->kind == SL_FIELD_BOOL)
+        return *(const bool *)member ? 1 : 0;
+    bool is_integer = field->kind == SL_FIELD_U32 || field->kind == SL_FIELD_U64;
+    return is_integer ? (double)integer_of(field, member) : number_of(field, member);
+}

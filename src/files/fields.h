@@ -109,6 +109,13 @@ sl_status sl_fields_write_value(const sl_field *field, const void *from, json_t 
  * program. */
 size_t sl_fields_print(const sl_field *fields, const void *from, char *out_text, size_t capacity);
 
+/* The value of one member in the same way, without its key. */
+size_t sl_fields_print_value(const sl_field *field, const void *from, char *out_text,
+                             size_t capacity);
+
+/* A member as a number: U32, U64, F32, F64, BOOL (0 or 1). */
+double sl_fields_number(const sl_field *field, const void *from);
+
 /* Finds a name in "first|second"; SL_ERROR_USAGE lists them and names the nearest. */
 sl_status sl_fields_find_name(const char *names, const char *name, uint32_t *out_index);
 

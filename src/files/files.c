@@ -189,36 +189,72 @@ sl_status sl_files_create(int directory, const char *directory_path, const char 
     return SL_OK;
 }
 
-/* The name of a moment that such a file has where the file system makes none without. */
-static int create_unlinked(const char *directory_path)
+/* ---- files without a name ---- */
+
+enum { LINK_BYTES = 32 };
+
+/* Where the system names the file of a descriptor. */
+static const char *name_descriptor(int fd, char out_link[LINK_BYTES])
 {
-    char *path = NULL;
-    if (asprintf(&path, "%s/sluice-XXXXXX", directory_path) < 0)
+    snprintf(out_link, LINK_BYTES, "/proc/self/fd/%d", fd);
+    return out_link;
+}
+
+/* A descriptor of a file without a name in the directory in which `path` ends; -1: none can be
+ * made there, or it could not be named later. */
+static int open_unseen(const char *path)
+{
+    char link[LINK_BYTES];
+    const char *slash = strrchr(path, '/');
+    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    int fd = directory ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+    free(directory);
+    if (fd >= 0 && access(name_descriptor(fd, link), F_OK) != 0) {
+        close(fd);
         return -1;
-    int fd = mkostemp(path, O_CLOEXEC), error = errno;
-    if (fd >= 0)
-        unlink(path);
-    free(path);
-    errno = error;
+    }
     return fd;
 }
 
-sl_status sl_files_create_nameless(const char *directory_path, sl_file *out_file)
+sl_status sl_files_create_unseen(const char *name, sl_file *out_file)
 {
-    sl_file file = {.fd = -1};
-    SL_TRY(sl_files_join_path(NULL, directory_path, &file.path));
-    file.fd = open(directory_path, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
-    if (file.fd < 0)
-        file.fd = create_unlinked(directory_path);
-    if (file.fd < 0) {
-        int error = errno;
-        sl_status_fail(SL_ERROR_IO, "%s: no file can be made there: %s",
-                       sl_files_show(file.path).text, strerror(error));
-        sl_files_close(&file);
-        return SL_ERROR_IO;
+    char *path = NULL;
+    if (asprintf(&path, "%s.tmp-%ld", name, (long)getpid()) < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    unlink(path); /* of a process that died and had this number */
+    int fd = open_unseen(path);
+    if (fd >= 0) {
+        *out_file = (sl_file){.fd = fd, .path = path, .is_unseen = true};
+        return SL_OK;
     }
-    *out_file = file;
+    sl_status status = sl_files_create(AT_FDCWD, NULL, path, out_file);
+    free(path);
+    return status;
+}
+
+sl_status sl_files_publish(sl_file *file, const char *name)
+{
+    char link[LINK_BYTES];
+    int error = 0;
+    if (file->is_unseen && linkat(AT_FDCWD, name_descriptor(file->fd, link), AT_FDCWD, file->path,
+                                  AT_SYMLINK_FOLLOW) != 0)
+        error = errno;
+    if (error == 0) {
+        file->is_unseen = false;
+        error = sl_files_rename(AT_FDCWD, file->path, name, SL_RENAME_REPLACE);
+    }
+    if (error != 0)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be named %s: %s", sl_files_show(file->path).text,
+                sl_files_show(name).text, strerror(error));
+    file->is_unseen = true; /* its temporary name is gone again */
     return SL_OK;
+}
+
+void sl_files_discard(sl_file *file)
+{
+    if (file->path && file->fd >= 0 && !file->is_unseen)
+        unlink(file->path);
+    sl_files_close(file);
 }
 
 void sl_files_close(sl_file *file)

@@ -34,6 +34,7 @@ typedef struct sl_file {
     int fd;         /* -1: closed */
     uint64_t bytes; /* size when opened, or written so far */
     char *path;     /* for messages; owned */
+    bool is_unseen; /* of sl_files_create_unseen: its path is not in the directory yet */
 } sl_file;
 
 typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
@@ -60,9 +61,17 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
 sl_status sl_files_create(int directory, const char *directory_path, const char *name,
                           sl_file *out_file);
 
-/* Makes a file that has no name and ends with its last descriptor, however the process ends; on a
- * file system without such files it loses its name at once. Its path is the directory's. */
-sl_status sl_files_create_nameless(const char *directory_path, sl_file *out_file);
+/* Makes a file that is to be called `name` once it is whole (sl_files_publish). Where the file
+ * system can, it has no name before, and a process that is killed leaves nothing; else it is called
+ * NAME.tmp-PID, which is its path. Mode 0600. */
+sl_status sl_files_create_unseen(const char *name, sl_file *out_file);
+
+/* Gives such a file its name in the place of whatever had it; the file stays open. SL_ERROR_IO: it
+ * is as before. */
+sl_status sl_files_publish(sl_file *file, const char *name);
+
+/* Closes such a file, and removes it if it was not published; a zeroed or closed file is fine. */
+void sl_files_discard(sl_file *file);
 
 /* Closes and frees; a zeroed or closed file is fine. Written data is safe only after a sync. */
 void sl_files_close(sl_file *file);

@@ -5,7 +5,7 @@
  * was read.
  */
 #define _GNU_SOURCE
-#include "tokens.h"
+#include "tokens_internal.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -17,7 +17,6 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
-#include "files.h"
 #include "json_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "token files are little endian");
@@ -31,44 +30,26 @@ enum {
     SAMPLE_BYTES = 4096
 };
 
-static const uint64_t RNG_STREAM = 0x6461746100000000; /* of row starts; "data" */
-static const char MEGATRON_MAGIC[9] = "MMIDIDX\0";     /* nine bytes, two of them NUL */
-
-typedef enum token_kind { KIND_TEXT, KIND_NANOGPT, KIND_LLMC16, KIND_LLMC32 } token_kind;
+static const uint64_t RNG_STREAM = 0x6461746100000000;   /* of row starts; "data" */
+static const uint64_t EPOCH_STREAM = 0x65706f6368000000; /* of the streams of epochs; "epoch" */
 
 /* What llm.c writes in front of its files: known magics, and those of other files of its. */
 typedef struct llmc_magic {
     int32_t magic, version;
-    token_kind kind; /* KIND_TEXT: not tokens */
+    sl_token_kind kind; /* SL_TOKEN_TEXT: not tokens */
     const char *what;
 } llmc_magic;
 
 static const llmc_magic llmc_magics[] = {
-    {20240520, 1, KIND_LLMC16, "llm.c tokens (uint16)"},
-    {20240801, 7, KIND_LLMC32, "llm.c tokens (uint32)"},
-    {20240522, 0, KIND_TEXT, "an llm.c evaluation file"},
-    {20240326, 0, KIND_TEXT, "an llm.c model"},
-    {20240527, 0, KIND_TEXT, "an llm.c optimizer state"},
-    {20240328, 0, KIND_TEXT, "an llm.c tokenizer"},
+    {20240520, 1, SL_TOKEN_LLMC16, "llm.c tokens (uint16)"},
+    {20240801, 7, SL_TOKEN_LLMC32, "llm.c tokens (uint32)"},
+    {20240522, 0, SL_TOKEN_TEXT, "an llm.c evaluation file"},
+    {20240326, 0, SL_TOKEN_TEXT, "an llm.c model"},
+    {20240527, 0, SL_TOKEN_TEXT, "an llm.c optimizer state"},
+    {20240328, 0, SL_TOKEN_TEXT, "an llm.c tokenizer"},
 };
 
-static const uint32_t token_bytes_of[] = {1, 2, 2, 4};
-
-typedef struct token_file {
-    sl_file file;
-    token_kind kind;
-    bool is_packed;       /* of text */
-    uint64_t data_offset; /* bytes before the first token */
-    uint64_t first_token; /* in the run of all files */
-    uint64_t token_count; /* with the end-of-text token of a text file */
-} token_file;
-
-struct sl_tokens {
-    token_file *files;
-    uint32_t file_count;
-    uint32_t vocab_limit; /* 0: none */
-    uint64_t token_count;
-};
+static const uint32_t token_bytes_of[SL_TOKEN_KIND_COUNT] = {1, 2, 2, 4, 2, 4};
 
 /* ---- what a file is ---- */
 
@@ -83,7 +64,7 @@ static const llmc_magic *find_magic(int32_t magic)
 const char *sl_tokens_name_start(const void *start, uint64_t bytes)
 {
     int32_t magic = 0;
-    if (bytes >= sizeof MEGATRON_MAGIC && memcmp(start, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) == 0)
+    if (sl_megatron_index_starts(start, bytes))
         return "an index of Megatron's tokens";
     if (bytes < sizeof magic)
         return NULL;
@@ -92,10 +73,10 @@ const char *sl_tokens_name_start(const void *start, uint64_t bytes)
     return known ? known->what : NULL;
 }
 
-static sl_status set_llmc(token_file *file, const llmc_magic *known, const int32_t *header)
+static sl_status set_llmc(sl_token_file *file, const llmc_magic *known, const int32_t *header)
 {
     sl_shown path = sl_files_show(file->file.path);
-    if (known->kind == KIND_TEXT)
+    if (known->kind == SL_TOKEN_TEXT)
         SL_FAIL(SL_ERROR_DATA, "%s: is %s, not tokens", path.text, known->what);
     if (file->file.bytes < HEADER_BYTES)
         SL_FAIL(SL_ERROR_DATA, "%s: is cut inside the %d-byte header of %s", path.text,
@@ -117,39 +98,25 @@ static sl_status set_llmc(token_file *file, const llmc_magic *known, const int32
     return SL_OK;
 }
 
-/* Tells if FILE.idx beside FILE.bin starts as a Megatron index does. */
-static sl_status find_megatron_index(const char *bin_path, bool *out_found)
+static sl_status set_nanogpt(sl_token_file *file)
 {
-    char *path = strdup(bin_path);
-    if (!path)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    memcpy(path + strlen(path) - 4, ".idx", 4);
-    char start[sizeof MEGATRON_MAGIC] = {0};
-    sl_file index;
-    sl_status status = sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &index);
-    free(path);
-    *out_found = false;
-    if (status != SL_OK) /* none that could be read; but memory or descriptors may be at an end */
-        return status == SL_ERROR_SYSTEM ? status : SL_OK;
-    *out_found = index.bytes >= sizeof start &&
-                 sl_files_read_at(&index, 0, sizeof start, start) == SL_OK &&
-                 memcmp(start, MEGATRON_MAGIC, sizeof start) == 0;
-    sl_files_close(&index);
-    return SL_OK;
-}
-
-static sl_status set_nanogpt(token_file *file)
-{
-    bool is_megatron = false;
-    SL_TRY(find_megatron_index(file->file.path, &is_megatron));
-    if (is_megatron)
-        SL_FAIL(SL_ERROR_DATA, "%s: Megatron's indexed tokens (.idx beside .bin) are not read yet",
-                sl_files_show(file->file.path).text);
     if (file->file.bytes % 2 != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: %llu bytes are not whole uint16 tokens",
                 sl_files_show(file->file.path).text, (unsigned long long)file->file.bytes);
-    file->kind = KIND_NANOGPT;
+    file->kind = SL_TOKEN_NANOGPT;
     file->token_count = file->file.bytes / 2;
+    return SL_OK;
+}
+
+/* Of a file named .bin: an index beside it says what it holds. */
+static sl_status set_bin(sl_token_file *file)
+{
+    bool is_megatron = false;
+    SL_TRY(sl_megatron_index_open(&file->file, &file->index, &is_megatron));
+    if (!is_megatron)
+        return set_nanogpt(file);
+    file->kind = file->index.id_bytes == 2 ? SL_TOKEN_MEGATRON16 : SL_TOKEN_MEGATRON32;
+    file->token_count = file->index.token_count;
     return SL_OK;
 }
 
@@ -180,48 +147,42 @@ static sl_status find_json_line(const sl_file *file, bool *out_found)
     return SL_OK;
 }
 
-static sl_status set_text(token_file *file, const void *start, uint64_t start_bytes)
+static sl_status set_text(sl_token_file *file, const void *start, uint64_t start_bytes)
 {
-    bool is_json = sl_files_name_ends(file->file.path, ".jsonl");
-    if (!is_json)
-        SL_TRY(find_json_line(&file->file, &is_json));
-    if (is_json)
-        SL_FAIL(SL_ERROR_DATA,
-                "%s: is JSON lines: as text, braces and keys would be trained on; make a file of "
-                "tokens of it with sluice tokenize",
-                sl_files_show(file->file.path).text);
+    file->is_json = sl_files_name_ends(file->file.path, ".jsonl");
+    if (!file->is_json)
+        SL_TRY(find_json_line(&file->file, &file->is_json));
     file->is_packed = sl_files_packing(start, start_bytes) != SL_PACKING_NONE;
     if (!file->is_packed && memchr(start, '\0', start_bytes))
         sl_log_write(SL_LOG_WARNING,
                      "%s: read as text, but holds NUL bytes; headerless tokens must be named .bin",
                      sl_files_show(file->file.path).text);
-    file->kind = KIND_TEXT;
+    file->kind = SL_TOKEN_TEXT;
     file->token_count = file->file.bytes + 1;
     return SL_OK;
 }
 
-static sl_status recognise(token_file *file)
+static sl_status recognise(sl_token_file *file)
 {
     int32_t header[HEADER_WORDS] = {0};
     uint64_t bytes = file->file.bytes < HEADER_BYTES ? file->file.bytes : HEADER_BYTES;
     if (bytes == 0)
         SL_FAIL(SL_ERROR_DATA, "%s: is empty", sl_files_show(file->file.path).text);
     SL_TRY(sl_files_read_at(&file->file, 0, bytes, header));
-    if (bytes >= sizeof MEGATRON_MAGIC &&
-        memcmp(header, MEGATRON_MAGIC, sizeof MEGATRON_MAGIC) == 0)
-        SL_FAIL(SL_ERROR_DATA, "%s: Megatron's indexed tokens (.idx beside .bin) are not read yet",
+    if (sl_megatron_index_starts(header, bytes))
+        SL_FAIL(SL_ERROR_DATA, "%s: is an index of Megatron's tokens: give the .bin beside it",
                 sl_files_show(file->file.path).text);
     const llmc_magic *known = bytes >= sizeof header[0] ? find_magic(header[0]) : NULL;
     if (known)
         return set_llmc(file, known, header);
     if (sl_files_name_ends(file->file.path, ".bin"))
-        return set_nanogpt(file);
+        return set_bin(file);
     return set_text(file, header, bytes);
 }
 
 /* ---- opening ---- */
 
-static sl_status add_file(sl_tokens *tokens, token_file *file)
+static sl_status add_file(sl_tokens *tokens, sl_token_file *file)
 {
     SL_TRY(recognise(file));
     file->first_token = tokens->token_count;
@@ -232,20 +193,11 @@ static sl_status add_file(sl_tokens *tokens, token_file *file)
 static sl_status add_paths(sl_tokens *tokens, const char *const *paths, uint32_t path_count)
 {
     for (uint32_t i = 0; i < path_count; i++) {
-        token_file *file = &tokens->files[i];
+        sl_token_file *file = &tokens->files[i];
         SL_TRY(sl_files_open(AT_FDCWD, NULL, paths[i], SL_LINKS_FOLLOW, &file->file));
         tokens->file_count++; /* from here on, close frees it */
         SL_TRY(add_file(tokens, file));
     }
-    return SL_OK;
-}
-
-static sl_status add_files(sl_tokens *tokens, const sl_file *files, uint32_t file_count)
-{
-    for (; tokens->file_count < file_count; tokens->file_count++)
-        tokens->files[tokens->file_count].file = files[tokens->file_count];
-    for (uint32_t i = 0; i < file_count; i++)
-        SL_TRY(add_file(tokens, &tokens->files[i]));
     return SL_OK;
 }
 
@@ -285,17 +237,10 @@ sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t
     return end_opening(tokens, add_paths(tokens, paths, path_count), vocab_limit, out_tokens);
 }
 
-sl_status sl_tokens_open_files(const sl_file *files, uint32_t file_count, uint32_t vocab_limit,
-                               sl_tokens **out_tokens)
+static void close_file(sl_token_file *file)
 {
-    sl_tokens *tokens = allocate(file_count);
-    for (uint32_t i = 0; !tokens && i < file_count; i++) {
-        sl_file file = files[i];
-        sl_files_close(&file);
-    }
-    if (!tokens)
-        return SL_ERROR_SYSTEM;
-    return end_opening(tokens, add_files(tokens, files, file_count), vocab_limit, out_tokens);
+    sl_megatron_index_close(&file->index);
+    sl_files_close(&file->file);
 }
 
 void sl_tokens_close(sl_tokens *tokens)
@@ -303,7 +248,7 @@ void sl_tokens_close(sl_tokens *tokens)
     if (!tokens)
         return;
     for (uint32_t i = 0; i < tokens->file_count; i++)
-        sl_files_close(&tokens->files[i].file);
+        close_file(&tokens->files[i]);
     free(tokens->files);
     free(tokens);
 }
@@ -326,7 +271,7 @@ uint64_t sl_tokens_count(const sl_tokens *tokens)
 uint32_t sl_tokens_vocab_needed(const sl_tokens *tokens)
 {
     for (uint32_t i = 0; i < tokens->file_count; i++)
-        if (tokens->files[i].kind == KIND_TEXT)
+        if (tokens->files[i].kind == SL_TOKEN_TEXT)
             return SL_TOKENS_BYTE_VOCAB;
     return 0;
 }
@@ -334,27 +279,36 @@ uint32_t sl_tokens_vocab_needed(const sl_tokens *tokens)
 bool sl_tokens_is_text(const sl_tokens *tokens)
 {
     for (uint32_t i = 0; i < tokens->file_count; i++)
-        if (tokens->files[i].kind != KIND_TEXT)
+        if (tokens->files[i].kind != SL_TOKEN_TEXT)
             return false;
     return true;
 }
 
 bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file)
 {
-    return tokens->files[file].kind == KIND_TEXT;
+    return tokens->files[file].kind == SL_TOKEN_TEXT;
 }
 
-const char *sl_tokens_packed_path(const sl_tokens *tokens)
+bool sl_tokens_file_is_wrapped(const sl_tokens *tokens, uint32_t file)
 {
-    for (uint32_t i = 0; i < tokens->file_count; i++)
-        if (tokens->files[i].is_packed)
-            return tokens->files[i].file.path;
-    return NULL;
+    return tokens->files[file].is_packed || tokens->files[file].is_json;
+}
+
+uint32_t sl_tokens_file_count(const sl_tokens *tokens)
+{
+    return tokens->file_count;
+}
+
+void sl_tokens_file_range(const sl_tokens *tokens, uint32_t file, uint64_t *out_first,
+                          uint64_t *out_count)
+{
+    *out_first = tokens->files[file].first_token;
+    *out_count = tokens->files[file].token_count;
 }
 
 /* ---- reading ---- */
 
-static void widen(token_kind kind, const unsigned char *data, uint64_t count, uint32_t *out_ids)
+static void widen(sl_token_kind kind, const unsigned char *data, uint64_t count, uint32_t *out_ids)
 {
     uint32_t token_bytes = token_bytes_of[kind];
     for (uint64_t i = 0; i < count; i++) {
@@ -363,7 +317,7 @@ static void widen(token_kind kind, const unsigned char *data, uint64_t count, ui
     }
 }
 
-static sl_status check_ids(const sl_tokens *tokens, const token_file *file, uint64_t first,
+static sl_status check_ids(const sl_tokens *tokens, const sl_token_file *file, uint64_t first,
                            uint64_t count, const uint32_t *ids)
 {
     uint32_t limit = tokens->vocab_limit ? tokens->vocab_limit : (uint32_t)INT32_MAX;
@@ -376,7 +330,7 @@ static sl_status check_ids(const sl_tokens *tokens, const token_file *file, uint
 }
 
 /* Stored tokens [first, first + count) of one file, through a buffer. */
-static sl_status read_stored(const sl_tokens *tokens, const token_file *file, uint64_t first,
+static sl_status read_stored(const sl_tokens *tokens, const sl_token_file *file, uint64_t first,
                              uint64_t count, int32_t *out_ids)
 {
     unsigned char data[BUFFER_BYTES];
@@ -396,10 +350,10 @@ static sl_status read_stored(const sl_tokens *tokens, const token_file *file, ui
     return SL_OK;
 }
 
-static sl_status read_file_tokens(const sl_tokens *tokens, const token_file *file, uint64_t first,
-                                  uint64_t count, int32_t *out_ids)
+static sl_status read_file_tokens(const sl_tokens *tokens, const sl_token_file *file,
+                                  uint64_t first, uint64_t count, int32_t *out_ids)
 {
-    bool reads_end = file->kind == KIND_TEXT && first + count == file->token_count;
+    bool reads_end = file->kind == SL_TOKEN_TEXT && first + count == file->token_count;
     if (reads_end)
         out_ids[--count] = SL_TOKENS_END_OF_TEXT;
     return read_stored(tokens, file, first, count, out_ids);
@@ -427,7 +381,7 @@ sl_status sl_tokens_read(const sl_tokens *tokens, uint64_t first_token, uint64_t
                 (unsigned long long)first_token, (unsigned long long)token_count,
                 (unsigned long long)tokens->token_count);
     while (token_count > 0) {
-        const token_file *file = &tokens->files[find_file(tokens, first_token)];
+        const sl_token_file *file = &tokens->files[find_file(tokens, first_token)];
         uint64_t first = first_token - file->first_token;
         uint64_t left = file->token_count - first;
         uint64_t part = token_count < left ? token_count : left;
@@ -454,7 +408,7 @@ sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS
     sl_hash_stream *stream;
     SL_TRY(sl_hash_open(&stream));
     for (uint32_t i = 0; i < tokens->file_count; i++) {
-        const token_file *file = &tokens->files[i];
+        const sl_token_file *file = &tokens->files[i];
         const char *slash = strrchr(file->file.path, '/');
         const char *name = slash ? slash + 1 : file->file.path;
         uint64_t facts[2] = {file->kind, file->file.bytes};
@@ -499,6 +453,14 @@ sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FING
     return SL_OK;
 }
 
+/* Every epoch has a stream of its own. */
+static uint64_t shuffle(uint64_t seed, uint64_t epoch, uint64_t row, uint64_t row_count)
+{
+    sl_rng_word4 words = sl_rng_draw(seed, EPOCH_STREAM, epoch);
+    uint64_t stream = (uint64_t)words.word[0] << 32 | words.word[1];
+    return sl_rng_permute(seed, stream, row, row_count);
+}
+
 sl_status sl_tokens_row_start(sl_data_order order, uint64_t seed, uint64_t global_row, uint64_t seq,
                               uint64_t token_count, uint64_t *out_start)
 {
@@ -509,8 +471,11 @@ sl_status sl_tokens_row_start(sl_data_order order, uint64_t seed, uint64_t globa
                 "the data has %llu tokens, but a row of %llu needs %llu with its last target",
                 (unsigned long long)token_count, (unsigned long long)seq,
                 (unsigned long long)seq + 1);
-    if (order == SL_DATA_SEQUENTIAL)
-        *out_start = global_row % ((token_count - 1) / seq) * seq;
+    uint64_t row_count = (token_count - 1) / seq, row = global_row % row_count;
+    if (order == SL_DATA_SHUFFLE)
+        row = shuffle(seed, global_row / row_count, row, row_count);
+    if (order != SL_DATA_RANDOM)
+        *out_start = row * seq;
     else
         *out_start = sl_rng_below(seed, RNG_STREAM, global_row, token_count - seq);
     return SL_OK;

@@ -2,13 +2,14 @@
  *
  * Text files are their bytes (byte tokenizer), each followed by one end-of-text token. Token files
  * are llm.c's (20240520: uint16, 20240801: uint32) and, when the name ends in ".bin" and no known
- * magic stands in front, nanoGPT's (uint16 without header). The content says which kind it is; JSON
- * lines (a name that ends in ".jsonl", or a first line that is one object) are refused. Packed text
- * is opened, for those who unpack it: its bytes are not its tokens.
+ * magic stands in front, Megatron's where NAME.idx is beside them (megatron_index.h), else
+ * nanoGPT's (uint16 without header). The content says which kind it is. Packed text and JSON lines
+ * (a name that ends in ".jsonl", or a first line that is one object) are opened too, for those who
+ * make tokens of them: their bytes are not their tokens.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
- * any file size, and no file is ever in memory as a whole. An open object is only read: any number
- * of threads may share it.
+ * any file size, but for Megatron's index, which is read; no file is ever in memory as a whole. An
+ * open object is only read: any number of threads may share it.
  */
 #ifndef SL_FILES_TOKENS_H
 #define SL_FILES_TOKENS_H
@@ -35,10 +36,6 @@ enum {
 sl_status sl_tokens_open(const char *const *paths, uint32_t path_count, uint32_t vocab_limit,
                          sl_tokens **out_tokens);
 
-/* The same with files that are open: takes them over, and closes them if it fails. */
-sl_status sl_tokens_open_files(const sl_file *files, uint32_t file_count, uint32_t vocab_limit,
-                               sl_tokens **out_tokens);
-
 /* What a file is that starts so: tokens, or another file of llm.c; NULL: neither. */
 const char *sl_tokens_name_start(const void *start, uint64_t bytes);
 
@@ -61,8 +58,14 @@ bool sl_tokens_is_text(const sl_tokens *tokens);
 /* The same of one file, in the order of opening. */
 bool sl_tokens_file_is_text(const sl_tokens *tokens, uint32_t file);
 
-/* The path of the first text file that is packed (gzip, Zstandard); NULL: none is. */
-const char *sl_tokens_packed_path(const sl_tokens *tokens);
+/* True of text in gzip, Zstandard or JSON lines: its bytes are not its tokens. */
+bool sl_tokens_file_is_wrapped(const sl_tokens *tokens, uint32_t file);
+
+uint32_t sl_tokens_file_count(const sl_tokens *tokens);
+
+/* The tokens of one file in the run of all. */
+void sl_tokens_file_range(const sl_tokens *tokens, uint32_t file, uint64_t *out_first,
+                          uint64_t *out_count);
 
 /* Writes tokens [first_token, first_token + token_count) to `out_ids`. Runs over file borders.
  * SL_ERROR_USAGE: beyond the last token. SL_ERROR_DATA: a token not below the limit, or a file that
@@ -79,12 +82,14 @@ sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS
  * a file cannot be read, or was cut since it was opened. */
 sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
 
-typedef enum sl_data_order { SL_DATA_RANDOM, SL_DATA_SEQUENTIAL } sl_data_order;
+typedef enum sl_data_order { SL_DATA_RANDOM, SL_DATA_SEQUENTIAL, SL_DATA_SHUFFLE } sl_data_order;
 
 /* The first token of row `global_row`, which reads tokens [start, start + seq]: seq inputs and
- * their targets, shifted by one. SEQUENTIAL: row g is taken modulo floor((n - 1) / seq) of
+ * their targets, shifted by one. SEQUENTIAL: row g is taken modulo R = floor((n - 1) / seq) of
  * n = token_count tokens and starts at g * seq. RANDOM: uniform over all n - seq starts, from
- * (seed, g) alone. SL_ERROR_DATA: fewer than seq + 1 tokens. SL_ERROR_USAGE: seq is 0. */
+ * (seed, g) alone. SHUFFLE: the R rows of SEQUENTIAL in epochs, g / R of them over: each in an
+ * order of its own, which (seed, epoch) choose (sl_rng_permute). SL_ERROR_DATA: fewer than seq + 1
+ * tokens. SL_ERROR_USAGE: seq is 0. */
 sl_status sl_tokens_row_start(sl_data_order order, uint64_t seed, uint64_t global_row, uint64_t seq,
                               uint64_t token_count, uint64_t *out_start);
 

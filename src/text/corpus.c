@@ -92,7 +92,8 @@ static sl_status fill_batch(walk *self)
 {
     bool is_there = true;
     self->text_bytes = self->entry_count = self->group_count = 0;
-    while (is_there && self->text_bytes < SL_CORPUS_BATCH_BYTES) {
+    while (is_there && self->text_bytes < SL_CORPUS_BATCH_BYTES &&
+           self->entry_count < SL_CORPUS_BATCH_PIECES) {
         sl_piece piece;
         SL_TRY(sl_documents_next(self->documents, &piece, &is_there));
         if (is_there)

@@ -10,6 +10,7 @@
 
 enum {
     SL_CORPUS_BATCH_BYTES = 16 << 20,
+    SL_CORPUS_BATCH_PIECES = 1 << 16, /* of a corpus of empty and one-letter lines */
     SL_CORPUS_GROUP_BYTES = 128 << 10,
     SL_CORPUS_GROUPS_MAX = SL_CORPUS_BATCH_BYTES / SL_CORPUS_GROUP_BYTES + 2
 };

@@ -1,9 +1,8 @@
-/* Each file is written under a temporary name; see token_writer.h. */
+/* Each file is written without its name; see token_writer.h. */
 #define _GNU_SOURCE
 #include "token_writer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@ enum {
 
 static const uint32_t UINT16_VOCAB = 1 << 16, MEGATRON_UINT16_VOCAB = 65500;
 
-/* A file under its temporary name. */
+/* A file that is to have its name. */
 typedef struct output {
     sl_file file;
     char *name; /* the final one */
@@ -74,23 +73,10 @@ static sl_status name_output(const sl_token_writer *self, char **out_name)
 
 /* ---- files ---- */
 
-static sl_status create(const char *name, sl_file *out_file)
-{
-    char *temporary = NULL;
-    if (asprintf(&temporary, "%s.tmp-%ld", name, (long)getpid()) < 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    unlink(temporary); /* of a process that died and had this number */
-    sl_status status = sl_files_create(AT_FDCWD, NULL, temporary, out_file);
-    free(temporary);
-    return status;
-}
-
 static sl_status create_output(const sl_token_writer *self, output *added)
 {
-    if (self->args.nameless)
-        return sl_files_create_nameless(self->args.path, &added->file);
     SL_TRY(name_output(self, &added->name));
-    return create(added->name, &added->file);
+    return sl_files_create_unseen(added->name, &added->file);
 }
 
 static sl_status open_output(sl_token_writer *self)
@@ -114,9 +100,7 @@ static sl_status open_output(sl_token_writer *self)
 
 static void remove_output(output *of)
 {
-    if (of->file.path && of->name)
-        unlink(of->file.path);
-    sl_files_close(&of->file);
+    sl_files_discard(&of->file);
     free(of->name);
 }
 
@@ -320,16 +304,6 @@ static sl_status write_index(const sl_token_writer *self, sl_file *index)
     return append_starts(self, index);
 }
 
-static sl_status publish(output *of)
-{
-    int error = sl_files_rename(AT_FDCWD, of->file.path, of->name, SL_RENAME_REPLACE);
-    if (error != 0)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be named %s: %s", sl_files_show(of->file.path).text,
-                sl_files_show(of->name).text, strerror(error));
-    sl_files_close(&of->file);
-    return SL_OK;
-}
-
 static sl_status end_outputs(sl_token_writer *self)
 {
     SL_TRY(flush(self));
@@ -349,20 +323,20 @@ static sl_status sync_outputs(const sl_token_writer *self)
 static sl_status publish_outputs(sl_token_writer *self)
 {
     for (uint32_t i = 0; i < self->output_count; i++)
-        SL_TRY(publish(&self->outputs[i]));
+        SL_TRY(sl_files_publish(&self->outputs[i].file, self->outputs[i].name));
     return SL_OK;
 }
 
 static sl_status publish_pair(sl_token_writer *self, output *index)
 {
-    SL_TRY(create(index->name, &index->file));
+    SL_TRY(sl_files_create_unseen(index->name, &index->file));
     SL_TRY(write_index(self, &index->file));
     SL_TRY(sl_files_sync(&index->file));
     if (unlink(index->name) != 0 && errno != ENOENT)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(index->name).text,
                 strerror(errno));
     SL_TRY(publish_outputs(self));
-    return publish(index);
+    return sl_files_publish(&index->file, index->name);
 }
 
 static sl_status publish_megatron(sl_token_writer *self)
@@ -374,24 +348,9 @@ static sl_status publish_megatron(sl_token_writer *self)
     return status;
 }
 
-static sl_status give_nameless(sl_token_writer *self)
-{
-    sl_file *files = calloc(self->output_count, sizeof *files);
-    if (!files)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
-    for (uint32_t i = 0; i < self->output_count; i++) {
-        files[i] = self->outputs[i].file;
-        self->outputs[i].file = (sl_file){.fd = -1};
-    }
-    *self->args.nameless = files;
-    return SL_OK;
-}
-
 sl_status sl_token_writer_finish(sl_token_writer *writer)
 {
     SL_TRY(end_outputs(writer));
-    if (writer->args.nameless)
-        return give_nameless(writer);
     SL_TRY(sync_outputs(writer));
     SL_TRY(writer->args.format == SL_TOKEN_FORMAT_MEGATRON ? publish_megatron(writer)
                                                            : publish_outputs(writer));

@@ -5,8 +5,9 @@
  *   nanogpt   uint16 ids; a vocabulary of at most 65,536
  *   megatron  NAME.bin, ids of uint16 (int32 from a vocabulary of 65,500 on), and NAME.idx
  *
- * Nothing has its name before all files are written and synced. Megatron's index gets its name
- * last, and that of before is taken away first: one that is there fits its .bin.
+ * Nothing has its name before all files are written and synced, and until then none at all where
+ * the file system can (sl_files_create_unseen). Megatron's index gets its name last, and that of
+ * before is taken away first: one that is there fits its .bin.
  */
 #ifndef SL_TEXT_TOKEN_WRITER_H
 #define SL_TEXT_TOKEN_WRITER_H
@@ -27,8 +28,6 @@ typedef struct sl_token_writer_args {
     sl_token_format format;
     uint32_t vocab;        /* ids are below */
     uint64_t ids_per_file; /* of llmc at most; 0: 2^31 - 1 */
-    sl_file **nameless;    /* not NULL, llmc alone: `path` is a directory, files there never have a
-                            * name, and finish puts all of them here; the caller frees */
 } sl_token_writer_args;
 
 typedef struct sl_token_writer sl_token_writer;

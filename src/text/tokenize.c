@@ -64,6 +64,7 @@ typedef struct encoding {
     const sl_vocabulary *vocabulary;
     sl_tokenize_report *report;
     sl_token_writer *writer;
+    uint32_t end_of_text;                 /* the id */
     sl_bpe **encoders;                    /* [worker_count] */
     sl_ids ids[SL_CORPUS_GROUPS_MAX];     /* of each group of a batch */
     uint64_t taken[SL_CORPUS_GROUPS_MAX]; /* of them, by the writer */
@@ -125,27 +126,32 @@ static sl_status judge_document(encoding *self, bool *out_is_kept)
     return SL_OK;
 }
 
+static sl_status note_writing(encoding *self, sl_status status)
+{
+    self->report->failed_writing = self->report->failed_writing || status != SL_OK;
+    return status;
+}
+
 static sl_status end_document(encoding *self)
 {
     bool is_kept;
-    uint32_t end = (uint32_t)sl_vocabulary_end_of_text(self->vocabulary);
     uint64_t id_count = self->document_ids;
     SL_TRY(judge_document(self, &is_kept));
     self->document_ids = 0;
     if (!is_kept)
-        return sl_token_writer_drop(self->writer);
-    SL_TRY(sl_token_writer_add(self->writer, &end, 1));
+        return note_writing(self, sl_token_writer_drop(self->writer));
+    SL_TRY(note_writing(self, sl_token_writer_add(self->writer, &self->end_of_text, 1)));
     self->report->ids += id_count + 1;
     self->report->documents++;
-    return sl_token_writer_end(self->writer);
+    return note_writing(self, sl_token_writer_end(self->writer));
 }
 
 static sl_status write_part(void *user, const sl_corpus_part *part)
 {
     encoding *self = user;
     uint64_t *taken = &self->taken[part->group];
-    SL_TRY(
-        sl_token_writer_add(self->writer, self->ids[part->group].items + *taken, part->id_count));
+    const uint32_t *ids = self->ids[part->group].items + *taken;
+    SL_TRY(note_writing(self, sl_token_writer_add(self->writer, ids, part->id_count)));
     *taken += part->id_count;
     self->document_ids += part->id_count;
     self->report->text_bytes += part->bytes;
@@ -201,15 +207,32 @@ static sl_status run_encoding(encoding *self, const sl_token_writer_args *output
                                        .end_batch = empty_groups,
                                        .user = self};
     SL_TRY(open_encoders(self));
-    SL_TRY(sl_token_writer_open(output, &self->writer));
+    SL_TRY(note_writing(self, sl_token_writer_open(output, &self->writer)));
     SL_TRY(sl_corpus_walk(&self->args->documents, workers, &visitor));
     if (self->report->ids == 0)
         SL_FAIL(SL_ERROR_DATA, "%s%s: no document is left to write",
                 sl_files_show(self->args->documents.paths[0]).text,
                 self->args->documents.path_count > 1 ? " and the files behind it" : "");
     SL_TRY(show_progress(self, self->report->file_bytes, self->report->file_bytes));
-    SL_TRY(sl_token_writer_finish(self->writer));
+    SL_TRY(note_writing(self, sl_token_writer_finish(self->writer)));
     self->report->files = sl_token_writer_file_count(self->writer);
+    return SL_OK;
+}
+
+static sl_status choose_end(const sl_tokenize_args *args, const sl_vocabulary *vocabulary,
+                            uint32_t *out_end)
+{
+    int32_t end =
+        args->end_of_text >= 0 ? args->end_of_text : sl_vocabulary_end_of_text(vocabulary);
+    if (end == SL_VOCABULARY_NONE)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the vocabulary has no token %s to stand between documents: name an id of it with "
+                "--end-of-text ID",
+                SL_VOCABULARY_END_OF_TEXT);
+    *out_end = (uint32_t)end;
+    if (*out_end >= sl_vocabulary_count(vocabulary))
+        SL_FAIL(SL_ERROR_USAGE, "--end-of-text %u is not below the %u tokens of the vocabulary",
+                *out_end, sl_vocabulary_count(vocabulary));
     return SL_OK;
 }
 
@@ -217,15 +240,15 @@ sl_status sl_tokenize_run(const sl_tokenize_args *args, const sl_vocabulary *voc
                           const sl_token_writer_args *output, sl_tokenize_report *report)
 {
     sl_workers *workers = NULL;
-    if (sl_vocabulary_end_of_text(vocabulary) == SL_VOCABULARY_NONE)
-        SL_FAIL(SL_ERROR_USAGE, "the vocabulary has no token %s to stand between documents",
-                SL_VOCABULARY_END_OF_TEXT);
+    uint32_t end_of_text;
+    SL_TRY(choose_end(args, vocabulary, &end_of_text));
     encoding *self = calloc(1, sizeof *self);
     if (!self)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to encode");
     *report = (sl_tokenize_report){0};
     self->args = args;
     self->vocabulary = vocabulary;
+    self->end_of_text = end_of_text;
     self->report = report;
     sl_status status = sl_workers_open(args->worker_count, &workers);
     if (status == SL_OK)

@@ -17,6 +17,7 @@ typedef sl_status (*sl_tokenize_progress)(void *user, uint64_t bytes, uint64_t f
 typedef struct sl_tokenize_args {
     sl_documents_args documents;
     uint32_t worker_count;
+    int32_t end_of_text;           /* the id behind each document; -1: the vocabulary's */
     bool cleans;                   /* leave out short documents and exact repetitions */
     sl_tokenize_progress progress; /* or NULL */
     /* The same of learning, before each merge. */
@@ -29,10 +30,11 @@ typedef struct sl_tokenize_report {
     uint64_t documents, ids;         /* written; the ends of text are among the ids */
     uint64_t short_documents, repeated_documents; /* left out */
     uint32_t files;
+    bool failed_writing; /* it was the files of tokens that failed */
 } sl_tokenize_report;
 
 /* Writes the ids of all documents, an end of text behind each. Equal files for any number of
- * workers. SL_ERROR_USAGE: the vocabulary has no end of text. */
+ * workers. SL_ERROR_USAGE: the vocabulary has no end of text, or not the one that is asked for. */
 sl_status sl_tokenize_run(const sl_tokenize_args *args, const sl_vocabulary *vocabulary,
                           const sl_token_writer_args *output, sl_tokenize_report *report);
 

@@ -1,19 +1,62 @@
 /* Tokens and targets of a row are the same T + 1 tokens, read for each. */
 #include "data_loader.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-sl_status sl_data_loader_open(const sl_tokens *tokens, sl_data_order order, uint64_t seed,
-                              uint32_t seq, sl_data_loader *out_loader)
+#include "base/rng.h"
+
+static const uint64_t BLEND_STREAM = 0x626c656e64000000; /* of the phases of parts; "blend" */
+static const uint64_t PART_STEP = 0x9e3779b97f4a7c15;    /* between the seeds of parts: odd */
+
+static uint64_t count_rows(const sl_data_loader_args *args, uint32_t part)
 {
-    uint64_t start;
-    SL_TRY(sl_tokens_row_start(order, seed, 0, seq, sl_tokens_count(tokens), &start));
-    sl_data_loader loader = {
-        .tokens = tokens, .order = order, .seed = seed, .seq = seq, .end_of_text = -1};
-    loader.row = malloc(((size_t)seq + 1) * sizeof *loader.row);
-    if (!loader.row)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a row of tokens");
+    uint64_t tokens = args->parts.items[part].token_count;
+    return tokens > 0 ? (tokens - 1) / args->seq : 0;
+}
+
+/* ---- opening ---- */
+
+static sl_status check_parts(const sl_data_loader_args *args)
+{
+    uint64_t start, row_count = 0, token_count = 0;
+    for (uint32_t i = 0; i < args->parts.count; i++) {
+        token_count += args->parts.items[i].token_count;
+        row_count += args->seq > 0 ? count_rows(args, i) : 0;
+        if (!args->joins)
+            SL_TRY(sl_tokens_row_start(args->order, args->seed, 0, args->seq,
+                                       args->parts.items[i].token_count, &start));
+    }
+    if (row_count > 0)
+        return SL_OK;
+    token_count = token_count < args->seq ? token_count : args->seq; /* parts without a row each */
+    return sl_tokens_row_start(args->order, args->seed, 0, args->seq, token_count, &start);
+}
+
+static sl_status check_documents(const sl_data_loader_args *args)
+{
+    if (args->by_document && args->end_of_text < 0)
+        SL_FAIL(SL_ERROR_USAGE, "--documents reset: which token ends a document is not known: add "
+                                "--end-of-text ID, or --tokenizer DIR");
+    return SL_OK;
+}
+
+sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *out_loader)
+{
+    sl_data_loader loader = {.args = *args, .seq = args->seq};
+    sl_status status = check_documents(args);
+    if (status == SL_OK)
+        status = check_parts(args);
+    if (status == SL_OK) {
+        loader.row = malloc(((size_t)args->seq + 1) * sizeof *loader.row);
+        if (!loader.row)
+            status = sl_status_fail(SL_ERROR_SYSTEM, "no memory for a row of tokens");
+    }
+    if (status != SL_OK) {
+        sl_data_loader_close(&loader);
+        return status;
+    }
     *out_loader = loader;
     return SL_OK;
 }
@@ -21,21 +64,93 @@ sl_status sl_data_loader_open(const sl_tokens *tokens, sl_data_order order, uint
 void sl_data_loader_close(sl_data_loader *loader)
 {
     free(loader->row);
-    loader->row = NULL;
+    free(loader->args.parts.items);
+    *loader = (sl_data_loader){0};
+}
+
+/* ---- which row ---- */
+
+/* Of the first `rows` rows that reach a part, those that it takes. */
+static uint64_t count_taken(const sl_data_loader_args *args, uint32_t part, uint64_t rows)
+{
+    if (part + 1 == args->parts.count)
+        return rows;
+    uint64_t phase = sl_rng_below(args->seed, BLEND_STREAM, part, UINT64_C(1) << 32);
+    return (uint64_t)(((unsigned __int128)rows * args->parts.items[part].share + phase) >> 32);
+}
+
+static uint32_t find_blended(const sl_data_loader_args *args, uint64_t row, uint64_t *out_row)
+{
+    for (uint32_t part = 0;; part++) {
+        uint64_t taken = count_taken(args, part, row);
+        if (part + 1 == args->parts.count || count_taken(args, part, row + 1) > taken) {
+            *out_row = taken;
+            return part;
+        }
+        row -= taken;
+    }
+}
+
+static uint32_t find_joined(const sl_data_loader_args *args, uint64_t row, uint64_t *out_row)
+{
+    uint32_t part = 0;
+    while (part + 1 < args->parts.count && row >= count_rows(args, part))
+        row -= count_rows(args, part++);
+    *out_row = row;
+    return part;
+}
+
+uint32_t sl_data_loader_find_part(const sl_data_loader *loader, uint64_t global_row,
+                                  uint64_t *out_row)
+{
+    return loader->args.joins ? find_joined(&loader->args, global_row, out_row)
+                              : find_blended(&loader->args, global_row, out_row);
+}
+
+/* A random start is drawn by the global row, another order counts the rows of the part. */
+static sl_status find_start(const sl_data_loader *loader, uint64_t global_row, uint64_t *out_start)
+{
+    const sl_data_loader_args *args = &loader->args;
+    uint64_t row;
+    uint32_t index = sl_data_loader_find_part(loader, global_row, &row);
+    const sl_data_part *part = &args->parts.items[index];
+    if (args->order == SL_DATA_RANDOM)
+        row = global_row;
+    SL_TRY(sl_tokens_row_start(args->order, args->seed + index * PART_STEP, row, args->seq,
+                               part->token_count, out_start));
+    *out_start += part->first_token;
+    return SL_OK;
 }
 
 uint64_t sl_data_loader_row_count(const sl_data_loader *loader)
 {
-    return (sl_tokens_count(loader->tokens) - 1) / loader->seq;
+    uint64_t row_count = 0;
+    for (uint32_t i = 0; i < loader->args.parts.count; i++)
+        row_count += count_rows(&loader->args, i);
+    return row_count;
 }
 
-sl_status sl_data_loader_check_documents(const sl_data_loader *loader)
+uint64_t sl_data_loader_token_count(const sl_data_loader *loader)
 {
-    if (loader->end_of_text < 0)
-        SL_FAIL(SL_ERROR_USAGE, "--documents reset: which token ends a document is not known: add "
-                                "--end-of-text ID, or --tokenizer DIR");
-    return SL_OK;
+    uint64_t token_count = 0;
+    for (uint32_t i = 0; i < loader->args.parts.count; i++)
+        token_count += loader->args.parts.items[i].token_count - 1;
+    return token_count;
 }
+
+double sl_data_loader_epoch(const sl_data_loader *loader, uint64_t row_count)
+{
+    double most = NAN;
+    const sl_data_loader_args *args = &loader->args;
+    for (uint32_t i = 0; i < args->parts.count && args->order == SL_DATA_SHUFFLE; i++) {
+        uint64_t taken = count_taken(args, i, row_count);
+        most = fmax(most, (double)taken / (double)count_rows(args, i));
+        row_count -= taken;
+    }
+    return most;
+}
+
+/* ---- reading ---- */
 
 /* What an input slot has of the row that was read. */
 static void write_slot(const sl_data_loader *loader, uint32_t slot, int32_t *out)
@@ -47,7 +162,7 @@ static void write_slot(const sl_data_loader *loader, uint32_t slot, int32_t *out
     }
     for (uint32_t t = 0; t < loader->seq; t++) {
         out[t] = position;
-        position = loader->row[t] == loader->end_of_text ? 0 : position + 1;
+        position = loader->row[t] == loader->args.end_of_text ? 0 : position + 1;
     }
 }
 
@@ -56,9 +171,8 @@ sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, u
 {
     for (uint32_t i = 0; i < rows.count; i++) {
         uint64_t start;
-        SL_TRY(sl_tokens_row_start(loader->order, loader->seed, rows.first + i, loader->seq,
-                                   sl_tokens_count(loader->tokens), &start));
-        SL_TRY(sl_tokens_read(loader->tokens, start, (uint64_t)loader->seq + 1, loader->row));
+        SL_TRY(find_start(loader, rows.first + i, &start));
+        SL_TRY(sl_tokens_read(loader->args.tokens, start, (uint64_t)loader->seq + 1, loader->row));
         write_slot(loader, slot, out_tokens + (size_t)i * loader->seq);
     }
     return SL_OK;

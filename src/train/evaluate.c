@@ -42,9 +42,9 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
     }
     rows.count = range->tail_rows;
     if (rows.count)
-        SL_TRY(add_rows(args, args->plan_index + 1, rows, &loss_sum));
+        SL_TRY(add_rows(args, args->tail_plan_index, rows, &loss_sum));
     report->tokens = (rows.first + rows.count) * args->loader->seq;
-    report->data_tokens = sl_tokens_count(args->loader->tokens) - 1;
+    report->data_tokens = sl_data_loader_token_count(args->loader);
     report->loss = loss_sum / (double)report->tokens;
     report->perplexity = exp(report->loss);
     *out_is_whole = true;
@@ -57,6 +57,7 @@ static sl_status evaluate_file(sl_session *session, const sl_data_loader *loader
     bool is_whole;
     const sl_evaluate_args args = {
         .session = session,
+        .tail_plan_index = 1,
         .loader = loader,
         .range = sl_evaluate_cover(sl_data_loader_row_count(loader),
                                    session->blueprint->choice.micro_batch, SL_CONFIG_UNSET)};
@@ -76,8 +77,9 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
     return sl_search_find(&search, out_blueprint, out_refusal);
 }
 
-/* Checks the tokenizer, and makes ids of text. */
-static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens)
+/* Checks the tokenizer, and makes ids of text; -1: it is not known what ends one. */
+static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens,
+                               int32_t *out_end_of_text)
 {
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
@@ -88,20 +90,37 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
     SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
     sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
     if (status == SL_OK)
-        status = sl_tokenizer_encode(config, &config->data, vocabulary, tokens);
+        status = sl_data_files_encode(config, &config->data, vocabulary, tokens);
+    *out_end_of_text = sl_tokenizer_end_of_text(config, vocabulary);
     sl_vocabulary_close(vocabulary);
     return status;
 }
 
+/* All whole rows, one after the other. */
+static sl_status open_rows(const sl_config *config, const sl_tokens *tokens, int32_t end_of_text,
+                           sl_data_loader *out_loader)
+{
+    const sl_data_cut cut = {.tokens = tokens, .items = &config->data, .to = 1, .end_of_text = -1};
+    sl_data_loader_args args = {.tokens = tokens,
+                                .joins = true,
+                                .order = SL_DATA_SEQUENTIAL,
+                                .seq = (uint32_t)config->seq,
+                                .by_document = config->documents == SL_CONFIG_RESET,
+                                .end_of_text = end_of_text};
+    SL_TRY(sl_data_files_cut(&cut, &args.parts));
+    return sl_data_loader_open(&args, out_loader);
+}
+
 static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
-                                 sl_eval_report *out_report, sl_refusal *out_refusal)
+                                 int32_t end_of_text, sl_eval_report *out_report,
+                                 sl_refusal *out_refusal)
 {
     sl_data_loader loader = {0};
     sl_blueprint *blueprint = NULL;
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
-    SL_TRY(sl_data_loader_open(tokens, SL_DATA_SEQUENTIAL, 0, (uint32_t)config->seq, &loader));
+    SL_TRY(open_rows(config, tokens, end_of_text, &loader));
     sl_status status;
     SL_TRY_GOTO(status,
                 plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
@@ -122,15 +141,15 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_refu
     sl_source source;
     SL_TRY(sl_source_open(config->checkpoint, &source));
     sl_tokens *tokens = NULL;
+    int32_t end_of_text = -1;
     *out_report = (sl_eval_report){0};
     if (source.checkpoint)
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
-    sl_status status =
-        sl_tokens_open((const char *const *)config->data.items, config->data.count, 0, &tokens);
+    sl_status status = sl_data_files_open(&config->data, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &tokens);
+        status = use_tokenizer(config, &source, &tokens, &end_of_text);
     if (status == SL_OK)
-        status = evaluate_source(config, &source, tokens, out_report, out_refusal);
+        status = evaluate_source(config, &source, tokens, end_of_text, out_report, out_refusal);
     sl_tokens_close(tokens);
     sl_source_close(&source);
     return status;

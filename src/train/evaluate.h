@@ -5,7 +5,7 @@
 #include <signal.h>
 
 #include "data_loader.h"
-#include "log_json.h"
+#include "report.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"
@@ -23,7 +23,7 @@ sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch,
 /* A pass over a range. */
 typedef struct sl_evaluate_args {
     sl_session *session;
-    uint32_t plan_index; /* the loss of a micro-batch; the next plan: of the rows that are left */
+    uint32_t plan_index, tail_plan_index; /* the loss of a micro-batch; of the rows that are left */
     const sl_data_loader *loader;
     sl_evaluate_range range;
     const volatile sig_atomic_t *stop; /* ends early when not 0; NULL: never */

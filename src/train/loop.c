@@ -1,11 +1,11 @@
 /* The training loop, from the last function upwards.
  *
- *   sl_loop_run    all steps, then the log's "end", also on failure
+ *   sl_loop_run    all steps, then the end is told, also on failure
  *   run_steps      while there are steps to do and no signal has come: a step; a checkpoint and an
  *                  evaluation where they are due, in this order, for an evaluation may take long.
  *                  At the end both once more, if they are missing
  *   run_step       begins: the scalars of the step. The engine runs plan 0, which asks for its rows
- *                  itself. Ends: counts, log, timeline, progress; then the loss scale, or a failure
+ *                  itself. Ends: counts, sinks, timeline; then the loss scale, or a failure
  *
  * Nothing here allocates between steps but the saving of checkpoints.
  */
@@ -16,33 +16,36 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "evaluate.h"
 #include "schedule.h"
 
 enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
 
+/* Data to evaluate on. */
+typedef struct evaluation {
+    const char *set; /* its name in the log */
+    const sl_data_loader *loader;
+    sl_evaluate_range range;
+    bool is_test;
+} evaluation;
+
 typedef struct loop {
     sl_trainer *trainer;
-    const sl_loop_events *events;
     const volatile sig_atomic_t *stop;
-    uint64_t evaluated_step; /* UINT64_MAX: none yet */
-    sl_first_failure untold; /* of log and timeline: the run goes on */
+    uint64_t evaluated_step;   /* UINT64_MAX: none yet */
+    sl_engine_statistics late; /* of updates that ended after their step was told of */
+    double checkpoint_ms;      /* of saves after the step told of last */
+    bool has_timeline_failed;
     sl_end_report end;
 } loop;
 
-/* Log and timeline only tell of the run: where they cannot be written it goes on, and fails when it
- * is saved. */
-static sl_status tell(loop *run, sl_status status)
+static sl_status draw_timeline(loop *run)
 {
-    if (status != SL_ERROR_IO)
-        return status;
-    if (run->untold.status == SL_OK)
-        sl_log_write(SL_LOG_WARNING, "%s: the run goes on, and ends with exit code %d",
-                     sl_status_message(), sl_status_exit_code(status));
-    sl_first_failure_keep(&run->untold, status);
-    return SL_OK;
+    sl_trainer *trainer = run->trainer;
+    return sl_sinks_outlive(&trainer->sinks,
+                            sl_timeline_write(trainer->timeline, trainer->state.step),
+                            &run->has_timeline_failed);
 }
 
 /* ---- a step ---- */
@@ -56,11 +59,23 @@ static double count_flops(const sl_trainer *trainer, uint64_t tokens)
     return 6 * (parameters + attention) * (double)tokens;
 }
 
+static void add_statistics(const sl_engine_statistics *from, sl_engine_statistics *to)
+{
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        to->moved_bytes[lane] += from->moved_bytes[lane];
+        to->stall_ns[lane] += from->stall_ns[lane];
+    }
+    for (int phase = 0; phase < SL_PHASE_COUNT; phase++)
+        to->phase_ns[phase] += from->phase_ns[phase];
+}
+
 /* What the engine counted since the last call, into a step's report and the run's. */
 static void take_statistics(loop *run, sl_step_report *report)
 {
     sl_engine_statistics statistics;
     sl_engine_take_statistics(run->trainer->session->engine, &statistics);
+    add_statistics(&run->late, &statistics);
+    run->late = (sl_engine_statistics){0};
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         report->peak_bytes[tier] = statistics.measured_peak_bytes[tier];
         run->end.measured_peak_bytes[tier] = statistics.measured_peak_bytes[tier];
@@ -70,6 +85,9 @@ static void take_statistics(loop *run, sl_step_report *report)
         run->end.moved_bytes[lane] += statistics.moved_bytes[lane];
         report->stall_ms[lane] = 1e-6 * (double)statistics.stall_ns[lane];
     }
+    for (int phase = 0; phase < SL_PHASE_COUNT; phase++)
+        report->phase_ms[phase] = 1e-6 * (double)statistics.phase_ns[phase];
+    report->phase_ms[SL_PHASE_BACKWARD] += report->phase_ms[SL_PHASE_RECOMPUTE];
 }
 
 /* Counts a step that ran, and writes its numbers. */
@@ -97,9 +115,12 @@ static void report_step(loop *run, double seconds, const sl_step_scalars *scalar
                                .step_ms = 1e3 * seconds,
                                .tokens_per_s = (double)tokens / seconds,
                                .flops = count_flops(trainer, tokens),
+                               .checkpoint_ms = run->checkpoint_ms,
                                .loss_scale = scalars->loss_scale,
-                               .skipped = control->skip != 0};
+                               .skipped = control->skip != 0,
+                               .epoch = sl_data_loader_epoch(&trainer->loader, state->next_row)};
     take_statistics(run, report);
+    run->checkpoint_ms = 0;
     run->end.run_steps++;
     run->end.seconds += seconds;
     run->end.last_loss = report->loss;
@@ -139,47 +160,72 @@ static sl_status run_step(loop *run)
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     sl_step_report report;
     report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report);
-    SL_TRY(tell(run, sl_log_json_step(trainer->log, &report)));
-    SL_TRY(tell(run, sl_timeline_write(trainer->timeline, report.step)));
-    if (run->events->step)
-        run->events->step(run->events->user, &report);
+    SL_TRY(sl_sinks_step(&trainer->sinks, &report));
+    SL_TRY(draw_timeline(run));
     return check_finite(trainer, &report);
 }
 
 /* ---- between steps ---- */
 
-static sl_status run_evaluation(loop *run)
+/* Does nothing without such data. */
+static sl_status run_evaluation(loop *run, const evaluation *what)
 {
     sl_trainer *trainer = run->trainer;
-    sl_eval_report report = {.step = trainer->state.step};
+    const sl_blueprint *blueprint = trainer->session->blueprint;
+    sl_eval_report report = {.step = trainer->state.step, .set = what->set};
     const sl_evaluate_args args = {.session = trainer->session,
                                    .plan_index = PLAN_EVALUATION,
-                                   .loader = &trainer->eval_loader,
-                                   .range = trainer->eval_range,
+                                   .tail_plan_index =
+                                       sl_blueprint_tail_program(&blueprint->task, what->is_test),
+                                   .loader = what->loader,
+                                   .range = what->range,
                                    .stop = run->stop};
     bool is_whole = false;
+    sl_engine_statistics late, of_evaluation;
+    if (!what->loader->row)
+        return SL_OK;
     SL_TRY(sl_engine_drain(trainer->session->engine));
-    SL_TRY(tell(run, sl_timeline_write(trainer->timeline, trainer->state.step)));
+    SL_TRY(draw_timeline(run));
+    sl_engine_take_statistics(trainer->session->engine, &late);
+    add_statistics(&late, &run->late);
     SL_TRY(sl_evaluate_pass(&args, &report, &is_whole));
-    sl_engine_statistics of_evaluation; /* not of the next step */
-    sl_engine_take_statistics(trainer->session->engine, &of_evaluation);
+    sl_engine_take_statistics(trainer->session->engine, &of_evaluation); /* not of the next step */
     if (!is_whole) /* a signal: the loss of some rows would look like that of all */
         return SL_OK;
-    run->evaluated_step = report.step;
-    SL_TRY(tell(run, sl_log_json_eval(trainer->log, &report)));
-    if (run->events->eval)
-        run->events->eval(run->events->user, &report);
-    return SL_OK;
+    if (!what->is_test)
+        run->evaluated_step = report.step;
+    return sl_sinks_eval(&trainer->sinks, &report);
+}
+
+static sl_status validate(loop *run)
+{
+    const sl_trainer *trainer = run->trainer;
+    const evaluation what = {.set = trainer->eval_tokens ? "eval" : "validation",
+                             .loader = &trainer->eval_loader,
+                             .range = trainer->eval_range};
+    return run_evaluation(run, &what);
+}
+
+static sl_status run_test(loop *run)
+{
+    const evaluation what = {.set = "test",
+                             .loader = &run->trainer->test_loader,
+                             .range = run->trainer->test_range,
+                             .is_test = true};
+    return run_evaluation(run, &what);
 }
 
 static sl_status save_checkpoint(loop *run)
 {
-    if (run->events->saving)
-        run->events->saving(run->events->user);
-    SL_TRY(sl_trainer_save(run->trainer));
-    if (run->events->saved)
-        run->events->saved(run->events->user, run->trainer->saved_step);
-    return SL_OK;
+    sl_trainer *trainer = run->trainer;
+    SL_TRY(sl_sinks_saving(&trainer->sinks));
+    SL_TRY(sl_engine_drain(trainer->session->engine)); /* the updates, which are the step's */
+    const uint64_t started_ns = sl_clock_now_ns();
+    SL_TRY(sl_trainer_save(trainer));
+    double ms = 1e-6 * (double)(sl_clock_now_ns() - started_ns);
+    run->checkpoint_ms += ms;
+    run->end.checkpoint_ms += ms;
+    return sl_sinks_saved(&trainer->sinks, trainer->saved_step);
 }
 
 static bool is_due(uint64_t step, uint64_t every)
@@ -195,18 +241,20 @@ static sl_status run_steps(loop *run)
         SL_TRY(run_step(run));
         if (config->save && is_due(trainer->state.step, config->save_every))
             SL_TRY(save_checkpoint(run));
-        if (trainer->eval_tokens && is_due(trainer->state.step, config->eval_every))
-            SL_TRY(run_evaluation(run));
+        if (is_due(trainer->state.step, config->eval_every))
+            SL_TRY(validate(run));
     }
     bool was_stopped = trainer->state.step < config->steps;
     bool has_news = run->end.run_steps > 0 || !was_stopped; /* else, first values alone */
     run->end.reason = was_stopped ? "signal" : "done";
     if (config->save && has_news && trainer->saved_step != trainer->state.step)
         SL_TRY(save_checkpoint(run));
-    if (trainer->eval_tokens && !was_stopped && run->evaluated_step != trainer->state.step)
-        SL_TRY(run_evaluation(run));
+    if (!was_stopped && run->evaluated_step != trainer->state.step)
+        SL_TRY(validate(run));
+    if (!was_stopped)
+        SL_TRY(run_test(run));
     SL_TRY(sl_engine_drain(trainer->session->engine));
-    return tell(run, sl_timeline_write(trainer->timeline, trainer->state.step));
+    return draw_timeline(run);
 }
 
 /* ---- the run ---- */
@@ -224,10 +272,11 @@ static void report_end(loop *run)
             sl_blueprint_peak_bytes(trainer->session->blueprint, (sl_tier)tier);
 }
 
-sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
-                      const volatile sig_atomic_t *stop, sl_end_report *out_end)
+sl_status sl_loop_run(sl_trainer *trainer, const volatile sig_atomic_t *stop,
+                      sl_end_report *out_end)
 {
-    loop run = {.trainer = trainer, .events = events, .stop = stop, .evaluated_step = UINT64_MAX};
+    loop run = {.trainer = trainer, .stop = stop, .evaluated_step = UINT64_MAX};
+    sl_sinks *sinks = &trainer->sinks;
     run.end.last_loss = NAN;
     sl_status status = run_steps(&run);
     if (status != SL_OK)
@@ -235,14 +284,14 @@ sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
     report_end(&run);
     *out_end = run.end;
     if (status == SL_OK)
-        status = tell(&run, sl_log_json_end(trainer->log, &run.end));
-    if (status == SL_OK && run.untold.status != SL_OK)
-        SL_FAIL(run.untold.status, "%s; the run itself is complete", run.untold.message);
+        status = sl_sinks_end(sinks, &run.end);
+    if (status == SL_OK && sinks->failure.status != SL_OK)
+        SL_FAIL(sinks->failure.status, "%s; the run itself is complete", sinks->failure.message);
     if (status == SL_OK)
         return SL_OK;
-    /* The failure stands; whether the log takes one more line is second to it. */
+    /* The failure stands; whether a sink takes one more record is second to it. */
     char message[SL_STATUS_MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", sl_status_message());
-    (void)sl_log_json_end(trainer->log, &run.end);
+    (void)sl_sinks_end(sinks, &run.end);
     SL_FAIL(status, "%s", message);
 }

@@ -6,22 +6,14 @@
 
 #include "trainer.h"
 
-/* What a run reports while it goes; entries may be NULL. Called by the thread of sl_loop_run. */
-typedef struct sl_loop_events {
-    void (*step)(void *user, const sl_step_report *report);
-    void (*eval)(void *user, const sl_eval_report *report);
-    void (*saving)(void *user); /* a save begins; `saved` follows, or the run fails */
-    void (*saved)(void *user, uint64_t step);
-    void *user;
-} sl_loop_events;
-
 /* Trains to --steps or until *stop is not 0: then the step is finished, and an evaluation left
  * out. Evaluates and saves where the configuration says, and at the end, unless it was stopped
- * before its first step. Writes the log, its "end" included, also on failure. SL_ERROR_NONFINITE: a
+ * before its first step. Tells trainer->sinks, which were started, of all of it; of its end also on
+ * failure. SL_ERROR_NONFINITE: a
  * loss or gradient is not finite with --nonfinite stop, or 50 times in a row; nothing is saved
- * then. SL_ERROR_IO may also mean that log or timeline could not be written, which the run
- * outlives: *out_end has a reason that is not "error". */
-sl_status sl_loop_run(sl_trainer *trainer, const sl_loop_events *events,
-                      const volatile sig_atomic_t *stop, sl_end_report *out_end);
+ * then. SL_ERROR_IO may also mean that a sink or the timeline could not be written, which the
+ * run outlives: *out_end has a reason that is not "error". */
+sl_status sl_loop_run(sl_trainer *trainer, const volatile sig_atomic_t *stop,
+                      sl_end_report *out_end);
 
 #endif

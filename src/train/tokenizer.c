@@ -3,13 +3,11 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "files/files.h"
 #include "sluice/gpt2.h"
-#include "text/tokenize.h"
 
 static const char bytes_name[] = "byte", vocabulary_start[] = "bpe-";
 
@@ -19,8 +17,6 @@ void sl_tokenizer_look(const sl_tokens *tokens, sl_tokenizer_question *question)
         return;
     question->has_text = question->has_text || sl_tokens_vocab_needed(tokens) > 0;
     question->has_ids = question->has_ids || !sl_tokens_is_text(tokens);
-    if (!question->packed)
-        question->packed = sl_tokens_packed_path(tokens);
 }
 
 static sl_status refuse_unknown(const sl_tokenizer_question *question)
@@ -151,11 +147,6 @@ static sl_status check_text(const sl_config *config, const sl_tokenizer_question
                             const char *name, const sl_vocabulary *vocabulary)
 {
     bool is_new = !question->model || sl_config_names_tokenizer(config);
-    if (!vocabulary && question->packed)
-        SL_FAIL(SL_ERROR_DATA,
-                "%s: is packed, and as bytes the packing would be trained on: unpack it, or make a "
-                "file of tokens of it with sluice tokenize",
-                sl_files_show(question->packed).text);
     if (!name)
         return refuse_unknown(question);
     if (vocabulary)
@@ -209,103 +200,12 @@ sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *q
     return resolve_name(config, question, *vocabulary);
 }
 
-/* ---- text as files of ids ---- */
-
-/* The files of a run in order: of text those of its ids, else as given. */
-typedef struct encoded {
-    const sl_config *config;
-    const sl_vocabulary *vocabulary;
-    sl_file *files;
-    uint32_t file_count;
-} encoded;
-
-/* Takes the files over. */
-static sl_status add_files(encoded *self, uint32_t count, sl_file *files)
+int32_t sl_tokenizer_end_of_text(const sl_config *config, const sl_vocabulary *vocabulary)
 {
-    sl_file *all = realloc(self->files, (self->file_count + count) * sizeof *all);
-    for (uint32_t i = 0; i < count; i++)
-        if (all)
-            all[self->file_count++] = files[i];
-        else
-            sl_files_close(&files[i]);
-    if (!all)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
-    self->files = all;
-    return SL_OK;
-}
-
-static const char *find_directory(void)
-{
-    const char *directory = getenv("TMPDIR");
-    return directory && *directory ? directory : "/tmp";
-}
-
-static sl_status add_text(encoded *self, const char *const *paths, uint32_t path_count)
-{
-    sl_file *files = NULL;
-    const char *directory = find_directory();
-    const sl_tokenize_args args = {
-        .documents = {.paths = paths, .path_count = path_count, .json_key = "text"},
-        .worker_count = (uint32_t)self->config->threads};
-    const sl_token_writer_args output = {
-        .path = directory, .vocab = sl_vocabulary_count(self->vocabulary), .nameless = &files};
-    sl_tokenize_report report;
-    sl_status status = sl_tokenize_run(&args, self->vocabulary, &output, &report);
-    if (status == SL_ERROR_IO)
-        SL_FAIL(SL_ERROR_IO,
-                "%s; the ids of the text go to %s: set TMPDIR to a disk with room, or make the "
-                "file once with sluice tokenize",
-                sl_status_message(), sl_files_show(directory).text);
-    SL_TRY(status);
-    status = add_files(self, report.files, files);
-    free(files);
-    return status;
-}
-
-static sl_status add_given(encoded *self, const char *path)
-{
-    sl_file file;
-    SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
-    return add_files(self, 1, &file);
-}
-
-/* Neighbours of text become one file. */
-static sl_status encode_files(encoded *self, const sl_config_list *paths, const bool *is_text)
-{
-    for (uint32_t i = 0, count; i < paths->count; i += count) {
-        for (count = 1; is_text[i] && i + count < paths->count && is_text[i + count];)
-            count++;
-        SL_TRY(is_text[i] ? add_text(self, (const char *const *)paths->items + i, count)
-                          : add_given(self, paths->items[i]));
-    }
-    return SL_OK;
-}
-
-static sl_status open_encoded(encoded *self, sl_status status, sl_tokens **tokens)
-{
-    if (status == SL_OK)
-        status = sl_tokens_open_files(self->files, self->file_count, 0, tokens);
-    else
-        for (uint32_t i = 0; i < self->file_count; i++)
-            sl_files_close(&self->files[i]);
-    free(self->files);
-    return status;
-}
-
-sl_status sl_tokenizer_encode(const sl_config *config, const sl_config_list *paths,
-                              const sl_vocabulary *vocabulary, sl_tokens **tokens)
-{
-    encoded self = {.config = config, .vocabulary = vocabulary};
-    if (!vocabulary || !*tokens || sl_tokens_vocab_needed(*tokens) == 0)
-        return SL_OK;
-    bool *is_text = calloc(paths->count, sizeof *is_text);
-    if (!is_text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
-    for (uint32_t i = 0; i < paths->count; i++)
-        is_text[i] = sl_tokens_file_is_text(*tokens, i);
-    sl_tokens_close(*tokens); /* their descriptors may be most that there are */
-    *tokens = NULL;
-    sl_status status = encode_files(&self, paths, is_text);
-    free(is_text);
-    return open_encoded(&self, status, tokens);
+    if (config->end_of_text != SL_CONFIG_UNSET)
+        return (int32_t)config->end_of_text; /* the list's range keeps it in 31 bits */
+    if (vocabulary)
+        return sl_vocabulary_end_of_text(vocabulary);
+    bool is_bytes = config->tokenizer && strcmp(config->tokenizer, bytes_name) == 0;
+    return is_bytes ? SL_TOKENS_END_OF_TEXT : -1;
 }

@@ -12,9 +12,8 @@ typedef struct sl_tokenizer_question {
     const char *recorded;  /* what its checkpoint says; NULL: nothing */
     const char *directory; /* where a vocabulary of the model may lie; NULL: nowhere */
     const sl_gpt2_shape *shape;
-    bool has_text;      /* text is read or written */
-    bool has_ids;       /* files of tokens are read, which do not say whose they are */
-    const char *packed; /* a packed file among the text; NULL: none */
+    bool has_text; /* text is read or written */
+    bool has_ids;  /* files of tokens are read, which do not say whose they are */
 } sl_tokenizer_question;
 
 /* Notes what files hold; NULL is fine. */
@@ -30,14 +29,11 @@ sl_status sl_tokenizer_open(const sl_config *config, const sl_tokenizer_question
  * that bytes leave idle. *vocabulary is what sl_tokenizer_open gave; one that was merely found, has
  * more tokens than the model has ids and is not needed is dropped with a warning. SL_ERROR_USAGE:
  * text, and the tokenizer is not known, is another one than the checkpoint's, has more tokens than
- * the model has ids, or cannot be used by this version. SL_ERROR_DATA: packed text as bytes. */
+ * the model has ids, or cannot be used by this version. */
 sl_status sl_tokenizer_resolve(sl_config *config, const sl_tokenizer_question *question,
                                sl_vocabulary **vocabulary);
 
-/* Puts in the place of *tokens, which hold text, the ids of this vocabulary: made with --threads,
- * kept in files under TMPDIR that never have a name, so nothing is left behind however the process
- * ends. Does nothing without a vocabulary or text; where it fails, *tokens may be NULL. */
-sl_status sl_tokenizer_encode(const sl_config *config, const sl_config_list *paths,
-                              const sl_vocabulary *vocabulary, sl_tokens **tokens);
+/* The id between documents: that of --end-of-text, else the tokenizer's; -1: not known. */
+int32_t sl_tokenizer_end_of_text(const sl_config *config, const sl_vocabulary *vocabulary);
 
 #endif

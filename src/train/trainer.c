@@ -10,6 +10,9 @@
 #include "base/log.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
+#include "log_csv.h"
+#include "log_events.h"
+#include "log_json.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
 #include "tokenizer.h"
@@ -22,13 +25,6 @@ static sl_status dump_config(json_t *object, char **out_text)
     if (!*out_text)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the configuration");
     return SL_OK;
-}
-
-static sl_status open_tokens(const sl_config_list *paths, sl_tokens **out_tokens)
-{
-    if (paths->count == 0)
-        return SL_OK;
-    return sl_tokens_open((const char *const *)paths->items, paths->count, 0, out_tokens);
 }
 
 static sl_status open_source(sl_trainer *trainer)
@@ -64,22 +60,70 @@ static sl_status resolve_shape(sl_trainer *trainer)
     return sl_config_fit_model(trainer->config, &trainer->shape);
 }
 
-static sl_status open_loaders(sl_trainer *trainer)
+static sl_data_order choose_order(const sl_config *config)
+{
+    static const sl_data_order orders[] = {[SL_CONFIG_RANDOM] = SL_DATA_RANDOM,
+                                           [SL_CONFIG_SEQUENTIAL] = SL_DATA_SEQUENTIAL,
+                                           [SL_CONFIG_SHUFFLE] = SL_DATA_SHUFFLE};
+    return orders[config->data_order];
+}
+
+/* Rows to train on are blended, those to evaluate on read one after the other. */
+static sl_status open_loader(const sl_trainer *trainer, const sl_data_cut *cut, bool trains,
+                             sl_data_loader *out_loader)
 {
     const sl_config *config = trainer->config;
-    sl_data_order order =
-        config->data_order == SL_CONFIG_SEQUENTIAL ? SL_DATA_SEQUENTIAL : SL_DATA_RANDOM;
-    if (trainer->tokens) {
-        SL_TRY(sl_tokens_limit_vocab(trainer->tokens, trainer->shape.vocab));
-        SL_TRY(sl_data_loader_open(trainer->tokens, order, config->seed, (uint32_t)config->seq,
-                                   &trainer->loader));
-    }
-    if (trainer->eval_tokens) {
-        SL_TRY(sl_tokens_limit_vocab(trainer->eval_tokens, trainer->shape.vocab));
-        SL_TRY(sl_data_loader_open(trainer->eval_tokens, SL_DATA_SEQUENTIAL, 0,
-                                   (uint32_t)config->seq, &trainer->eval_loader));
+    sl_data_loader_args args = {.tokens = cut->tokens,
+                                .joins = !trains,
+                                .order = trains ? choose_order(config) : SL_DATA_SEQUENTIAL,
+                                .seed = trains ? config->seed : 0,
+                                .seq = (uint32_t)config->seq,
+                                .by_document = config->documents == SL_CONFIG_RESET,
+                                .end_of_text = trainer->end_of_text};
+    SL_TRY(sl_data_files_cut(cut, &args.parts));
+    sl_status status = sl_data_loader_open(&args, out_loader);
+    return status == SL_ERROR_DATA ? sl_status_prefix(status, "%s data", cut->what) : status;
+}
+
+/* The loaders of --data, one for each share of it. */
+static sl_status open_shares(sl_trainer *trainer)
+{
+    static const char *const names[] = {"training", "validation", "test"};
+    sl_data_loader *loaders[] = {&trainer->loader, &trainer->eval_loader, &trainer->test_loader};
+    double shares[SL_CONFIG_SHARES], from = 0;
+    SL_TRY(sl_config_split(trainer->config, shares));
+    for (int i = 0; i < SL_CONFIG_SHARES; i++) {
+        bool is_last = true; /* what rounding leaves belongs to the last one */
+        for (int later = i + 1; later < SL_CONFIG_SHARES; later++)
+            is_last = is_last && shares[later] == 0;
+        const sl_data_cut cut = {.tokens = trainer->tokens,
+                                 .items = &trainer->config->data,
+                                 .from = from,
+                                 .to = is_last ? 1 : from + shares[i],
+                                 .what = names[i],
+                                 .end_of_text = trainer->end_of_text};
+        if (shares[i] > 0)
+            SL_TRY(open_loader(trainer, &cut, i == SL_CONFIG_TRAINING_SHARE, loaders[i]));
+        from += shares[i];
     }
     return SL_OK;
+}
+
+static sl_status open_loaders(sl_trainer *trainer)
+{
+    if (trainer->tokens) {
+        SL_TRY(sl_tokens_limit_vocab(trainer->tokens, trainer->shape.vocab));
+        SL_TRY(open_shares(trainer));
+    }
+    if (!trainer->eval_tokens)
+        return SL_OK;
+    const sl_data_cut cut = {.tokens = trainer->eval_tokens,
+                             .items = &trainer->config->eval_data,
+                             .to = 1,
+                             .what = "evaluation",
+                             .end_of_text = trainer->end_of_text};
+    SL_TRY(sl_tokens_limit_vocab(trainer->eval_tokens, trainer->shape.vocab));
+    return open_loader(trainer, &cut, false, &trainer->eval_loader);
 }
 
 /* The run goes on with the numbers of the one it continues. */
@@ -136,18 +180,28 @@ static sl_status resolve_tokenizer(sl_trainer *trainer)
     return sl_tokenizer_resolve(trainer->config, &question, &trainer->vocabulary);
 }
 
-/* From here on the data are ids. Of text that a plan never reads, its identity was enough. */
+static sl_status find_end_of_text(sl_trainer *trainer)
+{
+    trainer->end_of_text = sl_tokenizer_end_of_text(trainer->config, trainer->vocabulary);
+    if (trainer->end_of_text >= (int32_t)trainer->shape.vocab)
+        SL_FAIL(SL_ERROR_USAGE, "--end-of-text %d is not below the %u ids of the model",
+                trainer->end_of_text, trainer->shape.vocab);
+    return SL_OK;
+}
+
+/* From here on the data are ids. Of text that a plan never reads, its identity was enough; it reads
+ * that of which it evaluates a share. */
 static sl_status encode_text(sl_trainer *trainer, sl_config_command command)
 {
     const sl_config *config = trainer->config;
-    bool is_text = trainer->tokens && sl_tokens_vocab_needed(trainer->tokens) > 0;
-    if (command == SL_CONFIG_PLAN && trainer->vocabulary && is_text) {
+    if (command == SL_CONFIG_PLAN && !config->split &&
+        sl_data_files_need_ids(config, trainer->vocabulary, trainer->tokens)) {
         sl_tokens_close(trainer->tokens);
         trainer->tokens = NULL;
     }
-    SL_TRY(sl_tokenizer_encode(config, &config->data, trainer->vocabulary, &trainer->tokens));
-    return sl_tokenizer_encode(config, &config->eval_data, trainer->vocabulary,
-                               &trainer->eval_tokens);
+    SL_TRY(sl_data_files_encode(config, &config->data, trainer->vocabulary, &trainer->tokens));
+    return sl_data_files_encode(config, &config->eval_data, trainer->vocabulary,
+                                &trainer->eval_tokens);
 }
 
 static sl_status identify_data(sl_trainer *trainer)
@@ -174,15 +228,24 @@ static void tell_if_done(const sl_trainer *trainer)
                      trainer->state.step, trainer->config->steps);
 }
 
+static sl_evaluate_range cover_loader(const sl_data_loader *loader, const sl_config *config)
+{
+    if (!loader->row)
+        return (sl_evaluate_range){0};
+    return sl_evaluate_cover(sl_data_loader_row_count(loader), (uint32_t)config->micro_batch,
+                             config->eval_iters);
+}
+
 static sl_status init_search(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
     SL_TRY(sl_search_init(config, SL_WORK_TRAIN, &trainer->shape, &trainer->search));
-    if (!trainer->eval_tokens)
-        return SL_OK;
-    trainer->eval_range = sl_evaluate_cover(sl_data_loader_row_count(&trainer->eval_loader),
-                                            (uint32_t)config->micro_batch, config->eval_iters);
-    trainer->search.task.tail_rows = trainer->eval_range.tail_rows;
+    sl_task *task = &trainer->search.task;
+    trainer->eval_range = cover_loader(&trainer->eval_loader, config);
+    trainer->test_range = cover_loader(&trainer->test_loader, config);
+    task->with_evaluation = trainer->eval_loader.row || trainer->test_loader.row;
+    task->tail_rows = trainer->eval_range.tail_rows;
+    task->test_tail_rows = trainer->test_range.tail_rows;
     return SL_OK;
 }
 
@@ -195,14 +258,17 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
+    if (command == SL_CONFIG_TRAIN && config->log_csv && config->resume)
+        SL_TRY(sl_log_csv_check(config->log_csv));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
-    SL_TRY(open_tokens(&config->data, &trainer->tokens));
-    SL_TRY(open_tokens(&config->eval_data, &trainer->eval_tokens));
+    SL_TRY(sl_data_files_open(&config->data, &trainer->tokens));
+    SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_tokens));
     SL_TRY(open_source(trainer));
     SL_TRY(open_vocabulary(trainer));
     SL_TRY(resolve_shape(trainer));
     SL_TRY(take_state(trainer));
     SL_TRY(resolve_tokenizer(trainer));
+    SL_TRY(find_end_of_text(trainer));
     SL_TRY(identify_data(trainer));
     SL_TRY(sl_resume_check_data(&trainer->resume, &trainer->data));
     SL_TRY(encode_text(trainer, command));
@@ -307,6 +373,18 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
     return sl_data_loader_read(&trainer->loader, rows, what->slot, memory);
 }
 
+static sl_status open_sinks(sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    if (config->log_json)
+        SL_TRY(sl_log_json_open(config->log_json, config->resume, &trainer->sinks));
+    if (config->log_csv)
+        SL_TRY(sl_log_csv_open(config->log_csv, config->resume, &trainer->sinks));
+    if (config->tensorboard)
+        SL_TRY(sl_log_events_open(config->tensorboard, trainer->state.step + 1, &trainer->sinks));
+    return SL_OK;
+}
+
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, trainer};
@@ -326,16 +404,17 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     SL_TRY(check_space(trainer));
     SL_TRY(set_first_values(trainer));
     sl_source_close(&trainer->source);
-    return sl_log_json_open(trainer->config->log_json, trainer->config->resume, &trainer->log);
+    return open_sinks(trainer);
 }
 
 void sl_trainer_close(sl_trainer *trainer)
 {
-    sl_log_json_close(trainer->log);
+    sl_sinks_close(&trainer->sinks);
     sl_session_close(trainer->session);
     sl_timeline_close(trainer->timeline);
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);
+    sl_data_loader_close(&trainer->test_loader);
     sl_source_close(&trainer->source);
     sl_resume_close(&trainer->resume);
     sl_steps_forget(&trainer->known_steps);

@@ -1,4 +1,4 @@
-/* One run of `train`: data, checkpoints, session and log, opened in that order.
+/* One run of `train`: data, checkpoints, session and sinks, opened in that order.
  *
  * prepare  files are opened and the model's shape is known; nothing large is taken
  * open     a blueprint gets its memory, and the states their first values
@@ -11,7 +11,6 @@
 #include "engine/timeline.h"
 #include "evaluate.h"
 #include "files/tokens.h"
-#include "log_json.h"
 #include "resume.h"
 #include "session/checkpoint/checkpoint.h"
 #include "session/checkpoint/steps.h"
@@ -19,6 +18,7 @@
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
+#include "sink.h"
 #include "text/vocabulary.h"
 
 typedef struct sl_trainer {
@@ -31,12 +31,15 @@ typedef struct sl_trainer {
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
-    sl_evaluate_range eval_range;    /* of --eval-data, by --eval-iters */
-    sl_source source;                /* empty with --init scratch */
+    int32_t end_of_text;             /* the id between documents; -1: not known */
+    sl_evaluate_range eval_range, test_range; /* by --eval-iters */
+    sl_source source;                         /* empty with --init scratch */
     sl_session *session;
-    sl_data_loader loader, eval_loader; /* the first is the input lane's while a step runs */
-    sl_log_json *log;
-    sl_timeline *timeline;              /* NULL without --timeline */
+    sl_data_loader loader;      /* the input lane's while a step runs */
+    sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
+    sl_data_loader test_loader; /* of its test share; without data row is NULL */
+    sl_sinks sinks;             /* of the options; the caller may add some once it is open */
+    sl_timeline *timeline;      /* NULL without --timeline */
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
     sl_checkpoint_state state;          /* after the last step */
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */

@@ -65,12 +65,13 @@ static inline sl_status run_digest(const sl_session *session, sl_hash_value *out
     return status;
 }
 
-static inline void run_note_step(void *user, const sl_step_report *report)
+static inline sl_status run_note_step(void *self, const sl_step_report *report)
 {
-    run_result *result = user;
+    run_result *result = self;
     if (result->first_loss == 0)
         result->first_loss = report->loss;
     result->last_loss = report->loss;
+    return SL_OK;
 }
 
 static inline sl_status run_configure(const run_settings *settings, sl_config *config)
@@ -84,13 +85,14 @@ static inline sl_status run_configure(const run_settings *settings, sl_config *c
 static inline sl_status run_loop(sl_trainer *trainer, run_result *result)
 {
     static const volatile sig_atomic_t never = 0;
-    const sl_loop_events events = {.step = run_note_step, .user = result};
+    static const sl_sink_ops ops = {.step = run_note_step};
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     SL_TRY(sl_trainer_open(trainer, blueprint));
     result->choice = trainer->session->blueprint->choice;
-    SL_TRY(sl_loop_run(trainer, &events, &never, &result->end));
+    sl_sinks_add(&trainer->sinks, &ops, result);
+    SL_TRY(sl_loop_run(trainer, &never, &result->end));
     return run_digest(trainer->session, &result->digest);
 }
 

@@ -310,6 +310,29 @@ static void observer_when_kernels_run_hears_of_runs_or_of_each(void **state)
     }
 }
 
+/* Calls of one class are told of as one, those of two never are. */
+static void observer_when_tags_are_apart_hears_of_each_class(void **state)
+{
+    (void)state;
+    enum { CLASS = 0x10 };
+    observation seen = {0};
+    sl_queue_observer observer = {note_ran, NULL, &seen, false, CLASS};
+    sl_device *device = open_device();
+    sl_device_stream *stream;
+    assert_int_equal(ops->stream_open(device, SL_STREAM_DEVICE, "s", &observer, &stream), SL_OK);
+    launch_one(stream, 1);
+    launch_one(stream, 2);
+    launch_one(stream, CLASS | 3);
+    launch_one(stream, CLASS | 4);
+    launch_one(stream, 5);
+    assert_int_equal(ops->stream_finish(stream), SL_OK);
+    assert_int_equal(seen.ran_count, 3);
+    assert_int_equal(seen.last_tag, 5);
+    assert_true(seen.busy_ns / 1000 >= 5 * KERNEL_US);
+    ops->stream_close(stream);
+    ops->close(device);
+}
+
 /* More borders than there is room for: the oldest are told while the rest is issued. */
 static void observer_when_there_is_more_than_it_holds_hears_of_all(void **state)
 {
@@ -564,6 +587,8 @@ int main(void)
                                         check_end),
         cmocka_unit_test_setup_teardown(map_when_the_device_is_full_says_so, reset, check_end),
         cmocka_unit_test_setup_teardown(observer_when_kernels_run_hears_of_runs_or_of_each, reset,
+                                        check_end),
+        cmocka_unit_test_setup_teardown(observer_when_tags_are_apart_hears_of_each_class, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(observer_when_there_is_more_than_it_holds_hears_of_all,
                                         reset, check_end),

@@ -25,6 +25,7 @@ READERS = {
     },
     "manifest": {"src/session/checkpoint/manifest.c": []},
     "tokens": {"src/files/tokens.c": []},
+    "megatron": {"src/files/megatron_index.c": []},
     "profile": {
         "src/session/machine/profile.c": [
             "name_machine", "read_profile", "sl_profile_load", "check_device", "sl_profile_check",

@@ -6,7 +6,7 @@
 
 enum {
     NAMED_BIN = 1,   /* else .txt */
-    HAS_INDEX = 2,   /* a Megatron index beside it */
+    HAS_INDEX = 2,   /* a Megatron index beside it, cut in its header */
     RIGHT_COUNT = 4, /* llm.c's header counts the tokens that are there */
     HAS_LIMIT = 8,   /* ids below LIMIT */
     HAS_TEXT = 16,   /* a text behind it, in the same run */
@@ -77,7 +77,7 @@ static void check_rows(const sl_tokens *tokens, uint64_t seq)
 {
     uint64_t count = sl_tokens_count(tokens), start;
     FUZZ_NEED(sl_tokens_read(tokens, count, 1, NULL) == SL_ERROR_USAGE);
-    for (int order = SL_DATA_RANDOM; order <= SL_DATA_SEQUENTIAL; order++) {
+    for (int order = SL_DATA_RANDOM; order <= SL_DATA_SHUFFLE; order++) {
         sl_status status =
             sl_tokens_row_start((sl_data_order)order, 1, seq + 7, seq, count, &start);
         if (fuzz_accepts(status))

@@ -514,6 +514,110 @@ static sl_status check_saving(const sl_config *config)
     return SL_OK;
 }
 
+/* ---- data: weights and shares ---- */
+
+const char *sl_config_weigh(const char *item, double *out_weight)
+{
+    const char *colon = strchr(item, ':');
+    char number[32];
+    double weight;
+    *out_weight = 0;
+    size_t length = colon ? (size_t)(colon - item) : 0;
+    if (length == 0 || length >= sizeof number || strspn(item, "0123456789.") == 0 ||
+        strspn(item, "0123456789.eE+-") < length)
+        return item;
+    memcpy(number, item, length);
+    number[length] = '\0';
+    if (sl_units_parse_real(number, &weight) != SL_OK)
+        return item;
+    *out_weight = weight;
+    return colon + 1;
+}
+
+/* Whether an item has a weight that cannot be one. */
+static bool is_weightless(const char *item)
+{
+    double weight;
+    return sl_config_weigh(item, &weight) != item && !(weight > 0 && isfinite(weight));
+}
+
+static uint32_t count_weighted(const sl_config_list *list)
+{
+    uint32_t count = 0;
+    double weight;
+    for (uint32_t i = 0; i < list->count; i++)
+        count += sl_config_weigh(list->items[i], &weight) != list->items[i];
+    return count;
+}
+
+static sl_status check_weights(const sl_config *config, sl_config_command command)
+{
+    const sl_config_list *data = &config->data;
+    uint32_t weighted = count_weighted(data);
+    for (uint32_t i = 0; i < data->count; i++)
+        if (is_weightless(data->items[i]))
+            SL_FAIL(SL_ERROR_USAGE, "--data %s: a weight is above 0 (a path that begins so: ./%s)",
+                    data->items[i], data->items[i]);
+    if (weighted > 0 && command == SL_CONFIG_EVAL)
+        SL_FAIL(SL_ERROR_USAGE, "weights in --data say which share of the rows of a training a "
+                                "file has: leave them out for eval, which reads all of each");
+    if (weighted > 0 && weighted < data->count)
+        SL_FAIL(SL_ERROR_USAGE, "--data: %u of %u have a weight: give each one, or none", weighted,
+                data->count);
+    if (count_weighted(&config->eval_data) > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--eval-data takes no weights: all of each file is read");
+    return SL_OK;
+}
+
+static sl_status fail_split(const char *text)
+{
+    SL_FAIL(SL_ERROR_USAGE,
+            "--split %s: is not three shares with commas between, from 0 on, the first above 0, as "
+            "in 98,1,1",
+            text);
+}
+
+sl_status sl_config_split(const sl_config *config, double out_shares[SL_CONFIG_SHARES])
+{
+    const char *at = config->split ? config->split : "1,0,0";
+    double sum = 0;
+    for (int i = 0; i < SL_CONFIG_SHARES; i++) {
+        char number[32];
+        size_t length = strcspn(at, ",");
+        bool has_next = at[length] == ',';
+        if (length == 0 || length >= sizeof number || has_next != (i + 1 < SL_CONFIG_SHARES))
+            return fail_split(config->split);
+        memcpy(number, at, length);
+        number[length] = '\0';
+        if (sl_units_parse_real(number, &out_shares[i]) != SL_OK || !(out_shares[i] >= 0) ||
+            !(out_shares[i] <= 1e9))
+            return fail_split(config->split);
+        sum += out_shares[i];
+        at += length + has_next;
+    }
+    if (out_shares[0] == 0)
+        return fail_split(config->split);
+    for (int i = 0; i < SL_CONFIG_SHARES; i++)
+        out_shares[i] /= sum;
+    return SL_OK;
+}
+
+static sl_status check_evaluation(const sl_config *config)
+{
+    double of_data[SL_CONFIG_SHARES];
+    SL_TRY(sl_config_split(config, of_data));
+    bool has_share = of_data[SL_CONFIG_VALIDATION_SHARE] > 0;
+    bool has_any = has_share || config->eval_data.count > 0;
+    if (has_share && config->eval_data.count > 0)
+        SL_FAIL(SL_ERROR_USAGE, "--eval-data and a validation share of --split are one too many: "
+                                "leave --eval-data out, or make the share 0");
+    if (config->eval_every && !has_any)
+        SL_FAIL(SL_ERROR_USAGE, "--eval-every needs --eval-data, or a validation share of --split");
+    if (config->eval_iters != SL_CONFIG_UNSET && !has_any && of_data[SL_CONFIG_TEST_SHARE] == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--eval-iters needs --eval-data, or a share of --split");
+    return SL_OK;
+}
+
 static sl_status check_training(sl_config *config, sl_config_command command)
 {
     SL_TRY(refuse_later_compute(config));
@@ -522,10 +626,8 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     SL_TRY(check_saving(config));
     if (command == SL_CONFIG_TRAIN && config->data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
-    if (config->eval_every && config->eval_data.count == 0)
-        SL_FAIL(SL_ERROR_USAGE, "--eval-every needs --eval-data");
-    if (config->eval_iters != SL_CONFIG_UNSET && config->eval_data.count == 0)
-        SL_FAIL(SL_ERROR_USAGE, "--eval-iters needs --eval-data");
+    SL_TRY(check_weights(config, command));
+    SL_TRY(check_evaluation(config));
     if (config->warmup == SL_CONFIG_UNSET)
         config->warmup = config->steps / 100;
     if (isnan(config->min_lr))
@@ -542,7 +644,7 @@ static sl_status check_reading(const sl_config *config, sl_config_command comman
                                 "Hugging Face GPT-2 directory");
     if (command == SL_CONFIG_EVAL && config->data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to evaluate on");
-    return SL_OK;
+    return check_weights(config, command);
 }
 
 static sl_status check_tokenizing(const sl_config *config)

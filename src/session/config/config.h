@@ -32,18 +32,18 @@ typedef struct sl_config_list {
     uint32_t count;
 } sl_config_list;
 
-enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL };                 /* data_order */
-enum { SL_CONFIG_JOIN, SL_CONFIG_RESET };                        /* documents */
-enum { SL_CONFIG_PER_FILE, SL_CONFIG_PER_LINE };                 /* document_per */
-enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                        /* others: sl_accumulation */
-enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };         /* precision: an sl_type */
-enum { SL_CONFIG_PRECISION_AUTO = 3 };                           /* until checked */
-enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT }; /* lr_schedule */
-enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                         /* nonfinite */
-enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                        /* cuda_products */
-enum { SL_CONFIG_ON, SL_CONFIG_OFF };                            /* cuda_epilogue, _wait_value */
-enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                           /* others: sl_recompute */
-enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };  /* others: sl_policy */
+enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL, SL_CONFIG_SHUFFLE }; /* data_order */
+enum { SL_CONFIG_JOIN, SL_CONFIG_RESET };                           /* documents */
+enum { SL_CONFIG_PER_FILE, SL_CONFIG_PER_LINE };                    /* document_per */
+enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                           /* others: sl_accumulation */
+enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };            /* precision: an sl_type */
+enum { SL_CONFIG_PRECISION_AUTO = 3 };                              /* until checked */
+enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT };    /* lr_schedule */
+enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                            /* nonfinite */
+enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                           /* cuda_products */
+enum { SL_CONFIG_ON, SL_CONFIG_OFF };                               /* cuda_epilogue, _wait_value */
+enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                              /* others: sl_recompute */
+enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };     /* others: sl_policy */
 
 typedef enum sl_config_kind {
     SL_CONFIG_TEXT,
@@ -155,6 +155,20 @@ sl_cuda_options sl_config_cuda(const sl_config *config);
 /* Asks the device of a resolved configuration. SL_ERROR_SYSTEM names the option and what is
  * missing. */
 sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_info);
+
+/* The path of an item of --data, and its weight: 0 where it has none, as in "web:1.txt". A weight
+ * is a number in front of the first colon; "./1:a" is a path. */
+const char *sl_config_weigh(const char *item, double *out_weight);
+
+enum {
+    SL_CONFIG_TRAINING_SHARE,
+    SL_CONFIG_VALIDATION_SHARE,
+    SL_CONFIG_TEST_SHARE,
+    SL_CONFIG_SHARES
+};
+
+/* The shares of --split, which add up to 1: without it all is for training. SL_ERROR_USAGE. */
+sl_status sl_config_split(const sl_config *config, double out_shares[SL_CONFIG_SHARES]);
 
 /* Writes the shape that --model and the sizes by hand name. `base` (or NULL) is the shape of a
  * checkpoint, used where neither says anything; `vocab` is that of a shape by hand without one. */

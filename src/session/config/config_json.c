@@ -283,6 +283,13 @@ static sl_status spell_text(const sl_config_row *row, const printing *how, const
     return *out_value ? SL_OK : refuse_memory();
 }
 
+/* Of an item of --data, its path. */
+static const char *skip_weight(const sl_config_row *row, const char *text)
+{
+    double weight;
+    return row == &sl_config_rows()[SL_CONFIG_ROW_data] ? sl_config_weigh(text, &weight) : text;
+}
+
 static sl_status format_text(const sl_config_row *row, const printing *how, const char *text,
                              json_t **out_value)
 {
@@ -290,9 +297,11 @@ static sl_status format_text(const sl_config_row *row, const printing *how, cons
     *out_value = json_null();
     if (!text)
         return SL_OK;
-    if (*text == '/' || !is_path(row, text))
+    const char *bare = skip_weight(row, text);
+    if (*bare == '/' || !is_path(row, text))
         return spell_text(row, how, text, out_value);
-    SL_TRY(sl_files_join_path(how->directory, text, &path));
+    if (asprintf(&path, "%.*s%s/%s", (int)(bare - text), text, how->directory, bare) < 0)
+        return refuse_memory();
     sl_status status = spell_text(row, how, path, out_value);
     free(path);
     return status;

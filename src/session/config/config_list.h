@@ -32,31 +32,42 @@
       "the embedding; in training alone, and the same ones however the work is placed")
 
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
-    X(LIST, data, "data", "", "PATH...", 0, 0, TEK, DATA,                                          \
-      "text or token files, recognised by content, joined in this order")                          \
+    X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA,                                 \
+      "text, JSON lines or token files (llm.c, nanoGPT, Megatron's .bin with .idx), recognised "   \
+      "by content, joined in this order; with a weight on each, rows come from them in these "     \
+      "shares (0.7:web.bin 0.3:books.bin)")                                                        \
     X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEK, DATA,                          \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
       "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
-    X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, K, DATA,                                    \
+    X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, TEK, DATA,                                  \
       "what holds the text in the objects of JSON lines")                                          \
-    X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, K, DATA,                    \
+    X(CHOICE, document_per, "document-per", "file", "file|line", 0, 0, TEK, DATA,                  \
       "what is a document in plain text")                                                          \
+    X(COUNT, end_of_text, "end-of-text", "auto", "ID", 0, 1e8, TEK, DATA,                          \
+      "the id behind each document (the tokenizer's); files of tokens without an index say by "    \
+      "it alone where documents end")                                                              \
+    X(TEXT, cache_dir, "cache-dir", "", "DIR", 0, 0, TE, DATA,                                     \
+      "where the ids of text are kept for the next run (sluice in $XDG_CACHE_HOME or ~/.cache)")   \
     X(SWITCH, clean, "clean", "false", NULL, 0, 0, K, DATA,                                        \
       "leave out documents of fewer than 128 tokens, and exact repetitions")                       \
     X(COUNT, learn, "learn", "0", "N", 0, 16777216, K, DATA,                                       \
       "learn a vocabulary of N tokens from the data first, into --tokenizer DIR; 0: do not")       \
     X(SWITCH, decode, "decode", "false", NULL, 0, 0, K, DATA,                                      \
       "from files of tokens to text (standard output, or --output)")                               \
-    X(CHOICE, data_order, "data-order", "random", "random|sequential", 0, 0, T, DATA,              \
-      "where rows start")                                                                          \
+    X(CHOICE, data_order, "data-order", "random", "random|sequential|shuffle", 0, 0, T, DATA,      \
+      "where rows start: anywhere, one behind the other, or so in a new order each epoch, in "     \
+      "which every row comes once")                                                                \
     X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA,                        \
       "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
       "positions from 0; a document begins behind each end of text")                               \
+    X(TEXT, split, "split", "", "A,B,C", 0, 0, T, DATA,                                            \
+      "shares of the documents of --data, in order, for training, validation (at --eval-every "    \
+      "and the end) and test (at the end), such as 98,1,1 (all for training)")                     \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
       "evaluate after every N steps; 0: after the last one")                                       \
     X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, T, DATA,                              \
-      "micro-batches of an evaluation (all of --eval-data)")
+      "micro-batches of an evaluation (all of its data)")
 
 #define SL_CONFIG_LIST_TRAINING(X)                                                                 \
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
@@ -150,6 +161,12 @@
     X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, T, OUTPUT,                              \
       "remove the checkpoints that are under --save, once the first new one is there")             \
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
+    X(TEXT, log_csv, "log-csv", "", "FILE", 0, 0, T, OUTPUT,                                       \
+      "the numbers of each step as a table: a line of names, then a line a step")                  \
+    X(TEXT, tensorboard, "tensorboard", "", "DIR", 0, 0, T, OUTPUT,                                \
+      "event files for TensorBoard: one directory a run")                                          \
+    X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, OUTPUT,                              \
+      "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBK, OUTPUT, "no progress")                   \

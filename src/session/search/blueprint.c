@@ -29,10 +29,34 @@ sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
     return is_short_lived ? task->type : SL_TYPE_FP32;
 }
 
+enum { PROGRAM_TAIL = 2 }; /* of a training, the first of those for rows that are left */
+
+static bool has_test_tail(const sl_task *task)
+{
+    return task->test_tail_rows > 0 && task->test_tail_rows != task->tail_rows;
+}
+
+uint32_t sl_blueprint_tail_program(const sl_task *task, bool is_test)
+{
+    bool is_second = is_test && has_test_tail(task) && task->tail_rows > 0;
+    return PROGRAM_TAIL + is_second;
+}
+
+/* Rows of a program. */
+static uint32_t count_rows(const sl_task *task, const sl_choice *choice, uint32_t program_index)
+{
+    if (task->work == SL_WORK_EVALUATE)
+        return program_index == 1 ? task->tail_rows : choice->micro_batch;
+    if (program_index < PROGRAM_TAIL)
+        return choice->micro_batch;
+    bool is_other = task->tail_rows > 0 && program_index == PROGRAM_TAIL;
+    return is_other ? task->tail_rows : task->test_tail_rows;
+}
+
 static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
                               sl_program **out_program)
 {
-    sl_gpt2_emit_options options = {.batch = choice->micro_batch,
+    sl_gpt2_emit_options options = {.batch = count_rows(task, choice, program_index),
                                     .seq = task->seq,
                                     .tp_size = 1,
                                     .type = task->type,
@@ -46,8 +70,6 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
         options.mode = SL_GPT2_CACHED;
         options.seq = program_index == 0 ? task->seq : 1;
     }
-    if (program_index == (task->work == SL_WORK_EVALUATE ? 1 : 2))
-        options.batch = task->tail_rows;
     return sl_gpt2_emit(&task->shape, &options, out_program);
 }
 
@@ -74,7 +96,7 @@ static uint32_t count_programs(const sl_task *task)
     uint32_t loss_programs = task->tail_rows ? 2 : 1;
     if (task->work == SL_WORK_EVALUATE)
         return loss_programs;
-    return task->with_evaluation ? 1 + loss_programs : 1;
+    return task->with_evaluation ? 1 + loss_programs + has_test_tail(task) : 1;
 }
 
 /* Fills in all that does not depend on budgets. */

@@ -12,8 +12,9 @@
 #include "sluice/gpt2.h"
 
 typedef enum sl_work {
-    SL_WORK_TRAIN, /* program 0: a training step; 1, if wanted: the loss of a micro-batch; 2: of the
-                      rows that are left */
+    SL_WORK_TRAIN, /* program 0: a training step; 1, if wanted: the loss of a micro-batch; then of
+                      the rows that are left, of all data but the test's and of the test's, each
+                      if there are some and their number is another */
     SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the rows that are left
                        */
     SL_WORK_GENERATE  /* program 0: the prompt; program 1: one more token */
@@ -28,6 +29,7 @@ typedef struct sl_task {
     bool by_document;        /* programs of a loss: see sl_gpt2_emit_options */
     float dropout;           /* TRAIN: likewise, of program 0 */
     uint32_t tail_rows;      /* rows of the last program of an evaluation; 0: it is left out */
+    uint32_t test_tail_rows; /* TRAIN: the same of the evaluation on test data */
     bool update_early;       /* TRAIN: see sl_step_options */
     uint64_t chunk_elements; /* 0: searched */
     uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
@@ -55,7 +57,7 @@ typedef struct sl_choice {
     uint64_t disk_space;                       /* budget in bytes; 0 without a directory */
 } sl_choice;
 
-enum { SL_BLUEPRINT_PROGRAM_MAX = 3 };
+enum { SL_BLUEPRINT_PROGRAM_MAX = 4 };
 
 typedef struct sl_blueprint {
     sl_task task;
@@ -89,6 +91,10 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
 /* Builds a blueprint. SL_ERROR_FIT fills *out_failure (and only then). */
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure);
+
+/* Of TRAIN with evaluation: the program of the rows that are left, of the test or else of the other
+ * data; meaningless where none are. */
+uint32_t sl_blueprint_tail_program(const sl_task *task, bool is_test);
 
 /* Verifies the plans of a blueprint that was built as a probe. */
 sl_status sl_blueprint_verify(const sl_blueprint *blueprint);

@@ -1,0 +1,88 @@
+/* Records go out by write(2) alone: nothing is kept back in a buffer, so nothing is lost with it.
+ */
+#include "log_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { PERMISSIONS = 0666 /* less the umask */ };
+
+/* A run that was killed may have left half a line at the end, which the next record would join. */
+static void cut_half_line(const char *path)
+{
+    char byte;
+    struct stat info;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        off_t end = info.st_size;
+        while (end > 0 && pread(fd, &byte, 1, end - 1) == 1 && byte != '\n')
+            end--;
+        if (end < info.st_size && ftruncate(fd, end) != 0)
+            sl_log_write(SL_LOG_WARNING, "%s: its last line is half a line and stays: %s", path,
+                         strerror(errno));
+    }
+    if (fd >= 0)
+        close(fd);
+}
+
+sl_status sl_log_file_open(const char *path, sl_log_file_mode mode, sl_log_file *out_file)
+{
+    static const int flags_of_mode[] = {
+        [SL_LOG_FILE_EMPTY] = O_TRUNC, [SL_LOG_FILE_APPEND] = 0, [SL_LOG_FILE_NEW] = O_EXCL};
+    char *copy = strdup(path);
+    if (!copy)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the name of a log");
+    if (mode == SL_LOG_FILE_APPEND)
+        cut_half_line(path);
+    int fd =
+        open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | flags_of_mode[mode], PERMISSIONS);
+    if (fd < 0) {
+        int error = errno;
+        free(copy);
+        SL_FAIL(error == EEXIST ? SL_ERROR_USAGE : SL_ERROR_IO, "%s: %s", path, strerror(error));
+    }
+    *out_file = (sl_log_file){fd, copy};
+    return SL_OK;
+}
+
+void sl_log_file_close(sl_log_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    *file = (sl_log_file){.fd = -1};
+}
+
+/* Cuts off what was written of a record. A pipe cannot take it back. */
+static void take_back(const sl_log_file *file, size_t written)
+{
+    struct stat info;
+    if (written == 0 || fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))
+        return;
+    if (ftruncate(file->fd, info.st_size - (off_t)written) != 0)
+        sl_log_write(SL_LOG_WARNING, "%s: its last record is not whole: %s", file->path,
+                     strerror(errno));
+}
+
+sl_status sl_log_file_write(const sl_log_file *file, const void *record, size_t bytes)
+{
+    const char *from = record;
+    for (size_t done = 0; file->fd >= 0 && done < bytes;) {
+        ssize_t count = write(file->fd, from + done, bytes - done);
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count < 0) {
+            int error = errno;
+            take_back(file, done);
+            SL_FAIL(SL_ERROR_IO, "%s: %s", file->path, strerror(error));
+        }
+        done += (size_t)count;
+    }
+    return SL_OK;
+}

@@ -1,0 +1,369 @@
+/* Name, look, make, rename; see token_cache.h. */
+#define _GNU_SOURCE
+#include "token_cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "files/files.h"
+
+enum { BLOCK_BYTES = 1 << 20, SUMS_BYTES = 256, MAKE_TRIES = 16 };
+
+#define BIN_NAME "tokens.bin"
+#define IDX_NAME "tokens.idx"
+#define SUMS_NAME "sums"
+#define ENTRY_START "tokens-"
+#define TEMPORARY ".tmp-"
+
+/* Changes when the ids or the layout of an entry do. */
+static const char cache_version[] = "sluice token cache 1";
+
+/* ---- hashes ---- */
+
+static sl_status hash_file(const sl_file *file, sl_hash_stream *stream)
+{
+    char *block = malloc(BLOCK_BYTES);
+    sl_status status = SL_OK;
+    if (!block)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to read %s", sl_files_show(file->path).text);
+    for (uint64_t at = 0; at < file->bytes && status == SL_OK; at += BLOCK_BYTES) {
+        uint64_t left = file->bytes - at, bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
+        status = sl_files_read_at(file, at, bytes, block);
+        if (status == SL_OK)
+            sl_hash_update(stream, block, bytes);
+    }
+    free(block);
+    return status;
+}
+
+/* A name says that a file is JSON lines; nothing else of it changes what is read. */
+static sl_status hash_path(const char *path, sl_hash_stream *stream)
+{
+    sl_file file;
+    SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
+    bool is_named = sl_files_name_ends(path, ".jsonl") || sl_files_name_ends(path, ".jsonl.gz") ||
+                    sl_files_name_ends(path, ".jsonl.zst");
+    uint64_t facts[2] = {file.bytes, is_named};
+    sl_hash_update(stream, facts, sizeof facts);
+    sl_status status = hash_file(&file, stream);
+    sl_files_close(&file);
+    return status;
+}
+
+static sl_status hash_all(const sl_token_cache_args *args, sl_hash_stream *stream)
+{
+    char name[SL_VOCABULARY_NAME_BYTES] = "";
+    const sl_documents_args *documents = &args->tokenize->documents;
+    int64_t facts[3] = {args->tokenize->end_of_text, documents->is_per_line,
+                        args->tokenize->cleans};
+    SL_TRY(sl_vocabulary_name(args->vocabulary, name));
+    sl_hash_update(stream, cache_version, sizeof cache_version);
+    sl_hash_update(stream, name, sizeof name);
+    sl_hash_update(stream, facts, sizeof facts);
+    sl_hash_update(stream, documents->json_key, strlen(documents->json_key) + 1);
+    for (uint32_t i = 0; i < documents->path_count; i++)
+        SL_TRY(hash_path(documents->paths[i], stream));
+    return SL_OK;
+}
+
+/* The path of the entry; the caller frees it. */
+static sl_status name_entry(const sl_token_cache_args *args, char **out_path)
+{
+    sl_hash_stream *stream;
+    SL_TRY(sl_hash_open(&stream));
+    sl_status status = hash_all(args, stream);
+    sl_hash_value value = sl_hash_digest(stream);
+    sl_hash_close(stream);
+    SL_TRY(status);
+    if (asprintf(out_path, "%s/" ENTRY_START "%016llx%016llx", args->directory,
+                 (unsigned long long)value.high, (unsigned long long)value.low) < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    return SL_OK;
+}
+
+/* ---- sums ---- */
+
+/* Adds a line of one file to *used bytes of text. */
+static sl_status print_sum(int inside, const char *path, const char *name, char *text, size_t *used)
+{
+    sl_file file;
+    sl_hash_stream *stream;
+    SL_TRY(sl_files_open(inside, path, name, SL_LINKS_REFUSE, &file));
+    sl_status status = sl_hash_open(&stream);
+    if (status == SL_OK) {
+        status = hash_file(&file, stream);
+        sl_hash_value value = sl_hash_digest(stream);
+        sl_hash_close(stream);
+        *used += (size_t)snprintf(text + *used, SUMS_BYTES - *used, "%016llx%016llx %llu %s\n",
+                                  (unsigned long long)value.high, (unsigned long long)value.low,
+                                  (unsigned long long)file.bytes, name);
+    }
+    sl_files_close(&file);
+    return status;
+}
+
+static sl_status print_sums(int inside, const char *path, char out_text[SUMS_BYTES])
+{
+    size_t used = 0;
+    SL_TRY(print_sum(inside, path, BIN_NAME, out_text, &used));
+    return print_sum(inside, path, IDX_NAME, out_text, &used);
+}
+
+static sl_status compare_sums(int inside, const char *path)
+{
+    char now[SUMS_BYTES];
+    char *kept = NULL;
+    sl_file file;
+    SL_TRY(sl_files_open(inside, path, SUMS_NAME, SL_LINKS_REFUSE, &file));
+    sl_status status = sl_files_read_text(&file, SUMS_BYTES, &kept);
+    if (status == SL_OK)
+        status = print_sums(inside, path, now);
+    if (status == SL_OK && strcmp(now, kept) != 0)
+        status =
+            sl_status_fail(SL_ERROR_DATA, "%s: is not what its sums say", sl_files_show(path).text);
+    free(kept);
+    sl_files_close(&file);
+    return status;
+}
+
+/* Whether there is an entry, and a whole one; of one that is not, why is logged if `tells`. */
+static sl_status look(const char *path, bool tells, bool *out_is_whole)
+{
+    int inside;
+    *out_is_whole = false;
+    sl_status status = sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &inside);
+    if (status == SL_ERROR_MISSING)
+        return SL_OK;
+    if (status == SL_OK) {
+        status = compare_sums(inside, path);
+        close(inside);
+    }
+    if (status == SL_ERROR_SYSTEM)
+        return status;
+    *out_is_whole = status == SL_OK;
+    if (status != SL_OK && tells)
+        sl_log_write(SL_LOG_WARNING, "tokens that were kept are damaged, and made anew: %s",
+                     sl_status_message());
+    return SL_OK;
+}
+
+/* ---- directories of runs ---- */
+
+/* Removes what this file may have written into a directory, and the directory if nothing else is
+ * there. */
+static void remove_entry(const char *path)
+{
+    DIR *stream = opendir(path);
+    for (const struct dirent *entry; stream && (entry = readdir(stream)) != NULL;)
+        if (strncmp(entry->d_name, "tokens.", 7) == 0 || strcmp(entry->d_name, SUMS_NAME) == 0)
+            unlinkat(dirfd(stream), entry->d_name, 0);
+    if (stream)
+        closedir(stream);
+    if (rmdir(path) != 0 && errno != ENOENT)
+        sl_log_write(SL_LOG_WARNING, "%s: cannot be removed: %s", sl_files_show(path).text,
+                     strerror(errno));
+}
+
+/* True if the name is still that of the open directory. */
+static bool is_named(const char *path, int inside)
+{
+    struct stat named, held;
+    return lstat(path, &named) == 0 && fstat(inside, &held) == 0 && named.st_dev == held.st_dev &&
+           named.st_ino == held.st_ino;
+}
+
+/* A lock ends with the process that holds it. */
+static void remove_if_dead(const char *path)
+{
+    int inside = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (inside < 0)
+        return;
+    if (flock(inside, LOCK_EX | LOCK_NB) == 0 && is_named(path, inside))
+        remove_entry(path);
+    close(inside);
+}
+
+static void remove_dead(const char *directory)
+{
+    DIR *stream = opendir(directory);
+    for (const struct dirent *entry; stream && (entry = readdir(stream)) != NULL;) {
+        char *path = NULL;
+        bool is_ours = strncmp(entry->d_name, ENTRY_START, sizeof ENTRY_START - 1) == 0 &&
+                       strstr(entry->d_name, TEMPORARY);
+        if (is_ours && asprintf(&path, "%s/%s", directory, entry->d_name) >= 0) {
+            remove_if_dead(path);
+            free(path);
+        }
+    }
+    if (stream)
+        closedir(stream);
+}
+
+/* Where an entry is made: its path, and the descriptor that holds the lock. */
+typedef struct place {
+    char *path;
+    int inside;
+} place;
+
+static sl_status fail_making(const char *path, int error)
+{
+    SL_FAIL(SL_ERROR_IO, "%s: no directory can be made there: %s", sl_files_show(path).text,
+            strerror(error));
+}
+
+/* A run that cleans up may take the directory before it is locked: then there is another one. */
+static sl_status open_place(const char *entry, place *out_place)
+{
+    for (int i = 0; i < MAKE_TRIES; i++) {
+        char *path = NULL;
+        if (asprintf(&path, "%s" TEMPORARY "XXXXXX", entry) < 0)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+        int inside = mkdtemp(path) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+        int error = errno;
+        if (inside < 0 && error != ENOENT) {
+            sl_status status = fail_making(path, error);
+            free(path);
+            return status;
+        }
+        bool is_locked = inside >= 0 && (flock(inside, LOCK_EX | LOCK_NB) == 0 || errno == ENOLCK ||
+                                         errno == EOPNOTSUPP || errno == ENOSYS);
+        if (is_locked && is_named(path, inside)) {
+            *out_place = (place){path, inside};
+            return SL_OK;
+        }
+        if (inside >= 0)
+            close(inside);
+        rmdir(path);
+        free(path);
+    }
+    return fail_making(entry, EBUSY);
+}
+
+/* What is whole has another name by now. */
+static void close_place(place *self)
+{
+    close(self->inside);
+    free(self->path);
+}
+
+/* ---- making ---- */
+
+static sl_status tokenize_into(const sl_token_cache_args *args, const place *where,
+                               sl_tokenize_report *report)
+{
+    char *path = NULL;
+    SL_TRY(sl_files_join_path(where->path, BIN_NAME, &path));
+    const sl_token_writer_args output = {.path = path,
+                                         .format = SL_TOKEN_FORMAT_MEGATRON,
+                                         .vocab = sl_vocabulary_count(args->vocabulary)};
+    sl_status status = sl_tokenize_run(args->tokenize, args->vocabulary, &output, report);
+    free(path);
+    return status;
+}
+
+static sl_status seal(const place *where)
+{
+    char text[SUMS_BYTES];
+    SL_TRY(print_sums(where->inside, where->path, text));
+    SL_TRY(sl_files_write_text(where->inside, where->path, SUMS_NAME, text));
+    return sl_files_sync_directory(where->inside, where->path);
+}
+
+/* Takes a damaged entry out of the way. */
+static sl_status move_away(const char *entry)
+{
+    place old;
+    if (unlink(entry) == 0) /* it was no directory */
+        return SL_OK;
+    SL_TRY(open_place(entry, &old));
+    int error = rename(entry, old.path) == 0 ? 0 : errno; /* in the place of the empty one */
+    remove_entry(old.path);
+    close_place(&old);
+    if (error != 0 && error != ENOENT)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be replaced: %s", sl_files_show(entry).text,
+                strerror(error));
+    return SL_OK;
+}
+
+/* Another run may have been first; then its entry holds if it is whole. */
+static sl_status publish(const place *where, const char *entry)
+{
+    for (int i = 0; i < MAKE_TRIES; i++) {
+        bool is_whole;
+        if (rename(where->path, entry) == 0)
+            return sl_files_sync_parent(entry);
+        if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
+            SL_FAIL(SL_ERROR_IO, "%s: cannot be named: %s", sl_files_show(entry).text,
+                    strerror(errno));
+        SL_TRY(look(entry, false, &is_whole));
+        if (is_whole)
+            return SL_OK;
+        SL_TRY(move_away(entry));
+    }
+    return fail_making(entry, EBUSY);
+}
+
+static sl_status fill_place(const sl_token_cache_args *args, const place *where, const char *entry)
+{
+    sl_tokenize_report report = {0};
+    sl_status status = tokenize_into(args, where, &report);
+    if (status != SL_OK && !report.failed_writing)
+        return status; /* the text's */
+    if (status == SL_OK)
+        status = seal(where);
+    if (status == SL_OK)
+        status = publish(where, entry);
+    if (status != SL_ERROR_IO)
+        return status;
+    SL_FAIL(SL_ERROR_IO,
+            "%s; the ids of the text are kept in %s: give a directory with room by --cache-dir",
+            sl_status_message(), sl_files_show(args->directory).text);
+}
+
+static sl_status make(const sl_token_cache_args *args, const char *entry)
+{
+    place where;
+    SL_TRY(open_place(entry, &where));
+    sl_status status = fill_place(args, &where, entry);
+    if (is_named(where.path, where.inside))
+        remove_entry(where.path);
+    close_place(&where);
+    return status;
+}
+
+static sl_status open_directory(const char *directory)
+{
+    sl_status status = sl_files_make_directories(directory);
+    if (status == SL_OK || status == SL_ERROR_SYSTEM)
+        return status;
+    SL_FAIL(SL_ERROR_IO,
+            "%s; the ids of the text are kept there: give a directory that can be "
+            "written by --cache-dir",
+            sl_status_message());
+}
+
+sl_status sl_token_cache_find(const sl_token_cache_args *args, char **out_path)
+{
+    char *entry = NULL;
+    bool is_whole;
+    SL_TRY(open_directory(args->directory));
+    SL_TRY(name_entry(args, &entry));
+    sl_status status = look(entry, true, &is_whole);
+    if (status == SL_OK && !is_whole) {
+        remove_dead(args->directory);
+        status = make(args, entry);
+    }
+    if (status == SL_OK)
+        status = sl_files_join_path(entry, BIN_NAME, out_path);
+    free(entry);
+    return status;
+}

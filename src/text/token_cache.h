@@ -1,0 +1,30 @@
+/* Text that became ids once, kept for the next run.
+ *
+ *   DIR/tokens-HASH/tokens.bin, tokens.idx    Megatron's pair (token_writer.h)
+ *   DIR/tokens-HASH/sums                      XXH3-128 and size of both
+ *
+ * HASH is of the vocabulary, of what makes documents, and of every byte of the files in their
+ * order, so an entry can only be that of this text. It is made beside its name, in a directory of a
+ * run's own, and renamed when it is whole and synced: two runs that make the same one at once both
+ * end with a whole one. What is found is compared with its sums, all of it; a damaged one is made
+ * anew. A run that fails takes its directory away; that of one that was killed goes with the next
+ * that makes an entry there, for only a process that lives holds the lock on it.
+ */
+#ifndef SL_TEXT_TOKEN_CACHE_H
+#define SL_TEXT_TOKEN_CACHE_H
+
+#include "tokenize.h"
+
+typedef struct sl_token_cache_args {
+    const sl_tokenize_args *tokenize;
+    const sl_vocabulary *vocabulary;
+    const char *directory; /* made if missing, with its parents */
+} sl_token_cache_args;
+
+/* Gives the path of the .bin with the ids of these documents, as sl_tokenize_run writes them, an
+ * entry that is there or a new one; release with free(). Reads the files once, and those of an
+ * entry too. Statuses of sl_tokenize_run. SL_ERROR_IO: if the entry cannot be written, the message
+ * names the directory and --cache-dir. */
+sl_status sl_token_cache_find(const sl_token_cache_args *args, char **out_path);
+
+#endif

@@ -1,0 +1,52 @@
+/* What a run tells while it goes: a start, steps, evaluations and an end. Plain numbers; columns.c
+ * says what each is called where it is written. */
+#ifndef SL_TRAIN_REPORT_H
+#define SL_TRAIN_REPORT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sluice/plan.h"
+
+typedef struct sl_start_report {
+    json_t *config, *plan;          /* objects, borrowed */
+    uint64_t first_step, last_step; /* of this run, from 1 */
+} sl_start_report;
+
+typedef struct sl_step_report {
+    uint64_t step; /* from 1 */
+    double loss;   /* mean over the step's tokens, before the update */
+    float grad_norm, learning_rate, loss_scale;
+    uint64_t tokens, tokens_total;
+    double step_ms, tokens_per_s;
+    double flops; /* of the model, see CONTRACT */
+    double epoch; /* of the data, that are over; NAN: this order of the data has none */
+    uint64_t peak_bytes[SL_TIER_COUNT];
+    uint64_t moved_bytes[SL_LANE_COUNT];
+    double stall_ms[SL_LANE_COUNT];
+    double phase_ms[SL_PHASE_COUNT]; /* RECOMPUTE is in BACKWARD */
+    double checkpoint_ms;            /* of saves since the report before */
+    bool skipped;
+} sl_step_report;
+
+typedef struct sl_eval_report {
+    const char *set; /* "eval", also where it is NULL; or the share of the data that it covers */
+    uint64_t step;   /* steps trained before */
+    double loss, perplexity;
+    uint64_t tokens;      /* that were evaluated */
+    uint64_t data_tokens; /* that the data have, but for the first, which nothing predicts */
+} sl_eval_report;
+
+typedef struct sl_end_report {
+    const char *reason; /* "done", "signal", "error" */
+    uint64_t step, tokens_total, skipped_steps;
+    uint64_t run_steps;   /* steps of this run */
+    double seconds;       /* of this run's steps */
+    double checkpoint_ms; /* of this run's saves */
+    double last_loss;
+    uint64_t planned_peak_bytes[SL_TIER_COUNT], measured_peak_bytes[SL_TIER_COUNT];
+    uint64_t moved_bytes[SL_LANE_COUNT]; /* of this run, evaluations not counted */
+} sl_end_report;
+
+#endif
