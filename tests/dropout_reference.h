@@ -20,15 +20,14 @@ static inline double drop_factor(const drop_call *call, uint64_t row, uint64_t i
 {
     const uint64_t global =
         call->scalars->first_row + (uint64_t)call->micro_batch * call->attrs->batch + row;
-    const uint64_t stream = UINT64_C(0x8000000000000000) +
-                            ((uint64_t)call->attrs->dropout_site << 40) + global;
+    const uint64_t stream =
+        UINT64_C(0x8000000000000000) + ((uint64_t)call->attrs->dropout_site << 40) + global;
     const double p = (double)call->attrs->dropout;
     const double drawn = sl_rng_draw(call->scalars->dropout_seed, stream, index).word[word];
     if (p == 0)
         return 1;
-    return drawn < (double)(uint32_t)(p * 4294967296.0)
-               ? 0
-               : 1 / (double)(1.0f - call->attrs->dropout);
+    return drawn < (double)(uint32_t)(p * 4294967296.0) ? 0
+                                                        : 1 / (double)(1.0f - call->attrs->dropout);
 }
 
 /* Of element e of a row [T, I]. */

@@ -59,8 +59,8 @@ static inline void reference_norm_backward(const double *x, const double *gamma,
     }
 }
 
-/* One head: q, k, v are [rows, width] with stride `stride`; query i sees keys 0 .. first + i, of its
- * document where there are positions; `drop` NULL: no weight is dropped. */
+/* One head: q, k, v are [rows, width] with stride `stride`; query i sees keys 0 .. first + i, of
+ * its document where there are positions; `drop` NULL: no weight is dropped. */
 typedef struct reference_head {
     const double *q, *k, *v;
     uint64_t stride, queries, first, width;

@@ -35,7 +35,8 @@ typedef enum op_axis {
     AXIS_COUNT
 } op_axis;
 
-static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 3, 2, 3, 3, 2, 2, 2, 2, 2};
+static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 3,
+                                                  2, 3, 3, 2, 2, 2, 2, 2};
 
 #define ON(axis) (1u << AXIS_##axis)
 
@@ -165,8 +166,8 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
     static const struct {
         op_axis axis;
         uint32_t operand;
-    } absent[] = {{AXIS_WITHOUT_1, 1}, {AXIS_WITHOUT_2, 2}, {AXIS_WITHOUT_3, 3},
-                  {AXIS_WITHOUT_5, 5}};
+    } absent[] = {
+        {AXIS_WITHOUT_1, 1}, {AXIS_WITHOUT_2, 2}, {AXIS_WITHOUT_3, 3}, {AXIS_WITHOUT_5, 5}};
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (choice[absent[i].axis])
             c.op.operand[absent[i].operand] = SL_NONE;

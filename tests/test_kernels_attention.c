@@ -99,7 +99,8 @@ static void attention_when_run_equals_the_definition(void **state)
         kernel_case c = {.kind = SL_OP_ATTENTION, .attrs = attrs_of(s)};
         set_mask(&c, (mask)(round % MASKS), 3);
         const masked_call masked = mask_of(&c, 3);
-        double *qkv = widen(case_random(&c, 0, rows * 3 * in, round / MASKS % 2 ? 1 : 3), rows * 3 * in);
+        double *qkv =
+            widen(case_random(&c, 0, rows * 3 * in, round / MASKS % 2 ? 1 : 3), rows * 3 * in);
         case_operand(&c, 1, rows * in * sizeof(float));
         case_operand(&c, 2, s.heads * rows * sizeof(float));
         case_run(&c);

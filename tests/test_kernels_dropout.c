@@ -1,9 +1,10 @@
-/* What could be wrong in dropout: a mask that depends on tiles, workers or instruction sets, the same
- * mask for two rows, steps, sites or heads, more or fewer elements than asked for, or those that a
- * neighbour decides, a scale that keeps no mean, a mask of the gradient that is not the value's.
- * The op is compared bit by bit with its definition, drawn by src/base/rng.c; the masks of attention
- * are read out of it by a probe: with equal scores and values that are rows of the identity, y
- * shows each weight. Of counts a bound of 5 deviations is allowed: for seeds that are fixed. */
+/* What could be wrong in dropout: a mask that depends on tiles, workers or instruction sets, the
+ * same mask for two rows, steps, sites or heads, more or fewer elements than asked for, or those
+ * that a neighbour decides, a scale that keeps no mean, a mask of the gradient that is not the
+ * value's. The op is compared bit by bit with its definition, drawn by src/base/rng.c; the masks of
+ * attention are read out of it by a probe: with equal scores and values that are rows of the
+ * identity, y shows each weight. Of counts a bound of 5 deviations is allowed: for seeds that are
+ * fixed. */
 #include "kernel_case.h"
 #include "kernel_reference.h"
 
@@ -97,16 +98,15 @@ static masks draw_weights(const sl_op_attrs *attrs, const sl_step_scalars *scala
     assert_true(width >= seq);
     memset(qkv, 0, c.bytes[0]);
     for (uint64_t i = 0; i < rows * attrs->heads; i++)
-        qkv[i / attrs->heads * 3 * in + 2 * in + i % attrs->heads * width + i / attrs->heads % seq] =
-            1.0f;
+        qkv[i / attrs->heads * 3 * in + 2 * in + i % attrs->heads * width +
+            i / attrs->heads % seq] = 1.0f;
     case_operand(&c, 1, rows * in * sizeof(float));
     case_operand(&c, 2, rows * attrs->heads * sizeof(float));
     case_run_once(&c, pools[1]);
     uint64_t at = 0;
     for (uint64_t i = 0; i < rows * attrs->heads; i++) {
         const uint64_t query = i / attrs->heads % seq;
-        const float *y =
-            (float *)c.result[1] + i / attrs->heads * in + i % attrs->heads * width;
+        const float *y = (float *)c.result[1] + i / attrs->heads * in + i % attrs->heads * width;
         for (uint64_t key = 0; key <= query; key++)
             note_factor(&m, at++, (double)y[key] * (double)(query + 1));
     }
@@ -147,7 +147,8 @@ static void masks_when_drawn_have_mean_one_and_the_variance_of_each_site(void **
         }
 }
 
-/* With p = 1/2 two masks that have nothing to do with each other agree in half of their elements. */
+/* With p = 1/2 two masks that have nothing to do with each other agree in half of their elements.
+ */
 static void expect_apart(const uint8_t *a, const uint8_t *b, uint64_t count, const char *what)
 {
     uint64_t equal = 0;

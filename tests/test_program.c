@@ -106,8 +106,7 @@ static void gradients_when_documents_are_apart_or_elements_dropped_then_agree(vo
     for (int which = 0; which < 3; which++)
         for (int order = 0; order < 2; order++) {
             run_options options = masked_options(which);
-            options.step =
-                (sl_step_options){2, (sl_accumulation)order, SL_RECOMPUTE_FULL, false};
+            options.step = (sl_step_options){2, (sl_accumulation)order, SL_RECOMPUTE_FULL, false};
             check_gradients(&options, 6);
         }
 }

@@ -56,9 +56,9 @@ typedef struct sl_gpt2_emit_options {
 SL_API uint64_t sl_gpt2_gpu_head_logits(sl_type type);
 
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets, 2 positions
- * (by_document alone); output 0 the loss. CACHED: input 0 tokens; persistent slot l the cache of layer l, [2, B, context, width /
- * tp_size]; output p the logits [panel rows] of the last token for panel p. With tp_size 1 there
- * are no collectives. */
+ * (by_document alone); output 0 the loss. CACHED: input 0 tokens; persistent slot l the cache of
+ * layer l, [2, B, context, width / tp_size]; output p the logits [panel rows] of the last token for
+ * panel p. With tp_size 1 there are no collectives. */
 SL_API sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
                               sl_program **out_forward);
 

@@ -128,8 +128,7 @@ static void attend(const attention_job *job, head_place place, sl_attention_tile
     tile.first_query = job->position + queries.first;
     tile.head_width = job->head_width;
     tile.scratch = job->scratch + worker_index * job->scratch_floats;
-    const sl_attention_mask mask =
-        find_mask(job, place.row_of_batch, place.head, worker_index);
+    const sl_attention_mask mask = find_mask(job, place.row_of_batch, place.head, worker_index);
     tile.mask = job->is_masked ? &mask : NULL;
     if (job->out_lse != NULL)
         tile.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +

@@ -29,12 +29,12 @@ typedef struct sl_attention_args {
     const void *dy;              /* [B, T, I] */
     float *dots;                 /* [B, H, T]: of y and dy */
     void *dq, *dk, *dv;
-    uint32_t heads, width; /* of a head */
-    uint32_t query_count;  /* T */
-    uint32_t position;     /* of the first query */
-    uint32_t head_count;   /* B * H */
-    float scale;           /* of scores: 1 / sqrt(width) */
-    uint32_t first_head;   /* of this rank */
+    uint32_t heads, width;    /* of a head */
+    uint32_t query_count;     /* T */
+    uint32_t position;        /* of the first query */
+    uint32_t head_count;      /* B * H */
+    float scale;              /* of scores: 1 / sqrt(width) */
+    uint32_t first_head;      /* of this rank */
     const int32_t *positions; /* [B, T], of each token in its document; NULL: all see all before */
     sl_dropout dropout;       /* of weights */
 } sl_attention_args;

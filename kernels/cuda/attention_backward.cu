@@ -250,8 +250,7 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     sl_attention_mask mask = {};
     if constexpr (MASKED) {
         mask = sl_attention_mask_of(args, blockIdx.x);
-        tile_count =
-            sl_attention_end_tile(mask, first_tile, shape::QUERIES, first + shape::KEYS);
+        tile_count = sl_attention_end_tile(mask, first_tile, shape::QUERIES, first + shape::KEYS);
     }
     const int warp_key = (int)(first + threadIdx.x / SL_WARP * shape::ROWS);
     copy_keys<WIDTH, shape::KEYS>(args, place, first, key_tile);
@@ -349,8 +348,8 @@ static __device__ __forceinline__ void differentiate_masked_rows(
                         key <= query && key >= sl_attention_document(mask, (uint32_t)query);
                     const float power = fmaf(s[m][n + i % 2][at], factor, state.offset[m][i / 2]);
                     const float p = sl_exp2(sees ? power : -INFINITY);
-                    dp[m][n + i % 2][at] = p * (dp[m][n + i % 2][at] * factors[i / 2][i % 2] -
-                                                state.dots[m][i / 2]);
+                    dp[m][n + i % 2][at] =
+                        p * (dp[m][n + i % 2][at] * factors[i / 2][i % 2] - state.dots[m][i / 2]);
                 }
             }
 }
@@ -426,10 +425,9 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
                                           key_tiles + (tile + 1) % 2 * 2 * shape::KEY_PACKS);
         const int causal_offset = (int)(tile * shape::KEYS) - (int)warp_query;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE, WIDTH, MASKED>(state, query_tile,
-                                          key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
-                                          args.scale * SL_LOG2_E, causal_offset, mask,
-                                          tile * shape::KEYS);
+            add_keys<TYPE, WIDTH, MASKED>(
+                state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                args.scale * SL_LOG2_E, causal_offset, mask, tile * shape::KEYS);
     } while (++tile < tile_count);
     store_queries<TYPE>(args, place, state, first, query_tile);
 }

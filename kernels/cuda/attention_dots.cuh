@@ -7,7 +7,8 @@
 
 enum { SL_DOT_LANES = 8, SL_DOT_THREADS = 256, SL_DOT_ROWS = SL_DOT_THREADS / SL_DOT_LANES };
 
-/* IN_PACKS: heads are known to be whole packs wide. Eight lanes a row, which lie in memory as (batch, query, head) one after another. */
+/* IN_PACKS: heads are known to be whole packs wide. Eight lanes a row, which lie in memory as
+ * (batch, query, head) one after another. */
 template <sl_type TYPE, bool IN_PACKS>
 static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_attention_args args)
 {

@@ -1,6 +1,6 @@
 /* What takes part in attention beside causality: documents and dropout, for the kernels that are
- * compiled with MASKED; the others know nothing of it. Both are asked for by the call, so one kernel
- * serves any of them.
+ * compiled with MASKED; the others know nothing of it. Both are asked for by the call, so one
+ * kernel serves any of them.
  *
  * A query sees no key before its document (positions), so a block that owns queries starts at the
  * tile of keys where its first query's document begins, and one that owns keys ends where a
@@ -57,8 +57,9 @@ static __device__ __forceinline__ uint32_t sl_attention_first_tile(const sl_atte
 }
 
 /* Behind the last tile of queries, from `tile` on, that see anything of the keys before `end`. */
-static __device__ __forceinline__ uint32_t
-sl_attention_end_tile(const sl_attention_mask &mask, uint32_t tile, uint32_t queries, uint32_t end)
+static __device__ __forceinline__ uint32_t sl_attention_end_tile(const sl_attention_mask &mask,
+                                                                 uint32_t tile, uint32_t queries,
+                                                                 uint32_t end)
 {
     const uint32_t tile_count = sl_divide_up(mask.query_count, queries);
     uint32_t next = tile + 1;

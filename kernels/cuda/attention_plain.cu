@@ -305,9 +305,11 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* s and dp of one query and key become p, as dv has it, and ds. */
 template <bool MASKED>
-static __device__ __forceinline__ void
-differentiate_softmax(float &s, float &dp, const sl_attention_args &args, uint64_t statistics,
-                      uint32_t query, uint32_t key, const sl_attention_mask &mask)
+static __device__ __forceinline__ void differentiate_softmax(float &s, float &dp,
+                                                             const sl_attention_args &args,
+                                                             uint64_t statistics, uint32_t query,
+                                                             uint32_t key,
+                                                             const sl_attention_mask &mask)
 {
     bool exists = key <= query && query < args.query_count;
     if constexpr (MASKED)
@@ -348,8 +350,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         multiply_rows<TYPE>(dp, shared, v, dy);
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args,
-                                          place.statistics, query + thread_column() + i % 4,
+            differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
+                                          query + thread_column() + i % 4,
                                           first + thread_row() + i / 4, mask);
         put_weights(shared, s);
         add_weighted<TYPE>(dv, shared, dy, first_column);
@@ -387,8 +389,8 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         multiply_rows<TYPE>(dp, shared, dy, key_rows(args, place, args.v, key));
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args,
-                                          place.statistics, first + thread_row() + i / 4,
+            differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
+                                          first + thread_row() + i / 4,
                                           key + thread_column() + i % 4, mask);
         put_weights(shared, dp);
         add_weighted<TYPE>(dq, shared, k, first_column);

@@ -1,5 +1,5 @@
-/* The op DROPOUT. A thread does sixteen bytes of a row of the batch with one or two draws; a row whose
- * end or beginning is no multiple of that is done element by element.
+/* The op DROPOUT. A thread does sixteen bytes of a row of the batch with one or two draws; a row
+ * whose end or beginning is no multiple of that is done element by element.
  */
 #include "typed.cuh"
 
@@ -25,8 +25,8 @@ static __device__ __forceinline__ void draw_factors(const dropout_args &args, ui
 #pragma unroll
     for (int i = 0; i < sl_pack<TYPE>::COUNT; i += SL_DROPOUT_WORDS) {
         uint32_t words[SL_DROPOUT_WORDS];
-        sl_philox_draw(args.dropout.seed, args.dropout.stream + row,
-                       (first + i) / SL_DROPOUT_WORDS, words);
+        sl_philox_draw(args.dropout.seed, args.dropout.stream + row, (first + i) / SL_DROPOUT_WORDS,
+                       words);
 #pragma unroll
         for (int w = 0; w < SL_DROPOUT_WORDS; w++)
             factors.value[i + w] =
@@ -50,8 +50,7 @@ static __device__ __forceinline__ void drop_pack(const dropout_args &args, uint6
     sl_store_pack<TYPE>(args.y, at, value);
 }
 
-template <sl_type TYPE>
-static __global__ void __launch_bounds__(THREADS) dropout(dropout_args args)
+template <sl_type TYPE> static __global__ void __launch_bounds__(THREADS) dropout(dropout_args args)
 {
     enum { COUNT = sl_pack<TYPE>::COUNT };
     const uint32_t row = blockIdx.x / args.row_blocks, block = blockIdx.x % args.row_blocks;

@@ -327,7 +327,8 @@ static sl_status check_dropout(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     if (!(options->dropout >= 0 && options->dropout < 1))
         SL_FAIL(SL_ERROR_USAGE, "a dropout of %g: it must be at least 0 and less than 1",
                 (double)options->dropout);
-    if (options->dropout > 0 && (options->seq > dropout_seq_max || shape->heads > dropout_heads_max))
+    if (options->dropout > 0 &&
+        (options->seq > dropout_seq_max || shape->heads > dropout_heads_max))
         SL_FAIL(SL_ERROR_USAGE,
                 "dropout takes rows of at most %u tokens and %u heads, not %u and %u",
                 dropout_seq_max, dropout_heads_max, options->seq, shape->heads);

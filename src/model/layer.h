@@ -17,7 +17,7 @@ typedef struct sl_emit {
     uint64_t local_vocab;  /* ids of this rank */
     uint64_t panel_rows;   /* of every panel but the last */
     uint32_t panel_count;
-    uint32_t *panels; /* [panel_count] parameter values */
+    uint32_t *panels;                    /* [panel_count] parameter values */
     uint32_t tokens, targets, positions; /* positions: SL_NONE where rows are one document */
     uint32_t hidden; /* the hidden states [B, T, C] as they stand: the residual branch */
     uint32_t layer;  /* names below start with "h.N."; SL_NONE outside of the blocks */

@@ -68,8 +68,8 @@ static void attention_when_run_is_near_the_cpu(void **state)
         }
 }
 
-/* Tiles of keys wholly before a document are left out, others in part; weights are dropped where the
- * cpu drops them. */
+/* Tiles of keys wholly before a document are left out, others in part; weights are dropped where
+ * the cpu drops them. */
 static void attention_when_masked_is_near_the_cpu(void **state)
 {
     (void)state;

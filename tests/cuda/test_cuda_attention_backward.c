@@ -11,7 +11,7 @@ typedef struct gradient_bounds {
     const cuda_case *c;
     attention_shape s;
     double *qkv, *y, *lse, *dy;
-    double *bound; /* [B, T, 3 I] */
+    double *bound;         /* [B, T, 3 I] */
     reference_head masked; /* of the head under way: what takes part */
     drop_call drop;
 } gradient_bounds;

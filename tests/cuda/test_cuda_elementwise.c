@@ -138,10 +138,8 @@ static void dropout_when_run_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
     enum { SHAPES = 40 }; /* of two kinds of rows */
-    cuda_op_check(&(cuda_op){.kind = SL_OP_DROPOUT,
-                             .run = sl_cuda_dropout,
-                             .draw = draw_dropout,
-                             .shapes = SHAPES});
+    cuda_op_check(&(cuda_op){
+        .kind = SL_OP_DROPOUT, .run = sl_cuda_dropout, .draw = draw_dropout, .shapes = SHAPES});
 }
 
 static void clear_when_run_leaves_zeros(void **state)

@@ -165,8 +165,7 @@ SL_INLINE void mask_documents(const sl_attention_mask *mask, score_tile tile, fl
     }
     for (uint64_t key = 0; key < tile.key_count && (int64_t)key < latest; key++)
         for (uint64_t i = 0; i < QUERIES; i++)
-            scores[key * QUERIES + i] =
-                (int32_t)key < first[i] ? value : scores[key * QUERIES + i];
+            scores[key * QUERIES + i] = (int32_t)key < first[i] ? value : scores[key * QUERIES + i];
 }
 
 SL_INLINE bool drops_weights(const sl_attention_mask *mask)

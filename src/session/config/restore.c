@@ -20,10 +20,10 @@ enum { KEY_BYTES = 64 };
 
 /* Taken over as they were resolved. */
 static const uint32_t resolved_rows[] = {
-    ROW(data),         ROW(data_order),  ROW(micro_batch), ROW(seq),    ROW(accumulate),
-    ROW(steps),        ROW(precision),   ROW(lr),          ROW(min_lr), ROW(warmup),
-    ROW(lr_schedule),  ROW(beta1),       ROW(beta2),       ROW(eps),    ROW(clip),
-    ROW(weight_decay), ROW(loss_scale),  ROW(nonfinite),   ROW(split),  ROW(json_key),
+    ROW(data),         ROW(data_order),  ROW(micro_batch), ROW(seq),     ROW(accumulate),
+    ROW(steps),        ROW(precision),   ROW(lr),          ROW(min_lr),  ROW(warmup),
+    ROW(lr_schedule),  ROW(beta1),       ROW(beta2),       ROW(eps),     ROW(clip),
+    ROW(weight_decay), ROW(loss_scale),  ROW(nonfinite),   ROW(split),   ROW(json_key),
     ROW(document_per), ROW(end_of_text), ROW(documents),   ROW(dropout),
 };
 
