@@ -155,45 +155,52 @@ static __device__ __forceinline__ void differentiate_softmax_columns(
         }
 }
 
-/* The same with what documents and dropout take away; first_key: the warp's, first_query: the
- * tile's. */
+/* The same with what documents and dropout take away; statistics: lse of the tile's queries, then
+ * dots. */
 template <int COLUMN_TILES>
-static __device__ __forceinline__ void differentiate_masked_columns(
-    float (&s)[1][COLUMN_TILES][4], float (&dp)[1][COLUMN_TILES][4], const float *lse,
-    const float *dots, float factor, const sl_attention_mask &mask, uint32_t first_key,
-    uint32_t first_query)
+static __device__ __forceinline__ void differentiate_masked_columns(float (&s)[1][COLUMN_TILES][4],
+                                                                    float (&dp)[1][COLUMN_TILES][4],
+                                                                    const float *statistics,
+                                                                    float factor,
+                                                                    const sl_attention_mask &mask)
 {
+    const float *dots = statistics + 8 * COLUMN_TILES;
 #pragma unroll
     for (int n = 0; n < COLUMN_TILES; n += 2)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
-            const int first = 8 * n + (int)sl_tile_column(e);
+            const uint32_t first = 8 * n + sl_tile_column(e);
             float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
             if (mask.threshold > 0)
-                sl_attention_draw(mask, first_query + first, first_key + sl_tile_row(0), factors);
+                sl_attention_draw(mask, mask.first_query + first, mask.first_key + sl_tile_row(0),
+                                  factors);
 #pragma unroll
             for (int i = 0; i < 4; i++) { /* of two queries and two keys */
-                const int query = first + i / 2 * 8, at = i % 2 * 2 + e;
-                const int key = (int)(first_key + sl_tile_row(at));
-                const bool sees = key <= (int)first_query + query &&
-                                  key >= sl_attention_document(mask, first_query + query);
+                const uint32_t at = i % 2 * 2 + e, column = first + i / 2 * 8;
+                const uint32_t query = mask.first_query + column;
+                const int key = (int)(mask.first_key + sl_tile_row(at));
+                const bool sees = key <= (int)query && key >= sl_attention_document(mask, query);
                 float &weight = s[0][n + i / 2][at], &gradient = dp[0][n + i / 2][at];
-                const float power = fmaf(weight, factor, -lse[query] * SL_LOG2_E);
+                const float power = fmaf(weight, factor, -statistics[column] * SL_LOG2_E);
                 const float p = sl_exp2(sees ? power : -INFINITY);
                 weight = p * factors[i / 2][i % 2];
-                gradient = p * (gradient * factors[i / 2][i % 2] - dots[query]);
+                gradient = p * (gradient * factors[i / 2][i % 2] - dots[column]);
             }
         }
 }
 
-/* `causal_offset`: the tile's first query less the warp's first key; `key_tile`: the tiles of keys
- * and values; `query_tile`: the tiles of queries and of their results' gradients. */
+typedef struct tile_walk {
+    float factor;
+    int causal_offset; /* the tile's first query less the warp's first key */
+} tile_walk;
+
+/* `key_tile`: the tiles of keys and values; `query_tile`: the tiles of queries and of their
+ * results' gradients. */
 template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, const uint4 *key_tile,
                                                    const uint4 *query_tile, const float *statistics,
-                                                   float factor, int causal_offset,
-                                                   const sl_attention_mask &mask,
-                                                   uint32_t first_query)
+                                                   const tile_walk &walk,
+                                                   const sl_attention_mask &mask)
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -204,11 +211,10 @@ static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, con
     sl_tile_multiply<TYPE, WIDTH>(s, key_tile, first_row, queries);
     sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_PACKS, first_row, gradients);
     if constexpr (MASKED)
-        differentiate_masked_columns(s, dp, statistics, statistics + shape::QUERIES, factor, mask,
-                                     first_query - causal_offset, first_query);
+        differentiate_masked_columns(s, dp, statistics, walk.factor, mask);
     else
-        differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, factor,
-                                      causal_offset);
+        differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, walk.factor,
+                                      walk.causal_offset);
     sl_tile_round<TYPE>(weights, s);
     sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_pack);
     sl_tile_round<TYPE>(weights, dp);
@@ -264,13 +270,14 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
             copy_query_tile<WIDTH>(args, place, tile + 1, query_tiles, statistics);
-        const int causal_offset = (int)(tile * shape::QUERIES) - warp_key;
+        const tile_walk walk = {args.scale * SL_LOG2_E, (int)(tile * shape::QUERIES) - warp_key};
+        mask.first_query = tile * shape::QUERIES;
+        mask.first_key = (uint32_t)warp_key;
         /* the tile's last query sees the warp's first key */
-        if (causal_offset + shape::QUERIES > 0)
-            add_queries<TYPE, WIDTH, MASKED>(
-                state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
-                statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E, causal_offset,
-                mask, tile * shape::QUERIES);
+        if (walk.causal_offset + shape::QUERIES > 0)
+            add_queries<TYPE, WIDTH, MASKED>(state, key_tile,
+                                             query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
+                                             statistics + tile % 2 * shape::STATISTICS, walk, mask);
     } while (++tile < tile_count);
     store_keys<TYPE>(args, place, state, first, key_tile);
 }
@@ -321,13 +328,12 @@ static __device__ __forceinline__ void differentiate_softmax_rows(
             }
 }
 
-/* The same with what documents and dropout take away; first_query: the warp's, first_key: the
- * tile's. */
+/* The same with what documents and dropout take away. */
 template <int WIDTH, int COLUMN_TILES>
 static __device__ __forceinline__ void differentiate_masked_rows(
     const queries_state<WIDTH> &state, float (&s)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
     float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor,
-    const sl_attention_mask &mask, uint32_t first_query, uint32_t first_key)
+    const sl_attention_mask &mask)
 {
 #pragma unroll
     for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
@@ -335,17 +341,17 @@ static __device__ __forceinline__ void differentiate_masked_rows(
         for (int n = 0; n < COLUMN_TILES; n += 2)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const uint32_t first = first_query + 16 * m + sl_tile_row(0);
-                const uint32_t column = first_key + 8 * n + sl_tile_column(e);
+                const uint32_t first = mask.first_query + 16 * m + sl_tile_row(0);
+                const uint32_t column = mask.first_key + 8 * n + sl_tile_column(e);
                 float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
                 if (mask.threshold > 0)
                     sl_attention_draw(mask, first, column, factors);
 #pragma unroll
                 for (int i = 0; i < 4; i++) { /* of two queries and two keys */
-                    const int query = (int)first + i / 2 * 8, key = (int)column + i % 2 * 8;
-                    const int at = i / 2 * 2 + e;
+                    const uint32_t query = first + i / 2 * 8;
+                    const int key = (int)(column + i % 2 * 8), at = i / 2 * 2 + e;
                     const bool sees =
-                        key <= query && key >= sl_attention_document(mask, (uint32_t)query);
+                        key <= (int)query && key >= sl_attention_document(mask, query);
                     const float power = fmaf(s[m][n + i % 2][at], factor, state.offset[m][i / 2]);
                     const float p = sl_exp2(sees ? power : -INFINITY);
                     dp[m][n + i % 2][at] =
@@ -360,7 +366,7 @@ template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
                                                 const uint4 *query_tile, const uint4 *key_tile,
                                                 float factor, int causal_offset,
-                                                const sl_attention_mask &mask, uint32_t first_key)
+                                                const sl_attention_mask &mask)
 {
     typedef queries_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -370,8 +376,7 @@ static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
     sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_PACKS, first_row,
                                   key_tile + shape::KEY_PACKS);
     if constexpr (MASKED)
-        differentiate_masked_rows<WIDTH>(state, s, dp, factor, mask, first_key - causal_offset,
-                                         first_key);
+        differentiate_masked_rows<WIDTH>(state, s, dp, factor, mask);
     else
         differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
     sl_tile_round<TYPE>(weights, dp);
@@ -424,10 +429,12 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
             copy_keys<WIDTH, shape::KEYS>(args, place, (tile + 1) * shape::KEYS,
                                           key_tiles + (tile + 1) % 2 * 2 * shape::KEY_PACKS);
         const int causal_offset = (int)(tile * shape::KEYS) - (int)warp_query;
+        mask.first_query = warp_query;
+        mask.first_key = tile * shape::KEYS;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE, WIDTH, MASKED>(
-                state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
-                args.scale * SL_LOG2_E, causal_offset, mask, tile * shape::KEYS);
+            add_keys<TYPE, WIDTH, MASKED>(state, query_tile,
+                                          key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                                          args.scale * SL_LOG2_E, causal_offset, mask);
     } while (++tile < tile_count);
     store_queries<TYPE>(args, place, state, first, query_tile);
 }

@@ -92,11 +92,10 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][CO
                     scores[m][n][i] = -INFINITY;
 }
 
-/* The same of keys of earlier documents; first_query: the warp's. */
+/* The same of keys of earlier documents. */
 template <int ROW_TILES, int COLUMN_TILES>
 static __device__ __forceinline__ void mask_documents(float (&scores)[ROW_TILES][COLUMN_TILES][4],
-                                                      const sl_attention_mask &mask,
-                                                      uint32_t first_query, uint32_t first_key)
+                                                      const sl_attention_mask &mask)
 {
     if (mask.positions == NULL)
         return;
@@ -104,8 +103,8 @@ static __device__ __forceinline__ void mask_documents(float (&scores)[ROW_TILES]
     for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const uint32_t query = first_query + 16 * m + sl_tile_row(2 * half);
-            const int document = sl_attention_document(mask, query) - (int)first_key;
+            const uint32_t query = mask.first_query + 16 * m + sl_tile_row(2 * half);
+            const int document = sl_attention_document(mask, query) - (int)mask.first_key;
 #pragma unroll
             for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
@@ -118,8 +117,7 @@ static __device__ __forceinline__ void mask_documents(float (&scores)[ROW_TILES]
 /* Weights become those that values are multiplied with. */
 template <int ROW_TILES, int COLUMN_TILES>
 static __device__ __forceinline__ void drop_weights(float (&weights)[ROW_TILES][COLUMN_TILES][4],
-                                                    const sl_attention_mask &mask,
-                                                    uint32_t first_query, uint32_t first_key)
+                                                    const sl_attention_mask &mask)
 {
     if (mask.threshold == 0)
         return;
@@ -130,8 +128,8 @@ static __device__ __forceinline__ void drop_weights(float (&weights)[ROW_TILES][
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float factors[2][2];
-                sl_attention_draw(mask, first_query + 16 * m + sl_tile_row(0),
-                                  first_key + 8 * n + sl_tile_column(e), factors);
+                sl_attention_draw(mask, mask.first_query + 16 * m + sl_tile_row(0),
+                                  mask.first_key + 8 * n + sl_tile_column(e), factors);
 #pragma unroll
                 for (int i = 0; i < 4; i++)
                     weights[m][n + i % 2][i / 2 * 2 + e] *= factors[i / 2][i % 2];
@@ -174,28 +172,25 @@ static __device__ __forceinline__ void update_softmax(
         }
 }
 
-/* `causal_offset` as for mask_scores; `key_tile`: a tile of keys and the tile of their values;
- * first_key: the tile's. */
+/* `causal_offset` as for mask_scores; `key_tile`: a tile of keys and the tile of their values. */
 template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
                                                    const uint4 *queries, const uint4 *key_tile,
                                                    int causal_offset, float factor,
-                                                   const sl_attention_mask &mask,
-                                                   uint32_t first_key)
+                                                   const sl_attention_mask &mask)
 {
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
-    const uint32_t first_query = first_key - causal_offset; /* of the warp */
     float scores[shape::ROW_TILES][shape::KEYS / 8][4];
     uint32_t weights[shape::ROW_TILES][shape::KEYS / 16][4];
     sl_tile_multiply<TYPE, WIDTH>(scores, queries, first_row, key_tile);
     if (causal_offset + shape::KEYS - 1 > 0)
         mask_scores(scores, causal_offset);
     if constexpr (MASKED)
-        mask_documents(scores, mask, first_query, first_key);
+        mask_documents(scores, mask);
     update_softmax<WIDTH, MASKED>(state, scores, factor);
     if constexpr (MASKED)
-        drop_weights(scores, mask, first_query, first_key);
+        drop_weights(scores, mask);
     sl_tile_round<TYPE>(weights, scores);
     sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, key_tile + shape::KEY_PACKS, 0);
 }
@@ -270,10 +265,12 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
         if (tile + 1 < tile_count)
             copy_keys<WIDTH>(args, place.key, key_count, tile + 1, key_tiles);
         const int causal_offset = (int)(tile * shape::KEYS) - warp_query;
+        mask.first_query = (uint32_t)warp_query;
+        mask.first_key = tile * shape::KEYS;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
             attend_keys<TYPE, WIDTH, MASKED>(state, queries,
                                              key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
-                                             causal_offset, factor, mask, tile * shape::KEYS);
+                                             causal_offset, factor, mask);
     }
     store_results<TYPE>(args, state, queries,
                         (uint16_t *)args.y + place.y + first * args.heads * (uint64_t)args.width,

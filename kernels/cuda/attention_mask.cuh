@@ -14,7 +14,7 @@
 
 #include "attention.cuh"
 
-/* Of a block's head. */
+/* Of a block's head, and of the tile of scores under way. */
 typedef struct sl_attention_mask {
     const int32_t *positions; /* [T] of the row, or NULL */
     uint64_t seed, stream;
@@ -22,6 +22,7 @@ typedef struct sl_attention_mask {
     uint32_t head;      /* among those of all ranks */
     uint32_t query_count;
     float scale;
+    uint32_t first_query, first_key; /* of the warp's part of the tile */
 } sl_attention_mask;
 
 static __device__ __forceinline__ sl_attention_mask
@@ -36,6 +37,7 @@ sl_attention_mask_of(const sl_attention_args &args, uint32_t head_index)
     mask.head = args.first_head + head_index % args.heads;
     mask.query_count = args.query_count;
     mask.scale = args.dropout.scale;
+    mask.first_query = mask.first_key = 0;
     return mask;
 }
 

@@ -303,14 +303,18 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* ---- backward ---- */
 
+typedef struct plain_pair {
+    uint32_t query, key;
+} plain_pair;
+
 /* s and dp of one query and key become p, as dv has it, and ds. */
 template <bool MASKED>
 static __device__ __forceinline__ void differentiate_softmax(float &s, float &dp,
                                                              const sl_attention_args &args,
-                                                             uint64_t statistics, uint32_t query,
-                                                             uint32_t key,
+                                                             uint64_t statistics, plain_pair pair,
                                                              const sl_attention_mask &mask)
 {
+    const uint32_t query = pair.query, key = pair.key;
     bool exists = key <= query && query < args.query_count;
     if constexpr (MASKED)
         exists = exists && (int)key >= sl_attention_document(mask, query);
@@ -349,10 +353,11 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         multiply_rows<TYPE>(s, shared, k, q);
         multiply_rows<TYPE>(dp, shared, v, dy);
 #pragma unroll
-        for (int i = 0; i < 16; i++)
+        for (int i = 0; i < 16; i++) {
+            const plain_pair pair = {query + thread_column() + i % 4, first + thread_row() + i / 4};
             differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
-                                          query + thread_column() + i % 4,
-                                          first + thread_row() + i / 4, mask);
+                                          pair, mask);
+        }
         put_weights(shared, s);
         add_weighted<TYPE>(dv, shared, dy, first_column);
         put_weights(shared, dp);
@@ -388,10 +393,11 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         multiply_rows<TYPE>(s, shared, q, k);
         multiply_rows<TYPE>(dp, shared, dy, key_rows(args, place, args.v, key));
 #pragma unroll
-        for (int i = 0; i < 16; i++)
+        for (int i = 0; i < 16; i++) {
+            const plain_pair pair = {first + thread_row() + i / 4, key + thread_column() + i % 4};
             differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
-                                          first + thread_row() + i / 4,
-                                          key + thread_column() + i % 4, mask);
+                                          pair, mask);
+        }
         put_weights(shared, dp);
         add_weighted<TYPE>(dq, shared, k, first_column);
         key += TILE;
