@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #if defined(__CUDACC__)
-#define SL_PHILOX_INLINE static __host__ __device__ __forceinline__
+#define SL_PHILOX_INLINE static __device__ __forceinline__
 #define SL_PHILOX_UNROLL _Pragma("unroll")
 #else
 #define SL_PHILOX_INLINE static inline __attribute__((always_inline, unused))
