@@ -50,6 +50,19 @@ static attention_shape attention_shape_of(int round)
 /* What takes part beside causality: nothing else, documents, dropout, both. */
 enum { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH, MASKS };
 
+/* What is masked takes 32 small shapes of each padded width and of the plain kernels, and the
+ * larger ones above. */
+enum { MASKED_SMALL = 128, MASKED_SHAPES = MASKED_SMALL + ATTENTION_SHAPES / 3 };
+
+static MAYBE_UNUSED attention_shape masked_shape_of(int round)
+{
+    const uint64_t i = (uint64_t)round / 4;
+    const uint64_t widths[] = {8 * (1 + i % 8), 72 + 8 * (i % 8), 136 + 8 * (i % 16), 1 + 2 * i};
+    if (round >= MASKED_SMALL)
+        return attention_shape_of(round - MASKED_SMALL + ATTENTION_SHAPES * 2 / 3);
+    return (attention_shape){1 + i % 2, 1 + 7 * i % 48, 1 + i / 8 % 2, widths[round % 4]};
+}
+
 static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
 {
     c->attrs.batch = s.batch;
