@@ -27,6 +27,7 @@ enum { PATH_BYTES = 512, TEXT_BYTES = 1 << 16, COMMAND_BYTES = 4096 };
 static char work_directory[] = "/tmp/sluice-command-XXXXXX";
 static char binary[PATH_BYTES];
 static char output[TEXT_BYTES], complaint[TEXT_BYTES]; /* of the last command */
+static char speed[128];        /* what generate says of it, which is no complaint */
 static unsigned limit_s = 250; /* of a command; one that takes longer leaves with 124 */
 
 /* A model of 2 layers that takes milliseconds a step. */
@@ -41,21 +42,39 @@ static void read_text(const char *name, char *text)
     fclose(file);
 }
 
+/* The last line of what generate says is its speed. */
+static inline void take_speed(void)
+{
+    char *line = strstr(complaint, "sluice: prompt ");
+    *speed = '\0';
+    if (!line || !strstr(line, " token"))
+        return;
+    snprintf(speed, sizeof speed, "%s", line);
+    *line = '\0';
+}
+
+static inline int run_with_input(const char *arguments, const char *input)
+{
+    char command[COMMAND_BYTES + 2 * PATH_BYTES + 64];
+    snprintf(command, sizeof command, "timeout -k 1 %u '%s' %s >out 2>err <'%s'", limit_s, binary,
+             arguments, input);
+    int status = system(command);
+    read_text("out", output);
+    read_text("err", complaint);
+    take_speed();
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
 /* Runs `sluice ARGUMENTS`; returns its exit code. */
 static inline int __attribute__((format(printf, 1, 2))) sluice(const char *format, ...)
 {
-    char arguments[COMMAND_BYTES], command[COMMAND_BYTES + PATH_BYTES + 64];
+    char arguments[COMMAND_BYTES];
     va_list list;
     va_start(list, format);
     vsnprintf(arguments, sizeof arguments, format, list);
     va_end(list);
-    snprintf(command, sizeof command, "timeout -k 1 %u '%s' %s >out 2>err </dev/null", limit_s,
-             binary, arguments);
-    int status = system(command);
-    read_text("out", output);
-    read_text("err", complaint);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return run_with_input(arguments, "/dev/null");
 }
 
 static void assert_has(const char *text, const char *part)

@@ -123,6 +123,8 @@ static void documents_when_their_ends_are_not_known_then_refused(void **state)
     assert_code(sluice("train " TINY "--vocab 300 --data ids.bin --documents reset --end-of-text 7 "
                        "--quiet --steps 1"),
                 0);
+    assert_code(sluice("eval --checkpoint made --data text --documents reset --overlap 4"), 64);
+    assert_one_complaint("--overlap");
     assert_code(sluice("train " TINY "--data text --dropout 1"), 64);
     assert_one_complaint("--dropout");
 }

@@ -212,8 +212,6 @@ static void generate_and_eval_when_placed_differently_then_say_the_same(void **s
     snprintf(text, sizeof text, "%s", output);
     assert_code(sluice("generate model --prompt 'the ' --tokens 20 --top-k 1 --seed 77"), 0);
     assert_string_equal(output, text); /* the likeliest only */
-    assert_code(sluice("generate model --prompt 'the ' --tokens 29"), 64);
-    assert_one_complaint("context of 32");
 
     assert_code(sluice("eval model --data text --json --micro-batch 1"), 0);
     json_t *one = json_loads(output, 0, NULL);

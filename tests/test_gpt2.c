@@ -92,7 +92,8 @@ static void emit_when_options_are_wrong_then_usage_error(void **state)
         {.batch = 1, .seq = 0, .tp_size = 1},
         {.batch = 1, .seq = 8, .tp_size = 1}, /* context 7 */
         {.batch = 1, .seq = 7, .tp_size = 2, .tp_rank = 2},
-        {.batch = 2, .seq = 7, .tp_size = 1, .mode = SL_GPT2_CACHED},
+        {.batch = 1, .seq = 7, .tp_size = 1, .mode = SL_GPT2_CACHED, .cache_rows = 6},
+        {.batch = 1, .seq = 7, .tp_size = 1, .mode = SL_GPT2_CACHED, .cache_rows = 8},
         {.batch = 1, .seq = 7, .tp_size = 1, .grad_type = SL_TYPE_BF16},
         {.batch = 1, .seq = 7, .tp_size = 1, .type = SL_TYPE_FP16, .grad_type = SL_TYPE_BF16},
         {.batch = 1, .seq = 7, .tp_size = 1, .type = SL_TYPE_COUNT},

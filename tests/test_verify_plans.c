@@ -93,14 +93,19 @@ static void gpt2_plan_when_faulty_then_rejected_for_its_reason(void **state)
         check_plan(seed);
 }
 
-/* One forward program as it is: decoding, or the loss, whole or a half of two ranks. */
+/* One forward program as it is: decoding, the loss or what it is made of, whole or a half of two
+ * ranks. */
 static void check_forward(sl_gpt2_mode mode, uint32_t tp_size, sl_policy policy)
 {
     plan_case it = {.shape = {3, 64, 4, 32, 300}, .policy = {.policy = policy}};
     sl_shortage shortage;
     sl_plan *plan = NULL;
-    it.emit = (sl_gpt2_emit_options){
-        .batch = 1, .seq = mode == SL_GPT2_CACHED ? 1 : 16, .tp_size = tp_size, .mode = mode};
+    bool is_cached = mode == SL_GPT2_CACHED;
+    it.emit = (sl_gpt2_emit_options){.batch = is_cached ? 3 : 1,
+                                     .seq = is_cached ? 1 : 16,
+                                     .tp_size = tp_size,
+                                     .mode = mode,
+                                     .cache_rows = is_cached ? 20 : 0};
     it.policy.host_fraction[SL_GROUP_PARAM] = 0.5;
     assert_int_equal(sl_gpt2_emit(&it.shape, &it.emit, &it.forward), SL_OK);
     assert_int_equal(sl_layout_build(it.forward, 0, &it.layout), SL_OK);
@@ -129,6 +134,7 @@ static void forward_plan_when_faulty_then_rejected_for_its_reason(void **state)
         for (uint32_t tp_size = 1; tp_size <= 2; tp_size++) {
             check_forward(SL_GPT2_CACHED, tp_size, (sl_policy)policy);
             check_forward(SL_GPT2_LOSS, tp_size, (sl_policy)policy);
+            check_forward(SL_GPT2_STATS, tp_size, (sl_policy)policy);
         }
 }
 

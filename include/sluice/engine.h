@@ -125,6 +125,16 @@ SL_API sl_status sl_engine_write_chunk(sl_engine *engine, sl_group group, uint32
 /* Sets persistent slots (caches) to zero. Drains first. */
 SL_API sl_status sl_engine_clear_persistent(sl_engine *engine);
 
+/* Bytes of a persistent slot and where they are to stand too. */
+typedef struct sl_engine_part {
+    uint32_t slot;
+    uint64_t from, to, bytes; /* both ranges are in the slot and do not overlap */
+} sl_engine_part;
+
+/* Copies a part of a persistent slot within it. Drains first. SL_ERROR_INTERNAL: there is no such
+ * slot or part. */
+SL_API sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_part *part);
+
 typedef struct sl_engine_statistics {
     uint64_t step_ns;                    /* of the last sl_engine_step: call to return */
     uint64_t busy_ns[SL_LANE_COUNT];     /* since the last call of sl_engine_take_statistics */

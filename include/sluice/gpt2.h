@@ -32,8 +32,9 @@ SL_API uint64_t sl_gpt2_parameter_count(const sl_gpt2_shape *shape);
 SL_API uint64_t sl_gpt2_padded_vocab(const sl_gpt2_shape *shape, uint32_t tp_size);
 
 typedef enum sl_gpt2_mode {
-    SL_GPT2_LOSS,  /* tokens and targets in, summed loss out: training and evaluation */
-    SL_GPT2_CACHED /* tokens in, logits of the last token out, keys and values in a cache */
+    SL_GPT2_LOSS,   /* tokens and targets in, summed loss out: training and evaluation */
+    SL_GPT2_CACHED, /* tokens in, logits of the last token out, keys and values in a cache */
+    SL_GPT2_STATS   /* tokens and targets in, what the loss of each token is made of out */
 } sl_gpt2_mode;
 
 typedef struct sl_gpt2_emit_options {
@@ -46,7 +47,9 @@ typedef struct sl_gpt2_emit_options {
      * makes larger products and takes more memory. It fixes the order of sums, so it may depend on
      * the kind of device and on nothing that a run chooses. 0: 32 Mi, 128 MiB in fp32. */
     uint64_t head_logits;
-    bool by_document; /* LOSS: attention and positions start anew with each document of a row */
+    uint32_t cache_rows; /* CACHED: tokens that the cache holds, T to context; 0: the context */
+    bool by_document; /* LOSS and STATS: attention and positions start anew with each document of a
+                         row */
     float dropout;    /* LOSS: probability of dropping an element, below 1; of attention's weights,
                          of what a branch adds to the hidden states, and of the embedding */
 } sl_gpt2_emit_options;
@@ -57,8 +60,10 @@ SL_API uint64_t sl_gpt2_gpu_head_logits(sl_type type);
 
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets, 2 positions
  * (by_document alone); output 0 the loss. CACHED: input 0 tokens; persistent slot l the cache of
- * layer l, [2, B, context, width / tp_size]; output p the logits [panel rows] of the last token for
- * panel p. With tp_size 1 there are no collectives. */
+ * layer l, [2, B, cache_rows, width / tp_size]; output p the logits for panel p, [panel rows] of
+ * the last token or, with T = 1, [B, panel rows] of each row's. STATS: inputs as LOSS; output r the
+ * stats of SL_OP_HEAD_STATS, [rows, 4], of the r-th range of rows, in order. With tp_size 1 there
+ * are no collectives. */
 SL_API sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
                               sl_program **out_forward);
 

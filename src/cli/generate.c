@@ -1,27 +1,43 @@
-/* sluice generate: the prompt and what follows it, as it comes. */
+/* sluice generate: the prompt and what follows it, as it comes; of several samples the first one as
+ * it comes and the others behind it, in order. */
 #include "train/generate.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "command.h"
+#include "prompt.h"
 #include "signals.h"
+
+/* What a sample said before its turn to be printed came. */
+typedef struct waiting_text {
+    char *bytes;
+    uint64_t count;
+    bool is_over;
+} waiting_text;
+
+typedef struct printer {
+    const sl_config *config;
+    const sl_prompt *prompt;    /* still to be printed before a sample; NULL: it is not */
+    waiting_text *waiting;      /* [samples] */
+    uint32_t current;           /* the sample that is printed as it comes */
+    bool is_terminal, is_begun; /* of the current sample: something was printed */
+} printer;
+
+/* ---- printing ---- */
 
 static bool is_plain(unsigned char byte)
 {
     return (byte >= 0x20 && byte != 0x7f) || byte == '\n' || byte == '\t';
 }
 
-typedef struct printer {
-    bool is_terminal;
-    const char *prompt; /* still to be printed, or NULL */
-} printer;
-
 /* A model can print anything; a terminal must not obey it. */
-static void print_text(const printer *self, const char *bytes, size_t byte_count)
+static void print_text(const printer *self, const char *bytes, uint64_t byte_count)
 {
-    for (size_t i = 0; i < byte_count; i++) {
+    for (uint64_t i = 0; i < byte_count; i++) {
         unsigned char byte = (unsigned char)bytes[i];
         if (self->is_terminal && !is_plain(byte))
             printf("\\x%02x", byte);
@@ -31,32 +47,193 @@ static void print_text(const printer *self, const char *bytes, size_t byte_count
 }
 
 /* The prompt waits for the first token, so that a failure before it prints nothing. */
-static void print_prompt(printer *self)
+static void begin_sample(printer *self)
 {
+    if (self->is_begun)
+        return;
+    self->is_begun = true;
+    if (self->config->samples > 1)
+        printf("=== sample %" PRIu32 " ===\n", self->current + 1);
     if (self->prompt)
-        print_text(self, self->prompt, strlen(self->prompt));
-    self->prompt = NULL;
+        print_text(self, self->prompt->text, self->prompt->bytes);
 }
 
-static void print_token(void *user, const char *bytes, uint32_t byte_count)
+static sl_status keep_text(waiting_text *waiting, const char *bytes, uint64_t byte_count)
+{
+    char *grown = realloc(waiting->bytes, waiting->count + byte_count + 1);
+    if (!grown)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of a sample");
+    memcpy(grown + waiting->count, bytes, byte_count);
+    waiting->bytes = grown;
+    waiting->count += byte_count;
+    return SL_OK;
+}
+
+static sl_status take_text(void *user, uint32_t sample, const char *bytes, uint64_t byte_count)
 {
     printer *self = user;
-    print_prompt(self);
+    if (sample != self->current)
+        return keep_text(&self->waiting[sample], bytes, byte_count);
+    begin_sample(self);
     print_text(self, bytes, byte_count);
     fflush(stdout);
+    return SL_OK;
+}
+
+/* Ends the line of the current sample; prints those that waited for it, up to one that goes on. */
+static void end_sample(void *user, uint32_t sample)
+{
+    printer *self = user;
+    self->waiting[sample].is_over = true;
+    while (self->current < self->config->samples && self->waiting[self->current].is_over) {
+        begin_sample(self);
+        putchar('\n');
+        self->is_begun = false;
+        if (++self->current == self->config->samples)
+            break;
+        waiting_text *next = &self->waiting[self->current];
+        if (next->count == 0)
+            continue;
+        begin_sample(self);
+        print_text(self, next->bytes, next->count);
+    }
+    fflush(stdout);
+}
+
+static sl_status open_printer(const sl_config *config, const sl_prompt *prompt, printer *self)
+{
+    *self = (printer){.config = config, .is_terminal = isatty(STDOUT_FILENO) == 1};
+    self->prompt = config->quiet ? NULL : prompt;
+    self->waiting = calloc(config->samples, sizeof *self->waiting);
+    if (!self->waiting)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of samples");
+    return SL_OK;
+}
+
+static void close_printer(printer *self)
+{
+    for (uint64_t i = 0; self->waiting && i < self->config->samples; i++)
+        free(self->waiting[i].bytes);
+    free(self->waiting);
+}
+
+/* ---- speed ---- */
+
+static void print_rate(const char *what, uint64_t all, uint64_t timed, double seconds)
+{
+    fprintf(stderr, "%s %" PRIu64 " token%s", what, all, all == 1 ? "" : "s");
+    if (timed > 0 && seconds > 0)
+        fprintf(stderr, " (%.1f tokens/s)", (double)timed / seconds);
+}
+
+static void print_times(const sl_config *config, sl_generate_times times)
+{
+    if (config->quiet)
+        return;
+    fputs("sluice: ", stderr);
+    print_rate("prompt", times.prompt_tokens, times.prompt_tokens, times.prompt_seconds);
+    print_rate(", generated", times.new_tokens, times.later_tokens, times.later_seconds);
+    fputc('\n', stderr);
+}
+
+/* ---- a conversation ---- */
+
+static const sl_signal_texts leaving = {.stops = "", .leaves = true};
+static const sl_signal_texts stopping = {.stops = "", .stops_in_save = "", .leaves_now = ""};
+
+static void say(const sl_config *config, const char *text)
+{
+    if (!config->quiet)
+        fprintf(stderr, "sluice: %s\n", text);
+}
+
+/* Another answer begins where the printer is new. */
+static void restart_printer(printer *self)
+{
+    self->prompt = NULL;
+    self->current = 0;
+    self->is_begun = false;
+    self->waiting[0].is_over = false;
+}
+
+static sl_status answer_line(sl_generator *generator, printer *self, const sl_prompt *line)
+{
+    restart_printer(self);
+    if (line->bytes > 0)
+        SL_TRY(sl_generator_start(generator, line->text, line->bytes));
+    sl_signals_watch(&stopping);
+    return sl_generator_run(generator);
+}
+
+/* While a line is awaited, a signal leaves at once: there is nothing to finish. */
+static sl_status converse(const sl_generate_args *args, sl_generator *generator, printer *self)
+{
+    const bool shows_mark = self->is_terminal && isatty(STDIN_FILENO) == 1;
+    say(args->config, "each line is a prompt, an empty one goes on with the text so far; the line "
+                      "\"stop\" or the end of input ends this");
+    while (!*args->stop) {
+        sl_prompt line;
+        bool is_there = false;
+        if (shows_mark)
+            fputs("> ", stdout);
+        fflush(stdout);
+        sl_signals_watch(&leaving);
+        SL_TRY(sl_prompt_read_line(&line, &is_there));
+        const bool is_stop = line.bytes == 4 && memcmp(line.text, "stop", 4) == 0;
+        sl_status status = SL_OK;
+        if (is_there && !is_stop)
+            status = answer_line(generator, self, &line);
+        sl_prompt_close(&line);
+        SL_TRY(status);
+        if (is_stop || !is_there) {
+            say(args->config, is_stop ? "stopped" : "end of input");
+            return SL_OK;
+        }
+    }
+    return SL_OK;
+}
+
+/* ---- the command ---- */
+
+static sl_status run_texts(const sl_generate_args *args, sl_generator *generator, printer *self)
+{
+    if (!args->config->interactive)
+        return sl_generator_run(generator);
+    if (args->prompt_bytes > 0)
+        SL_TRY(sl_generator_run(generator));
+    return converse(args, generator, self);
+}
+
+static sl_status generate_from(sl_config *config, const sl_prompt *prompt, printer *self)
+{
+    sl_refusal refusal;
+    sl_generator *generator = NULL;
+    sl_generate_args args = {.config = config,
+                             .prompt = prompt->text ? prompt->text : "",
+                             .prompt_bytes = prompt->bytes,
+                             .sink = {take_text, end_sample, self},
+                             .stop = sl_signals_watch(&leaving)};
+    SL_TRY(sl_generator_open(&args, &refusal, &generator));
+    sl_signals_watch(&stopping);
+    sl_status status = run_texts(&args, generator, self);
+    if (status == SL_OK)
+        print_times(config, sl_generator_times(generator));
+    sl_generator_close(generator);
+    return status;
 }
 
 static int generate(sl_config *config)
 {
-    sl_refusal refusal;
-    printer self = {isatty(STDOUT_FILENO) == 1, config->quiet ? NULL : config->prompt};
-    const sl_signal_texts silent = {.stops = "", .stops_in_save = "", .leaves_now = ""};
-    sl_generate_args args = {config, print_token, &self, sl_signals_watch(&silent)};
-    sl_status status = sl_generate_run(&args, &refusal);
-    if (status == SL_OK) {
-        print_prompt(&self);
-        putchar('\n');
-    }
+    sl_prompt prompt = {0};
+    printer self = {.config = config};
+    sl_signals_watch(&leaving);
+    sl_status status = sl_prompt_read(config, &prompt);
+    if (status == SL_OK)
+        status = open_printer(config, &prompt, &self);
+    if (status == SL_OK)
+        status = generate_from(config, &prompt, &self);
+    close_printer(&self);
+    sl_prompt_close(&prompt);
     return sl_command_end(status);
 }
 
@@ -65,7 +242,7 @@ const sl_command_entry sl_command_generate = {
     .name = "generate",
     .summary = "sample from a checkpoint",
     .arguments = "[DIR]",
-    .doc = "Continues --prompt with tokens sampled from a checkpoint. Equal options and seed give "
-           "equal text. Control characters are shown as \\xNN on a terminal and written as they "
-           "are elsewhere.",
+    .doc = "Continues a prompt with tokens sampled from a checkpoint. Equal options and seed give "
+           "equal text. Tokens a second are told at the end. Control characters are shown as \\xNN "
+           "on a terminal and written as they are elsewhere.",
     .run = generate};

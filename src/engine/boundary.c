@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+enum { COPY_BYTES = 1 << 16 };
+
 /* ---- opening ---- */
 
 static sl_status find_home(const sl_engine *engine, sl_group group, uint32_t chunk_index,
@@ -122,4 +124,34 @@ sl_status sl_engine_clear_persistent(sl_engine *engine)
 {
     SL_TRY(sl_step_drain_if_running(engine));
     return clear_persistent(engine);
+}
+
+static sl_status find_persistent(const sl_engine *engine, uint32_t slot, uint64_t first,
+                                 uint64_t bytes, sl_place *out_place)
+{
+    const sl_homes *homes = engine->options.homes;
+    uint64_t end;
+    if (slot >= homes->persistent_count || __builtin_add_overflow(first, bytes, &end) ||
+        end > homes->persistent_bytes[slot])
+        SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " bytes at %" PRIu64 " are not in slot %u", bytes,
+                first, slot);
+    *out_place = (sl_place){SL_TIER_DEVICE, homes->persistent_offset[slot] + first, bytes};
+    return SL_OK;
+}
+
+/* Through host memory: the device table copies between device and host alone. */
+sl_status sl_engine_copy_persistent(sl_engine *engine, const sl_engine_part *part)
+{
+    unsigned char buffer[COPY_BYTES];
+    SL_TRY(sl_step_drain_if_running(engine));
+    for (uint64_t done = 0; done < part->bytes; done += sizeof buffer) {
+        const uint64_t left = part->bytes - done;
+        const uint64_t bytes = left < sizeof buffer ? left : sizeof buffer;
+        sl_place from = {0}, to = {0};
+        SL_TRY(find_persistent(engine, part->slot, part->from + done, bytes, &from));
+        SL_TRY(find_persistent(engine, part->slot, part->to + done, bytes, &to));
+        SL_TRY(sl_arena_read(engine, &from, buffer));
+        SL_TRY(sl_arena_write(engine, &to, buffer));
+    }
+    return SL_OK;
 }

@@ -234,13 +234,18 @@ static sl_op_attrs head_attrs(const sl_emit *emit, uint64_t first_row, uint64_t 
     return attrs;
 }
 
+static bool has_targets(const sl_emit *emit)
+{
+    return emit->options->mode != SL_GPT2_CACHED;
+}
+
 /* Adds a value for the logits of one panel, "logits N", and the op that computes them. */
 static sl_status emit_logits(sl_emit *emit, const sl_op_attrs *attrs, uint32_t x, uint32_t panel,
                              uint32_t *out_logits)
 {
-    const bool has_loss = emit->options->mode == SL_GPT2_LOSS;
-    sl_value value = {.kind = has_loss ? SL_VALUE_ACTIVATION : SL_VALUE_OUTPUT,
-                      .index = has_loss ? 0 : panel,
+    const bool is_inner = has_targets(emit);
+    sl_value value = {.kind = is_inner ? SL_VALUE_ACTIVATION : SL_VALUE_OUTPUT,
+                      .index = is_inner ? 0 : panel,
                       .type = emit->program->type};
     snprintf(value.name, sizeof value.name, "logits %u", panel);
     SL_TRY(sl_layer_add_rows(emit, &value, attrs->row_count, attrs->id_count, out_logits));
@@ -266,15 +271,26 @@ static sl_status combine_stats(sl_emit *emit, uint64_t row_count, uint32_t stats
     return sl_layer_add_op(emit, SL_OP_ALL_REDUCE_STATS, &attrs, &stats, 1);
 }
 
-static sl_status emit_row_range(sl_emit *emit, uint64_t first_row, uint64_t row_count, uint32_t x,
-                                uint32_t loss)
+/* A range of rows that the head goes over at once. */
+typedef struct row_range {
+    uint64_t first, count;
+    uint32_t range; /* the how many-th, from 0 */
+} row_range;
+
+/* Without a value for the loss, SL_NONE, the stats are output number `range`. */
+static sl_status emit_row_range(sl_emit *emit, row_range rows, uint32_t x, uint32_t loss)
 {
-    sl_value value = {.kind = SL_VALUE_ACTIVATION, .name = "softmax stats"};
+    sl_value value = {.kind = loss == SL_NONE ? SL_VALUE_OUTPUT : SL_VALUE_ACTIVATION,
+                      .index = loss == SL_NONE ? rows.range : 0,
+                      .name = "softmax stats"};
+    const uint64_t first_row = rows.first, row_count = rows.count;
     uint32_t stats;
     SL_TRY(sl_layer_add_rows(emit, &value, row_count, STATS_A_ROW, &stats));
     for (uint32_t p = 0; p < emit->panel_count; p++)
         SL_TRY(emit_panel_stats(emit, head_attrs(emit, first_row, row_count, p), x, p, stats));
     SL_TRY(combine_stats(emit, row_count, stats));
+    if (loss == SL_NONE)
+        return SL_OK;
     const sl_op_attrs attrs = {.row_count = row_count, .adds_output = first_row > 0};
     const uint32_t operands[] = {stats, loss};
     return sl_layer_add_op(emit, SL_OP_HEAD_LOSS, &attrs, operands, 2);
@@ -290,30 +306,34 @@ static uint64_t count_range_rows(const sl_emit *emit)
     return rows < emit->rows ? rows : emit->rows;
 }
 
-/* The loss over ranges of rows, each a terminal segment. x: the normalised hidden states. */
+/* The loss, or what it is made of, over ranges of rows, each a terminal segment. x: the normalised
+ * hidden states. */
 static sl_status emit_loss(sl_emit *emit, uint32_t x)
 {
     const sl_value value = {
         .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
     const sl_segment segment = {.site = emit->program->segment_count, .is_terminal = true};
-    uint32_t loss;
-    SL_TRY(sl_program_add_value(emit->program, &value, &loss));
-    uint64_t range_rows = count_range_rows(emit);
-    for (uint64_t first_row = 0; first_row < emit->rows; first_row += range_rows) {
-        uint64_t rest = emit->rows - first_row;
+    const uint64_t range_rows = count_range_rows(emit);
+    uint32_t loss = SL_NONE;
+    if (emit->options->mode == SL_GPT2_LOSS)
+        SL_TRY(sl_program_add_value(emit->program, &value, &loss));
+    for (row_range rows = {0}; rows.first < emit->rows; rows.first += range_rows, rows.range++) {
+        const uint64_t rest = emit->rows - rows.first;
+        rows.count = rest < range_rows ? rest : range_rows;
         SL_TRY(sl_program_add_segment(emit->program, &segment));
-        SL_TRY(emit_row_range(emit, first_row, rest < range_rows ? rest : range_rows, x, loss));
+        SL_TRY(emit_row_range(emit, rows, x, loss));
     }
     return SL_OK;
 }
 
-/* Logits of the last token, an output a panel. */
+/* Logits of the last token, an output a panel: of one row, or of all where each is one token. */
 static sl_status emit_last_logits(sl_emit *emit, uint32_t x)
 {
+    const uint64_t row_count = emit->options->seq == 1 ? emit->options->batch : 1;
     const sl_segment segment = {.site = emit->program->segment_count, .is_terminal = true};
     SL_TRY(sl_program_add_segment(emit->program, &segment));
     for (uint32_t p = 0; p < emit->panel_count; p++) {
-        const sl_op_attrs attrs = head_attrs(emit, emit->rows - 1, 1, p);
+        const sl_op_attrs attrs = head_attrs(emit, emit->rows - row_count, row_count, p);
         uint32_t logits;
         SL_TRY(emit_logits(emit, &attrs, x, p, &logits));
     }
@@ -348,8 +368,10 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
         (options->grad_type != SL_TYPE_FP32 && options->grad_type != options->type))
         SL_FAIL(SL_ERROR_USAGE, "gradients of type %d with compute type %d: fp32 or the same",
                 (int)options->grad_type, (int)options->type);
-    if (options->mode == SL_GPT2_CACHED && options->batch != 1)
-        SL_FAIL(SL_ERROR_USAGE, "decoding takes one row, not %u", options->batch);
+    const uint32_t cache_rows = options->cache_rows ? options->cache_rows : shape->context;
+    if (cache_rows < options->seq || cache_rows > shape->context)
+        SL_FAIL(SL_ERROR_USAGE, "a cache of %u tokens: %u to %u", cache_rows, options->seq,
+                shape->context);
     if (options->mode == SL_GPT2_CACHED && (options->by_document || options->dropout != 0))
         SL_FAIL(SL_ERROR_USAGE, "decoding neither drops anything nor has documents to keep apart");
     return check_dropout(shape, options);
@@ -379,10 +401,9 @@ static sl_status add_input(sl_emit *emit, uint32_t slot, const char *name, uint3
 
 static sl_status emit_model(sl_emit *emit)
 {
-    bool has_loss = emit->options->mode == SL_GPT2_LOSS;
     uint32_t x;
     SL_TRY(add_input(emit, SL_INPUT_TOKENS, "tokens", &emit->tokens));
-    if (has_loss)
+    if (has_targets(emit))
         SL_TRY(add_input(emit, SL_INPUT_TARGETS, "targets", &emit->targets));
     if (emit->options->by_document)
         SL_TRY(add_input(emit, SL_INPUT_POSITIONS, "positions", &emit->positions));
@@ -393,7 +414,7 @@ static sl_status emit_model(sl_emit *emit)
     }
     emit->layer = SL_NONE;
     SL_TRY(emit_last_norm(emit, &x));
-    return has_loss ? emit_loss(emit, x) : emit_last_logits(emit, x);
+    return has_targets(emit) ? emit_loss(emit, x) : emit_last_logits(emit, x);
 }
 
 sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,

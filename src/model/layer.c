@@ -160,13 +160,18 @@ sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *o
 
 /* ---- attention ---- */
 
+static uint32_t count_cache_rows(const sl_emit *emit)
+{
+    return emit->options->cache_rows ? emit->options->cache_rows : emit->shape->context;
+}
+
 static sl_status add_cache(sl_emit *emit, uint32_t *out_cache)
 {
     sl_value cache = {
         .kind = SL_VALUE_PERSISTENT, .index = emit->layer, .type = emit->program->type};
     uint64_t rows = 2ull * emit->options->batch; /* of keys and of values */
     write_name(emit, "cache", sizeof cache.name, cache.name);
-    SL_TRY(sl_bits_multiply(rows, emit->shape->context, cache.name, &rows));
+    SL_TRY(sl_bits_multiply(rows, count_cache_rows(emit), cache.name, &rows));
     return sl_layer_add_rows(emit, &cache, rows, emit->local_width, out_cache);
 }
 
@@ -205,7 +210,7 @@ sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
                          .in = emit->local_width,
                          .heads = emit->shape->heads / emit->options->tp_size};
     if (emit->options->mode == SL_GPT2_CACHED) {
-        attrs.cache_rows = emit->shape->context;
+        attrs.cache_rows = count_cache_rows(emit);
         return add_cached_attention(emit, &attrs, qkv, out_y);
     }
     uint32_t y, lse;

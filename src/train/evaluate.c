@@ -5,6 +5,7 @@
 
 #include "session/weights/source.h"
 #include "tokenizer.h"
+#include "windows.h"
 
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit)
 {
@@ -77,9 +78,23 @@ static sl_status plan_rows(const sl_config *config, const sl_gpt2_shape *shape, 
     return sl_search_find(&search, out_blueprint, out_refusal);
 }
 
-/* Checks the tokenizer, and makes ids of text; -1: it is not known what ends one. */
+/* Keeps the vocabulary of data that are text alone. */
+static sl_status keep_vocabulary(const sl_tokenizer_question *question, sl_vocabulary *vocabulary,
+                                 sl_vocabulary **out_vocabulary)
+{
+    if (vocabulary && question->has_text && !question->has_ids)
+        *out_vocabulary = vocabulary;
+    else
+        sl_vocabulary_close(vocabulary);
+    if (vocabulary || !question->has_text || question->has_ids)
+        return SL_OK;
+    return sl_vocabulary_of_bytes(out_vocabulary);
+}
+
+/* Checks the tokenizer, and makes ids of text. *out_vocabulary: what the data were made with, or
+ * NULL where they are not text alone; *out_end_of_text -1: it is not known what ends one. */
 static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens,
-                               int32_t *out_end_of_text)
+                               sl_vocabulary **out_vocabulary, int32_t *out_end_of_text)
 {
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
@@ -92,6 +107,8 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
     if (status == SL_OK)
         status = sl_data_files_encode(config, &config->data, vocabulary, tokens);
     *out_end_of_text = sl_tokenizer_end_of_text(config, vocabulary);
+    if (status == SL_OK)
+        return keep_vocabulary(&question, vocabulary, out_vocabulary);
     sl_vocabulary_close(vocabulary);
     return status;
 }
@@ -120,6 +137,8 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
+    if (config->overlap > 0)
+        return sl_windows_run(config, source, tokens, out_report, out_refusal);
     SL_TRY(open_rows(config, tokens, end_of_text, &loader));
     sl_status status;
     SL_TRY_GOTO(status,
@@ -136,20 +155,26 @@ close_loader:
     return status;
 }
 
-sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_refusal *out_refusal)
+sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text_count *out_text,
+                          sl_refusal *out_refusal)
 {
     sl_source source;
     SL_TRY(sl_source_open(config->checkpoint, &source));
     sl_tokens *tokens = NULL;
+    sl_vocabulary *vocabulary = NULL;
     int32_t end_of_text = -1;
     *out_report = (sl_eval_report){0};
+    *out_text = (sl_text_count){0};
     if (source.checkpoint)
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
     sl_status status = sl_data_files_open(&config->data, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &tokens, &end_of_text);
+        status = use_tokenizer(config, &source, &tokens, &vocabulary, &end_of_text);
     if (status == SL_OK)
         status = evaluate_source(config, &source, tokens, end_of_text, out_report, out_refusal);
+    if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
+        status = sl_text_count_tokens(tokens, 1, out_report->tokens, vocabulary, out_text);
+    sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
     sl_source_close(&source);
     return status;

@@ -9,6 +9,7 @@
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"
+#include "text_count.h"
 
 /* The rows of a data set that an evaluation reads: micro-batches from the first row on, then the
  * rows that are left, which have a program of their own. */
@@ -33,8 +34,10 @@ typedef struct sl_evaluate_args {
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
                            bool *out_is_whole);
 
-/* The `eval` command: the weights of --checkpoint over every whole row of --data. `config` was
- * checked; its row length is filled in. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_refusal *out_refusal);
+/* The `eval` command: the weights of --checkpoint over every whole row of --data, or with --overlap
+ * over windows. `config` was checked; its row length is filled in. *out_text: what text the counted
+ * tokens are, of data that are text alone. SL_ERROR_FIT fills *out_refusal. */
+sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text_count *out_text,
+                          sl_refusal *out_refusal);
 
 #endif

@@ -1,34 +1,47 @@
-/* Two programs over one cache: T = length of the prompt, then T = 1. */
+/* Draws the next token of each sample and says what it means; decoder.h reads. */
 #include "generate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/rng.h"
+#include "decoder.h"
+#include "held_text.h"
 #include "sampler.h"
-#include "session/session.h"
-#include "session/weights/elements.h"
 #include "text/bpe.h"
 #include "tokenizer.h"
 
-enum { PLAN_PROMPT = 0, PLAN_TOKEN = 1, UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
+enum { UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
 
 static const uint64_t sampling_stream = 0x73616d706c65; /* apart from the streams of other draws */
+static const double nanosecond = 1e-9;
 
-typedef struct generation {
-    const sl_generate_args *args;
-    sl_gpt2_shape shape;
-    int32_t *prompt; /* [prompt_count] */
-    uint32_t prompt_count;
-    uint32_t token_count; /* to generate at most */
+typedef struct sample {
+    sl_held_text held;
+    uint8_t *seen; /* [vocab]: ids of its text; NULL where nobody asks */
+    bool is_over, was_end_of_text;
+} sample;
+
+struct sl_generator {
+    sl_generate_args args;
+    sl_source source;
     sl_vocabulary *vocabulary;
-    sl_session *session;
+    sl_decoder *decoder;
     sl_sampler sampler;
-    float *logits; /* [vocab] */
-} generation;
+    sl_ids prompt;
+    sample *samples; /* [sample_count] */
+    int32_t *drawn;  /* [sample_count] */
+    uint32_t sample_count;
+    uint64_t draw_count; /* of each sample, of all texts */
+    sl_generate_times times;
+};
 
-static sl_status add_end_of_text(const generation *self, sl_ids *ids)
+/* ---- the prompt ---- */
+
+static sl_status add_end_of_text(const sl_generator *self, sl_ids *ids)
 {
     int32_t end = sl_vocabulary_end_of_text(self->vocabulary);
     if (end == SL_VOCABULARY_NONE)
@@ -38,161 +51,299 @@ static sl_status add_end_of_text(const generation *self, sl_ids *ids)
     return SL_OK;
 }
 
-/* The prompt's tokens; an empty prompt is the end of a text before. */
-static sl_status encode_prompt(generation *self)
+static sl_status encode_prompt(sl_generator *self, const char *text, uint64_t bytes)
 {
-    const char *text = self->args->config->prompt ? self->args->config->prompt : "";
+    const uint32_t vocab = self->source.shape.vocab;
     sl_bpe *bpe = NULL;
-    sl_ids ids = {0};
+    self->prompt.count = 0;
     SL_TRY(sl_bpe_open(self->vocabulary, PROMPT_CACHE_SLOTS, &bpe));
-    sl_status status = sl_bpe_encode(bpe, text, strlen(text), &ids);
+    sl_status status = sl_bpe_encode(bpe, text, bytes, &self->prompt);
     sl_bpe_close(bpe);
-    if (status == SL_OK && ids.count == 0)
-        status = add_end_of_text(self, &ids);
-    self->prompt = (int32_t *)ids.items;
+    if (status == SL_OK && self->prompt.count == 0)
+        status = add_end_of_text(self, &self->prompt);
     SL_TRY(status);
-    if (ids.count > UINT32_MAX - 1)
-        SL_FAIL(SL_ERROR_USAGE, "--prompt is too long");
-    self->prompt_count = (uint32_t)ids.count;
-    for (uint32_t i = 0; i < self->prompt_count; i++)
-        if ((uint32_t)self->prompt[i] >= self->shape.vocab)
-            SL_FAIL(SL_ERROR_USAGE, "--prompt: token %d is beyond the model's vocabulary of %u",
-                    self->prompt[i], self->shape.vocab);
+    for (uint64_t i = 0; i < self->prompt.count; i++)
+        if (self->prompt.items[i] >= vocab)
+            SL_FAIL(SL_ERROR_USAGE, "--prompt: token %u is beyond the model's vocabulary of %u",
+                    self->prompt.items[i], vocab);
     return SL_OK;
 }
 
-static sl_status check_length(generation *self)
+static void warn_of_length(const sl_generator *self)
 {
-    const sl_config *config = self->args->config;
-    uint32_t context = self->shape.context;
-    bool is_given = config->given[SL_CONFIG_ROW_tokens];
-    uint64_t wanted = self->prompt_count + config->tokens;
-    if (self->prompt_count >= context || (is_given && wanted > context))
-        SL_FAIL(SL_ERROR_USAGE,
-                "%u tokens of prompt and %llu to generate are beyond the model's context of %u",
-                self->prompt_count, (unsigned long long)config->tokens, context);
-    self->token_count = wanted > context ? context - self->prompt_count : (uint32_t)config->tokens;
+    const uint64_t count = self->prompt.count;
+    const uint64_t fitting =
+        sl_decoder_fitting(&self->source.shape, count, self->args.config->tokens);
+    if (fitting < count)
+        sl_log_write(SL_LOG_WARNING,
+                     "the prompt has %llu tokens, but the model's context is %u: its last %llu are "
+                     "read",
+                     (unsigned long long)count, self->source.shape.context,
+                     (unsigned long long)fitting);
+}
+
+static void mark_seen(sample *of, uint32_t id)
+{
+    if (of->seen)
+        of->seen[id] = 1;
+}
+
+static void start_samples(sl_generator *self)
+{
+    const uint32_t vocab = self->source.shape.vocab;
+    for (uint32_t i = 0; i < self->sample_count; i++) {
+        sample *it = &self->samples[i];
+        if (it->seen)
+            memset(it->seen, 0, vocab);
+        for (uint64_t t = 0; t < self->prompt.count; t++)
+            mark_seen(it, self->prompt.items[t]);
+    }
+    sl_decoder_start(self->decoder, (const int32_t *)self->prompt.items, self->prompt.count,
+                     self->args.config->tokens);
+}
+
+sl_status sl_generator_start(sl_generator *generator, const char *prompt, uint64_t prompt_bytes)
+{
+    SL_TRY(encode_prompt(generator, prompt, prompt_bytes));
+    warn_of_length(generator);
+    start_samples(generator);
     return SL_OK;
 }
 
-static sl_status open_session(generation *self, const sl_source *source, sl_refusal *out_refusal)
-{
-    sl_search search;
-    sl_blueprint *blueprint = NULL;
-    SL_TRY(sl_search_init(self->args->config, SL_WORK_GENERATE, &self->shape, &search));
-    search.task.seq = self->prompt_count;
-    SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
-    SL_TRY(sl_session_open(blueprint, NULL, &self->session));
-    return sl_source_load(source, self->session);
-}
+/* ---- opening ---- */
 
-static sl_status open_sampler(generation *self)
+static sl_status open_samples(sl_generator *self)
 {
-    const sl_config *config = self->args->config;
-    sl_sampler options = {.vocab = self->shape.vocab,
+    const sl_config *config = self->args.config;
+    const uint32_t vocab = self->source.shape.vocab;
+    const bool is_penalised = config->repetition_penalty != 1;
+    self->sample_count = (uint32_t)config->samples;
+    self->samples = calloc(self->sample_count, sizeof *self->samples);
+    self->drawn = calloc(self->sample_count, sizeof *self->drawn);
+    bool is_there = self->samples && self->drawn;
+    for (uint32_t i = 0; is_there && i < self->sample_count; i++) {
+        sample *it = &self->samples[i];
+        it->held = (sl_held_text){.stops = (const char *const *)config->stop.items,
+                                  .stop_count = config->stop.count};
+        it->seen = is_penalised ? calloc(vocab, 1) : NULL;
+        is_there = it->seen || !is_penalised;
+    }
+    if (!is_there)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples: give fewer --samples",
+                self->sample_count);
+    sl_sampler options = {.vocab = vocab,
                           .temperature = config->temperature,
                           .top_k = (uint32_t)config->top_k,
                           .top_p = config->top_p};
-    self->logits = calloc(self->shape.vocab, sizeof *self->logits);
-    if (!self->logits)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for logits");
     return sl_sampler_open(&options, &self->sampler);
 }
 
-/* Joins the logits of all panels, as floats; output p is the p-th panel of the embedding. */
-static void collect_logits(const generation *self, uint32_t plan_index)
-{
-    uint32_t panel = 0;
-    for (uint32_t i = 0; i < self->session->tensor_count; i++) {
-        const sl_tensor_spec *tensor = &self->session->tensors[i];
-        if (strcmp(tensor->name, "wte.weight") != 0)
-            continue;
-        const void *output = sl_engine_output(self->session->engine, plan_index, panel++);
-        sl_elements_widen(self->session->blueprint->task.type, output, tensor->valid_rows,
-                          self->logits + tensor->first_row);
-    }
-}
-
-/* Runs the program on tokens at `position` of the cache and draws the next token. */
-static sl_status predict_token(generation *self, uint32_t plan_index, uint32_t position,
-                               uint32_t drawn, int32_t *token)
-{
-    sl_step_scalars scalars = {.loss_scale = 1, .position = position};
-    int32_t *input = sl_engine_input(self->session->engine, plan_index, 0);
-    if (plan_index == PLAN_PROMPT)
-        memcpy(input, self->prompt, self->prompt_count * sizeof *input);
-    else
-        input[0] = *token;
-    SL_TRY(sl_engine_step(self->session->engine, plan_index, &scalars));
-    collect_logits(self, plan_index);
-    uint32_t id;
-    double uniform = sl_rng_uniform(self->args->config->seed, sampling_stream, drawn);
-    SL_TRY(sl_sampler_draw(&self->sampler, self->logits, uniform, &id));
-    *token = (int32_t)id;
-    return SL_OK;
-}
-
-static void emit_token(const generation *self, int32_t token)
-{
-    char text[UNKNOWN_TEXT_BYTES];
-    sl_token_bytes known = {text, 0};
-    if ((uint32_t)token < sl_vocabulary_count(self->vocabulary))
-        known = sl_vocabulary_token(self->vocabulary, (uint32_t)token);
-    else
-        known.bytes = (uint32_t)snprintf(text, sizeof text, "<%d>", token);
-    self->args->sink(self->args->user, known.text, known.bytes);
-}
-
-static sl_status sample_tokens(generation *self)
-{
-    int32_t token = 0;
-    SL_TRY(sl_engine_clear_persistent(self->session->engine));
-    for (uint32_t i = 0; i < self->token_count && !*self->args->stop; i++) {
-        uint32_t position = i ? self->prompt_count + i - 1 : 0;
-        SL_TRY(predict_token(self, i ? PLAN_TOKEN : PLAN_PROMPT, position, i, &token));
-        if (token == sl_vocabulary_end_of_text(self->vocabulary))
-            break;
-        emit_token(self, token);
-    }
-    return sl_engine_drain(self->session->engine);
-}
-
 /* The prompt is text, and so is what follows. */
-static sl_status open_tokenizer(generation *self, const sl_source *source)
+static sl_status open_tokenizer(sl_generator *self)
 {
-    sl_config *config = self->args->config;
+    sl_config *config = self->args.config;
     const sl_tokenizer_question question = {.model = config->checkpoint,
-                                            .recorded = source->tokenizer,
-                                            .directory = source->path,
-                                            .shape = &source->shape,
+                                            .recorded = self->source.tokenizer,
+                                            .directory = self->source.path,
+                                            .shape = &self->source.shape,
                                             .has_text = true};
     SL_TRY(sl_tokenizer_open(config, &question, &self->vocabulary));
     SL_TRY(sl_tokenizer_resolve(config, &question, &self->vocabulary));
     return self->vocabulary ? SL_OK : sl_vocabulary_of_bytes(&self->vocabulary);
 }
 
-static sl_status generate_from(generation *self, const sl_source *source, sl_refusal *out_refusal)
+static sl_status open_generator(sl_generator *self, sl_refusal *out_refusal)
 {
-    self->shape = source->shape;
-    SL_TRY(open_tokenizer(self, source));
-    SL_TRY(encode_prompt(self));
-    SL_TRY(check_length(self));
-    SL_TRY(open_session(self, source, out_refusal));
-    SL_TRY(open_sampler(self));
-    return sample_tokens(self);
+    const sl_generate_args *args = &self->args;
+    SL_TRY(sl_source_open(args->config->checkpoint, &self->source));
+    SL_TRY(open_tokenizer(self));
+    SL_TRY(open_samples(self));
+    SL_TRY(encode_prompt(self, args->prompt, args->prompt_bytes));
+    warn_of_length(self);
+    const sl_decoder_args decoder = {.config = args->config,
+                                     .source = &self->source,
+                                     .prompt_count =
+                                         args->config->interactive ? 0 : self->prompt.count,
+                                     .new_count = args->config->tokens};
+    SL_TRY(sl_decoder_open(&decoder, out_refusal, &self->decoder));
+    start_samples(self);
+    return SL_OK;
 }
 
-sl_status sl_generate_run(const sl_generate_args *args, sl_refusal *out_refusal)
+sl_status sl_generator_open(const sl_generate_args *args, sl_refusal *out_refusal,
+                            sl_generator **out_generator)
 {
-    sl_source source;
-    generation self = {.args = args};
-    SL_TRY(sl_source_open(args->config->checkpoint, &source));
-    sl_status status = generate_from(&self, &source, out_refusal);
-    sl_sampler_close(&self.sampler);
-    free(self.logits);
-    free(self.prompt);
-    sl_vocabulary_close(self.vocabulary);
-    sl_session_close(self.session);
-    sl_source_close(&source);
+    sl_generator *self = calloc(1, sizeof *self);
+    if (!self)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to generate");
+    self->args = *args;
+    sl_status status = open_generator(self, out_refusal);
+    if (status != SL_OK) {
+        sl_generator_close(self);
+        return status;
+    }
+    *out_generator = self;
+    return SL_OK;
+}
+
+void sl_generator_close(sl_generator *generator)
+{
+    if (!generator)
+        return;
+    for (uint32_t i = 0; generator->samples && i < generator->sample_count; i++) {
+        sl_held_text_close(&generator->samples[i].held);
+        free(generator->samples[i].seen);
+    }
+    free(generator->samples);
+    free(generator->drawn);
+    sl_sampler_close(&generator->sampler);
+    sl_ids_free(&generator->prompt);
+    sl_decoder_close(generator->decoder);
+    sl_vocabulary_close(generator->vocabulary);
+    sl_source_close(&generator->source);
+    free(generator);
+}
+
+/* ---- drawing ---- */
+
+typedef struct sample_sink {
+    const sl_generate_sink *to;
+    uint32_t sample;
+} sample_sink;
+
+static sl_status pass_on(void *user, const char *bytes, uint64_t byte_count)
+{
+    const sample_sink *sink = user;
+    return sink->to->text(sink->to->user, sink->sample, bytes, byte_count);
+}
+
+static sl_status end_sample(sl_generator *self, uint32_t index)
+{
+    sample *it = &self->samples[index];
+    sample_sink sink = {&self->args.sink, index};
+    const sl_held_sink held_sink = {pass_on, &sink};
+    it->is_over = true;
+    sl_status status = sl_held_text_end(&it->held, &held_sink);
+    self->args.sink.ended(self->args.sink.user, index);
     return status;
+}
+
+/* Says what a token means, or ends the sample. */
+static sl_status take_token(sl_generator *self, uint32_t index, uint32_t token)
+{
+    sample *it = &self->samples[index];
+    char text[UNKNOWN_TEXT_BYTES];
+    sl_token_bytes known = {text, 0};
+    sample_sink sink = {&self->args.sink, index};
+    const sl_held_sink held_sink = {pass_on, &sink};
+    it->was_end_of_text = (int32_t)token == sl_vocabulary_end_of_text(self->vocabulary);
+    if (it->was_end_of_text)
+        return end_sample(self, index);
+    self->times.new_tokens++;
+    mark_seen(it, token);
+    if (token < sl_vocabulary_count(self->vocabulary))
+        known = sl_vocabulary_token(self->vocabulary, token);
+    else
+        known.bytes = (uint32_t)snprintf(text, sizeof text, "<%u>", token);
+    SL_TRY(sl_held_text_add(&it->held, known.text, known.bytes, &held_sink));
+    return it->held.is_stopped ? end_sample(self, index) : SL_OK;
+}
+
+/* Each sample draws from a stream of its own; samples that are over go on with token 0. */
+static sl_status draw_tokens(sl_generator *self, float *logits)
+{
+    const sl_config *config = self->args.config;
+    const uint32_t vocab = self->source.shape.vocab;
+    for (uint32_t i = 0; i < self->sample_count; i++) {
+        sample *it = &self->samples[i];
+        float *of_sample = logits + (size_t)i * vocab;
+        uint32_t token = 0;
+        self->drawn[i] = 0;
+        if (it->is_over)
+            continue;
+        double uniform = sl_rng_uniform(config->seed, sampling_stream + i, self->draw_count);
+        if (it->seen)
+            sl_sampler_penalise(of_sample, it->seen, vocab, config->repetition_penalty);
+        SL_TRY(sl_sampler_draw(&self->sampler, of_sample, uniform, &token));
+        self->drawn[i] = (int32_t)token;
+        SL_TRY(take_token(self, i, token));
+    }
+    self->draw_count++;
+    return SL_OK;
+}
+
+static bool are_all_over(const sl_generator *self)
+{
+    for (uint32_t i = 0; i < self->sample_count; i++)
+        if (!self->samples[i].is_over)
+            return false;
+    return true;
+}
+
+/* ---- a run ---- */
+
+static void open_run(sl_generator *self)
+{
+    for (uint32_t i = 0; i < self->sample_count; i++) {
+        self->samples[i].is_over = self->samples[i].was_end_of_text = false;
+        sl_held_text_clear(&self->samples[i].held);
+    }
+}
+
+static sl_status end_run(sl_generator *self)
+{
+    for (uint32_t i = 0; i < self->sample_count; i++)
+        if (!self->samples[i].is_over)
+            SL_TRY(end_sample(self, i));
+    return sl_decoder_drain(self->decoder);
+}
+
+/* The first token of each sample; what was read before it counts as the prompt. */
+static void count_first(sl_generator *self, uint64_t read_before, uint64_t start_ns)
+{
+    const uint64_t read = sl_decoder_read_count(self->decoder);
+    self->times.prompt_tokens += read > read_before ? read - read_before : 1;
+    self->times.prompt_seconds += (double)(sl_clock_now_ns() - start_ns) * nanosecond;
+}
+
+/* A text that may go on later keeps what was drawn last, but for an end of text. */
+static void append_tokens(sl_generator *self, uint64_t left)
+{
+    const bool is_kept =
+        self->args.config->interactive && !self->samples[0].was_end_of_text && left == 0;
+    if (left > 0 || is_kept)
+        sl_decoder_append(self->decoder, self->drawn, left > 0 ? left : 1);
+}
+
+static sl_status draw_all(sl_generator *self)
+{
+    const uint64_t wanted = self->args.config->tokens, start_ns = sl_clock_now_ns();
+    const uint64_t read_before = sl_decoder_read_count(self->decoder);
+    uint64_t first_ns = start_ns, new_before = 0;
+    for (uint64_t i = 0; i < wanted && !are_all_over(self) && !*self->args.stop; i++) {
+        float *logits = NULL;
+        SL_TRY(sl_decoder_read(self->decoder, &logits));
+        SL_TRY(draw_tokens(self, logits));
+        if (i == 0) {
+            count_first(self, read_before, start_ns);
+            first_ns = sl_clock_now_ns();
+            new_before = self->times.new_tokens;
+        }
+        append_tokens(self, are_all_over(self) ? 0 : wanted - i - 1);
+    }
+    self->times.later_tokens += self->times.new_tokens - new_before;
+    self->times.later_seconds += (double)(sl_clock_now_ns() - first_ns) * nanosecond;
+    return SL_OK;
+}
+
+sl_status sl_generator_run(sl_generator *generator)
+{
+    open_run(generator);
+    SL_TRY(draw_all(generator));
+    return end_run(generator);
+}
+
+sl_generate_times sl_generator_times(const sl_generator *generator)
+{
+    return generator->times;
 }

@@ -1,4 +1,4 @@
-/* Sampling from a checkpoint: the prompt in one pass, then token by token with a cache. */
+/* Sampling from a checkpoint: texts that go on, several side by side. */
 #ifndef SL_TRAIN_GENERATE_H
 #define SL_TRAIN_GENERATE_H
 
@@ -7,19 +7,47 @@
 #include "session/config/config.h"
 #include "session/search/search.h"
 
-/* Receives each new token's bytes as they come; a character may come in several parts. */
-typedef void (*sl_generate_sink)(void *user, const char *bytes, uint32_t byte_count);
+/* Receives what the samples say. A failure of `text` ends the run. */
+typedef struct sl_generate_sink {
+    /* Bytes of a sample, as they are certain: whole characters of valid UTF-8, no stop text. */
+    sl_status (*text)(void *user, uint32_t sample, const char *bytes, uint64_t byte_count);
+    void (*ended)(void *user, uint32_t sample); /* nothing more comes of it */
+    void *user;
+} sl_generate_sink;
 
 typedef struct sl_generate_args {
-    sl_config *config; /* checked */
+    sl_config *config;  /* checked; borrowed, as all pointers here */
+    const char *prompt; /* the text to continue; of an interactive run the first one */
+    uint64_t prompt_bytes;
     sl_generate_sink sink;
-    void *user;
     const volatile sig_atomic_t *stop; /* ends early when not 0 */
 } sl_generate_args;
 
-/* Continues the prompt until --tokens, end of text or *stop. Ids that the tokenizer does not know
- * are written as "<id>". SL_ERROR_USAGE: prompt and tokens are beyond the context, the prompt
+typedef struct sl_generator sl_generator;
+
+/* Opens checkpoint, tokenizer and engine, and starts with the prompt; an empty one is the end of a
+ * text before. Warns where the prompt is longer than the context. SL_ERROR_USAGE: the prompt is
  * beyond the vocabulary, or the model's tokenizer is not known. SL_ERROR_FIT fills *out_refusal. */
-sl_status sl_generate_run(const sl_generate_args *args, sl_refusal *out_refusal);
+sl_status sl_generator_open(const sl_generate_args *args, sl_refusal *out_refusal,
+                            sl_generator **out_generator);
+
+/* NULL is fine. */
+void sl_generator_close(sl_generator *generator);
+
+/* Starts another text; of an interactive run alone. */
+sl_status sl_generator_start(sl_generator *generator, const char *prompt, uint64_t prompt_bytes);
+
+/* Goes on with every sample for --tokens, or until an end of text, a text of --stop, or *stop. Ids
+ * that the tokenizer does not know are written as "<id>". */
+sl_status sl_generator_run(sl_generator *generator);
+
+/* What was done so far, and how long it took. */
+typedef struct sl_generate_times {
+    uint64_t prompt_tokens, new_tokens; /* read before the first one; of all samples */
+    uint64_t later_tokens;              /* of these, those behind the first one of a sample */
+    double prompt_seconds, later_seconds;
+} sl_generate_times;
+
+sl_generate_times sl_generator_times(const sl_generator *generator);
 
 #endif

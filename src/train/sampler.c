@@ -1,4 +1,5 @@
-/* Temperature, then the k likeliest, then the likeliest that reach p together. */
+/* What was seen is made less likely; temperature, then the k likeliest, then the likeliest that
+ * reach p together. */
 #define _GNU_SOURCE /* qsort_r */
 #include "sampler.h"
 
@@ -86,6 +87,14 @@ static uint32_t draw_id(const sl_sampler *sampler, uint32_t count, double unifor
             return id;
     }
     return last; /* rounding left nothing behind the last one */
+}
+
+void sl_sampler_penalise(float *logits, const uint8_t *seen, uint32_t vocab, double penalty)
+{
+    const float factor = (float)penalty;
+    for (uint32_t id = 0; id < vocab; id++)
+        if (seen[id])
+            logits[id] = logits[id] < 0 ? logits[id] * factor : logits[id] / factor;
 }
 
 sl_status sl_sampler_draw(sl_sampler *sampler, const float *logits, double uniform,

@@ -19,6 +19,11 @@ typedef struct sl_sampler {
 sl_status sl_sampler_open(const sl_sampler *options, sl_sampler *out_sampler);
 void sl_sampler_close(sl_sampler *sampler);
 
+/* Makes ids that were seen less likely, in place: logits [vocab] above 0 are divided by `penalty`,
+ * those below multiplied with it (Keskar et al. 2019, as transformers has it). `seen` [vocab]: not
+ * 0 for an id that is in the text. */
+void sl_sampler_penalise(float *logits, const uint8_t *seen, uint32_t vocab, double penalty);
+
 /* The id that `uniform` in [0, 1) picks among `logits` [vocab]. Ids are laid side by side by their
  * weight, in id order, or likeliest first when top_k or top_p limits them. Logits that are not
  * finite are never picked; SL_ERROR_NONFINITE if none is. */

@@ -38,8 +38,8 @@ struct sl_checkpoint {
 };
 
 /* From where a checkpoint is read: a save, which has just written it, wants to know what the disk
- * has. UNREAD: manifest, sizes and headers alone. */
-typedef enum read_from { FROM_ANYWHERE, FROM_DISK, UNREAD } read_from;
+ * has. UNREAD: manifest, sizes and headers alone. PARAMETERS: all but optimizer states. */
+typedef enum read_from { FROM_ANYWHERE, FROM_DISK, UNREAD, PARAMETERS } read_from;
 
 enum { HASH_BUFFER_BYTES = 4 << 20 };
 
@@ -146,7 +146,9 @@ static sl_status open_inside(sl_checkpoint *checkpoint, int inside, read_from fr
     SL_TRY(judge_missing(inside, SL_MANIFEST_NAME, status));
     for (int i = 0; i < SL_MANIFEST_FILE_COUNT; i++) {
         sl_manifest_file which = (sl_manifest_file)i;
-        if (!checkpoint->manifest.files[i].is_listed)
+        sl_group group = sl_manifest_file_group(which);
+        bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_COUNT;
+        if (!checkpoint->manifest.files[i].is_listed || (is_state && from == PARAMETERS))
             continue;
         status = open_file(checkpoint, inside, which, from);
         SL_TRY(judge_missing(inside, sl_manifest_file_name(which), status));
@@ -230,14 +232,14 @@ static sl_status pass_over(int directory, const char *path, const char *name, sl
 }
 
 static sl_status find_valid(int directory, const char *path, const sl_step_list *list,
-                            sl_checkpoint **out_checkpoint)
+                            read_from from, sl_checkpoint **out_checkpoint)
 {
     uint32_t broken_count = 0;
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_step_entry *entry = &list->entries[i];
         if (!sl_steps_is_complete(entry))
             continue;
-        sl_status status = open_at(directory, path, entry->name, FROM_ANYWHERE, out_checkpoint);
+        sl_status status = open_at(directory, path, entry->name, from, out_checkpoint);
         if (status == SL_OK)
             return SL_OK;
         SL_TRY(pass_over(directory, path, entry->name, status));
@@ -257,15 +259,26 @@ static sl_status open_list(const char *directory, int *out_fd, sl_step_list *out
     return status;
 }
 
-sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint)
+static sl_status find_newest(const char *directory, read_from from, sl_checkpoint **out_checkpoint)
 {
     int fd;
     sl_step_list list;
     SL_TRY(open_list(directory, &fd, &list));
-    sl_status status = find_valid(fd, directory, &list, out_checkpoint);
+    sl_status status = find_valid(fd, directory, &list, from, out_checkpoint);
     sl_steps_free(&list);
     close(fd);
     return status;
+}
+
+sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint)
+{
+    return find_newest(directory, FROM_ANYWHERE, out_checkpoint);
+}
+
+sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, sl_checkpoint **out_opened)
+{
+    return is_one ? open_at(AT_FDCWD, NULL, path, PARAMETERS, out_opened)
+                  : find_newest(path, PARAMETERS, out_opened);
 }
 
 sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step)

@@ -92,6 +92,11 @@ sl_status sl_checkpoint_open(const char *path, sl_checkpoint **out_checkpoint);
  * version wrote it. */
 sl_status sl_checkpoint_find_newest(const char *directory, sl_checkpoint **out_checkpoint);
 
+/* The same two, of one checkpoint or of a directory of them, for who wants parameters,
+ * configuration and vocabulary alone: the files of optimizer states are neither opened nor read,
+ * and may be damaged or gone; sl_checkpoint_load has none. */
+sl_status sl_checkpoint_open_parameters(const char *path, bool is_one, sl_checkpoint **out_opened);
+
 /* Whether `directory` holds checkpoints, valid or not, and the newest step of them; one that is not
  * there holds none. SL_ERROR_IO: it cannot be listed. */
 sl_status sl_checkpoint_newest_step(const char *directory, bool *out_found, uint64_t *out_step);

@@ -637,13 +637,44 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     return SL_OK;
 }
 
+static sl_status check_evaluating(const sl_config *config)
+{
+    if (config->data.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to evaluate on");
+    if (config->documents == SL_CONFIG_RESET && (config->overlap > 0 || config->last_word))
+        SL_FAIL(SL_ERROR_USAGE, "--documents reset is for rows of several documents: leave out "
+                                "--overlap and --last-word");
+    if (config->overlap > 0 && config->last_word)
+        SL_FAIL(SL_ERROR_USAGE, "--last-word reads documents, and --overlap windows of all data: "
+                                "give one of them");
+    return SL_OK;
+}
+
+static sl_status check_prompt(const sl_config *config)
+{
+    bool is_input = config->prompt && strcmp(config->prompt, "-") == 0;
+    if (config->prompt && config->prompt_file)
+        SL_FAIL(SL_ERROR_USAGE, "--prompt and --prompt-file both say what to continue: give one");
+    if (config->interactive && is_input)
+        SL_FAIL(SL_ERROR_USAGE, "--interactive reads its prompts from standard input: leave out "
+                                "--prompt -");
+    if (config->interactive && config->samples > 1)
+        SL_FAIL(SL_ERROR_USAGE, "--interactive shows one sample: leave out --samples");
+    for (uint32_t i = 0; i < config->stop.count; i++)
+        if (!*config->stop.items[i])
+            SL_FAIL(SL_ERROR_USAGE, "--stop: an empty text is everywhere: give one with a letter");
+    return SL_OK;
+}
+
 static sl_status check_reading(const sl_config *config, sl_config_command command)
 {
     if (!config->checkpoint)
         SL_FAIL(SL_ERROR_USAGE, "--checkpoint is missing: give a directory that train saved, or a "
                                 "Hugging Face GPT-2 directory");
-    if (command == SL_CONFIG_EVAL && config->data.count == 0)
-        SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to evaluate on");
+    if (command == SL_CONFIG_EVAL)
+        SL_TRY(check_evaluating(config));
+    else
+        SL_TRY(check_prompt(config));
     return check_weights(config, command);
 }
 

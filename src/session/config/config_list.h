@@ -64,6 +64,13 @@
       "shares of the documents of --data, in order, for training, validation (at --eval-every "    \
       "and the end) and test (at the end), such as 98,1,1 (all for training)")                     \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
+    X(COUNT, overlap, "overlap", "0", "N", 0, 1e7, E, DATA,                                        \
+      "tokens that each window of --seq tokens reads again from the one before, as context that "  \
+      "is not counted: every token but the first is counted once, with N tokens before it or "     \
+      "more; 0: rows side by side, each beginning without context")                                \
+    X(SWITCH, last_word, "last-word", "false", NULL, 0, 0, E, DATA,                                \
+      "of each document of JSON lines, as in LAMBADA: is its last word the likeliest one, token "  \
+      "by token?")                                                                                 \
     X(COUNT, eval_every, "eval-every", "0", "N", 0, 1e12, T, DATA,                                 \
       "evaluate after every N steps; 0: after the last one")                                       \
     X(COUNT, eval_iters, "eval-iters", "auto", "N", 1, 1e12, T, DATA,                              \
@@ -181,8 +188,25 @@
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \
       "a --save directory, one step of it, or a Hugging Face GPT-2 directory")                     \
-    X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING, "text to continue")                   \
-    X(COUNT, tokens, "tokens", "128", "N", 1, 1e7, G, SAMPLING, "tokens to generate")              \
+    X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING,                                       \
+      "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
+    X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING,                             \
+      "text to continue; a line end at its end is not part of it, as on standard input")           \
+    X(SWITCH, interactive, "interactive", "false", NULL, 0, 0, G, SAMPLING,                        \
+      "each line of standard input is a prompt, an empty one goes on with the text so far; the "   \
+      "line \"stop\", or the end of input, ends it")                                               \
+    X(COUNT, tokens, "tokens", "128", "N", 1, 1e7, G, SAMPLING,                                    \
+      "tokens to generate, of each sample; beyond the model's context the text slides: as much "   \
+      "of its end as leaves room for what is still wanted, at least half of the context, is read " \
+      "again as if it began there")                                                                \
+    X(COUNT, samples, "samples", "1", "N", 1, 65535, G, SAMPLING,                                  \
+      "continuations, computed together: the weights are read once for all of them; each has "     \
+      "random numbers of its own, so the first ones do not change where N does")                   \
+    X(LIST, stop, "stop", "", "TEXT...", 0, 0, G, SAMPLING,                                        \
+      "end a sample where one of these texts comes, in however many tokens; it is not printed")    \
+    X(REAL, repetition_penalty, "repetition-penalty", "1.0", "X", 1e-3, 1e3, G, SAMPLING,          \
+      "divides the logits of tokens that are in the text by X (multiplies those below 0), as "     \
+      "transformers does; above 1: repeats less; 1: off")                                          \
     X(REAL, temperature, "temperature", "1.0", "X", 0, 1e6, G, SAMPLING,                           \
       "flattens or sharpens the choice; 0: always the likeliest")                                  \
     X(COUNT, top_k, "top-k", "0", "N", 0, 1e8, G, SAMPLING, "only the N likeliest; 0: off")        \

@@ -29,6 +29,20 @@ sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
     return is_short_lived ? task->type : SL_TYPE_FP32;
 }
 
+static bool is_prompt(const sl_task *task, uint32_t program_index)
+{
+    return program_index == 1 && task->seq > 0;
+}
+
+static void choose_generation(const sl_task *task, uint32_t program_index,
+                              sl_gpt2_emit_options *options)
+{
+    options->mode = SL_GPT2_CACHED;
+    options->cache_rows = task->cache_rows;
+    if (!is_prompt(task, program_index))
+        options->seq = program_index == 0 ? 1 : task->piece;
+}
+
 enum { PROGRAM_TAIL = 2 }; /* of a training, the first of those for rows that are left */
 
 static bool has_test_tail(const sl_task *task)
@@ -47,6 +61,8 @@ static uint32_t count_rows(const sl_task *task, const sl_choice *choice, uint32_
 {
     if (task->work == SL_WORK_EVALUATE)
         return program_index == 1 ? task->tail_rows : choice->micro_batch;
+    if (task->work == SL_WORK_GENERATE)
+        return is_prompt(task, program_index) ? 1 : choice->micro_batch;
     if (program_index < PROGRAM_TAIL)
         return choice->micro_batch;
     bool is_other = task->tail_rows > 0 && program_index == PROGRAM_TAIL;
@@ -66,10 +82,10 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
         options.dropout = task->dropout;
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
-    if (task->work == SL_WORK_GENERATE) {
-        options.mode = SL_GPT2_CACHED;
-        options.seq = program_index == 0 ? task->seq : 1;
-    }
+    if (task->work == SL_WORK_GENERATE)
+        choose_generation(task, program_index, &options);
+    if (task->by_token)
+        options.mode = SL_GPT2_STATS;
     return sl_gpt2_emit(&task->shape, &options, out_program);
 }
 
@@ -92,7 +108,7 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
 static uint32_t count_programs(const sl_task *task)
 {
     if (task->work == SL_WORK_GENERATE)
-        return 2;
+        return 1 + (task->seq > 0) + (task->piece > 0);
     uint32_t loss_programs = task->tail_rows ? 2 : 1;
     if (task->work == SL_WORK_EVALUATE)
         return loss_programs;

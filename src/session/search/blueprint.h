@@ -17,14 +17,18 @@ typedef enum sl_work {
                       if there are some and their number is another */
     SL_WORK_EVALUATE, /* program 0: the loss of a micro-batch; program 1: of the rows that are left
                        */
-    SL_WORK_GENERATE  /* program 0: the prompt; program 1: one more token */
+    SL_WORK_GENERATE  /* program 0: one more token of each of micro_batch rows; then, where there is
+                         one, the prompt, of one row; then, likewise, a piece of all rows */
 } sl_work;
 
 typedef struct sl_task {
     sl_work work;
     sl_gpt2_shape shape;
     sl_type type;            /* compute type */
-    uint32_t seq;            /* tokens of a row; of the prompt */
+    uint32_t seq;            /* tokens of a row; GENERATE: of the prompt, 0: no program for it */
+    uint32_t piece;          /* GENERATE: tokens of a piece; 0: no program for it */
+    uint32_t cache_rows;     /* GENERATE: tokens that the cache holds; 0: the context */
+    bool by_token;           /* EVALUATE: what the loss of each token is made of, not their sum */
     bool with_evaluation;    /* TRAIN: builds program 1 too */
     bool by_document;        /* programs of a loss: see sl_gpt2_emit_options */
     float dropout;           /* TRAIN: likewise, of program 0 */

@@ -254,7 +254,8 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     SL_TRY(init_machine(config, &search));
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
-    search.fixed.micro_batch = work == SL_WORK_GENERATE ? 1 : (uint32_t)config->micro_batch;
+    search.fixed.micro_batch =
+        (uint32_t)(work == SL_WORK_GENERATE ? config->samples : config->micro_batch);
     search.fixed.accumulate = 1;
     search.fixed.device_memory = config->device_memory;
     search.fixed.host_memory = config->host_memory;

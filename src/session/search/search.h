@@ -26,7 +26,8 @@ typedef struct sl_search {
     uint64_t disk_free_bytes; /* what a disk tier may take at most by default */
 } sl_search;
 
-/* The search that a checked configuration asks for. `task` is filled in but for `seq` of prompts.
+/* The search that a checked configuration asks for. `task` is filled in but for `seq`,
+ * `piece` and `cache_rows` of GENERATE and `by_token`.
  * A GPU is opened, asked and closed; a plan for one that is not here needs --device-memory. */
 sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
                          sl_search *out_search);

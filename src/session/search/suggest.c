@@ -286,7 +286,10 @@ static sl_status suggest_micro_batch(const sl_search *search, char *out_options)
         SL_TRY(try_change(&smaller, &fits, &failure));
         if (!fits)
             continue;
-        if (search->task.work == SL_WORK_TRAIN)
+        if (search->task.work == SL_WORK_GENERATE)
+            snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--samples %u",
+                     smaller.fixed.micro_batch);
+        else if (search->task.work == SL_WORK_TRAIN)
             snprintf(out_options, SL_SEARCH_SUGGESTION_BYTES, "--micro-batch %u --accumulate %u",
                      smaller.fixed.micro_batch, smaller.fixed.accumulate);
         else

@@ -30,10 +30,7 @@ static sl_status open_weights(const char *path, sl_source *source)
 
 static sl_status open_checkpoint(const char *path, bool has_manifest, sl_source *source)
 {
-    if (has_manifest)
-        SL_TRY(sl_checkpoint_open(path, &source->checkpoint));
-    else
-        SL_TRY(sl_checkpoint_find_newest(path, &source->checkpoint));
+    SL_TRY(sl_checkpoint_open_parameters(path, has_manifest, &source->checkpoint));
     source->shape = sl_checkpoint_describe(source->checkpoint)->shape;
     source->tokenizer = sl_checkpoint_describe(source->checkpoint)->tokenizer;
     source->path = sl_checkpoint_describe(source->checkpoint)->path;

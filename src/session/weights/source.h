@@ -16,7 +16,8 @@ typedef struct sl_source {
     const char *path;      /* of the checkpoint or model itself: a vocabulary may lie there */
 } sl_source;
 
-/* Opens a directory; a checkpoint is verified. SL_ERROR_MISSING, SL_ERROR_DATA. */
+/* Opens a directory; what a checkpoint holds of parameters is verified. SL_ERROR_MISSING,
+ * SL_ERROR_DATA. */
 sl_status sl_source_open(const char *path, sl_source *out_source);
 void sl_source_close(sl_source *source);
 

@@ -1,0 +1,283 @@
+/* What each pass reads: whole pieces while the text is long, single tokens at its end.
+ *
+ * A piece that is longer than what is left of the text reads zeros behind it: nothing attends to
+ * later tokens, and their places in the cache are written again before a token that does. One that
+ * would pass the end of the cache begins earlier and reads some tokens a second time.
+ */
+#include "decoder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "session/session.h"
+#include "session/weights/elements.h"
+
+enum {
+    TOKEN_PLAN = 0,
+    PIECE_ROWS = 64, /* of a piece, all rows of the batch together */
+    PIECE_TOKENS_MIN = 8,
+    SINGLE_SHARE = 8 /* less than this part of a piece is read token by token */
+};
+
+struct sl_decoder {
+    sl_session *session;
+    sl_gpt2_shape shape;
+    uint32_t row_count, cache_rows;
+    uint32_t prompt, piece; /* tokens of these programs; 0: there is none */
+    uint32_t count, read;   /* tokens of a row; those in the cache */
+    bool is_fresh;          /* all rows are the text to start from */
+    int32_t *tokens;        /* [row_count, cache_rows] */
+    float *logits;          /* [row_count, vocab] */
+};
+
+/* ---- sizes ---- */
+
+/* Tokens that are dropped at once where the context is full. */
+static uint64_t find_room(uint64_t context, uint64_t new_count)
+{
+    return new_count < context / 2 ? new_count : context / 2;
+}
+
+uint64_t sl_decoder_fitting(const sl_gpt2_shape *shape, uint64_t prompt_count, uint64_t new_count)
+{
+    if (prompt_count <= shape->context)
+        return prompt_count;
+    return shape->context - find_room(shape->context, new_count);
+}
+
+static uint32_t choose_piece(uint32_t rows, uint32_t context)
+{
+    uint32_t piece = PIECE_ROWS / rows;
+    if (piece < PIECE_TOKENS_MIN)
+        piece = PIECE_TOKENS_MIN;
+    return piece < context ? piece : context;
+}
+
+static void choose_sizes(sl_decoder *self, const sl_decoder_args *args)
+{
+    const uint64_t context = self->shape.context;
+    const uint64_t prompt = sl_decoder_fitting(&self->shape, args->prompt_count, args->new_count);
+    const bool is_open = args->prompt_count == 0 || args->new_count > context - prompt;
+    self->row_count = (uint32_t)args->config->samples;
+    self->prompt = (uint32_t)prompt;
+    self->cache_rows = (uint32_t)(is_open ? context : prompt + args->new_count);
+    self->piece = is_open ? choose_piece(self->row_count, self->shape.context) : 0;
+}
+
+/* ---- opening ---- */
+
+static sl_status open_arrays(sl_decoder *self)
+{
+    uint64_t token_count, logit_count;
+    SL_TRY(sl_bits_multiply(self->row_count, self->cache_rows, "the samples", &token_count));
+    SL_TRY(sl_bits_multiply(self->row_count, self->shape.vocab, "the samples", &logit_count));
+    self->tokens = calloc(token_count, sizeof *self->tokens);
+    self->logits = calloc(logit_count, sizeof *self->logits);
+    if (!self->tokens || !self->logits)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples: give fewer --samples", self->row_count);
+    return SL_OK;
+}
+
+static sl_status open_session(sl_decoder *self, const sl_decoder_args *args,
+                              sl_refusal *out_refusal)
+{
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    SL_TRY(sl_search_init(args->config, SL_WORK_GENERATE, &self->shape, &search));
+    search.task.seq = self->prompt;
+    search.task.piece = self->piece;
+    search.task.cache_rows = self->cache_rows;
+    SL_TRY(sl_search_find(&search, &blueprint, out_refusal));
+    SL_TRY(sl_session_open(blueprint, NULL, &self->session));
+    SL_TRY(sl_source_load(args->source, self->session));
+    return sl_engine_clear_persistent(self->session->engine);
+}
+
+sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
+                          sl_decoder **out_decoder)
+{
+    sl_decoder *self = calloc(1, sizeof *self);
+    if (!self)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to decode");
+    self->shape = args->source->shape;
+    choose_sizes(self, args);
+    sl_status status = open_arrays(self);
+    if (status == SL_OK)
+        status = open_session(self, args, out_refusal);
+    if (status != SL_OK) {
+        sl_decoder_close(self);
+        return status;
+    }
+    *out_decoder = self;
+    return SL_OK;
+}
+
+void sl_decoder_close(sl_decoder *decoder)
+{
+    if (!decoder)
+        return;
+    sl_session_close(decoder->session);
+    free(decoder->tokens);
+    free(decoder->logits);
+    free(decoder);
+}
+
+/* ---- text ---- */
+
+static int32_t *find_row(const sl_decoder *self, uint32_t row)
+{
+    return self->tokens + (size_t)row * self->cache_rows;
+}
+
+void sl_decoder_start(sl_decoder *decoder, const int32_t *tokens, uint64_t count,
+                      uint64_t new_count)
+{
+    uint64_t kept = sl_decoder_fitting(&decoder->shape, count, new_count);
+    for (uint32_t row = 0; row < decoder->row_count; row++)
+        memcpy(find_row(decoder, row), tokens + (count - kept), kept * sizeof *tokens);
+    decoder->count = (uint32_t)kept;
+    decoder->read = 0;
+    decoder->is_fresh = true;
+}
+
+/* Only a cache of the whole context becomes full. */
+static void slide(sl_decoder *self, uint64_t new_count)
+{
+    uint64_t room = find_room(self->cache_rows, new_count);
+    uint32_t dropped = room > 0 ? (uint32_t)room : 1;
+    self->count -= dropped;
+    for (uint32_t row = 0; row < self->row_count; row++)
+        memmove(find_row(self, row), find_row(self, row) + dropped,
+                self->count * sizeof *self->tokens);
+    self->read = 0;
+    self->is_fresh = false;
+}
+
+void sl_decoder_append(sl_decoder *decoder, const int32_t *tokens, uint64_t new_count)
+{
+    if (decoder->count == decoder->cache_rows)
+        slide(decoder, new_count);
+    for (uint32_t row = 0; row < decoder->row_count; row++)
+        find_row(decoder, row)[decoder->count] = tokens[row];
+    decoder->count++;
+}
+
+uint32_t sl_decoder_read_count(const sl_decoder *decoder)
+{
+    return decoder->read;
+}
+
+/* ---- passes ---- */
+
+/* A program, and the tokens of each of its rows that it reads. */
+typedef struct pass {
+    uint32_t plan_index, row_count, first, count;
+} pass;
+
+static sl_status run_pass(sl_decoder *self, const pass *what)
+{
+    const sl_step_scalars scalars = {.loss_scale = 1, .position = what->first};
+    sl_engine *engine = self->session->engine;
+    int32_t *input = sl_engine_input(engine, what->plan_index, SL_INPUT_TOKENS);
+    const uint32_t left = self->count - what->first;
+    const uint32_t there = left < what->count ? left : what->count;
+    memset(input, 0, (size_t)what->row_count * what->count * sizeof *input);
+    for (uint32_t row = 0; row < what->row_count; row++)
+        memcpy(input + (size_t)row * what->count, find_row(self, row) + what->first,
+               there * sizeof *input);
+    return sl_engine_step(engine, what->plan_index, &scalars);
+}
+
+/* Joins the logits of all panels, as floats; output p is the p-th panel of the embedding. */
+static void collect_logits(sl_decoder *self, const pass *from)
+{
+    const sl_session *session = self->session;
+    const sl_type type = session->blueprint->task.type;
+    uint32_t panel = 0;
+    for (uint32_t i = 0; i < session->tensor_count; i++) {
+        const sl_tensor_spec *tensor = &session->tensors[i];
+        if (strcmp(tensor->name, "wte.weight") != 0)
+            continue;
+        const char *output = sl_engine_output(session->engine, from->plan_index, panel++);
+        const uint64_t row_bytes = tensor->shape[0] * sl_type_bytes(type);
+        for (uint32_t row = 0; row < from->row_count; row++)
+            sl_elements_widen(type, output + row * row_bytes, tensor->valid_rows,
+                              self->logits + (size_t)row * self->shape.vocab + tensor->first_row);
+    }
+}
+
+/* One token of every row, with its logits. */
+static sl_status read_token(sl_decoder *self)
+{
+    const pass token = {TOKEN_PLAN, self->row_count, self->read, 1};
+    SL_TRY(run_pass(self, &token));
+    collect_logits(self, &token);
+    self->read++;
+    return SL_OK;
+}
+
+/* A piece of every row, of which none beyond `end` counts. */
+static sl_status read_piece(sl_decoder *self, uint32_t end)
+{
+    if ((uint64_t)(end - self->read) * SINGLE_SHARE <= self->piece || self->piece == 0)
+        return read_token(self);
+    const uint32_t last_first = self->cache_rows - self->piece;
+    const uint32_t first = self->read < last_first ? self->read : last_first;
+    const pass piece = {self->prompt ? 2 : 1, self->row_count, first, self->piece};
+    SL_TRY(run_pass(self, &piece));
+    self->read = first + self->piece < end ? first + self->piece : end;
+    return SL_OK;
+}
+
+/* The program of one row has written its keys as row 0 and its values as row 1 of keys. */
+static sl_status copy_rows(sl_decoder *self)
+{
+    const uint64_t token_bytes =
+        self->shape.width * sl_type_bytes(self->session->blueprint->task.type);
+    const uint64_t row_bytes = self->cache_rows * token_bytes, rows = self->row_count;
+    for (uint32_t layer = 0; layer < self->shape.layers; layer++) {
+        for (uint64_t row = 0; row < rows; row++) {
+            const sl_engine_part values = {.slot = layer,
+                                           .from = row_bytes,
+                                           .to = (rows + row) * row_bytes,
+                                           .bytes = self->count * token_bytes};
+            SL_TRY(sl_engine_copy_persistent(self->session->engine, &values));
+        }
+        for (uint64_t row = 1; row < rows; row++) {
+            const sl_engine_part keys = {
+                .slot = layer, .to = row * row_bytes, .bytes = self->count * token_bytes};
+            SL_TRY(sl_engine_copy_persistent(self->session->engine, &keys));
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status read_prompt(sl_decoder *self)
+{
+    const pass prompt = {1, 1, 0, self->prompt};
+    SL_TRY(run_pass(self, &prompt));
+    collect_logits(self, &prompt);
+    for (uint32_t row = 1; row < self->row_count; row++)
+        memcpy(self->logits + (size_t)row * self->shape.vocab, self->logits,
+               self->shape.vocab * sizeof *self->logits);
+    self->read = self->count;
+    return self->row_count > 1 ? copy_rows(self) : SL_OK;
+}
+
+sl_status sl_decoder_read(sl_decoder *decoder, float **out_logits)
+{
+    const uint32_t last = decoder->count - 1;
+    *out_logits = decoder->logits;
+    if (decoder->is_fresh && decoder->count == decoder->prompt)
+        return read_prompt(decoder);
+    decoder->read = decoder->read < last ? decoder->read : last;
+    while (decoder->read < last)
+        SL_TRY(read_piece(decoder, last));
+    return read_token(decoder);
+}
+
+sl_status sl_decoder_drain(sl_decoder *decoder)
+{
+    return sl_engine_drain(decoder->session->engine);
+}

@@ -1,0 +1,55 @@
+/* A model that reads text and says what comes next: rows of tokens side by side, equally long, over
+ * one cache of keys and values.
+ *
+ * Programs, all planned before the first token: one more token of every row; the text to start
+ * from, of one row, whose keys and values are then copied to the others; and, where the text may
+ * become longer than the context or is not known beforehand, a piece of every row. So a token costs
+ * one pass over the weights for all rows, and attention over the tokens that there are.
+ *
+ * The text slides: where the context is full, its last part is read again as if it began there.
+ */
+#ifndef SL_TRAIN_DECODER_H
+#define SL_TRAIN_DECODER_H
+
+#include "session/config/config.h"
+#include "session/search/search.h"
+#include "session/weights/source.h"
+
+typedef struct sl_decoder_args {
+    const sl_config *config; /* checked */
+    const sl_source *source;
+    uint64_t prompt_count; /* tokens of the only text that is read; 0: any texts */
+    uint64_t new_count;    /* tokens that a text grows by at most */
+} sl_decoder_args;
+
+typedef struct sl_decoder sl_decoder;
+
+/* Plans, opens the engine and loads the weights. SL_ERROR_FIT fills *out_refusal. */
+sl_status sl_decoder_open(const sl_decoder_args *args, sl_refusal *out_refusal,
+                          sl_decoder **out_decoder);
+
+/* NULL is fine. */
+void sl_decoder_close(sl_decoder *decoder);
+
+/* Tokens of a prompt that are read when `new_count` are to follow: its last ones. */
+uint64_t sl_decoder_fitting(const sl_gpt2_shape *shape, uint64_t prompt_count, uint64_t new_count);
+
+/* Every row becomes the last tokens of this text that fit; count > 0. */
+void sl_decoder_start(sl_decoder *decoder, const int32_t *tokens, uint64_t count,
+                      uint64_t new_count);
+
+/* Adds one token to each row, tokens [rows]; slides first where the cache is full. `new_count`:
+ * tokens that are still to be added, this one counted. */
+void sl_decoder_append(sl_decoder *decoder, const int32_t *tokens, uint64_t new_count);
+
+/* Reads what was not read yet, at least the last token again. *out_logits: [rows, vocab], the
+ * caller's to change until the next call. */
+sl_status sl_decoder_read(sl_decoder *decoder, float **out_logits);
+
+/* Tokens of a row that are in the cache. */
+uint32_t sl_decoder_read_count(const sl_decoder *decoder);
+
+/* Waits for the engine; its first failure. */
+sl_status sl_decoder_drain(sl_decoder *decoder);
+
+#endif

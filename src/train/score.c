@@ -1,0 +1,100 @@
+/* Programs that give the softmax's statistics of each token; the rest is arithmetic in double, as
+ * the op head_loss does it. */
+#include "score.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "evaluate.h"
+#include "session/session.h"
+
+enum { STATS_A_ROW = 4 }; /* largest logit, sum of exponentials, the target's logit, 0 */
+
+typedef struct scorer {
+    const sl_score_rows *rows;
+    sl_session *session;
+    sl_token_score *scores; /* [rows of a micro-batch, T] */
+} scorer;
+
+static sl_status plan_rows(const sl_config *config, const sl_source *source,
+                           const sl_score_rows *rows, sl_blueprint **out_blueprint,
+                           sl_refusal *out_refusal)
+{
+    sl_search search;
+    SL_TRY(sl_search_init(config, SL_WORK_EVALUATE, &source->shape, &search));
+    search.task.seq = rows->seq;
+    search.task.by_token = true;
+    if (search.fixed.micro_batch > rows->count)
+        search.fixed.micro_batch = (uint32_t)rows->count;
+    search.task.tail_rows =
+        sl_evaluate_cover(rows->count, search.fixed.micro_batch, SL_CONFIG_UNSET).tail_rows;
+    return sl_search_find(&search, out_blueprint, out_refusal);
+}
+
+static sl_token_score score_token(const float *stats)
+{
+    const double likeliest = stats[0], sum = stats[1], target = stats[2];
+    return (sl_token_score){log(sum) + (likeliest - target), target >= likeliest};
+}
+
+/* The outputs of a plan are the ranges of its rows, in order. */
+static void read_scores(const scorer *self, uint32_t plan_index)
+{
+    const sl_program *program = self->session->blueprint->programs[plan_index];
+    sl_token_score *to = self->scores;
+    for (uint32_t i = 0; i < program->value_count; i++) {
+        const sl_value *value = &program->values[i];
+        if (value->kind != SL_VALUE_OUTPUT)
+            continue;
+        const float *stats = sl_engine_output(self->session->engine, plan_index, value->index);
+        const uint64_t row_count = value->bytes / (STATS_A_ROW * sizeof *stats);
+        for (uint64_t row = 0; row < row_count; row++)
+            *to++ = score_token(stats + row * STATS_A_ROW);
+    }
+}
+
+static sl_status score_rows(const scorer *self, uint32_t plan_index, uint64_t first, uint32_t count)
+{
+    const sl_step_scalars scalars = {.loss_scale = 1};
+    const uint32_t seq = self->rows->seq;
+    sl_engine *engine = self->session->engine;
+    int32_t *tokens = sl_engine_input(engine, plan_index, SL_INPUT_TOKENS);
+    int32_t *targets = sl_engine_input(engine, plan_index, SL_INPUT_TARGETS);
+    for (uint32_t i = 0; i < count; i++)
+        SL_TRY(self->rows->fill(self->rows->user, first + i, tokens + (size_t)i * seq,
+                                targets + (size_t)i * seq));
+    SL_TRY(sl_engine_step(engine, plan_index, &scalars));
+    read_scores(self, plan_index);
+    for (uint32_t i = 0; i < count; i++)
+        self->rows->take(self->rows->user, first + i, self->scores + (size_t)i * seq);
+    return SL_OK;
+}
+
+static sl_status score_all(scorer *self)
+{
+    const uint32_t batch = self->session->blueprint->choice.micro_batch;
+    const sl_evaluate_range range = sl_evaluate_cover(self->rows->count, batch, SL_CONFIG_UNSET);
+    self->scores = calloc((size_t)batch * self->rows->seq, sizeof *self->scores);
+    if (!self->scores)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the losses of tokens");
+    for (uint64_t i = 0; i < range.micro_batch_count; i++)
+        SL_TRY(score_rows(self, 0, i * batch, batch));
+    if (range.tail_rows)
+        SL_TRY(score_rows(self, 1, range.micro_batch_count * batch, range.tail_rows));
+    return sl_engine_drain(self->session->engine);
+}
+
+sl_status sl_score_run(const sl_config *config, const sl_source *source, const sl_score_rows *rows,
+                       sl_refusal *out_refusal)
+{
+    scorer self = {.rows = rows};
+    sl_blueprint *blueprint = NULL;
+    SL_TRY(plan_rows(config, source, rows, &blueprint, out_refusal));
+    SL_TRY(sl_session_open(blueprint, NULL, &self.session));
+    sl_status status = sl_source_load(source, self.session);
+    if (status == SL_OK)
+        status = score_all(&self);
+    free(self.scores);
+    sl_session_close(self.session);
+    return status;
+}

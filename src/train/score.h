@@ -1,0 +1,30 @@
+/* The loss of each token, for measures that do not count all tokens alike: windows that overlap,
+ * last words. Rows of tokens come from the caller, and what each token cost goes back to it. */
+#ifndef SL_TRAIN_SCORE_H
+#define SL_TRAIN_SCORE_H
+
+#include "session/config/config.h"
+#include "session/search/search.h"
+#include "session/weights/source.h"
+
+typedef struct sl_token_score {
+    double loss;       /* -log of the target's probability */
+    bool is_likeliest; /* no other id has a larger logit */
+} sl_token_score;
+
+typedef struct sl_score_rows {
+    uint64_t count; /* at least 1 */
+    uint32_t seq;   /* T: tokens of a row, 1 to the context */
+    /* Writes the tokens of a row and for each the one behind it, [T] both. */
+    sl_status (*fill)(void *user, uint64_t row, int32_t *tokens, int32_t *targets);
+    /* Takes the scores of a row, [T]; rows come in order. */
+    void (*take)(void *user, uint64_t row, const sl_token_score *scores);
+    void *user;
+} sl_score_rows;
+
+/* Plans, opens an engine with these weights, and scores every row, --micro-batch of them at a time.
+ * SL_ERROR_FIT fills *out_refusal. */
+sl_status sl_score_run(const sl_config *config, const sl_source *source, const sl_score_rows *rows,
+                       sl_refusal *out_refusal);
+
+#endif

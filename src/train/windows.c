@@ -1,0 +1,91 @@
+/* Rows of a window each; what stands behind the last token is 0 and counts for nothing. */
+#include "windows.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "score.h"
+
+typedef struct windows {
+    const sl_tokens *tokens;
+    uint64_t token_count, counted;
+    uint32_t seq, overlap;
+    int32_t *window; /* [T] */
+    double loss_sum;
+} windows;
+
+uint64_t sl_windows_count(uint64_t token_count, uint32_t seq, uint32_t overlap)
+{
+    const uint64_t stride = seq - overlap;
+    return token_count <= seq ? 1 : 1 + (token_count - seq + stride - 1) / stride;
+}
+
+static uint64_t count_tokens(const windows *self, uint64_t first)
+{
+    const uint64_t left = self->token_count - first;
+    return left < self->seq ? left : self->seq;
+}
+
+static sl_status fill_window(void *user, uint64_t row, int32_t *tokens, int32_t *targets)
+{
+    windows *self = user;
+    const uint64_t first = row * (self->seq - self->overlap);
+    const uint64_t count = count_tokens(self, first);
+    SL_TRY(sl_tokens_read(self->tokens, first, count, self->window));
+    memset(self->window + count, 0, (self->seq - count) * sizeof *tokens);
+    memcpy(tokens, self->window, self->seq * sizeof *tokens);
+    memcpy(targets, self->window + 1, (self->seq - 1) * sizeof *targets);
+    targets[self->seq - 1] = 0;
+    return SL_OK;
+}
+
+/* The score at place t is that of token t + 1 of the window. */
+static void take_window(void *user, uint64_t row, const sl_token_score *scores)
+{
+    windows *self = user;
+    const uint64_t first = row * (self->seq - self->overlap);
+    const uint64_t count = count_tokens(self, first);
+    for (uint64_t token = row == 0 ? 1 : self->overlap; token < count; token++) {
+        self->loss_sum += scores[token - 1].loss;
+        self->counted++;
+    }
+}
+
+static sl_status check_windows(const windows *self)
+{
+    if (self->overlap >= self->seq)
+        SL_FAIL(SL_ERROR_USAGE, "--overlap %u: a window has %u tokens (--seq), so at most %u",
+                self->overlap, self->seq, self->seq - 1);
+    if (self->token_count < 2)
+        SL_FAIL(SL_ERROR_DATA, "the data have %" PRIu64 " tokens: two are needed for a loss",
+                self->token_count);
+    return SL_OK;
+}
+
+sl_status sl_windows_run(const sl_config *config, const sl_source *source, const sl_tokens *tokens,
+                         sl_eval_report *report, sl_refusal *out_refusal)
+{
+    windows self = {.tokens = tokens,
+                    .token_count = sl_tokens_count(tokens),
+                    .seq = (uint32_t)config->seq,
+                    .overlap = (uint32_t)config->overlap};
+    SL_TRY(check_windows(&self));
+    const sl_score_rows rows = {.count = sl_windows_count(self.token_count, self.seq, self.overlap),
+                                .seq = self.seq,
+                                .fill = fill_window,
+                                .take = take_window,
+                                .user = &self};
+    self.window = malloc(self.seq * sizeof *self.window);
+    if (!self.window)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a window of tokens");
+    sl_status status = sl_score_run(config, source, &rows, out_refusal);
+    free(self.window);
+    SL_TRY(status);
+    report->tokens = self.counted;
+    report->data_tokens = self.token_count - 1;
+    report->loss = self.loss_sum / (double)self.counted;
+    report->perplexity = exp(report->loss);
+    return SL_OK;
+}
