@@ -60,7 +60,7 @@ enum {
 /* ---- workloads ---- */
 
 /* What a run leaves, to be compared. */
-enum { LOG = 1, PRINTED = 2, NUMBERS_PRINTED = 4, SAVED = 8, RATES = 16 };
+enum { LOG = 1, PRINTED = 2, NUMBERS_PRINTED = 4, SAVED = 8, RATES = 16, MADE = 32 };
 
 typedef struct workload {
     const char *name;
@@ -129,6 +129,10 @@ static const workload workloads[] = {
      "tokenize --learn 280 --tokenizer words --data text --document-per line --format megatron "
      "--output ids --threads 2 --quiet",
      PRINTED, false},
+    {"convert-hf", "convert --from saved --to made --quiet", MADE, true},
+    {"convert-gguf", "convert --from saved --to made --format gguf --type bf16 --quiet", MADE,
+     true},
+    {"convert-llmc", "convert --from saved --to made --format llmc --quiet", MADE, true},
     {"bench", "bench --quick --threads 1 --disk-dir . --output rates " DEVICE, RATES, false, true},
 #endif
 };
@@ -296,6 +300,21 @@ static bool is_same(sl_hash_value a, sl_hash_value b)
     return a.high == b.high && a.low == b.low;
 }
 
+/* A file, or a Hugging Face directory. */
+static void hash_made(sl_hash_stream *hash, const char *directory)
+{
+    struct stat info;
+    scratch_path made = scratch_join(directory, "made");
+    bool is_there = stat(made.text, &info) == 0;
+    if (is_there && !S_ISDIR(info.st_mode))
+        hash_file(hash, directory, "made", false);
+    if (!is_there || !S_ISDIR(info.st_mode))
+        return;
+    hash_file(hash, made.text, "model.safetensors", false);
+    hash_file(hash, made.text, "config.json", false);
+    hash_file(hash, made.text, "vocab.json", false);
+}
+
 static sl_hash_value hash_results(const workload *w, const char *directory)
 {
     sl_hash_stream *hash = NULL;
@@ -306,6 +325,8 @@ static sl_hash_value hash_results(const workload *w, const char *directory)
         hash_file(hash, directory, "out", false);
     if (w->results & NUMBERS_PRINTED)
         hash_file(hash, directory, "out", true);
+    if (w->results & MADE)
+        hash_made(hash, directory);
     if (w->results & SAVED) {
         uint64_t step = 0;
         sl_hash_value tensors = {0};

@@ -289,7 +289,9 @@ static void json_when_wrong_for_another_command_then_is_refused_too(void **state
         {"{\"generate\": {\"top-q\": 1}}", "key \"top-q\" of \"generate\": unknown option"},
         {"{\"generate\": {\"steps\": 1}}", "unknown option \"steps\""},
         {"{\"genrate\": {\"top-k\": 1}}", "unknown command \"genrate\": did you mean generate?"},
-        {"{\"output\": \"x\"}", "\"bench\": {\"output\": ...}"},
+        {"{\"output\": \"x\"}", "\"tokenize\": {\"output\": ...}"},
+        {"{\"format\": \"gguf\"}", "\"tokenize\": {\"format\": ...}"},
+        {"{\"convert\": {\"format\": \"nanogpt\"}}", "hf|gguf|llmc|weights"},
         {"{\"train\": 3}", "unknown option \"train\""},
         {"{\"train\": {\"data\": {}}}", "an object is not a value"},
     };

@@ -306,7 +306,7 @@ static void config_when_formatted_then_reads_back(void **state)
     const scratch_path *directory = *state;
     sl_gpt2_shape shape = {3, 96, 6, 40, 301}, again = {0};
     char *text = NULL;
-    assert_int_equal(sl_weights_format_config(&shape, &text), SL_OK);
+    assert_int_equal(sl_weights_format_config(&shape, "float32", shape.vocab - 1, &text), SL_OK);
     scratch_write(scratch_join(directory->text, "config.json").text, text, strlen(text));
     assert_int_equal(sl_weights_read_config(directory->text, &again), SL_OK);
     assert_memory_equal(&shape, &again, sizeof shape);

@@ -13,16 +13,14 @@
 enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {
-    &sl_command_train,    &sl_command_plan,   &sl_command_generate, &sl_command_eval,
-    &sl_command_tokenize, &sl_command_doctor, &sl_command_bench};
+    &sl_command_train,    &sl_command_plan,    &sl_command_generate, &sl_command_eval,
+    &sl_command_tokenize, &sl_command_convert, &sl_command_doctor,   &sl_command_bench};
 
 static const struct later_command {
     const char *name, *summary, *instead;
 } later_commands[] = {
     {"profile", "a few steps with everything measured",
      "use train with --log-json, which measures every step"},
-    {"convert", "checkpoint to and from other formats",
-     "a checkpoint is already a Hugging Face directory, and --init reads one"},
 };
 
 enum {

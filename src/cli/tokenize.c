@@ -10,33 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "command.h"
 #include "files/files.h"
-#include "signals.h"
+#include "meter.h"
 #include "text/tokenize.h"
 
-enum { EXIT_STOPPED = 130, MB = 1000000 };
-
-static const double live_seconds = 0.2, plain_seconds = 10;
+enum { MB = 1000000 };
 
 /* ---- progress, on standard error: standard output may be the text ---- */
 
-typedef struct meter {
-    const char *what;
-    bool is_quiet, is_live, is_line_open;
-    double started, shown;
-    const volatile sig_atomic_t *stop;
-} meter;
-
-static bool was_stopped;
-
-static double read_seconds(void)
-{
-    return 1e-9 * (double)sl_clock_now_ns();
-}
-
-static meter start_meter(const sl_config *config, const char *what)
+static sl_meter start_meter(const sl_config *config, const char *what)
 {
     static const sl_signal_texts texts = {.stops = "stopping: no file of tokens is written",
                                           .stops_in_save = "",
@@ -44,62 +26,21 @@ static meter start_meter(const sl_config *config, const char *what)
     static const sl_signal_texts decoding = {.stops = "stopping: no file of text is written",
                                              .stops_in_save = "",
                                              .leaves_now = "leaving at once"};
-    double now = read_seconds();
-    return (meter){.what = what,
-                   .is_quiet = config->quiet,
-                   .is_live = isatty(STDERR_FILENO) == 1,
-                   .started = now,
-                   .shown = now,
-                   .stop = sl_signals_watch(config->decode ? &decoding : &texts)};
-}
-
-static void end_line(meter *self)
-{
-    if (self->is_line_open)
-        fputc('\n', stderr);
-    self->is_line_open = false;
-}
-
-static sl_status check_stop(const meter *self)
-{
-    was_stopped = *self->stop != 0;
-    if (was_stopped)
-        SL_FAIL(SL_ERROR_SYSTEM, "stopped by a signal");
-    return SL_OK;
-}
-
-/* Whether it is time for a line; the caller writes it. */
-static bool is_due(meter *self)
-{
-    double now = read_seconds();
-    if (self->is_quiet || now - self->shown < (self->is_live ? live_seconds : plain_seconds))
-        return false;
-    self->is_line_open = self->is_live;
-    self->shown = now;
-    return true;
+    return sl_meter_start(config, what, config->decode ? &decoding : &texts);
 }
 
 static sl_status show(void *user, uint64_t bytes, uint64_t file_bytes)
 {
-    meter *self = user;
-    SL_TRY(check_stop(self));
-    if (!is_due(self))
-        return SL_OK;
-    double seconds = self->shown - self->started;
-    double left = bytes ? seconds * (double)(file_bytes - bytes) / (double)bytes : 0;
-    fprintf(stderr, "%s%s  %.0f of %.0f MB  %.1f MB/s  left %.0f s%s",
-            self->is_live ? "\r\033[K" : "", self->what, (double)bytes / MB,
-            (double)file_bytes / MB, (double)bytes / MB / seconds, left, self->is_live ? "" : "\n");
-    return SL_OK;
+    return sl_meter_show(user, bytes, file_bytes);
 }
 
 static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 {
-    meter *self = user;
-    SL_TRY(check_stop(self));
-    if (is_due(self))
-        fprintf(stderr, "%smerging  %u of %u tokens%s", self->is_live ? "\r\033[K" : "", tokens,
-                token_limit, self->is_live ? "" : "\n");
+    sl_meter *self = user;
+    SL_TRY(sl_meter_check_stop(self));
+    if (sl_meter_is_due(self))
+        fprintf(stderr, "%smerging  %u of %u tokens%s", sl_meter_line_start(self), tokens,
+                token_limit, sl_meter_line_end(self));
     return SL_OK;
 }
 
@@ -251,7 +192,7 @@ typedef struct job {
     sl_vocabulary *vocabulary;
 } job;
 
-static sl_tokenize_args describe(const job *self, meter *progress)
+static sl_tokenize_args describe(const job *self, sl_meter *progress)
 {
     const sl_config *config = self->config;
     return (sl_tokenize_args){
@@ -271,7 +212,7 @@ static sl_status learn(job *self)
 {
     const char *directory = self->config->tokenizer;
     bool is_there;
-    meter progress = start_meter(self->config, "counting words");
+    sl_meter progress = start_meter(self->config, "counting words");
     sl_tokenize_args args = describe(self, &progress);
     SL_TRY(sl_vocabulary_is_in(directory, &is_there));
     if (is_there)
@@ -281,14 +222,14 @@ static sl_status learn(job *self)
                 sl_files_show(directory).text);
     SL_TRY(try_directory(directory));
     sl_status status = sl_tokenize_learn(&args, (uint32_t)self->config->learn, &self->vocabulary);
-    end_line(&progress);
+    sl_meter_end_line(&progress);
     SL_TRY(status);
-    SL_TRY(check_stop(&progress));
+    SL_TRY(sl_meter_check_stop(&progress));
     SL_TRY(sl_vocabulary_save(self->vocabulary, directory));
     if (!self->config->quiet)
         printf("learned %u tokens of %" PRIu64 " in %.1f s: %s\n",
                sl_vocabulary_count(self->vocabulary), self->config->learn,
-               read_seconds() - progress.started, sl_files_show(directory).text);
+               sl_meter_seconds(&progress), sl_files_show(directory).text);
     return SL_OK;
 }
 
@@ -308,30 +249,30 @@ static void print_report(const job *self, const sl_tokenize_report *report, doub
 static sl_status encode(const job *self)
 {
     const sl_config *config = self->config;
-    meter progress = start_meter(config, "tokenizing");
+    sl_meter progress = start_meter(config, "tokenizing");
     const sl_tokenize_args args = describe(self, &progress);
     const sl_token_writer_args output = {.path = config->output,
                                          .format = (sl_token_format)config->format,
                                          .vocab = sl_vocabulary_count(self->vocabulary)};
     sl_tokenize_report report;
     sl_status status = sl_tokenize_run(&args, self->vocabulary, &output, &report);
-    end_line(&progress);
+    sl_meter_end_line(&progress);
     SL_TRY(status);
     if (!config->quiet)
-        print_report(self, &report, read_seconds() - progress.started);
+        print_report(self, &report, sl_meter_seconds(&progress));
     return SL_OK;
 }
 
 typedef struct text_output {
     FILE *stream;
     const char *name;
-    meter *progress;
+    sl_meter *progress;
 } text_output;
 
 static sl_status write_text(void *user, const char *text, uint64_t bytes)
 {
     const text_output *to = user;
-    SL_TRY(check_stop(to->progress));
+    SL_TRY(sl_meter_check_stop(to->progress));
     if (fwrite(text, 1, bytes, to->stream) == bytes)
         return SL_OK;
     SL_FAIL(SL_ERROR_IO, "%s: writing failed: %s", sl_files_show(to->name).text, strerror(errno));
@@ -375,7 +316,7 @@ static sl_status fill_file(const job *self, text_output *to, const sl_file *file
         status = fail_writing(file->path);
     SL_TRY(status);
     SL_TRY(sl_files_sync(file));
-    return check_stop(to->progress);
+    return sl_meter_check_stop(to->progress);
 }
 
 /* Without its name until it is whole. */
@@ -392,7 +333,7 @@ static sl_status decode_to_file(const job *self, text_output *to)
 
 static sl_status decode(const job *self)
 {
-    meter progress = start_meter(self->config, "decoding");
+    sl_meter progress = start_meter(self->config, "decoding");
     text_output to = {stdout, "standard output", &progress};
     if (!self->config->output)
         return decode_to(self, &to);
@@ -431,7 +372,7 @@ static int tokenize(sl_config *config)
     int code = sl_command_end(status);
     sl_vocabulary_close(self.vocabulary);
     clear_files(&self.files);
-    return was_stopped && status != SL_OK ? EXIT_STOPPED : code;
+    return sl_meter_was_stopped() && status != SL_OK ? SL_METER_EXIT_STOPPED : code;
 }
 
 const sl_command_entry sl_command_tokenize = {

@@ -9,10 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { IO_BYTES_MAX = 1 << 30 }; /* one read or write moves less than 2 GiB on Linux */
+enum {
+    IO_BYTES_MAX = 1 << 30, /* one read or write moves less than 2 GiB on Linux */
+    PUSH_BYTES = 32 << 20   /* written back together */
+};
 
 /* ---- text for people ---- */
 
@@ -171,13 +175,13 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
     return SL_OK;
 }
 
-sl_status sl_files_create(int directory, const char *directory_path, const char *name,
-                          sl_file *out_file)
+static sl_status create_with(int directory, const char *directory_path, const char *name,
+                             mode_t mode, sl_file *out_file)
 {
     sl_file file = {.fd = -1};
     SL_TRY(sl_files_join_path(directory_path, name, &file.path));
     int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-    file.fd = openat(directory, name, flags, 0600);
+    file.fd = openat(directory, name, flags, mode);
     if (file.fd < 0) {
         int error = errno;
         sl_status_fail(SL_ERROR_IO, "%s: cannot be made: %s", sl_files_show(file.path).text,
@@ -187,6 +191,18 @@ sl_status sl_files_create(int directory, const char *directory_path, const char 
     }
     *out_file = file;
     return SL_OK;
+}
+
+sl_status sl_files_create(int directory, const char *directory_path, const char *name,
+                          sl_file *out_file)
+{
+    return create_with(directory, directory_path, name, 0600, out_file);
+}
+
+sl_status sl_files_create_shared(int directory, const char *directory_path, const char *name,
+                                 sl_file *out_file)
+{
+    return create_with(directory, directory_path, name, 0666, out_file);
 }
 
 /* ---- files without a name ---- */
@@ -342,6 +358,17 @@ sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes)
     return SL_OK;
 }
 
+sl_status sl_files_append_pushed(sl_file *file, uint64_t *pushed_bytes, uint64_t bytes,
+                                 const void *data)
+{
+    SL_TRY(sl_files_append(file, bytes, data));
+    while (file->bytes - *pushed_bytes >= PUSH_BYTES) {
+        SL_TRY(sl_files_push(file, *pushed_bytes, PUSH_BYTES));
+        *pushed_bytes += PUSH_BYTES;
+    }
+    return SL_OK;
+}
+
 sl_status sl_files_sync(const sl_file *file)
 {
     if (fsync(file->fd) == 0)
@@ -464,6 +491,37 @@ sl_status sl_files_make_directories(const char *path)
     sl_status status = make_each(copy);
     free(copy);
     return status;
+}
+
+/* "a/b" becomes "a", "a" becomes ".", "/a" becomes "/". */
+static void cut_last_part(char *path)
+{
+    char *slash = strrchr(path, '/');
+    if (slash)
+        slash[slash == path && slash[1]] = '\0';
+    else
+        memcpy(path, ".", 2);
+}
+
+sl_status sl_files_free_space(const char *path, uint64_t *out_free_bytes, uint64_t *out_block_bytes)
+{
+    struct statvfs info;
+    char *parent = strdup(path);
+    if (!parent)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    int result = statvfs(parent, &info);
+    while (result < 0 && errno == ENOENT && *parent && strcmp(parent, ".") != 0) {
+        cut_last_part(parent);
+        result = statvfs(parent, &info);
+    }
+    int error = errno;
+    free(parent);
+    if (result < 0)
+        SL_FAIL(SL_ERROR_IO, "%s: its free space cannot be asked: %s", sl_files_show(path).text,
+                strerror(error));
+    *out_free_bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    *out_block_bytes = info.f_frsize;
+    return SL_OK;
 }
 
 int sl_files_rename(int directory, const char *from, const char *to, sl_rename kind)

@@ -61,6 +61,10 @@ sl_status sl_files_open(int directory, const char *directory_path, const char *n
 sl_status sl_files_create(int directory, const char *directory_path, const char *name,
                           sl_file *out_file);
 
+/* The same with the mode that a program's files usually have: 0666 less the umask. */
+sl_status sl_files_create_shared(int directory, const char *directory_path, const char *name,
+                                 sl_file *out_file);
+
 /* Makes a file that is to be called `name` once it is whole (sl_files_publish). Where the file
  * system can, it has no name before, and a process that is killed leaves nothing; else it is called
  * NAME.tmp-PID, which is its path. Mode 0600. */
@@ -90,6 +94,11 @@ sl_status sl_files_reserve(const sl_file *file, uint64_t bytes);
  * the page cache: a long stream then neither fills memory nor ends in one long sync. */
 sl_status sl_files_push(const sl_file *file, uint64_t offset, uint64_t bytes);
 
+/* sl_files_append, and sl_files_push for each 32 MiB; `pushed_bytes` is 0 at the start of a file.
+ */
+sl_status sl_files_append_pushed(sl_file *file, uint64_t *pushed_bytes, uint64_t bytes,
+                                 const void *data);
+
 /* Makes the file's data and size durable. A failed sync is final: never try it again. */
 sl_status sl_files_sync(const sl_file *file);
 
@@ -118,6 +127,11 @@ sl_status sl_files_replace_text(int directory, const char *directory_path, const
 /* Makes a directory and its missing parents, each synced into its parent; one that is there too,
  * where its parent can be opened: who made it may have been killed before. */
 sl_status sl_files_make_directories(const char *path);
+
+/* The space that is free for a path, whose last parts may not be there yet, and the bytes of a
+ * block there. SL_ERROR_IO. */
+sl_status sl_files_free_space(const char *path, uint64_t *out_free_bytes,
+                              uint64_t *out_block_bytes);
 
 /* Renames inside one directory. REPLACE: as rename(2). NEW: fails with EEXIST if `to` is there.
  * EXCHANGE: swaps the two. Returns 0 or an errno value; where the file system lacks NEW or

@@ -17,10 +17,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors are little endian");
 
-enum {
-    LENGTH_BYTES = 8,     /* the u64 in front of the header */
-    PUSH_BYTES = 32 << 20 /* written back together */
-};
+enum { LENGTH_BYTES = 8 }; /* the u64 in front of the header */
 
 typedef struct dtype_info {
     const char *name;
@@ -416,7 +413,16 @@ static sl_status count_bytes(const sl_safetensors_plan *tensor, uint64_t *out_by
     uint64_t elements = 1; /* multiplied as the reader does: an empty tensor may be long */
     for (uint32_t i = 0; i < tensor->dim_count; i++)
         SL_TRY(sl_bits_multiply(elements, tensor->shape[i], "a tensor", &elements));
-    return sl_bits_multiply(elements, sizeof(float), "a tensor", out_bytes);
+    uint64_t element_bytes = sl_encoding_bytes(tensor->encoding, 1);
+    if (element_bytes == 0)
+        SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\": safetensors files hold no %s",
+                sl_files_show(tensor->name).text, sl_encoding_name(tensor->encoding));
+    return sl_bits_multiply(elements, element_bytes, "a tensor", out_bytes);
+}
+
+static const char *name_encoding(sl_encoding encoding)
+{
+    return encoding == SL_ENCODING_FP32 ? "F32" : encoding == SL_ENCODING_BF16 ? "BF16" : "F16";
 }
 
 /* Adds the entry of one tensor; a failure of jansson is a lack of memory. */
@@ -431,8 +437,8 @@ static sl_status add_entry(json_t *header, const sl_safetensors_plan *tensor, ui
     for (uint32_t i = 0; i < tensor->dim_count; i++)
         json_array_append_new(shape, json_integer((json_int_t)tensor->shape[i]));
     bool is_complete = json_array_size(shape) == tensor->dim_count;
-    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", "F32", "shape", shape,
-                              "data_offsets", (json_int_t)first, (json_int_t)*end);
+    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_encoding(tensor->encoding),
+                              "shape", shape, "data_offsets", (json_int_t)first, (json_int_t)*end);
     if (json_object_set_new(header, tensor->name, entry) < 0 || !is_complete)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a safetensors header");
     return SL_OK;
@@ -462,12 +468,7 @@ static sl_status format_header(const sl_safetensors_plan *tensors, const uint32_
 static sl_status append(sl_safetensors_writer *writer, uint64_t bytes, const void *data)
 {
     sl_hash_update(writer->hash, data, bytes);
-    SL_TRY(sl_files_append(&writer->file, bytes, data));
-    while (writer->file.bytes - writer->pushed_bytes >= PUSH_BYTES) {
-        SL_TRY(sl_files_push(&writer->file, writer->pushed_bytes, PUSH_BYTES));
-        writer->pushed_bytes += PUSH_BYTES;
-    }
-    return SL_OK;
+    return sl_files_append_pushed(&writer->file, &writer->pushed_bytes, bytes, data);
 }
 
 /* A length, the header's text with spaces up to whole 8 bytes, the data. */
@@ -520,26 +521,35 @@ static sl_status start_file(sl_safetensors_writer *writer, const sl_safetensors_
     return status;
 }
 
-sl_status sl_safetensors_writer_open(int directory, const char *directory_path, const char *name,
-                                     const sl_safetensors_plan *tensors, uint32_t tensor_count,
-                                     sl_safetensors_writer **out_writer)
+sl_status sl_safetensors_writer_start(sl_file *file, const sl_safetensors_plan *tensors,
+                                      uint32_t tensor_count, sl_safetensors_writer **out_writer)
 {
     sl_safetensors_writer *writer = calloc(1, sizeof *writer);
     if (writer)
         writer->order = calloc((size_t)tensor_count + 1, sizeof *writer->order);
     if (!writer || !writer->order) {
         free(writer);
+        sl_files_close(file);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to write a file");
     }
-    sl_status status = sl_files_create(directory, directory_path, name, &writer->file);
-    if (status == SL_OK)
-        status = start_file(writer, tensors, tensor_count);
+    writer->file = *file;
+    *file = (sl_file){.fd = -1};
+    sl_status status = start_file(writer, tensors, tensor_count);
     if (status != SL_OK) {
         sl_safetensors_writer_close(writer);
         return status;
     }
     *out_writer = writer;
     return SL_OK;
+}
+
+sl_status sl_safetensors_writer_open(int directory, const char *directory_path, const char *name,
+                                     const sl_safetensors_plan *tensors, uint32_t tensor_count,
+                                     sl_safetensors_writer **out_writer)
+{
+    sl_file file;
+    SL_TRY(sl_files_create(directory, directory_path, name, &file));
+    return sl_safetensors_writer_start(&file, tensors, tensor_count, out_writer);
 }
 
 uint32_t sl_safetensors_writer_order(const sl_safetensors_writer *writer, uint32_t i)
@@ -554,6 +564,15 @@ sl_status sl_safetensors_writer_append(sl_safetensors_writer *writer, const floa
         SL_FAIL(SL_ERROR_INTERNAL, "%s: more elements than were declared",
                 sl_files_show(writer->file.path).text);
     return append(writer, element_count * sizeof *data, data);
+}
+
+sl_status sl_safetensors_writer_append_stored(sl_safetensors_writer *writer, const void *stored,
+                                              uint64_t bytes)
+{
+    if (bytes > writer->total_bytes - writer->file.bytes)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s: more bytes than were declared",
+                sl_files_show(writer->file.path).text);
+    return append(writer, bytes, stored);
 }
 
 sl_status sl_safetensors_writer_finish(sl_safetensors_writer *writer, uint64_t *out_bytes,

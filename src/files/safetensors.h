@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/hash.h"
+#include "encoding.h"
 #include "files.h"
 
 /* Every element type that a file may declare: X(name, bits of an element). */
@@ -94,11 +95,12 @@ sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_t
 
 /* ---- writing ---- */
 
-/* A tensor to be written as F32; the name is borrowed until the writer is closed. */
+/* A tensor to be written; the name is borrowed until the writer is closed. */
 typedef struct sl_safetensors_plan {
     const char *name;
     uint32_t dim_count; /* 0 .. 2 */
     uint64_t shape[2];
+    sl_encoding encoding; /* FP32, BF16 or FP16 */
 } sl_safetensors_plan;
 
 /* Writes a file front to back: the checksum of the whole is then known without reading again. */
@@ -111,6 +113,10 @@ sl_status sl_safetensors_writer_open(int directory, const char *directory_path, 
                                      const sl_safetensors_plan *tensors, uint32_t tensor_count,
                                      sl_safetensors_writer **out_writer);
 
+/* The same with a file that was just made; it is the writer's from the call on. */
+sl_status sl_safetensors_writer_start(sl_file *file, const sl_safetensors_plan *tensors,
+                                      uint32_t tensor_count, sl_safetensors_writer **out_writer);
+
 /* The size of the file that a writer of these tensors makes. SL_ERROR_USAGE: sizes overflow, or two
  * tensors have one name. */
 sl_status sl_safetensors_count_bytes(const sl_safetensors_plan *tensors, uint32_t tensor_count,
@@ -119,10 +125,14 @@ sl_status sl_safetensors_count_bytes(const sl_safetensors_plan *tensors, uint32_
 /* Index into `tensors` of the tensor whose elements come i-th in the file. */
 uint32_t sl_safetensors_writer_order(const sl_safetensors_writer *writer, uint32_t i);
 
-/* Appends the next elements of the file, of one tensor or of several. SL_ERROR_INTERNAL: more than
- * were declared. SL_ERROR_IO. */
+/* Appends the next elements of the file, of one tensor or of several, all FP32. SL_ERROR_INTERNAL:
+ * more than were declared. SL_ERROR_IO. */
 sl_status sl_safetensors_writer_append(sl_safetensors_writer *writer, const float *data,
                                        uint64_t element_count);
+
+/* The same of elements as they are stored. */
+sl_status sl_safetensors_writer_append_stored(sl_safetensors_writer *writer, const void *stored,
+                                              uint64_t bytes);
 
 /* Syncs; writes the size and the checksum of the whole file. SL_ERROR_INTERNAL: elements are
  * missing. SL_ERROR_IO. */

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/status.h"
 
@@ -74,6 +75,9 @@ sl_status sl_vocabulary_parse_json(const sl_vocabulary_text *json, sl_vocabulary
  * free(). */
 sl_status sl_vocabulary_format(const sl_vocabulary *vocabulary, char **out_tokens_text,
                                char **out_merges_text);
+
+/* Writes a token as these files do, a character for each byte. */
+void sl_vocabulary_write_token(sl_token_bytes token, FILE *stream);
 
 /* Makes the directory if it is missing, and writes the two files into it, synced. SL_ERROR_USAGE:
  * it holds a vocabulary already. */

@@ -513,15 +513,24 @@ sl_status sl_vocabulary_read(const char *directory, sl_vocabulary **out_vocabula
 
 /* ---- writing ---- */
 
+static void write_code(uint32_t code, FILE *stream)
+{
+    if (code < 0x80)
+        putc((int)code, stream);
+    else
+        fprintf(stream, "%c%c", (int)(0xc0 | code >> 6), (int)(0x80 | (code & 0x3f)));
+}
+
 static void write_token(const byte_map *map, sl_token_bytes token, FILE *stream)
 {
-    for (uint32_t i = 0; i < token.bytes; i++) {
-        uint32_t code = map->codes[(unsigned char)token.text[i]];
-        if (code < 0x80)
-            putc((int)code, stream);
-        else
-            fprintf(stream, "%c%c", (int)(0xc0 | code >> 6), (int)(0x80 | (code & 0x3f)));
-    }
+    for (uint32_t i = 0; i < token.bytes; i++)
+        write_code(map->codes[(unsigned char)token.text[i]], stream);
+}
+
+void sl_vocabulary_write_token(sl_token_bytes token, FILE *stream)
+{
+    for (uint32_t i = 0; i < token.bytes; i++)
+        write_code(code_of((unsigned char)token.text[i]), stream);
 }
 
 static sl_status no_memory(void)

@@ -42,6 +42,7 @@ READERS = {
     },
     "restore": {"src/session/config/restore.c": []},
     "command_line": {"src/cli/options.c": []},
+    "llmc_model": {"src/files/llmc_model.c": []},
 }
 
 

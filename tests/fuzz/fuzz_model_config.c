@@ -13,7 +13,7 @@ void fuzz_input(const uint8_t *data, size_t bytes)
         return;
     FUZZ_NEED(shape.layers && shape.width && shape.heads && shape.context && shape.vocab);
     FUZZ_NEED(shape.width % shape.heads == 0);
-    if (!fuzz_succeeds(sl_weights_format_config(&shape, &text)))
+    if (!fuzz_succeeds(sl_weights_format_config(&shape, "float32", shape.vocab - 1, &text)))
         return;
     fuzz_write("config.json", text, strlen(text));
     free(text);

@@ -6,17 +6,17 @@
 #include "fuzz.h"
 #include "session/config/config_json.h"
 
-enum { SETTINGS_COMMAND_COUNT = 7 };
+enum { SETTINGS_COMMAND_COUNT = 8 };
 
 static inline sl_config_command settings_command(uint8_t byte)
 {
-    return (sl_config_command)(1u << byte % 8 % SETTINGS_COMMAND_COUNT);
+    return (sl_config_command)(1u << byte % SETTINGS_COMMAND_COUNT);
 }
 
 static inline const char *settings_name(sl_config_command command)
 {
     static const char *const names[] = {"train",  "plan",  "generate", "eval",
-                                        "doctor", "bench", "tokenize"};
+                                        "doctor", "bench", "tokenize", "convert"};
     return names[__builtin_ctz(command)];
 }
 

@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/bits.h"
@@ -374,6 +373,18 @@ sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_sp
     return status;
 }
 
+sl_status sl_checkpoint_parameters(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
+                                   uint32_t tensor_count, const sl_safetensors **out_file)
+{
+    sl_full_tensors *list;
+    SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
+    sl_status status = find_group(checkpoint, SL_GROUP_PARAM, out_file);
+    if (status == SL_OK)
+        status = check_file(*out_file, list);
+    sl_full_tensors_close(list);
+    return status;
+}
+
 /* ---- saving: the files ---- */
 
 static const char LATEST_NAME[] = "LATEST";
@@ -452,7 +463,8 @@ static sl_status write_listed(save_job *job, sl_manifest_file which, const char 
 static sl_status write_config(save_job *job)
 {
     char *text;
-    SL_TRY(sl_weights_format_config(job->args->shape, &text));
+    const sl_gpt2_shape *shape = job->args->shape;
+    SL_TRY(sl_weights_format_config(shape, "float32", shape->vocab - 1, &text));
     sl_status status = write_listed(job, SL_MANIFEST_CONFIG, text);
     free(text);
     return status;
@@ -712,41 +724,11 @@ static sl_status count_bytes(const save_job *job, uint64_t block_bytes, uint64_t
     return SL_OK;
 }
 
-/* "a/b" becomes "a", "a" becomes ".", "/a" becomes "/". */
-static void cut_last_part(char *path)
-{
-    char *slash = strrchr(path, '/');
-    if (slash)
-        slash[slash == path && slash[1]] = '\0';
-    else
-        memcpy(path, ".", 2);
-}
-
-/* The space free for a path whose last parts may not be there yet. */
-static sl_status ask_space(const char *path, struct statvfs *out_info)
-{
-    char *parent = strdup(path);
-    if (!parent)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    int result = statvfs(parent, out_info);
-    while (result < 0 && errno == ENOENT && *parent && strcmp(parent, ".") != 0) {
-        cut_last_part(parent);
-        result = statvfs(parent, out_info);
-    }
-    free(parent);
-    if (result < 0)
-        SL_FAIL(SL_ERROR_IO, "%s: its free space cannot be asked: %s", sl_files_show(path).text,
-                strerror(errno));
-    return SL_OK;
-}
-
 static sl_status compare_space(const save_job *job, const save_series *series)
 {
-    struct statvfs info;
-    uint64_t bytes = 0, needed, more = count_more(series);
-    SL_TRY(ask_space(job->args->directory, &info));
-    uint64_t free_bytes = (uint64_t)info.f_bavail * info.f_frsize;
-    SL_TRY(count_bytes(job, info.f_frsize, &bytes));
+    uint64_t bytes = 0, needed, free_bytes, block_bytes, more = count_more(series);
+    SL_TRY(sl_files_free_space(job->args->directory, &free_bytes, &block_bytes));
+    SL_TRY(count_bytes(job, block_bytes, &bytes));
     SL_TRY(sl_bits_multiply(more, bytes, "the checkpoints of a run", &needed));
     if (needed <= free_bytes)
         return SL_OK;

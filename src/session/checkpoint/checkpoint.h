@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "files/safetensors.h"
 #include "session/weights/tensor_io.h"
 #include "sluice/gpt2.h"
 #include "text/vocabulary.h"
@@ -126,5 +127,10 @@ const sl_checkpoint_info *sl_checkpoint_describe(const sl_checkpoint *checkpoint
  * SL_ERROR_DATA: a group, tensor or shape is not in the checkpoint. SL_ERROR_IO. */
 sl_status sl_checkpoint_load(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
                              uint32_t tensor_count, const bool *has_state, const sl_tensor_io *io);
+
+/* The file of the parameters, open as long as the checkpoint is; names, with SL_WEIGHTS_PREFIX, and
+ * shapes are those of `tensors`. SL_ERROR_DATA: they are not. */
+sl_status sl_checkpoint_parameters(const sl_checkpoint *checkpoint, const sl_tensor_spec *tensors,
+                                   uint32_t tensor_count, const sl_safetensors **out_file);
 
 #endif

@@ -23,11 +23,14 @@ enum {
     GE = G | E,
     B = SL_CONFIG_BENCH,
     K = SL_CONFIG_TOKENIZE,
+    V = SL_CONFIG_CONVERT,
+    TV = T | V,
     BK = B | K,
     TEK = TE | K,
-    TGEK = TGE | K,
+    TGEKV = TGE | K | V,
     TGEB = TGE | B,
     TGEBK = TGEB | K,
+    TGEBKV = TGEBK | V,
     TGEDB = TGEB | SL_CONFIG_DOCTOR,
     PEDB = P | E | SL_CONFIG_DOCTOR | B
 };
@@ -698,6 +701,17 @@ static sl_status check_tokenizing(const sl_config *config)
     return SL_OK;
 }
 
+static sl_status check_converting(const sl_config *config)
+{
+    if (!config->from)
+        SL_FAIL(SL_ERROR_USAGE, "--from is missing: give a directory that train saved, a Hugging "
+                                "Face GPT-2 directory, or a model of llm.c");
+    if (!config->to)
+        SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made",
+                config->convert_format == 0 ? "directory" : "file");
+    return SL_OK;
+}
+
 sl_status sl_config_check(sl_config *config, sl_config_command command)
 {
     if (config->threads == SL_CONFIG_UNSET)
@@ -706,6 +720,8 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
         return SL_OK;
     if (command & SL_CONFIG_TOKENIZE)
         return check_tokenizing(config);
+    if (command & SL_CONFIG_CONVERT)
+        return check_converting(config);
     if (command & SL_CONFIG_BENCH)
         return resolve_device(config);
     SL_TRY(sl_config_use_one_spelling(config));

@@ -70,12 +70,13 @@ static const struct command_name {
     {"doctor", SL_CONFIG_DOCTOR, SL_CONFIG_DOCTOR},
     {"bench", SL_CONFIG_BENCH, SL_CONFIG_BENCH},
     {"tokenize", SL_CONFIG_TOKENIZE, SL_CONFIG_TOKENIZE},
+    {"convert", SL_CONFIG_CONVERT, SL_CONFIG_CONVERT},
 };
 
 enum { COMMAND_COUNT = sizeof command_names / sizeof command_names[0] };
 
 /* Options that mean something else with each command. */
-static const uint32_t ambiguous_rows[] = {SL_CONFIG_ROW_output};
+static const uint32_t ambiguous_rows[] = {SL_CONFIG_ROW_output, SL_CONFIG_ROW_format};
 
 /* A file that is read for one command. */
 typedef struct reading {
@@ -98,7 +99,7 @@ static sl_status refuse_ambiguous(uint32_t row)
         if (ambiguous_rows[i] == row)
             SL_FAIL(SL_ERROR_USAGE,
                     "commands use this name differently: put it in an object named after the "
-                    "command, as \"bench\": {\"%s\": ...}",
+                    "command, as \"tokenize\": {\"%s\": ...}",
                     sl_config_rows()[row].name);
     return SL_OK;
 }

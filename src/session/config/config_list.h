@@ -8,7 +8,7 @@
  *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
  *   low,high the range of a COUNT or REAL, both ends included
  *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval,
- *            D doctor, B bench, K tokenize
+ *            D doctor, B bench, K tokenize, V convert
  *
  * This is what names (commands) and values (KIND, hint, low, high) are checked against; config.h
  * says in which steps, and where combinations of options are.
@@ -36,7 +36,7 @@
       "text, JSON lines or token files (llm.c, nanoGPT, Megatron's .bin with .idx), recognised "   \
       "by content, joined in this order; with a weight on each, rows come from them in these "     \
       "shares (0.7:web.bin 0.3:books.bin)")                                                        \
-    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEK, DATA,                          \
+    X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEKV, DATA,                         \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
       "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \
     X(TEXT, json_key, "json-key", "text", "KEY", 0, 0, TEK, DATA,                                  \
@@ -165,8 +165,8 @@
     X(SWITCH, resume, "resume", "false", NULL, 0, 0, T, OUTPUT,                                    \
       "go on from the newest valid checkpoint under --save, if there is one, with its options; "   \
       "options given beside it win")                                                               \
-    X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, T, OUTPUT,                              \
-      "remove the checkpoints that are under --save, once the first new one is there")             \
+    X(SWITCH, overwrite, "overwrite", "false", NULL, 0, 0, TV, OUTPUT,                             \
+      "replace what is there once the new is whole: the checkpoints under --save, or --to")        \
     X(TEXT, log_json, "log-json", "", "FILE", 0, 0, T, OUTPUT, "one JSON object a line")           \
     X(TEXT, log_csv, "log-csv", "", "FILE", 0, 0, T, OUTPUT,                                       \
       "the numbers of each step as a table: a line of names, then a line a step")                  \
@@ -176,14 +176,25 @@
       "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
-    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBK, OUTPUT, "no progress")                   \
+    X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, OUTPUT, "no progress")                  \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
     X(TEXT, output, "output", "", "FILE", 0, 0, BK, OUTPUT,                                        \
       "of bench: where the profile goes (else where plan and train find it by themselves); of "    \
       "tokenize: the file of tokens, or with --decode of text")                                    \
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT,                  \
-      "of the file of tokens; megatron: FILE.bin and FILE.idx")
+      "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
+    X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT,                                             \
+      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, or " \
+      "a model of llm.c (.bin)")                                                                   \
+    X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT,                                                 \
+      "where it goes: hf makes a directory, the others a file")                                    \
+    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights", 0, 0, V, OUTPUT,             \
+      "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
+      "llm.c; weights: one safetensors file")                                                      \
+    X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT,                \
+      "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
+      "gguf")
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \

@@ -13,7 +13,6 @@
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
-#include "files/model_files.h"
 #include "full_tensors.h"
 
 /* ---- config.json: every key that changes the computation has the value that is computed ---- */
@@ -129,13 +128,14 @@ sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape
     return status;
 }
 
-sl_status sl_weights_format_config(const sl_gpt2_shape *shape, char **out_text)
+sl_status sl_weights_format_config(const sl_gpt2_shape *shape, const char *dtype,
+                                   uint32_t end_of_text, char **out_text)
 {
-    json_int_t last_token = (json_int_t)shape->vocab - 1; /* end of text, as in GPT-2 */
+    json_int_t last_token = (json_int_t)end_of_text;
     json_t *root = json_pack(
         "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:n, s:s, s:f, s:f, s:f, s:f, s:f, s:b, "
         "s:b, s:b, s:b, s:b, s:I, s:I}",
-        "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "torch_dtype", "float32",
+        "architectures", "GPT2LMHeadModel", "model_type", "gpt2", "torch_dtype", dtype,
         "vocab_size", (json_int_t)shape->vocab, "n_positions", (json_int_t)shape->context, "n_ctx",
         (json_int_t)shape->context, "n_embd", (json_int_t)shape->width, "n_layer",
         (json_int_t)shape->layers, "n_head", (json_int_t)shape->heads, "n_inner",
@@ -191,22 +191,19 @@ static sl_status check_known(const sl_safetensors *file, const sl_full_tensors *
     return SL_OK;
 }
 
-/* The tensor of a file, under either of its names. */
-static sl_status find_tensor(const char *directory, const sl_model_files *files,
-                             const sl_full_tensor *full, const sl_safetensors **out_file,
-                             const sl_safetensors_tensor **out_tensor)
+sl_status sl_weights_find(const char *directory, const sl_model_files *files, const char *name,
+                          const sl_safetensors **out_file, const sl_safetensors_tensor **out_tensor)
 {
     char prefixed[SL_WEIGHTS_NAME_BYTES];
     const sl_safetensors *other_file = NULL;
-    snprintf(prefixed, sizeof prefixed, "%s%s", SL_WEIGHTS_PREFIX, full->name);
-    const sl_safetensors_tensor *plain = sl_model_files_find(files, full->name, out_file);
+    snprintf(prefixed, sizeof prefixed, "%s%s", SL_WEIGHTS_PREFIX, name);
+    const sl_safetensors_tensor *plain = sl_model_files_find(files, name, out_file);
     const sl_safetensors_tensor *other = sl_model_files_find(files, prefixed, &other_file);
     if (plain && other)
         SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is there twice, with and without \"%s\"",
-                sl_files_show(directory).text, full->name, SL_WEIGHTS_PREFIX);
+                sl_files_show(directory).text, name, SL_WEIGHTS_PREFIX);
     if (!plain && !other)
-        SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing", sl_files_show(directory).text,
-                full->name);
+        SL_FAIL(SL_ERROR_DATA, "%s: tensor \"%s\" is missing", sl_files_show(directory).text, name);
     *out_tensor = plain ? plain : other;
     *out_file = plain ? *out_file : other_file;
     return SL_OK;
@@ -220,7 +217,7 @@ static sl_status check_all(const char *directory, const sl_model_files *files,
     for (uint32_t i = 0; i < files->file_count; i++)
         SL_TRY(check_known(files->files[i], list));
     for (uint32_t i = 0; i < list->count; i++) {
-        SL_TRY(find_tensor(directory, files, &list->items[i], &file, &tensor));
+        SL_TRY(sl_weights_find(directory, files, list->items[i].name, &file, &tensor));
         SL_TRY(sl_full_tensors_check(&list->items[i], file, tensor));
     }
     return SL_OK;
@@ -233,10 +230,33 @@ static sl_status load_all(const char *directory, const sl_model_files *files,
     const sl_safetensors_tensor *tensor;
     for (uint32_t i = 0; i < list->count; i++) {
         const sl_full_tensor *full = &list->items[i];
-        SL_TRY(find_tensor(directory, files, full, &file, &tensor));
+        SL_TRY(sl_weights_find(directory, files, full->name, &file, &tensor));
         SL_TRY(sl_full_tensors_load(list, full, file, tensor, SL_GROUP_PARAM, io));
     }
     return SL_OK;
+}
+
+static sl_status open_checked(const char *directory, const sl_full_tensors *list,
+                              sl_model_files **out_files)
+{
+    sl_model_files *files = NULL;
+    SL_TRY(sl_model_files_open(directory, &files));
+    sl_status status = check_all(directory, files, list);
+    if (status != SL_OK)
+        sl_model_files_close(files);
+    else
+        *out_files = files;
+    return status;
+}
+
+sl_status sl_weights_open(const char *directory, const sl_tensor_spec *tensors,
+                          uint32_t tensor_count, sl_model_files **out_files)
+{
+    sl_full_tensors *list;
+    SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
+    sl_status status = open_checked(directory, list, out_files);
+    sl_full_tensors_close(list);
+    return status;
 }
 
 sl_status sl_weights_import(const char *directory, const sl_tensor_spec *tensors,
@@ -245,9 +265,7 @@ sl_status sl_weights_import(const char *directory, const sl_tensor_spec *tensors
     sl_full_tensors *list;
     sl_model_files *files = NULL;
     SL_TRY(sl_full_tensors_open(tensors, tensor_count, &list));
-    sl_status status = sl_model_files_open(directory, &files);
-    if (status == SL_OK)
-        status = check_all(directory, files, list);
+    sl_status status = open_checked(directory, list, &files);
     if (status == SL_OK)
         status = load_all(directory, files, list, io);
     sl_model_files_close(files);

@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "files/model_files.h"
 #include "sluice/gpt2.h"
 #include "tensor_io.h"
 
@@ -36,8 +37,20 @@ sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape
 sl_status sl_weights_import(const char *directory, const sl_tensor_spec *tensors,
                             uint32_t tensor_count, const sl_tensor_io *io);
 
-/* Writes to `out_text` a config.json of this shape that transformers loads (GPT2LMHeadModel);
- * release it with free(). */
-sl_status sl_weights_format_config(const sl_gpt2_shape *shape, char **out_text);
+/* The same checks alone: opens the files of `directory`, in which every name and shape is right.
+ * The caller closes them. */
+sl_status sl_weights_open(const char *directory, const sl_tensor_spec *tensors,
+                          uint32_t tensor_count, sl_model_files **out_files);
+
+/* The tensor of opened files under either of its names, and the file that it is in. `directory` is
+ * for messages. SL_ERROR_DATA: it is missing, or there twice. */
+sl_status sl_weights_find(const char *directory, const sl_model_files *files, const char *name,
+                          const sl_safetensors **out_file,
+                          const sl_safetensors_tensor **out_tensor);
+
+/* Writes to `out_text` a config.json of this shape that transformers loads (GPT2LMHeadModel), with
+ * torch's name of the weights' type and the id of the end of text; release it with free(). */
+sl_status sl_weights_format_config(const sl_gpt2_shape *shape, const char *dtype,
+                                   uint32_t end_of_text, char **out_text);
 
 #endif

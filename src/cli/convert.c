@@ -1,0 +1,112 @@
+/* sluice convert: a model from a checkpoint, a Hugging Face directory or llm.c, for other programs.
+ */
+#include "session/convert/convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "meter.h"
+#include "train/tokenizer.h"
+
+enum { MB = 1000000 };
+
+static sl_status show(void *user, uint64_t done_bytes, uint64_t total_bytes)
+{
+    return sl_meter_show(user, done_bytes, total_bytes);
+}
+
+/* The given tokenizer, else the model's own, so far as it is known. */
+static sl_status open_vocabulary(sl_config *config, const sl_model_reader *reader,
+                                 sl_vocabulary **vocabulary)
+{
+    const sl_tokenizer_question question = {.model = reader->path,
+                                            .recorded = reader->tokenizer,
+                                            .directory = reader->directory,
+                                            .shape = &reader->shape};
+    SL_TRY(sl_tokenizer_open(config, &question, vocabulary));
+    SL_TRY(sl_tokenizer_resolve(config, &question, vocabulary));
+    bool is_byte = config->tokenizer && strcmp(config->tokenizer, "byte") == 0;
+    return !*vocabulary && is_byte ? sl_vocabulary_of_bytes(vocabulary) : SL_OK;
+}
+
+static sl_status refuse_same(const sl_config *config, const sl_model_reader *reader)
+{
+    struct stat from, to;
+    if (stat(config->to, &to) != 0)
+        return SL_OK;
+    bool is_same =
+        stat(config->from, &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+    is_same = is_same || (stat(reader->path, &from) == 0 && from.st_dev == to.st_dev &&
+                          from.st_ino == to.st_ino);
+    if (is_same)
+        SL_FAIL(SL_ERROR_USAGE, "--to %s is what is converted: name another place",
+                sl_files_show(config->to).text);
+    return SL_OK;
+}
+
+static void print_report(const sl_config *config, const sl_model_reader *reader,
+                         const sl_convert_report *report, double seconds)
+{
+    static const char *const formats[] = {"hf", "gguf", "llmc", "weights"};
+    printf("%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s\n",
+           formats[config->convert_format], sl_encoding_name((sl_encoding)config->convert_type),
+           report->tensor_count, sl_gpt2_parameter_count(&reader->shape), reader->kind,
+           (double)report->bytes / MB, seconds, (double)report->bytes / MB / seconds,
+           sl_files_show(config->to).text);
+}
+
+static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter *progress,
+                     sl_vocabulary **vocabulary)
+{
+    sl_convert_report report;
+    SL_TRY(refuse_same(config, reader));
+    SL_TRY(open_vocabulary(config, reader, vocabulary));
+    const sl_convert_args args = {.reader = reader,
+                                  .to = config->to,
+                                  .format = (sl_convert_format)config->convert_format,
+                                  .encoding = (sl_encoding)config->convert_type,
+                                  .overwrites = config->overwrite,
+                                  .vocabulary = *vocabulary,
+                                  .progress = show,
+                                  .user = progress};
+    sl_status status = sl_convert_run(&args, &report);
+    sl_meter_end_line(progress);
+    SL_TRY(status);
+    if (!config->quiet)
+        print_report(config, reader, &report, sl_meter_seconds(progress));
+    return SL_OK;
+}
+
+static int convert(sl_config *config)
+{
+    static const sl_signal_texts texts = {
+        .stops = "stopping: nothing is written",
+        .stops_in_save = "",
+        .leaves_now = "leaving at once: a file or directory with .tmp- in its name may be left"};
+    sl_model_reader reader = {0};
+    sl_vocabulary *vocabulary = NULL;
+    sl_signals_ignore_failed_output(); /* a file that may not grow is told as any failure */
+    sl_meter progress = sl_meter_start(config, "converting", &texts);
+    sl_status status = sl_convert_check((sl_convert_format)config->convert_format,
+                                        (sl_encoding)config->convert_type);
+    if (status == SL_OK)
+        status = sl_model_reader_open(config->from, &reader);
+    if (status == SL_OK)
+        status = run(config, &reader, &progress, &vocabulary);
+    int code = sl_command_end(status);
+    sl_vocabulary_close(vocabulary);
+    sl_model_reader_close(&reader);
+    return sl_meter_was_stopped() && status != SL_OK ? SL_METER_EXIT_STOPPED : code;
+}
+
+const sl_command_entry sl_command_convert = {
+    .options = SL_CONFIG_CONVERT,
+    .name = "convert",
+    .summary = "a model for transformers, llama.cpp or llm.c, or from it",
+    .doc =
+        "Writes the parameters of --from, tensor by tensor in 48 MiB of memory, as --to in another "
+        "--format. It has its name only when it is whole; --from is checked as train checks it, "
+        "checksums included. The tokenizer that the model is known to have goes with it.",
+    .run = convert};

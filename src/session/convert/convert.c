@@ -1,0 +1,269 @@
+/* The walk: a block of a tensor is read, laid across where the format has linear weights the other
+ * way round, encoded and appended. */
+#include "convert.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "target.h"
+
+/* ---- what is asked for ---- */
+
+static const sl_target_ops *const formats[] = {
+    [SL_CONVERT_HF] = &sl_target_hf,
+    [SL_CONVERT_GGUF] = &sl_target_gguf,
+    [SL_CONVERT_LLMC] = &sl_target_llmc,
+    [SL_CONVERT_WEIGHTS] = &sl_target_weights,
+};
+
+sl_status sl_convert_check(sl_convert_format format, sl_encoding encoding)
+{
+    if (format == SL_CONVERT_GGUF)
+        return SL_OK;
+    if (encoding == SL_ENCODING_Q8_0)
+        SL_FAIL(SL_ERROR_USAGE, "--type q8_0 is for --format gguf: use fp32, bf16 or fp16");
+    if (format == SL_CONVERT_LLMC && encoding == SL_ENCODING_FP16)
+        SL_FAIL(SL_ERROR_USAGE, "--type fp16: models of llm.c are fp32 or bf16");
+    return SL_OK;
+}
+
+static sl_status check_vocabulary(const sl_convert_args *args)
+{
+    uint32_t count = args->vocabulary ? sl_vocabulary_count(args->vocabulary) : 0;
+    if (count > args->reader->shape.vocab)
+        SL_FAIL(SL_ERROR_USAGE,
+                "the tokenizer has %u tokens, but the model %u ids: it is another model's", count,
+                args->reader->shape.vocab);
+    if (!args->vocabulary && args->format != SL_CONVERT_WEIGHTS)
+        sl_log_write(SL_LOG_WARNING,
+                     "no vocabulary is known of this model, so what is written reads and prints no "
+                     "text: --tokenizer DIR adds one");
+    return SL_OK;
+}
+
+uint32_t sl_target_end_of_text(const sl_target *target)
+{
+    const sl_vocabulary *vocabulary = target->args->vocabulary;
+    int32_t id = vocabulary ? sl_vocabulary_end_of_text(vocabulary) : SL_VOCABULARY_NONE;
+    return id == SL_VOCABULARY_NONE ? target->args->reader->shape.vocab - 1 : (uint32_t)id;
+}
+
+sl_status sl_target_list(sl_target *target)
+{
+    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    target->item_count = sl_gpt2_tensors_count(shape);
+    target->items = calloc(target->item_count, sizeof *target->items);
+    if (!target->items)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
+    for (uint32_t i = 0; i < target->item_count; i++)
+        target->items[i] = (sl_target_item){.tensor = sl_gpt2_tensors_nth(shape, i),
+                                            .encoding = target->args->encoding};
+    return SL_OK;
+}
+
+static void close_target(sl_target *target)
+{
+    sl_safetensors_writer_close(target->safetensors);
+    sl_gguf_close(target->gguf);
+    sl_files_close(&target->file);
+    sl_output_close(&target->output);
+    sl_output_close(&target->beside);
+    free(target->items);
+    free(target->names);
+    free(target->plans);
+}
+
+/* ---- the walk ---- */
+
+typedef struct walk {
+    sl_target *target;
+    const sl_target_ops *ops;
+    uint64_t block_elements; /* of each buffer */
+    float *data, *across;
+    void *stored;
+    uint64_t done_bytes;
+} walk;
+
+static sl_status tell(walk *self)
+{
+    const sl_convert_args *args = self->target->args;
+    return args->progress ? args->progress(args->user, self->done_bytes, self->target->total_bytes)
+                          : SL_OK;
+}
+
+static sl_status append(walk *self, const sl_target_item *item, const float *data, uint64_t count)
+{
+    uint64_t bytes = sl_encoding_bytes(item->encoding, count);
+    SL_TRY(sl_encoding_encode(item->encoding, data, count, self->stored));
+    SL_TRY(self->ops->append(self->target, self->stored, bytes));
+    self->done_bytes += bytes;
+    return SL_OK;
+}
+
+static sl_status copy_straight(walk *self, const sl_target_item *item)
+{
+    const sl_model_reader *reader = self->target->args->reader;
+    uint64_t count = item->tensor.rows * item->tensor.columns;
+    for (uint64_t done = 0; done < count;) {
+        uint64_t left = count - done;
+        uint64_t part = left < self->block_elements ? left : self->block_elements;
+        SL_TRY(sl_model_reader_read(reader, &item->tensor, done, part, self->data));
+        SL_TRY(append(self, item, self->data, part));
+        SL_TRY(tell(self));
+        done += part;
+    }
+    return SL_OK;
+}
+
+/* The matrix in the source: its rows become columns. */
+typedef struct matrix {
+    uint64_t rows, columns;
+} matrix;
+
+/* Reads some columns of all rows, row by row unless they are all there are. */
+static sl_status read_columns(walk *self, const sl_gpt2_tensor *tensor, matrix of,
+                              uint64_t first_column, uint64_t count)
+{
+    const sl_model_reader *reader = self->target->args->reader;
+    if (count == of.columns)
+        return sl_model_reader_read(reader, tensor, 0, of.rows * of.columns, self->data);
+    for (uint64_t row = 0; row < of.rows; row++)
+        SL_TRY(sl_model_reader_read(reader, tensor, row * of.columns + first_column, count,
+                                    self->data + row * count));
+    return SL_OK;
+}
+
+/* [rows, columns] becomes [columns, rows], by tiles that fit the nearest cache. */
+static void lay_across(const float *data, uint64_t rows, uint64_t columns, float *out_data)
+{
+    enum { TILE = 32 };
+    for (uint64_t row = 0; row < rows; row += TILE)
+        for (uint64_t column = 0; column < columns; column += TILE)
+            for (uint64_t c = column; c < column + TILE && c < columns; c++)
+                for (uint64_t r = row; r < row + TILE && r < rows; r++)
+                    out_data[c * rows + r] = data[r * columns + c];
+}
+
+static sl_status copy_across(walk *self, const sl_target_item *item)
+{
+    const sl_gpt2_tensor *tensor = &item->tensor;
+    matrix of = {tensor->rows, tensor->columns};
+    if (self->target->args->reader->is_out_in)
+        of = (matrix){tensor->columns, tensor->rows};
+    uint64_t most = self->block_elements / of.rows;
+    if (most == 0)
+        SL_FAIL(SL_ERROR_DATA, "has %" PRIu64 " rows, more than %" PRIu64 " cannot be laid across",
+                of.rows, self->block_elements);
+    for (uint64_t column = 0; column < of.columns;) {
+        uint64_t left = of.columns - column, count = left < most ? left : most;
+        SL_TRY(read_columns(self, tensor, of, column, count));
+        lay_across(self->data, of.rows, count, self->across);
+        SL_TRY(append(self, item, self->across, of.rows * count));
+        SL_TRY(tell(self));
+        column += count;
+    }
+    return SL_OK;
+}
+
+static sl_status add_padding(walk *self, const sl_target_item *item)
+{
+    uint64_t left = item->padding_elements;
+    memset(self->data, 0, self->block_elements * sizeof *self->data);
+    while (left > 0) {
+        uint64_t part = left < self->block_elements ? left : self->block_elements;
+        SL_TRY(append(self, item, self->data, part));
+        left -= part;
+    }
+    return SL_OK;
+}
+
+static sl_status copy_item(walk *self, const sl_target_item *item)
+{
+    const sl_convert_args *args = self->target->args;
+    bool is_across = item->tensor.is_linear && args->reader->is_out_in != self->target->is_out_in;
+    sl_status status = is_across ? copy_across(self, item) : copy_straight(self, item);
+    if (status == SL_OK && item->padding_elements > 0)
+        status = add_padding(self, item);
+    if (status == SL_ERROR_DATA)
+        status =
+            sl_status_prefix(status, "%s: tensor \"%s\"", sl_files_show(args->reader->path).text,
+                             sl_gpt2_tensors_name(&item->tensor).text);
+    return status;
+}
+
+static sl_status take_memory(walk *self)
+{
+    uint64_t largest = SL_ENCODING_Q8_0_ELEMENTS;
+    for (uint32_t i = 0; i < self->target->item_count; i++) {
+        const sl_gpt2_tensor *tensor = &self->target->items[i].tensor;
+        uint64_t count = tensor->rows * tensor->columns;
+        largest = count > largest ? count : largest;
+    }
+    self->block_elements =
+        largest < SL_CONVERT_BLOCK_ELEMENTS ? largest : SL_CONVERT_BLOCK_ELEMENTS;
+    self->data = malloc(self->block_elements * sizeof *self->data);
+    self->across = malloc(self->block_elements * sizeof *self->across);
+    self->stored = malloc(self->block_elements * sizeof(float));
+    if (!self->data || !self->across || !self->stored)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a block of %" PRIu64 " elements",
+                self->block_elements);
+    return SL_OK;
+}
+
+static sl_status walk_items(sl_target *target, const sl_target_ops *ops)
+{
+    walk self = {.target = target, .ops = ops};
+    sl_status status = take_memory(&self);
+    for (uint32_t i = 0; status == SL_OK && i < target->item_count; i++)
+        status = copy_item(&self, &target->items[i]);
+    free(self.data);
+    free(self.across);
+    free(self.stored);
+    return status;
+}
+
+/* ---- one conversion ---- */
+
+enum { SMALL_FILES_BYTES = 64 << 10, TOKEN_TEXT_BYTES = 64 /* of a token and its merge, about */ };
+
+static sl_status check_space(const sl_target *target)
+{
+    const sl_convert_args *args = target->args;
+    uint64_t free_bytes, block_bytes, needed = target->total_bytes + SMALL_FILES_BYTES;
+    if (args->vocabulary)
+        needed += sl_vocabulary_count(args->vocabulary) * (uint64_t)TOKEN_TEXT_BYTES;
+    SL_TRY(sl_files_free_space(target->output.path, &free_bytes, &block_bytes));
+    if (needed <= free_bytes)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_FIT,
+            "%s: %" PRIu64 " bytes are needed, but %" PRIu64 " are free there; write to a larger "
+            "disk, or a smaller --type%s",
+            sl_files_show(args->to).text, needed, free_bytes,
+            args->overwrites ? " (what is replaced stays until the new is whole)" : "");
+}
+
+static sl_status convert(sl_target *target, const sl_target_ops *ops)
+{
+    const sl_convert_args *args = target->args;
+    SL_TRY(ops->plan(target));
+    SL_TRY(sl_output_open(args->to, ops->is_directory, args->overwrites, &target->output));
+    SL_TRY(check_space(target));
+    SL_TRY(ops->start(target));
+    SL_TRY(walk_items(target, ops));
+    SL_TRY(ops->finish(target));
+    return sl_output_publish(&target->output);
+}
+
+sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_report)
+{
+    sl_target target = {
+        .args = args, .output = {.directory = -1}, .beside = {.directory = -1}, .file = {.fd = -1}};
+    SL_TRY(sl_convert_check(args->format, args->encoding));
+    SL_TRY(check_vocabulary(args));
+    sl_status status = convert(&target, formats[args->format]);
+    *out_report = (sl_convert_report){target.item_count, target.total_bytes};
+    close_target(&target);
+    return status;
+}

@@ -1,0 +1,52 @@
+/* What a format does with the tensors of a conversion. The walk over them is in convert.c. */
+#ifndef SL_SESSION_CONVERT_TARGET_H
+#define SL_SESSION_CONVERT_TARGET_H
+
+#include "convert.h"
+#include "files/gguf.h"
+#include "output.h"
+
+typedef struct sl_target_item {
+    sl_gpt2_tensor tensor;
+    sl_encoding encoding;
+    uint64_t padding_elements; /* zeros behind it */
+} sl_target_item;
+
+typedef struct sl_target {
+    const sl_convert_args *args;
+    sl_target_item *items; /* [item_count], from `start` on in the order of the data */
+    uint32_t item_count;
+    bool is_out_in;           /* linear weights are [out, in] */
+    uint64_t total_bytes;     /* of the file of the parameters */
+    sl_output output, beside; /* of the parameters, and of llm.c's tokenizer */
+    /* Of one format or the other; closed by sl_target_close. */
+    sl_gpt2_tensor_name *names; /* [item_count] */
+    sl_safetensors_plan *plans; /* [item_count] */
+    sl_safetensors_writer *safetensors;
+    sl_gguf *gguf;
+    sl_file file;
+    uint64_t pushed_bytes;
+} sl_target;
+
+/* A format. All entries are there; each is called once, but `append`. */
+typedef struct sl_target_ops {
+    bool is_directory;
+    /* Fills in items, is_out_in and total_bytes; makes nothing. */
+    sl_status (*plan)(sl_target *target);
+    /* Makes the file, and writes what stands before the data. */
+    sl_status (*start)(sl_target *target);
+    sl_status (*append)(sl_target *target, const void *stored, uint64_t bytes);
+    /* Syncs the file and makes those beside it. */
+    sl_status (*finish)(sl_target *target);
+} sl_target_ops;
+
+extern const sl_target_ops sl_target_hf, sl_target_weights, sl_target_gguf, sl_target_llmc;
+
+/* Takes memory for the items and puts all tensors there in the model's order, in the encoding of
+ * the arguments. */
+sl_status sl_target_list(sl_target *target);
+
+/* The id of the end of text: the vocabulary's, else the last one, as in GPT-2. */
+uint32_t sl_target_end_of_text(const sl_target *target);
+
+#endif

@@ -1,0 +1,197 @@
+/* GGUF as llama.cpp reads a GPT-2: its keys, its tokenizer, its tensors. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "target.h"
+
+enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_UNUSED = 5, QUANTIZATION_VERSION = 2 };
+
+/* ---- values ---- */
+
+/* llama.cpp's number for what most of the weights are. */
+static uint32_t file_type(sl_encoding encoding)
+{
+    static const uint32_t numbers[] = {0, 32, 1, 7}; /* F32, BF16, F16, Q8_0 */
+    return numbers[encoding];
+}
+
+static void add_shape(sl_target *target)
+{
+    const sl_gpt2_shape *shape = &target->args->reader->shape;
+    char name[64];
+    snprintf(name, sizeof name, "GPT-2, %u layers, %u wide", shape->layers, shape->width);
+    sl_gguf_add_text(target->gguf, "general.architecture", "gpt2");
+    sl_gguf_add_text(target->gguf, "general.type", "model");
+    sl_gguf_add_text(target->gguf, "general.name", name);
+    sl_gguf_add_u32(target->gguf, "general.alignment", 32);
+    sl_gguf_add_u32(target->gguf, "general.file_type", file_type(target->args->encoding));
+    sl_gguf_add_u32(target->gguf, "general.quantization_version", QUANTIZATION_VERSION);
+    sl_gguf_add_u32(target->gguf, "gpt2.block_count", shape->layers);
+    sl_gguf_add_u32(target->gguf, "gpt2.context_length", shape->context);
+    sl_gguf_add_u32(target->gguf, "gpt2.embedding_length", shape->width);
+    sl_gguf_add_u32(target->gguf, "gpt2.feed_forward_length", 4 * shape->width);
+    sl_gguf_add_u32(target->gguf, "gpt2.attention.head_count", shape->heads);
+    sl_gguf_add_f32(target->gguf, "gpt2.attention.layer_norm_epsilon", 1e-5f);
+    sl_gguf_add_u32(target->gguf, "gpt2.vocab_size", shape->vocab);
+}
+
+/* One item of the list: a token, or two with a space between. */
+static sl_status add_words(sl_gguf *gguf, sl_token_bytes first, const sl_token_bytes *second)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of a token");
+    sl_vocabulary_write_token(first, stream);
+    if (second) {
+        putc(' ', stream);
+        sl_vocabulary_write_token(*second, stream);
+    }
+    bool is_whole = fclose(stream) == 0;
+    if (is_whole)
+        sl_gguf_add_item_text(gguf, text, bytes);
+    free(text);
+    if (!is_whole)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the text of a token");
+    return SL_OK;
+}
+
+/* Ids that the vocabulary lacks are there too: the model has rows for them. */
+static sl_status add_tokens(sl_gguf *gguf, const sl_vocabulary *vocabulary, uint32_t id_count)
+{
+    char unused[32];
+    sl_gguf_add_list(gguf, "tokenizer.ggml.tokens", SL_GGUF_TEXT, id_count);
+    for (uint32_t id = 0; id < sl_vocabulary_count(vocabulary); id++)
+        SL_TRY(add_words(gguf, sl_vocabulary_token(vocabulary, id), NULL));
+    for (uint32_t id = sl_vocabulary_count(vocabulary); id < id_count; id++) {
+        snprintf(unused, sizeof unused, "[PAD%u]", id);
+        sl_gguf_add_item_text(gguf, unused, strlen(unused));
+    }
+    return SL_OK;
+}
+
+static void add_token_types(sl_gguf *gguf, const sl_vocabulary *vocabulary, uint32_t id_count)
+{
+    sl_gguf_add_list(gguf, "tokenizer.ggml.token_type", SL_GGUF_INT32, id_count);
+    for (uint32_t id = 0; id < id_count; id++) {
+        bool is_end = (int64_t)id == sl_vocabulary_end_of_text(vocabulary);
+        bool is_there = id < sl_vocabulary_count(vocabulary);
+        sl_gguf_add_item_i32(gguf, !is_there ? TOKEN_UNUSED
+                                   : is_end  ? TOKEN_CONTROL
+                                             : TOKEN_NORMAL);
+    }
+}
+
+static sl_status add_merges(sl_gguf *gguf, const sl_vocabulary *vocabulary)
+{
+    const sl_merge *merges = sl_vocabulary_merges(vocabulary);
+    uint32_t count = sl_vocabulary_merge_count(vocabulary);
+    sl_gguf_add_list(gguf, "tokenizer.ggml.merges", SL_GGUF_TEXT, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const sl_token_bytes right = sl_vocabulary_token(vocabulary, merges[i].right);
+        SL_TRY(add_words(gguf, sl_vocabulary_token(vocabulary, merges[i].left), &right));
+    }
+    return SL_OK;
+}
+
+static sl_status add_vocabulary(sl_target *target)
+{
+    const sl_vocabulary *vocabulary = target->args->vocabulary;
+    uint32_t id_count = target->args->reader->shape.vocab, end = sl_target_end_of_text(target);
+    sl_gguf_add_text(target->gguf, "tokenizer.ggml.model", vocabulary ? "gpt2" : "no_vocab");
+    if (!vocabulary)
+        return SL_OK;
+    sl_gguf_add_text(target->gguf, "tokenizer.ggml.pre", "gpt-2");
+    SL_TRY(add_tokens(target->gguf, vocabulary, id_count));
+    add_token_types(target->gguf, vocabulary, id_count);
+    SL_TRY(add_merges(target->gguf, vocabulary));
+    if (sl_vocabulary_end_of_text(vocabulary) != SL_VOCABULARY_NONE) {
+        sl_gguf_add_u32(target->gguf, "tokenizer.ggml.bos_token_id", end);
+        sl_gguf_add_u32(target->gguf, "tokenizer.ggml.eos_token_id", end);
+    }
+    sl_gguf_add_bool(target->gguf, "tokenizer.ggml.add_bos_token", false);
+    return SL_OK;
+}
+
+/* ---- tensors ---- */
+
+static sl_encoding choose_encoding(const sl_target_item *item, sl_encoding wanted)
+{
+    const sl_gpt2_tensor *tensor = &item->tensor;
+    uint64_t row_elements = tensor->is_linear ? tensor->rows : tensor->columns;
+    if (tensor->dim_count == 1 || tensor->kind == SL_LLMC_WPE)
+        return SL_ENCODING_FP32;
+    if (wanted == SL_ENCODING_Q8_0 && row_elements % SL_ENCODING_Q8_0_ELEMENTS != 0)
+        return SL_ENCODING_FP16;
+    return wanted;
+}
+
+static sl_gguf_tensor describe(const sl_target_item *item)
+{
+    const sl_gpt2_tensor *tensor = &item->tensor;
+    sl_gguf_tensor described = {.dim_count = tensor->dim_count,
+                                .shape = {tensor->rows, tensor->columns},
+                                .encoding = item->encoding};
+    if (tensor->is_linear) {
+        described.shape[0] = tensor->columns;
+        described.shape[1] = tensor->rows;
+    }
+    memcpy(described.name, sl_gpt2_tensors_gguf_name(tensor).text, sizeof described.name);
+    return described;
+}
+
+static sl_status set_tensors(sl_target *target)
+{
+    uint32_t other_count = 0;
+    sl_gguf_tensor *tensors = calloc(target->item_count, sizeof *tensors);
+    if (!tensors)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
+    for (uint32_t i = 0; i < target->item_count; i++) {
+        sl_target_item *item = &target->items[i];
+        item->encoding = choose_encoding(item, item->encoding);
+        other_count += item->encoding == SL_ENCODING_FP16;
+        tensors[i] = describe(item);
+    }
+    if (target->args->encoding == SL_ENCODING_Q8_0 && other_count > 0)
+        sl_log_write(SL_LOG_NOTE,
+                     "%u tensors are fp16: their rows are no whole blocks of 32 elements of q8_0",
+                     other_count);
+    sl_status status =
+        sl_gguf_set_tensors(target->gguf, tensors, target->item_count, &target->total_bytes);
+    free(tensors);
+    return status;
+}
+
+static sl_status plan(sl_target *target)
+{
+    target->is_out_in = true;
+    SL_TRY(sl_target_list(target));
+    SL_TRY(sl_gguf_open(&target->gguf));
+    add_shape(target);
+    SL_TRY(add_vocabulary(target));
+    return set_tensors(target);
+}
+
+static sl_status start(sl_target *target)
+{
+    sl_file file;
+    SL_TRY(sl_output_create(&target->output, NULL, &file));
+    return sl_gguf_start(target->gguf, &file);
+}
+
+static sl_status append(sl_target *target, const void *stored, uint64_t bytes)
+{
+    return sl_gguf_append(target->gguf, stored, bytes);
+}
+
+static sl_status finish(sl_target *target)
+{
+    return sl_gguf_finish(target->gguf);
+}
+
+const sl_target_ops sl_target_gguf = {
+    .plan = plan, .start = start, .append = append, .finish = finish};
