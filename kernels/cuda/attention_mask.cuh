@@ -94,8 +94,10 @@ static __device__ __forceinline__ float sl_attention_factor(const sl_attention_m
         return 1.0f;
     sl_attention_draw(mask, query & ~(uint32_t)SL_DROPOUT_APART, key & ~(uint32_t)SL_DROPOUT_APART,
                       factors);
-    const float *of_query = query & SL_DROPOUT_APART ? factors[1] : factors[0];
-    return key & SL_DROPOUT_APART ? of_query[1] : of_query[0];
+    const bool is_later = (query & SL_DROPOUT_APART) != 0;
+    const float of_key = is_later ? factors[1][0] : factors[0][0];
+    const float of_later_key = is_later ? factors[1][1] : factors[0][1];
+    return key & SL_DROPOUT_APART ? of_later_key : of_key;
 }
 
 /* Whether a call needs the kernels that are compiled with MASKED. */
