@@ -214,6 +214,7 @@ static const hostile_row hostile_rows[] = {
     M("another format", "not \"sluice-checkpoint\"", "sluice-checkpoint", "other-checkpoint"),
     M("no format", "\"format\" is missing", "\"format\":", "\"form\":"),
     M("later version", "is newer than this program", "\"format_version\": 1", "\"format_version\": 3"),
+    M("late by two steps", "\"lr_decay_lag\" is not an integer from 0", "\"lr_decay_lag\": 0", "\"lr_decay_lag\": 2"),
     M("version 0", "\"format_version\" is not an integer from 1", "\"format_version\": 1", "\"format_version\": 0"),
     M("key twice", "duplicate", "\"tokens_total\":", "\"step\":"),
     M("no step", "\"step\" is missing", "\"step\":", "\"stop\":"),

@@ -83,10 +83,10 @@ static const char *sim_ranges_compare(sim_ranges *all, uint32_t lane, uint32_t o
 /* The command of `tag` begins on a lane; returns what is wrong with that, or NULL. */
 static const char *sim_ranges_enter(sim_ranges *all, uint32_t lane, uint64_t tag)
 {
-    uint64_t number = tag ^ sl_statistics_tag_body(0, 0);
-    if (!all->program || number >> 54 != 0)
+    bool is_of_body = tag >> 62 == SL_TAG_COPY || tag >> 62 == SL_TAG_OP;
+    if (!all->program || !is_of_body || (tag >> 54 & (SL_TAG_PLANS - 1)) != 0)
         return NULL;
-    uint32_t index = (uint32_t)(number >> 28), repetition = number & (SL_TAG_REPETITIONS - 1);
+    uint32_t index = tag >> 28 & (SL_TAG_COMMANDS - 1), repetition = tag & (SL_TAG_REPETITIONS - 1);
     const sl_command *command = &all->plan->body[index];
     all->at_work[lane].command = index;
     if (command->kind == SL_COMMAND_RUN) {

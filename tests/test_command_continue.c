@@ -151,7 +151,8 @@ static void resume_when_an_option_changes_then_what_follows_from_it_does_too(voi
     assert_note("sluice: --nonfinite skip → stop, which follows from --loss-scale\n");
     assert_code(sluice("%s --steps 4 --lr 1e-4 --min-lr 1e-5", resume), 0); /* given: told once */
     assert_note("sluice: --min-lr 1e-06 → 1e-05\n");
-    assert_no_note("follows");
+    assert_no_note("follows from --lr");
+    assert_note("sluice: --lr-decay-steps 3 → 4, which follows from --steps\n");
     assert_code(sluice("%s --steps 5 --lr 1e-3", resume), 0); /* given before: it stays */
     assert_no_note("--min-lr");
 }

@@ -163,6 +163,63 @@ static void overflow_when_fifty_in_a_row_then_76(void **state)
     assert_one_complaint("50 steps in a row");
 }
 
+static double skip_rate(const json_t *events, json_int_t step, const char *rule)
+{
+    double rate = json_number_value(json_object_get(find_step_event(events, step), "lr"));
+    if (!is_skipped(events, step))
+        fail_msg("%s: step %lld was to overflow", rule, (long long)step);
+    return rate;
+}
+
+enum { RECIPE_STEPS = 60, RECIPE_WARMUP = 10, RECIPE_DECAY = 30 };
+
+/* By the rules: the first overflow is forgiven, each later one halves, and none moves the schedule:
+ * linear warm-up, then a linear fall to 0. Returns how many there were. */
+static uint32_t walk_recipe(const json_t *events)
+{
+    double scale = 0x1p32;
+    uint32_t skips = 0;
+    for (json_int_t step = 1, n = 1; step <= RECIPE_STEPS; step++) {
+        const double share = (double)(n - RECIPE_WARMUP) / (RECIPE_DECAY - RECIPE_WARMUP);
+        const double height = n <= RECIPE_WARMUP ? (double)n / RECIPE_WARMUP : 1 - share;
+        const double rate = n < RECIPE_DECAY ? 1e-3 * height : 0;
+        if (fabs(find_step(events, step).lr - rate) > 1e-10) /* it is rounded to fp32 */
+            fail_msg("step %lld has rate %g, not %g", (long long)step, find_step(events, step).lr,
+                     rate);
+        if ((float)scale_of(events, step) != (float)scale)
+            fail_msg("step %lld has scale %g, not %g", (long long)step, scale_of(events, step),
+                     scale);
+        n += !is_skipped(events, step);
+        skips += is_skipped(events, step);
+        scale *= is_skipped(events, step) && skips > 1 ? 0.5 : 1;
+    }
+    return skips;
+}
+
+/* From 2^32 every gradient overflows for some steps. A run that stops after the overflow that was
+ * forgiven must remember that it was. */
+static void overflow_when_forgiven_or_not_then_the_schedule_holds(void **state)
+{
+    (void)state;
+    const char *common = TINY "--data text --quiet --precision fp16 --loss-scale-start 4294967296 "
+                              "--loss-scale-hysteresis 2 --lr 1e-3 --min-lr 0 --warmup 10 "
+                              "--lr-decay-steps 30 --lr-schedule linear";
+    assert_int_equal(system("rm -rf saved"), 0);
+    assert_code(sluice("train %s --steps %d --log-json log", common, RECIPE_STEPS), 0);
+    json_t *events = read_log("log");
+    uint32_t skips = walk_recipe(events);
+    print_message("%u overflows\n", skips);
+    assert_true(skips >= 3 && skips < RECIPE_STEPS - RECIPE_DECAY);
+    json_decref(events);
+    assert_code(sluice("train %s --steps 1 --save saved", common), 0);
+    assert_code(sluice("train --steps %d --save saved --resume --log-json again", RECIPE_STEPS), 0);
+    assert_same_steps("log", "again", 2, RECIPE_STEPS);
+    assert_code(sluice("train %s --steps 3 --lr-skips count --log-json log", common), 0);
+    events = read_log("log");
+    assert_true(fabs(skip_rate(events, 3, "count") - 3e-4) < 1e-10);
+    json_decref(events);
+}
+
 /* ---- checkpoints ---- */
 
 /* Walks a log by the rules: halved by a skipped step, doubled after 1000 good ones. Returns how
@@ -239,6 +296,7 @@ int main(void)
         cmocka_unit_test(overflow_when_it_must_stop_then_76_and_nothing_is_saved),
         cmocka_unit_test(overflow_when_the_model_diverged_then_scale_falls_to_one_and_76),
         cmocka_unit_test(overflow_when_fifty_in_a_row_then_76),
+        cmocka_unit_test(overflow_when_forgiven_or_not_then_the_schedule_holds),
         cmocka_unit_test(resume_when_scale_is_dynamic_then_goes_on_exactly),
         cmocka_unit_test(checkpoint_when_saved_in_half_precision_then_other_types_read_it),
     };

@@ -463,6 +463,17 @@ static void rows_when_longer_than_the_context_then_are_refused(void **state)
 
 /* ---- schedule ---- */
 
+/* Of the n-th step, none of those before it skipped. */
+static double rate_of(const sl_config *config, uint64_t n)
+{
+    return sl_schedule_learning_rate(config, &(sl_checkpoint_state){.step = n - 1});
+}
+
+static bool is_near(double value, double expected)
+{
+    return fabs(value - expected) < 1e-15; /* rounding of a few operations near 1 */
+}
+
 static void learning_rate_when_scheduled_then_passes_known_points(void **state)
 {
     fixture *self = *state;
@@ -470,30 +481,86 @@ static void learning_rate_when_scheduled_then_passes_known_points(void **state)
     config->lr = 1.0;
     config->min_lr = 0.2;
     config->warmup = 10;
-    config->steps = 110;
-    /* Rounding of a few operations near 1: 1e-15. */
-    assert_true(fabs(sl_schedule_learning_rate(config, 0) - 0.1) < 1e-15);
-    assert_true(fabs(sl_schedule_learning_rate(config, 9) - 1.0) < 1e-15);
-    assert_true(fabs(sl_schedule_learning_rate(config, 10) - 1.0) < 1e-15);
-    assert_true(fabs(sl_schedule_learning_rate(config, 60) - 0.6) < 1e-15);
-    assert_true(fabs(sl_schedule_learning_rate(config, 110) - 0.2) < 1e-15);
+    config->steps = 1000;
+    config->lr_decay_steps = 110;
+    assert_true(is_near(rate_of(config, 1), 0.1));
+    assert_true(is_near(rate_of(config, 9), 0.9));
+    assert_true(rate_of(config, 10) == 1.0);
+    assert_true(rate_of(config, 11) < 1.0);
+    assert_true(is_near(rate_of(config, 60), 0.6));
+    assert_true(rate_of(config, 109) > 0.2);
+    assert_true(rate_of(config, 110) == 0.2);
+    assert_true(rate_of(config, 111) == 0.2);
+    assert_true(rate_of(config, 1000) == 0.2);
     /* A quarter of the way: 0.2 + 0.8 * (1 + cos(45 degrees)) / 2. */
-    assert_true(fabs(sl_schedule_learning_rate(config, 35) - 0.88284271247461903) < 1e-15);
+    assert_true(is_near(rate_of(config, 35), 0.88284271247461903));
     config->lr_schedule = SL_CONFIG_LINEAR;
-    assert_true(fabs(sl_schedule_learning_rate(config, 35) - 0.8) < 1e-15);
+    assert_true(is_near(rate_of(config, 35), 0.8));
     config->lr_schedule = SL_CONFIG_CONSTANT;
-    assert_true(sl_schedule_learning_rate(config, 109) == 1.0);
+    assert_true(rate_of(config, 5) == 0.5);
+    assert_true(rate_of(config, 110) == 1.0);
+}
+
+/* 30 of 89 steps were skipped: this is the 60th that is taken, and the 90th of all. */
+static void learning_rate_when_steps_are_skipped_then_holds_or_counts(void **state)
+{
+    sl_config *config = &((fixture *)*state)->config;
+    const sl_checkpoint_state after = {.step = 89, .skipped_steps = 30};
+    config->lr = 1.0;
+    config->min_lr = 0;
+    config->warmup = 10;
+    config->lr_decay_steps = 110;
+    config->lr_schedule = SL_CONFIG_LINEAR;
+    assert_int_equal(config->lr_skips, SL_CONFIG_HOLD);
+    assert_true(is_near(sl_schedule_learning_rate(config, &after), 0.5));
+    config->lr_skips = SL_CONFIG_COUNT_SKIPS;
+    assert_true(is_near(sl_schedule_learning_rate(config, &after), 0.2));
+}
+
+/* As versions before computed it: warm-up the same, decay a step later, at its end after the last
+ * step. */
+static void learning_rate_when_its_decay_is_late_then_follows_by_a_step(void **state)
+{
+    sl_config *config = &((fixture *)*state)->config;
+    config->lr = 1.0;
+    config->min_lr = 0.2;
+    config->warmup = 10;
+    config->lr_decay_steps = 110;
+    for (uint64_t n = 1; n <= 120; n++) {
+        const sl_checkpoint_state late = {.step = n - 1, .lr_decay_lag = 1};
+        double expected = n <= 10 ? rate_of(config, n) : rate_of(config, n - 1);
+        assert_true(sl_schedule_learning_rate(config, &late) == expected);
+    }
+}
+
+static void schedule_when_nothing_is_said_then_follows_the_steps(void **state)
+{
+    fixture *self = *state;
+    assert_int_equal(assign(self, "data=x"), SL_OK);
+    assert_int_equal(assign(self, "device=cpu"), SL_OK);
+    assert_int_equal(assign(self, "steps=700"), SL_OK);
+    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_OK);
+    assert_int_equal(self->config.warmup, 7);
+    assert_int_equal(self->config.lr_decay_steps, 700);
+    assert_int_equal(assign(self, "lr-decay-steps=6"), SL_OK);
+    assert_int_equal(sl_config_check(&self->config, SL_CONFIG_TRAIN), SL_ERROR_USAGE);
+    assert_message_has("--lr-decay-steps 6");
 }
 
 static void scalars_when_first_and_late_then_are_bias_corrections(void **state)
 {
     fixture *self = *state;
-    sl_step_scalars first = sl_schedule_scalars(&self->config, 0, 1);
+    sl_checkpoint_state run = {.loss_scale = 1};
+    self->config.warmup = 1;
+    sl_step_scalars first = sl_schedule_scalars(&self->config, &run);
     assert_true(first.bias1 == (float)(1 - 0.9));
     assert_true(first.bias2_root == (float)sqrt(1 - 0.95));
-    sl_step_scalars late = sl_schedule_scalars(&self->config, 99999, 100000);
+    run = (sl_checkpoint_state){.step = 99999, .loss_scale = 4096};
+    sl_step_scalars late = sl_schedule_scalars(&self->config, &run);
     assert_true(late.bias1 == 1.0f && late.bias2_root == 1.0f);
-    assert_true(late.loss_scale == 1.0f && late.clip == 1.0f && late.position == 0);
+    assert_true(late.loss_scale == 4096.0f && late.clip == 1.0f && late.position == 0);
+    run.skipped_steps = 99999; /* moments do not age by skipped steps */
+    assert_true(sl_schedule_scalars(&self->config, &run).bias1 == first.bias1);
 }
 
 int main(void)
@@ -522,6 +589,9 @@ int main(void)
         WITH_CONFIG(shape_when_named_by_hand_or_from_a_checkpoint_then_is_resolved),
         WITH_CONFIG(rows_when_longer_than_the_context_then_are_refused),
         WITH_CONFIG(learning_rate_when_scheduled_then_passes_known_points),
+        WITH_CONFIG(learning_rate_when_steps_are_skipped_then_holds_or_counts),
+        WITH_CONFIG(learning_rate_when_its_decay_is_late_then_follows_by_a_step),
+        WITH_CONFIG(schedule_when_nothing_is_said_then_follows_the_steps),
         WITH_CONFIG(scalars_when_first_and_late_then_are_bias_corrections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,8 +14,8 @@
  *                                                       sm_80                sm_90
  *   embed_tokens_backward_ids<bf16, false>          40     87     48     44     84     48
  *   embed_tokens_backward_ids<bf16, true>           64    124    256     64    126    256
- *   embed_tokens_backward_segments<bf16, false>     34     87     48     40     83     48
- *   embed_tokens_backward_segments<bf16, true>      56    196    160     53    203    160
+ *   embed_tokens_backward_segments<bf16, false>     32     84     48     32     85     48
+ *   embed_tokens_backward_segments<bf16, true>      54    196    160     52    197    160
  *   token_order_bounds                              17     20      8     20     19      8
  *   token_order_count                               12     41     12     12     51     12
  *   token_order_move                                30    182     20     32    198     20
@@ -318,7 +318,9 @@ static __global__ void __launch_bounds__(SEGMENT_THREADS, 8)
     uint64_t column = ((uint64_t)blockIdx.y * SEGMENT_THREADS + threadIdx.x) * COUNT;
     for (; column < g.width; column += (uint64_t)gridDim.y * SEGMENT_THREADS * COUNT) {
         float sum[COUNT] = {};
-        add_rows<TYPE, WIDE>(g, first, first + SEGMENT, column, sum);
+#pragma unroll 1
+        for (uint32_t row = 0; row < SEGMENT; row += BATCH_ROWS)
+            add_batch<TYPE, WIDE, BATCH_ROWS>(g, first + row, column, sum);
         sl_store_floats(g.segment_sums, blockIdx.x * g.width + column, sum);
     }
 }

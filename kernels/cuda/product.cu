@@ -5,22 +5,24 @@
  * A block computes a tile of C, 128 x 128 elements. Slices of some terms of A and B pass through
  * shared memory; while one pair is multiplied, the next is on its way. Each element is one chain
  * over the terms in order, whatever the transpositions or the alignment: these choose how the same
- * numbers are loaded. Blocks are numbered down the columns of C: neighbours in time share slices of
- * B.
+ * numbers are loaded. Then the sums pass through that memory too, half a tile at a time, and come
+ * out as neighbours in rows of C: one short loop adds what the op asks for, rounds and writes them.
+ * Blocks are numbered down the columns of C: neighbours in time share slices of B.
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
  *
  *                                              sm_80                sm_90
- *   product_fp32                          128   1.12   0.06    128   1.12   0.06
- *   product_halves<bf16, false, false>    108   4.28   0.38    114   4.41   0.38
- *   product_halves<bf16, true, false>     104   4.12   0.38    112   4.19   0.38
- *   product_halves<bf16, true, true>      104   4.00   0.38    112   4.06   0.38
+ *   product_fp32                          125   1.09   0.06    125   1.09   0.06
+ *   product_halves<bf16, false, false>     98   4.50   0.38    106   4.53   0.38
+ *   product_halves<bf16, true, false>     104   4.34   0.38    106   4.28   0.38
+ *   product_halves<bf16, true, true>      105   4.22   0.38    108   4.16   0.38
  */
 #include "gelu.cuh"
 #include "mma.cuh"
 
 enum {
     TILE = 128, /* rows and columns of C that a block computes */
+    HALF_TILE = TILE / 2,
     THREADS = 256,
     PART = 8, /* elements that one thread loads at once, neighbours in memory */
 };
@@ -38,7 +40,7 @@ typedef struct product_job {
     void *c;
     const void *bias, *residual, *gelu_x;
     bool add, c_is_fp32;
-    sl_type type;
+    bool has_packs; /* every pack of C, and of what comes with it, is 16-byte aligned */
 } product_job;
 
 static __device__ __forceinline__ uint64_t memory_rows(const product_side &side)
@@ -51,35 +53,144 @@ static __device__ __forceinline__ uint64_t memory_columns(const product_side &si
     return side.runs_along_terms ? side.terms : side.width;
 }
 
-/* Element [row, column] of C before it is rounded, from the sum of its terms. */
-template <sl_type TYPE>
-static __device__ __forceinline__ float apply_epilogue(const product_job &job, uint64_t row,
-                                                       uint64_t column, float sum)
+typedef struct tile_place {
+    uint64_t row, column; /* where the block's tile begins */
+} tile_place;
+
+static __device__ __forceinline__ tile_place place_tile(const product_job &job)
+{
+    const uint32_t down = (uint32_t)((job.a.width + TILE - 1) / TILE);
+    return {(uint64_t)(blockIdx.x % down) * TILE, (uint64_t)(blockIdx.x / down) * TILE};
+}
+
+/* ---- elements of C ---- */
+
+/* What ops ask for beside the product (kernels/product.c). A kernel has the code of what the ops of
+ * its layout ask for. */
+enum {
+    TAKES_BIAS = 1, /* and a residual */
+    TAKES_GELU = 2,
+    ADDS = 4,        /* to C of the operands' type */
+    WRITES_FP32 = 8, /* from operands of another type, or adds to it */
+    ALL_PARTS = TAKES_BIAS | TAKES_GELU | ADDS
+};
+
+/* By how A and B lie in memory: x^T dy, dy W^T, x W. */
+static constexpr int parts_of_layout(bool a_along, bool b_along)
+{
+    return !a_along ? WRITES_FP32 : b_along ? TAKES_GELU | ADDS : TAKES_BIAS | WRITES_FP32;
+}
+
+/* Half a tile of sums in shared memory. What is over spreads the writes of a warp over the banks.
+ */
+template <sl_type TYPE> struct half_tile {
+    enum { ROW = TYPE == SL_TYPE_FP32 ? TILE + 4 : TILE + 8, FLOATS = HALF_TILE * ROW };
+};
+
+template <sl_type TYPE, bool WIDE>
+static __device__ __forceinline__ void add_piece(sl_piece<TYPE, WIDE> &sum, const void *from,
+                                                 uint64_t at)
+{
+    const sl_piece<TYPE, WIDE> more = sl_load_piece<TYPE, WIDE>(from, at);
+#pragma unroll
+    for (int i = 0; i < sl_piece<TYPE, WIDE>::COUNT; i++)
+        sum.value[i] += more.value[i];
+}
+
+template <sl_type TYPE, bool WIDE>
+static __device__ __forceinline__ void pass_gelu(sl_piece<TYPE, WIDE> &sum, const void *gelu_x,
+                                                 uint64_t at)
+{
+    const sl_piece<TYPE, WIDE> x = sl_load_piece<TYPE, WIDE>(gelu_x, at);
+#pragma unroll
+    for (int i = 0; i < sl_piece<TYPE, WIDE>::COUNT; i++)
+        sum.value[i] *= sl_gelu_slope(x.value[i]);
+}
+
+template <int COUNT>
+static __device__ __forceinline__ void write_floats(const product_job &job, uint64_t at,
+                                                    float (&sum)[COUNT])
+{
+    if (job.add) {
+        float old[COUNT];
+        sl_load_floats((const float *)job.c, at, old);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            sum[i] += old[i];
+    }
+    sl_store_floats((float *)job.c, at, sum);
+}
+
+/* Some elements of a row of C, from their sums. */
+template <sl_type TYPE, bool WIDE, int PARTS>
+static __device__ __forceinline__ void write_piece(const product_job &job, uint64_t row,
+                                                   uint64_t column, const float *sums)
 {
     const uint64_t at = row * job.b.width + column;
-    if (job.bias != NULL)
-        sum += sl_load<TYPE>(job.bias, column);
-    if (job.residual != NULL)
-        sum += sl_load<TYPE>(job.residual, at);
-    if (job.add)
-        sum += job.c_is_fp32 ? ((const float *)job.c)[at] : sl_load<TYPE>(job.c, at);
-    if (job.gelu_x != NULL)
-        sum *= sl_gelu_slope(sl_load<TYPE>(job.gelu_x, at));
-    return sum;
+    sl_piece<TYPE, WIDE> sum;
+    sl_load_floats(sums, 0, sum.value);
+    if ((PARTS & WRITES_FP32) && job.c_is_fp32) {
+        write_floats(job, at, sum.value);
+        return;
+    }
+    if ((PARTS & TAKES_BIAS) && job.bias != NULL)
+        add_piece<TYPE, WIDE>(sum, job.bias, column);
+    if ((PARTS & TAKES_BIAS) && job.residual != NULL)
+        add_piece<TYPE, WIDE>(sum, job.residual, at);
+    if ((PARTS & ADDS) && job.add)
+        add_piece<TYPE, WIDE>(sum, job.c, at);
+    else if ((PARTS & TAKES_GELU) && job.gelu_x != NULL) /* never both: sl_product_check */
+        pass_gelu<TYPE, WIDE>(sum, job.gelu_x, at);
+    sl_store_piece<TYPE, WIDE>(job.c, at, sum);
+}
+
+template <sl_type TYPE, bool WIDE, int PARTS>
+static __device__ __forceinline__ void write_pieces(const product_job &job, tile_place place,
+                                                    const float *sums)
+{
+    enum { COUNT = sl_piece<TYPE, WIDE>::COUNT, PIECES = TILE / COUNT };
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < HALF_TILE * PIECES; i += THREADS) {
+        const uint32_t down = i / PIECES, across = i % PIECES * COUNT;
+        if (place.row + down < job.a.width && place.column + across < job.b.width)
+            write_piece<TYPE, WIDE, PARTS>(job, place.row + down, place.column + across,
+                                           sums + down * half_tile<TYPE>::ROW + across);
+    }
+}
+
+/* Half a tile, which begins at `place`, once every thread has left its sums; then these may be
+ * overwritten. */
+template <sl_type TYPE, int PARTS>
+static __device__ __forceinline__ void write_half(const product_job &job, tile_place place,
+                                                  const float *sums)
+{
+    __syncthreads();
+    if (job.has_packs)
+        write_pieces<TYPE, true, PARTS>(job, place, sums);
+    else
+        write_pieces<TYPE, false, PARTS>(job, place, sums);
+    __syncthreads();
+}
+
+/* Half of the threads have the sums of the upper half of a tile. */
+static __device__ __forceinline__ bool has_sums_of(uint32_t half)
+{
+    return threadIdx.x / (THREADS / 2) == half;
 }
 
 /* ---- fp32
  *
- * A thread computes 8 x 8 elements, as two times two groups of 4 that lie half a tile apart: then
- * the threads of a warp read neighbouring shared memory. Slices of 16 terms always have the terms
- * as rows; the next ones are on their way in registers. An element is one chain of fused
- * multiply-adds. */
+ * A thread computes 8 x 8 elements: of neighbouring rows, and of two groups of 4 columns that lie
+ * half a tile apart; then the threads of a warp read neighbouring shared memory. Slices of 16 terms
+ * always have the terms as rows; the next ones are on their way in registers. An element is one
+ * chain of fused multiply-adds. */
 
 enum {
-    HALF_TILE = TILE / 2,
     FP32_TERMS = 16,
-    GROUP = 4,                /* neighbouring rows or columns of a thread */
-    SLICE_ROW = TILE / 4 + 1, /* float4; the last spreads writes over the banks */
+    GROUP = 4, /* a float4 */
+    GROUPS = HALF_TILE / GROUP,
+    SLICE_ROW = TILE / GROUP + 1, /* float4; the last spreads writes over the banks */
+    FP32_SLICE = FP32_TERMS * SLICE_ROW
 };
 
 /* This thread's eight elements of the slice at (first_term, first_width); zero outside. */
@@ -122,24 +233,24 @@ static __device__ __forceinline__ void deposit_part(const product_side &side, co
         to[i * step] = part[i];
 }
 
-/* Groups `group` and `group` + half a tile of one term. */
-static __device__ __forceinline__ void read_groups(const float4 *slice, uint32_t term,
-                                                   uint32_t group, float *value)
+/* Two groups of one term. */
+static __device__ __forceinline__ void read_groups(const float4 *low, const float4 *high,
+                                                   float (&value)[2 * GROUP])
 {
-    const float4 low = slice[term * SLICE_ROW + group];
-    const float4 high = slice[term * SLICE_ROW + group + HALF_TILE / GROUP];
-    value[0] = low.x, value[1] = low.y, value[2] = low.z, value[3] = low.w;
-    value[4] = high.x, value[5] = high.y, value[6] = high.z, value[7] = high.w;
+    value[0] = low->x, value[1] = low->y, value[2] = low->z, value[3] = low->w;
+    value[4] = high->x, value[5] = high->y, value[6] = high->z, value[7] = high->w;
 }
 
 static __device__ __forceinline__ void multiply_slices_fp32(const float4 *a, const float4 *b,
-                                                            float (*sums)[2 * GROUP])
+                                                            float (&sums)[2 * GROUP][2 * GROUP])
 {
+    a += threadIdx.x / GROUPS * 2;
+    b += threadIdx.x % GROUPS;
 #pragma unroll
     for (uint32_t term = 0; term < FP32_TERMS; term++) {
         float x[2 * GROUP], y[2 * GROUP];
-        read_groups(a, term, threadIdx.x / 16, x);
-        read_groups(b, term, threadIdx.x % 16, y);
+        read_groups(a + term * SLICE_ROW, a + term * SLICE_ROW + 1, x);
+        read_groups(b + term * SLICE_ROW, b + term * SLICE_ROW + GROUPS, y);
 #pragma unroll
         for (int i = 0; i < 2 * GROUP; i++)
 #pragma unroll
@@ -148,54 +259,52 @@ static __device__ __forceinline__ void multiply_slices_fp32(const float4 *a, con
     }
 }
 
-/* Row or column of C, within the tile, of a thread's `index`-th. */
-static __device__ __forceinline__ uint32_t place_in_tile(uint32_t group, uint32_t index)
+/* Into half_tile<SL_TYPE_FP32>. */
+static __device__ __forceinline__ void deposit_sums_fp32(const float (&sums)[2 * GROUP][2 * GROUP],
+                                                         float *half)
 {
-    return index / GROUP * HALF_TILE + group * GROUP + index % GROUP;
-}
-
-static __device__ __forceinline__ void write_sums_fp32(const product_job &job, uint64_t first_row,
-                                                       uint64_t first_column,
-                                                       const float (*sums)[2 * GROUP])
-{
-    for (uint32_t i = 0; i < 2 * GROUP; i++) {
-        const uint64_t row = first_row + place_in_tile(threadIdx.x / 16, i);
-        for (uint32_t j = 0; j < 2 * GROUP; j++) {
-            const uint64_t column = first_column + place_in_tile(threadIdx.x % 16, j);
-            if (row < job.a.width && column < job.b.width)
-                ((float *)job.c)[row * job.b.width + column] =
-                    apply_epilogue<SL_TYPE_FP32>(job, row, column, sums[i][j]);
-        }
+    const uint32_t row = threadIdx.x / GROUPS * 2 * GROUP % HALF_TILE;
+    float4 *to = (float4 *)(half + row * half_tile<SL_TYPE_FP32>::ROW) + threadIdx.x % GROUPS;
+#pragma unroll
+    for (int i = 0; i < 2 * GROUP; i++) {
+        float4 *const low = to + i * half_tile<SL_TYPE_FP32>::ROW / GROUP;
+        low[0] = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+        low[GROUPS] = make_float4(sums[i][4], sums[i][5], sums[i][6], sums[i][7]);
     }
 }
 
 static __global__ void __launch_bounds__(THREADS, 2) product_fp32(const product_job job)
 {
-    __shared__ float4 slice_a[2][FP32_TERMS * SLICE_ROW];
-    __shared__ float4 slice_b[2][FP32_TERMS * SLICE_ROW];
-    const uint64_t down = (job.a.width + TILE - 1) / TILE;
-    const uint64_t first_row = blockIdx.x % down * TILE;
-    const uint64_t first_column = blockIdx.x / down * TILE;
+    __shared__ float4 slices[2][2][FP32_SLICE]; /* of A and B, in turns */
+    static_assert(sizeof slices >= half_tile<SL_TYPE_FP32>::FLOATS * sizeof(float), "");
+    const tile_place place = place_tile(job);
     float sums[2 * GROUP][2 * GROUP] = {}, part_a[PART], part_b[PART];
-    int now = 0;
-    fetch_part(job.a, first_row, 0, part_a);
-    fetch_part(job.b, first_column, 0, part_b);
-    for (uint64_t term = FP32_TERMS;; term += FP32_TERMS) {
-        deposit_part(job.a, part_a, (float *)slice_a[now]);
-        deposit_part(job.b, part_b, (float *)slice_b[now]);
-        /* Who passes has multiplied the slices before these, which the next deposit replaces. */
-        __syncthreads();
-        const bool is_last = term >= job.a.terms;
-        if (!is_last) {
-            fetch_part(job.a, first_row, term, part_a);
-            fetch_part(job.b, first_column, term, part_b);
+    uint32_t next = 0;
+    for (uint64_t term = 0;; term += FP32_TERMS) {
+        const bool has_next = term < job.a.terms;
+        if (has_next) {
+            fetch_part(job.a, place.row, term, part_a);
+            fetch_part(job.b, place.column, term, part_b);
         }
-        multiply_slices_fp32(slice_a[now], slice_b[now], sums);
-        if (is_last)
+        if (term > 0)
+            multiply_slices_fp32(slices[1 - next][0], slices[1 - next][1], sums);
+        if (has_next) {
+            deposit_part(job.a, part_a, (float *)slices[next][0]);
+            deposit_part(job.b, part_b, (float *)slices[next][1]);
+        }
+        /* Who passes has multiplied the slices that are replaced next. */
+        __syncthreads();
+        if (term >= job.a.terms)
             break;
-        now = 1 - now;
+        next = 1 - next;
     }
-    write_sums_fp32(job, first_row, first_column, sums);
+#pragma unroll 1
+    for (uint32_t half = 0; half < 2; half++) {
+        if (has_sums_of(half))
+            deposit_sums_fp32(sums, (float *)slices);
+        write_half<SL_TYPE_FP32, ALL_PARTS>(job, {place.row + half * HALF_TILE, place.column},
+                                            (const float *)slices);
+    }
 }
 
 /* ---- halves, by the warp's product of mma.cuh, sums in fp32
@@ -219,29 +328,40 @@ enum {
     SLICE = TILE * ROW_ALONG, /* the larger of the two */
 };
 
+/* A part of which `count` elements, at most PART, are inside of the matrix; then zeros. */
+static __device__ __forceinline__ void copy_elements(uint16_t *to, const uint16_t *from,
+                                                     uint64_t count)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < PART; i++)
+        to[i] = i < count ? from[i] : 0;
+}
+
 /* Copies the slice at (first_term, first_width), zeros outside; each thread two parts of it. */
 template <bool ALONG>
 static __device__ __forceinline__ void fetch_slice(const product_side &side, uint64_t first_width,
                                                    uint64_t first_term, uint16_t *slice)
 {
-    enum { PARTS = (ALONG ? +HALVES_TERMS : +TILE) / PART /* of a row */ };
+    enum {
+        PARTS = (ALONG ? +HALVES_TERMS : +TILE) / PART, /* of a row */
+        ROUNDS = TILE * HALVES_TERMS / PART / THREADS
+    };
     const uint16_t *from = (const uint16_t *)side.from;
     const uint64_t rows = ALONG ? side.width : side.terms;
     const uint64_t columns = ALONG ? side.terms : side.width;
 #pragma unroll
-    for (uint32_t t = threadIdx.x; t < TILE * HALVES_TERMS / PART; t += THREADS) {
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const uint32_t t = round * THREADS + threadIdx.x;
         const uint32_t down = t / PARTS, across = t % PARTS * PART;
         const uint64_t row = (ALONG ? first_width : first_term) + down;
         const uint64_t column = (ALONG ? first_term : first_width) + across;
         uint16_t *to = slice + down * (ALONG ? ROW_ALONG : ROW_ACROSS) + across;
         const bool is_inside = row < rows && column < columns;
-        if (side.has_packs) {
-            sl_copy_begin(to, is_inside ? from + row * columns + column : from, is_inside);
-            continue;
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < PART; i++)
-            to[i] = is_inside && column + i < columns ? from[row * columns + column + i] : 0;
+        const uint16_t *part = is_inside ? from + row * columns + column : from;
+        if (side.has_packs)
+            sl_copy_begin(to, part, is_inside);
+        else
+            copy_elements(to, part, is_inside ? columns - column : 0);
     }
 }
 
@@ -291,94 +411,83 @@ static __device__ __forceinline__ void multiply_slices_halves(
     }
 }
 
-/* Elements [row, column] and [row, column + 1]; rows of even width have room for both at once. */
+/* Into half_tile<TYPE>, of which a warp has all rows. */
 template <sl_type TYPE>
-static __device__ __forceinline__ void write_pair(const product_job &job, uint64_t row,
-                                                  uint64_t column, float first, float second)
+static __device__ __forceinline__ void deposit_sums_halves(
+    const float (&sums)[ROW_GROUPS][COLUMN_GROUPS][4], float *half)
 {
-    const uint64_t width = job.b.width, at = row * width + column;
-    if (row >= job.a.width || column >= width)
-        return;
-    first = apply_epilogue<TYPE>(job, row, column, first);
-    if (column + 1 < width)
-        second = apply_epilogue<TYPE>(job, row, column + 1, second);
-    if (width % 2 == 0 && job.c_is_fp32)
-        *(float2 *)((float *)job.c + at) = make_float2(first, second);
-    else if (width % 2 == 0)
-        *(uint32_t *)((uint16_t *)job.c + at) = sl_round_pair<TYPE>(first, second);
-    else
-        for (uint32_t i = 0; i < 2 && column + i < width; i++) {
-            if (job.c_is_fp32)
-                ((float *)job.c)[at + i] = i == 0 ? first : second;
-            else
-                sl_store<TYPE>(job.c, at + i, i == 0 ? first : second);
-        }
-}
-
-template <sl_type TYPE>
-static __device__ __forceinline__ void write_sums_halves(
-    const product_job &job, uint64_t first_row, uint64_t first_column,
-    const float (&sums)[ROW_GROUPS][COLUMN_GROUPS][4])
-{
-    const warp_place place = place_warp();
+    enum { ROW = half_tile<TYPE>::ROW };
     const uint32_t lane = threadIdx.x % SL_WARP;
+    float *to = half + lane / 4 * ROW + place_warp().column + lane % 4 * 2;
+    static_assert(WARP_ROWS == +HALF_TILE, "");
 #pragma unroll
     for (uint32_t i = 0; i < ROW_GROUPS; i++)
 #pragma unroll
         for (uint32_t j = 0; j < COLUMN_GROUPS; j++) {
-            const uint64_t row = first_row + place.row + 16 * i + lane / 4;
-            const uint64_t column = first_column + place.column + 8 * j + lane % 4 * 2;
-            write_pair<TYPE>(job, row, column, sums[i][j][0], sums[i][j][1]);
-            write_pair<TYPE>(job, row + 8, column, sums[i][j][2], sums[i][j][3]);
+            float *const at = to + 16 * i * ROW + 8 * j;
+            *(float2 *)at = make_float2(sums[i][j][0], sums[i][j][1]);
+            *(float2 *)(at + 8 * ROW) = make_float2(sums[i][j][2], sums[i][j][3]);
         }
 }
 
 template <sl_type TYPE, bool A_ALONG, bool B_ALONG>
 static __global__ void __launch_bounds__(THREADS, 2) product_halves(const product_job job)
 {
-    __shared__ __align__(16) uint16_t slice_a[2][SLICE];
-    __shared__ __align__(16) uint16_t slice_b[2][SLICE];
-    const uint64_t down = (job.a.width + TILE - 1) / TILE;
-    const uint64_t first_row = blockIdx.x % down * TILE;
-    const uint64_t first_column = blockIdx.x / down * TILE;
+    __shared__ __align__(16) uint16_t slices[2][2][SLICE]; /* of A and B, in turns */
+    static_assert(sizeof slices >= half_tile<TYPE>::FLOATS * sizeof(float), "");
+    const tile_place place = place_tile(job);
     float sums[ROW_GROUPS][COLUMN_GROUPS][4] = {};
-    int now = 0;
-    fetch_slice<A_ALONG>(job.a, first_row, 0, slice_a[0]);
-    fetch_slice<B_ALONG>(job.b, first_column, 0, slice_b[0]);
-    for (uint64_t term = HALVES_TERMS;; term += HALVES_TERMS) {
-        sl_copy_wait();
-        /* Who passes has multiplied the slices before these, which are replaced now. */
-        __syncthreads();
-        const bool is_last = term >= job.a.terms;
-        if (!is_last) {
-            fetch_slice<A_ALONG>(job.a, first_row, term, slice_a[1 - now]);
-            fetch_slice<B_ALONG>(job.b, first_column, term, slice_b[1 - now]);
+    uint32_t next = 0;
+    for (uint64_t term = 0;; term += HALVES_TERMS) {
+        if (term < job.a.terms) {
+            fetch_slice<A_ALONG>(job.a, place.row, term, slices[next][0]);
+            fetch_slice<B_ALONG>(job.b, place.column, term, slices[next][1]);
         }
-        multiply_slices_halves<TYPE, A_ALONG, B_ALONG>(slice_a[now], slice_b[now], sums);
-        if (is_last)
+        if (term > 0)
+            multiply_slices_halves<TYPE, A_ALONG, B_ALONG>(slices[1 - next][0], slices[1 - next][1],
+                                                           sums);
+        sl_copy_wait();
+        /* Who passes has multiplied the slices that are replaced next. */
+        __syncthreads();
+        if (term >= job.a.terms)
             break;
-        now = 1 - now;
+        next = 1 - next;
     }
-    write_sums_halves<TYPE>(job, first_row, first_column, sums);
+#pragma unroll 1
+    for (uint32_t half = 0; half < 2; half++) {
+        if (has_sums_of(half))
+            deposit_sums_halves<TYPE>(sums, (float *)slices);
+        write_half<TYPE, parts_of_layout(A_ALONG, B_ALONG)>(
+            job, {place.row + half * HALF_TILE, place.column}, (const float *)slices);
+    }
+}
+
+static int find_parts(const product_job &job)
+{
+    return (job.bias != NULL || job.residual != NULL ? TAKES_BIAS : 0) |
+           (job.gelu_x != NULL ? TAKES_GELU : 0) |
+           (job.c_is_fp32 ? WRITES_FP32
+            : job.add     ? ADDS
+                          : 0);
+}
+
+template <sl_type TYPE, bool A_ALONG, bool B_ALONG>
+static sl_status launch_layout(const sl_kernel_call *call, const product_job &job, uint32_t blocks)
+{
+    if ((find_parts(job) & ~parts_of_layout(A_ALONG, B_ALONG)) != 0)
+        SL_FAIL(SL_ERROR_INTERNAL, "no op asks for this bias, GELU or sum beside such a product");
+    return SL_LAUNCH(call, blocks, THREADS, 0, (product_halves<TYPE, A_ALONG, B_ALONG>), job);
 }
 
 template <sl_type TYPE>
-static sl_status launch_halves_of(const sl_kernel_call *call, const product_job &job,
-                                  uint32_t blocks)
+static sl_status launch_halves(const sl_kernel_call *call, const product_job &job, uint32_t blocks)
 {
     if (!job.a.runs_along_terms && job.b.runs_along_terms)
         SL_FAIL(SL_ERROR_INTERNAL, "no op multiplies two transposed matrices");
     if (!job.a.runs_along_terms)
-        return SL_LAUNCH(call, blocks, THREADS, 0, (product_halves<TYPE, false, false>), job);
-    if (job.b.runs_along_terms)
-        return SL_LAUNCH(call, blocks, THREADS, 0, (product_halves<TYPE, true, true>), job);
-    return SL_LAUNCH(call, blocks, THREADS, 0, (product_halves<TYPE, true, false>), job);
-}
-
-static sl_status launch_halves(const sl_kernel_call *call, const product_job &job, uint32_t blocks)
-{
-    return job.type == SL_TYPE_BF16 ? launch_halves_of<SL_TYPE_BF16>(call, job, blocks)
-                                    : launch_halves_of<SL_TYPE_FP16>(call, job, blocks);
+        return launch_layout<TYPE, false, false>(call, job, blocks);
+    return job.b.runs_along_terms ? launch_layout<TYPE, true, true>(call, job, blocks)
+                                  : launch_layout<TYPE, true, false>(call, job, blocks);
 }
 
 /* ---- either */
@@ -399,24 +508,36 @@ static product_side side_of(const void *from, sl_type type, uint64_t width, uint
     return side;
 }
 
-extern "C" sl_status sl_cuda_product_run(const sl_kernel_call *call, const sl_product *product)
+static product_job job_of(const sl_product *product)
 {
-    SL_TRY(sl_product_check(product));
+    const sl_type type = product->type;
     const uint64_t m = product->m, n = product->n, k = product->k;
-    if (count_tiles(m) > GRID_BLOCKS_MAX / count_tiles(n))
-        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of %llu x %llu is too large for one grid",
-                (unsigned long long)m, (unsigned long long)n);
+    const uintptr_t addresses = (uintptr_t)product->c | (uintptr_t)product->bias |
+                                (uintptr_t)product->residual | (uintptr_t)product->gelu_x;
     product_job job = {};
-    job.a = side_of(product->a, product->type, m, k, !product->transpose_a);
-    job.b = side_of(product->b, product->type, n, k, product->transpose_b);
+    job.a = side_of(product->a, type, m, k, !product->transpose_a);
+    job.b = side_of(product->b, type, n, k, product->transpose_b);
     job.c = product->c;
     job.bias = product->bias;
     job.residual = product->residual;
     job.gelu_x = product->gelu_x;
     job.add = product->add;
     job.c_is_fp32 = product->c_type == SL_TYPE_FP32;
-    job.type = product->type;
+    job.has_packs = addresses % 16 == 0 && n * sl_type_bytes(type) % 16 == 0;
+    return job;
+}
+
+extern "C" sl_status sl_cuda_product_run(const sl_kernel_call *call, const sl_product *product)
+{
+    SL_TRY(sl_product_check(product));
+    const uint64_t m = product->m, n = product->n;
+    if (count_tiles(m) > GRID_BLOCKS_MAX / count_tiles(n))
+        SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of %llu x %llu is too large for one grid",
+                (unsigned long long)m, (unsigned long long)n);
+    const product_job job = job_of(product);
     const uint32_t blocks = (uint32_t)(count_tiles(m) * count_tiles(n));
-    return product->type == SL_TYPE_FP32 ? SL_LAUNCH(call, blocks, THREADS, 0, product_fp32, job)
-                                         : launch_halves(call, job, blocks);
+    if (product->type == SL_TYPE_FP32)
+        return SL_LAUNCH(call, blocks, THREADS, 0, product_fp32, job);
+    return product->type == SL_TYPE_BF16 ? launch_halves<SL_TYPE_BF16>(call, job, blocks)
+                                         : launch_halves<SL_TYPE_FP16>(call, job, blocks);
 }

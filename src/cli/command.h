@@ -51,6 +51,10 @@ void sl_command_describe_cpu(char *out_text, size_t capacity);
 /* "policy static (host: …), recompute …, accumulation …" in one line. */
 void sl_command_describe_choice(const sl_choice *choice, char *out_text, size_t capacity);
 
+/* Prints what a foreign --config file means here, if one was read and --quiet and --json were not
+ * given. */
+void sl_command_explain(const sl_config *config);
+
 /* "cuda:0 (NVIDIA H200, sm_90, ...), 1.2 GiB taken by its context" or "cpu". */
 void sl_command_describe_device(const sl_task *task, char *out_text, size_t capacity);
 

@@ -5,6 +5,12 @@
 #include "command.h"
 #include "session/search/search.h"
 
+void sl_command_explain(const sl_config *config)
+{
+    if (config->explanation && !config->quiet && !config->json)
+        fputs(config->explanation, stdout);
+}
+
 static void describe_shares(const char *tier, const double share[SL_GROUP_COUNT], char *out_text,
                             size_t capacity)
 {

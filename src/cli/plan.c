@@ -136,6 +136,7 @@ static sl_status plan(sl_config *config, sl_trainer *trainer)
 static int run_plan(sl_config *config)
 {
     sl_trainer trainer = {0};
+    sl_command_explain(config);
     int code = sl_command_end(plan(config, &trainer));
     sl_trainer_close(&trainer);
     return code;

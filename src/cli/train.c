@@ -159,6 +159,7 @@ static int run_train(sl_config *config)
     sl_progress progress = {0};
     sl_signals_ignore_failed_output();
     watch_early_signals();
+    sl_command_explain(config);
     int code = sl_command_end(train(config, &trainer, &progress));
     sl_trainer_close(&trainer);
     return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;

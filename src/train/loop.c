@@ -152,9 +152,7 @@ static sl_status run_step(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     const uint64_t started_ns = sl_clock_now_ns();
-    const uint64_t update = trainer->state.step - trainer->state.skipped_steps + 1;
-    sl_step_scalars scalars = sl_schedule_scalars(trainer->config, trainer->state.step, update);
-    scalars.loss_scale = (float)trainer->state.loss_scale;
+    sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
     scalars.dropout_seed = trainer->config->seed;
     scalars.first_row = trainer->state.next_row;
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));

@@ -84,7 +84,7 @@ static void products_when_they_fill_a_tile_are_exact(void **state)
     for (int kind = 0; kind < KINDS; kind++)
         for (int type = 0; type < SL_TYPE_COUNT; type++)
             for (int round = 0; round < shapes() / 2; round++) {
-                const uint64_t side = draw_below(2) ? 136 : 131;
+                const uint64_t side = round / 4 % 2 ? 136 : 131;
                 check_product(kinds[kind], (sl_type)type, (product_shape){129, side, side},
                               (uint64_t)round, true, run_once);
             }
@@ -106,9 +106,13 @@ static void products_of_gpt2_when_run_are_near(void **state)
 static void bias_gradients_when_run_are_sums_of_rows(void **state)
 {
     (void)state;
-    for (int round = 0; round < shapes(); round++)
-        check_bias_gradient((sl_type)(round % SL_TYPE_COUNT), draw_shape((uint64_t)round),
-                            (uint64_t)round, run_twice);
+    for (int i = 0; i < 2 * SL_TYPE_COUNT; i++)
+        for (int round = 0; round < shapes(); round++) {
+            const uint64_t packs = (uint64_t)round + 1, most = round < 3 ? 420 : 70;
+            const product_shape s = {draw_between(most / 4, most), draw_between(1, 9),
+                                     i % 2 ? 8 * packs : 2 * packs - 1};
+            check_bias_gradient((sl_type)(i / 2), s, (uint64_t)round, run_twice);
+        }
 }
 
 static void products_when_a_factor_is_not_finite_spread_it(void **state)

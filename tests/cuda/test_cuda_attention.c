@@ -153,7 +153,7 @@ static void cached_attention_when_run_is_near_the_cpu(void **state)
     (void)state;
     for (int type = 0; type < SL_TYPE_COUNT; type++)
         for (int round = 0; round < rounds(ATTENTION_SHAPES); round += ATTENTION_STEP) {
-            static const uint64_t positions[] = {0, 1, 127, 128, 129, 300, 63, 64, 255, 256};
+            static const uint64_t positions[] = {0, 1, 127, 128, 129, 300, 63, 64, 655, 256};
             attention_shape s = attention_shape_of(round);
             s.seq = round % 3 == 0 ? 1 : round % 3 == 1 ? 1 + (uint64_t)round % 9 : s.seq;
             const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;

@@ -84,6 +84,63 @@ static void own_product_when_it_is_none_is_refused(void **state)
     assert_int_equal(sl_cuda_product_run(&call, &right), SL_OK);
 }
 
+/* Each lacks the ops that would ask for it (kernels/product.c). */
+static void own_product_when_no_op_asks_for_it_is_refused(void **state)
+{
+    (void)state;
+    static _Alignas(256) float values[1], c[1] = {5};
+    const sl_kernel_call call = {0};
+    const sl_product plain = {.type = SL_TYPE_FP16,
+                              .c_type = SL_TYPE_FP16,
+                              .m = 1,
+                              .n = 1,
+                              .k = 1,
+                              .a = values,
+                              .b = values,
+                              .c = c};
+    sl_product wrong[8] = {plain, plain, plain, plain, plain, plain, plain, plain};
+    wrong[0].transpose_a = wrong[0].transpose_b = true;
+    wrong[1].add = true;
+    wrong[2].gelu_x = values;
+    wrong[3].transpose_b = true, wrong[3].bias = values;
+    wrong[4].transpose_b = true, wrong[4].residual = values;
+    wrong[5].transpose_b = true, wrong[5].c_type = SL_TYPE_FP32;
+    wrong[6].transpose_a = true, wrong[6].bias = values;
+    wrong[7].transpose_a = true, wrong[7].add = true;
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(sl_cuda_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
+    assert_true(c[0] == 5);
+}
+
+/* Rows of packs that none of the places in memory is aligned to. */
+static void own_product_when_c_is_not_aligned_is_the_same(void **state)
+{
+    (void)state;
+    enum { SIDE = 136 };
+    static _Alignas(256) uint16_t a[SIDE * SIDE], b[SIDE * SIDE], x[SIDE * SIDE];
+    static _Alignas(256) uint16_t c[2][SIDE * SIDE + 8];
+    const sl_kernel_call call = {0};
+    for (uint64_t i = 0; i < SIDE * SIDE; i++) {
+        a[i] = sl_half_to_fp16(sl_rng_normal(test_seed, 1, i));
+        b[i] = sl_half_to_fp16(sl_rng_normal(test_seed, 2, i));
+        x[i] = sl_half_to_fp16(sl_rng_normal(test_seed, 3, i));
+    }
+    for (int i = 0; i < 2; i++) {
+        const sl_product product = {.type = SL_TYPE_FP16,
+                                    .c_type = SL_TYPE_FP16,
+                                    .m = SIDE,
+                                    .n = SIDE,
+                                    .k = SIDE,
+                                    .transpose_b = true,
+                                    .a = a,
+                                    .b = b,
+                                    .c = c[i] + i,
+                                    .gelu_x = x};
+        assert_int_equal(sl_cuda_product_run(&call, &product), SL_OK);
+    }
+    assert_memory_equal(c[0], c[1] + 1, SIDE * SIDE * sizeof *a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -95,6 +152,8 @@ int main(void)
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it),
         cmocka_unit_test(product_when_c_is_the_residual_adds_to_it),
         cmocka_unit_test(own_product_when_it_is_none_is_refused),
+        cmocka_unit_test(own_product_when_no_op_asks_for_it_is_refused),
+        cmocka_unit_test(own_product_when_c_is_not_aligned_is_the_same),
     };
     if (getenv("SL_TEST_SEED"))
         test_seed = strtoull(getenv("SL_TEST_SEED"), NULL, 0);

@@ -19,7 +19,7 @@ static void draw_rows(cuda_case *c, int round)
     const uint64_t width = round < CASE_SHAPES ? case_size(round) : 2048 + 513 * draw_below(3);
     const uint64_t rows = case_rows(width, ELEMENTS);
     c->attrs.in = width;
-    c->attrs.batch = draw_between(1, 4);
+    c->attrs.batch = draw_between(1, 9);
     c->attrs.seq = (rows + c->attrs.batch - 1) / c->attrs.batch;
 }
 
@@ -136,13 +136,15 @@ static void embed_tokens_backward_when_run_gives_the_bits_of_the_cpu(void **stat
  * the rows then shuffled. */
 static void fill_runs(cuda_case *c)
 {
-    static const uint64_t lengths[] = {127, 1, 128, 129, 63, 191, 192, 193, 64, 300, 0, 128, 65};
+    static const uint64_t lengths[] = {127, 1,   128, 129, 63, 191, 192,
+                                       193, 449, 64,  300, 0,  128, 65};
+    enum { LENGTHS = sizeof lengths / sizeof *lengths };
     const uint64_t ids = c->attrs.id_count, count = c->attrs.batch * c->attrs.seq;
     int32_t *tokens = case_ids(c, 0, count, 1);
-    uint64_t id = 0, left = lengths[draw_below(13)], next = draw_below(13);
+    uint64_t id = 0, left = lengths[draw_below(LENGTHS)], next = draw_below(LENGTHS);
     for (uint64_t i = 0; i < count; i++) {
         for (; left == 0 && id + 1 < ids; id++)
-            left = lengths[next++ % 13];
+            left = lengths[next++ % LENGTHS];
         left -= left > 0;
         tokens[i] = (int32_t)(c->attrs.first_id + id) + (draw_below(50) == 0 ? 1 : 0);
     }

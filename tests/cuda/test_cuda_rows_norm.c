@@ -212,6 +212,23 @@ static void layernorm_backward_when_run_matches_the_cpu(void **state)
     cuda_op_check(&op);
 }
 
+/* Every pack of every thread: the widest rows of each kernel, several of them in a group. */
+static void draw_full_rows(cuda_case *c, int round)
+{
+    static const uint64_t widest[] = {1024, 2048, 4096, 12288};
+    c->attrs.in = widest[round / 2];
+    c->attrs.row_count = 3;
+    fill_backward(c);
+    c->attrs.adds_output = (uint32_t)round % 2;
+}
+
+static void layernorm_backward_when_rows_fill_the_threads_matches_the_cpu(void **state)
+{
+    (void)state;
+    const cuda_op op = describe_backward(draw_full_rows, 8);
+    cuda_op_check(&op);
+}
+
 /* More rows than 8 a group, and a last group that is short. */
 static void draw_many_rows(cuda_case *c, int round)
 {
@@ -231,6 +248,7 @@ static void layernorm_backward_when_groups_are_many_matches_the_cpu(void **state
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(layernorm_when_run_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_run_matches_the_cpu),
+    cmocka_unit_test(layernorm_backward_when_rows_fill_the_threads_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_groups_are_many_matches_the_cpu),
 };
 

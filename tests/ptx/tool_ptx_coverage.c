@@ -1,5 +1,5 @@
 /* Adds up what programs ran of the PTX of a folder (standin_coverage.c) and prints it, kernel by
- * kernel, and after them each instruction that none of them came to.
+ * kernel; after them each instruction that none of them came to, and how many these are by kernel.
  *
  *     tool_ptx_coverage FOLDER_OF_PTX FOLDER_OF_COVERAGE LEAST_PERCENT
  *
@@ -135,6 +135,37 @@ static void list_unmarked(const kernel_sum *kernel)
     }
 }
 
+static uint32_t count_unmarked(const kernel_sum *kernel)
+{
+    return kernel->count - count_marked(kernel);
+}
+
+static int compare_unmarked(const void *one, const void *other)
+{
+    const uint32_t a = count_unmarked(*(kernel_sum *const *)one);
+    const uint32_t b = count_unmarked(*(kernel_sum *const *)other);
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+/* The rest by kernel, most first. */
+static void list_kernels_with_rest(void)
+{
+    size_t count = 0;
+    for (const kernel_sum *each = kernels; each != NULL; each = each->next)
+        count++;
+    kernel_sum **sorted = take_memory((count + 1) * sizeof(void *));
+    count = 0;
+    for (kernel_sum *each = kernels; each != NULL; each = each->next)
+        if (count_unmarked(each) > 0)
+            sorted[count++] = each;
+    qsort((void *)sorted, count, sizeof(void *), compare_unmarked);
+    for (size_t i = 0; i < count; i++)
+        printf("%5" PRIu32 " of %5" PRIu32 " instructions were not run: %s %s\n",
+               count_unmarked(sorted[i]), sorted[i]->count, sorted[i]->file,
+               ptx_kernel_tell(sorted[i]->kernel).name);
+    free((void *)sorted);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 4) {
@@ -156,6 +187,7 @@ int main(int argc, char **argv)
     }
     for (const kernel_sum *each = kernels; each != NULL; each = each->next)
         list_unmarked(each);
+    list_kernels_with_rest();
     const double percent = all > 0 ? 100.0 * (double)marked / (double)all : 0;
     printf("%.2f %% of %" PRIu64 " instructions were run, at least %s %% are asked for\n", percent,
            all, argv[3]);

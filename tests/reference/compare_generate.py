@@ -3,7 +3,7 @@
 random weights and GPT-2's own tokenizer: greedy text, greedy text with a repetition penalty, the
 strided perplexity, and last words.
 
-usage: compare_generate.py --sluice PROGRAM [--gpt2 DIR] [--tokens 64] [--directory DIR]
+usage: compare_generate.py --sluice PROGRAM [--gpt2 DIR] [--tokens 64] [--directory DIR] [--shape N]
        --gpt2 or SL_TEST_GPT2: a directory with GPT-2's own vocab.json and merges.txt
 Leaves with 77 where torch, transformers or the vocabulary are not there.
 
@@ -201,6 +201,7 @@ def main():
     parser.add_argument("--gpt2", default=os.environ.get("SL_TEST_GPT2"))
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--directory")
+    parser.add_argument("--shape", type=int, help="one of the shapes alone, from 0")
     options = parser.parse_args()
     if not options.gpt2:
         print("skipped: no --gpt2 and no SL_TEST_GPT2")
@@ -210,6 +211,8 @@ def main():
     tokenizer = open_tokenizer(options.gpt2)
     equal, parted = 0, 0
     for seed, shape in enumerate(SHAPES):
+        if options.shape not in (None, seed):
+            continue
         directory = f"gpt2-{shape[0]}x{shape[1]}"
         model = make_model(directory, options.gpt2, shape, seed + 1)
         exact = GPT2LMHeadModel.from_pretrained(directory).double().eval()

@@ -35,7 +35,9 @@ typedef struct sl_checkpoint_state {
     uint64_t skipped_steps; /* steps whose update was left out */
     double loss_scale;
     uint64_t loss_scale_good_steps; /* steps since the last change or overflow */
-    uint64_t loss_scale_hysteresis; /* of the format; kept as it was read, no rule uses it */
+    uint64_t loss_scale_hysteresis; /* overflows that were forgiven since the scale last doubled */
+    uint64_t lr_decay_lag; /* steps by which the decay of the learning rate is late: 1 in runs that
+                              began with a version that did so, else 0 */
 } sl_checkpoint_state;
 
 typedef struct sl_checkpoint_save_args {

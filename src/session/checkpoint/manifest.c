@@ -74,6 +74,7 @@ static const sl_field fields[] = {
     SL_FIELD("skipped_steps", sl_manifest, run.state.skipped_steps),
     SL_FIELD("loss_scale_good_steps", sl_manifest, run.state.loss_scale_good_steps),
     SL_FIELD("loss_scale_hysteresis", sl_manifest, run.state.loss_scale_hysteresis),
+    SL_FIELD("lr_decay_lag", sl_manifest, run.state.lr_decay_lag, .high = 1, .flags = MAY_MISS),
     SL_FIELD_AS(U64_TEXT, "seed", sl_manifest, run.state.seed), /* all 64 bits */
     SL_FIELD("loss_scale", sl_manifest, run.state.loss_scale, .low = -INFINITY),
     SL_FIELD_AS(OBJECT, "model", sl_manifest, run.shape, .fields = shape_fields),
@@ -231,7 +232,7 @@ sl_status sl_manifest_parse(const char *path, const char *text, uint64_t bytes,
                             sl_manifest *out_manifest)
 {
     json_t *root;
-    sl_manifest manifest = {0};
+    sl_manifest manifest = {.run.state.lr_decay_lag = 1}; /* of versions that do not say so */
     SL_TRY(sl_json_file_parse(path, text, bytes, &root));
     sl_status status = read_all(path, text, bytes, root, &manifest);
     json_decref(root);

@@ -8,7 +8,8 @@
  * version, and not a file that it takes for damage. 1 with a vocabulary is read too. Keys that came
  * later: without "precision" a run was fp32; without "given" it is not known which options of
  * "config" were given; without "tokenizer" it was "byte" at vocabulary 257, elsewhere it is not
- * known; without "data_sample" the content of the data is not known.
+ * known; without "data_sample" the content of the data is not known; without "lr_decay_lag" it
+ * is 1.
  */
 #ifndef SL_SESSION_CHECKPOINT_MANIFEST_H
 #define SL_SESSION_CHECKPOINT_MANIFEST_H

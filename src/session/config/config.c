@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "base/workers.h"
 #include "files/fields.h"
+#include "recipe.h"
 #include "units.h"
 
 enum {
@@ -268,6 +269,7 @@ void sl_config_clear(sl_config *config)
         else if (rows[row].kind == SL_CONFIG_LIST_OF)
             clear_list(find_field(config, row));
     }
+    free(config->explanation);
     memset(config, 0, sizeof *config);
 }
 
@@ -467,38 +469,6 @@ bool sl_config_scales_dynamically(const sl_config *config)
     return strcmp(config->loss_scale, "dynamic") == 0;
 }
 
-/* A dynamic scale finds its way by skipping steps; a fixed one in fp16 skips unless --nonfinite
- * says otherwise.
- */
-static sl_status resolve_loss_scale(sl_config *config)
-{
-    if (!config->loss_scale || strcmp(config->loss_scale, "auto") == 0)
-        SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_loss_scale,
-                                 config->precision == SL_CONFIG_FP16 ? "dynamic" : "1"));
-    if (!sl_config_scales_dynamically(config)) {
-        if (!config->given[SL_CONFIG_ROW_nonfinite] && config->precision == SL_CONFIG_FP16)
-            config->nonfinite = SL_CONFIG_SKIP;
-        return SL_OK;
-    }
-    if (config->given[SL_CONFIG_ROW_nonfinite] && config->nonfinite == SL_CONFIG_STOP)
-        SL_FAIL(SL_ERROR_USAGE, "--loss-scale dynamic finds the scale by skipping steps that "
-                                "overflow: use --nonfinite skip, or a fixed scale");
-    config->nonfinite = SL_CONFIG_SKIP;
-    return SL_OK;
-}
-
-static sl_status check_loss_scale(const sl_config *config)
-{
-    double scale = 0;
-    if (sl_config_scales_dynamically(config))
-        return SL_OK;
-    sl_status status = sl_units_parse_real(config->loss_scale, &scale);
-    if (status != SL_OK || !(scale > 0 && scale <= 0x1p64))
-        SL_FAIL(SL_ERROR_USAGE, "--loss-scale: \"%s\" is neither dynamic nor a number above 0",
-                config->loss_scale);
-    return SL_OK;
-}
-
 static sl_status check_saving(const sl_config *config)
 {
     if (config->resume && config->overwrite)
@@ -624,20 +594,13 @@ static sl_status check_evaluation(const sl_config *config)
 static sl_status check_training(sl_config *config, sl_config_command command)
 {
     SL_TRY(refuse_later_compute(config));
-    SL_TRY(resolve_loss_scale(config));
-    SL_TRY(check_loss_scale(config));
+    SL_TRY(sl_recipe_check_loss_scale(config));
     SL_TRY(check_saving(config));
     if (command == SL_CONFIG_TRAIN && config->data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the text or token files to train on");
     SL_TRY(check_weights(config, command));
     SL_TRY(check_evaluation(config));
-    if (config->warmup == SL_CONFIG_UNSET)
-        config->warmup = config->steps / 100;
-    if (isnan(config->min_lr))
-        config->min_lr = 0.1 * config->lr;
-    if (config->min_lr > config->lr)
-        SL_FAIL(SL_ERROR_USAGE, "--min-lr %g is above --lr %g", config->min_lr, config->lr);
-    return SL_OK;
+    return sl_recipe_check_schedule(config);
 }
 
 static sl_status check_evaluating(const sl_config *config)

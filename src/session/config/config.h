@@ -38,12 +38,15 @@ enum { SL_CONFIG_PER_FILE, SL_CONFIG_PER_LINE };                    /* document_
 enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                           /* others: sl_accumulation */
 enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };            /* precision: an sl_type */
 enum { SL_CONFIG_PRECISION_AUTO = 3 };                              /* until checked */
-enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT };    /* lr_schedule */
-enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                            /* nonfinite */
-enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                           /* cuda_products */
-enum { SL_CONFIG_ON, SL_CONFIG_OFF };                               /* cuda_epilogue, _wait_value */
-enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                              /* others: sl_recompute */
-enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 };     /* others: sl_policy */
+enum { SL_CONFIG_COSINE, SL_CONFIG_LINEAR, SL_CONFIG_CONSTANT };    /* lr_schedule: our own */
+enum { SL_CONFIG_WARMUP_LR = 3, SL_CONFIG_WARMUP_DECAY_LR, SL_CONFIG_WARMUP_COSINE_LR };
+enum { SL_CONFIG_WARMUP_LINEAR, SL_CONFIG_WARMUP_LOG };         /* warmup_type */
+enum { SL_CONFIG_HOLD, SL_CONFIG_COUNT_SKIPS };                 /* lr_skips */
+enum { SL_CONFIG_STOP, SL_CONFIG_SKIP };                        /* nonfinite */
+enum { SL_CONFIG_CUBLAS, SL_CONFIG_OWN };                       /* cuda_products */
+enum { SL_CONFIG_ON, SL_CONFIG_OFF };                           /* cuda_epilogue, _wait_value */
+enum { SL_CONFIG_RECOMPUTE_AUTO = 3 };                          /* others: sl_recompute */
+enum { SL_CONFIG_POLICY_AUTO = 4, SL_CONFIG_POLICY_COUNT = 5 }; /* others: sl_policy */
 
 typedef enum sl_config_kind {
     SL_CONFIG_TEXT,
@@ -100,6 +103,7 @@ typedef struct sl_config {
     SL_CONFIG_LIST(X)
 #undef X
     bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
+    char *explanation; /* what foreign files mean here, as lines; NULL: none was read */
 } sl_config;
 
 typedef struct sl_config_row {
@@ -143,8 +147,8 @@ sl_status sl_config_use_one_spelling(sl_config *config);
 
 /* Refuses what this version cannot do (saying what to use instead) and options that contradict each
  * other, and fills in what follows: device and precision, policy aliases, thread count, warm-up,
- * smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that computes
- * does not open. Sizes that depend on the model wait for sl_config_fit_model. */
+ * decay, smallest learning rate. SL_ERROR_USAGE; SL_ERROR_SYSTEM: the device of a command that
+ * computes does not open. Sizes that depend on the model wait for sl_config_fit_model. */
 sl_status sl_config_check(sl_config *config, sl_config_command command);
 
 /* "cpu", "cuda" or "cuda:N". SL_ERROR_USAGE. */

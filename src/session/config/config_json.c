@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
+#include "deepspeed.h"
 #include "files/fields.h"
 #include "files/files.h"
 #include "files/json_file.h"
@@ -163,13 +164,16 @@ static sl_status set_all(const reading *self, json_t *object)
     return SL_OK;
 }
 
-static sl_status read_object(sl_config *config, sl_config_command command, json_t *object)
+static sl_status read_object(sl_config *config, sl_config_command command, const char *path,
+                             json_t *object)
 {
     sl_config others;
     if (!json_is_object(object))
         SL_FAIL(SL_ERROR_DATA, "the configuration is not a JSON object");
     SL_TRY(sl_config_init(&others));
-    sl_status status = set_all(&(reading){config, command, &others}, object);
+    sl_status status = sl_deepspeed_is_meant(object)
+                           ? sl_deepspeed_read(config, &others, command, path, object)
+                           : set_all(&(reading){config, command, &others}, object);
     sl_config_clear(&others);
     return status;
 }
@@ -211,7 +215,7 @@ sl_status sl_config_load(sl_config *config, sl_config_command command, const cha
     if (status == SL_OK && !object)
         SL_FAIL(SL_ERROR_DATA, "%s:%d:%d: %s", path, error.line, error.column, error.text);
     if (status == SL_OK)
-        status = read_object(config, command, object);
+        status = read_object(config, command, path, object);
     json_decref(object);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "%s", path);
 }

@@ -15,6 +15,8 @@
  * `plan` takes those of `train` too. A name that commands use differently (`output`) can only stand
  * there.
  *
+ * A configuration of DeepSpeed's is recognised by its keys and read as deepspeed.h says.
+ *
  * Duplicate keys, unknown keys and wrong values are SL_ERROR_USAGE, named with the file;
  * SL_ERROR_MISSING: no such file; SL_ERROR_DATA: not JSON, with line and column. */
 sl_status sl_config_load(sl_config *config, sl_config_command command, const char *path);

@@ -90,8 +90,18 @@
     X(REAL, min_lr, "min-lr", "auto", "X", 0, 1e38, T, TRAINING, "last learning rate (10% of lr)") \
     X(COUNT, warmup, "warmup", "auto", "N", 0, 1e12, T, TRAINING,                                  \
       "steps of warm-up (1% of steps)")                                                            \
-    X(CHOICE, lr_schedule, "lr-schedule", "cosine", "cosine|linear|constant", 0, 0, T, TRAINING,   \
-      "how the learning rate falls")                                                               \
+    X(CHOICE, lr_schedule, "lr-schedule", "cosine",                                                \
+      "cosine|linear|constant|WarmupLR|WarmupDecayLR|WarmupCosineLR", 0, 0, T, TRAINING,           \
+      "how the learning rate falls; the last three are computed as DeepSpeed does")                \
+    X(CHOICE, warmup_type, "warmup-type", "linear", "linear|log", 0, 0, T, TRAINING,               \
+      "how a schedule of DeepSpeed's warms up: by the step, or by its logarithm")                  \
+    X(REAL, warmup_lr, "warmup-lr", "0", "X", 0, 1e38, T, TRAINING,                                \
+      "where the warm-up of a schedule of DeepSpeed's begins (and WarmupDecayLR ends)")            \
+    X(COUNT, lr_decay_steps, "lr-decay-steps", "auto", "N", 1, 1e12, T, TRAINING,                  \
+      "step at which the learning rate has fallen to --min-lr, warm-up included (steps)")          \
+    X(CHOICE, lr_skips, "lr-skips", "hold", "hold|count", 0, 0, T, TRAINING,                       \
+      "what a skipped step does to the learning rate: hold, it does not advance the schedule; "    \
+      "count, it does")                                                                            \
     X(REAL, weight_decay, "weight-decay", "0.1", "X", 0, 1e6, T, TRAINING,                         \
       "decoupled decay of tensors of two dimensions")                                              \
     X(REAL, beta1, "beta1", "0.9", "X", 0, 0.9999999, T, TRAINING, "decay of the first moment")    \
@@ -100,6 +110,15 @@
     X(REAL, clip, "clip", "1.0", "X", 0, 1e30, T, TRAINING, "largest gradient norm; 0: off")       \
     X(TEXT, loss_scale, "loss-scale", "auto", "N|dynamic", 0, 0, T, TRAINING,                      \
       "factor on the loss (dynamic for fp16, else 1)")                                             \
+    X(REAL, loss_scale_start, "loss-scale-start", "65536", "X", 0x1p-32, 0x1p64, T, TRAINING,      \
+      "first dynamic loss scale; above 2^24, also the largest")                                    \
+    X(COUNT, loss_scale_window, "loss-scale-window", "1000", "N", 1, 1e12, T, TRAINING,            \
+      "finite steps in a row after which a dynamic loss scale doubles")                            \
+    X(COUNT, loss_scale_hysteresis, "loss-scale-hysteresis", "1", "N", 1, 1e6, T, TRAINING,        \
+      "the overflow that halves a dynamic loss scale first: those before it are forgiven, until "  \
+      "the scale doubles; each one after it halves")                                               \
+    X(REAL, loss_scale_min, "loss-scale-min", "1", "X", 0x1p-32, 0x1p64, T, TRAINING,              \
+      "smallest dynamic loss scale: an overflow there ends the run")                               \
     X(CHOICE, nonfinite, "nonfinite", "stop", "stop|skip", 0, 0, T, TRAINING,                      \
       "what a gradient that is not finite does (skip in fp16 or with a dynamic scale)")            \
     X(CHOICE, recompute, "recompute", "auto", "none|selective|full|auto", 0, 0, T, TRAINING,       \

@@ -20,12 +20,45 @@ enum { KEY_BYTES = 64 };
 
 /* Taken over as they were resolved. */
 static const uint32_t resolved_rows[] = {
-    ROW(data),         ROW(data_order),  ROW(micro_batch), ROW(seq),     ROW(accumulate),
-    ROW(steps),        ROW(precision),   ROW(lr),          ROW(min_lr),  ROW(warmup),
-    ROW(lr_schedule),  ROW(beta1),       ROW(beta2),       ROW(eps),     ROW(clip),
-    ROW(weight_decay), ROW(loss_scale),  ROW(nonfinite),   ROW(split),   ROW(json_key),
-    ROW(document_per), ROW(end_of_text), ROW(documents),   ROW(dropout),
+    ROW(data),
+    ROW(data_order),
+    ROW(split),
+    ROW(json_key),
+    ROW(document_per),
+    ROW(end_of_text),
+    ROW(documents),
+    ROW(dropout),
+    ROW(micro_batch),
+    ROW(seq),
+    ROW(accumulate),
+    ROW(steps),
+    ROW(precision),
+    ROW(lr),
+    ROW(min_lr),
+    ROW(warmup),
+    ROW(lr_schedule),
+    ROW(beta1),
+    ROW(beta2),
+    ROW(eps),
+    ROW(clip),
+    ROW(weight_decay),
+    ROW(loss_scale),
+    ROW(nonfinite),
+    ROW(warmup_type),
+    ROW(warmup_lr),
+    ROW(lr_decay_steps),
+    ROW(lr_skips),
+    ROW(loss_scale_start),
+    ROW(loss_scale_window),
+    ROW(loss_scale_hysteresis),
+    ROW(loss_scale_min),
 };
+
+/* What a run did before there was such an option, where that is not its default. */
+static const struct {
+    uint32_t row;
+    const char *text;
+} earlier_values[] = {{ROW(lr_skips), "count"}};
 
 /* Of one start, or kept elsewhere. */
 static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
@@ -39,6 +72,14 @@ static const uint32_t identity_rows[] = {ROW(model),   ROW(layers), ROW(width), 
 static const uint32_t dependent_rows[][2] = {
     {ROW(loss_scale), ROW(precision)},
     {ROW(nonfinite), ROW(precision)},
+    {ROW(loss_scale_start), ROW(precision)},
+    {ROW(loss_scale_window), ROW(precision)},
+    {ROW(loss_scale_hysteresis), ROW(precision)},
+    {ROW(loss_scale_min), ROW(precision)},
+    {ROW(loss_scale_start), ROW(loss_scale)},
+    {ROW(loss_scale_window), ROW(loss_scale)},
+    {ROW(loss_scale_hysteresis), ROW(loss_scale)},
+    {ROW(loss_scale_min), ROW(loss_scale)},
     {ROW(device_memory), ROW(device)},
     {ROW(host_memory), ROW(device)},
     {ROW(adam), ROW(policy)},
@@ -56,6 +97,7 @@ static const uint32_t dependent_rows[][2] = {
 static const uint32_t derived_rows[][2] = {
     {ROW(min_lr), ROW(lr)},
     {ROW(nonfinite), ROW(loss_scale)},
+    {ROW(lr_decay_steps), ROW(steps)},
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
@@ -87,8 +129,16 @@ static sl_status set_recorded(sl_config *config, uint32_t row, const json_t *val
     return sl_status_prefix(SL_ERROR_DATA, "an option of the checkpoint");
 }
 
+static sl_status take_earlier_values(sl_config *before)
+{
+    for (size_t i = 0; i < COUNT_OF(earlier_values); i++)
+        SL_TRY(sl_config_resolve(before, earlier_values[i].row, earlier_values[i].text));
+    return SL_OK;
+}
+
 static sl_status read_resolved(sl_config *before, const json_t *object)
 {
+    SL_TRY(take_earlier_values(before));
     for (size_t i = 0; i < COUNT_OF(resolved_rows); i++) {
         char key[KEY_BYTES];
         sl_config_format_key(resolved_rows[i], key, sizeof key);

@@ -9,7 +9,8 @@
  * Not taken over: options of one start (`save`, `resume`, `overwrite`, `quiet`, `timeline`,
  * `report`), the seed (the checkpoint's state has it), and an option that was chosen for another
  * one which is given differently now: shares belong to a policy, budgets to a device, a loss scale
- * to a precision, a least learning rate that was not given to the learning rate.
+ * to a precision, a least learning rate that was not given to the learning rate, a decay to the
+ * steps.
  */
 #ifndef SL_SESSION_CONFIG_RESTORE_H
 #define SL_SESSION_CONFIG_RESTORE_H
