@@ -702,6 +702,37 @@ static void conversion_when_stopped_anywhere_then_nothing_is_left(void **state)
     scratch_close(&scratch);
 }
 
+/* Somebody puts a file of his own into the directory that is being replaced. */
+static sl_status add_file(void *user, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)done_bytes, (void)total_bytes;
+    scratch_write(scratch_join(user, "mine").text, "mine", 4);
+    return SL_OK;
+}
+
+static void directory_when_it_gets_a_file_meanwhile_then_that_stays(void **state)
+{
+    (void)state;
+    scratch_path scratch = scratch_open();
+    scratch_path from = scratch_join(scratch.text, "saved"), hf = scratch_join(scratch.text, "hf");
+    tiny_model *model = open_model(case_shape, 3, false);
+    char left[64];
+    size_t bytes;
+    text_must(case_save_model(from.text, 7, 0, model));
+    convert(from.text, hf.text, SL_CONVERT_HF, SL_ENCODING_FP32);
+    text_must(convert_with(
+        from.text, hf.text,
+        (sl_convert_args){
+            .format = SL_CONVERT_HF, .overwrites = true, .progress = add_file, .user = hf.text}));
+    assert_has_model(hf.text, model);
+    assert_false(scratch_exists(scratch_join(hf.text, "mine").text));
+    snprintf(left, sizeof left, "hf.tmp-%ld/mine", (long)getpid());
+    free(scratch_read(scratch_join(scratch.text, left).text, &bytes));
+    assert_int_equal(bytes, 4);
+    tiny_close(model);
+    scratch_close(&scratch);
+}
+
 static sl_status convert_over(const char *from, const char *to, sl_convert_format format,
                               bool overwrites)
 {
@@ -768,6 +799,7 @@ int main(void)
         cmocka_unit_test(gguf_when_rows_are_no_blocks_then_fp16),
         cmocka_unit_test(files_when_of_known_weights_then_known_bytes),
         cmocka_unit_test(conversion_when_stopped_anywhere_then_nothing_is_left),
+        cmocka_unit_test(directory_when_it_gets_a_file_meanwhile_then_that_stays),
         cmocka_unit_test(places_when_taken_then_kept_unless_given_up),
         cmocka_unit_test(types_when_a_format_lacks_them_then_refused),
     };

@@ -25,8 +25,7 @@ static bool is_of_model(const char *name)
                                         "tokenizer.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",
-                                        "model.safetensors.index.json",
-                                        "README.md"};
+                                        "model.safetensors.index.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)
             return true;
@@ -63,10 +62,12 @@ static sl_status refuse_foreign(int fd, const char *path, const char *name)
             sl_files_show(path).text, sl_files_show(name).text);
 }
 
+/* What somebody put there meanwhile stays, and the directory with it. */
 static sl_status remove_file(int fd, const char *path, const char *name)
 {
     (void)path;
-    unlinkat(fd, name, 0);
+    if (is_of_model(name))
+        unlinkat(fd, name, 0);
     return SL_OK;
 }
 
