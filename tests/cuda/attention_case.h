@@ -54,6 +54,14 @@ enum { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH, MASKS };
  * larger ones above. */
 enum { MASKED_SMALL = 128, MASKED_SHAPES = MASKED_SMALL + ATTENTION_SHAPES / 3 };
 
+/* What tensor cores do is not of fp32, and a larger shape is taken by one type in three. */
+static MAYBE_UNUSED bool masked_takes(int type, int round)
+{
+    if (round >= MASKED_SMALL)
+        return (round + type) % SL_TYPE_COUNT == 0;
+    return type != SL_TYPE_FP32 || round % 4 == 3;
+}
+
 static MAYBE_UNUSED attention_shape masked_shape_of(int round)
 {
     const uint64_t i = (uint64_t)round / 4;
