@@ -28,13 +28,19 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
- *                                                 sm_80                sm_90
- *   attention_backward_keys<bf16, 64>        244   4.64   0.56    243   4.64   0.56
- *   attention_backward_keys<bf16, 128>       248   4.66   0.62    255   4.66   0.62
- *   attention_backward_keys<bf16, 256>       227   5.26   0.83    238   5.26   0.83
- *   attention_backward_queries<bf16, 64>     223   4.65   0.42    230   4.64   0.42
- *   attention_backward_queries<bf16, 128>    166   4.81   0.67    160   4.79   0.67
- *   attention_backward_queries<bf16, 256>    231   5.19   0.83    231   5.18   0.83
+ *                                                        sm_80                sm_90
+ *   attention_backward_keys<bf16, 64, false>        246   4.62   0.56    242   4.62   0.56
+ *   attention_backward_keys<bf16, 64, true>         221   6.86   0.56    224   6.85   0.56
+ *   attention_backward_keys<bf16, 128, false>       251   4.69   0.62    255   4.69   0.62
+ *   attention_backward_keys<bf16, 128, true>        246   5.59   0.62    249   5.58   0.62
+ *   attention_backward_keys<bf16, 256, false>       226   5.30   0.83    240   5.30   0.83
+ *   attention_backward_keys<bf16, 256, true>        240   5.89   0.83    241   5.88   0.83
+ *   attention_backward_queries<bf16, 64, false>     233   4.64   0.42    237   4.62   0.42
+ *   attention_backward_queries<bf16, 64, true>      246   7.07   0.42    247   7.09   0.42
+ *   attention_backward_queries<bf16, 128, false>    158   4.81   0.67    166   4.80   0.67
+ *   attention_backward_queries<bf16, 128, true>     168   5.97   0.67    168   6.00   0.67
+ *   attention_backward_queries<bf16, 256, false>    235   5.21   0.83    235   5.20   0.83
+ *   attention_backward_queries<bf16, 256, true>     242   5.78   0.83    240   5.77   0.83
  */
 #include "attention_dots.cuh"
 #include "attention_mask.cuh"

@@ -23,10 +23,13 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
- *                                        sm_80                sm_90
- *   attention_forward<bf16, 64>     215   5.77   0.31    224   5.76   0.31
- *   attention_forward<bf16, 128>    253   5.52   0.38    255   5.51   0.38
- *   attention_forward<bf16, 256>    245   5.79   0.62    247   5.77   0.62
+ *                                               sm_80                sm_90
+ *   attention_forward<bf16, 64, false>     215   5.77   0.31    224   5.76   0.31
+ *   attention_forward<bf16, 64, true>      253   5.83   0.31    248   5.81   0.31
+ *   attention_forward<bf16, 128, false>    253   5.52   0.38    255   5.51   0.38
+ *   attention_forward<bf16, 128, true>     255   5.58   0.38    255   5.56   0.38
+ *   attention_forward<bf16, 256, false>    245   5.79   0.62    247   5.77   0.62
+ *   attention_forward<bf16, 256, true>     246   5.84   0.62    249   5.82   0.62
  */
 #include "attention_mask.cuh"
 #include "attention_tiles.cuh"

@@ -11,13 +11,19 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
  *
- *                                                  sm_80                sm_90
- *   attention_plain_backward_keys<bf16>       137   1.17   0.12    184   1.17   0.12
- *   attention_plain_backward_keys<fp32>       137   1.17   0.12    184   1.17   0.12
- *   attention_plain_backward_queries<bf16>    121   1.17   0.12    112   1.17   0.12
- *   attention_plain_backward_queries<fp32>    121   1.17   0.12    114   1.17   0.12
- *   attention_plain_forward<bf16>              96   1.18   0.12    103   1.18   0.12
- *   attention_plain_forward<fp32>              96   1.18   0.12    103   1.18   0.12
+ *                                                         sm_80                sm_90
+ *   attention_plain_backward_keys<bf16, false>       145   1.57   0.12    186   1.60   0.12
+ *   attention_plain_backward_keys<bf16, true>        196   1.50   0.12    201   1.54   0.12
+ *   attention_plain_backward_keys<fp32, false>       145   1.52   0.12    184   1.57   0.12
+ *   attention_plain_backward_keys<fp32, true>        196   1.46   0.12    201   1.51   0.12
+ *   attention_plain_backward_queries<bf16, false>    132   1.52   0.12    125   1.56   0.12
+ *   attention_plain_backward_queries<bf16, true>     144   1.50   0.12    142   1.54   0.12
+ *   attention_plain_backward_queries<fp32, false>    132   1.48   0.12    127   1.52   0.12
+ *   attention_plain_backward_queries<fp32, true>     144   1.46   0.12    143   1.51   0.12
+ *   attention_plain_forward<bf16, false>             121   1.64   0.12    127   1.68   0.12
+ *   attention_plain_forward<bf16, true>              118   1.74   0.12    122   1.77   0.12
+ *   attention_plain_forward<fp32, false>             119   1.59   0.12    127   1.65   0.12
+ *   attention_plain_forward<fp32, true>              121   1.70   0.12    123   1.74   0.12
  */
 #include "attention_dots.cuh"
 #include "attention_mask.cuh"

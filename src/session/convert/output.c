@@ -129,12 +129,11 @@ static char *resolve(const char *path)
 
 static sl_status name_output(const char *path, sl_output *output)
 {
+    char *temporary = NULL;
     output->path = resolve(path);
-    if (!output->path ||
-        asprintf(&output->temporary, "%s.tmp-%ld", output->path, (long)getpid()) < 0) {
-        output->temporary = NULL;
+    if (!output->path || asprintf(&temporary, "%s.tmp-%ld", output->path, (long)getpid()) < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    }
+    output->temporary = temporary;
     return SL_OK;
 }
 
@@ -158,9 +157,10 @@ sl_status sl_output_open(const char *path, bool is_directory, bool overwrites,
 
 void sl_output_close(sl_output *output)
 {
-    if (output->is_made && output->is_directory)
+    bool is_left = output->is_made && output->temporary;
+    if (is_left && output->is_directory)
         remove_directory(output->temporary);
-    else if (output->is_made)
+    else if (is_left)
         unlink(output->temporary);
     if (output->path && output->directory >= 0)
         close(output->directory);
