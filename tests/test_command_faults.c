@@ -123,6 +123,13 @@ static const workload workloads[] = {
     {"eval",
      "eval saved --data text --policy host --threads 1 --micro-batch 4 --json " DEVICE MEMORY,
      NUMBERS_PRINTED, true},
+    {"samples",
+     "generate saved --prompt-file text --samples 2 --stop zz --repetition-penalty 1.1 --tokens 9 "
+     "--policy host --threads 1 " DEVICE MEMORY,
+     PRINTED, true},
+    {"windows",
+     "eval saved --data text --overlap 3 --policy device --threads 1 --json " DEVICE MEMORY,
+     NUMBERS_PRINTED, true},
     {"plan", "plan " DEVICE MEMORY DISK MODEL "--policy auto --threads 1 --json", PRINTED, false},
     {"doctor", "doctor --json --disk-dir .", 0, false},
     {"tokenize",

@@ -223,6 +223,9 @@ static void prompt_when_its_file_is_hostile_then_refused(void **state)
         assert_one_complaint(rows[i].path);
         assert_string_equal(output, "");
     }
+    char closed[2 * PATH_BYTES];
+    snprintf(closed, sizeof closed, "'%s' generate model --tokens 1 >out 2>err <&-", binary);
+    assert_int_equal(system(closed), 0); /* no input is no text */
     assert_code(run_with_input("generate model --tokens 1", "large"), 65);
     assert_one_complaint("standard input");
 }

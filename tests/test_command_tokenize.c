@@ -9,6 +9,8 @@
 #include "command_run.h"
 
 #include "hostile_texts.h"
+#include "sanitizer_share.h"
+#include "skip.h"
 
 #define GOOD SL_TEST_SOURCE_DIRECTORY "/reference/bpe"
 #define TO_TEXT "tokenize --decode --tokenizer '" GOOD "' "
@@ -260,6 +262,38 @@ static void text_when_a_signal_comes_then_130(void **state)
                                    "sluice: stopped by a signal\n");
 }
 
+/* Whenever it is: a file is whole and has its name, or is not there. */
+static void tokens_when_the_process_is_killed_then_nothing_is_left(void **state)
+{
+    (void)state;
+    int nameless = open(".", O_TMPFILE | O_RDWR, 0600);
+    if (nameless < 0)
+        skip_because("the file system makes no file without a name");
+    close(nameless);
+    setenv("SLUICE", binary, 1);
+    run_shell("yes words of a text | head -c 3000000 >killed.txt");
+    run_shell("for s in 01 03 1 2 3; do "
+              "\"$SLUICE\" tokenize --tokenizer byte --data killed.txt --document-per line --quiet "
+              "--format megatron --output killed & sleep 0.$s; kill -9 $! 2>/dev/null; wait $!; "
+              "ls killed.*tmp* 2>/dev/null && exit 1; done; true");
+}
+
+/* Lines of one letter, which took 120 bytes each of all those in 16 MiB of text. */
+static void lines_when_tiny_then_memory_does_not_grow_with_them(void **state)
+{
+    (void)state;
+    char command[PATH_BYTES + 256];
+    uint64_t bytes = scratch_count(4, 16) * 1000000;
+    snprintf(
+        command, sizeof command,
+        "yes a | head -c %llu >tiny && ulimit -v 200000; '%s' tokenize --tokenizer byte --data "
+        "tiny --document-per line --threads 1 --quiet --output tiny.bin",
+        (unsigned long long)bytes, binary);
+    if (SANITIZER_SHARE > 1) /* a sanitizer's own memory is beyond any limit */
+        skip_because("a sanitizer has the address space");
+    run_shell(command);
+}
+
 static void output_when_it_cannot_be_made_then_told_before_the_data_are_read(void **state)
 {
     (void)state;
@@ -396,6 +430,8 @@ int main(void)
         cmocka_unit_test(output_when_it_is_the_input_then_64_and_the_input_stays),
         cmocka_unit_test(text_when_decoding_fails_then_that_of_before),
         cmocka_unit_test(text_when_a_signal_comes_then_130),
+        cmocka_unit_test(tokens_when_the_process_is_killed_then_nothing_is_left),
+        cmocka_unit_test(lines_when_tiny_then_memory_does_not_grow_with_them),
         cmocka_unit_test(output_when_it_cannot_be_made_then_told_before_the_data_are_read),
         cmocka_unit_test(files_of_tokens_when_given_as_text_then_65),
         cmocka_unit_test(json_lines_when_the_first_is_long_then_found),

@@ -1,7 +1,7 @@
 /* What could be wrong here: a weight changes on its way into another format and back, lies across
  * where it should lie straight, or is rounded otherwise than to nearest; a file is not what its
  * readers expect; something half-written is left, or something goes that nobody gave up; a bad file
- * is read. Formats are held to readers of this file, written from their descriptions. */
+ * is read. Formats are held to readers of their own, written from their descriptions. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "checkpoint_case.h"
+#include "gguf_cursor.h"
 #include "hostile_models.h"
 #include "session/convert/convert.h"
 #include "session/weights/weights.h"
@@ -389,68 +390,7 @@ static void llmc_when_good_then_read(void **state)
     scratch_close(&scratch);
 }
 
-/* ---- GGUF, by a reader of this file ---- */
-
-typedef struct gguf_cursor {
-    const unsigned char *data, *at, *end;
-} gguf_cursor;
-
-static uint64_t take(gguf_cursor *self, size_t bytes)
-{
-    uint64_t value = 0;
-    assert_true((size_t)(self->end - self->at) >= bytes);
-    memcpy(&value, self->at, bytes);
-    self->at += bytes;
-    return value;
-}
-
-static const char *take_text(gguf_cursor *self, char text[256])
-{
-    uint64_t bytes = take(self, 8);
-    assert_true(bytes < 256 && (size_t)(self->end - self->at) >= bytes);
-    memcpy(text, self->at, bytes);
-    text[bytes] = '\0';
-    self->at += bytes;
-    return text;
-}
-
-/* Writes a value as text: of a list its count, its last item and the sum of its numbers. */
-static void take_value(gguf_cursor *self, uint64_t kind, char text[256])
-{
-    float real;
-    if (kind == 4 || kind == 5) {
-        snprintf(text, 256, "%d", (int)(int32_t)take(self, 4));
-    } else if (kind == 6) {
-        uint32_t bits = (uint32_t)take(self, 4);
-        memcpy(&real, &bits, sizeof real);
-        snprintf(text, 256, "%.9g", (double)real);
-    } else if (kind == 7) {
-        snprintf(text, 256, "%s", take(self, 1) ? "true" : "false");
-    } else if (kind == 8) {
-        take_text(self, text);
-    } else {
-        char item[256] = "";
-        assert_int_equal(kind, 9);
-        uint64_t item_kind = take(self, 4), count = take(self, 8);
-        for (uint64_t i = 0; i < count; i++)
-            take_value(self, item_kind, item);
-        snprintf(text, 256, "%llu: %.200s", (unsigned long long)count, item);
-    }
-}
-
-/* Values as lines, and the place behind the last. */
-static void take_values(gguf_cursor *self, uint64_t count, char *out_lines, size_t capacity)
-{
-    size_t used = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        char key[256], value[256];
-        take_text(self, key);
-        uint64_t kind = take(self, 4);
-        take_value(self, kind, value);
-        used += (size_t)snprintf(out_lines + used, capacity - used, "%s=%s\n", key, value);
-        assert_true(used < capacity);
-    }
-}
+/* ---- GGUF, by the reader of gguf_cursor.h ---- */
 
 static void assert_line(const char *lines, const char *line)
 {
@@ -513,17 +453,6 @@ static void check_gguf_tensor(gguf_cursor *self, const unsigned char *start,
         at += count;
     }
     free(data);
-}
-
-/* Where the data start is known only behind the last tensor: so tensors are walked twice. */
-static void skip_gguf_tensors(gguf_cursor *self, uint64_t count)
-{
-    char text[256];
-    for (uint64_t i = 0; i < count; i++) {
-        take_text(self, text);
-        uint64_t dim_count = take(self, 4);
-        self->at += 8 * dim_count + 4 + 8;
-    }
 }
 
 static void check_gguf(const char *path, const tiny_model *model, sl_encoding encoding,
@@ -702,6 +631,37 @@ static void conversion_when_stopped_anywhere_then_nothing_is_left(void **state)
     scratch_close(&scratch);
 }
 
+/* Somebody puts a file of his own into the directory that is being replaced. */
+static sl_status add_file(void *user, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)done_bytes, (void)total_bytes;
+    scratch_write(scratch_join(user, "mine").text, "mine", 4);
+    return SL_OK;
+}
+
+static void directory_when_it_gets_a_file_meanwhile_then_that_stays(void **state)
+{
+    (void)state;
+    scratch_path scratch = scratch_open();
+    scratch_path from = scratch_join(scratch.text, "saved"), hf = scratch_join(scratch.text, "hf");
+    tiny_model *model = open_model(case_shape, 3, false);
+    char left[64];
+    size_t bytes;
+    text_must(case_save_model(from.text, 7, 0, model));
+    convert(from.text, hf.text, SL_CONVERT_HF, SL_ENCODING_FP32);
+    text_must(convert_with(
+        from.text, hf.text,
+        (sl_convert_args){
+            .format = SL_CONVERT_HF, .overwrites = true, .progress = add_file, .user = hf.text}));
+    assert_has_model(hf.text, model);
+    assert_false(scratch_exists(scratch_join(hf.text, "mine").text));
+    snprintf(left, sizeof left, "hf.tmp-%ld/mine", (long)getpid());
+    free(scratch_read(scratch_join(scratch.text, left).text, &bytes));
+    assert_int_equal(bytes, 4);
+    tiny_close(model);
+    scratch_close(&scratch);
+}
+
 static sl_status convert_over(const char *from, const char *to, sl_convert_format format,
                               bool overwrites)
 {
@@ -768,6 +728,7 @@ int main(void)
         cmocka_unit_test(gguf_when_rows_are_no_blocks_then_fp16),
         cmocka_unit_test(files_when_of_known_weights_then_known_bytes),
         cmocka_unit_test(conversion_when_stopped_anywhere_then_nothing_is_left),
+        cmocka_unit_test(directory_when_it_gets_a_file_meanwhile_then_that_stays),
         cmocka_unit_test(places_when_taken_then_kept_unless_given_up),
         cmocka_unit_test(types_when_a_format_lacks_them_then_refused),
     };

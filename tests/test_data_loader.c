@@ -134,6 +134,7 @@ typedef struct blend {
     char items[FILES][SCRATCH_PATH_BYTES];
     char *texts[FILES];
     sl_config_list list;
+    sl_data_files given;
     sl_tokens *tokens;
 } blend;
 
@@ -155,17 +156,28 @@ static void open_blend(blend *self, const scratch_path *directory, const uint32_
         self->texts[i] = self->items[i];
     }
     self->list = (sl_config_list){self->texts, FILES};
-    must(sl_data_files_open(&self->list, &self->tokens));
+    must(sl_data_files_open(&self->list, &self->given, &self->tokens));
+}
+
+static void close_blend(blend *self)
+{
+    sl_tokens_close(self->tokens);
+    sl_data_files_close(&self->given);
 }
 
 static sl_data_loader open_loader(const blend *self, sl_data_order order, uint64_t seed, bool joins)
 {
     sl_data_loader loader;
     const sl_data_cut cut = {
-        .tokens = self->tokens, .items = &self->list, .to = 1, .what = "", .end_of_text = -1};
-    sl_data_loader_args args = {
-        .tokens = self->tokens, .joins = joins, .order = order, .seed = seed, .seq = SEQ};
-    must(sl_data_files_cut(&cut, &args.parts));
+        .tokens = self->tokens, .files = &self->given, .shares = {1}, .end_of_text = -1};
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    must(sl_data_files_cut(&cut, parts));
+    const sl_data_loader_args args = {.tokens = self->tokens,
+                                      .parts = parts[0],
+                                      .joins = joins,
+                                      .order = order,
+                                      .seed = seed,
+                                      .seq = SEQ};
     must(sl_data_loader_open(&args, &loader));
     return loader;
 }
@@ -199,7 +211,7 @@ static void blend_when_counted_then_weights_hold_at_every_row(void **state)
             }
             sl_data_loader_close(&loader);
         }
-        sl_tokens_close(files.tokens);
+        close_blend(&files);
     }
 }
 
@@ -225,7 +237,7 @@ static void rows_when_asked_in_any_order_then_the_same(void **state)
         }
         sl_data_loader_close(&loader);
     }
-    sl_tokens_close(files.tokens);
+    close_blend(&files);
 }
 
 /* Each file's rows once in each of its epochs, though another one's stand between them. */
@@ -251,7 +263,7 @@ static void blend_when_shuffled_then_each_file_has_its_own_epochs(void **state)
     loader = open_loader(&files, SL_DATA_RANDOM, 8, false);
     assert_true(isnan(sl_data_loader_epoch(&loader, ROWS)));
     sl_data_loader_close(&loader);
-    sl_tokens_close(files.tokens);
+    close_blend(&files);
 }
 
 static void files_when_unweighted_then_are_one_run(void **state)
@@ -266,7 +278,7 @@ static void files_when_unweighted_then_are_one_run(void **state)
     read_row(&loader, 9, ids); /* tokens 36 .. 39: the last of the first file, then the second */
     assert_true(ids[0] == 36 && ids[1] == 10000 && ids[2] == 10001);
     sl_data_loader_close(&loader);
-    sl_tokens_close(files.tokens);
+    close_blend(&files);
 }
 
 static void parts_when_joined_then_all_rows_of_each_in_order(void **state)
@@ -283,11 +295,13 @@ static void parts_when_joined_then_all_rows_of_each_in_order(void **state)
         assert_int_equal(ids[0], g < 9 ? SEQ * g : 20000 + SEQ * (g - 9));
     }
     sl_data_loader_close(&loader);
-    const sl_data_cut cut = {.tokens = files.tokens, .items = &files.list, .to = 1, .what = ""};
-    sl_data_loader_args args = {.tokens = files.tokens, .seq = SEQ};
-    must(sl_data_files_cut(&cut, &args.parts)); /* a blend needs a row of each */
+    const sl_data_cut cut = {.tokens = files.tokens, .files = &files.given, .shares = {1}};
+    sl_data_parts parts_of[SL_CONFIG_SHARES];
+    must(sl_data_files_cut(&cut, parts_of));
+    const sl_data_loader_args args = {
+        .tokens = files.tokens, .parts = parts_of[0], .seq = SEQ}; /* a blend: a row of each */
     assert_int_equal(sl_data_loader_open(&args, &loader), SL_ERROR_DATA);
-    sl_tokens_close(files.tokens);
+    close_blend(&files);
 }
 
 /* ---- shares ---- */
@@ -309,23 +323,27 @@ static void shares_when_cut_then_documents_stay_whole_and_none_is_lost(void **st
         }
         scratch_write(path.text, ids, count * sizeof *ids);
         sl_tokens *tokens = NULL;
-        must(sl_data_files_open(&list, &tokens));
-        sl_data_parts parts[2];
-        sl_data_cut cut = {.tokens = tokens, .items = &list, .to = middle, .what = "training"};
-        must(sl_data_files_cut(&cut, &parts[0]));
-        cut.from = middle;
-        cut.to = 1;
-        must(sl_data_files_cut(&cut, &parts[1]));
-        uint64_t border = parts[0].items->token_count, before = 0;
-        assert_int_equal(parts[0].items->first_token, 0);
-        assert_int_equal(parts[1].items->first_token, border);
-        assert_int_equal(border + parts[1].items->token_count, count);
-        assert_int_equal(ids[border - 1], 0); /* the end of a document */
-        for (uint64_t i = 0; i < border; i++)
-            before += ids[i] == 0;
-        assert_int_equal(before, (uint64_t)round(middle * documents));
-        free(parts[0].items);
-        free(parts[1].items);
+        sl_data_files files;
+        must(sl_data_files_open(&list, &files, &tokens));
+        sl_data_parts parts[SL_CONFIG_SHARES];
+        double last = 0.5 * (1 - middle);
+        const sl_data_cut cut = {
+            .tokens = tokens, .files = &files, .shares = {middle, 1 - middle - last, last}};
+        must(sl_data_files_cut(&cut, parts));
+        uint64_t end = 0, over = 0;
+        for (int share = 0; share < SL_CONFIG_SHARES; share++) {
+            double to = share == 0 ? middle : share == 1 ? middle + (1 - middle - last) : 1;
+            assert_int_equal(parts[share].count, 1);
+            assert_int_equal(parts[share].items->first_token, end);
+            for (; end < parts[share].items->first_token + parts[share].items->token_count; end++)
+                over += ids[end] == 0 || end + 1 == count;
+            assert_true(end == count || ids[end - 1] == 0); /* the end of a document */
+            assert_int_equal(over, (uint64_t)round(to * documents));
+        }
+        assert_int_equal(end, count);
+        for (int share = 0; share < SL_CONFIG_SHARES; share++)
+            free(parts[share].items);
+        sl_data_files_close(&files);
         sl_tokens_close(tokens);
     }
 }
@@ -337,14 +355,15 @@ static void share_when_it_has_no_document_then_named(void **state)
     char *items[] = {path.text};
     const sl_config_list list = {items, 1};
     sl_tokens *tokens = NULL;
-    sl_data_parts parts;
+    sl_data_files files;
+    sl_data_parts parts[SL_CONFIG_SHARES];
     scratch_write(path.text, "one document", 12);
-    must(sl_data_files_open(&list, &tokens));
-    const sl_data_cut cut = {
-        .tokens = tokens, .items = &list, .from = 0.9, .to = 1, .what = "validation"};
-    assert_int_equal(sl_data_files_cut(&cut, &parts), SL_ERROR_DATA);
+    must(sl_data_files_open(&list, &files, &tokens));
+    const sl_data_cut cut = {.tokens = tokens, .files = &files, .shares = {0.9, 0.1}};
+    assert_int_equal(sl_data_files_cut(&cut, parts), SL_ERROR_DATA);
     assert_non_null(strstr(sl_status_message(), "a.txt: of 1 documents none is in the validation"));
     assert_non_null(strstr(sl_status_message(), "--document-per line"));
+    sl_data_files_close(&files);
     sl_tokens_close(tokens);
 }
 

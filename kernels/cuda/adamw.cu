@@ -5,8 +5,8 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                             sm_80                sm_90
- *   adamw<bf16, bf16>     61    312    281     62    338    281
- *   adamw<bf16, fp32>     61    319    297     62    345    297
+ *   adamw<bf16, bf16>     62    315    281     62    341    281
+ *   adamw<bf16, fp32>     61    321    297     62    347    297
  */
 #include <stdbool.h>
 
@@ -29,29 +29,38 @@ typedef struct update_args {
     float epsilon;
 } update_args;
 
-/* COUNT floats, a multiple of 4. */
-template <int COUNT>
-static __device__ __forceinline__ void load_floats(const float *from, uint64_t first, float *out)
+/* Four elements side by side: sixteen bytes in fp32, so that those of a warp are one piece of
+ * memory in any type. */
+enum { QUAD = 4 };
+
+template <sl_type TYPE>
+static __device__ __forceinline__ void load_quad(const void *from, uint64_t first, float *out)
 {
+    if constexpr (TYPE == SL_TYPE_FP32) {
+        const sl_pack<TYPE> pack = sl_load_pack<TYPE>(from, first);
 #pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
-        const sl_pack<SL_TYPE_FP32> part = sl_load_pack<SL_TYPE_FP32>(from, first + i);
+        for (int i = 0; i < QUAD; i++)
+            out[i] = pack.value[i];
+    } else {
+        const uint2 raw = *(const uint2 *)((const uint16_t *)from + first);
+        const uint32_t word[2] = {raw.x, raw.y};
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            out[i + j] = part.value[j];
+        for (int i = 0; i < QUAD; i++)
+            out[i] = sl_widen<TYPE>((uint16_t)(word[i / 2] >> (i % 2 * 16)));
     }
 }
 
-template <int COUNT>
-static __device__ __forceinline__ void store_floats(float *to, uint64_t first, const float *values)
+template <sl_type TYPE>
+static __device__ __forceinline__ void store_quad(void *to, uint64_t first, const float *values)
 {
+    if constexpr (TYPE == SL_TYPE_FP32) {
+        *(float4 *)((float *)to + first) = make_float4(values[0], values[1], values[2], values[3]);
+    } else {
+        uint32_t word[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < COUNT; i += 4) {
-        sl_pack<SL_TYPE_FP32> part;
-#pragma unroll
-        for (int j = 0; j < 4; j++)
-            part.value[j] = values[i + j];
-        sl_store_pack<SL_TYPE_FP32>(to, first + i, part);
+        for (int i = 0; i < QUAD; i++)
+            word[i / 2] |= (uint32_t)sl_round<TYPE>(values[i]) << (i % 2 * 16);
+        *(uint2 *)((uint16_t *)to + first) = make_uint2(word[0], word[1]);
     }
 }
 
@@ -60,16 +69,10 @@ template <sl_type TYPE, sl_type GRADIENT>
 static __device__ __forceinline__ void load_gradient(const void *gradient, uint64_t first,
                                                      float *out)
 {
-    enum { COUNT = sl_pack<TYPE>::COUNT };
-    if constexpr (GRADIENT == TYPE) {
-        const sl_pack<TYPE> pack = sl_load_pack<TYPE>(gradient, first);
+    load_quad<GRADIENT>(gradient, first, out);
+    if constexpr (GRADIENT != TYPE) {
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            out[i] = pack.value[i];
-    } else {
-        load_floats<COUNT>((const float *)gradient, first, out);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
+        for (int i = 0; i < QUAD; i++)
             out[i] = sl_widen<TYPE>(sl_round<TYPE>(out[i]));
     }
 }
@@ -86,63 +89,69 @@ static __device__ __forceinline__ void update_element(const update_args &a, floa
     *weight = fmaf(-a.step, quotient, *weight * decay);
 }
 
-template <sl_type TYPE>
-static __device__ __forceinline__ void store_param(void *param, uint64_t first,
-                                                   const float *weights)
-{
-    if constexpr (TYPE != SL_TYPE_FP32) {
-        sl_pack<TYPE> pack;
-#pragma unroll
-        for (int i = 0; i < sl_pack<TYPE>::COUNT; i++)
-            pack.value[i] = weights[i];
-        sl_store_pack<TYPE>(param, first, pack);
-    }
-}
+/* Quads of a thread's pass, a block of threads apart: so many bytes are on their way. */
+template <sl_type TYPE> struct quads {
+    enum { COUNT = TYPE == SL_TYPE_FP32 ? 1 : 2, STEP = THREADS * QUAD };
+};
 
 template <sl_type TYPE, sl_type GRADIENT>
-static __device__ __forceinline__ void update_pack(const update_args &a, float clip_scale,
-                                                   float decay, uint64_t first)
+static __device__ __forceinline__ void update_quads(const update_args &a, float clip_scale,
+                                                    float decay, uint64_t first)
 {
-    enum { COUNT = sl_pack<TYPE>::COUNT };
-    float gradient[COUNT], moment1[COUNT], moment2[COUNT], weights[COUNT];
-    load_gradient<TYPE, GRADIENT>(a.gradient, first, gradient);
-    load_floats<COUNT>(a.moment1, first, moment1);
-    load_floats<COUNT>(a.moment2, first, moment2);
-    load_floats<COUNT>(a.weights, first, weights);
+    enum { COUNT = quads<TYPE>::COUNT, STEP = quads<TYPE>::STEP };
+    float gradient[COUNT][QUAD], moment1[COUNT][QUAD], moment2[COUNT][QUAD], weights[COUNT][QUAD];
 #pragma unroll
-    for (int i = 0; i < COUNT; i++)
-        update_element(a, decay, gradient[i] * clip_scale, &moment1[i], &moment2[i], &weights[i]);
-    store_floats<COUNT>(a.moment1, first, moment1);
-    store_floats<COUNT>(a.moment2, first, moment2);
-    store_floats<COUNT>(a.weights, first, weights);
-    store_param<TYPE>(a.param, first, weights);
+    for (int q = 0; q < COUNT; q++) {
+        load_gradient<TYPE, GRADIENT>(a.gradient, first + q * STEP, gradient[q]);
+        load_quad<SL_TYPE_FP32>(a.moment1, first + q * STEP, moment1[q]);
+        load_quad<SL_TYPE_FP32>(a.moment2, first + q * STEP, moment2[q]);
+        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT * QUAD; i++)
+        update_element(a, decay, gradient[i / QUAD][i % QUAD] * clip_scale,
+                       &moment1[i / QUAD][i % QUAD], &moment2[i / QUAD][i % QUAD],
+                       &weights[i / QUAD][i % QUAD]);
+#pragma unroll
+    for (int q = 0; q < COUNT; q++) {
+        store_quad<SL_TYPE_FP32>(a.moment1, first + q * STEP, moment1[q]);
+        store_quad<SL_TYPE_FP32>(a.moment2, first + q * STEP, moment2[q]);
+        store_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+        if constexpr (TYPE != SL_TYPE_FP32)
+            store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
+    }
 }
 
 /* What a skipped step still owes: the parameters are made from their master copy. */
 template <sl_type TYPE>
-static __device__ __forceinline__ void round_pack(const update_args &a, uint64_t first)
+static __device__ __forceinline__ void round_quads(const update_args &a, uint64_t first)
 {
-    float weights[sl_pack<TYPE>::COUNT];
-    load_floats<sl_pack<TYPE>::COUNT>(a.weights, first, weights);
-    store_param<TYPE>(a.param, first, weights);
+    enum { COUNT = quads<TYPE>::COUNT, STEP = quads<TYPE>::STEP };
+    float weights[COUNT][QUAD];
+#pragma unroll
+    for (int q = 0; q < COUNT; q++)
+        load_quad<SL_TYPE_FP32>(a.weights, first + q * STEP, weights[q]);
+#pragma unroll
+    for (int q = 0; q < COUNT; q++)
+        store_quad<TYPE>(a.param, first + q * STEP, weights[q]);
 }
 
 template <sl_type TYPE, sl_type GRADIENT>
 static __global__ void __launch_bounds__(THREADS) adamw(const update_args a)
 {
-    enum { COUNT = sl_pack<TYPE>::COUNT };
+    enum { PASS = quads<TYPE>::COUNT * quads<TYPE>::STEP };
     const bool skips = a.control->skip != 0;
     const float clip_scale = a.control->clip_scale;
     const float decay = a.decay_flags[blockIdx.x] ? a.decay : 1.0f;
     if (skips && TYPE == SL_TYPE_FP32)
         return;
 #pragma unroll
-    for (int i = 0; i < SL_BLOCK_ELEMENTS; i += THREADS * COUNT) {
-        const uint64_t first = (uint64_t)blockIdx.x * SL_BLOCK_ELEMENTS + i + threadIdx.x * COUNT;
+    for (int i = 0; i < SL_BLOCK_ELEMENTS; i += PASS) {
+        const uint64_t first = (uint64_t)blockIdx.x * SL_BLOCK_ELEMENTS + i + threadIdx.x * QUAD;
         if (skips)
-            round_pack<TYPE>(a, first);
+            round_quads<TYPE>(a, first);
         else
-            update_pack<TYPE, GRADIENT>(a, clip_scale, decay, first);
+            update_quads<TYPE, GRADIENT>(a, clip_scale, decay, first);
     }
 }
 

@@ -63,7 +63,8 @@ template <sl_type TYPE, int COUNT>
 static __global__ void __launch_bounds__(THREADS) column_sums_tiles(const sums_job job)
 {
     enum { COLUMNS = SL_WARP * COUNT };
-    __shared__ float lanes[LANES][COLUMNS];
+    /* Padded so that neither the columns of a warp nor those of a thread share a bank. */
+    __shared__ float lanes[LANES][COUNT][SL_WARP + (COUNT > 1 ? SL_WARP / COUNT : 0)];
     const uint32_t lane = threadIdx.x / SL_WARP, place = threadIdx.x % SL_WARP * COUNT;
     const uint64_t first_column = (uint64_t)blockIdx.x * COLUMNS;
     const uint64_t first = blockIdx.y * job.tile_rows;
@@ -74,14 +75,14 @@ static __global__ void __launch_bounds__(THREADS) column_sums_tiles(const sums_j
         add_rows<TYPE, COUNT>(job, first + lane, end, first_column + place, sums);
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        lanes[lane][place + i] = sums[i];
+        lanes[lane][i][threadIdx.x % SL_WARP] = sums[i];
     __syncthreads();
     if (threadIdx.x >= COLUMNS || first_column + threadIdx.x >= job.width)
         return;
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < LANES; i++)
-        sum += lanes[i][threadIdx.x];
+        sum += lanes[i][threadIdx.x % COUNT][threadIdx.x / COUNT];
     job.partials[blockIdx.y * job.width + first_column + threadIdx.x] = sum;
 }
 

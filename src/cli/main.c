@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -114,8 +115,19 @@ static bool is_any_of(const char *word, const char *a, const char *b)
     return strcmp(word, a) == 0 || strcmp(word, b) == 0;
 }
 
+/* A folder of text is a descriptor for each file until its ids are made. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* where it is refused, a run may still fit */
+}
+
 int main(int argc, char **argv)
 {
+    raise_descriptor_limit();
     argp_err_exit_status = EXIT_USAGE;
     sl_log_set_callback(print_remark, NULL);
     if (argc < 2) {

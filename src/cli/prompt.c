@@ -51,7 +51,7 @@ static sl_status read_input(bool is_line, sl_prompt *out_prompt)
         if (is_line && byte == '\n')
             return SL_OK;
     }
-    if (ferror(stdin))
+    if (ferror(stdin) && errno != EBADF) /* closed: there is no text */
         SL_FAIL(SL_ERROR_IO, "%s: %s", input_name, strerror(errno));
     return SL_OK;
 }

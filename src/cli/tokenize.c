@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "files/file_list.h"
 #include "files/files.h"
 #include "meter.h"
 #include "text/tokenize.h"
@@ -46,26 +47,15 @@ static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 
 /* ---- the files ---- */
 
-static sl_status append_file(sl_config_list *files, const char *path)
-{
-    char **items = realloc(files->items, (files->count + 1) * sizeof *items);
-    if (items)
-        files->items = items;
-    char *copy = items ? strdup(path) : NULL;
-    if (!copy)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
-    items[files->count++] = copy;
-    return SL_OK;
-}
-
-/* A name that is there stands for itself, any other one for all that match it. */
-static sl_status expand_one(const char *path, sl_config_list *files)
+/* A name that is there stands for itself, a directory for its files, any other one for all that
+ * match it. */
+static sl_status expand_one(const char *path, sl_file_list *files)
 {
     glob_t found;
     bool is_there;
     SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
     if (is_there)
-        return append_file(files, path);
+        return sl_file_list_add(files, path);
     int result = glob(path, GLOB_NOMAGIC, NULL, &found);
     if (result == GLOB_NOMATCH)
         SL_FAIL(SL_ERROR_MISSING, "%s: no file has such a name", sl_files_show(path).text);
@@ -74,28 +64,21 @@ static sl_status expand_one(const char *path, sl_config_list *files)
                 sl_files_show(path).text);
     sl_status status = SL_OK;
     for (size_t i = 0; i < found.gl_pathc && status == SL_OK; i++)
-        status = append_file(files, found.gl_pathv[i]);
+        status = sl_file_list_add(files, found.gl_pathv[i]);
     globfree(&found);
     return status;
 }
 
-static sl_status expand_files(const sl_config *config, sl_config_list *files)
+static sl_status expand_files(const sl_config *config, sl_file_list *files)
 {
     for (uint32_t i = 0; i < config->data.count; i++)
         SL_TRY(expand_one(config->data.items[i], files));
     return SL_OK;
 }
 
-static void clear_files(sl_config_list *files)
-{
-    for (uint32_t i = 0; i < files->count; i++)
-        free(files->items[i]);
-    free(files->items);
-}
-
 /* ---- what is written: looked at before hours of work ---- */
 
-static sl_status refuse_input(const sl_config_list *files, const char *path)
+static sl_status refuse_input(const sl_file_list *files, const char *path)
 {
     struct stat output, input;
     if (stat(path, &output) != 0)
@@ -112,7 +95,7 @@ static sl_status refuse_input(const sl_config_list *files, const char *path)
 }
 
 /* Megatron's files are NAME.bin and NAME.idx. */
-static sl_status refuse_input_pair(const sl_config_list *files, const char *path)
+static sl_status refuse_input_pair(const sl_file_list *files, const char *path)
 {
     static const char *const endings[] = {".bin", ".idx"};
     int length = (int)strlen(path) - (sl_files_name_ends(path, ".bin") ? 4 : 0);
@@ -154,7 +137,7 @@ static bool is_stream(const char *path)
 }
 
 /* Files that llm.c's may go on in: NAME_000001 and so on. No more than these are looked for. */
-static sl_status refuse_input_parts(const sl_config_list *files, const char *path)
+static sl_status refuse_input_parts(const sl_file_list *files, const char *path)
 {
     enum { PARTS = 999 };
     bool is_bin = sl_files_name_ends(path, ".bin");
@@ -170,7 +153,7 @@ static sl_status refuse_input_parts(const sl_config_list *files, const char *pat
     return status;
 }
 
-static sl_status check_output(const sl_config *config, const sl_config_list *files)
+static sl_status check_output(const sl_config *config, const sl_file_list *files)
 {
     const char *path = config->output;
     if (!path || (config->decode && is_stream(path)))
@@ -188,7 +171,7 @@ static sl_status check_output(const sl_config *config, const sl_config_list *fil
 
 typedef struct job {
     sl_config *config;
-    sl_config_list files;
+    sl_file_list files;
     sl_vocabulary *vocabulary;
 } job;
 
@@ -371,7 +354,7 @@ static int tokenize(sl_config *config)
     sl_status status = run_job(&self);
     int code = sl_command_end(status);
     sl_vocabulary_close(self.vocabulary);
-    clear_files(&self.files);
+    sl_file_list_clear(&self.files);
     return sl_meter_was_stopped() && status != SL_OK ? SL_METER_EXIT_STOPPED : code;
 }
 
@@ -379,9 +362,11 @@ const sl_command_entry sl_command_tokenize = {
     .options = SL_CONFIG_TOKENIZE,
     .name = "tokenize",
     .summary = "text to files of tokens and back; learn a vocabulary",
-    .doc = "Writes the tokens of text and JSON lines, which gzip or zstd may have packed, into one "
-           "file, an end of text behind each document. --tokenizer is a directory with GPT-2's "
-           "vocab.json and merges.txt, or tokenizer.json. With --learn N a vocabulary of N tokens "
-           "is learnt from the data and put there first. Names in --data may hold *, ? and [...].",
+    .doc =
+        "Writes the tokens of text and JSON lines, which gzip or zstd may have packed, into one "
+        "file, an end of text behind each document. --tokenizer is a directory with GPT-2's "
+        "vocab.json and merges.txt, or tokenizer.json. With --learn N a vocabulary of N tokens "
+        "is learnt from the data and put there first. Names in --data may hold *, ? and [...], and "
+        "a directory stands for the files below it.",
     .checks_options = true,
     .run = tokenize};

@@ -21,24 +21,46 @@ static bool is_megatron(const sl_token_file *file)
     return file->kind == SL_TOKEN_MEGATRON16 || file->kind == SL_TOKEN_MEGATRON32;
 }
 
-/* Walks over the documents of a file without an index until `wanted` have begun and ended; gives
- * how many did, and the token of the run behind the last. */
+static uint64_t count_ends(const int32_t *ids, uint64_t count, int32_t end_of_text)
+{
+    uint64_t ends = 0;
+    for (uint64_t i = 0; i < count; i++)
+        ends += ids[i] == end_of_text;
+    return ends;
+}
+
+/* How many of the ids there are up to the end with the number `wanted`. */
+static uint64_t find_end(const int32_t *ids, int32_t end_of_text, uint64_t wanted)
+{
+    uint64_t i = 0;
+    for (; wanted > 0; i++)
+        wanted -= ids[i] == end_of_text;
+    return i;
+}
+
+/* Walks over a file without an index until `wanted` of its documents are over, or it is; gives how
+ * many there were, and the token of the run behind the last. */
 static sl_status walk(const sl_token_documents *self, const sl_token_file *file, uint64_t wanted,
                       uint64_t *out_count, uint64_t *out_token)
 {
     int32_t ids[BLOCK_IDS];
     bool is_open = false;
-    uint64_t count = 0;
-    for (uint64_t at = 0; at < file->token_count && count < wanted; at += BLOCK_IDS) {
+    *out_count = 0;
+    for (uint64_t at = 0; at < file->token_count; at += BLOCK_IDS) {
         uint64_t left = file->token_count - at, part = left < BLOCK_IDS ? left : BLOCK_IDS;
         SL_TRY(sl_tokens_read(self->tokens, file->first_token + at, part, ids));
-        for (uint64_t i = 0; i < part && count < wanted; i++) {
-            is_open = ids[i] != self->end_of_text;
-            count += !is_open;
-            *out_token = file->first_token + at + i + 1;
+        uint64_t ends = count_ends(ids, part, self->end_of_text);
+        if (ends >= wanted - *out_count) {
+            *out_token = file->first_token + at;
+            *out_token += find_end(ids, self->end_of_text, wanted - *out_count);
+            *out_count = wanted;
+            return SL_OK;
         }
+        *out_count += ends;
+        is_open = ids[part - 1] != self->end_of_text;
     }
-    *out_count = count + (is_open && count < wanted);
+    *out_token = file->first_token + file->token_count;
+    *out_count += is_open;
     return SL_OK;
 }
 

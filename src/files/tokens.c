@@ -308,20 +308,31 @@ void sl_tokens_file_range(const sl_tokens *tokens, uint32_t file, uint64_t *out_
 
 /* ---- reading ---- */
 
+/* A loop for each width, which compilers can make of whole registers. */
+#define WIDEN(type)                                                                                \
+    for (uint64_t i = 0; i < count; i++) {                                                         \
+        type id;                                                                                   \
+        memcpy(&id, data + i * sizeof id, sizeof id);                                              \
+        out_ids[i] = id;                                                                           \
+    }
+
 static void widen(sl_token_kind kind, const unsigned char *data, uint64_t count, uint32_t *out_ids)
 {
-    uint32_t token_bytes = token_bytes_of[kind];
-    for (uint64_t i = 0; i < count; i++) {
-        out_ids[i] = 0;
-        memcpy(&out_ids[i], data + i * token_bytes, token_bytes);
-    }
+    if (token_bytes_of[kind] == sizeof(uint8_t))
+        WIDEN(uint8_t)
+    else if (token_bytes_of[kind] == sizeof(uint16_t))
+        WIDEN(uint16_t)
+    else
+        WIDEN(uint32_t)
 }
 
 static sl_status check_ids(const sl_tokens *tokens, const sl_token_file *file, uint64_t first,
                            uint64_t count, const uint32_t *ids)
 {
-    uint32_t limit = tokens->vocab_limit ? tokens->vocab_limit : (uint32_t)INT32_MAX;
+    uint32_t limit = tokens->vocab_limit ? tokens->vocab_limit : (uint32_t)INT32_MAX, largest = 0;
     for (uint64_t i = 0; i < count; i++)
+        largest = ids[i] > largest ? ids[i] : largest;
+    for (uint64_t i = 0; i < count && largest >= limit; i++)
         if (ids[i] >= limit)
             SL_FAIL(SL_ERROR_DATA, "%s: token %llu of the file is %u, not below the vocabulary %u",
                     sl_files_show(file->file.path).text, (unsigned long long)(first + i), ids[i],

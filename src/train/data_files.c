@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "data_files.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,32 +25,85 @@ static sl_status no_memory(void)
     SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
 }
 
-/* The paths of a list, borrowed; the caller frees the array. */
-static sl_status list_paths(const sl_config_list *items, const char ***out_paths)
+/* Appends the files of one item. */
+static sl_status add_item(sl_data_files *files, uint32_t item)
 {
     double weight;
-    const char **paths = calloc(items->count, sizeof *paths);
-    if (!paths)
+    uint32_t before = files->paths.count;
+    SL_TRY(sl_file_list_add(&files->paths, sl_config_weigh(files->given->items[item], &weight)));
+    uint32_t *items = realloc(files->items, files->paths.count * sizeof *items);
+    if (!items)
         return no_memory();
-    for (uint32_t i = 0; i < items->count; i++)
-        paths[i] = sl_config_weigh(items->items[i], &weight);
-    *out_paths = paths;
+    files->items = items;
+    for (uint32_t i = before; i < files->paths.count; i++)
+        items[i] = item;
     return SL_OK;
 }
 
-sl_status sl_data_files_open(const sl_config_list *items, sl_tokens **out_tokens)
+/* The name in which a file of llm.c's goes on: "a_000001.bin" of "a.bin", "a_000002.bin" of that.
+ * The caller frees it. */
+static sl_status name_next(const char *path, char **out_name)
 {
-    const char **paths;
-    *out_tokens = NULL;
-    if (items->count == 0)
-        return SL_OK;
-    SL_TRY(list_paths(items, &paths));
-    sl_status status = sl_tokens_open(paths, items->count, 0, out_tokens);
-    free(paths);
-    return status;
+    enum { DIGITS = 6 };
+    const char *ending = sl_files_name_ends(path, ".bin") ? ".bin" : "";
+    size_t length = strlen(path) - strlen(ending);
+    unsigned long number = 0;
+    const char *digits = length > DIGITS ? path + length - DIGITS : "";
+    if (*digits && digits[-1] == '_' && strspn(digits, "0123456789") == DIGITS) {
+        number = strtoul(digits, NULL, 10);
+        length -= DIGITS + 1;
+    }
+    if (asprintf(out_name, "%.*s_%06lu%s", (int)length, path, number + 1, ending) < 0)
+        return no_memory();
+    return SL_OK;
 }
 
-/* True if rows come from each file by its weight: each is a part of its own then. */
+/* A shell's pattern takes all of them; a single name only looks like all there is. */
+static sl_status warn_of_next(const char *const *paths, uint32_t path_count, uint32_t index)
+{
+    char *next = NULL;
+    bool is_there = false;
+    SL_TRY(name_next(paths[index], &next));
+    sl_status status = sl_files_exists(AT_FDCWD, NULL, next, &is_there);
+    for (uint32_t i = 0; i < path_count && is_there; i++)
+        is_there = strcmp(paths[i], next) != 0;
+    if (status == SL_OK && is_there)
+        sl_log_write(SL_LOG_WARNING, "%s goes on in %s, which is not among the data",
+                     sl_files_show(paths[index]).text, sl_files_show(next).text);
+    free(next);
+    return status == SL_ERROR_SYSTEM ? status : SL_OK;
+}
+
+static sl_status open_paths(const char *const *paths, uint32_t path_count, sl_tokens **out_tokens)
+{
+    SL_TRY(sl_tokens_open(paths, path_count, 0, out_tokens));
+    for (uint32_t i = 0; i < path_count; i++)
+        if (!sl_tokens_file_is_text(*out_tokens, i))
+            SL_TRY(warn_of_next(paths, path_count, i));
+    return SL_OK;
+}
+
+sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_files,
+                             sl_tokens **out_tokens)
+{
+    *out_files = (sl_data_files){.given = given};
+    *out_tokens = NULL;
+    for (uint32_t i = 0; i < given->count; i++)
+        SL_TRY(add_item(out_files, i));
+    const sl_file_list *paths = &out_files->paths;
+    return paths->count == 0
+               ? SL_OK
+               : open_paths((const char *const *)paths->items, paths->count, out_tokens);
+}
+
+void sl_data_files_close(sl_data_files *files)
+{
+    sl_file_list_clear(&files->paths);
+    free(files->items);
+    *files = (sl_data_files){0};
+}
+
+/* True if rows come from each item by its weight: each is a part of its own then. */
 static bool is_weighted(const sl_config_list *items)
 {
     double weight;
@@ -77,17 +131,14 @@ bool sl_data_files_need_ids(const sl_config *config, const sl_vocabulary *vocabu
     return false;
 }
 
-/* The paths of a run whose text is ids. */
+/* The files of a run whose text is ids. */
 typedef struct encoding {
     const sl_config *config;
     const sl_vocabulary *vocabulary;
+    const sl_data_files *from;
     const char *directory; /* of the cache */
-    const char **given;    /* [given_count] */
-    bool *is_text;         /* [given_count]: ids are to be made */
-    uint32_t given_count;
-    bool is_weighted;
-    char **paths; /* [path_count] */
-    uint32_t path_count;
+    bool *is_text;         /* [from->paths.count]: ids are to be made */
+    sl_data_files *to;     /* has room for as many items */
     double started, noted; /* in seconds */
 } encoding;
 
@@ -112,9 +163,10 @@ static sl_status note_progress(void *user, uint64_t bytes, uint64_t file_bytes)
 static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
 {
     const sl_config *config = self->config;
+    char *path = NULL;
     self->started = self->noted = read_seconds();
     const sl_tokenize_args tokenize = {
-        .documents = {.paths = self->given + first,
+        .documents = {.paths = (const char *const *)self->from->paths.items + first,
                       .path_count = count,
                       .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
                       .json_key = config->json_key},
@@ -123,24 +175,31 @@ static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
         .progress = note_progress,
         .user = self};
     const sl_token_cache_args cache = {&tokenize, self->vocabulary, self->directory};
-    SL_TRY(sl_token_cache_find(&cache, &self->paths[self->path_count]));
-    self->path_count++;
-    return SL_OK;
+    SL_TRY(sl_token_cache_find(&cache, &path));
+    sl_status status = sl_file_list_append(&self->to->paths, path);
+    free(path);
+    return status;
 }
 
-static sl_status add_given(encoding *self, uint32_t index)
+/* How many files from `first` on become one. */
+static uint32_t count_neighbours(const encoding *self, uint32_t first)
 {
-    self->paths[self->path_count] = strdup(self->given[index]);
-    return self->paths[self->path_count++] ? SL_OK : no_memory();
+    const sl_data_files *from = self->from;
+    uint32_t end = first + 1;
+    while (self->is_text[first] && end < from->paths.count && self->is_text[end] &&
+           (from->items[end] == from->items[first] || !is_weighted(from->given)))
+        end++;
+    return end - first;
 }
 
 static sl_status add_all(encoding *self)
 {
-    for (uint32_t i = 0, count; i < self->given_count; i += count) {
-        for (count = 1; self->is_text[i] && !self->is_weighted && i + count < self->given_count &&
-                        self->is_text[i + count];)
-            count++;
-        SL_TRY(self->is_text[i] ? add_text(self, i, count) : add_given(self, i));
+    const sl_data_files *from = self->from;
+    for (uint32_t i = 0, count; i < from->paths.count; i += count) {
+        count = count_neighbours(self, i);
+        SL_TRY(self->is_text[i] ? add_text(self, i, count)
+                                : sl_file_list_append(&self->to->paths, from->paths.items[i]));
+        self->to->items[self->to->paths.count - 1] = from->items[i];
     }
     return SL_OK;
 }
@@ -163,105 +222,129 @@ static sl_status find_directory(const sl_config *config, char **out_path)
     return length < 0 ? no_memory() : SL_OK;
 }
 
-static sl_status encode_with(encoding *self, const sl_config_list *items, const sl_tokens *tokens)
+static sl_status choose_text(encoding *self, const sl_tokens *tokens)
 {
-    self->given_count = items->count;
-    self->is_weighted = is_weighted(items);
-    self->is_text = calloc(items->count, sizeof *self->is_text);
-    self->paths = calloc(items->count, sizeof *self->paths);
-    if (!self->is_text || !self->paths)
+    uint32_t count = self->from->paths.count;
+    self->is_text = calloc(count, sizeof *self->is_text);
+    self->to->items = calloc(count, sizeof *self->to->items);
+    if (!self->is_text || !self->to->items)
         return no_memory();
-    for (uint32_t i = 0; i < items->count; i++)
+    for (uint32_t i = 0; i < count; i++)
         self->is_text[i] = needs_ids(self->config, self->vocabulary, tokens, i);
-    return list_paths(items, &self->given);
+    return SL_OK;
 }
 
-static void close_encoding(encoding *self, char *directory)
-{
-    for (uint32_t i = 0; self->paths && i < self->given_count; i++)
-        free(self->paths[i]);
-    free(self->paths);
-    free(self->is_text);
-    free(self->given);
-    free(directory);
-}
-
-static sl_status encode(const sl_config *config, const sl_config_list *items,
-                        const sl_vocabulary *vocabulary, sl_tokens **tokens)
+/* Closes the tokens before ids are made: their descriptors may be most that there are. */
+static sl_status encode_with(encoding *self, sl_tokens **tokens)
 {
     char *directory = NULL;
-    encoding self = {.config = config, .vocabulary = vocabulary};
-    const sl_tokens *raw = *tokens;
-    sl_status status = find_directory(config, &directory);
-    self.directory = directory;
+    sl_status status = find_directory(self->config, &directory);
+    self->directory = directory;
     if (status == SL_OK)
-        status = encode_with(&self, items, raw);
-    sl_tokens_close(*tokens); /* their descriptors may be most that there are */
+        status = choose_text(self, *tokens);
+    sl_tokens_close(*tokens);
     *tokens = NULL;
     if (status == SL_OK)
-        status = add_all(&self);
+        status = add_all(self);
+    const sl_file_list *paths = &self->to->paths;
     if (status == SL_OK)
-        status = sl_tokens_open((const char *const *)self.paths, self.path_count, 0, tokens);
-    close_encoding(&self, directory);
+        status = sl_tokens_open((const char *const *)paths->items, paths->count, 0, tokens);
+    free(self->is_text);
+    free(directory);
     return status;
 }
 
-sl_status sl_data_files_encode(const sl_config *config, const sl_config_list *items,
-                               const sl_vocabulary *vocabulary, sl_tokens **tokens)
+sl_status sl_data_files_encode(const sl_config *config, const sl_vocabulary *vocabulary,
+                               sl_data_files *files, sl_tokens **tokens)
 {
     sl_vocabulary *bytes = NULL;
+    sl_data_files to = {.given = files->given};
     if (!sl_data_files_need_ids(config, vocabulary, *tokens))
         return SL_OK;
     if (!vocabulary)
         SL_TRY(sl_vocabulary_of_bytes(&bytes));
-    sl_status status = encode(config, items, vocabulary ? vocabulary : bytes, tokens);
+    encoding self = {
+        .config = config, .vocabulary = vocabulary ? vocabulary : bytes, .from = files, .to = &to};
+    sl_status status = encode_with(&self, tokens);
     sl_vocabulary_close(bytes);
+    sl_data_files_close(files);
+    *files = to;
     return status;
 }
 
 /* ---- parts ---- */
 
-/* The documents of some files, as far as they are in the share. */
-static sl_status cut_files(const sl_data_cut *cut, uint32_t first_file, uint32_t file_count,
-                           sl_data_part *part)
+const char *sl_data_files_name(int share)
 {
-    uint64_t end = 0;
-    sl_token_documents *documents = NULL;
-    SL_TRY(
-        sl_token_documents_open(cut->tokens, first_file, file_count, cut->end_of_text, &documents));
-    uint64_t count = sl_token_documents_count(documents);
-    uint64_t first = (uint64_t)round(cut->from * (double)count);
-    uint64_t last = (uint64_t)round(cut->to * (double)count);
-    last = last < count ? last : count;
-    sl_status status = sl_token_documents_start(documents, first, &part->first_token);
-    if (status == SL_OK)
-        status = sl_token_documents_start(documents, last, &end);
-    sl_token_documents_close(documents);
-    SL_TRY(status);
-    part->token_count = end - part->first_token;
-    if (part->token_count > 0)
-        return SL_OK;
-    const char *item = cut->items->items[first_file];
+    static const char *const names[SL_CONFIG_SHARES] = {"training", "validation", "test"};
+    return names[share];
+}
+
+/* The share that takes what rounding leaves. */
+static int find_last(const sl_data_cut *cut)
+{
+    int last = SL_CONFIG_SHARES - 1;
+    while (last > 0 && cut->shares[last] == 0)
+        last--;
+    return last;
+}
+
+/* Files that are cut together. */
+typedef struct range {
+    uint32_t first_file, file_count;
+} range;
+
+static sl_status fail_empty(const sl_data_cut *cut, range of, uint64_t count, int share)
+{
     SL_FAIL(SL_ERROR_DATA,
             "%s%s: of %llu documents none is in the %s share of --split: give more documents, or a "
             "larger share (lines are documents with --document-per line)",
-            sl_files_show(item).text, file_count > 1 ? " and the files behind it" : "",
-            (unsigned long long)count, cut->what);
+            sl_files_show(cut->files->paths.items[of.first_file]).text,
+            of.file_count > 1 ? " and the files behind it" : "", (unsigned long long)count,
+            sl_data_files_name(share));
 }
 
-static sl_status cut_part(const sl_data_cut *cut, uint32_t first_file, uint32_t file_count,
-                          sl_data_part *part)
+/* Part `index` of each share. */
+static sl_status cut_documents(const sl_data_cut *cut, range of,
+                               const sl_token_documents *documents, uint32_t index,
+                               sl_data_parts *parts)
 {
-    if (cut->from > 0 || cut->to < 1)
-        return cut_files(cut, first_file, file_count, part);
-    part->token_count = 0;
-    for (uint32_t i = 0; i < file_count; i++) {
+    uint64_t count = sl_token_documents_count(documents), start, end;
+    int last = find_last(cut);
+    double to = 0;
+    SL_TRY(sl_token_documents_start(documents, 0, &start));
+    for (int share = 0; share <= last; share++, start = end) {
+        to += cut->shares[share];
+        uint64_t border = share == last ? count : (uint64_t)round(to * (double)count);
+        SL_TRY(sl_token_documents_start(documents, border < count ? border : count, &end));
+        if (cut->shares[share] == 0)
+            continue;
+        if (end == start)
+            return fail_empty(cut, of, count, share);
+        parts[share].items[index].first_token = start;
+        parts[share].items[index].token_count = end - start;
+    }
+    return SL_OK;
+}
+
+static sl_status cut_files(const sl_data_cut *cut, range of, uint32_t index, sl_data_parts *parts)
+{
+    sl_token_documents *documents = NULL;
+    SL_TRY(sl_token_documents_open(cut->tokens, of.first_file, of.file_count, cut->end_of_text,
+                                   &documents));
+    sl_status status = cut_documents(cut, of, documents, index, parts);
+    sl_token_documents_close(documents);
+    return status;
+}
+
+static void take_files(const sl_data_cut *cut, range of, sl_data_part *part)
+{
+    for (uint32_t i = 0; i < of.file_count; i++) {
         uint64_t first, count;
-        sl_tokens_file_range(cut->tokens, first_file + i, &first, &count);
+        sl_tokens_file_range(cut->tokens, of.first_file + i, &first, &count);
         part->first_token = i == 0 ? first : part->first_token;
         part->token_count += count;
     }
-    return SL_OK;
 }
 
 /* Of the rows that no part before `index` has, that of this one, in 2^-32. */
@@ -276,24 +359,55 @@ static uint64_t find_share(const sl_config_list *items, uint32_t index)
     return share < 1 ? 1 : share > 0x1p32 - 1 ? UINT32_MAX : (uint64_t)share;
 }
 
-sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts *out_parts)
+static sl_status open_parts(const sl_data_cut *cut, uint32_t count, sl_data_parts *parts)
 {
-    bool is_blend = is_weighted(cut->items);
-    uint32_t file_count = sl_tokens_file_count(cut->tokens);
-    sl_data_parts parts = {.count = is_blend ? file_count : 1};
-    parts.items = calloc(parts.count, sizeof *parts.items);
-    if (!parts.items)
-        return no_memory();
-    sl_status status = SL_OK;
-    for (uint32_t i = 0; i < parts.count && status == SL_OK; i++) {
-        status = cut_part(cut, i, is_blend ? 1 : file_count, &parts.items[i]);
-        if (is_blend)
-            parts.items[i].share = find_share(cut->items, i);
+    for (int share = 0; share < SL_CONFIG_SHARES; share++) {
+        if (cut->shares[share] == 0)
+            continue;
+        parts[share].items = calloc(count, sizeof *parts[share].items);
+        if (!parts[share].items)
+            return no_memory();
+        parts[share].count = count;
+        for (uint32_t i = 0; i < count && is_weighted(cut->files->given); i++)
+            parts[share].items[i].share = find_share(cut->files->given, i);
     }
-    if (status != SL_OK) {
-        free(parts.items);
-        return status;
-    }
-    *out_parts = parts;
     return SL_OK;
+}
+
+/* The files of an item that begin at `first_file`; without weights all. */
+static range find_range(const sl_data_files *files, uint32_t first_file)
+{
+    uint32_t end = first_file;
+    while (end < files->paths.count &&
+           (files->items[end] == files->items[first_file] || !is_weighted(files->given)))
+        end++;
+    return (range){first_file, end - first_file};
+}
+
+static sl_status cut_all(const sl_data_cut *cut, sl_data_parts *parts)
+{
+    bool is_all = find_last(cut) == 0;
+    range of = {0};
+    SL_TRY(open_parts(cut, is_weighted(cut->files->given) ? cut->files->given->count : 1, parts));
+    for (uint32_t i = 0; i < parts[0].count; i++) {
+        of = find_range(cut->files, of.first_file + of.file_count);
+        if (is_all)
+            take_files(cut, of, &parts[0].items[i]);
+        else
+            SL_TRY(cut_files(cut, of, i, parts));
+    }
+    return SL_OK;
+}
+
+sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts out_parts[SL_CONFIG_SHARES])
+{
+    sl_data_parts parts[SL_CONFIG_SHARES] = {{0}};
+    sl_status status = cut_all(cut, parts);
+    for (int share = 0; share < SL_CONFIG_SHARES; share++) {
+        if (status != SL_OK)
+            free(parts[share].items);
+        else
+            out_parts[share] = parts[share];
+    }
+    return status;
 }

@@ -3,12 +3,23 @@
 #ifndef SL_TRAIN_DATA_FILES_H
 #define SL_TRAIN_DATA_FILES_H
 
+#include "files/file_list.h"
 #include "files/tokens.h"
 #include "session/config/config.h"
 #include "text/vocabulary.h"
 
-/* Opens the items of a list, without their weights; an empty list gives NULL. */
-sl_status sl_data_files_open(const sl_config_list *items, sl_tokens **out_tokens);
+/* What the items of a list stand for. Zeros: closed. */
+typedef struct sl_data_files {
+    const sl_config_list *given; /* borrowed */
+    sl_file_list paths;
+    uint32_t *items; /* [paths.count]: the index of the item that a file is of */
+} sl_data_files;
+
+/* Opens the files of a list, those below its directories too (file_list.h); an empty list gives
+ * NULL tokens. On failure too the caller closes *out_files. */
+sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_files,
+                             sl_tokens **out_tokens);
+void sl_data_files_close(sl_data_files *files);
 
 /* True if sl_data_files_encode has something to do. NULL tokens are fine. */
 bool sl_data_files_need_ids(const sl_config *config, const sl_vocabulary *vocabulary,
@@ -16,12 +27,12 @@ bool sl_data_files_need_ids(const sl_config *config, const sl_vocabulary *vocabu
 
 /* Puts ids in the place of text: with a vocabulary of all text; else bytes, of text that is packed,
  * JSON lines, has documents in its lines or another end of text than the bytes have. They are made
- * with --threads and kept under --cache-dir (token_cache.h); without weights neighbours of text
- * become one file. Where it fails, *tokens may be NULL. */
-sl_status sl_data_files_encode(const sl_config *config, const sl_config_list *items,
-                               const sl_vocabulary *vocabulary, sl_tokens **tokens);
+ * with --threads and kept under --cache-dir (token_cache.h); neighbours of text become one file,
+ * with weights those of one item. Where it fails, *tokens may be NULL. */
+sl_status sl_data_files_encode(const sl_config *config, const sl_vocabulary *vocabulary,
+                               sl_data_files *files, sl_tokens **tokens);
 
-/* Tokens of a run that belong together: of all files, or with weights of one, and of these the
+/* Tokens of a run that belong together: of all files, or with weights of one item, and of these the
  * documents of one share of --split. */
 typedef struct sl_data_part {
     uint64_t first_token, token_count;
@@ -34,15 +45,18 @@ typedef struct sl_data_parts {
 } sl_data_parts;
 
 typedef struct sl_data_cut {
-    const sl_tokens *tokens;     /* after sl_data_files_encode */
-    const sl_config_list *items; /* of which they are */
-    double from, to;             /* of the documents, shares of 1 */
-    const char *what;            /* "training", for messages */
-    int32_t end_of_text;         /* -1: not known */
+    const sl_tokens *tokens;         /* after sl_data_files_encode */
+    const sl_data_files *files;      /* of which they are */
+    double shares[SL_CONFIG_SHARES]; /* of the documents; together 1 */
+    int32_t end_of_text;             /* -1: not known */
 } sl_data_cut;
 
-/* Cuts; of n documents of a part those from round(from n) to round(to n). SL_ERROR_DATA: no
- * document is in the share. Statuses of sl_token_documents_open. */
-sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts *out_parts);
+/* "training", "validation" or "test". */
+const char *sl_data_files_name(int share);
+
+/* Cuts the documents of each part by the shares, at the nearest whole ones; a share of 0 has no
+ * parts. The files are searched for documents only where more than one share is above 0.
+ * SL_ERROR_DATA: no document is in a share. Statuses of sl_token_documents_open. */
+sl_status sl_data_files_cut(const sl_data_cut *cut, sl_data_parts out_parts[SL_CONFIG_SHARES]);
 
 #endif

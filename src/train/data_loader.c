@@ -123,8 +123,10 @@ uint64_t sl_data_loader_row_count(const sl_data_loader *loader)
 uint64_t sl_data_loader_token_count(const sl_data_loader *loader)
 {
     uint64_t token_count = 0;
-    for (uint32_t i = 0; i < loader->args.parts.count; i++)
-        token_count += loader->args.parts.items[i].token_count - 1;
+    for (uint32_t i = 0; i < loader->args.parts.count; i++) {
+        uint64_t tokens = loader->args.parts.items[i].token_count;
+        token_count += tokens > 0 ? tokens - 1 : 0;
+    }
     return token_count;
 }
 

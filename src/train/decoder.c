@@ -20,6 +20,11 @@ enum {
     SINGLE_SHARE = 8 /* less than this part of a piece is read token by token */
 };
 
+/* A program, and the tokens of each of its rows that it reads. */
+typedef struct pass {
+    uint32_t plan_index, row_count, first, count;
+} pass;
+
 struct sl_decoder {
     sl_session *session;
     sl_gpt2_shape shape;
@@ -28,7 +33,8 @@ struct sl_decoder {
     uint32_t count, read;   /* tokens of a row; those in the cache */
     bool is_fresh;          /* all rows are the text to start from */
     int32_t *tokens;        /* [row_count, cache_rows] */
-    float *logits;          /* [row_count, vocab] */
+    pass said;              /* whose logits are the outputs */
+    float *logits;          /* [vocab] */
 };
 
 /* ---- sizes ---- */
@@ -69,11 +75,10 @@ static void choose_sizes(sl_decoder *self, const sl_decoder_args *args)
 
 static sl_status open_arrays(sl_decoder *self)
 {
-    uint64_t token_count, logit_count;
+    uint64_t token_count;
     SL_TRY(sl_bits_multiply(self->row_count, self->cache_rows, "the samples", &token_count));
-    SL_TRY(sl_bits_multiply(self->row_count, self->shape.vocab, "the samples", &logit_count));
     self->tokens = calloc(token_count, sizeof *self->tokens);
-    self->logits = calloc(logit_count, sizeof *self->logits);
+    self->logits = calloc(self->shape.vocab, sizeof *self->logits);
     if (!self->tokens || !self->logits)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples: give fewer --samples", self->row_count);
     return SL_OK;
@@ -170,11 +175,6 @@ uint32_t sl_decoder_read_count(const sl_decoder *decoder)
 
 /* ---- passes ---- */
 
-/* A program, and the tokens of each of its rows that it reads. */
-typedef struct pass {
-    uint32_t plan_index, row_count, first, count;
-} pass;
-
 static sl_status run_pass(sl_decoder *self, const pass *what)
 {
     const sl_step_scalars scalars = {.loss_scale = 1, .position = what->first};
@@ -189,22 +189,23 @@ static sl_status run_pass(sl_decoder *self, const pass *what)
     return sl_engine_step(engine, what->plan_index, &scalars);
 }
 
-/* Joins the logits of all panels, as floats; output p is the p-th panel of the embedding. */
-static void collect_logits(sl_decoder *self, const pass *from)
+/* Joins the logits of all panels, as floats; output p is the p-th panel of the embedding. The
+ * prompt speaks for all rows. */
+float *sl_decoder_logits(sl_decoder *decoder, uint32_t row)
 {
-    const sl_session *session = self->session;
+    const sl_session *session = decoder->session;
     const sl_type type = session->blueprint->task.type;
+    const uint64_t at = decoder->said.row_count > 1 ? row : 0;
     uint32_t panel = 0;
     for (uint32_t i = 0; i < session->tensor_count; i++) {
         const sl_tensor_spec *tensor = &session->tensors[i];
         if (strcmp(tensor->name, "wte.weight") != 0)
             continue;
-        const char *output = sl_engine_output(session->engine, from->plan_index, panel++);
-        const uint64_t row_bytes = tensor->shape[0] * sl_type_bytes(type);
-        for (uint32_t row = 0; row < from->row_count; row++)
-            sl_elements_widen(type, output + row * row_bytes, tensor->valid_rows,
-                              self->logits + (size_t)row * self->shape.vocab + tensor->first_row);
+        const char *output = sl_engine_output(session->engine, decoder->said.plan_index, panel++);
+        sl_elements_widen(type, output + at * tensor->shape[0] * sl_type_bytes(type),
+                          tensor->valid_rows, decoder->logits + tensor->first_row);
     }
+    return decoder->logits;
 }
 
 /* One token of every row, with its logits. */
@@ -212,7 +213,7 @@ static sl_status read_token(sl_decoder *self)
 {
     const pass token = {TOKEN_PLAN, self->row_count, self->read, 1};
     SL_TRY(run_pass(self, &token));
-    collect_logits(self, &token);
+    self->said = token;
     self->read++;
     return SL_OK;
 }
@@ -257,18 +258,14 @@ static sl_status read_prompt(sl_decoder *self)
 {
     const pass prompt = {1, 1, 0, self->prompt};
     SL_TRY(run_pass(self, &prompt));
-    collect_logits(self, &prompt);
-    for (uint32_t row = 1; row < self->row_count; row++)
-        memcpy(self->logits + (size_t)row * self->shape.vocab, self->logits,
-               self->shape.vocab * sizeof *self->logits);
+    self->said = prompt;
     self->read = self->count;
     return self->row_count > 1 ? copy_rows(self) : SL_OK;
 }
 
-sl_status sl_decoder_read(sl_decoder *decoder, float **out_logits)
+sl_status sl_decoder_read(sl_decoder *decoder)
 {
     const uint32_t last = decoder->count - 1;
-    *out_logits = decoder->logits;
     if (decoder->is_fresh && decoder->count == decoder->prompt)
         return read_prompt(decoder);
     decoder->read = decoder->read < last ? decoder->read : last;

@@ -42,9 +42,12 @@ void sl_decoder_start(sl_decoder *decoder, const int32_t *tokens, uint64_t count
  * tokens that are still to be added, this one counted. */
 void sl_decoder_append(sl_decoder *decoder, const int32_t *tokens, uint64_t new_count);
 
-/* Reads what was not read yet, at least the last token again. *out_logits: [rows, vocab], the
- * caller's to change until the next call. */
-sl_status sl_decoder_read(sl_decoder *decoder, float **out_logits);
+/* Reads what was not read yet, at least the last token again. */
+sl_status sl_decoder_read(sl_decoder *decoder);
+
+/* What the last read says of a row's next token, [vocab]: the caller's to change until the next
+ * call of any row. */
+float *sl_decoder_logits(sl_decoder *decoder, uint32_t row);
 
 /* Tokens of a row that are in the cache. */
 uint32_t sl_decoder_read_count(const sl_decoder *decoder);

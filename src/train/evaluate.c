@@ -2,6 +2,7 @@
 #include "evaluate.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "session/weights/source.h"
 #include "tokenizer.h"
@@ -93,8 +94,8 @@ static sl_status keep_vocabulary(const sl_tokenizer_question *question, sl_vocab
 
 /* Checks the tokenizer, and makes ids of text. *out_vocabulary: what the data were made with, or
  * NULL where they are not text alone. */
-static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_tokens **tokens,
-                               sl_vocabulary **out_vocabulary)
+static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_data_files *files,
+                               sl_tokens **tokens, sl_vocabulary **out_vocabulary)
 {
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
@@ -105,7 +106,7 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
     SL_TRY(sl_tokenizer_open(config, &question, &vocabulary));
     sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
     if (status == SL_OK)
-        status = sl_data_files_encode(config, &config->data, vocabulary, tokens);
+        status = sl_data_files_encode(config, vocabulary, files, tokens);
     if (status == SL_OK)
         return keep_vocabulary(&question, vocabulary, out_vocabulary);
     sl_vocabulary_close(vocabulary);
@@ -116,10 +117,15 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_to
 static sl_status open_rows(const sl_config *config, const sl_tokens *tokens,
                            sl_data_loader *out_loader)
 {
-    const sl_data_cut cut = {.tokens = tokens, .items = &config->data, .to = 1, .end_of_text = -1};
-    sl_data_loader_args args = {
-        .tokens = tokens, .joins = true, .order = SL_DATA_SEQUENTIAL, .seq = (uint32_t)config->seq};
-    SL_TRY(sl_data_files_cut(&cut, &args.parts));
+    sl_data_part *all = calloc(1, sizeof *all);
+    if (!all)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the rows of the data");
+    all->token_count = sl_tokens_count(tokens);
+    const sl_data_loader_args args = {.tokens = tokens,
+                                      .parts = {all, 1},
+                                      .joins = true,
+                                      .order = SL_DATA_SEQUENTIAL,
+                                      .seq = (uint32_t)config->seq};
     return sl_data_loader_open(&args, out_loader);
 }
 
@@ -160,15 +166,17 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     *out_text = (sl_text_count){0};
     if (source.checkpoint)
         out_report->step = sl_checkpoint_describe(source.checkpoint)->state.step;
-    sl_status status = sl_data_files_open(&config->data, &tokens);
+    sl_data_files files;
+    sl_status status = sl_data_files_open(&config->data, &files, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &tokens, &vocabulary);
+        status = use_tokenizer(config, &source, &files, &tokens, &vocabulary);
     if (status == SL_OK)
         status = evaluate_source(config, &source, tokens, out_report, out_refusal);
     if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
         status = sl_text_count_tokens(tokens, 1, out_report->tokens, vocabulary, out_text);
     sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
+    sl_data_files_close(&files);
     sl_source_close(&source);
     return status;
 }

@@ -250,21 +250,21 @@ static sl_status take_token(sl_generator *self, uint32_t index, uint32_t token)
 }
 
 /* Each sample draws from a stream of its own; samples that are over go on with token 0. */
-static sl_status draw_tokens(sl_generator *self, float *logits)
+static sl_status draw_tokens(sl_generator *self)
 {
     const sl_config *config = self->args.config;
     const uint32_t vocab = self->source.shape.vocab;
     for (uint32_t i = 0; i < self->sample_count; i++) {
         sample *it = &self->samples[i];
-        float *of_sample = logits + (size_t)i * vocab;
         uint32_t token = 0;
         self->drawn[i] = 0;
         if (it->is_over)
             continue;
+        float *logits = sl_decoder_logits(self->decoder, i);
         double uniform = sl_rng_uniform(config->seed, sampling_stream + i, self->draw_count);
         if (it->seen)
-            sl_sampler_penalise(of_sample, it->seen, vocab, config->repetition_penalty);
-        SL_TRY(sl_sampler_draw(&self->sampler, of_sample, uniform, &token));
+            sl_sampler_penalise(logits, it->seen, vocab, config->repetition_penalty);
+        SL_TRY(sl_sampler_draw(&self->sampler, logits, uniform, &token));
         self->drawn[i] = (int32_t)token;
         SL_TRY(take_token(self, i, token));
     }
@@ -321,9 +321,8 @@ static sl_status draw_all(sl_generator *self)
     const uint64_t read_before = sl_decoder_read_count(self->decoder);
     uint64_t first_ns = start_ns, new_before = 0;
     for (uint64_t i = 0; i < wanted && !are_all_over(self) && !*self->args.stop; i++) {
-        float *logits = NULL;
-        SL_TRY(sl_decoder_read(self->decoder, &logits));
-        SL_TRY(draw_tokens(self, logits));
+        SL_TRY(sl_decoder_read(self->decoder));
+        SL_TRY(draw_tokens(self));
         if (i == 0) {
             count_first(self, read_before, start_ns);
             first_ns = sl_clock_now_ns();

@@ -68,43 +68,43 @@ static sl_data_order choose_order(const sl_config *config)
     return orders[config->data_order];
 }
 
-/* Rows to train on are blended, those to evaluate on read one after the other. */
-static sl_status open_loader(const sl_trainer *trainer, const sl_data_cut *cut, bool trains,
-                             sl_data_loader *out_loader)
+/* Rows to train on are blended, those to evaluate on read one after the other. Takes the parts
+ * over. */
+static sl_status open_loader(const sl_trainer *trainer, const sl_data_cut *cut, sl_data_parts parts,
+                             bool trains, sl_data_loader *out_loader)
 {
     const sl_config *config = trainer->config;
-    sl_data_loader_args args = {.tokens = cut->tokens,
-                                .joins = !trains,
-                                .order = trains ? choose_order(config) : SL_DATA_SEQUENTIAL,
-                                .seed = trains ? config->seed : 0,
-                                .seq = (uint32_t)config->seq};
-    SL_TRY(sl_data_files_cut(cut, &args.parts));
-    sl_status status = sl_data_loader_open(&args, out_loader);
-    return status == SL_ERROR_DATA ? sl_status_prefix(status, "%s data", cut->what) : status;
+    const sl_data_loader_args args = {.tokens = cut->tokens,
+                                      .parts = parts,
+                                      .joins = !trains,
+                                      .order = trains ? choose_order(config) : SL_DATA_SEQUENTIAL,
+                                      .seed = trains ? config->seed : 0,
+                                      .seq = (uint32_t)config->seq};
+    return sl_data_loader_open(&args, out_loader);
 }
 
 /* The loaders of --data, one for each share of it. */
 static sl_status open_shares(sl_trainer *trainer)
 {
-    static const char *const names[] = {"training", "validation", "test"};
     sl_data_loader *loaders[] = {&trainer->loader, &trainer->eval_loader, &trainer->test_loader};
-    double shares[SL_CONFIG_SHARES], from = 0;
-    SL_TRY(sl_config_split(trainer->config, shares));
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    sl_data_cut cut = {
+        .tokens = trainer->tokens, .files = &trainer->files, .end_of_text = trainer->end_of_text};
+    sl_status status = SL_OK;
+    SL_TRY(sl_config_split(trainer->config, cut.shares));
+    SL_TRY(sl_data_files_cut(&cut, parts));
     for (int i = 0; i < SL_CONFIG_SHARES; i++) {
-        bool is_last = true; /* what rounding leaves belongs to the last one */
-        for (int later = i + 1; later < SL_CONFIG_SHARES; later++)
-            is_last = is_last && shares[later] == 0;
-        const sl_data_cut cut = {.tokens = trainer->tokens,
-                                 .items = &trainer->config->data,
-                                 .from = from,
-                                 .to = is_last ? 1 : from + shares[i],
-                                 .what = names[i],
-                                 .end_of_text = trainer->end_of_text};
-        if (shares[i] > 0)
-            SL_TRY(open_loader(trainer, &cut, i == SL_CONFIG_TRAINING_SHARE, loaders[i]));
-        from += shares[i];
+        if (status != SL_OK) {
+            free(parts[i].items);
+            continue;
+        }
+        if (parts[i].count > 0)
+            status =
+                open_loader(trainer, &cut, parts[i], i == SL_CONFIG_TRAINING_SHARE, loaders[i]);
+        if (status == SL_ERROR_DATA && trainer->config->split)
+            status = sl_status_prefix(status, "the %s share of --split", sl_data_files_name(i));
     }
-    return SL_OK;
+    return status;
 }
 
 static sl_status open_loaders(sl_trainer *trainer)
@@ -115,13 +115,14 @@ static sl_status open_loaders(sl_trainer *trainer)
     }
     if (!trainer->eval_tokens)
         return SL_OK;
+    sl_data_parts parts[SL_CONFIG_SHARES];
     const sl_data_cut cut = {.tokens = trainer->eval_tokens,
-                             .items = &trainer->config->eval_data,
-                             .to = 1,
-                             .what = "evaluation",
+                             .files = &trainer->eval_files,
+                             .shares = {1},
                              .end_of_text = trainer->end_of_text};
     SL_TRY(sl_tokens_limit_vocab(trainer->eval_tokens, trainer->shape.vocab));
-    return open_loader(trainer, &cut, false, &trainer->eval_loader);
+    SL_TRY(sl_data_files_cut(&cut, parts));
+    return open_loader(trainer, &cut, parts[0], false, &trainer->eval_loader);
 }
 
 /* The run goes on with the numbers of the one it continues. */
@@ -197,9 +198,9 @@ static sl_status encode_text(sl_trainer *trainer, sl_config_command command)
         sl_tokens_close(trainer->tokens);
         trainer->tokens = NULL;
     }
-    SL_TRY(sl_data_files_encode(config, &config->data, trainer->vocabulary, &trainer->tokens));
-    return sl_data_files_encode(config, &config->eval_data, trainer->vocabulary,
-                                &trainer->eval_tokens);
+    const sl_vocabulary *vocabulary = trainer->vocabulary;
+    SL_TRY(sl_data_files_encode(config, vocabulary, &trainer->files, &trainer->tokens));
+    return sl_data_files_encode(config, vocabulary, &trainer->eval_files, &trainer->eval_tokens);
 }
 
 static sl_status identify_data(sl_trainer *trainer)
@@ -259,8 +260,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     if (command == SL_CONFIG_TRAIN && config->log_csv && config->resume)
         SL_TRY(sl_log_csv_check(config->log_csv));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
-    SL_TRY(sl_data_files_open(&config->data, &trainer->tokens));
-    SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_tokens));
+    SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
+    SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens));
     SL_TRY(open_source(trainer));
     SL_TRY(open_vocabulary(trainer));
     SL_TRY(resolve_shape(trainer));
@@ -418,6 +419,8 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_steps_forget(&trainer->known_steps);
     free(trainer->given_json);
     free(trainer->config_json);
+    sl_data_files_close(&trainer->files);
+    sl_data_files_close(&trainer->eval_files);
     sl_tokens_close(trainer->eval_tokens);
     sl_tokens_close(trainer->tokens);
     sl_vocabulary_close(trainer->vocabulary);

@@ -26,6 +26,7 @@ typedef struct sl_trainer {
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
+    sl_data_files files, eval_files; /* of which they are */
     sl_vocabulary *vocabulary;       /* NULL: text is bytes, or how it becomes ids is not known */
     sl_resume resume;                /* what was found under --save */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */

@@ -47,6 +47,26 @@ static attention_shape attention_shape_of(int round)
                              draw_between(1, 130)};
 }
 
+/* Small shapes for each kernel in turn: of padded sizes 64, 128 and 256, and of widths that are no
+ * multiple of 8, which in fp32 stand for all. */
+enum { ATTENTION_KERNELS = 4, ATTENTION_SMALL = ATTENTION_KERNELS * CASE_EACH };
+
+static MAYBE_UNUSED bool is_small_shape_of(int type, int round)
+{
+    return type != SL_TYPE_FP32 || round % ATTENTION_KERNELS == ATTENTION_KERNELS - 1;
+}
+
+static MAYBE_UNUSED attention_shape small_attention_shape_of(int round)
+{
+    static const uint64_t first[ATTENTION_KERNELS] = {8, 72, 136, 1};
+    static const uint64_t step[ATTENTION_KERNELS] = {8, 8, 8, 2};
+    static const uint64_t width_count[ATTENTION_KERNELS] = {8, 8, 16, 16};
+    const int kernel = round % ATTENTION_KERNELS;
+    const uint64_t n = (uint64_t)(round / ATTENTION_KERNELS);
+    const uint64_t width = first[kernel] + n % width_count[kernel] * step[kernel];
+    return (attention_shape){1 + (n % 8 == 6), 1 + n % 32, 1 + (n % 8 == 7), width};
+}
+
 static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
 {
     c->attrs.batch = s.batch;

@@ -2,10 +2,11 @@
  *
  * A test fills a cuda_op and calls cuda_op_check(): for each type and each of CASE_SHAPES shapes
  * op.draw() sets the attrs and fills the operands; then the cpu kernel runs, and the CUDA kernel in
- * four orders of threads and blocks, which must agree in every bit. Around operands and workspace
- * lie guards of NaNs that must come out untouched; the workspace is full of NaNs and of exactly the
- * size that the kernel asked for; operands that the op only reads must not change. What the op
- * writes is compared with the cpu's, bit by bit or within the bound of its operand.
+ * four orders of threads and blocks (SL_TEST_ORDERS: so many of them in quick runs, in turns),
+ * which must agree in every bit. Around operands and workspace lie guards of NaNs that must come
+ * out untouched; the workspace is full of NaNs and of exactly the size that the kernel asked for;
+ * operands that the op only reads must not change. What the op writes is compared with the cpu's,
+ * bit by bit or within the bound of its operand.
  *
  *     static void draw_gelu(cuda_case *c, int round)
  *     {
@@ -48,6 +49,14 @@ SL_OP_LIST(X)
 
 enum { CASE_SHAPES = 34, CASE_ORDERS = 4 };
 
+/* Small shapes that each kernel of an op meets: thirty and some over where it is what nvcc made,
+ * fewer where its source runs, which is not what is judged then. */
+#ifdef SL_TEST_GPU
+enum { CASE_EACH = 32 };
+#else
+enum { CASE_EACH = 4 };
+#endif
+
 typedef struct cuda_operand {
     int element; /* an sl_type or CASE_... */
     uint64_t count, bytes;
@@ -58,6 +67,7 @@ typedef struct cuda_operand {
 typedef struct cuda_case {
     sl_op_kind kind;
     sl_kernel run;
+    int orders; /* of its runs; 0: as many as anyone */
     uint64_t workspace_bytes;
     sl_type type; /* what attrs.type is */
     sl_op_attrs attrs;
@@ -87,6 +97,7 @@ typedef struct cuda_op {
     void (*draw)(cuda_case *c, int round);
     cuda_bound bound[SL_OPERAND_MAX]; /* of the operands that the op writes */
     int shapes;                       /* 0: CASE_SHAPES */
+    int orders;                       /* that a shape runs in; 0: as many as anyone's */
 } cuda_op;
 
 static sl_workers *case_workers;
@@ -216,8 +227,17 @@ static void check_guards(const cuda_case *c)
             fail_msg("%s: something was written beside operand %d", case_shape(c), i);
 }
 
-/* The CUDA kernel in every order; all must leave the same bits. */
-static void run_orders(cuda_case *c)
+static int count_orders(const cuda_case *c)
+{
+    const char *few = getenv("SL_TEST_FULL") ? NULL : getenv("SL_TEST_ORDERS");
+    const int most = few ? (int)strtol(few, NULL, 10) : CASE_ORDERS;
+    const int asked = c->orders > 0 && !getenv("SL_TEST_FULL") ? c->orders : CASE_ORDERS;
+    return asked < most ? asked : most;
+}
+
+/* The order of a run: all of them; or in order first and then another, or one alone, which take
+ * turns from case to case. */
+static void choose_order(int run, int run_count)
 {
     static const struct {
         sl_shim_order order;
@@ -226,9 +246,22 @@ static void run_orders(cuda_case *c)
                              {SL_SHIM_REVERSED, 0},
                              {SL_SHIM_SHUFFLED, 17},
                              {SL_SHIM_SHUFFLED, 18}};
+    static int turn;
+    const int others = CASE_ORDERS - 1;
+    const int chosen = run_count >= CASE_ORDERS ? run
+                       : run_count == 1         ? turn++ % CASE_ORDERS
+                       : run == 0               ? 0
+                                                : 1 + turn++ % others;
+    sl_shim_choose_order(orders[chosen].order, orders[chosen].seed);
+}
+
+/* The CUDA kernel in every order; all must leave the same bits. */
+static void run_orders(cuda_case *c)
+{
+    const int run_count = count_orders(c);
     void *first[SL_OPERAND_MAX] = {0};
-    for (int run = 0; run < CASE_ORDERS; run++) {
-        sl_shim_choose_order(orders[run].order, orders[run].seed);
+    for (int run = 0; run < run_count; run++) {
+        choose_order(run, run_count);
         run_kernel(c, c->run, c->workspace_bytes, true);
         check_guards(c);
         for (int i = 0; i < SL_OPERAND_MAX; i++) {
@@ -337,7 +370,8 @@ static MAYBE_UNUSED void cuda_op_check(const cuda_op *op)
 {
     for (int type = 0; type < SL_TYPE_COUNT; type++)
         for (int round = 0; round < rounds(op->shapes ? op->shapes : CASE_SHAPES); round++) {
-            cuda_case c = {.kind = op->kind, .run = op->run, .type = (sl_type)type};
+            cuda_case c = {
+                .kind = op->kind, .run = op->run, .orders = op->orders, .type = (sl_type)type};
             c.attrs.type = (uint16_t)type;
             c.scalars.loss_scale = 1.0f;
             op->draw(&c, round);

@@ -127,6 +127,18 @@ static void check_cached(cuda_case *c)
     free(cache);
 }
 
+static void open_cached(cuda_case *c, attention_shape s, uint64_t position, uint64_t spare_rows)
+{
+    const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
+    set_shape(c, s);
+    c->scalars.position = (uint32_t)position;
+    c->attrs.cache_rows = position + s.seq + spare_rows;
+    case_random(c, 0, c->type, rows * 3 * in, 1.0f);
+    case_random(c, 1, c->type, 2 * s.batch * c->attrs.cache_rows * in, 1.0f);
+    case_room(c, 2, c->type, rows * in);
+    prepare_case(c);
+}
+
 /* A third decodes one token, a third a few, and a third fills the cache with many. */
 static void cached_attention_when_run_is_near_the_cpu(void **state)
 {
@@ -136,16 +148,44 @@ static void cached_attention_when_run_is_near_the_cpu(void **state)
             static const uint64_t positions[] = {0, 1, 127, 128, 129, 300, 63, 64, 655, 256};
             attention_shape s = attention_shape_of(round);
             s.seq = round % 3 == 0 ? 1 : round % 3 == 1 ? 1 + (uint64_t)round % 9 : s.seq;
-            const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
-            const uint64_t position = round < 2 ? 0 : positions[round % 10];
             cuda_case c = case_of(SL_OP_ATTENTION_CACHED, sl_cuda_attention_cached, type);
-            set_shape(&c, s);
-            c.scalars.position = (uint32_t)position;
-            c.attrs.cache_rows = position + s.seq + (uint64_t)round % 3;
-            case_random(&c, 0, type, rows * 3 * in, 1.0f);
-            case_random(&c, 1, type, 2 * s.batch * c.attrs.cache_rows * in, 1.0f);
-            case_room(&c, 2, type, rows * in);
-            prepare_case(&c);
+            open_cached(&c, s, round < 2 ? 0 : positions[round % 10], (uint64_t)round % 3);
+            check_cached(&c);
+            case_close(&c);
+        }
+}
+
+/* ---- few rows of many widths ---- */
+
+static void attention_when_each_kernel_has_its_widths_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(ATTENTION_SMALL); round++) {
+            if (!is_small_shape_of(type, round))
+                continue;
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            c.orders = 1;
+            open_forward(&c, small_attention_shape_of(round), 1.0f);
+            check_forward(&c);
+            case_close(&c);
+        }
+}
+
+enum { SPLIT_MOST = 8 }; /* queries that split their keys (kernels/cuda/attention.cuh) */
+
+/* One token more or a few, to few keys or to more than one split of them. */
+static void cached_attention_when_each_kernel_has_its_widths_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(ATTENTION_SMALL); round++) {
+            attention_shape s = small_attention_shape_of(round);
+            const uint64_t n = (uint64_t)(round / ATTENTION_KERNELS);
+            s.seq = 1 + s.seq % SPLIT_MOST;
+            cuda_case c = case_of(SL_OP_ATTENTION_CACHED, sl_cuda_attention_cached, type);
+            c.orders = 1;
+            open_cached(&c, s, n % 11 == 10 ? 130 : n % 7, n % 3);
             check_cached(&c);
             case_close(&c);
         }
@@ -186,6 +226,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_when_scores_are_large_is_near_the_cpu),
     cmocka_unit_test(attention_when_scores_are_huge_takes_the_largest),
     cmocka_unit_test(cached_attention_when_run_is_near_the_cpu),
+    cmocka_unit_test(attention_when_each_kernel_has_its_widths_is_near_the_cpu),
+    cmocka_unit_test(cached_attention_when_each_kernel_has_its_widths_is_near_the_cpu),
     cmocka_unit_test(attention_when_heads_do_not_divide_fails),
     cmocka_unit_test(workspace_when_asked_for_is_of_whole_lines),
 };

@@ -132,9 +132,24 @@ static void attention_backward_when_scores_are_large_is_near_the_cpu(void **stat
         }
 }
 
+static void attention_backward_when_each_kernel_has_its_widths_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(ATTENTION_SMALL); round++) {
+            if (!is_small_shape_of(type, round))
+                continue;
+            cuda_case c = open_backward(type, small_attention_shape_of(round), 1.0f);
+            c.orders = 1;
+            check_backward(&c);
+            case_close(&c);
+        }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_backward_when_run_is_near_the_cpu),
     cmocka_unit_test(attention_backward_when_scores_are_large_is_near_the_cpu),
+    cmocka_unit_test(attention_backward_when_each_kernel_has_its_widths_is_near_the_cpu),
 };
 
 CUDA_CASE_MAIN(tests)

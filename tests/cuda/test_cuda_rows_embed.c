@@ -23,13 +23,18 @@ static void draw_rows(cuda_case *c, int round)
     c->attrs.seq = (rows + c->attrs.batch - 1) / c->attrs.batch;
 }
 
-static void draw_position(cuda_case *c, int round)
+static void fill_position(cuda_case *c)
 {
-    draw_rows(c, round);
     const uint64_t count = c->attrs.seq * c->attrs.in;
     c->scalars.position = (uint32_t)draw_below(9);
     case_random(c, 0, (int)c->type, c->scalars.position * c->attrs.in + count, 1.0f);
     case_room(c, 1, (int)c->type, c->attrs.batch * count);
+}
+
+static void draw_position(cuda_case *c, int round)
+{
+    draw_rows(c, round);
+    fill_position(c);
 }
 
 static void embed_position_when_run_gives_the_bits_of_the_cpu(void **state)
@@ -41,12 +46,17 @@ static void embed_position_when_run_gives_the_bits_of_the_cpu(void **state)
                              .shapes = SHAPES});
 }
 
-static void draw_position_backward(cuda_case *c, int round)
+static void fill_position_backward(cuda_case *c)
 {
-    draw_rows(c, round);
     const uint64_t count = c->attrs.seq * c->attrs.in;
     case_random(c, 0, (int)c->type, c->attrs.batch * count, 1.0f);
     case_random(c, 1, SL_TYPE_FP32, count + 3 * c->attrs.in, 1.0f);
+}
+
+static void draw_position_backward(cuda_case *c, int round)
+{
+    draw_rows(c, round);
+    fill_position_backward(c);
 }
 
 static void embed_position_backward_when_run_gives_the_bits_of_the_cpu(void **state)
@@ -82,13 +92,18 @@ static void draw_panel(cuda_case *c, uint64_t most)
     c->attrs.valid_id_count = c->attrs.first_id + c->attrs.id_count;
 }
 
-static void draw_tokens(cuda_case *c, int round)
+static void fill_panel(cuda_case *c)
 {
-    draw_rows(c, round);
     draw_panel(c, 30);
     fill_tokens(c, 0);
     case_random(c, 1, (int)c->type, c->attrs.id_count * c->attrs.in, 1.0f);
     case_random(c, 2, (int)c->type, c->attrs.batch * c->attrs.seq * c->attrs.in, 1.0f);
+}
+
+static void draw_tokens(cuda_case *c, int round)
+{
+    draw_rows(c, round);
+    fill_panel(c);
 }
 
 static void embed_tokens_when_run_gives_the_bits_of_the_cpu(void **state)
@@ -259,6 +274,83 @@ static void embed_tokens_backward_when_rows_are_many_gives_the_bits_of_the_cpu(v
                              .shapes = 1});
 }
 
+/* ---- few rows of many widths ---- */
+
+enum { KERNELS = 2, SMALL_BATCH_MOST = 9, SMALL_SEQS = 5 };
+
+/* Rows in packs, and of an odd number of elements, in turn. */
+static void draw_small_rows(cuda_case *c, int round)
+{
+    const uint64_t n = (uint64_t)round / KERNELS;
+    c->attrs.in = round % KERNELS == 0 ? 8 + 8 * (n % 32) : 1 + 2 * (n % 32);
+    c->attrs.batch = 1 + n % SMALL_BATCH_MOST;
+    c->attrs.seq = 1 + 2 * (n % SMALL_SEQS);
+}
+
+static void draw_small_position(cuda_case *c, int round)
+{
+    draw_small_rows(c, round);
+    fill_position(c);
+}
+
+static void draw_small_position_backward(cuda_case *c, int round)
+{
+    draw_small_rows(c, round);
+    fill_position_backward(c);
+}
+
+static void draw_small_tokens(cuda_case *c, int round)
+{
+    draw_small_rows(c, round);
+    fill_panel(c);
+}
+
+static void draw_small_seldom(cuda_case *c, int round)
+{
+    draw_small_rows(c, round);
+    draw_panel(c, 30);
+    fill_tokens(c, 0);
+    fill_gradient(c, false);
+}
+
+/* So many rows of a few tokens that some are frequent. */
+static void draw_small_frequent(cuda_case *c, int round)
+{
+    const uint64_t n = (uint64_t)round / KERNELS;
+    c->attrs.in = round % KERNELS == 0 ? 8 + 8 * (n % 4) : 1 + 2 * (n % 8);
+    c->attrs.batch = 1;
+    c->attrs.seq = 130 + 9 * n;
+    draw_panel(c, 2 + n % 11);
+    fill_runs(c);
+    fill_gradient(c, true);
+}
+
+static void embeddings_when_each_kernel_has_its_widths_give_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op op = {.kind = SL_OP_EMBED_POSITION,
+                  .run = sl_cuda_embed_position,
+                  .draw = draw_small_position,
+                  .shapes = KERNELS * CASE_EACH,
+                  .orders = 1};
+    cuda_op_check(&op);
+    op.kind = SL_OP_EMBED_POSITION_BACKWARD;
+    op.run = sl_cuda_embed_position_backward;
+    op.draw = draw_small_position_backward;
+    cuda_op_check(&op);
+    op.kind = SL_OP_EMBED_TOKENS;
+    op.run = sl_cuda_embed_tokens;
+    op.draw = draw_small_tokens;
+    cuda_op_check(&op);
+    op.kind = SL_OP_EMBED_TOKENS_BACKWARD;
+    op.run = sl_cuda_embed_tokens_backward;
+    op.workspace_bytes = sl_cuda_embed_tokens_backward_workspace_bytes;
+    op.draw = draw_small_seldom;
+    cuda_op_check(&op);
+    op.draw = draw_small_frequent;
+    cuda_op_check(&op);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(embed_position_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(embed_position_backward_when_run_gives_the_bits_of_the_cpu),
@@ -268,6 +360,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(embed_tokens_backward_when_tokens_are_frequent_matches_the_cpu),
     cmocka_unit_test(embed_tokens_backward_when_the_panel_is_large_gives_the_bits_of_the_cpu),
     cmocka_unit_test(embed_tokens_backward_when_rows_are_many_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(embeddings_when_each_kernel_has_its_widths_give_the_bits_of_the_cpu),
 };
 
 CUDA_CASE_MAIN(tests)

@@ -17,9 +17,8 @@ static const uint64_t panels[] = {1,    2,    3,    4,    5,    7,    8,    9,  
 
 enum { PANELS = sizeof panels / sizeof *panels, ELEMENTS = 12000 };
 
-static void draw_attrs(cuda_case *c, int round)
+static void draw_attrs_of(cuda_case *c, int round, uint64_t ids, uint64_t rows)
 {
-    const uint64_t ids = panels[round % PANELS], rows = case_rows(ids, ELEMENTS);
     c->attrs.batch = draw_between(1, 3);
     c->attrs.seq = rows + draw_below(5);
     c->attrs.row_count = rows;
@@ -34,6 +33,22 @@ static void draw_attrs(cuda_case *c, int round)
                               : round % 8 == 1
                                   ? draw_below(c->attrs.first_id + 1) /* nothing else */
                                   : c->attrs.first_id + draw_between(1, ids);
+}
+
+static void draw_attrs(cuda_case *c, int round)
+{
+    const uint64_t ids = panels[round % PANELS];
+    draw_attrs_of(c, round, ids, case_rows(ids, ELEMENTS));
+}
+
+enum { KERNELS = 4 };
+
+/* Few rows of each kernel's panels in turn: up to 1024 ids and more, in packs and not. */
+static void draw_small_attrs(cuda_case *c, int round)
+{
+    static const uint64_t first[KERNELS] = {8, 3, 1032, 1025}, step[KERNELS] = {32, 32, 40, 34};
+    const uint64_t kernel = (uint64_t)round % KERNELS, n = (uint64_t)round / KERNELS;
+    draw_attrs_of(c, (int)n, first[kernel] + n % 32 * step[kernel], 1 + n % 3);
 }
 
 /* Ids that exist in the panel. */
@@ -81,12 +96,23 @@ static void fill_stats(cuda_case *c, int operand)
     }
 }
 
-static void draw_stats(cuda_case *c, int round)
+static void fill_panel(cuda_case *c)
 {
-    draw_attrs(c, round);
     fill_logits(c, 0);
     fill_targets(c, 1);
     fill_stats(c, 2);
+}
+
+static void draw_stats(cuda_case *c, int round)
+{
+    draw_attrs(c, round);
+    fill_panel(c);
+}
+
+static void draw_small_stats(cuda_case *c, int round)
+{
+    draw_small_attrs(c, round);
+    fill_panel(c);
 }
 
 /* The sum alone may be off. Its terms pass through an addition for every 4 logits of the cpu's
@@ -140,15 +166,29 @@ static void head_stats_when_logits_are_not_finite_match_the_cpu(void **state)
                              .bound = {[2] = {.terms = 1, .magnitude = sum_size}}});
 }
 
+static void fill_loss(cuda_case *c)
+{
+    float *stats = (float *)case_room(c, 0, SL_TYPE_FP32, c->attrs.row_count * 4);
+    for (uint64_t i = 0; i < c->attrs.row_count * 4; i++)
+        stats[i] = i % 4 == 1 ? 1.0f + (float)draw_below(5000) / 16 : (float)draw_below(999) / 64;
+    *(double *)case_room(c, 1, CASE_DOUBLE, 1) = 3.5;
+}
+
 static void draw_loss(cuda_case *c, int round)
 {
     static const uint64_t rows[] = {1, 2, 31, 32, 255, 256, 257, 640, 1023, 1024, 1025, 2048, 5000};
     c->attrs.row_count = round % 3 ? draw_between(1, 1500) : rows[round / 3 % 13];
     c->attrs.adds_output = (uint32_t)draw_below(2);
-    float *stats = (float *)case_room(c, 0, SL_TYPE_FP32, c->attrs.row_count * 4);
-    for (uint64_t i = 0; i < c->attrs.row_count * 4; i++)
-        stats[i] = i % 4 == 1 ? 1.0f + (float)draw_below(5000) / 16 : (float)draw_below(999) / 64;
-    *(double *)case_room(c, 1, CASE_DOUBLE, 1) = 3.5;
+    fill_loss(c);
+}
+
+/* The rows of two to seventeen blocks, and the last ones; the op has no type, so once. */
+static void draw_loss_groups(cuda_case *c, int round)
+{
+    const uint64_t n = (uint64_t)round, full = c->type == SL_TYPE_FP32 ? 1 + n / 2 % 16 : 0;
+    c->attrs.row_count = 1024 * full + 1 + 33 * n % 1024;
+    c->attrs.adds_output = (uint32_t)n % 2;
+    fill_loss(c);
 }
 
 /* In double: an addition for every row on either side, a few roundings for every term, which is of
@@ -171,12 +211,18 @@ static void head_loss_when_run_matches_the_cpu(void **state)
                              .draw = draw_loss,
                              .shapes = 39,
                              .bound = {[1] = {.terms = 1, .magnitude = loss_size}}});
+    cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_LOSS,
+                             .run = sl_cuda_head_loss,
+                             .workspace_bytes = sl_cuda_head_loss_workspace_bytes,
+                             .draw = draw_loss_groups,
+                             .shapes = CASE_EACH,
+                             .orders = 1,
+                             .bound = {[1] = {.terms = 1, .magnitude = loss_size}}});
 }
 
 /* Statistics of all panels: the largest logit of these at least. */
-static void draw_backward(cuda_case *c, int round)
+static void fill_backward(cuda_case *c)
 {
-    draw_attrs(c, round);
     fill_targets(c, 0);
     fill_stats(c, 1);
     fill_logits(c, 2);
@@ -187,6 +233,18 @@ static void draw_backward(cuda_case *c, int round)
         for (uint64_t i = 0; i < count_valid(c); i++)
             stats[0] = fmaxf(stats[0], (float)case_input(c, 2, row * c->attrs.id_count + i));
     }
+}
+
+static void draw_backward(cuda_case *c, int round)
+{
+    draw_attrs(c, round);
+    fill_backward(c);
+}
+
+static void draw_small_backward(cuda_case *c, int round)
+{
+    draw_small_attrs(c, round);
+    fill_backward(c);
 }
 
 /* Both sides take the exponential of the same number and multiply with the same one; a target has
@@ -210,11 +268,29 @@ static void head_logits_backward_when_run_matches_the_cpu(void **state)
                              .bound = {[2] = {.terms = 8, .magnitude = slope_size}}});
 }
 
+static void head_when_each_kernel_has_its_panels_matches_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_STATS,
+                             .run = sl_cuda_head_stats,
+                             .draw = draw_small_stats,
+                             .shapes = KERNELS * CASE_EACH,
+                             .orders = 1,
+                             .bound = {[2] = {.terms = 1, .magnitude = sum_size}}});
+    cuda_op_check(&(cuda_op){.kind = SL_OP_HEAD_LOGITS_BACKWARD,
+                             .run = sl_cuda_head_logits_backward,
+                             .draw = draw_small_backward,
+                             .shapes = KERNELS * CASE_EACH,
+                             .orders = 1,
+                             .bound = {[2] = {.terms = 8, .magnitude = slope_size}}});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(head_stats_when_run_match_the_cpu),
     cmocka_unit_test(head_stats_when_logits_are_not_finite_match_the_cpu),
     cmocka_unit_test(head_loss_when_run_matches_the_cpu),
     cmocka_unit_test(head_logits_backward_when_run_matches_the_cpu),
+    cmocka_unit_test(head_when_each_kernel_has_its_panels_matches_the_cpu),
 };
 
 CUDA_CASE_MAIN(tests)

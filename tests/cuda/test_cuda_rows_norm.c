@@ -49,14 +49,19 @@ static void fill_rows(cuda_case *c, int operand)
     }
 }
 
-static void draw_layernorm(cuda_case *c, int round)
+static void fill_layernorm(cuda_case *c)
 {
-    draw_sizes(c, round);
     fill_rows(c, 0);
     case_random(c, 1, c->type, c->attrs.in, 1.0f);
     case_random(c, 2, c->type, c->attrs.in, 1.0f);
     case_room(c, 3, c->type, c->attrs.row_count * c->attrs.in);
     case_room(c, 4, SL_TYPE_FP32, c->attrs.row_count * 2);
+}
+
+static void draw_layernorm(cuda_case *c, int round)
+{
+    draw_sizes(c, round);
+    fill_layernorm(c);
 }
 
 /* The mean is off by depth * UNIT times the mean size, which |mean| + deviation bounds. What that
@@ -82,15 +87,21 @@ static double normal_size(const cuda_case *c, uint64_t element)
            (gamma * inverse * (fabs(mean) + 1 / inverse + distance) + beta);
 }
 
+static cuda_op describe_forward(void (*draw)(cuda_case *c, int round), int shapes)
+{
+    return (cuda_op){.kind = SL_OP_LAYERNORM,
+                     .run = sl_cuda_layernorm,
+                     .draw = draw,
+                     .shapes = shapes,
+                     .bound = {[3] = {.terms = 1, .magnitude = normal_size},
+                               [4] = {.terms = 1, .magnitude = statistic_size}}};
+}
+
 static void layernorm_when_run_matches_the_cpu(void **state)
 {
     (void)state;
-    cuda_op_check(&(cuda_op){.kind = SL_OP_LAYERNORM,
-                             .run = sl_cuda_layernorm,
-                             .draw = draw_layernorm,
-                             .shapes = WIDTHS,
-                             .bound = {[3] = {.terms = 1, .magnitude = normal_size},
-                                       [4] = {.terms = 1, .magnitude = statistic_size}}});
+    const cuda_op op = describe_forward(draw_layernorm, WIDTHS);
+    cuda_op_check(&op);
 }
 
 /* Statistics as the forward kernel leaves them, of the rounded x. */
@@ -245,11 +256,55 @@ static void layernorm_backward_when_groups_are_many_matches_the_cpu(void **state
     cuda_op_check(&op);
 }
 
+/* ---- few rows of many widths ---- */
+
+enum { KERNELS = 5 };
+
+/* Rows of each kernel's widths in turn: up to 1024, 2048, 4096 and 12288 in packs, and any. */
+static void draw_small_sizes(cuda_case *c, int round)
+{
+    static const uint64_t first[KERNELS] = {8, 1032, 2056, 4104, 3};
+    static const uint64_t step[KERNELS] = {32, 8, 8, 8, 30};
+    const uint64_t kernel = (uint64_t)round % KERNELS, n = (uint64_t)round / KERNELS;
+    c->attrs.in = first[kernel] + n % 32 * step[kernel];
+    c->attrs.row_count = 1 + n % 3;
+}
+
+static void draw_small_layernorm(cuda_case *c, int round)
+{
+    draw_small_sizes(c, round);
+    fill_layernorm(c);
+}
+
+static void draw_small_backward(cuda_case *c, int round)
+{
+    draw_small_sizes(c, round);
+    fill_backward(c);
+}
+
+static void layernorm_when_each_kernel_has_its_widths_matches_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op op = describe_forward(draw_small_layernorm, KERNELS * CASE_EACH);
+    op.orders = 1;
+    cuda_op_check(&op);
+}
+
+static void layernorm_backward_when_each_kernel_has_its_widths_matches_the_cpu(void **state)
+{
+    (void)state;
+    cuda_op op = describe_backward(draw_small_backward, KERNELS * CASE_EACH);
+    op.orders = 1;
+    cuda_op_check(&op);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(layernorm_when_run_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_run_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_rows_fill_the_threads_matches_the_cpu),
     cmocka_unit_test(layernorm_backward_when_groups_are_many_matches_the_cpu),
+    cmocka_unit_test(layernorm_when_each_kernel_has_its_widths_matches_the_cpu),
+    cmocka_unit_test(layernorm_backward_when_each_kernel_has_its_widths_matches_the_cpu),
 };
 
 CUDA_CASE_MAIN(tests)

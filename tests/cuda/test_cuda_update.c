@@ -61,11 +61,15 @@ static void draw_control(cuda_case *c, bool skips)
         .grad_norm = 2.0f, .clip_scale = draw_below(2) ? 0.37f : 1.0f, .skip = skips};
 }
 
+static void draw_grad_type(cuda_case *c)
+{
+    c->attrs.grad_type = (uint16_t)(draw_below(2) ? c->type : SL_TYPE_FP32);
+}
+
 static void draw_update(cuda_case *c, uint64_t blocks, bool skips)
 {
     const uint64_t count = blocks * BLOCK;
     const bool half = c->type != SL_TYPE_FP32;
-    c->attrs.grad_type = (uint16_t)(draw_below(2) ? c->type : SL_TYPE_FP32);
     c->attrs.element_count = count;
     c->attrs.first_block = draw_below(5);
     draw_scalars(c);
@@ -89,27 +93,43 @@ static void draw_update(cuda_case *c, uint64_t blocks, bool skips)
 
 static void draw_adamw(cuda_case *c, int round)
 {
+    draw_grad_type(c);
     draw_update(c, draw_blocks(round), round % 5 == 4);
 }
 
 static void draw_large_adamw(cuda_case *c, int round)
 {
     (void)round;
+    draw_grad_type(c);
     draw_update(c, 1100, false);
+}
+
+/* Gradients of each type in turn. */
+static void draw_small_adamw(cuda_case *c, int round)
+{
+    c->attrs.grad_type = (uint16_t)(round % 2 ? c->type : SL_TYPE_FP32);
+    draw_update(c, 1 + (uint64_t)round / 2 % 4, round % 10 == 9);
 }
 
 static void adamw_when_run_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
-    cuda_op_check(
-        &(cuda_op){.kind = SL_OP_ADAMW, .run = sl_cuda_adamw, .draw = draw_adamw, .shapes = 30});
+    cuda_op op = {.kind = SL_OP_ADAMW, .run = sl_cuda_adamw, .draw = draw_adamw, .shapes = 30};
+    cuda_op_check(&op);
+    op.draw = draw_small_adamw;
+    op.shapes = 2 * CASE_EACH;
+    op.orders = 1;
+    cuda_op_check(&op);
 }
 
 static void adamw_when_over_a_thousand_blocks_gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
-    cuda_op_check(&(cuda_op){
-        .kind = SL_OP_ADAMW, .run = sl_cuda_adamw, .draw = draw_large_adamw, .shapes = 1});
+    cuda_op_check(&(cuda_op){.kind = SL_OP_ADAMW,
+                             .run = sl_cuda_adamw,
+                             .draw = draw_large_adamw,
+                             .shapes = 1,
+                             .orders = 1});
 }
 
 static void adamw_when_misused_says_so(void **state)
@@ -145,7 +165,6 @@ static void fill_sum(sl_norm_sum *sum)
 static void draw_norm_blocks(cuda_case *c, uint64_t blocks)
 {
     const uint64_t count = blocks * BLOCK;
-    c->attrs.grad_type = (uint16_t)(draw_below(2) ? c->type : SL_TYPE_FP32);
     c->attrs.element_count = count;
     c->attrs.adds_output = (uint32_t)draw_below(2);
     const float scale = ldexpf(1.0f, (int)draw_below(100) - 70);
@@ -153,18 +172,33 @@ static void draw_norm_blocks(cuda_case *c, uint64_t blocks)
     fill_sum(case_room(c, 1, CASE_BYTES, sizeof(sl_norm_sum)));
 }
 
-static void draw_norm(cuda_case *c, int round)
+static void plant_some(cuda_case *c, int round)
 {
-    draw_norm_blocks(c, draw_blocks(round));
     if (round % 3 == 1)
         plant(c, 0, 200, draw_tiny);
     if (round % 3 == 2)
         plant(c, 0, 1 + draw_below(3), draw_special);
 }
 
+static void draw_norm(cuda_case *c, int round)
+{
+    draw_grad_type(c);
+    draw_norm_blocks(c, draw_blocks(round));
+    plant_some(c, round);
+}
+
+/* Gradients of each type in turn, and as many blocks of every kind of number. */
+static void draw_small_norm(cuda_case *c, int round)
+{
+    c->attrs.grad_type = (uint16_t)(round % 2 ? c->type : SL_TYPE_FP32);
+    draw_norm_blocks(c, 1 + (uint64_t)round / 2 % 32);
+    plant_some(c, round);
+}
+
 /* Exponents of all sizes side by side, so that every digit of the sum gets something. */
 static void draw_wide_norm(cuda_case *c, int round)
 {
+    draw_grad_type(c);
     draw_norm_blocks(c, draw_between(200, 400));
     (void)round;
     cuda_operand *o = &c->operand[0];
@@ -179,6 +213,7 @@ static void draw_wide_norm(cuda_case *c, int round)
 static void draw_large_norm(cuda_case *c, int round)
 {
     (void)round;
+    draw_grad_type(c);
     draw_norm_blocks(c, 3001);
 }
 
@@ -193,8 +228,12 @@ static void block_norm_when_run_gives_the_bits_of_the_cpu(void **state)
     op.draw = draw_wide_norm;
     op.shapes = 2;
     cuda_op_check(&op);
+    op.orders = 1;
     op.draw = draw_large_norm;
     op.shapes = 1;
+    cuda_op_check(&op);
+    op.draw = draw_small_norm;
+    op.shapes = 2 * CASE_EACH;
     cuda_op_check(&op);
 }
 

@@ -87,47 +87,58 @@ PTX_CLONES static void multiply_in_order(matrices *m)
         }
 }
 
+/* ---- truncated: loops over the eight columns, which are vectors ---- */
+
+enum { TERMS = 9, EXPONENT_BIAS = 1023, EXPONENT_SHIFT = 52, KEPT_BITS = 23 };
+
+static inline double power_of_two(int64_t exponent)
+{
+    return double_of((uint64_t)(EXPONENT_BIAS + exponent) << EXPONENT_SHIFT);
+}
+
 /* The nearest fp32 that is not further from zero. */
-static float cut(double value)
+static inline float cut(double value)
 {
     const float nearest = (float)value;
-    return fabs((double)nearest) > fabs(value) ? float_of(bits_of(nearest) - 1) : nearest;
+    const uint32_t is_further = fabs((double)nearest) > fabs(value);
+    return float_of(bits_of(nearest) - is_further);
 }
 
-/* Nine terms, finite, each exact in fp64. */
-static float add_truncated(const double *term)
+/* Nine terms a column, each exact in fp64. Where they are not all finite, their sum is what it is
+ * in fp64. */
+static inline void add_truncated(double term[TERMS][COLUMNS], float *out_sums)
 {
-    double largest = 0;
-    for (int i = 0; i < 9; i++)
-        largest = fmax(largest, fabs(term[i]));
-    if (largest == 0)
-        return (float)(term[0] + term[1]);
-    const int exponent = ilogb(largest);
-    double sum = 0;
-    for (int i = 0; i < 9; i++)
-        sum += trunc(scalbn(term[i], 23 - exponent));
-    return cut(scalbn(sum, exponent - 23));
-}
-
-static float dot_truncated(const matrices *m, int row, int column)
-{
-    float sum = m->c[row][column];
-    for (int k = 0; k < STEPS; k += 8) {
-        double term[9] = {sum}, total = sum;
-        for (int i = 0; i < 8; i++) {
-            term[1 + i] = (double)m->a[row][k + i] * m->b[k + i][column];
-            total += term[1 + i];
+    for (int column = 0; column < COLUMNS; column++) {
+        double largest = 0, total = 0, sum = 0;
+        for (int i = 0; i < TERMS; i++) {
+            const double size = fabs(term[i][column]);
+            largest = size > largest ? size : largest;
+            total = i == 0 ? term[i][column] : total + term[i][column];
         }
-        sum = isfinite(total) ? add_truncated(term) : (float)total;
+        const bool is_plain = largest > 0 && fabs(total) < INFINITY;
+        const double top = is_plain ? largest : 1;
+        const int64_t exponent = (int64_t)(bits_of_double(top) >> EXPONENT_SHIFT) - EXPONENT_BIAS;
+        const double down = power_of_two(KEPT_BITS - exponent);
+        for (int i = 0; i < TERMS; i++)
+            sum += trunc(term[i][column] * down);
+        const float kept = cut(sum * power_of_two(exponent - KEPT_BITS));
+        out_sums[column] = is_plain ? kept : (float)total;
     }
-    return sum;
 }
 
-static void multiply_truncated(matrices *m)
+PTX_CLONES static void multiply_truncated(matrices *m)
 {
+    double term[TERMS][COLUMNS];
     for (int row = 0; row < ROWS; row++)
-        for (int column = 0; column < COLUMNS; column++)
-            m->c[row][column] = dot_truncated(m, row, column);
+        for (int first = 0; first < STEPS; first += TERMS - 1) {
+            for (int column = 0; column < COLUMNS; column++)
+                term[0][column] = m->c[row][column];
+            for (int i = 1; i < TERMS; i++)
+                for (int column = 0; column < COLUMNS; column++)
+                    term[i][column] =
+                        (double)m->a[row][first + i - 1] * m->b[first + i - 1][column];
+            add_truncated(term, m->c[row]);
+        }
 }
 
 static uint32_t multiply(const ptx_arithmetic_call *call, widen_function widen)

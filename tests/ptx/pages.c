@@ -14,6 +14,7 @@ typedef struct ptx_page {
 
 struct ptx_pages {
     ptx_page_pool *pool;
+    uint64_t recent_number[RECENT]; /* beside the page, which is far away */
     page *recent[RECENT];
     page **place; /* a hash table, half of it free at least */
     uint64_t place_count, page_count;
@@ -133,16 +134,22 @@ static page *find_page(ptx_pages *pages, uint64_t number)
     return *place;
 }
 
-ptx_cells ptx_pages_find(ptx_pages *pages, uint64_t address)
+bool ptx_pages_find(ptx_pages *pages, uint64_t address, ptx_cells *out)
 {
-    const uint64_t number = address / PTX_PAGE_BYTES;
+    const uint64_t number = address / PTX_PAGE_BYTES, cell = address % PTX_PAGE_BYTES / 2;
     page *found = pages->recent[number % RECENT];
-    if (!found || found->number != number) {
+    if (!found || pages->recent_number[number % RECENT] != number) {
         found = find_page(pages, number);
         pages->recent[number % RECENT] = found;
+        pages->recent_number[number % RECENT] = number;
     }
-    return found ? (ptx_cells){found->write, found->read, found->write_block, found->read_block}
-                 : (ptx_cells){NULL, NULL, NULL, NULL};
+    if (!found)
+        return false;
+    out->write = found->write + cell;
+    out->read = found->read + cell;
+    out->write_block = found->write_block + cell;
+    out->read_block = found->read_block + cell;
+    return true;
 }
 
 void ptx_pages_age(ptx_pages *pages, uint32_t block)
@@ -171,9 +178,28 @@ static void tell_piece(teller *t)
     t->start = t->end = 0;
 }
 
+static void tell_whole_page(teller *t, const page *p)
+{
+    const uint64_t start = p->number * PTX_PAGE_BYTES;
+    if (start != t->end) {
+        tell_piece(t);
+        t->start = start;
+    }
+    t->end = start + PTX_PAGE_BYTES;
+}
+
 static void tell_page(teller *t, const page *p)
 {
     const uint32_t *block = t->is_write ? p->write_block : p->read_block;
+    uint32_t untouched = 0;
+    for (uint32_t cell = 0; cell < PTX_PAGE_CELLS; cell++)
+        untouched += block[cell] == 0;
+    if (untouched == PTX_PAGE_CELLS)
+        return;
+    if (untouched == 0) {
+        tell_whole_page(t, p);
+        return;
+    }
     for (uint32_t cell = 0; cell < PTX_PAGE_CELLS; cell++) {
         const uint64_t address = p->number * PTX_PAGE_BYTES + 2 * cell;
         if (block[cell] == 0)

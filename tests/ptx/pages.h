@@ -25,8 +25,8 @@ typedef struct ptx_pages ptx_pages;
 ptx_pages *ptx_pages_open(ptx_page_pool *pool);
 void ptx_pages_close(ptx_pages *pages);
 
-/* The cells of the page that has this address, from its first byte on. No memory: they are NULL. */
-ptx_cells ptx_pages_find(ptx_pages *pages, uint64_t address);
+/* The cells from this address on, to the end of its page. False: no memory. */
+bool ptx_pages_find(ptx_pages *pages, uint64_t address, ptx_cells *out);
 
 /* Makes all that a block (1 + its index) did be ordered before what it does next. */
 void ptx_pages_age(ptx_pages *pages, uint32_t block);

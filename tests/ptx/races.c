@@ -201,12 +201,16 @@ static bool refuse_conflict(const ptx_access *access, const char *does, const pt
 
 /* ---- pieces ---- */
 
-static ptx_cells find_cells(ptx_races *races, const ptx_access *access, uint64_t address)
+/* False: no memory. */
+static bool find_cells(ptx_races *races, const ptx_access *access, uint64_t address, ptx_cells *out)
 {
-    if (access->space == PTX_SHARED)
-        return ptx_cells_from(races->slots[access->place.slot].shared, address / 2);
-    const ptx_cells page = ptx_pages_find(races->pages, address);
-    return page.write ? ptx_cells_from(page, address % PTX_PAGE_BYTES / 2) : page;
+    if (access->space != PTX_SHARED)
+        return ptx_pages_find(races->pages, address, out);
+    const ptx_cells *shared = &races->slots[access->place.slot].shared;
+    out->write = shared->write + address / 2;
+    out->read = shared->read + address / 2;
+    out->write_block = out->read_block = NULL;
+    return true;
 }
 
 /* Of an access whose stretches have become pieces. */
@@ -227,14 +231,13 @@ static bool add_stretch(ptx_races *races, const ptx_access *access, const ptx_st
         const uint64_t page_end = (at / PTX_PAGE_BYTES + 1) * PTX_PAGE_BYTES;
         next = access->space == PTX_SHARED || end < page_end ? end : page_end;
         ptx_piece *p = &out->piece[out->count++];
-        p->cells = find_cells(races, access, at);
+        if (!find_cells(races, access, at, &p->cells))
+            return false;
         p->address = at;
         p->count = (uint32_t)(next - at) / 2;
         p->lane_shift = is_by_lanes ? (uint32_t)__builtin_ctz(access->bytes / 2) : 31;
         p->epoch = epoch;
         epoch += p->count >> p->lane_shift;
-        if (!p->cells.write)
-            return false;
     }
     return true;
 }

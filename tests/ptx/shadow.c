@@ -216,6 +216,8 @@ static void keep_traffic(ptx_shadow *shadow, kernel_traffic *counted)
             to->requests += from->requests;
             to->lanes += from->lanes;
             to->bytes += from->bytes;
+            to->global_requests += from->global_requests;
+            to->global_bytes += from->global_bytes;
             to->sectors += from->sectors;
             to->wavefronts += from->wavefronts;
             to->least += from->least;

@@ -71,6 +71,8 @@ void ptx_shadow_copied(ptx_shadow *shadow, const void *to, const void *from, uin
 
 /* Of one instruction over all launches that ended. A request is one group of lanes.
  *
+ * global_...  those of global memory: an asynchronous copy is a request there and one of shared
+ *             memory
  * sectors     global memory: different 32-byte sectors that a request touches
  * wavefronts  shared memory: passes that a request takes. 32 banks of 4 bytes; 8 bytes a lane go as
  *             two halves of a warp, 16 as four quarters; lanes that read one word share it. What a
@@ -78,7 +80,8 @@ void ptx_shadow_copied(ptx_shadow *shadow, const void *to, const void *from, uin
  * least       the passes if no two words shared a bank: wavefronts - least are conflicts */
 typedef struct ptx_traffic {
     uint64_t requests, lanes, bytes;
-    uint64_t sectors, wavefronts, least;
+    uint64_t global_requests, global_bytes, sectors;
+    uint64_t wavefronts, least;
 } ptx_traffic;
 
 /* All zero for an instruction that touched nothing, or without counts_traffic. */

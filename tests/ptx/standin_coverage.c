@@ -1,7 +1,7 @@
 /* What a program's launches ran, for those who add several programs up (tool_ptx_coverage.c): at
  * its end, one line a kernel in a file of the folder that SL_PTX_COVERAGE names: the file of PTX,
- * the kernel, the shapes that it was launched with (up to 64), instructions run by groups of lanes
- * and by lanes, and a letter for each static one, x where lanes came to it. */
+ * the kernel, hashes of the shapes that it was launched with (up to 64; 0: none), instructions run
+ * by groups of lanes and by lanes, and a letter for each static one, x where lanes came to it. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -11,6 +11,14 @@
 #include <sys/stat.h>
 
 #include "standin_objects.h"
+
+static void write_shapes(FILE *to, const standin_function *function)
+{
+    for (uint32_t i = 0; i < function->shape_count; i++)
+        fprintf(to, "%s%" PRIx64, i > 0 ? "," : "", function->shapes[i]);
+    if (function->shape_count == 0)
+        fprintf(to, "0");
+}
 
 static void write_kernel(void *user, const char *file, const standin_function *function)
 {
@@ -22,8 +30,9 @@ static void write_kernel(void *user, const char *file, const standin_function *f
         groups += instruction.groups;
         lanes += instruction.lanes;
     }
-    fprintf(to, "%s %s %" PRIu32 " %" PRIu64 " %" PRIu64 " ", slash ? slash + 1 : file,
-            function->name, function->shape_count, groups, lanes);
+    fprintf(to, "%s %s ", slash ? slash + 1 : file, function->name);
+    write_shapes(to, function);
+    fprintf(to, " %" PRIu64 " %" PRIu64 " ", groups, lanes);
     for (uint32_t i = 0; i < function->facts.instruction_count; i++)
         (void)putc(ptx_kernel_instruction(function->kernel, i).lanes > 0 ? 'x' : '.', to);
     (void)putc('\n', to);

@@ -199,6 +199,7 @@ static uint64_t hash_shape(const launch_job *job, uint32_t param_bytes)
 static void note_shape(standin_function *function, const launch_job *job)
 {
     const uint64_t hash = hash_shape(job, function->facts.param_bytes);
+    function->launch_count++;
     for (uint32_t i = 0; i < function->shape_count; i++)
         if (function->shapes[i] == hash)
             return;

@@ -28,6 +28,7 @@ typedef struct standin_function {
     /* Launches that differ in their grid or in an argument that is no address: their hashes. */
     uint64_t shapes[STANDIN_SHAPES_MOST];
     uint32_t shape_count;
+    uint64_t launch_count;
 } standin_function;
 
 /* The function of a stub; NULL: no object registered it. */

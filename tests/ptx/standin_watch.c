@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "shadow.h"
 #include "standin.h"
 #include "stream_order.h"
 
@@ -60,7 +59,8 @@ void standin_watch_open(void)
 {
     if (getenv("SL_PTX_UNWATCHED") != NULL)
         return;
-    shadow = ptx_shadow_open(&(ptx_shadow_options){.touch = note_touched});
+    shadow = ptx_shadow_open(&(ptx_shadow_options){
+        .counts_traffic = getenv("SL_PTX_TRAFFIC") != NULL, .touch = note_touched});
     if (shadow == NULL)
         abort();
     standin_watch_memory(&(standin_memory_watch){.watcher = shadow,
@@ -68,6 +68,11 @@ void standin_watch_open(void)
                                                  .closed = close_range,
                                                  .written = note_written,
                                                  .copied = note_copied});
+}
+
+ptx_traffic standin_watch_traffic(const ptx_kernel *kernel, uint32_t instruction)
+{
+    return shadow != NULL ? ptx_shadow_traffic(shadow, kernel, instruction) : (ptx_traffic){0};
 }
 
 const ptx_watch *standin_watch(void)

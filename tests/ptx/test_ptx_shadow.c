@@ -347,8 +347,9 @@ static void traffic_when_counted_is_what_the_rule_gives(void **state)
         const ptx_traffic t = ptx_shadow_traffic(s.shadow, NULL, 0);
         const uint64_t lanes = (uint64_t)__builtin_popcount(row->access.lanes);
         if (t.requests != 2 || t.lanes != 2 * lanes || t.bytes != 2 * lanes * row->access.bytes ||
-            t.sectors != 2 * row->sectors || t.wavefronts != 2 * row->wavefronts ||
-            t.least != 2 * row->least)
+            t.global_requests != (row->sectors > 0 ? 2u : 0u) ||
+            t.global_bytes != (row->sectors > 0 ? t.bytes : 0) || t.sectors != 2 * row->sectors ||
+            t.wavefronts != 2 * row->wavefronts || t.least != 2 * row->least)
             fail_msg("row %zu: %llu sectors, %llu wavefronts, at least %llu, twice", i,
                      (unsigned long long)t.sectors, (unsigned long long)t.wavefronts,
                      (unsigned long long)t.least);

@@ -1,9 +1,11 @@
 /* Adds up what programs ran of the PTX of a folder (standin_coverage.c) and prints it, kernel by
  * kernel; after them each instruction that none of them came to, and how many these are by kernel.
+ * A shape that several programs launched a kernel with counts once.
  *
- *     tool_ptx_coverage FOLDER_OF_PTX FOLDER_OF_COVERAGE LEAST_PERCENT
+ *     tool_ptx_coverage FOLDER_OF_PTX FOLDER_OF_COVERAGE LEAST_PERCENT LEAST_SHAPES
  *
- * Exit code 1: fewer of all instructions were run, or something could not be read. */
+ * Exit code 1: fewer of all instructions were run, a kernel met fewer shapes, or something could
+ * not be read. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <inttypes.h>
@@ -13,15 +15,17 @@
 
 #include "ptx.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, SHAPES_MOST = 1024 };
 
 typedef struct kernel_sum {
     struct kernel_sum *next;
     char file[256];
     ptx_kernel *kernel;
     uint32_t count; /* of its instructions */
-    uint64_t shapes, groups, lanes;
-    char *marks; /* [count] */
+    uint64_t groups, lanes;
+    char *marks;                  /* [count] */
+    uint64_t shapes[SHAPES_MOST]; /* different hashes */
+    uint32_t shape_count;
 } kernel_sum;
 
 static kernel_sum *kernels, **last_kernel = &kernels;
@@ -68,6 +72,29 @@ static void read_module(const char *path, const char *file)
     (void)fclose(from);
 }
 
+static void add_shape(kernel_sum *kernel, uint64_t hash)
+{
+    for (uint32_t i = 0; i < kernel->shape_count; i++)
+        if (kernel->shapes[i] == hash)
+            return;
+    if (kernel->shape_count < SHAPES_MOST)
+        kernel->shapes[kernel->shape_count++] = hash;
+}
+
+/* Hashes with commas between them; 0: none. */
+static void add_shapes(kernel_sum *kernel, const char *hashes)
+{
+    for (char *end; *hashes != '\0'; hashes = *end == ',' ? end + 1 : end) {
+        const uint64_t hash = strtoull(hashes, &end, 16);
+        if (end == hashes) {
+            fprintf(stderr, "%s: no hash of a shape\n", hashes);
+            exit(1);
+        }
+        if (hash != 0)
+            add_shape(kernel, hash);
+    }
+}
+
 static void add_line(char *line)
 {
     char *rest = NULL;
@@ -79,7 +106,7 @@ static void add_line(char *line)
         if (strcmp(each->file, file) != 0 ||
             strcmp(ptx_kernel_tell(each->kernel).name, name) != 0 || strlen(marks) != each->count)
             continue;
-        each->shapes += strtoull(shapes, NULL, 10);
+        add_shapes(each, shapes);
         each->groups += strtoull(groups, NULL, 10);
         each->lanes += strtoull(lanes, NULL, 10);
         for (uint32_t i = 0; i < each->count; i++)
@@ -135,6 +162,19 @@ static void list_unmarked(const kernel_sum *kernel)
     }
 }
 
+/* How many kernels met fewer shapes; each is named. */
+static uint32_t count_lonely(uint32_t least)
+{
+    uint32_t count = 0;
+    for (const kernel_sum *each = kernels; each != NULL; each = each->next)
+        if (each->shape_count < least) {
+            printf("%" PRIu32 " shapes, at least %" PRIu32 " are asked for: %s %s\n",
+                   each->shape_count, least, each->file, ptx_kernel_tell(each->kernel).name);
+            count++;
+        }
+    return count;
+}
+
 static uint32_t count_unmarked(const kernel_sum *kernel)
 {
     return kernel->count - count_marked(kernel);
@@ -168,9 +208,9 @@ static void list_kernels_with_rest(void)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
-        fprintf(stderr,
-                "usage: tool_ptx_coverage FOLDER_OF_PTX FOLDER_OF_COVERAGE LEAST_PERCENT\n");
+    if (argc != 5) {
+        fprintf(stderr, "usage: tool_ptx_coverage FOLDER_OF_PTX FOLDER_OF_COVERAGE LEAST_PERCENT "
+                        "LEAST_SHAPES\n");
         return 64;
     }
     uint64_t all = 0, marked = 0;
@@ -178,10 +218,11 @@ int main(int argc, char **argv)
     for_each_file(argv[2], "", read_marks);
     for (const kernel_sum *each = kernels; each != NULL; each = each->next) {
         const uint32_t own = count_marked(each);
-        printf("%6.2f %% of %5" PRIu32 " instructions, %4" PRIu64 " shapes, %9.3f M by groups, "
+        printf("%6.2f %% of %5" PRIu32 " instructions, %4" PRIu32 " shapes, %9.3f M by groups, "
                "%9.3f M by lanes: %s %s\n",
-               100.0 * own / each->count, each->count, each->shapes, (double)each->groups / 1e6,
-               (double)each->lanes / 1e6, each->file, ptx_kernel_tell(each->kernel).name);
+               100.0 * own / each->count, each->count, each->shape_count,
+               (double)each->groups / 1e6, (double)each->lanes / 1e6, each->file,
+               ptx_kernel_tell(each->kernel).name);
         all += each->count;
         marked += own;
     }
@@ -191,5 +232,6 @@ int main(int argc, char **argv)
     const double percent = all > 0 ? 100.0 * (double)marked / (double)all : 0;
     printf("%.2f %% of %" PRIu64 " instructions were run, at least %s %% are asked for\n", percent,
            all, argv[3]);
-    return percent >= strtod(argv[3], NULL) ? 0 : 1;
+    const uint32_t lonely = count_lonely((uint32_t)strtoul(argv[4], NULL, 10));
+    return percent >= strtod(argv[3], NULL) && lonely == 0 ? 0 : 1;
 }

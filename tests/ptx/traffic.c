@@ -86,8 +86,11 @@ void ptx_traffic_add(ptx_traffic *traffic, const ptx_access *access, const ptx_s
     traffic->requests++;
     traffic->lanes += lanes;
     traffic->bytes += (uint64_t)lanes * access->bytes;
-    if (access->space == PTX_GLOBAL)
+    if (access->space == PTX_GLOBAL) {
+        traffic->global_requests++;
+        traffic->global_bytes += (uint64_t)lanes * access->bytes;
         traffic->sectors += count_sectors(stretch, stretch_count);
-    else if (access->space == PTX_SHARED)
+    } else if (access->space == PTX_SHARED) {
         add_wavefronts(traffic, access, stretch_count);
+    }
 }

@@ -32,8 +32,9 @@
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
     X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA,                                 \
       "text, JSON lines or token files (llm.c, nanoGPT, Megatron's .bin with .idx), recognised "   \
-      "by content, joined in this order; with a weight on each, rows come from them in these "     \
-      "shares (0.7:web.bin 0.3:books.bin)")                                                        \
+      "by content, joined in this order; a directory stands for the files below it, in order of "  \
+      "their paths; with a weight on each, rows come from them in these shares (0.7:web "          \
+      "0.3:books.bin)")                                                                            \
     X(TEXT, tokenizer, "tokenizer", "auto", "byte|DIR", 0, 0, TGEKV, DATA,                         \
       "how text becomes tokens (the checkpoint's; byte for a new model): byte is 256 bytes and "   \
       "end of text, 257 ids: further ids of the model idle; DIR is a GPT-2 vocabulary")            \

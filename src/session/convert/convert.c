@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "target.h"
@@ -169,11 +168,11 @@ static sl_status copy_across(walk *self, const sl_target_item *item)
 
 static sl_status add_padding(walk *self, const sl_target_item *item)
 {
-    uint64_t left = item->padding_elements;
-    memset(self->data, 0, self->block_elements * sizeof *self->data);
-    while (left > 0) {
-        uint64_t part = left < self->block_elements ? left : self->block_elements;
-        SL_TRY(append(self, item, self->data, part));
+    static const float zeros[SL_ENCODING_Q8_0_ELEMENTS];
+    const uint64_t most = sizeof zeros / sizeof zeros[0];
+    for (uint64_t left = item->padding_elements; left > 0;) {
+        uint64_t part = left < most ? left : most;
+        SL_TRY(append(self, item, zeros, part));
         left -= part;
     }
     return SL_OK;

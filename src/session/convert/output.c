@@ -25,8 +25,7 @@ static bool is_of_model(const char *name)
                                         "tokenizer.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",
-                                        "model.safetensors.index.json",
-                                        "README.md"};
+                                        "model.safetensors.index.json"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)
             return true;
@@ -63,10 +62,12 @@ static sl_status refuse_foreign(int fd, const char *path, const char *name)
             sl_files_show(path).text, sl_files_show(name).text);
 }
 
+/* What somebody put there meanwhile stays, and the directory with it. */
 static sl_status remove_file(int fd, const char *path, const char *name)
 {
     (void)path;
-    unlinkat(fd, name, 0);
+    if (is_of_model(name))
+        unlinkat(fd, name, 0);
     return SL_OK;
 }
 
@@ -128,12 +129,11 @@ static char *resolve(const char *path)
 
 static sl_status name_output(const char *path, sl_output *output)
 {
+    char *temporary = NULL;
     output->path = resolve(path);
-    if (!output->path ||
-        asprintf(&output->temporary, "%s.tmp-%ld", output->path, (long)getpid()) < 0) {
-        output->temporary = NULL;
+    if (!output->path || asprintf(&temporary, "%s.tmp-%ld", output->path, (long)getpid()) < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    }
+    output->temporary = temporary;
     return SL_OK;
 }
 
@@ -157,9 +157,10 @@ sl_status sl_output_open(const char *path, bool is_directory, bool overwrites,
 
 void sl_output_close(sl_output *output)
 {
-    if (output->is_made && output->is_directory)
+    bool is_left = output->is_made && output->temporary;
+    if (is_left && output->is_directory)
         remove_directory(output->temporary);
-    else if (output->is_made)
+    else if (is_left)
         unlink(output->temporary);
     if (output->path && output->directory >= 0)
         close(output->directory);
