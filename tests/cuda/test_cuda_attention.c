@@ -79,6 +79,7 @@ static void attention_when_masked_is_near_the_cpu(void **state)
                 continue;
             const attention_shape s = masked_shape_of(round);
             cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            c.orders = round < MASKED_SMALL ? 1 : 0;
             set_shape(&c, s);
             set_mask(&c, 1 + round / 4 % (MASKS - 1), 3);
             open_forward(&c, s, round % 2 ? 1.0f : 3.0f);
