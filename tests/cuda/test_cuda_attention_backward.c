@@ -45,7 +45,9 @@ static void add_pair(const gradient_bounds *g, uint64_t head_index, uint64_t que
     const double dp = factor * dot(dy, v, s.width, &dp_size);
     const double d = dot(dy, g->y + row, s.width, &d_size);
     const double terms = (double)(2 * s.seq + 2 * s.width + 40) + 4 * (fabs(score) + fabs(lse));
-    const double relative = 2 * UNIT * (terms + 2 * (double)(s.width + 4) * score_size * scale);
+    const double score_error = 2 * UNIT * (terms + 2 * (double)(s.width + 4) * score_size * scale);
+    const double relative =
+        expm1(score_error); /* of p: large scores are off by more than a little */
     const double p_error = (relative + weight_unit(g->c)) * p * factor + least_weight(g->c);
     const double ds_error = relative * p * (factor * dp_size + d_size) +
                             weight_unit(g->c) * fabs(p * (dp - d)) + least_weight(g->c);
