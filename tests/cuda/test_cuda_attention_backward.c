@@ -47,7 +47,7 @@ static void add_pair(const gradient_bounds *g, uint64_t head_index, uint64_t que
     const double terms = (double)(2 * s.seq + 2 * s.width + 40) + 4 * (fabs(score) + fabs(lse));
     const double relative = 2 * UNIT * (terms + 2 * (double)(s.width + 4) * score_size * scale);
     const double p_error = (relative + weight_unit(g->c)) * p * factor + least_weight(g->c);
-    const double ds_error = relative * p * (factor * dp_size + d_size) +
+    const double ds_error = (relative * p + FLUSHED_WEIGHT) * (factor * dp_size + d_size) +
                             weight_unit(g->c) * fabs(p * (dp - d)) + least_weight(g->c);
     for (uint64_t i = 0; i < s.width; i++) {
         g->bound[to_query + i] += scale * ds_error * fabs(k[i]);
