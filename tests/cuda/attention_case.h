@@ -156,6 +156,10 @@ static bool rounds_weights(const cuda_case *c)
     return c->type != SL_TYPE_FP32 && s.width % 8 == 0 && s.width <= 256;
 }
 
+/* Weights below half of it are zero, for the exponential has no subnormal results; what is dropped
+ * may double those that are kept. */
+static const double FLUSHED_WEIGHT = 0x1p-125;
+
 /* Half a unit of a rounded weight, relative to it; and of the least weight. */
 static double weight_unit(const cuda_case *c)
 {
@@ -164,7 +168,7 @@ static double weight_unit(const cuda_case *c)
 
 static double least_weight(const cuda_case *c)
 {
-    return rounds_weights(c) ? CASE_LEAST[c->type] / 2 : 0;
+    return FLUSHED_WEIGHT + (rounds_weights(c) ? CASE_LEAST[c->type] / 2 : 0);
 }
 
 static double *zeros(uint64_t count)

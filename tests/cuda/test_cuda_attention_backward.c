@@ -49,7 +49,7 @@ static void add_pair(const gradient_bounds *g, uint64_t head_index, uint64_t que
     const double relative =
         expm1(score_error); /* of p: large scores are off by more than a little */
     const double p_error = (relative + weight_unit(g->c)) * p * factor + least_weight(g->c);
-    const double ds_error = relative * p * (factor * dp_size + d_size) +
+    const double ds_error = (relative * p + FLUSHED_WEIGHT) * (factor * dp_size + d_size) +
                             weight_unit(g->c) * fabs(p * (dp - d)) + least_weight(g->c);
     for (uint64_t i = 0; i < s.width; i++) {
         g->bound[to_query + i] += scale * ds_error * fabs(k[i]);
