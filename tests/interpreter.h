@@ -22,6 +22,8 @@ static inline it_call it_call_of(const it_machine *machine, it_moment now)
 {
     const sl_op *op = &machine->program->ops[now.tick];
     it_call call = {.a = &op->attrs, .machine = machine};
+    call.drop = (drop_call){call.a, &machine->scalars,
+                            machine->micro_batch + op->micro_batch + now.repetition};
     for (int i = 0; i < SL_OPERAND_MAX; i++) {
         if (op->operand[i] == SL_NONE)
             continue;

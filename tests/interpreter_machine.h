@@ -106,9 +106,10 @@ typedef void (*it_source)(uint32_t vocab, uint32_t slot, uint32_t micro_batch, d
 typedef struct it_machine {
     const sl_program *program;
     const it_state *state;
-    double **data;     /* [values], all instances of each */
-    uint32_t *section; /* [values]: the only section that uses it, else SL_NONE */
-    it_source source;  /* what INPUT ops ask */
+    double **data;        /* [values], all instances of each */
+    uint32_t *section;    /* [values]: the only section that uses it, else SL_NONE */
+    it_source source;     /* what INPUT ops ask */
+    uint32_t micro_batch; /* of the program's first one */
     uint32_t vocab;
     sl_step_scalars scalars;
 } it_machine;

@@ -6,12 +6,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "dropout_reference.h"
 #include "interpreter_machine.h"
 
 typedef struct it_call {
     const sl_op_attrs *a;
     double *x[SL_OPERAND_MAX];
     const it_machine *machine;
+    drop_call drop;
 } it_call;
 
 static inline void it_start(const it_call *c, double *to, uint64_t count)
@@ -104,19 +106,27 @@ static inline double it_score(const it_call *c, double *qkv, uint64_t row, uint6
            sqrt((double)d);
 }
 
+/* The first token that the token of a row sees. */
+static inline uint64_t it_first_key(const double *positions, uint64_t row, uint64_t t)
+{
+    return positions ? t - (uint64_t)positions[row] : 0;
+}
+
 static inline void it_attend(const it_call *c, uint64_t b, uint64_t t, uint64_t h)
 {
+    const uint64_t first = it_first_key(c->x[3], b * c->a->seq + t, t);
     uint64_t T = c->a->seq, d = c->a->in / c->a->heads, row = b * T + t;
     double *y = c->x[1] + row * c->a->in + h * d;
     double most = -INFINITY, sum = 0.0;
-    for (uint64_t s = 0; s <= t; s++)
+    for (uint64_t s = first; s <= t; s++)
         most = fmax(most, it_score(c, c->x[0], row, b * T + s, h));
-    for (uint64_t s = 0; s <= t; s++)
+    for (uint64_t s = first; s <= t; s++)
         sum += exp(it_score(c, c->x[0], row, b * T + s, h) - most);
     for (uint64_t i = 0; i < d; i++)
         y[i] = 0.0;
-    for (uint64_t s = 0; s <= t; s++) {
+    for (uint64_t s = first; s <= t; s++) {
         double p = exp(it_score(c, c->x[0], row, b * T + s, h) - most) / sum;
+        p *= drop_weight_factor(&c->drop, b, h, t, s);
         for (uint64_t i = 0; i < d; i++)
             y[i] += p * it_qkv(c, c->x[0], b * T + s, 2, h)[i];
     }
@@ -136,14 +146,15 @@ static inline void it_attend_backward(const it_call *c, uint64_t b, uint64_t t, 
     uint64_t T = c->a->seq, d = c->a->in / c->a->heads, row = b * T + t;
     const double *y = c->x[1] + row * c->a->in + h * d, *dy = c->x[3] + row * c->a->in + h * d;
     double lse = c->x[2][(b * c->a->heads + h) * T + t], mean = it_dot(y, dy, d);
-    for (uint64_t s = 0; s <= t; s++) {
+    for (uint64_t s = it_first_key(c->x[5], row, t); s <= t; s++) {
         double p = exp(it_score(c, c->x[0], row, b * T + s, h) - lse);
-        double dp = it_dot(it_qkv(c, c->x[0], b * T + s, 2, h), dy, d);
+        double factor = drop_weight_factor(&c->drop, b, h, t, s);
+        double dp = factor * it_dot(it_qkv(c, c->x[0], b * T + s, 2, h), dy, d);
         double ds = p * (dp - mean) / sqrt((double)d);
         for (uint64_t i = 0; i < d; i++) {
             it_qkv(c, c->x[4], row, 0, h)[i] += ds * it_qkv(c, c->x[0], b * T + s, 1, h)[i];
             it_qkv(c, c->x[4], b * T + s, 1, h)[i] += ds * it_qkv(c, c->x[0], row, 0, h)[i];
-            it_qkv(c, c->x[4], b * T + s, 2, h)[i] += p * dy[i];
+            it_qkv(c, c->x[4], b * T + s, 2, h)[i] += p * factor * dy[i];
         }
     }
 }
@@ -180,6 +191,14 @@ static inline void it_attention_cached(const it_call *c)
             }
         }
     }
+}
+
+static inline void it_dropout(const it_call *c)
+{
+    const uint64_t row = c->a->seq * c->a->in;
+    for (uint64_t e = 0; e < c->a->batch * row; e++)
+        c->x[2][e] = c->x[0][e] * drop_element_factor(&c->drop, e / row, e % row) +
+                     (c->x[1] ? c->x[1][e] : 0.0);
 }
 
 static const double it_gelu_root = 0.7978845608028653558798921198687; /* sqrt(2 / pi) */

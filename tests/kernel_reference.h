@@ -5,7 +5,10 @@
 #define SL_TESTS_KERNEL_REFERENCE_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
+
+#include "dropout_reference.h"
 
 static inline double reference_gelu(double x)
 {
@@ -56,11 +59,26 @@ static inline void reference_norm_backward(const double *x, const double *gamma,
     }
 }
 
-/* One head: q, k, v are [rows, width] with stride `stride`; query i sees keys 0 .. first + i. */
+/* One head: q, k, v are [rows, width] with stride `stride`; query i sees keys 0 .. first + i, of
+ * its document where there are positions; `drop` NULL: no weight is dropped. */
 typedef struct reference_head {
     const double *q, *k, *v;
     uint64_t stride, queries, first, width;
+    const int32_t *positions; /* of the row */
+    const drop_call *drop;
+    uint64_t row, head;
 } reference_head;
+
+static inline uint64_t reference_first_key(const reference_head *h, uint64_t query)
+{
+    return h->positions != NULL ? query - (uint64_t)h->positions[query] : 0;
+}
+
+/* Of one weight: 0 if it is dropped. */
+static inline double reference_factor(const reference_head *h, uint64_t query, uint64_t key)
+{
+    return h->drop != NULL ? drop_weight_factor(h->drop, h->row, h->head, query, key) : 1;
+}
 
 static inline double reference_score(const reference_head *h, uint64_t query, uint64_t key,
                                      double *magnitude)
@@ -80,19 +98,21 @@ static inline double reference_score(const reference_head *h, uint64_t query, ui
 static inline void reference_attend(const reference_head *h, uint64_t query, double *y,
                                     double *y_magnitude, double *lse, double *score_magnitude)
 {
+    const uint64_t first_key = reference_first_key(h, query);
     double max = -INFINITY, sum = 0, magnitude;
     *score_magnitude = 0;
-    for (uint64_t key = 0; key <= h->first + query; key++) {
+    for (uint64_t key = first_key; key <= h->first + query; key++) {
         max = fmax(max, reference_score(h, query, key, &magnitude));
         *score_magnitude = fmax(*score_magnitude, magnitude);
     }
-    for (uint64_t key = 0; key <= h->first + query; key++)
+    for (uint64_t key = first_key; key <= h->first + query; key++)
         sum += exp(reference_score(h, query, key, &magnitude) - max);
     *lse = max + log(sum);
     for (uint64_t d = 0; d < h->width; d++)
         y[d] = y_magnitude[d] = 0;
-    for (uint64_t key = 0; key <= h->first + query; key++) {
+    for (uint64_t key = first_key; key <= h->first + query; key++) {
         double p = exp(reference_score(h, query, key, &magnitude) - *lse);
+        p *= reference_factor(h, query, key);
         for (uint64_t d = 0; d < h->width; d++) {
             y[d] += p * h->v[key * h->stride + d];
             y_magnitude[d] += p * fabs(h->v[key * h->stride + d]);

@@ -19,8 +19,10 @@ typedef enum op_axis {
     AXIS_ADDS_OUTPUT,   /* mode ADD: writes, adds */
     AXIS_ADDS_GRADIENT, /* mode GRADIENT: writes, adds */
     AXIS_GRAD,          /* gradients in fp32, of the compute type */
-    AXIS_WITHOUT_2,     /* operand 2 is there, absent */
+    AXIS_WITHOUT_1,     /* operand 1 is there, absent */
+    AXIS_WITHOUT_2,
     AXIS_WITHOUT_3,
+    AXIS_WITHOUT_5,
     AXIS_ROWS,     /* all rows, the first group, one in the middle */
     AXIS_PANEL,    /* the first panel, another */
     AXIS_VALID,    /* all ids of the panel exist, the last do not, none does */
@@ -29,10 +31,12 @@ typedef enum op_axis {
     AXIS_FINITE,   /* the norm is finite, is not */
     AXIS_BLOCK,    /* the first chunk's flags, another's */
     AXIS_RANK,     /* rank 0, another, which leaves out bias and residual */
+    AXIS_DROPOUT,  /* nothing is dropped, some elements are */
     AXIS_COUNT
 } op_axis;
 
-static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 3, 2, 3, 3, 2, 2, 2, 2};
+static const uint32_t axis_choices[AXIS_COUNT] = {3, 2, 2, 2, 2, 2, 2, 2, 3,
+                                                  2, 3, 3, 2, 2, 2, 2, 2};
 
 #define ON(axis) (1u << AXIS_##axis)
 
@@ -42,8 +46,9 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_EMBED_TOKENS] = ON(SHAPE) | ON(PANEL),
     [SL_OP_LAYERNORM] = ON(SHAPE),
     [SL_OP_LINEAR] = ON(SHAPE) | ON(WITHOUT_2) | ON(WITHOUT_3) | ON(RANK),
-    [SL_OP_ATTENTION] = ON(SHAPE),
+    [SL_OP_ATTENTION] = ON(SHAPE) | ON(WITHOUT_3) | ON(DROPOUT),
     [SL_OP_GELU] = ON(SHAPE),
+    [SL_OP_DROPOUT] = ON(SHAPE) | ON(WITHOUT_1) | ON(DROPOUT),
     [SL_OP_HEAD_LOGITS] = ON(SHAPE) | ON(ROWS),
     [SL_OP_HEAD_STATS] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ROWS) | ON(PANEL) | ON(VALID),
     [SL_OP_HEAD_LOSS] = ON(SHAPE) | ON(ADDS_OUTPUT),
@@ -53,7 +58,7 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
     [SL_OP_LINEAR_INPUT_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(WITHOUT_3),
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = ON(SHAPE) | ON(ADDS_GRADIENT) | ON(GRAD) | ON(WITHOUT_3),
     [SL_OP_GELU_BACKWARD] = ON(SHAPE),
-    [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE),
+    [SL_OP_ATTENTION_BACKWARD] = ON(SHAPE) | ON(WITHOUT_5) | ON(DROPOUT),
     [SL_OP_LAYERNORM_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(ADDS_GRADIENT) | ON(GRAD),
     [SL_OP_EMBED_TOKENS_BACKWARD] = ON(SHAPE) | ON(ADDS_OUTPUT) | ON(PANEL),
     [SL_OP_EMBED_POSITION_BACKWARD] = ON(SHAPE) | ON(POSITION),
@@ -71,6 +76,9 @@ static const uint32_t op_axes[SL_OP_COUNT] = {
 /* Operands that op_list.h calls OPTIONAL or MASTER: those of AXIS_WITHOUT, and the master copy. */
 static const uint8_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR] = 1 << 2 | 1 << 3,
+    [SL_OP_ATTENTION] = 1 << 3,
+    [SL_OP_DROPOUT] = 1 << 1,
+    [SL_OP_ATTENTION_BACKWARD] = 1 << 5,
     [SL_OP_LINEAR_INPUT_BACKWARD] = 1 << 3,
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 3,
     [SL_OP_ADAMW] = 1 << 5,
@@ -152,11 +160,17 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
     attrs->adds_gradient = (uint16_t)choice[AXIS_ADDS_GRADIENT];
     attrs->rank_index = (uint16_t)choice[AXIS_RANK];
     attrs->scale = 0.25f;
+    attrs->dropout = choice[AXIS_DROPOUT] ? 0.25f : 0.0f;
+    attrs->dropout_site = choice[AXIS_DROPOUT] ? 5 : 0;
     case_set_sizes(&c);
-    if (choice[AXIS_WITHOUT_2])
-        c.op.operand[2] = SL_NONE;
-    if (choice[AXIS_WITHOUT_3])
-        c.op.operand[3] = SL_NONE;
+    static const struct {
+        op_axis axis;
+        uint32_t operand;
+    } absent[] = {
+        {AXIS_WITHOUT_1, 1}, {AXIS_WITHOUT_2, 2}, {AXIS_WITHOUT_3, 3}, {AXIS_WITHOUT_5, 5}};
+    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+        if (choice[absent[i].axis])
+            c.op.operand[absent[i].operand] = SL_NONE;
     if (kind == SL_OP_ADAMW && type == SL_TYPE_FP32)
         c.op.operand[5] = SL_NONE;
     c.scalars = (sl_step_scalars){.learning_rate = 3e-2f,
@@ -168,7 +182,9 @@ static inline op_case case_make(sl_op_kind kind, sl_type type, const uint32_t *c
                                   .bias2_root = 0.3776f,
                                   .clip = 1.0f,
                                   .loss_scale = 8.0f,
-                                  .position = (uint32_t)c.position};
+                                  .position = (uint32_t)c.position,
+                                  .dropout_seed = 77,
+                                  .first_row = 12};
     return c;
 }
 

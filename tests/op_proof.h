@@ -105,6 +105,14 @@ static inline void proof_fill_ids(const op_proof *self, int32_t *ids, uint64_t c
         ids[last - 1] = (int32_t)(end - 1);
 }
 
+/* Of documents of some length, the last of a row shorter. */
+static inline void proof_fill_positions(const op_proof *self, int32_t *positions, uint64_t count)
+{
+    enum { DOCUMENT = 29 };
+    for (uint64_t i = 0; i < count; i++)
+        positions[i] = (int32_t)(i % self->c->op.attrs.seq % DOCUMENT);
+}
+
 /* In [-2, 2), not 0. */
 static inline float proof_draw(uint64_t index)
 {
@@ -153,6 +161,8 @@ static inline void proof_fill_operand(const op_proof *self, uint32_t i)
     }
     if (given != NULL)
         memcpy(self->content[i], given, bytes < given_bytes ? bytes : given_bytes);
+    else if (!strcmp(name, "positions"))
+        proof_fill_positions(self, (void *)self->content[i], bytes / sizeof(int32_t));
     else if (!strcmp(name, "tokens") || !strcmp(name, "targets"))
         proof_fill_ids(self, (void *)self->content[i], bytes / sizeof(int32_t));
     else

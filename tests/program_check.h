@@ -32,6 +32,9 @@ static inline double measure_loss(const run *r, const run_options *options)
     double sum = 0.0;
     for (uint32_t m = 0; m < options->step.micro_batch_count; m++) {
         it_machine machine = it_machine_make(r->forward[0], &r->state[0]);
+        machine.micro_batch = m;
+        machine.scalars.dropout_seed = RUN_SEED;
+        machine.scalars.first_row = RUN_FIRST_ROW;
         run_fill_inputs(&machine, options->shape.vocab, m);
         it_run(&machine, 1);
         sum += it_slot(&machine, SL_VALUE_OUTPUT, SL_OUTPUT_LOSS)[0];

@@ -8,6 +8,7 @@
 #include "sluice/gpt2.h"
 
 enum { RUN_RANKS_MAX = 4, RUN_CHUNK_ELEMENTS = 2 * SL_BLOCK_ELEMENTS };
+enum { RUN_SEED = 99, RUN_FIRST_ROW = 40 }; /* of dropout */
 
 static inline uint64_t run_mix(uint64_t x)
 {
@@ -74,6 +75,8 @@ static inline void run_fill_parameters(const sl_program *program, const it_state
     }
 }
 
+static uint64_t run_row_tokens = 1; /* of a row, for what starts anew with it */
+
 static inline double run_token(uint32_t vocab, uint32_t micro_batch, uint64_t i)
 {
     return floor((run_draw(77, micro_batch, i) + 1.0) * 0.5 * vocab);
@@ -83,8 +86,11 @@ static inline double run_token(uint32_t vocab, uint32_t micro_batch, uint64_t i)
 static inline void run_source(uint32_t vocab, uint32_t slot, uint32_t micro_batch, double *values,
                               uint64_t count)
 {
+    enum { DOCUMENT = 3 }; /* tokens */
     for (uint64_t i = 0; i < count; i++)
         values[i] = run_token(vocab, micro_batch, i + slot);
+    for (uint64_t i = 0; i < count && slot == SL_INPUT_POSITIONS; i++)
+        values[i] = (double)(i % run_row_tokens % DOCUMENT);
 }
 
 /* Tokens and targets of a forward program, which has no ops that fill them. */
@@ -113,6 +119,8 @@ typedef struct run_options {
     uint32_t iterations;
     sl_type type, grad_type;
     uint64_t range_rows; /* 0: as the model divides the rows of the head */
+    bool by_document;
+    float dropout;
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
 
@@ -186,7 +194,10 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
                                  .tp_size = options->tp_size,
                                  .tp_rank = rank,
                                  .type = options->type,
-                                 .grad_type = options->grad_type};
+                                 .grad_type = options->grad_type,
+                                 .by_document = options->by_document,
+                                 .dropout = options->dropout};
+    run_row_tokens = options->seq;
     if (options->emit)
         r->forward[rank] = options->emit(options);
     else if (sl_gpt2_emit(&options->shape, &emit, &r->forward[rank]) != SL_OK)
@@ -215,6 +226,8 @@ static inline void run_step(const run_options *options, run *r)
         run_emit(r, options, k);
         machines[k] = it_machine_make(r->step[k], &r->state[k]);
         machines[k].scalars.clip = options->clip;
+        machines[k].scalars.dropout_seed = RUN_SEED;
+        machines[k].scalars.first_row = RUN_FIRST_ROW;
         machines[k].source = run_source;
         machines[k].vocab = options->shape.vocab;
     }

@@ -34,7 +34,7 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
         {"bench --threds 2 -h", "did you mean --threads?", 64},
         {"train " TINY "--steps 3 text", "\"text\"", 64},
         {"train --model gpt3 --data text", "gpt2", 64},
-        {"train " TINY "--data text --dropout 0.1", "later version", 64},
+        {"train " TINY "--data text --dropout 1", "--dropout", 64},
         {"train " TINY "--data text --machine nowhere.json", "nowhere.json", 66},
         {"train " TINY "--data text --policy nvme", "--disk-dir DIR", 64},
         {"train " TINY "--data text --policy nvme --disk-dir nowhere", "nowhere", 66},

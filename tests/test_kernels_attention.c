@@ -1,6 +1,7 @@
 /* What could be wrong in attention: the mask of the diagonal tile, the last tile of queries or
  * keys, a head width that no register divides, the running maximum over key tiles, gradients that
- * miss a tile, the position in the cache. Compared with plain double attention in every instruction
+ * miss a tile, the position in the cache, the first key of a document, a weight that is dropped and
+ * another that is. Compared with plain double attention in every instruction
  * set; case_run compares worker counts bit by bit.
  *
  * Bounds: a score is off by (width + 2) * UNIT times the sum of its terms' magnitudes, so its
@@ -9,11 +10,14 @@
 #include "kernel_case.h"
 #include "kernel_reference.h"
 
-enum { SHAPES = 20 };
+enum { SHAPES = 20, MASKS = 4 };
 
 typedef struct shape {
     uint64_t batch, seq, heads, width;
 } shape;
+
+/* What takes part beside causality: nothing else, documents, dropout, both. */
+typedef enum mask { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH } mask;
 
 static shape draw_shape(int round)
 {
@@ -39,21 +43,64 @@ static sl_op_attrs attrs_of(shape s)
     return (sl_op_attrs){.batch = s.batch, .seq = s.seq, .heads = s.heads, .in = s.heads * s.width};
 }
 
-static reference_head head_of(shape s, const double *qkv, uint64_t b, uint64_t h)
+/* Documents of any length, and for the same queries of two ranks other weights. */
+static void set_mask(kernel_case *c, mask which, int operand)
+{
+    const uint64_t seq = c->attrs.seq, longest = draw_between(1, seq);
+    c->scalars.dropout_seed = draw_below(UINT64_MAX);
+    c->scalars.first_row = draw_below(1000000);
+    c->attrs.dropout_site = (uint32_t)draw_below(100);
+    c->attrs.rank_index = (uint16_t)draw_below(2);
+    if (which & MASK_DROPOUT)
+        c->attrs.dropout = 0.1f + 0.1f * (float)draw_below(5);
+    if (!(which & MASK_DOCUMENTS))
+        return;
+    int32_t *positions = case_operand(c, operand, c->attrs.batch * seq * sizeof *positions);
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < c->attrs.batch * seq; i++) {
+        const bool begins = i % seq == 0 || left == 0;
+        if (begins)
+            left = draw_between(1, longest);
+        left--;
+        positions[i] = begins ? 0 : positions[i - 1] + 1;
+    }
+}
+
+/* What the reference has to know of a case; `operand`: of its positions. */
+typedef struct masked_call {
+    drop_call drop;
+    const int32_t *positions;
+} masked_call;
+
+static masked_call mask_of(const kernel_case *c, int operand)
+{
+    return (masked_call){{&c->attrs, &c->scalars, 0}, c->input[operand]};
+}
+
+static reference_head head_of(shape s, const double *qkv, uint64_t b, uint64_t h,
+                              const masked_call *masked)
 {
     const uint64_t in = s.heads * s.width;
     const double *q = qkv + b * s.seq * 3 * in + h * s.width;
-    return (reference_head){q, q + in, q + 2 * in, 3 * in, s.seq, 0, s.width};
+    reference_head head = {q, q + in, q + 2 * in, 3 * in, s.seq, 0, s.width};
+    head.positions = masked->positions != NULL ? masked->positions + b * s.seq : NULL;
+    head.drop = &masked->drop;
+    head.row = b;
+    head.head = h;
+    return head;
 }
 
 static void attention_when_run_equals_the_definition(void **state)
 {
     (void)state;
-    for (int round = 0; round < rounds(SHAPES); round++) {
-        const shape s = draw_shape(round);
+    for (int round = 0; round < MASKS * rounds(SHAPES); round++) {
+        const shape s = draw_shape(round / MASKS);
         const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
         kernel_case c = {.kind = SL_OP_ATTENTION, .attrs = attrs_of(s)};
-        double *qkv = widen(case_random(&c, 0, rows * 3 * in, round % 2 ? 1 : 3), rows * 3 * in);
+        set_mask(&c, (mask)(round % MASKS), 3);
+        const masked_call masked = mask_of(&c, 3);
+        double *qkv =
+            widen(case_random(&c, 0, rows * 3 * in, round / MASKS % 2 ? 1 : 3), rows * 3 * in);
         case_operand(&c, 1, rows * in * sizeof(float));
         case_operand(&c, 2, s.heads * rows * sizeof(float));
         case_run(&c);
@@ -61,7 +108,7 @@ static void attention_when_run_equals_the_definition(void **state)
         double *lse = widen(NULL, s.heads * rows), *lse_bound = widen(NULL, s.heads * rows);
         for (uint64_t i = 0; i < s.batch * s.heads * s.seq; i++) {
             const uint64_t b = i / s.seq / s.heads, h = i / s.seq % s.heads, t = i % s.seq;
-            const reference_head head = head_of(s, qkv, b, h);
+            const reference_head head = head_of(s, qkv, b, h, &masked);
             const uint64_t at = (b * s.seq + t) * in + h * s.width;
             double score;
             reference_attend(&head, t, y + at, bound + at, lse + i, &score);
@@ -83,6 +130,7 @@ static void attention_when_run_equals_the_definition(void **state)
 /* Operands of the backward op at one query of one head, and what it adds to. */
 typedef struct backward_reference {
     shape s;
+    masked_call masked;
     double *qkv, *y, *lse, *dy;
     double *want, *bound; /* [B, T, 3 I] */
 } backward_reference;
@@ -102,19 +150,20 @@ static void add_pair(const backward_reference *r, uint64_t head_index, uint64_t 
 {
     const shape s = r->s;
     const uint64_t b = head_index / s.heads, h = head_index % s.heads, in = s.heads * s.width;
-    const reference_head head = head_of(s, r->qkv, b, h);
+    const reference_head head = head_of(s, r->qkv, b, h, &r->masked);
+    const double factor = reference_factor(&head, query, key);
     const double scale = 1 / sqrt((double)s.width);
     const uint64_t row = (b * s.seq + query) * in + h * s.width;
     double score_size, dp_size, d_size;
     const double lse = r->lse[head_index * s.seq + query];
     const double score = reference_score(&head, query, key, &score_size);
     const double p = exp(score - lse);
-    const double dp = dot(r->dy + row, head.v + key * head.stride, s.width, &dp_size);
+    const double dp = factor * dot(r->dy + row, head.v + key * head.stride, s.width, &dp_size);
     const double d = dot(r->dy + row, r->y + row, s.width, &d_size);
     const double ds = p * (dp - d);
     const double terms = (double)(2 * s.seq + 2 * s.width + 40) + 4 * (fabs(score) + fabs(lse));
     const double relative = UNIT * (terms + 2 * (double)(s.width + 4) * score_size);
-    const double ds_size = p * (dp_size + d_size);
+    const double ds_size = p * (factor * dp_size + d_size);
     const uint64_t to_query = (b * s.seq + query) * 3 * in + h * s.width;
     const uint64_t to_key = (b * s.seq + key) * 3 * in + h * s.width;
     for (uint64_t i = 0; i < s.width; i++) {
@@ -123,9 +172,16 @@ static void add_pair(const backward_reference *r, uint64_t head_index, uint64_t 
         r->bound[to_query + i] += relative * fabs(scale * ds_size * k);
         r->want[to_key + in + i] += scale * ds * q;
         r->bound[to_key + in + i] += relative * fabs(scale * ds_size * q);
-        r->want[to_key + 2 * in + i] += p * r->dy[row + i];
-        r->bound[to_key + 2 * in + i] += relative * fabs(p * r->dy[row + i]);
+        r->want[to_key + 2 * in + i] += p * factor * r->dy[row + i];
+        r->bound[to_key + 2 * in + i] += relative * fabs(p * factor * r->dy[row + i]);
     }
+}
+
+static uint64_t first_key_of(const backward_reference *r, uint64_t head_index, uint64_t query)
+{
+    const reference_head head =
+        head_of(r->s, r->qkv, head_index / r->s.heads, head_index % r->s.heads, &r->masked);
+    return reference_first_key(&head, query);
 }
 
 /* y and lse as the forward op leaves them. */
@@ -135,7 +191,8 @@ static void fill_forward(backward_reference *r, float *y, float *lse)
     double *magnitude = widen(NULL, s.width), score;
     for (uint64_t i = 0; i < s.batch * s.heads * s.seq; i++) {
         const uint64_t head_index = i / s.seq, t = i % s.seq;
-        const reference_head head = head_of(s, r->qkv, head_index / s.heads, head_index % s.heads);
+        const reference_head head =
+            head_of(s, r->qkv, head_index / s.heads, head_index % s.heads, &r->masked);
         const uint64_t at = ((head_index / s.heads) * s.seq + t) * s.heads * s.width +
                             head_index % s.heads * s.width;
         reference_attend(&head, t, r->y + at, magnitude, r->lse + i, &score);
@@ -152,11 +209,12 @@ static void fill_forward(backward_reference *r, float *y, float *lse)
 static void attention_backward_when_run_equals_the_derivative(void **state)
 {
     (void)state;
-    for (int round = 0; round < rounds(SHAPES); round++) {
-        const shape s = draw_shape(round);
+    for (int round = 0; round < MASKS * rounds(SHAPES); round++) {
+        const shape s = draw_shape(round / MASKS);
         const uint64_t in = s.heads * s.width, rows = s.batch * s.seq;
         kernel_case c = {.kind = SL_OP_ATTENTION_BACKWARD, .attrs = attrs_of(s)};
-        backward_reference r = {.s = s};
+        set_mask(&c, (mask)(round % MASKS), 5);
+        backward_reference r = {.s = s, .masked = mask_of(&c, 5)};
         r.qkv = widen(case_random(&c, 0, rows * 3 * in, 1), rows * 3 * in);
         float *y = case_operand(&c, 1, rows * in * sizeof(float));
         float *lse = case_operand(&c, 2, s.heads * rows * sizeof(float));
@@ -169,7 +227,7 @@ static void attention_backward_when_run_equals_the_derivative(void **state)
         fill_forward(&r, y, lse);
         for (uint64_t head = 0; head < s.batch * s.heads; head++)
             for (uint64_t query = 0; query < s.seq; query++)
-                for (uint64_t key = 0; key <= query; key++)
+                for (uint64_t key = first_key_of(&r, head, query); key <= query; key++)
                     add_pair(&r, head, query, key);
         case_run(&c);
         case_compare(&c, 4, r.want, r.bound);

@@ -255,6 +255,17 @@ static void gelu_when_differentiated_matches(void **state)
     }
 }
 
+/* Documents of a few tokens. */
+static void fill_positions(kernel_case *forward, kernel_case *back)
+{
+    const uint64_t seq = forward->attrs.seq, length = draw_between(1, 9);
+    const uint64_t bytes = forward->attrs.batch * seq * sizeof(int32_t);
+    int32_t *positions = case_operand(forward, 3, bytes);
+    for (uint64_t i = 0; i < bytes / sizeof *positions; i++)
+        positions[i] = (int32_t)(i % seq % length);
+    copy_operand(back, 5, positions, bytes);
+}
+
 static void attention_when_differentiated_matches(void **state)
 {
     (void)state;
@@ -262,7 +273,11 @@ static void attention_when_differentiated_matches(void **state)
         const uint64_t batch = draw_between(1, 2), seq = round % 5 ? draw_between(1, 12) : 70;
         const uint64_t heads = draw_between(1, 2), in = heads * draw_between(1, 9);
         const uint64_t rows = batch * seq;
-        const sl_op_attrs attrs = {.batch = batch, .seq = seq, .heads = heads, .in = in};
+        const sl_op_attrs attrs = {.batch = batch,
+                                   .seq = seq,
+                                   .heads = heads,
+                                   .in = in,
+                                   .dropout = round % 4 >= 2 ? 0.3f : 0.0f};
         slope_case s = {.forward = {.kind = SL_OP_ATTENTION, .attrs = attrs},
                         .output = 1,
                         .output_count = rows * in,
@@ -270,9 +285,11 @@ static void attention_when_differentiated_matches(void **state)
         float *qkv = case_random(&s.forward, 0, rows * 3 * in, 1);
         case_operand(&s.forward, 1, rows * in * sizeof(float));
         case_operand(&s.forward, 2, rows * heads * sizeof(float));
+        kernel_case back = {.kind = SL_OP_ATTENTION_BACKWARD, .attrs = attrs};
+        if (round % 2)
+            fill_positions(&s.forward, &back);
         s.weights = random_floats(rows * in);
         find_loss(&s);
-        kernel_case back = {.kind = SL_OP_ATTENTION_BACKWARD, .attrs = attrs};
         copy_operand(&back, 0, qkv, rows * 3 * in * sizeof(float));
         copy_operand(&back, 1, s.forward.result[1], rows * in * sizeof(float));
         copy_operand(&back, 2, s.forward.result[2], rows * heads * sizeof(float));

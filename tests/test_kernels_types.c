@@ -132,7 +132,8 @@ static sl_op_attrs draw_attrs(int round, sl_type type)
                          .scale = 0.25f,
                          .adds_output = (uint32_t)draw_below(2),
                          .type = (uint16_t)type,
-                         .grad_type = (uint16_t)(draw_below(2) ? type : SL_TYPE_FP32)};
+                         .grad_type = (uint16_t)(draw_below(2) ? type : SL_TYPE_FP32),
+                         .dropout = draw_below(2) ? 0.25f : 0.0f};
     attrs.adds_gradient = attrs.grad_type == SL_TYPE_FP32 && draw_below(2);
     attrs.row_count = attrs.batch * attrs.seq;
     attrs.element_count = round == 0 ? 70000 : draw_between(1, 3000);
@@ -170,6 +171,9 @@ static void fill_operand(kernel_case *half, kernel_case *full, int index)
     if (!strcmp(name, "tokens") || !strcmp(name, "targets")) {
         for (uint64_t i = 0; i < bytes / 4; i++)
             ((int32_t *)to)[i] = (int32_t)draw_below(half->attrs.id_count + 8);
+    } else if (!strcmp(name, "positions")) {
+        for (uint64_t i = 0; i < bytes / 4; i++)
+            ((int32_t *)to)[i] = (int32_t)(i % half->attrs.seq % 5);
     } else if (!strcmp(name, "control")) {
         fill_control(to);
     } else if (!strcmp(name, "norm")) {
@@ -232,6 +236,7 @@ static void ops_when_in_half_precision_are_fp32_rounded_once(void **state)
                                        SL_OP_LAYERNORM,
                                        SL_OP_ATTENTION,
                                        SL_OP_GELU,
+                                       SL_OP_DROPOUT,
                                        SL_OP_HEAD_STATS,
                                        SL_OP_GELU_BACKWARD,
                                        SL_OP_HEAD_LOGITS_BACKWARD,

@@ -253,7 +253,7 @@ static void llmc_when_a_file_is_full_then_goes_on_in_the_next(void **state)
     assert_int_equal(sl_tokens_count(tokens), 18);
     for (uint32_t i = 0; i < 6; i++) {
         int32_t ids[3];
-        must(sl_tokens_read(tokens, 3 * i, 3, ids));
+        must(sl_tokens_read(tokens, 3ull * i, 3, ids));
         assert_true(ids[0] == (int32_t)i && ids[1] == (int32_t)i + 1 && ids[2] == 7);
     }
     for (uint32_t i = 0; i < 3; i++) {

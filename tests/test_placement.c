@@ -47,6 +47,8 @@ typedef struct numbers {
     sl_type type;
     bool is_odd; /* sizes of which no activation is a whole number of pages; else most are */
     uint32_t micro_batches;
+    bool by_document;
+    float dropout;
 } numbers;
 
 /* Everything that may not matter is left as drawn; what defines the numbers is fixed. */
@@ -58,7 +60,9 @@ static void fix_model(plan_case *c, numbers it)
                                      .tp_size = 1,
                                      .mode = SL_GPT2_LOSS,
                                      .type = it.type,
-                                     .grad_type = c->emit.grad_type};
+                                     .grad_type = c->emit.grad_type,
+                                     .by_document = it.by_document,
+                                     .dropout = it.dropout};
     if (!it.is_odd) {
         c->shape.width = 64;
         c->shape.heads = 2;
@@ -143,7 +147,9 @@ static void compare_combinations(bool clips, uint64_t first, uint64_t count)
         kinds[i] = (numbers){.clips = clips,
                              .type = (sl_type)(i / 4),
                              .is_odd = i % 2,
-                             .micro_batches = micro_batches[clips][i / 2]};
+                             .micro_batches = micro_batches[clips][i / 2],
+                             .by_document = i % 3 == 1,
+                             .dropout = i % 4 / 2 ? 0.2f : 0.0f};
         expected[i] = train_plainly(kinds[i]);
     }
     memset(&seen, 0, sizeof seen);
@@ -169,12 +175,17 @@ static void bits_when_not_clipping_then_equal_for_every_placement(void **state)
 }
 
 /* The test itself must see a difference where there is one. */
-static void bits_when_clipping_differs_then_differ(void **state)
+static void bits_when_numbers_differ_then_differ(void **state)
 {
     (void)state;
-    sl_hash_value clipped = train_plainly((numbers){.clips = true, .micro_batches = 3}),
-                  free = train_plainly((numbers){.micro_batches = 3});
-    assert_true(clipped.high != free.high || clipped.low != free.low);
+    const numbers others[] = {{.clips = true, .micro_batches = 3},
+                              {.by_document = true, .micro_batches = 3},
+                              {.dropout = 0.2f, .micro_batches = 3}};
+    const sl_hash_value plain = train_plainly((numbers){.micro_batches = 3});
+    for (int i = 0; i < 3; i++) {
+        const sl_hash_value other = train_plainly(others[i]);
+        assert_true(other.high != plain.high || other.low != plain.low);
+    }
 }
 
 int main(void)
@@ -182,7 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bits_when_clipping_then_equal_for_every_placement),
         cmocka_unit_test(bits_when_not_clipping_then_equal_for_every_placement),
-        cmocka_unit_test(bits_when_clipping_differs_then_differ),
+        cmocka_unit_test(bits_when_numbers_differ_then_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,6 +91,63 @@ static void gradients_when_micro_batches_repeat_then_agree(void **state)
         }
 }
 
+/* Documents, dropout, both. */
+static run_options masked_options(int which)
+{
+    run_options options = tiny_options();
+    options.by_document = which != 1;
+    options.dropout = which != 0 ? 0.3f : 0.0f;
+    return options;
+}
+
+static void gradients_when_documents_are_apart_or_elements_dropped_then_agree(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++)
+        for (int order = 0; order < 2; order++) {
+            run_options options = masked_options(which);
+            options.step = (sl_step_options){2, (sl_accumulation)order, SL_RECOMPUTE_FULL, false};
+            check_gradients(&options, 6);
+        }
+}
+
+/* The same elements are dropped in recomputation and in either order. */
+static void schedules_when_documents_are_apart_or_elements_dropped_then_same_bits(void **state)
+{
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        compare_schedules(masked_options(which), 2, 0.01f);
+        compare_schedules(masked_options(which), 5, 0.0f);
+    }
+}
+
+/* The embedding, and of each block the weights and both branches, each a place of its own. */
+static void forward_when_elements_are_dropped_then_has_every_site_once(void **state)
+{
+    (void)state;
+    uint32_t counts[2] = {0}, sites = 0;
+    for (int which = 0; which < 2; which++) {
+        run_options options = masked_options(which);
+        run r;
+        options.iterations = 1;
+        run_step(&options, &r);
+        const sl_program *forward = r.forward[0];
+        for (uint32_t o = 0; o < forward->op_count; o++) {
+            const sl_op *op = &forward->ops[o];
+            counts[which] += op->kind == SL_OP_DROPOUT;
+            if (op->attrs.dropout == 0)
+                continue;
+            assert_true(op->attrs.dropout_site < 32);
+            assert_false(sites >> op->attrs.dropout_site & 1); /* each is another place */
+            sites |= 1u << op->attrs.dropout_site;
+        }
+        run_free(&r);
+    }
+    assert_int_equal(counts[0], 0);
+    assert_int_equal(counts[1], 1 + 2 * tiny.layers);
+    assert_int_equal(sites, (1u << (1 + 3 * tiny.layers)) - 1);
+}
+
 /* However many micro-batches: a step is as large as that of three. */
 static void step_when_micro_batches_repeat_then_does_not_grow(void **state)
 {
@@ -443,6 +500,9 @@ int main(void)
         cmocka_unit_test(schedules_when_three_micro_batches_then_same_bits),
         cmocka_unit_test(schedules_when_micro_batches_repeat_then_same_bits),
         cmocka_unit_test(gradients_when_micro_batches_repeat_then_agree),
+        cmocka_unit_test(gradients_when_documents_are_apart_or_elements_dropped_then_agree),
+        cmocka_unit_test(schedules_when_documents_are_apart_or_elements_dropped_then_same_bits),
+        cmocka_unit_test(forward_when_elements_are_dropped_then_has_every_site_once),
         cmocka_unit_test(step_when_micro_batches_repeat_then_does_not_grow),
         cmocka_unit_test(families_when_derived_then_are_what_loops_hand_on),
         cmocka_unit_test(schedules_when_head_has_row_groups_then_same_bits),

@@ -91,8 +91,11 @@ static inline sl_status training_run_fill(void *user, const sl_engine_fill *what
 {
     const training_run *run = user;
     int32_t *tokens = memory;
+    const uint64_t seq = run->c->emit.seq, document = 4 + what->micro_batch; /* tokens */
     for (uint64_t i = 0; i < what->bytes / sizeof *tokens; i++)
-        tokens[i] = training_run_token(run->c, run->step, what->micro_batch, i + what->slot);
+        tokens[i] = what->slot == SL_INPUT_POSITIONS
+                        ? (int32_t)(i % seq % document)
+                        : training_run_token(run->c, run->step, what->micro_batch, i + what->slot);
     return SL_OK;
 }
 
@@ -144,7 +147,9 @@ static inline sl_step_scalars training_run_scalars(float clip, uint32_t step)
                              .bias1 = (float)(1.0 - pow(0.9, step)),
                              .bias2_root = (float)sqrt(1.0 - pow(0.95, step)),
                              .clip = clip,
-                             .loss_scale = 1.0f};
+                             .loss_scale = 1.0f,
+                             .dropout_seed = 41,
+                             .first_row = 100 * (uint64_t)step};
 }
 
 /* Runs steps 1..step_count and adds each loss and norm to `hash`. */

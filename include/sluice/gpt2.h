@@ -48,17 +48,22 @@ typedef struct sl_gpt2_emit_options {
      * the kind of device and on nothing that a run chooses. 0: 32 Mi, 128 MiB in fp32. */
     uint64_t head_logits;
     uint32_t cache_rows; /* CACHED: tokens that the cache holds, T to context; 0: the context */
+    bool by_document; /* LOSS and STATS: attention and positions start anew with each document of a
+                         row */
+    float dropout;    /* LOSS: probability of dropping an element, below 1; of attention's weights,
+                         of what a branch adds to the hidden states, and of the embedding */
 } sl_gpt2_emit_options;
 
 /* head_logits for a GPU, whose many multiprocessors a product of 640 rows does not fill: 256 MiB of
  * a type. */
 SL_API uint64_t sl_gpt2_gpu_head_logits(sl_type type);
 
-/* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets; output 0 the
- * loss. CACHED: input 0 tokens; persistent slot l the cache of layer l, [2, B, cache_rows, width /
- * tp_size]; output p the logits for panel p, [panel rows] of the last token or, with T = 1, [B,
- * panel rows] of each row's. STATS: inputs as LOSS; output r the stats of SL_OP_HEAD_STATS, [rows,
- * 4], of the r-th range of rows, in order. With tp_size 1 there are no collectives. */
+/* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets, 2 positions
+ * (by_document alone); output 0 the loss. CACHED: input 0 tokens; persistent slot l the cache of
+ * layer l, [2, B, cache_rows, width / tp_size]; output p the logits for panel p, [panel rows] of
+ * the last token or, with T = 1, [B, panel rows] of each row's. STATS: inputs as LOSS; output r the
+ * stats of SL_OP_HEAD_STATS, [rows, 4], of the r-th range of rows, in order. With tp_size 1 there
+ * are no collectives. */
 SL_API sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
                               sl_program **out_forward);
 

@@ -69,15 +69,23 @@ extern "C" {
       OP(WRITE, y, 0, TYPE, R, O)) \
     /* qkv: q, k and v of a row, each of I = H * head width. Causal, scaled by 1/sqrt(head */ \
     /* width), never stores T x T; lse: the log of each row's sum of exponentials. Half of each */ \
-    /* of the two products is masked. */ \
+    /* of the two products is masked. positions: of each token in its document, from 0 on; it */ \
+    /* sees no token before its document. attrs.dropout: of the weights of values. */ \
     X(ATTENTION, attention, CHEAP, FLOPS(2, B, T, T, I), \
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(WRITE, y, 0, TYPE, B, T, I), \
-      OP(WRITE, lse, 0, F32, B, H, T)) \
+      OP(WRITE, lse, 0, F32, B, H, T), \
+      OP(READ, positions, OPTIONAL, I32, B, T)) \
     /* The tanh form. */ \
     X(GELU, gelu, CHEAP, NO_FLOPS, \
       OP(READ, x, 0, TYPE, E), \
       OP(WRITE, y, 0, TYPE, E)) \
+    /* y = x with each element times 0, or, where it is kept, times 1 / (1 - attrs.dropout), + */ \
+    /* residual. */ \
+    X(DROPOUT, dropout, 0, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, B, T, I), \
+      OP(READ, residual, OPTIONAL, TYPE, B, T, I), \
+      OP(WRITE, y, 0, TYPE, B, T, I)) \
     /* logits = x * panel, transposed */ \
     X(HEAD_LOGITS, head_logits, 0, FLOPS(2, R, P, I), \
       OP(READ, x, ROW_RANGE, TYPE, B, T, I), \
@@ -134,7 +142,8 @@ extern "C" {
       OP(READ, y, 0, TYPE, B, T, I), \
       OP(READ, lse, 0, F32, B, H, T), \
       OP(READ, dy, 0, TYPE, B, T, I), \
-      OP(WRITE, dqkv, 0, TYPE, B, T, 3, I)) \
+      OP(WRITE, dqkv, 0, TYPE, B, T, 3, I), \
+      OP(READ, positions, OPTIONAL, I32, B, T)) \
     /* dgamma and dbeta are sums over rows. */ \
     X(LAYERNORM_BACKWARD, layernorm_backward, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
@@ -243,10 +252,15 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
      * has them once. No kernel computes that ALL_REDUCE yet: a program that is split over ranks can
      * be planned, and runs as a whole in the tests' interpreter alone. */
     uint16_t rank_index;
+    /* ATTENTION, DROPOUT: the probability of dropping an element, 0 to below 1; who is dropped is a
+     * function of scalars.dropout_seed, of this place in the model, and of the element's row of all
+     * rows of the run and its place in the row (kernels/dropout.h). */
+    float dropout;
+    uint32_t dropout_site;
 } sl_op_attrs;
 
 #ifndef __cplusplus
-_Static_assert(sizeof(sl_op_attrs) == 120, "sl_op_attrs has padding");
+_Static_assert(sizeof(sl_op_attrs) == 128, "sl_op_attrs has padding");
 #endif
 
 /* What changes from step to step; passed to every op by value. */
@@ -259,6 +273,8 @@ typedef struct sl_step_scalars {
     float clip;        /* largest gradient norm; 0: no clipping */
     float loss_scale;  /* 1 without half precision */
     uint32_t position; /* tokens already in the cache; 0 in training */
+    uint64_t dropout_seed;
+    uint64_t first_row; /* of the step's micro-batch 0, among all rows of the run */
 } sl_step_scalars;
 
 /* The exact sum of fp32 block sums: a fixed-point number of 384 bits, least word first, whose bit 0

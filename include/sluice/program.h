@@ -178,8 +178,9 @@ SL_API sl_status sl_program_add_tensor(sl_program *program, const sl_tensor_spec
 /* Starts a segment; the ops that follow belong to it. */
 SL_API sl_status sl_program_add_segment(sl_program *program, const sl_segment *segment);
 
-/* Appends an op of `kind` to the current segment; `operands` in op_list.h's order. Checks operand
- * count, and bytes of each operand against the op's shapes (SL_ERROR_INTERNAL names both). */
+/* Appends an op of `kind` to the current segment; `operands` in op_list.h's order, where optional
+ * ones at the end may be left out. Checks operand count, and bytes of each operand against the op's
+ * shapes (SL_ERROR_INTERNAL names both). */
 SL_API sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_attrs *attrs,
                                    const uint32_t *operands, uint32_t operand_count);
 
@@ -206,9 +207,10 @@ typedef struct sl_step_options {
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
 } sl_step_options;
 
-/* Input slots of a micro-batch, filled by INPUT ops in every section that reads them.
+/* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. Positions are
+ * those in the token's document, from 0 on; they are read where documents are kept apart.
  * Output slots of a step: 0 the loss (double, summed over tokens), 1 the sl_step_control. */
-enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_COUNT = 2 };
+enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_POSITIONS = 2, SL_INPUT_COUNT = 3 };
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,

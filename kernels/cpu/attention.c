@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/dropout.h"
 #include "simd.h"
 #include "tiles.h"
 
@@ -18,15 +19,16 @@ typedef struct attention_job {
     char *out; /* y or dqkv */
     float *out_lse;
     char *keys, *values; /* of the cache */
+    bool is_masked;
+    sl_attention_mask mask; /* of all rows and heads */
     float *scratch;
     uint64_t scratch_floats; /* of one worker */
+    uint64_t factors_at;     /* in it, of dropout */
 } attention_job;
 
-/* One worker's scratch, a multiple of 256 bytes. */
-static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
+/* Of what the tiles use, a multiple of 256 bytes. */
+static uint64_t count_tile_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
 {
-    if (attrs->heads == 0)
-        return 0;
     const uint64_t width = attrs->in / attrs->heads;
     const sl_type type = (sl_type)attrs->type;
     const uint64_t floats = kind == SL_OP_ATTENTION_BACKWARD
@@ -35,10 +37,40 @@ static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
     return sl_bits_round_up(floats, FLOATS_PER_LINE);
 }
 
+/* One worker's scratch, a multiple of 256 bytes. */
+static uint64_t count_scratch(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    const uint64_t factors = (uint64_t)SL_ATTENTION_KEYS * SL_ATTENTION_QUERIES;
+    if (attrs->heads == 0)
+        return 0;
+    return count_tile_scratch(kind, attrs) + (attrs->dropout > 0 ? factors : 0);
+}
+
 uint64_t sl_cpu_attention_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                           uint32_t worker_count)
 {
     return count_scratch(kind, attrs) * sizeof(float) * worker_count;
+}
+
+static void describe_mask(const sl_kernel_call *call, const int32_t *positions, attention_job *job)
+{
+    job->is_masked = positions != NULL || call->attrs->dropout > 0;
+    job->mask.positions = positions;
+    job->mask.dropout = sl_dropout_of(call);
+    job->mask.head = (uint32_t)(call->attrs->rank_index * call->attrs->heads);
+}
+
+/* Of one head of one row. */
+static sl_attention_mask find_mask(const attention_job *job, uint64_t row, uint64_t head,
+                                   uint32_t worker_index)
+{
+    sl_attention_mask mask = job->mask;
+    if (mask.positions != NULL)
+        mask.positions += row * job->attrs->seq;
+    mask.dropout.stream += row;
+    mask.head += (uint32_t)head;
+    mask.factors = job->scratch + worker_index * job->scratch_floats + job->factors_at;
+    return mask;
 }
 
 static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, attention_job *out_job)
@@ -55,6 +87,7 @@ static sl_status describe_job(const sl_kernel_call *call, sl_op_kind kind, atten
         .qkv = call->operand[0],
         .scratch = call->workspace,
         .scratch_floats = count_scratch(kind, attrs),
+        .factors_at = count_tile_scratch(kind, attrs),
     };
     return SL_OK;
 }
@@ -95,6 +128,8 @@ static void attend(const attention_job *job, head_place place, sl_attention_tile
     tile.first_query = job->position + queries.first;
     tile.head_width = job->head_width;
     tile.scratch = job->scratch + worker_index * job->scratch_floats;
+    const sl_attention_mask mask = find_mask(job, place.row_of_batch, place.head, worker_index);
+    tile.mask = job->is_masked ? &mask : NULL;
     if (job->out_lse != NULL)
         tile.lse = job->out_lse + (place.row_of_batch * attrs->heads + place.head) * attrs->seq +
                    queries.first;
@@ -120,6 +155,7 @@ sl_status sl_cpu_attention(const sl_kernel_call *call)
     SL_TRY(describe_job(call, SL_OP_ATTENTION, &job));
     job.out = call->operand[1];
     job.out_lse = call->operand[2];
+    describe_mask(call, call->operand[3], &job);
     sl_workers_run(call->workers, count_query_tiles(call->attrs), attend_tile, &job);
     return SL_OK;
 }
@@ -179,6 +215,8 @@ static void differentiate_attention_head(void *argument, uint64_t tile_index, ui
     const uint64_t qkv = (row * 3 * attrs->in + feature) * job->element_bytes;
     const uint64_t y = (row * attrs->in + feature) * job->element_bytes;
     const uint64_t third = attrs->in * job->element_bytes;
+    const sl_attention_mask mask =
+        find_mask(job, tile_index / attrs->heads, tile_index % attrs->heads, worker_index);
     const sl_attention_head head = {
         .q = job->qkv + qkv,
         .k = job->qkv + qkv + third,
@@ -194,6 +232,7 @@ static void differentiate_attention_head(void *argument, uint64_t tile_index, ui
         .y_row = attrs->in,
         .seq = attrs->seq,
         .head_width = job->head_width,
+        .mask = job->is_masked ? &mask : NULL,
         .scratch = job->scratch + worker_index * job->scratch_floats,
     };
     sl_simd_current()->attention_backward(&head);
@@ -207,6 +246,7 @@ sl_status sl_cpu_attention_backward(const sl_kernel_call *call)
     job.lse = call->operand[2];
     job.dy = call->operand[3];
     job.out = call->operand[4];
+    describe_mask(call, call->operand[5], &job);
     sl_workers_run(call->workers, call->attrs->batch * call->attrs->heads,
                    differentiate_attention_head, &job);
     return SL_OK;

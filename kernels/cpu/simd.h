@@ -2,8 +2,8 @@
  *
  * The ops (linear.c, attention.c, ...) cut their work into tiles; a tile's inner loops are the
  * functions of this table. They touch only what they are given, need no alignment, and know nothing
- * of ops, tiles or threads. widen, round, add, adamw and block_norm give the same bits in every
- * table, the others agree to rounding. `type` is the type of all that is void; sums are fp32.
+ * of ops, tiles or threads. widen, round, add, dropout, adamw and block_norm give the same bits in
+ * every table, the others agree to rounding. `type` is the type of all that is void; sums are fp32.
  */
 #ifndef SL_KERNELS_CPU_SIMD_H
 #define SL_KERNELS_CPU_SIMD_H
@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/dropout.h"
 #include "micro_kernel.h"
 #include "sluice/op_list.h"
 
@@ -40,7 +41,16 @@ typedef struct sl_head_rows {
 
 enum { SL_ATTENTION_QUERIES = 64, SL_ATTENTION_KEYS = 64 }; /* of one tile of scores */
 
-/* Up to SL_ATTENTION_QUERIES queries of one head; query i sees the keys 0 .. first_query + i. */
+/* What takes part in one head of one row, beside causality. */
+typedef struct sl_attention_mask {
+    const int32_t *positions; /* [seq]: of each token in its document; NULL: all are of one */
+    sl_dropout dropout;       /* its stream is the row's */
+    uint32_t head;            /* among those of all ranks */
+    float *factors;           /* room: [SL_ATTENTION_KEYS, SL_ATTENTION_QUERIES] */
+} sl_attention_mask;
+
+/* Up to SL_ATTENTION_QUERIES queries of one head; query i sees the keys 0 .. first_query + i, but
+ * for those that `mask` takes away: then first_query is a multiple of SL_ATTENTION_QUERIES. */
 typedef struct sl_attention_tile {
     const void *q, *k, *v; /* rows of head_width elements, q_row and key_row elements apart */
     uint64_t q_row, key_row;
@@ -49,7 +59,8 @@ typedef struct sl_attention_tile {
     sl_type type;
     float *lse; /* [query_count]; may be NULL */
     uint64_t query_count, first_query, head_width;
-    float *scratch; /* sl_simd_attention_floats(type, head_width) */
+    const sl_attention_mask *mask; /* NULL: none */
+    float *scratch;                /* sl_simd_attention_floats(type, head_width) */
 } sl_attention_tile;
 
 /* One head of one row of the batch, backwards. */
@@ -60,8 +71,18 @@ typedef struct sl_attention_head {
     uint64_t qkv_row, y_row; /* elements: q, k, v and their gradients; y and dy */
     sl_type type;
     uint64_t seq, head_width;
-    float *scratch; /* sl_simd_attention_backward_floats(type, seq, head_width) */
+    const sl_attention_mask *mask; /* NULL: none */
+    float *scratch;                /* sl_simd_attention_backward_floats(type, seq, head_width) */
 } sl_attention_head;
+
+/* Elements first .. first + count of a row of the batch, `first` a multiple of SL_DROPOUT_WORDS. */
+typedef struct sl_dropout_span {
+    const void *x, *residual; /* of element `first`; residual may be NULL */
+    void *y;
+    uint64_t first, count;
+    sl_type type;
+    sl_dropout dropout; /* its stream is the row's */
+} sl_dropout_span;
 
 /* Whole blocks of a gradient chunk; each element counts as rounded to `type`. */
 typedef struct sl_gradient_blocks {
@@ -109,6 +130,7 @@ typedef struct sl_strided_rows {
     X(head_backward, (const sl_head_rows *rows))                                                   \
     X(attention_forward, (const sl_attention_tile *tile))                                          \
     X(attention_backward, (const sl_attention_head *head))                                         \
+    X(dropout, (const sl_dropout_span *span))                                                      \
     X(block_norm, (const sl_gradient_blocks *gradient, uint64_t block_count, float *sums))         \
     X(adamw, (const sl_adamw_blocks *blocks))
 

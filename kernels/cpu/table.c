@@ -54,6 +54,7 @@ static const sl_kernel_table table = {
         [SL_OP_LINEAR]                   = {sl_cpu_linear,                     sl_cpu_linear_workspace_bytes},
         [SL_OP_ATTENTION]                = {sl_cpu_attention,                  sl_cpu_attention_workspace_bytes},
         [SL_OP_GELU]                     = {sl_cpu_gelu},
+        [SL_OP_DROPOUT]                  = {sl_cpu_dropout},
         [SL_OP_HEAD_LOGITS]              = {sl_cpu_head_logits,                sl_cpu_linear_workspace_bytes},
         [SL_OP_HEAD_STATS]               = {sl_cpu_head_stats},
         [SL_OP_HEAD_LOSS]                = {sl_cpu_head_loss},

@@ -27,6 +27,14 @@ static void *element(const sl_kernel_call *call, const void *operand, uint64_t i
     return (char *)operand + index * sl_type_bytes((sl_type)call->attrs->type);
 }
 
+/* What takes part in attention beside causality. */
+static void open_mask(const sl_kernel_call *call, const void *positions, sl_attention_args *args)
+{
+    args->positions = (const int32_t *)positions;
+    args->dropout = sl_dropout_of(call);
+    args->first_head = (uint32_t)(call->attrs->rank_index * call->attrs->heads);
+}
+
 /* What all three ops have: q, k and v in one operand. */
 static sl_status open_args(const sl_kernel_call *call, sl_attention_args *out_args)
 {
@@ -66,6 +74,7 @@ extern "C" sl_status sl_cuda_attention(const sl_kernel_call *call)
     SL_TRY(open_args(call, &args));
     args.y = call->operand[1];
     args.lse = (float *)call->operand[2];
+    open_mask(call, call->operand[3], &args);
     return attend(call, &args);
 }
 
@@ -80,6 +89,7 @@ extern "C" sl_status sl_cuda_attention_backward(const sl_kernel_call *call)
     args.dq = call->operand[4];
     args.dk = element(call, args.dq, call->attrs->in);
     args.dv = element(call, args.dq, 2 * call->attrs->in);
+    open_mask(call, call->operand[5], &args);
     return uses_tensor_cores(call->attrs) ? sl_attention_tensor_backward(call, &args)
                                           : sl_attention_plain_backward(call, &args);
 }

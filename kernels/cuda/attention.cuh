@@ -14,6 +14,10 @@
 
 #include "typed.cuh"
 
+extern "C" {
+#include "kernels/dropout.h"
+}
+
 /* The operands of one call. Places are those of the first head; a head's columns are side by side
  * in a row. Rows and batches are counted in elements. */
 typedef struct sl_attention_args {
@@ -25,11 +29,14 @@ typedef struct sl_attention_args {
     const void *dy;              /* [B, T, I] */
     float *dots;                 /* [B, H, T]: of y and dy */
     void *dq, *dk, *dv;
-    uint32_t heads, width; /* of a head */
-    uint32_t query_count;  /* T */
-    uint32_t position;     /* of the first query */
-    uint32_t head_count;   /* B * H */
-    float scale;           /* of scores: 1 / sqrt(width) */
+    uint32_t heads, width;    /* of a head */
+    uint32_t query_count;     /* T */
+    uint32_t position;        /* of the first query */
+    uint32_t head_count;      /* B * H */
+    float scale;              /* of scores: 1 / sqrt(width) */
+    uint32_t first_head;      /* of this rank */
+    const int32_t *positions; /* [B, T], of each token in its document; NULL: all see all before */
+    sl_dropout dropout;       /* of weights */
 } sl_attention_args;
 
 #define SL_LOG2_E 1.44269504088896340736f

@@ -3,6 +3,8 @@
  *
  *   dv = p' dy      dk = scale * ds' q      dq = scale * ds k
  *
+ * Where weights were dropped, the p' of dv and dp have the factors of dropout in them.
+ *
  * One kernel owns keys and walks the tiles of queries from the diagonal on: it computes s' and dp',
  * whose rows are its keys, so that p' and ds' are left operands as they stand in registers. The
  * other owns queries and walks the tiles of keys up to the diagonal. Nothing but operands passes
@@ -26,15 +28,22 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
- *                                                 sm_80                sm_90
- *   attention_backward_keys<bf16, 64>        244   4.64   0.56    243   4.64   0.56
- *   attention_backward_keys<bf16, 128>       248   4.66   0.62    255   4.66   0.62
- *   attention_backward_keys<bf16, 256>       227   5.26   0.83    238   5.26   0.83
- *   attention_backward_queries<bf16, 64>     223   4.65   0.42    230   4.64   0.42
- *   attention_backward_queries<bf16, 128>    166   4.81   0.67    160   4.79   0.67
- *   attention_backward_queries<bf16, 256>    231   5.19   0.83    231   5.18   0.83
+ *                                                        sm_80                sm_90
+ *   attention_backward_keys<bf16, 64, false>        246   4.62   0.56    242   4.62   0.56
+ *   attention_backward_keys<bf16, 64, true>         221   6.86   0.56    224   6.85   0.56
+ *   attention_backward_keys<bf16, 128, false>       251   4.69   0.62    255   4.69   0.62
+ *   attention_backward_keys<bf16, 128, true>        246   5.59   0.62    249   5.58   0.62
+ *   attention_backward_keys<bf16, 256, false>       226   5.30   0.83    240   5.30   0.83
+ *   attention_backward_keys<bf16, 256, true>        240   5.89   0.83    241   5.88   0.83
+ *   attention_backward_queries<bf16, 64, false>     233   4.64   0.42    237   4.62   0.42
+ *   attention_backward_queries<bf16, 64, true>      246   7.07   0.42    247   7.09   0.42
+ *   attention_backward_queries<bf16, 128, false>    158   4.81   0.67    166   4.80   0.67
+ *   attention_backward_queries<bf16, 128, true>     168   5.97   0.67    168   6.00   0.67
+ *   attention_backward_queries<bf16, 256, false>    235   5.21   0.83    235   5.20   0.83
+ *   attention_backward_queries<bf16, 256, true>     242   5.78   0.83    240   5.77   0.83
  */
 #include "attention_dots.cuh"
+#include "attention_mask.cuh"
 #include "attention_tiles.cuh"
 
 template <int WIDTH> struct keys_shape {
@@ -152,12 +161,52 @@ static __device__ __forceinline__ void differentiate_softmax_columns(
         }
 }
 
-/* `causal_offset`: the tile's first query less the warp's first key; `key_tile`: the tiles of keys
- * and values; `query_tile`: the tiles of queries and of their results' gradients. */
-template <sl_type TYPE, int WIDTH>
+/* The same with what documents and dropout take away; statistics: lse of the tile's queries, then
+ * dots. */
+template <int COLUMN_TILES>
+static __device__ __forceinline__ void differentiate_masked_columns(float (&s)[1][COLUMN_TILES][4],
+                                                                    float (&dp)[1][COLUMN_TILES][4],
+                                                                    const float *statistics,
+                                                                    float factor,
+                                                                    const sl_attention_mask &mask)
+{
+    const float *dots = statistics + 8 * COLUMN_TILES;
+#pragma unroll
+    for (int n = 0; n < COLUMN_TILES; n += 2)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            const uint32_t first = 8 * n + sl_tile_column(e);
+            float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
+            if (mask.threshold > 0)
+                sl_attention_draw(mask, mask.first_query + first, mask.first_key + sl_tile_row(0),
+                                  factors);
+#pragma unroll
+            for (int i = 0; i < 4; i++) { /* of two queries and two keys */
+                const uint32_t at = i % 2 * 2 + e, column = first + i / 2 * 8;
+                const uint32_t query = mask.first_query + column;
+                const int key = (int)(mask.first_key + sl_tile_row(at));
+                const bool sees = key <= (int)query && key >= sl_attention_document(mask, query);
+                float &weight = s[0][n + i / 2][at], &gradient = dp[0][n + i / 2][at];
+                const float power = fmaf(weight, factor, -statistics[column] * SL_LOG2_E);
+                const float p = sl_exp2(sees ? power : -INFINITY);
+                weight = p * factors[i / 2][i % 2];
+                gradient = p * (gradient * factors[i / 2][i % 2] - dots[column]);
+            }
+        }
+}
+
+typedef struct tile_walk {
+    float factor;
+    int causal_offset; /* the tile's first query less the warp's first key */
+} tile_walk;
+
+/* `key_tile`: the tiles of keys and values; `query_tile`: the tiles of queries and of their
+ * results' gradients. */
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, const uint4 *key_tile,
                                                    const uint4 *query_tile, const float *statistics,
-                                                   float factor, int causal_offset)
+                                                   const tile_walk &walk,
+                                                   const sl_attention_mask &mask)
 {
     typedef keys_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -167,8 +216,11 @@ static __device__ __forceinline__ void add_queries(keys_state<WIDTH> &state, con
     const uint4 *queries = query_tile, *gradients = query_tile + shape::QUERY_PACKS;
     sl_tile_multiply<TYPE, WIDTH>(s, key_tile, first_row, queries);
     sl_tile_multiply<TYPE, WIDTH>(dp, key_tile + shape::KEY_PACKS, first_row, gradients);
-    differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, factor,
-                                  causal_offset);
+    if constexpr (MASKED)
+        differentiate_masked_columns(s, dp, statistics, walk.factor, mask);
+    else
+        differentiate_softmax_columns(s, dp, statistics, statistics + shape::QUERIES, walk.factor,
+                                      walk.causal_offset);
     sl_tile_round<TYPE>(weights, s);
     sl_tile_add<TYPE, WIDTH, shape::COLUMNS>(state.dv, weights, gradients, first_pack);
     sl_tile_round<TYPE>(weights, dp);
@@ -195,7 +247,7 @@ static __device__ __forceinline__ void store_keys(const sl_attention_args &args,
                                                first_row, first_pack);
 }
 
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_keys(sl_attention_args args)
 {
@@ -205,26 +257,34 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     float *const statistics = (float *)(query_tiles + 4 * shape::QUERY_PACKS);
     const sl_attention_place place = sl_attention_place_of(args, blockIdx.x);
     const uint32_t first = blockIdx.y * shape::KEYS;
-    const uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
     const uint32_t first_tile = first / shape::QUERIES;
+    uint32_t tile_count = sl_divide_up(args.query_count, shape::QUERIES);
+    sl_attention_mask mask = {};
+    if constexpr (MASKED) {
+        mask = sl_attention_mask_of(args, blockIdx.x);
+        tile_count = sl_attention_end_tile(mask, first_tile, shape::QUERIES, first + shape::KEYS);
+    }
     const int warp_key = (int)(first + threadIdx.x / SL_WARP * shape::ROWS);
     copy_keys<WIDTH, shape::KEYS>(args, place, first, key_tile);
     copy_query_tile<WIDTH>(args, place, first_tile, query_tiles, statistics);
     keys_state<WIDTH> state;
     clear_sums(state.dk);
     clear_sums(state.dv);
-    for (uint32_t tile = first_tile; tile < tile_count; tile++) {
+    uint32_t tile = first_tile;
+    do {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
             copy_query_tile<WIDTH>(args, place, tile + 1, query_tiles, statistics);
-        const int causal_offset = (int)(tile * shape::QUERIES) - warp_key;
+        const tile_walk walk = {args.scale * SL_LOG2_E, (int)(tile * shape::QUERIES) - warp_key};
+        mask.first_query = tile * shape::QUERIES;
+        mask.first_key = (uint32_t)warp_key;
         /* the tile's last query sees the warp's first key */
-        if (causal_offset + shape::QUERIES > 0)
-            add_queries<TYPE>(state, key_tile, query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
-                              statistics + tile % 2 * shape::STATISTICS, args.scale * SL_LOG2_E,
-                              causal_offset);
-    }
+        if (walk.causal_offset + shape::QUERIES > 0)
+            add_queries<TYPE, WIDTH, MASKED>(state, key_tile,
+                                             query_tiles + tile % 2 * 2 * shape::QUERY_PACKS,
+                                             statistics + tile % 2 * shape::STATISTICS, walk, mask);
+    } while (++tile < tile_count);
     store_keys<TYPE>(args, place, state, first, key_tile);
 }
 
@@ -274,12 +334,45 @@ static __device__ __forceinline__ void differentiate_softmax_rows(
             }
 }
 
+/* The same with what documents and dropout take away. */
+template <int WIDTH, int COLUMN_TILES>
+static __device__ __forceinline__ void differentiate_masked_rows(
+    const queries_state<WIDTH> &state, float (&s)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
+    float (&dp)[queries_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4], float factor,
+    const sl_attention_mask &mask)
+{
+#pragma unroll
+    for (int m = 0; m < queries_shape<WIDTH>::ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n += 2)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const uint32_t first = mask.first_query + 16 * m + sl_tile_row(0);
+                const uint32_t column = mask.first_key + 8 * n + sl_tile_column(e);
+                float factors[2][2] = {{1.0f, 1.0f}, {1.0f, 1.0f}};
+                if (mask.threshold > 0)
+                    sl_attention_draw(mask, first, column, factors);
+#pragma unroll
+                for (int i = 0; i < 4; i++) { /* of two queries and two keys */
+                    const uint32_t query = first + i / 2 * 8;
+                    const int key = (int)(column + i % 2 * 8), at = i / 2 * 2 + e;
+                    const bool sees =
+                        key <= (int)query && key >= sl_attention_document(mask, query);
+                    const float power = fmaf(s[m][n + i % 2][at], factor, state.offset[m][i / 2]);
+                    const float p = sl_exp2(sees ? power : -INFINITY);
+                    dp[m][n + i % 2][at] =
+                        p * (dp[m][n + i % 2][at] * factors[i / 2][i % 2] - state.dots[m][i / 2]);
+                }
+            }
+}
+
 /* `causal_offset`: the tile's first key less the warp's first query; `query_tile`: the tiles of q
  * and dy; `key_tile`: the tiles of k and v. */
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
                                                 const uint4 *query_tile, const uint4 *key_tile,
-                                                float factor, int causal_offset)
+                                                float factor, int causal_offset,
+                                                const sl_attention_mask &mask)
 {
     typedef queries_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -288,7 +381,10 @@ static __device__ __forceinline__ void add_keys(queries_state<WIDTH> &state,
     sl_tile_multiply<TYPE, WIDTH>(s, query_tile, first_row, key_tile);
     sl_tile_multiply<TYPE, WIDTH>(dp, query_tile + shape::QUERY_PACKS, first_row,
                                   key_tile + shape::KEY_PACKS);
-    differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
+    if constexpr (MASKED)
+        differentiate_masked_rows<WIDTH>(state, s, dp, factor, mask);
+    else
+        differentiate_softmax_rows<WIDTH>(state, s, dp, factor, causal_offset);
     sl_tile_round<TYPE>(weights, dp);
     sl_tile_add<TYPE, WIDTH, WIDTH>(state.dq, weights, key_tile, 0);
 }
@@ -310,7 +406,7 @@ static __device__ __forceinline__ void store_queries(const sl_attention_args &ar
                                       threadIdx.x / SL_WARP * shape::ROWS, 0);
 }
 
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_backward_queries(sl_attention_args args)
 {
@@ -322,46 +418,68 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     const uint32_t key_count = sl_less(args.query_count, first + shape::QUERIES);
     const uint32_t tile_count = sl_divide_up(key_count, shape::KEYS);
     const uint32_t warp_query = first + threadIdx.x / SL_WARP * shape::ROWS;
+    sl_attention_mask mask = {};
+    if constexpr (MASKED)
+        mask = sl_attention_mask_of(args, blockIdx.x);
+    const uint32_t first_tile = MASKED ? sl_attention_first_tile(mask, first, shape::KEYS) : 0;
     copy_queries<WIDTH, shape::QUERIES>(args, place, first, query_tile);
-    copy_keys<WIDTH, shape::KEYS>(args, place, 0, key_tiles);
+    copy_keys<WIDTH, shape::KEYS>(args, place, first_tile * shape::KEYS,
+                                  key_tiles + first_tile % 2 * 2 * shape::KEY_PACKS);
     queries_state<WIDTH> state;
     open_state(state, args, place, warp_query);
-    for (uint32_t tile = 0; tile < tile_count; tile++) {
+    uint32_t tile = first_tile;
+    do {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
             copy_keys<WIDTH, shape::KEYS>(args, place, (tile + 1) * shape::KEYS,
                                           key_tiles + (tile + 1) % 2 * 2 * shape::KEY_PACKS);
         const int causal_offset = (int)(tile * shape::KEYS) - (int)warp_query;
+        mask.first_query = warp_query;
+        mask.first_key = tile * shape::KEYS;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            add_keys<TYPE>(state, query_tile, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
-                           args.scale * SL_LOG2_E, causal_offset);
-    }
+            add_keys<TYPE, WIDTH, MASKED>(state, query_tile,
+                                          key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                                          args.scale * SL_LOG2_E, causal_offset, mask);
+    } while (++tile < tile_count);
     store_queries<TYPE>(args, place, state, first, query_tile);
 }
 
 /* ---- launches ---- */
 
-template <sl_type TYPE, int WIDTH>
-static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+template <sl_type TYPE, int WIDTH, bool MASKED>
+static sl_status launch_one(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const sl_attention_args copy = *args;
     dim3 keys, queries;
     SL_TRY(sl_attention_grid(args, keys_shape<WIDTH>::KEYS, keys_shape<WIDTH>::PARTS, &keys));
     SL_TRY(sl_attention_grid(args, queries_shape<WIDTH>::QUERIES, 1, &queries));
-    SL_TRY(sl_attention_dots<TYPE>(call, args));
+    SL_TRY((sl_attention_dots<TYPE, true>(call, args)));
     SL_TRY(SL_LAUNCH(call, keys, SL_ATTENTION_THREADS, keys_shape<WIDTH>::SHARED_BYTES,
-                     (attention_backward_keys<TYPE, WIDTH>), copy));
+                     (attention_backward_keys<TYPE, WIDTH, MASKED>), copy));
     return SL_LAUNCH(call, queries, SL_ATTENTION_THREADS, queries_shape<WIDTH>::SHARED_BYTES,
-                     (attention_backward_queries<TYPE, WIDTH>), copy);
+                     (attention_backward_queries<TYPE, WIDTH, MASKED>), copy);
+}
+
+template <sl_type TYPE, int WIDTH>
+static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false>),
+                         (launch_one<TYPE, WIDTH, true>));
+}
+
+template <sl_type TYPE, int WIDTH, bool MASKED> static sl_status prepare_one(void)
+{
+    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH, MASKED>,
+                                     keys_shape<WIDTH>::SHARED_BYTES));
+    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH, MASKED>,
+                                     queries_shape<WIDTH>::SHARED_BYTES);
 }
 
 template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
 {
-    SL_TRY(sl_attention_allow_shared(attention_backward_keys<TYPE, WIDTH>,
-                                     keys_shape<WIDTH>::SHARED_BYTES));
-    return sl_attention_allow_shared(attention_backward_queries<TYPE, WIDTH>,
-                                     queries_shape<WIDTH>::SHARED_BYTES);
+    SL_TRY((prepare_one<TYPE, WIDTH, false>()));
+    return prepare_one<TYPE, WIDTH, true>();
 }
 
 sl_status sl_attention_tensor_backward(const sl_kernel_call *call, const sl_attention_args *args)

@@ -7,7 +7,8 @@
 
 enum { SL_DOT_LANES = 8, SL_DOT_THREADS = 256, SL_DOT_ROWS = SL_DOT_THREADS / SL_DOT_LANES };
 
-/* Eight lanes a row, which lie in memory as (batch, query, head) one after another. */
+/* IN_PACKS: heads are known to be whole packs wide. Eight lanes a row, which lie in memory as
+ * (batch, query, head) one after another. */
 template <sl_type TYPE, bool IN_PACKS>
 static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_attention_args args)
 {
@@ -16,7 +17,8 @@ static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_atten
     const uint32_t lane = threadIdx.x % SL_DOT_LANES;
     const uint64_t at = row * args.width;
     float sum = 0.0f;
-    if (row < row_count && IN_PACKS) {
+    const bool in_packs = IN_PACKS || args.width % sl_pack<TYPE>::COUNT == 0;
+    if (row < row_count && in_packs) {
         for (uint32_t i = lane * sl_pack<TYPE>::COUNT; i < args.width;
              i += SL_DOT_LANES * sl_pack<TYPE>::COUNT) {
             const sl_pack<TYPE> y = sl_load_pack<TYPE>(args.y, at + i);
@@ -38,7 +40,7 @@ static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_atten
         args.dots[head * args.query_count + query % args.query_count] = sum;
 }
 
-template <sl_type TYPE>
+template <sl_type TYPE, bool IN_PACKS>
 static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const uint64_t row_count = (uint64_t)args->head_count * args->query_count;
@@ -46,10 +48,7 @@ static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attentio
     const sl_attention_args copy = *args;
     if (blocks > INT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows", (unsigned long long)row_count);
-    if (args->width % sl_pack<TYPE>::COUNT == 0)
-        return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, true>),
-                         copy);
-    return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, false>),
+    return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, IN_PACKS>),
                      copy);
 }
 

@@ -23,11 +23,15 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and LDSM a HMMA.
  *
- *                                        sm_80                sm_90
- *   attention_forward<bf16, 64>     215   5.77   0.31    224   5.76   0.31
- *   attention_forward<bf16, 128>    253   5.52   0.38    255   5.51   0.38
- *   attention_forward<bf16, 256>    245   5.79   0.62    247   5.77   0.62
+ *                                               sm_80                sm_90
+ *   attention_forward<bf16, 64, false>     215   5.77   0.31    224   5.76   0.31
+ *   attention_forward<bf16, 64, true>      253   5.83   0.31    248   5.81   0.31
+ *   attention_forward<bf16, 128, false>    253   5.52   0.38    255   5.51   0.38
+ *   attention_forward<bf16, 128, true>     255   5.58   0.38    255   5.56   0.38
+ *   attention_forward<bf16, 256, false>    245   5.79   0.62    247   5.77   0.62
+ *   attention_forward<bf16, 256, true>     246   5.84   0.62    249   5.82   0.62
  */
+#include "attention_mask.cuh"
 #include "attention_tiles.cuh"
 
 template <int WIDTH> struct forward_shape {
@@ -91,9 +95,54 @@ static __device__ __forceinline__ void mask_scores(float (&scores)[ROW_TILES][CO
                     scores[m][n][i] = -INFINITY;
 }
 
+/* The same of keys of earlier documents. */
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void mask_documents(float (&scores)[ROW_TILES][COLUMN_TILES][4],
+                                                      const sl_attention_mask &mask)
+{
+    if (mask.positions == NULL)
+        return;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t query = mask.first_query + 16 * m + sl_tile_row(2 * half);
+            const int document = sl_attention_document(mask, query) - (int)mask.first_key;
+#pragma unroll
+            for (int n = 0; n < COLUMN_TILES; n++)
+#pragma unroll
+                for (int i = 2 * half; i < 2 * half + 2; i++)
+                    if (8 * n + (int)sl_tile_column(i) < document)
+                        scores[m][n][i] = -INFINITY;
+        }
+}
+
+/* Weights become those that values are multiplied with. */
+template <int ROW_TILES, int COLUMN_TILES>
+static __device__ __forceinline__ void drop_weights(float (&weights)[ROW_TILES][COLUMN_TILES][4],
+                                                    const sl_attention_mask &mask)
+{
+    if (mask.threshold == 0)
+        return;
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int n = 0; n < COLUMN_TILES; n += 2)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float factors[2][2];
+                sl_attention_draw(mask, mask.first_query + 16 * m + sl_tile_row(0),
+                                  mask.first_key + 8 * n + sl_tile_column(e), factors);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    weights[m][n + i % 2][i / 2 * 2 + e] *= factors[i / 2][i % 2];
+            }
+}
+
 /* Scores become weights against the running maximum, which rescales what was summed before. Every
- * query sees key 0, so from the first tile on no maximum is -inf. */
-template <int WIDTH, int COLUMN_TILES>
+ * query sees the first key of all tiles, so from the first tile on no maximum is -inf; but where
+ * MASKED, for its document may begin later. */
+template <int WIDTH, bool MASKED, int COLUMN_TILES>
 static __device__ __forceinline__ void update_softmax(
     forward_state<WIDTH> &state, float (&scores)[forward_shape<WIDTH>::ROW_TILES][COLUMN_TILES][4],
     float factor)
@@ -107,12 +156,13 @@ static __device__ __forceinline__ void update_softmax(
             for (int n = 0; n < COLUMN_TILES; n++)
                 max = fmaxf(max, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
             max = quad_max(max);
-            const float rescale = sl_exp2((state.max[m][half] - max) * factor);
+            const float base = MASKED ? fmaxf(max, -FLT_MAX) : max;
+            const float rescale = sl_exp2((state.max[m][half] - base) * factor);
 #pragma unroll
             for (int n = 0; n < COLUMN_TILES; n++)
 #pragma unroll
                 for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    scores[m][n][i] = sl_exp2((scores[m][n][i] - max) * factor);
+                    scores[m][n][i] = sl_exp2((scores[m][n][i] - base) * factor);
                     sum += scores[m][n][i];
                 }
             state.max[m][half] = max;
@@ -126,10 +176,11 @@ static __device__ __forceinline__ void update_softmax(
 }
 
 /* `causal_offset` as for mask_scores; `key_tile`: a tile of keys and the tile of their values. */
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
                                                    const uint4 *queries, const uint4 *key_tile,
-                                                   int causal_offset, float factor)
+                                                   int causal_offset, float factor,
+                                                   const sl_attention_mask &mask)
 {
     typedef forward_shape<WIDTH> shape;
     const uint32_t first_row = threadIdx.x / SL_WARP * shape::ROWS;
@@ -138,7 +189,11 @@ static __device__ __forceinline__ void attend_keys(forward_state<WIDTH> &state,
     sl_tile_multiply<TYPE, WIDTH>(scores, queries, first_row, key_tile);
     if (causal_offset + shape::KEYS - 1 > 0)
         mask_scores(scores, causal_offset);
-    update_softmax<WIDTH>(state, scores, factor);
+    if constexpr (MASKED)
+        mask_documents(scores, mask);
+    update_softmax<WIDTH, MASKED>(state, scores, factor);
+    if constexpr (MASKED)
+        drop_weights(scores, mask);
     sl_tile_round<TYPE>(weights, scores);
     sl_tile_add<TYPE, WIDTH, WIDTH>(state.sums, weights, key_tile + shape::KEY_PACKS, 0);
 }
@@ -183,7 +238,7 @@ static __device__ __forceinline__ void store_results(const sl_attention_args &ar
     sl_tile_store<TYPE, WIDTH, WIDTH>(result, state.sums, scale, queries, first_row, 0);
 }
 
-template <sl_type TYPE, int WIDTH>
+template <sl_type TYPE, int WIDTH, bool MASKED>
 static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     attention_forward(sl_attention_args args)
 {
@@ -196,43 +251,58 @@ static __global__ void __launch_bounds__(SL_ATTENTION_THREADS)
     const uint32_t key_count = args.position + first + count;
     const uint32_t tile_count = sl_divide_up(key_count, shape::KEYS);
     const float factor = args.scale * SL_LOG2_E;
+    sl_attention_mask mask = {};
+    if constexpr (MASKED)
+        mask = sl_attention_mask_of(args, blockIdx.x);
+    const uint32_t first_tile = MASKED ? sl_attention_first_tile(mask, first, shape::KEYS) : 0;
     const int warp_query = (int)(args.position + first + threadIdx.x / SL_WARP * shape::ROWS);
     const sl_tile_rows rows = {(const uint16_t *)args.q + place.q + first * args.q_row, args.q_row,
                                count, args.width};
     sl_tile_copy<WIDTH, shape::QUERIES>(queries, rows);
-    copy_keys<WIDTH>(args, place.key, key_count, 0, key_tiles);
+    copy_keys<WIDTH>(args, place.key, key_count, first_tile, key_tiles);
     forward_state<WIDTH> state;
     clear_state(state);
-    for (uint32_t tile = 0; tile < tile_count; tile++) {
+    for (uint32_t tile = first_tile; tile < tile_count; tile++) {
         sl_copy_wait();
         __syncthreads(); /* this tile has come, and nobody reads the one before any more */
         if (tile + 1 < tile_count)
             copy_keys<WIDTH>(args, place.key, key_count, tile + 1, key_tiles);
         const int causal_offset = (int)(tile * shape::KEYS) - warp_query;
+        mask.first_query = (uint32_t)warp_query;
+        mask.first_key = tile * shape::KEYS;
         if (causal_offset < shape::ROWS) /* the warp's last query sees the tile's first key */
-            attend_keys<TYPE>(state, queries, key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
-                              causal_offset, factor);
+            attend_keys<TYPE, WIDTH, MASKED>(state, queries,
+                                             key_tiles + tile % 2 * 2 * shape::KEY_PACKS,
+                                             causal_offset, factor, mask);
     }
     store_results<TYPE>(args, state, queries,
                         (uint16_t *)args.y + place.y + first * args.heads * (uint64_t)args.width,
                         args.lse ? args.lse + place.statistics + first : NULL, count);
 }
 
-template <sl_type TYPE, int WIDTH>
-static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+template <sl_type TYPE, int WIDTH, bool MASKED>
+static sl_status launch_one(const sl_kernel_call *call, const sl_attention_args *args)
 {
     typedef forward_shape<WIDTH> shape;
     const sl_attention_args copy = *args;
     dim3 grid;
     SL_TRY(sl_attention_grid(args, shape::QUERIES, 1, &grid));
     return SL_LAUNCH(call, grid, SL_ATTENTION_THREADS, shape::SHARED_BYTES,
-                     (attention_forward<TYPE, WIDTH>), copy);
+                     (attention_forward<TYPE, WIDTH, MASKED>), copy);
+}
+
+template <sl_type TYPE, int WIDTH>
+static sl_status launch(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one<TYPE, WIDTH, false>),
+                         (launch_one<TYPE, WIDTH, true>));
 }
 
 template <sl_type TYPE, int WIDTH> static sl_status prepare(void)
 {
-    return sl_attention_allow_shared(attention_forward<TYPE, WIDTH>,
-                                     forward_shape<WIDTH>::SHARED_BYTES);
+    enum { BYTES = forward_shape<WIDTH>::SHARED_BYTES };
+    SL_TRY(sl_attention_allow_shared(attention_forward<TYPE, WIDTH, false>, BYTES));
+    return sl_attention_allow_shared(attention_forward<TYPE, WIDTH, true>, BYTES);
 }
 
 sl_status sl_attention_tensor_forward(const sl_kernel_call *call, const sl_attention_args *args)

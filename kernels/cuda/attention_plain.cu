@@ -11,18 +11,26 @@
  *
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
  *
- *                                                  sm_80                sm_90
- *   attention_plain_backward_keys<bf16>       137   1.17   0.12    184   1.17   0.12
- *   attention_plain_backward_keys<fp32>       137   1.17   0.12    184   1.17   0.12
- *   attention_plain_backward_queries<bf16>    121   1.17   0.12    112   1.17   0.12
- *   attention_plain_backward_queries<fp32>    121   1.17   0.12    114   1.17   0.12
- *   attention_plain_forward<bf16>              96   1.18   0.12    103   1.18   0.12
- *   attention_plain_forward<fp32>              96   1.18   0.12    103   1.18   0.12
+ *                                                         sm_80                sm_90
+ *   attention_plain_backward_keys<bf16, false>       145   1.57   0.12    186   1.60   0.12
+ *   attention_plain_backward_keys<bf16, true>        196   1.50   0.12    201   1.54   0.12
+ *   attention_plain_backward_keys<fp32, false>       145   1.52   0.12    184   1.57   0.12
+ *   attention_plain_backward_keys<fp32, true>        196   1.46   0.12    201   1.51   0.12
+ *   attention_plain_backward_queries<bf16, false>    132   1.52   0.12    125   1.56   0.12
+ *   attention_plain_backward_queries<bf16, true>     144   1.50   0.12    142   1.54   0.12
+ *   attention_plain_backward_queries<fp32, false>    132   1.48   0.12    127   1.52   0.12
+ *   attention_plain_backward_queries<fp32, true>     144   1.46   0.12    143   1.51   0.12
+ *   attention_plain_forward<bf16, false>             121   1.64   0.12    127   1.68   0.12
+ *   attention_plain_forward<bf16, true>              118   1.74   0.12    122   1.77   0.12
+ *   attention_plain_forward<fp32, false>             119   1.59   0.12    127   1.65   0.12
+ *   attention_plain_forward<fp32, true>              121   1.70   0.12    123   1.74   0.12
  */
 #include "attention_dots.cuh"
+#include "attention_mask.cuh"
 #include "mma.cuh"
 
 enum { TILE = 64, STEPS = 16, PLAIN_THREADS = 256, STRIDE = TILE + 4 };
+enum { STAGES = TILE * STEPS / PLAIN_THREADS }; /* elements that a thread stages at once */
 
 typedef struct plain_shared {
     float left[STEPS][STRIDE], right[STEPS][STRIDE];
@@ -88,7 +96,9 @@ static __device__ __forceinline__ void multiply_rows(float (&product)[4][4], pla
     clear_product(product);
     for (uint32_t first = 0; first < left.width; first += STEPS) {
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < TILE * STEPS; i += PLAIN_THREADS) {
+#pragma unroll
+        for (uint32_t stage = 0; stage < STAGES; stage++) {
+            const uint32_t i = threadIdx.x + stage * PLAIN_THREADS;
             const uint32_t row = i / STEPS, step = i % STEPS;
             shared->left[step][row] = load_element<TYPE>(left, row, first + step);
             shared->right[step][row] = load_element<TYPE>(right, row, first + step);
@@ -105,7 +115,9 @@ static __device__ __forceinline__ void add_weighted(float (&sums)[4][4], plain_s
 {
     for (uint32_t first = 0; first < TILE; first += STEPS) {
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < TILE * STEPS; i += PLAIN_THREADS) {
+#pragma unroll
+        for (uint32_t stage = 0; stage < STAGES; stage++) {
+            const uint32_t i = threadIdx.x + stage * PLAIN_THREADS;
             const uint32_t step = i / TILE, column = i % TILE;
             shared->right[step][column] =
                 load_element<TYPE>(rows, first + step, first_column + column);
@@ -193,7 +205,36 @@ static __device__ __forceinline__ float row_sum(float value)
     return value;
 }
 
-/* `causal_offset`: the tile's first key's position less the block's first query's. */
+/* Scores of keys of earlier documents become -inf; first_query, first_key: the block's and the
+ * tile's. */
+static __device__ __forceinline__ void mask_documents(float (&scores)[4][4],
+                                                      const sl_attention_mask &mask,
+                                                      uint32_t first_query, uint32_t first_key)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int document = sl_attention_document(mask, first_query + thread_row() + i);
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            if ((int)(first_key + thread_column()) + j < document)
+                scores[i][j] = -INFINITY;
+    }
+}
+
+/* Weights become those that values are multiplied with. */
+static __device__ __forceinline__ void drop_weights(float (&weights)[4][4],
+                                                    const sl_attention_mask &mask,
+                                                    uint32_t first_query, uint32_t first_key)
+{
+#pragma unroll
+    for (int i = 0; i < 16; i++)
+        weights[i / 4][i % 4] *= sl_attention_factor(mask, first_query + thread_row() + i / 4,
+                                                     first_key + thread_column() + i % 4);
+}
+
+/* `causal_offset`: the tile's first key's position less the block's first query's. Where MASKED, a
+ * query may see none of the tile's keys, nor of those before. */
+template <bool MASKED>
 static __device__ __forceinline__ void update_softmax(plain_state &state, float (&scores)[4][4],
                                                       float factor, int causal_offset)
 {
@@ -207,10 +248,11 @@ static __device__ __forceinline__ void update_softmax(plain_state &state, float 
             max = fmaxf(max, scores[i][j]);
         }
         max = row_max(max);
-        const float rescale = sl_exp2((state.max[i] - max) * factor);
+        const float base = MASKED ? fmaxf(max, -FLT_MAX) : max;
+        const float rescale = sl_exp2((state.max[i] - base) * factor);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            scores[i][j] = sl_exp2((scores[i][j] - max) * factor);
+            scores[i][j] = sl_exp2((scores[i][j] - base) * factor);
             sum += scores[i][j];
             state.sums[i][j] *= rescale;
         }
@@ -219,7 +261,7 @@ static __device__ __forceinline__ void update_softmax(plain_state &state, float 
     }
 }
 
-template <sl_type TYPE>
+template <sl_type TYPE, bool MASKED>
 static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_forward(sl_attention_args args)
 {
@@ -229,6 +271,10 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     const plain_rows queries = query_rows(args, place, args.q, first);
     const plain_rows results = result_rows(args, place, NULL, first);
     const uint32_t key_count = args.position + first + queries.count;
+    sl_attention_mask mask = {};
+    if constexpr (MASKED)
+        mask = sl_attention_mask_of(args, blockIdx.x);
+    const uint32_t first_tile = MASKED ? sl_attention_first_tile(mask, first, TILE) : 0;
     plain_state state;
     clear_product(state.sums);
 #pragma unroll
@@ -236,11 +282,15 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
         state.max[i] = -INFINITY;
         state.weight[i] = 0.0f;
     }
-    for (uint32_t key = 0; key < key_count; key += TILE) {
+    for (uint32_t key = first_tile * TILE; key < key_count; key += TILE) {
         float scores[4][4];
         multiply_rows<TYPE>(scores, shared, queries, key_rows(args, place, args.k, key));
-        update_softmax(state, scores, args.scale * SL_LOG2_E,
-                       (int)key - (int)(args.position + first));
+        if constexpr (MASKED)
+            mask_documents(scores, mask, first, key);
+        update_softmax<MASKED>(state, scores, args.scale * SL_LOG2_E,
+                               (int)key - (int)(args.position + first));
+        if constexpr (MASKED)
+            drop_weights(scores, mask, first, key);
         put_weights(shared, scores);
         add_weighted<TYPE>(state.sums, shared, key_rows(args, place, args.v, key), first_column);
     }
@@ -259,21 +309,31 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 
 /* ---- backward ---- */
 
-/* s and dp of one query and key become p and ds. */
+typedef struct plain_pair {
+    uint32_t query, key;
+} plain_pair;
+
+/* s and dp of one query and key become p, as dv has it, and ds. */
+template <bool MASKED>
 static __device__ __forceinline__ void differentiate_softmax(float &s, float &dp,
                                                              const sl_attention_args &args,
-                                                             uint64_t statistics, uint32_t query,
-                                                             uint32_t key)
+                                                             uint64_t statistics, plain_pair pair,
+                                                             const sl_attention_mask &mask)
 {
-    const bool exists = key <= query && query < args.query_count;
+    const uint32_t query = pair.query, key = pair.key;
+    bool exists = key <= query && query < args.query_count;
+    if constexpr (MASKED)
+        exists = exists && (int)key >= sl_attention_document(mask, query);
     const float lse = exists ? args.lse[statistics + query] : 0.0f;
     const float dot = exists ? args.dots[statistics + query] : 0.0f;
-    s = exists ? sl_exp2(fmaf(s, args.scale, -lse) * SL_LOG2_E) : 0.0f;
-    dp = s * (dp - dot);
+    const float p = exists ? sl_exp2(fmaf(s, args.scale, -lse) * SL_LOG2_E) : 0.0f;
+    const float factor = MASKED ? sl_attention_factor(mask, query, key) : 1.0f;
+    s = MASKED ? p * factor : p;
+    dp = p * ((MASKED ? dp * factor : dp) - dot);
 }
 
 /* A block owns keys: rows of the products. */
-template <sl_type TYPE>
+template <sl_type TYPE, bool MASKED>
 static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_backward_keys(sl_attention_args args)
 {
@@ -282,24 +342,34 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     const uint32_t first = blockIdx.y * TILE, first_column = blockIdx.z * TILE;
     const plain_rows k = key_rows(args, place, args.k, first);
     const plain_rows v = key_rows(args, place, args.v, first);
+    uint32_t query_end = args.query_count;
+    sl_attention_mask mask = {};
+    if constexpr (MASKED) {
+        mask = sl_attention_mask_of(args, blockIdx.x);
+        query_end = sl_attention_end_tile(mask, first / TILE, TILE, first + TILE) * TILE;
+    }
     float dk[4][4], dv[4][4];
     clear_product(dk);
     clear_product(dv);
-    for (uint32_t query = first; query < args.query_count; query += TILE) {
+    uint32_t query = first;
+    do {
         const plain_rows q = query_rows(args, place, args.q, query);
         const plain_rows dy = result_rows(args, place, args.dy, query);
         float s[4][4], dp[4][4];
         multiply_rows<TYPE>(s, shared, k, q);
         multiply_rows<TYPE>(dp, shared, v, dy);
 #pragma unroll
-        for (int i = 0; i < 16; i++)
-            differentiate_softmax(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
-                                  query + thread_column() + i % 4, first + thread_row() + i / 4);
+        for (int i = 0; i < 16; i++) {
+            const plain_pair pair = {query + thread_column() + i % 4, first + thread_row() + i / 4};
+            differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
+                                          pair, mask);
+        }
         put_weights(shared, s);
         add_weighted<TYPE>(dv, shared, dy, first_column);
         put_weights(shared, dp);
         add_weighted<TYPE>(dk, shared, q, first_column);
-    }
+        query += TILE;
+    } while (query < query_end);
     const plain_rows shape = query_rows(args, place, NULL, first);
     const float scale[4] = {args.scale, args.scale, args.scale, args.scale};
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
@@ -308,7 +378,7 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
 }
 
 /* A block owns queries: rows of the products. */
-template <sl_type TYPE>
+template <sl_type TYPE, bool MASKED>
 static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     attention_plain_backward_queries(sl_attention_args args)
 {
@@ -317,47 +387,68 @@ static __global__ void __launch_bounds__(PLAIN_THREADS, 1)
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * TILE, first_column = blockIdx.z * TILE;
     const plain_rows q = query_rows(args, place, args.q, first);
     const plain_rows dy = result_rows(args, place, args.dy, first);
+    sl_attention_mask mask = {};
+    if constexpr (MASKED)
+        mask = sl_attention_mask_of(args, blockIdx.x);
     float dq[4][4];
     clear_product(dq);
-    for (uint32_t key = 0; key < first + q.count; key += TILE) {
+    uint32_t key = MASKED ? sl_attention_first_tile(mask, first, TILE) * TILE : 0;
+    do {
         const plain_rows k = key_rows(args, place, args.k, key);
         float s[4][4], dp[4][4];
         multiply_rows<TYPE>(s, shared, q, k);
         multiply_rows<TYPE>(dp, shared, dy, key_rows(args, place, args.v, key));
 #pragma unroll
-        for (int i = 0; i < 16; i++)
-            differentiate_softmax(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
-                                  first + thread_row() + i / 4, key + thread_column() + i % 4);
+        for (int i = 0; i < 16; i++) {
+            const plain_pair pair = {first + thread_row() + i / 4, key + thread_column() + i % 4};
+            differentiate_softmax<MASKED>(s[i / 4][i % 4], dp[i / 4][i % 4], args, place.statistics,
+                                          pair, mask);
+        }
         put_weights(shared, dp);
         add_weighted<TYPE>(dq, shared, k, first_column);
-    }
+        key += TILE;
+    } while (key < first + q.count);
     const float scale[4] = {args.scale, args.scale, args.scale, args.scale};
     store_sums<TYPE>(args.dq, q, first_column, dq, scale);
 }
 
 /* ---- launches ---- */
 
-template <sl_type TYPE>
-static sl_status launch_forward(const sl_kernel_call *call, const sl_attention_args *args)
+template <sl_type TYPE, bool MASKED>
+static sl_status launch_one_forward(const sl_kernel_call *call, const sl_attention_args *args)
 {
     const sl_attention_args copy = *args;
     dim3 grid;
     SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &grid));
     return SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
-                     (attention_plain_forward<TYPE>), copy);
+                     (attention_plain_forward<TYPE, MASKED>), copy);
+}
+
+template <sl_type TYPE>
+static sl_status launch_forward(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    SL_ATTENTION_BY_MASK(call, args, (launch_one_forward<TYPE, false>),
+                         (launch_one_forward<TYPE, true>));
+}
+
+template <sl_type TYPE, bool MASKED>
+static sl_status launch_one_backward(const sl_kernel_call *call, const sl_attention_args *args)
+{
+    const sl_attention_args copy = *args;
+    dim3 grid;
+    SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &grid));
+    SL_TRY((sl_attention_dots<TYPE, false>(call, args)));
+    SL_TRY(SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
+                     (attention_plain_backward_keys<TYPE, MASKED>), copy));
+    return SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
+                     (attention_plain_backward_queries<TYPE, MASKED>), copy);
 }
 
 template <sl_type TYPE>
 static sl_status launch_backward(const sl_kernel_call *call, const sl_attention_args *args)
 {
-    const sl_attention_args copy = *args;
-    dim3 grid;
-    SL_TRY(sl_attention_grid(args, TILE, sl_divide_up(args->width, TILE), &grid));
-    SL_TRY(sl_attention_dots<TYPE>(call, args));
-    SL_TRY(SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
-                     (attention_plain_backward_keys<TYPE>), copy));
-    return SL_LAUNCH(call, grid, PLAIN_THREADS, sizeof(plain_shared),
-                     (attention_plain_backward_queries<TYPE>), copy);
+    SL_ATTENTION_BY_MASK(call, args, (launch_one_backward<TYPE, false>),
+                         (launch_one_backward<TYPE, true>));
 }
 
 sl_status sl_attention_plain_forward(const sl_kernel_call *call, const sl_attention_args *args)

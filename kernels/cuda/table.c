@@ -11,6 +11,7 @@ static const sl_kernel_table table = {
         [SL_OP_LINEAR]                   = {sl_cuda_linear,                     sl_cuda_linear_workspace_bytes},
         [SL_OP_ATTENTION]                = {sl_cuda_attention,                  sl_cuda_attention_workspace_bytes},
         [SL_OP_GELU]                     = {sl_cuda_gelu},
+        [SL_OP_DROPOUT]                  = {sl_cuda_dropout},
         [SL_OP_HEAD_LOGITS]              = {sl_cuda_head_logits,                sl_cuda_linear_workspace_bytes},
         [SL_OP_HEAD_STATS]               = {sl_cuda_head_stats},
         [SL_OP_HEAD_LOSS]                = {sl_cuda_head_loss,                  sl_cuda_head_loss_workspace_bytes},

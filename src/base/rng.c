@@ -1,4 +1,4 @@
-/* Philox4x32-10 and the distributions made from it. Stateless.
+/* The distributions made from Philox4x32-10. Stateless.
  *
  * A normal is made of additions, multiplications, divisions and square roots of doubles, each
  * rounded correctly and none fused, and of no library function: so every instruction set, compiler
@@ -11,37 +11,17 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "philox.h"
+
 #define INLINE static inline __attribute__((always_inline)) /* also into wider instruction sets */
 
-enum {
-    PHILOX_ROUNDS = 10,
-    BATCH = 256 /* normals whose words are drawn together: some KiB of stack */
-};
-
-INLINE void mix_round(uint32_t counter[4], const uint32_t key[2])
-{
-    uint64_t product0 = 0xD2511F53ull * counter[0];
-    uint64_t product1 = 0xCD9E8D57ull * counter[2];
-    uint32_t mixed0 = (uint32_t)(product1 >> 32) ^ counter[1] ^ key[0];
-    uint32_t mixed2 = (uint32_t)(product0 >> 32) ^ counter[3] ^ key[1];
-    counter[0] = mixed0;
-    counter[1] = (uint32_t)product1;
-    counter[2] = mixed2;
-    counter[3] = (uint32_t)product0;
-}
+enum { BATCH = 256 }; /* normals whose words are drawn together: some KiB of stack */
 
 INLINE sl_rng_word4 draw_words(uint64_t seed, uint64_t stream, uint64_t index)
 {
-    sl_rng_word4 counter = {
-        {(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)}};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-#pragma GCC unroll 10 /* what is around this loop is to become registers of draws */
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
-        mix_round(counter.word, key);
-        key[0] += 0x9E3779B9u;
-        key[1] += 0xBB67AE85u;
-    }
-    return counter;
+    sl_rng_word4 drawn;
+    sl_philox_draw(seed, stream, index, drawn.word);
+    return drawn;
 }
 
 sl_rng_word4 sl_rng_draw(uint64_t seed, uint64_t stream, uint64_t index)

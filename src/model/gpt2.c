@@ -22,6 +22,9 @@ static const uint64_t default_head_logits = 32ull << 20, gpu_logits_bytes = 256u
 
 static const float weight_deviation = 0.02f;
 
+/* What the draws of dropout are numbered by has so many bits. */
+static const uint32_t dropout_seq_max = 1u << 20, dropout_heads_max = 1u << 12;
+
 uint64_t sl_gpt2_gpu_head_logits(sl_type type)
 {
     return gpu_logits_bytes / sl_type_bytes(type);
@@ -75,9 +78,17 @@ static sl_op_attrs hidden_attrs(const sl_emit *emit)
     return attrs;
 }
 
+/* Positions that differ from row to row are ids, and wpe is their table. */
 static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
-    const sl_op_attrs attrs = hidden_attrs(emit);
+    sl_op_attrs attrs = hidden_attrs(emit);
+    if (emit->positions != SL_NONE) {
+        const sl_op_attrs whole = {.element_count = emit->rows * emit->width};
+        const uint32_t looked_up[] = {emit->positions, wpe, x};
+        attrs.id_count = emit->shape->context;
+        SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
+        return sl_layer_add_op(emit, SL_OP_EMBED_TOKENS, &attrs, looked_up, 3);
+    }
     const uint32_t operands[] = {wpe, x};
     return sl_layer_add_op(emit, SL_OP_EMBED_POSITION, &attrs, operands, 2);
 }
@@ -122,10 +133,13 @@ static sl_status emit_embedding(sl_emit *emit)
     SL_TRY(sl_layer_add_tensor(emit, &wpe_tensor, &wpe));
     SL_TRY(sl_layer_add_activation(emit, "embedding", emit->program->type, emit->width,
                                    &emit->hidden));
-    if (emit->options->tp_size > 1)
-        return embed_split(emit, wpe, emit->hidden);
-    SL_TRY(embed_position(emit, wpe, emit->hidden));
-    return embed_tokens(emit, emit->hidden);
+    if (emit->options->tp_size > 1) {
+        SL_TRY(embed_split(emit, wpe, emit->hidden));
+    } else {
+        SL_TRY(embed_position(emit, wpe, emit->hidden));
+        SL_TRY(embed_tokens(emit, emit->hidden));
+    }
+    return sl_layer_dropout(emit, SL_LAYER_SITE_EMBEDDING, emit->hidden, false, &emit->hidden);
 }
 
 /* ---- a block: x + attention(norm(x)), then x + mlp(norm(x)) ---- */
@@ -136,9 +150,15 @@ static float residual_deviation(const sl_emit *emit)
     return (float)(0.02 / sqrt(2.0 * emit->shape->layers));
 }
 
+/* A linear layer adds the hidden states itself, where nothing is dropped before. */
+static uint32_t find_residual(const sl_emit *emit)
+{
+    return emit->options->dropout > 0 ? SL_NONE : emit->hidden;
+}
+
 static sl_status emit_attention_branch(sl_emit *emit)
 {
-    uint32_t x, qkv, mixed;
+    uint32_t x, qkv, mixed, added;
     SL_TRY(sl_layer_norm(emit, "ln_1", &x));
     const sl_linear_args enter = {.name = "attn.c_attn",
                                   .in = emit->width,
@@ -155,13 +175,14 @@ static sl_status emit_attention_branch(sl_emit *emit)
                                   .split = SL_SPLIT_ROWS,
                                   .deviation = residual_deviation(emit),
                                   .x = mixed,
-                                  .residual = emit->hidden};
-    return sl_layer_linear(emit, &leave, &emit->hidden);
+                                  .residual = find_residual(emit)};
+    SL_TRY(sl_layer_linear(emit, &leave, &added));
+    return sl_layer_dropout(emit, SL_LAYER_SITE_ATTENTION, added, true, &emit->hidden);
 }
 
 static sl_status emit_mlp_branch(sl_emit *emit)
 {
-    uint32_t x, wide, active;
+    uint32_t x, wide, active, added;
     SL_TRY(sl_layer_norm(emit, "ln_2", &x));
     const sl_linear_args enter = {.name = "mlp.c_fc",
                                   .in = emit->width,
@@ -178,8 +199,9 @@ static sl_status emit_mlp_branch(sl_emit *emit)
                                   .split = SL_SPLIT_ROWS,
                                   .deviation = residual_deviation(emit),
                                   .x = active,
-                                  .residual = emit->hidden};
-    return sl_layer_linear(emit, &leave, &emit->hidden);
+                                  .residual = find_residual(emit)};
+    SL_TRY(sl_layer_linear(emit, &leave, &added));
+    return sl_layer_dropout(emit, SL_LAYER_SITE_MLP, added, true, &emit->hidden);
 }
 
 static sl_status emit_block(sl_emit *emit)
@@ -320,6 +342,19 @@ static sl_status emit_last_logits(sl_emit *emit, uint32_t x)
 
 /* ---- the model ---- */
 
+static sl_status check_dropout(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
+{
+    if (!(options->dropout >= 0 && options->dropout < 1))
+        SL_FAIL(SL_ERROR_USAGE, "a dropout of %g: it must be at least 0 and less than 1",
+                (double)options->dropout);
+    if (options->dropout > 0 &&
+        (options->seq > dropout_seq_max || shape->heads > dropout_heads_max))
+        SL_FAIL(SL_ERROR_USAGE,
+                "dropout takes rows of at most %u tokens and %u heads, not %u and %u",
+                dropout_seq_max, dropout_heads_max, options->seq, shape->heads);
+    return SL_OK;
+}
+
 static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
 {
     SL_TRY(sl_gpt2_check(shape, options->tp_size));
@@ -337,7 +372,9 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     if (cache_rows < options->seq || cache_rows > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "a cache of %u tokens: %u to %u", cache_rows, options->seq,
                 shape->context);
-    return SL_OK;
+    if (options->mode == SL_GPT2_CACHED && (options->by_document || options->dropout != 0))
+        SL_FAIL(SL_ERROR_USAGE, "decoding neither drops anything nor has documents to keep apart");
+    return check_dropout(shape, options);
 }
 
 /* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. */
@@ -368,6 +405,8 @@ static sl_status emit_model(sl_emit *emit)
     SL_TRY(add_input(emit, SL_INPUT_TOKENS, "tokens", &emit->tokens));
     if (has_targets(emit))
         SL_TRY(add_input(emit, SL_INPUT_TARGETS, "targets", &emit->targets));
+    if (emit->options->by_document)
+        SL_TRY(add_input(emit, SL_INPUT_POSITIONS, "positions", &emit->positions));
     SL_TRY(emit_embedding(emit));
     for (uint32_t layer = 0; layer < emit->shape->layers; layer++) {
         emit->layer = layer;
@@ -382,7 +421,7 @@ sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *o
                        sl_program **out_forward)
 {
     SL_TRY(check_options(shape, options));
-    sl_emit emit = {.shape = shape, .options = options, .layer = SL_NONE};
+    sl_emit emit = {.shape = shape, .options = options, .positions = SL_NONE, .layer = SL_NONE};
     fill_sizes(&emit);
     emit.panels = malloc(emit.panel_count * sizeof *emit.panels);
     if (emit.panels == NULL)

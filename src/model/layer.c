@@ -187,6 +187,22 @@ static sl_status add_cached_attention(sl_emit *emit, const sl_op_attrs *attrs, u
     return SL_OK;
 }
 
+/* Sites are numbered once for the whole model. */
+static uint32_t number_site(const sl_emit *emit, sl_layer_site site)
+{
+    return emit->layer == SL_NONE ? site : emit->layer * SL_LAYER_SITE_MLP + site;
+}
+
+/* Each rank has its own heads, so it drops its own weights. */
+static void set_dropout(const sl_emit *emit, sl_op_attrs *attrs)
+{
+    attrs->dropout = emit->options->dropout;
+    if (attrs->dropout == 0)
+        return;
+    attrs->dropout_site = number_site(emit, SL_LAYER_SITE_WEIGHTS);
+    attrs->rank_index = (uint16_t)emit->options->tp_rank;
+}
+
 sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
 {
     sl_op_attrs attrs = {.batch = emit->options->batch,
@@ -200,8 +216,32 @@ sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
     uint32_t y, lse;
     SL_TRY(sl_layer_add_activation(emit, "attn", emit->program->type, emit->local_width, &y));
     SL_TRY(sl_layer_add_activation(emit, "attn.lse", SL_TYPE_FP32, attrs.heads, &lse));
-    const uint32_t operands[] = {qkv, y, lse};
-    SL_TRY(sl_layer_add_op(emit, SL_OP_ATTENTION, &attrs, operands, 3));
+    set_dropout(emit, &attrs);
+    const uint32_t operands[] = {qkv, y, lse, emit->positions};
+    SL_TRY(sl_layer_add_op(emit, SL_OP_ATTENTION, &attrs, operands, 4));
+    *out_y = y;
+    return SL_OK;
+}
+
+/* ---- dropout ---- */
+
+sl_status sl_layer_dropout(sl_emit *emit, sl_layer_site site, uint32_t x, bool adds_hidden,
+                           uint32_t *out_y)
+{
+    static const char *const names[] = {[SL_LAYER_SITE_EMBEDDING] = "embedding.dropout",
+                                        [SL_LAYER_SITE_ATTENTION] = "attn.dropout",
+                                        [SL_LAYER_SITE_MLP] = "mlp.dropout"};
+    const sl_op_attrs attrs = {.batch = emit->options->batch,
+                               .seq = emit->options->seq,
+                               .in = emit->width,
+                               .dropout = emit->options->dropout,
+                               .dropout_site = number_site(emit, site)};
+    uint32_t y = x;
+    if (attrs.dropout > 0) {
+        SL_TRY(sl_layer_add_activation(emit, names[site], emit->program->type, emit->width, &y));
+        const uint32_t operands[] = {x, adds_hidden ? emit->hidden : SL_NONE, y};
+        SL_TRY(sl_layer_add_op(emit, SL_OP_DROPOUT, &attrs, operands, 3));
+    }
     *out_y = y;
     return SL_OK;
 }

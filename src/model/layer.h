@@ -17,11 +17,19 @@ typedef struct sl_emit {
     uint64_t local_vocab;  /* ids of this rank */
     uint64_t panel_rows;   /* of every panel but the last */
     uint32_t panel_count;
-    uint32_t *panels; /* [panel_count] parameter values */
-    uint32_t tokens, targets;
+    uint32_t *panels;                    /* [panel_count] parameter values */
+    uint32_t tokens, targets, positions; /* positions: SL_NONE where rows are one document */
     uint32_t hidden; /* the hidden states [B, T, C] as they stand: the residual branch */
     uint32_t layer;  /* names below start with "h.N."; SL_NONE outside of the blocks */
 } sl_emit;
+
+/* Where elements are dropped: of the embedding, and of each block in three places. */
+typedef enum sl_layer_site {
+    SL_LAYER_SITE_EMBEDDING,
+    SL_LAYER_SITE_WEIGHTS,   /* of attention */
+    SL_LAYER_SITE_ATTENTION, /* what its branch adds to the hidden states */
+    SL_LAYER_SITE_MLP
+} sl_layer_site;
 
 /* What a layer says of a tensor. */
 typedef struct sl_layer_tensor {
@@ -63,6 +71,11 @@ sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *o
 
 /* This rank's heads of qkv [B, T, 3 * local_width]; in mode CACHED with a cache of the layer. */
 sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y);
+
+/* Elements of x [B, T, C] are dropped, and the hidden states added (`adds_hidden`); x itself where
+ * nothing is dropped, which then has them already. */
+sl_status sl_layer_dropout(sl_emit *emit, sl_layer_site site, uint32_t x, bool adds_hidden,
+                           uint32_t *out_y);
 
 /* GELU of `features` numbers a row. */
 sl_status sl_layer_gelu(sl_emit *emit, uint32_t x, uint64_t features, uint32_t *out_y);

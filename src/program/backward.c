@@ -194,21 +194,44 @@ static sl_status emit_linear(sl_step *step, uint32_t op_index)
 
 static sl_status emit_attention(sl_step *step, uint32_t op_index)
 {
-    enum { QKV, Y, LSE };
+    enum { QKV, Y, LSE, POSITIONS };
     const sl_op *op = forward_op(step, op_index);
     const sl_value *qkv_value = &step->forward->values[op->operand[QKV]];
-    uint32_t qkv, y, lse, dy, dqkv;
+    uint32_t qkv, y, lse, dy, dqkv, positions = SL_NONE;
     SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
     if (dy == SL_NONE)
         return SL_OK;
     SL_TRY(sl_recompute_need(step, op->operand[QKV], &qkv));
     SL_TRY(sl_recompute_need(step, op->operand[Y], &y));
     SL_TRY(sl_recompute_need(step, op->operand[LSE], &lse));
+    if (op->operand[POSITIONS] != SL_NONE)
+        SL_TRY(sl_instance_find(step, op->operand[POSITIONS], &positions));
     SL_TRY(sl_instance_add_activation(step, "d ", qkv_value->name, qkv_value->bytes,
                                       qkv_value->type, &dqkv));
     SL_TRY(sl_instance_emit(step, SL_OP_ATTENTION_BACKWARD, &op->attrs,
-                            (uint32_t[]){qkv, y, lse, dy, dqkv}));
+                            (uint32_t[]){qkv, y, lse, dy, dqkv, positions}));
     return sl_gradient_add(step, op->operand[QKV], dqkv, true);
+}
+
+/* The same elements are dropped of the gradient. The residual comes last, as in emit_linear. */
+static sl_status emit_dropout(sl_step *step, uint32_t op_index)
+{
+    enum { X, RESIDUAL, Y };
+    const sl_op *op = forward_op(step, op_index);
+    const sl_value *x_value = &step->forward->values[op->operand[X]];
+    uint32_t dy, dx;
+    SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
+    if (dy == SL_NONE)
+        return SL_OK;
+    if (wants_gradient(step, op->operand[X])) {
+        SL_TRY(sl_instance_add_activation(step, "d ", x_value->name, x_value->bytes, x_value->type,
+                                          &dx));
+        SL_TRY(sl_instance_emit(step, SL_OP_DROPOUT, &op->attrs, (uint32_t[]){dy, SL_NONE, dx}));
+        SL_TRY(sl_gradient_add(step, op->operand[X], dx, true));
+    }
+    if (!wants_gradient(step, op->operand[RESIDUAL]))
+        return SL_OK;
+    return sl_gradient_add(step, op->operand[RESIDUAL], dy, true);
 }
 
 static sl_status emit_gelu(sl_step *step, uint32_t op_index)
@@ -298,6 +321,7 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_LAYERNORM] = emit_layernorm,
     [SL_OP_LINEAR] = emit_linear,
     [SL_OP_ATTENTION] = emit_attention,
+    [SL_OP_DROPOUT] = emit_dropout,
     [SL_OP_GELU] = emit_gelu,
     [SL_OP_HEAD_LOGITS] = emit_head_logits,
     [SL_OP_HEAD_STATS] = emit_head_stats,

@@ -130,7 +130,7 @@ static sl_status add_counterpart(sl_step *step, uint32_t forward_value, uint32_t
     if (value.kind == SL_VALUE_CHUNK)
         SL_FAIL(SL_ERROR_INTERNAL, "forward value %s is a chunk", value.name);
     if (value.kind == SL_VALUE_INPUT && value.index >= SL_INPUT_COUNT)
-        SL_FAIL(SL_ERROR_INTERNAL, "input slot %u: a step has tokens and targets only",
+        SL_FAIL(SL_ERROR_INTERNAL, "input slot %u: a step has tokens, targets and positions only",
                 value.index);
     if (value.kind == SL_VALUE_INPUT || value.kind == SL_VALUE_ACTIVATION)
         value.micro_batch = sl_step_first_micro_batch(step, step->turn);

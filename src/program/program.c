@@ -153,7 +153,7 @@ sl_status sl_program_add_op(sl_program *program, sl_op_kind kind, const sl_op_at
     if ((uint32_t)kind >= SL_OP_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "no op has number %d", (int)kind);
     const sl_op_info *info = sl_op_info_of(kind);
-    if (operand_count != info->operand_count)
+    if (operand_count > info->operand_count)
         SL_FAIL(SL_ERROR_INTERNAL, "%s takes %u operands, not %u", info->name, info->operand_count,
                 operand_count);
     bool has_segment = program->segment_count > 0;

@@ -317,7 +317,7 @@ static sl_status cut_documents(const sl_data_cut *cut, range of,
         to += cut->shares[share];
         uint64_t border = share == last ? count : (uint64_t)round(to * (double)count);
         SL_TRY(sl_token_documents_start(documents, border < count ? border : count, &end));
-        if (cut->shares[share] == 0)
+        if (!parts[share].items) /* a share of 0 */
             continue;
         if (end == start)
             return fail_empty(cut, of, count, share);

@@ -34,10 +34,20 @@ static sl_status check_parts(const sl_data_loader_args *args)
     return sl_tokens_row_start(args->order, args->seed, 0, args->seq, token_count, &start);
 }
 
+static sl_status check_documents(const sl_data_loader_args *args)
+{
+    if (args->by_document && args->end_of_text < 0)
+        SL_FAIL(SL_ERROR_USAGE, "--documents reset: which token ends a document is not known: add "
+                                "--end-of-text ID, or --tokenizer DIR");
+    return SL_OK;
+}
+
 sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *out_loader)
 {
     sl_data_loader loader = {.args = *args, .seq = args->seq};
-    sl_status status = check_parts(args);
+    sl_status status = check_documents(args);
+    if (status == SL_OK)
+        status = check_parts(args);
     if (status == SL_OK) {
         loader.row = malloc(((size_t)args->seq + 1) * sizeof *loader.row);
         if (!loader.row)
@@ -144,15 +154,28 @@ double sl_data_loader_epoch(const sl_data_loader *loader, uint64_t row_count)
 
 /* ---- reading ---- */
 
+/* What an input slot has of the row that was read. */
+static void write_slot(const sl_data_loader *loader, uint32_t slot, int32_t *out)
+{
+    int32_t position = 0;
+    if (slot != SL_INPUT_POSITIONS) {
+        memcpy(out, loader->row + (slot == SL_INPUT_TARGETS), loader->seq * sizeof *out);
+        return;
+    }
+    for (uint32_t t = 0; t < loader->seq; t++) {
+        out[t] = position;
+        position = loader->row[t] == loader->args.end_of_text ? 0 : position + 1;
+    }
+}
+
 sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, uint32_t slot,
                               int32_t *out_tokens)
 {
-    const int32_t *from = loader->row + (slot == SL_INPUT_TARGETS);
     for (uint32_t i = 0; i < rows.count; i++) {
         uint64_t start;
         SL_TRY(find_start(loader, rows.first + i, &start));
         SL_TRY(sl_tokens_read(loader->args.tokens, start, (uint64_t)loader->seq + 1, loader->row));
-        memcpy(out_tokens + (size_t)i * loader->seq, from, loader->seq * sizeof *out_tokens);
+        write_slot(loader, slot, out_tokens + (size_t)i * loader->seq);
     }
     return SL_OK;
 }
@@ -160,7 +183,10 @@ sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, u
 sl_status sl_data_loader_fill(const sl_data_loader *loader, sl_engine *engine, uint32_t plan_index,
                               sl_row_range rows)
 {
-    for (uint32_t slot = 0; slot < SL_INPUT_COUNT; slot++)
-        SL_TRY(sl_data_loader_read(loader, rows, slot, sl_engine_input(engine, plan_index, slot)));
+    for (uint32_t slot = 0; slot < SL_INPUT_COUNT; slot++) {
+        int32_t *input = sl_engine_input(engine, plan_index, slot);
+        if (input != NULL) /* positions are asked for where documents are kept apart */
+            SL_TRY(sl_data_loader_read(loader, rows, slot, input));
+    }
     return SL_OK;
 }

@@ -19,7 +19,9 @@ typedef struct sl_data_loader_args {
     bool joins;              /* whole rows of one part after those of the other; else a blend */
     sl_data_order order;
     uint64_t seed;
-    uint32_t seq; /* T: tokens of a row */
+    uint32_t seq;        /* T: tokens of a row */
+    bool by_document;    /* positions are asked for */
+    int32_t end_of_text; /* the id that ends a document; -1: not known */
 } sl_data_loader_args;
 
 typedef struct sl_data_loader {
@@ -29,7 +31,7 @@ typedef struct sl_data_loader {
 } sl_data_loader;
 
 /* Checks that the parts hold a row: each of a blend, of joined ones any. SL_ERROR_DATA: too few
- * tokens. */
+ * tokens. SL_ERROR_USAGE: it is not known what ends a document, and has to be. */
 sl_status sl_data_loader_open(const sl_data_loader_args *args, sl_data_loader *out_loader);
 void sl_data_loader_close(sl_data_loader *loader);
 
@@ -53,8 +55,8 @@ typedef struct sl_row_range {
     uint32_t count;
 } sl_row_range;
 
-/* Writes tokens (SL_INPUT_TOKENS) or targets, one token later, of `rows`: [count, T]. One thread at
- * a time; no allocation. */
+/* Writes tokens (SL_INPUT_TOKENS), targets, one token later, or positions, from 0 on in each row
+ * and behind each end of text, of `rows`: [count, T]. One thread at a time; no allocation. */
 sl_status sl_data_loader_read(const sl_data_loader *loader, sl_row_range rows, uint32_t slot,
                               int32_t *out_tokens);
 

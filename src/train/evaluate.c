@@ -93,9 +93,10 @@ static sl_status keep_vocabulary(const sl_tokenizer_question *question, sl_vocab
 }
 
 /* Checks the tokenizer, and makes ids of text. *out_vocabulary: what the data were made with, or
- * NULL where they are not text alone. */
+ * NULL where they are not text alone; *out_end_of_text -1: it is not known what ends one. */
 static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_data_files *files,
-                               sl_tokens **tokens, sl_vocabulary **out_vocabulary)
+                               sl_tokens **tokens, sl_vocabulary **out_vocabulary,
+                               int32_t *out_end_of_text)
 {
     sl_vocabulary *vocabulary = NULL;
     sl_tokenizer_question question = {.model = config->checkpoint,
@@ -107,6 +108,7 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_da
     sl_status status = sl_tokenizer_resolve(config, &question, &vocabulary);
     if (status == SL_OK)
         status = sl_data_files_encode(config, vocabulary, files, tokens);
+    *out_end_of_text = sl_tokenizer_end_of_text(config, vocabulary);
     if (status == SL_OK)
         return keep_vocabulary(&question, vocabulary, out_vocabulary);
     sl_vocabulary_close(vocabulary);
@@ -114,7 +116,7 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_da
 }
 
 /* All whole rows, one after the other. */
-static sl_status open_rows(const sl_config *config, const sl_tokens *tokens,
+static sl_status open_rows(const sl_config *config, const sl_tokens *tokens, int32_t end_of_text,
                            sl_data_loader *out_loader)
 {
     sl_data_part *all = calloc(1, sizeof *all);
@@ -125,12 +127,15 @@ static sl_status open_rows(const sl_config *config, const sl_tokens *tokens,
                                       .parts = {all, 1},
                                       .joins = true,
                                       .order = SL_DATA_SEQUENTIAL,
-                                      .seq = (uint32_t)config->seq};
+                                      .seq = (uint32_t)config->seq,
+                                      .by_document = config->documents == SL_CONFIG_RESET,
+                                      .end_of_text = end_of_text};
     return sl_data_loader_open(&args, out_loader);
 }
 
 static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
-                                 sl_eval_report *out_report, sl_refusal *out_refusal)
+                                 int32_t end_of_text, sl_eval_report *out_report,
+                                 sl_refusal *out_refusal)
 {
     sl_data_loader loader = {0};
     sl_blueprint *blueprint = NULL;
@@ -139,7 +144,7 @@ static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_
     SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
     if (config->overlap > 0)
         return sl_windows_run(config, source, tokens, out_report, out_refusal);
-    SL_TRY(open_rows(config, tokens, &loader));
+    SL_TRY(open_rows(config, tokens, end_of_text, &loader));
     sl_status status;
     SL_TRY_GOTO(status,
                 plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
@@ -162,6 +167,7 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     SL_TRY(sl_source_open(config->checkpoint, &source));
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
+    int32_t end_of_text = -1;
     *out_report = (sl_eval_report){0};
     *out_text = (sl_text_count){0};
     if (source.checkpoint)
@@ -169,9 +175,9 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     sl_data_files files;
     sl_status status = sl_data_files_open(&config->data, &files, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &files, &tokens, &vocabulary);
+        status = use_tokenizer(config, &source, &files, &tokens, &vocabulary, &end_of_text);
     if (status == SL_OK)
-        status = evaluate_source(config, &source, tokens, out_report, out_refusal);
+        status = evaluate_source(config, &source, tokens, end_of_text, out_report, out_refusal);
     if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
         status = sl_text_count_tokens(tokens, 1, out_report->tokens, vocabulary, out_text);
     sl_vocabulary_close(vocabulary);

@@ -153,6 +153,8 @@ static sl_status run_step(loop *run)
     sl_trainer *trainer = run->trainer;
     const uint64_t started_ns = sl_clock_now_ns();
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
+    scalars.dropout_seed = trainer->config->seed;
+    scalars.first_row = trainer->state.next_row;
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     sl_step_report report;
     report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report);

@@ -79,7 +79,9 @@ static sl_status open_loader(const sl_trainer *trainer, const sl_data_cut *cut, 
                                       .joins = !trains,
                                       .order = trains ? choose_order(config) : SL_DATA_SEQUENTIAL,
                                       .seed = trains ? config->seed : 0,
-                                      .seq = (uint32_t)config->seq};
+                                      .seq = (uint32_t)config->seq,
+                                      .by_document = config->documents == SL_CONFIG_RESET,
+                                      .end_of_text = trainer->end_of_text};
     return sl_data_loader_open(&args, out_loader);
 }
 

@@ -67,6 +67,30 @@ static MAYBE_UNUSED attention_shape small_attention_shape_of(int round)
     return (attention_shape){1 + (n % 8 == 6), 1 + n % 32, 1 + (n % 8 == 7), width};
 }
 
+/* What takes part beside causality: nothing else, documents, dropout, both. */
+enum { MASK_NONE, MASK_DOCUMENTS, MASK_DROPOUT, MASK_BOTH, MASKS };
+
+/* What is masked takes 32 small shapes of each padded width and of the plain kernels, and the
+ * larger ones above. */
+enum { MASKED_SMALL = 128, MASKED_SHAPES = MASKED_SMALL + ATTENTION_SHAPES / 3 };
+
+/* What tensor cores do is not of fp32, and a larger shape is taken by one type in three. */
+static MAYBE_UNUSED bool masked_takes(int type, int round)
+{
+    if (round >= MASKED_SMALL)
+        return (round + type) % SL_TYPE_COUNT == 0;
+    return type != SL_TYPE_FP32 || round % 4 == 3;
+}
+
+static MAYBE_UNUSED attention_shape masked_shape_of(int round)
+{
+    const uint64_t i = (uint64_t)round / 4;
+    const uint64_t widths[] = {8 * (1 + i % 8), 72 + 8 * (i % 8), 136 + 8 * (i % 16), 1 + 2 * i};
+    if (round >= MASKED_SMALL)
+        return attention_shape_of(round - MASKED_SMALL + ATTENTION_SHAPES * 2 / 3);
+    return (attention_shape){1 + i % 2, 1 + 7 * i % 48, 1 + i / 8 % 2, widths[round % 4]};
+}
+
 static MAYBE_UNUSED void set_shape(cuda_case *c, attention_shape s)
 {
     c->attrs.batch = s.batch;
@@ -81,7 +105,44 @@ static attention_shape shape_of(const cuda_case *c)
                              c->attrs.in / c->attrs.heads};
 }
 
-/* Runs before the kernel does: the workspace's size, and more shared memory where it is needed. */
+/* Behind set_shape. Documents of any length; `operand`: that of positions. */
+static MAYBE_UNUSED void set_mask(cuda_case *c, int which, int operand)
+{
+    const uint64_t seq = c->attrs.seq, rows = c->attrs.batch * seq;
+    const uint64_t longest = draw_between(1, seq);
+    c->scalars.dropout_seed = draw_below(UINT64_MAX);
+    c->scalars.first_row = draw_below(1000000);
+    c->attrs.dropout_site = (uint32_t)draw_below(100);
+    c->attrs.rank_index = (uint16_t)draw_below(2);
+    if (which & MASK_DROPOUT)
+        c->attrs.dropout = 0.1f + 0.1f * (float)draw_below(5);
+    if (!(which & MASK_DOCUMENTS))
+        return;
+    int32_t *positions = (int32_t *)case_room(c, operand, CASE_INT32, rows);
+    uint64_t left = 0;
+    for (uint64_t i = 0; i < rows; i++) {
+        const bool begins = i % seq == 0 || left == 0;
+        if (begins)
+            left = draw_between(1, longest);
+        left--;
+        positions[i] = begins ? 0 : positions[i - 1] + 1;
+    }
+}
+
+/* Tells a head of what set_mask did; `drop` stays the caller's. */
+static MAYBE_UNUSED void mask_head(const cuda_case *c, int operand, uint64_t head_index,
+                                   drop_call *drop, reference_head *head)
+{
+    const int32_t *positions = (const int32_t *)c->operand[operand].input;
+    *drop = (drop_call){&c->attrs, &c->scalars, 0};
+    head->row = head_index / c->attrs.heads;
+    head->head = head_index % c->attrs.heads;
+    head->positions = positions != NULL ? positions + head->row * c->attrs.seq : NULL;
+    head->drop = drop;
+}
+
+/* Runs before the kernel does: the workspace's size, and more shared memory where it is needed.
+ */
 static MAYBE_UNUSED void prepare_case(cuda_case *c)
 {
     c->workspace_bytes = sl_cuda_attention_workspace_bytes(c->kind, &c->attrs, 0);
@@ -140,7 +201,8 @@ static MAYBE_UNUSED void compare_within(const cuda_case *c, int operand, const d
     }
 }
 
-/* Bounds of y and lse (NULL: none) of query t of a head, where `first` keys stand before query 0.
+/* Bounds of y and lse (NULL: none) of query t of a head, where `first` keys stand before query
+ * 0.
  */
 static MAYBE_UNUSED void bound_query(const cuda_case *c, const reference_head *head, uint64_t t,
                                      double *y_bound, double *lse_bound)

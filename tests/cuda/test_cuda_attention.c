@@ -1,7 +1,8 @@
 /* What could be wrong in the CUDA kernels of attention: the mask of the diagonal tile, the last
  * tile of queries or keys, a head width that is padded, the running maximum over key tiles, a tile
  * that is read before it has come or overwritten while others read it, a fragment in the wrong
- * lane, the position in the cache, a split of keys that is left out. Every shape runs in four
+ * lane, the position in the cache, a split of keys that is left out, a document that begins at
+ * another key, a weight that the cpu does not drop. Every shape runs in four
  * orders of threads and blocks, which must agree in every bit, and is compared with the cpu's
  * kernel within bounds (attention_case.h); what scores near the limits of a type do is tested
  * apart. */
@@ -33,7 +34,9 @@ static void check_forward(cuda_case *c)
     cuda_case_run(c);
     for (uint64_t i = 0; i < s.batch * s.heads * s.seq; i++) {
         const uint64_t head_index = i / s.seq, t = i % s.seq;
-        const reference_head head = head_of(c, qkv, head_index);
+        drop_call drop;
+        reference_head head = head_of(c, qkv, head_index);
+        mask_head(c, 3, head_index, &drop, &head);
         const uint64_t row = head_index / s.heads * s.seq + t;
         bound_query(c, &head, t, y_bound + row * in + head_index % s.heads * s.width,
                     lse_bound + i);
@@ -60,6 +63,26 @@ static void attention_when_run_is_near_the_cpu(void **state)
         for (int round = 0; round < rounds(ATTENTION_SHAPES); round += ATTENTION_STEP) {
             cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
             open_forward(&c, attention_shape_of(round), round % 2 ? 1.0f : 3.0f);
+            check_forward(&c);
+            case_close(&c);
+        }
+}
+
+/* Tiles of keys wholly before a document are left out, others in part; weights are dropped where
+ * the cpu drops them. */
+static void attention_when_masked_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(MASKED_SHAPES); round += ATTENTION_STEP) {
+            if (!masked_takes(type, round))
+                continue;
+            const attention_shape s = masked_shape_of(round);
+            cuda_case c = case_of(SL_OP_ATTENTION, sl_cuda_attention, type);
+            c.orders = round < MASKED_SMALL ? 1 : 0;
+            set_shape(&c, s);
+            set_mask(&c, 1 + round / 4 % (MASKS - 1), 3);
+            open_forward(&c, s, round % 2 ? 1.0f : 3.0f);
             check_forward(&c);
             case_close(&c);
         }
@@ -223,6 +246,7 @@ static void workspace_when_asked_for_is_of_whole_lines(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_when_run_is_near_the_cpu),
+    cmocka_unit_test(attention_when_masked_is_near_the_cpu),
     cmocka_unit_test(attention_when_scores_are_large_is_near_the_cpu),
     cmocka_unit_test(attention_when_scores_are_huge_takes_the_largest),
     cmocka_unit_test(cached_attention_when_run_is_near_the_cpu),

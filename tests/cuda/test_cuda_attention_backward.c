@@ -11,7 +11,9 @@ typedef struct gradient_bounds {
     const cuda_case *c;
     attention_shape s;
     double *qkv, *y, *lse, *dy;
-    double *bound; /* [B, T, 3 I] */
+    double *bound;         /* [B, T, 3 I] */
+    reference_head masked; /* of the head under way: what takes part */
+    drop_call drop;
 } gradient_bounds;
 
 static double dot(const double *a, const double *b, uint64_t count, double *size)
@@ -39,12 +41,13 @@ static void add_pair(const gradient_bounds *g, uint64_t head_index, uint64_t que
     const double lse = g->lse[head_index * s.seq + query];
     const double score = dot(q, k, s.width, &score_size) * scale;
     const double p = exp(score - lse);
-    const double dp = dot(dy, v, s.width, &dp_size);
+    const double factor = reference_factor(&g->masked, query, key);
+    const double dp = factor * dot(dy, v, s.width, &dp_size);
     const double d = dot(dy, g->y + row, s.width, &d_size);
     const double terms = (double)(2 * s.seq + 2 * s.width + 40) + 4 * (fabs(score) + fabs(lse));
     const double relative = 2 * UNIT * (terms + 2 * (double)(s.width + 4) * score_size * scale);
-    const double p_error = (relative + weight_unit(g->c)) * p + least_weight(g->c);
-    const double ds_error = relative * p * (dp_size + d_size) +
+    const double p_error = (relative + weight_unit(g->c)) * p * factor + least_weight(g->c);
+    const double ds_error = relative * p * (factor * dp_size + d_size) +
                             weight_unit(g->c) * fabs(p * (dp - d)) + least_weight(g->c);
     for (uint64_t i = 0; i < s.width; i++) {
         g->bound[to_query + i] += scale * ds_error * fabs(k[i]);
@@ -66,14 +69,15 @@ static void fill_forward(cuda_case *c, float scale)
         sl_kernels_workspace_bytes(cpu, SL_OP_ATTENTION, &c->attrs, sl_workers_count(case_workers));
     void *workspace = guarded_open(bytes);
     const sl_kernel_call call = {.attrs = &c->attrs,
-                                 .operand = {qkv, y, lse},
+                                 .operand = {qkv, y, lse, c->operand[5].input},
+                                 .scalars = c->scalars,
                                  .workspace = workspace,
                                  .workers = case_workers};
     assert_int_equal(cpu->row[SL_OP_ATTENTION].run(&call), SL_OK);
     guarded_close(workspace, bytes);
 }
 
-static cuda_case open_backward(int type, attention_shape s, float scale)
+static cuda_case open_masked_backward(int type, attention_shape s, float scale, int mask)
 {
     cuda_case c = {
         .kind = SL_OP_ATTENTION_BACKWARD, .run = sl_cuda_attention_backward, .type = (sl_type)type};
@@ -81,11 +85,17 @@ static cuda_case open_backward(int type, attention_shape s, float scale)
     c.attrs.type = (uint16_t)type;
     c.scalars.loss_scale = 1.0f;
     set_shape(&c, s);
+    set_mask(&c, mask, 5);
     fill_forward(&c, scale);
     case_random(&c, 3, type, rows * in, 1.0f);
     case_room(&c, 4, type, rows * 3 * in);
     prepare_case(&c);
     return c;
+}
+
+static cuda_case open_backward(int type, attention_shape s, float scale)
+{
+    return open_masked_backward(type, s, scale, MASK_NONE);
 }
 
 static void check_backward(cuda_case *c)
@@ -98,10 +108,12 @@ static void check_backward(cuda_case *c)
     g.lse = widen(c, 2);
     g.dy = widen(c, 3);
     g.bound = zeros(c->operand[4].count);
-    for (uint64_t head = 0; head < s.batch * s.heads; head++)
+    for (uint64_t head = 0; head < s.batch * s.heads; head++) {
+        mask_head(c, 5, head, &g.drop, &g.masked);
         for (uint64_t query = 0; query < s.seq; query++)
-            for (uint64_t key = 0; key <= query; key++)
+            for (uint64_t key = reference_first_key(&g.masked, query); key <= query; key++)
                 add_pair(&g, head, query, key);
+    }
     compare_within(c, 4, g.bound);
     double *all[] = {g.qkv, g.y, g.lse, g.dy, g.bound};
     for (int i = 0; i < 5; i++)
@@ -114,6 +126,22 @@ static void attention_backward_when_run_is_near_the_cpu(void **state)
     for (int type = 0; type < SL_TYPE_COUNT; type++)
         for (int round = 0; round < rounds(ATTENTION_SHAPES); round += ATTENTION_STEP) {
             cuda_case c = open_backward(type, attention_shape_of(round), round % 2 ? 1.0f : 2.0f);
+            check_backward(&c);
+            case_close(&c);
+        }
+}
+
+/* As forward; and tiles of queries wholly behind a document are left out. */
+static void attention_backward_when_masked_is_near_the_cpu(void **state)
+{
+    (void)state;
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (int round = 0; round < rounds(MASKED_SHAPES); round += ATTENTION_STEP) {
+            if (!masked_takes(type, round))
+                continue;
+            cuda_case c = open_masked_backward(
+                type, masked_shape_of(round), round % 2 ? 1.0f : 2.0f, 1 + round / 4 % (MASKS - 1));
+            c.orders = round < MASKED_SMALL ? 1 : 0;
             check_backward(&c);
             case_close(&c);
         }
@@ -148,6 +176,7 @@ static void attention_backward_when_each_kernel_has_its_widths_is_near_the_cpu(v
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(attention_backward_when_run_is_near_the_cpu),
+    cmocka_unit_test(attention_backward_when_masked_is_near_the_cpu),
     cmocka_unit_test(attention_backward_when_scores_are_large_is_near_the_cpu),
     cmocka_unit_test(attention_backward_when_each_kernel_has_its_widths_is_near_the_cpu),
 };

@@ -115,6 +115,33 @@ static void add_when_run_gives_the_bits_of_the_cpu(void **state)
         .kind = SL_OP_ADD, .run = sl_cuda_add, .draw = draw_add, .shapes = CASE_SHAPES + 4});
 }
 
+/* Rows whose ends are whole packs and others; with a residual and without. */
+static void draw_dropout(cuda_case *c, int round)
+{
+    static const uint64_t widths[] = {8, 16, 3, 5, 24, 1, 12, 7};
+    c->attrs.batch = 1 + (uint64_t)round % 3;
+    c->attrs.seq = round == 0 ? 300 : 1 + (uint64_t)round * 7 % 40;
+    c->attrs.in = widths[round % 8];
+    c->attrs.dropout = 0.1f * (float)(1 + round % 9);
+    c->attrs.dropout_site = (uint32_t)round;
+    c->scalars.dropout_seed = draw_below(UINT64_MAX);
+    c->scalars.first_row = draw_below(1000000);
+    const uint64_t count = c->attrs.batch * c->attrs.seq * c->attrs.in;
+    case_random(c, 0, (int)c->type, count, 1.0f);
+    fill_special(c, 0);
+    if (round % 4 < 2)
+        case_random(c, 1, (int)c->type, count, 1.0f);
+    case_room(c, 2, (int)c->type, count);
+}
+
+static void dropout_when_run_gives_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    enum { SHAPES = 40 }; /* of two kinds of rows */
+    cuda_op_check(&(cuda_op){
+        .kind = SL_OP_DROPOUT, .run = sl_cuda_dropout, .draw = draw_dropout, .shapes = SHAPES});
+}
+
 static void clear_when_run_leaves_zeros(void **state)
 {
     (void)state;
@@ -133,6 +160,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gelu_when_run_is_close_to_the_cpu),
     cmocka_unit_test(gelu_backward_when_run_is_close_to_the_cpu),
     cmocka_unit_test(add_when_run_gives_the_bits_of_the_cpu),
+    cmocka_unit_test(dropout_when_run_gives_the_bits_of_the_cpu),
     cmocka_unit_test(clear_when_run_leaves_zeros),
     cmocka_unit_test(round_when_run_gives_the_bits_of_the_cpu),
 };

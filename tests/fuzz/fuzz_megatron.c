@@ -58,7 +58,7 @@ void fuzz_input(const uint8_t *data, size_t bytes)
     uint32_t count = data[0], id_bytes = data[1] & 1 ? 4 : 2;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t id = i * 257;
-        memcpy(bin + i * id_bytes, &id, id_bytes);
+        memcpy(bin + (size_t)i * id_bytes, &id, id_bytes);
     }
     scratch_path path = fuzz_write("data.bin", bin, (size_t)count * id_bytes);
     fuzz_write("data.idx", data + 2, bytes - 2);

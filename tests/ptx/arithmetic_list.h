@@ -56,6 +56,7 @@
     ROW(mad_lo_s32, "mad.lo.s32", "w", "www")                                                     \
     ROW(mad_lo_s64, "mad.lo.s64", "d", "ddd")                                                     \
     ROW(max_f32, "max.f32", "w", "ww")                                                            \
+    ROW(max_s32, "max.s32", "w", "ww")                                                            \
     ROW(max_s64, "max.s64", "d", "dd")                                                            \
     ROW(max_u32, "max.u32", "w", "ww")                                                            \
     ROW(max_u64, "max.u64", "d", "dd")                                                            \
@@ -102,6 +103,7 @@
     ROW(setp_eq_b32, "setp.eq.s32", "p", "ww")                                                    \
     ROW(setp_eq_b64, "setp.eq.s64", "p", "dd")                                                    \
     ROW(setp_equ_f64, "setp.equ.f64", "p", "dd")                                                  \
+    ROW(setp_ge_s32, "setp.ge.s32", "p", "ww")                                                    \
     ROW(setp_ge_s64, "setp.ge.s64", "p", "dd")                                                    \
     ROW(setp_ge_u32, "setp.ge.u32", "p", "ww")                                                    \
     ROW(setp_ge_u64, "setp.ge.u64", "p", "dd")                                                    \
@@ -144,7 +146,8 @@
     ROW(sub_16, "sub.s16", "h", "hh")                                                             \
     ROW(sub_s32, "sub.s32", "w", "ww")                                                            \
     ROW(sub_s64, "sub.s64", "d", "dd")                                                            \
-    ROW(xor_b32, "xor.b32", "w", "ww")
+    ROW(xor_b32, "xor.b32", "w", "ww")                                                            \
+    ROW(xor_b64, "xor.b64", "d", "dd")
 /* clang-format on */
 
 #endif

@@ -214,6 +214,8 @@ static const instruction_case CASES[] = {
     {"max.f32", {ANY_NAN, ANY_NAN}, ANY_NAN},
     {"max.f32", {MINUS(ZERO), ZERO}, ZERO},                  /* +0 is the greater one */
     {"max.f32", {ZERO, MINUS(ZERO)}, ZERO},
+    {"max.s32", {ALL, 0}, 0},
+    {"max.s32", {TOP, ALL}, ALL},
     {"max.s64", {ALL_64, 0}, 0},
     {"max.s64", {TOP_64, ALL_64}, ALL_64},
     {"max.u32", {TOP, 1}, TOP},
@@ -303,6 +305,9 @@ static const instruction_case CASES[] = {
     {"setp.equ.f64", {ONE_64, NAN_64}, 1},
     {"setp.equ.f64", {ONE_64, TWO_64}, 0},
     {"setp.equ.f64", {0, MINUS_64(0)}, 1},
+    {"setp.ge.s32", {TOP, 0}, 0},
+    {"setp.ge.s32", {ALL, ALL}, 1},
+    {"setp.ge.s32", {0, ALL}, 1},
     {"setp.ge.s64", {ALL_64, 0}, 0},
     {"setp.ge.s64", {0, 0}, 1},
     {"setp.ge.u32", {ALL, 0}, 1},
@@ -393,6 +398,7 @@ static const instruction_case CASES[] = {
     {"sub.s32", {0, 1}, ALL},
     {"sub.s64", {0x100000000, 1}, ALL},
     {"xor.b32", {0xff00ff00, 0x0ff00ff0}, 0xf0f0f0f0},
+    {"xor.b64", {0xff00ff00ff00ff00, 0x0ff00ff00ff00ff0}, 0xf0f0f0f0f0f0f0f0},
 };
 /* clang-format on */
 

@@ -59,7 +59,7 @@ typedef struct shape {
 #define FEW .batch = 1, .seq = 16, .row_count = 16
 #define HALF .type = SL_TYPE_BF16, .grad_type = SL_TYPE_BF16
 #define PANEL .id_count = 2048, .valid_id_count = 2048, .scale = 1.0f
-#define ELEMENTS .element_count = 4 * SL_BLOCK_ELEMENTS
+#define ELEMENTS .element_count = UINT64_C(4) * SL_BLOCK_ELEMENTS
 
 static const shape shapes[] = {
     {SL_OP_EMBED_POSITION, {FEW, HALF, .in = 768}},

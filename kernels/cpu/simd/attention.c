@@ -2,6 +2,8 @@
  * et al. 2022): the scores of one tile are all that is ever stored. */
 #include "attention.h"
 
+#include <float.h>
+
 _Static_assert((int)KEYS >= (int)QUERIES, "queries are widened where keys will be");
 
 typedef struct forward_state {
@@ -38,13 +40,14 @@ static void update_softmax(const forward_state *s, uint64_t all_keys, bool diago
         lanes max = old_max;
         for (uint64_t key = 0; key < key_count; key++)
             max = max_lanes(load_lanes(scores + key * QUERIES), max);
+        const lanes base = max_lanes(set_lanes(-FLT_MAX), max); /* a query may see none of them */
         lanes sum = set_lanes(0.0f);
         for (uint64_t key = 0; key < key_count; key++) {
-            lanes value = exp_lanes(load_lanes(scores + key * QUERIES) - max);
+            lanes value = exp_lanes(load_lanes(scores + key * QUERIES) - base);
             store_lanes(scores + key * QUERIES, value);
             sum += value;
         }
-        lanes rescale = exp_lanes(old_max - max);
+        lanes rescale = exp_lanes(old_max - base);
         store_lanes(s->max + column, max);
         store_lanes(s->rescale + column, rescale);
         store_lanes(s->weight + column, fma_lanes(load_lanes(s->weight + column), rescale, sum));
@@ -58,11 +61,13 @@ static void rescale_sums(const forward_state *s, uint64_t query_count, uint64_t 
             s->sum[i * width + d] *= s->rescale[i];
 }
 
+/* `is_first`: there are no sums yet. */
 static void attend_key_tile(const sl_attention_tile *tile, const forward_state *s,
-                            uint64_t first_key, uint64_t key_count)
+                            uint64_t first_key, uint64_t key_count, bool is_first)
 {
     const uint64_t width = tile->head_width;
     const bool diagonal = first_key == tile->first_query;
+    const score_tile place = {tile->first_query, tile->query_count, first_key, key_count};
     const transposed_rows queries = {s->transposed, width, diagonal};
     const typed_rows all_keys = {tile->k, tile->key_row, tile->type};
     const typed_rows all_values = {tile->v, tile->key_row, tile->type};
@@ -72,8 +77,13 @@ static void attend_key_tile(const sl_attention_tile *tile, const forward_state *
     multiply_keys(keys, key_count, &queries, s->scores);
     mask_later_keys(s->scores, key_count, (int64_t)tile->first_query - (int64_t)first_key,
                     -INFINITY);
+    mask_documents(tile->mask, place, s->scores, -INFINITY);
     update_softmax(s, key_count, diagonal);
-    if (first_key > 0)
+    if (drops_weights(tile->mask)) {
+        draw_factors(tile->mask, place);
+        multiply_factors(tile->mask, key_count, s->scores);
+    }
+    if (!is_first)
         rescale_sums(s, tile->query_count, width);
     const tile_product weighted = {
         .a = s->scores,
@@ -86,7 +96,7 @@ static void attend_key_tile(const sl_attention_tile *tile, const forward_state *
         .rows = tile->query_count,
         .columns = width,
         .steps = key_count,
-        .add = first_key > 0,
+        .add = !is_first,
         .part = diagonal ? STEPS_TO_ROW : WHOLE,
     };
     multiply_tiles(&weighted);
@@ -120,9 +130,11 @@ void SL_SIMD(attention_forward)(const sl_attention_tile *tile)
         s.max[i] = -INFINITY;
         s.weight[i] = 0.0f;
     }
-    /* Key 0 is seen by every query, so from the first tile on every maximum is a number. */
+    /* The first queries see the earliest keys, and each sees the last tile. */
     const uint64_t key_end = tile->first_query + tile->query_count;
-    for (uint64_t key = 0; key < key_end; key += KEYS)
-        attend_key_tile(tile, &s, key, key_end - key < KEYS ? key_end - key : KEYS);
+    const uint64_t first_key = find_first_key(tile->mask, tile->first_query);
+    for (uint64_t key = first_key; key < key_end; key += KEYS)
+        attend_key_tile(tile, &s, key, key_end - key < KEYS ? key_end - key : KEYS,
+                        key == first_key);
     write_result(tile, &s);
 }

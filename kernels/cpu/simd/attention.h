@@ -127,4 +127,85 @@ SL_INLINE void mask_later_keys(float *scores, uint64_t key_count, int64_t diagon
     }
 }
 
+/* ---- masks ---- */
+
+/* Of the document of a query; 0 without documents. A position that is none gives a key that may be
+ * behind the query. */
+SL_INLINE uint64_t find_document(const sl_attention_mask *mask, uint64_t query)
+{
+    if (mask == NULL || mask->positions == NULL)
+        return 0;
+    const int64_t first = (int64_t)query - mask->positions[query];
+    return first > 0 ? (uint64_t)first : 0;
+}
+
+/* The first key of the first tile of keys that the queries from `query` on see anything of. */
+SL_INLINE uint64_t find_first_key(const sl_attention_mask *mask, uint64_t query)
+{
+    const uint64_t first = find_document(mask, query);
+    return (first < query ? first : query) / KEYS * KEYS;
+}
+
+/* A tile of scores, or of what belongs to them: [key_count, QUERIES]. */
+typedef struct score_tile {
+    uint64_t first_query, query_count, first_key, key_count;
+} score_tile;
+
+/* Sets to `value` where the key is of an earlier document than the query. */
+SL_INLINE void mask_documents(const sl_attention_mask *mask, score_tile tile, float *scores,
+                              float value)
+{
+    int32_t first[QUERIES] = {0}, latest = 0; /* keys of the tile */
+    if (mask == NULL || mask->positions == NULL)
+        return;
+    for (uint64_t i = 0; i < tile.query_count; i++) {
+        const uint64_t key = find_document(mask, tile.first_query + i);
+        first[i] = key > tile.first_key ? (int32_t)(key - tile.first_key) : 0;
+        latest = first[i] > latest ? first[i] : latest;
+    }
+    for (uint64_t key = 0; key < tile.key_count && (int64_t)key < latest; key++)
+        for (uint64_t i = 0; i < QUERIES; i++)
+            scores[key * QUERIES + i] = (int32_t)key < first[i] ? value : scores[key * QUERIES + i];
+}
+
+SL_INLINE bool drops_weights(const sl_attention_mask *mask)
+{
+    return mask != NULL && mask->dropout.threshold > 0;
+}
+
+/* What each weight of a tile is multiplied with. A draw is for keys and queries that are
+ * SL_DROPOUT_APART positions from each other. */
+SL_INLINE void draw_factors(const sl_attention_mask *mask, score_tile tile)
+{
+    enum { APART = SL_DROPOUT_APART, DRAWS = QUERIES / 2 };
+    const sl_dropout *dropout = &mask->dropout;
+    uint32_t words[SL_DROPOUT_WORDS][DRAWS];
+    for (uint32_t k = 0; k < KEYS / 2; k++) {
+        const uint32_t key = k / APART * 2 * APART + k % APART;
+        for (uint32_t n = 0; n < DRAWS; n++) {
+            const uint32_t query = (uint32_t)tile.first_query + n / APART * 2 * APART + n % APART;
+            const uint64_t index =
+                sl_dropout_index(mask->head, query, (uint32_t)tile.first_key + key);
+            uint32_t drawn[SL_DROPOUT_WORDS];
+            sl_philox_draw(dropout->seed, dropout->stream, index, drawn);
+            for (uint32_t w = 0; w < SL_DROPOUT_WORDS; w++)
+                words[w][n] = drawn[w];
+        }
+        for (uint32_t w = 0; w < SL_DROPOUT_WORDS; w++) {
+            float *row = mask->factors + (key + w % 2 * APART) * QUERIES + w / 2 * APART;
+            for (uint32_t n = 0; n < DRAWS; n++)
+                row[n / APART * 2 * APART + n % APART] =
+                    sl_dropout_factor(words[w][n], dropout->threshold, dropout->scale);
+        }
+    }
+}
+
+SL_INLINE void multiply_factors(const sl_attention_mask *mask, uint64_t key_count, float *weights)
+{
+    for (uint64_t i = 0; i < key_count * QUERIES; i++)
+        weights[i] *= mask->factors[i];
+}
+
+_Static_assert(QUERIES % 16 == 0 && KEYS % 16 == 0, "draws do not reach over tiles");
+
 #endif

@@ -3,6 +3,8 @@
  *
  *   dV = P^T dY,  dS = P (dY V^T - D),  dQ = scale dS K,  dK = scale dS^T Q.
  *
+ * Where weights were dropped, P^T has the factors of dropout in it, and dY V^T too.
+ *
  * Queries are walked in the outer loop and keys up to them in the inner one, so every sum over
  * queries or keys grows in ascending order. dK and dV are summed where they belong, or, in half
  * precision, in fp32 for the whole head and rounded once. */
@@ -18,6 +20,7 @@ typedef struct backward_state {
     uint64_t key_stride;
     float *room_y, *room_dy, *room_k, *room_v; /* [64, head_width]; of half precision only */
     uint64_t first_query, query_count;
+    uint64_t first_key; /* of the first tile that the queries see */
     float scale;
 } backward_state;
 
@@ -92,6 +95,23 @@ static void differentiate_softmax(const backward_state *s, uint64_t key_count)
         }
 }
 
+/* The same with what documents and dropout take away. */
+static void differentiate_masked(const sl_attention_mask *mask, const backward_state *s,
+                                 uint64_t first_key, uint64_t key_count)
+{
+    const score_tile place = {s->first_query, s->query_count, first_key, key_count};
+    mask_documents(mask, place, s->p, -INFINITY);
+    mask_documents(mask, place, s->ds, 0.0f);
+    if (!drops_weights(mask)) {
+        differentiate_softmax(s, key_count);
+        return;
+    }
+    draw_factors(mask, place);
+    multiply_factors(mask, key_count, s->ds);
+    differentiate_softmax(s, key_count);
+    multiply_factors(mask, key_count, s->p);
+}
+
 /* gradient[key_count][width] (+)= weights[key_count][QUERIES] rows[query_count][width] */
 static void add_to_keys(const backward_state *s, const float *weights, tile_product p)
 {
@@ -119,7 +139,10 @@ static void differentiate_key_tile(const sl_attention_head *head, const backward
         mask_later_keys(s->p, key_count, 0, -INFINITY);
         mask_later_keys(s->ds, key_count, 0, 0.0f);
     }
-    differentiate_softmax(s, key_count);
+    if (head->mask != NULL)
+        differentiate_masked(head->mask, s, first_key, key_count);
+    else
+        differentiate_softmax(s, key_count);
     tile_product to_keys = {
         .b = s->dy.values,
         .b_step = s->dy.stride,
@@ -146,7 +169,7 @@ static void differentiate_key_tile(const sl_attention_head *head, const backward
         .rows = s->query_count,
         .columns = width,
         .steps = key_count,
-        .add = first_key > 0,
+        .add = first_key > s->first_key,
         .part = diagonal ? STEPS_TO_ROW : WHOLE,
     };
     multiply_tiles(&to_queries);
@@ -186,8 +209,9 @@ void SL_SIMD(attention_backward)(const sl_attention_head *head)
     for (s.first_query = 0; s.first_query < head->seq; s.first_query += QUERIES) {
         const uint64_t left = head->seq - s.first_query;
         s.query_count = left < QUERIES ? left : QUERIES;
+        s.first_key = find_first_key(head->mask, s.first_query);
         load_queries(head, &s);
-        for (uint64_t key = 0; key <= s.first_query; key += KEYS)
+        for (uint64_t key = s.first_key; key <= s.first_query; key += KEYS)
             differentiate_key_tile(head, &s, key, key == s.first_query ? s.query_count : KEYS);
         write_queries(head, &s);
     }

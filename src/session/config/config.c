@@ -355,8 +355,6 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 /* Options that are refused whenever they differ from the only value of this version. */
 static sl_status refuse_later_compute(const sl_config *config)
 {
-    if (config->dropout > 0)
-        REFUSE_LATER("--dropout", "use --dropout 0");
     if (config->tp > 1 || config->pp > 1)
         REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
     if (config->zero > 1)
@@ -609,6 +607,9 @@ static sl_status check_evaluating(const sl_config *config)
 {
     if (config->data.count == 0)
         SL_FAIL(SL_ERROR_USAGE, "--data is missing: give the files to evaluate on");
+    if (config->documents == SL_CONFIG_RESET && (config->overlap > 0 || config->last_word))
+        SL_FAIL(SL_ERROR_USAGE, "--documents reset is for rows of several documents: leave out "
+                                "--overlap and --last-word");
     if (config->overlap > 0 && config->last_word)
         SL_FAIL(SL_ERROR_USAGE, "--last-word reads documents, and --overlap windows of all data: "
                                 "give one of them");

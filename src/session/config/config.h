@@ -33,6 +33,7 @@ typedef struct sl_config_list {
 } sl_config_list;
 
 enum { SL_CONFIG_RANDOM, SL_CONFIG_SEQUENTIAL, SL_CONFIG_SHUFFLE }; /* data_order */
+enum { SL_CONFIG_JOIN, SL_CONFIG_RESET };                           /* documents */
 enum { SL_CONFIG_PER_FILE, SL_CONFIG_PER_LINE };                    /* document_per */
 enum { SL_CONFIG_ACCUMULATION_AUTO = 2 };                           /* others: sl_accumulation */
 enum { SL_CONFIG_FP32, SL_CONFIG_BF16, SL_CONFIG_FP16 };            /* precision: an sl_type */

@@ -27,7 +27,9 @@
       "token ids, unpadded (the model's; by hand 257 for text, else 50257)")                       \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL,                                \
       "start from random numbers, a checkpoint or a Hugging Face GPT-2 directory")                 \
-    X(REAL, dropout, "dropout", "0", "P", 0, 1, T, MODEL, "probability of dropping an activation")
+    X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, MODEL,                                     \
+      "probability of dropping an element of attention's weights, of what a branch adds and of "   \
+      "the embedding; in training alone, and the same ones however the work is placed")
 
 #define SL_CONFIG_LIST_DATA(X)                                                                     \
     X(LIST, data, "data", "", "[WEIGHT:]PATH...", 0, 0, TEK, DATA,                                 \
@@ -56,6 +58,9 @@
     X(CHOICE, data_order, "data-order", "random", "random|sequential|shuffle", 0, 0, T, DATA,      \
       "where rows start: anywhere, one behind the other, or so in a new order each epoch, in "     \
       "which every row comes once")                                                                \
+    X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA,                        \
+      "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
+      "positions from 0; a document begins behind each end of text")                               \
     X(TEXT, split, "split", "", "A,B,C", 0, 0, T, DATA,                                            \
       "shares of the documents of --data, in order, for training, validation (at --eval-every "    \
       "and the end) and test (at the end), such as 98,1,1 (all for training)")                     \

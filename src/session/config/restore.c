@@ -26,6 +26,8 @@ static const uint32_t resolved_rows[] = {
     ROW(json_key),
     ROW(document_per),
     ROW(end_of_text),
+    ROW(documents),
+    ROW(dropout),
     ROW(micro_batch),
     ROW(seq),
     ROW(accumulate),

@@ -76,7 +76,10 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .seq = task->seq,
                                     .tp_size = 1,
                                     .type = task->type,
-                                    .grad_type = sl_blueprint_grad_type(task, choice)};
+                                    .grad_type = sl_blueprint_grad_type(task, choice),
+                                    .by_document = task->by_document};
+    if (task->work == SL_WORK_TRAIN && program_index == 0)
+        options.dropout = task->dropout;
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
     if (task->work == SL_WORK_GENERATE)

@@ -30,6 +30,8 @@ typedef struct sl_task {
     uint32_t cache_rows;     /* GENERATE: tokens that the cache holds; 0: the context */
     bool by_token;           /* EVALUATE: what the loss of each token is made of, not their sum */
     bool with_evaluation;    /* TRAIN: builds program 1 too */
+    bool by_document;        /* programs of a loss: see sl_gpt2_emit_options */
+    float dropout;           /* TRAIN: likewise, of program 0 */
     uint32_t tail_rows;      /* rows of the last program of an evaluation; 0: it is left out */
     uint32_t test_tail_rows; /* TRAIN: the same of the evaluation on test data */
     bool update_early;       /* TRAIN: see sl_step_options */

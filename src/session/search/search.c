@@ -229,6 +229,7 @@ static void init_training(const sl_config *config, sl_search *search)
     /* Only then is no update ever taken back, and none has to wait for the norm. */
     search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
                                 !sl_config_scales_dynamically(config);
+    search->task.dropout = (float)config->dropout;
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;
     /* On the cpu device both places are the same cores. */
@@ -260,6 +261,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     search.fixed.host_memory = config->host_memory;
     search.auto_policy = config->policy == SL_CONFIG_POLICY_AUTO;
     search.fixed.placement = read_placement(config);
+    search.task.by_document = work != SL_WORK_GENERATE && config->documents == SL_CONFIG_RESET;
     if (work != SL_WORK_GENERATE)
         search.task.seq = (uint32_t)config->seq;
     if (work == SL_WORK_TRAIN)

@@ -1,0 +1,65 @@
+/* Which elements dropout drops, the same on every device.
+ *
+ * Each element has a word of Philox4x32-10 that is a function of
+ *
+ *   seed     scalars.dropout_seed
+ *   stream   the place in the model (attrs.dropout_site) and the row of the batch, counted over all
+ *            rows of the run, in which step and micro-batch are
+ *   index    the element's place in its row
+ *
+ * and of nothing else; an element is dropped if its word is below the threshold. So a mask is never
+ * stored: whoever needs it draws it again, backward and in recomputation too. One draw gives four
+ * words. In a row [T, I] they are those of four elements that follow each other. Of attention's
+ * weights they are those of two queries and two keys that differ in bit 3 (the fourth) of their
+ * positions: in a fragment of a tensor core, whether its rows are queries or keys, these four
+ * belong to one thread.
+ */
+#ifndef SL_KERNELS_DROPOUT_H
+#define SL_KERNELS_DROPOUT_H
+
+#include "base/philox.h"
+#include "kernels/kernels.h"
+
+typedef struct sl_dropout {
+    uint64_t seed;
+    uint64_t stream;    /* of row 0 of the call's batch; row b has stream + b */
+    uint32_t threshold; /* 0: nothing is dropped */
+    float scale;        /* of what is kept */
+} sl_dropout;
+
+enum {
+    SL_DROPOUT_WORDS = 4,     /* of a draw */
+    SL_DROPOUT_APART = 8,     /* positions of the two queries, and of the two keys, of a draw */
+    SL_DROPOUT_ROW_BITS = 40, /* of a stream; above them is the site */
+    SL_DROPOUT_QUERY_BITS = 20
+};
+
+static inline sl_dropout sl_dropout_of(const sl_kernel_call *call)
+{
+    const sl_op_attrs *attrs = call->attrs;
+    const uint64_t row = call->scalars.first_row + (uint64_t)call->micro_batch * attrs->batch;
+    const uint64_t row_mask = ((uint64_t)1 << SL_DROPOUT_ROW_BITS) - 1;
+    sl_dropout dropout;
+    dropout.seed = call->scalars.dropout_seed;
+    dropout.stream = (uint64_t)1 << 63 | (uint64_t)attrs->dropout_site << SL_DROPOUT_ROW_BITS |
+                     (row & row_mask); /* the highest bit: no other draws have it */
+    dropout.threshold = (uint32_t)((double)attrs->dropout * 0x1p32);
+    dropout.scale = 1.0f / (1.0f - attrs->dropout);
+    return dropout;
+}
+
+/* The factor of an element with this word. */
+SL_PHILOX_INLINE float sl_dropout_factor(uint32_t word, uint32_t threshold, float scale)
+{
+    return word < threshold ? 0.0f : scale;
+}
+
+/* The index of the draw for queries `query` and query + 8 and keys `key` and key + 8, of a head
+ * among those of all ranks: word 0 is that of (query, key), 1 of the later key, 2 of the later
+ * query, 3 of both. */
+SL_PHILOX_INLINE uint64_t sl_dropout_index(uint32_t head, uint32_t query, uint32_t key)
+{
+    return (uint64_t)(head << SL_DROPOUT_QUERY_BITS | query) << 32 | key;
+}
+
+#endif
