@@ -5,8 +5,8 @@
 
 #include "sink.h"
 
-/* Whether the file at `path` may be written: it is not there, it is empty, or it is such a table; to
- * go behind what is there its columns are these. SL_ERROR_USAGE: it is not. SL_ERROR_IO. */
+/* Whether the file at `path` may be written: it is not there, it is empty, or it is such a table;
+ * to go behind what is there its columns are these. SL_ERROR_USAGE: it is not. SL_ERROR_IO. */
 sl_status sl_log_csv_check(const char *path, bool append);
 
 /* Opens a file, behind what is there (which is checked) or from the start, and adds it.
