@@ -127,6 +127,10 @@ static void configuration_when_a_file_then_taken(void **state)
     assert_code(sluice("convert --from saved --to saved --overwrite"), 64);
     assert_one_complaint("is what is converted");
     assert_code(sluice("convert --from hf --to ./hf/ --overwrite"), 64);
+    assert_code(sluice("convert --from hf --to hf/model.safetensors --format weights --type bf16 "
+                       "--overwrite"),
+                64);
+    assert_one_complaint("is what is converted");
 }
 
 /* ---- what is bad ---- */

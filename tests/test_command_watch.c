@@ -169,6 +169,26 @@ static void logs_when_a_run_goes_on_go_on_too(void **state)
     assert_int_not_equal(access("saved/step-00000009", F_OK), 0);
 }
 
+/* A path that was mistaken costs nothing: the data stay, and nothing was trained. */
+static void logs_when_the_file_is_something_else_then_refused(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--overwrite --log-csv", "--overwrite --log-json",
+                                          "--resume --log-json"};
+    assert_code(sluice("train " TINY "--data text --steps 1 --quiet --save mistaken"), 0);
+    assert_int_equal(system("cp text precious"), 0);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        assert_code(
+            sluice("train " TINY "--data text --steps 2 --save mistaken %s precious", options[i]),
+            64);
+        assert_one_complaint("precious: is there and is no such log");
+        assert_int_equal(system("cmp -s text precious"), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_code(sluice("train " TINY "--data text --steps 2 --log-csv again --log-json more"),
+                    0);
+}
+
 /* ---- times ---- */
 
 /* The compute lane does one thing at a time, and forward and backward are over when a step returns.
@@ -414,11 +434,25 @@ static void terminal_when_it_is_dumb_gets_plain_lines(void **state)
     assert_has(self.text, "step 2/2  loss ");
 }
 
+/* ESC [ is U+009B too: both would be obeyed. */
+static void terminal_when_text_has_commands_is_shown_them(void **state)
+{
+    (void)state;
+    static screen self;
+    assert_code(sluice("train " TINY "--data text --steps 1 --quiet --save talking"), 0);
+    start_on_terminal(
+        &self, 80, "xterm",
+        "generate talking --tokens 1 --prompt \"$(printf 'a\\302\\233\\033\\302\\251z')\"");
+    assert_int_equal(end_screen(&self), 0);
+    assert_has(self.text, "a\\xc2\\x9b\\x1b\302\251z");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logs_when_of_one_run_agree),
         cmocka_unit_test(logs_when_a_run_goes_on_go_on_too),
+        cmocka_unit_test(logs_when_the_file_is_something_else_then_refused),
         cmocka_unit_test(times_when_logged_are_parts_of_the_run),
         cmocka_unit_test(lines_when_there_is_no_terminal_come_as_often_as_asked),
         cmocka_unit_test(lines_when_wide_have_all_parts),
@@ -426,6 +460,7 @@ int main(void)
         cmocka_unit_test(live_line_when_the_terminal_is_narrow_does_not_wrap),
         cmocka_unit_test(live_line_when_the_terminal_gets_narrow_follows),
         cmocka_unit_test(terminal_when_it_is_dumb_gets_plain_lines),
+        cmocka_unit_test(terminal_when_text_has_commands_is_shown_them),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

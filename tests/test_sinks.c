@@ -313,7 +313,7 @@ static sl_status append_row(fixture *self)
 static void csv_when_a_run_goes_on_has_its_names_once(void **state)
 {
     fixture *self = *state;
-    assert_int_equal(sl_log_csv_check(self->path.text), SL_OK); /* there is none */
+    assert_int_equal(sl_log_csv_check(self->path.text, true), SL_OK); /* there is none */
     assert_int_equal(append_row(self), SL_OK);
     assert_int_equal(append_row(self), SL_OK);
     assert_int_equal(count_lines(self->path.text), 3);
@@ -327,7 +327,7 @@ static void csv_when_a_run_goes_on_has_its_names_once(void **state)
     free(again);
     /* So do names that were. */
     assert_int_equal(truncate(self->path.text, 10), 0);
-    assert_int_equal(sl_log_csv_check(self->path.text), SL_OK);
+    assert_int_equal(sl_log_csv_check(self->path.text, true), SL_OK);
     assert_int_equal(append_row(self), SL_OK);
     assert_int_equal(count_lines(self->path.text), 2);
     free(text);
@@ -341,7 +341,8 @@ static void csv_when_its_columns_are_others_is_refused_and_kept(void **state)
         size_t bytes;
         scratch_write(self->path.text, others[i], strlen(others[i]));
         bool is_start = strcmp(others[i], "step,loss") == 0; /* of the names: cut off by a crash */
-        assert_int_equal(sl_log_csv_check(self->path.text), is_start ? SL_OK : SL_ERROR_USAGE);
+        assert_int_equal(sl_log_csv_check(self->path.text, true),
+                         is_start ? SL_OK : SL_ERROR_USAGE);
         if (is_start)
             continue;
         assert_non_null(strstr(sl_status_message(), self->path.text));

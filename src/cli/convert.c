@@ -31,15 +31,21 @@ static sl_status open_vocabulary(sl_config *config, const sl_model_reader *reade
     return !*vocabulary && is_byte ? sl_vocabulary_of_bytes(vocabulary) : SL_OK;
 }
 
+static bool is_at(const char *path, const struct stat *file)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
+}
+
+/* Not even one file of the model: those that are left would be of another. */
 static sl_status refuse_same(const sl_config *config, const sl_model_reader *reader)
 {
-    struct stat from, to;
+    struct stat to;
     if (stat(config->to, &to) != 0)
         return SL_OK;
-    bool is_same =
-        stat(config->from, &from) == 0 && from.st_dev == to.st_dev && from.st_ino == to.st_ino;
-    is_same = is_same || (stat(reader->path, &from) == 0 && from.st_dev == to.st_dev &&
-                          from.st_ino == to.st_ino);
+    bool is_same = is_at(config->from, &to) || is_at(reader->path, &to);
+    for (uint32_t i = 0; reader->found && i < sl_gpt2_tensors_count(&reader->shape); i++)
+        is_same = is_same || is_at(reader->found[i].file->file.path, &to);
     if (is_same)
         SL_FAIL(SL_ERROR_USAGE, "--to %s is what is converted: name another place",
                 sl_files_show(config->to).text);

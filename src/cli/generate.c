@@ -34,12 +34,21 @@ static bool is_plain(unsigned char byte)
     return (byte >= 0x20 && byte != 0x7f) || byte == '\n' || byte == '\t';
 }
 
+/* U+0080 to U+009F, which are commands to a terminal as ESC and a letter are. */
+static bool is_command(const char *bytes, uint64_t byte_count)
+{
+    return byte_count > 1 && (unsigned char)bytes[0] == 0xc2 &&
+           ((unsigned char)bytes[1] & 0xe0) == 0x80;
+}
+
 /* A model can print anything; a terminal must not obey it. */
 static void print_text(const printer *self, const char *bytes, uint64_t byte_count)
 {
     for (uint64_t i = 0; i < byte_count; i++) {
         unsigned char byte = (unsigned char)bytes[i];
-        if (self->is_terminal && !is_plain(byte))
+        const bool is_obeyed = is_command(bytes + i, byte_count - i) ||
+                               (i > 0 && is_command(bytes + i - 1, byte_count - i + 1));
+        if (self->is_terminal && (is_obeyed || !is_plain(byte)))
             printf("\\x%02x", byte);
         else
             putchar(byte);

@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "files.h"
 
-enum { PERMISSIONS = 0666 /* less the umask */ };
+enum { PERMISSIONS = 0666 /* less the umask */, START_BYTES_MAX = 64 };
 
 /* A run that was killed may have left half a line at the end, which the next record would join. */
 static void cut_half_line(const char *path)
@@ -29,6 +30,26 @@ static void cut_half_line(const char *path)
     }
     if (fd >= 0)
         close(fd);
+}
+
+sl_status sl_log_file_check(const char *option, const char *path, const char *start)
+{
+    char found[START_BYTES_MAX];
+    struct stat info;
+    const size_t bytes = strlen(start) < sizeof found ? strlen(start) : sizeof found;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return SL_OK; /* what keeps it from being opened is told then */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return SL_OK;
+    ssize_t count = pread(fd, found, bytes, 0);
+    close(fd);
+    if (count <= 0 || memcmp(found, start, (size_t)count) == 0)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_USAGE,
+            "%s %s: is there and is no such log, so it is not written over: name "
+            "another file, or move this one away",
+            option, sl_files_show(path).text);
 }
 
 sl_status sl_log_file_open(const char *path, sl_log_file_mode mode, sl_log_file *out_file)

@@ -21,6 +21,10 @@ typedef enum sl_log_file_mode {
     SL_LOG_FILE_NEW     /* that must not be there yet: SL_ERROR_USAGE */
 } sl_log_file_mode;
 
+/* SL_ERROR_USAGE, which names `option`: a regular file is at `path` that begins with something
+ * other than `start`, so it is no such log, and is neither emptied nor added to. */
+sl_status sl_log_file_check(const char *option, const char *path, const char *start);
+
 /* Opens a file, pipe or device. SL_ERROR_IO, SL_ERROR_SYSTEM. */
 sl_status sl_log_file_open(const char *path, sl_log_file_mode mode, sl_log_file *out_file);
 

@@ -108,9 +108,11 @@ static sl_status find_names(const char *path, bool *out_has_names)
             sl_files_show(path).text);
 }
 
-sl_status sl_log_csv_check(const char *path)
+sl_status sl_log_csv_check(const char *path, bool append)
 {
     bool has_names;
+    if (!append)
+        return sl_log_file_check("--log-csv", path, "step,loss");
     return find_names(path, &has_names);
 }
 

@@ -5,9 +5,9 @@
 
 #include "sink.h"
 
-/* Whether rows may go behind what is in the file at `path`: it is not there, it is empty, or its
- * columns are these. SL_ERROR_USAGE: they are not. SL_ERROR_IO. */
-sl_status sl_log_csv_check(const char *path);
+/* Whether the file at `path` may be written: it is not there, it is empty, or it is such a table;
+ * to go behind what is there its columns are these. SL_ERROR_USAGE: it is not. SL_ERROR_IO. */
+sl_status sl_log_csv_check(const char *path, bool append);
 
 /* Opens a file, behind what is there (which is checked) or from the start, and adds it.
  * SL_ERROR_USAGE, SL_ERROR_IO. */

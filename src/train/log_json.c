@@ -114,6 +114,11 @@ static const sl_sink_ops json_ops = {.start = write_start,
                                      .end = write_end,
                                      .close = close_log};
 
+sl_status sl_log_json_check(const char *path)
+{
+    return sl_log_file_check("--log-json", path, "{\"event\":\"");
+}
+
 sl_status sl_log_json_open(const char *path, bool append, sl_sinks *sinks)
 {
     log_json *log = calloc(1, sizeof *log);

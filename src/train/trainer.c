@@ -250,6 +250,14 @@ static sl_status init_search(sl_trainer *trainer)
     return SL_OK;
 }
 
+/* A path that was mistaken must not cost the file that is there: it may be the data. */
+static sl_status check_logs(const sl_config *config)
+{
+    if (config->log_json)
+        SL_TRY(sl_log_json_check(config->log_json));
+    return config->log_csv ? sl_log_csv_check(config->log_csv, config->resume) : SL_OK;
+}
+
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer)
 {
     memset(trainer, 0, sizeof *trainer);
@@ -259,8 +267,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
-    if (command == SL_CONFIG_TRAIN && config->log_csv && config->resume)
-        SL_TRY(sl_log_csv_check(config->log_csv));
+    if (command == SL_CONFIG_TRAIN)
+        SL_TRY(check_logs(config));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
     SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens));
