@@ -83,6 +83,11 @@ static void data_when_in_any_wrapping_then_the_same_run(void **state)
     assert_same_steps("bytes.log", "log", 1, 3);
     assert_code(sluice("train " TINY ORDER "--data lines --document-per line --log-json log"), 0);
     assert_same_steps("bytes.log", "log", 1, 3);
+    /* By its first line alone, which has a number beyond 2^63 and a NUL. */
+    run_shell("sed 's/\"n\": 1/\"n\": 18446744073709551615, \"s\": \"\\\\u0000\"/' "
+              "lines.jsonl >lines.json && grep -q '\\\\u0000' lines.json");
+    assert_code(sluice("train " TINY ORDER "--data lines.json --log-json log"), 0);
+    assert_same_steps("bytes.log", "log", 1, 3);
 }
 
 static void documents_when_another_id_ends_them_then_it_stands_between(void **state)
@@ -211,6 +216,19 @@ static void ids_when_kept_then_made_once(void **state)
                     0);
         run_shell("test $(ls -A kept | wc -l) -eq %zu", i + 1);
     }
+}
+
+static void ids_when_kept_by_another_user_then_left_and_told(void **state)
+{
+    (void)state;
+    const char *command = "train " TINY ORDER "--data lines.jsonl --cache-dir theirs";
+    if (geteuid() == 0)
+        skip_because("a superuser reads what is others'");
+    assert_code(sluice("%s", command), 0);
+    run_shell("chmod 0 theirs/tokens-*");
+    assert_refused(sluice("%s", command), 74, "kept there by another user");
+    run_shell("test $(ls theirs | wc -l) = 1 && chmod 700 theirs/tokens-*");
+    assert_code(sluice("%s", command), 0);
 }
 
 static void ids_when_kept_are_damaged_then_made_anew(void **state)
@@ -492,6 +510,7 @@ int main(void)
         cmocka_unit_test(file_when_it_goes_on_in_one_that_is_not_given_then_told),
         cmocka_unit_test(directory_when_given_then_its_files_in_order),
         cmocka_unit_test(ids_when_kept_then_made_once),
+        cmocka_unit_test(ids_when_kept_by_another_user_then_left_and_told),
         cmocka_unit_test(ids_when_kept_are_damaged_then_made_anew),
         cmocka_unit_test(runs_when_at_once_then_all_have_the_ids),
         cmocka_unit_test(remains_when_of_a_dead_run_then_removed),

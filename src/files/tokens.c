@@ -141,7 +141,8 @@ static sl_status find_json_line(const sl_file *file, bool *out_found)
     json_error_t error;
     json_t *object = NULL;
     uint64_t length = (uint64_t)((end ? end : line + bytes) - at);
-    SL_TRY(sl_json_file_load(at, length, 0, &error, &object));
+    SL_TRY(
+        sl_json_file_load(at, length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error, &object));
     *out_found = json_is_object(object);
     json_decref(object);
     return SL_OK;

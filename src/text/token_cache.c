@@ -135,6 +135,18 @@ static sl_status compare_sums(int inside, const char *path)
     return status;
 }
 
+/* An entry is its user's alone. Not known for what it is, that of another would be in the way of
+ * one that took hours to make, or be moved out of it and never be removed. */
+static sl_status check_owner(const char *path)
+{
+    if (access(path, R_OK | X_OK) == 0 || errno != EACCES)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_IO,
+            "%s: the ids of this text are kept there by another user: give a directory of your own "
+            "by --cache-dir",
+            sl_files_show(path).text);
+}
+
 /* Whether there is an entry, and a whole one; of one that is not, why is logged if `tells`. */
 static sl_status look(const char *path, bool tells, bool *out_is_whole)
 {
@@ -354,10 +366,12 @@ static sl_status open_directory(const char *directory)
 sl_status sl_token_cache_find(const sl_token_cache_args *args, char **out_path)
 {
     char *entry = NULL;
-    bool is_whole;
+    bool is_whole = false;
     SL_TRY(open_directory(args->directory));
     SL_TRY(name_entry(args, &entry));
-    sl_status status = look(entry, true, &is_whole);
+    sl_status status = check_owner(entry);
+    if (status == SL_OK)
+        status = look(entry, true, &is_whole);
     if (status == SL_OK && !is_whole) {
         remove_dead(args->directory);
         status = make(args, entry);

@@ -23,8 +23,8 @@ typedef struct sl_token_cache_args {
 
 /* Gives the path of the .bin with the ids of these documents, as sl_tokenize_run writes them, an
  * entry that is there or a new one; release with free(). Reads the files once, and those of an
- * entry too. Statuses of sl_tokenize_run. SL_ERROR_IO: if the entry cannot be written, the message
- * names the directory and --cache-dir. */
+ * entry too. Statuses of sl_tokenize_run. SL_ERROR_IO: the entry cannot be written, or is another
+ * user's; the message names the directory and --cache-dir. */
 sl_status sl_token_cache_find(const sl_token_cache_args *args, char **out_path);
 
 #endif
