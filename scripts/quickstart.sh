@@ -6,7 +6,7 @@
 # usage: quickstart.sh [STEPS]
 set -eu
 cd "$(dirname "$0")/.."
-steps=${1:-800}
+steps=${1:-700}
 out=build/quickstart
 
 # has_gpu_driver: whether a GPU can be used here. Compiling for one takes minutes where nvcc is found.

@@ -267,7 +267,7 @@ static void runs_when_at_once_then_all_have_the_ids(void **state)
             "--threads 1 --data lines.jsonl --log-json crowd$i.log --cache-dir crowd 2>/dev/null "
             "& p=\"$p $!\"; done; for i in $p; do wait $i || exit 1; done");
         for (int i = 1; i <= 4; i++) {
-            char log[16];
+            char log[32];
             snprintf(log, sizeof log, "crowd%d.log", i);
             assert_same_steps("ids.log", log, 1, 3);
         }
