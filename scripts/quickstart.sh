@@ -54,7 +54,7 @@ echo "Training $steps steps; the loss starts near ln 1024 = 6.9 and falls:"
 
 echo
 echo "A sample:"
-"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 60 --temperature 0.4 --seed 2
+"$sluice" generate --checkpoint "$out/checkpoint" --prompt 'static sl_status ' --tokens 60 --temperature 0.4 --seed 4
 
 echo
 echo "Checkpoint: $out/checkpoint"
