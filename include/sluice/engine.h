@@ -62,9 +62,23 @@ typedef struct sl_engine_progress {
 typedef struct sl_engine_target {
     sl_device_kind device;
     int device_index;
+    uint32_t rank_count;   /* ranks that the tensors are split over; 0 or 1: they are not */
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
     sl_cuda_options cuda;
 } sl_engine_target;
+
+/* How this rank adds and gathers with the others that the tensors are split over. The lane `comm`
+ * calls both, one call after the other, in the order of the plan, which is the same on every rank;
+ * each waits for all of them. `all_reduce` leaves in `data`, host memory, the sum of every element
+ * over the ranks, added in rank order in fp32 and rounded once. `all_gather` leaves the parts of
+ * all ranks in `parts`, [size][bytes]. A failure ends the step: the caller then tells the other
+ * ranks, who may wait for this one. */
+typedef struct sl_engine_ranks {
+    uint32_t size, rank;
+    sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
+    sl_status (*all_gather)(void *user, uint64_t bytes, const void *part, void *parts);
+    void *user;
+} sl_engine_ranks;
 
 typedef struct sl_engine_options {
     sl_engine_target target;
@@ -75,6 +89,7 @@ typedef struct sl_engine_options {
     const char *const *disk_directories; /* of the disk tier; NULL where no plan uses it */
     uint32_t disk_directory_count;
     const sl_engine_source *source;     /* NULL where no plan has INPUT ops; copied */
+    const sl_engine_ranks *ranks;       /* NULL where no plan has collectives; copied */
     const sl_engine_progress *progress; /* or NULL; copied */
     bool guard_arenas;                  /* tests: guard pages, pattern */
     const sl_engine_observer *observer; /* or NULL */
@@ -84,8 +99,8 @@ typedef struct sl_engine_options {
  * what keeps it inside its arenas (SL_ERROR_INTERNAL); whether a plan is right is the question of
  * sl_plan_verify, so verify first. All chunks are zero at their homes.
  * SL_ERROR_USAGE: a plan uses the disk and there are no disk_directories, or has INPUT ops and
- * there is no source. SL_ERROR_IO, SL_ERROR_MISSING: a directory is not there, not safe or not
- * large enough. */
+ * there is no source, or collectives and there are no ranks. SL_ERROR_IO, SL_ERROR_MISSING: a
+ * directory is not there, not safe or not large enough. */
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
 /* Drains, stops the lanes and returns all memory; NULL is fine. Host memory stays mapped where a

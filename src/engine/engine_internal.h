@@ -5,6 +5,7 @@
  *   bound_plan.c  a plan made ready to be issued: every index a pointer, every wait an event
  *   op_kernels.c  RUN commands: which kernel an op gets, and how it is launched
  *   inputs.c      RUN commands of the input lane: the caller's source
+ *   collectives.c RUN commands of the comm lane: the caller's other ranks
  *   copies.c      COPY commands: between memories, and between the host and the disk
  *   arena.c       one range of memory a tier; addresses are made here and nowhere else
  *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
@@ -113,7 +114,7 @@ typedef struct sl_copy_ends {
 typedef struct sl_bound_command {
     const sl_command *command;
     uint64_t tag;
-    sl_kernel kernel;                    /* RUN; NULL: an INPUT op */
+    sl_kernel kernel;                    /* RUN; NULL: an INPUT op, or a collective */
     sl_op_kind op_kind;                  /* RUN */
     sl_kernel_call call;                 /* RUN: all but the scalars */
     sl_copy_ends ends;                   /* COPY */
@@ -165,6 +166,7 @@ struct sl_engine {
     sl_bound_plan *plans;
     uint32_t plan_count;
     sl_engine_source source;     /* of the caller; `fill` NULL: no plan asks for inputs */
+    sl_engine_ranks ranks;       /* of the caller; size 0: no plan has collectives */
     sl_engine_progress progress; /* of the caller; `passed` NULL: it is not reported */
     sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, in turn */
     uint64_t repetitions_issued;                     /* ever, of all plans */
@@ -258,6 +260,24 @@ sl_status sl_inputs_bind(sl_bound_plan *plan, sl_bound_command *bound);
 /* Queues a bound INPUT op; `call` is its call in this repetition. */
 sl_status sl_inputs_issue(const sl_repetition *repetition, const sl_bound_command *bound,
                           uint64_t tag, const sl_kernel_call *call);
+
+/* ---- collectives.c ---- */
+
+/* Takes the ranks of `options`; writes whether their plans have collectives. SL_ERROR_USAGE: they
+ * have, and there are no ranks, or as many as the target says, or not on this device. */
+sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
+                              bool *out_has_collectives);
+
+/* Checks a command of the comm lane, whose operands are bound. */
+sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound);
+
+/* Workspace of a collective of `rank_count` ranks. */
+uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        uint32_t rank_count);
+
+/* Queues a bound collective; `call` is its call in this repetition. */
+sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,
+                               uint64_t tag, const sl_kernel_call *call);
 
 /* ---- copies.c ---- */
 

@@ -48,6 +48,7 @@ typedef struct sl_session {
 typedef struct sl_session_hooks {
     const sl_engine_observer *observer;
     const sl_engine_source *source; /* of the inputs of training steps */
+    const sl_engine_ranks *ranks;   /* the others that tensors are split over */
     const sl_engine_progress *progress;
 } sl_session_hooks;
 

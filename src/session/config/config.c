@@ -355,8 +355,8 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 /* Options that are refused whenever they differ from the only value of this version. */
 static sl_status refuse_later_compute(const sl_config *config)
 {
-    if (config->tp > 1 || config->pp > 1)
-        REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
+    if (config->pp > 1)
+        REFUSE_LATER("more than one stage (--pp)", "leave it out");
     if (config->zero > 1)
         REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
     if (config->sequence_parallel)
