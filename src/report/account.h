@@ -146,7 +146,7 @@ typedef struct sl_account {
     sl_account_residency residency[SL_GROUP_COUNT]; /* row_count 0: no such group */
     sl_simulation simulation;
     sl_account_lane lane[SL_LANE_COUNT];
-    sl_account_span *spans; /* of each lane in order; of a loop the kept repetitions */
+    sl_account_span *spans; /* of each lane in order; of a loop those kept that were simulated */
     uint32_t span_count;
     sl_account_stall stalls[SL_ACCOUNT_STALLS]; /* the longest first */
     uint32_t stall_count;
