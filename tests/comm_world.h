@@ -147,14 +147,14 @@ static const carrier carriers[] = {{"threads", run_threads}, {"local", run_proce
 enum { CARRIER_COUNT = 2 };
 
 /* Fails the test with what the first rank said that found something wrong. */
-static void expect_right(const carrier *on, uint32_t size, const answer *answers)
+static inline void expect_right(const carrier *on, uint32_t size, const answer *answers)
 {
     for (uint32_t i = 0; i < size; i++)
         if (answers[i].is_wrong)
             fail_msg("%s, rank %u of %u: %s", on->name, i, size, answers[i].text);
 }
 
-static void run_right(const carrier *on, uint32_t size, rank_body body, const void *argument)
+static inline void run_right(const carrier *on, uint32_t size, rank_body body, const void *argument)
 {
     answer *answers = share_answers();
     on->run(size, body, argument, answers);

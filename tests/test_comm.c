@@ -111,7 +111,9 @@ static void fill_numbers(const comm_case *it, void *data)
 static void expect_sums(const comm_case *it, const void *data, uint64_t first, uint64_t count,
                         answer *out)
 {
-    for (uint64_t i = 0; i < count && !out->is_wrong; i++) {
+    uint64_t stride =
+        count > 20000 && !getenv("SL_TEST_FULL") ? 13 : 1; /* meets every vector lane */
+    for (uint64_t i = 0; i < count && !out->is_wrong; i += stride) {
         float is = load(it->types.stored, data, i);
         float must = reference_sum(it->types, it->seed, it->ranks, it->size, first + i);
         if (!is_same(is, must))
@@ -345,8 +347,8 @@ static void random_calls_when_carriers_differ_then_bits_are_those_of_a_plain_loo
     bool is_full = getenv("SL_TEST_FULL");
     for (uint32_t size = 1; size <= RANKS_MAX; size++)
         for (uint32_t on = 0; on < CARRIER_COUNT; on++) {
-            sequence plan = {base_seed + size, is_full ? 400 : 32 / SANITIZER_SHARE,
-                             is_full ? 300000 : 12000};
+            sequence plan = {base_seed + size, is_full ? 400 : 24 / SANITIZER_SHARE,
+                             is_full ? 300000 : 6000};
             run_right(&carriers[on], size, run_sequence, &plan);
         }
 }

@@ -196,6 +196,7 @@ sl_status sl_window_wait(sl_window *window, const char *op)
 {
     uint32_t parity = window->pass_count & 1;
     const sl_window_sign *mine = &window->slots[window->member].signs[parity];
+    SL_TRY(sl_board_poll(window->board));
     for (uint32_t i = 0; i < window->member_count; i++) {
         if (i == window->member || window->local[i] == UINT32_MAX)
             continue;
@@ -314,6 +315,7 @@ sl_status sl_window_exchange(sl_window *window, const sl_comm_exchange_args *arg
     flow in = open_flow(window, args->from, args->receive_bytes, false);
     slot *own = &window->slots[window->member];
     sl_board_patience patience = {0};
+    SL_TRY(sl_board_poll(window->board));
     if (!out.is_over)
         SL_TRY(take_channel(window, args->to));
     while (!out.is_over || !in.is_over) {
