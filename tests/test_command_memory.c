@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/vfs.h>
 
 /* A step of a few TiB. */
