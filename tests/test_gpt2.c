@@ -307,6 +307,33 @@ static void emit_when_two_ranks_then_sizes_are_halved(void **state)
     sl_program_close(single);
 }
 
+/* What each rank holds, padding counted: published numbers of Megatron-LM, and derived ones. */
+static void ranks_when_counted_hold_as_many_parameters_as_published(void **state)
+{
+    (void)state;
+    static const struct {
+        sl_gpt2_shape shape;
+        uint32_t tp_size;
+        uint64_t count;
+    } rows[] = {{{24, 1024, 16, 1024, 50257}, 1, 354871296},
+                {{24, 1024, 16, 1024, 50257}, 2, 178100224},
+                {{24, 1024, 16, 1024, 50257}, 4, 89714688},
+                {{24, 1024, 16, 1024, 50257}, 8, 45521920},
+                {{72, 3072, 24, 1024, 50257}, 8, 1043549184}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (uint32_t rank = 0; rank < rows[i].tp_size; rank++) {
+            uint64_t count = 0;
+            sl_program *program =
+                emit(&rows[i].shape,
+                     &(sl_gpt2_emit_options){
+                         .batch = 1, .seq = 16, .tp_size = rows[i].tp_size, .tp_rank = rank});
+            for (uint32_t t = 0; t < program->tensor_count; t++)
+                count += program->tensors[t].element_count;
+            assert_int_equal(count, rows[i].count);
+            sl_program_close(program);
+        }
+}
+
 static double find_whole(const run *r, sl_group group, const char *name, uint64_t row,
                          uint64_t column)
 {
@@ -467,6 +494,7 @@ int main(void)
         cmocka_unit_test(step_when_derived_for_gpt2_then_well_formed),
         cmocka_unit_test(step_when_derived_in_half_precision_then_well_formed),
         cmocka_unit_test(emit_when_two_ranks_then_sizes_are_halved),
+        cmocka_unit_test(ranks_when_counted_hold_as_many_parameters_as_published),
         cmocka_unit_test(gradients_when_split_over_ranks_then_agree_with_one),
         cmocka_unit_test(decoding_when_token_by_token_then_agrees_with_the_loss),
     };

@@ -162,7 +162,10 @@
     X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
-    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE, "tensor-parallel ranks")                      \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE,                                               \
+      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them")  \
+    X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
+      "plan for so many ranks, without starting any (those of --tp)")                              \
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
