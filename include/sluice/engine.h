@@ -176,6 +176,9 @@ typedef struct sl_engine_paint {
 SL_API sl_status sl_engine_measure_arena(sl_engine *engine, sl_tier tier,
                                          sl_engine_paint *out_paint);
 
+/* What the device says of itself now, bytes free among it. */
+SL_API sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info);
+
 /* How the disk tier is reached, for people: "io_uring, 32 x 1 MiB, registered buffers" or why not;
  * "" where nothing is on disk. Valid while the engine is open. */
 SL_API const char *sl_engine_disk_description(const sl_engine *engine);

@@ -14,20 +14,11 @@
 enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {
-    &sl_command_train,    &sl_command_plan,    &sl_command_generate, &sl_command_eval,
-    &sl_command_tokenize, &sl_command_convert, &sl_command_doctor,   &sl_command_bench};
+    &sl_command_train,    &sl_command_plan,   &sl_command_profile,
+    &sl_command_generate, &sl_command_eval,   &sl_command_tokenize,
+    &sl_command_convert,  &sl_command_doctor, &sl_command_bench};
 
-static const struct later_command {
-    const char *name, *summary, *instead;
-} later_commands[] = {
-    {"profile", "a few steps with everything measured",
-     "use train with --log-json, which measures every step"},
-};
-
-enum {
-    COMMAND_COUNT = sizeof commands / sizeof commands[0],
-    LATER_COUNT = sizeof later_commands / sizeof later_commands[0]
-};
+enum { COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
 /* ---- what the commands have in common ---- */
 
@@ -63,8 +54,6 @@ static void print_help(void)
            "Trains GPT-2-class transformers whose state does not fit on the device.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    for (int i = 0; i < LATER_COUNT; i++)
-        printf("  %-10s %s (later version)\n", later_commands[i].name, later_commands[i].summary);
     printf("\n  sluice COMMAND --help   options of a command\n"
            "  sluice --version        version, libraries and processor features\n");
 }
@@ -74,14 +63,6 @@ static int refuse(const char *name)
     sl_nearest nearest = sl_nearest_start(name);
     for (int i = 0; i < COMMAND_COUNT; i++)
         sl_nearest_offer(&nearest, commands[i]->name);
-    for (int i = 0; i < LATER_COUNT; i++) {
-        const struct later_command *later = &later_commands[i];
-        sl_nearest_offer(&nearest, later->name);
-        if (strcmp(later->name, name) != 0)
-            continue;
-        fprintf(stderr, "sluice: %s comes with a later version: %s\n", name, later->instead);
-        return EXIT_USAGE;
-    }
     char hint[96];
     sl_nearest_format(&nearest, "", hint, sizeof hint);
     fprintf(stderr, "sluice: unknown command \"%s\"%s (see sluice --help)\n", name, hint);

@@ -97,7 +97,7 @@ static void build_doc(command_line *line)
         "serves every command: an object named after a command holds options "
         "for that one alone.\n",
         line->command->doc);
-    if (!(line->command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
+    if (!(line->command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE)))
         return;
     const char *comma = "\nBuilt-in shapes: ";
     for (const char *const *name = sl_gpt2_names(); *name && length < sizeof line->doc; name++) {

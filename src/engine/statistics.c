@@ -8,8 +8,9 @@
  * the stream.
  *
  * A tag is kind << 62 | phase << 60 | plan << 54 | command << 28 | repetition. That of a wait has
- * plan and command of what is waited for, and its lane in the place of the repetition. A device's stream reports calls of one phase together, never those of two: the time of an
- * op belongs to its phase, whichever lane it ran on.
+ * plan and command of what is waited for, and its lane in the place of the repetition. A device's
+ * stream reports calls of one phase together, never those of two: the time of an op belongs to its
+ * phase, whichever lane it ran on.
  */
 #include "engine_internal.h"
 
