@@ -359,34 +359,6 @@ static sl_blueprint *find_blueprint(const sl_config *config, sl_search *search)
     return blueprint;
 }
 
-static void objects_when_found_are_those_of_the_peak(void **state)
-{
-    (void)state;
-    static const char *const ways[][4] = {{"device=cpu", "policy=device", NULL},
-                                          {"device=cpu", "policy=host", "accumulate=3", NULL}};
-    for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
-        sl_config config;
-        sl_search search;
-        configure(&config, ways[way]);
-        sl_blueprint *blueprint = find_blueprint(&config, &search);
-        const sl_plan *plan = blueprint->plans[0];
-        for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-            sl_objects objects;
-            uint64_t kinds[SL_MEMORY_KIND_COUNT] = {0};
-            assert_int_equal(sl_objects_find(blueprint->programs[0], plan, (sl_tier)tier, &objects),
-                             SL_OK);
-            for (uint32_t i = 0; i < objects.count; i++) {
-                kinds[objects.items[i].kind] += objects.items[i].bytes;
-                assert_true(i == 0 || objects.items[i].bytes <= objects.items[i - 1].bytes);
-            }
-            assert_int_equal(objects.live_bytes, plan->live_peak_bytes[tier]);
-            assert_memory_equal(kinds, plan->kind_bytes[tier], sizeof kinds);
-        }
-        sl_blueprint_close(blueprint);
-        sl_config_clear(&config);
-    }
-}
-
 /* A group of the model in fp32: chunks are whole. */
 static void bytes_by_formula_when_on_the_host_are_those_of_the_text(void **state)
 {
@@ -506,7 +478,6 @@ int main(void)
         cmocka_unit_test(resident_when_read_then_each_mapping_has_its_owner),
         cmocka_unit_test(resident_when_of_this_process_then_the_kernel_agrees),
         cmocka_unit_test(cores_when_read_then_threads_are_added_up),
-        cmocka_unit_test(objects_when_found_are_those_of_the_peak),
         cmocka_unit_test(bytes_by_formula_when_on_the_host_are_those_of_the_text),
         cmocka_unit_test(verdict_when_the_disk_is_slow_names_it),
     };

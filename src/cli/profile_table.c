@@ -87,25 +87,23 @@ static void print_tiers(const sl_measured *m)
 
 static void print_objects(const sl_measured *m, const sl_blueprint *blueprint, sl_tier tier)
 {
-    const sl_objects *objects = &m->tiers[tier].objects;
+    const sl_measured_tier *of = &m->tiers[tier];
     const sl_program *program = blueprint->programs[0];
     uint64_t shown = 0;
-    if (objects->count == 0 || tier == SL_TIER_DISK)
+    if (of->object_count == 0)
         return;
-    printf("\nalive at the %s's peak (tick %u of %u, %s)\n", sl_tier_name(tier), objects->tick,
-           program->op_count, sl_op_info_of(program->ops[objects->tick].kind)->name);
-    for (uint32_t i = 0; i < objects->count && i < OBJECT_ROWS; i++) {
-        const sl_object *of = &objects->items[i];
-        printf("  %14s  %5.1f%%  %s", sl_command_format_size(of->bytes).text,
-               percent((double)of->bytes, (double)objects->live_bytes), of->name);
-        printf(of->count > 1 ? " (%u)\n" : "\n", of->count);
-        shown += of->bytes;
+    printf("\nalive at the %s's peak (tick %u of %u, %s)\n", sl_tier_name(tier), of->live_tick,
+           program->op_count, sl_op_info_of(program->ops[of->live_tick].kind)->name);
+    for (uint32_t i = 0; i < of->object_count && i < OBJECT_ROWS; i++) {
+        const sl_account_class *item = &of->objects[i];
+        printf("  %14s  %5.1f%%  %s", sl_command_format_size(item->bytes).text,
+               percent((double)item->bytes, (double)of->live_bytes), item->name);
+        printf(item->count > 1 ? " (%u)\n" : "\n", item->count);
+        shown += item->bytes;
     }
-    if (shown < objects->live_bytes)
-        printf("  %14s  %5.1f%%  %u others\n",
-               sl_command_format_size(objects->live_bytes - shown).text,
-               percent((double)(objects->live_bytes - shown), (double)objects->live_bytes),
-               objects->count - OBJECT_ROWS);
+    if (shown < of->live_bytes)
+        printf("  %14s  %5.1f%%  others\n", sl_command_format_size(of->live_bytes - shown).text,
+               percent((double)(of->live_bytes - shown), (double)of->live_bytes));
 }
 
 static void print_resident(const sl_measured *m)

@@ -21,8 +21,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
-enum { FILE_BUFFER_BYTES = 1 << 16, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
-enum { NAME_BYTES = SL_TIMELINE_NAME_BYTES };
+enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
 enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
 enum { STEP_PLAN = 0 };   /* of the engine: the only one that is drawn; evaluations are left out */
 
@@ -236,15 +235,6 @@ static void name_copy(const sl_program *program, const sl_command *command, char
         snprintf(name, NAME_BYTES, "%.80s", program->values[command->value].name);
 }
 
-void sl_timeline_name_command(const sl_program *program, const sl_command *command,
-                              char out_name[SL_TIMELINE_NAME_BYTES])
-{
-    if (command->kind == SL_COMMAND_COPY)
-        name_copy(program, command, out_name);
-    else
-        name_op(program, &program->ops[command->tick], out_name);
-}
-
 /* Of an op or copy, what viewers show beside its name. */
 static void describe_event(const sl_timeline *timeline, const sl_engine_event *event,
                            char more[2 * NAME_BYTES])
@@ -272,7 +262,10 @@ static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event
     const sl_command *command = &timeline->step.plan->body[event->command];
     bool is_copy = command->kind == SL_COMMAND_COPY;
     char name[NAME_BYTES], more[2 * NAME_BYTES], line[6 * NAME_BYTES];
-    sl_timeline_name_command(program, command, name);
+    if (is_copy)
+        name_copy(program, command, name);
+    else
+        name_op(program, &program->ops[command->tick], name);
     describe_event(timeline, event, more);
     snprintf(line, sizeof line,
              ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,"

@@ -11,13 +11,6 @@
 
 typedef struct sl_timeline sl_timeline;
 
-enum { SL_TIMELINE_NAME_BYTES = 128 };
-
-/* What a command is called: "linear h.3.fc", an op and the first value that it writes, or what is
- * copied, "param 12". */
-void sl_timeline_name_command(const sl_program *program, const sl_command *command,
-                              char out_name[SL_TIMELINE_NAME_BYTES]);
-
 /* Opens a file for the training step, plan 0 of an engine (borrowed), from the start; a NULL path
  * gives NULL, on which every call below is fine. Takes all memory it will need. SL_ERROR_IO,
  * SL_ERROR_SYSTEM. */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "bytes.h"
-#include "engine/timeline.h"
 
 static const double ms_of_ns = 1e-6;
 
@@ -17,6 +16,8 @@ typedef struct filling {
     const sl_program *program; /* of the step */
     const sl_plan *plan;
     sl_engine *engine;
+    sl_account_request request;
+    const sl_account *account;
     double steps;
     sl_measured *out;
 } filling;
@@ -52,6 +53,25 @@ static sl_status ask_driver(const filling *self)
     return SL_OK;
 }
 
+static void list_objects(const sl_account_tier *from, sl_measured_tier *out)
+{
+    uint64_t left = from->live_peak_bytes;
+    out->live_bytes = from->live_peak_bytes;
+    out->live_tick = from->peak_tick;
+    out->object_count = from->class_count;
+    for (uint32_t i = 0; i < from->class_count; i++) {
+        out->objects[i] = from->classes[i];
+        left -= from->classes[i].bytes;
+    }
+    if (left == 0)
+        return;
+    sl_account_class *others = &out->objects[out->object_count++];
+    *others = (sl_account_class){.kind = SL_MEMORY_ACTIVATION,
+                                 .count = from->all_classes - from->class_count,
+                                 .bytes = left};
+    snprintf(others->name, sizeof others->name, "others");
+}
+
 static sl_status fill_tier(const filling *self, sl_tier tier)
 {
     sl_measured_tier *out = &self->out->tiers[tier];
@@ -64,7 +84,8 @@ static sl_status fill_tier(const filling *self, sl_tier tier)
     SL_TRY(measure_arena(self, tier, out));
     if (out->measured_bytes > out->planned_bytes)
         out->beyond_bytes = out->measured_bytes - out->planned_bytes;
-    return sl_objects_find(self->program, self->plan, tier, &out->objects);
+    list_objects(&self->account->tier[tier], out);
+    return SL_OK;
 }
 
 static sl_status fill_resident(const filling *self)
@@ -111,25 +132,23 @@ static void fill_lane(const filling *self, sl_lane lane, double step_ms,
     out->moved_bytes = self->source->statistics->moved_bytes[lane] / self->source->step_count;
 }
 
-static sl_status fill_lanes(const filling *self, const sl_machine *machine)
+static void fill_lanes(const filling *self)
 {
-    sl_simulation simulation;
+    const sl_simulation *simulation = &self->account->simulation;
     uint64_t formula[SL_LANE_COUNT];
     sl_measured *out = self->out;
     const sl_record_lane *compute = &sl_record_lanes(self->source->record)[SL_LANE_COMPUTE];
-    SL_TRY(sl_plan_simulate(self->program, self->plan, machine, &simulation));
     sl_bytes_by_formula(self->blueprint, formula);
-    out->predicted_ms = 1e3 * simulation.step_seconds;
+    out->predicted_ms = 1e3 * simulation->step_seconds;
     out->step_ms = ms_a_step(self, compute->end_ns - compute->start_ns);
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        fill_lane(self, (sl_lane)lane, out->step_ms, &simulation);
+        fill_lane(self, (sl_lane)lane, out->step_ms, simulation);
         out->lanes[lane].formula_bytes = formula[lane];
         out->stall_ms += out->lanes[SL_LANE_COMPUTE].wait_ms[lane];
     }
     out->compute_ms = out->lanes[SL_LANE_COMPUTE].busy_ms;
     out->gap_ms = out->step_ms - out->compute_ms - out->stall_ms;
     out->explained_share = (out->compute_ms + out->stall_ms) / out->step_ms;
-    return SL_OK;
 }
 
 /* ---- stalls ---- */
@@ -141,9 +160,9 @@ static const char *const phase_names[SL_PHASE_COUNT] = {"forward", "recompute", 
 static void name_command(const filling *self, uint32_t index, char out[SL_MEASURED_NAME_BYTES])
 {
     const sl_command *command = &self->plan->body[index];
-    char name[SL_TIMELINE_NAME_BYTES];
+    char name[SL_ACCOUNT_NAME_BYTES];
     bool is_op = command->kind == SL_COMMAND_RUN;
-    sl_timeline_name_command(self->program, command, name);
+    sl_account_name_command(&self->request, index, name);
     snprintf(out, SL_MEASURED_NAME_BYTES, "%s %s",
              is_op ? phase_names[self->program->ops[command->tick].phase]
                    : sl_lane_name(command->lane),
@@ -311,35 +330,56 @@ static sl_machine correct_machine(const filling *self, op_sums sums[2][SL_OP_COU
     return machine;
 }
 
+/* The plan that ran and the others, by the same rates. */
+static sl_status fill_variants(const filling *self, op_sums sums[2][SL_OP_COUNT])
+{
+    const sl_machine machine = correct_machine(self, sums);
+    sl_simulation simulation;
+    SL_TRY(sl_plan_simulate(self->program, self->plan, &machine, &simulation));
+    self->out->variants_now_ms = 1e3 * simulation.step_seconds;
+    return sl_variants_find(&self->source->trainer->search, self->blueprint, &machine,
+                            self->out->variants, &self->out->variant_count);
+}
+
+static sl_status fill_all(const filling *self)
+{
+    op_sums sums[2][SL_OP_COUNT];
+    SL_TRY(fill_memory(self));
+    fill_lanes(self);
+    sum_ops(self, &self->blueprint->machine, sums);
+    fill_ops(self, sums);
+    fill_stalls(self);
+    fill_model(self);
+    SL_TRY(fill_variants(self, sums));
+    sl_verdict_write(self->blueprint, self->out);
+    return SL_OK;
+}
+
 sl_status sl_accounts_fill(const sl_accounts_source *source, sl_measured *out_measured)
 {
     const sl_session *session = source->trainer->session;
     const sl_blueprint *blueprint = session->blueprint;
-    sl_measured *out = out_measured;
-    op_sums sums[2][SL_OP_COUNT];
-    *out = (sl_measured){.step_count = source->step_count,
-                         .is_machine_measured = blueprint->machine.is_measured};
+    sl_account *account = NULL;
+    *out_measured = (sl_measured){.step_count = source->step_count,
+                                  .is_machine_measured = blueprint->machine.is_measured};
     filling self = {.source = source,
                     .blueprint = blueprint,
                     .program = blueprint->programs[0],
                     .plan = blueprint->plans[0],
                     .engine = session->engine,
                     .steps = source->step_count,
-                    .out = out};
-    snprintf(out->machine, sizeof out->machine, "%s", blueprint->machine.name);
-    snprintf(out->disk, sizeof out->disk, "%s", sl_engine_disk_description(session->engine));
-    SL_TRY(fill_memory(&self));
-    SL_TRY(fill_lanes(&self, &blueprint->machine));
-    sum_ops(&self, &blueprint->machine, sums);
-    fill_ops(&self, sums);
-    fill_stalls(&self);
-    fill_model(&self);
-    const sl_machine machine = correct_machine(&self, sums);
-    sl_simulation simulation;
-    SL_TRY(sl_plan_simulate(self.program, self.plan, &machine, &simulation));
-    out->variants_now_ms = 1e3 * simulation.step_seconds;
-    SL_TRY(sl_variants_find(&source->trainer->search, blueprint, &machine, out->variants,
-                            &out->variant_count));
-    sl_verdict_write(blueprint, out);
-    return SL_OK;
+                    .request = {.program = blueprint->programs[0],
+                                .layout = blueprint->layout,
+                                .homes = blueprint->homes,
+                                .plan = blueprint->plans[0],
+                                .machine = &blueprint->machine},
+                    .out = out_measured};
+    snprintf(self.out->machine, sizeof self.out->machine, "%s", blueprint->machine.name);
+    snprintf(self.out->disk, sizeof self.out->disk, "%s",
+             sl_engine_disk_description(session->engine));
+    SL_TRY(sl_account_open(&self.request, &account));
+    self.account = account;
+    sl_status status = fill_all(&self);
+    sl_account_close(account);
+    return status;
 }

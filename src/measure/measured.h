@@ -6,12 +6,13 @@
 
 #include <jansson.h>
 
-#include "objects.h"
+#include "report/account.h"
 #include "resident.h"
 #include "variants.h"
 
 enum {
     SL_MEASURED_STALLS = 10,
+    SL_MEASURED_OBJECTS = SL_ACCOUNT_CLASSES + 1,
     SL_MEASURED_OPS = 2 * SL_OP_COUNT, /* on the compute lane, and on the host lane */
     SL_MEASURED_NAME_BYTES = 160,
     SL_MEASURED_TEXT_BYTES = 400
@@ -28,7 +29,10 @@ typedef struct sl_measured_tier {
     uint64_t kind_bytes[SL_MEMORY_KIND_COUNT]; /* at the tick of the step with most live bytes */
     uint64_t hole_bytes;
     uint64_t device_used_bytes; /* of a GPU: as its driver counts, all processes; 0: not told */
-    sl_objects objects;
+    uint64_t live_bytes;        /* there; the objects add up to it */
+    uint32_t live_tick;
+    uint32_t object_count;
+    sl_account_class objects[SL_MEASURED_OBJECTS]; /* the largest first; "others" may be the last */
 } sl_measured_tier;
 
 /* busy + waits + gap + idle make the step; idle is what is left of it. */

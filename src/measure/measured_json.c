@@ -26,17 +26,17 @@ static const sl_field tier_fields[] = {
     SL_FIELD("workspace", sl_measured_tier, kind_bytes[SL_MEMORY_WORKSPACE]),
     SL_FIELD("staging", sl_measured_tier, kind_bytes[SL_MEMORY_STAGING]),
     SL_FIELD("holes", sl_measured_tier, hole_bytes),
-    SL_FIELD("live_peak_bytes", sl_measured_tier, objects.live_bytes),
-    SL_FIELD("live_peak_tick", sl_measured_tier, objects.tick),
+    SL_FIELD("live_peak_bytes", sl_measured_tier, live_bytes),
+    SL_FIELD("live_peak_tick", sl_measured_tier, live_tick),
     {0},
 };
 
 static const sl_field object_fields[] = {
-    SL_FIELD_AS(CHARS, "name", sl_object, name),
-    SL_FIELD_AS(CHOICE, "kind", sl_object, kind,
+    SL_FIELD_AS(CHARS, "name", sl_account_class, name),
+    SL_FIELD_AS(CHOICE, "kind", sl_account_class, kind,
                 .names = "param|grad|master|moment1|moment2|activation|workspace|staging"),
-    SL_FIELD("bytes", sl_object, bytes),
-    SL_FIELD("count", sl_object, count),
+    SL_FIELD("bytes", sl_account_class, bytes),
+    SL_FIELD("count", sl_account_class, count),
     {0},
 };
 
@@ -181,10 +181,10 @@ static sl_status add_list(json_t *object, const list *of)
 static sl_status add_objects(const sl_measured *measured, json_t *object)
 {
     for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        const sl_objects *of = &measured->tiers[tier].objects;
+        const sl_measured_tier *of = &measured->tiers[tier];
         json_t *tiers = json_object_get(object, "tiers");
-        const list items = {"objects_at_peak", object_fields, of->items, sizeof of->items[0],
-                            of->count};
+        const list items = {"objects_at_peak", object_fields, of->objects, sizeof of->objects[0],
+                            of->object_count};
         SL_TRY(add_list(json_object_get(tiers, sl_tier_name((sl_tier)tier)), &items));
     }
     return SL_OK;
