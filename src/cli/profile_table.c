@@ -145,14 +145,13 @@ static void print_causes(const sl_measured_lane *lane)
 
 static void print_lanes(const sl_measured *m)
 {
-    printf("\n  %-8s %12s %12s %12s %12s %12s\n", "lane, ms", "busy", "planned", "waiting", "gaps",
-           "idle");
+    printf("\n  %-8s %12s %12s %12s %12s\n", "lane, ms", "busy", "planned", "waiting", "left");
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         const sl_measured_lane *of = &m->lanes[lane];
         if (of->command_count == 0)
             continue;
-        printf("  %-8s %12.2f %12.2f %12.2f %12.2f %12.2f", sl_lane_name((sl_lane)lane),
-               of->busy_ms, of->planned_busy_ms, sum_waits(of), of->gap_ms, of->idle_ms);
+        printf("  %-8s %12.2f %12.2f %12.2f %12.2f", sl_lane_name((sl_lane)lane), of->busy_ms,
+               of->planned_busy_ms, sum_waits(of), of->gap_ms + of->idle_ms);
         print_causes(of);
         printf("\n");
     }

@@ -124,9 +124,10 @@ static void fill_lane(const filling *self, sl_lane lane, double step_ms,
         out->wait_ms[cause] = ms_a_step(self, sums->wait_ns[cause]);
         left_ms -= out->wait_ms[cause];
     }
-    out->gap_ms = ms_a_step(self, sums->gap_ns);
-    out->gap_ms = out->gap_ms < left_ms ? out->gap_ms : fmax(left_ms, 0);
-    out->idle_ms = fmax(left_ms - out->gap_ms, 0);
+    if (lane == SL_LANE_COMPUTE)
+        out->gap_ms = fmax(left_ms, 0);
+    else
+        out->idle_ms = fmax(left_ms, 0);
     out->planned_busy_ms = 1e3 * simulation->busy_seconds[lane];
     out->planned_wait_ms = 1e3 * simulation->stall_seconds[lane];
     out->moved_bytes = self->source->statistics->moved_bytes[lane] / self->source->step_count;

@@ -35,12 +35,13 @@ typedef struct sl_measured_tier {
     sl_account_class objects[SL_MEASURED_OBJECTS]; /* the largest first; "others" may be the last */
 } sl_measured_tier;
 
-/* busy + waits + gap + idle make the step; idle is what is left of it. */
+/* busy, waits, and gap or idle make the step. */
 typedef struct sl_measured_lane {
     uint64_t command_count; /* in all measured steps; 0: the lane had no work */
-    double busy_ms, idle_ms;
-    double gap_ms; /* between commands, without waiting for one: the thread was not scheduled, or
-                      the next command was not issued yet */
+    double busy_ms;
+    double idle_ms; /* of lanes beside the compute lane: what is left of the step */
+    double gap_ms;  /* of the compute lane, the same: its thread was not scheduled between two
+                       commands, or the next one was not issued yet */
     double wait_ms[SL_LANE_COUNT];           /* by the lane that was waited for in the end */
     double planned_busy_ms, planned_wait_ms; /* by the simulation; of the wait: of the compute lane
                                                 for this one */

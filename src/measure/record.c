@@ -11,14 +11,13 @@ enum { STEP_PLAN = 0 };
 
 /* Waits since the lane's last command. */
 typedef struct pending_waits {
-    uint64_t count, ns, longest_ns, end_ns;
+    uint64_t count, ns, longest_ns;
     uint32_t longest_command;
     uint64_t cause_ns[SL_LANE_COUNT];
 } pending_waits;
 
 typedef struct lane_state {
     pending_waits pending;
-    uint64_t last_end_ns;         /* of its last command */
     uint32_t command, repetition; /* its last one */
     bool has_begun;
 } lane_state;
@@ -59,13 +58,6 @@ static void add_waits(const pending_waits *pending, sl_record_command *command,
     }
 }
 
-/* A device's clock may put a start a little before the end before it. */
-static uint64_t find_gap(const lane_state *lane, const sl_engine_event *event)
-{
-    uint64_t covered = lane->last_end_ns + lane->pending.ns;
-    return event->start_ns > covered ? event->start_ns - covered : 0;
-}
-
 static void add_run(sl_record *record, const sl_engine_event *event)
 {
     const lane_state *lane = &record->lanes[event->lane];
@@ -77,8 +69,6 @@ static void add_run(sl_record *record, const sl_engine_event *event)
     sums->run_count++;
     sums->busy_ns += run_ns;
     sums->end_ns = event->end_ns;
-    if (lane->last_end_ns > 0)
-        sums->gap_ns += find_gap(lane, event);
     add_waits(&lane->pending, command, sums);
 }
 
@@ -100,7 +90,6 @@ static void record_run(void *user, const sl_engine_event *event)
         add_run(record, event);
     else
         sums->start_ns = event->end_ns;
-    lane->last_end_ns = event->end_ns;
     lane->pending = (pending_waits){0};
 }
 

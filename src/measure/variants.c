@@ -6,6 +6,7 @@
 #include <string.h>
 
 static const uint64_t GIB = UINT64_C(1) << 30;
+static const uint64_t least_bytes = 256 << 10; /* of a tier that is worth a question */
 
 typedef struct trial {
     const sl_blueprint *now;
@@ -162,7 +163,7 @@ sl_status sl_variants_find(const sl_search *search, const sl_blueprint *blueprin
         *sl_search_budget(&self.search.fixed, (sl_tier)tier) = blueprint->budget_bytes[tier];
     SL_TRY(predict(blueprint, machine, &self.now_seconds));
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        if (sl_blueprint_peak_bytes(blueprint, (sl_tier)tier) > 0)
+        if (sl_blueprint_peak_bytes(blueprint, (sl_tier)tier) >= least_bytes)
             SL_TRY(add_tier(&self, search, (sl_tier)tier, out_variants, &count));
     *out_count = count;
     return SL_OK;

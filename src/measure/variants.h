@@ -25,7 +25,7 @@ typedef struct sl_variant {
     char change[SL_VARIANTS_TEXT_BYTES]; /* what would be another: "recompute none, ..."; or "" */
 } sl_variant;
 
-/* Tries each tier that holds something with less than it holds now, and those whose budget was set
+/* Tries each tier that holds 256 KiB with less than it holds now, and those whose budget was set
  * (`search` has it) with more than that: a tier without a budget takes what it needs. Budgets of
  * other tiers stay those of `blueprint`, which `search` found. All are simulated with `machine`,
  * which may have better rates than the one that plans are made for, where that is a guess. Writes

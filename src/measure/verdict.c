@@ -120,7 +120,7 @@ static void advise_compute(const sl_blueprint *blueprint, const sl_measured *mea
         add(to,
             "recomputation takes %.0f%% of the step, which --recompute none trades for memory; ",
             percent(recompute_ms, measured->step_ms));
-    if (slow)
+    if (slow && !is_disturbed(measured))
         add(to, "%s takes %.0f%% of the step at %.0f%% of the rate that bench measured; ",
             sl_op_info_of(slow->kind)->name, percent(slow->ms, measured->step_ms),
             100 * slow->roof_share);
