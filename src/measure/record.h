@@ -4,8 +4,8 @@
  * Of each command of a step's body it keeps how often it ran, for how long, and what its lane
  * waited for before it. The first steps are a warm-up and are left out: a lane counts them by
  * itself, for the engine returns while updates of a step still run. So of each lane the same whole
- * steps are measured, and of the compute lane the time from its last command of the warm-up to its
- * last one of all: busy, waits and the gaps between them add up to it exactly.
+ * steps are measured; of the compute lane, the time from its last command of the warm-up to its
+ * last one of all is what it worked, what it waited, and gaps.
  */
 #ifndef SL_MEASURE_RECORD_H
 #define SL_MEASURE_RECORD_H
@@ -24,7 +24,6 @@ typedef struct sl_record_command {
 typedef struct sl_record_lane {
     uint64_t run_count, busy_ns;
     uint64_t wait_ns[SL_LANE_COUNT]; /* by the lane that was waited for in the end */
-    uint64_t gap_ns;                 /* neither at work nor waiting for a command */
     uint64_t start_ns, end_ns;       /* end of the last command of the warm-up, and of all */
     uint32_t step_count;             /* that it began, the warm-up's included */
 } sl_record_lane;
