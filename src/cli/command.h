@@ -16,6 +16,7 @@ typedef struct sl_command_entry {
     const char *arguments;         /* what may stand beside the options, or NULL */
     const char *doc;               /* one paragraph of its --help */
     bool checks_options;           /* `run` does: what --resume takes over comes in between */
+    bool takes_ranks;              /* `sluice launch` may start several of it */
     int (*run)(sl_config *config); /* with a checked configuration; returns the exit code */
 } sl_command_entry;
 

@@ -8,7 +8,9 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "comm/environment.h"
 #include "files/json_file.h"
+#include "launch.h"
 #include "options.h"
 #include "pages.h"
 
@@ -73,6 +75,7 @@ static void print_help(void)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
     for (int i = 0; i < PAGE_COUNT; i++)
         printf("  %-10s %s\n", pages[i].name, pages[i].summary);
+    printf("  %-10s %s\n", "launch", SL_LAUNCH_SUMMARY);
     printf("\n  sluice COMMAND --help   options of a command\n"
            "  sluice --version        version, libraries and processor features\n");
 }
@@ -90,6 +93,7 @@ sl_status sl_command_find(const char *name, const sl_command_entry **out_command
     }
     for (int i = 0; i < PAGE_COUNT; i++)
         sl_nearest_offer(&nearest, pages[i].name);
+    sl_nearest_offer(&nearest, "launch");
     sl_nearest_format(&nearest, "", hint, sizeof hint);
     SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s (see sluice --help)", name, hint);
 }
@@ -106,11 +110,26 @@ static int end_output(const sl_command_entry *command, int code)
                                          strerror(errno)));
 }
 
+/* Several ranks of a command that knows nothing of ranks would do the same work over each other. */
+static sl_status check_ranks(const sl_command_entry *command)
+{
+    sl_environment environment;
+    if (!getenv(SL_ENVIRONMENT_RANK))
+        return SL_OK;
+    SL_TRY(sl_environment_read(&environment));
+    if (environment.kind == SL_COMM_LOCAL && environment.size > 1 && !command->takes_ranks)
+        SL_FAIL(SL_ERROR_USAGE, "%s runs as one process in this version: leave out sluice launch",
+                command->name);
+    return SL_OK;
+}
+
 static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
-    sl_config config;
+    sl_config config = {0};
     bool is_answered = false;
-    sl_status status = sl_options_parse(command, argc, argv, &config, &is_answered);
+    sl_status status = check_ranks(command);
+    if (status == SL_OK)
+        status = sl_options_parse(command, argc, argv, &config, &is_answered);
     int code = status == SL_OK && !is_answered ? command->run(&config) : sl_command_end(status);
     sl_config_clear(&config);
     return end_output(command, code);
@@ -175,5 +194,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < PAGE_COUNT; i++)
         if (strcmp(pages[i].name, word) == 0)
             return print_page(pages[i].print, argc - 1, argv + 1);
+    if (strcmp(word, "launch") == 0)
+        return sl_launch_main(argc - 1, argv + 1);
     return run_word(argc - 1, argv + 1);
 }
