@@ -28,10 +28,21 @@ typedef struct sl_engine_event {
     uint64_t start_ns, end_ns;
 } sl_engine_event;
 
+/* A wait of a lane for a command of another lane. The lane's next command is what waited. */
+typedef struct sl_engine_wait {
+    uint32_t plan_index;
+    uint32_t command;   /* that was waited for, into the plan's body */
+    sl_lane lane;       /* that waited */
+    sl_lane waited_for; /* the lane of `command` */
+    uint64_t start_ns, end_ns;
+    uint64_t cause_ns[SL_LANE_COUNT]; /* its parts, by the lane that was waited for in the end */
+} sl_engine_wait;
+
 /* Hears of each command, for timelines: by one thread a lane, in the lane's order. */
 typedef struct sl_engine_observer {
     void (*ran)(void *user, const sl_engine_event *event);
     void *user;
+    void (*waited)(void *user, const sl_engine_wait *wait); /* NULL: it hears of no waits */
 } sl_engine_observer;
 
 /* What an INPUT op asks for. */
@@ -92,6 +103,7 @@ typedef struct sl_engine_options {
     const sl_engine_ranks *ranks;       /* NULL where no plan has collectives; copied */
     const sl_engine_progress *progress; /* or NULL; copied */
     bool guard_arenas;                  /* tests: guard pages, pattern */
+    bool paint_arenas;                  /* for sl_engine_measure_arena */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
 
@@ -164,6 +176,23 @@ typedef struct sl_engine_statistics {
 
 /* Reads the counters and sets the "since" ones back to zero. */
 SL_API void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics);
+
+/* What was found changed in an arena that was painted when the engine opened (paint_arenas). Pages
+ * are of 4 KiB. Homes are written when it opens, so they count as changed. */
+typedef struct sl_engine_paint {
+    uint64_t arena_bytes;   /* that the plans asked for */
+    uint64_t painted_bytes; /* these and what lies behind them, where nothing may be written */
+    uint64_t changed_bytes; /* of whole pages that hold a changed byte, inside the arena */
+    uint64_t peak_bytes;    /* up to the last changed byte: above arena_bytes if one lies beyond */
+} sl_engine_paint;
+
+/* Looks for the last changed byte of an arena. Drains first; reads all of it. Zeros where nothing
+ * is placed. SL_ERROR_INTERNAL: it was not painted, or the tier has no arena. */
+SL_API sl_status sl_engine_measure_arena(sl_engine *engine, sl_tier tier,
+                                         sl_engine_paint *out_paint);
+
+/* What the device says of itself now, bytes free among it. */
+SL_API sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info);
 
 /* How the disk tier is reached, for people: "io_uring, 32 x 1 MiB, registered buffers" or why not;
  * "" where nothing is on disk. Valid while the engine is open. */

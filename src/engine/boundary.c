@@ -73,7 +73,9 @@ static sl_status write_flags(sl_engine *engine)
 /* Fresh memory is zero unless it was patterned, and so is a fresh disk. */
 sl_status sl_boundary_fill(sl_engine *engine)
 {
-    if (engine->options.guard_arenas) {
+    if (engine->options.paint_arenas)
+        SL_TRY(sl_paint_arenas(engine));
+    if (engine->options.guard_arenas || engine->options.paint_arenas) {
         SL_TRY(clear_homes(engine));
         SL_TRY(clear_persistent(engine));
     }

@@ -225,3 +225,8 @@ const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint3
         return NULL;
     return engine->plans[plan_index].outputs[slot];
 }
+
+sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info)
+{
+    return engine->ops->describe(engine->device, out_info);
+}

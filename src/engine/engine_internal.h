@@ -8,6 +8,7 @@
  *   collectives.c RUN commands of the comm lane: the caller's other ranks
  *   copies.c      COPY commands: between memories, and between the host and the disk
  *   arena.c       one range of memory a tier; addresses are made here and nowhere else
+ *   paint.c       which bytes of an arena were written, by painting it first
  *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
  *   disk.c        the disk tier: its store, and parts of chunks that live there
  *   statistics.c  what the lanes did, for how long, and for which lane they waited
@@ -40,7 +41,7 @@ enum { SL_ARENA_COUNT = 2 }; /* tiers that are memory: SL_TIER_DEVICE and SL_TIE
 typedef struct sl_arena {
     unsigned char *base;   /* NULL: nothing is placed here */
     uint64_t bytes;        /* the largest peak of the plans */
-    uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
+    uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places; and, painted, more */
 } sl_arena;
 
 /* ---- lanes ---- */
@@ -317,9 +318,19 @@ sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *d
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data);
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place);
 
+/* Bytes behind what the plans asked for that are mapped and painted too: a write beyond the plan
+ * shows there. */
+enum { SL_PAINT_BEYOND_BYTES = 2 << 20 };
+
+/* ---- paint.c ---- */
+
+/* Paints both arenas; the lanes have no commands, and nothing is in the arenas. */
+sl_status sl_paint_arenas(sl_engine *engine);
+
 /* ---- boundary.c ---- */
 
-/* Sets homes and persistent slots to zero where guarded memory was patterned; writes the flags. */
+/* Sets homes and persistent slots to zero where memory is not fresh: guarded or painted. Writes the
+ * flags. */
 sl_status sl_boundary_fill(sl_engine *engine);
 
 /* ---- disk.c ---- */
@@ -374,8 +385,8 @@ uint64_t sl_statistics_tag(sl_tag_kind kind);
 /* Of command number `command`, which is bound, in repetition 0; one more is one repetition on. */
 uint64_t sl_statistics_tag_body(uint32_t plan_index, const sl_bound_plan *plan, uint32_t command);
 
-/* Of a wait for something of another lane. */
-uint64_t sl_statistics_tag_wait(sl_lane waited_for);
+/* Of a wait for a command of another lane, whose tag is `command_tag`. */
+uint64_t sl_statistics_tag_wait(sl_lane waited_for, uint64_t command_tag);
 
 /* What `lane`'s stream is to call. */
 sl_queue_observer sl_statistics_observer(sl_engine_lane *lane);

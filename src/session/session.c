@@ -114,7 +114,8 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
                                  .source = hooks ? hooks->source : NULL,
                                  .ranks = hooks ? hooks->ranks : NULL,
                                  .progress = hooks ? hooks->progress : NULL,
-                                 .observer = hooks ? hooks->observer : NULL};
+                                 .observer = hooks ? hooks->observer : NULL,
+                                 .paint_arenas = hooks && hooks->paints};
     return sl_engine_open(&options, &session->engine);
 }
 

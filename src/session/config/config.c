@@ -14,8 +14,9 @@
 #include "units.h"
 
 enum {
-    T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN,
+    T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE,
     P = SL_CONFIG_PLAN,
+    R = SL_CONFIG_PROFILE,
     G = SL_CONFIG_GENERATE,
     E = SL_CONFIG_EVAL,
     TE = T | E,
@@ -691,7 +692,7 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
     SL_TRY(check_device(config, command));
-    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))
+    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE))
         return check_training(config, command);
     return check_reading(config, command);
 }

@@ -594,3 +594,19 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     *out_refusal = refusal;
     return fail_refused(&refusal);
 }
+
+sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
+                          sl_fit_failure *out_failure)
+{
+    sl_search probe = *search;
+    sl_blueprint *blueprint = NULL;
+    probe.task.is_probe = true;
+    SL_TRY(sl_search_run(&probe, &blueprint, out_failure));
+    sl_status status = improve(&probe, &blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
+        return status;
+    }
+    *out_blueprint = blueprint;
+    return SL_OK;
+}
