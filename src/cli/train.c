@@ -178,4 +178,5 @@ const sl_command_entry sl_command_train = {
            "first and refuses what does not fit, with what would. With --save a signal ends the "
            "run after its step, saved; a second one at once.",
     .checks_options = true,
+    .takes_ranks = true,
     .run = run_train};
