@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "base/bits.h"
 #include "base/rng.h"
 #include "rank_threads.h"
 #include "scratch_dir.h"
@@ -265,7 +266,7 @@ static void place_tensor(const run_rank *it, uint32_t index, const float *data, 
         }
         assert_true(at < whole->count);
         if (spec->split == SL_SPLIT_NONE && it->rank > 0) { /* the same on every rank */
-            if (memcmp(&whole->data[at], &data[e], sizeof *data) != 0)
+            if (sl_bits_of_float(whole->data[at]) != sl_bits_of_float(data[e]))
                 fail_msg("rank %u: %s differs from rank 0's at %llu", it->rank, spec->name,
                          (unsigned long long)e);
             continue;
@@ -330,11 +331,19 @@ static double find_distance(const whole_model *a, const whole_model *b, const ch
     return most;
 }
 
+static bool are_bits_equal(const whole_tensor *x, const whole_tensor *y)
+{
+    for (uint64_t e = 0; e < x->count; e++)
+        if (sl_bits_of_float(x->data[e]) != sl_bits_of_float(y->data[e]))
+            return false;
+    return true;
+}
+
 static bool is_same(const whole_model *a, const whole_model *b)
 {
     for (uint32_t i = 0; i < a->count; i++) {
         const whole_tensor *x = &a->tensors[i], *y = find_same(b, x->name);
-        if (x->count != y->count || memcmp(x->data, y->data, x->count * sizeof *x->data) != 0)
+        if (x->count != y->count || !are_bits_equal(x, y))
             return false;
     }
     return a->count == b->count;
@@ -408,18 +417,32 @@ static void load_run(ranks_run *run, const char *directory)
     }
 }
 
+static bool is_file_equal(const char *a, const char *b, const char *name, uint64_t step)
+{
+    char path[2][SCRATCH_PATH_BYTES + 64];
+    FILE *file[2];
+    const char *const directories[] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "%.1000s/step-%08u/%s", directories[i], (unsigned)step,
+                 name);
+        file[i] = fopen(path[i], "rb");
+        assert_non_null(file[i]);
+    }
+    int left, right;
+    do {
+        left = getc(file[0]);
+        right = getc(file[1]);
+    } while (left == right && left != EOF);
+    fclose(file[0]);
+    fclose(file[1]);
+    return left == right;
+}
+
 static bool are_files_equal(const char *a, const char *b, uint64_t step)
 {
-    static const char *const names[] = {"model.safetensors", "moment1.safetensors",
-                                        "moment2.safetensors"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char command[3 * SCRATCH_PATH_BYTES];
-        snprintf(command, sizeof command, "cmp -s %s/step-%08llu/%s %s/step-%08llu/%s", a,
-                 (unsigned long long)step, names[i], b, (unsigned long long)step, names[i]);
-        if (system(command) != 0)
-            return false;
-    }
-    return true;
+    return is_file_equal(a, b, "model.safetensors", step) &&
+           is_file_equal(a, b, "moment1.safetensors", step) &&
+           is_file_equal(a, b, "moment2.safetensors", step);
 }
 
 /* ---- gradients ---- */
@@ -500,7 +523,8 @@ static void losses_over_fifty_steps_when_split_then_stay_together(void **state)
         ranks_run *one = open_run(1, on_device, NULL), *many = open_run(size, on_device, NULL);
         double most = 0;
         for (int step = 0; step < 50; step++) {
-            one->learning_rate = many->learning_rate = 3e-4f * (step < 10 ? 0.1f * (step + 1) : 1);
+            one->learning_rate = many->learning_rate =
+                3e-4f * (step < 10 ? 0.1f * (float)(step + 1) : 1);
             take_step(one);
             take_step(many);
             most = fmax(most, fabs(many->rank[0].loss / one->rank[0].loss - 1));

@@ -166,7 +166,7 @@ static sl_status open_counted_flags(const sl_program *program, sl_layout *layout
 {
     const uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;
     const uint64_t block_count = layout->chunk_count * chunk_blocks;
-    if (program->tp_size <= 1)
+    if (program->tp_size <= 1 || block_count == 0)
         return SL_OK;
     layout->counted_flags = calloc(block_count, sizeof *layout->counted_flags);
     if (layout->counted_flags == NULL)

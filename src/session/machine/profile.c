@@ -175,6 +175,16 @@ static void name_machine(sl_profile *profile)
         snprintf(name, capacity, "%.40s, measured %.10s", profile->gpu, profile->date);
 }
 
+/* What takes other ranks is not measured by one: there the guess stands. */
+static void keep_guesses(const sl_machine *guess, sl_machine *machine)
+{
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++)
+            if (sl_op_info_of((sl_op_kind)kind)->is_collective &&
+                machine->op[kind][type].byte_rate <= 0)
+                machine->op[kind][type] = guess->op[kind][type];
+}
+
 static sl_status read_profile(const char *path, const json_t *root, sl_profile *out_profile)
 {
     uint32_t format;
@@ -186,7 +196,9 @@ static sl_status read_profile(const char *path, const json_t *root, sl_profile *
     sl_machine *machine = &profile.machine;
     *machine = profile.device == SL_DEVICE_CPU ? sl_machine_default(profile.thread_count)
                                                : sl_machine_default_gpu(0, profile.thread_count);
+    const sl_machine guess = *machine;
     SL_TRY(sl_fields_read(path, root, machine_fields, machine));
+    keep_guesses(&guess, machine);
     machine->is_measured = true;
     machine->worker_count = profile.thread_count;
     machine->core_count =

@@ -276,6 +276,7 @@ static void join_parts(gathered *it)
 
 static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
 {
+    assert(it->own && it->parts);
     memset(it->own, 0, it->count * sizeof *it->own);
     for (uint32_t i = 0; i < it->full->panel_count; i++)
         SL_TRY(read_own_panel(it, it->full->panels[i]));
