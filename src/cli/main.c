@@ -17,15 +17,9 @@
 enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {
-    &sl_command_train,    &sl_command_plan,    &sl_command_generate, &sl_command_eval,
-    &sl_command_tokenize, &sl_command_convert, &sl_command_doctor,   &sl_command_bench};
-
-static const struct later_command {
-    const char *name, *summary, *instead;
-} later_commands[] = {
-    {"profile", "a few steps with everything measured",
-     "use train with --log-json, which measures every step"},
-};
+    &sl_command_train,    &sl_command_plan,   &sl_command_profile,
+    &sl_command_generate, &sl_command_eval,   &sl_command_tokenize,
+    &sl_command_convert,  &sl_command_doctor, &sl_command_bench};
 
 static const struct page {
     const char *name, *summary;
@@ -37,8 +31,7 @@ static const struct page {
 
 enum {
     PAGE_COUNT = sizeof pages / sizeof pages[0],
-    COMMAND_COUNT = sizeof commands / sizeof commands[0],
-    LATER_COUNT = sizeof later_commands / sizeof later_commands[0]
+    COMMAND_COUNT = sizeof commands / sizeof commands[0]
 };
 
 const sl_command_entry *sl_command_at(uint32_t index)
@@ -80,8 +73,6 @@ static void print_help(void)
            "Trains GPT-2-class transformers whose state does not fit on the device.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    for (int i = 0; i < LATER_COUNT; i++)
-        printf("  %-10s %s (later version)\n", later_commands[i].name, later_commands[i].summary);
     for (int i = 0; i < PAGE_COUNT; i++)
         printf("  %-10s %s\n", pages[i].name, pages[i].summary);
     printf("  %-10s %s\n", "launch", SL_LAUNCH_SUMMARY);
@@ -99,12 +90,6 @@ sl_status sl_command_find(const char *name, const sl_command_entry **out_command
             continue;
         *out_command = commands[i];
         return SL_OK;
-    }
-    for (int i = 0; i < LATER_COUNT; i++) {
-        sl_nearest_offer(&nearest, later_commands[i].name);
-        if (strcmp(later_commands[i].name, name) == 0)
-            SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", name,
-                    later_commands[i].instead);
     }
     for (int i = 0; i < PAGE_COUNT; i++)
         sl_nearest_offer(&nearest, pages[i].name);

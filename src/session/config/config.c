@@ -14,8 +14,9 @@
 #include "units.h"
 
 enum {
-    T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN,
+    T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE,
     P = SL_CONFIG_PLAN,
+    R = SL_CONFIG_PROFILE,
     G = SL_CONFIG_GENERATE,
     E = SL_CONFIG_EVAL,
     TE = T | E,
@@ -355,8 +356,8 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 /* Options that are refused whenever they differ from the only value of this version. */
 static sl_status refuse_later_compute(const sl_config *config)
 {
-    if (config->tp > 1 || config->pp > 1)
-        REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
+    if (config->pp > 1)
+        REFUSE_LATER("more than one stage (--pp)", "leave it out");
     if (config->zero > 1)
         REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
     if (config->sequence_parallel)
@@ -691,7 +692,7 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
     SL_TRY(check_device(config, command));
-    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))
+    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE))
         return check_training(config, command);
     return check_reading(config, command);
 }
