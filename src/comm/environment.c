@@ -55,6 +55,8 @@ sl_status sl_environment_read(sl_environment *out_environment)
         if (!getenv(starters[i].rank) || !getenv(starters[i].size))
             continue;
         SL_TRY(read_starter(&starters[i], &environment));
+        if (environment.kind == SL_COMM_MPI && environment.size == 1)
+            environment.kind = SL_COMM_SELF;
         break;
     }
     *out_environment = environment;
