@@ -48,6 +48,22 @@ static inline scratch_path scratch_join(const char *directory, const char *name)
     return path;
 }
 
+/* True if two files have the same bytes. */
+static inline int scratch_is_same(const char *path, const char *other)
+{
+    FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
+    int left, right;
+    scratch_need(a != NULL, path);
+    scratch_need(b != NULL, other);
+    do {
+        left = getc(a);
+        right = getc(b);
+    } while (left == right && left != EOF);
+    fclose(a);
+    fclose(b);
+    return left == right;
+}
+
 static inline int scratch_remove_one(const char *path, const struct stat *info, int type,
                                      struct FTW *place)
 {

@@ -419,23 +419,9 @@ static void load_run(ranks_run *run, const char *directory)
 
 static bool is_file_equal(const char *a, const char *b, const char *name, uint64_t step)
 {
-    char path[2][SCRATCH_PATH_BYTES + 64];
-    FILE *file[2];
-    const char *const directories[] = {a, b};
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "%.1000s/step-%08u/%s", directories[i], (unsigned)step,
-                 name);
-        file[i] = fopen(path[i], "rb");
-        assert_non_null(file[i]);
-    }
-    int left, right;
-    do {
-        left = getc(file[0]);
-        right = getc(file[1]);
-    } while (left == right && left != EOF);
-    fclose(file[0]);
-    fclose(file[1]);
-    return left == right;
+    char under[64];
+    snprintf(under, sizeof under, "step-%08u/%s", (unsigned)step, name);
+    return scratch_is_same(scratch_join(a, under).text, scratch_join(b, under).text);
 }
 
 static bool are_files_equal(const char *a, const char *b, uint64_t step)
