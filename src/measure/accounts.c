@@ -214,7 +214,8 @@ static void fill_stalls(const filling *self)
 /* Sums over all ops of a kind. */
 typedef struct op_sums {
     uint64_t count, ns;
-    double flops, bytes, alone_seconds;
+    double flops, bytes;
+    double alone_seconds, roof_seconds; /* by the machine's rates of the kind; by its best */
 } op_sums;
 
 static void add_op(const filling *self, uint32_t index, const sl_machine *machine, op_sums *sums)
@@ -225,9 +226,13 @@ static void add_op(const filling *self, uint32_t index, const sl_machine *machin
     double runs = (double)ran->run_count;
     bool on_host = command->lane == SL_LANE_HOST;
     sums->count += ran->run_count;
+    double flops = (double)sl_op_flops(op->kind, &op->attrs);
+    double bytes = (double)sl_op_traffic_bytes(op->kind, &op->attrs);
     sums->ns += ran->run_ns;
-    sums->flops += runs * (double)sl_op_flops(op->kind, &op->attrs);
-    sums->bytes += runs * (double)sl_op_traffic_bytes(op->kind, &op->attrs);
+    sums->flops += runs * flops;
+    sums->bytes += runs * bytes;
+    sums->roof_seconds +=
+        runs * fmax(flops / self->account->flop_roof, bytes / self->account->byte_roof);
     sums->alone_seconds += runs * sl_machine_op_seconds(machine, op->kind, &op->attrs, on_host);
     self->out->phase_ms[op->phase] += ms_a_step(self, ran->run_ns);
 }
