@@ -252,7 +252,7 @@ static void sum_ops(const filling *self, const sl_machine *machine, op_sums sums
 static sl_measured_op describe_op(const filling *self, const op_sums *of, sl_op_kind kind,
                                   bool on_host)
 {
-    double seconds = 1e-9 * (double)of->ns;
+    double seconds = 1e-9 * (double)(of->ns > 0 ? of->ns : 1);
     double lane_ms = self->out->lanes[on_host ? SL_LANE_HOST : SL_LANE_COMPUTE].busy_ms;
     bool has_roof = self->out->is_machine_measured;
     return (sl_measured_op){.kind = kind,
@@ -260,10 +260,10 @@ static sl_measured_op describe_op(const filling *self, const op_sums *of, sl_op_
                             .count = (double)of->count / self->steps,
                             .ms = ms_a_step(self, of->ns),
                             .share = lane_ms > 0 ? ms_a_step(self, of->ns) / lane_ms : 0,
-                            .flop_rate = seconds > 0 ? of->flops / seconds : 0,
-                            .byte_rate = seconds > 0 ? of->bytes / seconds : 0,
-                            .roof_share =
-                                has_roof && seconds > 0 ? of->alone_seconds / seconds : NAN};
+                            .flop_rate = of->flops / seconds,
+                            .byte_rate = of->bytes / seconds,
+                            .roof_share = has_roof ? of->roof_seconds / seconds : NAN,
+                            .bench_share = has_roof ? of->alone_seconds / seconds : NAN};
 }
 
 static int compare_ops(const void *a, const void *b)
