@@ -218,6 +218,13 @@ typedef struct op_sums {
     double alone_seconds, roof_seconds; /* by the machine's rates of the kind; by its best */
 } op_sums;
 
+/* Of memory the rate of AdamW, which reads and writes more streams than any other: the best rate of
+ * all kinds may be that of one whose data stay in a cache. */
+static double find_byte_roof(const sl_machine *machine, sl_type type)
+{
+    return fmax(machine->op[SL_OP_ADAMW][type].byte_rate, machine->host_adamw[type].byte_rate);
+}
+
 static void add_op(const filling *self, uint32_t index, const sl_machine *machine, op_sums *sums)
 {
     const sl_record_command *ran = &sl_record_commands(self->source->record)[index];
@@ -231,8 +238,8 @@ static void add_op(const filling *self, uint32_t index, const sl_machine *machin
     sums->ns += ran->run_ns;
     sums->flops += runs * flops;
     sums->bytes += runs * bytes;
-    sums->roof_seconds +=
-        runs * fmax(flops / self->account->flop_roof, bytes / self->account->byte_roof);
+    sums->roof_seconds += runs * fmax(flops / self->account->flop_roof,
+                                      bytes / find_byte_roof(machine, self->blueprint->task.type));
     sums->alone_seconds += runs * sl_machine_op_seconds(machine, op->kind, &op->attrs, on_host);
     self->out->phase_ms[op->phase] += ms_a_step(self, ran->run_ns);
 }
