@@ -615,6 +615,17 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     return sl_recipe_check_schedule(config);
 }
 
+static sl_status check_split_share(const sl_config *config)
+{
+    static const char *const names[] = {"training", "validation", "test"};
+    double of_data[SL_CONFIG_SHARES];
+    SL_TRY(sl_config_split(config, of_data));
+    if (config->split && of_data[config->share] == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--split %s leaves nothing for --share %s: name another share",
+                config->split, names[config->share]);
+    return SL_OK;
+}
+
 static sl_status check_evaluating(const sl_config *config)
 {
     if (config->data.count == 0)
@@ -625,7 +636,9 @@ static sl_status check_evaluating(const sl_config *config)
     if (config->overlap > 0 && config->last_word)
         SL_FAIL(SL_ERROR_USAGE, "--last-word reads documents, and --overlap windows of all data: "
                                 "give one of them");
-    return SL_OK;
+    if (config->split && config->last_word)
+        SL_FAIL(SL_ERROR_USAGE, "--last-word reads every document: leave --split out");
+    return check_split_share(config);
 }
 
 static sl_status check_prompt(const sl_config *config)
@@ -683,6 +696,11 @@ static sl_status check_converting(const sl_config *config)
                                 "Face GPT-2 directory, or a model of llm.c");
     if (!config->to)
         SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made",
+                config->convert_format == 0 ? "directory" : "file");
+    if (strcmp(config->to, "-") == 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--to -: a model is no text for standard output: name the %s that "
+                "is made (./- where it shall be called so)",
                 config->convert_format == 0 ? "directory" : "file");
     return SL_OK;
 }

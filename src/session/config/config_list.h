@@ -61,9 +61,12 @@
     X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA,                        \
       "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
       "positions from 0; a document begins behind each end of text")                               \
-    X(TEXT, split, "split", "", "A,B,C", 0, 0, T, DATA,                                            \
+    X(TEXT, split, "split", "", "A,B,C", 0, 0, TE, DATA,                                           \
       "shares of the documents of --data, in order, for training, validation (at --eval-every "    \
       "and the end) and test (at the end), such as 98,1,1 (all for training)")                     \
+    X(CHOICE, share, "share", "test", "training|validation|test", 0, 0, E, DATA,                   \
+      "which share of --split is evaluated: with the split that train had, test is text that the " \
+      "model has not seen")                                                                        \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
     X(COUNT, overlap, "overlap", "0", "N", 0, 1e7, E, DATA,                                        \
       "tokens that each window of --seq tokens reads again from the one before, as context that "  \
