@@ -82,14 +82,15 @@ static void set_number(const char *name, uint32_t number)
     setenv(name, text, 1);
 }
 
-/* In the child. */
+/* In the child. Without a file it is a rank as Open MPI's mpirun starts it. */
 static void run_process(uint32_t rank, uint32_t size, int file, const rank_run *run)
 {
     const sl_comm_options options = {.kind = SL_COMM_AUTO};
     sl_comm *world;
-    set_number(SL_ENVIRONMENT_RANK, rank);
-    set_number(SL_ENVIRONMENT_SIZE, size);
-    set_number(SL_ENVIRONMENT_FILE, (uint32_t)file);
+    set_number(file < 0 ? "OMPI_COMM_WORLD_RANK" : SL_ENVIRONMENT_RANK, rank);
+    set_number(file < 0 ? "OMPI_COMM_WORLD_SIZE" : SL_ENVIRONMENT_SIZE, size);
+    if (file >= 0)
+        set_number(SL_ENVIRONMENT_FILE, (uint32_t)file);
     if (sl_comm_open(&options, &world) != SL_OK) {
         complain(run->out, "cannot open: %s", sl_status_message());
         _exit(1);
@@ -99,11 +100,11 @@ static void run_process(uint32_t rank, uint32_t size, int file, const rank_run *
     _exit(0);
 }
 
-/* Starts `size` processes. Answers live in memory that they share. */
-static void start_processes(uint32_t size, const rank_run *run, answer *answers, pid_t *out_ids)
+/* Starts `size` processes with the board in `file`, which this closes, or none. Answers live in
+ * memory that they share. */
+static void start_ranks(uint32_t size, int file, const rank_run *run, answer *answers,
+                        pid_t *out_ids)
 {
-    int file;
-    assert_int_equal(sl_board_create(size, size, &file), SL_OK);
     fflush(NULL);
     for (uint32_t i = 0; i < size; i++) {
         rank_run mine = *run;
@@ -113,7 +114,15 @@ static void start_processes(uint32_t size, const rank_run *run, answer *answers,
         if (out_ids[i] == 0)
             run_process(i, size, file, &mine);
     }
-    close(file);
+    if (file >= 0)
+        close(file);
+}
+
+static void start_processes(uint32_t size, const rank_run *run, answer *answers, pid_t *out_ids)
+{
+    int file;
+    assert_int_equal(sl_board_create(size, size, &file), SL_OK);
+    start_ranks(size, file, run, answers, out_ids);
 }
 
 static answer *share_answers(void)
@@ -124,11 +133,8 @@ static answer *share_answers(void)
     return answers;
 }
 
-static void run_processes(uint32_t size, rank_body body, const void *argument, answer *answers)
+static void wait_for_processes(uint32_t size, const pid_t *ids, answer *answers)
 {
-    pid_t ids[RANKS_MAX];
-    const rank_run run = {.body = body, .argument = argument};
-    start_processes(size, &run, answers, ids);
     for (uint32_t i = 0; i < size; i++) {
         int state;
         assert_int_equal(waitpid(ids[i], &state, 0), ids[i]);
@@ -137,14 +143,31 @@ static void run_processes(uint32_t size, rank_body body, const void *argument, a
     }
 }
 
+static void run_processes(uint32_t size, rank_body body, const void *argument, answer *answers)
+{
+    pid_t ids[RANKS_MAX];
+    const rank_run run = {.body = body, .argument = argument};
+    start_processes(size, &run, answers, ids);
+    wait_for_processes(size, ids, answers);
+}
+
+static void run_met(uint32_t size, rank_body body, const void *argument, answer *answers)
+{
+    pid_t ids[RANKS_MAX];
+    const rank_run run = {.body = body, .argument = argument};
+    start_ranks(size, -1, &run, answers, ids);
+    wait_for_processes(size, ids, answers);
+}
+
 typedef struct carrier {
     const char *name;
     void (*run)(uint32_t size, rank_body body, const void *argument, answer *answers);
 } carrier;
 
-static const carrier carriers[] = {{"threads", run_threads}, {"local", run_processes}};
+static const carrier carriers[] = {
+    {"threads", run_threads}, {"local", run_processes}, {"mpi", run_met}};
 
-enum { CARRIER_COUNT = 2 };
+enum { CARRIER_COUNT = 3 };
 
 /* Fails the test with what the first rank said that found something wrong. */
 static inline void expect_right(const carrier *on, uint32_t size, const answer *answers)

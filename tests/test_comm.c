@@ -347,6 +347,8 @@ static void random_calls_when_carriers_differ_then_bits_are_those_of_a_plain_loo
     bool is_full = getenv("SL_TEST_FULL");
     for (uint32_t size = 1; size <= RANKS_MAX; size++)
         for (uint32_t on = 0; on < CARRIER_COUNT; on++) {
+            if (on == 2 && size % 3 != 0 && !is_full)
+                continue; /* only what starts is another */
             sequence plan = {base_seed + size, is_full ? 400 : 24 / SANITIZER_SHARE,
                              is_full ? 300000 : 6000};
             run_right(&carriers[on], size, run_sequence, &plan);
@@ -374,7 +376,7 @@ static void all_reduce_when_larger_than_a_window_sums_all(void **state)
     (void)state;
     uint64_t count =
         getenv("SL_TEST_FULL") ? (12u << 20) + 17 : (300u << 10) / SANITIZER_SHARE + 17;
-    for (uint32_t on = 0; on < CARRIER_COUNT; on++) {
+    for (uint32_t on = 0; on < 2; on++) {
         run_right(&carriers[on], 2, check_types_of_size, &count);
         run_right(&carriers[on], 3, check_types_of_size, &count);
     }
@@ -411,7 +413,7 @@ static void groups_when_used_in_turn_keep_apart(void **state)
     (void)state;
     static const sl_comm_layout layouts[] = {{2, 2, 2}, {4, 2, 1}, {1, 3, 2}, {2, 1, 1}};
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++)
-        for (uint32_t on = 0; on < CARRIER_COUNT; on++) {
+        for (uint32_t on = 0; on < 2; on++) {
             group_plan plan = {layouts[i], {base_seed + i, 40 / SANITIZER_SHARE, 6000}};
             run_right(&carriers[on], sl_comm_layout_ranks(&layouts[i]), run_groups, &plan);
         }
@@ -497,7 +499,7 @@ static void facts_when_a_rank_differs_are_refused_by_all(void **state)
     (void)state;
     for (uint32_t odd = 0; odd < 6; odd++) {
         uint32_t who = odd == 5 ? UINT32_MAX : odd;
-        run_right(&carriers[odd % 2], 5, agree_on_facts, &who);
+        run_right(&carriers[odd % CARRIER_COUNT], 5, agree_on_facts, &who);
     }
 }
 

@@ -104,7 +104,7 @@ static void calls_when_they_differ_between_ranks_are_refused_by_all(void **state
 {
     (void)state;
     for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++) {
-        const carrier *on = &carriers[i % 2];
+        const carrier *on = &carriers[i % CARRIER_COUNT];
         answer *answers = share_answers();
         on->run(3, run_difference, &differences[i], answers);
         expect_right(on, 3, answers);
@@ -312,6 +312,27 @@ static void environment_when_it_contradicts_itself_is_refused(void **state)
     sl_comm_close(world);
 }
 
+static void ranks_when_some_are_on_other_machines_are_refused(void **state)
+{
+    (void)state;
+    const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = 0.2};
+    sl_comm *world;
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "2 of 4 ranks are on this machine"));
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1); /* nobody comes */
+    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_RANK);
+    assert_non_null(strstr(sl_status_message(), "rank 1 has not started"));
+    setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_RANK);
+    assert_non_null(strstr(sl_status_message(), "rank 0 has not started"));
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+}
+
 static void arguments_when_impossible_are_refused(void **state)
 {
     (void)state;
@@ -338,6 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arguments_when_impossible_are_refused),
         cmocka_unit_test(environment_when_it_contradicts_itself_is_refused),
+        cmocka_unit_test(ranks_when_some_are_on_other_machines_are_refused),
         cmocka_unit_test(calls_when_they_differ_between_ranks_are_refused_by_all),
         cmocka_unit_test(exchange_when_sizes_differ_is_refused),
         cmocka_unit_test(ranks_when_one_is_missing_name_it_with_op_and_step),

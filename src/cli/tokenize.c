@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files/file_list.h"
 #include "files/files.h"
 #include "meter.h"
+#include "text/text_files.h"
 #include "text/tokenize.h"
 
 enum { MB = 1000000 };
@@ -30,18 +30,11 @@ static sl_meter start_meter(const sl_config *config, const char *what)
     return sl_meter_start(config, what, config->decode ? &decoding : &texts);
 }
 
-static sl_status show(void *user, uint64_t bytes, uint64_t file_bytes)
-{
-    return sl_meter_show(user, bytes, file_bytes);
-}
-
 static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 {
     sl_meter *self = user;
     SL_TRY(sl_meter_check_stop(self));
-    if (sl_meter_is_due(self))
-        fprintf(stderr, "%smerging  %u of %u tokens%s", sl_meter_line_start(self), tokens,
-                token_limit, sl_meter_line_end(self));
+    sl_meter_say(self, "merging  %u of %u tokens", tokens, token_limit);
     return SL_OK;
 }
 
@@ -49,13 +42,13 @@ static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 
 /* A name that is there stands for itself, a directory for its files, any other one for all that
  * match it. */
-static sl_status expand_one(const char *path, sl_file_list *files)
+static sl_status expand_one(const char *path, bool takes_tokens, sl_file_list *files)
 {
     glob_t found;
     bool is_there;
     SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
     if (is_there)
-        return sl_file_list_add(files, path);
+        return sl_text_files_add(files, path, takes_tokens);
     int result = glob(path, GLOB_NOMAGIC, NULL, &found);
     if (result == GLOB_NOMATCH)
         SL_FAIL(SL_ERROR_MISSING, "%s: no file has such a name", sl_files_show(path).text);
@@ -64,7 +57,7 @@ static sl_status expand_one(const char *path, sl_file_list *files)
                 sl_files_show(path).text);
     sl_status status = SL_OK;
     for (size_t i = 0; i < found.gl_pathc && status == SL_OK; i++)
-        status = sl_file_list_add(files, found.gl_pathv[i]);
+        status = sl_text_files_add(files, found.gl_pathv[i], takes_tokens);
     globfree(&found);
     return status;
 }
@@ -72,7 +65,7 @@ static sl_status expand_one(const char *path, sl_file_list *files)
 static sl_status expand_files(const sl_config *config, sl_file_list *files)
 {
     for (uint32_t i = 0; i < config->data.count; i++)
-        SL_TRY(expand_one(config->data.items[i], files));
+        SL_TRY(expand_one(config->data.items[i], config->decode, files));
     return SL_OK;
 }
 
@@ -175,6 +168,12 @@ typedef struct job {
     sl_vocabulary *vocabulary;
 } job;
 
+/* -1: the vocabulary's. */
+static int32_t find_end_of_text(const sl_config *config)
+{
+    return config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text;
+}
+
 static sl_tokenize_args describe(const job *self, sl_meter *progress)
 {
     const sl_config *config = self->config;
@@ -184,9 +183,9 @@ static sl_tokenize_args describe(const job *self, sl_meter *progress)
                       .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
                       .json_key = config->json_key},
         .worker_count = (uint32_t)config->threads,
-        .end_of_text = config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text,
+        .end_of_text = find_end_of_text(config),
         .cleans = config->clean,
-        .progress = show,
+        .progress = sl_meter_show,
         .merging = show_merging,
         .user = progress};
 }
@@ -263,8 +262,11 @@ static sl_status write_text(void *user, const char *text, uint64_t bytes)
 
 static sl_status decode_to(const job *self, text_output *to)
 {
-    return sl_tokenize_decode((const char *const *)self->files.items, self->files.count,
-                              self->vocabulary, write_text, to);
+    const sl_tokenize_decode_args args = {.paths = (const char *const *)self->files.items,
+                                          .path_count = self->files.count,
+                                          .vocabulary = self->vocabulary,
+                                          .end_of_text = find_end_of_text(self->config)};
+    return sl_tokenize_decode(&args, write_text, to);
 }
 
 static sl_status fail_writing(const char *name)
@@ -352,10 +354,10 @@ static int tokenize(sl_config *config)
 {
     job self = {.config = config};
     sl_status status = run_job(&self);
-    int code = sl_command_end(status);
+    int code = sl_meter_end(status);
     sl_vocabulary_close(self.vocabulary);
     sl_file_list_clear(&self.files);
-    return sl_meter_was_stopped() && status != SL_OK ? SL_METER_EXIT_STOPPED : code;
+    return code;
 }
 
 const sl_command_entry sl_command_tokenize = {

@@ -30,6 +30,7 @@
 
 #include "base/bits.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "base/workers.h"
 #include "window.h"
 
@@ -197,8 +198,16 @@ static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_boar
     return SL_OK;
 }
 
+/* Processes may be bound to a core each: of the whole machine's there have to be enough. */
+static uint32_t count_cores(void)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return sl_limits_cpu_count("", online > 0 ? (uint32_t)online : 1);
+}
+
 static sl_status make_processes(sl_board *board)
 {
+    board->spins = count_cores() >= board->rank_count ? SPINS : 0;
     board->processes = calloc(board->rank_count, sizeof *board->processes);
     if (!board->processes)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
@@ -356,9 +365,22 @@ void sl_board_end(sl_board *board, sl_status status, const char *text)
     atomic_store(&board->head->verdict, VERDICT_GIVEN);
 }
 
+/* A verdict that is being written is waited for, a tenth of a second at most: its writer may have
+ * died there. */
+static uint32_t read_verdict(const sl_board *board)
+{
+    const struct timespec pause = {0, 100000};
+    uint32_t verdict = atomic_load_explicit(&board->head->verdict, memory_order_acquire);
+    for (int i = 0; verdict == VERDICT_WRITING && i < 1000; i++) {
+        nanosleep(&pause, NULL);
+        verdict = atomic_load_explicit(&board->head->verdict, memory_order_acquire);
+    }
+    return verdict;
+}
+
 sl_status sl_board_poll(const sl_board *board)
 {
-    uint32_t verdict = atomic_load_explicit(&board->head->verdict, memory_order_acquire);
+    uint32_t verdict = read_verdict(board);
     if (verdict == VERDICT_NONE)
         return SL_OK;
     if (verdict == VERDICT_WRITING)

@@ -2,16 +2,19 @@
  * of a process or as processes that `sluice launch` started. */
 #include "comm.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "base/hash.h"
 #include "comm_internal.h"
 #include "environment.h"
+#include "rendezvous.h"
+
+enum { TIMEOUT_S = 600 };
 
 /* ---- carriers of one machine ---- */
 
@@ -39,6 +42,8 @@ static const sl_comm_ops self_ops = {"self", sl_comm_pass_window, exchange_by_wi
                                      do_nothing};
 static const sl_comm_ops threads_ops = {"threads", sl_comm_pass_window, exchange_by_window,
                                         do_nothing, do_nothing};
+static const sl_comm_ops mpi_ops = {"mpi", sl_comm_pass_window, exchange_by_window, do_nothing,
+                                    do_nothing};
 static const sl_comm_ops local_ops = {"local", sl_comm_pass_window, exchange_by_window, do_nothing,
                                       do_nothing};
 
@@ -161,11 +166,13 @@ sl_status sl_comm_threads_open(uint32_t size, sl_comm **out_ends)
     return SL_OK;
 }
 
-static sl_status open_local(const sl_environment *environment, sl_comm **out_world)
+/* Processes that share `file`, which this closes. */
+static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *environment, int file,
+                                sl_comm **out_world)
 {
     sl_board *board;
-    sl_status status = sl_board_open(environment->file, environment->rank, true, &board);
-    close(environment->file);
+    sl_status status = sl_board_open(file, environment->rank, true, &board);
+    close(file);
     SL_TRY(status);
     if (sl_board_rank_count(board) != environment->size) {
         sl_board_close(board);
@@ -173,25 +180,43 @@ static sl_status open_local(const sl_environment *environment, sl_comm **out_wor
                 "%s says %u ranks, and the memory that they share is not for as many",
                 SL_ENVIRONMENT_SIZE, environment->size);
     }
-    return make_local_world(&local_ops, board, out_world);
+    return make_local_world(ops, board, out_world);
+}
+
+/* What mpirun or srun started meets first, and ends with the process that started it. */
+static sl_status open_met(const sl_environment *environment, double timeout_s, sl_comm **out_world)
+{
+    int file;
+    if (environment->local_size != environment->size)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%u of %u ranks are on this machine: in this version all have to be",
+                environment->local_size, environment->size);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    SL_TRY(sl_rendezvous_share(environment, timeout_s, &file));
+    return open_processes(&mpi_ops, environment, file, out_world);
+}
+
+static sl_status open_world(sl_comm_kind kind, double timeout_s, sl_comm **out_world)
+{
+    sl_environment environment;
+    SL_TRY(sl_environment_read(&environment));
+    kind = kind == SL_COMM_AUTO ? environment.kind : kind;
+    if (kind == SL_COMM_SELF)
+        return sl_comm_threads_open(1, out_world);
+    if (kind != environment.kind)
+        SL_FAIL(SL_ERROR_USAGE, "this process was not started as a rank: use sluice launch");
+    if (kind == SL_COMM_MPI)
+        return open_met(&environment, timeout_s, out_world);
+    return open_processes(&local_ops, &environment, environment.file, out_world);
 }
 
 sl_status sl_comm_open(const sl_comm_options *options, sl_comm **out_world)
 {
-    sl_environment environment;
-    sl_comm *world = NULL;
-    SL_TRY(sl_environment_read(&environment));
-    sl_comm_kind kind = options->kind == SL_COMM_AUTO ? environment.kind : options->kind;
-    if (kind == SL_COMM_SELF) {
-        SL_TRY(sl_comm_threads_open(1, &world));
-    } else if (kind == SL_COMM_LOCAL && environment.kind == SL_COMM_LOCAL) {
-        SL_TRY(open_local(&environment, &world));
-    } else {
-        SL_FAIL(SL_ERROR_USAGE, "this process was not started as a rank: use sluice launch");
-    }
-    if (options->timeout_s > 0)
-        sl_comm_set_timeout(world, options->timeout_s);
-    sl_status status = kind == SL_COMM_LOCAL ? sl_board_join(world->board, world->rank) : SL_OK;
+    double timeout_s = options->timeout_s > 0 ? options->timeout_s : TIMEOUT_S;
+    sl_comm *world;
+    SL_TRY(open_world(options->kind, timeout_s, &world));
+    sl_comm_set_timeout(world, timeout_s);
+    sl_status status = world->ops == &self_ops ? SL_OK : sl_board_join(world->board, world->rank);
     if (status != SL_OK)
         sl_comm_close(world);
     else

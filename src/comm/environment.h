@@ -14,7 +14,8 @@
 typedef struct sl_environment {
     sl_comm_kind kind; /* SELF, LOCAL or MPI */
     uint32_t rank, size;
-    int file; /* LOCAL */
+    uint32_t local_size; /* of the ranks, those on this machine */
+    int file;            /* LOCAL */
 } sl_environment;
 
 /* SL_ERROR_USAGE if what is there contradicts itself. */

@@ -9,8 +9,12 @@
 
 enum { BLOCK = 1024 };
 
+/* The loops are compiled twice, for any processor and for AVX2, by being inlined into both of what
+ * stands at the end. Neither contracts or reorders, so both give the same bits. */
+#define SL_INLINE static inline __attribute__((always_inline))
+
 /* Without a branch, for vectors; the same as sl_half_to_bf16. */
-static inline uint16_t round_to_bf16(float value)
+SL_INLINE uint16_t round_to_bf16(float value)
 {
     uint32_t bits = sl_bits_of_float(value);
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
@@ -18,7 +22,7 @@ static inline uint16_t round_to_bf16(float value)
     return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
-static void narrow(sl_comm_type type, uint64_t count, const float *from, void *to)
+SL_INLINE void narrow(sl_comm_type type, uint64_t count, const float *from, void *to)
 {
     uint16_t *halves = to;
     if (type == SL_COMM_FP32) {
@@ -32,7 +36,7 @@ static void narrow(sl_comm_type type, uint64_t count, const float *from, void *t
     }
 }
 
-static void widen(sl_comm_type type, uint64_t count, const void *from, float *to)
+SL_INLINE void widen(sl_comm_type type, uint64_t count, const void *from, float *to)
 {
     const uint16_t *halves = from;
     if (type == SL_COMM_FP32) {
@@ -46,7 +50,7 @@ static void widen(sl_comm_type type, uint64_t count, const void *from, float *to
     }
 }
 
-void sl_wire_round(sl_comm_types types, uint64_t count, const void *from, void *to)
+SL_INLINE void round_elements(sl_comm_types types, uint64_t count, const void *from, void *to)
 {
     if (types.stored == types.wire)
         memcpy(to, from, count * sl_wire_bytes(types.wire));
@@ -54,7 +58,7 @@ void sl_wire_round(sl_comm_types types, uint64_t count, const void *from, void *
         narrow(types.wire, count, from, to);
 }
 
-void sl_wire_widen(sl_comm_types types, uint64_t count, const void *from, void *to)
+SL_INLINE void widen_elements(sl_comm_types types, uint64_t count, const void *from, void *to)
 {
     if (types.stored == types.wire)
         memcpy(to, from, count * sl_wire_bytes(types.wire));
@@ -62,7 +66,7 @@ void sl_wire_widen(sl_comm_types types, uint64_t count, const void *from, void *
         widen(types.wire, count, from, to);
 }
 
-static void add(sl_comm_type type, uint64_t count, const void *from, float *sum)
+SL_INLINE void add(sl_comm_type type, uint64_t count, const void *from, float *sum)
 {
     const float *floats = from;
     const uint16_t *halves = from;
@@ -80,13 +84,13 @@ static void add(sl_comm_type type, uint64_t count, const void *from, float *sum)
 
 /* The sum of elements [first, first + count), count <= BLOCK. `own` is rounded to the wire type as
  * everybody else's were on their way here. */
-static void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
+SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
 {
     float sum[BLOCK];
     uint32_t own[BLOCK], wire[BLOCK]; /* room for either type */
     uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
     uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
-    sl_wire_round(args->types, count, (const char *)args->own + first * stored_bytes, own);
+    round_elements(args->types, count, (const char *)args->own + first * stored_bytes, own);
     for (uint32_t i = 0; i < args->term_count; i++) {
         const void *term = i == args->own_index
                                ? own
@@ -98,25 +102,25 @@ static void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t cou
     }
     char *out = args->out_wire ? (char *)args->out_wire + first * wire_bytes : (char *)wire;
     narrow(args->types.wire, count, sum, out);
-    sl_wire_widen(args->types, count, out, (char *)args->out_stored + first * stored_bytes);
+    widen_elements(args->types, count, out, (char *)args->out_stored + first * stored_bytes);
 }
 
 /* Two ranks in fp32, which is what two cores do most: nothing to round. */
-static void sum_pair(uint64_t count, const float *a, const float *b, float *restrict wire,
-                     float *stored)
+SL_INLINE void sum_pair(uint64_t count, const float *a, const float *b, float *restrict wire,
+                        float *stored)
 {
     for (uint64_t i = 0; i < count; i++)
         wire[i] = a[i] + b[i];
     memcpy(stored, wire, count * sizeof *wire);
 }
 
-static bool is_plain_pair(const sl_wire_sum_args *args)
+SL_INLINE bool is_plain_pair(const sl_wire_sum_args *args)
 {
     return args->term_count == 2 && args->types.stored == SL_COMM_FP32 &&
            args->types.wire == SL_COMM_FP32 && args->out_wire;
 }
 
-static void sum_plain_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
+SL_INLINE void sum_plain_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
 {
     const float *own = (const float *)args->own + first;
     const float *other = (const float *)args->terms[1 - args->own_index] + first;
@@ -124,7 +128,7 @@ static void sum_plain_block(const sl_wire_sum_args *args, uint64_t first, uint64
              (float *)args->out_wire + first, (float *)args->out_stored + first);
 }
 
-void sl_wire_sum(const sl_wire_sum_args *args)
+SL_INLINE void sum_all(const sl_wire_sum_args *args)
 {
     bool is_plain = is_plain_pair(args);
     for (uint64_t first = 0; first < args->count; first += BLOCK) {
@@ -134,4 +138,61 @@ void sl_wire_sum(const sl_wire_sum_args *args)
         else
             sum_block(args, first, count);
     }
+}
+
+/* ---- for any processor, and for AVX2 ---- */
+
+#if defined(__x86_64__)
+#define SL_AVX2 __attribute__((target("avx2")))
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define SL_AVX2
+
+static bool has_avx2(void)
+{
+    return false;
+}
+#endif
+
+SL_AVX2 static void round_by_avx2(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    round_elements(types, count, from, to);
+}
+
+SL_AVX2 static void widen_by_avx2(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    widen_elements(types, count, from, to);
+}
+
+SL_AVX2 static void sum_by_avx2(const sl_wire_sum_args *args)
+{
+    sum_all(args);
+}
+
+void sl_wire_round(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    if (has_avx2())
+        round_by_avx2(types, count, from, to);
+    else
+        round_elements(types, count, from, to);
+}
+
+void sl_wire_widen(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    if (has_avx2())
+        widen_by_avx2(types, count, from, to);
+    else
+        widen_elements(types, count, from, to);
+}
+
+void sl_wire_sum(const sl_wire_sum_args *args)
+{
+    if (has_avx2())
+        sum_by_avx2(args);
+    else
+        sum_all(args);
 }
