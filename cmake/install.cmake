@@ -18,11 +18,30 @@ set_target_properties(sluice PROPERTIES EXPORT_NAME static)
 
 install(TARGETS sluice sluice_shared EXPORT sluice_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/sluice TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
+install(FILES LICENSE README.md SECURITY.md TYPE DOC)
+install(DIRECTORY docs examples TYPE DOC)
+
 if(TARGET sluice_command)
   install(TARGETS sluice_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Manual pages and completions are what the command says of itself.
+  set(SL_PAGES ${CMAKE_BINARY_DIR}/pages)
+  add_custom_command(OUTPUT ${SL_PAGES}/man1/sluice.1
+                     COMMAND ${CMAKE_COMMAND} -D COMMAND=$<TARGET_FILE:sluice_command>
+                             -D DIRECTORY=${SL_PAGES} -P ${CMAKE_SOURCE_DIR}/cmake/pages.cmake
+                     DEPENDS sluice_command ${CMAKE_SOURCE_DIR}/cmake/pages.cmake
+                     COMMENT "Writing manual pages and completions")
+  add_custom_target(sluice_pages ALL DEPENDS ${SL_PAGES}/man1/sluice.1)
+  install(DIRECTORY ${SL_PAGES}/man1 TYPE MAN)
+  install(DIRECTORY ${SL_PAGES}/bash/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  # Where zsh looks: Debian has a place for packages, others have one for all.
+  install(CODE "set(functions site-functions)
+if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+  set(functions vendor-completions)
 endif()
-install(DIRECTORY include/sluice TYPE INCLUDE FILES_MATCHING PATTERN "*.h")
-install(FILES LICENSE TYPE DOC)
+file(INSTALL \"${SL_PAGES}/zsh/_sluice\"
+     DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/zsh/\${functions}\")")
+endif()
 
 set(SL_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
 install(EXPORT sluice_targets NAMESPACE sluice:: DESTINATION ${SL_PACKAGE_DIR}

@@ -17,7 +17,7 @@
 set -eu
 
 all_legs='release asan tsan static fuzz'
-fuzz_seconds=6 # for each reader, of which there are eleven
+fuzz_seconds=6 # for each reader
 
 usage()
 {

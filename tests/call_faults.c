@@ -5,7 +5,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <execinfo.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -22,6 +21,7 @@
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <jansson.h>
 #ifdef SL_HAS_LIBURING
@@ -124,18 +124,31 @@ static bool is_own(const void *address)
     return (const char *)address >= &__executable_start && (const char *)address < &etext;
 }
 
+typedef struct caller_search {
+    bool has_left; /* frames of jansson were passed */
+    const void *found;
+} caller_search;
+
+static _Unwind_Reason_Code look_at_frame(struct _Unwind_Context *context, void *user)
+{
+    caller_search *search = user;
+    const void *address = (const void *)_Unwind_GetIP(context);
+    if (!is_own(address)) {
+        search->has_left = true;
+        return _URC_NO_REASON;
+    }
+    if (!search->has_left)
+        return _URC_NO_REASON;
+    search->found = address;
+    return _URC_NORMAL_STOP; /* the frames behind are most of the time that all would take */
+}
+
 /* Who called jansson: the first caller linked into this program behind those that are not. */
 static const void *find_own_caller(void)
 {
-    enum { DEPTH = 24 };
-    void *frames[DEPTH];
-    int count = backtrace(frames, DEPTH);
-    int i = 0;
-    while (i < count && is_own(frames[i]))
-        i++;
-    while (i < count && !is_own(frames[i]))
-        i++;
-    return i < count ? frames[i] : NULL;
+    caller_search search = {0};
+    (void)_Unwind_Backtrace(look_at_frame, &search);
+    return search.found;
 }
 
 void *__real_malloc(size_t bytes);
@@ -147,8 +160,7 @@ static void *allocate_for_jansson(size_t bytes)
 
 void call_faults_prepare(void)
 {
-    void *frame;
-    (void)backtrace(&frame, 1); /* loads what it needs */
+    (void)find_own_caller(); /* what it loads, it loads now */
     json_set_alloc_funcs(allocate_for_jansson, free);
 }
 

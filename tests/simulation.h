@@ -4,9 +4,9 @@
  * of them are parties. A party runs until it waits: for an event, for room in a stream, for the end
  * of a stream, or, by nanosleep, for time. Then the party that can go on earliest does. Each piece
  * of work takes a random time, and its effect comes at its start or at its end; a party may be
- * stopped for long, and the whole process too: its clock leaps. clock_gettime and nanosleep are
- * those of the simulation while one runs, so the store waits and judges in virtual time
- * (store_double.h is its disk). A seed replays exactly.
+ * stopped for long, and the whole process too: its clock leaps. clock_gettime, nanosleep and flock
+ * are those of the simulation while one runs: the store waits and judges in virtual time
+ * (store_double.h is its disk), and nobody else takes memory. A seed replays exactly.
  *
  * What is checked, at each event: memory that was taken is within the budgets; two pieces of work
  * that touch the same bytes, one of them writing, are not at work together (simulation_ranges.h);
@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -216,6 +217,13 @@ int nanosleep(const struct timespec *time, struct timespec *left)
     if (simulation.has_stops && sim_below(64) == 0)
         simulation.now_ns += SIM_STOP_NS; /* requests of the disk are out, likely */
     return 0;
+}
+
+/* Runs take their memory one after the other, by a lock of the whole machine. The simulated machine
+ * has no other runs: what real ones do must not be waited for in virtual time. */
+int flock(int file, int operation)
+{
+    return simulation.is_running ? 0 : (int)syscall(SYS_flock, file, operation);
 }
 
 /* ---- streams ---- */

@@ -9,8 +9,9 @@
  * run ends in time, with 0 and the results of the run without failures, or with an exit code that
  * the contract has for it and a line that says what happened; what was saved before can be read.
  *
- * Reduced: a sample by SL_TEST_SEED, of SL_TEST_RUNS runs a workload. Full: every call of every
- * place, in two processes, and a list of the places that no workload came to (list_unreached.py).
+ * Reduced: a sample by SL_TEST_SEED, of SL_TEST_RUNS runs a workload. Full: every place, up to
+ * SL_TEST_CALLS of its calls (as a place of JSON is called a thousand times a run, all of them take
+ * hours), in two processes, and a list of the places that no workload came to (list_unreached.py).
  * SL_TEST_WORKLOAD names the only workload to run. */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -50,6 +51,8 @@ enum {
     SAMPLE = 40,
     AFTER_COUNT = 2, /* ways of the calls after the one that fails */
 #endif
+    CALLS_OF_PLACE = 64,
+    CALLS_OF_SLOW_PLACE = 3,
     SLOW_SHARE = 8, /* of slow workloads, one run of so many */
     ATTEMPTS = 3,
     SHOWN_FAILURES = 10,
@@ -488,20 +491,40 @@ static void run_without_failures(sweep *s)
     munmap(counts, sizeof *counts);
 }
 
-/* Every call of every place, failing once and from then on; of a slow workload, each place's first,
- * last and middle call. */
-static void list_points(sweep *s)
+/* How many calls of one place fail in turn: SL_TEST_CALLS, or what hours allow. */
+static uint32_t calls_of_place(const workload *w)
 {
+    const char *text = getenv("SL_TEST_CALLS");
+    uint32_t count = text ? (uint32_t)strtoul(text, NULL, 10) : CALLS_OF_PLACE;
+    return w->is_slow || count < CALLS_OF_SLOW_PLACE ? CALLS_OF_SLOW_PLACE : count;
+}
+
+/* The call that stands for the which-th of `share_count` equal shares of a place's calls: the first
+ * one, the last one, and between them any of the share. */
+static uint32_t choose_call(uint32_t calls, uint32_t which, uint32_t share_count, uint64_t *draw)
+{
+    uint32_t first = (uint32_t)((uint64_t)calls * which / share_count);
+    uint32_t behind = (uint32_t)((uint64_t)calls * (which + 1) / share_count);
+    if (which == 0 || which + 1 == share_count)
+        return which == 0 ? 1 : calls;
+    return 1 + first + (uint32_t)scratch_below(draw, behind - first);
+}
+
+/* Calls of every place, failing once and from then on. */
+static void list_points(sweep *s, uint64_t *draw)
+{
+    uint32_t most = calls_of_place(s->w);
     s->point_count = 0;
     s->points = calloc(AFTER_COUNT * s->call_count, sizeof *s->points);
     scratch_need(s->points != NULL, "memory");
-    for (uint32_t i = 0; i < s->place_count; i++)
-        for (uint32_t call = 1; call <= s->calls[i]; call++) {
-            bool is_left_out =
-                s->w->is_slow && call != 1 && call != s->calls[i] && call != (s->calls[i] + 1) / 2;
-            for (int after = 0; after < AFTER_COUNT && !is_left_out; after++)
+    for (uint32_t i = 0; i < s->place_count; i++) {
+        uint32_t share_count = s->calls[i] < most ? s->calls[i] : most;
+        for (uint32_t which = 0; which < share_count; which++) {
+            uint32_t call = choose_call(s->calls[i], which, share_count, draw);
+            for (int after = 0; after < AFTER_COUNT; after++)
                 s->points[s->point_count++] = (point){s->keys[i], i, call, (call_after)after};
         }
+    }
 }
 
 static void swap_points(point *a, point *b)
@@ -685,7 +708,7 @@ static void workload_when_a_call_fails_says_so_or_goes_on_with_the_same_results(
     uint64_t draw = scratch_seed(s.w->name, 12) * 2 + 1;
     s.counts = share(sizeof *s.counts);
     run_without_failures(&s);
-    list_points(&s);
+    list_points(&s, &draw);
     if (!is_full)
         draw_points(&s, sample_count(s.w), &draw);
     run_all(&s, is_full && sl_workers_usable_cpu_count() > 1 ? JOBS_MAX : 1);

@@ -14,7 +14,7 @@
 
 #include "base/rng.h"
 #include "scratch_dir.h"
-#include "train/data_loader.h"
+#include "train/data/data_loader.h"
 
 static int open_scratch(void **state)
 {

@@ -14,9 +14,9 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
-#include "train/decoder.h"
-#include "train/held_text.h"
-#include "train/sampler.h"
+#include "train/generate/decoder.h"
+#include "train/generate/held_text.h"
+#include "train/generate/sampler.h"
 
 enum { TEXT_MAX = 256, STOPS_MAX = 3, STOP_MAX = 6 };
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "train/sampler.h"
+#include "train/generate/sampler.h"
 
 enum { VOCAB = 5 };
 

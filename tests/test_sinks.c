@@ -22,10 +22,10 @@
 #include "scratch_dir.h"
 #include "skip.h"
 #include "sluice/log.h"
-#include "train/columns.h"
-#include "train/log_csv.h"
-#include "train/log_events.h"
-#include "train/log_json.h"
+#include "train/watch/columns.h"
+#include "train/watch/log_csv.h"
+#include "train/watch/log_events.h"
+#include "train/watch/log_json.h"
 
 enum { TEXT_BYTES = 1 << 14, CELL_MAX = 64 };
 

@@ -38,6 +38,10 @@ typedef struct lane_state {
     bool is_running;
     double remaining_seconds; /* of the running command, at full speed */
     double free_since;        /* end of the lane's last command */
+    double started;           /* of the running command */
+    uint32_t waited_for;      /* command that it waited for last; SL_NONE */
+    sl_lane cause;            /* of most of its last wait */
+    double waited_seconds;    /* in front of the running command */
     sl_stall_history waits;
 } lane_state;
 
@@ -72,6 +76,7 @@ typedef struct player {
     double now;
     lane_state lane[SL_LANE_COUNT];
     sl_simulation result;
+    const sl_simulation_observer *observer; /* or NULL */
 } player;
 
 /* ---- how long a command takes alone ---- */
@@ -272,6 +277,7 @@ static bool may_start(player *p, lane_state *lane)
         if (has_ended(p, index, wait, lane))
             continue;
         lane->released_by = p->plan->body[wait->command].lane;
+        lane->waited_for = wait->command;
         return false;
     }
     return true;
@@ -286,22 +292,28 @@ static bool is_measured(uint32_t iteration)
 static void charge_wait(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
-    bool is_stall = lane_index == SL_LANE_COMPUTE && is_measured(lane->iteration);
+    double most = 0;
     sl_lane released_by = lane->released_by == SL_LANE_COUNT ? p->gated_by : lane->released_by;
     sl_stall_span wait = {lane->free_since, p->now, released_by}, parts[SL_STALL_PART_MAX];
     uint32_t count = sl_stall_divide(&p->lane[released_by].waits, lane_index, &wait, parts);
     for (uint32_t i = 0; i < count; i++) {
+        double seconds = parts[i].end - parts[i].start;
         sl_stall_remember(&lane->waits, &parts[i]);
-        if (is_stall)
-            p->result.stall_seconds[parts[i].cause] += parts[i].end - parts[i].start;
+        if (is_measured(lane->iteration))
+            p->result.wait_seconds[lane_index][parts[i].cause] += seconds;
+        if (seconds > most)
+            lane->cause = parts[i].cause;
+        most = seconds > most ? seconds : most;
     }
 }
 
 static void start_command(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
+    lane->waited_seconds = p->now - lane->free_since;
     if (p->now > lane->free_since)
         charge_wait(p, lane_index);
+    lane->started = p->now;
     lane->is_running = true;
     lane->remaining_seconds = p->seconds[lane->commands[lane->next]];
 }
@@ -329,10 +341,27 @@ static void advance_lane(player *p, lane_state *lane)
     }
 }
 
+static void tell_run(const player *p, const lane_state *lane)
+{
+    if (!p->observer || !is_measured(lane->iteration))
+        return;
+    const sl_simulated_run run = {.command = lane->commands[lane->next],
+                                  .repetition = lane->repetition,
+                                  .waited_for = lane->waited_for,
+                                  .waited_seconds = lane->waited_seconds,
+                                  .start = lane->started,
+                                  .end = p->now,
+                                  .cause = lane->cause};
+    p->observer->ran(p->observer->user, &run);
+}
+
 static void end_command(player *p, sl_lane lane_index)
 {
     lane_state *lane = &p->lane[lane_index];
     uint32_t command = lane->commands[lane->next];
+    tell_run(p, lane);
+    if (lane_index == SL_LANE_COMPUTE && lane->iteration == MEASURED - 1)
+        p->result.start_seconds = p->now;
     p->done_count[command]++;
     if (p->gates[command] && --p->gates_left[lane->iteration] == 0)
         p->gated_by = lane_index;
@@ -342,6 +371,7 @@ static void end_command(player *p, sl_lane lane_index)
     lane->free_since = p->now;
     lane->wait_index = 0;
     lane->released_by = lane_index;
+    lane->waited_for = SL_NONE;
     advance_lane(p, lane);
 }
 
@@ -521,6 +551,7 @@ static uint32_t count_left(const player *p, const snapshot *now)
 static void shift_lane(lane_state *lane, double seconds)
 {
     lane->free_since += seconds;
+    lane->started += seconds;
     for (int i = 0; i < SL_STALL_HISTORY; i++) {
         lane->waits.spans[i].start += seconds;
         lane->waits.spans[i].end += seconds;
@@ -541,8 +572,10 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
             lane->repetition += times * period;
         p->result.busy_seconds[index] +=
             times * (now->result.busy_seconds[index] - then->result.busy_seconds[index]);
-        p->result.stall_seconds[index] +=
-            times * (now->result.stall_seconds[index] - then->result.stall_seconds[index]);
+        for (int cause = 0; cause < SL_LANE_COUNT; cause++)
+            p->result.wait_seconds[index][cause] +=
+                times *
+                (now->result.wait_seconds[index][cause] - then->result.wait_seconds[index][cause]);
     }
     for (uint32_t c = loop->first; c < loop->first + loop->count; c++) {
         uint64_t passed = (uint64_t)times * period;
@@ -553,6 +586,8 @@ static void skip_periods(player *p, const snapshot *then, const snapshot *now, u
         p->commands_left[now->iteration] -= passed;
         if (p->gates[c])
             p->gates_left[now->iteration] -= passed;
+        if (p->observer && is_measured(now->iteration))
+            p->observer->passed(p->observer->user, c, period, times);
     }
 }
 
@@ -594,14 +629,25 @@ static sl_status play_all(player *p)
             find_period(p);
     }
     p->result.step_seconds = p->end_seconds[MEASURED] - p->end_seconds[MEASURED - 1];
+    memcpy(p->result.stall_seconds, p->result.wait_seconds[SL_LANE_COMPUTE],
+           sizeof p->result.stall_seconds);
     return SL_OK;
 }
 
 sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
                            const sl_machine *machine, sl_simulation *out_simulation)
 {
+    return sl_plan_simulate_observed(program, plan, machine, NULL, out_simulation);
+}
+
+sl_status sl_plan_simulate_observed(const sl_program *program, const sl_plan *plan,
+                                    const sl_machine *machine,
+                                    const sl_simulation_observer *observer,
+                                    sl_simulation *out_simulation)
+{
     player p;
     memset(&p, 0, sizeof p);
+    p.observer = observer;
     SL_TRY(check_machine(machine));
     sl_status status = open_player(program, plan, machine, &p);
     if (status == SL_OK)

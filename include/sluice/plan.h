@@ -177,6 +177,10 @@ typedef struct sl_shortage {
 SL_API sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
                                sl_shortage *out_shortage);
 
+/* Bytes alive in a tier at each tick of the body, by kind: [op_count][SL_MEMORY_KIND_COUNT]. */
+SL_API void sl_plan_live_bytes(const sl_plan *plan, sl_tier tier, uint32_t op_count,
+                               uint64_t *out_bytes);
+
 /* Frees a plan; NULL is fine. */
 SL_API void sl_plan_close(sl_plan *plan);
 
@@ -187,15 +191,41 @@ SL_API sl_status sl_plan_verify(const sl_plan_request *request, const sl_plan *p
 /* ---- simulation ---- */
 
 typedef struct sl_simulation {
-    double step_seconds;                 /* of a steady iteration */
+    double step_seconds;  /* of a steady iteration */
+    double start_seconds; /* when it began: the compute lane's end of the one before */
     double busy_seconds[SL_LANE_COUNT];  /* of one iteration */
     double stall_seconds[SL_LANE_COUNT]; /* what the compute lane waited for in the end */
+    double wait_seconds[SL_LANE_COUNT][SL_LANE_COUNT]; /* of each lane, by what it waited for so */
 } sl_simulation;
+
+/* One run of a command in the iteration that is measured. Times are since the simulation began, and
+ * lanes may be ahead of its start_seconds. */
+typedef struct sl_simulated_run {
+    uint32_t command, repetition;
+    uint32_t waited_for; /* the command of the last wait; SL_NONE: it waited for none */
+    double waited_seconds, start, end;
+    sl_lane cause; /* to which most of the wait is charged */
+} sl_simulated_run;
+
+/* Told of a simulation as it goes; both entries are required. */
+typedef struct sl_simulation_observer {
+    void (*ran)(void *user, const sl_simulated_run *run);
+    /* `times` more periods of a command's loop were passed over: in each of them it ran as in its
+     * last `period` (1 or 2) repetitions. */
+    void (*passed)(void *user, uint32_t command, uint32_t period, uint32_t times);
+    void *user;
+} sl_simulation_observer;
 
 /* Predicts the time of an iteration: lanes in order, waits as the plan has them, durations from the
  * machine's rates. Deterministic; SL_ERROR_SYSTEM when memory is refused. */
 SL_API sl_status sl_plan_simulate(const sl_program *program, const sl_plan *plan,
                                   const sl_machine *machine, sl_simulation *out_simulation);
+
+/* The same, and tells `observer` of each command. */
+SL_API sl_status sl_plan_simulate_observed(const sl_program *program, const sl_plan *plan,
+                                           const sl_machine *machine,
+                                           const sl_simulation_observer *observer,
+                                           sl_simulation *out_simulation);
 
 #ifdef __cplusplus
 }

@@ -22,6 +22,12 @@ typedef struct sl_command_entry {
 extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_generate,
     sl_command_eval, sl_command_tokenize, sl_command_convert, sl_command_doctor, sl_command_bench;
 
+/* The command of that index from 0, as --help lists them; NULL: there are no more. */
+const sl_command_entry *sl_command_at(uint32_t index);
+
+/* SL_ERROR_USAGE names the nearest one. */
+sl_status sl_command_find(const char *name, const sl_command_entry **out_command);
+
 /* Returns the exit code of `status`; a failure's message is printed first, as "sluice: …". */
 int sl_command_end(sl_status status);
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 
 #include "meter.h"
-#include "train/tokenizer.h"
+#include "train/data/tokenizer.h"
 
 enum { MB = 1000000 };
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "command.h"
-#include "train/evaluate.h"
-#include "train/last_word.h"
+#include "train/evaluate/evaluate.h"
+#include "train/evaluate/last_word.h"
 
 /* JSON knows no other numbers. */
 static void print_number(const char *name, double value)

@@ -1,6 +1,6 @@
 /* sluice generate: the prompt and what follows it, as it comes; of several samples the first one as
  * it comes and the others behind it, in order. */
-#include "train/generate.h"
+#include "train/generate/generate.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -10,6 +10,7 @@
 #include "base/nearest.h"
 #include "files/json_file.h"
 #include "options.h"
+#include "pages.h"
 
 enum { EXIT_USAGE = 64 };
 
@@ -24,10 +25,24 @@ static const struct later_command {
      "use train with --log-json, which measures every step"},
 };
 
+static const struct page {
+    const char *name, *summary;
+    sl_status (*print)(const char *word, FILE *stream);
+} pages[] = {
+    {"manual", "the manual page of sluice, or of a command", sl_manual_print},
+    {"completion", "what bash or zsh completes", sl_completion_print},
+};
+
 enum {
+    PAGE_COUNT = sizeof pages / sizeof pages[0],
     COMMAND_COUNT = sizeof commands / sizeof commands[0],
     LATER_COUNT = sizeof later_commands / sizeof later_commands[0]
 };
+
+const sl_command_entry *sl_command_at(uint32_t index)
+{
+    return index < COMMAND_COUNT ? commands[index] : NULL;
+}
 
 /* ---- what the commands have in common ---- */
 
@@ -65,27 +80,33 @@ static void print_help(void)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
     for (int i = 0; i < LATER_COUNT; i++)
         printf("  %-10s %s (later version)\n", later_commands[i].name, later_commands[i].summary);
+    for (int i = 0; i < PAGE_COUNT; i++)
+        printf("  %-10s %s\n", pages[i].name, pages[i].summary);
     printf("\n  sluice COMMAND --help   options of a command\n"
            "  sluice --version        version, libraries and processor features\n");
 }
 
-static int refuse(const char *name)
+sl_status sl_command_find(const char *name, const sl_command_entry **out_command)
 {
-    sl_nearest nearest = sl_nearest_start(name);
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        sl_nearest_offer(&nearest, commands[i]->name);
-    for (int i = 0; i < LATER_COUNT; i++) {
-        const struct later_command *later = &later_commands[i];
-        sl_nearest_offer(&nearest, later->name);
-        if (strcmp(later->name, name) != 0)
-            continue;
-        fprintf(stderr, "sluice: %s comes with a later version: %s\n", name, later->instead);
-        return EXIT_USAGE;
-    }
     char hint[96];
+    sl_nearest nearest = sl_nearest_start(name);
+    for (int i = 0; i < COMMAND_COUNT; i++) {
+        sl_nearest_offer(&nearest, commands[i]->name);
+        if (strcmp(commands[i]->name, name) != 0)
+            continue;
+        *out_command = commands[i];
+        return SL_OK;
+    }
+    for (int i = 0; i < LATER_COUNT; i++) {
+        sl_nearest_offer(&nearest, later_commands[i].name);
+        if (strcmp(later_commands[i].name, name) == 0)
+            SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", name,
+                    later_commands[i].instead);
+    }
+    for (int i = 0; i < PAGE_COUNT; i++)
+        sl_nearest_offer(&nearest, pages[i].name);
     sl_nearest_format(&nearest, "", hint, sizeof hint);
-    fprintf(stderr, "sluice: unknown command \"%s\"%s (see sluice --help)\n", name, hint);
-    return EXIT_USAGE;
+    SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s (see sluice --help)", name, hint);
 }
 
 /* What a run prints only tells of it; what any other command prints is its result. */
@@ -125,6 +146,28 @@ static void raise_descriptor_limit(void)
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* where it is refused, a run may still fit */
 }
 
+/* sluice help COMMAND: as sluice COMMAND --help. */
+static int run_word(int argc, char **argv)
+{
+    bool is_help = strcmp(argv[0], "help") == 0;
+    const sl_command_entry *command;
+    sl_status status = sl_command_find(argv[is_help], &command);
+    if (status != SL_OK)
+        return sl_command_end(status);
+    char *asked[] = {argv[is_help], "--help", NULL};
+    return is_help ? run_command(command, 2, asked) : run_command(command, argc, argv);
+}
+
+static int print_page(sl_status (*print)(const char *word, FILE *stream), int argc, char **argv)
+{
+    sl_status status = SL_OK;
+    if (argc > 2)
+        status = sl_status_fail(SL_ERROR_USAGE, "sluice %s takes one word", argv[0]);
+    if (status == SL_OK)
+        status = print(argv[1], stdout);
+    return end_output(NULL, sl_command_end(status));
+}
+
 int main(int argc, char **argv)
 {
     raise_descriptor_limit();
@@ -134,16 +177,18 @@ int main(int argc, char **argv)
         fprintf(stderr, "sluice: no command given (see sluice --help)\n");
         return EXIT_USAGE;
     }
-    if (is_any_of(argv[1], "-h", "--help") || is_any_of(argv[1], "-?", "help")) {
+    const char *word = argv[1];
+    bool is_help = strcmp(word, "help") == 0;
+    if (is_any_of(word, "-h", "--help") || strcmp(word, "-?") == 0 || (is_help && argc == 2)) {
         print_help();
         return 0;
     }
-    if (is_any_of(argv[1], "--version", "-V")) {
+    if (is_any_of(word, "--version", "-V")) {
         sl_command_print_version(stdout);
         return 0;
     }
-    for (int i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(commands[i]->name, argv[1]) == 0)
-            return run_command(commands[i], argc - 1, argv + 1);
-    return refuse(argv[1]);
+    for (int i = 0; i < PAGE_COUNT; i++)
+        if (strcmp(pages[i].name, word) == 0)
+            return print_page(pages[i].print, argc - 1, argv + 1);
+    return run_word(argc - 1, argv + 1);
 }

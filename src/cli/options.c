@@ -32,11 +32,12 @@ typedef struct command_line {
     int next_word;      /* of argv: behind those that were taken */
     int asked_key;      /* of --help, --usage or --version, the first of them; 0: none */
     sl_status status;
-    char doc[2048];
+    char doc[2 * SL_OPTIONS_TEXT_BYTES];
+    char headings[SL_CONFIG_GROUP_COUNT][16];
 } command_line;
 
 static const char *const group_names[SL_CONFIG_GROUP_COUNT] = {
-    "Model:", "Data:", "Training:", "Memory:", "Machine:", "Output:", "Sampling:"};
+    "Model", "Data", "Training", "Memory", "Machine", "Output", "Sampling"};
 
 static const struct argp_option common_options[] = {
     {"config", KEY_CONFIG, "FILE", 0, "JSON object of options, for every command", 90},
@@ -58,6 +59,13 @@ static bool takes_row(const sl_command_entry *command, const sl_config_row *row)
     return row->commands & command->options;
 }
 
+static struct argp_option make_heading(command_line *line, sl_config_group group)
+{
+    char *text = line->headings[group];
+    snprintf(text, sizeof line->headings[group], "%s:", group_names[group]);
+    return (struct argp_option){.doc = text, .group = (int)group + 1};
+}
+
 /* Rows of one group under its heading; a group without rows has none. */
 static uint32_t add_group(command_line *line, sl_config_group group, uint32_t count)
 {
@@ -67,8 +75,7 @@ static uint32_t add_group(command_line *line, sl_config_group group, uint32_t co
         if (row->group != group || !takes_row(line->command, row))
             continue;
         if (count == heading)
-            line->options[count++] =
-                (struct argp_option){.doc = group_names[group], .group = (int)group + 1};
+            line->options[count++] = make_heading(line, group);
         line->options[count++] = (struct argp_option){.name = row->name,
                                                       .key = KEY_ROW + (int)i,
                                                       .arg = is_switch(row) ? NULL : row->hint,
@@ -86,25 +93,28 @@ static void build_options(command_line *line)
     memcpy(line->options + count, common_options, sizeof common_options);
 }
 
+void sl_options_describe(const sl_command_entry *command, char *out_text, size_t capacity)
+{
+    size_t length = (size_t)snprintf(
+        out_text, capacity,
+        "Sizes take K, M, G and T (1024), with optional iB. A list ends at the next option. Every "
+        "option can stand in a JSON file for --config; options beside it win. One file serves "
+        "every command: an object named after a command holds options for that one alone.");
+    if (!(command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
+        return;
+    const char *comma = "\nBuilt-in shapes: ";
+    for (const char *const *name = sl_gpt2_names(); *name && length < capacity; name++) {
+        length += (size_t)snprintf(out_text + length, capacity - length, "%s%s", comma, *name);
+        comma = ", ";
+    }
+}
+
 /* What stands before the options, and behind them after a vertical tab. */
 static void build_doc(command_line *line)
 {
-    size_t length = (size_t)snprintf(
-        line->doc, sizeof line->doc,
-        "%s\vSizes take K, M, G and T (1024), with optional iB. A list ends at "
-        "the next option. Every "
-        "option can stand in a JSON file for --config; options beside it win. One file "
-        "serves every command: an object named after a command holds options "
-        "for that one alone.\n",
-        line->command->doc);
-    if (!(line->command->options & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN)))
-        return;
-    const char *comma = "\nBuilt-in shapes: ";
-    for (const char *const *name = sl_gpt2_names(); *name && length < sizeof line->doc; name++) {
-        length +=
-            (size_t)snprintf(line->doc + length, sizeof line->doc - length, "%s%s", comma, *name);
-        comma = ", ";
-    }
+    char text[SL_OPTIONS_TEXT_BYTES];
+    sl_options_describe(line->command, text, sizeof text);
+    snprintf(line->doc, sizeof line->doc, "%s\v%s\n", line->command->doc, text);
 }
 
 static sl_status find_checkpoint_argument(command_line *line, const char *text, uint32_t *out_row)
@@ -250,16 +260,21 @@ static sl_status apply_settings(const command_line *line, sl_config *config)
     return SL_OK;
 }
 
+static const char *choose_initial(const sl_config_row *row)
+{
+    bool is_shown = !is_switch(row) && strcmp(row->initial, "auto") != 0;
+    return is_shown ? row->initial : "";
+}
+
 /* Adds the default to an option's help; argp frees what is returned. */
 static char *show_default(int key, const char *text, void *user)
 {
     (void)user;
     if (key < KEY_ROW || key >= KEY_ROW + SL_CONFIG_ROW_COUNT)
         return (char *)text;
-    const sl_config_row *row = &sl_config_rows()[key - KEY_ROW];
+    const char *initial = choose_initial(&sl_config_rows()[key - KEY_ROW]);
     char *longer;
-    if (!*row->initial || is_switch(row) || strcmp(row->initial, "auto") == 0 ||
-        asprintf(&longer, "%s [%s]", text, row->initial) < 0)
+    if (!*initial || asprintf(&longer, "%s [%s]", text, initial) < 0)
         return (char *)text;
     return longer;
 }
@@ -302,4 +317,45 @@ sl_status sl_options_parse(const sl_command_entry *command, int argc, char **arg
     free(line.files);
     *out_is_answered = line.asked_key != 0;
     return status;
+}
+
+/* ---- options as others show them ---- */
+
+/* The index-th row that a command takes, in the order of groups; *index is less by those passed. */
+static const sl_config_row *find_row(const sl_command_entry *command, uint32_t *index)
+{
+    for (int group = 0; group < SL_CONFIG_GROUP_COUNT; group++) {
+        for (uint32_t i = 0; i < SL_CONFIG_ROW_COUNT; i++) {
+            const sl_config_row *row = &sl_config_rows()[i];
+            if ((int)row->group == group && takes_row(command, row) && (*index)-- == 0)
+                return row;
+        }
+    }
+    return NULL;
+}
+
+bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option)
+{
+    const sl_config_row *row = find_row(command, &index);
+    if (row) {
+        *out_option = (sl_option){.name = row->name,
+                                  .help = row->help,
+                                  .group = group_names[row->group],
+                                  .hint = is_switch(row) ? NULL : row->hint,
+                                  .initial = choose_initial(row),
+                                  .is_choice = row->kind == SL_CONFIG_CHOICE,
+                                  .is_list = row->kind == SL_CONFIG_LIST_OF};
+        return true;
+    }
+    for (const struct argp_option *option = common_options; option->key; option++) {
+        if (!option->name || index-- > 0)
+            continue;
+        *out_option = (sl_option){.name = option->name,
+                                  .help = option->doc,
+                                  .group = "Common",
+                                  .hint = option->arg,
+                                  .initial = ""};
+        return true;
+    }
+    return false;
 }

@@ -12,4 +12,21 @@
 sl_status sl_options_parse(const sl_command_entry *command, int argc, char **argv,
                            sl_config *config, bool *out_is_answered);
 
+/* One option as help, manual and completion show it; its texts are borrowed and last. */
+typedef struct sl_option {
+    const char *name, *help, *group; /* group: "Model" */
+    const char *hint;                /* what its value is; NULL: it takes none */
+    const char *initial;             /* "": none that is worth showing */
+    bool is_choice, is_list;
+} sl_option;
+
+/* The option of that index from 0, group by group, what every command takes last; false: there are
+ * no more. */
+bool sl_options_at(const sl_command_entry *command, uint32_t index, sl_option *out_option);
+
+enum { SL_OPTIONS_TEXT_BYTES = 1024 };
+
+/* What holds for all options of a command, and which names some of them take. */
+void sl_options_describe(const sl_command_entry *command, char *out_text, size_t capacity);
+
 #endif

@@ -1,11 +1,11 @@
 /* What a person sees of a run: one live line on a terminal, as wide as that is, plain lines
- * elsewhere. A sink (train/sink.h) that prints to standard output. */
+ * elsewhere. A sink (train/watch/sink.h) that prints to standard output. */
 #ifndef SL_CLI_PROGRESS_H
 #define SL_CLI_PROGRESS_H
 
 #include "session/config/config.h"
 #include "sluice/engine.h"
-#include "train/sink.h"
+#include "train/watch/sink.h"
 
 typedef struct sl_progress {
     bool is_quiet, is_live;

@@ -165,9 +165,13 @@ static int run_train(sl_config *config)
     return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;
 }
 
-const sl_command_entry sl_command_train = {.options = SL_CONFIG_TRAIN,
-                                           .name = "train",
-                                           .summary = "pretrain or continue",
-                                           .doc = "Pretrains a GPT-2 or continues.",
-                                           .checks_options = true,
-                                           .run = run_train};
+const sl_command_entry sl_command_train = {
+    .options = SL_CONFIG_TRAIN,
+    .name = "train",
+    .summary = "pretrain or continue",
+    .doc = "Trains a GPT-2 on --data: from random numbers, from a checkpoint or Hugging Face "
+           "directory (--init), or on from where a run ended (--resume). Plans the whole step "
+           "first and refuses what does not fit, with what would. With --save a signal ends the "
+           "run after its step, saved; a second one at once.",
+    .checks_options = true,
+    .run = run_train};

@@ -16,8 +16,8 @@
 #include <stdio.h>
 
 #include "base/clock.h"
-#include "evaluate.h"
 #include "schedule.h"
+#include "train/evaluate/evaluate.h"
 
 enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };

@@ -10,12 +10,12 @@
 #include "base/log.h"
 #include "files/json_file.h"
 #include "kernels/kernels.h"
-#include "log_csv.h"
-#include "log_events.h"
-#include "log_json.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
-#include "tokenizer.h"
+#include "train/data/tokenizer.h"
+#include "train/watch/log_csv.h"
+#include "train/watch/log_events.h"
+#include "train/watch/log_json.h"
 
 /* Takes the object over; the caller frees the text. */
 static sl_status dump_config(json_t *object, char **out_text)

@@ -7,9 +7,7 @@
 #ifndef SL_TRAIN_TRAINER_H
 #define SL_TRAIN_TRAINER_H
 
-#include "data_loader.h"
 #include "engine/timeline.h"
-#include "evaluate.h"
 #include "files/tokens.h"
 #include "resume.h"
 #include "session/checkpoint/checkpoint.h"
@@ -18,8 +16,10 @@
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
-#include "sink.h"
 #include "text/vocabulary.h"
+#include "train/data/data_loader.h"
+#include "train/evaluate/evaluate.h"
+#include "train/watch/sink.h"
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */

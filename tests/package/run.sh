@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs a build of sluice into an empty place and uses it as a stranger would: by find_package,
-# shared and static, and by pkg-config: plans, opens an engine, trains. Finds what an install rule, an
-# export or a visibility forgot.
+# shared and static, and by pkg-config: plans, opens an engine, trains; reads manual pages and completes
+# words. Finds what an install rule, an export or a visibility forgot.
 #
 # usage: run.sh BUILD_DIR
 set -eu
@@ -12,6 +12,7 @@ place=$(mktemp -d)
 trap '[ $? -eq 0 ] || tail -n 40 "$place/log" >&2; rm -rf "$place"' EXIT
 
 cmake --install "$1" --prefix "$place/installed" > "$place/log" 2>&1
+"$here/check_pages.sh" "$place/installed" >> "$place/log" 2>&1
 cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" \
     -DEXAMPLE="$example" >> "$place/log" 2>&1
 cmake --build "$place/build" >> "$place/log"

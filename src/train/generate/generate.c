@@ -12,7 +12,7 @@
 #include "held_text.h"
 #include "sampler.h"
 #include "text/bpe.h"
-#include "tokenizer.h"
+#include "train/data/tokenizer.h"
 
 enum { UNKNOWN_TEXT_BYTES = 16, PROMPT_CACHE_SLOTS = 1 };
 

@@ -4,12 +4,12 @@
 
 #include <signal.h>
 
-#include "data_loader.h"
-#include "report.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/session.h"
 #include "text_count.h"
+#include "train/data/data_loader.h"
+#include "train/watch/report.h"
 
 /* The rows of a data set that an evaluation reads: micro-batches from the first row on, then the
  * rows that are left, which have a program of their own. */

@@ -10,7 +10,7 @@
 #include "score.h"
 #include "text/bpe.h"
 #include "text/documents.h"
-#include "tokenizer.h"
+#include "train/data/tokenizer.h"
 
 typedef struct document {
     uint64_t first; /* in the ids of all */

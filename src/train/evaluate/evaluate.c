@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "session/weights/source.h"
-#include "tokenizer.h"
+#include "train/data/tokenizer.h"
 #include "windows.h"
 
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit)

@@ -1,0 +1,43 @@
+/* Adds up a plan's allocations tick by tick: first how the bytes of each kind change at a tick,
+ * modulo 2^64, then what they are there. */
+#include <string.h>
+
+#include "sluice/plan.h"
+
+/* `bytes` more from tick `first` on, and as many less from tick `end` on; what reaches the last
+ * tick does not end. */
+static void add_between(uint64_t *kind_bytes, uint32_t op_count, uint32_t first, uint32_t end,
+                        uint64_t bytes)
+{
+    if (first < op_count)
+        kind_bytes[(uint64_t)first * SL_MEMORY_KIND_COUNT] += bytes;
+    if (first < op_count && end < op_count)
+        kind_bytes[(uint64_t)end * SL_MEMORY_KIND_COUNT] -= bytes;
+}
+
+static void add_allocation(const sl_allocation *allocation, uint32_t op_count, uint64_t *out_bytes)
+{
+    uint64_t bytes = sl_place_extent(&allocation->place);
+    uint64_t *kind_bytes = out_bytes + allocation->kind;
+    uint32_t first = allocation->first_tick, last = allocation->last_tick;
+    if (allocation->is_permanent) {
+        add_between(kind_bytes, op_count, 0, op_count, bytes);
+        return;
+    }
+    if (first > last) {
+        add_between(kind_bytes, op_count, 0, last + 1, bytes);
+        last = op_count;
+    }
+    add_between(kind_bytes, op_count, first, last + 1, bytes);
+}
+
+void sl_plan_live_bytes(const sl_plan *plan, sl_tier tier, uint32_t op_count, uint64_t *out_bytes)
+{
+    uint64_t cell_count = (uint64_t)op_count * SL_MEMORY_KIND_COUNT;
+    memset(out_bytes, 0, cell_count * sizeof *out_bytes);
+    for (uint32_t a = 0; a < plan->allocation_count; a++)
+        if (plan->allocations[a].place.tier == tier)
+            add_allocation(&plan->allocations[a], op_count, out_bytes);
+    for (uint64_t i = SL_MEMORY_KIND_COUNT; i < cell_count; i++)
+        out_bytes[i] += out_bytes[i - SL_MEMORY_KIND_COUNT];
+}
