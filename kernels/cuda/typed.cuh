@@ -1,8 +1,5 @@
 /* Elements of the three types, one by one and sixteen bytes at a time. Sums are fp32; rounding is
- * to nearest, ties to even, with the bits of src/base/half.h (payloads of NaNs aside).
- *
- * Stores of packs are indexed in packs: of a pointer to elements that is cast at the store, nvcc
- * 13.0 often forgets the alignment, and stores word by word. */
+ * to nearest, ties to even, with the bits of src/base/half.h (payloads of NaNs aside). */
 #ifndef SL_KERNELS_CUDA_TYPED_CUH
 #define SL_KERNELS_CUDA_TYPED_CUH
 
@@ -98,7 +95,8 @@ static __device__ __forceinline__ void sl_store_pack(void *to, uint64_t index,
         else
             word[i / 2] |= (uint32_t)sl_round<TYPE>(pack.value[i]) << (i % 2 * 16);
     }
-    ((uint4 *)to)[index / sl_pack<TYPE>::COUNT] = make_uint4(word[0], word[1], word[2], word[3]);
+    *(uint4 *)((typename sl_stored<TYPE>::element *)to + index) =
+        make_uint4(word[0], word[1], word[2], word[3]);
 }
 
 /* What one thread takes of a row at a time: a pack where rows are WIDE, one element where a row's
@@ -167,7 +165,7 @@ static __device__ __forceinline__ void sl_store_floats(float *to, uint64_t index
     } else {
 #pragma unroll
         for (int i = 0; i < COUNT / 4; i++)
-            ((float4 *)to)[index / 4 + i] =
+            *(float4 *)(to + index + 4 * i) =
                 make_float4(value[4 * i], value[4 * i + 1], value[4 * i + 2], value[4 * i + 3]);
     }
 }
