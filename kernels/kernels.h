@@ -24,7 +24,8 @@ typedef struct sl_kernel_call {
     const sl_op_attrs *attrs;
     void *operand[SL_OPERAND_MAX]; /* NULL where absent */
     void *workspace;               /* 256-byte aligned, as long as the op's row says */
-    const uint8_t *block_flags;    /* ADAMW: flags of the whole group, one byte a block */
+    const uint8_t *block_flags;    /* ADAMW: flags of the whole group, one byte a block; BLOCK_NORM:
+                                      which blocks count, NULL: all */
     sl_workers *workers;           /* cpu: who computes */
     void *stream;                  /* cuda: the cudaStream_t to launch into */
     sl_kernel_library *library;    /* cuda */

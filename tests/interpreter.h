@@ -74,11 +74,25 @@ static inline void it_combine_ranks(it_machine *machines, uint32_t rank_count, i
     free(all);
 }
 
+/* The sums of all ranks added, on every rank. */
+static inline void it_add_norms(it_machine *machines, uint32_t rank_count, it_moment now)
+{
+    double sum = 0.0;
+    for (uint32_t k = 0; k < rank_count; k++)
+        sum += it_call_of(&machines[k], now).x[0][0];
+    for (uint32_t k = 0; k < rank_count; k++)
+        it_call_of(&machines[k], now).x[0][0] = sum;
+}
+
 static inline void it_run_op(it_machine *machines, uint32_t rank_count, it_moment now)
 {
     sl_op_kind kind = machines[0].program->ops[now.tick].kind;
     if (kind == SL_OP_ALL_REDUCE) {
         it_all_reduce_ranks(machines, rank_count, now);
+        return;
+    }
+    if (kind == SL_OP_ALL_REDUCE_NORM) {
+        it_add_norms(machines, rank_count, now);
         return;
     }
     if (kind == SL_OP_ALL_REDUCE_STATS) {

@@ -14,7 +14,8 @@ typedef struct it_layout {
     sl_chunk_map map;
     uint32_t *chunk_of_tensor;
     uint64_t *first_element;
-    uint8_t *flags; /* weight decay, one a block */
+    uint8_t *flags;   /* weight decay, one a block */
+    uint8_t *counted; /* in the norm on this rank, likewise */
 } it_layout;
 
 static inline uint64_t it_whole_blocks(uint64_t elements)
@@ -47,10 +48,14 @@ static inline it_layout it_layout_make(const sl_program *forward, uint64_t chunk
     layout.map.chunk_elements = chunk_elements;
     layout.map.chunk_of_tensor = layout.chunk_of_tensor;
     layout.flags = calloc((chunk + 1) * (chunk_elements / SL_BLOCK_ELEMENTS), 1);
+    layout.counted = calloc((chunk + 1) * (chunk_elements / SL_BLOCK_ELEMENTS), 1);
     for (uint32_t t = 0; t < n; t++) {
         uint64_t first = layout.chunk_of_tensor[t] * chunk_elements + layout.first_element[t];
-        for (uint64_t e = 0; e < forward->tensors[t].element_count; e += SL_BLOCK_ELEMENTS)
+        for (uint64_t e = 0; e < forward->tensors[t].element_count; e += SL_BLOCK_ELEMENTS) {
             layout.flags[(first + e) / SL_BLOCK_ELEMENTS] = forward->tensors[t].decay;
+            layout.counted[(first + e) / SL_BLOCK_ELEMENTS] =
+                forward->tp_rank == 0 || forward->tensors[t].split != SL_SPLIT_NONE;
+        }
     }
     return layout;
 }
@@ -60,6 +65,7 @@ static inline void it_layout_free(it_layout *layout)
     free(layout->chunk_of_tensor);
     free(layout->first_element);
     free(layout->flags);
+    free(layout->counted);
 }
 
 /* ---- state: the chunks of all groups ---- */

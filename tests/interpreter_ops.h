@@ -398,7 +398,11 @@ static inline void it_round(const it_call *c)
 static inline void it_block_norm(const it_call *c)
 {
     it_start(c, c->x[1], 1);
+    const bool is_split = c->machine->program->tp_size > 1;
+    const uint8_t *counted = c->machine->state->layout->counted + c->a->first_block;
     for (uint64_t block = 0; block < c->a->element_count; block += SL_BLOCK_ELEMENTS) {
+        if (is_split && !counted[block / SL_BLOCK_ELEMENTS])
+            continue;
         double sum = it_dot(c->x[0] + block, c->x[0] + block, SL_BLOCK_ELEMENTS);
         c->x[1][0] += ldexp(nearbyint(ldexp(sum, 40)), -40);
     }
@@ -435,6 +439,7 @@ static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define X(NAME, name, ...) [SL_OP_##NAME] = it_##name,
 #define it_all_reduce NULL
 #define it_all_reduce_stats NULL
+#define it_all_reduce_norm NULL
 #define it_input NULL
     SL_OP_LIST(X)
 #undef X

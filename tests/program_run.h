@@ -56,6 +56,20 @@ static inline void run_coordinates(const sl_tensor_spec *spec, uint32_t rank, ui
             run_whole_column(spec->split, spec->whole_shape[1], spec->shape[1], rank, *column);
 }
 
+/* True if the whole model does not have element e of a tensor of one rank. */
+static inline bool run_is_padding(const sl_tensor_spec *spec, uint32_t rank, uint64_t e)
+{
+    const bool is_vector = spec->dim_count == 1;
+    const uint64_t whole = spec->whole_shape[is_vector ? 0 : 1];
+    const uint64_t part = spec->shape[is_vector ? 0 : 1];
+    const uint64_t local = is_vector ? e : e % spec->shape[1];
+    if (spec->split == SL_SPLIT_COLUMNS)
+        return rank * part + local >= whole;
+    if (spec->split == SL_SPLIT_QKV)
+        return rank * (part / 3) + local % (part / 3) >= whole / 3;
+    return e / spec->shape[1] >= spec->valid_rows;
+}
+
 static inline void run_fill_parameters(const sl_program *program, const it_state *state,
                                        uint32_t rank)
 {
@@ -66,7 +80,7 @@ static inline void run_fill_parameters(const sl_program *program, const it_state
         for (uint64_t e = 0; e < spec->element_count; e++) {
             uint64_t row, column;
             run_coordinates(spec, rank, e, &row, &column);
-            bool is_padding = e / spec->shape[1] >= spec->valid_rows;
+            bool is_padding = run_is_padding(spec, rank, e);
             double draw = run_draw(run_name_hash(spec->name), row, column);
             to[e] = is_padding ? 0.0 : (double)spec->init_mean + 0.3 * draw;
             if (program->type != SL_TYPE_FP32)

@@ -49,6 +49,7 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_NORM_FINISH] = 1 << 0 | 1 << 1,
         [SL_OP_ADAMW] = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5,
         [SL_OP_ALL_REDUCE_STATS] = 1 << 0,
+        [SL_OP_ALL_REDUCE_NORM] = 1 << 0,
         [SL_OP_INPUT] = 1 << 0,
     };
     if (fp32_operands[op->kind] >> i & 1)
@@ -162,8 +163,8 @@ static inline void walk_check_adamw(walk *w, const sl_op *op)
 /* Updates belong to no segment, all else to one and to a micro-batch. */
 static inline void walk_check_place(const walk *w, const sl_op *op)
 {
-    bool is_update =
-        op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_NORM_FINISH || op->kind == SL_OP_ADAMW;
+    bool is_update = op->kind == SL_OP_BLOCK_NORM || op->kind == SL_OP_ALL_REDUCE_NORM ||
+                     op->kind == SL_OP_NORM_FINISH || op->kind == SL_OP_ADAMW;
     assert_int_equal(op->phase == SL_PHASE_UPDATE, is_update);
     assert_int_equal(op->segment == SL_NONE, is_update);
     assert_true(is_update || op->segment < w->program->segment_count);

@@ -218,7 +218,7 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
     sl_bench bench;
     assert_int_equal(sl_bench_run(&options, &bench), SL_OK);
     assert_true(count_lines >= 3);
-    uint32_t with_roof = 0;
+    uint32_t with_roof = 0, dropouts = 0;
     for (uint32_t i = 0; i < bench.row_count; i++) {
         const sl_bench_row *row = &bench.rows[i];
         assert_true(row->rate.p10 > 0 && row->rate.p10 <= row->rate.median);
@@ -227,7 +227,9 @@ static void bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_h
                           (row->seconds > 0 && strcmp(row->group, "gemm") == 0);
         assert_true(row->roof > 0 || !needs_roof);
         with_roof += row->roof > 0;
+        dropouts += strncmp(row->name, "dropout", 7) == 0;
     }
+    assert_int_equal(dropouts, SL_TYPE_COUNT); /* which a step has only where it is asked for */
     assert_true(with_roof > 10);
     for (int kind = 0; kind < SL_OP_COUNT; kind++)
         for (int type = 0; type < SL_TYPE_COUNT; type++)

@@ -15,7 +15,6 @@ static void usage_when_wrong_then_one_line_and_64(void **state)
     } cases[] = {
         {"", "no command", 64},
         {"trian", "did you mean train?", 64},
-        {"profile --model gpt2", "later version", 64},
         {"bench --threads none", "--threads", 64},
         {"convert a b", "neither an option", 64},
         {"convert --to a", "--from is missing", 64},

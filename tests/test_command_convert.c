@@ -107,6 +107,13 @@ static void tokenizer_when_known_then_it_goes_with_the_model(void **state)
     assert_has(complaint, "no vocabulary is known of this model");
     run_shell("grep -qa no_vocab c");
     assert_code(sluice("convert --from bytes --to d --tokenizer '" GOOD "'"), 64);
+    run_shell("ln -s nowhere/model link");
+    assert_code(sluice("convert --from bytes --to link --format gguf"), 64);
+    assert_one_complaint("is a link to a place where nothing is");
+    assert_code(sluice("convert --from bytes --to - --format gguf"), 64);
+    assert_one_complaint("no text for standard output");
+    assert_code(sluice("convert --from bytes --to ./- --format gguf"), 0);
+    run_shell("test -f ./- && rm link ./-");
     assert_false(is_left("tmp"));
 }
 

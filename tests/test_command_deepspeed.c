@@ -92,6 +92,22 @@ static void zero2_when_it_goes_on_without_the_file_then_goes_on_the_same(void **
     assert_same_steps("log", "again", 6, 12);
 }
 
+/* What a file leaves out is DeepSpeed's default for a new run; one that goes on keeps what it had,
+ * and says so, for the table of the file shows the default. */
+static void key_when_it_is_deleted_before_a_run_goes_on_then_its_value_stays_and_is_told(
+    void **state)
+{
+    (void)state;
+    assert_int_equal(system("rm -rf kept && sed '/gradient_clipping/d' '" SL_TEST_SOURCE_DIRECTORY
+                            "/deepspeed/zero2_offload.json' >edited.json"),
+                     0);
+    assert_code(sluice("train " ZERO2 TINY "--data text --steps 2 --save kept --quiet"), 0);
+    assert_code(sluice("train --config edited.json --steps 3 --save kept --resume --log-json log"),
+                0);
+    assert_has(complaint, "--clip 0.5 stays: --config leaves it out");
+    assert_option("log", "clip", "0.5");
+}
+
 static void plan_when_a_program_reads_then_prints_no_table(void **state)
 {
     (void)state;
@@ -152,6 +168,8 @@ int main(void)
         cmocka_unit_test(zero3_when_as_documented_then_trains_from_disk),
         cmocka_unit_test(zero3_when_disk_dir_is_given_then_it_wins),
         cmocka_unit_test(zero2_when_it_goes_on_without_the_file_then_goes_on_the_same),
+        cmocka_unit_test(
+            key_when_it_is_deleted_before_a_run_goes_on_then_its_value_stays_and_is_told),
         cmocka_unit_test(plan_when_a_program_reads_then_prints_no_table),
         cmocka_unit_test(options_when_given_beside_then_win),
         cmocka_unit_test(files_when_bad_then_one_line_and_64_or_65),

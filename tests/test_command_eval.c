@@ -122,6 +122,36 @@ static void windows_when_options_are_wrong_then_refused(void **state)
     assert_code(sluice("eval model --data one.bin --overlap 4"), 65);
 }
 
+/* ---- shares ---- */
+
+/* A share of equal documents is what a file of its own would be. */
+static void share_when_of_a_split_then_its_documents_alone(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"training", "validation", "test"};
+    static const char *const texts[] = {"the gate and the boat rise a little at the lock",
+                                        "water falls and the boat goes out of the gates.",
+                                        "a lock is a gate, a boat, and water that rises "};
+    for (int i = 0; i < 3; i++)
+        write_text(names[i], texts[i]);
+    for (int overlap = 0; overlap < 8; overlap += 5)
+        for (int i = 0; i < 3; i++) {
+            char alone[TEXT_BYTES];
+            assert_code(
+                sluice("eval model --data %s --seq 8 --overlap %d --json", names[i], overlap), 0);
+            memcpy(alone, output, sizeof alone);
+            assert_code(sluice("eval model --data training validation test --split 1,1,1 "
+                               "--share %s --seq 8 --overlap %d --json",
+                               names[i], overlap),
+                        0);
+            assert_string_equal(output, alone);
+        }
+    assert_code(sluice("eval model --data training --split 1,1,0"), 64);
+    assert_one_complaint("leaves nothing for --share test");
+    assert_code(sluice("eval model --data training test --split 1,1 --share training"), 64);
+    assert_code(sluice("eval model --data training --split 1,1,1"), 65);
+}
+
 /* ---- bytes and characters ---- */
 
 static void text_when_evaluated_then_its_bytes_and_characters_count(void **state)
@@ -263,6 +293,7 @@ int main(void)
         cmocka_unit_test(windows_when_they_overlap_then_each_token_counts_once_with_its_context),
         cmocka_unit_test(windows_when_placed_differently_then_the_same_bits),
         cmocka_unit_test(windows_when_options_are_wrong_then_refused),
+        cmocka_unit_test(share_when_of_a_split_then_its_documents_alone),
         cmocka_unit_test(text_when_evaluated_then_its_bytes_and_characters_count),
         cmocka_unit_test(words_when_asked_then_right_where_the_model_says_them),
         cmocka_unit_test(words_when_a_document_is_long_then_its_end_counts),

@@ -491,36 +491,19 @@ static void run_without_failures(sweep *s)
     munmap(counts, sizeof *counts);
 }
 
-/* How many calls of one place fail in turn: SL_TEST_CALLS, or what hours allow. */
-static uint32_t calls_of_place(const workload *w)
+/* Calls of every place, spread from its first to its last, failing once and from then on. */
+static void list_points(sweep *s)
 {
     const char *text = getenv("SL_TEST_CALLS");
-    uint32_t count = text ? (uint32_t)strtoul(text, NULL, 10) : CALLS_OF_PLACE;
-    return w->is_slow || count < CALLS_OF_SLOW_PLACE ? CALLS_OF_SLOW_PLACE : count;
-}
-
-/* The call that stands for the which-th of `share_count` equal shares of a place's calls: the first
- * one, the last one, and between them any of the share. */
-static uint32_t choose_call(uint32_t calls, uint32_t which, uint32_t share_count, uint64_t *draw)
-{
-    uint32_t first = (uint32_t)((uint64_t)calls * which / share_count);
-    uint32_t behind = (uint32_t)((uint64_t)calls * (which + 1) / share_count);
-    if (which == 0 || which + 1 == share_count)
-        return which == 0 ? 1 : calls;
-    return 1 + first + (uint32_t)scratch_below(draw, behind - first);
-}
-
-/* Calls of every place, failing once and from then on. */
-static void list_points(sweep *s, uint64_t *draw)
-{
-    uint32_t most = calls_of_place(s->w);
+    uint32_t most = text ? (uint32_t)strtoul(text, NULL, 10) : CALLS_OF_PLACE;
+    most = s->w->is_slow ? CALLS_OF_SLOW_PLACE : most;
     s->point_count = 0;
     s->points = calloc(AFTER_COUNT * s->call_count, sizeof *s->points);
     scratch_need(s->points != NULL, "memory");
     for (uint32_t i = 0; i < s->place_count; i++) {
-        uint32_t share_count = s->calls[i] < most ? s->calls[i] : most;
-        for (uint32_t which = 0; which < share_count; which++) {
-            uint32_t call = choose_call(s->calls[i], which, share_count, draw);
+        uint32_t count = s->calls[i] < most ? s->calls[i] : most, gaps = count > 1 ? count - 1 : 1;
+        for (uint32_t which = 0; which < count; which++) {
+            uint32_t call = 1 + (uint32_t)((uint64_t)(s->calls[i] - 1) * which / gaps);
             for (int after = 0; after < AFTER_COUNT; after++)
                 s->points[s->point_count++] = (point){s->keys[i], i, call, (call_after)after};
         }
@@ -708,7 +691,7 @@ static void workload_when_a_call_fails_says_so_or_goes_on_with_the_same_results(
     uint64_t draw = scratch_seed(s.w->name, 12) * 2 + 1;
     s.counts = share(sizeof *s.counts);
     run_without_failures(&s);
-    list_points(&s, &draw);
+    list_points(&s);
     if (!is_full)
         draw_points(&s, sample_count(s.w), &draw);
     run_all(&s, is_full && sl_workers_usable_cpu_count() > 1 ? JOBS_MAX : 1);

@@ -244,6 +244,35 @@ static void doctor_when_asked_then_shows_the_limits_of_this_process(void **state
     json_decref(object);
 }
 
+static const char *get_text(json_t *finding, const char *key)
+{
+    const char *text = json_string_value(json_object_get(finding, key));
+    assert_non_null(text);
+    return text;
+}
+
+/* What is not as it could be costs something, and what costs nothing is. */
+static void doctor_when_something_is_missing_then_says_what_it_costs_and_what_mends_it(void **state)
+{
+    (void)state;
+    const char *name;
+    json_t *finding;
+    assert_code(sluice("doctor --json"), 0);
+    json_t *object = json_loads(output, 0, NULL);
+    assert_non_null(object);
+    json_object_foreach(object, name, finding)
+    {
+        bool is_ok = strcmp(get_text(finding, "state"), "ok") == 0;
+        if (is_ok != (*get_text(finding, "cost") == '\0'))
+            fail_msg("%s is %s and costs \"%s\"", name, get_text(finding, "state"),
+                     get_text(finding, "cost"));
+    }
+    finding = json_object_get(object, "disk space");
+    assert_string_equal(get_text(finding, "state"), "missing");
+    assert_non_null(strstr(get_text(finding, "mend"), "--disk-dir"));
+    json_decref(object);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +283,8 @@ int main(void)
         cmocka_unit_test(run_when_addresses_run_out_then_says_so),
         cmocka_unit_test(disk_when_in_memory_then_counts_as_memory_and_warns),
         cmocka_unit_test(doctor_when_asked_then_shows_the_limits_of_this_process),
+        cmocka_unit_test(
+            doctor_when_something_is_missing_then_says_what_it_costs_and_what_mends_it),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -75,6 +75,10 @@ static void tokens_when_decoded_then_the_text(void **state)
     assert_code(sluice("tokenize --tokenizer byte --data lines --output n.bin"), 0);
     assert_code(sluice("tokenize --tokenizer byte --decode --data n.bin"), 0);
     assert_string_equal(output, "one\ntwo");
+    assert_code(
+        sluice(WITH_GOOD "--data lines --document-per line --end-of-text 65 --output n.bin"), 0);
+    assert_code(sluice(TO_TEXT "--data n.bin --end-of-text 65"), 0);
+    assert_string_equal(output, "one<|endoftext|>two");
     assert_code(sluice(TO_TEXT "--data lines"), 65);
     assert_one_complaint("there is text among the files");
 }

@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <time.h>
 
+#include "base/rng.h"
 #include "event_decoder.h"
 
 #define LOGS "--log-json log --log-csv table --tensorboard events "
@@ -302,6 +303,16 @@ typedef struct screen {
     size_t used;
 } screen;
 
+/* Letters that no two words share, so that each costs its merges. */
+static void write_noise(const char *name, uint64_t bytes)
+{
+    FILE *file = fopen(name, "wb");
+    assert_non_null(file);
+    for (uint64_t i = 0; i < bytes; i++)
+        putc(i % 12 == 11 ? ' ' : 'a' + (int)sl_rng_below(1, 0, i, 26), file);
+    assert_int_equal(fclose(file), 0);
+}
+
 static void set_width(int terminal, unsigned short columns)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = columns};
@@ -398,6 +409,23 @@ static void live_line_when_the_terminal_is_narrow_does_not_wrap(void **state)
     assert_has(self.text, "left 0:00");
 }
 
+/* The line of a command that works through bytes; it stands on standard error. */
+static void live_line_when_of_tokenize_does_not_wrap_either(void **state)
+{
+    (void)state;
+    static screen self;
+    write_noise("noise", 6 << 20);
+    start_on_terminal(&self, 24, "xterm",
+                      "tokenize --tokenizer '" SL_TEST_SOURCE_DIRECTORY "/reference/bpe' "
+                      "--threads 1 --data noise --output noise.bin 2>&1 </dev/null #");
+    assert_int_equal(end_screen(&self), 0);
+    assert_has(self.text, DRAWN "tokenizing  ");
+    const size_t longest = find_longest(self.text, true);
+    if (longest >= 24)
+        fail_msg("%zu of 24 columns: %s", longest, self.text);
+    unlink("noise");
+}
+
 /* From the first line that fits the new width on, all do. */
 static void live_line_when_the_terminal_gets_narrow_follows(void **state)
 {
@@ -458,6 +486,7 @@ int main(void)
         cmocka_unit_test(lines_when_wide_have_all_parts),
         cmocka_unit_test(table_when_it_takes_no_more_then_the_run_is_saved_and_74),
         cmocka_unit_test(live_line_when_the_terminal_is_narrow_does_not_wrap),
+        cmocka_unit_test(live_line_when_of_tokenize_does_not_wrap_either),
         cmocka_unit_test(live_line_when_the_terminal_gets_narrow_follows),
         cmocka_unit_test(terminal_when_it_is_dumb_gets_plain_lines),
         cmocka_unit_test(terminal_when_text_has_commands_is_shown_them),

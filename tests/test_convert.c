@@ -631,6 +631,40 @@ static void conversion_when_stopped_anywhere_then_nothing_is_left(void **state)
     scratch_close(&scratch);
 }
 
+/* Somebody takes the place of the model while it is made. */
+static sl_status take_place(void *user, uint64_t done_bytes, uint64_t total_bytes)
+{
+    (void)done_bytes, (void)total_bytes;
+    scratch_write(((scratch_path *)user)->text, "mine", 4);
+    return SL_OK;
+}
+
+static void tokenizer_when_its_model_gets_no_name_then_it_has_none(void **state)
+{
+    (void)state;
+    static const sl_gpt2_shape shape = {
+        .layers = 1, .width = 8, .heads = 2, .context = 4, .vocab = 260};
+    scratch_path scratch = scratch_open();
+    scratch_path from = scratch_join(scratch.text, "saved");
+    scratch_path to = scratch_join(scratch.text, "to.bin");
+    sl_vocabulary *bytes = NULL;
+    tiny_model *model = open_model(shape, 3, false);
+    text_must(sl_vocabulary_of_bytes(&bytes));
+    text_must(case_save_model(from.text, 7, 0, model));
+    const sl_convert_args args = {
+        .format = SL_CONVERT_LLMC, .vocabulary = bytes, .progress = take_place, .user = &to};
+    assert_int_equal(convert_with(from.text, to.text, args), SL_ERROR_IO);
+    assert_non_null(strstr(sl_status_message(), "cannot be named"));
+    assert_int_equal(case_count(scratch.text, ""), 2); /* what was there and what came */
+    unlink(to.text);
+    text_must(convert_with(from.text, to.text,
+                           (sl_convert_args){.format = SL_CONVERT_LLMC, .vocabulary = bytes}));
+    assert_int_equal(case_count(scratch.text, ""), 3);
+    sl_vocabulary_close(bytes);
+    tiny_close(model);
+    scratch_close(&scratch);
+}
+
 /* Somebody puts a file of his own into the directory that is being replaced. */
 static sl_status add_file(void *user, uint64_t done_bytes, uint64_t total_bytes)
 {
@@ -729,6 +763,7 @@ int main(void)
         cmocka_unit_test(files_when_of_known_weights_then_known_bytes),
         cmocka_unit_test(conversion_when_stopped_anywhere_then_nothing_is_left),
         cmocka_unit_test(directory_when_it_gets_a_file_meanwhile_then_that_stays),
+        cmocka_unit_test(tokenizer_when_its_model_gets_no_name_then_it_has_none),
         cmocka_unit_test(places_when_taken_then_kept_unless_given_up),
         cmocka_unit_test(types_when_a_format_lacks_them_then_refused),
     };

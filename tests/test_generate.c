@@ -189,6 +189,66 @@ static void prompt_when_longer_than_the_context_then_its_end_leaves_room(void **
     assert_int_equal(sl_decoder_fitting(&narrow, 9, 100), 1);
 }
 
+/* ---- stopping ---- */
+
+enum { LONG_TEXT = 24 };
+
+static void configure(sl_config *config)
+{
+    static const char *const assignments[] = {"checkpoint=" SL_TEST_SOURCE_DIRECTORY "/golden/fp32",
+                                              "samples=8", "device=cpu", "threads=1",
+                                              "precision=fp32"};
+    assert_int_equal(sl_config_init(config), SL_OK);
+    for (size_t i = 0; i < sizeof assignments / sizeof assignments[0]; i++)
+        assert_int_equal(sl_config_assign(config, SL_CONFIG_GENERATE, assignments[i]), SL_OK);
+    assert_int_equal(sl_config_check(config, SL_CONFIG_GENERATE), SL_OK);
+}
+
+/* The logits of row 0 behind a text of pieces. The first read is asked to stop before its first
+ * piece, if any is; the next one goes on. */
+static void read_text(const sl_decoder_args *args, bool stops, float *out_logits)
+{
+    volatile sig_atomic_t stop = stops;
+    int32_t text[LONG_TEXT];
+    sl_decoder *decoder = NULL;
+    sl_refusal refusal;
+    bool is_whole;
+    for (int32_t i = 0; i < LONG_TEXT; i++)
+        text[i] = 'a' + i;
+    assert_int_equal(sl_decoder_open(args, &refusal, &decoder), SL_OK);
+    sl_decoder_start(decoder, text, LONG_TEXT, 1);
+    assert_int_equal(sl_decoder_read(decoder, &stop, &is_whole), SL_OK);
+    assert_int_equal(is_whole, !stops);
+    assert_int_equal(sl_decoder_read_count(decoder), stops ? 0 : LONG_TEXT);
+    stop = 0;
+    if (stops)
+        assert_int_equal(sl_decoder_read(decoder, &stop, &is_whole), SL_OK);
+    assert_true(is_whole);
+    assert_int_equal(sl_decoder_drain(decoder), SL_OK);
+    memcpy(out_logits, sl_decoder_logits(decoder, 0), args->source->shape.vocab * sizeof(float));
+    sl_decoder_close(decoder);
+}
+
+static void reading_when_stopped_then_no_piece_is_read_and_it_can_go_on(void **state)
+{
+    (void)state;
+    sl_config config;
+    sl_source source;
+    configure(&config);
+    assert_int_equal(sl_source_open(config.checkpoint, &source), SL_OK);
+    const sl_decoder_args args = {.config = &config, .source = &source, .new_count = 1};
+    float *whole = calloc(source.shape.vocab, sizeof *whole);
+    float *stopped = calloc(source.shape.vocab, sizeof *stopped);
+    assert_true(whole && stopped && source.shape.context > LONG_TEXT);
+    read_text(&args, false, whole);
+    read_text(&args, true, stopped);
+    assert_memory_equal(whole, stopped, source.shape.vocab * sizeof *whole);
+    free(whole);
+    free(stopped);
+    sl_source_close(&source);
+    sl_config_clear(&config);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +256,7 @@ int main(void)
         cmocka_unit_test(held_when_bytes_are_no_characters_then_all_are_given),
         cmocka_unit_test(penalty_when_ids_were_seen_then_only_they_become_less_likely),
         cmocka_unit_test(prompt_when_longer_than_the_context_then_its_end_leaves_room),
+        cmocka_unit_test(reading_when_stopped_then_no_piece_is_read_and_it_can_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,100 @@ static void products_when_a_factor_is_not_finite_spread_it(void **state)
         check_not_finite((sl_type)type, case_run);
 }
 
+/* ---- few rows beside many */
+
+enum { FEW_SHAPES = 6, FEW_MOST = 16, MANY = FEW_MOST + 23 };
+
+typedef struct few_case {
+    sl_product product;
+    void *a, *b, *bias, *residual, *gelu_x, *c;
+} few_case;
+
+static void *draw_elements(sl_type type, uint64_t count)
+{
+    void *values = aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64);
+    const uint64_t stream = 1000 + draw_count++;
+    assert_non_null(values);
+    for (uint64_t i = 0; i < count; i++)
+        write_element(values, type, i, sl_rng_normal(test_seed, stream, i));
+    return values;
+}
+
+/* Of MANY rows; what goes together is drawn. */
+static few_case open_few_case(sl_type type, uint64_t n, uint64_t k, uint64_t round)
+{
+    few_case self = {.a = draw_elements(type, MANY * k), .b = draw_elements(type, n * k)};
+    const bool is_wide = round % 3 == 1; /* fp32 sums of another type's products */
+    self.product = (sl_product){.type = type,
+                                .c_type = is_wide ? SL_TYPE_FP32 : type,
+                                .n = n,
+                                .k = k,
+                                .transpose_b = draw_below(2),
+                                .add = round % 2,
+                                .a = self.a,
+                                .b = self.b};
+    self.c = draw_elements(self.product.c_type, MANY * n);
+    if (!is_wide || type == SL_TYPE_FP32) {
+        self.product.bias = self.bias = draw_elements(type, n);
+        self.product.residual = self.residual = draw_elements(type, MANY * n);
+        if (!self.product.add)
+            self.product.gelu_x = self.gelu_x = draw_elements(type, MANY * n);
+    }
+    return self;
+}
+
+static void close_few_case(few_case *self)
+{
+    free(self->a);
+    free(self->b);
+    free(self->c);
+    free(self->bias);
+    free(self->residual);
+    free(self->gelu_x);
+}
+
+/* The first `m` rows of C. */
+static char *run_rows(const few_case *of, uint64_t m, uint32_t worker_count)
+{
+    const uint64_t bytes = MANY * of->product.n * sl_type_bytes(of->product.c_type);
+    sl_product product = of->product;
+    product.m = m;
+    const uint64_t room = (sl_gemm_workspace_bytes(&product, worker_count) + 255) / 256 * 256;
+    char *c = malloc(bytes), *workspace = aligned_alloc(256, room);
+    sl_workers *pool = NULL;
+    assert_true(c != NULL && workspace != NULL);
+    assert_int_equal(sl_workers_open(worker_count, &pool), SL_OK);
+    memcpy(c, of->c, bytes);
+    memset(workspace, 0xff, room);
+    product.c = c;
+    assert_int_equal(sl_gemm_run(&product, workspace, pool), SL_OK);
+    sl_workers_close(pool);
+    free(workspace);
+    return c;
+}
+
+/* A token must not depend on how many texts are written beside it: a few rows, of which B is read
+ * where it lies, have the bits of the same rows among many, for which it is packed. */
+static void rows_when_few_have_the_bits_of_the_same_among_many(void **state)
+{
+    (void)state;
+    static const uint64_t terms[FEW_SHAPES] = {1, 37, 768, 769, 1601, 90};
+    static const uint64_t columns[FEW_SHAPES] = {33, 300, 64, 1, 47, 2};
+    for (int type = 0; type < SL_TYPE_COUNT; type++)
+        for (uint64_t round = 0; round < FEW_SHAPES && differs_from_the_last(type); round++) {
+            few_case it = open_few_case((sl_type)type, columns[round], terms[round], round);
+            char *many = run_rows(&it, MANY, 1);
+            const uint64_t row = it.product.n * sl_type_bytes(it.product.c_type);
+            for (uint64_t m = 1; m <= FEW_MOST; m++) {
+                char *few = run_rows(&it, m, 1 + (uint32_t)draw_below(3));
+                assert_memory_equal(few, many, m * row);
+                free(few);
+            }
+            free(many);
+            close_few_case(&it);
+        }
+}
+
 /* Into another type than the operands' only fp32 sums go, without bias, residual and GELU: the rest
  * would be written in elements of another size than C has. What C holds passes no GELU. */
 static void product_when_its_types_do_not_go_together_is_refused(void **state)
@@ -108,6 +202,7 @@ int main(void)
         cmocka_unit_test(deep_products_when_run_are_exact),
         cmocka_unit_test(bias_gradients_when_run_are_sums_of_rows),
         cmocka_unit_test(products_when_a_factor_is_not_finite_spread_it),
+        cmocka_unit_test(rows_when_few_have_the_bits_of_the_same_among_many),
         cmocka_unit_test(product_when_its_types_do_not_go_together_is_refused),
     };
     int failures = 0;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "train/generate/sampler.h"
 
 enum { VOCAB = 5 };
@@ -70,6 +71,65 @@ static void draw_when_top_p_then_the_fewest_that_reach_it_stay(void **state)
     assert_int_equal(draw(1, 0, 0.66, 0.999), 2);
 }
 
+/* 0.4, 0.25 and 0.2 are 0.85 together: 0.65 of it reach three quarters, of all ids they would not.
+ */
+static void draw_when_top_k_and_top_p_then_p_is_of_what_k_leaves(void **state)
+{
+    (void)state;
+    assert_int_equal(draw(1, 3, 0.75, 0.615), 0);
+    assert_int_equal(draw(1, 3, 0.75, 0.999), 4);
+    assert_int_equal(draw(1, 3, 0.77, 0.999), 2);
+    assert_int_equal(draw(1, 1, 0.001, 0.999), 0);
+}
+
+/* The share of `uniform` at which the sorted ids, added one by one, pass it. */
+static uint32_t draw_sorted(const double *weight, const uint32_t *sorted, uint32_t count,
+                            double uniform)
+{
+    double total = 0, passed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        total += weight[sorted[i]];
+    for (uint32_t i = 0; i < count; i++) {
+        passed += weight[sorted[i]];
+        if (passed > uniform * total)
+            return sorted[i];
+    }
+    return sorted[count - 1];
+}
+
+/* Every k of ids that are sorted by hand, with equal weights among them. */
+static void draw_when_ids_are_many_then_they_are_ordered(void **state)
+{
+    (void)state;
+    enum { MANY = 300, PLACES = 7 };
+    float logits[MANY];
+    double weight[MANY];
+    uint32_t sorted[MANY];
+    double largest = -INFINITY;
+    for (uint32_t id = 0; id < MANY; id++) {
+        logits[id] = (float)(sl_rng_below(7, 0, id, 100)) / 16 /* many are equal */;
+        largest = logits[id] > largest ? logits[id] : largest;
+    }
+    for (uint32_t id = 0; id < MANY; id++) {
+        uint32_t at = id;
+        weight[id] = exp(logits[id] - largest);
+        for (; at > 0 && weight[sorted[at - 1]] < weight[id]; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = id;
+    }
+    for (uint32_t k = 1; k <= MANY; k++) {
+        sl_sampler sampler, options = {MANY, 1, k, 1, NULL, NULL};
+        assert_int_equal(sl_sampler_open(&options, &sampler), SL_OK);
+        for (int place = 0; place < PLACES; place++) {
+            uint32_t id = MANY;
+            const double uniform = (place + 0.5) / PLACES;
+            assert_int_equal(sl_sampler_draw(&sampler, logits, uniform, &id), SL_OK);
+            assert_int_equal(id, draw_sorted(weight, sorted, k, uniform));
+        }
+        sl_sampler_close(&sampler);
+    }
+}
+
 static void draw_when_cold_then_sharpens(void **state)
 {
     (void)state;
@@ -103,6 +163,8 @@ int main(void)
         cmocka_unit_test(draw_when_unlimited_then_cuts_where_probabilities_sum),
         cmocka_unit_test(draw_when_top_k_then_only_the_likeliest_stay),
         cmocka_unit_test(draw_when_top_p_then_the_fewest_that_reach_it_stay),
+        cmocka_unit_test(draw_when_top_k_and_top_p_then_p_is_of_what_k_leaves),
+        cmocka_unit_test(draw_when_ids_are_many_then_they_are_ordered),
         cmocka_unit_test(draw_when_cold_then_sharpens),
         cmocka_unit_test(draw_when_logits_are_not_finite_then_never_picks_them),
     };

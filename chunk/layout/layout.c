@@ -161,6 +161,28 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     return SL_OK;
 }
 
+/* Where tensors are split over ranks: which blocks this rank adds to the norm. */
+static sl_status open_counted_flags(const sl_program *program, sl_layout *layout)
+{
+    const uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;
+    const uint64_t block_count = layout->chunk_count * chunk_blocks;
+    if (program->tp_size <= 1)
+        return SL_OK;
+    layout->counted_flags = calloc(block_count, sizeof *layout->counted_flags);
+    if (layout->counted_flags == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %llu blocks",
+                (unsigned long long)block_count);
+    for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
+        const sl_tensor_spec *spec = &program->tensors[tensor];
+        const uint64_t first = layout->chunk_of_tensor[tensor] * chunk_blocks +
+                               layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
+        if (spec->split != SL_SPLIT_NONE || program->tp_rank == 0)
+            memset(layout->counted_flags + first, 1,
+                   sl_bits_divide_up(spec->element_count, SL_BLOCK_ELEMENTS));
+    }
+    return SL_OK;
+}
+
 static void place_tensors(const sl_program *program, const uint64_t *tensor_blocks,
                           sl_layout *layout)
 {
@@ -199,6 +221,11 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                 open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
                 free_blocks);
     place_tensors(program, tensor_blocks, layout);
+    status = open_counted_flags(program, layout);
+    if (status != SL_OK) {
+        sl_layout_close(layout);
+        goto free_blocks;
+    }
     for (int group = 0; group < SL_GROUP_COUNT; group++)
         layout->group_type[group] = sl_program_group_type(program, (sl_group)group);
     *out_layout = layout;
@@ -212,6 +239,7 @@ void sl_layout_close(sl_layout *layout)
     if (layout == NULL)
         return;
     free(layout->block_flags);
+    free(layout->counted_flags);
     free(layout->chunk_of_tensor);
     free(layout->first_element);
     free(layout);

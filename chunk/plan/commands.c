@@ -504,6 +504,8 @@ static void append_homes(totals *t)
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         append_permanent(t, SL_MEMORY_STAGING, (sl_tier)tier, homes->flags_offset[tier],
                          homes->flags_bytes[tier]);
+    append_permanent(t, SL_MEMORY_STAGING, SL_TIER_DEVICE, homes->counted_offset,
+                     homes->counted_bytes);
     append_permanent(t, SL_MEMORY_STAGING, SL_TIER_HOST, homes->bounce_offset, homes->bounce_bytes);
     for (uint32_t slot = 0; slot < homes->persistent_count; slot++)
         append_permanent(t, SL_MEMORY_ACTIVATION, SL_TIER_DEVICE, homes->persistent_offset[slot],
@@ -613,7 +615,7 @@ sl_status sl_commands_add_up(const sl_planner *planner, sl_plan *plan)
 {
     const sl_homes *homes = planner->homes;
     uint64_t capacity =
-        (uint64_t)SL_GROUP_COUNT * homes->chunk_count + SL_TIER_COUNT + homes->persistent_count + 2;
+        (uint64_t)SL_GROUP_COUNT * homes->chunk_count + SL_TIER_COUNT + homes->persistent_count + 3;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         capacity += planner->tier[tier].item_count;
     int64_t *difference = calloc((uint64_t)planner->program->op_count + 2, sizeof *difference);

@@ -220,6 +220,18 @@ static sl_status place_flags(const sl_program *program, const sl_layout *layout,
     return sl_bits_add(*end, homes->flags_bytes[tier], size_name, end);
 }
 
+/* Appends, on the device, the flags of blocks that count in the norm. */
+static sl_status place_counted(const sl_program *program, const sl_layout *layout, sl_homes *homes,
+                               uint64_t *end)
+{
+    if (layout->counted_flags == NULL || !program->has_state[SL_GROUP_GRAD])
+        return SL_OK;
+    SL_TRY(align_end(LEAST_ALIGNMENT, end));
+    homes->counted_offset = *end;
+    homes->counted_bytes = layout->chunk_count * (layout->chunk_elements / SL_BLOCK_ELEMENTS);
+    return sl_bits_add(*end, homes->counted_bytes, size_name, end);
+}
+
 /* Slots are numbered from 0. A program names each of them, so it has no more slots than values. */
 static sl_status count_persistent(const sl_program *program, sl_homes *homes)
 {
@@ -288,8 +300,10 @@ static sl_status place_tier(const sl_program *program, const sl_layout *layout, 
         if (homes->tier[group] != NULL)
             SL_TRY(place_group(layout, group, tier, homes, &end));
     SL_TRY(place_flags(program, layout, tier, homes, &end));
-    if (tier == SL_TIER_DEVICE)
+    if (tier == SL_TIER_DEVICE) {
+        SL_TRY(place_counted(program, layout, homes, &end));
         SL_TRY(place_persistent(homes, &end));
+    }
     if (tier == SL_TIER_HOST)
         SL_TRY(place_bounce(homes, &end));
     SL_TRY(align_end(LEAST_ALIGNMENT, &end));

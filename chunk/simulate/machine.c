@@ -18,6 +18,7 @@
 static const double core_flops = 100e9;
 static const double core_bytes = 25e9;
 static const double disk_bytes = 1e9;
+static const double exchange_bytes = 5e9, exchange_seconds = 50e-6;
 static const uint32_t saturating_cores = 4;
 
 static const uint32_t gpu_multiprocessors = 132;
@@ -43,6 +44,15 @@ static void set_ops(sl_machine *machine, sl_type type, sl_op_rate rate)
         machine->op[kind][type] = rate;
 }
 
+/* Ranks of one machine exchange through its memory: what a collective reads and writes goes there
+ * and back at about a fifth of what one core copies. */
+static void set_collectives(sl_machine *machine, sl_type type)
+{
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        if (sl_op_info_of((sl_op_kind)kind)->is_collective)
+            machine->op[kind][type] = (sl_op_rate){0, exchange_bytes, exchange_seconds};
+}
+
 static void set_copies(sl_machine *machine, double rate, double cores)
 {
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
@@ -63,6 +73,7 @@ sl_machine sl_machine_default(uint32_t worker_count)
     sl_machine machine = {.op_seconds = 5e-6, .core_count = workers, .shares_cores = true};
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         set_ops(&machine, (sl_type)type, rate);
+        set_collectives(&machine, (sl_type)type);
         machine.host_adamw[type] = rate;
     }
     set_copies(&machine, core_bytes / 2, 1.0);
@@ -91,6 +102,7 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
         double flops = type == SL_TYPE_FP32 ? gpu_fp32_flops : gpu_half_flops;
         set_ops(&machine, (sl_type)type, (sl_op_rate){part * flops, part * gpu_bytes, 0});
         set_attention(&machine, (sl_type)type, part);
+        set_collectives(&machine, (sl_type)type);
         machine.host_adamw[type] = (sl_op_rate){core_flops * workers, host_bytes, 0};
     }
     set_copies(&machine, link_bytes, 0);

@@ -184,6 +184,9 @@ static sl_status check_other_homes(const sl_verify *verify, const holding_list *
                                     "%s",
                                     sl_tier_name((sl_tier)tier));
     }
+    sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
+    if (!is_held(permanent, &counted, SL_NONE))
+        return sl_verify_reject(verify, "no permanent allocation holds the flags of the norm");
     sl_place bounce = {
         .tier = SL_TIER_HOST, .offset = homes->bounce_offset, .bytes = homes->bounce_bytes};
     if (!is_held(permanent, &bounce, SL_NONE))

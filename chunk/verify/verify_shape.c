@@ -403,7 +403,9 @@ static bool overlaps_flags(const sl_verify *verify, const sl_place *place)
     sl_place flags = {.tier = place->tier,
                       .offset = homes->flags_offset[place->tier],
                       .bytes = homes->flags_bytes[place->tier]};
-    return flags.bytes > 0 && sl_verify_places_overlap(&flags, place);
+    sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
+    return (flags.bytes > 0 && sl_verify_places_overlap(&flags, place)) ||
+           (counted.bytes > 0 && sl_verify_places_overlap(&counted, place));
 }
 
 /* ---- RUN ---- */
@@ -519,13 +521,16 @@ static sl_status check_disjoint(const sl_verify *verify, const sl_command *comma
     return SL_OK;
 }
 
-/* AdamW reads one flag for each block of its chunk. */
+/* AdamW reads one flag for each block of its chunk, and so does the norm of split tensors. */
 static sl_status check_flags(const sl_verify *verify, const sl_command *command)
 {
     const sl_op *op = &verify->program->ops[command->tick];
     uint64_t blocks = op->attrs.element_count / SL_BLOCK_ELEMENTS;
-    uint64_t bytes = verify->homes->flags_bytes[lane_tier(command->lane)];
-    if (op->kind == SL_OP_ADAMW && (blocks > bytes || op->attrs.first_block > bytes - blocks))
+    bool is_norm = op->kind == SL_OP_BLOCK_NORM && verify->program->tp_size > 1;
+    uint64_t bytes = is_norm ? verify->homes->counted_bytes
+                             : verify->homes->flags_bytes[lane_tier(command->lane)];
+    bool reads_flags = is_norm || op->kind == SL_OP_ADAMW;
+    if (reads_flags && (blocks > bytes || op->attrs.first_block > bytes - blocks))
         return sl_verify_reject(verify, "needs %llu block flags from %llu on; there are %llu",
                                 (unsigned long long)blocks,
                                 (unsigned long long)op->attrs.first_block,

@@ -52,6 +52,9 @@ typedef struct sl_layout {
     uint32_t *chunk_of_tensor; /* [tensor_count] */
     uint64_t *first_element;   /* [tensor_count] in its chunk, a multiple of SL_BLOCK_ELEMENTS */
     uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
+    /* Likewise, 1: the block's gradient counts in the norm on this rank; NULL where tensors are not
+     * split over ranks: all count. Those of replicated tensors count on rank 0 alone. */
+    uint8_t *counted_flags;
     sl_type group_type[SL_GROUP_COUNT]; /* of elements, by the program's types */
     uint64_t valid_elements;            /* elements of tensors, vocabulary padding included */
     double padding_fraction;            /* 1 - valid_elements / (chunk_count * chunk_elements) */
@@ -112,6 +115,8 @@ typedef struct sl_homes {
     uint8_t *adam_tier; /* [chunk_count], SL_TIER_DEVICE or SL_TIER_HOST (also for disk homes) */
     uint64_t flags_offset[SL_TIER_COUNT]; /* block flags, a byte a block, on device and host */
     uint64_t flags_bytes[SL_TIER_COUNT];  /* 0 on a tier where no AdamW runs */
+    uint64_t counted_offset;              /* on the device: counted_flags of the layout */
+    uint64_t counted_bytes;               /* 0 where the layout has none */
     uint32_t persistent_count;
     uint64_t *persistent_offset;          /* [persistent_count], bytes into the device's arena */
     uint64_t *persistent_bytes;           /* [persistent_count] */

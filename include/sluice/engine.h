@@ -28,10 +28,21 @@ typedef struct sl_engine_event {
     uint64_t start_ns, end_ns;
 } sl_engine_event;
 
+/* A wait of a lane for a command of another lane. The lane's next command is what waited. */
+typedef struct sl_engine_wait {
+    uint32_t plan_index;
+    uint32_t command;   /* that was waited for, into the plan's body */
+    sl_lane lane;       /* that waited */
+    sl_lane waited_for; /* the lane of `command` */
+    uint64_t start_ns, end_ns;
+    uint64_t cause_ns[SL_LANE_COUNT]; /* its parts, by the lane that was waited for in the end */
+} sl_engine_wait;
+
 /* Hears of each command, for timelines: by one thread a lane, in the lane's order. */
 typedef struct sl_engine_observer {
     void (*ran)(void *user, const sl_engine_event *event);
     void *user;
+    void (*waited)(void *user, const sl_engine_wait *wait); /* NULL: it hears of no waits */
 } sl_engine_observer;
 
 /* What an INPUT op asks for. */
@@ -62,9 +73,23 @@ typedef struct sl_engine_progress {
 typedef struct sl_engine_target {
     sl_device_kind device;
     int device_index;
+    uint32_t rank_count;   /* ranks that the tensors are split over; 0 or 1: they are not */
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
     sl_cuda_options cuda;
 } sl_engine_target;
+
+/* How this rank adds and gathers with the others that the tensors are split over. The lane `comm`
+ * calls both, one call after the other, in the order of the plan, which is the same on every rank;
+ * each waits for all of them. `all_reduce` leaves in `data`, host memory, the sum of every element
+ * over the ranks, added in rank order in fp32 and rounded once. `all_gather` leaves the parts of
+ * all ranks in `parts`, [size][bytes]. A failure ends the step: the caller then tells the other
+ * ranks, who may wait for this one. */
+typedef struct sl_engine_ranks {
+    uint32_t size, rank;
+    sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
+    sl_status (*all_gather)(void *user, uint64_t bytes, const void *part, void *parts);
+    void *user;
+} sl_engine_ranks;
 
 typedef struct sl_engine_options {
     sl_engine_target target;
@@ -75,8 +100,10 @@ typedef struct sl_engine_options {
     const char *const *disk_directories; /* of the disk tier; NULL where no plan uses it */
     uint32_t disk_directory_count;
     const sl_engine_source *source;     /* NULL where no plan has INPUT ops; copied */
+    const sl_engine_ranks *ranks;       /* NULL where no plan has collectives; copied */
     const sl_engine_progress *progress; /* or NULL; copied */
     bool guard_arenas;                  /* tests: guard pages, pattern */
+    bool paint_arenas;                  /* for sl_engine_measure_arena */
     const sl_engine_observer *observer; /* or NULL */
 } sl_engine_options;
 
@@ -84,8 +111,8 @@ typedef struct sl_engine_options {
  * what keeps it inside its arenas (SL_ERROR_INTERNAL); whether a plan is right is the question of
  * sl_plan_verify, so verify first. All chunks are zero at their homes.
  * SL_ERROR_USAGE: a plan uses the disk and there are no disk_directories, or has INPUT ops and
- * there is no source. SL_ERROR_IO, SL_ERROR_MISSING: a directory is not there, not safe or not
- * large enough. */
+ * there is no source, or collectives and there are no ranks. SL_ERROR_IO, SL_ERROR_MISSING: a
+ * directory is not there, not safe or not large enough. */
 SL_API sl_status sl_engine_open(const sl_engine_options *options, sl_engine **out_engine);
 
 /* Drains, stops the lanes and returns all memory; NULL is fine. Host memory stays mapped where a
@@ -149,6 +176,23 @@ typedef struct sl_engine_statistics {
 
 /* Reads the counters and sets the "since" ones back to zero. */
 SL_API void sl_engine_take_statistics(sl_engine *engine, sl_engine_statistics *out_statistics);
+
+/* What was found changed in an arena that was painted when the engine opened (paint_arenas). Pages
+ * are of 4 KiB. Homes are written when it opens, so they count as changed. */
+typedef struct sl_engine_paint {
+    uint64_t arena_bytes;   /* that the plans asked for */
+    uint64_t painted_bytes; /* these and what lies behind them, where nothing may be written */
+    uint64_t changed_bytes; /* of whole pages that hold a changed byte, inside the arena */
+    uint64_t peak_bytes;    /* up to the last changed byte: above arena_bytes if one lies beyond */
+} sl_engine_paint;
+
+/* Looks for the last changed byte of an arena. Drains first; reads all of it. Zeros where nothing
+ * is placed. SL_ERROR_INTERNAL: it was not painted, or the tier has no arena. */
+SL_API sl_status sl_engine_measure_arena(sl_engine *engine, sl_tier tier,
+                                         sl_engine_paint *out_paint);
+
+/* What the device says of itself now, bytes free among it. */
+SL_API sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info);
 
 /* How the disk tier is reached, for people: "io_uring, 32 x 1 MiB, registered buffers" or why not;
  * "" where nothing is on disk. Valid while the engine is open. */

@@ -11,7 +11,7 @@ extern "C" {
 typedef struct sl_gpt2_shape {
     uint32_t layers;
     uint32_t width; /* a multiple of heads */
-    uint32_t heads; /* a multiple of the tensor-parallel size */
+    uint32_t heads; /* at least the tensor-parallel size */
     uint32_t context;
     uint32_t vocab; /* unpadded */
 } sl_gpt2_shape;
@@ -22,7 +22,8 @@ SL_API const char *const *sl_gpt2_names(void);
 /* The shape called `name`; SL_ERROR_USAGE names the nearest one otherwise. */
 SL_API sl_status sl_gpt2_named(const char *name, sl_gpt2_shape *out_shape);
 
-/* Refuses zero sizes, width % heads, sizes whose products overflow: SL_ERROR_USAGE. */
+/* Refuses zero sizes, width % heads, more ranks than heads, sizes whose products overflow:
+ * SL_ERROR_USAGE. */
 SL_API sl_status sl_gpt2_check(const sl_gpt2_shape *shape, uint32_t tp_size);
 
 /* Parameters without padding, the tied head counted once: 124,439,808 for "gpt2". */
@@ -60,10 +61,10 @@ SL_API uint64_t sl_gpt2_gpu_head_logits(sl_type type);
 
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets, 2 positions
  * (by_document alone); output 0 the loss. CACHED: input 0 tokens; persistent slot l the cache of
- * layer l, [2, B, cache_rows, width / tp_size]; output p the logits for panel p, [panel rows] of
- * the last token or, with T = 1, [B, panel rows] of each row's. STATS: inputs as LOSS; output r the
- * stats of SL_OP_HEAD_STATS, [rows, 4], of the r-th range of rows, in order. With tp_size 1 there
- * are no collectives. */
+ * layer l, [2, B, cache_rows, features of this rank's heads]; output p the logits for panel p,
+ * [panel rows] of the last token or, with T = 1, [B, panel rows] of each row's. STATS: inputs as
+ * LOSS; output r the stats of SL_OP_HEAD_STATS, [rows, 4], of the r-th range of rows, in order.
+ * With tp_size 1 there are no collectives. */
 SL_API sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
                               sl_program **out_forward);
 

@@ -173,7 +173,8 @@ extern "C" {
     X(ROUND, round, 0, NO_FLOPS, \
       OP(READ, x, 0, F32, E), \
       OP(WRITE, y, 0, TYPE, E)) \
-    /* Of a chunk: the squares of each block by a fixed fp32 tree, block sums added exactly. */ \
+    /* Of a chunk: the squares of each block by a fixed fp32 tree, block sums added exactly; where */ \
+    /* tensors are split over ranks, of the blocks that count on this rank. */ \
     X(BLOCK_NORM, block_norm, 0, NO_FLOPS, \
       OP(READ, gradient, 0, GRAD, E), \
       OP(ADD, norm, 0, NORM_SUM, 1)) \
@@ -197,7 +198,7 @@ extern "C" {
       OP(READ, qkv, 0, TYPE, B, T, 3, I), \
       OP(UPDATE, cache, 0, TYPE, 2, B, K, I), \
       OP(WRITE, y, 0, TYPE, B, T, I)) \
-    /* The sum over the tensor-parallel ranks. */ \
+    /* The sum over the tensor-parallel ranks, in rank order and fp32, rounded once. */ \
     X(ALL_REDUCE, all_reduce, ON_COMM, NO_FLOPS, \
       OP(UPDATE, x, 0, TYPE, E)) \
     /* HEAD_STATS of the tensor-parallel ranks, combined as those of panels are. */ \
@@ -206,7 +207,11 @@ extern "C" {
     /* An input slot of a micro-batch; the engine asks the caller's source for it, no kernel */ \
     /* does. */ \
     X(INPUT, input, ON_INPUT, NO_FLOPS, \
-      OP(WRITE, value, 0, I32, E))
+      OP(WRITE, value, 0, I32, E)) \
+    /* The exact sum over the tensor-parallel ranks, and the union of what they ask for: */ \
+    /* scalars.flags of each. */ \
+    X(ALL_REDUCE_NORM, all_reduce_norm, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, norm, 0, NORM_SUM, 1))
 /* clang-format on */
 
 typedef enum sl_op_kind {
@@ -241,16 +246,16 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint64_t id_count;       /* token ids of a panel, padding included */
     uint64_t valid_id_count; /* token ids of the whole vocabulary, without padding */
     uint64_t element_count;  /* elements of an elementwise or chunk op */
-    uint64_t first_block;    /* ADAMW: the chunk's first block, the index of its first block flag */
-    uint64_t cache_rows;     /* ATTENTION_CACHED: tokens the cache holds */
-    float scale;             /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
-    uint32_t adds_output;    /* mode ADD adds instead of writing */
-    uint16_t type;           /* an sl_type, of TYPE operands */
-    uint16_t grad_type;      /* an sl_type, of GRAD operands */
-    uint16_t adds_gradient;  /* mode GRADIENT adds instead of writing */
+    uint64_t first_block;   /* ADAMW, and BLOCK_NORM where tensors are split over ranks: the chunk's
+                             * first block, the index of its first block flag */
+    uint64_t cache_rows;    /* ATTENTION_CACHED: tokens the cache holds */
+    float scale;            /* HEAD_LOGITS_BACKWARD: 1 / tokens of the step */
+    uint32_t adds_output;   /* mode ADD adds instead of writing */
+    uint16_t type;          /* an sl_type, of TYPE operands */
+    uint16_t grad_type;     /* an sl_type, of GRAD operands */
+    uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, for the sum over the ranks that follows
-     * has them once. No kernel computes that ALL_REDUCE yet: a program that is split over ranks can
-     * be planned, and runs as a whole in the tests' interpreter alone. */
+     * has them once. ATTENTION with dropout: the first head is number rank_index * heads. */
     uint16_t rank_index;
     /* ATTENTION, DROPOUT: the probability of dropping an element, 0 to below 1; who is dropped is a
      * function of scalars.dropout_seed, of this place in the model, and of the element's row of all
@@ -275,6 +280,8 @@ typedef struct sl_step_scalars {
     uint32_t position; /* tokens already in the cache; 0 in training */
     uint64_t dropout_seed;
     uint64_t first_row; /* of the step's micro-batch 0, among all rows of the run */
+    uint32_t flags;     /* of many ranks: what this one asks all of them for */
+    uint32_t reserved;
 } sl_step_scalars;
 
 /* The exact sum of fp32 block sums: a fixed-point number of 384 bits, least word first, whose bit 0
@@ -282,7 +289,8 @@ typedef struct sl_step_scalars {
 typedef struct sl_norm_sum {
     uint64_t word[6];
     uint32_t nonfinite;
-    uint32_t reserved[3];
+    uint32_t flags; /* of ALL_REDUCE_NORM; else 0 */
+    uint32_t reserved[2];
 } sl_norm_sum;
 
 /* What the update needs to know of the whole gradient. Gradients are unscaled by loss_scale. */
@@ -290,7 +298,7 @@ typedef struct sl_step_control {
     float grad_norm;  /* before clipping, NaN if a gradient is not finite */
     float clip_scale; /* min(1, clip / (grad_norm + 1e-6)) / loss_scale */
     uint32_t skip;    /* the update must write nothing */
-    uint32_t reserved;
+    uint32_t flags;   /* what any rank asked for in this step; 0 of one rank */
 } sl_step_control;
 
 #ifdef __cplusplus

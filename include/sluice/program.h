@@ -80,10 +80,37 @@ typedef struct sl_tensor_spec {
     uint64_t whole_shape[2]; /* of the whole, unpadded, unsplit tensor */
     uint64_t element_count;  /* shape[0] * shape[1] */
     sl_split split;
+    /* COLUMNS and QKV: of this rank on the last axis of the whole tensor, or within each of q, k
+     * and v; what it stores behind valid_columns of them is padding. */
+    uint64_t first_column, valid_columns;
     bool decay;      /* weight decay applies */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;
 } sl_tensor_spec;
+
+/* Which elements of the whole tensor a rank stores: `count` times `length` that follow each other,
+ * first + k * stride on; each time `pitch` elements further in what the rank stores, where those
+ * behind `length` are padding. Both are counted row by row. */
+typedef struct sl_run {
+    uint64_t first, length, stride, count;
+    uint64_t pitch;
+} sl_run;
+
+/* The run of a tensor or panel, whatever its split. */
+SL_API sl_run sl_run_of_tensor(const sl_tensor_spec *spec);
+
+/* Elements that are neighbours in what a rank stores and in the whole tensor. */
+typedef struct sl_run_piece {
+    uint64_t local, whole, count; /* padding: `whole` has no meaning */
+    bool is_padding;
+} sl_run_piece;
+
+/* The longest piece that begins at stored element `local` and ends before `end`. */
+SL_API sl_run_piece sl_run_piece_at(const sl_run *run, uint64_t local, uint64_t end);
+
+/* The first piece whose elements stand at `whole` or behind in the whole tensor, and before `end`
+ * there, of stored elements; `count` 0: there is none. */
+SL_API sl_run_piece sl_run_piece_in_whole(const sl_run *run, uint64_t whole, uint64_t end);
 
 typedef enum sl_phase {
     SL_PHASE_FORWARD,
@@ -135,6 +162,9 @@ typedef struct sl_program {
     uint32_t micro_batch_count;
     sl_type type;      /* compute type: of parameters and activations; set before building */
     sl_type grad_type; /* of the grad group: fp32, or `type`; likewise */
+    /* Ranks that the tensors are split over, and which this program is of; 0 or 1: not split. The
+     * programs of all ranks are the same but for what attributes and specs say of the rank. */
+    uint32_t tp_size, tp_rank;
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
 
@@ -214,15 +244,15 @@ enum { SL_INPUT_TOKENS = 0, SL_INPUT_TARGETS = 1, SL_INPUT_POSITIONS = 2, SL_INP
 enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
- * micro-batches in the given order, exact gradient norm, one AdamW a chunk. The norm is that of
- * this program's tensors: where they are split over ranks, the sums of the ranks are still to be
- * added, those of replicated tensors once. The bits of the result do not depend on `accumulation`,
- * `recompute` or `update_early`, nor on the forward program's grad_type where kernels compute a
- * product alike for either type of its result. Types are the forward program's. With a grad_type of
- * half precision, gradients are rounded once into the grad group, by the op that computes them
- * where it alone does, else from fp32 accumulators; that takes one micro-batch or accumulation by
- * layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all step). The new program
- * owns copies. */
+ * micro-batches in the given order, exact gradient norm, one AdamW a chunk. Where tensors are split
+ * over ranks, the sums of all of them are added before the norm is known; those of replicated
+ * tensors count on rank 0 alone (sl_layout.counted_flags). The bits of the result do not depend on
+ * `accumulation`, `recompute` or `update_early`, nor on the forward program's grad_type where
+ * kernels compute a product alike for either type of its result. Types are the forward program's.
+ * With a grad_type of half precision, gradients are rounded once into the grad group, by the op
+ * that computes them where it alone does, else from fp32 accumulators; that takes one micro-batch
+ * or accumulation by layer (else SL_ERROR_USAGE: an accumulator of each tensor would live all
+ * step). The new program owns copies. */
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 

@@ -12,7 +12,8 @@ enum { TILE_BLOCKS = 64 };
 
 typedef struct norm_job {
     sl_gradient_blocks gradient;
-    sl_norm_sum *sums; /* one a tile */
+    const uint8_t *counts; /* a flag a block; NULL: all count */
+    sl_norm_sum *sums;     /* one a tile */
     uint64_t block_count;
 } norm_job;
 
@@ -28,7 +29,8 @@ static void sum_norm_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     sl_norm_sum *sum = &job->sums[tile_index];
     memset(sum, 0, sizeof *sum);
     for (uint64_t block = 0; block < span.count; block++)
-        sl_norm_sum_add(sum, block_sums[block]);
+        if (job->counts == NULL || job->counts[span.first + block])
+            sl_norm_sum_add(sum, block_sums[block]);
 }
 
 uint64_t sl_cpu_block_norm_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
@@ -50,6 +52,7 @@ sl_status sl_cpu_block_norm(const sl_kernel_call *call)
         SL_FAIL(SL_ERROR_INTERNAL, "a gradient stored as type %u, computed as type %u",
                 attrs->grad_type, attrs->type);
     norm_job job = {{call->operand[0], (sl_type)attrs->grad_type, (sl_type)attrs->type},
+                    call->block_flags == NULL ? NULL : call->block_flags + attrs->first_block,
                     call->workspace,
                     attrs->element_count / SL_BLOCK_ELEMENTS};
     const uint64_t tiles = sl_tiles_count(job.block_count, TILE_BLOCKS);
@@ -67,9 +70,10 @@ sl_status sl_cpu_block_norm(const sl_kernel_call *call)
 sl_status sl_cpu_norm_finish(const sl_kernel_call *call)
 {
     const double loss_scale = (double)call->scalars.loss_scale, clip = (double)call->scalars.clip;
-    const double norm = sqrt(sl_norm_sum_value(call->operand[0])) / loss_scale;
+    const sl_norm_sum *sum = call->operand[0];
+    const double norm = sqrt(sl_norm_sum_value(sum)) / loss_scale;
     sl_step_control *control = call->operand[1];
-    *control = (sl_step_control){.grad_norm = (float)norm};
+    *control = (sl_step_control){.grad_norm = (float)norm, .flags = sum->flags};
     if (!isfinite(norm)) {
         control->skip = 1;
         return SL_OK;

@@ -14,8 +14,15 @@
  *       for each tile of the round:                                      multiply_tile, all workers
  *           for each chain, strip of B, strip of A: one patch            multiply_strips
  *           after the last chain: bias, residual, GELU, rounding         apply_epilogue
+ *
+ * Where A has few rows (a token of each of a few texts), packing B would take most of the time.
+ * Then B is read where it lies, once: a strip of A is one row, B has no packed strips, one round
+ * has all chains, and each chain of a tile is summed beside C (multiply_few). The sums are the
+ * same.
  */
 #include "gemm.h"
+
+#include <string.h>
 
 #include "simd.h"
 #include "tiles.h"
@@ -34,7 +41,9 @@ typedef struct gemm_plan {
     gemm_cut a_round, b_round, k_round; /* of strips, strips and chains */
     gemm_cut a_tile, b_tile;            /* of a whole round's strips */
     uint64_t a_slot, b_slot;            /* packed elements of one strip of one chain */
-    uint64_t sums;                      /* fp32 sums of one worker; 0: they are summed in C */
+    bool is_few;                        /* B is not packed */
+    bool sums_in_c;
+    uint64_t sums; /* fp32 sums of one worker */
 } gemm_plan;
 
 enum {
@@ -46,6 +55,8 @@ enum {
     B_TILE_STRIPS = 6,
     TILE_MIN = 2,
     TILES_WANTED = 16,
+    FEW_ROWS = 16,
+    FEW_TILE_STRIPS = 8,
     LINE_WORDS = 16
 };
 
@@ -86,23 +97,54 @@ static void choose_tiles(gemm_plan *plan)
     plan->b_tile = cut_evenly(plan->b_round.size, b, 1);
 }
 
+static void cut_packed(gemm_plan *plan)
+{
+    const sl_micro_kernel *micro = plan->micro;
+    plan->k_round = plan->sums_in_c ? cut_evenly(plan->chain.count, K_ROUND_CHAINS, 1)
+                                    : (gemm_cut){1, plan->chain.count};
+    plan->a_slot = slot_words(plan, micro->rows);
+    plan->b_slot = slot_words(plan, micro->columns);
+    plan->a_round = cut_evenly(plan->a_strips, fitting_strips(plan, plan->a_slot), 1);
+    plan->b_round = cut_evenly(plan->b_strips, fitting_strips(plan, plan->b_slot), 1);
+    choose_tiles(plan);
+    if (!plan->sums_in_c)
+        plan->sums = plan->a_tile.size * micro->rows * plan->b_tile.size * micro->columns;
+}
+
+/* Of a chain's sums. A line more than a tile's columns: at 4 KiB apart the sums of one row would
+ * look like those of another to the processor, which then waits for their stores. */
+static uint64_t few_leading(const gemm_plan *plan)
+{
+    return plan->b_tile.size * plan->micro->columns + LINE_WORDS;
+}
+
+/* Sums of a chain, and those of all chains so far. */
+static void cut_few(gemm_plan *plan)
+{
+    plan->k_round = (gemm_cut){1, plan->chain.count};
+    plan->a_slot = slot_words(plan, 1);
+    plan->a_round = plan->a_tile = (gemm_cut){1, plan->a_strips};
+    plan->b_round = (gemm_cut){1, plan->b_strips};
+    plan->b_tile = cut_evenly(plan->b_strips, FEW_TILE_STRIPS, 1);
+    plan->sums = plan->a_strips * few_leading(plan);
+    if (!plan->sums_in_c)
+        plan->sums += plan->a_strips * plan->b_tile.size * plan->micro->columns;
+}
+
 static gemm_plan plan_product(const sl_product *product)
 {
     const sl_micro_kernel *micro = sl_simd_current()->micro_kernel[product->type];
-    const bool sums_in_c = product->c_type == SL_TYPE_FP32;
+    const bool is_few = product->m <= FEW_ROWS;
     gemm_plan plan = {.micro = micro,
-                      .a_strips = sl_bits_divide_up(product->m, micro->rows),
-                      .b_strips = sl_bits_divide_up(product->n, micro->columns)};
+                      .a_strips = is_few ? product->m : sl_bits_divide_up(product->m, micro->rows),
+                      .b_strips = sl_bits_divide_up(product->n, micro->columns),
+                      .is_few = is_few,
+                      .sums_in_c = product->c_type == SL_TYPE_FP32};
     plan.chain = cut_evenly(product->k, (uint64_t)CHAIN_STEPS * micro->terms_per_step, CHAIN_UNIT);
-    plan.k_round = sums_in_c ? cut_evenly(plan.chain.count, K_ROUND_CHAINS, 1)
-                             : (gemm_cut){1, plan.chain.count};
-    plan.a_slot = slot_words(&plan, micro->rows);
-    plan.b_slot = slot_words(&plan, micro->columns);
-    plan.a_round = cut_evenly(plan.a_strips, fitting_strips(&plan, plan.a_slot), 1);
-    plan.b_round = cut_evenly(plan.b_strips, fitting_strips(&plan, plan.b_slot), 1);
-    choose_tiles(&plan);
-    if (!sums_in_c)
-        plan.sums = plan.a_tile.size * micro->rows * plan.b_tile.size * micro->columns;
+    if (is_few)
+        cut_few(&plan);
+    else
+        cut_packed(&plan);
     return plan;
 }
 
@@ -234,7 +276,7 @@ static gemm_tile locate_tile(const gemm_job *job, uint64_t tile_index, uint32_t 
                       .b = cut_span(job->b.count, plan->b_tile, tile_index / down)};
     tile.rows = rows_of(job, job->a.first + tile.a.first, tile.a.count);
     tile.columns = columns_of(job, job->b.first + tile.b.first, tile.b.count);
-    if (plan->sums > 0) {
+    if (!plan->sums_in_c) {
         tile.c = job->sums + worker_index * plan->sums;
         tile.leading_c = plan->b_tile.size * plan->micro->columns;
     } else {
@@ -261,6 +303,12 @@ static void prefetch_next(const gemm_job *job, const gemm_tile *tile, strip_plac
     patch->next_b_stride = wants_b ? LINE_BYTES : 0;
 }
 
+/* To what is in the sums. */
+static bool adds_chain(const gemm_job *job, uint64_t chain)
+{
+    return chain > 0 || (job->product->add && job->plan.sums_in_c);
+}
+
 static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_place at)
 {
     const gemm_plan *plan = &job->plan;
@@ -277,7 +325,7 @@ static void multiply_strips(const gemm_job *job, const gemm_tile *tile, strip_pl
         .leading_c = tile->leading_c,
         .rows = (uint32_t)rows.count,
         .columns = (uint32_t)columns.count,
-        .add = chain > 0 || (job->product->add && plan->sums == 0),
+        .add = adds_chain(job, chain),
     };
     prefetch_next(job, tile, at, &patch);
     plan->micro->multiply(&patch);
@@ -294,7 +342,7 @@ static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
 {
     const sl_product *product = job->product;
     const bool is_last = job->chains.first + job->chains.count == job->plan.chain.count;
-    if (!is_last || (job->plan.sums == 0 && !has_epilogue(product)))
+    if (!is_last || (job->plan.sums_in_c && !has_epilogue(product)))
         return;
     const uint64_t at = tile->rows.first * product->n + tile->columns.first;
     const sl_gemm_epilogue all = {
@@ -309,20 +357,73 @@ static void apply_epilogue(const gemm_job *job, const gemm_tile *tile)
         .leading = product->n,
         .rows = tile->rows.count,
         .columns = tile->columns.count,
-        .add = product->add && job->plan.sums > 0,
+        .add = product->add && !job->plan.sums_in_c,
     };
     job->plan.micro->epilogue(&all);
 }
+
+static void multiply_packed(const gemm_job *job, const gemm_tile *tile)
+{
+    for (uint64_t chain = 0; chain < job->chains.count; chain++)
+        for (uint64_t b = tile->b.first; b < tile->b.first + tile->b.count; b++)
+            for (uint64_t a = tile->a.first; a < tile->a.first + tile->a.count; a++)
+                multiply_strips(job, tile, (strip_place){chain, a, b});
+}
+
+/* ---- few rows */
+
+static void add_sums(const gemm_tile *tile, const float *sums, uint64_t leading, bool add)
+{
+    for (uint64_t row = 0; row < tile->rows.count; row++, sums += leading) {
+        float *c = tile->c + row * tile->leading_c;
+        for (uint64_t column = 0; column < tile->columns.count; column++)
+            c[column] = (add ? c[column] : 0.0f) + sums[column];
+    }
+}
+
+static sl_gemm_few describe_few(const gemm_job *job, const gemm_tile *tile, sl_span terms)
+{
+    const sl_product *product = job->product;
+    const uint64_t leading = product->transpose_b ? product->k : product->n;
+    const uint64_t first = product->transpose_b ? tile->columns.first * leading + terms.first
+                                                : terms.first * leading + tile->columns.first;
+    return (sl_gemm_few){.a_stride = job->plan.a_slot,
+                         .rows = (uint32_t)tile->rows.count,
+                         .b = {.from = element_at(product->b, product->type, first),
+                               .type = product->type,
+                               .leading = leading,
+                               .transpose = product->transpose_b,
+                               .width = tile->columns.count,
+                               .term_count = terms.count},
+                         .leading_sums = few_leading(&job->plan)};
+}
+
+/* The sums of a chain lie behind those of the tile. */
+static void multiply_few(const gemm_job *job, const gemm_tile *tile, uint32_t worker_index)
+{
+    const gemm_plan *plan = &job->plan;
+    float *sums = job->sums + (worker_index + 1) * plan->sums - plan->a_strips * few_leading(plan);
+    for (uint64_t chain = 0; chain < plan->chain.count; chain++) {
+        sl_gemm_few few = describe_few(job, tile, cut_span(job->product->k, plan->chain, chain));
+        few.a = slot_a(job, chain, 0);
+        few.sums = sums;
+        memset(sums, 0, few.rows * few.leading_sums * sizeof *sums);
+        plan->micro->multiply_few(&few);
+        add_sums(tile, sums, few.leading_sums, adds_chain(job, chain));
+    }
+}
+
+/* ---- all tiles */
 
 /* Tiles are numbered down the columns of C: neighbours in time share strips of B. */
 static void multiply_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     const gemm_job *job = argument;
     const gemm_tile tile = locate_tile(job, tile_index, worker_index);
-    for (uint64_t chain = 0; chain < job->chains.count; chain++)
-        for (uint64_t b = tile.b.first; b < tile.b.first + tile.b.count; b++)
-            for (uint64_t a = tile.a.first; a < tile.a.first + tile.a.count; a++)
-                multiply_strips(job, &tile, (strip_place){chain, a, b});
+    if (job->plan.is_few)
+        multiply_few(job, &tile, worker_index);
+    else
+        multiply_packed(job, &tile);
     apply_epilogue(job, &tile);
 }
 
@@ -359,7 +460,7 @@ sl_status sl_gemm_run(const sl_product *product, void *workspace, sl_workers *wo
             job.chains = cut_span(plan->chain.count, plan->k_round, chains);
             for (uint64_t a = 0; a < plan->a_round.count; a++) {
                 job.a = cut_span(plan->a_strips, plan->a_round, a);
-                run_round(&job, a == 0, workers);
+                run_round(&job, a == 0 && !plan->is_few, workers);
             }
         }
     }

@@ -6,6 +6,8 @@
  *   pack      stores a strip of A (at most `rows` rows) or of B (at most `columns` columns) step
  *             after step, so that the inner loop reads memory in order
  *   multiply  adds the product of a packed strip of A and one of B to a patch of fp32 sums
+ *   multiply_few  the same sums for a few rows of A, of a B that is not packed: packing it would
+ *             cost more than the product
  *   epilogue  turns sums into C: bias, residual, what C held, GELU, one rounding
  *
  * A step is one term of the sums, held in fp32 whatever the operands' type, or two terms, held as a
@@ -49,6 +51,16 @@ typedef struct sl_gemm_patch {
     uint64_t next_a_stride, next_b_stride;
 } sl_gemm_patch;
 
+/* sums[rows, b.width] += rows of A, each a strip of its own, times columns of B where they lie. */
+typedef struct sl_gemm_few {
+    const uint32_t *a; /* packed steps of a row, a_stride elements from a row to the next */
+    uint64_t a_stride;
+    uint32_t rows;
+    sl_gemm_strip b; /* any width; without what packing needs */
+    float *sums;
+    uint64_t leading_sums; /* b.width and up to SL_GEMM_SLACK that are written and mean nothing */
+} sl_gemm_few;
+
 /* c = sums + bias + residual (+ c), times gelu'(gelu_x), rounded once. */
 typedef struct sl_gemm_epilogue {
     const float *sums;
@@ -66,6 +78,7 @@ typedef struct sl_micro_kernel {
     uint32_t terms_per_step; /* 1 or 2 */
     void (*pack)(const sl_gemm_strip *strip);
     void (*multiply)(const sl_gemm_patch *patch);
+    void (*multiply_few)(const sl_gemm_few *few);
     void (*epilogue)(const sl_gemm_epilogue *epilogue);
 } sl_micro_kernel;
 

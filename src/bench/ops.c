@@ -128,7 +128,7 @@ static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs
 static sl_status add_op(sl_ops *ops, const sl_op *op)
 {
     sl_op_attrs attrs = op->attrs;
-    attrs.first_row = attrs.first_id = attrs.first_block = 0;
+    attrs.first_row = attrs.first_id = attrs.first_block = attrs.dropout_site = 0;
     if (is_sized_by_chunk(op->kind) || sl_op_info_of(op->kind)->is_collective ||
         sl_op_info_of(op->kind)->is_input)
         return SL_OK;
@@ -170,8 +170,14 @@ static sl_status derive_step(const sl_program *forward, sl_program **out_program
     return status;
 }
 
+/* With dropout only what that adds: the other ops are those of a step without it. */
+static bool is_wanted(const sl_op *op, float dropout)
+{
+    return dropout == 0 || op->kind == SL_OP_DROPOUT;
+}
+
 static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *small_shape,
-                          sl_type type)
+                          sl_type type, float dropout)
 {
     sl_gpt2_shape shape;
     if (small_shape)
@@ -179,29 +185,44 @@ static sl_status add_step(sl_ops *ops, const step *size, const sl_gpt2_shape *sm
     else
         SL_TRY(sl_gpt2_named(size->model, &shape));
     shape.layers = 1; /* the others are like it */
-    sl_gpt2_emit_options options = {
-        .batch = size->batch, .seq = size->seq, .tp_size = 1, .type = type, .grad_type = type};
+    sl_gpt2_emit_options options = {.batch = size->batch,
+                                    .seq = size->seq,
+                                    .tp_size = 1,
+                                    .type = type,
+                                    .grad_type = type,
+                                    .dropout = dropout};
     if (ops->device->ops->kind == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(type);
     sl_program *forward = NULL, *training = NULL;
     SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
     sl_status status = derive_step(forward, &training);
     for (uint32_t i = 0; status == SL_OK && i < training->op_count; i++)
-        status = add_op(ops, &training->ops[i]);
+        if (is_wanted(&training->ops[i], dropout))
+            status = add_op(ops, &training->ops[i]);
     sl_program_close(training);
     sl_program_close(forward);
     return status;
+}
+
+static sl_status add_both_steps(sl_ops *ops, const step *size, const sl_gpt2_shape *small_shape)
+{
+    static const float dropout = 0.1f;
+    for (int type = 0; type < SL_TYPE_COUNT; type++) {
+        SL_TRY(add_step(ops, size, small_shape, (sl_type)type, 0));
+        SL_TRY(add_step(ops, size, small_shape, (sl_type)type, dropout));
+    }
+    return SL_OK;
 }
 
 static sl_status add_steps(sl_ops *ops, const sl_ops_selection *selection)
 {
     bool is_cpu = ops->device->ops->kind == SL_DEVICE_CPU;
     int use = selection->is_quick ? USE_QUICK : is_cpu ? USE_CPU : USE_GPU;
-    for (int type = 0; type < SL_TYPE_COUNT && selection->small_shape; type++)
-        SL_TRY(add_step(ops, &small_step, selection->small_shape, (sl_type)type));
+    if (selection->small_shape)
+        SL_TRY(add_both_steps(ops, &small_step, selection->small_shape));
     for (size_t i = 0; i < sizeof steps / sizeof steps[0] && !selection->small_shape; i++)
-        for (int type = 0; type < SL_TYPE_COUNT && steps[i].use & use; type++)
-            SL_TRY(add_step(ops, &steps[i], NULL, (sl_type)type));
+        if (steps[i].use & use)
+            SL_TRY(add_both_steps(ops, &steps[i], NULL));
     return add_chunks(ops, 4, selection);
 }
 

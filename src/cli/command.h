@@ -16,11 +16,13 @@ typedef struct sl_command_entry {
     const char *arguments;         /* what may stand beside the options, or NULL */
     const char *doc;               /* one paragraph of its --help */
     bool checks_options;           /* `run` does: what --resume takes over comes in between */
+    bool takes_ranks;              /* `sluice launch` may start several of it */
     int (*run)(sl_config *config); /* with a checked configuration; returns the exit code */
 } sl_command_entry;
 
-extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_generate,
-    sl_command_eval, sl_command_tokenize, sl_command_convert, sl_command_doctor, sl_command_bench;
+extern const sl_command_entry sl_command_train, sl_command_plan, sl_command_profile,
+    sl_command_generate, sl_command_eval, sl_command_tokenize, sl_command_convert,
+    sl_command_doctor, sl_command_bench;
 
 /* The command of that index from 0, as --help lists them; NULL: there are no more. */
 const sl_command_entry *sl_command_at(uint32_t index);

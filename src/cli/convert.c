@@ -12,11 +12,6 @@
 
 enum { MB = 1000000 };
 
-static sl_status show(void *user, uint64_t done_bytes, uint64_t total_bytes)
-{
-    return sl_meter_show(user, done_bytes, total_bytes);
-}
-
 /* The given tokenizer, else the model's own, so far as it is known. */
 static sl_status open_vocabulary(sl_config *config, const sl_model_reader *reader,
                                  sl_vocabulary **vocabulary)
@@ -75,7 +70,7 @@ static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter 
                                   .encoding = (sl_encoding)config->convert_type,
                                   .overwrites = config->overwrite,
                                   .vocabulary = *vocabulary,
-                                  .progress = show,
+                                  .progress = sl_meter_show,
                                   .user = progress};
     sl_status status = sl_convert_run(&args, &report);
     sl_meter_end_line(progress);
@@ -101,10 +96,10 @@ static int convert(sl_config *config)
         status = sl_model_reader_open(config->from, &reader);
     if (status == SL_OK)
         status = run(config, &reader, &progress, &vocabulary);
-    int code = sl_command_end(status);
+    int code = sl_meter_end(status);
     sl_vocabulary_close(vocabulary);
     sl_model_reader_close(&reader);
-    return sl_meter_was_stopped() && status != SL_OK ? SL_METER_EXIT_STOPPED : code;
+    return code;
 }
 
 const sl_command_entry sl_command_convert = {

@@ -8,22 +8,18 @@
 
 #include "base/log.h"
 #include "base/nearest.h"
+#include "comm/environment.h"
 #include "files/json_file.h"
+#include "launch.h"
 #include "options.h"
 #include "pages.h"
 
 enum { EXIT_USAGE = 64 };
 
 static const sl_command_entry *const commands[] = {
-    &sl_command_train,    &sl_command_plan,    &sl_command_generate, &sl_command_eval,
-    &sl_command_tokenize, &sl_command_convert, &sl_command_doctor,   &sl_command_bench};
-
-static const struct later_command {
-    const char *name, *summary, *instead;
-} later_commands[] = {
-    {"profile", "a few steps with everything measured",
-     "use train with --log-json, which measures every step"},
-};
+    &sl_command_train,    &sl_command_plan,   &sl_command_profile,
+    &sl_command_generate, &sl_command_eval,   &sl_command_tokenize,
+    &sl_command_convert,  &sl_command_doctor, &sl_command_bench};
 
 static const struct page {
     const char *name, *summary;
@@ -35,8 +31,7 @@ static const struct page {
 
 enum {
     PAGE_COUNT = sizeof pages / sizeof pages[0],
-    COMMAND_COUNT = sizeof commands / sizeof commands[0],
-    LATER_COUNT = sizeof later_commands / sizeof later_commands[0]
+    COMMAND_COUNT = sizeof commands / sizeof commands[0]
 };
 
 const sl_command_entry *sl_command_at(uint32_t index)
@@ -78,10 +73,9 @@ static void print_help(void)
            "Trains GPT-2-class transformers whose state does not fit on the device.\n\n");
     for (int i = 0; i < COMMAND_COUNT; i++)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    for (int i = 0; i < LATER_COUNT; i++)
-        printf("  %-10s %s (later version)\n", later_commands[i].name, later_commands[i].summary);
     for (int i = 0; i < PAGE_COUNT; i++)
         printf("  %-10s %s\n", pages[i].name, pages[i].summary);
+    printf("  %-10s %s\n", "launch", SL_LAUNCH_SUMMARY);
     printf("\n  sluice COMMAND --help   options of a command\n"
            "  sluice --version        version, libraries and processor features\n");
 }
@@ -97,14 +91,9 @@ sl_status sl_command_find(const char *name, const sl_command_entry **out_command
         *out_command = commands[i];
         return SL_OK;
     }
-    for (int i = 0; i < LATER_COUNT; i++) {
-        sl_nearest_offer(&nearest, later_commands[i].name);
-        if (strcmp(later_commands[i].name, name) == 0)
-            SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", name,
-                    later_commands[i].instead);
-    }
     for (int i = 0; i < PAGE_COUNT; i++)
         sl_nearest_offer(&nearest, pages[i].name);
+    sl_nearest_offer(&nearest, "launch");
     sl_nearest_format(&nearest, "", hint, sizeof hint);
     SL_FAIL(SL_ERROR_USAGE, "unknown command \"%s\"%s (see sluice --help)", name, hint);
 }
@@ -121,11 +110,26 @@ static int end_output(const sl_command_entry *command, int code)
                                          strerror(errno)));
 }
 
+/* Several ranks of a command that knows nothing of ranks would do the same work over each other. */
+static sl_status check_ranks(const sl_command_entry *command)
+{
+    sl_environment environment;
+    if (!getenv(SL_ENVIRONMENT_RANK))
+        return SL_OK;
+    SL_TRY(sl_environment_read(&environment));
+    if (environment.kind == SL_COMM_LOCAL && environment.size > 1 && !command->takes_ranks)
+        SL_FAIL(SL_ERROR_USAGE, "%s runs as one process in this version: leave out sluice launch",
+                command->name);
+    return SL_OK;
+}
+
 static int run_command(const sl_command_entry *command, int argc, char **argv)
 {
-    sl_config config;
+    sl_config config = {0};
     bool is_answered = false;
-    sl_status status = sl_options_parse(command, argc, argv, &config, &is_answered);
+    sl_status status = check_ranks(command);
+    if (status == SL_OK)
+        status = sl_options_parse(command, argc, argv, &config, &is_answered);
     int code = status == SL_OK && !is_answered ? command->run(&config) : sl_command_end(status);
     sl_config_clear(&config);
     return end_output(command, code);
@@ -190,5 +194,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < PAGE_COUNT; i++)
         if (strcmp(pages[i].name, word) == 0)
             return print_page(pages[i].print, argc - 1, argv + 1);
+    if (strcmp(word, "launch") == 0)
+        return sl_launch_main(argc - 1, argv + 1);
     return run_word(argc - 1, argv + 1);
 }

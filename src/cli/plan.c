@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "command.h"
 #include "device/device.h"
+#include "plan_ranks.h"
 #include "session/search/plan_json.h"
 #include "train/trainer.h"
 
@@ -83,7 +84,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
            blueprint->machine.name);
     print_wear(blueprint, &simulation);
-    return SL_OK;
+    return sl_plan_ranks_print(trainer->config, blueprint);
 }
 
 /* A plan may be for another machine, or for later. */

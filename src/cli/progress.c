@@ -6,17 +6,16 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "command.h"
+#include "meter.h"
 #include "signals.h"
 
 enum { TIME_BYTES = 32, PART_BYTES = 48, PART_MAX = 16, LINE_BYTES = PART_MAX * PART_BYTES };
-enum { DEFAULT_COLUMNS = 80, NO_WIDTH = LINE_BYTES };
+enum { NO_WIDTH = LINE_BYTES };
 
 static const double live_seconds = 0.1, plain_seconds = 10;
 static const double long_seconds = 2, live_within_seconds = 0.5, plain_within_seconds = 10;
@@ -70,17 +69,6 @@ static size_t join_parts(const line *from, uint32_t highest, char out_text[LINE_
     return used;
 }
 
-/* Columns that a live line may have: the last one stays empty, for there some terminals wrap. */
-static size_t find_width(const sl_progress *progress)
-{
-    struct winsize size;
-    if (!progress->is_live)
-        return NO_WIDTH;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return DEFAULT_COLUMNS - 1;
-    return (size_t)size.ws_col - 1;
-}
-
 static void break_line(sl_progress *progress)
 {
     if (progress->is_line_open)
@@ -91,7 +79,7 @@ static void break_line(sl_progress *progress)
 static void print_line(sl_progress *progress, const line *what)
 {
     char text[LINE_BYTES];
-    size_t width = find_width(progress);
+    size_t width = progress->is_live ? sl_meter_width(STDOUT_FILENO) : NO_WIDTH;
     uint32_t highest = PART_MAX;
     while (join_parts(what, highest, text) > width && highest > 0)
         highest--;
@@ -241,12 +229,6 @@ static sl_status end(void *self, const sl_end_report *report)
 
 /* ---- listening ---- */
 
-static bool is_terminal(void)
-{
-    const char *kind = getenv("TERM");
-    return isatty(STDOUT_FILENO) == 1 && !(kind && strcmp(kind, "dumb") == 0);
-}
-
 void sl_progress_listen(sl_progress *progress, const sl_config *config, sl_sinks *sinks)
 {
     static const sl_sink_ops ops = {.start = start,
@@ -255,8 +237,9 @@ void sl_progress_listen(sl_progress *progress, const sl_config *config, sl_sinks
                                     .saving = begin_save,
                                     .saved = end_save,
                                     .end = end};
-    *progress = (sl_progress){
-        .is_quiet = config->quiet, .is_live = is_terminal(), .log_every = config->log_every};
+    *progress = (sl_progress){.is_quiet = config->quiet,
+                              .is_live = sl_meter_is_live(STDOUT_FILENO),
+                              .log_every = config->log_every};
     sl_sinks_add(sinks, &ops, progress);
 }
 

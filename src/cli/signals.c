@@ -86,7 +86,7 @@ static void keep_texts(const sl_signal_texts *texts)
 
 const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     enum { COUNT = sizeof numbers / sizeof numbers[0] };
     /* Calls in progress go on: the run looks at the count between steps. */
     struct sigaction action = {.sa_handler = take_signal, .sa_flags = SA_RESTART}, before;

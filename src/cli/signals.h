@@ -19,9 +19,10 @@ typedef struct sl_signal_texts {
     bool leaves;               /* there is nothing to finish */
 } sl_signal_texts;
 
-/* Counts SIGINT, SIGTERM and SIGHUP from now on, but none that is ignored now (nohup, a shell's
- * background). A SIGHUP that follows another within seconds is the same one: a terminal that closes
- * sends it twice. May be called again, when something else is to be said. */
+/* Counts SIGINT, SIGTERM, SIGHUP and SIGUSR1, which is what ranks get, from now on, but none that
+ * is ignored now (nohup, a shell's background). A SIGHUP that follows another within seconds is the
+ * same one: a terminal that closes sends it twice. May be called again, when something else is to
+ * be said. */
 const volatile sig_atomic_t *sl_signals_watch(const sl_signal_texts *texts);
 
 /* Lets writes to a pipe that nobody reads, and beyond the limit of a file's size, fail instead of

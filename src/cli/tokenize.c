@@ -30,18 +30,11 @@ static sl_meter start_meter(const sl_config *config, const char *what)
     return sl_meter_start(config, what, config->decode ? &decoding : &texts);
 }
 
-static sl_status show(void *user, uint64_t bytes, uint64_t file_bytes)
-{
-    return sl_meter_show(user, bytes, file_bytes);
-}
-
 static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 {
     sl_meter *self = user;
     SL_TRY(sl_meter_check_stop(self));
-    if (sl_meter_is_due(self))
-        fprintf(stderr, "%smerging  %u of %u tokens%s", sl_meter_line_start(self), tokens,
-                token_limit, sl_meter_line_end(self));
+    sl_meter_say(self, "merging  %u of %u tokens", tokens, token_limit);
     return SL_OK;
 }
 
@@ -175,6 +168,12 @@ typedef struct job {
     sl_vocabulary *vocabulary;
 } job;
 
+/* -1: the vocabulary's. */
+static int32_t find_end_of_text(const sl_config *config)
+{
+    return config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text;
+}
+
 static sl_tokenize_args describe(const job *self, sl_meter *progress)
 {
     const sl_config *config = self->config;
@@ -184,9 +183,9 @@ static sl_tokenize_args describe(const job *self, sl_meter *progress)
                       .is_per_line = config->document_per == SL_CONFIG_PER_LINE,
                       .json_key = config->json_key},
         .worker_count = (uint32_t)config->threads,
-        .end_of_text = config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text,
+        .end_of_text = find_end_of_text(config),
         .cleans = config->clean,
-        .progress = show,
+        .progress = sl_meter_show,
         .merging = show_merging,
         .user = progress};
 }
@@ -263,8 +262,11 @@ static sl_status write_text(void *user, const char *text, uint64_t bytes)
 
 static sl_status decode_to(const job *self, text_output *to)
 {
-    return sl_tokenize_decode((const char *const *)self->files.items, self->files.count,
-                              self->vocabulary, write_text, to);
+    const sl_tokenize_decode_args args = {.paths = (const char *const *)self->files.items,
+                                          .path_count = self->files.count,
+                                          .vocabulary = self->vocabulary,
+                                          .end_of_text = find_end_of_text(self->config)};
+    return sl_tokenize_decode(&args, write_text, to);
 }
 
 static sl_status fail_writing(const char *name)
@@ -352,10 +354,10 @@ static int tokenize(sl_config *config)
 {
     job self = {.config = config};
     sl_status status = run_job(&self);
-    int code = sl_command_end(status);
+    int code = sl_meter_end(status);
     sl_vocabulary_close(self.vocabulary);
     sl_file_list_clear(&self.files);
-    return sl_meter_was_stopped() && status != SL_OK ? SL_METER_EXIT_STOPPED : code;
+    return code;
 }
 
 const sl_command_entry sl_command_tokenize = {

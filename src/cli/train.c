@@ -142,6 +142,8 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
+    SL_TRY(sl_trainer_meet_ranks(trainer));
+    config->quiet = config->quiet || !sl_ranks_is_first(&trainer->ranks);
     SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     trainer->progress = &within;
@@ -160,7 +162,9 @@ static int run_train(sl_config *config)
     sl_signals_ignore_failed_output();
     watch_early_signals();
     sl_command_explain(config);
-    int code = sl_command_end(train(config, &trainer, &progress));
+    sl_status status = train(config, &trainer, &progress);
+    int code = sl_command_end(status);
+    sl_trainer_leave_ranks(&trainer, status);
     sl_trainer_close(&trainer);
     return code == 0 && sl_signals_must_leave() ? EXIT_SECOND_SIGNAL : code;
 }
@@ -174,4 +178,5 @@ const sl_command_entry sl_command_train = {
            "first and refuses what does not fit, with what would. With --save a signal ends the "
            "run after its step, saved; a second one at once.",
     .checks_options = true,
+    .takes_ranks = true,
     .run = run_train};

@@ -28,7 +28,11 @@
 
 #include "cuda_internal.h"
 
-enum { WORD_STRIDE = 64, WORDS = 64 }; /* a page: a word a cache line */
+enum {
+    WORD_STRIDE = 64,
+    WORDS = 64, /* a page: a word a cache line */
+    SYNCHRONIZE_ATTEMPTS = 2
+};
 
 struct sl_cuda_words {
     sl_cuda_words *next;
@@ -276,17 +280,21 @@ static void release_record(sl_device *device, event_record *record)
     pthread_mutex_unlock(&device->lock);
 }
 
-/* In the host stream's thread, which has no device of its own. */
+/* In the host stream's thread, which has no device of its own. Waits also when a call fails, by
+ * another call or once more: what follows in the host stream is not called then, but its marks are
+ * reached, and streams that wait for them take the GPU's work as done. */
 static cudaError_t synchronize_record(const record_args *args, bool *out_has_blocked)
 {
-    cudaError_t error = cudaSetDevice(args->device->index);
-    if (error == cudaSuccess)
-        error = cudaEventQuery(args->record->event);
-    if (error != cudaErrorNotReady)
-        return error;
-    sl_cuda_forget_error();
-    *out_has_blocked = true;
-    return cudaEventSynchronize(args->record->event);
+    cudaError_t failure = cudaSetDevice(args->device->index);
+    cudaError_t error = cudaEventQuery(args->record->event);
+    for (int attempt = 0; error != cudaSuccess && attempt < SYNCHRONIZE_ATTEMPTS; attempt++) {
+        sl_cuda_forget_error();
+        if (error != cudaErrorNotReady && failure == cudaSuccess)
+            failure = error;
+        *out_has_blocked = true;
+        error = cudaEventSynchronize(args->record->event);
+    }
+    return failure == cudaSuccess ? error : failure;
 }
 
 static sl_status wait_in_host_stream(void *arguments, bool *out_has_blocked)

@@ -29,7 +29,8 @@ static sl_status map_arena(sl_engine *engine, sl_tier tier, uint64_t bytes, uint
 {
     sl_arena *arena = &engine->arenas[tier];
     uint64_t padded;
-    SL_TRY(sl_bits_add(bytes, alignment - 1, "the arena", &padded));
+    uint64_t more_bytes = engine->options.paint_arenas ? SL_PAINT_BEYOND_BYTES : 0;
+    SL_TRY(sl_bits_add(bytes, alignment - 1 + more_bytes, "the arena", &padded));
     uint64_t mapped_bytes = padded / alignment * alignment;
     void *base;
     sl_status status =

@@ -129,7 +129,7 @@ static sl_status bind_waits(const sl_engine *engine, sl_bound_plan *bound, uint3
         bound->waits[bound->wait_count++] =
             (sl_bound_wait){.command = wait->command,
                             .age = wait->age,
-                            .tag = sl_statistics_tag_wait(target->command->lane)};
+                            .tag = sl_statistics_tag_wait(target->command->lane, target->tag)};
     }
     waiter->wait_count = bound->wait_count - waiter->first_wait;
     return SL_OK;

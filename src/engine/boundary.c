@@ -63,13 +63,19 @@ static sl_status write_flags(sl_engine *engine)
                     place.bytes, block_count);
         SL_TRY(sl_arena_write(engine, &place, layout->block_flags));
     }
-    return SL_OK;
+    sl_place counted = {SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
+    if (counted.bytes > (layout->counted_flags ? block_count : 0))
+        SL_FAIL(SL_ERROR_INTERNAL, "%" PRIu64 " flags of the norm for %" PRIu64 " blocks",
+                counted.bytes, block_count);
+    return counted.bytes ? sl_arena_write(engine, &counted, layout->counted_flags) : SL_OK;
 }
 
 /* Fresh memory is zero unless it was patterned, and so is a fresh disk. */
 sl_status sl_boundary_fill(sl_engine *engine)
 {
-    if (engine->options.guard_arenas) {
+    if (engine->options.paint_arenas)
+        SL_TRY(sl_paint_arenas(engine));
+    if (engine->options.guard_arenas || engine->options.paint_arenas) {
         SL_TRY(clear_homes(engine));
         SL_TRY(clear_persistent(engine));
     }

@@ -31,7 +31,7 @@ static void init_lanes(sl_engine *engine)
 }
 
 /* Which lanes are streams of the device, and which are threads of the host. */
-static sl_status open_lanes(sl_engine *engine, bool has_inputs)
+static sl_status open_lanes(sl_engine *engine, bool has_inputs, bool has_collectives)
 {
     static const struct {
         sl_lane lane;
@@ -40,13 +40,14 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs)
         {SL_LANE_COMPUTE, SL_STREAM_DEVICE}, {SL_LANE_H2D, SL_STREAM_DEVICE},
         {SL_LANE_D2H, SL_STREAM_DEVICE},     {SL_LANE_HOST, SL_STREAM_HOST},
         {SL_LANE_READ, SL_STREAM_HOST},      {SL_LANE_WRITE, SL_STREAM_HOST},
-        {SL_LANE_INPUT, SL_STREAM_HOST},
+        {SL_LANE_INPUT, SL_STREAM_HOST},     {SL_LANE_COMM, SL_STREAM_HOST},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sl_engine_lane *lane = &engine->lanes[rows[i].lane];
         bool is_disk = rows[i].lane == SL_LANE_READ || rows[i].lane == SL_LANE_WRITE;
-        bool is_missing =
-            (is_disk && !engine->disk.store) || (rows[i].lane == SL_LANE_INPUT && !has_inputs);
+        bool is_missing = (is_disk && !engine->disk.store) ||
+                          (rows[i].lane == SL_LANE_INPUT && !has_inputs) ||
+                          (rows[i].lane == SL_LANE_COMM && !has_collectives);
         if (is_missing)
             continue;
         sl_queue_observer observer = sl_statistics_observer(lane);
@@ -127,12 +128,13 @@ static sl_status take_memory(sl_engine *engine, const sl_engine_options *options
 static sl_status open_parts(sl_engine *engine, const sl_engine_options *options,
                             const sl_engine_parts *parts)
 {
-    bool has_inputs;
+    bool has_inputs, has_collectives;
     SL_TRY(sl_inputs_open(engine, options, &has_inputs));
+    SL_TRY(sl_collectives_open(engine, options, &has_collectives));
     SL_TRY(open_device(engine, &options->target, parts));
     SL_TRY(take_memory(engine, options, parts));
     SL_TRY(sl_workers_open(options->target.worker_count, &engine->workers));
-    SL_TRY(open_lanes(engine, has_inputs));
+    SL_TRY(open_lanes(engine, has_inputs, has_collectives));
     SL_TRY(open_repetition_ends(engine));
     SL_TRY(bind_plans(engine, options, parts));
     SL_TRY(sl_op_kernels_prepare(engine)); /* may write into the arena: nothing is there yet */
@@ -147,8 +149,9 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     if (!engine)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for an engine");
     engine->options = *options;
-    engine->options.plans = NULL; /* the caller's array need not live on, nor the next two */
+    engine->options.plans = NULL; /* the caller's array need not live on, nor the next three */
     engine->options.source = NULL;
+    engine->options.ranks = NULL;
     engine->options.progress = NULL;
     if (options->progress)
         engine->progress = *options->progress;
@@ -221,4 +224,9 @@ const void *sl_engine_output(const sl_engine *engine, uint32_t plan_index, uint3
     if (plan_index >= engine->plan_count || slot >= engine->plans[plan_index].output_count)
         return NULL;
     return engine->plans[plan_index].outputs[slot];
+}
+
+sl_status sl_engine_describe_device(sl_engine *engine, sl_device_info *out_info)
+{
+    return engine->ops->describe(engine->device, out_info);
 }

@@ -5,8 +5,10 @@
  *   bound_plan.c  a plan made ready to be issued: every index a pointer, every wait an event
  *   op_kernels.c  RUN commands: which kernel an op gets, and how it is launched
  *   inputs.c      RUN commands of the input lane: the caller's source
+ *   collectives.c RUN commands of the comm lane: the caller's other ranks
  *   copies.c      COPY commands: between memories, and between the host and the disk
  *   arena.c       one range of memory a tier; addresses are made here and nowhere else
+ *   paint.c       which bytes of an arena were written, by painting it first
  *   boundary.c    chunks and persistent slots between iterations: find, read, write, clear
  *   disk.c        the disk tier: its store, and parts of chunks that live there
  *   statistics.c  what the lanes did, for how long, and for which lane they waited
@@ -39,7 +41,7 @@ enum { SL_ARENA_COUNT = 2 }; /* tiers that are memory: SL_TIER_DEVICE and SL_TIE
 typedef struct sl_arena {
     unsigned char *base;   /* NULL: nothing is placed here */
     uint64_t bytes;        /* the largest peak of the plans */
-    uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places */
+    uint64_t mapped_bytes; /* `bytes` rounded up to the alignment of places; and, painted, more */
 } sl_arena;
 
 /* ---- lanes ---- */
@@ -113,7 +115,7 @@ typedef struct sl_copy_ends {
 typedef struct sl_bound_command {
     const sl_command *command;
     uint64_t tag;
-    sl_kernel kernel;                    /* RUN; NULL: an INPUT op */
+    sl_kernel kernel;                    /* RUN; NULL: an INPUT op, or a collective */
     sl_op_kind op_kind;                  /* RUN */
     sl_kernel_call call;                 /* RUN: all but the scalars */
     sl_copy_ends ends;                   /* COPY */
@@ -165,6 +167,7 @@ struct sl_engine {
     sl_bound_plan *plans;
     uint32_t plan_count;
     sl_engine_source source;     /* of the caller; `fill` NULL: no plan asks for inputs */
+    sl_engine_ranks ranks;       /* of the caller; size 0: no plan has collectives */
     sl_engine_progress progress; /* of the caller; `passed` NULL: it is not reported */
     sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, in turn */
     uint64_t repetitions_issued;                     /* ever, of all plans */
@@ -259,6 +262,24 @@ sl_status sl_inputs_bind(sl_bound_plan *plan, sl_bound_command *bound);
 sl_status sl_inputs_issue(const sl_repetition *repetition, const sl_bound_command *bound,
                           uint64_t tag, const sl_kernel_call *call);
 
+/* ---- collectives.c ---- */
+
+/* Takes the ranks of `options`; writes whether their plans have collectives. SL_ERROR_USAGE: they
+ * have, and there are no ranks, or as many as the target says, or not on this device. */
+sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
+                              bool *out_has_collectives);
+
+/* Checks a command of the comm lane, whose operands are bound. */
+sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound);
+
+/* Workspace of a collective of `rank_count` ranks. */
+uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        uint32_t rank_count);
+
+/* Queues a bound collective; `call` is its call in this repetition. */
+sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,
+                               uint64_t tag, const sl_kernel_call *call);
+
 /* ---- copies.c ---- */
 
 /* Finds both ends of a COPY command. */
@@ -297,9 +318,19 @@ sl_status sl_arena_write(sl_engine *engine, const sl_place *place, const void *d
 sl_status sl_arena_read(sl_engine *engine, const sl_place *place, void *data);
 sl_status sl_arena_clear(sl_engine *engine, const sl_place *place);
 
+/* Bytes behind what the plans asked for that are mapped and painted too: a write beyond the plan
+ * shows there. */
+enum { SL_PAINT_BEYOND_BYTES = 2 << 20 };
+
+/* ---- paint.c ---- */
+
+/* Paints both arenas; the lanes have no commands, and nothing is in the arenas. */
+sl_status sl_paint_arenas(sl_engine *engine);
+
 /* ---- boundary.c ---- */
 
-/* Sets homes and persistent slots to zero where guarded memory was patterned; writes the flags. */
+/* Sets homes and persistent slots to zero where memory is not fresh: guarded or painted. Writes the
+ * flags. */
 sl_status sl_boundary_fill(sl_engine *engine);
 
 /* ---- disk.c ---- */
@@ -354,8 +385,8 @@ uint64_t sl_statistics_tag(sl_tag_kind kind);
 /* Of command number `command`, which is bound, in repetition 0; one more is one repetition on. */
 uint64_t sl_statistics_tag_body(uint32_t plan_index, const sl_bound_plan *plan, uint32_t command);
 
-/* Of a wait for something of another lane. */
-uint64_t sl_statistics_tag_wait(sl_lane waited_for);
+/* Of a wait for a command of another lane, whose tag is `command_tag`. */
+uint64_t sl_statistics_tag_wait(sl_lane waited_for, uint64_t command_tag);
 
 /* What `lane`'s stream is to call. */
 sl_queue_observer sl_statistics_observer(sl_engine_lane *lane);

@@ -48,16 +48,18 @@ static sl_status find_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
     return SL_OK;
 }
 
-/* Hands AdamW the flags of the tier it runs on. */
+/* Hands AdamW the flags of the tier it runs on, and the norm of split tensors its own. */
 static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
     const sl_homes *homes = engine->options.homes;
     sl_tier tier = bound->command->lane == SL_LANE_HOST ? SL_TIER_HOST : SL_TIER_DEVICE;
     sl_place place = {tier, homes->flags_offset[tier], homes->flags_bytes[tier]};
+    if (op->kind == SL_OP_BLOCK_NORM)
+        place = (sl_place){SL_TIER_DEVICE, homes->counted_offset, homes->counted_bytes};
     uint64_t blocks = sl_bits_divide_up(op->attrs.element_count, SL_BLOCK_ELEMENTS);
     uint64_t end;
     if (__builtin_add_overflow(op->attrs.first_block, blocks, &end) || end > place.bytes)
-        SL_FAIL(SL_ERROR_INTERNAL, "there are no block flags for the update of tick %u",
+        SL_FAIL(SL_ERROR_INTERNAL, "there are no block flags for the op of tick %u",
                 bound->command->tick);
     void *flags;
     SL_TRY(sl_bound_plan_find_address(engine, bound, &place, &flags));
@@ -77,8 +79,12 @@ sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bo
     SL_TRY(bind_operands(engine, plan, bound));
     if (command->lane == SL_LANE_INPUT)
         return sl_inputs_bind(plan, bound);
+    if (command->lane == SL_LANE_COMM)
+        return sl_collectives_bind(engine, bound);
     SL_TRY(find_kernel(engine, op, bound));
-    return op->kind == SL_OP_ADAMW ? bind_flags(engine, op, bound) : SL_OK;
+    bool is_split = plan->program->tp_size > 1;
+    bool has_flags = op->kind == SL_OP_ADAMW || (op->kind == SL_OP_BLOCK_NORM && is_split);
+    return has_flags ? bind_flags(engine, op, bound) : SL_OK;
 }
 
 /* ---- preparing ---- */
@@ -147,6 +153,8 @@ uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl
     const sl_engine_target *who = target;
     if (tier == SL_TIER_DISK)
         return 0;
+    if (sl_op_info_of(kind)->is_collective)
+        return sl_collectives_workspace_bytes(kind, attrs, who->rank_count);
     const sl_kernel_table *kernels =
         tier == SL_TIER_HOST ? sl_kernels_cpu() : sl_kernels_of(who->device);
     return kernels ? sl_kernels_workspace_bytes(kernels, kind, attrs, who->worker_count) : 0;
@@ -186,6 +194,8 @@ sl_status sl_op_kernels_issue(const sl_repetition *repetition, const sl_bound_co
     if (bound->command->lane == SL_LANE_INPUT)
         return sl_inputs_issue(repetition, bound, tag, &args.call);
     args.call.scalars = *repetition->scalars;
+    if (bound->command->lane == SL_LANE_COMM)
+        return sl_collectives_issue(repetition, bound, tag, &args.call);
     return engine->ops->launch(engine->lanes[bound->command->lane].stream, tag, run_kernel, &args,
                                sizeof args);
 }

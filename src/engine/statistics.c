@@ -7,9 +7,10 @@
  * device's stream that a lane of the host waits behind may be reported later: its part stays with
  * the stream.
  *
- * A tag is kind << 62 | phase << 60 | plan << 54 | command << 28 | repetition, or, of a wait, the
- * lane. A device's stream reports calls of one phase together, never those of two: the time of an
- * op belongs to its phase, whichever lane it ran on.
+ * A tag is kind << 62 | phase << 60 | plan << 54 | command << 28 | repetition. That of a wait has
+ * plan and command of what is waited for, and its lane in the place of the repetition. A device's
+ * stream reports calls of one phase together, never those of two: the time of an op belongs to its
+ * phase, whichever lane it ran on.
  */
 #include "engine_internal.h"
 
@@ -31,9 +32,19 @@ uint64_t sl_statistics_tag_body(uint32_t plan_index, const sl_bound_plan *plan, 
            (uint64_t)plan_index << PLAN_SHIFT | (uint64_t)command << COMMAND_SHIFT;
 }
 
-uint64_t sl_statistics_tag_wait(sl_lane waited_for)
+uint64_t sl_statistics_tag_wait(sl_lane waited_for, uint64_t command_tag)
 {
-    return waited_for;
+    return (command_tag >> COMMAND_SHIFT << COMMAND_SHIFT) | (uint64_t)waited_for;
+}
+
+static uint32_t find_plan(uint64_t tag)
+{
+    return tag >> PLAN_SHIFT & (SL_TAG_PLANS - 1);
+}
+
+static uint32_t find_command(uint64_t tag)
+{
+    return tag >> COMMAND_SHIFT & (SL_TAG_COMMANDS - 1);
 }
 
 /* ---- runs ---- */
@@ -50,8 +61,8 @@ static void count_run(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_
                                   end_ns - start_ns, memory_order_relaxed);
     if (kind == SL_TAG_PROLOGUE || !lane->observer)
         return;
-    sl_engine_event event = {.plan_index = tag >> PLAN_SHIFT & (SL_TAG_PLANS - 1),
-                             .command = tag >> COMMAND_SHIFT & (SL_TAG_COMMANDS - 1),
+    sl_engine_event event = {.plan_index = find_plan(tag),
+                             .command = find_command(tag),
                              .repetition = tag & (SL_TAG_REPETITIONS - 1),
                              .lane = lane->lane,
                              .start_ns = start_ns,
@@ -70,17 +81,17 @@ static uint32_t divide_wait(sl_engine_lane *of, sl_lane waiter, const sl_stall_s
     return count;
 }
 
-/* Charges a wait of `lane` that has ended to the lane waited for and, where that waited itself, to
+/* Charges a wait of a lane that has ended to the lane waited for and, where that waited itself, to
  * what it waited for. */
-static void count_stall(sl_engine_lane *lane, sl_lane waited_for, uint64_t start_ns,
-                        uint64_t end_ns)
+static void count_stall(sl_engine_lane *lane, sl_engine_wait *wait)
 {
-    sl_stall_span wait = {(double)start_ns, (double)end_ns, waited_for};
+    sl_stall_span span = {(double)wait->start_ns, (double)wait->end_ns, wait->waited_for};
     sl_stall_span parts[SL_STALL_PART_MAX];
-    uint32_t count = divide_wait(&lane->lanes[waited_for], lane->lane, &wait, parts);
+    uint32_t count = divide_wait(&lane->lanes[wait->waited_for], lane->lane, &span, parts);
     pthread_mutex_lock(&lane->lock);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t part_ns = (uint64_t)(parts[i].end - parts[i].start);
+        wait->cause_ns[parts[i].cause] += part_ns;
         atomic_fetch_add_explicit(&lane->waited_ns[parts[i].cause], part_ns, memory_order_relaxed);
         sl_stall_remember(&lane->waits, &parts[i]);
     }
@@ -90,7 +101,15 @@ static void count_stall(sl_engine_lane *lane, sl_lane waited_for, uint64_t start
 static void count_wait(void *user, uint64_t tag, uint64_t start_ns, uint64_t end_ns)
 {
     sl_engine_lane *lane = user;
-    count_stall(lane, (sl_lane)tag, start_ns, end_ns);
+    sl_engine_wait wait = {.plan_index = find_plan(tag),
+                           .command = find_command(tag),
+                           .lane = lane->lane,
+                           .waited_for = (sl_lane)(tag & (SL_TAG_REPETITIONS - 1)),
+                           .start_ns = start_ns,
+                           .end_ns = end_ns};
+    count_stall(lane, &wait);
+    if (lane->observer && lane->observer->waited)
+        lane->observer->waited(lane->observer->user, &wait);
 }
 
 sl_queue_observer sl_statistics_observer(sl_engine_lane *lane)

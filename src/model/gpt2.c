@@ -164,6 +164,7 @@ static sl_status emit_attention_branch(sl_emit *emit)
                                   .in = emit->width,
                                   .out = 3 * emit->width,
                                   .split = SL_SPLIT_QKV,
+                                  .part = emit->local_width,
                                   .deviation = weight_deviation,
                                   .x = x,
                                   .residual = SL_NONE};
@@ -173,6 +174,7 @@ static sl_status emit_attention_branch(sl_emit *emit)
                                   .in = emit->width,
                                   .out = emit->width,
                                   .split = SL_SPLIT_ROWS,
+                                  .part = emit->local_width,
                                   .deviation = residual_deviation(emit),
                                   .x = mixed,
                                   .residual = find_residual(emit)};
@@ -188,15 +190,17 @@ static sl_status emit_mlp_branch(sl_emit *emit)
                                   .in = emit->width,
                                   .out = 4 * emit->width,
                                   .split = SL_SPLIT_COLUMNS,
+                                  .part = emit->local_inner,
                                   .deviation = weight_deviation,
                                   .x = x,
                                   .residual = SL_NONE};
     SL_TRY(sl_layer_linear(emit, &enter, &wide));
-    SL_TRY(sl_layer_gelu(emit, wide, 4 * emit->local_width, &active));
+    SL_TRY(sl_layer_gelu(emit, wide, emit->local_inner, &active));
     const sl_linear_args leave = {.name = "mlp.c_proj",
                                   .in = 4 * emit->width,
                                   .out = emit->width,
                                   .split = SL_SPLIT_ROWS,
+                                  .part = emit->local_inner,
                                   .deviation = residual_deviation(emit),
                                   .x = active,
                                   .residual = find_residual(emit)};
@@ -377,6 +381,15 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     return check_dropout(shape, options);
 }
 
+/* Of the MLP's features so many a rank; where they do not divide, whole vectors of them. */
+static uint64_t find_local_inner(const sl_emit *emit)
+{
+    enum { VECTOR = 8 };
+    const uint64_t inner = 4 * emit->width, tp_size = emit->options->tp_size;
+    const uint64_t part = sl_bits_divide_up(inner, tp_size);
+    return inner % tp_size == 0 ? part : sl_bits_round_up(part, VECTOR);
+}
+
 /* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. */
 static void fill_sizes(sl_emit *emit)
 {
@@ -384,10 +397,12 @@ static void fill_sizes(sl_emit *emit)
     uint32_t tp_size = emit->options->tp_size;
     emit->rows = (uint64_t)emit->options->batch * emit->options->seq;
     emit->width = shape->width;
-    emit->local_width = shape->width / tp_size;
+    emit->local_heads = sl_bits_divide_up(shape->heads, tp_size);
+    emit->local_width = emit->local_heads * (shape->width / shape->heads);
+    emit->local_inner = find_local_inner(emit);
     emit->padded_vocab = sl_gpt2_padded_vocab(shape, tp_size);
     emit->local_vocab = emit->padded_vocab / tp_size;
-    emit->panel_rows = sl_bits_round_up(4 * emit->local_width, PANEL_UNIT);
+    emit->panel_rows = sl_bits_round_up(emit->local_inner, PANEL_UNIT);
     emit->panel_count = (uint32_t)sl_bits_divide_up(emit->local_vocab, emit->panel_rows);
 }
 
@@ -430,6 +445,8 @@ sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *o
     SL_TRY_GOTO(status, sl_program_open(&emit.program), free_panels);
     emit.program->type = options->type;
     emit.program->grad_type = options->grad_type;
+    emit.program->tp_size = options->tp_size;
+    emit.program->tp_rank = options->tp_rank;
     SL_TRY_GOTO(status, emit_model(&emit), close_program);
     *out_forward = emit.program;
     free(emit.panels);

@@ -70,9 +70,10 @@ static sl_status check_divisions(const sl_gpt2_shape *shape, uint32_t tp_size)
                 shape->heads);
     if (tp_size > UINT16_MAX) /* sl_op_attrs counts ranks so */
         SL_FAIL(SL_ERROR_USAGE, "%u tensor-parallel ranks are too many", tp_size);
-    if (shape->heads % tp_size != 0)
-        SL_FAIL(SL_ERROR_USAGE, "%u heads do not divide over %u tensor-parallel ranks",
-                shape->heads, tp_size);
+    if (tp_size > shape->heads)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%u heads are too few for %u tensor-parallel ranks: --tp %u at most", shape->heads,
+                tp_size, shape->heads);
     if (shape->layers > LAYERS_MAX)
         SL_FAIL(SL_ERROR_USAGE, "%u layers: at most %u", shape->layers, LAYERS_MAX);
     return SL_OK;

@@ -3,8 +3,13 @@
  * The tensor-parallel linear is that of Megatron-LM (Shoeybi et al. 2019): a column-parallel one
  * needs no exchange forward, a row-parallel one sums its parts. Backward it is the other way round;
  * the pass that derives it sees by the weight's split that dx is a part of a sum. All ranks emit
- * the same ops, so that the gradient rules hold on every rank: in a row-parallel linear bias and
- * residual belong to rank 0 alone (attrs.rank_index), so that the sum has them once.
+ * the same ops, so that the gradient rules hold on every rank: in a row-parallel linear the bias
+ * belongs to rank 0 alone (attrs.rank_index), so that the sum has it once. The residual is added to
+ * the sum: it would lose bits in a part that is rounded before it is sent.
+ *
+ * What does not divide is padded: every rank has as many features, and those beyond the whole
+ * tensor are zero. They stay so, for their gradients are: a head of zeros has zeros as values, so
+ * what leaves it is zero, and so is the gradient of the rows that it meets in the next linear.
  */
 #include "layer.h"
 
@@ -26,6 +31,29 @@ static void write_name(const sl_emit *emit, const char *name, size_t bytes, char
         snprintf(out_name, bytes, "h.%u.%s", emit->layer, name);
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Which part of the split axis is this rank's: `part` features, of which some are padding. */
+static void set_part(const sl_emit *emit, const sl_layer_tensor *tensor, sl_tensor_spec *spec)
+{
+    const bool is_matrix = tensor->columns != 0;
+    uint64_t part = is_matrix && spec->split != SL_SPLIT_ROWS ? tensor->columns : tensor->rows;
+    if (spec->split == SL_SPLIT_QKV)
+        part /= 3;
+    const uint64_t first = smaller(emit->options->tp_rank * part, tensor->split_whole);
+    const uint64_t valid = smaller(part, tensor->split_whole - first);
+    if (spec->split == SL_SPLIT_ROWS) {
+        spec->first_row = first;
+        spec->valid_rows = valid;
+    } else {
+        spec->first_column = first;
+        spec->valid_columns = valid;
+    }
+}
+
 sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint32_t *out_value)
 {
     bool is_matrix = tensor->columns != 0;
@@ -42,8 +70,8 @@ sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint
         .init_mean = tensor->mean,
         .init_deviation = tensor->deviation,
     };
-    if (spec.split == SL_SPLIT_ROWS)
-        spec.first_row = emit->options->tp_rank * tensor->rows;
+    if (spec.split != SL_SPLIT_NONE)
+        set_part(emit, tensor, &spec);
     write_name(emit, tensor->name, sizeof spec.name, spec.name);
     SL_TRY(sl_bits_multiply(tensor->rows, columns, spec.name, &spec.element_count));
     return sl_program_add_tensor(emit->program, &spec, out_value);
@@ -106,11 +134,11 @@ typedef struct part {
 
 static part find_part(const sl_emit *emit, const sl_linear_args *args)
 {
-    uint32_t tp_size = emit->options->tp_size;
     bool splits_rows = args->split == SL_SPLIT_ROWS;
-    part local = {.in = splits_rows ? args->in / tp_size : args->in,
-                  .out = splits_rows ? args->out : args->out / tp_size,
-                  .is_summed = splits_rows && tp_size > 1};
+    uint64_t columns = args->split == SL_SPLIT_QKV ? 3 * args->part : args->part;
+    part local = {.in = splits_rows ? args->part : args->in,
+                  .out = splits_rows ? args->out : columns,
+                  .is_summed = splits_rows && emit->options->tp_size > 1};
     return local;
 }
 
@@ -118,6 +146,9 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
                                        uint32_t *out_weight, uint32_t *out_bias)
 {
     char name[NAME_BYTES];
+    const uint64_t split_whole = args->split == SL_SPLIT_ROWS  ? args->in
+                                 : args->split == SL_SPLIT_QKV ? args->out / 3
+                                                               : args->out;
     snprintf(name, sizeof name, "%s.weight", args->name);
     const sl_layer_tensor weight = {.name = name,
                                     .rows = local->in,
@@ -125,6 +156,7 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
                                     .whole_rows = args->in,
                                     .whole_columns = args->out,
                                     .split = args->split,
+                                    .split_whole = split_whole,
                                     .deviation = args->deviation};
     SL_TRY(sl_layer_add_tensor(emit, &weight, out_weight));
     snprintf(name, sizeof name, "%s.bias", args->name);
@@ -133,8 +165,20 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
                                   .rows = local->out,
                                   .whole_rows = args->out,
                                   .split =
-                                      args->split == SL_SPLIT_ROWS ? SL_SPLIT_NONE : args->split};
+                                      args->split == SL_SPLIT_ROWS ? SL_SPLIT_NONE : args->split,
+                                  .split_whole = split_whole};
     return sl_layer_add_tensor(emit, &bias, out_bias);
+}
+
+/* Sums y over the ranks, in place, and adds the residual. */
+static sl_status sum_over_ranks(sl_emit *emit, uint64_t elements, uint32_t residual, uint32_t y)
+{
+    const sl_op_attrs whole = {.element_count = elements};
+    SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, &y, 1));
+    if (residual == SL_NONE)
+        return SL_OK;
+    const uint32_t operands[] = {residual, y};
+    return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
 sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y)
@@ -148,12 +192,11 @@ sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *o
                                .out = local.out,
                                .rank_index =
                                    local.is_summed ? (uint16_t)emit->options->tp_rank : 0};
-    const uint32_t operands[] = {args->x, weight, bias, args->residual, y};
+    const uint32_t residual = local.is_summed ? SL_NONE : args->residual;
+    const uint32_t operands[] = {args->x, weight, bias, residual, y};
     SL_TRY(sl_layer_add_op(emit, SL_OP_LINEAR, &attrs, operands, 5));
-    if (local.is_summed) {
-        const sl_op_attrs sum = {.element_count = emit->rows * local.out};
-        SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &sum, &y, 1));
-    }
+    if (local.is_summed)
+        SL_TRY(sum_over_ranks(emit, emit->rows * local.out, args->residual, y));
     *out_y = y;
     return SL_OK;
 }
@@ -208,7 +251,7 @@ sl_status sl_layer_attention(sl_emit *emit, uint32_t qkv, uint32_t *out_y)
     sl_op_attrs attrs = {.batch = emit->options->batch,
                          .seq = emit->options->seq,
                          .in = emit->local_width,
-                         .heads = emit->shape->heads / emit->options->tp_size};
+                         .heads = emit->local_heads};
     if (emit->options->mode == SL_GPT2_CACHED) {
         attrs.cache_rows = count_cache_rows(emit);
         return add_cached_attention(emit, &attrs, qkv, out_y);

@@ -12,7 +12,9 @@ typedef struct sl_emit {
     sl_program *program;
     uint64_t rows;         /* B * T */
     uint64_t width;        /* C, of the whole model */
-    uint64_t local_width;  /* C / tp_size: features of this rank's heads */
+    uint64_t local_heads;  /* of this rank, as many on each: the last may have some of zeros */
+    uint64_t local_width;  /* features of them */
+    uint64_t local_inner;  /* features of the MLP on this rank, likewise; 4 * C of one rank */
     uint64_t padded_vocab; /* ids of all ranks */
     uint64_t local_vocab;  /* ids of this rank */
     uint64_t panel_rows;   /* of every panel but the last */
@@ -37,6 +39,7 @@ typedef struct sl_layer_tensor {
     uint64_t rows, columns;             /* of this rank; columns 0: a vector of `rows` */
     uint64_t whole_rows, whole_columns; /* of the whole tensor; 0: as this rank's */
     sl_split split;                     /* with tp_size > 1 */
+    uint64_t split_whole;               /* features of the split axis, of q, k and v each */
     float mean, deviation;              /* of the initial values */
 } sl_layer_tensor;
 
@@ -61,6 +64,7 @@ typedef struct sl_linear_args {
     const char *name;     /* "attn.c_attn" */
     uint64_t in, out;     /* of the whole linear */
     sl_split split;       /* of the weight */
+    uint64_t part;        /* this rank's features of the split axis, of q, k and v each */
     float deviation;      /* of the initial weight */
     uint32_t x, residual; /* residual: SL_NONE if there is none */
 } sl_linear_args;

@@ -300,7 +300,35 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
     return emit_head_weight(step, op_index, dlogits);
 }
 
-/* No alias: y is updated in place, so its gradient is still wanted by the ops before. */
+/* True if the rule of an op that writes y reads the gradient of y, and neither changes it nor hands
+ * it on. */
+static bool leaves_gradient(const sl_op *op)
+{
+    return op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_CLEAR ||
+           op->kind == SL_OP_EMBED_TOKENS ||
+           (op->kind == SL_OP_LINEAR && op->operand[LINEAR_RESIDUAL] == SL_NONE);
+}
+
+/* y is updated in place, so its gradient is still wanted by the ops that made it; that of x may be
+ * the same value if those only read it, and if it is added to after them alone: no op from y's
+ * maker on reads x. */
+static bool may_share_gradient(const sl_step *step, uint32_t op_index, uint32_t x, uint32_t y)
+{
+    const uint32_t first = step->forward->segments[forward_op(step, op_index)->segment].first_op;
+    for (uint32_t o = op_index; o-- > first;) {
+        const sl_op *op = forward_op(step, o);
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+            if (op->operand[i] == x)
+                return false;
+            if (op->operand[i] != y || !sl_op_writes(op, i))
+                continue;
+            if (!leaves_gradient(op) || !sl_op_reads(op, i))
+                return leaves_gradient(op);
+        }
+    }
+    return false;
+}
+
 static sl_status emit_add(sl_step *step, uint32_t op_index)
 {
     enum { X, Y };
@@ -309,7 +337,8 @@ static sl_status emit_add(sl_step *step, uint32_t op_index)
     SL_TRY(sl_gradient_take(step, op->operand[Y], &dy));
     if (dy == SL_NONE || !wants_gradient(step, op->operand[X]))
         return SL_OK;
-    return sl_gradient_add(step, op->operand[X], dy, false);
+    return sl_gradient_add(step, op->operand[X], dy,
+                           may_share_gradient(step, op_index, op->operand[X], op->operand[Y]));
 }
 
 /* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What

@@ -4,7 +4,8 @@
  *    ops, which contribute to the gradients of what the op read.
  * 2. Of an activation: one value a turn. The first contribution writes it, later ones add. It is
  *    complete when the rule of its maker takes it, for all its readers stand after the maker and
- *    their rules have been emitted; then it is summed over ranks and rounded, where that is due.
+ *    their rules have been emitted; then it is rounded and summed over ranks, where that is due:
+ * what ranks exchange has the compute type, however it was stored.
  * 3. Of a parameter: each use by a forward op gives a part, in each turn. Parts of uses at the
  *    tensor's last site add up in the grad group, cleared before. A use at another site adds up in
  *    an accumulator of its own, which is added once, in the last turn. So additions come in the
@@ -122,12 +123,12 @@ void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient)
 sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient)
 {
     sl_turn_value *it = sl_instance_of(step, forward_value);
+    SL_TRY(round_gradient(step, forward_value));
     if (it->gradient != SL_NONE && it->gradient_is_partial) {
         const sl_op_attrs attrs = whole_attrs(step, it->gradient);
         SL_TRY(sl_instance_emit(step, SL_OP_ALL_REDUCE, &attrs, &it->gradient));
         it->gradient_is_partial = false;
     }
-    SL_TRY(round_gradient(step, forward_value));
     *out_gradient = it->gradient;
     return SL_OK;
 }
@@ -408,6 +409,16 @@ static sl_op_attrs chunk_attrs(const sl_step *step)
                          .grad_type = (uint16_t)step->program->grad_type};
 }
 
+static bool is_split(const sl_step *step)
+{
+    return step->program->tp_size > 1;
+}
+
+static uint64_t find_first_block(const sl_step *step, uint32_t chunk_index)
+{
+    return chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS);
+}
+
 static sl_status add_norm_value(sl_step *step, const char *name, uint32_t *out_norm)
 {
     return sl_instance_add_shared(step, name, "", sizeof(sl_norm_sum), SL_TYPE_FP32, out_norm);
@@ -417,8 +428,17 @@ static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t n
 {
     sl_op_attrs attrs = chunk_attrs(step);
     attrs.adds_output = adds;
+    if (is_split(step))
+        attrs.first_block = find_first_block(step, chunk_index);
     const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], norm};
     return sl_instance_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
+}
+
+/* The norm of this rank's blocks becomes that of all ranks. */
+static sl_status emit_norm_merge(sl_step *step, uint32_t norm)
+{
+    const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
+    return is_split(step) ? sl_instance_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, &norm) : SL_OK;
 }
 
 static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control)
@@ -430,7 +450,7 @@ static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control
 static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
 {
     sl_op_attrs attrs = chunk_attrs(step);
-    attrs.first_block = chunk_index * (step->map->chunk_elements / SL_BLOCK_ELEMENTS);
+    attrs.first_block = find_first_block(step, chunk_index);
     const uint32_t *value = step->chunks[chunk_index].value;
     const uint32_t operands[] = {control,
                                  value[SL_GROUP_GRAD],
@@ -495,6 +515,7 @@ sl_status sl_gradient_finish(sl_step *step)
                             .name = "control"};
     uint32_t control;
     SL_TRY(sl_program_add_value(step->program, &value, &control));
+    SL_TRY(emit_norm_merge(step, step->norm));
     SL_TRY(emit_norm_finish(step, step->norm, control));
     if (step->options->update_early)
         return SL_OK;

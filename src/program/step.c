@@ -374,6 +374,8 @@ static sl_status emit_step(sl_step *step)
     step->program->micro_batch_count = step->options->micro_batch_count;
     step->program->type = step->forward->type;
     step->program->grad_type = step->forward->grad_type;
+    step->program->tp_size = step->forward->tp_size;
+    step->program->tp_rank = step->forward->tp_rank;
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));
     sl_backward_open(step);

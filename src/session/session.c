@@ -112,8 +112,10 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
                                  .disk_directories = blueprint->task.disk_directories,
                                  .disk_directory_count = blueprint->task.disk_directory_count,
                                  .source = hooks ? hooks->source : NULL,
+                                 .ranks = hooks ? hooks->ranks : NULL,
                                  .progress = hooks ? hooks->progress : NULL,
-                                 .observer = hooks ? hooks->observer : NULL};
+                                 .observer = hooks ? hooks->observer : NULL,
+                                 .paint_arenas = hooks && hooks->paints};
     return sl_engine_open(&options, &session->engine);
 }
 

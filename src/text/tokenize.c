@@ -311,37 +311,49 @@ sl_status sl_tokenize_learn(const sl_tokenize_args *args, uint32_t token_count,
 
 /* ---- decoding ---- */
 
-static sl_status decode_ids(const sl_vocabulary *vocabulary, const int32_t *ids, uint64_t count,
-                            sl_tokenize_sink sink, void *user)
+typedef struct decoding {
+    const sl_vocabulary *vocabulary;
+    int32_t end_of_text;
+    sl_tokenize_sink sink;
+    void *user;
+} decoding;
+
+static sl_status decode_id(const decoding *self, int32_t id)
 {
-    for (uint64_t i = 0; i < count; i++) {
-        sl_token_bytes token = sl_vocabulary_token(vocabulary, (uint32_t)ids[i]);
-        SL_TRY(sink(user, token.text, token.bytes));
-    }
-    return SL_OK;
+    static const char end_of_text[] = SL_VOCABULARY_END_OF_TEXT;
+    if (id == self->end_of_text)
+        return self->sink(self->user, end_of_text, sizeof end_of_text - 1);
+    const sl_token_bytes token = sl_vocabulary_token(self->vocabulary, (uint32_t)id);
+    return self->sink(self->user, token.text, token.bytes);
 }
 
-static sl_status decode_tokens(const sl_tokens *tokens, const sl_vocabulary *vocabulary,
-                               sl_tokenize_sink sink, void *user)
+static sl_status decode_tokens(const sl_tokens *tokens, const decoding *self)
 {
     enum { PART = 4096 };
     int32_t ids[PART];
     uint64_t count = sl_tokens_count(tokens);
     SL_TRY(sl_tokens_read(tokens, count - 1, 1, ids));
-    count -= ids[0] == sl_vocabulary_end_of_text(vocabulary);
+    count -= ids[0] == self->end_of_text;
     for (uint64_t at = 0; at < count; at += PART) {
         uint64_t part = count - at < PART ? count - at : PART;
         SL_TRY(sl_tokens_read(tokens, at, part, ids));
-        SL_TRY(decode_ids(vocabulary, ids, part, sink, user));
+        for (uint64_t i = 0; i < part; i++)
+            SL_TRY(decode_id(self, ids[i]));
     }
     return SL_OK;
 }
 
-sl_status sl_tokenize_decode(const char *const *paths, uint32_t path_count,
-                             const sl_vocabulary *vocabulary, sl_tokenize_sink sink, void *user)
+sl_status sl_tokenize_decode(const sl_tokenize_decode_args *args, sl_tokenize_sink sink, void *user)
 {
+    const sl_vocabulary *vocabulary = args->vocabulary;
+    const decoding self = {.vocabulary = vocabulary,
+                           .end_of_text = args->end_of_text >= 0
+                                              ? args->end_of_text
+                                              : sl_vocabulary_end_of_text(vocabulary),
+                           .sink = sink,
+                           .user = user};
     sl_tokens *tokens = NULL;
-    SL_TRY(sl_tokens_open(paths, path_count, 0, &tokens));
+    SL_TRY(sl_tokens_open(args->paths, args->path_count, 0, &tokens));
     sl_status status;
     if (sl_tokens_vocab_needed(tokens) > 0)
         status = sl_status_fail(SL_ERROR_DATA, "there is text among the files: what is decoded are "
@@ -349,7 +361,7 @@ sl_status sl_tokenize_decode(const char *const *paths, uint32_t path_count,
     else
         status = sl_tokens_limit_vocab(tokens, sl_vocabulary_count(vocabulary));
     if (status == SL_OK)
-        status = decode_tokens(tokens, vocabulary, sink, user);
+        status = decode_tokens(tokens, &self);
     sl_tokens_close(tokens);
     return status;
 }

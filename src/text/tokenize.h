@@ -46,9 +46,16 @@ sl_status sl_tokenize_learn(const sl_tokenize_args *args, uint32_t token_count,
 /* Receives text; anything but SL_OK ends the decoding. */
 typedef sl_status (*sl_tokenize_sink)(void *user, const char *text, uint64_t bytes);
 
+typedef struct sl_tokenize_decode_args {
+    const char *const *paths; /* [path_count] of token files */
+    uint32_t path_count;
+    const sl_vocabulary *vocabulary;
+    int32_t end_of_text; /* what stands behind documents; -1: the vocabulary's */
+} sl_tokenize_decode_args;
+
 /* Gives the text of token files: between documents "<|endoftext|>", behind the last one nothing.
  * SL_ERROR_DATA: an id is not of the vocabulary, or a file is text. */
-sl_status sl_tokenize_decode(const char *const *paths, uint32_t path_count,
-                             const sl_vocabulary *vocabulary, sl_tokenize_sink sink, void *user);
+sl_status sl_tokenize_decode(const sl_tokenize_decode_args *args, sl_tokenize_sink sink,
+                             void *user);
 
 #endif

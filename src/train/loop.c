@@ -21,6 +21,7 @@
 
 enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
+enum { ASKS_TO_STOP = 1 }; /* a flag of sl_step_scalars and sl_step_control */
 
 /* Data to evaluate on. */
 typedef struct evaluation {
@@ -30,9 +31,13 @@ typedef struct evaluation {
     bool is_test;
 } evaluation;
 
+static const volatile sig_atomic_t goes_on = 0;
+
 typedef struct loop {
     sl_trainer *trainer;
-    const volatile sig_atomic_t *stop;
+    const volatile sig_atomic_t *stop; /* of this process */
+    bool has_others;           /* ranks, which stop together: by what each step's norm carried */
+    bool must_stop;            /* with other ranks: one of them asked */
     uint64_t evaluated_step;   /* UINT64_MAX: none yet */
     sl_engine_statistics late; /* of updates that ended after their step was told of */
     double checkpoint_ms;      /* of saves after the step told of last */
@@ -148,6 +153,19 @@ static sl_status check_finite(sl_trainer *trainer, const sl_step_report *report)
     return SL_OK;
 }
 
+/* What any rank asked for before this step, all of them do after it. */
+static void note_flags(loop *run)
+{
+    const sl_step_control *control =
+        sl_engine_output(run->trainer->session->engine, PLAN_STEP, SL_OUTPUT_CONTROL);
+    run->must_stop = (control->flags & ASKS_TO_STOP) != 0;
+}
+
+static bool must_stop(const loop *run)
+{
+    return run->has_others ? run->must_stop : *run->stop != 0;
+}
+
 static sl_status run_step(loop *run)
 {
     sl_trainer *trainer = run->trainer;
@@ -155,8 +173,10 @@ static sl_status run_step(loop *run)
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
     scalars.dropout_seed = trainer->config->seed;
     scalars.first_row = trainer->state.next_row;
+    scalars.flags = run->has_others && *run->stop ? ASKS_TO_STOP : 0;
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     sl_step_report report;
+    note_flags(run);
     report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report);
     SL_TRY(sl_sinks_step(&trainer->sinks, &report));
     SL_TRY(draw_timeline(run));
@@ -165,7 +185,7 @@ static sl_status run_step(loop *run)
 
 /* ---- between steps ---- */
 
-/* Does nothing without such data. */
+/* Does nothing without such data. With other ranks it is not left early: they would be alone. */
 static sl_status run_evaluation(loop *run, const evaluation *what)
 {
     sl_trainer *trainer = run->trainer;
@@ -177,7 +197,7 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
                                        sl_blueprint_tail_program(&blueprint->task, what->is_test),
                                    .loader = what->loader,
                                    .range = what->range,
-                                   .stop = run->stop};
+                                   .stop = run->has_others ? &goes_on : run->stop};
     bool is_whole = false;
     sl_engine_statistics late, of_evaluation;
     if (!what->loader->row)
@@ -235,7 +255,7 @@ static sl_status run_steps(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     const sl_config *config = trainer->config;
-    while (trainer->state.step < config->steps && !*run->stop) {
+    while (trainer->state.step < config->steps && !must_stop(run)) {
         SL_TRY(run_step(run));
         if (config->save && is_due(trainer->state.step, config->save_every))
             SL_TRY(save_checkpoint(run));
@@ -273,7 +293,10 @@ static void report_end(loop *run)
 sl_status sl_loop_run(sl_trainer *trainer, const volatile sig_atomic_t *stop,
                       sl_end_report *out_end)
 {
-    loop run = {.trainer = trainer, .stop = stop, .evaluated_step = UINT64_MAX};
+    loop run = {.trainer = trainer,
+                .stop = stop,
+                .has_others = trainer->ranks.world != NULL,
+                .evaluated_step = UINT64_MAX};
     sl_sinks *sinks = &trainer->sinks;
     run.end.last_loss = NAN;
     sl_status status = run_steps(&run);

@@ -247,7 +247,7 @@ static sl_status init_search(sl_trainer *trainer)
     task->with_evaluation = trainer->eval_loader.row || trainer->test_loader.row;
     task->tail_rows = trainer->eval_range.tail_rows;
     task->test_tail_rows = trainer->test_range.tail_rows;
-    return SL_OK;
+    return sl_ranks_share(&trainer->ranks, &trainer->search);
 }
 
 /* A path that was mistaken must not cost the file that is there: it may be the data. */
@@ -258,13 +258,24 @@ static sl_status check_logs(const sl_config *config)
     return config->log_csv ? sl_log_csv_check(config->log_csv, config->resume) : SL_OK;
 }
 
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer)
+{
+    return sl_ranks_open(&trainer->ranks);
+}
+
+void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
+{
+    sl_ranks_close(&trainer->ranks, status);
+}
+
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer)
 {
-    memset(trainer, 0, sizeof *trainer);
     trainer->config = config;
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
     SL_TRY(sl_config_check(config, command));
+    if (command == SL_CONFIG_TRAIN)
+        SL_TRY(sl_ranks_check(&trainer->ranks, config));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
     if (command == SL_CONFIG_TRAIN)
@@ -336,6 +347,12 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
+/* NULL: there are no other ranks. */
+static const sl_engine_ranks *find_others(const sl_trainer *trainer)
+{
+    return trainer->ranks.world ? &trainer->ranks.table : NULL;
+}
+
 /* What every save of this run has in common; the rest is filled in when it comes. */
 static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
 {
@@ -348,6 +365,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
                                      .tensor_count = session->tensor_count,
                                      .has_state = session->has_state,
                                      .io = &session->io,
+                                     .ranks = find_others(trainer),
                                      .state = &trainer->state,
                                      .precision = session->blueprint->task.type};
 }
@@ -357,7 +375,7 @@ static sl_status check_space(const sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
     const uint64_t done = trainer->state.step, every = config->save_every;
-    if (!config->save || done >= config->steps)
+    if (!config->save || done >= config->steps || !sl_ranks_is_first(&trainer->ranks))
         return SL_OK;
     uint64_t save_count = every ? config->steps / every - done / every : 0;
     save_count += every == 0 || config->steps % every != 0;
@@ -385,6 +403,8 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
 static sl_status open_sinks(sl_trainer *trainer)
 {
     const sl_config *config = trainer->config;
+    if (!sl_ranks_is_first(&trainer->ranks))
+        return SL_OK;
     if (config->log_json)
         SL_TRY(sl_log_json_open(config->log_json, config->resume, &trainer->sinks));
     if (config->log_csv)
@@ -394,13 +414,24 @@ static sl_status open_sinks(sl_trainer *trainer)
     return SL_OK;
 }
 
+/* The others drew the same plan, of the same data. */
+static sl_status agree(const sl_trainer *trainer, const sl_blueprint *blueprint)
+{
+    char data[2 * SL_TOKENS_FINGERPRINT];
+    snprintf(data, sizeof data, "%s %s", trainer->data.fingerprint, trainer->data.sample);
+    return sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, data);
+}
+
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, trainer};
+    const bool is_first = sl_ranks_is_first(&trainer->ranks);
     record_choice(trainer, blueprint);
-    sl_status status = keep_resolved(trainer);
-    const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
+    sl_status status = agree(trainer, blueprint);
     if (status == SL_OK)
+        status = keep_resolved(trainer);
+    const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
+    if (status == SL_OK && is_first)
         status = sl_timeline_open(trainer->config->timeline, &step, &trainer->timeline);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
@@ -408,6 +439,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     }
     const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->timeline),
                                     .source = &source,
+                                    .ranks = find_others(trainer),
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(check_space(trainer));
@@ -486,7 +518,7 @@ sl_status sl_trainer_save(sl_trainer *trainer)
     sl_status status = save_with(trainer, kernels);
     free(kernels);
     SL_TRY(status);
-    if (trainer->has_old_checkpoints)
+    if (trainer->has_old_checkpoints && sl_ranks_is_first(&trainer->ranks))
         sl_resume_remove_old(trainer->config->save, trainer->state.step);
     trainer->has_old_checkpoints = false;
     trainer->saved_step = trainer->state.step;

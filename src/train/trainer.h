@@ -1,5 +1,6 @@
 /* One run of `train`: data, checkpoints, session and sinks, opened in that order.
  *
+ * meet     the other ranks, if there are any
  * prepare  files are opened and the model's shape is known; nothing large is taken
  * open     a blueprint gets its memory, and the states their first values
  * run      the loop (loop.c)
@@ -13,6 +14,7 @@
 #include "session/checkpoint/checkpoint.h"
 #include "session/checkpoint/steps.h"
 #include "session/config/config.h"
+#include "session/ranks.h"
 #include "session/search/search.h"
 #include "session/session.h"
 #include "session/weights/source.h"
@@ -23,6 +25,7 @@
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */
+    sl_ranks ranks;    /* alone, until sl_trainer_meet_ranks; closed by sl_trainer_leave_ranks */
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
@@ -48,16 +51,25 @@ typedef struct sl_trainer {
     uint32_t skips_in_a_row;
 } sl_trainer;
 
-/* Takes over the options of a checkpoint if the run goes on from one, checks the configuration of
- * train or plan, and fills in *trainer, without taking memory for the model. On failure too the
- * caller closes it. */
+/* Waits for the other ranks that this process was started with. To be called first or not at all;
+ * `trainer` stays where it is. */
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer);
+
+/* Leaves them; they hear of a `status` that is a failure. Before the trainer is closed. */
+void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
+
+/* `trainer` is zero, or has met other ranks. Takes over the options of a checkpoint if the run goes
+ * on from one, checks the configuration of train or plan, and fills in *trainer, without taking
+ * memory for the model. On failure too the caller closes it. */
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer);
 
-/* Takes over a blueprint that was found by trainer->search, also on failure. */
+/* Takes over a blueprint that was found by trainer->search, also on failure. Of many ranks all have
+ * to have found the same. */
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint);
 void sl_trainer_close(sl_trainer *trainer);
 
-/* Writes a checkpoint of the present state under --save. Drains the engine. */
+/* Writes a checkpoint of the present state under --save, together with the other ranks. Drains the
+ * engine. */
 sl_status sl_trainer_save(sl_trainer *trainer);
 
 #endif

@@ -181,6 +181,27 @@ static void calls_when_refused_then_the_run_ends_or_gives_the_same_bits(void **s
         .error_name = "not permitted", .error = NOT_PERMITTED, .inject = standin_fail_call});
 }
 
+/* A host stream that cannot ask whether the GPU is done waits all the same: streams behind it
+ * overwrite what the GPU still reads. */
+static void wait_of_a_host_stream_when_a_call_fails_then_still_orders_what_follows(void **state)
+{
+    (void)state;
+    static const char *const waiting[] = {"cudaSetDevice", "cudaEventQuery",
+                                          "cudaEventSynchronize"};
+    run_result good;
+    sweep s = {.error_name = "no memory to wait with",
+               .error = OUT_OF_MEMORY,
+               .inject = standin_fail_call,
+               .good = &good};
+    count_calls(&good, s.counts);
+    for (int i = 0; i < 3; i++) {
+        uint64_t count = s.counts[call_index(waiting[i])], most = scratch_count(3, 40);
+        for (uint64_t nth = 1; nth <= count; nth += 1 + count / most)
+            fail_one(&s, waiting[i], nth);
+    }
+    print_message("%d runs, %d went on\n", (int)s.runs, (int)s.survived);
+}
+
 /* What is queued still runs: it may not find its memory gone, nor wait for what nobody issues. */
 static void calls_when_all_later_ones_are_refused_then_the_run_ends_and_nothing_hangs(void **state)
 {
@@ -286,6 +307,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_when_refused_then_the_run_ends_or_gives_the_same_bits),
+        cmocka_unit_test(wait_of_a_host_stream_when_a_call_fails_then_still_orders_what_follows),
         cmocka_unit_test(calls_when_all_later_ones_are_refused_then_the_run_ends_and_nothing_hangs),
         cmocka_unit_test(context_when_it_breaks_then_the_run_ends_and_nothing_hangs),
         cmocka_unit_test(wait_for_a_step_when_it_fails_then_the_run_ends_and_says_for_what),

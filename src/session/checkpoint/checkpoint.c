@@ -423,14 +423,11 @@ static sl_status plan_tensors(save_job *job)
     return SL_OK;
 }
 
-static sl_status write_tensors(save_job *job, sl_group group, sl_safetensors_writer *writer,
+static sl_status write_tensors(const save_job *job, sl_group group, sl_safetensors_writer *writer,
                                sl_manifest_entry *entry)
 {
-    const sl_full_tensors *list = job->list;
-    for (uint32_t i = 0; i < list->count; i++) {
-        const sl_full_tensor *full = &list->items[sl_safetensors_writer_order(writer, i)];
-        SL_TRY(sl_full_tensors_save(list, full, group, job->args->io, writer));
-    }
+    const sl_checkpoint_save_args *args = job->args;
+    SL_TRY(sl_full_tensors_save_group(job->list, group, args->io, args->ranks, writer));
     entry->is_listed = true;
     return sl_safetensors_writer_finish(writer, &entry->bytes, &entry->hash);
 }
@@ -654,8 +651,25 @@ static void end_save(save_job *job)
     free(job->temporary_path);
 }
 
+/* What the other ranks do while rank 0 saves. */
+static sl_status give_tensors(const sl_checkpoint_save_args *args)
+{
+    sl_full_tensors *list;
+    SL_TRY(sl_full_tensors_open(args->tensors, args->tensor_count, &list));
+    sl_status status = SL_OK;
+    for (int i = SL_MANIFEST_MODEL; i < SL_MANIFEST_TOKENS && status == SL_OK; i++) {
+        sl_group group = sl_manifest_file_group((sl_manifest_file)i);
+        if (args->has_state[group])
+            status = sl_full_tensors_save_group(list, group, args->io, args->ranks, NULL);
+    }
+    sl_full_tensors_close(list);
+    return status;
+}
+
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args)
 {
+    if (args->ranks && args->ranks->rank > 0)
+        return give_tensors(args);
     save_job job = {
         .args = args,
         .directory = -1,

@@ -23,6 +23,7 @@
 
 #include "files/safetensors.h"
 #include "session/weights/tensor_io.h"
+#include "sluice/engine.h"
 #include "sluice/gpt2.h"
 #include "text/vocabulary.h"
 
@@ -44,8 +45,10 @@ typedef struct sl_checkpoint_save_args {
     const char *directory; /* made if missing, with its parents */
     uint32_t keep;         /* newest whole checkpoints to keep; 0: all */
     const sl_gpt2_shape *shape;
-    const sl_tensor_spec *tensors; /* of an unsplit program: [tensor_count] */
+    const sl_tensor_spec *tensors; /* [tensor_count] */
     uint32_t tensor_count;
+    const sl_engine_ranks *ranks; /* that tensors are split over; NULL: they are not. Whoever is
+                                     not rank 0 gives what it has, and writes nothing */
     const bool *has_state; /* [SL_GROUP_COUNT], as in sl_program; GRAD and MASTER: never saved */
     const sl_tensor_io *io;
     const sl_checkpoint_state *state;
@@ -68,7 +71,9 @@ typedef struct sl_checkpoint_save_args {
  * SL_ERROR_IO: names file, bytes and the system's reason; older checkpoints are untouched and
  * nothing new is visible, unless the message says that step-N is there: then it is whole, but a
  * power failure may take its name, as the directory could not be synced.
- * SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks. */
+ * Of many ranks all call it: one checkpoint comes of it, which does not know how many they were.
+ * SL_ERROR_USAGE: config_json is not a JSON object, or a tensor is split over ranks, of which none
+ * are given. */
 sl_status sl_checkpoint_save(const sl_checkpoint_save_args *args);
 
 /* Compares what `save_count` saves with these arguments will take at once, `keep` and the

@@ -14,8 +14,9 @@
 #include "units.h"
 
 enum {
-    T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN,
+    T = SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE,
     P = SL_CONFIG_PLAN,
+    R = SL_CONFIG_PROFILE,
     G = SL_CONFIG_GENERATE,
     E = SL_CONFIG_EVAL,
     TE = T | E,
@@ -355,8 +356,8 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
 /* Options that are refused whenever they differ from the only value of this version. */
 static sl_status refuse_later_compute(const sl_config *config)
 {
-    if (config->tp > 1 || config->pp > 1)
-        REFUSE_LATER("more than one rank (--tp, --pp)", "use one rank");
+    if (config->pp > 1)
+        REFUSE_LATER("more than one stage (--pp)", "leave it out");
     if (config->zero > 1)
         REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
     if (config->sequence_parallel)
@@ -603,6 +604,17 @@ static sl_status check_training(sl_config *config, sl_config_command command)
     return sl_recipe_check_schedule(config);
 }
 
+static sl_status check_split_share(const sl_config *config)
+{
+    static const char *const names[] = {"training", "validation", "test"};
+    double of_data[SL_CONFIG_SHARES];
+    SL_TRY(sl_config_split(config, of_data));
+    if (config->split && of_data[config->share] == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--split %s leaves nothing for --share %s: name another share",
+                config->split, names[config->share]);
+    return SL_OK;
+}
+
 static sl_status check_evaluating(const sl_config *config)
 {
     if (config->data.count == 0)
@@ -613,7 +625,9 @@ static sl_status check_evaluating(const sl_config *config)
     if (config->overlap > 0 && config->last_word)
         SL_FAIL(SL_ERROR_USAGE, "--last-word reads documents, and --overlap windows of all data: "
                                 "give one of them");
-    return SL_OK;
+    if (config->split && config->last_word)
+        SL_FAIL(SL_ERROR_USAGE, "--last-word reads every document: leave --split out");
+    return check_split_share(config);
 }
 
 static sl_status check_prompt(const sl_config *config)
@@ -672,6 +686,11 @@ static sl_status check_converting(const sl_config *config)
     if (!config->to)
         SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made",
                 config->convert_format == 0 ? "directory" : "file");
+    if (strcmp(config->to, "-") == 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--to -: a model is no text for standard output: name the %s that "
+                "is made (./- where it shall be called so)",
+                config->convert_format == 0 ? "directory" : "file");
     return SL_OK;
 }
 
@@ -691,7 +710,7 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
     SL_TRY(check_device(config, command));
-    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN))
+    if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE))
         return check_training(config, command);
     return check_reading(config, command);
 }

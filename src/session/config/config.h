@@ -79,7 +79,8 @@ typedef enum sl_config_command {
     SL_CONFIG_BENCH = 32,
     SL_CONFIG_TOKENIZE = 64,
     SL_CONFIG_CONVERT = 128,
-    SL_CONFIG_ANY = 255 /* the set of all */
+    SL_CONFIG_PROFILE = 256,
+    SL_CONFIG_ANY = 511 /* the set of all */
 } sl_config_command;
 
 typedef char *sl_config_type_TEXT; /* NULL: none */

@@ -58,14 +58,16 @@ sl_status sl_config_set_json(sl_config *config, uint32_t row, const json_t *valu
 
 /* ---- a file for every command ---- */
 
-/* Commands by name. What holds for train holds for plan: train comes first, plan wins. */
+/* Commands by name. What holds for train holds for plan and profile: train comes first, they win.
+ */
 static const struct command_name {
     const char *name;
     sl_config_command command;
     unsigned readers; /* a set of commands */
 } command_names[] = {
-    {"train", SL_CONFIG_TRAIN, SL_CONFIG_TRAIN | SL_CONFIG_PLAN},
+    {"train", SL_CONFIG_TRAIN, SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE},
     {"plan", SL_CONFIG_PLAN, SL_CONFIG_PLAN},
+    {"profile", SL_CONFIG_PROFILE, SL_CONFIG_PROFILE},
     {"generate", SL_CONFIG_GENERATE, SL_CONFIG_GENERATE},
     {"eval", SL_CONFIG_EVAL, SL_CONFIG_EVAL},
     {"doctor", SL_CONFIG_DOCTOR, SL_CONFIG_DOCTOR},

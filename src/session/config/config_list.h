@@ -7,8 +7,8 @@
  *   hint     what --help shows as the value; for a CHOICE also its names, in the enum's order. One
  *            with DIR, FILE or PATH in it makes the value a path, but for words before a "|"
  *   low,high the range of a COUNT or REAL, both ends included
- *   commands the commands that take it: T train and plan, P plan alone, G generate, E eval,
- *            D doctor, B bench, K tokenize, V convert
+ *   commands the commands that take it: T train, plan and profile, P plan alone, R profile alone,
+ *            G generate, E eval, D doctor, B bench, K tokenize, V convert
  *
  * This is what names (commands) and values (KIND, hint, low, high) are checked against; config.h
  * says in which steps, and where combinations of options are.
@@ -61,9 +61,12 @@
     X(CHOICE, documents, "documents", "join", "join|reset", 0, 0, TE, DATA,                        \
       "what a token sees of its row: all before it, or (reset) its own document alone, with "      \
       "positions from 0; a document begins behind each end of text")                               \
-    X(TEXT, split, "split", "", "A,B,C", 0, 0, T, DATA,                                            \
+    X(TEXT, split, "split", "", "A,B,C", 0, 0, TE, DATA,                                           \
       "shares of the documents of --data, in order, for training, validation (at --eval-every "    \
       "and the end) and test (at the end), such as 98,1,1 (all for training)")                     \
+    X(CHOICE, share, "share", "test", "training|validation|test", 0, 0, E, DATA,                   \
+      "which share of --split is evaluated: with the split that train had, test is text that the " \
+      "model has not seen")                                                                        \
     X(LIST, eval_data, "eval-data", "", "PATH...", 0, 0, T, DATA, "files to evaluate on")          \
     X(COUNT, overlap, "overlap", "0", "N", 0, 1e7, E, DATA,                                        \
       "tokens that each window of --seq tokens reads again from the one before, as context that "  \
@@ -162,7 +165,10 @@
     X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
-    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE, "tensor-parallel ranks")                      \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE,                                               \
+      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them")  \
+    X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
+      "plan for so many ranks, without starting any (those of --tp)")                              \
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
@@ -198,6 +204,10 @@
     X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, OUTPUT, "no progress")                  \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
+    X(TEXT, profile_json, "json", "", "FILE", 0, 0, R, OUTPUT,                                     \
+      "all that was measured, as one JSON object; docs/profile.md has its keys")                   \
+    X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT,                          \
+      "steps that are measured, after one that warms up")                                          \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
     X(TEXT, output, "output", "", "FILE", 0, 0, BK, OUTPUT,                                        \
       "of bench: where the profile goes (else where plan and train find it by themselves); of "    \

@@ -184,9 +184,9 @@ static sl_status read_record(sl_config *before, const sl_config_record *record)
 /* ---- both ---- */
 
 typedef struct merge {
-    sl_config *config;       /* the present one */
-    const sl_config *before; /* the checkpoint's */
-    json_t *now_values, *was_values;
+    sl_config *config;                              /* the present one */
+    const sl_config *before;                        /* the checkpoint's */
+    json_t *now_values, *was_values, *fresh_values; /* the last: of no options at all */
     bool given_now[SL_CONFIG_ROW_COUNT];
     bool knows_given; /* the checkpoint says what was given before */
 } merge;
@@ -246,23 +246,6 @@ static bool is_told(const merge *self, uint32_t row)
            (self->knows_given || is_among(row, resolved_rows, COUNT_OF(resolved_rows)));
 }
 
-static sl_status describe_changes(const merge *self, char **out_changes)
-{
-    size_t bytes;
-    FILE *stream = open_memstream(out_changes, &bytes);
-    if (!stream)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
-    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        if (!is_told(self, row))
-            continue;
-        print_change(stream, row, self->was_values, self->now_values);
-        fputc('\n', stream);
-    }
-    if (fclose(stream) != 0)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
-    return SL_OK;
-}
-
 /* True if an option was chosen for another one that is different now. */
 static bool has_lost_its_reason(const merge *self, uint32_t row)
 {
@@ -276,13 +259,57 @@ static bool has_lost_its_reason(const merge *self, uint32_t row)
     return false;
 }
 
+static bool is_taken_over(const merge *self, uint32_t row)
+{
+    bool is_kept =
+        self->before->given[row] || is_among(row, resolved_rows, COUNT_OF(resolved_rows));
+    return is_kept && !self->given_now[row] && !has_lost_its_reason(self, row);
+}
+
+/* Nobody gave it now, but a foreign file that leaves it out stands for another value, which its
+ * table shows: the run's own stays. */
+static bool is_outvoted(const merge *self, uint32_t row)
+{
+    const json_t *was = find_value(self->was_values, row), *now = find_value(self->now_values, row);
+    return is_taken_over(self, row) && was && now && !json_equal(was, now) &&
+           !json_equal(now, find_value(self->fresh_values, row));
+}
+
+static void print_stays(FILE *stream, const merge *self, uint32_t row)
+{
+    const char *name = sl_config_rows()[row].name;
+    fprintf(stream, "--%s ", name);
+    print_value(stream, row, find_value(self->was_values, row));
+    fputs(" stays: --config leaves it out, which is ", stream);
+    print_value(stream, row, find_value(self->now_values, row));
+    fprintf(stream, " for a new run alone; give --%s to change it", name);
+}
+
+static sl_status describe_changes(const merge *self, char **out_changes)
+{
+    size_t bytes;
+    FILE *stream = open_memstream(out_changes, &bytes);
+    if (!stream)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        if (is_outvoted(self, row))
+            print_stays(stream, self, row);
+        else if (is_told(self, row))
+            print_change(stream, row, self->was_values, self->now_values);
+        else
+            continue;
+        fputc('\n', stream);
+    }
+    if (fclose(stream) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the changes of options");
+    return SL_OK;
+}
+
 /* Copies by way of the printed value, so that paths become absolute. */
 static sl_status take_over(const merge *self)
 {
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
-        bool is_kept =
-            self->before->given[row] || is_among(row, resolved_rows, COUNT_OF(resolved_rows));
-        if (!is_kept || self->given_now[row] || has_lost_its_reason(self, row))
+        if (!is_taken_over(self, row))
             continue;
         SL_TRY(set_recorded(self->config, row, find_value(self->was_values, row)));
         self->config->given[row] = self->before->given[row];
@@ -301,6 +328,19 @@ static sl_status check_init(const merge *self)
             self->config->init, self->before->init);
 }
 
+static sl_status format_all(merge *self)
+{
+    sl_config fresh;
+    SL_TRY(sl_config_init(&fresh));
+    sl_status status = sl_config_format(&fresh, SL_CONFIG_TRAIN, &self->fresh_values);
+    if (status == SL_OK)
+        status = sl_config_format(self->config, SL_CONFIG_TRAIN, &self->now_values);
+    if (status == SL_OK)
+        status = sl_config_format(self->before, SL_CONFIG_TRAIN, &self->was_values);
+    sl_config_clear(&fresh);
+    return status;
+}
+
 static sl_status merge_both(sl_config *config, const sl_config *before,
                             const sl_config_record *record, char **out_changes)
 {
@@ -308,15 +348,14 @@ static sl_status merge_both(sl_config *config, const sl_config *before,
     memcpy(self.given_now, config->given, sizeof self.given_now);
     sl_status status = sl_config_use_one_spelling(config); /* as the record has them */
     if (status == SL_OK)
-        status = sl_config_format(config, SL_CONFIG_TRAIN, &self.now_values);
-    if (status == SL_OK)
-        status = sl_config_format(before, SL_CONFIG_TRAIN, &self.was_values);
+        status = format_all(&self);
     if (status == SL_OK)
         status = check_init(&self);
     if (status == SL_OK)
         status = take_over(&self);
     if (status == SL_OK)
         status = describe_changes(&self, out_changes);
+    json_decref(self.fresh_values);
     json_decref(self.now_values);
     json_decref(self.was_values);
     return status;

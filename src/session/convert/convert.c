@@ -252,7 +252,8 @@ static sl_status convert(sl_target *target, const sl_target_ops *ops)
     SL_TRY(ops->start(target));
     SL_TRY(walk_items(target, ops));
     SL_TRY(ops->finish(target));
-    return sl_output_publish(&target->output);
+    SL_TRY(sl_output_publish(&target->output)); /* a tokenizer alone would be another model's */
+    return target->beside.is_made ? sl_output_publish(&target->beside) : SL_OK;
 }
 
 sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_report)

@@ -96,6 +96,14 @@ static sl_status check_there(const sl_output *output, const struct stat *info)
     return output->is_directory ? walk(output->path, refuse_foreign) : SL_OK;
 }
 
+/* Its name could not be given to what is made, as would be seen when all of that is done. */
+static sl_status refuse_link(const sl_output *output)
+{
+    SL_FAIL(SL_ERROR_USAGE,
+            "--to %s: is a link to a place where nothing is: name that place, or remove the link",
+            sl_files_show(output->path).text);
+}
+
 static sl_status check_parent(const char *path)
 {
     struct stat info;
@@ -145,6 +153,8 @@ sl_status sl_output_open(const char *path, bool is_directory, bool overwrites,
     sl_status status = name_output(path, &output);
     if (status == SL_OK && stat(output.path, &info) == 0)
         status = check_there(&output, &info);
+    else if (status == SL_OK && lstat(output.path, &info) == 0)
+        status = refuse_link(&output);
     if (status == SL_OK)
         status = check_parent(output.path);
     if (status != SL_OK) {

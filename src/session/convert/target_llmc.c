@@ -94,8 +94,7 @@ static sl_status write_tokenizer(sl_target *target)
     SL_TRY(format_tokenizer(target->args->vocabulary, &text, &bytes));
     sl_status status = sl_output_write_text(&target->beside, NULL, text, bytes);
     free(text);
-    SL_TRY(status);
-    return sl_output_publish(&target->beside);
+    return status;
 }
 
 /* ---- the file ---- */

@@ -74,7 +74,8 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
 {
     sl_gpt2_emit_options options = {.batch = count_rows(task, choice, program_index),
                                     .seq = task->seq,
-                                    .tp_size = 1,
+                                    .tp_size = task->tp_size ? task->tp_size : 1,
+                                    .tp_rank = task->tp_rank,
                                     .type = task->type,
                                     .grad_type = sl_blueprint_grad_type(task, choice),
                                     .by_document = task->by_document};

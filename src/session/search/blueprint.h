@@ -24,23 +24,24 @@ typedef enum sl_work {
 typedef struct sl_task {
     sl_work work;
     sl_gpt2_shape shape;
-    sl_type type;            /* compute type */
-    uint32_t seq;            /* tokens of a row; GENERATE: of the prompt, 0: no program for it */
-    uint32_t piece;          /* GENERATE: tokens of a piece; 0: no program for it */
-    uint32_t cache_rows;     /* GENERATE: tokens that the cache holds; 0: the context */
-    bool by_token;           /* EVALUATE: what the loss of each token is made of, not their sum */
-    bool with_evaluation;    /* TRAIN: builds program 1 too */
-    bool by_document;        /* programs of a loss: see sl_gpt2_emit_options */
-    float dropout;           /* TRAIN: likewise, of program 0 */
-    uint32_t tail_rows;      /* rows of the last program of an evaluation; 0: it is left out */
-    uint32_t test_tail_rows; /* TRAIN: the same of the evaluation on test data */
-    bool update_early;       /* TRAIN: see sl_step_options */
-    uint64_t chunk_elements; /* 0: searched */
-    uint32_t prefetch;       /* or SL_PREFETCH_AUTO */
-    sl_engine_target target; /* who computes */
-    uint64_t shared_bytes;   /* what device and host may take together where a budget is unset; of a
-                                device with memory of its own: what the host may take */
-    uint64_t device_bytes;   /* what such a device may take where its budget is unset */
+    sl_type type;              /* compute type */
+    uint32_t seq;              /* tokens of a row; GENERATE: of the prompt, 0: no program for it */
+    uint32_t piece;            /* GENERATE: tokens of a piece; 0: no program for it */
+    uint32_t cache_rows;       /* GENERATE: tokens that the cache holds; 0: the context */
+    bool by_token;             /* EVALUATE: what the loss of each token is made of, not their sum */
+    bool with_evaluation;      /* TRAIN: builds program 1 too */
+    bool by_document;          /* programs of a loss: see sl_gpt2_emit_options */
+    float dropout;             /* TRAIN: likewise, of program 0 */
+    uint32_t tail_rows;        /* rows of the last program of an evaluation; 0: it is left out */
+    uint32_t test_tail_rows;   /* TRAIN: the same of the evaluation on test data */
+    bool update_early;         /* TRAIN: see sl_step_options */
+    uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
+    uint64_t chunk_elements;   /* 0: searched */
+    uint32_t prefetch;         /* or SL_PREFETCH_AUTO */
+    sl_engine_target target;   /* who computes */
+    uint64_t shared_bytes; /* what device and host may take together where a budget is unset; of a
+                              device with memory of its own: what the host may take */
+    uint64_t device_bytes; /* what such a device may take where its budget is unset */
     sl_device_info device_info; /* what it says of itself; its name is "" if it is not here */
     const char *const *disk_directories; /* of the disk tier, for the session; borrowed */
     uint32_t disk_directory_count;

@@ -252,6 +252,8 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     SL_TRY(init_device(config, &search));
     share_memory_with_disk(config, &search);
     SL_TRY(init_machine(config, &search));
+    search.task.tp_size = work == SL_WORK_TRAIN ? (uint32_t)config->tp : 1;
+    search.task.target.rank_count = search.task.tp_size;
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
     search.fixed.micro_batch =
@@ -591,4 +593,20 @@ sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
     SL_TRY(sl_search_suggest(search, &refusal));
     *out_refusal = refusal;
     return fail_refused(&refusal);
+}
+
+sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
+                          sl_fit_failure *out_failure)
+{
+    sl_search probe = *search;
+    sl_blueprint *blueprint = NULL;
+    probe.task.is_probe = true;
+    SL_TRY(sl_search_run(&probe, &blueprint, out_failure));
+    sl_status status = improve(&probe, &blueprint);
+    if (status != SL_OK) {
+        sl_blueprint_close(blueprint);
+        return status;
+    }
+    *out_blueprint = blueprint;
+    return SL_OK;
 }

@@ -52,6 +52,11 @@ typedef struct sl_refusal {
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal);
 
+/* What sl_search_find would find, to compare: its plans are not verified, and where nothing fits,
+ * nothing is suggested and the bytes that *out_failure names may be too few. */
+sl_status sl_search_probe(const sl_search *search, sl_blueprint **out_blueprint,
+                          sl_fit_failure *out_failure);
+
 /* Fills in the suggestion of a refusal whose failure is known (suggest.c); of sl_search_find. */
 sl_status sl_search_suggest(const sl_search *search, sl_refusal *refusal);
 

@@ -34,25 +34,48 @@ static sl_status check_panel(const sl_full_tensor *full, const sl_tensor_spec *s
                 spec->valid_rows <= spec->shape[0] && spec->valid_rows <= full->shape[0] - next_row;
     /* A panel of padding alone has no row outside; where it says it starts does not matter. */
     if (!fits || (spec->valid_rows > 0 && spec->first_row != next_row))
-        SL_FAIL(SL_ERROR_USAGE,
-                "tensor \"%s\": its panels do not make up the tensor; tensors split over "
-                "ranks are not read or written yet",
+        SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\": its panels do not make up the tensor",
                 sl_files_show(full->name).text);
+    return SL_OK;
+}
+
+/* What a rank has of a split tensor lies within it; what others have is not known here. */
+static sl_status check_split_panel(const sl_full_tensor *full, const sl_tensor_spec *spec)
+{
+    const sl_run run = sl_run_of_tensor(spec);
+    const uint64_t columns = full->dim_count < 2 ? 1 : full->shape[1];
+    uint64_t whole, last, end;
+    bool fits = spec->dim_count == full->dim_count && spec->whole_shape[0] == full->shape[0] &&
+                spec->whole_shape[1] == full->shape[1] && run.length <= run.pitch &&
+                !__builtin_mul_overflow(full->shape[0], columns, &whole) &&
+                !__builtin_mul_overflow(run.count - 1, run.stride, &last) &&
+                !__builtin_add_overflow(run.first, run.length, &end) &&
+                !__builtin_add_overflow(last, end, &end) && (run.length == 0 || end <= whole);
+    if (!fits)
+        SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\": this rank's part is not in the tensor",
+                sl_files_show(full->name).text);
+    return SL_OK;
+}
+
+static sl_status check_split_panels(const sl_full_tensor *full, const sl_tensor_spec *tensors)
+{
+    for (uint32_t i = 0; i < full->panel_count; i++)
+        SL_TRY(check_split_panel(full, &tensors[full->panels[i]]));
     return SL_OK;
 }
 
 static sl_status check_panels(const sl_full_tensor *full, const sl_tensor_spec *tensors)
 {
     uint64_t next_row = 0;
+    if (full->is_split)
+        return check_split_panels(full, tensors);
     for (uint32_t i = 0; i < full->panel_count; i++) {
         const sl_tensor_spec *spec = &tensors[full->panels[i]];
         SL_TRY(check_panel(full, spec, next_row));
         next_row += spec->valid_rows;
     }
     if (next_row != full->shape[0])
-        SL_FAIL(SL_ERROR_USAGE,
-                "tensor \"%s\": its panels hold %llu of %llu rows; tensors split over ranks are "
-                "not read or written yet",
+        SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\": its panels hold %llu of %llu rows",
                 sl_files_show(full->name).text, (unsigned long long)next_row,
                 (unsigned long long)full->shape[0]);
     return SL_OK;
@@ -74,6 +97,7 @@ static sl_status group_panels(sl_full_tensors *list, uint32_t tensor_count)
                 .dim_count = spec->dim_count,
                 .shape = {spec->whole_shape[0], spec->whole_shape[1]},
                 .panels = list->order + i,
+                .is_split = spec->split != SL_SPLIT_NONE,
             };
         list->items[list->count - 1].panel_count++;
     }
@@ -150,37 +174,31 @@ sl_status sl_full_tensors_check(const sl_full_tensor *full, const sl_safetensors
     return SL_OK;
 }
 
-static sl_status clear_padding(const sl_full_tensors *list, uint32_t tensor_index, sl_group group,
-                               const sl_tensor_io *io)
+static sl_status load_piece(const sl_safetensors *file, const sl_safetensors_tensor *tensor,
+                            const sl_run_piece *piece, float *data)
 {
-    const sl_tensor_spec *spec = &list->tensors[tensor_index];
-    uint64_t first = spec->valid_rows * spec->shape[1];
-    uint64_t left = spec->shape[0] * spec->shape[1] - first;
-    if (left > 0)
-        memset(list->buffer, 0, smaller(left, list->buffer_elements) * sizeof(float));
-    while (left > 0) {
-        uint64_t part = smaller(left, list->buffer_elements);
-        SL_TRY(io->write(io->user, group, tensor_index, first, part, list->buffer));
-        first += part;
-        left -= part;
-    }
+    if (!piece->is_padding)
+        return sl_safetensors_read(file, tensor, piece->whole, piece->count, data);
+    memset(data, 0, piece->count * sizeof *data);
     return SL_OK;
 }
 
-/* Rows of one panel; `start` is its first element in the file's tensor. */
 static sl_status load_panel(const sl_full_tensors *list, uint32_t tensor_index,
                             const sl_safetensors *file, const sl_safetensors_tensor *tensor,
                             sl_group group, const sl_tensor_io *io)
 {
     const sl_tensor_spec *spec = &list->tensors[tensor_index];
-    uint64_t start = spec->first_row * spec->shape[1];
-    uint64_t count = spec->valid_rows * spec->shape[1];
-    for (uint64_t done = 0; done < count; done += list->buffer_elements) {
-        uint64_t part = smaller(count - done, list->buffer_elements);
-        SL_TRY(sl_safetensors_read(file, tensor, start + done, part, list->buffer));
+    const sl_run run = sl_run_of_tensor(spec);
+    for (uint64_t done = 0; done < spec->element_count; done += list->buffer_elements) {
+        const uint64_t part = smaller(spec->element_count - done, list->buffer_elements);
+        for (uint64_t at = done; at < done + part;) {
+            const sl_run_piece piece = sl_run_piece_at(&run, at, done + part);
+            SL_TRY(load_piece(file, tensor, &piece, list->buffer + (at - done)));
+            at += piece.count;
+        }
         SL_TRY(io->write(io->user, group, tensor_index, done, part, list->buffer));
     }
-    return clear_padding(list, tensor_index, group, io);
+    return SL_OK;
 }
 
 sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor *full,
@@ -209,7 +227,118 @@ sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor
                                sl_group group, const sl_tensor_io *io,
                                sl_safetensors_writer *writer)
 {
+    if (full->is_split)
+        SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\" is split over ranks, and one alone writes it",
+                sl_files_show(full->name).text);
     for (uint32_t i = 0; i < full->panel_count; i++)
         SL_TRY(save_panel(list, full->panels[i], group, io, writer));
+    return SL_OK;
+}
+
+/* ---- what all ranks save together ---- */
+
+/* Elements [first, first + count) of the whole tensor. What a rank has of them stands in `own`; the
+ * rest of it is 0. What they have together is in parts[0]. */
+typedef struct gathered {
+    const sl_full_tensors *list;
+    const sl_full_tensor *full;
+    sl_group group;
+    const sl_tensor_io *io;
+    const sl_engine_ranks *ranks;
+    uint64_t first, count;
+    uint32_t *own, *parts; /* [SL_FULL_TENSORS_PART_ELEMENTS]; of each rank */
+    uint64_t own_count;    /* elements that this rank gave, of all parts so far */
+} gathered;
+
+static sl_status read_own_panel(gathered *it, uint32_t tensor_index)
+{
+    const sl_run run = sl_run_of_tensor(&it->list->tensors[tensor_index]);
+    const uint64_t end = it->first + it->count;
+    for (uint64_t at = it->first; at < end;) {
+        const sl_run_piece piece = sl_run_piece_in_whole(&run, at, end);
+        if (piece.count == 0)
+            break;
+        SL_TRY(it->io->read(it->io->user, it->group, tensor_index, piece.local, piece.count,
+                            (float *)it->own + (piece.whole - it->first)));
+        it->own_count += piece.count;
+        at = piece.whole + piece.count;
+    }
+    return SL_OK;
+}
+
+/* Bits, not sums: a zero keeps its sign. */
+static void join_parts(gathered *it)
+{
+    for (uint32_t rank = 1; rank < it->ranks->size; rank++)
+        for (uint64_t e = 0; e < it->count; e++)
+            it->parts[e] |= it->parts[rank * it->count + e];
+}
+
+static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
+{
+    memset(it->own, 0, it->count * sizeof *it->own);
+    for (uint32_t i = 0; i < it->full->panel_count; i++)
+        SL_TRY(read_own_panel(it, it->full->panels[i]));
+    SL_TRY(it->ranks->all_gather(it->ranks->user, it->count * sizeof *it->own, it->own, it->parts));
+    if (!writer)
+        return SL_OK;
+    join_parts(it);
+    return sl_safetensors_writer_append(writer, (const float *)it->parts, it->count);
+}
+
+/* Every element is one rank's: together they gave as many as the tensor has. */
+static sl_status check_cover(gathered *it, uint64_t element_count)
+{
+    uint64_t *counts = (uint64_t *)it->parts, total = 0;
+    SL_TRY(it->ranks->all_gather(it->ranks->user, sizeof it->own_count, &it->own_count, counts));
+    for (uint32_t rank = 0; rank < it->ranks->size; rank++)
+        total += counts[rank];
+    if (total != element_count)
+        SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\": the ranks have %llu of its %llu elements",
+                it->full->name, (unsigned long long)total, (unsigned long long)element_count);
+    return SL_OK;
+}
+
+static sl_status save_parts(gathered *it, sl_safetensors_writer *writer)
+{
+    const uint64_t columns = it->full->dim_count < 2 ? 1 : it->full->shape[1];
+    const uint64_t element_count = it->full->shape[0] * columns;
+    for (; it->first < element_count; it->first += it->count) {
+        it->count = smaller(element_count - it->first, SL_FULL_TENSORS_PART_ELEMENTS);
+        SL_TRY(save_part(it, writer));
+    }
+    return check_cover(it, element_count);
+}
+
+static sl_status save_split(const gathered *what, sl_safetensors_writer *writer)
+{
+    gathered it = *what;
+    it.own = calloc(SL_FULL_TENSORS_PART_ELEMENTS, sizeof *it.own);
+    it.parts = calloc(it.ranks->size, SL_FULL_TENSORS_PART_ELEMENTS * sizeof *it.parts);
+    sl_status status =
+        it.own && it.parts ? SL_OK : sl_status_fail(SL_ERROR_SYSTEM, "no memory to gather tensors");
+    if (status == SL_OK)
+        status = save_parts(&it, writer);
+    free(it.own);
+    free(it.parts);
+    return status;
+}
+
+sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group,
+                                     const sl_tensor_io *io, const sl_engine_ranks *ranks,
+                                     sl_safetensors_writer *writer)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const uint32_t index = writer ? sl_safetensors_writer_order(writer, i) : i;
+        const sl_full_tensor *full = &list->items[index];
+        const gathered split = {
+            .list = list, .full = full, .group = group, .io = io, .ranks = ranks};
+        if (index != i)
+            SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\" is not in the order of names", full->name);
+        if (full->is_split && ranks)
+            SL_TRY(save_split(&split, writer));
+        else if (writer)
+            SL_TRY(sl_full_tensors_save(list, full, group, io, writer));
+    }
     return SL_OK;
 }

@@ -1,11 +1,12 @@
 /* Full tensors: the panels of a program's tensors put together again.
  *
- * Files hold each tensor in full and unpadded; a program may hold it as panels with padding rows
- * behind. This finds the panels of each tensor, checks that they cover it, and carries rows between
- * a safetensors file and an sl_tensor_io through a buffer of bounded size.
+ * Files hold each tensor in full and unpadded; a program may hold it as panels with padding behind,
+ * and of one that is split over ranks its own part (sl_run). This finds the panels of each tensor,
+ * checks that they cover it, and carries elements between a safetensors file and an sl_tensor_io
+ * through a buffer of bounded size.
  *
  * Invariants: the tensors are sorted by name (strcmp), the order of the files that are written; the
- * panels of one are sorted by row and cover its rows exactly.
+ * panels of one are sorted by row and, where it is not split, cover its rows exactly.
  */
 #ifndef SL_SESSION_WEIGHTS_FULL_TENSORS_H
 #define SL_SESSION_WEIGHTS_FULL_TENSORS_H
@@ -13,11 +14,11 @@
 #include <stdint.h>
 
 #include "files/safetensors.h"
+#include "sluice/engine.h"
 #include "tensor_io.h"
 
-enum {
-    SL_FULL_TENSORS_BUFFER_ELEMENTS = 1 << 20
-}; /* 4 MiB: the most that is in memory of a tensor */
+/* 4 MiB: the most that is in memory of a tensor, and 1 MiB of one that ranks gather. */
+enum { SL_FULL_TENSORS_BUFFER_ELEMENTS = 1 << 20, SL_FULL_TENSORS_PART_ELEMENTS = 1 << 18 };
 
 typedef struct sl_full_tensor {
     const char *name; /* of the program, without prefix */
@@ -25,6 +26,7 @@ typedef struct sl_full_tensor {
     uint64_t shape[2];
     const uint32_t *panels; /* [panel_count], tensor indices of the program, by first row */
     uint32_t panel_count;
+    bool is_split; /* over ranks */
 } sl_full_tensor;
 
 typedef struct sl_full_tensors {
@@ -37,7 +39,7 @@ typedef struct sl_full_tensors {
 } sl_full_tensors;
 
 /* Builds the list; `tensors` is borrowed. SL_ERROR_USAGE: the panels of a tensor do not make up a
- * full one (it is split over ranks). */
+ * full one. */
 sl_status sl_full_tensors_open(const sl_tensor_spec *tensors, uint32_t tensor_count,
                                sl_full_tensors **out_list);
 
@@ -48,14 +50,23 @@ void sl_full_tensors_close(sl_full_tensors *list);
 sl_status sl_full_tensors_check(const sl_full_tensor *full, const sl_safetensors *file,
                                 const sl_safetensors_tensor *tensor);
 
-/* Copies a checked tensor of a file through io->write, then zeros to the padding rows. */
+/* Copies what is here of a checked tensor of a file through io->write, and zeros to the padding. */
 sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor *full,
                                const sl_safetensors *file, const sl_safetensors_tensor *tensor,
                                sl_group group, const sl_tensor_io *io);
 
-/* Appends the full tensor to a file through io->read; padding rows are left out. */
+/* Appends the full tensor to a file through io->read; padding is left out. SL_ERROR_USAGE: it is
+ * split over ranks. */
 sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor *full,
                                sl_group group, const sl_tensor_io *io,
                                sl_safetensors_writer *writer);
+
+/* Appends all tensors in the order of the file. With `ranks`, all of them call it: each gives what
+ * it has of the split tensors, through buffers of SL_FULL_TENSORS_PART_ELEMENTS a rank, and rank 0
+ * appends; on the others `writer` is NULL. SL_ERROR_INTERNAL: the ranks' parts do not cover a
+ * tensor. */
+sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group,
+                                     const sl_tensor_io *io, const sl_engine_ranks *ranks,
+                                     sl_safetensors_writer *writer);
 
 #endif

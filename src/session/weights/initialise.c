@@ -10,24 +10,23 @@
 
 enum { BUFFER_ELEMENTS = 1 << 18, TILE_ELEMENTS = 1 << 12 };
 
-/* A run of elements of one tensor that is being made. */
+/* Elements of one tensor that are being made. */
 typedef struct fill_job {
     const sl_tensor_spec *tensor;
+    sl_run run;
     uint64_t seed, stream;
     uint64_t first_element, element_count;
     float *data;
 } fill_job;
 
-/* `count` elements from `first` on, none of them padding. */
-static void draw_elements(const fill_job *job, uint64_t first, uint64_t count, float *data)
+static void draw_piece(const fill_job *job, const sl_run_piece *piece, float *data)
 {
     const sl_tensor_spec *tensor = job->tensor;
-    uint64_t index = tensor->first_row * tensor->whole_shape[1] + first; /* rows are full */
-    if (tensor->init_deviation == 0.0f)
-        memset(data, 0, count * sizeof *data);
+    if (piece->is_padding || tensor->init_deviation == 0.0f)
+        memset(data, 0, piece->count * sizeof *data);
     else
-        sl_rng_fill_normal(job->seed, job->stream, index, count, data);
-    for (uint64_t i = 0; i < count; i++)
+        sl_rng_fill_normal(job->seed, job->stream, piece->whole, piece->count, data);
+    for (uint64_t i = 0; i < piece->count && !piece->is_padding; i++)
         data[i] = tensor->init_mean + tensor->init_deviation * data[i];
 }
 
@@ -35,24 +34,21 @@ static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
     const fill_job *job = user;
-    uint64_t done = tile_index * TILE_ELEMENTS, first = job->first_element + done;
-    uint64_t left = job->element_count - done;
-    uint64_t count = left < TILE_ELEMENTS ? left : TILE_ELEMENTS;
-    uint64_t valid_end = job->tensor->valid_rows * job->tensor->shape[1];
-    uint64_t valid = first < valid_end ? valid_end - first : 0;
-    valid = valid < count ? valid : count;
-    draw_elements(job, first, valid, job->data + done);
-    memset(job->data + done + valid, 0, (count - valid) * sizeof *job->data);
+    uint64_t done = tile_index * TILE_ELEMENTS, left = job->element_count - done;
+    uint64_t end = job->first_element + done + (left < TILE_ELEMENTS ? left : TILE_ELEMENTS);
+    for (uint64_t at = job->first_element + done; at < end;) {
+        const sl_run_piece piece = sl_run_piece_at(&job->run, at, end);
+        draw_piece(job, &piece, job->data + (at - job->first_element));
+        at += piece.count;
+    }
 }
 
 static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, fill_job *job,
                                    sl_workers *workers)
 {
     const sl_tensor_spec *tensor = &session->tensors[tensor_index];
-    if (tensor->shape[1] != tensor->whole_shape[1])
-        SL_FAIL(SL_ERROR_INTERNAL, "%s: a tensor split over ranks cannot be initialised yet",
-                tensor->name);
     job->tensor = tensor;
+    job->run = sl_run_of_tensor(tensor);
     job->stream = sl_hash_64(tensor->name, strlen(tensor->name));
     for (uint64_t first = 0; first < tensor->element_count; first += BUFFER_ELEMENTS) {
         uint64_t left = tensor->element_count - first;

@@ -29,11 +29,10 @@ enum { SL_WEIGHTS_NAME_BYTES = sizeof SL_WEIGHTS_PREFIX + sizeof((sl_tensor_spec
  * program does not compute (activation, attention scaling, untied head, inner width, epsilon). */
 sl_status sl_weights_read_config(const char *directory, sl_gpt2_shape *out_shape);
 
-/* Copies the parameters of `tensors` (of an unsplit program) from the files in `directory` through
+/* Copies what the program has of the parameters of `tensors` from the files in `directory` through
  * `io->write`, group PARAM, by parts of bounded size; padding rows are written as zeros.
  * F16 and BF16 files are widened. Every name and shape is checked before the first write.
- * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO; SL_ERROR_USAGE for a tensor that is split over
- * ranks. */
+ * SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
 sl_status sl_weights_import(const char *directory, const sl_tensor_spec *tensors,
                             uint32_t tensor_count, const sl_tensor_io *io);
 

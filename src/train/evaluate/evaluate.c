@@ -115,36 +115,51 @@ static sl_status use_tokenizer(sl_config *config, const sl_source *source, sl_da
     return status;
 }
 
+/* What is evaluated: all of the data, or a share of their documents. */
+static sl_status cut_share(const sl_config *config, const sl_data_files *files, sl_eval_data *data)
+{
+    sl_data_cut cut = {.tokens = data->tokens, .files = files, .end_of_text = data->end_of_text};
+    sl_data_parts parts[SL_CONFIG_SHARES];
+    data->part = (sl_data_part){.token_count = sl_tokens_count(data->tokens)};
+    if (!config->split)
+        return SL_OK;
+    SL_TRY(sl_config_split(config, cut.shares));
+    SL_TRY(sl_data_files_cut(&cut, parts));
+    data->part = parts[config->share].items[0]; /* without weights all files are one */
+    for (int i = 0; i < SL_CONFIG_SHARES; i++)
+        free(parts[i].items);
+    return SL_OK;
+}
+
 /* All whole rows, one after the other. */
-static sl_status open_rows(const sl_config *config, const sl_tokens *tokens, int32_t end_of_text,
+static sl_status open_rows(const sl_config *config, const sl_eval_data *data,
                            sl_data_loader *out_loader)
 {
     sl_data_part *all = calloc(1, sizeof *all);
     if (!all)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the rows of the data");
-    all->token_count = sl_tokens_count(tokens);
-    const sl_data_loader_args args = {.tokens = tokens,
+    *all = data->part;
+    const sl_data_loader_args args = {.tokens = data->tokens,
                                       .parts = {all, 1},
                                       .joins = true,
                                       .order = SL_DATA_SEQUENTIAL,
                                       .seq = (uint32_t)config->seq,
                                       .by_document = config->documents == SL_CONFIG_RESET,
-                                      .end_of_text = end_of_text};
+                                      .end_of_text = data->end_of_text};
     return sl_data_loader_open(&args, out_loader);
 }
 
-static sl_status evaluate_source(sl_config *config, const sl_source *source, sl_tokens *tokens,
-                                 int32_t end_of_text, sl_eval_report *out_report,
+static sl_status evaluate_source(sl_config *config, const sl_source *source,
+                                 const sl_eval_data *data, sl_eval_report *out_report,
                                  sl_refusal *out_refusal)
 {
     sl_data_loader loader = {0};
     sl_blueprint *blueprint = NULL;
     sl_session *session = NULL;
     SL_TRY(sl_config_fit_model(config, &source->shape));
-    SL_TRY(sl_tokens_limit_vocab(tokens, source->shape.vocab));
     if (config->overlap > 0)
-        return sl_windows_run(config, source, tokens, out_report, out_refusal);
-    SL_TRY(open_rows(config, tokens, end_of_text, &loader));
+        return sl_windows_run(config, source, data, out_report, out_refusal);
+    SL_TRY(open_rows(config, data, &loader));
     sl_status status;
     SL_TRY_GOTO(status,
                 plan_rows(config, &source->shape, sl_data_loader_row_count(&loader), &blueprint,
@@ -167,7 +182,7 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     SL_TRY(sl_source_open(config->checkpoint, &source));
     sl_tokens *tokens = NULL;
     sl_vocabulary *vocabulary = NULL;
-    int32_t end_of_text = -1;
+    sl_eval_data data = {.end_of_text = -1};
     *out_report = (sl_eval_report){0};
     *out_text = (sl_text_count){0};
     if (source.checkpoint)
@@ -175,11 +190,17 @@ sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text
     sl_data_files files;
     sl_status status = sl_data_files_open(&config->data, &files, &tokens);
     if (status == SL_OK)
-        status = use_tokenizer(config, &source, &files, &tokens, &vocabulary, &end_of_text);
+        status = use_tokenizer(config, &source, &files, &tokens, &vocabulary, &data.end_of_text);
+    data.tokens = tokens;
     if (status == SL_OK)
-        status = evaluate_source(config, &source, tokens, end_of_text, out_report, out_refusal);
+        status = sl_tokens_limit_vocab(tokens, source.shape.vocab);
+    if (status == SL_OK)
+        status = cut_share(config, &files, &data);
+    if (status == SL_OK)
+        status = evaluate_source(config, &source, &data, out_report, out_refusal);
     if (status == SL_OK && vocabulary) /* the first token is the only one that nothing predicts */
-        status = sl_text_count_tokens(tokens, 1, out_report->tokens, vocabulary, out_text);
+        status = sl_text_count_tokens(tokens, data.part.first_token + 1, out_report->tokens,
+                                      vocabulary, out_text);
     sl_vocabulary_close(vocabulary);
     sl_tokens_close(tokens);
     sl_data_files_close(&files);

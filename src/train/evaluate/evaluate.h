@@ -21,6 +21,13 @@ typedef struct sl_evaluate_range {
 /* All `row_count` rows, or the first `limit` micro-batches (SL_CONFIG_UNSET: all). */
 sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch, uint64_t limit);
 
+/* What is evaluated. */
+typedef struct sl_eval_data {
+    const sl_tokens *tokens;
+    sl_data_part part;   /* of them */
+    int32_t end_of_text; /* -1: not known */
+} sl_eval_data;
+
 /* A pass over a range. */
 typedef struct sl_evaluate_args {
     sl_session *session;
@@ -34,9 +41,10 @@ typedef struct sl_evaluate_args {
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
                            bool *out_is_whole);
 
-/* The `eval` command: the weights of --checkpoint over every whole row of --data, or with --overlap
- * over windows. `config` was checked; its row length is filled in. *out_text: what text the counted
- * tokens are, of data that are text alone. SL_ERROR_FIT fills *out_refusal. */
+/* The `eval` command: the weights of --checkpoint over every whole row of --data, or of the --share
+ * of --split; with --overlap over windows. `config` was checked; its row length is filled in.
+ * *out_text: what text the counted tokens are, of data that are text alone. SL_ERROR_FIT fills
+ * *out_refusal. */
 sl_status sl_evaluate_run(sl_config *config, sl_eval_report *out_report, sl_text_count *out_text,
                           sl_refusal *out_refusal);
 

@@ -10,7 +10,7 @@
 
 typedef struct windows {
     const sl_tokens *tokens;
-    uint64_t token_count, counted;
+    uint64_t first_token, token_count, counted; /* of the part; places below are within it */
     uint32_t seq, overlap;
     int32_t *window; /* [T] */
     double loss_sum;
@@ -33,7 +33,7 @@ static sl_status fill_window(void *user, uint64_t row, int32_t *tokens, int32_t 
     windows *self = user;
     const uint64_t first = row * (self->seq - self->overlap);
     const uint64_t count = count_tokens(self, first);
-    SL_TRY(sl_tokens_read(self->tokens, first, count, self->window));
+    SL_TRY(sl_tokens_read(self->tokens, self->first_token + first, count, self->window));
     memset(self->window + count, 0, (self->seq - count) * sizeof *tokens);
     memcpy(tokens, self->window, self->seq * sizeof *tokens);
     memcpy(targets, self->window + 1, (self->seq - 1) * sizeof *targets);
@@ -64,11 +64,12 @@ static sl_status check_windows(const windows *self)
     return SL_OK;
 }
 
-sl_status sl_windows_run(const sl_config *config, const sl_source *source, const sl_tokens *tokens,
+sl_status sl_windows_run(const sl_config *config, const sl_source *source, const sl_eval_data *data,
                          sl_eval_report *report, sl_refusal *out_refusal)
 {
-    windows self = {.tokens = tokens,
-                    .token_count = sl_tokens_count(tokens),
+    windows self = {.tokens = data->tokens,
+                    .first_token = data->part.first_token,
+                    .token_count = data->part.token_count,
                     .seq = (uint32_t)config->seq,
                     .overlap = (uint32_t)config->overlap};
     SL_TRY(check_windows(&self));

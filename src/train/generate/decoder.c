@@ -263,15 +263,28 @@ static sl_status read_prompt(sl_decoder *self)
     return self->row_count > 1 ? copy_rows(self) : SL_OK;
 }
 
-sl_status sl_decoder_read(sl_decoder *decoder)
+/* Pieces up to the last token, which is read alone for its logits. */
+static sl_status read_rest(sl_decoder *self, const volatile sig_atomic_t *stop, bool *out_is_whole)
 {
-    const uint32_t last = decoder->count - 1;
-    if (decoder->is_fresh && decoder->count == decoder->prompt)
-        return read_prompt(decoder);
-    decoder->read = decoder->read < last ? decoder->read : last;
-    while (decoder->read < last)
-        SL_TRY(read_piece(decoder, last));
-    return read_token(decoder);
+    const uint32_t last = self->count - 1;
+    self->read = self->read < last ? self->read : last;
+    while (self->read < last) {
+        if (*stop)
+            return SL_OK;
+        SL_TRY(read_piece(self, last));
+    }
+    *out_is_whole = true;
+    return read_token(self);
+}
+
+sl_status sl_decoder_read(sl_decoder *decoder, const volatile sig_atomic_t *stop,
+                          bool *out_is_whole)
+{
+    *out_is_whole = false;
+    if (!decoder->is_fresh || decoder->count != decoder->prompt)
+        return read_rest(decoder, stop, out_is_whole);
+    *out_is_whole = true;
+    return read_prompt(decoder);
 }
 
 sl_status sl_decoder_drain(sl_decoder *decoder)

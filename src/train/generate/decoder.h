@@ -11,6 +11,9 @@
 #ifndef SL_TRAIN_DECODER_H
 #define SL_TRAIN_DECODER_H
 
+#include <signal.h>
+#include <stdbool.h>
+
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "session/weights/source.h"
@@ -42,8 +45,10 @@ void sl_decoder_start(sl_decoder *decoder, const int32_t *tokens, uint64_t count
  * tokens that are still to be added, this one counted. */
 void sl_decoder_append(sl_decoder *decoder, const int32_t *tokens, uint64_t new_count);
 
-/* Reads what was not read yet, at least the last token again. */
-sl_status sl_decoder_read(sl_decoder *decoder);
+/* Reads what was not read yet, at least the last token again. Ends early where *stop is not 0, with
+ * *out_is_whole false: then there are no logits, and the rest is read by the next call. */
+sl_status sl_decoder_read(sl_decoder *decoder, const volatile sig_atomic_t *stop,
+                          bool *out_is_whole);
 
 /* What the last read says of a row's next token, [vocab]: the caller's to change until the next
  * call of any row. */

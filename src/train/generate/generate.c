@@ -321,7 +321,10 @@ static sl_status draw_all(sl_generator *self)
     const uint64_t read_before = sl_decoder_read_count(self->decoder);
     uint64_t first_ns = start_ns, new_before = 0;
     for (uint64_t i = 0; i < wanted && !are_all_over(self) && !*self->args.stop; i++) {
-        SL_TRY(sl_decoder_read(self->decoder));
+        bool is_whole;
+        SL_TRY(sl_decoder_read(self->decoder, self->args.stop, &is_whole));
+        if (!is_whole)
+            break;
         SL_TRY(draw_tokens(self));
         if (i == 0) {
             count_first(self, read_before, start_ns);

@@ -1,6 +1,5 @@
-/* What was seen is made less likely; temperature, then the k likeliest, then the likeliest that
- * reach p together. */
-#define _GNU_SOURCE /* qsort_r */
+/* What was seen is made less likely; temperature, then the k likeliest, then of these the likeliest
+ * that reach p together. */
 #include "sampler.h"
 
 #include <math.h>
@@ -44,25 +43,54 @@ static sl_status find_likeliest(const sl_sampler *sampler, const float *logits, 
     return SL_OK;
 }
 
-static int compare_weights(const void *left, const void *right, void *user)
+/* ---- likeliest first: a heap at the end of `order`, its root last, of what is not taken yet.
+ * Sorting all ids would take longer than a small model's step, and a few are wanted. */
+
+static bool is_before(const sl_sampler *sampler, uint32_t a, uint32_t b)
 {
-    const double *weight = user;
-    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
-    if (weight[a] != weight[b])
-        return weight[a] > weight[b] ? -1 : 1;
-    return a < b ? -1 : a > b;
+    const double *weight = sampler->weight;
+    return weight[a] != weight[b] ? weight[a] > weight[b] : a < b;
 }
 
-/* Orders the ids and returns how many of them top_k and top_p leave, at least one. */
-static uint32_t limit_ids(sl_sampler *sampler, double total)
+/* Node `node` of `count`: its children are 2 node + 1 and 2 node + 2. */
+static void sift_down(sl_sampler *sampler, uint32_t node, uint32_t count)
 {
-    uint32_t vocab = sampler->vocab;
-    if (!sampler->top_k && sampler->top_p >= 1)
-        return vocab;
-    qsort_r(sampler->order, vocab, sizeof *sampler->order, compare_weights, sampler->weight);
-    uint32_t count = sampler->top_k && sampler->top_k < vocab ? sampler->top_k : vocab;
-    if (sampler->top_p >= 1)
-        return count;
+    uint32_t *root = sampler->order + sampler->vocab - 1;
+    const uint32_t id = *(root - node);
+    while (node < count / 2) {
+        uint32_t child = 2 * node + 1;
+        if (child + 1 < count && is_before(sampler, *(root - child - 1), *(root - child)))
+            child++;
+        if (!is_before(sampler, *(root - child), id))
+            break;
+        *(root - node) = *(root - child);
+        node = child;
+    }
+    *(root - node) = id;
+}
+
+static void start_taking(sl_sampler *sampler)
+{
+    for (uint32_t node = sampler->vocab / 2; node > 0; node--)
+        sift_down(sampler, node - 1, sampler->vocab);
+}
+
+/* The next likeliest becomes order[taken]; returns its weight. */
+static double take_next(sl_sampler *sampler, uint32_t taken)
+{
+    uint32_t *order = sampler->order, *root = order + sampler->vocab - 1;
+    const uint32_t id = *root;
+    *root = order[taken];
+    order[taken] = id;
+    sift_down(sampler, 0, sampler->vocab - taken - 1);
+    return sampler->weight[id];
+}
+
+/* ---- the limits */
+
+/* Of the first `count`, likeliest first, the fewest that reach top_p of `total`. */
+static uint32_t reach(const sl_sampler *sampler, uint32_t count, double total)
+{
     double kept = 0;
     for (uint32_t i = 0; i < count; i++) {
         kept += sampler->weight[sampler->order[i]];
@@ -70,6 +98,27 @@ static uint32_t limit_ids(sl_sampler *sampler, double total)
             return i + 1;
     }
     return count;
+}
+
+/* Orders the ids that top_k and top_p leave and returns how many they are, at least one. One after
+ * the other, as transformers does: top_p is a share of what top_k leaves. */
+static uint32_t limit_ids(sl_sampler *sampler, double total)
+{
+    const uint32_t vocab = sampler->vocab;
+    const bool has_top_p = sampler->top_p < 1;
+    uint32_t taken = 0;
+    double kept = 0;
+    if (!sampler->top_k && !has_top_p)
+        return vocab;
+    start_taking(sampler);
+    if (!sampler->top_k) {
+        while (taken < vocab && kept < sampler->top_p * total)
+            kept += take_next(sampler, taken++);
+        return taken > 0 ? taken : 1;
+    }
+    while (taken < vocab && taken < sampler->top_k)
+        kept += take_next(sampler, taken++);
+    return has_top_p ? reach(sampler, taken, kept) : taken;
 }
 
 static uint32_t draw_id(const sl_sampler *sampler, uint32_t count, double uniform)

@@ -10,9 +10,9 @@ typedef struct sl_sampler {
     uint32_t vocab;
     double temperature; /* 0: the likeliest, the lowest id among equals */
     uint32_t top_k;     /* 0: off */
-    double top_p;       /* 1: off */
+    double top_p;       /* of what top_k leaves; 1: off */
     double *weight;     /* [vocab] */
-    uint32_t *order;    /* [vocab] ids, likeliest first, when a limit is on */
+    uint32_t *order;    /* [vocab] ids; those that a limit leaves are first, likeliest first */
 } sl_sampler;
 
 /* Takes memory for `vocab` ids; the other fields are copied. */

@@ -1,0 +1,90 @@
+/* sluice doctor: what this machine has, what is missing, what each missing thing costs, and what
+ * mends it. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "findings.h"
+
+static const char *const state_names[SL_FINDING_STATE_COUNT] = {"ok", "degraded", "missing"};
+
+sl_finding *sl_findings_add(sl_findings *all, const char *name, const char *format, ...)
+{
+    uint32_t last = SL_FINDING_MAX - 1;
+    sl_finding *fresh = &all->items[all->count < last ? all->count++ : last];
+    va_list arguments;
+    *fresh = (sl_finding){.state = SL_FINDING_OK};
+    va_start(arguments, format);
+    snprintf(fresh->name, sizeof fresh->name, "%s", name);
+    vsnprintf(fresh->value, sizeof fresh->value, format, arguments);
+    va_end(arguments);
+    return fresh;
+}
+
+void sl_finding_cost(sl_finding *one, sl_finding_state state, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(one->cost, sizeof one->cost, format, arguments);
+    va_end(arguments);
+    one->state = state;
+}
+
+void sl_finding_mend(sl_finding *one, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(one->mend, sizeof one->mend, format, arguments);
+    va_end(arguments);
+}
+
+static void print_text(const sl_findings *all)
+{
+    uint32_t counts[SL_FINDING_STATE_COUNT] = {0};
+    for (uint32_t i = 0; i < all->count; i++) {
+        const sl_finding *one = &all->items[i];
+        counts[one->state]++;
+        printf("%-9s %-15s %s\n", state_names[one->state], one->name, one->value);
+        if (*one->cost)
+            printf("%-25s   costs: %s\n", "", one->cost);
+        if (*one->mend)
+            printf("%-25s   mend:  %s\n", "", one->mend);
+    }
+    printf("\n%u ok, %u degraded, %u missing\n", counts[SL_FINDING_OK], counts[SL_FINDING_DEGRADED],
+           counts[SL_FINDING_MISSING]);
+}
+
+static sl_status print_json(const sl_findings *all)
+{
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < all->count; i++) {
+        const sl_finding *one = &all->items[i];
+        json_object_set_new(object, one->name,
+                            json_pack("{s:s, s:s, s:s, s:s}", "state", state_names[one->state],
+                                      "value", one->value, "cost", one->cost, "mend", one->mend));
+    }
+    sl_status status = sl_command_print_json(object, 17);
+    json_decref(object);
+    return status;
+}
+
+static int doctor(sl_config *config)
+{
+    sl_findings all = {0};
+    sl_status status = SL_OK;
+    sl_findings_add_machine(&all);
+    sl_findings_add_devices(&all, (uint32_t)config->threads);
+    sl_findings_add_storage(&all, &config->disk_dir);
+    if (config->json)
+        status = print_json(&all);
+    else
+        print_text(&all);
+    return sl_command_end(status);
+}
+
+const sl_command_entry sl_command_doctor = {
+    .options = SL_CONFIG_DOCTOR,
+    .name = "doctor",
+    .summary = "what this machine has and what is missing",
+    .doc = "Prints what this machine has, what is missing or not as it could be, what that costs "
+           "and the command that mends it. With --disk-dir the disk tier is tried there.",
+    .run = doctor};

@@ -1,0 +1,98 @@
+/* What `sluice plan` says of many ranks: which of them belong together, and how each tensor is
+ * split. No rank is started for it. */
+#include "plan_ranks.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/groups.h"
+
+/* "[0,1] [2,3]": the groups of one kind. */
+static sl_status print_groups(const sl_comm_layout *layout, sl_comm_group group)
+{
+    const uint32_t size = sl_comm_group_size(layout, group), ranks = sl_comm_layout_ranks(layout);
+    uint32_t *members = calloc(size, sizeof *members);
+    if (!members)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a group of %u ranks", size);
+    printf("  %-6s", sl_comm_group_name(group));
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        sl_comm_group_members(layout, group, rank, members);
+        for (uint32_t i = 0; members[0] == rank && i < size; i++)
+            printf("%s%u%s", i == 0 ? " [" : ",", members[i], i + 1 == size ? "]" : "");
+    }
+    printf("\n");
+    free(members);
+    return SL_OK;
+}
+
+static void print_shape(const char *note, const sl_tensor_spec *spec, const uint64_t shape[2])
+{
+    char text[48];
+    if (spec->dim_count == 1)
+        snprintf(text, sizeof text, "[%" PRIu64 "]", shape[0]);
+    else
+        snprintf(text, sizeof text, "[%" PRIu64 ", %" PRIu64 "]", shape[0], shape[1]);
+    printf("%s%-18s", note, text);
+}
+
+/* One block stands for all, and one panel for all of its tensor: they have the same shapes, but for
+ * a last panel that may be lower. */
+static bool is_shown(const sl_program *program, uint32_t index)
+{
+    const char *name = program->tensors[index].name;
+    for (uint32_t i = 0; i < index; i++)
+        if (strcmp(program->tensors[i].name, name) == 0)
+            return false;
+    return strncmp(name, "h.", 2) != 0 || strncmp(name, "h.0.", 4) == 0;
+}
+
+/* Rows of all panels of a tensor on this rank. */
+static uint64_t count_rows(const sl_program *program, const char *name)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < program->tensor_count; i++)
+        if (strcmp(program->tensors[i].name, name) == 0)
+            rows += program->tensors[i].shape[0];
+    return rows;
+}
+
+static void print_splits(const sl_program *program)
+{
+    static const char *const names[] = {[SL_SPLIT_NONE] = "on every rank",
+                                        [SL_SPLIT_COLUMNS] = "columns",
+                                        [SL_SPLIT_QKV] = "columns of q, k and v",
+                                        [SL_SPLIT_ROWS] = "rows"};
+    for (uint32_t i = 0; i < program->tensor_count; i++) {
+        const sl_tensor_spec *spec = &program->tensors[i];
+        const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
+        if (!is_shown(program, i))
+            continue;
+        printf("  %-24s", spec->name);
+        print_shape("", spec, spec->whole_shape);
+        print_shape(" -> ", spec, local);
+        printf(" %s\n", names[spec->split]);
+    }
+}
+
+sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *blueprint)
+{
+    const sl_program *program = blueprint->programs[0];
+    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
+    sl_comm_layout layout;
+    if (ranks == 1)
+        return SL_OK;
+    SL_TRY(sl_comm_layout_build((uint32_t)ranks, (uint32_t)config->tp, 1, &layout));
+    printf("\n%u ranks: %u tensor x %u data\n", sl_comm_layout_ranks(&layout), layout.tensor,
+           layout.data);
+    SL_TRY(print_groups(&layout, SL_COMM_TENSOR));
+    SL_TRY(print_groups(&layout, SL_COMM_DATA));
+    printf("each rank holds %" PRIu64 " of %" PRIu64
+           " parameters, padding counted; the bytes above are of one rank\n",
+           blueprint->layout->valid_elements, sl_gpt2_parameter_count(&blueprint->task.shape));
+    print_splits(program);
+    if (layout.data > 1)
+        printf("data-parallel ranks can be planned, and run with a later version\n");
+    return SL_OK;
+}

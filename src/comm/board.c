@@ -1,0 +1,545 @@
+/* The shared table of ranks: who is here, what each does, and how a wait ends. Knows nothing of
+ * what is sent.
+ *
+ * Invariants:
+ *   an entry is written by its own rank; `state` last, so who sees HERE sees the rest
+ *   `verdict` goes from NONE to WRITING once, by the rank that won it, and then to GIVEN; the text
+ *     does not change after that
+ *   memory is given out from `used` upwards and never taken back: windows live as long as the board
+ *   what a rank does is copied word by word, without a lock: it may be torn, and is only shown
+ *
+ * A wait is cut into ticks. At the end of each the sleeper looks whether somebody gave up or died;
+ * it counts its own ticks and not the clock, so a job that was suspended and goes on has waited for
+ * two ticks.
+ */
+#define _GNU_SOURCE
+#include "board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/workers.h"
+#include "window.h"
+
+enum {
+    OP_WORDS = 8, /* of 8 bytes: 63 bytes of text */
+    OP_BYTES = OP_WORDS * 8,
+    REASON_BYTES = SL_STATUS_MESSAGE_BYTES,
+    PAGE_BYTES = 4096,
+    LOCAL_RANKS_MAX = 256,
+    WINDOWS = 16, /* as large as the world's that fit: each rank is in a handful of communicators */
+    SPINS = 2000, /* before a sleep: some tens of microseconds */
+    NS_A_TICK = 50000000,
+    DEFAULT_TIMEOUT_S = 600
+};
+
+static const uint64_t board_magic = 0x6472616f62636c73; /* "slcboard", least byte first */
+
+typedef enum rank_state { RANK_ABSENT, RANK_HERE, RANK_LEFT } rank_state;
+typedef enum verdict_state { VERDICT_NONE, VERDICT_WRITING, VERDICT_GIVEN } verdict_state;
+
+typedef struct board_entry {
+    _Alignas(128) _Atomic uint32_t state; /* a rank_state */
+    int32_t process;
+    uint32_t world_rank;
+    _Atomic uint64_t step;
+    _Atomic uint64_t op[OP_WORDS];
+} board_entry;
+
+typedef struct board_head {
+    uint64_t magic, bytes;
+    uint32_t rank_count, world_size;
+    _Atomic uint32_t arrived, arrived_sleepers; /* changes whenever a rank joins */
+    _Atomic uint64_t used;
+    _Atomic uint32_t verdict;
+    int32_t verdict_status;
+    char verdict_text[REASON_BYTES];
+    board_entry entries[];
+} board_head;
+
+typedef struct board_mapping {
+    board_head *head;
+    uint64_t bytes;
+    int file;
+    _Atomic uint32_t view_count;
+} board_mapping;
+
+struct sl_board {
+    board_mapping *mapping;
+    board_head *head;
+    uint32_t local_index, rank_count;
+    uint64_t timeout_ns;
+    uint32_t spins;
+    struct pollfd *processes; /* [rank_count] pidfds; NULL: ranks are threads */
+};
+
+/* ---- making ---- */
+
+static uint64_t head_bytes(uint32_t rank_count)
+{
+    return sl_bits_round_up(sizeof(board_head) + rank_count * sizeof(board_entry), PAGE_BYTES);
+}
+
+static uint64_t board_bytes(uint32_t rank_count, uint32_t world_size)
+{
+    return head_bytes(rank_count) + WINDOWS * sl_window_bytes(world_size);
+}
+
+static sl_status write_head(int file, uint32_t rank_count, uint32_t world_size)
+{
+    uint64_t bytes = head_bytes(rank_count), all_bytes = board_bytes(rank_count, world_size);
+    if (ftruncate(file, (off_t)all_bytes) != 0 || fallocate(file, 0, 0, (off_t)bytes) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no shared memory for %u ranks: %s", rank_count, strerror(errno));
+    board_head head = {.magic = board_magic,
+                       .bytes = all_bytes,
+                       .rank_count = rank_count,
+                       .world_size = world_size,
+                       .used = bytes + sl_window_bytes(world_size)};
+    if (pwrite(file, &head, sizeof head, 0) != (ssize_t)sizeof head)
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot write to shared memory: %s", strerror(errno));
+    return SL_OK;
+}
+
+sl_status sl_board_create(uint32_t rank_count, uint32_t world_size, int *out_file)
+{
+    if (rank_count == 0 || rank_count > LOCAL_RANKS_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "%u ranks on one machine: 1 to %d can share its memory", rank_count,
+                LOCAL_RANKS_MAX);
+    int file = memfd_create("sluice-ranks", MFD_CLOEXEC);
+    if (file < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no shared memory for %u ranks: memfd_create: %s", rank_count,
+                strerror(errno));
+    sl_status status = write_head(file, rank_count, world_size);
+    if (status != SL_OK)
+        close(file);
+    else
+        *out_file = file;
+    return status;
+}
+
+/* The file came from another process: nothing in it is believed before it was looked at. */
+static sl_status check_file(int file, board_head *out_head)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0 || pread(file, out_head, sizeof *out_head, 0) < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot read the ranks' shared memory: %s", strerror(errno));
+    uint32_t ranks = out_head->rank_count, world = out_head->world_size;
+    bool is_board = info.st_size > (off_t)sizeof *out_head && out_head->magic == board_magic &&
+                    ranks > 0 && ranks <= LOCAL_RANKS_MAX && world >= ranks &&
+                    world <= SL_COMM_RANKS_MAX && out_head->bytes == board_bytes(ranks, world);
+    if (!is_board || (uint64_t)info.st_size != out_head->bytes)
+        SL_FAIL(SL_ERROR_USAGE,
+                "descriptor %d is no shared memory of this build's ranks: start all "
+                "ranks with the same sluice",
+                file);
+    return SL_OK;
+}
+
+static sl_status map_file(int file, board_mapping **out_mapping)
+{
+    board_head head;
+    SL_TRY(check_file(file, &head));
+    board_mapping *mapping = calloc(1, sizeof *mapping);
+    if (!mapping)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
+    mapping->bytes = head.bytes;
+    mapping->file = fcntl(file, F_DUPFD_CLOEXEC, 3);
+    void *memory = mapping->file < 0 ? MAP_FAILED
+                                     : mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_NORESERVE, mapping->file, 0);
+    if (memory == MAP_FAILED) {
+        sl_status status = sl_status_fail(
+            SL_ERROR_SYSTEM, "cannot map the ranks' shared memory: %s", strerror(errno));
+        if (mapping->file >= 0)
+            close(mapping->file);
+        free(mapping);
+        return status;
+    }
+    mapping->head = memory;
+    *out_mapping = mapping;
+    return SL_OK;
+}
+
+static void release_mapping(board_mapping *mapping)
+{
+    if (atomic_fetch_sub(&mapping->view_count, 1) > 1)
+        return;
+    munmap(mapping->head, mapping->bytes);
+    close(mapping->file);
+    free(mapping);
+}
+
+static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_board **out_board)
+{
+    sl_board *board = calloc(1, sizeof *board);
+    if (!board)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
+    board->mapping = mapping;
+    board->head = mapping->head;
+    board->rank_count = mapping->head->rank_count;
+    board->local_index = local_index;
+    board->spins = sl_workers_usable_cpu_count() >= board->rank_count ? SPINS : 0;
+    sl_board_set_timeout(board, DEFAULT_TIMEOUT_S);
+    atomic_fetch_add(&mapping->view_count, 1);
+    *out_board = board;
+    return SL_OK;
+}
+
+/* Processes may be bound to a core each: of the whole machine's there have to be enough. */
+static uint32_t count_cores(void)
+{
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return sl_limits_cpu_count("", online > 0 ? (uint32_t)online : 1);
+}
+
+static sl_status make_processes(sl_board *board)
+{
+    board->spins = count_cores() >= board->rank_count ? SPINS : 0;
+    board->processes = calloc(board->rank_count, sizeof *board->processes);
+    if (!board->processes)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
+    for (uint32_t i = 0; i < board->rank_count; i++)
+        board->processes[i].fd = -1;
+    return SL_OK;
+}
+
+sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl_board **out_board)
+{
+    board_mapping *mapping;
+    sl_board *board = NULL;
+    SL_TRY(map_file(file, &mapping));
+    sl_status status = SL_OK;
+    if (local_index >= mapping->head->rank_count)
+        status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u on this machine", local_index,
+                                mapping->head->rank_count);
+    if (status == SL_OK)
+        status = open_view(mapping, local_index, &board);
+    if (status != SL_OK) {
+        atomic_store(&mapping->view_count, 1);
+        release_mapping(mapping);
+        return status;
+    }
+    if (is_of_processes)
+        status = make_processes(board);
+    if (status != SL_OK)
+        sl_board_close(board);
+    else
+        *out_board = board;
+    return status;
+}
+
+sl_status sl_board_share(sl_board *first, uint32_t local_index, sl_board **out_board)
+{
+    return open_view(first->mapping, local_index, out_board);
+}
+
+void sl_board_close(sl_board *board)
+{
+    if (!board)
+        return;
+    atomic_store(&board->head->entries[board->local_index].state, RANK_LEFT);
+    for (uint32_t i = 0; board->processes && i < board->rank_count; i++)
+        if (board->processes[i].fd >= 0)
+            close(board->processes[i].fd);
+    free(board->processes);
+    release_mapping(board->mapping);
+    free(board);
+}
+
+uint32_t sl_board_rank_count(const sl_board *board)
+{
+    return board->rank_count;
+}
+
+uint32_t sl_board_local_index(const sl_board *board)
+{
+    return board->local_index;
+}
+
+uint32_t sl_board_world_size(const sl_board *board)
+{
+    return board->head->world_size;
+}
+
+/* ---- memory ---- */
+
+sl_status sl_board_take(sl_board *board, uint64_t offset, uint64_t bytes)
+{
+    if (bytes > 0 && fallocate(board->mapping->file, 0, (off_t)offset, (off_t)bytes) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %llu bytes that ranks share: %s",
+                (unsigned long long)bytes, strerror(errno));
+    return SL_OK;
+}
+
+uint64_t sl_board_world_window(const sl_board *board)
+{
+    return head_bytes(board->rank_count);
+}
+
+sl_status sl_board_reserve(sl_board *board, uint64_t bytes, uint64_t *out_offset)
+{
+    uint64_t rounded = sl_bits_round_up(bytes, PAGE_BYTES);
+    uint64_t offset = atomic_fetch_add(&board->head->used, rounded);
+    if (offset + rounded > board->mapping->bytes)
+        SL_FAIL(SL_ERROR_SYSTEM, "more communicators than the ranks' shared memory has room for");
+    *out_offset = offset;
+    return SL_OK;
+}
+
+void *sl_board_memory(const sl_board *board, uint64_t offset)
+{
+    return (char *)board->head + offset;
+}
+
+/* ---- what a rank does ---- */
+
+void sl_board_post(sl_board *board, uint64_t step, const char *op)
+{
+    board_entry *entry = &board->head->entries[board->local_index];
+    uint64_t words[OP_WORDS] = {0};
+    size_t length = strnlen(op, OP_BYTES - 1);
+    memcpy(words, op, length);
+    atomic_store_explicit(&entry->step, step, memory_order_relaxed);
+    for (int i = 0; i < OP_WORDS; i++)
+        atomic_store_explicit(&entry->op[i], words[i], memory_order_relaxed);
+}
+
+/* "stopped" of a process that a signal holds; "" else. */
+static const char *describe_process(int32_t process)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "re");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[length] = '\0';
+    const char *end = strrchr(text, ')');
+    return end && strncmp(end, ") T", 3) == 0 ? ", stopped by a signal" : "";
+}
+
+void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_text,
+                       uint64_t capacity)
+{
+    const board_entry *entry = &board->head->entries[local_index];
+    uint64_t words[OP_WORDS];
+    char process[64] = "", what[OP_BYTES + 48] = "";
+    if (atomic_load(&entry->state) == RANK_ABSENT) {
+        snprintf(out_text, capacity, "rank %u of this machine, which never started", local_index);
+        return;
+    }
+    for (int i = 0; i < OP_WORDS; i++)
+        words[i] = atomic_load_explicit(&entry->op[i], memory_order_relaxed);
+    uint64_t step = atomic_load_explicit(&entry->step, memory_order_relaxed);
+    if (words[0])
+        snprintf(what, sizeof what, ", last in step %llu at %.*s", (unsigned long long)step,
+                 OP_BYTES - 1, (const char *)words);
+    if (board->processes)
+        snprintf(process, sizeof process, " (process %d%s)", entry->process,
+                 describe_process(entry->process));
+    snprintf(out_text, capacity, "rank %u%s%s", entry->world_rank, process, what);
+}
+
+/* ---- ending ---- */
+
+void sl_board_end(sl_board *board, sl_status status, const char *text)
+{
+    uint32_t none = VERDICT_NONE;
+    if (!atomic_compare_exchange_strong(&board->head->verdict, &none, VERDICT_WRITING))
+        return;
+    board->head->verdict_status = status;
+    snprintf(board->head->verdict_text, REASON_BYTES, "%s", text);
+    atomic_store(&board->head->verdict, VERDICT_GIVEN);
+}
+
+/* A verdict that is being written is waited for, a tenth of a second at most: its writer may have
+ * died there. */
+static uint32_t read_verdict(const sl_board *board)
+{
+    const struct timespec pause = {0, 100000};
+    uint32_t verdict = atomic_load_explicit(&board->head->verdict, memory_order_acquire);
+    for (int i = 0; verdict == VERDICT_WRITING && i < 1000; i++) {
+        nanosleep(&pause, NULL);
+        verdict = atomic_load_explicit(&board->head->verdict, memory_order_acquire);
+    }
+    return verdict;
+}
+
+sl_status sl_board_poll(const sl_board *board)
+{
+    uint32_t verdict = read_verdict(board);
+    if (verdict == VERDICT_NONE)
+        return SL_OK;
+    if (verdict == VERDICT_WRITING)
+        SL_FAIL(SL_ERROR_RANK, "another rank ended the run");
+    return sl_status_fail((sl_status)board->head->verdict_status, "%.*s", REASON_BYTES - 1,
+                          board->head->verdict_text);
+}
+
+/* Ends the run and returns what ended it, which may be somebody else's verdict. */
+static sl_status end_wait(sl_board *board, const char *text)
+{
+    sl_board_end(board, SL_ERROR_RANK, text);
+    return sl_board_poll(board);
+}
+
+/* ---- waiting ---- */
+
+void sl_board_set_timeout(sl_board *board, double seconds)
+{
+    board->timeout_ns = (uint64_t)(seconds * 1e9);
+}
+
+double sl_board_timeout(const sl_board *board)
+{
+    return (double)board->timeout_ns * 1e-9;
+}
+
+/* The first rank that is gone although it has not left; rank_count: none is. */
+static uint32_t find_dead(sl_board *board)
+{
+    if (!board->processes || poll(board->processes, board->rank_count, 0) <= 0)
+        return board->rank_count;
+    for (uint32_t i = 0; i < board->rank_count; i++)
+        if (board->processes[i].revents != 0 &&
+            atomic_load(&board->head->entries[i].state) == RANK_HERE)
+            return i;
+    return board->rank_count;
+}
+
+static sl_status fail_of_dead(sl_board *board, const sl_board_wait *wait, uint32_t dead)
+{
+    char who[256], text[REASON_BYTES];
+    sl_board_describe(board, dead, who, sizeof who);
+    snprintf(text, sizeof text, "a rank has died: %s; %s of %s ends there", who, wait->op,
+             wait->comm);
+    return end_wait(board, text);
+}
+
+static sl_status fail_of_missing(sl_board *board, const sl_board_wait *wait, bool has_left)
+{
+    char who[256], mine[256], text[REASON_BYTES];
+    sl_board_describe(board, wait->local_index, who, sizeof who);
+    sl_board_describe(board, board->local_index, mine, sizeof mine);
+    if (has_left)
+        snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, wait->op,
+                 wait->comm, mine);
+    else
+        snprintf(
+            text, sizeof text,
+            "%s did not come to %s of %s within %.0f s (--rank-timeout); it was waited for by %s",
+            who, wait->op, wait->comm, sl_board_timeout(board), mine);
+    return end_wait(board, text);
+}
+
+static bool has_changed(const sl_board_wait *wait)
+{
+    return wait->word && atomic_load(wait->word) != wait->seen;
+}
+
+sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait)
+{
+    uint64_t now = sl_clock_now_ns();
+    uint64_t passed = patience->last_ns ? now - patience->last_ns : 0;
+    patience->last_ns = now;
+    patience->waited_ns += passed < 2u * NS_A_TICK ? passed : 2u * NS_A_TICK;
+    SL_TRY(sl_board_poll(board));
+    uint32_t dead = find_dead(board);
+    if (dead < board->rank_count)
+        return fail_of_dead(board, wait, dead);
+    if (wait->local_index >= board->rank_count)
+        return SL_OK;
+    /* Who has left came before: its state is looked at first. */
+    bool has_left = atomic_load(&board->head->entries[wait->local_index].state) == RANK_LEFT;
+    bool is_over = has_left || patience->waited_ns > board->timeout_ns;
+    return is_over && !has_changed(wait) ? fail_of_missing(board, wait, has_left) : SL_OK;
+}
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
+sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait)
+{
+    static const struct timespec tick = {0, NS_A_TICK};
+    while (patience->spins < board->spins) {
+        patience->spins++;
+        pause_briefly();
+        if (atomic_load_explicit(wait->word, memory_order_acquire) != wait->seen)
+            return SL_OK;
+    }
+    SL_TRY(sl_board_poll(board));
+    if (patience->last_ns == 0)
+        patience->last_ns = sl_clock_now_ns();
+    atomic_fetch_add(wait->sleepers, 1);
+    bool is_late = false;
+    if (!has_changed(wait))
+        is_late = syscall(SYS_futex, wait->word, FUTEX_WAIT, wait->seen, &tick, NULL, 0) != 0 &&
+                  errno == ETIMEDOUT;
+    atomic_fetch_sub(wait->sleepers, 1);
+    return is_late ? sl_board_check(board, patience, wait) : SL_OK;
+}
+
+void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
+{
+    atomic_fetch_add(word, 1);
+    if (atomic_load(sleepers) > 0)
+        syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* ---- joining ---- */
+
+static void open_processes(sl_board *board)
+{
+    for (uint32_t i = 0; board->processes && i < board->rank_count; i++) {
+        board->processes[i].events = POLLIN;
+        if (i != board->local_index)
+            board->processes[i].fd =
+                (int)syscall(SYS_pidfd_open, board->head->entries[i].process, 0);
+    }
+}
+
+void sl_board_enter(sl_board *board, uint32_t world_rank)
+{
+    board_entry *entry = &board->head->entries[board->local_index];
+    entry->process = (int32_t)getpid();
+    entry->world_rank = world_rank;
+    atomic_store(&entry->state, RANK_HERE);
+    sl_board_wake(&board->head->arrived, &board->head->arrived_sleepers);
+}
+
+sl_status sl_board_join(sl_board *board, uint32_t world_rank)
+{
+    sl_board_patience patience = {0};
+    sl_board_enter(board, world_rank);
+    for (;;) {
+        uint32_t seen = atomic_load(&board->head->arrived), missing = 0;
+        while (missing < board->rank_count &&
+               atomic_load(&board->head->entries[missing].state) != RANK_ABSENT)
+            missing++;
+        if (missing == board->rank_count)
+            break;
+        sl_board_wait wait = {
+            "world", "the start", missing, &board->head->arrived, &board->head->arrived_sleepers,
+            seen};
+        SL_TRY(sl_board_sleep(board, &patience, &wait));
+    }
+    open_processes(board);
+    return SL_OK;
+}

@@ -1,0 +1,103 @@
+/* The board: memory that the ranks of one machine share, and in it what each of them is doing. It
+ * ends waits: when a rank died, left, gave up, or did not come in time, it says which one and what
+ * it did last. Windows of communicators are carved from the same memory.
+ *
+ * A view is one rank's handle. Views of processes map the board's file apart; views of threads
+ * share one mapping. Ranks are named by their place on this machine, `local_index`; their rank in
+ * the world stands in the board.
+ */
+#ifndef SL_COMM_BOARD_H
+#define SL_COMM_BOARD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct sl_board sl_board; /* a view */
+
+/* Makes the file of a board for `rank_count` ranks of this machine, of `world_size` in all: a
+ * memfd, closed on exec. Its memory is taken as it is used. */
+sl_status sl_board_create(uint32_t rank_count, uint32_t world_size, int *out_file);
+
+/* Maps the board in `file`, which stays the caller's, as local rank `local_index`. Ranks that are
+ * processes are watched for their death. */
+sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl_board **out_board);
+
+/* Another view of the same mapping, for another thread. */
+sl_status sl_board_share(sl_board *first, uint32_t local_index, sl_board **out_board);
+
+/* The rank has left. NULL is fine. */
+void sl_board_close(sl_board *board);
+
+uint32_t sl_board_rank_count(const sl_board *board);
+uint32_t sl_board_local_index(const sl_board *board);
+uint32_t sl_board_world_size(const sl_board *board);
+
+/* Writes this rank's entry. */
+void sl_board_enter(sl_board *board, uint32_t world_rank);
+
+/* Enters, and waits until all ranks have. */
+sl_status sl_board_join(sl_board *board, uint32_t world_rank);
+
+/* ---- memory ---- */
+
+/* Where the window of the world lies. */
+uint64_t sl_board_world_window(const sl_board *board);
+
+/* Carves out `bytes`, zero and page aligned; any view may do so. Each page is taken from the system
+ * when it is first touched, or by sl_board_take. */
+sl_status sl_board_reserve(sl_board *board, uint64_t bytes, uint64_t *out_offset);
+
+/* Takes memory from the system now, so that touching it cannot fail. SL_ERROR_SYSTEM. */
+sl_status sl_board_take(sl_board *board, uint64_t offset, uint64_t bytes);
+
+void *sl_board_memory(const sl_board *board, uint64_t offset);
+
+/* ---- what a rank does ---- */
+
+void sl_board_post(sl_board *board, uint64_t step, const char *op);
+
+/* ---- waiting ---- */
+
+/* How long a wait has lasted, in time during which this process ran: a suspended job is not a dead
+ * one. All zeros at the start of a wait. */
+typedef struct sl_board_patience {
+    uint64_t waited_ns, last_ns;
+    uint32_t spins;
+} sl_board_patience;
+
+/* What is waited for: that *word is no longer `seen`. */
+typedef struct sl_board_wait {
+    const char *comm, *op; /* "tp", "all_reduce" */
+    uint32_t local_index;  /* of the first rank that is missing; beyond all: none of this machine */
+    _Atomic uint32_t *word, *sleepers; /* NULL: no word; else also how many sleep on it */
+    uint32_t seen;
+} sl_board_wait;
+
+void sl_board_set_timeout(sl_board *board, double seconds);
+double sl_board_timeout(const sl_board *board);
+
+/* Sleeps until the word changes, a tick at most; fails if waiting on has no sense. */
+sl_status sl_board_sleep(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait);
+
+/* Adds 1 to *word and wakes who sleeps on it. */
+void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers);
+
+/* Fails if waiting on has no sense: for waits without a word, called several times a second. */
+sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_board_wait *wait);
+
+/* ---- ending ---- */
+
+/* Ends all waits of this machine's ranks with `status` and `text`; the first call stands. */
+void sl_board_end(sl_board *board, sl_status status, const char *text);
+
+/* SL_OK, or what ended them. */
+sl_status sl_board_poll(const sl_board *board);
+
+/* "rank 2 (process 4711, stopped), in step 12 at h.3.attn" of a rank. */
+void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_text,
+                       uint64_t capacity);
+
+#endif

@@ -1,0 +1,445 @@
+/* The calls, made of passes: how data is cut into pieces, and who adds what. Knows no carrier.
+ *
+ * An all-reduce of much data cuts it into segments and a segment into a piece for each rank. In one
+ * pass each rank hands everybody their piece; it adds up its own piece of all ranks; in the next
+ * pass it hands the sum round. Of little data every rank hands all of it round and adds up all of
+ * it itself: one pass in the place of two. Who adds an element does not matter: the terms are added
+ * in the order of ranks in any case.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/hash.h"
+#include "comm_internal.h"
+#include "wire.h"
+
+enum {
+    SMALL_BYTES = 8192, /* up to this, of all terms together in a pass, one pass is cheaper */
+    ALIGN_ELEMENTS = 32 /* pieces begin on a line of the cache */
+};
+
+typedef enum call_op {
+    CALL_ALL_REDUCE = 1,
+    CALL_REDUCE_SCATTER,
+    CALL_GATHER,
+    CALL_BROADCAST,
+    CALL_MERGE
+} call_op;
+
+static const char *const op_names[] = {"",       "all_reduce", "reduce_scatter",
+                                       "gather", "broadcast",  "merge"};
+
+/* ---- a call ---- */
+
+typedef struct call {
+    sl_comm *comm;
+    sl_comm_pass pass;
+} call;
+
+static call begin(sl_comm *comm, call_op op, sl_comm_types types, uint64_t count, uint64_t detail)
+{
+    call it = {.comm = comm};
+    it.pass.op = op_names[op];
+    it.pass.sign = (sl_window_sign){.call = comm->call_count++,
+                                    .count = count,
+                                    .detail = detail,
+                                    .op = op,
+                                    .types = (uint32_t)types.stored << 4 | (uint32_t)types.wire};
+    it.pass.send_bytes = comm->send_bytes;
+    it.pass.receive_bytes = comm->receive_bytes;
+    return it;
+}
+
+static sl_status run_pass(call *it, bool is_for_all)
+{
+    it->pass.is_for_all = is_for_all;
+    SL_TRY(it->comm->ops->pass(it->comm, &it->pass));
+    it->pass.sign.pass++;
+    return SL_OK;
+}
+
+/* What each of the others sends and gets: the same everywhere. */
+static void set_bytes_of_all(sl_comm *comm, uint64_t send_bytes, uint64_t receive_bytes)
+{
+    for (uint32_t i = 0; i < comm->size; i++) {
+        comm->send_bytes[i] = send_bytes;
+        comm->receive_bytes[i] = receive_bytes;
+    }
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What is left from `done` on, in pieces of at most `most`. */
+static uint64_t slice(uint64_t total, uint64_t done, uint64_t most)
+{
+    return done < total ? least(total - done, most) : 0;
+}
+
+static char *at(const void *data, uint64_t index, uint64_t element_bytes)
+{
+    return (char *)data + index * element_bytes;
+}
+
+static sl_status check_types(sl_comm_types types)
+{
+    if (types.stored < 0 || types.stored >= SL_COMM_TYPE_COUNT || types.wire < 0 ||
+        types.wire >= SL_COMM_TYPE_COUNT ||
+        (types.stored != types.wire && types.stored != SL_COMM_FP32))
+        SL_FAIL(SL_ERROR_INTERNAL, "elements of type %d cannot be summed in type %d", types.stored,
+                types.wire);
+    return SL_OK;
+}
+
+static sl_status check_starts(const uint64_t *starts, uint32_t size)
+{
+    for (uint32_t i = 0; i < size; i++)
+        if (starts[0] != 0 || starts[i + 1] < starts[i])
+            SL_FAIL(SL_ERROR_INTERNAL, "the pieces of ranks do not ascend from 0");
+    return SL_OK;
+}
+
+/* ---- all-reduce ---- */
+
+static void sum_terms(const sl_comm *comm, sl_comm_types types, uint64_t count, void *data,
+                      void *out_wire)
+{
+    const sl_wire_sum_args args = {.types = types,
+                                   .count = count,
+                                   .term_count = comm->size,
+                                   .own_index = comm->rank,
+                                   .terms = comm->received,
+                                   .own = data,
+                                   .out_wire = out_wire,
+                                   .out_stored = data};
+    sl_wire_sum(&args);
+}
+
+/* All of it to all, at most a half's worth. */
+static sl_status reduce_small(call *it, sl_comm_types types, uint64_t count, void *data)
+{
+    sl_comm *comm = it->comm;
+    uint64_t bytes = count * sl_wire_bytes(types.wire);
+    if (comm->size > 1) {
+        sl_wire_round(types, count, data, sl_window_place(comm->window, SL_WINDOW_ALL));
+        set_bytes_of_all(comm, bytes, bytes);
+        SL_TRY(run_pass(it, true));
+    }
+    sum_terms(comm, types, count, data, NULL);
+    return SL_OK;
+}
+
+/* The pieces of one segment: rank i adds up elements [i * each, (i + 1) * each) of it. */
+typedef struct segment {
+    sl_comm_types types;
+    char *data;
+    uint64_t count, each;
+} segment;
+
+static uint64_t piece_count(const segment *it, uint32_t rank)
+{
+    return slice(it->count, rank * it->each, it->each);
+}
+
+static char *piece_of(const segment *it, uint32_t rank)
+{
+    return at(it->data, rank * it->each, sl_wire_bytes(it->types.stored));
+}
+
+static sl_status hand_out(call *it, const segment *part)
+{
+    sl_comm *comm = it->comm;
+    uint64_t wire_bytes = sl_wire_bytes(part->types.wire);
+    for (uint32_t i = 0; i < comm->size; i++) {
+        comm->send_bytes[i] = piece_count(part, i) * wire_bytes;
+        comm->receive_bytes[i] = piece_count(part, comm->rank) * wire_bytes;
+        if (i != comm->rank && comm->send_bytes[i] > 0)
+            sl_wire_round(part->types, piece_count(part, i), piece_of(part, i),
+                          sl_window_place(comm->window, i));
+    }
+    return run_pass(it, false);
+}
+
+static sl_status hand_round(call *it, const segment *part)
+{
+    sl_comm *comm = it->comm;
+    uint64_t wire_bytes = sl_wire_bytes(part->types.wire);
+    for (uint32_t i = 0; i < comm->size; i++) {
+        comm->send_bytes[i] = piece_count(part, comm->rank) * wire_bytes;
+        comm->receive_bytes[i] = piece_count(part, i) * wire_bytes;
+    }
+    SL_TRY(run_pass(it, true));
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (i != comm->rank && comm->receive_bytes[i] > 0)
+            sl_wire_widen(part->types, piece_count(part, i), comm->received[i], piece_of(part, i));
+    return SL_OK;
+}
+
+static sl_status reduce_segment(call *it, const segment *part)
+{
+    sl_comm *comm = it->comm;
+    SL_TRY(hand_out(it, part));
+    uint64_t count = piece_count(part, comm->rank);
+    if (count > 0)
+        sum_terms(comm, part->types, count, piece_of(part, comm->rank),
+                  sl_window_place(comm->window, SL_WINDOW_ALL));
+    return hand_round(it, part);
+}
+
+sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t count, void *data)
+{
+    SL_TRY(check_types(types));
+    call it = begin(comm, CALL_ALL_REDUCE, types, count, 0);
+    uint64_t wire_bytes = sl_wire_bytes(types.wire), stored_bytes = sl_wire_bytes(types.stored);
+    if (count == 0 || comm->size == 1 || count * wire_bytes * comm->size <= SMALL_BYTES)
+        return count > 0 ? reduce_small(&it, types, count, data) : sl_comm_poll(comm);
+    uint64_t each = comm->piece_bytes / wire_bytes;
+    for (uint64_t done = 0; done < count;) {
+        segment part = {types, at(data, done, stored_bytes), 0, each};
+        part.count = slice(count, done, each * comm->size);
+        uint64_t even = sl_bits_divide_up(part.count, comm->size);
+        part.each = least(each, sl_bits_round_up(even, ALIGN_ELEMENTS));
+        SL_TRY(reduce_segment(&it, &part));
+        done += part.count;
+    }
+    return SL_OK;
+}
+
+sl_status sl_comm_all_reduce(sl_comm *comm, sl_comm_type type, uint64_t count, void *data)
+{
+    return sl_comm_all_reduce_stored(comm, (sl_comm_types){type, type}, count, data);
+}
+
+/* ---- reduce-scatter ---- */
+
+static uint64_t longest_piece(const uint64_t *starts, uint32_t size)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < size; i++)
+        if (starts[i + 1] - starts[i] > most)
+            most = starts[i + 1] - starts[i];
+    return most;
+}
+
+static uint64_t starts_hash(const uint64_t *starts, uint32_t size)
+{
+    return sl_hash_64(starts, ((uint64_t)size + 1) * sizeof *starts);
+}
+
+typedef struct scatter {
+    sl_comm_types types;
+    const uint64_t *starts;
+    const char *from;
+    char *to;
+} scatter;
+
+/* Elements [done, done + each) of every rank's piece. */
+static sl_status scatter_slice(call *it, const scatter *args, uint64_t done, uint64_t each)
+{
+    sl_comm *comm = it->comm;
+    uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
+    uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
+    const uint64_t *starts = args->starts;
+    uint64_t mine = slice(starts[comm->rank + 1] - starts[comm->rank], done, each);
+    for (uint32_t i = 0; i < comm->size; i++) {
+        uint64_t count = slice(starts[i + 1] - starts[i], done, each);
+        comm->send_bytes[i] = count * wire_bytes;
+        comm->receive_bytes[i] = mine * wire_bytes;
+        if (i != comm->rank && count > 0)
+            sl_wire_round(args->types, count, at(args->from, starts[i] + done, stored_bytes),
+                          sl_window_place(comm->window, i));
+    }
+    if (comm->size > 1)
+        SL_TRY(run_pass(it, false));
+    if (mine == 0)
+        return SL_OK;
+    char *to = at(args->to, done, stored_bytes);
+    const char *own = at(args->from, starts[comm->rank] + done, stored_bytes);
+    const sl_wire_sum_args sum = {.types = args->types,
+                                  .count = mine,
+                                  .term_count = comm->size,
+                                  .own_index = comm->rank,
+                                  .terms = comm->received,
+                                  .own = own,
+                                  .out_stored = to};
+    sl_wire_sum(&sum);
+    return SL_OK;
+}
+
+sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_types types, const uint64_t *starts,
+                                 const void *from, void *to)
+{
+    SL_TRY(check_types(types));
+    SL_TRY(check_starts(starts, comm->size));
+    uint64_t longest = longest_piece(starts, comm->size);
+    uint64_t each = comm->piece_bytes / sl_wire_bytes(types.wire);
+    scatter args = {types, starts, from, to};
+    call it = begin(comm, CALL_REDUCE_SCATTER, types, starts[comm->size],
+                    starts_hash(starts, comm->size));
+    for (uint64_t done = 0; done < longest; done += each)
+        SL_TRY(scatter_slice(&it, &args, done, each));
+    return longest > 0 ? SL_OK : sl_comm_poll(comm);
+}
+
+/* ---- gather ---- */
+
+/* Bytes [done, done + each) of every rank's piece. */
+static sl_status gather_slice(call *it, const uint64_t *starts, const char *piece, char *whole,
+                              uint64_t done, uint64_t each)
+{
+    sl_comm *comm = it->comm;
+    uint64_t mine = slice(starts[comm->rank + 1] - starts[comm->rank], done, each);
+    if (mine > 0)
+        memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), piece + done, mine);
+    for (uint32_t i = 0; i < comm->size; i++) {
+        comm->send_bytes[i] = mine;
+        comm->receive_bytes[i] = slice(starts[i + 1] - starts[i], done, each);
+    }
+    SL_TRY(run_pass(it, true));
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (i != comm->rank && comm->receive_bytes[i] > 0)
+            memcpy(whole + starts[i] + done, comm->received[i], comm->receive_bytes[i]);
+    return SL_OK;
+}
+
+sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const void *piece,
+                                void *out_whole)
+{
+    static const sl_comm_types bytes = {SL_COMM_FP32, SL_COMM_FP32};
+    SL_TRY(check_starts(starts, comm->size));
+    uint64_t longest = longest_piece(starts, comm->size), each = comm->piece_bytes * comm->size;
+    uint64_t mine = starts[comm->rank + 1] - starts[comm->rank];
+    char *place = (char *)out_whole + starts[comm->rank];
+    call it = begin(comm, CALL_GATHER, bytes, starts[comm->size], starts_hash(starts, comm->size));
+    if (mine > 0 && place != piece)
+        memmove(place, piece, mine);
+    for (uint64_t done = 0; comm->size > 1 && done < longest; done += each)
+        SL_TRY(gather_slice(&it, starts, place, out_whole, done, each));
+    return longest > 0 ? SL_OK : sl_comm_poll(comm);
+}
+
+sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, void *out_parts)
+{
+    uint64_t starts[SL_COMM_RANKS_MAX + 1], whole;
+    SL_TRY(sl_bits_multiply(bytes, comm->size, "what ranks gather", &whole));
+    for (uint32_t i = 0; i <= comm->size; i++)
+        starts[i] = bytes * i;
+    return sl_comm_gather_pieces(comm, starts, part, out_parts);
+}
+
+/* ---- the others ---- */
+
+sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *data)
+{
+    static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
+    if (root >= comm->size)
+        SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
+    uint64_t each = comm->piece_bytes * comm->size;
+    call it = begin(comm, CALL_BROADCAST, types, bytes, root);
+    for (uint64_t done = 0; comm->size > 1 && done < bytes; done += each) {
+        uint64_t count = slice(bytes, done, each);
+        bool is_root = comm->rank == root;
+        if (is_root)
+            memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), (char *)data + done, count);
+        set_bytes_of_all(comm, is_root ? count : 0, 0);
+        comm->receive_bytes[root] = is_root ? 0 : count;
+        SL_TRY(run_pass(&it, true));
+        if (!is_root)
+            memcpy((char *)data + done, comm->received[root], count);
+    }
+    return bytes > 0 ? SL_OK : sl_comm_poll(comm);
+}
+
+sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_merge_function merge)
+{
+    static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
+    if (bytes > SL_COMM_RECORD_BYTES || bytes > comm->piece_bytes * comm->size)
+        SL_FAIL(SL_ERROR_INTERNAL, "a record of %u bytes is too large to be merged", bytes);
+    call it = begin(comm, CALL_MERGE, types, bytes, 0);
+    if (comm->size == 1)
+        return sl_comm_poll(comm);
+    if (bytes > 0)
+        memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), record, bytes);
+    set_bytes_of_all(comm, bytes, bytes);
+    SL_TRY(run_pass(&it, true));
+    if (bytes == 0)
+        return SL_OK;
+    memcpy(comm->merged, comm->rank == 0 ? record : comm->received[0], bytes);
+    for (uint32_t i = 1; i < comm->size; i++)
+        merge(comm->merged, i == comm->rank ? record : comm->received[i]);
+    memcpy(record, comm->merged, bytes);
+    return SL_OK;
+}
+
+static void merge_nothing(void *sum, const void *other)
+{
+    (void)sum;
+    (void)other;
+}
+
+sl_status sl_comm_barrier(sl_comm *comm)
+{
+    return sl_comm_merge(comm, 0, NULL, merge_nothing);
+}
+
+sl_status sl_comm_exchange(sl_comm *comm, const sl_comm_exchange_args *args)
+{
+    bool is_to_all = (args->to >= comm->size && args->to != SL_COMM_NOBODY) ||
+                     (args->from >= comm->size && args->from != SL_COMM_NOBODY);
+    if (is_to_all || args->to == comm->rank || args->from == comm->rank)
+        SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot exchange with %u and %u", comm->rank,
+                comm->size, args->to, args->from);
+    if (comm->size == 1)
+        return sl_comm_poll(comm);
+    return comm->ops->exchange(comm, args);
+}
+
+/* ---- agreement ---- */
+
+enum { FACT_NAME_BYTES = 64, FACT_VALUE_BYTES = 192 };
+
+typedef struct fact_record {
+    char name[FACT_NAME_BYTES], value[FACT_VALUE_BYTES];
+} fact_record;
+
+static sl_status refuse_fact(const fact_record *first, uint32_t rank, const fact_record *other)
+{
+    SL_FAIL(SL_ERROR_USAGE, "the ranks differ in %s: \"%s\" on rank 0, \"%s\" on rank %u",
+            *first->name ? first->name : other->name, first->value, other->value, rank);
+}
+
+static sl_status compare_fact(sl_comm *comm, const fact_record *mine)
+{
+    fact_record all[8], differs[2];
+    uint32_t rank = UINT32_MAX;
+    for (uint32_t first = 0; first < comm->size; first += 8) {
+        /* Eight ranks at a time: a world has a thousand, and this takes no memory. */
+        uint64_t starts[SL_COMM_RANKS_MAX + 1], count = slice(comm->size, first, 8);
+        for (uint32_t i = 0; i <= comm->size; i++)
+            starts[i] = i <= first ? 0 : least(i - first, count) * sizeof(fact_record);
+        SL_TRY(sl_comm_gather_pieces(comm, starts, mine, all));
+        if (first == 0)
+            differs[0] = all[0];
+        for (uint64_t i = 0; i < count && rank == UINT32_MAX; i++) {
+            differs[1] = all[i];
+            if (memcmp(&differs[0], &differs[1], sizeof differs[0]) != 0)
+                rank = first + (uint32_t)i;
+        }
+    }
+    return rank == UINT32_MAX ? SL_OK : refuse_fact(&differs[0], rank, &differs[1]);
+}
+
+sl_status sl_comm_agree(sl_comm *comm, const sl_comm_fact *facts, uint32_t count)
+{
+    sl_status status = SL_OK;
+    for (uint32_t i = 0; i < count && status == SL_OK; i++) {
+        fact_record mine = {0};
+        snprintf(mine.name, sizeof mine.name, "%s", facts[i].name);
+        snprintf(mine.value, sizeof mine.value, "%s", facts[i].value);
+        status = compare_fact(comm, &mine);
+    }
+    return status;
+}

@@ -1,0 +1,377 @@
+/* Opening, splitting and ending communicators; the carriers whose ranks share a machine, as threads
+ * of a process or as processes that `sluice launch` started. */
+#include "comm.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "comm_internal.h"
+#include "environment.h"
+#include "rendezvous.h"
+
+enum { TIMEOUT_S = 600 };
+
+/* ---- carriers of one machine ---- */
+
+sl_status sl_comm_pass_window(sl_comm *comm, const sl_comm_pass *pass)
+{
+    sl_window_arrive(comm->window, &pass->sign);
+    SL_TRY(sl_window_wait(comm->window, pass->op));
+    uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
+    for (uint32_t i = 0; i < comm->size; i++)
+        comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
+    return SL_OK;
+}
+
+static sl_status exchange_by_window(sl_comm *comm, const sl_comm_exchange_args *args)
+{
+    return sl_window_exchange(comm->window, args);
+}
+
+static void do_nothing(sl_comm *comm)
+{
+    (void)comm;
+}
+
+static const sl_comm_ops self_ops = {"self", sl_comm_pass_window, exchange_by_window, do_nothing,
+                                     do_nothing};
+static const sl_comm_ops threads_ops = {"threads", sl_comm_pass_window, exchange_by_window,
+                                        do_nothing, do_nothing};
+static const sl_comm_ops mpi_ops = {"mpi", sl_comm_pass_window, exchange_by_window, do_nothing,
+                                    do_nothing};
+static const sl_comm_ops local_ops = {"local", sl_comm_pass_window, exchange_by_window, do_nothing,
+                                      do_nothing};
+
+/* ---- an end ---- */
+
+static void free_end(sl_comm *comm)
+{
+    sl_window_close(comm->window);
+    free(comm->members);
+    free(comm->local);
+    free(comm->received);
+    free(comm->send_bytes);
+    free(comm->receive_bytes);
+    free(comm);
+}
+
+sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, uint32_t size,
+                       sl_comm **out_comm)
+{
+    sl_comm *comm = aligned_alloc(64, (sizeof *comm + 63) / 64 * 64);
+    if (!comm)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
+    memset(comm, 0, sizeof *comm);
+    comm->ops = ops;
+    comm->rank = rank;
+    comm->size = size;
+    comm->piece_bytes = sl_window_piece_bytes(size);
+    snprintf(comm->name, sizeof comm->name, "%s", name);
+    comm->members = calloc(size, sizeof *comm->members);
+    comm->local = calloc(size, sizeof *comm->local);
+    comm->received = calloc(size, sizeof *comm->received);
+    comm->send_bytes = calloc(size, sizeof *comm->send_bytes);
+    comm->receive_bytes = calloc(size, sizeof *comm->receive_bytes);
+    if (!comm->members || !comm->local || !comm->received || !comm->send_bytes ||
+        !comm->receive_bytes) {
+        free_end(comm);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator of %u ranks", size);
+    }
+    *out_comm = comm;
+    return SL_OK;
+}
+
+sl_status sl_comm_open_window(sl_comm *comm, uint64_t offset)
+{
+    if (comm->size == 1)
+        return SL_OK;
+    const sl_window_args args = {.board = comm->board,
+                                 .name = comm->name,
+                                 .offset = offset,
+                                 .member_count = comm->size,
+                                 .member = comm->rank,
+                                 .local = comm->local};
+    return sl_window_open(&args, &comm->window);
+}
+
+void sl_comm_close(sl_comm *comm)
+{
+    if (!comm)
+        return;
+    comm->ops->close(comm);
+    sl_board *board = comm->is_world ? comm->board : NULL;
+    free_end(comm);
+    sl_board_close(board);
+}
+
+/* The end of a world all of whose ranks are on this machine; takes the board. */
+static sl_status make_local_world(const sl_comm_ops *ops, sl_board *board, sl_comm **out_world)
+{
+    uint32_t rank = sl_board_local_index(board);
+    sl_comm *world = NULL;
+    sl_status status = sl_comm_make(ops, "world", rank, sl_board_rank_count(board), &world);
+    if (status != SL_OK) {
+        sl_board_close(board);
+        return status;
+    }
+    world->board = board;
+    world->is_world = true;
+    for (uint32_t i = 0; i < world->size; i++)
+        world->members[i] = world->local[i] = i;
+    status = sl_comm_open_window(world, sl_board_world_window(board));
+    if (status != SL_OK)
+        sl_comm_close(world);
+    else
+        *out_world = world;
+    return status;
+}
+
+/* ---- worlds ---- */
+
+static sl_status open_threads_of(const sl_comm_ops *ops, sl_board *first, uint32_t size,
+                                 sl_comm **out_ends)
+{
+    sl_status status = SL_OK;
+    uint32_t made = 0;
+    for (; made < size && status == SL_OK; made++) {
+        sl_board *board = first;
+        if (made > 0)
+            status = sl_board_share(out_ends[0]->board, made, &board);
+        if (status == SL_OK)
+            status = make_local_world(ops, board, &out_ends[made]);
+    }
+    if (status == SL_OK)
+        return SL_OK;
+    for (uint32_t i = 0; i + 1 < made; i++) /* the last one was not made */
+        sl_comm_close(out_ends[i]);
+    return status;
+}
+
+sl_status sl_comm_threads_open(uint32_t size, sl_comm **out_ends)
+{
+    int file;
+    sl_board *first = NULL;
+    SL_TRY(sl_board_create(size, size, &file));
+    sl_status status = sl_board_open(file, 0, false, &first);
+    close(file);
+    SL_TRY(status);
+    SL_TRY(open_threads_of(size == 1 ? &self_ops : &threads_ops, first, size, out_ends));
+    for (uint32_t i = 0; i < size; i++)
+        sl_board_enter(out_ends[i]->board, i);
+    return SL_OK;
+}
+
+/* Processes that share `file`, which this closes. */
+static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *environment, int file,
+                                sl_comm **out_world)
+{
+    sl_board *board;
+    sl_status status = sl_board_open(file, environment->rank, true, &board);
+    close(file);
+    SL_TRY(status);
+    if (sl_board_rank_count(board) != environment->size) {
+        sl_board_close(board);
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s says %u ranks, and the memory that they share is not for as many",
+                SL_ENVIRONMENT_SIZE, environment->size);
+    }
+    return make_local_world(ops, board, out_world);
+}
+
+/* What mpirun or srun started meets first, and ends with the process that started it. */
+static sl_status open_met(const sl_environment *environment, double timeout_s, sl_comm **out_world)
+{
+    int file;
+    if (environment->local_size != environment->size)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%u of %u ranks are on this machine: in this version all have to be",
+                environment->local_size, environment->size);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    SL_TRY(sl_rendezvous_share(environment, timeout_s, &file));
+    return open_processes(&mpi_ops, environment, file, out_world);
+}
+
+static sl_status open_world(sl_comm_kind kind, double timeout_s, sl_comm **out_world)
+{
+    sl_environment environment;
+    SL_TRY(sl_environment_read(&environment));
+    kind = kind == SL_COMM_AUTO ? environment.kind : kind;
+    if (kind == SL_COMM_SELF)
+        return sl_comm_threads_open(1, out_world);
+    if (kind != environment.kind)
+        SL_FAIL(SL_ERROR_USAGE, "this process was not started as a rank: use sluice launch");
+    if (kind == SL_COMM_MPI)
+        return open_met(&environment, timeout_s, out_world);
+    return open_processes(&local_ops, &environment, environment.file, out_world);
+}
+
+sl_status sl_comm_open(const sl_comm_options *options, sl_comm **out_world)
+{
+    double timeout_s = options->timeout_s > 0 ? options->timeout_s : TIMEOUT_S;
+    sl_comm *world;
+    SL_TRY(open_world(options->kind, timeout_s, &world));
+    sl_comm_set_timeout(world, timeout_s);
+    sl_status status = world->ops == &self_ops ? SL_OK : sl_board_join(world->board, world->rank);
+    if (status != SL_OK)
+        sl_comm_close(world);
+    else
+        *out_world = world;
+    return status;
+}
+
+/* ---- splitting ---- */
+
+/* What each rank tells of its set: all of a set tell the same, its first rank where its window is.
+ */
+typedef struct split_record {
+    uint64_t offset;
+    uint64_t members_hash;
+    int32_t status;
+    uint32_t reserved;
+} split_record;
+
+static sl_status check_members(const sl_comm *world, const uint32_t *members, uint32_t count,
+                               uint32_t *out_rank)
+{
+    uint32_t rank = UINT32_MAX;
+    bool is_ascending = count > 0;
+    for (uint32_t i = 0; i < count; i++) {
+        is_ascending =
+            is_ascending && members[i] < world->size && (i == 0 || members[i] > members[i - 1]);
+        if (members[i] == world->rank)
+            rank = i;
+    }
+    if (!is_ascending || rank == UINT32_MAX)
+        SL_FAIL(SL_ERROR_INTERNAL, "rank %u's set is not one of ascending ranks that holds it",
+                world->rank);
+    *out_rank = rank;
+    return SL_OK;
+}
+
+/* The first rank of this machine carves out the window. */
+static sl_status reserve_window(sl_comm *comm, const sl_comm *world, split_record *record)
+{
+    uint32_t first = 0;
+    while (comm->local[first] == UINT32_MAX)
+        first++;
+    if (comm->size > 1 && comm->members[first] == world->rank)
+        return sl_board_reserve(comm->board, sl_window_bytes(comm->size), &record->offset);
+    return SL_OK;
+}
+
+static sl_status agree_on_window(sl_comm *world, sl_comm *comm, split_record *all,
+                                 uint64_t *out_offset)
+{
+    split_record mine = {.members_hash = sl_hash_64(comm->members, comm->size * sizeof(uint32_t))};
+    mine.status = (int32_t)reserve_window(comm, world, &mine);
+    SL_TRY(sl_comm_all_gather(world, sizeof mine, &mine, all));
+    for (uint32_t i = 0; i < world->size; i++)
+        if (all[i].status != SL_OK)
+            SL_FAIL((sl_status)all[i].status, "rank %u has no memory for communicator %s", i,
+                    comm->name);
+    uint32_t first = 0;
+    for (uint32_t i = comm->size; i-- > 0;) {
+        if (all[comm->members[i]].members_hash != mine.members_hash)
+            SL_FAIL(SL_ERROR_INTERNAL, "ranks %u and %u see different sets of communicator %s",
+                    world->rank, comm->members[i], comm->name);
+        if (comm->local[i] != UINT32_MAX)
+            first = comm->members[i];
+    }
+    *out_offset = all[first].offset;
+    return SL_OK;
+}
+
+static sl_status complete_split(sl_comm *world, sl_comm *comm)
+{
+    uint64_t offset = 0;
+    split_record *all = calloc(world->size, sizeof *all);
+    if (!all)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a communicator");
+    sl_status status = agree_on_window(world, comm, all, &offset);
+    free(all);
+    SL_TRY(status);
+    return sl_comm_open_window(comm, offset);
+}
+
+sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *members,
+                        uint32_t member_count, sl_comm **out_comm)
+{
+    uint32_t rank;
+    sl_comm *comm;
+    SL_TRY(check_members(world, members, member_count, &rank));
+    SL_TRY(sl_comm_make(world->ops, name, rank, member_count, &comm));
+    comm->board = world->board;
+    comm->carrier = world->carrier;
+    for (uint32_t i = 0; i < member_count; i++) {
+        comm->members[i] = members[i];
+        comm->local[i] = world->local[members[i]];
+    }
+    sl_status status = complete_split(world, comm);
+    if (status != SL_OK)
+        free_end(comm);
+    else
+        *out_comm = comm;
+    return status;
+}
+
+/* ---- facts ---- */
+
+uint32_t sl_comm_rank(const sl_comm *comm)
+{
+    return comm->rank;
+}
+
+uint32_t sl_comm_size(const sl_comm *comm)
+{
+    return comm->size;
+}
+
+const char *sl_comm_carrier(const sl_comm *comm)
+{
+    return comm->ops->name;
+}
+
+void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count)
+{
+    *out_index = sl_board_local_index(comm->board);
+    *out_count = sl_board_rank_count(comm->board);
+}
+
+uint64_t sl_comm_window_bytes(const sl_comm *comm)
+{
+    uint32_t local_count = 0;
+    for (uint32_t i = 0; i < comm->size; i++)
+        local_count += comm->local[i] != UINT32_MAX;
+    return comm->window ? sl_window_taken_bytes(comm->size, local_count) : 0;
+}
+
+/* ---- ending ---- */
+
+void sl_comm_post(sl_comm *comm, uint64_t step, const char *op)
+{
+    sl_board_post(comm->board, step, op);
+}
+
+void sl_comm_set_timeout(sl_comm *world, double seconds)
+{
+    sl_board_set_timeout(world->board, seconds);
+}
+
+void sl_comm_abort(sl_comm *comm, const char *reason)
+{
+    char who[256], text[SL_STATUS_MESSAGE_BYTES];
+    sl_board_describe(comm->board, sl_board_local_index(comm->board), who, sizeof who);
+    snprintf(text, sizeof text, "%s gave up%s%s", who, reason ? ": " : "", reason ? reason : "");
+    sl_board_end(comm->board, SL_ERROR_RANK, text);
+    comm->ops->abort(comm);
+}
+
+sl_status sl_comm_poll(sl_comm *comm)
+{
+    return sl_board_poll(comm->board);
+}

@@ -1,0 +1,56 @@
+/* What an end of a communicator is made of, and what a carrier has to do. */
+#ifndef SL_COMM_COMM_INTERNAL_H
+#define SL_COMM_COMM_INTERNAL_H
+
+#include "comm.h"
+#include "window.h"
+
+/* One pass of a call: this rank's pieces lie at sl_window_place. */
+typedef struct sl_comm_pass {
+    const char *op; /* for messages */
+    sl_window_sign sign;
+    bool is_for_all; /* one piece for all others, not one for each */
+    /* [size] bytes that go to each rank and come from it; this rank's own are not looked at */
+    const uint64_t *send_bytes, *receive_bytes;
+} sl_comm_pass;
+
+/* A carrier. Every call is made in the same order by all ranks concerned, and blocks. */
+typedef struct sl_comm_ops {
+    const char *name;
+    /* Hands the pieces round; then received[i] of the end is what rank i laid for this one, until
+     * the next pass but one. */
+    sl_status (*pass)(sl_comm *comm, const sl_comm_pass *pass);
+    sl_status (*exchange)(sl_comm *comm, const sl_comm_exchange_args *args);
+    /* Besides what the board does. */
+    void (*abort)(sl_comm *comm);
+    void (*close)(sl_comm *comm);
+} sl_comm_ops;
+
+struct sl_comm {
+    const sl_comm_ops *ops;
+    char name[16];
+    sl_board *board; /* the world's */
+    bool is_world;
+    uint32_t rank, size;
+    uint32_t *members;     /* [size] ranks in the world */
+    uint32_t *local;       /* [size] their places on this machine, UINT32_MAX elsewhere */
+    sl_window *window;     /* NULL: a communicator of one */
+    const void **received; /* [size] */
+    uint64_t *send_bytes, *receive_bytes; /* [size] of the coming pass */
+    uint64_t piece_bytes;                 /* the largest piece for one rank */
+    uint64_t call_count;
+    void *carrier;                                  /* the carrier's own */
+    _Alignas(64) char merged[SL_COMM_RECORD_BYTES]; /* scratch of sl_comm_merge */
+};
+
+/* An end with its arrays, without a window: what all carriers begin with. */
+sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, uint32_t size,
+                       sl_comm **out_comm);
+
+/* Opens its window at an offset of the board; does nothing for a communicator of one. */
+sl_status sl_comm_open_window(sl_comm *comm, uint64_t offset);
+
+/* A pass through the window alone: all ranks are on this machine. */
+sl_status sl_comm_pass_window(sl_comm *comm, const sl_comm_pass *pass);
+
+#endif

@@ -1,0 +1,64 @@
+/* Reading the environment of a rank: that of `sluice launch`, of Open MPI (and of Slurm with PMIx),
+ * and of MPICH and its relatives. */
+#include "environment.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The names by which each starter tells rank, size, and how many ranks are on this machine. */
+typedef struct starter {
+    const char *rank, *size, *local_size;
+    sl_comm_kind kind;
+} starter;
+
+static const starter starters[] = {
+    {SL_ENVIRONMENT_RANK, SL_ENVIRONMENT_SIZE, SL_ENVIRONMENT_SIZE, SL_COMM_LOCAL},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", SL_COMM_MPI},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", SL_COMM_MPI},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", SL_COMM_MPI},
+};
+
+static sl_status read_number(const char *name, uint32_t least, uint32_t most, uint32_t *out_number)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    errno = 0;
+    unsigned long number = text && *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+    if (!end || *end || errno != 0 || number < least || number > most)
+        SL_FAIL(SL_ERROR_USAGE, "the environment's %s is \"%s\", not a number from %u to %u", name,
+                text ? text : "", least, most);
+    *out_number = (uint32_t)number;
+    return SL_OK;
+}
+
+static sl_status read_starter(const starter *it, sl_environment *environment)
+{
+    uint32_t file;
+    SL_TRY(read_number(it->size, 1, SL_COMM_RANKS_MAX, &environment->size));
+    SL_TRY(read_number(it->rank, 0, environment->size - 1, &environment->rank));
+    environment->kind = it->kind;
+    environment->local_size = environment->size;
+    if (getenv(it->local_size)) /* Slurm's of several machines, "2(x3)", is refused here */
+        SL_TRY(read_number(it->local_size, 1, environment->size, &environment->local_size));
+    if (it->kind != SL_COMM_LOCAL)
+        return SL_OK;
+    SL_TRY(read_number(SL_ENVIRONMENT_FILE, 0, INT32_MAX, &file));
+    environment->file = (int)file;
+    return SL_OK;
+}
+
+sl_status sl_environment_read(sl_environment *out_environment)
+{
+    sl_environment environment = {.kind = SL_COMM_SELF, .size = 1, .local_size = 1, .file = -1};
+    for (size_t i = 0; i < sizeof starters / sizeof starters[0]; i++) {
+        if (!getenv(starters[i].rank) || !getenv(starters[i].size))
+            continue;
+        SL_TRY(read_starter(&starters[i], &environment));
+        if (environment.kind == SL_COMM_MPI && environment.size == 1)
+            environment.kind = SL_COMM_SELF;
+        break;
+    }
+    *out_environment = environment;
+    return SL_OK;
+}

@@ -1,0 +1,24 @@
+/* Which rank this process is, as whoever started it left it in the environment. */
+#ifndef SL_COMM_ENVIRONMENT_H
+#define SL_COMM_ENVIRONMENT_H
+
+#include <stdint.h>
+
+#include "comm.h"
+
+/* What `sluice launch` sets: rank, ranks, and the descriptor of the memory that they share. */
+#define SL_ENVIRONMENT_RANK "SLUICE_RANK"
+#define SL_ENVIRONMENT_SIZE "SLUICE_RANKS"
+#define SL_ENVIRONMENT_FILE "SLUICE_RANKS_FILE"
+
+typedef struct sl_environment {
+    sl_comm_kind kind; /* SELF, LOCAL or MPI */
+    uint32_t rank, size;
+    uint32_t local_size; /* of the ranks, those on this machine */
+    int file;            /* LOCAL */
+} sl_environment;
+
+/* SL_ERROR_USAGE if what is there contradicts itself. */
+sl_status sl_environment_read(sl_environment *out_environment);
+
+#endif

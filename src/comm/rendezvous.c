@@ -1,0 +1,205 @@
+/* A socket of the machine, in the abstract name space: nothing is left behind, whoever dies. The
+ * name is made of the user and of the common parent, which both sides check: the peer is asked of
+ * the kernel, not believed. */
+#define _GNU_SOURCE
+#include "rendezvous.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "board.h"
+
+enum { RETRY_MS = 20 };
+
+static const uint64_t greeting_magic = 0x316b6e61726c73; /* "slrank1", least byte first */
+
+/* What a rank says when it comes. */
+typedef struct greeting {
+    uint64_t magic;
+    uint32_t rank, size;
+} greeting;
+
+typedef union descriptor_message {
+    struct cmsghdr header;
+    unsigned char bytes[CMSG_SPACE(sizeof(int))];
+} descriptor_message;
+
+static socklen_t make_address(struct sockaddr_un *address)
+{
+    memset(address, 0, sizeof *address);
+    address->sun_family = AF_UNIX;
+    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "sluice-ranks-%u-%d",
+                          (unsigned)geteuid(), (int)getppid());
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static sl_status open_socket(int *out_socket)
+{
+    *out_socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*out_socket < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no socket for ranks to meet: %s", strerror(errno));
+    return SL_OK;
+}
+
+/* Waits for something to be read, until the deadline. */
+static bool wait_readable(int socket, uint64_t deadline_ns)
+{
+    for (;;) {
+        uint64_t now = sl_clock_now_ns();
+        struct pollfd it = {.fd = socket, .events = POLLIN};
+        if (now >= deadline_ns)
+            return false;
+        uint64_t left_ms = (deadline_ns - now) / 1000000 + 1;
+        if (poll(&it, 1, left_ms < 1000 ? (int)left_ms : 1000) > 0)
+            return true;
+    }
+}
+
+static bool is_same_user(int socket)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+}
+
+/* ---- rank 0 ---- */
+
+static bool send_file(int socket, int file)
+{
+    greeting answer = {.magic = greeting_magic};
+    struct iovec part = {&answer, sizeof answer};
+    descriptor_message with = {0};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &with, .msg_controllen = sizeof with};
+    with.header = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof file)};
+    memcpy(CMSG_DATA(&with.header), &file, sizeof file);
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == (ssize_t)sizeof answer;
+}
+
+/* Serves one that came; *has_come [size] remembers ranks. Strangers are passed over. */
+static sl_status serve(int listener, const sl_environment *environment, int file, bool *has_come,
+                       uint64_t deadline_ns)
+{
+    greeting said = {0};
+    int peer = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (peer < 0)
+        return SL_OK;
+    bool is_heard = is_same_user(peer) && wait_readable(peer, deadline_ns) &&
+                    recv(peer, &said, sizeof said, 0) == (ssize_t)sizeof said &&
+                    said.magic == greeting_magic;
+    sl_status status = SL_OK;
+    if (is_heard && (said.size != environment->size || said.rank >= said.size || said.rank == 0 ||
+                     has_come[said.rank]))
+        status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u came to a run of %u ranks",
+                                said.rank, said.size, environment->size);
+    else if (is_heard)
+        has_come[said.rank] = send_file(peer, file);
+    close(peer);
+    return status;
+}
+
+static sl_status serve_all(int listener, const sl_environment *environment, int file,
+                           uint64_t deadline_ns)
+{
+    bool has_come[SL_COMM_RANKS_MAX] = {true};
+    for (uint32_t missing = 0; missing < environment->size; missing++) {
+        while (!has_come[missing]) {
+            if (!wait_readable(listener, deadline_ns))
+                SL_FAIL(SL_ERROR_RANK, "rank %u has not started on this machine in time", missing);
+            SL_TRY(serve(listener, environment, file, has_come, deadline_ns));
+        }
+    }
+    return SL_OK;
+}
+
+static sl_status hand_out(const sl_environment *environment, uint64_t deadline_ns, int *out_file)
+{
+    int listener, file = -1;
+    struct sockaddr_un address;
+    socklen_t bytes = make_address(&address);
+    SL_TRY(open_socket(&listener));
+    sl_status status = SL_OK;
+    if (bind(listener, (struct sockaddr *)&address, bytes) != 0 || listen(listener, 512) != 0)
+        status = sl_status_fail(SL_ERROR_SYSTEM, "ranks cannot meet at socket @%s: %s",
+                                address.sun_path + 1, strerror(errno));
+    if (status == SL_OK)
+        status = sl_board_create(environment->size, environment->size, &file);
+    if (status == SL_OK)
+        status = serve_all(listener, environment, file, deadline_ns);
+    close(listener);
+    if (status != SL_OK && file >= 0)
+        close(file);
+    else if (status == SL_OK)
+        *out_file = file;
+    return status;
+}
+
+/* ---- the others ---- */
+
+static sl_status receive_file(int socket, int *out_file)
+{
+    greeting answer = {0};
+    struct iovec part = {&answer, sizeof answer};
+    descriptor_message with = {0};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &with, .msg_controllen = sizeof with};
+    ssize_t got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (got != (ssize_t)sizeof answer || answer.magic != greeting_magic || !header ||
+        header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof *out_file))
+        SL_FAIL(SL_ERROR_RANK, "rank 0 did not hand out the memory that ranks share");
+    memcpy(out_file, CMSG_DATA(header), sizeof *out_file);
+    return SL_OK;
+}
+
+/* Rank 0 may not listen yet. */
+static sl_status connect_to_first(int socket, uint64_t deadline_ns)
+{
+    const struct timespec pause = {0, RETRY_MS * 1000000};
+    struct sockaddr_un address;
+    socklen_t bytes = make_address(&address);
+    while (connect(socket, (struct sockaddr *)&address, bytes) != 0) {
+        if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR)
+            SL_FAIL(SL_ERROR_SYSTEM, "ranks cannot meet at socket @%s: %s", address.sun_path + 1,
+                    strerror(errno));
+        if (sl_clock_now_ns() >= deadline_ns)
+            SL_FAIL(SL_ERROR_RANK,
+                    "rank 0 has not started on this machine in time: in this version "
+                    "all ranks have to be on one");
+        nanosleep(&pause, NULL);
+    }
+    if (!is_same_user(socket))
+        SL_FAIL(SL_ERROR_RANK, "socket @%s belongs to another user", address.sun_path + 1);
+    return SL_OK;
+}
+
+static sl_status take(const sl_environment *environment, uint64_t deadline_ns, int *out_file)
+{
+    const greeting mine = {greeting_magic, environment->rank, environment->size};
+    int socket;
+    SL_TRY(open_socket(&socket));
+    sl_status status = connect_to_first(socket, deadline_ns);
+    if (status == SL_OK && send(socket, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine)
+        status = sl_status_fail(SL_ERROR_RANK, "rank 0 does not answer: %s", strerror(errno));
+    if (status == SL_OK && !wait_readable(socket, deadline_ns))
+        status = sl_status_fail(SL_ERROR_RANK, "rank 0 did not answer in time");
+    if (status == SL_OK)
+        status = receive_file(socket, out_file);
+    close(socket);
+    return status;
+}
+
+sl_status sl_rendezvous_share(const sl_environment *environment, double timeout_s, int *out_file)
+{
+    uint64_t deadline_ns = sl_clock_now_ns() + (uint64_t)(timeout_s * 1e9);
+    return environment->rank == 0 ? hand_out(environment, deadline_ns, out_file)
+                                  : take(environment, deadline_ns, out_file);
+}

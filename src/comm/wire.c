@@ -1,0 +1,198 @@
+/* Rounding and sums, a block of elements at a time: the block's fp32 sum stays in the nearest
+ * cache. Loops over whole blocks are plain, so that the compiler makes vector code of them; the
+ * order of a sum is that of the terms for every element, whatever the block or the vector. */
+#include "wire.h"
+
+#include <string.h>
+
+#include "base/half.h"
+
+enum { BLOCK = 1024 };
+
+/* The loops are compiled twice, for any processor and for AVX2, by being inlined into both of what
+ * stands at the end. Neither contracts or reorders, so both give the same bits. */
+#define SL_INLINE static inline __attribute__((always_inline))
+
+/* Without a branch, for vectors; the same as sl_half_to_bf16. */
+SL_INLINE uint16_t round_to_bf16(float value)
+{
+    uint32_t bits = sl_bits_of_float(value);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    uint32_t nan = bits >> 16 | 0x0040;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+SL_INLINE void narrow(sl_comm_type type, uint64_t count, const float *from, void *to)
+{
+    uint16_t *halves = to;
+    if (type == SL_COMM_FP32) {
+        memcpy(to, from, count * sizeof *from);
+    } else if (type == SL_COMM_BF16) {
+        for (uint64_t i = 0; i < count; i++)
+            halves[i] = round_to_bf16(from[i]);
+    } else {
+        for (uint64_t i = 0; i < count; i++)
+            halves[i] = sl_half_to_fp16(from[i]);
+    }
+}
+
+SL_INLINE void widen(sl_comm_type type, uint64_t count, const void *from, float *to)
+{
+    const uint16_t *halves = from;
+    if (type == SL_COMM_FP32) {
+        memcpy(to, from, count * sizeof *to);
+    } else if (type == SL_COMM_BF16) {
+        for (uint64_t i = 0; i < count; i++)
+            to[i] = sl_half_from_bf16(halves[i]);
+    } else {
+        for (uint64_t i = 0; i < count; i++)
+            to[i] = sl_half_from_fp16(halves[i]);
+    }
+}
+
+SL_INLINE void round_elements(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    if (types.stored == types.wire)
+        memcpy(to, from, count * sl_wire_bytes(types.wire));
+    else
+        narrow(types.wire, count, from, to);
+}
+
+SL_INLINE void widen_elements(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    if (types.stored == types.wire)
+        memcpy(to, from, count * sl_wire_bytes(types.wire));
+    else
+        widen(types.wire, count, from, to);
+}
+
+SL_INLINE void add(sl_comm_type type, uint64_t count, const void *from, float *sum)
+{
+    const float *floats = from;
+    const uint16_t *halves = from;
+    if (type == SL_COMM_FP32) {
+        for (uint64_t i = 0; i < count; i++)
+            sum[i] += floats[i];
+    } else if (type == SL_COMM_BF16) {
+        for (uint64_t i = 0; i < count; i++)
+            sum[i] += sl_half_from_bf16(halves[i]);
+    } else {
+        for (uint64_t i = 0; i < count; i++)
+            sum[i] += sl_half_from_fp16(halves[i]);
+    }
+}
+
+/* The sum of elements [first, first + count), count <= BLOCK. `own` is rounded to the wire type as
+ * everybody else's were on their way here. */
+SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
+{
+    float sum[BLOCK];
+    uint32_t own[BLOCK], wire[BLOCK]; /* room for either type */
+    uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
+    uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
+    round_elements(args->types, count, (const char *)args->own + first * stored_bytes, own);
+    for (uint32_t i = 0; i < args->term_count; i++) {
+        const void *term = i == args->own_index
+                               ? own
+                               : (const void *)((const char *)args->terms[i] + first * wire_bytes);
+        if (i == 0)
+            widen(args->types.wire, count, term, sum);
+        else
+            add(args->types.wire, count, term, sum);
+    }
+    char *out = args->out_wire ? (char *)args->out_wire + first * wire_bytes : (char *)wire;
+    narrow(args->types.wire, count, sum, out);
+    widen_elements(args->types, count, out, (char *)args->out_stored + first * stored_bytes);
+}
+
+/* Two ranks in fp32, which is what two cores do most: nothing to round. */
+SL_INLINE void sum_pair(uint64_t count, const float *a, const float *b, float *restrict wire,
+                        float *stored)
+{
+    for (uint64_t i = 0; i < count; i++)
+        wire[i] = a[i] + b[i];
+    memcpy(stored, wire, count * sizeof *wire);
+}
+
+SL_INLINE bool is_plain_pair(const sl_wire_sum_args *args)
+{
+    return args->term_count == 2 && args->types.stored == SL_COMM_FP32 &&
+           args->types.wire == SL_COMM_FP32 && args->out_wire;
+}
+
+SL_INLINE void sum_plain_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
+{
+    const float *own = (const float *)args->own + first;
+    const float *other = (const float *)args->terms[1 - args->own_index] + first;
+    sum_pair(count, args->own_index == 0 ? own : other, args->own_index == 0 ? other : own,
+             (float *)args->out_wire + first, (float *)args->out_stored + first);
+}
+
+SL_INLINE void sum_all(const sl_wire_sum_args *args)
+{
+    bool is_plain = is_plain_pair(args);
+    for (uint64_t first = 0; first < args->count; first += BLOCK) {
+        uint64_t left = args->count - first, count = left < BLOCK ? left : BLOCK;
+        if (is_plain)
+            sum_plain_block(args, first, count);
+        else
+            sum_block(args, first, count);
+    }
+}
+
+/* ---- for any processor, and for AVX2 ---- */
+
+#if defined(__x86_64__)
+#define SL_AVX2 __attribute__((target("avx2")))
+
+static bool has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2");
+}
+#else
+#define SL_AVX2
+
+static bool has_avx2(void)
+{
+    return false;
+}
+#endif
+
+SL_AVX2 static void round_by_avx2(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    round_elements(types, count, from, to);
+}
+
+SL_AVX2 static void widen_by_avx2(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    widen_elements(types, count, from, to);
+}
+
+SL_AVX2 static void sum_by_avx2(const sl_wire_sum_args *args)
+{
+    sum_all(args);
+}
+
+void sl_wire_round(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    if (has_avx2())
+        round_by_avx2(types, count, from, to);
+    else
+        round_elements(types, count, from, to);
+}
+
+void sl_wire_widen(sl_comm_types types, uint64_t count, const void *from, void *to)
+{
+    if (has_avx2())
+        widen_by_avx2(types, count, from, to);
+    else
+        widen_elements(types, count, from, to);
+}
+
+void sl_wire_sum(const sl_wire_sum_args *args)
+{
+    if (has_avx2())
+        sum_by_avx2(args);
+    else
+        sum_all(args);
+}

@@ -1,0 +1,174 @@
+/* RUN commands of the comm lane: sums over the ranks that the tensors are split over. How ranks
+ * reach each other is the caller's matter (sl_engine_ranks); what is summed, and in which order, is
+ * decided here. Knows nothing of models.
+ *
+ * One lane, so that all ranks call the same collectives in the same order, which is that of the
+ * plan. A rank on which something failed leaves out what is left: the others hear of it from the
+ * caller, who was told.
+ */
+#include "engine_internal.h"
+
+#include <math.h>
+
+#include "kernels/cpu/norm_sum.h"
+
+enum { STATS_A_ROW = 4 }; /* of HEAD_STATS: largest, sum, target's logit, 0 */
+
+static bool has_collectives(const sl_engine_options *options)
+{
+    for (uint32_t i = 0; i < options->plan_count; i++) {
+        const sl_program *program = options->plans[i].program;
+        for (uint32_t o = 0; o < program->op_count; o++)
+            if (sl_op_info_of(program->ops[o].kind)->is_collective)
+                return true;
+    }
+    return false;
+}
+
+sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
+                              bool *out_has_collectives)
+{
+    *out_has_collectives = has_collectives(options);
+    if (!*out_has_collectives)
+        return SL_OK;
+    if (!options->ranks || !options->ranks->all_reduce || !options->ranks->all_gather)
+        SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
+    if (options->ranks->size != options->target.rank_count)
+        SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", options->ranks->size,
+                options->target.rank_count);
+    if (options->target.device != SL_DEVICE_CPU)
+        SL_FAIL(SL_ERROR_USAGE, "sums over ranks are computed on the cpu device alone");
+    engine->ranks = *options->ranks;
+    return SL_OK;
+}
+
+sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound)
+{
+    if (engine->ranks.size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
+        SL_FAIL(SL_ERROR_INTERNAL, "%s on the comm lane", sl_op_info_of(bound->op_kind)->name);
+    return SL_OK;
+}
+
+/* What one rank gives to a collective that gathers; 0: it does not. */
+static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    if (kind == SL_OP_ALL_REDUCE_NORM)
+        return sizeof(sl_norm_sum);
+    return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
+}
+
+uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        uint32_t rank_count)
+{
+    return rank_count * count_part_bytes(kind, attrs);
+}
+
+/* ---- in the lane's thread ---- */
+
+typedef struct collective_args {
+    const sl_op_attrs *attrs;
+    sl_op_kind kind;
+    uint32_t tick, flags; /* flags: of the step's scalars */
+    void *operand, *workspace;
+    const sl_engine_ranks *ranks;
+    _Atomic uint32_t *failed_lane;
+} collective_args;
+
+_Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
+               "a collective fits a queue's item");
+
+static sl_status reduce(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    return args->ranks->all_reduce(args->ranks->user, (sl_type)attrs->type, attrs->element_count,
+                                   args->operand);
+}
+
+static sl_status gather(const collective_args *args)
+{
+    const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
+    return args->ranks->all_gather(args->ranks->user, bytes, args->operand, args->workspace);
+}
+
+/* The sum of exponentials of one rank against the largest logit of all; a rank whose ids are all
+ * padding has none. */
+static float rescale(float most, float sum, float joint)
+{
+    return sum > 0.0f ? sum * expf(most - joint) : 0.0f;
+}
+
+/* As HEAD_STATS combines panels: the target's logit is there on one rank, and 0 on the others. */
+static void combine_row(const float *parts, uint64_t part_floats, uint32_t rank_count, float *stats)
+{
+    float joint = parts[0], sum = 0.0f, target = 0.0f;
+    for (uint32_t rank = 1; rank < rank_count; rank++)
+        joint = fmaxf(joint, parts[rank * part_floats]);
+    for (uint32_t rank = 0; rank < rank_count; rank++) {
+        const float *part = parts + rank * part_floats;
+        sum += rescale(part[0], part[1], joint);
+        target += part[2];
+    }
+    stats[0] = joint;
+    stats[1] = sum;
+    stats[2] = target;
+    stats[3] = 0.0f;
+}
+
+static sl_status reduce_stats(const collective_args *args)
+{
+    const uint64_t row_count = args->attrs->row_count;
+    const float *parts = args->workspace;
+    float *stats = args->operand;
+    SL_TRY(gather(args));
+    for (uint64_t row = 0; row < row_count; row++)
+        combine_row(parts + row * STATS_A_ROW, row_count * STATS_A_ROW, args->ranks->size,
+                    stats + row * STATS_A_ROW);
+    return SL_OK;
+}
+
+/* Integers: the same sum in any order. */
+static sl_status reduce_norm(const collective_args *args)
+{
+    sl_norm_sum *norm = args->operand;
+    const sl_norm_sum *parts = args->workspace;
+    norm->flags = args->flags;
+    SL_TRY(gather(args));
+    *norm = parts[0];
+    for (uint32_t rank = 1; rank < args->ranks->size; rank++) {
+        sl_norm_sum_merge(norm, &parts[rank]);
+        norm->flags |= parts[rank].flags;
+    }
+    return SL_OK;
+}
+
+static sl_status run_collective(void *arguments)
+{
+    const collective_args *args = arguments;
+    const sl_op_kind kind = args->kind;
+    if (atomic_load(args->failed_lane) != SL_NONE)
+        return SL_OK;
+    sl_status status = kind == SL_OP_ALL_REDUCE         ? reduce(args)
+                       : kind == SL_OP_ALL_REDUCE_STATS ? reduce_stats(args)
+                                                        : reduce_norm(args);
+    if (status == SL_OK)
+        return SL_OK;
+    sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
+    return sl_status_prefix(status, "op %u (%s) on the %s lane", args->tick,
+                            sl_op_info_of(kind)->name, sl_lane_name(SL_LANE_COMM));
+}
+
+sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,
+                               uint64_t tag, const sl_kernel_call *call)
+{
+    sl_engine *engine = repetition->engine;
+    const collective_args args = {.attrs = call->attrs,
+                                  .kind = bound->op_kind,
+                                  .tick = bound->command->tick,
+                                  .flags = call->scalars.flags,
+                                  .operand = call->operand[0],
+                                  .workspace = call->workspace,
+                                  .ranks = &engine->ranks,
+                                  .failed_lane = &engine->failed_lane};
+    return engine->ops->launch(engine->lanes[SL_LANE_COMM].stream, tag, run_collective, &args,
+                               sizeof args);
+}

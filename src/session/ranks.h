@@ -1,0 +1,48 @@
+/* The ranks of a run: this process's end of the world, what all of them must have in common, and
+ * what they share of a machine. A process that nobody started as a rank is alone, and everything
+ * here does nothing.
+ *
+ * In the order of a run: sl_ranks_open; sl_ranks_check once the options are known; sl_ranks_share
+ * before a plan is searched; sl_ranks_agree once it is found; the table goes to sl_session_open and
+ * to the saves; sl_ranks_close, also after a failure, of which the others then hear.
+ */
+#ifndef SL_SESSION_RANKS_H
+#define SL_SESSION_RANKS_H
+
+#include "comm/comm.h"
+#include "session/config/config.h"
+#include "session/search/search.h"
+#include "sluice/engine.h"
+
+typedef struct sl_ranks {
+    sl_comm *world;        /* NULL: this process is alone */
+    sl_engine_ranks table; /* of those that tensors are split over; size 0: likewise */
+} sl_ranks;
+
+/* Opens the world that the environment names and waits for its ranks. SL_ERROR_RANK: one did not
+ * come. `out_ranks` is not moved afterwards. */
+sl_status sl_ranks_open(sl_ranks *out_ranks);
+
+/* Says to the others that this rank has failed, unless `status` is SL_OK, and closes. */
+void sl_ranks_close(sl_ranks *ranks, sl_status status);
+
+/* True of rank 0 and of a process that is alone: it tells and writes what all have done. */
+static inline bool sl_ranks_is_first(const sl_ranks *ranks)
+{
+    return ranks->table.rank == 0;
+}
+
+/* SL_ERROR_USAGE: the options ask for another number of ranks than there are, or for what many
+ * ranks do not do yet. */
+sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config);
+
+/* Makes a search that of this rank: what is free is shared among the ranks of a machine, and all
+ * plan with what the poorest of them has. */
+sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
+
+/* Refuses ranks of different builds, instruction sets, options, data or plans; `data` names those
+ * that are trained on. */
+sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
+                         const sl_config *config, const char *data);
+
+#endif

@@ -1,0 +1,369 @@
+/* What could be wrong when a rank fails: the others wait for ever, or end without saying who was
+ * missing and where; a rank that is suspended, or a whole job that is, is taken for dead too early;
+ * a call that differs between ranks gives numbers, or a hang, in the place of a refusal; a failure
+ * is forgotten and later calls go on. Each way to fail is done to a world of threads or processes,
+ * and every survivor has to say the rank, the op and the step, in time. */
+#define _GNU_SOURCE
+#include "comm_world.h"
+
+static void expect_said(const answer *answers, uint32_t rank, const char *part)
+{
+    if (!strstr(answers[rank].text, part))
+        fail_msg("rank %u says \"%s\", without \"%s\"", rank, answers[rank].text, part);
+}
+
+/* The status and message of what a rank met. */
+static void tell(sl_status status, answer *out)
+{
+    snprintf(out->text, sizeof out->text, "%d: %s", status,
+             status == SL_OK ? "fine" : sl_status_message());
+}
+
+/* ---- calls that differ ---- */
+
+typedef struct difference {
+    const char *what;
+    void (*call)(sl_comm *world, bool is_odd, answer *out);
+} difference;
+
+static void merge_max(void *sum, const void *other)
+{
+    if (*(const uint32_t *)other > *(uint32_t *)sum)
+        *(uint32_t *)sum = *(const uint32_t *)other;
+}
+
+static void differ_in_operation(sl_comm *world, bool is_odd, answer *out)
+{
+    float data[4] = {1, 2, 3, 4};
+    tell(is_odd ? sl_comm_broadcast(world, 0, sizeof data, data)
+                : sl_comm_all_reduce(world, SL_COMM_FP32, 4, data),
+         out);
+}
+
+static void differ_in_count(sl_comm *world, bool is_odd, answer *out)
+{
+    float data[64] = {0};
+    tell(sl_comm_all_reduce(world, SL_COMM_FP32, is_odd ? 63 : 64, data), out);
+}
+
+static void differ_in_type(sl_comm *world, bool is_odd, answer *out)
+{
+    float data[64] = {0};
+    tell(sl_comm_all_reduce(world, is_odd ? SL_COMM_FP16 : SL_COMM_BF16, 64, data), out);
+}
+
+static void differ_in_root(sl_comm *world, bool is_odd, answer *out)
+{
+    uint32_t data = 7;
+    tell(sl_comm_broadcast(world, is_odd, sizeof data, &data), out);
+}
+
+static void differ_in_order(sl_comm *world, bool is_odd, answer *out)
+{
+    uint32_t record = 1;
+    float data[2] = {1, 2};
+    sl_status status = SL_OK;
+    for (int i = 0; i < 2 && status == SL_OK; i++)
+        status = (i == 0) == is_odd ? sl_comm_merge(world, sizeof record, &record, merge_max)
+                                    : sl_comm_all_reduce(world, SL_COMM_FP32, 2, data);
+    tell(status, out);
+}
+
+static void differ_in_pieces(sl_comm *world, bool is_odd, answer *out)
+{
+    uint64_t starts[RANKS_MAX + 1] = {0};
+    for (uint32_t i = 1; i <= sl_comm_size(world); i++)
+        starts[i] = 10 * i - (is_odd && i == 1);
+    float from[10 * RANKS_MAX] = {0}, to[16];
+    const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
+    tell(sl_comm_reduce_scatter(world, types, starts, from, to), out);
+}
+
+static void skip_one(sl_comm *world, bool is_odd, answer *out)
+{
+    float data[2] = {1, 2};
+    sl_status status = is_odd ? SL_OK : sl_comm_all_reduce(world, SL_COMM_FP32, 0, data);
+    tell(status == SL_OK ? sl_comm_all_reduce(world, SL_COMM_FP32, 2, data) : status, out);
+}
+
+static const difference differences[] = {
+    {"operation", differ_in_operation}, {"count", differ_in_count}, {"type", differ_in_type},
+    {"root", differ_in_root},           {"order", differ_in_order}, {"pieces", differ_in_pieces},
+    {"a call left out", skip_one},
+};
+
+static void run_difference(sl_comm *world, const void *argument, answer *out)
+{
+    const difference *it = argument;
+    it->call(world, sl_comm_rank(world) == 1, out);
+    if (sl_comm_barrier(world) == SL_OK)
+        complain(out, "goes on after ranks differed in %s", it->what);
+}
+
+static void calls_when_they_differ_between_ranks_are_refused_by_all(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof differences / sizeof differences[0]; i++) {
+        const carrier *on = &carriers[i % CARRIER_COUNT];
+        answer *answers = share_answers();
+        on->run(3, run_difference, &differences[i], answers);
+        expect_right(on, 3, answers);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            expect_said(answers, rank, "-5: "); /* SL_ERROR_INTERNAL */
+            expect_said(answers, rank, "ranks call different things in world");
+        }
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
+static void exchange_too_little(sl_comm *world, const void *argument, answer *out)
+{
+    (void)argument;
+    char send[100] = {0}, receive[100];
+    uint32_t other = 1 - sl_comm_rank(world);
+    const sl_comm_exchange_args args = {other, other, send, 100 - other, receive, 100};
+    tell(sl_comm_exchange(world, &args), out);
+}
+
+static void exchange_when_sizes_differ_is_refused(void **state)
+{
+    (void)state;
+    for (int on = 0; on < CARRIER_COUNT; on++) {
+        answer *answers = share_answers();
+        carriers[on].run(2, exchange_too_little, NULL, answers);
+        expect_said(answers, 1, "100 bytes are awaited from rank 0");
+        expect_said(answers, 1, "sends 99");
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
+/* ---- ranks that are missing ---- */
+
+typedef enum fate { FATE_LATE, FATE_LEAVES, FATE_ABORTS, FATE_KILLED, FATE_STOPPED } fate;
+
+static void meet_fate(sl_comm *world, fate it)
+{
+    if (it == FATE_ABORTS)
+        sl_comm_abort(world, "the disk is full");
+    if (it == FATE_KILLED)
+        raise(SIGKILL);
+    if (it == FATE_STOPPED)
+        raise(SIGSTOP);
+    if (it == FATE_LATE)
+        sleep_ms(1500);
+}
+
+/* Rank 1 meets its fate in step 12; the others sum. */
+static void run_fate(sl_comm *world, const void *argument, answer *out)
+{
+    fate it = *(const fate *)argument;
+    float data[2] = {1, 2};
+    double start = now_s();
+    sl_status status = SL_OK;
+    sl_comm_set_timeout(world, it == FATE_LATE || it == FATE_STOPPED ? 0.3 : 60);
+    for (uint64_t step = 10; step < 13 && status == SL_OK; step++) {
+        sl_comm_post(world, step, step == 12 ? "h.3.mlp sum" : "h.0.mlp sum");
+        if (sl_comm_rank(world) == 1 && step == 12) {
+            meet_fate(world, it);
+            return;
+        }
+        status = sl_comm_all_reduce(world, SL_COMM_FP32, 2, data);
+    }
+    tell(status, out);
+    if (now_s() - start > 5)
+        complain(out, "waited for %.1f s", now_s() - start);
+    if (sl_comm_poll(world) != SL_ERROR_RANK ||
+        sl_comm_broadcast(world, 0, 8, data) != SL_ERROR_RANK)
+        complain(out, "goes on after a rank was lost");
+}
+
+static const struct expectation {
+    fate fate;
+    const char *says;
+    bool is_of_processes;
+} expectations[] = {
+    {FATE_LATE, "did not come to all_reduce of world within 0 s (--rank-timeout)", false},
+    {FATE_LEAVES, "has ended, but is needed by all_reduce of world", false},
+    {FATE_LEAVES, "has ended, but is needed by all_reduce of world", true},
+    {FATE_ABORTS, "gave up: the disk is full", false},
+    {FATE_ABORTS, "gave up: the disk is full", true},
+    {FATE_KILLED, "a rank has died: rank 1 (process", true},
+    {FATE_STOPPED, "stopped by a signal", true},
+};
+
+static void expect_fate(const struct expectation *it, uint32_t size, const answer *answers)
+{
+    for (uint32_t rank = 0; rank < size; rank++) {
+        if (rank == 1)
+            continue;
+        if (answers[rank].is_wrong)
+            fail_msg("rank %u: %s", rank, answers[rank].text);
+        expect_said(answers, rank, "-8: "); /* SL_ERROR_RANK */
+        expect_said(answers, rank, it->says);
+        expect_said(answers, rank, "rank 1");
+        expect_said(answers, rank, "step 12 at h.3.mlp sum");
+    }
+}
+
+/* Waits for all but rank 1, which is then killed if it has not ended. */
+static void end_processes(const pid_t *ids, uint32_t size)
+{
+    int state;
+    for (uint32_t i = 0; i < size; i++)
+        if (i != 1)
+            waitpid(ids[i], &state, 0);
+    kill(ids[1], SIGKILL);
+    waitpid(ids[1], &state, 0);
+}
+
+static void ranks_when_one_is_missing_name_it_with_op_and_step(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof expectations / sizeof expectations[0]; i++) {
+        const struct expectation *it = &expectations[i];
+        answer *answers = share_answers();
+        pid_t ids[RANKS_MAX];
+        const rank_run run = {.body = run_fate, .argument = &it->fate};
+        if (it->is_of_processes) {
+            start_processes(3, &run, answers, ids);
+            end_processes(ids, 3);
+        } else {
+            run_threads(3, run_fate, &it->fate, answers);
+        }
+        expect_fate(it, 3, answers);
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
+/* ---- a job that is suspended ---- */
+
+static void sum_for_a_while(sl_comm *world, const void *argument, answer *out)
+{
+    (void)argument;
+    float data[2] = {1, 2};
+    sl_comm_set_timeout(world, 0.4);
+    double end = now_s() + 1.6;
+    uint32_t is_over = 0;
+    while (!is_over && !out->is_wrong) {
+        is_over = now_s() > end;
+        sleep_ms(sl_comm_rank(world) == 1 ? 20 : 0); /* the other is found waiting */
+        if (sl_comm_all_reduce(world, SL_COMM_FP32, 2, data) != SL_OK ||
+            sl_comm_merge(world, sizeof is_over, &is_over, merge_max) != SL_OK)
+            complain(out, "%s", sl_status_message());
+    }
+}
+
+static void job_when_suspended_for_two_deadlines_goes_on(void **state)
+{
+    (void)state;
+    answer *answers = share_answers();
+    pid_t ids[RANKS_MAX];
+    const rank_run run = {.body = sum_for_a_while};
+    start_processes(2, &run, answers, ids);
+    sleep_ms(200);
+    for (int i = 0; i < 2; i++)
+        kill(ids[i], SIGSTOP);
+    sleep_ms(900);
+    for (int i = 0; i < 2; i++)
+        kill(ids[i], SIGCONT);
+    for (int i = 0; i < 2; i++) {
+        int state_of;
+        waitpid(ids[i], &state_of, 0);
+    }
+    expect_right(&carriers[1], 2, answers);
+    munmap(answers, RANKS_MAX * sizeof *answers);
+}
+
+/* ---- an environment that is wrong ---- */
+
+static void environment_when_it_contradicts_itself_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *rank, *size, *file, *says;
+    } cases[] = {{"2", "2", "9", "SLUICE_RANK is \"2\""},
+                 {"x", "2", "9", "SLUICE_RANK is \"x\""},
+                 {"0", "0", "9", "SLUICE_RANKS is \"0\""},
+                 {"0", "99999", "9", "SLUICE_RANKS"},
+                 {"0", "2", "-1", "SLUICE_RANKS_FILE is \"-1\""},
+                 {"0", "2", "400000", "shared memory"},
+                 {"0", "2", "0", "shared memory"}};
+    const sl_comm_options options = {.kind = SL_COMM_AUTO};
+    sl_comm *world;
+    int kept = dup(STDIN_FILENO);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        setenv(SL_ENVIRONMENT_RANK, cases[i].rank, 1);
+        setenv(SL_ENVIRONMENT_SIZE, cases[i].size, 1);
+        setenv(SL_ENVIRONMENT_FILE, cases[i].file, 1);
+        assert_true(sl_comm_open(&options, &world) != SL_OK);
+        if (!strstr(sl_status_message(), cases[i].says))
+            fail_msg("says \"%s\", without \"%s\"", sl_status_message(), cases[i].says);
+    }
+    unsetenv(SL_ENVIRONMENT_RANK);
+    unsetenv(SL_ENVIRONMENT_SIZE);
+    unsetenv(SL_ENVIRONMENT_FILE);
+    if (kept >= 0) {
+        dup2(kept, STDIN_FILENO);
+        close(kept);
+    }
+    assert_int_equal(sl_comm_open(&options, &world), SL_OK);
+    assert_int_equal(sl_comm_size(world), 1);
+    assert_string_equal(sl_comm_carrier(world), "self");
+    sl_comm_close(world);
+}
+
+static void ranks_when_some_are_on_other_machines_are_refused(void **state)
+{
+    (void)state;
+    const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = 0.2};
+    sl_comm *world;
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_USAGE);
+    assert_non_null(strstr(sl_status_message(), "2 of 4 ranks are on this machine"));
+    setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "4", 1); /* nobody comes */
+    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_RANK);
+    assert_non_null(strstr(sl_status_message(), "rank 1 has not started"));
+    setenv("OMPI_COMM_WORLD_RANK", "3", 1);
+    assert_int_equal(sl_comm_open(&options, &world), SL_ERROR_RANK);
+    assert_non_null(strstr(sl_status_message(), "rank 0 has not started"));
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+}
+
+static void arguments_when_impossible_are_refused(void **state)
+{
+    (void)state;
+    sl_comm *world, *part;
+    float data[4] = {0};
+    assert_int_equal(sl_comm_threads_open(1, &world), SL_OK);
+    const sl_comm_types types = {SL_COMM_BF16, SL_COMM_FP32};
+    assert_int_equal(sl_comm_all_reduce_stored(world, types, 4, data), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_comm_broadcast(world, 1, 4, data), SL_ERROR_INTERNAL);
+    const sl_comm_exchange_args self = {.to = 0, .from = SL_COMM_NOBODY};
+    assert_int_equal(sl_comm_exchange(world, &self), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_comm_split(world, "tp", (uint32_t[]){1}, 1, &part), SL_ERROR_INTERNAL);
+    assert_int_equal(sl_comm_split(world, "tp", (uint32_t[]){0}, 1, &part), SL_OK);
+    assert_int_equal(sl_comm_window_bytes(part), 0);
+    assert_int_equal(sl_comm_barrier(part), SL_OK);
+    sl_comm_close(part);
+    sl_comm_close(world);
+    sl_comm_close(NULL);
+    assert_int_equal(sl_comm_threads_open(100000, &world), SL_ERROR_USAGE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(arguments_when_impossible_are_refused),
+        cmocka_unit_test(environment_when_it_contradicts_itself_is_refused),
+        cmocka_unit_test(ranks_when_some_are_on_other_machines_are_refused),
+        cmocka_unit_test(calls_when_they_differ_between_ranks_are_refused_by_all),
+        cmocka_unit_test(exchange_when_sizes_differ_is_refused),
+        cmocka_unit_test(ranks_when_one_is_missing_name_it_with_op_and_step),
+        cmocka_unit_test(job_when_suspended_for_two_deadlines_goes_on),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,195 @@
+/* What could be wrong when several ranks are started: one is missing or doubled, or has not its
+ * share of the cores; a signal kills the run in the place of stopping it; a rank that fails, dies
+ * or is stopped leaves the others running or waiting, the exit code is another rank's, or nobody
+ * says which rank, op and step it was; the launcher is killed and leaves ranks behind; a command
+ * that knows nothing of ranks is started several times over. */
+#define _GNU_SOURCE
+#include <glob.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <time.h>
+
+#include "command_run.h"
+
+static char tool[2 * PATH_BYTES];
+
+static int find_tool(void **state)
+{
+    if (set_up(state) != 0)
+        return -1;
+    snprintf(tool, sizeof tool, "%.*s/tests/rank_steps", (int)(strlen(binary) - strlen("/sluice")),
+             binary);
+    return 0;
+}
+
+/* Runs a script of the shell: $sluice, $tool. */
+static int run_script(const char *script)
+{
+    char command[COMMAND_BYTES + 4 * PATH_BYTES];
+    snprintf(command, sizeof command, "sluice='%s' tool='%s'; (%s) >out 2>err", binary, tool,
+             script);
+    int status = system(command);
+    read_text("out", output);
+    read_text("err", complaint);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* How many processes have the tool's name, which is one of this test's directory. */
+static size_t count_ranks(void)
+{
+    glob_t found;
+    size_t count = 0;
+    if (glob("/proc/[0-9]*/cmdline", GLOB_NOSORT, NULL, &found) != 0)
+        return 0;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        char line[PATH_BYTES] = "";
+        FILE *file = fopen(found.gl_pathv[i], "r");
+        if (file && fread(line, 1, sizeof line - 1, file) > 0 && strcmp(line, tool) == 0)
+            count++;
+        if (file)
+            fclose(file);
+    }
+    globfree(&found);
+    return count;
+}
+
+static void assert_nothing_runs(void)
+{
+    for (int i = 0; i < 100 && count_ranks() > 0; i++)
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+    assert_int_equal(count_ranks(), 0);
+}
+
+/* A name of the tool by which its processes are found. */
+static int link_tool(void **state)
+{
+    if (find_tool(state) != 0)
+        return -1;
+    char here[PATH_BYTES];
+    if (symlink(tool, "rank_steps") != 0 || !getcwd(here, sizeof here))
+        return -1;
+    snprintf(tool, sizeof tool, "%s/rank_steps", here);
+    return 0;
+}
+
+static void ranks_when_started_do_their_steps_together(void **state)
+{
+    (void)state;
+    assert_code(run_script("$sluice launch -n 3 -- $tool 20 0"), 0);
+    assert_string_equal(output, "done after 20 steps of 3 ranks\n");
+    assert_has(complaint, "starts 3 ranks of");
+    assert_code(run_script("$sluice launch -n 1 $tool 2 0"), 0);
+    assert_string_equal(output, "done after 2 steps of 1 ranks\n");
+    assert_nothing_runs();
+}
+
+static void cores_when_there_are_enough_are_shared_out(void **state)
+{
+    (void)state;
+    assert_code(run_script("$sluice launch -n 2 -- sh -c 'grep Cpus_allowed_list /proc/self/status "
+                           "> cores.$SLUICE_RANK'; cat cores.0 cores.1"),
+                0);
+    cpu_set_t mine;
+    assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+    const char *second = strstr(output + 1, "Cpus_allowed_list");
+    assert_non_null(second);
+    if (CPU_COUNT(&mine) > 1 && strncmp(output, second, strlen(second)) == 0)
+        fail_msg("both ranks have the same cores: %s", output);
+}
+
+static void signals_when_they_come_stop_all_ranks_in_good_order(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"INT", "TERM", "HUP", "USR1"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char script[512];
+        snprintf(script, sizeof script,
+                 "trap - INT; env --default-signal=INT $sluice launch -n 2 -- $tool 100000 5 & "
+                 "sleep 0.5; kill -%s $!; wait $!",
+                 names[i]);
+        assert_code(run_script(script), 0);
+        assert_has(output, "stopped after ");
+    }
+    assert_nothing_runs();
+}
+
+static const struct loss {
+    const char *fate;
+    int code;
+    const char *says;
+} losses[] = {
+    {"leave 1 5", 74, "rank 1"},
+    {"abort 1 5", 74, "gave up: the disk is full"},
+    {"kill 2 5", 75, "rank 2 was ended by signal 9"},
+    {"exit 0 5", 75, "rank 0 (process"},
+    {"stop 1 5", 75,
+     "stopped by a signal), last in step 4 at sum of ones did not come to all_reduce"},
+};
+
+static void ranks_when_one_is_lost_end_with_its_code_and_name(void **state)
+{
+    (void)state;
+    setenv("RANK_STEPS_TIMEOUT", "1", 1);
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        char script[256];
+        snprintf(script, sizeof script, "$sluice launch -n 3 -- $tool 100000 1 %s", losses[i].fate);
+        struct timespec start, end;
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        int code = run_script(script);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        assert_code(code, losses[i].code);
+        assert_has(complaint, losses[i].says);
+        if (end.tv_sec - start.tv_sec > 20)
+            fail_msg("%s: ended after %ld s", losses[i].fate, (long)(end.tv_sec - start.tv_sec));
+        assert_nothing_runs();
+    }
+    unsetenv("RANK_STEPS_TIMEOUT");
+}
+
+static void launcher_when_killed_leaves_nothing(void **state)
+{
+    (void)state;
+    (void)run_script("$sluice launch -n 3 -- $tool 100000 5 & sleep 0.5; kill -KILL $!; wait $!");
+    assert_nothing_runs();
+}
+
+static void command_lines_when_wrong_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *script;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"$sluice launch -- $tool 1 0", 64, "how many ranks?"},
+        {"$sluice launch -n 2", 64, "what is to be run?"},
+        {"$sluice launch -n 0 -- $tool", 64, "from 1 to 256"},
+        {"$sluice launch -n 2x -- $tool", 64, "from 1 to 256"},
+        {"$sluice launch -n 2 --hosts a -- $tool", 64, "--hosts comes with a later version"},
+        {"$sluice launch -n 2 -- ./nothing", 66, "cannot start ./nothing"},
+        {"$sluice launch -n 2 -- doctor", 64, "doctor runs as one process"},
+        {"$sluice lunch", 64, "launch"},
+        {"SLUICE_RANK=5 SLUICE_RANKS=2 $sluice doctor", 64, "SLUICE_RANK is \"5\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_code(run_script(cases[i].script), cases[i].code);
+        assert_has(complaint, cases[i].says);
+    }
+    assert_code(run_script("$sluice launch --help"), 0);
+    assert_has(output, "sluice launch -n 2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(command_lines_when_wrong_are_refused),
+        cmocka_unit_test(ranks_when_started_do_their_steps_together),
+        cmocka_unit_test(cores_when_there_are_enough_are_shared_out),
+        cmocka_unit_test(signals_when_they_come_stop_all_ranks_in_good_order),
+        cmocka_unit_test(ranks_when_one_is_lost_end_with_its_code_and_name),
+        cmocka_unit_test(launcher_when_killed_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, link_tool, tear_down);
+}
