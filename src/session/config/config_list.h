@@ -24,7 +24,7 @@
     X(COUNT, context, "context", "auto", "N", 1, 1e7, T, MODEL,                                    \
       "most tokens of a row (the model's; 1024 for a shape by hand)")                              \
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL,                                        \
-      "token ids, unpadded (the model's; by hand 257 for text, else 50257)")                       \
+      "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL,                                \
       "start from random numbers, a checkpoint or a Hugging Face GPT-2 directory")                 \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, MODEL,                                     \
