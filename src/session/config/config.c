@@ -370,13 +370,6 @@ bool sl_config_names_tokenizer(const sl_config *config)
     return config->tokenizer && strcmp(config->tokenizer, "auto") != 0;
 }
 
-static sl_status refuse_later_files(const sl_config *config)
-{
-    if (config->report)
-        REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
-    return SL_OK;
-}
-
 /* A plan can be made for a device of another machine; everything else queries it first. */
 static sl_status check_device(sl_config *config, sl_config_command command)
 {
@@ -718,7 +711,6 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     if (command & SL_CONFIG_BENCH)
         return resolve_device(config);
     SL_TRY(sl_config_use_one_spelling(config));
-    SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
     SL_TRY(check_device(config, command));
     if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE))
