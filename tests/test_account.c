@@ -235,8 +235,8 @@ static void check_time(const fixture *self)
                 (1 - 1e-6) * account->resource_seconds[account->bound_by]);
 }
 
-/* Spans of a lane stand in order and beside each other. Each repetition of a loop that is to be kept
- * is there once, but for those that the simulation passed over on a lane that was behind. */
+/* Spans of a lane stand in order and beside each other. Each repetition of a loop that is to be
+ * kept is there once, but for those that the simulation passed over on a lane that was behind. */
 static void check_spans(const fixture *self)
 {
     double end[SL_LANE_COUNT];

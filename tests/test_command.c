@@ -3,6 +3,7 @@
  * run takes; a refusal suggests what does not fit. Every case runs the built command. */
 #define _GNU_SOURCE
 #include "command_run.h"
+#include "skip.h"
 
 /* ---- usage ---- */
 
@@ -89,6 +90,10 @@ static void help_and_version_when_asked_then_are_printed(void **state)
 static void bench_when_quick_then_rows_have_rates_and_the_profile_is_found_again(void **state)
 {
     (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip_because("products of GPT-2's sizes take a minute with sanitizers; test_bench and "
+                 "test_command_faults have small ones");
+#endif
     setenv("XDG_CONFIG_HOME", work_directory, 1);
     assert_code(sluice("doctor"), 0);
     assert_has(output, "was not measured");

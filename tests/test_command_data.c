@@ -83,6 +83,9 @@ static void data_when_in_any_wrapping_then_the_same_run(void **state)
     assert_same_steps("bytes.log", "log", 1, 3);
     assert_code(sluice("train " TINY ORDER "--data lines --document-per line --log-json log"), 0);
     assert_same_steps("bytes.log", "log", 1, 3);
+    /* The tokenizer says how many ids there are, of a file of tokens too. */
+    assert_code(sluice("train " TINY "--tokenizer byte " ORDER "--data b.bin --log-json log"), 0);
+    assert_same_steps("bytes.log", "log", 1, 3);
     /* By its first line alone, which has a number beyond 2^63 and a NUL. */
     run_shell("sed 's/\"n\": 1/\"n\": 18446744073709551615, \"s\": \"\\\\u0000\"/' "
               "lines.jsonl >lines.json && grep -q '\\\\u0000' lines.json");
@@ -174,6 +177,26 @@ static void directory_when_given_then_its_files_in_order(void **state)
                        "--data 3:mixed 1:tree --split 8,1,1 --data-order shuffle %s",
                        per_line),
                 0);
+    /* What is no text is passed over, and so is what only looks like JSON lines. */
+    run_shell("cp -r tree with && : >with/empty && printf 'a\\0b' >with/image && "
+              "printf '\\1\\0\\2' >with/key.bin && printf x >with/.k");
+    assert_code(
+        sluice("tokenize --tokenizer voc --data with %s --output tree.bin --quiet", per_line), 0);
+    assert_one_complaint("with: 2 of 7 files are passed over");
+    run_shell("cmp tree.bin lines.bin");
+    assert_code(
+        sluice("train " TINY "--tokenizer voc " ORDER "--data with %s --log-json log", per_line),
+        0);
+    assert_same_steps("ids.log", "log", 1, 3);
+    run_shell("mkdir -p one && printf '{\"name\": 1}\\n' >one/package.json");
+    assert_code(sluice("tokenize --tokenizer byte --data one --output one.bin --quiet"), 0);
+    assert_code(sluice("tokenize --tokenizer byte --decode --data one.bin"), 0);
+    assert_string_equal(output, "{\"name\": 1}\n");
+    run_shell("cp one/package.json one/package.jsonl && cat one/package.jsonl >>one/package.json");
+    assert_refused(sluice("tokenize --tokenizer byte --data one/package.jsonl --output e.bin"), 65,
+                   "line 1: has no text under the key");
+    assert_refused(sluice("tokenize --tokenizer byte --data one/package.json --output e.bin"), 65,
+                   "line 1: has no text under the key");
     assert_refused(sluice("train " TINY "--tokenizer voc " ORDER "--data empty"), 66,
                    "empty: is a directory without a file");
     assert_refused(sluice("tokenize --tokenizer voc --data empty --output e.bin"), 66, "empty: ");
@@ -414,6 +437,7 @@ static void weights_when_wrong_then_64(void **state)
     static const char *const rows[][2] = {
         {"1:pair.bin lines.bin", "1 of 2 have a weight"},
         {"0:pair.bin", "a weight is above 0"},
+        {"1e308:pair.bin 1e308:lines.bin", "the sum of the weights is too large"},
         {"1:pair.bin --eval-data 1:lines.bin", "--eval-data takes no weights"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

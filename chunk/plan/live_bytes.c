@@ -4,6 +4,14 @@
 
 #include "sluice/plan.h"
 
+static const char *const kind_names[SL_MEMORY_KIND_COUNT] = {
+    "param", "grad", "master", "moment1", "moment2", "activation", "workspace", "staging"};
+
+const char *sl_memory_kind_name(sl_memory_kind kind)
+{
+    return kind_names[kind];
+}
+
 /* `bytes` more from tick `first` on, and as many less from tick `end` on; what reaches the last
  * tick does not end. */
 static void add_between(uint64_t *kind_bytes, uint32_t op_count, uint32_t first, uint32_t end,

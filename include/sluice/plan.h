@@ -177,6 +177,9 @@ typedef struct sl_shortage {
 SL_API sl_status sl_plan_build(const sl_plan_request *request, sl_plan **out_plan,
                                sl_shortage *out_shortage);
 
+/* "param", "grad", ..., "workspace", "staging"; valid for ever. */
+SL_API const char *sl_memory_kind_name(sl_memory_kind kind);
+
 /* Bytes alive in a tier at each tick of the body, by kind: [op_count][SL_MEMORY_KIND_COUNT]. */
 SL_API void sl_plan_live_bytes(const sl_plan *plan, sl_tier tier, uint32_t op_count,
                                uint64_t *out_bytes);

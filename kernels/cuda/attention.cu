@@ -99,21 +99,22 @@ extern "C" sl_status sl_cuda_attention_backward(const sl_kernel_call *call)
 typedef struct append_args {
     const void *qkv;
     void *cache;
-    uint64_t batch, seq, cache_rows, position, units; /* units: of a row of I elements */
+    uint64_t batch, cache_rows, position;
+    uint32_t seq, units; /* units: of a row of I elements */
 } append_args;
 
 /* Unit i of the new rows, of keys in blocks (., 0) and of values in blocks (., 1). */
 template <typename unit>
 static __global__ void __launch_bounds__(APPEND_THREADS) attention_append(append_args args)
 {
-    const uint64_t i = (uint64_t)blockIdx.x * APPEND_THREADS + threadIdx.x;
-    const uint64_t row = i / args.units, column = i % args.units, which = blockIdx.y;
+    const uint32_t i = blockIdx.x * APPEND_THREADS + threadIdx.x, which = blockIdx.y;
+    const uint32_t row = i / args.units, column = i % args.units;
     if (row >= args.batch * args.seq)
         return;
     const uint64_t batch = which * args.batch + row / args.seq;
     const uint64_t cached = batch * args.cache_rows + args.position + row % args.seq;
     ((unit *)args.cache)[cached * args.units + column] =
-        ((const unit *)args.qkv)[(row * 3 + 1 + which) * args.units + column];
+        ((const unit *)args.qkv)[((uint64_t)row * 3 + 1 + which) * args.units + column];
 }
 
 template <typename unit> static sl_status append(const sl_kernel_call *call, uint64_t row_bytes)
@@ -122,13 +123,13 @@ template <typename unit> static sl_status append(const sl_kernel_call *call, uin
     const append_args args = {call->operand[0],
                               call->operand[1],
                               attrs->batch,
-                              attrs->seq,
                               attrs->cache_rows,
                               call->scalars.position,
-                              row_bytes / sizeof(unit)};
+                              (uint32_t)attrs->seq,
+                              (uint32_t)(row_bytes / sizeof(unit))};
     const uint64_t blocks =
         (attrs->batch * attrs->seq * args.units + APPEND_THREADS - 1) / APPEND_THREADS;
-    if (blocks > INT32_MAX)
+    if (blocks > UINT32_MAX / APPEND_THREADS) /* the kernel counts units in 32 bits */
         SL_FAIL(SL_ERROR_INTERNAL, "a cache takes %llu rows at once",
                 (unsigned long long)(attrs->batch * attrs->seq));
     return SL_LAUNCH(call, dim3((uint32_t)blocks, 2), APPEND_THREADS, 0, (attention_append<unit>),

@@ -12,10 +12,10 @@ enum { SL_DOT_LANES = 8, SL_DOT_THREADS = 256, SL_DOT_ROWS = SL_DOT_THREADS / SL
 template <sl_type TYPE, bool IN_PACKS>
 static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_attention_args args)
 {
-    const uint64_t row_count = (uint64_t)args.head_count * args.query_count;
-    const uint64_t row = (uint64_t)blockIdx.x * SL_DOT_ROWS + threadIdx.x / SL_DOT_LANES;
+    const uint32_t row_count = args.head_count * args.query_count;
+    const uint32_t row = blockIdx.x * SL_DOT_ROWS + threadIdx.x / SL_DOT_LANES;
     const uint32_t lane = threadIdx.x % SL_DOT_LANES;
-    const uint64_t at = row * args.width;
+    const uint64_t at = (uint64_t)row * args.width;
     float sum = 0.0f;
     const bool in_packs = IN_PACKS || args.width % sl_pack<TYPE>::COUNT == 0;
     if (row < row_count && in_packs) {
@@ -34,8 +34,8 @@ static __global__ void __launch_bounds__(SL_DOT_THREADS) attention_dots(sl_atten
 #pragma unroll
     for (int distance = SL_DOT_LANES / 2; distance > 0; distance /= 2)
         sum += __shfl_xor_sync(SL_EVERY_LANE, sum, distance);
-    const uint64_t query = row / args.heads;
-    const uint64_t head = query / args.query_count * args.heads + row % args.heads;
+    const uint32_t query = row / args.heads;
+    const uint32_t head = query / args.query_count * args.heads + row % args.heads;
     if (row < row_count && lane == 0)
         args.dots[head * args.query_count + query % args.query_count] = sum;
 }
@@ -46,7 +46,7 @@ static sl_status sl_attention_dots(const sl_kernel_call *call, const sl_attentio
     const uint64_t row_count = (uint64_t)args->head_count * args->query_count;
     const uint64_t blocks = row_count / SL_DOT_ROWS + (row_count % SL_DOT_ROWS != 0);
     const sl_attention_args copy = *args;
-    if (blocks > INT32_MAX)
+    if (row_count > INT32_MAX) /* the kernel counts them in 32 bits */
         SL_FAIL(SL_ERROR_INTERNAL, "attention of %llu rows", (unsigned long long)row_count);
     return SL_LAUNCH(call, (uint32_t)blocks, SL_DOT_THREADS, 0, (attention_dots<TYPE, IN_PACKS>),
                      copy);

@@ -12,9 +12,9 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions, loads an MMA or FMA.
  *
  *                                              sm_80                sm_90
- *   product_fp32                          125   1.09   0.06    125   1.09   0.06
- *   product_halves<bf16, false, false>    106   4.28   0.38    112   4.16   0.38
- *   product_halves<bf16, true, false>     102   4.12   0.38    110   4.09   0.38
+ *   product_fp32                          127   1.08   0.06    125   1.09   0.06
+ *   product_halves<bf16, false, false>    108   4.28   0.38    114   4.28   0.38
+ *   product_halves<bf16, true, false>     104   4.12   0.38    112   4.09   0.38
  *   product_halves<bf16, true, true>      107   4.00   0.38    112   3.88   0.38
  */
 #include "gelu.cuh"
@@ -24,7 +24,8 @@ enum {
     TILE = 128, /* rows and columns of C that a block computes */
     HALF_TILE = TILE / 2,
     THREADS = 256,
-    PART = 8, /* elements that one thread loads at once, neighbours in memory */
+    PART = 8,  /* elements of half precision that one thread copies at once, neighbours in memory */
+    GROUP = 4, /* elements that it takes at once elsewhere: a float4 where they are fp32 */
 };
 
 /* op(A) seen as [terms, width = m], or op(B) as [terms, width = n]. */
@@ -40,7 +41,7 @@ typedef struct product_job {
     void *c;
     const void *bias, *residual, *gelu_x;
     bool add, c_is_fp32;
-    bool has_packs; /* every pack of C, and of what comes with it, is 16-byte aligned */
+    bool has_groups; /* every group of C's columns, and of what comes with it, is aligned */
 } product_job;
 
 static __device__ __forceinline__ uint64_t memory_rows(const product_side &side)
@@ -87,38 +88,61 @@ template <sl_type TYPE> struct half_tile {
     enum { ROW = TYPE == SL_TYPE_FP32 ? TILE + 4 : TILE + 8, FLOATS = HALF_TILE * ROW };
 };
 
-template <sl_type TYPE, bool WIDE>
-static __device__ __forceinline__ void add_piece(sl_piece<TYPE, WIDE> &sum, const void *from,
-                                                 uint64_t at)
-{
-    const sl_piece<TYPE, WIDE> more = sl_load_piece<TYPE, WIDE>(from, at);
-#pragma unroll
-    for (int i = 0; i < sl_piece<TYPE, WIDE>::COUNT; i++)
-        sum.value[i] += more.value[i];
-}
+/* Neighbours in a row of C: four where rows are WIDE, one where they begin anywhere. So the lanes
+ * of a warp take neighbouring words of shared memory, and whole sectors of C in either type. */
+template <bool WIDE> struct c_piece {
+    enum { COUNT = WIDE ? +GROUP : 1 };
+    float value[COUNT];
+};
 
 template <sl_type TYPE, bool WIDE>
-static __device__ __forceinline__ void pass_gelu(sl_piece<TYPE, WIDE> &sum, const void *gelu_x,
-                                                 uint64_t at)
+static __device__ __forceinline__ c_piece<WIDE> load_piece(const void *from, uint64_t at)
 {
-    const sl_piece<TYPE, WIDE> x = sl_load_piece<TYPE, WIDE>(gelu_x, at);
+    c_piece<WIDE> piece;
+    if constexpr (TYPE == SL_TYPE_FP32) {
+        sl_load_floats((const float *)from, at, piece.value);
+    } else if constexpr (WIDE) {
+        const uint2 raw = ((const uint2 *)from)[at / GROUP];
+        const uint32_t word[2] = {raw.x, raw.y};
 #pragma unroll
-    for (int i = 0; i < sl_piece<TYPE, WIDE>::COUNT; i++)
-        sum.value[i] *= sl_gelu_slope(x.value[i]);
-}
-
-template <int COUNT>
-static __device__ __forceinline__ void write_floats(const product_job &job, uint64_t at,
-                                                    float (&sum)[COUNT])
-{
-    if (job.add) {
-        float old[COUNT];
-        sl_load_floats((const float *)job.c, at, old);
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            sum[i] += old[i];
+        for (int i = 0; i < GROUP; i++)
+            piece.value[i] = sl_widen<TYPE>((uint16_t)(word[i / 2] >> (i % 2 * 16)));
+    } else {
+        piece.value[0] = sl_load<TYPE>(from, at);
     }
-    sl_store_floats((float *)job.c, at, sum);
+    return piece;
+}
+
+/* By an index in groups: of a pointer to elements that is cast where it stores, nvcc 13.0 forgets
+ * the alignment here, and stores word by word. */
+template <sl_type TYPE, bool WIDE>
+static __device__ __forceinline__ void store_piece(void *to, uint64_t at,
+                                                   const c_piece<WIDE> &piece)
+{
+    if constexpr (TYPE == SL_TYPE_FP32 && WIDE)
+        ((float4 *)to)[at / GROUP] =
+            make_float4(piece.value[0], piece.value[1], piece.value[2], piece.value[3]);
+    else if constexpr (WIDE)
+        ((uint2 *)to)[at / GROUP] = make_uint2(sl_round_pair<TYPE>(piece.value[0], piece.value[1]),
+                                               sl_round_pair<TYPE>(piece.value[2], piece.value[3]));
+    else
+        sl_store<TYPE>(to, at, piece.value[0]);
+}
+
+/* Adds what lies there, or multiplies by the slope of a GELU of it. */
+template <sl_type TYPE, bool IS_GELU, bool WIDE>
+static __device__ __forceinline__ void join_piece(c_piece<WIDE> &sum, const void *from, uint64_t at)
+{
+    const c_piece<WIDE> more = load_piece<TYPE, WIDE>(from, at);
+#pragma unroll
+    for (int i = 0; i < c_piece<WIDE>::COUNT; i++)
+        sum.value[i] =
+            IS_GELU ? sum.value[i] * sl_gelu_slope(more.value[i]) : sum.value[i] + more.value[i];
+}
+
+static __host__ __device__ __forceinline__ bool takes_bias(const product_job &job)
+{
+    return job.bias != NULL || job.residual != NULL;
 }
 
 /* Some elements of a row of C, from their sums. */
@@ -127,28 +151,32 @@ static __device__ __forceinline__ void write_piece(const product_job &job, uint6
                                                    uint64_t column, const float *sums)
 {
     const uint64_t at = row * job.b.width + column;
-    sl_piece<TYPE, WIDE> sum;
-    sl_load_floats(sums, 0, sum.value);
+    c_piece<WIDE> sum = load_piece<SL_TYPE_FP32, WIDE>(sums, 0);
     if ((PARTS & WRITES_FP32) && job.c_is_fp32) {
-        write_floats(job, at, sum.value);
+        if (job.add)
+            join_piece<SL_TYPE_FP32, false>(sum, job.c, at);
+        store_piece<SL_TYPE_FP32>(job.c, at, sum);
         return;
     }
-    if ((PARTS & TAKES_BIAS) && job.bias != NULL)
-        add_piece<TYPE, WIDE>(sum, job.bias, column);
-    if ((PARTS & TAKES_BIAS) && job.residual != NULL)
-        add_piece<TYPE, WIDE>(sum, job.residual, at);
-    if ((PARTS & ADDS) && job.add)
-        add_piece<TYPE, WIDE>(sum, job.c, at);
-    else if ((PARTS & TAKES_GELU) && job.gelu_x != NULL) /* never both: sl_product_check */
-        pass_gelu<TYPE, WIDE>(sum, job.gelu_x, at);
-    sl_store_piece<TYPE, WIDE>(job.c, at, sum);
+    /* One of the three: sl_cuda_product_run. */
+    if ((PARTS & TAKES_BIAS) && takes_bias(job)) {
+        if (job.bias != NULL)
+            join_piece<TYPE, false>(sum, job.bias, column);
+        if (job.residual != NULL)
+            join_piece<TYPE, false>(sum, job.residual, at);
+    } else if ((PARTS & ADDS) && job.add) {
+        join_piece<TYPE, false>(sum, job.c, at);
+    } else if ((PARTS & TAKES_GELU) && job.gelu_x != NULL) {
+        join_piece<TYPE, true>(sum, job.gelu_x, at);
+    }
+    store_piece<TYPE>(job.c, at, sum);
 }
 
 template <sl_type TYPE, bool WIDE, int PARTS>
 static __device__ __forceinline__ void write_pieces(const product_job &job, tile_place place,
                                                     const float *sums)
 {
-    enum { COUNT = sl_piece<TYPE, WIDE>::COUNT, PIECES = TILE / COUNT };
+    enum { COUNT = c_piece<WIDE>::COUNT, PIECES = TILE / COUNT };
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < HALF_TILE * PIECES; i += THREADS) {
         const uint32_t down = i / PIECES, across = i % PIECES * COUNT;
@@ -165,7 +193,7 @@ static __device__ __forceinline__ void write_half(const product_job &job, tile_p
                                                   const float *sums)
 {
     __syncthreads();
-    if (job.has_packs)
+    if (job.has_groups)
         write_pieces<TYPE, true, PARTS>(job, place, sums);
     else
         write_pieces<TYPE, false, PARTS>(job, place, sums);
@@ -187,50 +215,76 @@ static __device__ __forceinline__ bool has_sums_of(uint32_t half)
 
 enum {
     FP32_TERMS = 16,
-    GROUP = 4, /* a float4 */
     GROUPS = HALF_TILE / GROUP,
     SLICE_ROW = TILE / GROUP + 1, /* float4; the last spreads writes over the banks */
-    FP32_SLICE = FP32_TERMS * SLICE_ROW
+    FP32_SLICE = FP32_TERMS * SLICE_ROW,
+    ROUNDS = FP32_TERMS * TILE / GROUP / THREADS /* groups of a slice that one thread moves */
 };
 
-/* This thread's eight elements of the slice at (first_term, first_width); zero outside. */
-static __device__ __forceinline__ void fetch_part(const product_side &side, uint64_t first_width,
-                                                  uint64_t first_term, float *part)
+/* Where in a slice, as memory has it, this thread's group of a round begins: a warp takes whole
+ * rows, or whole sectors of neighbouring ones. */
+typedef struct group_place {
+    uint32_t down, across;
+} group_place;
+
+static __device__ __forceinline__ group_place place_group(bool along, uint32_t round)
 {
-    const uint32_t t = threadIdx.x;
+    const uint32_t t = threadIdx.x, groups = (along ? +FP32_TERMS : +TILE) / GROUP;
+    return {t / groups + round * (THREADS / groups), t % groups * GROUP};
+}
+
+/* Four elements of the slice at (first_term, first_width); zero outside. */
+static __device__ __forceinline__ void fetch_group(const product_side &side, uint64_t first_width,
+                                                   uint64_t first_term, uint32_t round,
+                                                   float (&group)[GROUP])
+{
     const bool along = side.runs_along_terms;
-    const uint64_t row = along ? first_width + t / 2 : first_term + t / 16;
-    const uint64_t column = along ? first_term + t % 2 * PART : first_width + t % 16 * PART;
+    const group_place place = place_group(along, round);
+    const uint64_t row = (along ? first_width : first_term) + place.down;
+    const uint64_t column = (along ? first_term : first_width) + place.across;
     const uint64_t rows = memory_rows(side), columns = memory_columns(side);
-    const uint64_t at = row * columns + column;
-    if (row < rows && column + PART <= columns && side.has_packs) {
-        const sl_pack<SL_TYPE_FP32> low = sl_load_pack<SL_TYPE_FP32>(side.from, at);
-        const sl_pack<SL_TYPE_FP32> high = sl_load_pack<SL_TYPE_FP32>(side.from, at + 4);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            part[i] = low.value[i];
-            part[4 + i] = high.value[i];
-        }
+    const float *from = (const float *)side.from;
+    if (side.has_packs && row < rows && column < columns) {
+        sl_load_floats(from, row * columns + column, group);
         return;
     }
 #pragma unroll
-    for (int i = 0; i < PART; i++)
-        part[i] = row < rows && column + i < columns ? ((const float *)side.from)[at + i] : 0.0f;
+    for (int i = 0; i < GROUP; i++)
+        group[i] = row < rows && column + i < columns ? from[row * columns + column + i] : 0.0f;
 }
 
-/* Into slice[FP32_TERMS][4 * SLICE_ROW]. */
-static __device__ __forceinline__ void deposit_part(const product_side &side, const float *part,
-                                                    float *slice)
+/* Into slice[FP32_TERMS][SLICE_ROW]. */
+static __device__ __forceinline__ void deposit_group(bool along, uint32_t round,
+                                                     const float (&group)[GROUP], float4 *slice)
 {
-    const uint32_t t = threadIdx.x;
-    const bool along = side.runs_along_terms;
-    const uint32_t term = along ? t % 2 * PART : t / 16;
-    const uint32_t column = along ? t / 2 : t % 16 * PART;
-    const uint32_t step = along ? 4 * SLICE_ROW : 1;
-    float *to = slice + term * 4 * SLICE_ROW + column;
+    const group_place place = place_group(along, round);
+    if (!along) {
+        slice[place.down * SLICE_ROW + place.across / GROUP] =
+            make_float4(group[0], group[1], group[2], group[3]);
+        return;
+    }
+    float *to = (float *)(slice + place.across * SLICE_ROW) + place.down;
 #pragma unroll
-    for (int i = 0; i < PART; i++)
-        to[i * step] = part[i];
+    for (int i = 0; i < GROUP; i++)
+        to[i * GROUP * SLICE_ROW] = group[i];
+}
+
+static __device__ __forceinline__ void fetch_groups(const product_side &side, uint64_t first_width,
+                                                    uint64_t first_term,
+                                                    float (&groups)[ROUNDS][GROUP])
+{
+#pragma unroll
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        fetch_group(side, first_width, first_term, round, groups[round]);
+}
+
+static __device__ __forceinline__ void deposit_groups(const product_side &side,
+                                                      const float (&groups)[ROUNDS][GROUP],
+                                                      float4 *slice)
+{
+#pragma unroll
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        deposit_group(side.runs_along_terms, round, groups[round], slice);
 }
 
 /* Two groups of one term. */
@@ -278,19 +332,19 @@ static __global__ void __launch_bounds__(THREADS, 2) product_fp32(const product_
     __shared__ float4 slices[2][2][FP32_SLICE]; /* of A and B, in turns */
     static_assert(sizeof slices >= half_tile<SL_TYPE_FP32>::FLOATS * sizeof(float), "");
     const tile_place place = place_tile(job);
-    float sums[2 * GROUP][2 * GROUP] = {}, part_a[PART], part_b[PART];
+    float sums[2 * GROUP][2 * GROUP] = {}, groups_a[ROUNDS][GROUP], groups_b[ROUNDS][GROUP];
     uint32_t next = 0;
     for (uint64_t term = 0;; term += FP32_TERMS) {
         const bool has_next = term < job.a.terms;
         if (has_next) {
-            fetch_part(job.a, place.row, term, part_a);
-            fetch_part(job.b, place.column, term, part_b);
+            fetch_groups(job.a, place.row, term, groups_a);
+            fetch_groups(job.b, place.column, term, groups_b);
         }
         if (term > 0)
             multiply_slices_fp32(slices[1 - next][0], slices[1 - next][1], sums);
         if (has_next) {
-            deposit_part(job.a, part_a, (float *)slices[next][0]);
-            deposit_part(job.b, part_b, (float *)slices[next][1]);
+            deposit_groups(job.a, groups_a, slices[next][0]);
+            deposit_groups(job.b, groups_b, slices[next][1]);
         }
         /* Who passes has multiplied the slices that are replaced next. */
         __syncthreads();
@@ -344,13 +398,13 @@ static __device__ __forceinline__ void fetch_slice(const product_side &side, uin
 {
     enum {
         PARTS = (ALONG ? +HALVES_TERMS : +TILE) / PART, /* of a row */
-        ROUNDS = TILE * HALVES_TERMS / PART / THREADS
+        COPIES = TILE * HALVES_TERMS / PART / THREADS
     };
     const uint16_t *from = (const uint16_t *)side.from;
     const uint64_t rows = ALONG ? side.width : side.terms;
     const uint64_t columns = ALONG ? side.terms : side.width;
 #pragma unroll
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < COPIES; round++) {
         const uint32_t t = round * THREADS + threadIdx.x;
         const uint32_t down = t / PARTS, across = t % PARTS * PART;
         const uint64_t row = (ALONG ? first_width : first_term) + down;
@@ -416,17 +470,17 @@ template <sl_type TYPE>
 static __device__ __forceinline__ void deposit_sums_halves(
     const float (&sums)[ROW_GROUPS][COLUMN_GROUPS][4], float *half)
 {
-    enum { ROW = half_tile<TYPE>::ROW };
+    enum { ROW = half_tile<TYPE>::ROW / 2 }; /* of float2 */
     const uint32_t lane = threadIdx.x % SL_WARP;
-    float *to = half + lane / 4 * ROW + place_warp().column + lane % 4 * 2;
+    float2 *to = (float2 *)half + lane / 4 * ROW + place_warp().column / 2 + lane % 4;
     static_assert(WARP_ROWS == +HALF_TILE, "");
 #pragma unroll
     for (uint32_t i = 0; i < ROW_GROUPS; i++)
 #pragma unroll
         for (uint32_t j = 0; j < COLUMN_GROUPS; j++) {
-            float *const at = to + 16 * i * ROW + 8 * j;
-            *(float2 *)at = make_float2(sums[i][j][0], sums[i][j][1]);
-            *(float2 *)(at + 8 * ROW) = make_float2(sums[i][j][2], sums[i][j][3]);
+            float2 *const at = to + 16 * i * ROW + 4 * j;
+            at[0] = make_float2(sums[i][j][0], sums[i][j][1]);
+            at[8 * ROW] = make_float2(sums[i][j][2], sums[i][j][3]);
         }
 }
 
@@ -466,8 +520,7 @@ static __global__ void __launch_bounds__(THREADS, 2) product_halves(const produc
 
 static int find_parts(const product_job &job)
 {
-    return (job.bias != NULL || job.residual != NULL ? TAKES_BIAS : 0) |
-           (job.gelu_x != NULL ? TAKES_GELU : 0) |
+    return (takes_bias(job) ? TAKES_BIAS : 0) | (job.gelu_x != NULL ? TAKES_GELU : 0) |
            (job.c_is_fp32 ? WRITES_FP32
             : job.add     ? ADDS
                           : 0);
@@ -525,7 +578,7 @@ static product_job job_of(const sl_product *product)
     job.gelu_x = product->gelu_x;
     job.add = product->add;
     job.c_is_fp32 = product->c_type == SL_TYPE_FP32;
-    job.has_packs = addresses % 16 == 0 && n * sl_type_bytes(type) % 16 == 0;
+    job.has_groups = addresses % 16 == 0 && n % GROUP == 0;
     return job;
 }
 
@@ -537,6 +590,8 @@ extern "C" sl_status sl_cuda_product_run(const sl_kernel_call *call, const sl_pr
         SL_FAIL(SL_ERROR_INTERNAL, "a matrix product of %llu x %llu is too large for one grid",
                 (unsigned long long)m, (unsigned long long)n);
     const product_job job = job_of(product);
+    if (takes_bias(job) && (job.add || job.gelu_x != NULL))
+        SL_FAIL(SL_ERROR_INTERNAL, "no op adds a bias beside an old C or a GELU");
     const uint32_t blocks = (uint32_t)(count_tiles(m) * count_tiles(n));
     if (product->type == SL_TYPE_FP32)
         return SL_LAUNCH(call, blocks, THREADS, 0, product_fp32, job);

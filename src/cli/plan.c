@@ -4,8 +4,11 @@
 
 #include "base/log.h"
 #include "command.h"
+#include "compare.h"
 #include "device/device.h"
 #include "plan_ranks.h"
+#include "report/explain.h"
+#include "report/page.h"
 #include "session/search/plan_json.h"
 #include "train/trainer.h"
 
@@ -60,6 +63,59 @@ static void print_wear(const sl_blueprint *blueprint, const sl_simulation *simul
     printf("disk: %s\n", text);
 }
 
+static void print_thumbs(const sl_blueprint *blueprint, const sl_account *account)
+{
+    sl_thumb thumbs[SL_EXPLAIN_THUMBS];
+    sl_explain_thumbs(blueprint, account, thumbs);
+    printf("\nby rule of thumb, and planned:\n");
+    for (int i = 0; i < SL_EXPLAIN_THUMBS; i++) {
+        const sl_thumb *thumb = &thumbs[i];
+        if (thumb->is_bytes)
+            printf("  %12s %12s  %s\n", sl_command_format_size((uint64_t)thumb->says).text,
+                   sl_command_format_size((uint64_t)thumb->planned).text, thumb->rule);
+        else
+            printf("  %12.0f %12.0f  %s\n", thumb->says, thumb->planned, thumb->rule);
+    }
+}
+
+/* Why the plan is as it is, after the table. */
+static sl_status print_explanation(const sl_blueprint *blueprint)
+{
+    sl_account *account = NULL;
+    sl_explanation explanation;
+    const sl_account_request request = sl_report_request(blueprint);
+    SL_TRY(sl_account_open(&request, &account));
+    sl_explain_plan(blueprint, account, &explanation);
+    putchar('\n');
+    for (uint32_t i = 0; i < explanation.count; i++)
+        puts(explanation.lines[i]);
+    print_thumbs(blueprint, account);
+    sl_account_close(account);
+    return SL_OK;
+}
+
+/* What `auto` compared, and whether it knew the machine. */
+static void print_candidates(const sl_search *search, const sl_blueprint *blueprint)
+{
+    const sl_search_candidates *candidates = search->candidates;
+    char text[512];
+    if (!search->auto_policy || !candidates || candidates->count == 0)
+        return;
+    printf("auto compared %u plan%s; the best%s:\n", candidates->planned_count,
+           candidates->planned_count == 1 ? "" : "s",
+           blueprint->machine.is_measured
+               ? ""
+               : ", by a guess (this machine was not measured: sluice bench)");
+    for (uint32_t i = 0; i < candidates->count; i++) {
+        const sl_search_candidate *it = &candidates->best[i];
+        sl_command_describe_choice(&it->choice, text, sizeof text);
+        printf("  %10.2f ms  device %s, host %s, disk %s: %s\n", 1e3 * it->seconds,
+               sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text,
+               sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text,
+               sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text, text);
+    }
+}
+
 static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
     sl_simulation simulation;
@@ -84,7 +140,9 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     printf("\npredicted step: %.2f ms (%s)\n", 1e3 * simulation.step_seconds,
            blueprint->machine.name);
     print_wear(blueprint, &simulation);
-    return sl_plan_ranks_print(trainer->config, blueprint);
+    print_candidates(&trainer->search, blueprint);
+    SL_TRY(sl_plan_ranks_print(trainer->config, blueprint));
+    return trainer->config->explain ? print_explanation(blueprint) : SL_OK;
 }
 
 /* A plan may be for another machine, or for later. */
@@ -119,17 +177,56 @@ static void print_failure(const sl_refusal *refusal)
     json_decref(object);
 }
 
+/* A plan that does not fit is drawn with the memory it would need; the refusal's message stays. A
+ * report that cannot be made of it is only said. */
+static void report_overflow(const sl_trainer *trainer, const sl_refusal *refusal)
+{
+    char message[1024];
+    uint64_t budgets[SL_TIER_COUNT];
+    sl_blueprint *blueprint = NULL;
+    snprintf(message, sizeof message, "%s", sl_status_message());
+    sl_status status = sl_search_overflow(&trainer->search, &refusal->failure, &blueprint, budgets);
+    if (status == SL_OK)
+        status = sl_report_write(trainer->config->report,
+                                 &(sl_report_args){.blueprint = blueprint,
+                                                   .asked_budget_bytes = budgets,
+                                                   .refusal = message});
+    if (status == SL_OK)
+        sl_log_write(SL_LOG_NOTE, "%s shows what overflows", trainer->config->report);
+    else
+        sl_log_write(SL_LOG_WARNING, "no report: %s", sl_status_message());
+    sl_blueprint_close(blueprint);
+    (void)sl_status_fail(SL_ERROR_FIT, "%s", message);
+}
+
+static sl_status find_blueprint(sl_config *config, sl_trainer *trainer, sl_blueprint **blueprint)
+{
+    sl_refusal refusal;
+    sl_status status = sl_search_find(&trainer->search, blueprint, &refusal);
+    if (status == SL_ERROR_FIT && config->report)
+        report_overflow(trainer, &refusal);
+    if (status == SL_ERROR_FIT && config->json)
+        print_failure(&refusal);
+    return status;
+}
+
 static sl_status plan(sl_config *config, sl_trainer *trainer)
 {
     sl_blueprint *blueprint = NULL;
-    sl_refusal refusal;
+    sl_search_candidates candidates = {.count = 0};
     SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PLAN, trainer));
-    sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
-    if (status == SL_ERROR_FIT && config->json)
-        print_failure(&refusal);
+    if (config->compare.count > 0)
+        return sl_compare_print(trainer);
+    trainer->search.candidates = &candidates;
+    sl_status status = find_blueprint(config, trainer, &blueprint);
+    trainer->search.candidates = NULL;
     SL_TRY(status);
+    trainer->search.candidates = &candidates;
     warn_if_beyond_machine(blueprint);
     status = print_fit(trainer, blueprint);
+    trainer->search.candidates = NULL;
+    if (status == SL_OK && config->report)
+        status = sl_report_write(config->report, &(sl_report_args){.blueprint = blueprint});
     sl_blueprint_close(blueprint);
     return status;
 }

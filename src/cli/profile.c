@@ -12,6 +12,7 @@
 #include "files/json_file.h"
 #include "measure/measure.h"
 #include "profile_table.h"
+#include "report/page.h"
 #include "signals.h"
 
 #ifdef SL_HAS_JEMALLOC
@@ -106,6 +107,32 @@ static sl_status write_json(const sl_config *config, const sl_measured *measured
     return SL_OK;
 }
 
+/* The plan's report, with what was measured beside it. */
+static sl_status write_report(const sl_config *config, const sl_blueprint *blueprint,
+                              const sl_measured *measured)
+{
+    sl_report_args args = {.blueprint = blueprint};
+    sl_report_measured of_report = {0};
+    if (!config->report)
+        return SL_OK;
+    if (!measured)
+        return sl_report_write(config->report, &args);
+    of_report.step_count = (uint32_t)measured->step_count;
+    of_report.step_seconds = 1e-3 * measured->step_ms;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        of_report.busy_seconds[lane] = 1e-3 * measured->lanes[lane].busy_ms;
+        for (int cause = 0; cause < SL_LANE_COUNT; cause++)
+            of_report.wait_seconds[lane][cause] = 1e-3 * measured->lanes[lane].wait_ms[cause];
+    }
+    for (uint32_t i = 0; i < measured->op_count; i++)
+        of_report.op_seconds[measured->ops[i].kind] += 1e-3 * measured->ops[i].ms;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        of_report.peak_bytes[tier] = measured->tiers[tier].measured_bytes;
+    of_report.resident_bytes = measured->resident.total_bytes;
+    args.measured = &of_report;
+    return sl_report_write(config->report, &args);
+}
+
 static sl_status tell(const sl_trainer *trainer, const sl_measured *measured, FILE *file)
 {
     const sl_config *config = trainer->config;
@@ -118,6 +145,7 @@ static sl_status tell(const sl_trainer *trainer, const sl_measured *measured, FI
                measured->step_count, config->profile_steps);
     if (!config->quiet)
         sl_profile_table_print(measured, trainer->session->blueprint);
+    SL_TRY(write_report(config, trainer->session->blueprint, measured));
     return file ? write_json(config, measured, file) : SL_OK;
 }
 
@@ -130,6 +158,11 @@ static sl_status measure(sl_trainer *trainer, FILE *file)
     if (!measured)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is measured");
     sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
+    if (status == SL_OK) { /* a path that cannot be written is known before minutes of measuring */
+        status = write_report(config, blueprint, NULL);
+        if (status != SL_OK)
+            sl_blueprint_close(blueprint);
+    }
     if (status == SL_OK) {
         if (!config->quiet)
             print_head(trainer, blueprint);

@@ -189,8 +189,9 @@ static void print_stalls(const sl_measured *m)
 
 static void print_ops(const sl_measured *m)
 {
-    printf("\n  %-26s %8s %12s %7s %10s %9s %6s\n", "op", "a step", "ms", "share", "GFLOP/s",
-           "GB/s", m->is_machine_measured ? "roof" : "");
+    bool has_rates = m->is_machine_measured;
+    printf("\n  %-26s %8s %12s %7s %10s %9s %6s %6s\n", "op", "a step", "ms", "share", "GFLOP/s",
+           "GB/s", has_rates ? "roof" : "", has_rates ? "bench" : "");
     for (uint32_t i = 0; i < m->op_count && i < OP_ROWS; i++) {
         const sl_measured_op *of = &m->ops[i];
         char name[48];
@@ -198,12 +199,14 @@ static void print_ops(const sl_measured *m)
                  of->on_host ? " (host lane)" : "");
         printf("  %-26s %8.0f %12.2f %6.1f%% %10.1f %9.2f", name, of->count, of->ms,
                100 * of->share, 1e-9 * of->flop_rate, 1e-9 * of->byte_rate);
-        if (isfinite(of->roof_share))
-            printf(" %5.0f%%", 100 * of->roof_share);
+        if (has_rates)
+            printf(" %5.0f%% %5.0f%%", 100 * of->roof_share, 100 * of->bench_share);
         printf("\n");
     }
-    if (!m->is_machine_measured)
-        printf("  the share of the roof is not known: sluice bench measures this machine once\n");
+    if (!has_rates)
+        printf(
+            "  how near that is to this machine's rates is not known: sluice bench measures them "
+            "once\n");
 }
 
 /* ---- budgets ---- */

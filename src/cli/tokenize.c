@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files/file_list.h"
 #include "files/files.h"
 #include "meter.h"
+#include "text/text_files.h"
 #include "text/tokenize.h"
 
 enum { MB = 1000000 };
@@ -42,13 +42,13 @@ static sl_status show_merging(void *user, uint32_t tokens, uint32_t token_limit)
 
 /* A name that is there stands for itself, a directory for its files, any other one for all that
  * match it. */
-static sl_status expand_one(const char *path, sl_file_list *files)
+static sl_status expand_one(const char *path, bool takes_tokens, sl_file_list *files)
 {
     glob_t found;
     bool is_there;
     SL_TRY(sl_files_exists(AT_FDCWD, NULL, path, &is_there));
     if (is_there)
-        return sl_file_list_add(files, path);
+        return sl_text_files_add(files, path, takes_tokens);
     int result = glob(path, GLOB_NOMAGIC, NULL, &found);
     if (result == GLOB_NOMATCH)
         SL_FAIL(SL_ERROR_MISSING, "%s: no file has such a name", sl_files_show(path).text);
@@ -57,7 +57,7 @@ static sl_status expand_one(const char *path, sl_file_list *files)
                 sl_files_show(path).text);
     sl_status status = SL_OK;
     for (size_t i = 0; i < found.gl_pathc && status == SL_OK; i++)
-        status = sl_file_list_add(files, found.gl_pathv[i]);
+        status = sl_text_files_add(files, found.gl_pathv[i], takes_tokens);
     globfree(&found);
     return status;
 }
@@ -65,7 +65,7 @@ static sl_status expand_one(const char *path, sl_file_list *files)
 static sl_status expand_files(const sl_config *config, sl_file_list *files)
 {
     for (uint32_t i = 0; i < config->data.count; i++)
-        SL_TRY(expand_one(config->data.items[i], files));
+        SL_TRY(expand_one(config->data.items[i], config->decode, files));
     return SL_OK;
 }
 

@@ -6,6 +6,7 @@
 
 #include "command.h"
 #include "progress.h"
+#include "report/page.h"
 #include "session/config/config_json.h"
 #include "session/search/plan_json.h"
 #include "signals.h"
@@ -124,17 +125,36 @@ static const volatile sig_atomic_t *watch_signals(const sl_trainer *trainer)
     return sl_signals_watch(&texts);
 }
 
+/* At the start the plan alone, so that a path that cannot be written is known before hours are
+ * spent; at the end with what was measured, and the losses of the log. */
+static sl_status write_report(const sl_trainer *trainer, const sl_end_report *end)
+{
+    const sl_config *config = trainer->config;
+    sl_report_args args = {.blueprint = trainer->session->blueprint};
+    if (!config->report || !sl_ranks_is_first(&trainer->ranks))
+        return SL_OK;
+    if (!end || end->run_steps == 0)
+        return sl_report_write(config->report, &args);
+    sl_report_measured measured = {.step_count = (uint32_t)end->run_steps,
+                                   .step_seconds = end->seconds / (double)end->run_steps};
+    memcpy(measured.peak_bytes, end->measured_peak_bytes, sizeof measured.peak_bytes);
+    args.measured = &measured;
+    args.log_path = config->log_json;
+    return sl_report_write(config->report, &args);
+}
+
 static sl_status run_loop(sl_trainer *trainer, sl_progress *progress)
 {
     sl_end_report end;
     sl_progress_listen(progress, trainer->config, &trainer->sinks);
+    SL_TRY(write_report(trainer, NULL));
     SL_TRY(tell_start(trainer));
     const volatile sig_atomic_t *stop = watch_signals(trainer);
     sl_status status = sl_loop_run(trainer, stop, &end);
     sl_signals_end_save(); /* one that failed did not say so */
     if (strcmp(end.reason, "error") != 0)
         print_end(trainer, &end);
-    return status;
+    return status == SL_OK ? write_report(trainer, &end) : status;
 }
 
 static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *progress)

@@ -161,12 +161,11 @@ static sl_status map_file(int file, board_mapping **out_mapping)
                                      : mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE,
                                             MAP_SHARED | MAP_NORESERVE, mapping->file, 0);
     if (memory == MAP_FAILED) {
-        sl_status status = sl_status_fail(
-            SL_ERROR_SYSTEM, "cannot map the ranks' shared memory: %s", strerror(errno));
+        int error = errno;
         if (mapping->file >= 0)
             close(mapping->file);
         free(mapping);
-        return status;
+        SL_FAIL(SL_ERROR_SYSTEM, "cannot map the ranks' shared memory: %s", strerror(error));
     }
     mapping->head = memory;
     *out_mapping = mapping;
@@ -455,7 +454,7 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
     uint64_t now = sl_clock_now_ns();
     uint64_t passed = patience->last_ns ? now - patience->last_ns : 0;
     patience->last_ns = now;
-    patience->waited_ns += passed < 2u * NS_A_TICK ? passed : 2u * NS_A_TICK;
+    patience->waited_ns += passed < 2ull * NS_A_TICK ? passed : 2ull * NS_A_TICK;
     SL_TRY(sl_board_poll(board));
     uint32_t dead = find_dead(board);
     if (dead < board->rank_count)

@@ -323,7 +323,7 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
 
 sl_status sl_comm_all_gather(sl_comm *comm, uint64_t bytes, const void *part, void *out_parts)
 {
-    uint64_t starts[SL_COMM_RANKS_MAX + 1], whole;
+    uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0}, whole;
     SL_TRY(sl_bits_multiply(bytes, comm->size, "what ranks gather", &whole));
     for (uint32_t i = 0; i <= comm->size; i++)
         starts[i] = bytes * i;
@@ -417,7 +417,7 @@ static sl_status compare_fact(sl_comm *comm, const fact_record *mine)
     uint32_t rank = UINT32_MAX;
     for (uint32_t first = 0; first < comm->size; first += 8) {
         /* Eight ranks at a time: a world has a thousand, and this takes no memory. */
-        uint64_t starts[SL_COMM_RANKS_MAX + 1], count = slice(comm->size, first, 8);
+        uint64_t starts[SL_COMM_RANKS_MAX + 1] = {0}, count = slice(comm->size, first, 8);
         for (uint32_t i = 0; i <= comm->size; i++)
             starts[i] = i <= first ? 0 : least(i - first, count) * sizeof(fact_record);
         SL_TRY(sl_comm_gather_pieces(comm, starts, mine, all));

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "board.h"
 
-enum { RETRY_MS = 20 };
+enum { RETRY_NS = 20000000 };
 
 static const uint64_t greeting_magic = 0x316b6e61726c73; /* "slrank1", least byte first */
 
@@ -163,7 +163,7 @@ static sl_status receive_file(int socket, int *out_file)
 /* Rank 0 may not listen yet. */
 static sl_status connect_to_first(int socket, uint64_t deadline_ns)
 {
-    const struct timespec pause = {0, RETRY_MS * 1000000};
+    const struct timespec pause = {0, RETRY_NS};
     struct sockaddr_un address;
     socklen_t bytes = make_address(&address);
     while (connect(socket, (struct sockaddr *)&address, bytes) != 0) {

@@ -50,7 +50,7 @@ struct sl_window {
 
 uint64_t sl_window_piece_bytes(uint32_t member_count)
 {
-    uint64_t share = HALF_BYTES / member_count / 64 * 64;
+    uint64_t share = (uint64_t)HALF_BYTES / member_count / 64 * 64;
     return share > PIECE_BYTES_MIN ? share : PIECE_BYTES_MIN;
 }
 
@@ -66,12 +66,12 @@ static uint64_t slots_bytes_of(uint32_t member_count)
 
 static uint64_t passes_bytes_of(uint32_t member_count)
 {
-    return slots_bytes_of(member_count) + 2 * member_count * half_bytes_of(member_count);
+    return slots_bytes_of(member_count) + 2ull * member_count * half_bytes_of(member_count);
 }
 
 uint64_t sl_window_taken_bytes(uint32_t member_count, uint32_t local_count)
 {
-    return slots_bytes_of(member_count) + 2 * local_count * half_bytes_of(member_count);
+    return slots_bytes_of(member_count) + 2ull * local_count * half_bytes_of(member_count);
 }
 
 uint64_t sl_window_bytes(uint32_t member_count)
@@ -94,7 +94,7 @@ static void lay_out(sl_window *window)
 static sl_status take_memory(const sl_window *window)
 {
     uint64_t slots_bytes = slots_bytes_of(window->member_count);
-    uint64_t mine = window->offset + slots_bytes + 2 * window->member * window->half_bytes;
+    uint64_t mine = window->offset + slots_bytes + 2ull * window->member * window->half_bytes;
     SL_TRY(sl_board_take(window->board, window->offset, slots_bytes));
     return sl_board_take(window->board, mine, 2 * window->half_bytes);
 }
@@ -135,7 +135,7 @@ void sl_window_close(sl_window *window)
 
 static unsigned char *half_of(const sl_window *window, uint32_t member, uint32_t pass)
 {
-    return window->halves + (2u * member + (pass & 1)) * window->half_bytes;
+    return window->halves + (2ull * member + (pass & 1)) * window->half_bytes;
 }
 
 void *sl_window_place(const sl_window *window, uint32_t member)

@@ -53,8 +53,10 @@ struct sl_timeline {
     const sl_section **section_of; /* command; [body_count] */
     sl_engine_observer observer;
     ring rings[SL_LANE_COUNT];
-    uint64_t bytes;      /* of the file */
-    uint64_t first_step; /* 0: nothing was recorded yet */
+    uint64_t *live_bytes[SL_TIER_COUNT]; /* [op_count][SL_MEMORY_KIND_COUNT]; NULL: an empty tier */
+    uint32_t counted_tick;               /* whose bytes were written last; SL_NONE: none yet */
+    uint64_t bytes;                      /* of the file */
+    uint64_t first_step;                 /* 0: nothing was recorded yet */
     bool is_full;
     char buffer[FILE_BUFFER_BYTES];
 };
@@ -129,6 +131,24 @@ static sl_status open_rings(sl_timeline *timeline)
     return SL_OK;
 }
 
+/* What a counter shows; of tiers that hold anything. */
+static sl_status add_up_memory(sl_timeline *timeline)
+{
+    const sl_engine_plan *step = &timeline->step;
+    uint64_t count = (uint64_t)step->program->op_count * SL_MEMORY_KIND_COUNT;
+    timeline->counted_tick = SL_NONE;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+        if (step->plan->peak_bytes[tier] == 0)
+            continue;
+        timeline->live_bytes[tier] = calloc(count + 1, sizeof(uint64_t));
+        if (!timeline->live_bytes[tier])
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+        sl_plan_live_bytes(step->plan, (sl_tier)tier, step->program->op_count,
+                           timeline->live_bytes[tier]);
+    }
+    return SL_OK;
+}
+
 static sl_status fail_io(const sl_timeline *timeline)
 {
     SL_FAIL(SL_ERROR_IO, "%s: %s", timeline->path, strerror(errno));
@@ -184,6 +204,8 @@ sl_status sl_timeline_open(const char *path, const sl_engine_plan *step, sl_time
     timeline->observer = (sl_engine_observer){record_event, timeline};
     sl_status status = open_rings(timeline);
     if (status == SL_OK)
+        status = add_up_memory(timeline);
+    if (status == SL_OK)
         status = open_file(timeline, path);
     if (status != SL_OK) {
         sl_timeline_close(timeline);
@@ -209,6 +231,8 @@ void sl_timeline_close(sl_timeline *timeline)
     }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         free(timeline->rings[lane].events);
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        free(timeline->live_bytes[tier]);
     free(timeline->section_of);
     free(timeline->path);
     free(timeline);
@@ -254,6 +278,41 @@ static void describe_event(const sl_timeline *timeline, const sl_engine_event *e
                                    event->repetition);
     if (op || section->repeat > 1)
         snprintf(more + length, NAME_BYTES / 2, ",\"micro_batch\":%u", first + event->repetition);
+}
+
+/* A counter for each tier, where an op begins: the bytes planned to be alive then, by kind. */
+static sl_status write_memory(sl_timeline *timeline, sl_tier tier, uint32_t tick, uint64_t start_ns)
+{
+    char line[6 * NAME_BYTES];
+    const uint64_t *live = timeline->live_bytes[tier] + (uint64_t)tick * SL_MEMORY_KIND_COUNT;
+    if (timeline->counted_tick != SL_NONE) {
+        const uint64_t *last =
+            timeline->live_bytes[tier] + (uint64_t)timeline->counted_tick * SL_MEMORY_KIND_COUNT;
+        if (memcmp(live, last, SL_MEMORY_KIND_COUNT * sizeof *live) == 0)
+            return SL_OK;
+    }
+    size_t length =
+        (size_t)snprintf(line, sizeof line,
+                         ",\n{\"name\":\"%s bytes\",\"ph\":\"C\",\"pid\":0,\"ts\":%.3f,\"args\":{",
+                         sl_tier_name(tier), 1e-3 * (double)start_ns);
+    for (int kind = 0; kind < SL_MEMORY_KIND_COUNT; kind++)
+        length += (size_t)snprintf(line + length, sizeof line - length, "%s\"%s\":%" PRIu64,
+                                   kind ? "," : "", sl_memory_kind_name((sl_memory_kind)kind),
+                                   live[kind]);
+    snprintf(line + length, sizeof line - length, "}}");
+    return add_text(timeline, line);
+}
+
+static sl_status count_memory(sl_timeline *timeline, const sl_engine_event *event)
+{
+    const sl_command *command = &timeline->step.plan->body[event->command];
+    if (event->lane != SL_LANE_COMPUTE || command->kind != SL_COMMAND_RUN)
+        return SL_OK;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        if (timeline->live_bytes[tier])
+            SL_TRY(write_memory(timeline, (sl_tier)tier, command->tick, event->start_ns));
+    timeline->counted_tick = command->tick;
+    return SL_OK;
 }
 
 static sl_status write_event(sl_timeline *timeline, const sl_engine_event *event, uint64_t step)
@@ -326,6 +385,7 @@ static sl_status write_ring(sl_timeline *timeline, ring *r, uint64_t step)
         const sl_engine_event *event = &r->events[written % r->capacity];
         if (!timeline->is_full) {
             SL_TRY(assign_step(timeline, r, event, step));
+            SL_TRY(count_memory(timeline, event));
             SL_TRY(write_event(timeline, event, r->step));
         }
         atomic_store_explicit(&r->written, written + 1, memory_order_release);

@@ -296,9 +296,46 @@ static sl_status fail_transfer(const sl_file *file, const char *what, uint64_t b
             (unsigned long long)offset, strerror(error));
 }
 
+sl_status sl_files_rest(sl_file *file)
+{
+    struct stat info;
+    if (fstat(file->fd, &info) != 0)
+        return fail_open(file->path, errno);
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
+    close(file->fd);
+    file->fd = -1;
+    return SL_OK;
+}
+
+static sl_status check_same(const sl_file *resting, const sl_file *now)
+{
+    struct stat info;
+    if (fstat(now->fd, &info) != 0)
+        return fail_open(now->path, errno);
+    if (info.st_dev != resting->device || info.st_ino != resting->inode ||
+        now->bytes != resting->bytes)
+        SL_FAIL(SL_ERROR_DATA, "%s: was changed or replaced while it is in use",
+                sl_files_show(now->path).text);
+    return SL_OK;
+}
+
+static sl_status read_resting(const sl_file *file, uint64_t offset, uint64_t bytes, void *data)
+{
+    sl_file now;
+    SL_TRY(sl_files_open(AT_FDCWD, NULL, file->path, SL_LINKS_FOLLOW, &now));
+    sl_status status = check_same(file, &now);
+    if (status == SL_OK)
+        status = sl_files_read_at(&now, offset, bytes, data);
+    sl_files_close(&now);
+    return status;
+}
+
 sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data)
 {
     uint64_t done = 0;
+    if (file->fd < 0)
+        return read_resting(file, offset, bytes, data);
     while (done < bytes) {
         ssize_t got = pread(file->fd, (char *)data + done, smaller(bytes - done, IO_BYTES_MAX),
                             (off_t)(offset + done));

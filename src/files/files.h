@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
@@ -31,10 +32,12 @@ sl_status sl_files_join_path(const char *directory_path, const char *name, char 
 bool sl_files_name_ends(const char *name, const char *ending);
 
 typedef struct sl_file {
-    int fd;         /* -1: closed */
+    int fd;         /* -1: closed, or at rest */
     uint64_t bytes; /* size when opened, or written so far */
-    char *path;     /* for messages; owned */
+    char *path;     /* for messages, and of a file at rest to open it; owned */
     bool is_unseen; /* of sl_files_create_unseen: its path is not in the directory yet */
+    dev_t device;   /* of a file at rest: which one it was */
+    ino_t inode;
 } sl_file;
 
 typedef enum sl_links { SL_LINKS_FOLLOW, SL_LINKS_REFUSE } sl_links;
@@ -80,7 +83,13 @@ void sl_files_discard(sl_file *file);
 /* Closes and frees; a zeroed or closed file is fine. Written data is safe only after a sync. */
 void sl_files_close(sl_file *file);
 
-/* Fills `data` with exactly `bytes` bytes at `offset`. SL_ERROR_DATA: the file ends before. */
+/* Lays a file to rest that sl_files_open opened for reading from AT_FDCWD: its descriptor is
+ * closed, and each sl_files_read_at opens the file anew. For those who hold more files than
+ * descriptors. */
+sl_status sl_files_rest(sl_file *file);
+
+/* Fills `data` with exactly `bytes` bytes at `offset`. SL_ERROR_DATA: the file ends before, or is
+ * another one than the file that was laid to rest. */
 sl_status sl_files_read_at(const sl_file *file, uint64_t offset, uint64_t bytes, void *data);
 
 /* Writes all of `data` at the end of the file, short writes continued. */

@@ -2,7 +2,8 @@
  *
  * A file is a kind, an offset of its first token and a count; reading is one pread a buffer,
  * widened into the caller's array and checked against the vocabulary there. Nothing is kept of what
- * was read.
+ * was read. Of many files the first ones stay open, and the others are opened for each buffer:
+ * there may be more files than descriptors.
  */
 #define _GNU_SOURCE
 #include "tokens_internal.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/bits.h"
 #include "base/hash.h"
@@ -27,7 +29,8 @@ enum {
     BUFFER_BYTES = 16384,    /* read at once, on the stack */
     JSON_LINE_BYTES = 65536, /* of a first line that may be JSON */
     SAMPLE_COUNT = 64,
-    SAMPLE_BYTES = 4096
+    SAMPLE_BYTES = 4096,
+    OPEN_FILES_MAX = 256 /* that keep their descriptors; further ones are opened for each read */
 };
 
 static const uint64_t RNG_STREAM = 0x6461746100000000;   /* of row starts; "data" */
@@ -191,13 +194,32 @@ static sl_status add_file(sl_tokens *tokens, sl_token_file *file)
                        &tokens->token_count);
 }
 
+/* Of training and evaluation data together, with an index each, at most half of the limit. */
+static uint32_t count_kept_open(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur / 8 >= OPEN_FILES_MAX)
+        return OPEN_FILES_MAX;
+    return (uint32_t)(limit.rlim_cur / 8);
+}
+
+static sl_status lay_to_rest(sl_token_file *file)
+{
+    if (file->index.file.path)
+        SL_TRY(sl_files_rest(&file->index.file));
+    return sl_files_rest(&file->file);
+}
+
 static sl_status add_paths(sl_tokens *tokens, const char *const *paths, uint32_t path_count)
 {
+    const uint32_t kept_open = count_kept_open();
     for (uint32_t i = 0; i < path_count; i++) {
         sl_token_file *file = &tokens->files[i];
         SL_TRY(sl_files_open(AT_FDCWD, NULL, paths[i], SL_LINKS_FOLLOW, &file->file));
         tokens->file_count++; /* from here on, close frees it */
         SL_TRY(add_file(tokens, file));
+        if (i >= kept_open)
+            SL_TRY(lay_to_rest(file));
     }
     return SL_OK;
 }

@@ -8,8 +8,9 @@
  * make tokens of them: their bytes are not their tokens.
  *
  * Knows nothing of batches, ranks or epochs beyond sl_tokens_row_start. Opening costs the same for
- * any file size, but for Megatron's index, which is read; no file is ever in memory as a whole. An
- * open object is only read: any number of threads may share it.
+ * any file size, but for Megatron's index, which is read; no file is ever in memory as a whole, and
+ * of many files most are not kept open. An open object is only read: any number of threads may
+ * share it.
  */
 #ifndef SL_FILES_TOKENS_H
 #define SL_FILES_TOKENS_H

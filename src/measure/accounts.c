@@ -214,8 +214,16 @@ static void fill_stalls(const filling *self)
 /* Sums over all ops of a kind. */
 typedef struct op_sums {
     uint64_t count, ns;
-    double flops, bytes, alone_seconds;
+    double flops, bytes;
+    double alone_seconds, roof_seconds; /* by the machine's rates of the kind; by its best */
 } op_sums;
+
+/* Of memory the rate of AdamW, which reads and writes more streams than any other: the best rate of
+ * all kinds may be that of one whose data stay in a cache. */
+static double find_byte_roof(const sl_machine *machine, sl_type type)
+{
+    return fmax(machine->op[SL_OP_ADAMW][type].byte_rate, machine->host_adamw[type].byte_rate);
+}
 
 static void add_op(const filling *self, uint32_t index, const sl_machine *machine, op_sums *sums)
 {
@@ -225,9 +233,13 @@ static void add_op(const filling *self, uint32_t index, const sl_machine *machin
     double runs = (double)ran->run_count;
     bool on_host = command->lane == SL_LANE_HOST;
     sums->count += ran->run_count;
+    double flops = (double)sl_op_flops(op->kind, &op->attrs);
+    double bytes = (double)sl_op_traffic_bytes(op->kind, &op->attrs);
     sums->ns += ran->run_ns;
-    sums->flops += runs * (double)sl_op_flops(op->kind, &op->attrs);
-    sums->bytes += runs * (double)sl_op_traffic_bytes(op->kind, &op->attrs);
+    sums->flops += runs * flops;
+    sums->bytes += runs * bytes;
+    sums->roof_seconds += runs * fmax(flops / self->account->flop_roof,
+                                      bytes / find_byte_roof(machine, self->blueprint->task.type));
     sums->alone_seconds += runs * sl_machine_op_seconds(machine, op->kind, &op->attrs, on_host);
     self->out->phase_ms[op->phase] += ms_a_step(self, ran->run_ns);
 }
@@ -247,7 +259,7 @@ static void sum_ops(const filling *self, const sl_machine *machine, op_sums sums
 static sl_measured_op describe_op(const filling *self, const op_sums *of, sl_op_kind kind,
                                   bool on_host)
 {
-    double seconds = 1e-9 * (double)of->ns;
+    double seconds = 1e-9 * (double)(of->ns > 0 ? of->ns : 1);
     double lane_ms = self->out->lanes[on_host ? SL_LANE_HOST : SL_LANE_COMPUTE].busy_ms;
     bool has_roof = self->out->is_machine_measured;
     return (sl_measured_op){.kind = kind,
@@ -255,10 +267,10 @@ static sl_measured_op describe_op(const filling *self, const op_sums *of, sl_op_
                             .count = (double)of->count / self->steps,
                             .ms = ms_a_step(self, of->ns),
                             .share = lane_ms > 0 ? ms_a_step(self, of->ns) / lane_ms : 0,
-                            .flop_rate = seconds > 0 ? of->flops / seconds : 0,
-                            .byte_rate = seconds > 0 ? of->bytes / seconds : 0,
-                            .roof_share =
-                                has_roof && seconds > 0 ? of->alone_seconds / seconds : NAN};
+                            .flop_rate = of->flops / seconds,
+                            .byte_rate = of->bytes / seconds,
+                            .roof_share = has_roof ? of->roof_seconds / seconds : NAN,
+                            .bench_share = has_roof ? of->alone_seconds / seconds : NAN};
 }
 
 static int compare_ops(const void *a, const void *b)

@@ -63,11 +63,12 @@ typedef struct sl_measured_op {
     bool on_host; /* on the host lane, beside the compute lane */
     double count; /* a step */
     double ms;
-    double share;      /* of the lane's busy time */
-    double flop_rate;  /* of matrix products, a second; 0: it has none */
-    double byte_rate;  /* of what it must read and write at least */
-    double roof_share; /* time by the machine profile's rates, of the time it took; NAN: there is
-                          no measured profile */
+    double share;       /* of the lane's busy time */
+    double flop_rate;   /* of matrix products, a second; 0: it has none */
+    double byte_rate;   /* of what it must read and write at least */
+    double roof_share;  /* time by the best rates of the machine profile, of the time it took */
+    double bench_share; /* time by its rates of this op, likewise: above 1 for shapes that are
+                           smaller than bench measured; both are NAN without a measured profile */
 } sl_measured_op;
 
 typedef struct sl_measured {

@@ -90,6 +90,7 @@ static const sl_field op_fields[] = {
     SL_FIELD("flops_per_s", sl_measured_op, flop_rate),
     SL_FIELD("bytes_per_s", sl_measured_op, byte_rate),
     SL_FIELD("roof_share", sl_measured_op, roof_share, .flags = SL_FIELD_NULLABLE),
+    SL_FIELD("bench_share", sl_measured_op, bench_share, .flags = SL_FIELD_NULLABLE),
     {0},
 };
 

@@ -73,14 +73,17 @@ static bool moves_alike(const sl_plan *a, const sl_plan *b)
 
 static void describe_moves(const sl_plan *was, const sl_plan *is, char *text, size_t capacity)
 {
-    size_t length = (size_t)snprintf(text, capacity, "%s", "moves a step: ");
+    static const char head[] = "moves a step: ";
+    size_t length = (size_t)snprintf(text, capacity, "%s", head);
     for (int lane = 0; lane < SL_LANE_COUNT && length < capacity; lane++) {
         double mib = ((double)is->moved_bytes[lane] - (double)was->moved_bytes[lane]) / (1 << 20);
         if (fabs(mib) >= 0.05)
             length += (size_t)snprintf(text + length, capacity - length, "%s %+.1f MiB, ",
                                        sl_lane_name((sl_lane)lane), mib);
     }
-    if (length < capacity)
+    if (length < sizeof head)
+        text[0] = '\0';
+    else if (length < capacity)
         text[length - 2] = '\0';
 }
 

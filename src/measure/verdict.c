@@ -103,7 +103,7 @@ static const sl_measured_op *find_slow_op(const sl_measured *measured)
     double most_ms = 0.05 * measured->step_ms;
     for (uint32_t i = 0; i < measured->op_count; i++) {
         const sl_measured_op *op = &measured->ops[i];
-        double lost_ms = op->ms * (1 - op->roof_share); /* NaN: not known */
+        double lost_ms = op->ms * (1 - op->bench_share); /* NaN: not known */
         if (lost_ms > most_ms) {
             most_ms = lost_ms;
             worst = op;
@@ -123,7 +123,7 @@ static void advise_compute(const sl_blueprint *blueprint, const sl_measured *mea
     if (slow && !is_disturbed(measured))
         add(to, "%s takes %.0f%% of the step at %.0f%% of the rate that bench measured; ",
             sl_op_info_of(slow->kind)->name, percent(slow->ms, measured->step_ms),
-            100 * slow->roof_share);
+            100 * slow->bench_share);
     if (blueprint->task.type == SL_TYPE_FP32 && isnan(measured->roof_flop_rate))
         add(to, "sluice bench would say how near to the machine's own rates this is; ");
     add(to, "then only more or faster compute helps: nothing else holds it up for long");

@@ -103,6 +103,7 @@ typedef struct sl_account_span {
     uint32_t command; /* of the body */
     uint32_t repetition;
     double start, end;
+    sl_lane cause; /* of most of the wait in front of it, where there is one */
 } sl_account_span;
 
 typedef struct sl_account_lane {

@@ -93,17 +93,23 @@ static uint32_t smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* "h.12.qkv" becomes "h.*.qkv", "param chunk 3 (home)" "param chunk * (home)". */
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* "h.12.qkv" becomes "h.*.qkv", "moment1 chunk 3 (home)" "moment1 chunk * (home)": numbers that
+ * stand behind a dot or a space. */
 static void generalise(const char *name, char out_name[SL_ACCOUNT_NAME_BYTES])
 {
     size_t length = 0;
-    for (bool is_number = false; *name && length + 1 < SL_ACCOUNT_NAME_BYTES; name++) {
-        bool is_digit = *name >= '0' && *name <= '9';
-        if (!is_digit)
-            out_name[length++] = *name;
-        else if (!is_number)
-            out_name[length++] = '*';
-        is_number = is_digit;
+    char before = '.';
+    while (*name && length + 1 < SL_ACCOUNT_NAME_BYTES) {
+        bool is_number = is_digit(*name) && (before == '.' || before == ' ');
+        before = *name++;
+        out_name[length++] = is_number ? '*' : before;
+        while (is_number && is_digit(*name))
+            name++;
     }
     out_name[length] = '\0';
 }

@@ -31,7 +31,7 @@ static void keep_span(sl_account *account, const command_record *record,
     if (run->repetition >= SL_ACCOUNT_KEPT_REPETITIONS && from_end > SL_ACCOUNT_KEPT_REPETITIONS)
         return;
     account->spans[account->span_count++] =
-        (sl_account_span){run->command, run->repetition, run->start, run->end};
+        (sl_account_span){run->command, run->repetition, run->start, run->end, run->cause};
 }
 
 static void note_run(void *user, const sl_simulated_run *run)

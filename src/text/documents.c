@@ -141,6 +141,23 @@ static sl_status read_first_line(sl_documents *self, uint64_t *out_bytes)
     return SL_OK;
 }
 
+/* True if nothing stands behind the first `bytes` bytes of the file. */
+static bool is_all(const sl_documents *self, uint64_t bytes)
+{
+    uint64_t at = bytes;
+    while (at < self->count && strchr(" \t\r\n", self->buffer[at]) && self->buffer[at] != '\0')
+        at++;
+    return self->is_at_end && at == self->count;
+}
+
+/* Of a file that is one object alone, as those that hold settings are, the text is asked for: they
+ * are no data. */
+static bool is_json_lines(const sl_documents *self, const json_t *object, uint64_t bytes)
+{
+    return json_is_object(object) &&
+           (json_object_get(object, self->args.json_key) || !is_all(self, bytes));
+}
+
 /* True if the first line is one JSON object, whatever room the buffer had. */
 static sl_status find_json(sl_documents *self, bool *out_found)
 {
@@ -154,7 +171,7 @@ static sl_status find_json(sl_documents *self, bool *out_found)
         return SL_OK;
     SL_TRY(sl_json_file_load(self->buffer, bytes, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, &error,
                              &object));
-    *out_found = json_is_object(object);
+    *out_found = is_json_lines(self, object, bytes);
     json_decref(object);
     return SL_OK;
 }

@@ -29,24 +29,39 @@ static const char cache_version[] = "sluice token cache 1";
 
 /* ---- hashes ---- */
 
-static sl_status hash_file(const sl_file *file, sl_hash_stream *stream)
+/* What is told of reading one or several files. */
+typedef struct reading {
+    const sl_token_cache_args *args;
+    uint64_t bytes, total_bytes;
+} reading;
+
+static void tell(reading *self, uint64_t more)
+{
+    self->bytes += more;
+    if (self->args->comparing)
+        self->args->comparing(self->args->user, self->bytes, self->total_bytes);
+}
+
+static sl_status hash_file(const sl_file *file, reading *of, sl_hash_stream *stream)
 {
     char *block = malloc(BLOCK_BYTES);
     sl_status status = SL_OK;
     if (!block)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to read %s", sl_files_show(file->path).text);
-    for (uint64_t at = 0; at < file->bytes && status == SL_OK; at += BLOCK_BYTES) {
+    for (uint64_t at = 0; at < file->bytes; at += BLOCK_BYTES) {
         uint64_t left = file->bytes - at, bytes = left < BLOCK_BYTES ? left : BLOCK_BYTES;
         status = sl_files_read_at(file, at, bytes, block);
-        if (status == SL_OK)
-            sl_hash_update(stream, block, bytes);
+        if (status != SL_OK)
+            break;
+        sl_hash_update(stream, block, bytes);
+        tell(of, bytes);
     }
     free(block);
     return status;
 }
 
 /* A name says that a file is JSON lines; nothing else of it changes what is read. */
-static sl_status hash_path(const char *path, sl_hash_stream *stream)
+static sl_status hash_path(const char *path, reading *of, sl_hash_stream *stream)
 {
     sl_file file;
     SL_TRY(sl_files_open(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &file));
@@ -54,9 +69,19 @@ static sl_status hash_path(const char *path, sl_hash_stream *stream)
                     sl_files_name_ends(path, ".jsonl.zst");
     uint64_t facts[2] = {file.bytes, is_named};
     sl_hash_update(stream, facts, sizeof facts);
-    sl_status status = hash_file(&file, stream);
+    sl_status status = hash_file(&file, of, stream);
     sl_files_close(&file);
     return status;
+}
+
+static uint64_t add_sizes(int directory, const char *const *names, uint32_t count)
+{
+    struct stat info;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (fstatat(directory, names[i], &info, 0) == 0)
+            bytes += (uint64_t)info.st_size;
+    return bytes;
 }
 
 static sl_status hash_all(const sl_token_cache_args *args, sl_hash_stream *stream)
@@ -70,8 +95,9 @@ static sl_status hash_all(const sl_token_cache_args *args, sl_hash_stream *strea
     sl_hash_update(stream, name, sizeof name);
     sl_hash_update(stream, facts, sizeof facts);
     sl_hash_update(stream, documents->json_key, strlen(documents->json_key) + 1);
+    reading of = {args, 0, add_sizes(AT_FDCWD, documents->paths, documents->path_count)};
     for (uint32_t i = 0; i < documents->path_count; i++)
-        SL_TRY(hash_path(documents->paths[i], stream));
+        SL_TRY(hash_path(documents->paths[i], &of, stream));
     return SL_OK;
 }
 
@@ -92,15 +118,23 @@ static sl_status name_entry(const sl_token_cache_args *args, char **out_path)
 
 /* ---- sums ---- */
 
+/* An open directory: of an entry, or one where an entry is made, whose lock the descriptor holds.
+ */
+typedef struct place {
+    char *path;
+    int inside;
+} place;
+
 /* Adds a line of one file to *used bytes of text. */
-static sl_status print_sum(int inside, const char *path, const char *name, char *text, size_t *used)
+static sl_status print_sum(const place *of, const char *name, reading *how, char *text,
+                           size_t *used)
 {
     sl_file file;
     sl_hash_stream *stream;
-    SL_TRY(sl_files_open(inside, path, name, SL_LINKS_REFUSE, &file));
+    SL_TRY(sl_files_open(of->inside, of->path, name, SL_LINKS_REFUSE, &file));
     sl_status status = sl_hash_open(&stream);
     if (status == SL_OK) {
-        status = hash_file(&file, stream);
+        status = hash_file(&file, how, stream);
         sl_hash_value value = sl_hash_digest(stream);
         sl_hash_close(stream);
         *used += (size_t)snprintf(text + *used, SUMS_BYTES - *used, "%016llx%016llx %llu %s\n",
@@ -111,25 +145,28 @@ static sl_status print_sum(int inside, const char *path, const char *name, char 
     return status;
 }
 
-static sl_status print_sums(int inside, const char *path, char out_text[SUMS_BYTES])
+static sl_status print_sums(const sl_token_cache_args *args, const place *of,
+                            char out_text[SUMS_BYTES])
 {
+    static const char *const names[] = {BIN_NAME, IDX_NAME};
     size_t used = 0;
-    SL_TRY(print_sum(inside, path, BIN_NAME, out_text, &used));
-    return print_sum(inside, path, IDX_NAME, out_text, &used);
+    reading how = {args, 0, add_sizes(of->inside, names, 2)};
+    SL_TRY(print_sum(of, BIN_NAME, &how, out_text, &used));
+    return print_sum(of, IDX_NAME, &how, out_text, &used);
 }
 
-static sl_status compare_sums(int inside, const char *path)
+static sl_status compare_sums(const sl_token_cache_args *args, const place *of)
 {
     char now[SUMS_BYTES];
     char *kept = NULL;
     sl_file file;
-    SL_TRY(sl_files_open(inside, path, SUMS_NAME, SL_LINKS_REFUSE, &file));
+    SL_TRY(sl_files_open(of->inside, of->path, SUMS_NAME, SL_LINKS_REFUSE, &file));
     sl_status status = sl_files_read_text(&file, SUMS_BYTES, &kept);
     if (status == SL_OK)
-        status = print_sums(inside, path, now);
+        status = print_sums(args, of, now);
     if (status == SL_OK && strcmp(now, kept) != 0)
-        status =
-            sl_status_fail(SL_ERROR_DATA, "%s: is not what its sums say", sl_files_show(path).text);
+        status = sl_status_fail(SL_ERROR_DATA, "%s: is not what its sums say",
+                                sl_files_show(of->path).text);
     free(kept);
     sl_files_close(&file);
     return status;
@@ -151,16 +188,16 @@ static sl_status check_owner(const char *path)
 }
 
 /* Whether there is an entry, and a whole one; of one that is not, why is logged if `tells`. */
-static sl_status look(const char *path, bool tells, bool *out_is_whole)
+static sl_status look(const sl_token_cache_args *args, char *path, bool tells, bool *out_is_whole)
 {
-    int inside;
+    place of = {.path = path};
     *out_is_whole = false;
-    sl_status status = sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &inside);
+    sl_status status = sl_files_open_directory(AT_FDCWD, NULL, path, SL_LINKS_FOLLOW, &of.inside);
     if (status == SL_ERROR_MISSING)
         return SL_OK;
     if (status == SL_OK) {
-        status = compare_sums(inside, path);
-        close(inside);
+        status = compare_sums(args, &of);
+        close(of.inside);
     }
     if (status == SL_ERROR_SYSTEM)
         return status;
@@ -223,12 +260,6 @@ static void remove_dead(const char *directory)
         closedir(stream);
 }
 
-/* Where an entry is made: its path, and the descriptor that holds the lock. */
-typedef struct place {
-    char *path;
-    int inside;
-} place;
-
 static sl_status fail_making(const char *path, int error)
 {
     SL_FAIL(SL_ERROR_IO, "%s: no directory can be made there: %s", sl_files_show(path).text,
@@ -285,10 +316,10 @@ static sl_status tokenize_into(const sl_token_cache_args *args, const place *whe
     return status;
 }
 
-static sl_status seal(const place *where)
+static sl_status seal(const sl_token_cache_args *args, const place *where)
 {
     char text[SUMS_BYTES];
-    SL_TRY(print_sums(where->inside, where->path, text));
+    SL_TRY(print_sums(args, where, text));
     SL_TRY(sl_files_write_text(where->inside, where->path, SUMS_NAME, text));
     return sl_files_sync_directory(where->inside, where->path);
 }
@@ -310,7 +341,7 @@ static sl_status move_away(const char *entry)
 }
 
 /* Another run may have been first; then its entry holds if it is whole. */
-static sl_status publish(const place *where, const char *entry)
+static sl_status publish(const sl_token_cache_args *args, const place *where, char *entry)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
         bool is_whole;
@@ -319,7 +350,7 @@ static sl_status publish(const place *where, const char *entry)
         if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
             SL_FAIL(SL_ERROR_IO, "%s: cannot be named: %s", sl_files_show(entry).text,
                     strerror(errno));
-        SL_TRY(look(entry, false, &is_whole));
+        SL_TRY(look(args, entry, false, &is_whole));
         if (is_whole)
             return SL_OK;
         SL_TRY(move_away(entry));
@@ -327,16 +358,16 @@ static sl_status publish(const place *where, const char *entry)
     return fail_making(entry, EBUSY);
 }
 
-static sl_status fill_place(const sl_token_cache_args *args, const place *where, const char *entry)
+static sl_status fill_place(const sl_token_cache_args *args, const place *where, char *entry)
 {
     sl_tokenize_report report = {0};
     sl_status status = tokenize_into(args, where, &report);
     if (status != SL_OK && !report.failed_writing)
         return status; /* the text's */
     if (status == SL_OK)
-        status = seal(where);
+        status = seal(args, where);
     if (status == SL_OK)
-        status = publish(where, entry);
+        status = publish(args, where, entry);
     if (status != SL_ERROR_IO)
         return status;
     SL_FAIL(SL_ERROR_IO,
@@ -344,7 +375,7 @@ static sl_status fill_place(const sl_token_cache_args *args, const place *where,
             sl_status_message(), sl_files_show(args->directory).text);
 }
 
-static sl_status make(const sl_token_cache_args *args, const char *entry)
+static sl_status make(const sl_token_cache_args *args, char *entry)
 {
     place where;
     SL_TRY(open_place(entry, &where));
@@ -374,7 +405,7 @@ sl_status sl_token_cache_find(const sl_token_cache_args *args, char **out_path)
     SL_TRY(name_entry(args, &entry));
     sl_status status = check_owner(entry);
     if (status == SL_OK)
-        status = look(entry, true, &is_whole);
+        status = look(args, entry, true, &is_whole);
     if (status == SL_OK && !is_whole) {
         remove_dead(args->directory);
         status = make(args, entry);

@@ -19,6 +19,10 @@ typedef struct sl_token_cache_args {
     const sl_tokenize_args *tokenize;
     const sl_vocabulary *vocabulary;
     const char *directory; /* made if missing, with its parents */
+    /* Called for each MiB of the text or of kept ids that is read to compare it: bytes so far, and
+     * of all. May be NULL. */
+    void (*comparing)(void *user, uint64_t bytes, uint64_t total_bytes);
+    void *user; /* of `comparing` */
 } sl_token_cache_args;
 
 /* Gives the path of the .bin with the ids of these documents, as sl_tokenize_run writes them, an

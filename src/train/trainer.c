@@ -44,13 +44,21 @@ static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
     return NULL;
 }
 
+/* Of a model that does not say it itself; files of tokens alone may be GPT-2's. */
+static uint32_t find_vocab(const sl_trainer *trainer)
+{
+    const sl_config *config = trainer->config;
+    bool is_text = trainer->tokens && sl_tokens_is_text(trainer->tokens);
+    bool is_named = sl_config_names_tokenizer(config) && strcmp(config->tokenizer, "byte") == 0;
+    if (trainer->vocabulary)
+        return sl_vocabulary_count(trainer->vocabulary);
+    return is_text || is_named ? SL_TOKENS_BYTE_VOCAB : 50257;
+}
+
 static sl_status resolve_shape(sl_trainer *trainer)
 {
-    bool is_text = trainer->tokens && sl_tokens_is_text(trainer->tokens);
     const sl_gpt2_shape *base = find_base_shape(trainer);
-    uint32_t vocab = trainer->vocabulary ? sl_vocabulary_count(trainer->vocabulary)
-                     : is_text           ? SL_TOKENS_BYTE_VOCAB
-                                         : 50257;
+    uint32_t vocab = find_vocab(trainer);
     SL_TRY(sl_config_shape(trainer->config, base, vocab, &trainer->shape));
     if (base && memcmp(base, &trainer->shape, sizeof *base) != 0)
         SL_FAIL(SL_ERROR_USAGE,

@@ -76,15 +76,16 @@ static void products_when_run_are_near_and_repeat(void **state)
                               (uint64_t)round, false, run_twice);
 }
 
-/* Every place of a tile of 128 x 128, and the first beyond it; neighbours in eights or one by one.
- */
+/* Every place of a tile of 128 x 128, and the first beyond it; neighbours in eights, in fours, or
+ * one by one. */
 static void products_when_they_fill_a_tile_are_exact(void **state)
 {
     (void)state;
+    static const uint64_t sides[] = {131, 136, 132};
     for (int kind = 0; kind < KINDS; kind++)
         for (int type = 0; type < SL_TYPE_COUNT; type++)
             for (int round = 0; round < shapes() / 2; round++) {
-                const uint64_t side = round / 4 % 2 ? 136 : 131;
+                const uint64_t side = sides[round / 4 % 3];
                 check_product(kinds[kind], (sl_type)type, (product_shape){129, side, side},
                               (uint64_t)round, true, run_once);
             }

@@ -52,7 +52,7 @@ struct order_mark {
 static std::map<const void *, order_agent *> &agents_by_key =
     *new std::map<const void *, order_agent *>;
 static std::map<const void *, std::vector<order_word>> &words =
-    *new std::map<const void *, std::vector<order_word>>; /* values in the order of writing */
+    *new std::map<const void *, std::vector<order_word>>; /* as the word takes them */
 static std::map<const void *, order_mark> &marks = *new std::map<const void *, order_mark>;
 static std::set<std::string> &names = *new std::set<std::string>; /* that accesses refer to */
 
@@ -464,6 +464,15 @@ uint32_t order_mark_issued(const void *mark)
     return at == marks.end() ? 0 : (uint32_t)at->second.clocks.size();
 }
 
+/* Queues that share a mark tell of its records in any order; the word takes its numbers in turn. */
+static void write_record(std::vector<order_word> &values, uint32_t number)
+{
+    auto at = values.end();
+    while (at != values.begin() && (int32_t)(at[-1].value - number) > 0)
+        at--;
+    values.insert(at, {number, order_clock_take(order_agent_of_thread())});
+}
+
 void order_mark_publish(const void *mark, const void *word)
 {
     marks[mark].word = word;
@@ -475,7 +484,7 @@ void order_mark_reach(const void *mark, uint32_t number)
     order_mark &which = marks[mark];
     which.clocks[number - 1] = order_clock_take(order_agent_of_thread());
     if (which.word)
-        write_word(which.word, number);
+        write_record(words[which.word], number);
 }
 
 const order_clock *order_mark_clock(const void *mark, uint32_t number)

@@ -129,7 +129,7 @@ static void draw_dropout(cuda_case *c, int round)
     const uint64_t count = c->attrs.batch * c->attrs.seq * c->attrs.in;
     case_random(c, 0, (int)c->type, count, 1.0f);
     fill_special(c, 0);
-    if (round % 4 < 2)
+    if ((round + round / 8) % 4 < 2) /* of each width with one and without */
         case_random(c, 1, (int)c->type, count, 1.0f);
     case_room(c, 2, (int)c->type, count);
 }

@@ -109,6 +109,43 @@ static void word_when_nobody_wrote_its_value_is_a_fault(void **state)
     reset(NULL);
 }
 
+static _Atomic bool is_open;
+
+static sl_status wait_for_gate(void *arguments)
+{
+    (void)arguments;
+    while (!atomic_load(&is_open))
+        usleep(200);
+    return SL_OK;
+}
+
+/* The second record of a mark is told of before the first one is reached. */
+static void word_when_queues_reach_a_mark_out_of_turn_is_no_fault(void **state)
+{
+    (void)state;
+    const char *text = "";
+    open_parts();
+    sl_queue *one = open_queue("one"), *two = open_queue("two");
+    sl_mark *mark = open_mark();
+    atomic_store(&is_open, false);
+    sl_queue_call(one, 0, wait_for_gate, NULL, 0);
+    sl_queue_record(one, mark);
+    call_touch(two, true);
+    sl_queue_record(two, mark);
+    wait_for_word(a, 2);
+    wait_for_word(b, 1);
+    copy_on(a, memory, host);
+    usleep(20000); /* `two` gets as far as it may; where it does not, nothing is shown */
+    atomic_store(&is_open, true);
+    finish();
+    sl_queue_close(one);
+    sl_queue_close(two);
+    sl_mark_close(mark);
+    if (standin_faults(&text) + standin_order_faults(NULL) > 0)
+        fail_msg("%s", text);
+    close_parts();
+}
+
 /* ---- random programs ---- */
 
 enum { STREAMS = 3, EVENTS = 2, CELLS = 12, STEPS = 28 };
@@ -279,6 +316,7 @@ int main(void)
         AFRESH(order_when_it_is_missing_then_both_sides_are_named),
         AFRESH(touch_when_outside_of_what_was_declared_is_a_fault),
         AFRESH(word_when_nobody_wrote_its_value_is_a_fault),
+        AFRESH(word_when_queues_reach_a_mark_out_of_turn_is_no_fault),
         AFRESH(programs_when_random_then_agree_with_sets_of_predecessors),
         AFRESH(cost_when_a_run_is_longer_then_grows_as_it_does),
     };

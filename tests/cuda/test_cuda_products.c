@@ -98,7 +98,7 @@ static void own_product_when_no_op_asks_for_it_is_refused(void **state)
                               .a = values,
                               .b = values,
                               .c = c};
-    sl_product wrong[8] = {plain, plain, plain, plain, plain, plain, plain, plain};
+    sl_product wrong[10] = {plain, plain, plain, plain, plain, plain, plain, plain, plain, plain};
     wrong[0].transpose_a = wrong[0].transpose_b = true;
     wrong[1].add = true;
     wrong[2].gelu_x = values;
@@ -107,7 +107,9 @@ static void own_product_when_no_op_asks_for_it_is_refused(void **state)
     wrong[5].transpose_b = true, wrong[5].c_type = SL_TYPE_FP32;
     wrong[6].transpose_a = true, wrong[6].bias = values;
     wrong[7].transpose_a = true, wrong[7].add = true;
-    for (int i = 0; i < 8; i++)
+    wrong[8].type = wrong[8].c_type = wrong[9].type = wrong[9].c_type = SL_TYPE_FP32;
+    wrong[8].bias = wrong[9].residual = wrong[9].gelu_x = values, wrong[8].add = true;
+    for (int i = 0; i < 10; i++)
         assert_int_equal(sl_cuda_product_run(&call, &wrong[i]), SL_ERROR_INTERNAL);
     assert_true(c[0] == 5);
 }

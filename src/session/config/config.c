@@ -370,13 +370,6 @@ bool sl_config_names_tokenizer(const sl_config *config)
     return config->tokenizer && strcmp(config->tokenizer, "auto") != 0;
 }
 
-static sl_status refuse_later_files(const sl_config *config)
-{
-    if (config->report)
-        REFUSE_LATER("a report (--report)", "use --timeline and --log-json");
-    return SL_OK;
-}
-
 /* A plan can be made for a device of another machine; everything else queries it first. */
 static sl_status check_device(sl_config *config, sl_config_command command)
 {
@@ -515,6 +508,14 @@ static bool is_weightless(const char *item)
     return sl_config_weigh(item, &weight) != item && !(weight > 0 && isfinite(weight));
 }
 
+static double add_weights(const sl_config_list *list)
+{
+    double weight, sum = 0;
+    for (uint32_t i = 0; i < list->count; i++, sum += weight)
+        (void)sl_config_weigh(list->items[i], &weight);
+    return sum;
+}
+
 static uint32_t count_weighted(const sl_config_list *list)
 {
     uint32_t count = 0;
@@ -532,6 +533,9 @@ static sl_status check_weights(const sl_config *config, sl_config_command comman
         if (is_weightless(data->items[i]))
             SL_FAIL(SL_ERROR_USAGE, "--data %s: a weight is above 0 (a path that begins so: ./%s)",
                     data->items[i], data->items[i]);
+    if (!isfinite(add_weights(data)))
+        SL_FAIL(SL_ERROR_USAGE, "--data: the sum of the weights is too large to be a number: give "
+                                "smaller ones, only their ratios count");
     if (weighted > 0 && command == SL_CONFIG_EVAL)
         SL_FAIL(SL_ERROR_USAGE, "weights in --data say which share of the rows of a training a "
                                 "file has: leave them out for eval, which reads all of each");
@@ -707,7 +711,6 @@ sl_status sl_config_check(sl_config *config, sl_config_command command)
     if (command & SL_CONFIG_BENCH)
         return resolve_device(config);
     SL_TRY(sl_config_use_one_spelling(config));
-    SL_TRY(refuse_later_files(config));
     SL_TRY(check_placement(config));
     SL_TRY(check_device(config, command));
     if (command & (SL_CONFIG_TRAIN | SL_CONFIG_PLAN | SL_CONFIG_PROFILE))

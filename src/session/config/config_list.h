@@ -24,7 +24,7 @@
     X(COUNT, context, "context", "auto", "N", 1, 1e7, T, MODEL,                                    \
       "most tokens of a row (the model's; 1024 for a shape by hand)")                              \
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL,                                        \
-      "token ids, unpadded (the model's; by hand 257 for text, else 50257)")                       \
+      "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL,                                \
       "start from random numbers, a checkpoint or a Hugging Face GPT-2 directory")                 \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, MODEL,                                     \
@@ -201,7 +201,15 @@
     X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, OUTPUT,                              \
       "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
-    X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT, "HTML report of memory and time")       \
+    X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT,                                         \
+      "one HTML file with pictures: memory by kind over a step, what its peak is made of, "        \
+      "lanes, stalls, addresses; of plan also where it does not fit, of train and profile with "   \
+      "what was measured")                                                                         \
+    X(SWITCH, explain, "explain", "false", NULL, 0, 0, P, OUTPUT,                                  \
+      "say in a few lines why the plan is as it is, what binds it, and what rules of thumb say")   \
+    X(LIST, compare, "compare", "", "POLICY|SIZE|NAME=VALUE...", 0, 0, P, OUTPUT,                  \
+      "plan each of these beside the other options, in one table: a policy, a size of device "     \
+      "memory, or settings such as policy=host+device-memory=2G")                                  \
     X(SWITCH, quiet, "quiet", "false", NULL, 0, 0, TGEBKV, OUTPUT, "no progress")                  \
     X(SWITCH, json, "json", "false", NULL, 0, 0, PEDB, OUTPUT, "print one JSON object")            \
     X(TEXT, profile_json, "json", "", "FILE", 0, 0, R, OUTPUT,                                     \

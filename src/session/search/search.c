@@ -380,6 +380,42 @@ static sl_status simulate(const sl_blueprint *blueprint, double *out_seconds)
     return SL_OK;
 }
 
+static bool is_known(const sl_search_candidates *known, const sl_blueprint *blueprint,
+                     double seconds)
+{
+    for (uint32_t i = 0; i < known->count; i++) {
+        const sl_search_candidate *other = &known->best[i];
+        bool is_same = other->seconds == seconds;
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            is_same = is_same &&
+                      other->peak_bytes[tier] == sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+        if (is_same)
+            return true;
+    }
+    return false;
+}
+
+/* Puts a plan into its place among the fastest, if it has one. */
+static void note_candidate(const improvement *self, const sl_blueprint *blueprint, double seconds)
+{
+    sl_search_candidates *known = self->search->candidates;
+    if (!known)
+        return;
+    known->planned_count++;
+    uint32_t place = known->count;
+    while (place > 0 && known->best[place - 1].seconds > seconds)
+        place--;
+    if (place == SL_SEARCH_CANDIDATES || is_known(known, blueprint, seconds))
+        return;
+    if (known->count < SL_SEARCH_CANDIDATES)
+        known->count++;
+    for (uint32_t i = known->count - 1; i > place; i--)
+        known->best[i] = known->best[i - 1];
+    known->best[place] = (sl_search_candidate){.choice = blueprint->choice, .seconds = seconds};
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        known->best[place].peak_bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+}
+
 /* Plans a choice; it becomes the best one if it is. INFINITY and the short tier if it does not fit.
  */
 static sl_status try_faster(improvement *self, const sl_choice *choice, double *out_seconds,
@@ -394,6 +430,8 @@ static sl_status try_faster(improvement *self, const sl_choice *choice, double *
         *out_short_tier = failure.shortage.tier;
     else if (status == SL_OK)
         status = simulate(blueprint, &seconds);
+    if (status == SL_OK)
+        note_candidate(self, blueprint, seconds);
     *out_seconds = seconds;
     bool is_better = seconds < gain * self->best_seconds;
     sl_blueprint *slower = is_better ? self->best : blueprint;
@@ -516,6 +554,7 @@ static sl_status improve(const sl_search *search, sl_blueprint **blueprint)
         return SL_OK;
     self.task.is_probe = true;
     SL_TRY(simulate(self.best, &self.best_seconds));
+    note_candidate(&self, self.best, self.best_seconds);
     sl_status status = improve_recomputes(&self);
     *blueprint = self.best;
     return status;
@@ -549,6 +588,30 @@ static sl_status confirm_shortage(const sl_search *search, sl_fit_failure *failu
             return SL_OK;
     }
     return SL_OK;
+}
+
+sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *failure,
+                             sl_blueprint **out_blueprint, uint64_t out_budgets[SL_TIER_COUNT])
+{
+    sl_choice raised = failure->choice;
+    sl_fit_failure latest = *failure;
+    bool is_raised[SL_TIER_COUNT] = {false};
+    uint64_t asked[SL_TIER_COUNT];
+    for (int round = 0; round < CONFIRM_ROUNDS; round++) {
+        const sl_tier tier = latest.shortage.tier;
+        if (latest.shortage.needed_bytes == UINT64_MAX)
+            break;
+        if (!is_raised[tier])
+            asked[tier] = latest.budget_bytes;
+        is_raised[tier] = true;
+        *sl_search_budget(&raised, tier) = latest.shortage.needed_bytes;
+        sl_status status = sl_blueprint_build(&search->task, &raised, out_blueprint, &latest);
+        for (int t = 0; status == SL_OK && t < SL_TIER_COUNT; t++)
+            out_budgets[t] = is_raised[t] ? asked[t] : (*out_blueprint)->budget_bytes[t];
+        if (status != SL_ERROR_FIT)
+            return status;
+    }
+    SL_FAIL(SL_ERROR_FIT, "no budget was found that holds this choice");
 }
 
 static sl_status fail_refused(const sl_refusal *refusal)

@@ -15,6 +15,21 @@ enum { SL_SEARCH_SUGGESTION_BYTES = 256 };
  * eighth where that is less. */
 enum { SL_SEARCH_RESERVE_BYTES = 256 << 20 };
 
+/* A choice that was planned and simulated on the way. */
+typedef struct sl_search_candidate {
+    sl_choice choice;
+    double seconds;
+    uint64_t peak_bytes[SL_TIER_COUNT];
+} sl_search_candidate;
+
+enum { SL_SEARCH_CANDIDATES = 3 };
+
+/* The fastest of them, the first one first. */
+typedef struct sl_search_candidates {
+    sl_search_candidate best[SL_SEARCH_CANDIDATES];
+    uint32_t count, planned_count;
+} sl_search_candidates;
+
 /* What a configuration leaves open and what it fixes. */
 typedef struct sl_search {
     sl_task task;
@@ -22,8 +37,9 @@ typedef struct sl_search {
     bool auto_recompute;
     bool auto_accumulation;
     bool auto_policy;
-    bool auto_adam;           /* updates of what lives on the host may run on the device */
-    uint64_t disk_free_bytes; /* what a disk tier may take at most by default */
+    bool auto_adam;                   /* updates of what lives on the host may run on the device */
+    uint64_t disk_free_bytes;         /* what a disk tier may take at most by default */
+    sl_search_candidates *candidates; /* filled by sl_search_find; the caller's, or NULL */
 } sl_search;
 
 /* The search that a checked configuration asks for. `task` is filled in but for `seq`,
@@ -51,6 +67,11 @@ typedef struct sl_refusal {
  * bytes and the options that fit. */
 sl_status sl_search_find(const sl_search *search, sl_blueprint **out_blueprint,
                          sl_refusal *out_refusal);
+
+/* Builds the choice of a failure with as much more memory as it needs, for people to look at.
+ * Writes the budgets that were asked for. SL_ERROR_FIT where no budget was found that holds it. */
+sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *failure,
+                             sl_blueprint **out_blueprint, uint64_t out_budgets[SL_TIER_COUNT]);
 
 /* What sl_search_find would find, to compare: its plans are not verified, and where nothing fits,
  * nothing is suggested and the bytes that *out_failure names may be too few. */

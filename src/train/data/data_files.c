@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "files/files.h"
 #include "files/token_documents.h"
+#include "text/text_files.h"
 #include "text/token_cache.h"
 
 enum { MB = 1000000 };
@@ -30,7 +31,8 @@ static sl_status add_item(sl_data_files *files, uint32_t item)
 {
     double weight;
     uint32_t before = files->paths.count;
-    SL_TRY(sl_file_list_add(&files->paths, sl_config_weigh(files->given->items[item], &weight)));
+    SL_TRY(sl_text_files_add(&files->paths, sl_config_weigh(files->given->items[item], &weight),
+                             true));
     uint32_t *items = realloc(files->items, files->paths.count * sizeof *items);
     if (!items)
         return no_memory();
@@ -58,29 +60,48 @@ static sl_status name_next(const char *path, char **out_name)
     return SL_OK;
 }
 
-/* A shell's pattern takes all of them; a single name only looks like all there is. */
-static sl_status warn_of_next(const char *const *paths, uint32_t path_count, uint32_t index)
+static int compare_paths(const void *left, const void *right)
+{
+    return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* `sorted`: all paths. A shell's pattern takes all of them; a single name only looks like all there
+ * is. */
+static sl_status warn_of_next(const sl_file_list *sorted, const char *path)
 {
     char *next = NULL;
     bool is_there = false;
-    SL_TRY(name_next(paths[index], &next));
-    sl_status status = sl_files_exists(AT_FDCWD, NULL, next, &is_there);
-    for (uint32_t i = 0; i < path_count && is_there; i++)
-        is_there = strcmp(paths[i], next) != 0;
+    SL_TRY(name_next(path, &next));
+    sl_status status = SL_OK;
+    if (!bsearch(&next, sorted->items, sorted->count, sizeof next, compare_paths))
+        status = sl_files_exists(AT_FDCWD, NULL, next, &is_there);
     if (status == SL_OK && is_there)
         sl_log_write(SL_LOG_WARNING, "%s goes on in %s, which is not among the data",
-                     sl_files_show(paths[index]).text, sl_files_show(next).text);
+                     sl_files_show(path).text, sl_files_show(next).text);
     free(next);
     return status == SL_ERROR_SYSTEM ? status : SL_OK;
 }
 
-static sl_status open_paths(const char *const *paths, uint32_t path_count, sl_tokens **out_tokens)
+static sl_status warn_of_all(const sl_file_list *paths, const sl_tokens *tokens)
 {
-    SL_TRY(sl_tokens_open(paths, path_count, 0, out_tokens));
-    for (uint32_t i = 0; i < path_count; i++)
-        if (!sl_tokens_file_is_text(*out_tokens, i))
-            SL_TRY(warn_of_next(paths, path_count, i));
-    return SL_OK;
+    sl_file_list sorted = {.items = malloc(paths->count * sizeof *sorted.items),
+                           .count = paths->count};
+    sl_status status = sorted.items ? SL_OK : no_memory();
+    if (status == SL_OK) {
+        memcpy(sorted.items, paths->items, paths->count * sizeof *sorted.items);
+        qsort(sorted.items, sorted.count, sizeof *sorted.items, compare_paths);
+    }
+    for (uint32_t i = 0; i < paths->count && status == SL_OK; i++)
+        if (!sl_tokens_file_is_text(tokens, i))
+            status = warn_of_next(&sorted, paths->items[i]);
+    free(sorted.items); /* the names are of `paths` */
+    return status;
+}
+
+static sl_status open_paths(const sl_file_list *paths, sl_tokens **out_tokens)
+{
+    SL_TRY(sl_tokens_open((const char *const *)paths->items, paths->count, 0, out_tokens));
+    return warn_of_all(paths, *out_tokens);
 }
 
 sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_files,
@@ -90,10 +111,7 @@ sl_status sl_data_files_open(const sl_config_list *given, sl_data_files *out_fil
     *out_tokens = NULL;
     for (uint32_t i = 0; i < given->count; i++)
         SL_TRY(add_item(out_files, i));
-    const sl_file_list *paths = &out_files->paths;
-    return paths->count == 0
-               ? SL_OK
-               : open_paths((const char *const *)paths->items, paths->count, out_tokens);
+    return out_files->paths.count == 0 ? SL_OK : open_paths(&out_files->paths, out_tokens);
 }
 
 void sl_data_files_close(sl_data_files *files)
@@ -140,6 +158,8 @@ typedef struct encoding {
     bool *is_text;         /* [from->paths.count]: ids are to be made */
     sl_data_files *to;     /* has room for as many items */
     double started, noted; /* in seconds */
+    uint64_t compared;     /* bytes that note_comparing told last */
+    bool is_tokenizing;
 } encoding;
 
 static double read_seconds(void)
@@ -147,17 +167,37 @@ static double read_seconds(void)
     return 1e-9 * (double)sl_clock_now_ns();
 }
 
-static sl_status note_progress(void *user, uint64_t bytes, uint64_t file_bytes)
+static void note(encoding *self, const char *what, uint64_t bytes, uint64_t file_bytes)
 {
-    encoding *self = user;
     double now = read_seconds(), seconds = now - self->started;
     if (self->config->quiet || now - self->noted < note_seconds || bytes == 0)
-        return SL_OK;
+        return;
+    uint64_t left = bytes < file_bytes ? file_bytes - bytes : 0;
     self->noted = now;
-    sl_log_write(SL_LOG_NOTE, "tokenizing: %.0f of %.0f MB, %.1f MB/s, %.0f s left",
+    sl_log_write(SL_LOG_NOTE, "%s: %.0f of %.0f MB, %.1f MB/s, %.0f s left", what,
                  (double)bytes / MB, (double)file_bytes / MB, (double)bytes / MB / seconds,
-                 seconds * (double)(file_bytes - bytes) / (double)bytes);
+                 seconds * (double)left / (double)bytes);
+}
+
+static sl_status note_tokenizing(void *user, uint64_t bytes, uint64_t file_bytes)
+{
+    encoding *self = user;
+    if (!self->is_tokenizing)
+        self->started = read_seconds();
+    self->is_tokenizing = true;
+    note(self, "tokenizing", bytes, file_bytes);
     return SL_OK;
+}
+
+/* The text comes first, then the ids that are kept, or those that were made. */
+static void note_comparing(void *user, uint64_t bytes, uint64_t total_bytes)
+{
+    encoding *self = user;
+    if (bytes < self->compared || self->is_tokenizing)
+        self->started = read_seconds();
+    self->is_tokenizing = false;
+    self->compared = bytes;
+    note(self, "comparing with what is kept", bytes, total_bytes);
 }
 
 static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
@@ -165,6 +205,8 @@ static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
     const sl_config *config = self->config;
     char *path = NULL;
     self->started = self->noted = read_seconds();
+    self->compared = 0;
+    self->is_tokenizing = false;
     const sl_tokenize_args tokenize = {
         .documents = {.paths = (const char *const *)self->from->paths.items + first,
                       .path_count = count,
@@ -172,9 +214,13 @@ static sl_status add_text(encoding *self, uint32_t first, uint32_t count)
                       .json_key = config->json_key},
         .worker_count = (uint32_t)config->threads,
         .end_of_text = config->end_of_text == SL_CONFIG_UNSET ? -1 : (int32_t)config->end_of_text,
-        .progress = note_progress,
+        .progress = note_tokenizing,
         .user = self};
-    const sl_token_cache_args cache = {&tokenize, self->vocabulary, self->directory};
+    const sl_token_cache_args cache = {.tokenize = &tokenize,
+                                       .vocabulary = self->vocabulary,
+                                       .directory = self->directory,
+                                       .comparing = note_comparing,
+                                       .user = self};
     SL_TRY(sl_token_cache_find(&cache, &path));
     sl_status status = sl_file_list_append(&self->to->paths, path);
     free(path);

@@ -1,0 +1,209 @@
+/* Each item changes a copy of the configuration, which owns nothing: so settings that are texts or
+ * lists cannot be compared. What does not fit is a line of the table too. */
+#include "compare.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "report/page.h"
+#include "session/search/plan_json.h"
+
+enum { SETTING_BYTES = 256 };
+
+/* What one item came to. */
+typedef struct compared {
+    char *name; /* owned */
+    bool fits;
+    uint64_t peak_bytes[SL_TIER_COUNT];
+    uint64_t link_bytes, disk_bytes; /* moved a step, both ways */
+    double seconds;
+    const char *bound_by;
+    json_t *plan; /* with --json */
+    char failure[SETTING_BYTES];
+} compared;
+
+static sl_status set_named(sl_config *config, const char *name, const char *value)
+{
+    uint32_t row;
+    SL_TRY(sl_config_find(SL_CONFIG_PLAN, name, &row));
+    sl_config_kind kind = sl_config_rows()[row].kind;
+    if (kind == SL_CONFIG_TEXT || kind == SL_CONFIG_LIST_OF)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--compare %s=%s: only numbers, sizes, switches and choices can be "
+                "compared",
+                name, value);
+    SL_TRY(sl_config_set(config, row, value));
+    config->given[row] = true;
+    return SL_OK;
+}
+
+/* "host", "2G" or "name=value". */
+static sl_status set_one(sl_config *config, const char *setting)
+{
+    char name[SETTING_BYTES];
+    const char *equals = strchr(setting, '=');
+    uint64_t bytes;
+    if (equals) {
+        snprintf(name, sizeof name, "%.*s", (int)(equals - setting), setting);
+        return set_named(config, name, equals + 1);
+    }
+    if (setting[0] >= '0' && setting[0] <= '9' && sl_units_parse_size(setting, &bytes) == SL_OK)
+        return set_named(config, "device-memory", setting);
+    return set_named(config, "policy", setting);
+}
+
+static sl_status set_all(sl_config *config, const char *item)
+{
+    char settings[SETTING_BYTES];
+    char *rest = NULL;
+    if (strlen(item) >= sizeof settings)
+        SL_FAIL(SL_ERROR_USAGE, "--compare: an item of more than %d bytes", SETTING_BYTES - 1);
+    snprintf(settings, sizeof settings, "%s", item);
+    for (char *one = strtok_r(settings, "+", &rest); one; one = strtok_r(NULL, "+", &rest))
+        SL_TRY(set_one(config, one));
+    if (config->policy >= SL_CONFIG_POLICY_COUNT) /* other names stand behind these */
+        config->policy -= SL_CONFIG_POLICY_COUNT;
+    return SL_OK;
+}
+
+static sl_status describe(const sl_blueprint *blueprint, bool is_json, compared *out)
+{
+    sl_account *account = NULL;
+    const sl_account_request request = sl_report_request(blueprint);
+    const uint64_t *moved = blueprint->plans[0]->moved_bytes;
+    SL_TRY(sl_account_open(&request, &account));
+    out->fits = true;
+    out->seconds = account->simulation.step_seconds;
+    out->bound_by = sl_account_resource_name(account->bound_by);
+    out->link_bytes = moved[SL_LANE_H2D] + moved[SL_LANE_D2H];
+    out->disk_bytes = moved[SL_LANE_READ] + moved[SL_LANE_WRITE];
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        out->peak_bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
+    sl_account_close(account);
+    return is_json ? sl_plan_json_format(blueprint, &out->plan) : SL_OK;
+}
+
+static sl_status plan_item(const sl_trainer *trainer, compared *out)
+{
+    sl_config config = *trainer->config; /* a copy that owns nothing */
+    const sl_task *task = &trainer->search.task;
+    sl_search search;
+    sl_blueprint *blueprint = NULL;
+    sl_refusal refusal;
+    SL_TRY(set_all(&config, out->name));
+    SL_TRY(sl_search_init(&config, SL_WORK_TRAIN, &trainer->shape, &search));
+    search.task.with_evaluation = task->with_evaluation;
+    search.task.tail_rows = task->tail_rows;
+    search.task.test_tail_rows = task->test_tail_rows;
+    sl_status status = sl_search_find(&search, &blueprint, &refusal);
+    if (status == SL_ERROR_FIT) {
+        const sl_shortage *shortage = &refusal.failure.shortage;
+        snprintf(out->failure, sizeof out->failure, "the %s misses %s",
+                 sl_tier_name(shortage->tier),
+                 sl_command_format_size(shortage->missing_bytes).text);
+        return config.json
+                   ? sl_plan_json_format_failure(&refusal.failure, refusal.suggestion, &out->plan)
+                   : SL_OK;
+    }
+    SL_TRY(status);
+    status = describe(blueprint, config.json, out);
+    sl_blueprint_close(blueprint);
+    return status;
+}
+
+static void print_item(const compared *item, bool is_fastest)
+{
+    if (!item->fits) {
+        printf("  %-28s does not fit: %s\n", item->name, item->failure);
+        return;
+    }
+    printf("%s %-28s %11s %11s %11s %11s %11s %11.2f ms  %s\n", is_fastest ? "*" : " ", item->name,
+           sl_command_format_size(item->peak_bytes[SL_TIER_DEVICE]).text,
+           sl_command_format_size(item->peak_bytes[SL_TIER_HOST]).text,
+           sl_command_format_size(item->peak_bytes[SL_TIER_DISK]).text,
+           sl_command_format_size(item->link_bytes).text,
+           sl_command_format_size(item->disk_bytes).text, 1e3 * item->seconds, item->bound_by);
+}
+
+static void print_rows(const compared *items, uint32_t count, const sl_search *search)
+{
+    uint32_t fastest = count;
+    for (uint32_t i = 0; i < count; i++)
+        if (items[i].fits && (fastest == count || items[i].seconds < items[fastest].seconds))
+            fastest = i;
+    printf("  %-28s %11s %11s %11s %11s %11s %14s  %s\n", "", "device", "host", "disk",
+           "link moves", "disk moves", "predicted step", "bound by");
+    for (uint32_t i = 0; i < count; i++)
+        print_item(&items[i], i == fastest);
+    if (!search->task.machine.is_measured)
+        puts("times are a guess: this machine was not measured (sluice bench)");
+}
+
+static sl_status print_json(compared *items, uint32_t count)
+{
+    json_t *array = json_array();
+    bool has_failed = !array;
+    for (uint32_t i = 0; i < count; i++) {
+        has_failed |= json_object_set_new(items[i].plan, "name", json_string(items[i].name)) != 0;
+        has_failed |= items[i].fits && json_object_set_new(items[i].plan, "bound_by",
+                                                           json_string(items[i].bound_by)) != 0;
+        has_failed |= json_array_append(array, items[i].plan) != 0;
+    }
+    json_t *object = json_object();
+    has_failed |= json_object_set_new(object, "compare", array) != 0;
+    sl_status status = has_failed ? SL_ERROR_SYSTEM : sl_command_print_json(object, 17);
+    json_decref(object);
+    if (has_failed)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a comparison");
+    return status;
+}
+
+/* Items stand behind each other, or with commas between. */
+static uint32_t count_items(const sl_config_list *list)
+{
+    uint32_t count = list->count;
+    for (uint32_t i = 0; i < list->count; i++)
+        for (const char *c = list->items[i]; *c; c++)
+            count += *c == ',';
+    return count;
+}
+
+static sl_status name_items(const sl_config_list *list, compared *items)
+{
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *start = list->items[i];
+        for (bool is_last = false; !is_last; next++) {
+            size_t length = strcspn(start, ",");
+            is_last = start[length] == '\0';
+            items[next].name = strndup(start, length);
+            if (!items[next].name)
+                SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare plans");
+            start += length + 1;
+        }
+    }
+    return SL_OK;
+}
+
+sl_status sl_compare_print(const sl_trainer *trainer)
+{
+    uint32_t count = count_items(&trainer->config->compare);
+    compared *items = calloc((size_t)count + 1, sizeof *items);
+    if (!items)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare %u plans", count);
+    sl_status status = name_items(&trainer->config->compare, items);
+    for (uint32_t i = 0; i < count && status == SL_OK; i++)
+        status = plan_item(trainer, &items[i]);
+    if (status == SL_OK && trainer->config->json)
+        status = print_json(items, count);
+    else if (status == SL_OK)
+        print_rows(items, count, &trainer->search);
+    for (uint32_t i = 0; i < count; i++) {
+        json_decref(items[i].plan);
+        free(items[i].name);
+    }
+    free(items);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* A report: one HTML file that needs nothing else, with the pictures of a plan's memory and time.
+ *
+ * The numbers stand in it once, as JSON: {"plan": what `plan --json` prints, "account": …,
+ * "measured": …, "log": …}; its script draws them. The account in JSON is bounded like the account
+ * itself: runs that are too short to be seen are drawn as one.
+ */
+#ifndef SL_REPORT_PAGE_H
+#define SL_REPORT_PAGE_H
+
+#include "account.h"
+#include "session/search/search.h"
+
+typedef struct sl_report_args {
+    const sl_blueprint *blueprint;
+    const sl_report_measured *measured; /* NULL: the plan alone */
+    const char *log_path;               /* of --log-json, for the losses; NULL: none */
+    /* Budgets that were asked for and do not hold the plan; NULL: the blueprint's. */
+    const uint64_t *asked_budget_bytes;
+    const char *refusal; /* why not, as the command says it; NULL: it fits */
+} sl_report_args;
+
+/* Writes the report in one step: there is a whole file or the old one. SL_ERROR_IO names the file;
+ * SL_ERROR_SYSTEM: no memory. */
+sl_status sl_report_write(const char *path, const sl_report_args *args);
+
+/* What an account of program 0 of a blueprint is made from. */
+sl_account_request sl_report_request(const sl_blueprint *blueprint);
+
+#endif

@@ -1,0 +1,151 @@
+/* Each file is looked at once, and those that are no data are taken out; see text_files.h. */
+#define _GNU_SOURCE
+#include "text_files.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "files/files.h"
+#include "files/tokens.h"
+#include "text_stream.h"
+
+enum { START_BYTES = 8000 };
+
+typedef enum content {
+    CONTENT_EMPTY,
+    CONTENT_TEXT,
+    CONTENT_BINARY,
+    CONTENT_TOKENS,
+    CONTENT_UNKNOWN, /* named as tokens without a header are */
+    CONTENT_COUNT
+} content;
+
+/* ---- one file ---- */
+
+/* True if an index of Megatron's has the name that belongs to a .bin. */
+static sl_status has_index(const char *path, bool *out_has)
+{
+    char *index = NULL;
+    if (asprintf(&index, "%.*s.idx", (int)(strlen(path) - 4), path) < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    sl_status status = sl_files_exists(AT_FDCWD, NULL, index, out_has);
+    free(index);
+    return status;
+}
+
+static sl_status read_start(const char *path, char *start, uint64_t *out_count)
+{
+    sl_text_stream *stream = NULL;
+    uint64_t got = 1;
+    *out_count = 0;
+    SL_TRY(sl_text_stream_open(path, &stream));
+    sl_status status = SL_OK;
+    for (; status == SL_OK && *out_count < START_BYTES && got > 0; *out_count += got)
+        status = sl_text_stream_read(stream, START_BYTES - *out_count, start + *out_count, &got);
+    sl_text_stream_close(stream);
+    return status;
+}
+
+static sl_status look(const char *path, content *out_content)
+{
+    char start[START_BYTES];
+    uint64_t count;
+    bool is_pair = false;
+    SL_TRY(read_start(path, start, &count));
+    bool is_bin = sl_files_name_ends(path, ".bin");
+    if (is_bin)
+        SL_TRY(has_index(path, &is_pair));
+    if (is_pair || sl_tokens_name_start(start, count))
+        *out_content = CONTENT_TOKENS;
+    else if (count == 0)
+        *out_content = CONTENT_EMPTY;
+    else if (is_bin || sl_files_name_ends(path, ".idx"))
+        *out_content = CONTENT_UNKNOWN;
+    else
+        *out_content = memchr(start, '\0', count) ? CONTENT_BINARY : CONTENT_TEXT;
+    return SL_OK;
+}
+
+/* ---- those below a directory ---- */
+
+typedef struct tree {
+    sl_file_list files;
+    unsigned char *contents; /* [files.count], each a content */
+    uint32_t counts[CONTENT_COUNT];
+    bool takes_tokens;
+} tree;
+
+static bool is_data(const tree *self, content what)
+{
+    bool may_be_tokens = self->takes_tokens && self->counts[CONTENT_TEXT] == 0;
+    return what == CONTENT_TEXT || what == CONTENT_TOKENS ||
+           (what == CONTENT_UNKNOWN && may_be_tokens);
+}
+
+static sl_status look_at_all(tree *self)
+{
+    self->contents = malloc(self->files.count);
+    if (!self->contents)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of files");
+    for (uint32_t i = 0; i < self->files.count; i++) {
+        content what;
+        SL_TRY(look(self->files.items[i], &what));
+        self->contents[i] = (unsigned char)what;
+        self->counts[what]++;
+    }
+    return SL_OK;
+}
+
+/* What no one would miss, empty files, is not told. */
+static void tell(const tree *self, const char *path, uint32_t passed_over, const char *first)
+{
+    if (passed_over == 0)
+        return;
+    sl_log_write(SL_LOG_WARNING,
+                 "%s: %u of %u files are passed over, which are no text (NUL bytes, or named as "
+                 "tokens); the first is %s",
+                 sl_files_show(path).text, passed_over, self->files.count,
+                 sl_files_show(first).text);
+}
+
+static sl_status append_data(const tree *self, const char *path, sl_file_list *list)
+{
+    uint32_t before = list->count, passed_over = 0;
+    const char *first = NULL;
+    for (uint32_t i = 0; i < self->files.count; i++) {
+        content what = (content)self->contents[i];
+        if (is_data(self, what)) {
+            SL_TRY(sl_file_list_append(list, self->files.items[i]));
+        } else if (what != CONTENT_EMPTY) {
+            first = first ? first : self->files.items[i];
+            passed_over++;
+        }
+    }
+    if (list->count == before)
+        SL_FAIL(SL_ERROR_DATA,
+                "%s: of its %u files none is text (they are empty, hold NUL bytes, "
+                "or are named as tokens)",
+                sl_files_show(path).text, self->files.count);
+    tell(self, path, passed_over, first);
+    return SL_OK;
+}
+
+sl_status sl_text_files_add(sl_file_list *list, const char *path, bool takes_tokens)
+{
+    struct stat info;
+    tree self = {.takes_tokens = takes_tokens};
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return sl_file_list_append(list, path);
+    sl_status status = sl_file_list_add(&self.files, path);
+    if (status == SL_OK)
+        status = look_at_all(&self);
+    if (status == SL_OK)
+        status = append_data(&self, path, list);
+    sl_file_list_clear(&self.files);
+    free(self.contents);
+    return status;
+}

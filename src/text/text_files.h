@@ -1,0 +1,22 @@
+/* Paths of data, as a user names them: a file stands for itself, a directory for the files below it
+ * that are data.
+ *
+ * Below a directory, beside what file_list.h passes over, so are empty files and those that are no
+ * text: with a NUL byte in their first 8000 bytes, unpacked (git's rule), as pictures and programs
+ * have. Files of tokens that say so (a known start, or Megatron's index beside) stay. One that is
+ * only named .bin may be tokens without a header or anything else: it stays where tokens may be and
+ * no text is in the directory. A warning counts what is passed over.
+ */
+#ifndef SL_TEXT_TEXT_FILES_H
+#define SL_TEXT_TEXT_FILES_H
+
+#include <stdbool.h>
+
+#include "files/file_list.h"
+
+/* Appends what a path stands for; reads the start of each file below a directory. `takes_tokens`:
+ * files of tokens may be among them. Statuses of sl_file_list_add and sl_text_stream_read.
+ * SL_ERROR_DATA: no file below a directory is data. */
+sl_status sl_text_files_add(sl_file_list *list, const char *path, bool takes_tokens);
+
+#endif
