@@ -146,7 +146,7 @@ static inline sl_status serial_walk_run(serial_walk *walk, const sl_command *com
     }
     call.workspace =
         places[operand_count].bytes ? serial_walk_at(walk, &places[operand_count]) : NULL;
-    call.block_flags = serial_walk_at(walk, &flags);
+    call.block_flags = op->kind == SL_OP_ADAMW ? serial_walk_at(walk, &flags) : NULL;
     sl_status status = SL_OK;
     if (op->kind == SL_OP_INPUT)
         serial_walk_fill(walk, op, call.operand[0]);

@@ -173,7 +173,7 @@ static void make_plan(made_plan *p, uint32_t repeat)
     p->made.fail_micro_batch = NEVER;
     p->source = (sl_engine_source){fill, &p->made};
     p->progress = (sl_engine_progress){note_progress, &p->made};
-    p->options = (sl_engine_options){.target = {device_kind, 0, 1},
+    p->options = (sl_engine_options){.target = {.device = device_kind, .worker_count = 1},
                                      .layout = &p->layout,
                                      .homes = &p->homes,
                                      .plans = p->plans,

@@ -209,7 +209,7 @@ static void import_when_tensor_is_split_then_usage_error(void **state)
         }
         if (strcmp(kept.name, "wte.weight") == 0) {
             model->tensors[i].valid_rows--;
-            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "split");
+            expect_failure("rows", import_into(model, directory->text), SL_ERROR_USAGE, "panels");
         }
         model->tensors[i] = kept;
     }

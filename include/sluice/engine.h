@@ -73,9 +73,9 @@ typedef struct sl_engine_progress {
 typedef struct sl_engine_target {
     sl_device_kind device;
     int device_index;
-    uint32_t rank_count;   /* ranks that the tensors are split over; 0 or 1: they are not */
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
     sl_cuda_options cuda;
+    uint32_t rank_count; /* ranks that the tensors are split over; 0 or 1: they are not */
 } sl_engine_target;
 
 /* How this rank adds and gathers with the others that the tensors are split over. The lane `comm`

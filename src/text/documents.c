@@ -150,12 +150,13 @@ static bool is_all(const sl_documents *self, uint64_t bytes)
     return self->is_at_end && at == self->count;
 }
 
-/* Of a file that is one object alone, as those that hold settings are, the text is asked for: they
- * are no data. */
+/* Of a .json file that is one object alone, as those that hold settings are, the key is asked for:
+ * without it they are text. */
 static bool is_json_lines(const sl_documents *self, const json_t *object, uint64_t bytes)
 {
-    return json_is_object(object) &&
-           (json_object_get(object, self->args.json_key) || !is_all(self, bytes));
+    bool is_settings = sl_files_name_ends(self->args.paths[self->file], ".json") &&
+                       !json_object_get(object, self->args.json_key) && is_all(self, bytes);
+    return json_is_object(object) && !is_settings;
 }
 
 /* True if the first line is one JSON object, whatever room the buffer had. */

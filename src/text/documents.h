@@ -1,9 +1,8 @@
 /* The documents of many files, in order, in pieces that fit memory.
  *
  * A file is text or JSON lines (a name that ends in .jsonl, before .gz or .zst, or a first line,
- * of at most SL_DOCUMENTS_FIRST_LINE_BYTES_MAX, that is one JSON object; where it is the only line,
- * one that has the key: other files of one object are text); either may be packed
- * (text_stream.h). A document is a text file, or a line of one, or what stands under one key of
+ * of at most SL_DOCUMENTS_FIRST_LINE_BYTES_MAX, that is one JSON object; but a .json file of one
+ * object without the key is text); either may be packed (text_stream.h). A document is a text file, or a line of one, or what stands under one key of
  * each object. Lines end at a line feed, which belongs to none; empty documents are left out. A
  * document of a text file may come in several pieces, cut where words begin in any case
  * (sl_words_last_cut); other documents come whole.
