@@ -8,6 +8,7 @@
 #include "command_run.h"
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 enum { PAGE_BYTES_MAX = 5 << 20 };
 
@@ -151,6 +152,12 @@ static void report_when_a_file_is_there_then_only_a_report_is_replaced(void **st
     assert_int_equal(sluice("plan " TINY "--report twice.html"), 0);
     assert_int_equal(sluice("plan " TINY "--policy host --report twice.html"), 0);
     assert_int_equal(sluice("plan " TINY "--report absent/page.html"), 66);
+    assert_int_equal(mkfifo("pipe", 0600), 0);
+    assert_int_equal(sluice("plan " TINY "--report pipe"), 64);
+    assert_int_equal(sluice("train " TINY "--data text --log-json one --report one"), 64);
+    struct stat page, other;
+    assert_true(stat("twice.html", &page) == 0 && stat("precious", &other) == 0);
+    assert_int_equal(page.st_mode & 0777, other.st_mode & 0777); /* as other programs' files */
 }
 
 static void report_when_training_ends_then_has_losses_and_peaks(void **state)
@@ -223,6 +230,8 @@ static void plan_when_compared_then_rows_are_the_plans(void **state)
     assert_non_null(strstr(output, "does not fit: the device misses"));
     assert_int_equal(sluice("plan " TINY "--compare moon"), 64);
     assert_int_equal(sluice("plan " TINY "--compare save=x"), 64);
+    assert_int_equal(sluice("plan " TINY "--compare layers=3"), 64);
+    assert_int_equal(sluice("plan " TINY "--compare device --report x.html"), 64);
 }
 
 int main(void)

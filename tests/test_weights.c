@@ -205,7 +205,8 @@ static void import_when_tensor_is_split_then_usage_error(void **state)
         sl_tensor_spec kept = model->tensors[i];
         if (strcmp(kept.name, "h.0.attn.c_attn.weight") == 0) {
             model->tensors[i].shape[1] /= 2;
-            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE, "split");
+            expect_failure("columns", import_into(model, directory->text), SL_ERROR_USAGE,
+                           "panels");
         }
         if (strcmp(kept.name, "wte.weight") == 0) {
             model->tensors[i].valid_rows--;

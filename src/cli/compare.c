@@ -29,6 +29,8 @@ static sl_status set_named(sl_config *config, const char *name, const char *valu
     uint32_t row;
     SL_TRY(sl_config_find(SL_CONFIG_PLAN, name, &row));
     sl_config_kind kind = sl_config_rows()[row].kind;
+    if (sl_config_rows()[row].group == SL_CONFIG_GROUP_MODEL)
+        SL_FAIL(SL_ERROR_USAGE, "--compare %s=%s: plans of one model are compared", name, value);
     if (kind == SL_CONFIG_TEXT || kind == SL_CONFIG_LIST_OF)
         SL_FAIL(SL_ERROR_USAGE,
                 "--compare %s=%s: only numbers, sizes, switches and choices can be "
@@ -93,6 +95,7 @@ static sl_status plan_item(const sl_trainer *trainer, compared *out)
     sl_blueprint *blueprint = NULL;
     sl_refusal refusal;
     SL_TRY(set_all(&config, out->name));
+    SL_TRY(sl_config_fit_model(&config, &trainer->shape));
     SL_TRY(sl_search_init(&config, SL_WORK_TRAIN, &trainer->shape, &search));
     search.task.with_evaluation = task->with_evaluation;
     search.task.tail_rows = task->tail_rows;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "command.h"
@@ -80,10 +81,27 @@ static void tell_step(void *user, uint32_t step, double seconds)
                 config->profile_steps, seconds);
 }
 
+/* True if a file holds something that this command did not write. */
+static bool is_foreign(const char *path)
+{
+    static const char head[] = "{\n  \"";
+    char start[sizeof head - 1];
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
+        return false;
+    FILE *file = fopen(path, "re");
+    size_t count = file ? fread(start, 1, sizeof start, file) : 0;
+    if (file)
+        fclose(file);
+    return count != sizeof start || memcmp(start, head, sizeof start) != 0;
+}
+
 /* A mistaken path must not cost minutes of measuring, nor a failure the file that is there: it is
  * opened before, and emptied when there is something to write. */
 static sl_status open_json(const char *path, FILE **out_file)
 {
+    if (path && is_foreign(path))
+        SL_FAIL(SL_ERROR_USAGE, "%s is there and is no profile: --json does not replace it", path);
     *out_file = path ? fopen(path, "ae") : NULL;
     if (path && !*out_file)
         SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno));

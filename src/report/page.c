@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "account_json.h"
@@ -65,7 +66,8 @@ static void add_loss(loss_list *list, json_int_t step, double loss)
 static sl_status read_line(const char *path, const char *line, uint64_t bytes, loss_list *list)
 {
     json_t *object = NULL;
-    SL_TRY(sl_json_file_parse(path, line, bytes, &object));
+    if (sl_json_file_parse(path, line, bytes, &object) != SL_OK)
+        return SL_OK; /* a line that somebody else wrote does not cost the report */
     const char *event = json_string_value(json_object_get(object, "event"));
     const json_t *loss = json_object_get(object, "loss");
     if (event && strcmp(event, "step") == 0 && json_is_number(loss))
@@ -94,6 +96,9 @@ static sl_status read_lines(const char *path, loss_list *list)
 static sl_status put_log(const char *path, json_t *root)
 {
     bool has_failed = false;
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return SL_OK; /* what went down a pipe cannot be read again */
     loss_list *list = calloc(1, sizeof *list);
     json_t *array = json_array();
     sl_status status = list && array ? SL_OK : SL_ERROR_SYSTEM;
@@ -248,6 +253,9 @@ static sl_status print_page(json_t *root, char **out_text)
 static sl_status check_replaced(const char *path)
 {
     char start[sizeof head] = "";
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        SL_FAIL(SL_ERROR_USAGE, "%s is no plain file: --report does not replace it", path);
     FILE *file = fopen(path, "re");
     if (!file && errno == ENOENT)
         return SL_OK;
@@ -263,6 +271,16 @@ static sl_status check_replaced(const char *path)
     return SL_OK;
 }
 
+static sl_status write_new(int directory, const char *parent, const char *name, const char *text)
+{
+    sl_file file;
+    unlinkat(directory, name, 0); /* of a run that died */
+    SL_TRY(sl_files_create_shared(directory, parent, name, &file));
+    sl_status status = sl_files_append(&file, strlen(text), text);
+    sl_files_close(&file);
+    return status;
+}
+
 /* By way of a file beside it, so that there is a whole report or the one before. */
 static sl_status replace_file(const char *path, const char *text)
 {
@@ -275,7 +293,15 @@ static sl_status replace_file(const char *path, const char *text)
     snprintf(temporary, sizeof temporary, ".report-%ld.tmp", (long)getpid());
     sl_status status = sl_files_open_directory(AT_FDCWD, NULL, parent, SL_LINKS_FOLLOW, &directory);
     if (status == SL_OK) {
-        status = sl_files_replace_text(directory, parent, name, temporary, text);
+        status = write_new(directory, parent, temporary, text);
+        int error = 0;
+        if (status == SL_OK)
+            error = sl_files_rename(directory, temporary, name, SL_RENAME_REPLACE);
+        if (error)
+            status =
+                sl_status_fail(SL_ERROR_IO, "%s: cannot be replaced: %s", path, strerror(error));
+        if (status != SL_OK)
+            unlinkat(directory, temporary, 0);
         close(directory);
     }
     free(parent);
