@@ -2,10 +2,10 @@
  *
  * A file is text or JSON lines (a name that ends in .jsonl, before .gz or .zst, or a first line,
  * of at most SL_DOCUMENTS_FIRST_LINE_BYTES_MAX, that is one JSON object; but a .json file of one
- * object without the key is text); either may be packed (text_stream.h). A document is a text file, or a line of one, or what stands under one key of
- * each object. Lines end at a line feed, which belongs to none; empty documents are left out. A
- * document of a text file may come in several pieces, cut where words begin in any case
- * (sl_words_last_cut); other documents come whole.
+ * object without the key is text); either may be packed (text_stream.h). A document is a text file,
+ * or a line of one, or what stands under one key of each object. Lines end at a line feed, which
+ * belongs to none; empty documents are left out. A document of a text file may come in several
+ * pieces, cut where words begin in any case (sl_words_last_cut); other documents come whole.
  */
 #ifndef SL_TEXT_DOCUMENTS_H
 #define SL_TEXT_DOCUMENTS_H
