@@ -11,11 +11,13 @@ example=$root/examples/own_model.c
 place=$(mktemp -d)
 trap '[ $? -eq 0 ] || tail -n 40 "$place/log" >&2; rm -rf "$place"' EXIT
 
-cmake --install "$1" --prefix "$place/installed" > "$place/log" 2>&1
-"$here/check_pages.sh" "$place/installed" >> "$place/log" 2>&1
-cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" \
-    -DEXAMPLE="$example" >> "$place/log" 2>&1
-cmake --build "$place/build" >> "$place/log"
+{
+    cmake --install "$1" --prefix "$place/installed"
+    "$here/check_pages.sh" "$place/installed"
+    cmake -G Ninja -S "$here" -B "$place/build" -DCMAKE_PREFIX_PATH="$place/installed" \
+        -DEXAMPLE="$example"
+    cmake --build "$place/build"
+} > "$place/log" 2>&1
 
 # pkg-config finds the place by where its file lies, so an install can be moved.
 mv "$place/installed" "$place/moved"

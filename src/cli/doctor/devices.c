@@ -1,9 +1,7 @@
 /* What computes: matrix products on the cores, CUDA and its GPUs, ranks; and what was measured. */
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "device/device.h"
@@ -15,27 +13,48 @@ enum { GPU_MAX = 16, PATH_BYTES = 512 };
 
 /* ---- what else is installed ---- */
 
-/* A program on PATH, or in `folder`; false: there is none. */
-static bool find_program(const char *name, const char *folder, char *out_path)
+/* A file in one of the folders that a variable lists with ":" between; false: there is none. */
+static bool find_in_list(const char *variable, const char *name, int mode, char *out_path)
 {
-    const char *path = getenv("PATH");
-    for (const char *start = path ? path : ""; *start;) {
+    const char *list = getenv(variable);
+    for (const char *start = list ? list : ""; *start;) {
         int length = (int)strcspn(start, ":");
         snprintf(out_path, PATH_BYTES, "%.*s/%s", length, start, name);
-        if (access(out_path, X_OK) == 0)
+        if (length > 0 && access(out_path, mode) == 0)
             return true;
         start += length + (start[length] == ':');
     }
+    return false;
+}
+
+/* A program on PATH, or in `folder`. */
+static bool find_program(const char *name, const char *folder, char *out_path)
+{
+    if (find_in_list("PATH", name, X_OK, out_path))
+        return true;
     snprintf(out_path, PATH_BYTES, "%s/%s", folder, name);
     return access(out_path, X_OK) == 0;
 }
 
+/* Whether a library lies where the loader looks; it is not loaded, for what it does then is its own
+ * affair. */
 static bool has_library(const char *name)
 {
-    void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
-    if (library)
-        dlclose(library);
-    return library != NULL;
+    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu",
+                                          "/usr/lib/aarch64-linux-gnu",
+                                          "/usr/lib64",
+                                          "/usr/lib",
+                                          "/usr/local/lib",
+                                          "/usr/local/cuda/lib64"};
+    char path[PATH_BYTES];
+    if (find_in_list("LD_LIBRARY_PATH", name, R_OK, path))
+        return true;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folders[i], name);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
 }
 
 static void add_toolkit(sl_findings *all)
