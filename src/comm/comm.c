@@ -20,6 +20,7 @@ enum { TIMEOUT_S = 600 };
 
 sl_status sl_comm_pass_window(sl_comm *comm, const sl_comm_pass *pass)
 {
+    SL_TRY(sl_comm_poll(comm)); /* after a failure others may still read what this rank signed */
     sl_window_arrive(comm->window, &pass->sign);
     SL_TRY(sl_window_wait(comm->window, pass->op));
     uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;

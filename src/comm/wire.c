@@ -82,6 +82,15 @@ SL_INLINE void add(sl_comm_type type, uint64_t count, const void *from, float *s
     }
 }
 
+/* Term i from element `first` on, as it came; this rank's own is in `own`. */
+SL_INLINE const void *term_at(const sl_wire_sum_args *args, uint32_t i, uint64_t first,
+                              const void *own)
+{
+    uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
+    return i == args->own_index ? own
+                                : (const void *)((const char *)args->terms[i] + first * wire_bytes);
+}
+
 /* The sum of elements [first, first + count), count <= BLOCK. `own` is rounded to the wire type as
  * everybody else's were on their way here. */
 SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
@@ -91,15 +100,9 @@ SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t 
     uint64_t stored_bytes = sl_wire_bytes(args->types.stored);
     uint64_t wire_bytes = sl_wire_bytes(args->types.wire);
     round_elements(args->types, count, (const char *)args->own + first * stored_bytes, own);
-    for (uint32_t i = 0; i < args->term_count; i++) {
-        const void *term = i == args->own_index
-                               ? own
-                               : (const void *)((const char *)args->terms[i] + first * wire_bytes);
-        if (i == 0)
-            widen(args->types.wire, count, term, sum);
-        else
-            add(args->types.wire, count, term, sum);
-    }
+    widen(args->types.wire, count, term_at(args, 0, first, own), sum);
+    for (uint32_t i = 1; i < args->term_count; i++)
+        add(args->types.wire, count, term_at(args, i, first, own), sum);
     char *out = args->out_wire ? (char *)args->out_wire + first * wire_bytes : (char *)wire;
     narrow(args->types.wire, count, sum, out);
     widen_elements(args->types, count, out, (char *)args->out_stored + first * stored_bytes);

@@ -4,20 +4,21 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { PATH_BYTES = 512 };
 
 static void add_thread(const char *tasks_path, const char *thread, sl_cores *sums)
 {
-    char path[PATH_BYTES];
-    uint64_t used_ns, waited_ns;
+    char path[PATH_BYTES], text[128], *rest, *end;
     snprintf(path, sizeof path, "%.400s/%.20s/schedstat", tasks_path, thread);
     FILE *file = fopen(path, "re");
     if (!file)
         return;
-    if (fscanf(file, "%" SCNu64 " %" SCNu64, &used_ns, &waited_ns) == 2) {
-        sums->used_ns += used_ns;
-        sums->waited_ns += waited_ns;
+    if (fgets(text, sizeof text, file)) {
+        uint64_t used_ns = strtoull(text, &rest, 10), waited_ns = strtoull(rest, &end, 10);
+        sums->used_ns += end != rest ? used_ns : 0; /* both numbers, or none */
+        sums->waited_ns += end != rest ? waited_ns : 0;
     }
     fclose(file);
 }

@@ -51,16 +51,19 @@ static FILE *open_file(const reading *self, const char *name)
 /* "202 0x.. (six arguments) STACK_POINTER PROGRAM_COUNTER" of one that sleeps in a call. */
 static uint64_t read_stack_pointer(const reading *self, const char *thread)
 {
-    char name[64];
-    uint64_t pointer = 0;
+    enum { WORDS_BEFORE = 7 }; /* the number of the call and its arguments */
+    char name[64], text[256] = "";
     snprintf(name, sizeof name, "task/%.20s/syscall", thread);
     FILE *file = open_file(self, name);
     if (!file)
         return 0;
-    if (fscanf(file, "%*d %*x %*x %*x %*x %*x %*x %" SCNx64, &pointer) != 1)
-        pointer = 0;
+    const char *word = fgets(text, sizeof text, file);
     fclose(file);
-    return pointer;
+    for (int i = 0; word && i < WORDS_BEFORE; i++) {
+        word = strchr(word, ' ');
+        word = word ? word + 1 : NULL;
+    }
+    return word ? strtoull(word, NULL, 16) : 0;
 }
 
 static sl_status find_stacks(reading *self)
@@ -141,13 +144,15 @@ static void add_mapping(reading *self, const mapping *of)
 /* "7f00-7f10 rw-p 00000000 fe:00 1234   /path", or false for a line of another kind. */
 static bool read_head(const char *line, mapping *out)
 {
-    char flags[8] = "";
+    char flags[8] = "", *rest;
     int name_at = 0;
-    mapping of = {0};
-    if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %7s %*x %*s %*u %n", &of.start, &of.end, flags,
-               &name_at) != 3)
+    mapping of = {.start = strtoull(line, &rest, 16)};
+    if (rest == line || *rest != '-')
         return false;
-    snprintf(of.name, sizeof of.name, "%s", name_at > 0 ? line + name_at : "");
+    of.end = strtoull(rest + 1, &rest, 16);
+    if (sscanf(rest, " %7s %*x %*s %*u %n", flags, &name_at) != 1)
+        return false;
+    snprintf(of.name, sizeof of.name, "%s", name_at > 0 ? rest + name_at : "");
     of.name[strcspn(of.name, "\n")] = '\0';
     of.has_file = of.name[0] == '/' || strncmp(of.name, "anon_inode:", 11) == 0;
     of.has_code = strlen(flags) > 2 && flags[2] == 'x';
@@ -164,12 +169,11 @@ static sl_status read_mappings(reading *self)
     if (!file)
         SL_FAIL(SL_ERROR_SYSTEM, "%s/smaps: %s", self->root, strerror(errno));
     while (getline(&line, &capacity, file) > 0) {
-        uint64_t kib;
         if (read_head(line, &next)) {
             add_mapping(self, &of);
             of = next;
-        } else if (sscanf(line, "Rss: %" SCNu64 " kB", &kib) == 1) {
-            of.resident_bytes = kib * KIB;
+        } else if (strncmp(line, "Rss:", 4) == 0) {
+            of.resident_bytes = strtoull(line + 4, NULL, 10) * KIB;
         }
     }
     add_mapping(self, &of);

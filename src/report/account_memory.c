@@ -107,7 +107,7 @@ static void generalise(const char *name, char out_name[SL_ACCOUNT_NAME_BYTES])
     while (*name && length + 1 < SL_ACCOUNT_NAME_BYTES) {
         bool is_number = is_digit(*name) && (before == '.' || before == ' ');
         before = *name++;
-        out_name[length++] = is_number ? '*' : before;
+        out_name[length++] = (char)(is_number ? '*' : before);
         while (is_number && is_digit(*name))
             name++;
     }

@@ -244,6 +244,7 @@ static sl_status print_page(json_t *root, char **out_text)
     bool has_failed = ferror(page) != 0;
     if (fclose(page) != 0 || has_failed) {
         free(*out_text);
+        *out_text = NULL;
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
     }
     return SL_OK;

@@ -36,14 +36,13 @@ typedef struct drives {
 /* A number from a file, or `otherwise`. */
 static long read_number(const char *path, long otherwise)
 {
-    long value = otherwise;
+    char text[32] = "", *end = text;
     FILE *file = fopen(path, "re");
     if (!file)
         return otherwise;
-    if (fscanf(file, "%ld", &value) != 1)
-        value = otherwise;
+    long value = fgets(text, sizeof text, file) ? strtol(text, &end, 10) : 0;
     fclose(file);
-    return value;
+    return end != text ? value : otherwise;
 }
 
 /* The disk tier works either way; threads take more of the cores. */

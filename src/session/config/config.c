@@ -511,8 +511,10 @@ static bool is_weightless(const char *item)
 static double add_weights(const sl_config_list *list)
 {
     double weight, sum = 0;
-    for (uint32_t i = 0; i < list->count; i++, sum += weight)
+    for (uint32_t i = 0; i < list->count; i++) {
         (void)sl_config_weigh(list->items[i], &weight);
+        sum += weight;
+    }
     return sum;
 }
 

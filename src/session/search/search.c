@@ -596,7 +596,7 @@ sl_status sl_search_overflow(const sl_search *search, const sl_fit_failure *fail
     sl_choice raised = failure->choice;
     sl_fit_failure latest = *failure;
     bool is_raised[SL_TIER_COUNT] = {false};
-    uint64_t asked[SL_TIER_COUNT];
+    uint64_t asked[SL_TIER_COUNT] = {0};
     for (int round = 0; round < CONFIRM_ROUNDS; round++) {
         const sl_tier tier = latest.shortage.tier;
         if (latest.shortage.needed_bytes == UINT64_MAX)
