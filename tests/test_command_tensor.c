@@ -36,6 +36,10 @@ static void train_when_on_two_ranks_then_losses_are_those_of_one(void **state)
                "--nvme-grads 1 --disk-dir disk --recompute full --log-json disk-log --quiet"),
         0);
     assert_same_steps("two", "disk-log", 1, 20);
+    assert_code(sluice("launch -n 2 -- train " RUN "--tp 2 --sequence-parallel --steps 20 "
+                       "--policy device --log-json rows --quiet"),
+                0);
+    assert_true(find_gap("one", "rows", 20) <= 2e-6);
 }
 
 /* Stopped in the middle and gone on with by another number of ranks. */
@@ -65,6 +69,10 @@ static void ranks_when_they_do_not_fit_the_options_then_are_refused(void **state
     assert_has(complaint, "--tp 2");
     assert_code(sluice("plan " RUN "--tp 4"), 64);
     assert_one_complaint("--tp 3 at most");
+    assert_code(sluice("plan " RUN "--sequence-parallel"), 64);
+    assert_one_complaint("give --tp");
+    assert_code(sluice("plan " RUN "--tp 3 --seq 7 --micro-batch 1 --sequence-parallel"), 64);
+    assert_one_complaint("no multiple of --tp 3");
 }
 
 /* Each of these changes numbers, or calls that the ranks make together, and no plan. */

@@ -29,6 +29,17 @@ static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *
     return sl_comm_all_gather(ranks->world, bytes, part, parts);
 }
 
+static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
+                                void *to)
+{
+    const sl_ranks *ranks = user;
+    const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    for (uint32_t i = 0; i <= ranks->table.size; i++)
+        starts[i] = i * count;
+    return sl_comm_reduce_scatter(ranks->world, types, starts, from, to);
+}
+
 /* Shown to the others if this rank is missed. */
 static void post(void *user, const char *op)
 {
@@ -55,6 +66,7 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
                                          .rank = sl_comm_rank(world),
                                          .all_reduce = all_reduce,
                                          .all_gather = all_gather,
+                                         .reduce_scatter = reduce_scatter,
                                          .post = post,
                                          .user = out_ranks};
     return SL_OK;
