@@ -254,6 +254,15 @@ static void signal_ranks(const launch *it, int number)
             kill(it->ranks[i].id, number);
 }
 
+/* One that has not come to the others will not: they need not wait for it. */
+static void tell_others(const launch *it, uint32_t rank, int state)
+{
+    char how[64];
+    snprintf(how, sizeof how, WIFSIGNALED(state) ? "was ended by signal %d" : "ended with code %d",
+             WIFSIGNALED(state) ? WTERMSIG(state) : WEXITSTATUS(state));
+    (void)sl_board_lose(it->board_file, rank, how);
+}
+
 /* A failure: of its own, or for another's (75), or because it was killed here. */
 static void note_failure(launch *it, uint32_t rank, int state)
 {
@@ -278,6 +287,7 @@ static void collect_ended(launch *it)
             continue;
         it->ranks[i].id = 0;
         it->alive_count--;
+        tell_others(it, i, state);
         if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
             note_failure(it, i, state);
     }
@@ -291,7 +301,8 @@ static void kill_rest(launch *it)
                     "sluice: rank %u has not ended %d s after another rank failed: killed\n", i,
                     GRACE_S);
     it->is_killed = true;
-    kill(-it->group, SIGKILL);
+    if (it->group > 0)
+        kill(-it->group, SIGKILL);
     signal_ranks(it, SIGKILL);
 }
 
