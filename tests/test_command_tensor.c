@@ -67,6 +67,43 @@ static void ranks_when_they_do_not_fit_the_options_then_are_refused(void **state
     assert_one_complaint("--tp 3 at most");
 }
 
+/* Each of these changes numbers, or calls that the ranks make together, and no plan. */
+static void ranks_when_given_other_options_then_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *says;
+    } cases[] = {{"--warmup $SLUICE_RANK", "option --warmup: \"0\" on rank 0, \"1\" on rank 1"},
+                 {"--seed 100000000000000000$SLUICE_RANK", "option --seed"},
+                 {"--save-every $SLUICE_RANK --save kept-by-both", "option --save-every"},
+                 {"--eps 1e-$SLUICE_RANK", "option --eps"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char words[COMMAND_BYTES];
+        snprintf(words, sizeof words,
+                 "launch -n 2 -- sh -c 'exec %s train " RUN "--tp 2 --steps 1 --quiet %s'", binary,
+                 cases[i].option);
+        assert_code(sluice(words), 64);
+        assert_has(complaint, cases[i].says);
+    }
+}
+
+/* Rank 1 is killed while it trains. */
+static void rank_when_killed_then_is_named_with_step_and_op(void **state)
+{
+    (void)state;
+    char words[COMMAND_BYTES];
+    snprintf(words, sizeof words,
+             "launch -n 2 -- sh -c '%s train " RUN
+             "--tp 2 --steps 1000000 --log-json killed --quiet & "
+             "while ! grep -qs step.:3, killed; do sleep 0.05; done; "
+             "if [ $SLUICE_RANK = 1 ]; then kill -KILL $!; fi; wait $!'",
+             binary);
+    assert_true(sluice(words) != 0);
+    assert_has(complaint, "a rank has died: rank 1 (process");
+    assert_has(complaint, "last in step ");
+    assert_has(complaint, "(all_reduce");
+}
+
 static void plan_when_of_many_ranks_then_shows_groups_and_shapes(void **state)
 {
     (void)state;
@@ -88,6 +125,8 @@ int main(void)
         cmocka_unit_test(train_when_on_two_ranks_then_losses_are_those_of_one),
         cmocka_unit_test(checkpoint_when_of_two_ranks_then_one_goes_on),
         cmocka_unit_test(ranks_when_they_do_not_fit_the_options_then_are_refused),
+        cmocka_unit_test(ranks_when_given_other_options_then_are_refused),
+        cmocka_unit_test(rank_when_killed_then_is_named_with_step_and_op),
         cmocka_unit_test(plan_when_of_many_ranks_then_shows_groups_and_shapes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -9,6 +9,7 @@
 #include "engine_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "kernels/cpu/norm_sum.h"
 
@@ -67,6 +68,7 @@ uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
 
 typedef struct collective_args {
     const sl_op_attrs *attrs;
+    const char *name; /* of what is exchanged */
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: of the step's scalars */
     void *operand, *workspace;
@@ -76,6 +78,16 @@ typedef struct collective_args {
 
 _Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
                "a collective fits a queue's item");
+
+static void post(const collective_args *args)
+{
+    char text[80];
+    if (!args->ranks->post)
+        return;
+    snprintf(text, sizeof text, "%s of %.32s, op %u", sl_op_info_of(args->kind)->name, args->name,
+             args->tick);
+    args->ranks->post(args->ranks->user, text);
+}
 
 static sl_status reduce(const collective_args *args)
 {
@@ -91,10 +103,10 @@ static sl_status gather(const collective_args *args)
 }
 
 /* The sum of exponentials of one rank against the largest logit of all; a rank whose ids are all
- * padding has none. */
+ * padding has none. A sum that is not a number stays so. */
 static float rescale(float most, float sum, float joint)
 {
-    return sum > 0.0f ? sum * expf(most - joint) : 0.0f;
+    return sum != 0.0f ? sum * expf(most - joint) : 0.0f;
 }
 
 /* As HEAD_STATS combines panels: the target's logit is there on one rank, and 0 on the others. */
@@ -147,6 +159,7 @@ static sl_status run_collective(void *arguments)
     const sl_op_kind kind = args->kind;
     if (atomic_load(args->failed_lane) != SL_NONE)
         return SL_OK;
+    post(args);
     sl_status status = kind == SL_OP_ALL_REDUCE         ? reduce(args)
                        : kind == SL_OP_ALL_REDUCE_STATS ? reduce_stats(args)
                                                         : reduce_norm(args);
@@ -161,7 +174,10 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
                                uint64_t tag, const sl_kernel_call *call)
 {
     sl_engine *engine = repetition->engine;
+    const sl_program *program = repetition->plan->program;
+    const uint32_t value = program->ops[bound->command->tick].operand[0];
     const collective_args args = {.attrs = call->attrs,
+                                  .name = program->values[value].name,
                                   .kind = bound->op_kind,
                                   .tick = bound->command->tick,
                                   .flags = call->scalars.flags,

@@ -174,6 +174,7 @@ static sl_status run_step(loop *run)
     scalars.dropout_seed = trainer->config->seed;
     scalars.first_row = trainer->state.next_row;
     scalars.flags = run->has_others && *run->stop ? ASKS_TO_STOP : 0;
+    sl_ranks_begin_step(&trainer->ranks, trainer->state.step + 1);
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     sl_step_report report;
     note_flags(run);

@@ -173,6 +173,10 @@
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "split rows over tensor-parallel ranks where work is replicated")                            \
+    X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
+      "seconds after which a rank that does not come to an exchange is given up, and the run "     \
+      "with "                                                                                      \
+      "it, which then says who it was and where; at least ten predicted steps")                    \
     X(TEXT, machine, "machine", "", "FILE", 0, 0, T, MACHINE, "measured machine profile")          \
     X(COUNT, threads, "threads", "auto", "N", 1, 4096, TGEBK, MACHINE,                             \
       "compute workers (all cores this process may use, as far as a cgroup gives time)")           \
