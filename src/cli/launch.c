@@ -293,6 +293,20 @@ static void collect_ended(launch *it)
     }
 }
 
+/* A rank that is stopped will not end by itself, and the others have seen that it did not come. */
+static void kill_stopped(const launch *it)
+{
+    for (uint32_t i = 0; i < it->options.rank_count; i++) {
+        siginfo_t info = {0};
+        if (it->ranks[i].id <= 0 ||
+            waitid(P_PID, (id_t)it->ranks[i].id, &info, WSTOPPED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid == 0)
+            continue;
+        fprintf(stderr, "sluice: rank %u is stopped by a signal: killed\n", i);
+        kill(it->ranks[i].id, SIGKILL);
+    }
+}
+
 static void kill_rest(launch *it)
 {
     for (uint32_t i = 0; i < it->options.rank_count; i++)
@@ -315,6 +329,8 @@ static void stay(launch *it)
         if (number > 0 && number != SIGCHLD)
             signal_ranks(it, SIGUSR1);
         collect_ended(it);
+        if (it->has_failed && it->alive_count > 0)
+            kill_stopped(it);
         if (it->has_failed && !it->is_killed && it->alive_count > 0 &&
             sl_clock_now_ns() > it->kill_at_ns)
             kill_rest(it);

@@ -525,7 +525,8 @@ static uint64_t find_process_space(void)
     return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* From the moment in which it is here: it may die while others are waited for, and be gone already. */
+/* From the moment in which it is here: it may die while others are waited for, and be gone already.
+ */
 static void watch_process(sl_board *board, uint32_t local_index)
 {
     const board_entry *entry = &board->head->entries[local_index];

@@ -43,8 +43,8 @@ struct sl_comm {
     uint64_t piece_bytes;                 /* the largest piece for one rank */
     uint64_t call_count;
     _Atomic uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* of the world: by all ends of the process */
-    void *carrier;                                  /* the carrier's own */
-    _Alignas(64) char merged[SL_COMM_RECORD_BYTES]; /* scratch of sl_comm_merge */
+    void *carrier;                                    /* the carrier's own */
+    _Alignas(64) char merged[SL_COMM_RECORD_BYTES];   /* scratch of sl_comm_merge */
 };
 
 /* An end with its arrays, without a window: what all carriers begin with. */
