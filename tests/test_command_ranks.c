@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "command_run.h"
@@ -87,7 +88,7 @@ static int find_rank(const char *process, const char *variable)
     snprintf(name, sizeof name, "%s=", variable);
     for (const char *word = text; word < text + length; word += strlen(word) + 1) {
         if (strncmp(word, name, strlen(name)) == 0)
-            rank = atoi(word + strlen(name));
+            rank = (int)strtol(word + strlen(name), NULL, 10);
         is_ours |= strstr(word, work_directory) != NULL; /* XDG_CACHE_HOME */
     }
     return is_ours ? rank : -1;
@@ -104,7 +105,7 @@ static void find_ranks(const char *variable, started *run)
         int rank = find_rank(found.gl_pathv[i], variable);
         if (rank < 0 || rank >= RANKS_SEEN)
             continue;
-        run->ranks[rank] = (pid_t)atoi(found.gl_pathv[i] + strlen("/proc/"));
+        run->ranks[rank] = (pid_t)strtol(found.gl_pathv[i] + strlen("/proc/"), NULL, 10);
         run->count++;
     }
     globfree(&found);
@@ -155,12 +156,28 @@ static void say(char *text, size_t capacity, const char *format, uint64_t rank)
     snprintf(text, capacity, format, (unsigned)rank);
 }
 
-static void lose_one(int number, bool is_full)
+static off_t log_bytes(void)
+{
+    struct stat info;
+    return stat("log", &info) == 0 ? info.st_size : 0;
+}
+
+/* A third of the moments are anywhere from the start of the ranks, the others behind a step. */
+static void await_moment(off_t before)
+{
+    bool is_anywhere = draw_number(3) == 0;
+    for (int i = 0; !is_anywhere && i < 2000 && log_bytes() <= before + 4096; i++)
+        sleep_ms(5); /* a start record, and some steps */
+    sleep_ms(draw_number(is_anywhere ? 500 : 150));
+}
+
+static void lose_one(int number)
 {
     char died[64], waited[64], missed[64];
+    off_t before = log_bytes();
     started run = launch("--steps 1000000 --rank-timeout 1");
     await_ranks("SLUICE_RANK", &run);
-    sleep_ms(draw_number(is_full ? 1000 : 400));
+    await_moment(before);
     uint64_t rank = draw_number(RANKS);
     kill(run.ranks[rank], number);
     int code = await_end(&run, 30);
@@ -192,7 +209,7 @@ static void ranks_when_lost_at_random_moments_end_and_go_on(void **state)
     bool is_full = getenv("SL_TEST_FULL") != NULL;
     int kills = is_full ? 200 : 10, stops = is_full ? 30 : 3;
     for (int i = 0; i < kills + stops; i++)
-        lose_one(i % (kills / stops + 1) == kills / stops ? SIGSTOP : SIGKILL, is_full);
+        lose_one(i % (kills / stops + 1) == kills / stops ? SIGSTOP : SIGKILL);
     json_int_t reached = last_step("log") + 5;
     char options[64];
     snprintf(options, sizeof options, "--steps %lld", (long long)reached);
