@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
+#include "binding.h"
 #include "comm/environment.h"
 #include "kernels/kernels.h"
 #include "session/config/config_json.h"
@@ -118,6 +120,23 @@ sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config)
 }
 
 /* ---- what is shared ---- */
+
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
+{
+    sl_binding_share share;
+    if (!ranks->world)
+        return SL_OK;
+    SL_TRY(sl_binding_find(ranks->world, &share));
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = share.worker_count;
+    if (sl_ranks_is_first(ranks) && sl_binding_wastes(&share))
+        sl_log_write(SL_LOG_WARNING,
+                     "the %u ranks of this machine are bound to %u of the %u cores that they could "
+                     "use: start them by sluice launch, mpirun --bind-to none, or srun "
+                     "--cpu-bind=none",
+                     share.rank_count, share.used_cores, share.usable_cores);
+    return SL_OK;
+}
 
 /* What each rank found, which all plan with the least of. */
 typedef struct means {

@@ -2,7 +2,6 @@
  * options mean together. */
 #include "config.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "base/workers.h"
 #include "files/fields.h"
 #include "recipe.h"
+#include "sharing.h"
 #include "units.h"
 
 enum {
@@ -770,33 +770,6 @@ sl_status sl_config_shape(const sl_config *config, const sl_gpt2_shape *base, ui
     return SL_OK;
 }
 
-/* What tensor-parallel ranks share besides tensors: rows of the hidden states. */
-static sl_status check_shared_rows(const sl_config *config, const char *option)
-{
-    const uint64_t row_count = config->micro_batch * config->seq;
-    if (config->tp == 1)
-        SL_FAIL(SL_ERROR_USAGE, "%s is for tensor-parallel ranks: give --tp", option);
-    if (row_count % config->tp != 0)
-        SL_FAIL(SL_ERROR_USAGE,
-                "%s: %" PRIu64 " rows of %" PRIu64 " tokens are no multiple of --tp %" PRIu64
-                ": change --micro-batch or --seq",
-                option, config->micro_batch, config->seq, config->tp);
-    return SL_OK;
-}
-
-static sl_status check_sharing(const sl_config *config)
-{
-    if (!config->sequence_parallel)
-        return SL_OK;
-    SL_TRY(check_shared_rows(config, "--sequence-parallel"));
-    if (config->dropout > 0 && config->micro_batch % config->tp != 0)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--sequence-parallel with --dropout: --micro-batch %" PRIu64
-                " is no multiple of --tp %" PRIu64,
-                config->micro_batch, config->tp);
-    return SL_OK;
-}
-
 sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
 {
     if (config->seq == SL_CONFIG_UNSET)
@@ -804,5 +777,5 @@ sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
     if (config->seq > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
                 (unsigned long long)config->seq, shape->context);
-    return check_sharing(config);
+    return sl_sharing_check(config);
 }
