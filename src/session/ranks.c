@@ -2,12 +2,17 @@
 #include "ranks.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
+#include "binding.h"
 #include "comm/environment.h"
 #include "kernels/kernels.h"
+#include "session/config/config_json.h"
 #include "sluice/version.h"
 
 _Static_assert((int)SL_TYPE_FP32 == (int)SL_COMM_FP32 && (int)SL_TYPE_BF16 == (int)SL_COMM_BF16 &&
@@ -26,9 +31,27 @@ static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *
     return sl_comm_all_gather(ranks->world, bytes, part, parts);
 }
 
-sl_status sl_ranks_open(sl_ranks *out_ranks)
+static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
+                                void *to)
 {
-    const sl_comm_options options = {.kind = SL_COMM_AUTO};
+    const sl_ranks *ranks = user;
+    const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    for (uint32_t i = 0; i <= ranks->table.size; i++)
+        starts[i] = i * count;
+    return sl_comm_reduce_scatter(ranks->world, types, starts, from, to);
+}
+
+/* Shown to the others if this rank is missed. */
+static void post(void *user, const char *op)
+{
+    sl_ranks *ranks = user;
+    sl_comm_post(ranks->world, atomic_load(&ranks->step), op);
+}
+
+sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
+{
+    const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = timeout_s};
     sl_environment environment;
     sl_comm *world;
     *out_ranks = (sl_ranks){0};
@@ -45,6 +68,8 @@ sl_status sl_ranks_open(sl_ranks *out_ranks)
                                          .rank = sl_comm_rank(world),
                                          .all_reduce = all_reduce,
                                          .all_gather = all_gather,
+                                         .reduce_scatter = reduce_scatter,
+                                         .post = post,
                                          .user = out_ranks};
     return SL_OK;
 }
@@ -55,6 +80,21 @@ void sl_ranks_close(sl_ranks *ranks, sl_status status)
         sl_comm_abort(ranks->world, sl_status_message());
     sl_comm_close(ranks->world);
     *ranks = (sl_ranks){0};
+}
+
+void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds)
+{
+    enum { STEPS = 10 };
+    if (ranks->world)
+        sl_comm_set_timeout(ranks->world,
+                            timeout_s > STEPS * step_seconds ? timeout_s : STEPS * step_seconds);
+}
+
+void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
+{
+    atomic_store(&ranks->step, step);
+    if (ranks->world)
+        sl_comm_post(ranks->world, step, "its start");
 }
 
 sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config)
@@ -80,6 +120,23 @@ sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config)
 }
 
 /* ---- what is shared ---- */
+
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
+{
+    sl_binding_share share;
+    if (!ranks->world)
+        return SL_OK;
+    SL_TRY(sl_binding_find(ranks->world, &share));
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = share.worker_count;
+    if (sl_ranks_is_first(ranks) && sl_binding_wastes(&share))
+        sl_log_write(SL_LOG_WARNING,
+                     "the %u ranks of this machine are bound to %u of the %u cores that they could "
+                     "use: start them by sluice launch, mpirun --bind-to none, or srun "
+                     "--cpu-bind=none",
+                     share.rank_count, share.used_cores, share.usable_cores);
+    return SL_OK;
+}
 
 /* What each rank found, which all plan with the least of. */
 typedef struct means {
@@ -171,31 +228,137 @@ static sl_status hash_plans(const sl_blueprint *blueprint, char out_text[FACT_BY
     return SL_OK;
 }
 
-/* Of the options, those that change numbers and are no part of a plan. */
-static void describe_options(const sl_config *config, char *text, size_t bytes)
+/* ---- the options, one by one ---- */
+
+enum { OPTION_BYTES = 160 };
+
+/* What a rank may have in its own way: it changes no number, and no call that ranks make together.
+ * Budgets are part of the plan, files of data are known by what is in them. */
+static bool may_differ(uint32_t row)
 {
-    snprintf(text, bytes,
-             "seed %" PRIu64 ", steps %" PRIu64 ", lr %.9g to %.9g, decay %.9g, beta %.9g %.9g, "
-             "eps %.9g, clip %.9g",
-             config->seed, config->steps, config->lr, config->min_lr, config->weight_decay,
-             config->beta1, config->beta2, config->eps, config->clip);
+    static const uint32_t own_rows[] = {
+        SL_CONFIG_ROW_model,         SL_CONFIG_ROW_tokenizer,      SL_CONFIG_ROW_cache_dir,
+        SL_CONFIG_ROW_device_memory, SL_CONFIG_ROW_host_memory,    SL_CONFIG_ROW_disk_space,
+        SL_CONFIG_ROW_disk_dir,      SL_CONFIG_ROW_disk_endurance, SL_CONFIG_ROW_machine,
+        SL_CONFIG_ROW_rank_timeout,  SL_CONFIG_ROW_threads,        SL_CONFIG_ROW_keep,
+        SL_CONFIG_ROW_resume,        SL_CONFIG_ROW_overwrite,      SL_CONFIG_ROW_log_json,
+        SL_CONFIG_ROW_log_csv,       SL_CONFIG_ROW_tensorboard,    SL_CONFIG_ROW_timeline,
+        SL_CONFIG_ROW_report,        SL_CONFIG_ROW_log_every,      SL_CONFIG_ROW_quiet};
+    for (size_t i = 0; i < sizeof own_rows / sizeof own_rows[0]; i++)
+        if (own_rows[i] == row)
+            return true;
+    return false;
+}
+
+static bool is_place(uint32_t row)
+{
+    return row == SL_CONFIG_ROW_init || row == SL_CONFIG_ROW_save;
+}
+
+/* "2:,1:": what stands before the paths. */
+static void describe_weights(const json_t *list, char text[OPTION_BYTES])
+{
+    size_t length = 0;
+    for (size_t i = 0; i < json_array_size(list) && length < OPTION_BYTES - 1; i++) {
+        const char *item = json_string_value(json_array_get(list, i));
+        const size_t weight = item ? strspn(item, "0123456789.:") : 0;
+        length += (size_t)snprintf(text + length, OPTION_BYTES - length, "%.*s,",
+                                   weight < 32 ? (int)weight : 32, item ? item : "");
+    }
+}
+
+/* Of what is a place, whether there is one: the same bytes may lie elsewhere on another machine. */
+static void describe_option(const json_t *options, uint32_t row, char text[OPTION_BYTES])
+{
+    char key[64];
+    sl_config_format_key(row, key, sizeof key);
+    const json_t *value = json_object_get(options, key);
+    text[0] = '\0';
+    if (json_is_array(value))
+        describe_weights(value, text);
+    else if (json_is_string(value) && is_place(row))
+        snprintf(text, OPTION_BYTES, "%s", strchr(json_string_value(value), '/') ? "DIR" : "none");
+    else if (json_is_string(value))
+        snprintf(text, OPTION_BYTES, "%s", json_string_value(value));
+    else if (json_is_real(value))
+        snprintf(text, OPTION_BYTES, "%.17g", json_real_value(value));
+    else if (json_is_integer(value))
+        snprintf(text, OPTION_BYTES, "%" PRId64, (int64_t)json_integer_value(value));
+    else
+        snprintf(text, OPTION_BYTES, "%s", json_is_true(value) ? "true" : "false");
+}
+
+typedef struct option_facts {
+    sl_comm_fact facts[SL_CONFIG_ROW_COUNT];
+    char names[SL_CONFIG_ROW_COUNT][64], values[SL_CONFIG_ROW_COUNT][OPTION_BYTES];
+    uint32_t count;
+} option_facts;
+
+static void list_options(const json_t *options, option_facts *all)
+{
+    for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
+        const sl_config_row *it = &sl_config_rows()[row];
+        const uint32_t at = all->count;
+        if (!(it->commands & SL_CONFIG_TRAIN) || may_differ(row))
+            continue;
+        snprintf(all->names[at], sizeof all->names[at], "option --%.50s", it->name);
+        describe_option(options, row, all->values[at]);
+        all->facts[at] = (sl_comm_fact){all->names[at], all->values[at]};
+        all->count++;
+    }
+}
+
+/* Whether the ranks have one hash of all of them: all ranks get the same answer. */
+static sl_status compare_hashes(const sl_ranks *ranks, const option_facts *all, bool *out_is_same)
+{
+    sl_hash_value hashes[SL_COMM_RANKS_MAX];
+    const sl_hash_value mine = sl_hash_128(all->values, sizeof all->values);
+    SL_TRY(sl_comm_all_gather(ranks->world, sizeof mine, &mine, hashes));
+    *out_is_same = true;
+    for (uint32_t rank = 1; rank < ranks->table.size; rank++)
+        *out_is_same = *out_is_same && memcmp(&hashes[rank], &hashes[0], sizeof mine) == 0;
+    return SL_OK;
+}
+
+static sl_status agree_on_listed(const sl_ranks *ranks, const option_facts *all)
+{
+    bool is_same = true;
+    SL_TRY(compare_hashes(ranks, all, &is_same));
+    return is_same ? SL_OK : sl_comm_agree(ranks->world, all->facts, all->count);
+}
+
+/* A rank that trains with other options gives other numbers, or calls what nobody else does. */
+static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config)
+{
+    json_t *options;
+    SL_TRY(sl_config_format(config, SL_CONFIG_TRAIN, &options));
+    option_facts *all = calloc(1, sizeof *all);
+    sl_status status = SL_OK;
+    if (!all)
+        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to compare options");
+    if (status == SL_OK) {
+        list_options(options, all);
+        status = agree_on_listed(ranks, all);
+    }
+    json_decref(options);
+    free(all);
+    return status;
 }
 
 sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
                          const sl_config *config, const char *data)
 {
-    char plan[FACT_BYTES], options[512];
+    char plan[FACT_BYTES];
     if (!ranks->world)
         return SL_OK;
     SL_TRY(hash_plans(blueprint, plan));
-    describe_options(config, options, sizeof options);
-    const sl_comm_fact facts[] = {
+    const sl_comm_fact before[] = {
         {"the version", sl_version_text()},
         {"the commit", sl_version_commit()},
         {"the kernels", sl_kernels_of(blueprint->task.target.device)->description()},
-        {"the data", data},
-        {"the options", options},
-        {"the plan", plan},
+        {"the data and the step", data},
     };
-    return sl_comm_agree(ranks->world, facts, sizeof facts / sizeof facts[0]);
+    SL_TRY(sl_comm_agree(ranks->world, before, sizeof before / sizeof before[0]));
+    SL_TRY(agree_on_options(ranks, config));
+    return sl_comm_agree(ranks->world, &(sl_comm_fact){"the plan", plan}, 1);
 }

@@ -9,6 +9,8 @@
 #ifndef SL_SESSION_RANKS_H
 #define SL_SESSION_RANKS_H
 
+#include <stdatomic.h>
+
 #include "comm/comm.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
@@ -17,11 +19,18 @@
 typedef struct sl_ranks {
     sl_comm *world;        /* NULL: this process is alone */
     sl_engine_ranks table; /* of those that tensors are split over; size 0: likewise */
+    _Atomic uint64_t step; /* that is run */
 } sl_ranks;
 
-/* Opens the world that the environment names and waits for its ranks. SL_ERROR_RANK: one did not
- * come. `out_ranks` is not moved afterwards. */
-sl_status sl_ranks_open(sl_ranks *out_ranks);
+/* Opens the world that the environment names and waits for its ranks, for `timeout_s` at most as
+ * for everything later. SL_ERROR_RANK: one did not come. `out_ranks` is not moved afterwards. */
+sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks);
+
+/* From now on others are waited for as long as `timeout_s`, and ten steps. */
+void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds);
+
+/* What messages of other ranks say of this one from now on. */
+void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);
 
 /* Says to the others that this rank has failed, unless `status` is SL_OK, and closes. */
 void sl_ranks_close(sl_ranks *ranks, sl_status status);
@@ -32,6 +41,10 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
     return ranks->table.rank == 0;
 }
 
+/* Sets --threads, where it was not given, to this rank's share of its machine's cores; says so
+ * where ranks are bound to few of them. */
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
+
 /* SL_ERROR_USAGE: the options ask for another number of ranks than there are, or for what many
  * ranks do not do yet. */
 sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config);
@@ -40,8 +53,8 @@ sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config);
  * plan with what the poorest of them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
 
-/* Refuses ranks of different builds, instruction sets, options, data or plans; `data` names those
- * that are trained on. */
+/* Refuses ranks of different builds, instruction sets, options, data or plans, naming what differs;
+ * `data` names those that are trained on, and where the run begins. */
 sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
                          const sl_config *config, const char *data);
 

@@ -266,9 +266,9 @@ static sl_status check_logs(const sl_config *config)
     return config->log_csv ? sl_log_csv_check(config->log_csv, config->resume) : SL_OK;
 }
 
-sl_status sl_trainer_meet_ranks(sl_trainer *trainer)
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s)
 {
-    return sl_ranks_open(&trainer->ranks);
+    return sl_ranks_open(timeout_s, &trainer->ranks);
 }
 
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
@@ -281,6 +281,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->config = config;
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
+    SL_TRY(sl_ranks_share_cores(&trainer->ranks, config));
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN)
         SL_TRY(sl_ranks_check(&trainer->ranks, config));
@@ -425,9 +426,16 @@ static sl_status open_sinks(sl_trainer *trainer)
 /* The others drew the same plan, of the same data. */
 static sl_status agree(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
-    char data[2 * SL_TOKENS_FINGERPRINT];
-    snprintf(data, sizeof data, "%s %s", trainer->data.fingerprint, trainer->data.sample);
-    return sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, data);
+    char data[2 * SL_TOKENS_FINGERPRINT + 64];
+    snprintf(data, sizeof data, "step %" PRIu64 ", row %" PRIu64 ", %s %s", trainer->state.step,
+             trainer->state.next_row, trainer->data.fingerprint, trainer->data.sample);
+    SL_TRY(sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, data));
+    sl_simulation simulation = {0};
+    if (trainer->ranks.world)
+        SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
+                                &simulation));
+    sl_ranks_set_patience(&trainer->ranks, trainer->config->rank_timeout, simulation.step_seconds);
+    return SL_OK;
 }
 
 sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)

@@ -53,7 +53,7 @@ typedef struct sl_trainer {
 
 /* Waits for the other ranks that this process was started with. To be called first or not at all;
  * `trainer` stays where it is. */
-sl_status sl_trainer_meet_ranks(sl_trainer *trainer);
+sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s);
 
 /* Leaves them; they hear of a `status` that is a failure. Before the trainer is closed. */
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);

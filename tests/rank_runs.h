@@ -1,0 +1,481 @@
+/* Sessions of one rank, or of several as threads, that take steps from one state, and whole tensors
+ * of them to compare: what tests of split models share. */
+#ifndef SL_TESTS_RANK_RUNS_H
+#define SL_TESTS_RANK_RUNS_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/bits.h"
+#include "base/rng.h"
+#include "rank_threads.h"
+#include "scratch_dir.h"
+#include "session/search/search.h"
+#include "session/session.h"
+
+/* Five heads of eight: three on the first of two ranks; 160 features of the MLP, 56 on the first of
+ * three; ids that end within the last rank's panels. */
+static const sl_gpt2_shape shape = {2, 40, 5, 24, 600};
+
+enum { PLAN_STEP = 0, SETTINGS_MAX = 16, NAMES_MAX = 64 };
+
+static const double fp32_bound = 5e-6, bf16_bound = 2e-2;
+
+/* Quick: one number of ranks for each way; SL_TEST_FULL: all. */
+static inline bool is_full(void)
+{
+    return getenv("SL_TEST_FULL") != NULL;
+}
+
+static scratch_path disk;
+static char disk_dir[SCRATCH_PATH_BYTES + 16]; /* "disk-dir=..." */
+
+/* ---- a run: one rank, or many as threads ---- */
+
+typedef struct run_rank {
+    struct ranks_run *run;
+    uint32_t rank;
+    sl_config config;
+    sl_session *session;
+    uint64_t step; /* done */
+    double loss;
+    sl_step_control control;
+    sl_status status;
+    char message[SL_STATUS_MESSAGE_BYTES];
+    sl_checkpoint_save_args save;
+} run_rank;
+
+typedef struct ranks_run {
+    uint32_t size;
+    rank_group group;
+    rank_end ends[RANKS_MAX];
+    sl_engine_ranks ranks[RANKS_MAX];
+    run_rank rank[RANKS_MAX];
+    float learning_rate;
+} ranks_run;
+
+/* A setting that one rank alone does not take. */
+static inline bool is_of_ranks(const char *setting)
+{
+    static const char *const names[] = {"sequence-parallel", "partition-activations",
+                                        "split-layout"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strncmp(setting, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
+static inline void configure(sl_config *config, uint32_t size, const char *const *settings)
+{
+    char tp[16];
+    snprintf(tp, sizeof tp, "tp=%u", size);
+    const char *const common[] = {
+        "data=x",        "device=cpu", "threads=1",         tp,
+        "micro-batch=2", "seq=24",     "device-memory=64M", "host-memory=64M"};
+    assert_int_equal(sl_config_init(config), SL_OK);
+    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
+        if (sl_config_assign(config, SL_CONFIG_TRAIN, common[i]) != SL_OK)
+            fail_msg("%s", sl_status_message());
+    for (; *settings; settings++)
+        if ((size > 1 || !is_of_ranks(*settings)) &&
+            sl_config_assign(config, SL_CONFIG_TRAIN, *settings) != SL_OK)
+            fail_msg("%s", sl_status_message());
+    if (sl_config_check(config, SL_CONFIG_TRAIN) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    assert_int_equal(sl_config_fit_model(config, &shape), SL_OK);
+}
+
+/* Any rows will do that depend on the step and the micro-batch alone. */
+static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *memory)
+{
+    const run_rank *it = user;
+    int32_t *tokens = memory;
+    for (uint64_t i = 0; i < what->bytes / sizeof *tokens; i++) {
+        const uint64_t at = (it->step * 64 + what->micro_batch) * 4096 + i + what->slot;
+        tokens[i] = (int32_t)sl_rng_below(5, 1, at, shape.vocab);
+    }
+    return SL_OK;
+}
+
+/* What a test plants in the blueprint of a rank. */
+typedef void (*damage)(sl_blueprint *blueprint, uint32_t rank);
+
+static inline void open_rank(run_rank *it, const char *const *settings, damage plant)
+{
+    sl_search search;
+    sl_blueprint *blueprint;
+    sl_refusal refusal;
+    configure(&it->config, it->run->size, settings);
+    assert_int_equal(sl_search_init(&it->config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    assert_int_equal(search.task.tp_size, it->run->size);
+    search.task.tp_rank = it->rank;
+    if (sl_search_find(&search, &blueprint, &refusal) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    if (plant)
+        plant(blueprint, it->rank);
+    const sl_engine_source source = {fill_rows, it};
+    const sl_session_hooks hooks = {.source = &source,
+                                    .ranks = it->run->size > 1 ? &it->run->ranks[it->rank] : NULL};
+    if (sl_session_open(blueprint, &hooks, &it->session) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    if (sl_session_initialise(it->session, 42) != SL_OK)
+        fail_msg("%s", sl_status_message());
+}
+
+static inline ranks_run *open_run(uint32_t size, const char *const *settings, damage plant)
+{
+    ranks_run *run = calloc(1, sizeof *run);
+    run->size = size;
+    run->learning_rate = 3e-4f;
+    rank_group_open(&run->group, size, run->ends, run->ranks);
+    for (uint32_t rank = 0; rank < size; rank++) {
+        run->rank[rank] = (run_rank){.run = run, .rank = rank};
+        open_rank(&run->rank[rank], settings, plant);
+    }
+    return run;
+}
+
+static inline void close_run(ranks_run *run)
+{
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        sl_session_close(run->rank[rank].session);
+        sl_config_clear(&run->rank[rank].config);
+    }
+    rank_group_close(&run->group);
+    free(run);
+}
+
+/* Calls `work` for every rank, each in a thread of its own. */
+static inline void run_all(ranks_run *run, void *(*work)(void *))
+{
+    pthread_t threads[RANKS_MAX];
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        assert_int_equal(pthread_create(&threads[rank], NULL, work, &run->rank[rank]), 0);
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        pthread_join(threads[rank], NULL);
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        if (run->rank[rank].status != SL_OK)
+            fail_msg("rank %u: %s", rank, run->rank[rank].message);
+}
+
+static inline void keep_status(run_rank *it, sl_status status)
+{
+    it->status = status;
+    if (status != SL_OK)
+        snprintf(it->message, sizeof it->message, "%s", sl_status_message());
+}
+
+static inline void *step_rank(void *argument)
+{
+    run_rank *it = argument;
+    sl_engine *engine = it->session->engine;
+    const double t = (double)(it->step + 1);
+    const sl_step_scalars scalars = {.learning_rate = it->run->learning_rate,
+                                     .weight_decay = 0.1f,
+                                     .beta1 = 0.9f,
+                                     .beta2 = 0.95f,
+                                     .epsilon = 1e-8f,
+                                     .bias1 = (float)(1 - pow(0.9, t)),
+                                     .bias2_root = (float)sqrt(1 - pow(0.95, t)),
+                                     .clip = 1.0f,
+                                     .loss_scale = 1.0f,
+                                     .dropout_seed = 9,
+                                     .first_row = it->step * 2 * it->config.accumulate,
+                                     .flags = it->run->size > 1 ? 1u << it->rank : 0};
+    sl_status status = sl_engine_step(engine, PLAN_STEP, &scalars);
+    if (status == SL_OK)
+        status = sl_engine_drain(engine);
+    if (status == SL_OK) {
+        it->loss = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS) /
+                   (48.0 * (double)it->config.accumulate);
+        it->control =
+            *(const sl_step_control *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
+        it->step++;
+    }
+    keep_status(it, status);
+    return NULL;
+}
+
+/* All ranks say the same of a step. */
+static inline void take_step(ranks_run *run)
+{
+    run_all(run, step_rank);
+    for (uint32_t rank = 1; rank < run->size; rank++) {
+        assert_memory_equal(&run->rank[rank].loss, &run->rank[0].loss, sizeof(double));
+        assert_memory_equal(&run->rank[rank].control, &run->rank[0].control,
+                            sizeof run->rank[0].control);
+    }
+}
+
+/* ---- whole tensors ---- */
+
+typedef struct whole_tensor {
+    const char *name;
+    uint64_t count, covered; /* elements; those that some rank has */
+    float *data;
+} whole_tensor;
+
+typedef struct whole_model {
+    whole_tensor tensors[NAMES_MAX];
+    uint32_t count;
+} whole_model;
+
+static inline whole_tensor *find_whole(whole_model *model, const sl_tensor_spec *spec)
+{
+    for (uint32_t i = 0; i < model->count; i++)
+        if (strcmp(model->tensors[i].name, spec->name) == 0)
+            return &model->tensors[i];
+    assert_true(model->count < NAMES_MAX);
+    whole_tensor *fresh = &model->tensors[model->count++];
+    fresh->name = spec->name;
+    fresh->count = spec->whole_shape[0] * (spec->dim_count == 2 ? spec->whole_shape[1] : 1);
+    fresh->data = calloc(fresh->count, sizeof(float));
+    return fresh;
+}
+
+/* Where element `e` of a rank's tensor stands in the whole one; UINT64_MAX: padding. Not by runs,
+ * which are to be tested. */
+static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uint64_t e)
+{
+    const bool is_vector = spec->dim_count == 1;
+    const uint64_t part = spec->shape[is_vector ? 0 : 1], row = is_vector ? 0 : e / part;
+    const uint64_t whole = spec->whole_shape[is_vector ? 0 : 1], column = e % part;
+    if (spec->split == SL_SPLIT_COLUMNS) {
+        const uint64_t at = rank * part + column;
+        return at < whole ? row * whole + at : UINT64_MAX;
+    }
+    if (spec->split == SL_SPLIT_QKV) {
+        const uint64_t third = column / (part / 3), at = rank * (part / 3) + column % (part / 3);
+        return at < whole / 3 ? row * whole + third * (whole / 3) + at : UINT64_MAX;
+    }
+    if (e / spec->shape[1] >= spec->valid_rows)
+        return UINT64_MAX;
+    return spec->first_row * spec->shape[1] + e;
+}
+
+static inline void place_tensor(const run_rank *it, uint32_t index, const float *data,
+                                whole_model *model)
+{
+    const sl_tensor_spec *spec = &it->session->tensors[index];
+    whole_tensor *whole = find_whole(model, spec);
+    for (uint64_t e = 0; e < spec->element_count; e++) {
+        const uint64_t at = find_place(spec, it->rank, e);
+        if (at == UINT64_MAX) {
+            if (data[e] != 0.0f)
+                fail_msg("rank %u: %s: padding at %llu is %g", it->rank, spec->name,
+                         (unsigned long long)e, (double)data[e]);
+            continue;
+        }
+        assert_true(at < whole->count);
+        if (spec->split == SL_SPLIT_NONE && it->rank > 0) { /* the same on every rank */
+            if (sl_bits_of_float(whole->data[at]) != sl_bits_of_float(data[e]))
+                fail_msg("rank %u: %s differs from rank 0's at %llu", it->rank, spec->name,
+                         (unsigned long long)e);
+            continue;
+        }
+        whole->data[at] = data[e];
+        whole->covered++;
+    }
+}
+
+static inline whole_model *read_model(ranks_run *run, sl_group group)
+{
+    whole_model *model = calloc(1, sizeof *model);
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        const sl_session *session = run->rank[rank].session;
+        for (uint32_t i = 0; i < session->tensor_count; i++) {
+            const uint64_t count = session->tensors[i].element_count;
+            float *data = malloc(count * sizeof *data);
+            assert_int_equal(session->io.read(session->io.user, group, i, 0, count, data), SL_OK);
+            place_tensor(&run->rank[rank], i, data, model);
+            free(data);
+        }
+    }
+    for (uint32_t i = 0; i < model->count; i++)
+        assert_int_equal(model->tensors[i].covered, model->tensors[i].count);
+    return model;
+}
+
+static inline void free_model(whole_model *model)
+{
+    for (uint32_t i = 0; i < model->count; i++)
+        free(model->tensors[i].data);
+    free(model);
+}
+
+/* Names of one model point into its session; they are found by text. */
+static const whole_tensor *find_same(const whole_model *model, const char *name)
+{
+    for (uint32_t i = 0; i < model->count; i++)
+        if (strcmp(model->tensors[i].name, name) == 0)
+            return &model->tensors[i];
+    fail_msg("%s is missing", name);
+    return NULL;
+}
+
+/* The largest relative L2 distance of a tensor. */
+static inline double find_distance(const whole_model *a, const whole_model *b,
+                                   const char **out_name)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < a->count; i++) {
+        const whole_tensor *x = &a->tensors[i], *y = find_same(b, x->name);
+        double apart = 0, length = 0;
+        for (uint64_t e = 0; e < x->count; e++) {
+            apart += pow((double)x->data[e] - (double)y->data[e], 2);
+            length += pow((double)x->data[e], 2);
+        }
+        double distance = sqrt(apart / length);
+        if (isnan(distance)) /* one that is not a number must not hide the others */
+            distance = INFINITY;
+        if (distance > most) {
+            most = distance;
+            *out_name = x->name;
+        }
+    }
+    return most;
+}
+
+static inline bool are_bits_equal(const whole_tensor *x, const whole_tensor *y)
+{
+    for (uint64_t e = 0; e < x->count; e++)
+        if (sl_bits_of_float(x->data[e]) != sl_bits_of_float(y->data[e]))
+            return false;
+    return true;
+}
+
+static inline bool is_same(const whole_model *a, const whole_model *b)
+{
+    for (uint32_t i = 0; i < a->count; i++) {
+        const whole_tensor *x = &a->tensors[i], *y = find_same(b, x->name);
+        if (x->count != y->count || !are_bits_equal(x, y))
+            return false;
+    }
+    return a->count == b->count;
+}
+
+/* ---- ways to run ---- */
+
+static const char *const on_device[] = {"policy=device", "precision=fp32", NULL};
+static const char *const on_host[] = {"policy=host", "precision=fp32", "accumulate=3", NULL};
+/* Gradients at home on disk are not written there once they are used up, so none are here. */
+static const char *const on_disk[] = {
+    "policy=nvme",    disk_dir,       "nvme-params=1",      "recompute=full",
+    "precision=fp32", "accumulate=3", "accumulation=layer", NULL};
+static const char *const dropping[] = {"policy=device", "precision=fp32", "dropout=0.2", NULL};
+static const char *const bf16_on_device[] = {"policy=device", "precision=bf16", NULL};
+static const char *const bf16_on_disk[] = {"policy=nvme",    disk_dir,       "nvme-params=1",
+                                           "precision=bf16", "accumulate=2", NULL};
+
+static const struct way {
+    const char *const *settings;
+    double bound;
+} ways[] = {{on_device, fp32_bound}, {on_host, fp32_bound},        {on_disk, fp32_bound},
+            {dropping, fp32_bound},  {bf16_on_device, bf16_bound}, {bf16_on_disk, bf16_bound}};
+
+enum { WAY_COUNT = sizeof ways / sizeof ways[0] };
+
+/* ---- checkpoints ---- */
+
+static inline void *save_rank(void *argument)
+{
+    run_rank *it = argument;
+    keep_status(it, sl_checkpoint_save(&it->save));
+    return NULL;
+}
+
+static inline void save_run(ranks_run *run, const char *directory)
+{
+    static sl_checkpoint_state state;
+    state = (sl_checkpoint_state){.step = run->rank[0].step, .loss_scale = 1, .seed = 42};
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        const sl_session *session = run->rank[rank].session;
+        run->rank[rank].save =
+            (sl_checkpoint_save_args){.directory = directory,
+                                      .shape = &shape,
+                                      .tensors = session->tensors,
+                                      .tensor_count = session->tensor_count,
+                                      .ranks = run->size > 1 ? &run->ranks[rank] : NULL,
+                                      .has_state = session->has_state,
+                                      .io = &session->io,
+                                      .state = &state,
+                                      .precision = session->blueprint->task.type,
+                                      .config_json = "{}",
+                                      .gemm = "",
+                                      .data_fingerprint = ""};
+    }
+    run_all(run, save_rank);
+}
+
+static inline void load_run(ranks_run *run, const char *directory)
+{
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        sl_session *session = run->rank[rank].session;
+        sl_checkpoint *checkpoint;
+        if (sl_checkpoint_find_newest(directory, &checkpoint) != SL_OK)
+            fail_msg("%s", sl_status_message());
+        if (sl_checkpoint_load(checkpoint, session->tensors, session->tensor_count,
+                               session->has_state, &session->io) != SL_OK)
+            fail_msg("%s", sl_status_message());
+        run->rank[rank].step = sl_checkpoint_describe(checkpoint)->state.step;
+        sl_checkpoint_close(checkpoint);
+    }
+}
+
+static inline bool is_file_equal(const char *a, const char *b, const char *name, uint64_t step)
+{
+    char under[64];
+    snprintf(under, sizeof under, "step-%08u/%s", (unsigned)step, name);
+    return scratch_is_same(scratch_join(a, under).text, scratch_join(b, under).text);
+}
+
+static inline bool are_files_equal(const char *a, const char *b, uint64_t step)
+{
+    return is_file_equal(a, b, "model.safetensors", step) &&
+           is_file_equal(a, b, "moment1.safetensors", step) &&
+           is_file_equal(a, b, "moment2.safetensors", step);
+}
+
+/* ---- gradients ---- */
+
+/* One step of each from the same state; `directory`: of a checkpoint, or NULL for first values. */
+static inline double compare_gradients(uint32_t size, const struct way *way, const char *directory,
+                                       const char **out_name)
+{
+    ranks_run *one = open_run(1, way->settings, NULL);
+    ranks_run *many = open_run(size, way->settings, NULL);
+    if (directory) {
+        load_run(one, directory);
+        load_run(many, directory);
+    }
+    take_step(one);
+    take_step(many);
+    whole_model *expected = read_model(one, SL_GROUP_GRAD),
+                *found = read_model(many, SL_GROUP_GRAD);
+    double most = find_distance(expected, found, out_name);
+    const double norm =
+        fabs((double)many->rank[0].control.grad_norm / (double)one->rank[0].control.grad_norm - 1);
+    if (norm > most) {
+        most = norm;
+        *out_name = "the norm";
+    }
+    static char name[128]; /* the model's own goes with it */
+    snprintf(name, sizeof name, "%s", *out_name);
+    *out_name = name;
+    assert_true(one->rank[0].control.grad_norm > 0.1f);
+    assert_int_equal(many->rank[0].control.flags, (1u << size) - 1);
+    assert_int_equal(one->rank[0].control.flags, 0);
+    free_model(expected);
+    free_model(found);
+    close_run(one);
+    close_run(many);
+    return most;
+}
+
+#endif
