@@ -106,6 +106,7 @@ static sl_status add_to_list(value_list *list, sl_pickle_value *value)
 static sl_status make(machine *self, sl_pickle_kind kind, sl_pickle_value **out_value)
 {
     sl_pickle_block *block = self->pickle->blocks;
+    *out_value = NULL;
     if (!block || block->count == BLOCK_VALUES) {
         block = malloc(sizeof *block);
         if (!block)
