@@ -458,9 +458,10 @@ static sl_status check_shape(const sl_megatron_model *model)
 {
     const sl_gpt2_shape *shape = &model->shape;
     const char *path = model->path;
+    uint64_t ranks = model->tp_size;
     if (sl_gpt2_check(shape, 1) != SL_OK)
         return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
-    if (model->tp_size == 0 || shape->heads % model->tp_size != 0)
+    if (ranks == 0 || shape->heads % ranks != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: %u heads do not divide among its %u tensor-parallel ranks",
                 sl_files_show(path).text, shape->heads, model->tp_size);
     return SL_OK;
