@@ -101,17 +101,23 @@ static sl_status find_directory(const char *path, char **out_directory)
     return status == SL_OK ? sl_files_join_path(path, name, out_directory) : status;
 }
 
-/* Counts the directories of the first stage and of the first rank. */
+/* Pieces that follow each other from 0 on, of the first stage, or of the first rank. */
+static uint32_t count_ranks(const sl_megatron_model *model, bool of_stage, bool has_stages)
+{
+    for (uint32_t i = 0; i < RANKS_MAX; i++) {
+        const sl_megatron_name name =
+            sl_megatron_tensors_piece(of_stage ? i : 0, of_stage ? 0 : i, has_stages);
+        if (!is_there(model->path, name.text))
+            return i;
+    }
+    return RANKS_MAX;
+}
+
 static sl_status count_pieces(sl_megatron_model *model, bool *out_has_stages)
 {
     bool has_stages = !is_there(model->path, "mp_rank_00");
-    while (model->tp_size < RANKS_MAX &&
-           is_there(model->path, sl_megatron_tensors_piece(model->tp_size, 0, has_stages).text))
-        model->tp_size++;
-    model->pp_size = has_stages ? 0 : 1;
-    while (has_stages && model->pp_size < RANKS_MAX &&
-           is_there(model->path, sl_megatron_tensors_piece(0, model->pp_size, true).text))
-        model->pp_size++;
+    model->tp_size = count_ranks(model, true, has_stages);
+    model->pp_size = has_stages ? count_ranks(model, false, true) : 1;
     *out_has_stages = has_stages;
     if (model->tp_size > 0 && model->pp_size > 0)
         return SL_OK;
@@ -454,17 +460,19 @@ static sl_status resolve_vocab(sl_megatron_model *model)
     return SL_OK;
 }
 
-static sl_status check_shape(const sl_megatron_model *model)
+static sl_status check_shape(const sl_megatron_model *model, const sl_gpt2_shape *shape)
 {
-    const sl_gpt2_shape *shape = &model->shape;
-    const char *path = model->path;
-    uint64_t ranks = model->tp_size;
-    if (sl_gpt2_check(shape, 1) != SL_OK)
-        return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
-    if (ranks == 0 || shape->heads % ranks != 0)
-        SL_FAIL(SL_ERROR_DATA, "%s: %u heads do not divide among its %u tensor-parallel ranks",
-                sl_files_show(path).text, shape->heads, model->tp_size);
-    return SL_OK;
+    if (sl_gpt2_check(shape, 1) == SL_OK)
+        return SL_OK;
+    return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(model->path).text);
+}
+
+static sl_status check_heads(const sl_megatron_model *model)
+{
+    if (model->shape.heads % model->tp_size == 0)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA, "%s: %u heads do not divide among its %u tensor-parallel ranks",
+            sl_files_show(model->path).text, model->shape.heads, model->tp_size);
 }
 
 /* Opens and places all pieces of a stage; the very first is open. */
@@ -494,7 +502,7 @@ static sl_status open_stages(sl_megatron_model *model, bool has_stages)
         SL_FAIL(SL_ERROR_DATA, "%s: has %u layers in its pieces, and %u by its arguments",
                 sl_files_show(model->path).text, layers, said);
     model->shape.layers = layers;
-    return check_shape(model);
+    return check_shape(model, &model->shape);
 }
 
 static sl_status open_model(sl_megatron_model *model)
@@ -508,8 +516,8 @@ static sl_status open_model(sl_megatron_model *model)
     SL_TRY(complete_shape(model, first));
     SL_TRY(resolve_vocab(model));
     SL_TRY(count_layers(model, first, &model->stages[0]));
-    if (sl_gpt2_check(&model->stages[0].shape, 1) != SL_OK)
-        return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(model->path).text);
+    SL_TRY(check_shape(model, &model->stages[0].shape));
+    SL_TRY(check_heads(model));
     return open_stages(model, has_stages);
 }
 
