@@ -105,6 +105,14 @@ static inline void it_share_rows(it_machine *machines, uint32_t rank_count, it_m
 static inline void it_run_op(it_machine *machines, uint32_t rank_count, it_moment now)
 {
     sl_op_kind kind = machines[0].program->ops[now.tick].kind;
+    if (kind == SL_OP_TAKE_ROWS) {
+        for (uint32_t k = 0; k < rank_count; k++) {
+            const it_call call = it_call_of(&machines[k], now);
+            const uint64_t each = call.a->row_count * call.a->in;
+            memcpy(call.x[1], call.x[0] + k * each, each * sizeof(double));
+        }
+        return;
+    }
     if (kind == SL_OP_GATHER_ROWS || kind == SL_OP_SCATTER_ROWS) {
         it_share_rows(machines, rank_count, now, kind == SL_OP_GATHER_ROWS);
         return;

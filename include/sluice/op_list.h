@@ -224,7 +224,11 @@ extern "C" {
     /* Of a gradient as it is stored, the sum over the tensor-parallel ranks: each one's is rounded */ \
     /* to the compute type, and so is the sum. */ \
     X(ALL_REDUCE_TENSOR, all_reduce_tensor, ON_COMM, NO_FLOPS, \
-      OP(UPDATE, gradient, 0, GRAD, E))
+      OP(UPDATE, gradient, 0, GRAD, E)) \
+    /* This tensor-parallel rank's rows of what all ranks have. Exchanges nothing. */ \
+    X(TAKE_ROWS, take_rows, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, B, T, I), \
+      OP(WRITE, y, 0, TYPE, R, I))
 /* clang-format on */
 
 typedef enum sl_op_kind {

@@ -235,6 +235,9 @@ typedef struct sl_step_options {
     sl_accumulation accumulation;
     sl_recompute recompute;
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
+    /* What a block is given is kept by the tensor-parallel ranks together, a part each, between its
+     * forward and its backward: their number divides its elements. */
+    bool partition_activations;
 } sl_step_options;
 
 /* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. Positions are

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/half.h"
 #include "kernels/cpu/norm_sum.h"
@@ -200,11 +201,20 @@ static sl_status reduce_norm(const collective_args *args)
     return SL_OK;
 }
 
+static sl_status take_rows(const collective_args *args)
+{
+    const uint64_t bytes =
+        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
+    memcpy(args->operand[1], (const char *)args->operand[0] + args->ranks->rank * bytes, bytes);
+    return SL_OK;
+}
+
 /* One row a collective op. */
 static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
     [SL_OP_ALL_REDUCE] = reduce,           [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
     [SL_OP_ALL_REDUCE_NORM] = reduce_norm, [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
     [SL_OP_GATHER_ROWS] = gather_rows,     [SL_OP_SCATTER_ROWS] = scatter_rows,
+    [SL_OP_TAKE_ROWS] = take_rows,
 };
 
 static sl_status run_collective(void *arguments)

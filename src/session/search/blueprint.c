@@ -107,7 +107,8 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
     sl_step_options options = {.micro_batch_count = choice->accumulate,
                                .accumulation = choice->accumulation,
                                .recompute = choice->recompute,
-                               .update_early = blueprint->task.update_early};
+                               .update_early = blueprint->task.update_early,
+                               .partition_activations = blueprint->task.partition_activations};
     sl_program *step = NULL;
     SL_TRY(sl_program_derive_step(*program, &map, &options, &step));
     sl_program_close(*program);
