@@ -2,7 +2,7 @@
  *
  * A value is forgotten if every op that writes it may run a second time. An op may run a second
  * time if the mode allows it and nothing that it writes is read in another segment: what leaves a
- * segment is kept, and so a chain of recomputed ops never leaves its segment. What GATHER_ROWS made
+ * segment is kept, and so a chain of recomputed ops never leaves its segment. What was gathered
  * is forgotten in any mode: to keep the rows of all ranks is what it was to spare.
  *
  * What a block is given is kept whole, or, where ranks keep it together (ZeRO-R, Rajbhandari et al.
@@ -16,7 +16,7 @@
 
 static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_recompute mode)
 {
-    if (op->kind == SL_OP_GATHER_ROWS)
+    if (op->kind == SL_OP_GATHER_ROWS || op->kind == SL_OP_GATHER_COLUMNS)
         return true;
     switch (mode) {
     case SL_RECOMPUTE_NONE:
