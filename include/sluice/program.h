@@ -165,7 +165,7 @@ typedef struct sl_program {
     /* Ranks that the tensors are split over, and which this program is of; 0 or 1: not split. The
      * programs of all ranks are the same but for what attributes and specs say of the rank. */
     uint32_t tp_size, tp_rank;
-    uint32_t head_ranks; /* that share the rows of the head; 0 or 1: each has all */
+    uint32_t head_ranks;            /* that share the rows of the head; 0 or 1: each has all */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
 
