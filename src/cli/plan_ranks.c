@@ -79,7 +79,7 @@ static void print_splits(const sl_program *program)
 sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *blueprint)
 {
     const sl_program *program = blueprint->programs[0];
-    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
+    const uint64_t ranks = config->tp * config->dp;
     sl_comm_layout layout;
     if (ranks == 1)
         return SL_OK;
@@ -91,8 +91,9 @@ sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *bluep
     printf("each rank holds %" PRIu64 " of %" PRIu64
            " parameters, padding counted; the bytes above are of one rank\n",
            blueprint->layout->valid_elements, sl_gpt2_parameter_count(&blueprint->task.shape));
-    print_splits(program);
     if (layout.data > 1)
-        printf("data-parallel ranks can be planned, and run with a later version\n");
+        printf("each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows\n",
+               layout.tensor, layout.tensor == 1 ? "" : "s", config->global_batch);
+    print_splits(program);
     return SL_OK;
 }

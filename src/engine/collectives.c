@@ -1,5 +1,5 @@
-/* RUN commands of the comm lane: sums over the ranks that the tensors are split over. How ranks
- * reach each other is the caller's matter (sl_engine_ranks); what is summed, and in which order, is
+/* RUN commands of the comm lane: sums over the ranks that the tensors are split over, and over
+ * those that have other rows. How ranks reach each other is the caller's matter (sl_engine_ranks); what is summed, and in which order, is
  * decided here. Knows nothing of models.
  *
  * One lane, so that all ranks call the same collectives in the same order, which is that of the
@@ -26,42 +26,70 @@ static bool has_collectives(const sl_engine_options *options)
     return false;
 }
 
+/* Leaves *out_ranks zero where plans are of one rank. */
+static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
+                            sl_engine_ranks *out_ranks)
+{
+    if (count <= 1)
+        return SL_OK;
+    if (!ranks || !ranks->all_reduce || !ranks->all_gather)
+        SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
+    if (ranks->size != count)
+        SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", ranks->size, count);
+    *out_ranks = *ranks;
+    return SL_OK;
+}
+
 sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
                               bool *out_has_collectives)
 {
+    const sl_engine_target *target = &options->target;
     *out_has_collectives = has_collectives(options);
     if (!*out_has_collectives)
         return SL_OK;
-    if (!options->ranks || !options->ranks->all_reduce || !options->ranks->all_gather)
+    if (target->rank_count <= 1 && target->data_rank_count <= 1)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
-    if (options->ranks->size != options->target.rank_count)
-        SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", options->ranks->size,
-                options->target.rank_count);
-    if (options->target.device != SL_DEVICE_CPU)
+    if (target->device != SL_DEVICE_CPU)
         SL_FAIL(SL_ERROR_USAGE, "sums over ranks are computed on the cpu device alone");
-    engine->ranks = *options->ranks;
+    SL_TRY(take_ranks(options->ranks, target->rank_count, &engine->ranks));
+    SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, &engine->data_ranks));
+    const sl_engine_ranks *data = &engine->data_ranks;
+    if (data->size > 0 && (!data->all_reduce_stored || !data->reduce_scatter || !data->gather_shards))
+        SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
     return SL_OK;
 }
 
 sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound)
 {
-    if (engine->ranks.size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
+    const uint32_t size = engine->ranks.size + engine->data_ranks.size;
+    if (size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
         SL_FAIL(SL_ERROR_INTERNAL, "%s on the comm lane", sl_op_info_of(bound->op_kind)->name);
     return SL_OK;
 }
+
+/* What a rank knows of its own rows and blocks. */
+typedef struct norm_part {
+    sl_norm_sum norm;
+    double loss;
+    uint64_t reserved;
+} norm_part;
 
 /* What one rank gives to a collective that gathers; 0: it does not. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     if (kind == SL_OP_ALL_REDUCE_NORM)
-        return sizeof(sl_norm_sum);
+        return sizeof(norm_part);
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
 }
 
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                        uint32_t rank_count)
+                                        const sl_engine_target *target)
 {
-    return rank_count * count_part_bytes(kind, attrs);
+    const bool is_norm = kind == SL_OP_ALL_REDUCE_NORM;
+    uint32_t count = target->rank_count;
+    if (is_norm && target->data_rank_count > count)
+        count = target->data_rank_count;
+    return count * count_part_bytes(kind, attrs);
 }
 
 /* ---- in the lane's thread ---- */
@@ -71,8 +99,8 @@ typedef struct collective_args {
     const char *name; /* of what is exchanged */
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: of the step's scalars */
-    void *operand, *workspace;
-    const sl_engine_ranks *ranks;
+    void *operand, *second, *workspace;
+    const sl_engine_ranks *ranks, *data_ranks; /* size 0: there are none */
     _Atomic uint32_t *failed_lane;
 } collective_args;
 
@@ -81,12 +109,13 @@ _Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
 
 static void post(const collective_args *args)
 {
+    const sl_engine_ranks *ranks = args->ranks->size > 0 ? args->ranks : args->data_ranks;
     char text[80];
-    if (!args->ranks->post)
+    if (!ranks->post)
         return;
     snprintf(text, sizeof text, "%s of %.32s, op %u", sl_op_info_of(args->kind)->name, args->name,
              args->tick);
-    args->ranks->post(args->ranks->user, text);
+    ranks->post(ranks->user, text);
 }
 
 static sl_status reduce(const collective_args *args)
@@ -138,36 +167,85 @@ static sl_status reduce_stats(const collective_args *args)
     return SL_OK;
 }
 
-/* Integers: the same sum in any order. */
+/* Adds up what the ranks of one set know. Norms are integers: the same sum in any order. */
+static sl_status merge_parts(const sl_engine_ranks *ranks, bool adds_loss, norm_part *parts,
+                             norm_part *own)
+{
+    SL_TRY(ranks->all_gather(ranks->user, sizeof *own, own, parts));
+    *own = parts[0];
+    for (uint32_t rank = 1; rank < ranks->size; rank++) {
+        sl_norm_sum_merge(&own->norm, &parts[rank].norm);
+        own->norm.flags |= parts[rank].norm.flags;
+        own->loss += adds_loss ? parts[rank].loss : 0;
+    }
+    return SL_OK;
+}
+
+/* Tensor-parallel ranks have the same loss. */
 static sl_status reduce_norm(const collective_args *args)
 {
     sl_norm_sum *norm = args->operand;
-    const sl_norm_sum *parts = args->workspace;
-    norm->flags = args->flags;
-    SL_TRY(gather(args));
-    *norm = parts[0];
-    for (uint32_t rank = 1; rank < args->ranks->size; rank++) {
-        sl_norm_sum_merge(norm, &parts[rank]);
-        norm->flags |= parts[rank].flags;
-    }
+    double *loss = args->second;
+    norm_part own = {.norm = *norm, .loss = loss ? *loss : 0};
+    own.norm.flags = args->flags;
+    if (args->ranks->size > 0)
+        SL_TRY(merge_parts(args->ranks, false, args->workspace, &own));
+    if (args->data_ranks->size > 0)
+        SL_TRY(merge_parts(args->data_ranks, true, args->workspace, &own));
+    *norm = own.norm;
+    if (loss)
+        *loss = own.loss;
     return SL_OK;
+}
+
+static sl_status reduce_gradient(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const sl_engine_ranks *ranks = args->data_ranks;
+    const sl_type stored = (sl_type)attrs->grad_type, type = (sl_type)attrs->type;
+    if (args->kind == SL_OP_REDUCE_SCATTER_GRADIENT)
+        return ranks->reduce_scatter(ranks->user, stored, type, attrs->element_count,
+                                     args->operand);
+    return ranks->all_reduce_stored(ranks->user, stored, type, attrs->element_count,
+                                    args->operand);
+}
+
+static sl_status gather_chunk(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const uint64_t bytes = attrs->element_count * sl_type_bytes((sl_type)attrs->type);
+    return args->data_ranks->gather_shards(args->data_ranks->user, bytes, args->operand);
+}
+
+static sl_status call_ranks(const collective_args *args)
+{
+    switch (args->kind) {
+    case SL_OP_ALL_REDUCE:
+        return reduce(args);
+    case SL_OP_ALL_REDUCE_STATS:
+        return reduce_stats(args);
+    case SL_OP_ALL_REDUCE_GRADIENT:
+    case SL_OP_REDUCE_SCATTER_GRADIENT:
+        return reduce_gradient(args);
+    case SL_OP_ALL_GATHER_CHUNK:
+        return gather_chunk(args);
+    default:
+        return reduce_norm(args);
+    }
 }
 
 static sl_status run_collective(void *arguments)
 {
     const collective_args *args = arguments;
-    const sl_op_kind kind = args->kind;
     if (atomic_load(args->failed_lane) != SL_NONE)
         return SL_OK;
     post(args);
-    sl_status status = kind == SL_OP_ALL_REDUCE         ? reduce(args)
-                       : kind == SL_OP_ALL_REDUCE_STATS ? reduce_stats(args)
-                                                        : reduce_norm(args);
+    const sl_status status = call_ranks(args);
     if (status == SL_OK)
         return SL_OK;
     sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
     return sl_status_prefix(status, "op %u (%s) on the %s lane", args->tick,
-                            sl_op_info_of(kind)->name, sl_lane_name(SL_LANE_COMM));
+                            sl_op_info_of(args->kind)->name, sl_lane_name(SL_LANE_COMM));
 }
 
 sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,
@@ -182,8 +260,10 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
                                   .tick = bound->command->tick,
                                   .flags = call->scalars.flags,
                                   .operand = call->operand[0],
+                                  .second = call->operand[1],
                                   .workspace = call->workspace,
                                   .ranks = &engine->ranks,
+                                  .data_ranks = &engine->data_ranks,
                                   .failed_lane = &engine->failed_lane};
     return engine->ops->launch(engine->lanes[SL_LANE_COMM].stream, tag, run_collective, &args,
                                sizeof args);
