@@ -80,13 +80,14 @@ typedef struct sl_engine_target {
 } sl_engine_target;
 
 /* How this rank adds and gathers with the others that the tensors are split over, or that have
- * other rows. The lane `comm` calls all, one call after the other, in the order of the plan, which is the same on every rank;
- * each waits for all of them. `all_reduce` leaves in `data`, host memory, the sum of every element
+ * other rows. The lane `comm` calls all, one call after the other, in the order of the plan, which
+ * is the same on every rank; each waits for all of them. `all_reduce` leaves in `data`, host memory, the sum of every element
  * over the ranks, added in rank order in fp32 and rounded once. `all_gather` leaves the parts of
- * all ranks in `parts`, [size][bytes]. `all_reduce_stored` does what all_reduce does with elements
- * of type `stored`, each of which is rounded to `type` first; `reduce_scatter` does so with this
- * rank's shard of `data` alone. `gather_shards` leaves in `data` the shard of each rank. Shards are
- * of equal size, in the order of ranks. A failure ends the step: the caller then tells the other
+ * all ranks in `parts`, [size][bytes]. `reduce_scatter` leaves in `to` [count] this rank's piece of
+ * the sum of `from` [size][count]. `all_reduce_stored` does what all_reduce does with elements of
+ * type `stored`, each of which is rounded to `type` first; `sum_shard` does so with this rank's
+ * shard of `data` alone. `gather_shards` leaves in `data` the shard of each rank. Shards are of
+ * equal size, in the order of ranks. A failure ends the step: the caller then tells the other
  * ranks, who may wait for this one. `post` hears of each exchange before it begins: "all_reduce of
  * h.3.mlp.c_proj, op 57". */
 typedef struct sl_engine_ranks {
@@ -94,12 +95,14 @@ typedef struct sl_engine_ranks {
     sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
     sl_status (*all_gather)(void *user, uint64_t bytes, const void *part, void *parts);
     void *user;
+    sl_status (*reduce_scatter)(void *user, sl_type type, uint64_t count, const void *from,
+                                void *to);
     void (*post)(void *user, const char *op); /* or NULL */
     /* Of data-parallel ranks alone. */
     sl_status (*all_reduce_stored)(void *user, sl_type stored, sl_type type, uint64_t element_count,
                                    void *data);
-    sl_status (*reduce_scatter)(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                                void *data);
+    sl_status (*sum_shard)(void *user, sl_type stored, sl_type type, uint64_t element_count,
+                           void *data);
     sl_status (*gather_shards)(void *user, uint64_t bytes, void *data);
 } sl_engine_ranks;
 

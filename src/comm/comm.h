@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "groups.h"
 
 typedef struct sl_comm sl_comm;
 
@@ -85,6 +86,10 @@ void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count
 
 /* Bytes of memory that its windows take of this machine, over all ranks. */
 uint64_t sl_comm_window_bytes(const sl_comm *comm);
+
+/* Bytes that this process has handed to other ranks through communicators of `group`: those that
+ * were split off under its name. What several ranks take counts for each of them. Any thread. */
+uint64_t sl_comm_sent_bytes(const sl_comm *world, sl_comm_group group);
 
 /* ---- calls ---- */
 

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/half.h"
 #include "kernels/cpu/norm_sum.h"
 
 enum { STATS_A_ROW = 4 }; /* of HEAD_STATS: largest, sum, target's logit, 0 */
@@ -32,7 +33,7 @@ static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
 {
     if (count <= 1)
         return SL_OK;
-    if (!ranks || !ranks->all_reduce || !ranks->all_gather)
+    if (!ranks || !ranks->all_reduce || !ranks->all_gather || !ranks->reduce_scatter)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
     if (ranks->size != count)
         SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", ranks->size, count);
@@ -54,7 +55,7 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
     SL_TRY(take_ranks(options->ranks, target->rank_count, &engine->ranks));
     SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, &engine->data_ranks));
     const sl_engine_ranks *data = &engine->data_ranks;
-    if (data->size > 0 && (!data->all_reduce_stored || !data->reduce_scatter || !data->gather_shards))
+    if (data->size > 0 && (!data->all_reduce_stored || !data->sum_shard || !data->gather_shards))
         SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
     return SL_OK;
 }
@@ -74,12 +75,18 @@ typedef struct norm_part {
     uint64_t reserved;
 } norm_part;
 
-/* What one rank gives to a collective that gathers; 0: it does not. */
+/* What one rank gives to a collective whose parts are combined here; 0: it does not. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     if (kind == SL_OP_ALL_REDUCE_NORM)
         return sizeof(norm_part);
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
+}
+
+/* Stored in another type than it travels in. */
+static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->grad_type != attrs->type;
 }
 
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
@@ -89,6 +96,8 @@ uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
     uint32_t count = target->rank_count;
     if (is_norm && target->data_rank_count > count)
         count = target->data_rank_count;
+    if (is_rounded(kind, attrs))
+        return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
     return count * count_part_bytes(kind, attrs);
 }
 
@@ -99,7 +108,7 @@ typedef struct collective_args {
     const char *name; /* of what is exchanged */
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: of the step's scalars */
-    void *operand, *second, *workspace;
+    void *operand[2], *workspace;
     const sl_engine_ranks *ranks, *data_ranks; /* size 0: there are none */
     _Atomic uint32_t *failed_lane;
 } collective_args;
@@ -122,13 +131,50 @@ static sl_status reduce(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
     return args->ranks->all_reduce(args->ranks->user, (sl_type)attrs->type, attrs->element_count,
-                                   args->operand);
+                                   args->operand[0]);
+}
+
+/* A gradient's sum, in the type in which it travels and back. */
+static sl_status reduce_gradient(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const sl_type type = (sl_type)attrs->type;
+    if (!is_rounded(args->kind, attrs))
+        return reduce(args);
+    uint16_t *halves = args->workspace;
+    float *sums = args->operand[0];
+    for (uint64_t i = 0; i < attrs->element_count; i++)
+        halves[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(sums[i]) : sl_half_to_fp16(sums[i]);
+    SL_TRY(args->ranks->all_reduce(args->ranks->user, type, attrs->element_count, halves));
+    for (uint64_t i = 0; i < attrs->element_count; i++)
+        sums[i] =
+            type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i]) : sl_half_from_fp16(halves[i]);
+    return SL_OK;
+}
+
+static uint64_t count_rows_elements(const sl_op_attrs *attrs)
+{
+    return attrs->row_count * attrs->in;
+}
+
+static sl_status gather_rows(const collective_args *args)
+{
+    const uint64_t bytes =
+        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
+    return args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->operand[1]);
+}
+
+static sl_status scatter_rows(const collective_args *args)
+{
+    return args->ranks->reduce_scatter(args->ranks->user, (sl_type)args->attrs->type,
+                                       count_rows_elements(args->attrs), args->operand[0],
+                                       args->operand[1]);
 }
 
 static sl_status gather(const collective_args *args)
 {
     const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
-    return args->ranks->all_gather(args->ranks->user, bytes, args->operand, args->workspace);
+    return args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace);
 }
 
 /* The sum of exponentials of one rank against the largest logit of all; a rank whose ids are all
@@ -159,7 +205,7 @@ static sl_status reduce_stats(const collective_args *args)
 {
     const uint64_t row_count = args->attrs->row_count;
     const float *parts = args->workspace;
-    float *stats = args->operand;
+    float *stats = args->operand[0];
     SL_TRY(gather(args));
     for (uint64_t row = 0; row < row_count; row++)
         combine_row(parts + row * STATS_A_ROW, row_count * STATS_A_ROW, args->ranks->size,
@@ -184,8 +230,8 @@ static sl_status merge_parts(const sl_engine_ranks *ranks, bool adds_loss, norm_
 /* Tensor-parallel ranks have the same loss. */
 static sl_status reduce_norm(const collective_args *args)
 {
-    sl_norm_sum *norm = args->operand;
-    double *loss = args->second;
+    sl_norm_sum *norm = args->operand[0];
+    double *loss = args->operand[1];
     norm_part own = {.norm = *norm, .loss = loss ? *loss : 0};
     own.norm.flags = args->flags;
     if (args->ranks->size > 0)
@@ -198,41 +244,35 @@ static sl_status reduce_norm(const collective_args *args)
     return SL_OK;
 }
 
-static sl_status reduce_gradient(const collective_args *args)
+static sl_status sum_chunk(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
     const sl_engine_ranks *ranks = args->data_ranks;
     const sl_type stored = (sl_type)attrs->grad_type, type = (sl_type)attrs->type;
-    if (args->kind == SL_OP_REDUCE_SCATTER_GRADIENT)
-        return ranks->reduce_scatter(ranks->user, stored, type, attrs->element_count,
-                                     args->operand);
-    return ranks->all_reduce_stored(ranks->user, stored, type, attrs->element_count,
-                                    args->operand);
+    const bool is_shard = args->kind == SL_OP_REDUCE_SCATTER_GRADIENT;
+    return (is_shard ? ranks->sum_shard : ranks->all_reduce_stored)(
+        ranks->user, stored, type, attrs->element_count, args->operand[0]);
 }
 
 static sl_status gather_chunk(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
     const uint64_t bytes = attrs->element_count * sl_type_bytes((sl_type)attrs->type);
-    return args->data_ranks->gather_shards(args->data_ranks->user, bytes, args->operand);
+    return args->data_ranks->gather_shards(args->data_ranks->user, bytes, args->operand[0]);
 }
 
-static sl_status call_ranks(const collective_args *args)
-{
-    switch (args->kind) {
-    case SL_OP_ALL_REDUCE:
-        return reduce(args);
-    case SL_OP_ALL_REDUCE_STATS:
-        return reduce_stats(args);
-    case SL_OP_ALL_REDUCE_GRADIENT:
-    case SL_OP_REDUCE_SCATTER_GRADIENT:
-        return reduce_gradient(args);
-    case SL_OP_ALL_GATHER_CHUNK:
-        return gather_chunk(args);
-    default:
-        return reduce_norm(args);
-    }
-}
+/* One row a collective op. */
+static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
+    [SL_OP_ALL_REDUCE] = reduce,
+    [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
+    [SL_OP_ALL_REDUCE_NORM] = reduce_norm,
+    [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
+    [SL_OP_ALL_REDUCE_GRADIENT] = sum_chunk,
+    [SL_OP_REDUCE_SCATTER_GRADIENT] = sum_chunk,
+    [SL_OP_ALL_GATHER_CHUNK] = gather_chunk,
+    [SL_OP_GATHER_ROWS] = gather_rows,
+    [SL_OP_SCATTER_ROWS] = scatter_rows,
+};
 
 static sl_status run_collective(void *arguments)
 {
@@ -240,7 +280,7 @@ static sl_status run_collective(void *arguments)
     if (atomic_load(args->failed_lane) != SL_NONE)
         return SL_OK;
     post(args);
-    const sl_status status = call_ranks(args);
+    sl_status status = collectives[args->kind](args);
     if (status == SL_OK)
         return SL_OK;
     sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
@@ -259,8 +299,7 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
                                   .kind = bound->op_kind,
                                   .tick = bound->command->tick,
                                   .flags = call->scalars.flags,
-                                  .operand = call->operand[0],
-                                  .second = call->operand[1],
+                                  .operand = {call->operand[0], call->operand[1]},
                                   .workspace = call->workspace,
                                   .ranks = &engine->ranks,
                                   .data_ranks = &engine->data_ranks,

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
+#include "binding.h"
 #include "comm/environment.h"
 #include "kernels/kernels.h"
 #include "session/config/config_json.h"
@@ -65,8 +67,8 @@ static void find_starts(const sl_comm *comm, uint64_t whole, uint64_t *starts)
         starts[rank] = whole / size * rank;
 }
 
-static sl_status reduce_scatter(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                                void *data)
+static sl_status sum_shard(void *user, sl_type stored, sl_type type, uint64_t element_count,
+                           void *data)
 {
     const sl_ranks_end *end = user;
     const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
@@ -92,6 +94,16 @@ static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *
     return sl_comm_all_gather(end->comm, bytes, part, parts);
 }
 
+static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
+                                void *to)
+{
+    const sl_ranks_end *end = user;
+    const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    find_starts(end->comm, count * sl_comm_size(end->comm), starts);
+    return sl_comm_reduce_scatter(end->comm, types, starts, from, to);
+}
+
 /* Shown to the others if this rank is missed. */
 static void post(void *user, const char *op)
 {
@@ -109,6 +121,7 @@ static sl_engine_ranks make_table(sl_ranks_end *end)
                              .post = post,
                              .all_reduce_stored = all_reduce_stored,
                              .reduce_scatter = reduce_scatter,
+                             .sum_shard = sum_shard,
                              .gather_shards = gather_shards};
 }
 
@@ -185,6 +198,23 @@ void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
 }
 
 /* ---- what is shared ---- */
+
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
+{
+    sl_binding_share share;
+    if (!ranks->world)
+        return SL_OK;
+    SL_TRY(sl_binding_find(ranks->world, &share));
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = share.worker_count;
+    if (sl_ranks_is_first(ranks) && sl_binding_wastes(&share))
+        sl_log_write(SL_LOG_WARNING,
+                     "the %u ranks of this machine are bound to %u of the %u cores that they could "
+                     "use: start them by sluice launch, mpirun --bind-to none, or srun "
+                     "--cpu-bind=none",
+                     share.rank_count, share.used_cores, share.usable_cores);
+    return SL_OK;
+}
 
 /* What each rank found, which all plan with the least of. */
 typedef struct means {

@@ -60,6 +60,10 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
  * another number of ranks than there are, or for what many ranks do not do yet. */
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
 
+/* Sets --threads, where it was not given, to this rank's share of its machine's cores; says so
+ * where ranks are bound to few of them. */
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
+
 /* Makes a search that of this rank: what is free is shared among the ranks of a machine, and all
  * plan with what the poorest of them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);

@@ -11,6 +11,7 @@
 #include "base/workers.h"
 #include "files/fields.h"
 #include "recipe.h"
+#include "sharing.h"
 #include "units.h"
 
 enum {
@@ -362,8 +363,6 @@ static sl_status refuse_later_compute(const sl_config *config)
         REFUSE_LATER("ZeRO beyond stage 1 (--zero)",
                      "--zero 1 shards the optimizer states, and --policy host, nvme or static "
                      "moves the rest off the device");
-    if (config->sequence_parallel)
-        REFUSE_LATER("--sequence-parallel", "leave it out");
     return SL_OK;
 }
 
@@ -780,5 +779,5 @@ sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
     if (config->seq > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
                 (unsigned long long)config->seq, shape->context);
-    return SL_OK;
+    return sl_sharing_check(config);
 }
