@@ -173,8 +173,7 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
 
 static bool is_in_shard(const sl_layout *layout, uint64_t element)
 {
-    return element >= layout->shard_first &&
-           element - layout->shard_first < layout->shard_elements;
+    return element >= layout->shard_first && element - layout->shard_first < layout->shard_elements;
 }
 
 static void divide_chunks(const sl_program *program, sl_layout *layout)

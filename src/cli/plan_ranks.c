@@ -126,7 +126,8 @@ static json_t *list_groups(const sl_comm_layout *layout, sl_comm_group group)
 
 static sl_status build_layout(const sl_config *config, sl_comm_layout *out_layout)
 {
-    return sl_comm_layout_build((uint32_t)(config->tp * config->dp), (uint32_t)config->tp, 1, out_layout);
+    return sl_comm_layout_build((uint32_t)(config->tp * config->dp), (uint32_t)config->tp, 1,
+                                out_layout);
 }
 
 sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *blueprint,

@@ -1,6 +1,6 @@
 /* RUN commands of the comm lane: sums over the ranks that the tensors are split over, and over
- * those that have other rows. How ranks reach each other is the caller's matter (sl_engine_ranks); what is summed, and in which order, is
- * decided here. Knows nothing of models.
+ * those that have other rows. How ranks reach each other is the caller's matter (sl_engine_ranks);
+ * what is summed, and in which order, is decided here. Knows nothing of models.
  *
  * One lane, so that all ranks call the same collectives in the same order, which is that of the
  * plan. A rank on which something failed leaves out what is left: the others hear of it from the

@@ -16,8 +16,9 @@
  * 5. Cleared: a chunk of the grad group, whole, right before its first write, for there is padding
  *    between tensors.
  * 6. Consumed: a chunk is complete when all parts of all its tensors are in. Then it is summed over
- * data-parallel ranks, each of which has that of its own rows, and its norm is added, which no order can change. AdamW of all chunks follows when the norm of all of them is
- * known, or, with update_early, each chunk's at once.
+ * data-parallel ranks, each of which has that of its own rows, and its norm is added, which no
+ * order can change. AdamW of all chunks follows when the norm of all of them is known, or, with
+ * update_early, each chunk's at once.
  */
 #include "base/status.h"
 #include "step.h"

@@ -125,6 +125,13 @@ static sl_engine_ranks make_table(sl_ranks_end *end)
                              .gather_shards = gather_shards};
 }
 
+void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks)
+{
+    *out_ranks = (sl_ranks){.world = world};
+    out_ranks->end[SL_COMM_WORLD] = (sl_ranks_end){out_ranks, world};
+    out_ranks->table = make_table(&out_ranks->end[SL_COMM_WORLD]);
+}
+
 sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
 {
     const sl_comm_options options = {.kind = SL_COMM_AUTO, .timeout_s = timeout_s};
@@ -139,9 +146,7 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
         sl_comm_close(world);
         return SL_OK;
     }
-    out_ranks->world = world;
-    out_ranks->end[SL_COMM_WORLD] = (sl_ranks_end){out_ranks, world};
-    out_ranks->table = make_table(&out_ranks->end[SL_COMM_WORLD]);
+    sl_ranks_adopt(world, out_ranks);
     return SL_OK;
 }
 

@@ -34,12 +34,15 @@ typedef struct sl_ranks {
     sl_engine_ranks table;        /* of the world; size 0: this process is alone */
     sl_engine_ranks tensor, data; /* of those that tensors are split over, and of those with other
                                      rows; size 0: there are none */
-    _Atomic uint64_t step; /* that is run */
+    _Atomic uint64_t step;        /* that is run */
 } sl_ranks;
 
 /* Opens the world that the environment names and waits for its ranks, for `timeout_s` at most as
  * for everything later. SL_ERROR_RANK: one did not come. `out_ranks` is not moved afterwards. */
 sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks);
+
+/* The same of a world of several ranks that is open already, which is taken over. */
+void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks);
 
 /* From now on others are waited for as long as `timeout_s`, and ten steps. */
 void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds);

@@ -214,9 +214,9 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     }
     session->blueprint = blueprint;
-    session->io = (sl_tensor_io){read_elements, write_elements, session, find_own_elements,
-                                 read_rounded_elements,
-                                 sl_program_has_shards(blueprint->programs[0])};
+    session->io = (sl_tensor_io){
+        read_elements,     write_elements,        session,
+        find_own_elements, read_rounded_elements, sl_program_has_shards(blueprint->programs[0])};
     session->tensors = blueprint->programs[0]->tensors;
     session->tensor_count = blueprint->programs[0]->tensor_count;
     session->has_state = blueprint->programs[0]->has_state;

@@ -51,7 +51,7 @@ typedef struct sl_session_hooks {
     const sl_engine_ranks *ranks;   /* the others that tensors are split over */
     const sl_engine_progress *progress;
     const sl_engine_ranks *data_ranks; /* the others that have other rows */
-    bool paints; /* for sl_engine_measure_arena */
+    bool paints;                       /* for sl_engine_measure_arena */
 } sl_session_hooks;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:

@@ -164,8 +164,7 @@ static sl_status report_step(loop *run, double seconds, const sl_step_scalars *s
     const sl_engine *engine = trainer->session->engine;
     const sl_step_control *control = sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
     const double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
-    const uint64_t rows =
-        (uint64_t)choice->micro_batch * choice->accumulate * trainer->config->dp;
+    const uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate * trainer->config->dp;
     const uint64_t tokens = rows * trainer->config->seq;
     state->step++;
     state->next_row += rows;

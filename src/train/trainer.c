@@ -282,8 +282,8 @@ static sl_status settle_batch(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
     const sl_resume *resume = &trainer->resume;
-    const bool is_free = resume->checkpoint ? !resume->is_batch_given
-                                            : !config->given[SL_CONFIG_ROW_accumulate];
+    const bool is_free =
+        resume->checkpoint ? !resume->is_batch_given : !config->given[SL_CONFIG_ROW_accumulate];
     SL_TRY(sl_recipe_plan_ranks(config));
     return sl_recipe_settle_batch(config, is_free);
 }

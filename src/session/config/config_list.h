@@ -176,7 +176,9 @@
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
       "plan for so many ranks, without starting any (--tp times --dp)")                            \
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
-    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
+    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
+      "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
+      "share of every chunk")                                                                      \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \

@@ -63,7 +63,7 @@ static const struct {
 
 /* Of one start, or kept elsewhere. */
 static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
-                                       ROW(timeline), ROW(report), ROW(seed),   ROW(dp)};
+                                       ROW(timeline), ROW(report), ROW(seed),      ROW(dp)};
 
 /* What the run is: a difference is refused, here or by whoever resolves the shape. */
 static const uint32_t identity_rows[] = {ROW(model),   ROW(layers), ROW(width), ROW(heads),
