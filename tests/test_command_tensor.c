@@ -106,13 +106,21 @@ static void checkpoint_when_of_two_ranks_then_one_goes_on(void **state)
     assert_code(sluice("generate --checkpoint kept --prompt the --tokens 3"), 0);
 }
 
+static void write_text(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
 static double find_evaluation(const char *name)
 {
     json_t *log = read_log(name);
     double loss = NAN;
     for (size_t i = 0; i < json_array_size(log); i++) {
         const json_t *event = json_array_get(log, i);
-        if (strcmp(json_string_value(json_object_get(event, "event")), "eval") == 0)
+        if (strcmp(kind_of(event), "eval") == 0)
             loss = json_real_value(json_object_get(event, "loss"));
     }
     json_decref(log);
@@ -139,9 +147,6 @@ static void train_when_rows_are_shared_then_losses_are_those_of_one(void **state
     assert_true(find_gap("rows-of-one", "rows-of-four", 6) <= 2e-6);
     assert_true(fabs(find_evaluation("rows-of-one") / find_evaluation("rows-of-two") - 1) <= 2e-6);
     assert_true(fabs(find_evaluation("rows-of-one") / find_evaluation("rows-of-four") - 1) <= 2e-6);
-    json_t *log = read_log("rows-of-two");
-    assert_int_equal(json_integer_value(json_object_get(json_array_get(log, 1), "tokens")), 8 * 32);
-    json_decref(log);
 }
 
 /* The rows of a step stay as many. */

@@ -47,9 +47,8 @@ static ranks_run *open_one(const struct layout *layout, const char *const *setti
 static void check_gradients(const struct layout *layout, int way, const char *directory)
 {
     const char *name = "";
-    const double most =
-        compare_runs(open_one(layout, ways[way].settings),
-                     open_many(layout, ways[way].settings, NULL), directory, &name);
+    const double most = compare_runs(open_one(layout, ways[way].settings),
+                                     open_many(layout, ways[way].settings, NULL), directory, &name);
     print_message("way %d, tp %u, dp %u, %s: %.2g (%s)\n", way, layout->tp, layout->dp,
                   layout->zero, most, name);
     if (!(most <= ways[way].bound))
@@ -161,11 +160,11 @@ static void stages_and_policies_when_changed_then_give_the_same_bits(void **stat
 static void update_when_early_then_gives_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const early[] = {"policy=host",  "precision=fp32", "accumulate=3",
-                                        "clip=0",       "nonfinite=stop", "adam=device",
-                                        "recompute=none", NULL};
+    static const char *const early[] = {
+        "policy=host",    "precision=fp32", "accumulate=3",   "clip=0",
+        "nonfinite=stop", "adam=device",    "recompute=none", NULL};
     static const char *const plain[] = {"policy=device", "precision=fp32", "accumulate=3",
-                                        "clip=0", "nonfinite=stop", NULL};
+                                        "clip=0",        "nonfinite=stop", NULL};
     check_same_bits(&layouts[1], plain, early, "zero=1");
 }
 

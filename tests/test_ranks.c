@@ -86,12 +86,13 @@ typedef struct parameters {
     uint64_t element;
 } parameters;
 
-static sl_status read_parameters(void *user, sl_group group, uint32_t tensor_index, uint64_t first,
-                                 uint64_t count, float *data)
+static sl_status read_parameters(void *user, uint32_t tensor_index, uint64_t first_byte,
+                                 uint64_t bytes, void *memory)
 {
     const parameters *it = user;
-    (void)group;
-    for (uint64_t i = 0; i < count; i++) {
+    float *data = memory;
+    uint64_t first = first_byte / sizeof *data;
+    for (uint64_t i = 0; i < bytes / sizeof *data; i++) {
         data[i] = (float)(first + i) + (float)tensor_index;
         if (tensors[tensor_index].split != SL_SPLIT_NONE)
             data[i] += (float)it->rank;
@@ -101,11 +102,17 @@ static sl_status read_parameters(void *user, sl_group group, uint32_t tensor_ind
     return SL_OK;
 }
 
-static sl_status compare(sl_comm *world, parameters mine)
+static sl_status compare(sl_comm *world, parameters mine, bool has_split)
 {
-    const sl_tensor_io io = {.read = read_parameters, .user = &mine};
+    const sl_replicas replicas = {.comm = world,
+                                  .tensors = tensors,
+                                  .tensor_count = 4,
+                                  .element_bytes = sizeof(float),
+                                  .has_split = has_split,
+                                  .read = read_parameters,
+                                  .user = &mine};
     mine.rank = sl_comm_rank(world);
-    return sl_replicas_compare(world, &io, tensors, 4, 300);
+    return sl_replicas_compare(&replicas, 300);
 }
 
 static void compare_changed(sl_comm *world, const void *argument, answer *out)
@@ -114,7 +121,7 @@ static void compare_changed(sl_comm *world, const void *argument, answer *out)
     const uint32_t damaged = mine.rank;
     if (sl_comm_rank(world) != damaged)
         mine.tensor_index = UINT32_MAX;
-    sl_status status = compare(world, mine);
+    sl_status status = compare(world, mine, false);
     if (status != SL_ERROR_INTERNAL || !strstr(sl_status_message(), "h.0.ln_2.weight") ||
         !strstr(sl_status_message(), "after step 300 rank 1 holds"))
         complain(out, "%d: %s", status, status == SL_OK ? "no difference" : sl_status_message());
@@ -124,8 +131,11 @@ static void compare_changed(sl_comm *world, const void *argument, answer *out)
 
 static void compare_equal(sl_comm *world, const void *argument, answer *out)
 {
-    if (compare(world, *(const parameters *)argument) != SL_OK)
+    if (compare(world, *(const parameters *)argument, false) != SL_OK)
         complain(out, "%s", sl_status_message());
+    if (compare(world, *(const parameters *)argument, true) != SL_ERROR_INTERNAL ||
+        !strstr(sl_status_message(), "wte.weight")) /* which is split */
+        complain(out, "passes over split tensors");
 }
 
 static void replicas_when_one_bit_differs_name_tensor_and_rank(void **state)

@@ -343,6 +343,11 @@ uint32_t sl_comm_size(const sl_comm *comm)
     return comm->size;
 }
 
+uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank)
+{
+    return comm->members[rank];
+}
+
 const char *sl_comm_carrier(const sl_comm *comm)
 {
     return comm->ops->name;

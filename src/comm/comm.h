@@ -78,6 +78,9 @@ void sl_comm_close(sl_comm *comm);
 uint32_t sl_comm_rank(const sl_comm *comm); /* in [0, size) */
 uint32_t sl_comm_size(const sl_comm *comm);
 
+/* The rank in the world of its rank `rank`. */
+uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank);
+
 /* What carries it: "self", "threads", "local", "mpi". */
 const char *sl_comm_carrier(const sl_comm *comm);
 

@@ -128,15 +128,6 @@ static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index
                          : SL_OK;
 }
 
-static sl_status read_rounded_elements(void *user, uint32_t tensor_index, uint64_t first_element,
-                                       uint64_t element_count, float *data)
-{
-    const sl_session *session = user;
-    run from;
-    SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
-    return read_run(session, SL_GROUP_PARAM, &from, element_count, data);
-}
-
 static sl_status write_elements(void *user, sl_group group, uint32_t tensor_index,
                                 uint64_t first_element, uint64_t element_count, const float *data)
 {
@@ -214,9 +205,8 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     }
     session->blueprint = blueprint;
-    session->io = (sl_tensor_io){
-        read_elements,     write_elements,        session,
-        find_own_elements, read_rounded_elements, sl_program_has_shards(blueprint->programs[0])};
+    session->io = (sl_tensor_io){read_elements, write_elements, session, find_own_elements,
+                                 sl_program_has_shards(blueprint->programs[0])};
     session->tensors = blueprint->programs[0]->tensors;
     session->tensor_count = blueprint->programs[0]->tensor_count;
     session->has_state = blueprint->programs[0]->has_state;

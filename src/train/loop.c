@@ -319,16 +319,34 @@ static bool is_due(uint64_t step, uint64_t every)
     return every && step % every == 0;
 }
 
+static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t first_byte,
+                                uint64_t bytes, void *data)
+{
+    const sl_session *session = user;
+    const sl_layout *layout = session->blueprint->layout;
+    const uint64_t start =
+        layout->first_element[tensor_index] * sl_type_bytes(layout->group_type[SL_GROUP_PARAM]);
+    return sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
+                                layout->chunk_of_tensor[tensor_index], start + first_byte, bytes,
+                                data);
+}
+
 /* A fault that nobody hears of would go on in every rank that adds to its sums. */
 static sl_status compare_replicas(loop *run)
 {
     sl_trainer *trainer = run->trainer;
-    const sl_session *session = trainer->session;
+    sl_session *session = trainer->session;
     if (!run->has_others || !is_due(trainer->state.step, STEPS_BETWEEN_COMPARISONS))
         return SL_OK;
     SL_TRY(sl_engine_drain(session->engine));
-    return sl_replicas_compare(trainer->ranks.world, &session->io, session->tensors,
-                               session->tensor_count, trainer->state.step);
+    const sl_replicas replicas = {.comm = trainer->ranks.world,
+                                  .tensors = session->tensors,
+                                  .tensor_count = session->tensor_count,
+                                  .element_bytes = (uint32_t)sl_type_bytes(
+                                      session->blueprint->layout->group_type[SL_GROUP_PARAM]),
+                                  .read = read_parameter,
+                                  .user = session};
+    return sl_replicas_compare(&replicas, trainer->state.step);
 }
 
 static sl_status run_steps(loop *run)

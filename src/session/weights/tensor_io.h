@@ -27,9 +27,6 @@ typedef struct sl_tensor_io {
      * many (0: none), and where they begin. NULL: all of them. */
     uint64_t (*find_own)(void *user, sl_group group, uint32_t tensor_index, uint64_t first_element,
                          uint64_t element_count, uint64_t *out_first);
-    /* As `read`, of group PARAM, as the program computes with them: rounded. Each rank has all. */
-    sl_status (*read_rounded)(void *user, uint32_t tensor_index, uint64_t first_element,
-                              uint64_t element_count, float *data);
     bool is_spread; /* data-parallel ranks answer for shards: no rank has all of a tensor */
 } sl_tensor_io;
 
