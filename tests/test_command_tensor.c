@@ -157,12 +157,13 @@ static void run_when_it_goes_on_with_other_ranks_then_keeps_its_batch(void **sta
     char words[COMMAND_BYTES];
     snprintf(words, sizeof words, "train %s --steps 8 --accumulate 4 --log-json batch-whole", both);
     assert_code(sluice(words), 0);
-    snprintf(words, sizeof words, "launch -n 2 -- train %s --steps 4 --accumulate 2 --save shared",
-             both);
+    snprintf(words, sizeof words,
+             "launch -n 2 -- train %s --steps 4 --accumulate 2 --save kept-rows", both);
     assert_code(sluice(words), 0);
     assert_code(
-        sluice("launch -n 4 -- train --resume --save shared --steps 6 --log-json batch-rest"), 0);
-    assert_code(sluice("train --resume --save shared --steps 8 --log-json batch-end"), 0);
+        sluice("launch -n 4 -- train --resume --save kept-rows --steps 6 --log-json batch-rest"),
+        0);
+    assert_code(sluice("train --resume --save kept-rows --steps 8 --log-json batch-end"), 0);
     json_t *whole = read_log("batch-whole"), *rest = read_log("batch-rest"),
            *end = read_log("batch-end");
     for (json_int_t step = 5; step <= 8; step++) {
@@ -172,7 +173,7 @@ static void run_when_it_goes_on_with_other_ranks_then_keeps_its_batch(void **sta
     json_decref(whole);
     json_decref(rest);
     json_decref(end);
-    assert_code(sluice("launch -n 3 -- train --resume --save shared --steps 9"), 64);
+    assert_code(sluice("launch -n 3 -- train --resume --save kept-rows --steps 9"), 64);
     assert_has(complaint, "--global-batch 8");
 }
 
