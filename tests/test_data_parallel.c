@@ -193,7 +193,7 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
         take_step(run);
         const uint64_t sent = count_sent(run) - before;
         const uint64_t formula = 2 * psi * (n - 1) * sl_type_bytes(SL_TYPE_BF16);
-        const uint64_t norm = n * (n - 1) * (sizeof(sl_norm_sum) + 16);
+        const uint64_t norm = n * (n - 1) * sizeof(sl_norm_sum);
         print_message("dp %u, %s: %llu bytes\n", layouts[l].dp, layouts[l].zero,
                       (unsigned long long)sent);
         assert_int_equal(sent, formula + norm);

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/half.h"
 #include "kernels/cpu/norm_sum.h"
@@ -68,18 +69,11 @@ sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *b
     return SL_OK;
 }
 
-/* What a rank knows of its own rows and blocks. */
-typedef struct norm_part {
-    sl_norm_sum norm;
-    double loss;
-    uint64_t reserved;
-} norm_part;
-
 /* What one rank gives to a collective whose parts are combined here; 0: it does not. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     if (kind == SL_OP_ALL_REDUCE_NORM)
-        return sizeof(norm_part);
+        return sizeof(sl_norm_sum);
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
 }
 
@@ -213,17 +207,26 @@ static sl_status reduce_stats(const collective_args *args)
     return SL_OK;
 }
 
-/* Adds up what the ranks of one set know. Norms are integers: the same sum in any order. */
-static sl_status merge_parts(const sl_engine_ranks *ranks, bool adds_loss, norm_part *parts,
-                             norm_part *own)
+/* Adds up what the ranks of one set know. Norms are integers: the same sum in any order. The loss
+ * of each, where it is wanted, travels in the words that a norm leaves free. */
+static sl_status merge_norms(const sl_engine_ranks *ranks, sl_norm_sum *parts, sl_norm_sum *own,
+                             double *loss)
 {
+    _Static_assert(sizeof own->reserved == sizeof *loss, "a loss fits a norm's free words");
+    double sum = 0;
+    if (loss)
+        memcpy(own->reserved, loss, sizeof *loss);
     SL_TRY(ranks->all_gather(ranks->user, sizeof *own, own, parts));
-    *own = parts[0];
-    for (uint32_t rank = 1; rank < ranks->size; rank++) {
-        sl_norm_sum_merge(&own->norm, &parts[rank].norm);
-        own->norm.flags |= parts[rank].norm.flags;
-        own->loss += adds_loss ? parts[rank].loss : 0;
+    *own = (sl_norm_sum){0};
+    for (uint32_t rank = 0; rank < ranks->size; rank++) {
+        double part;
+        sl_norm_sum_merge(own, &parts[rank]);
+        own->flags |= parts[rank].flags;
+        memcpy(&part, parts[rank].reserved, sizeof part);
+        sum += part;
     }
+    if (loss)
+        *loss = sum;
     return SL_OK;
 }
 
@@ -231,17 +234,12 @@ static sl_status merge_parts(const sl_engine_ranks *ranks, bool adds_loss, norm_
 static sl_status reduce_norm(const collective_args *args)
 {
     sl_norm_sum *norm = args->operand[0];
-    double *loss = args->operand[1];
-    norm_part own = {.norm = *norm, .loss = loss ? *loss : 0};
-    own.norm.flags = args->flags;
+    norm->flags = args->flags;
     if (args->ranks->size > 0)
-        SL_TRY(merge_parts(args->ranks, false, args->workspace, &own));
-    if (args->data_ranks->size > 0)
-        SL_TRY(merge_parts(args->data_ranks, true, args->workspace, &own));
-    *norm = own.norm;
-    if (loss)
-        *loss = own.loss;
-    return SL_OK;
+        SL_TRY(merge_norms(args->ranks, args->workspace, norm, NULL));
+    return args->data_ranks->size > 0
+               ? merge_norms(args->data_ranks, args->workspace, norm, args->operand[1])
+               : SL_OK;
 }
 
 static sl_status sum_chunk(const collective_args *args)

@@ -339,13 +339,18 @@ static sl_status compare_replicas(loop *run)
     if (!run->has_others || !is_due(trainer->state.step, STEPS_BETWEEN_COMPARISONS))
         return SL_OK;
     SL_TRY(sl_engine_drain(session->engine));
-    const sl_replicas replicas = {.comm = trainer->ranks.world,
-                                  .tensors = session->tensors,
-                                  .tensor_count = session->tensor_count,
-                                  .element_bytes = (uint32_t)sl_type_bytes(
-                                      session->blueprint->layout->group_type[SL_GROUP_PARAM]),
-                                  .read = read_parameter,
-                                  .user = session};
+    sl_replicas replicas = {.comm = trainer->ranks.world,
+                            .tensors = session->tensors,
+                            .tensor_count = session->tensor_count,
+                            .element_bytes = (uint32_t)sl_type_bytes(
+                                session->blueprint->layout->group_type[SL_GROUP_PARAM]),
+                            .read = read_parameter,
+                            .user = session};
+    SL_TRY(sl_replicas_compare(&replicas, trainer->state.step));
+    if (trainer->ranks.data.size == 0)
+        return SL_OK;
+    replicas.comm = trainer->ranks.end[SL_COMM_DATA].comm; /* its lane is idle */
+    replicas.has_split = true;
     return sl_replicas_compare(&replicas, trainer->state.step);
 }
 
