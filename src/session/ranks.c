@@ -417,13 +417,12 @@ static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config
     json_t *options;
     SL_TRY(sl_config_format(config, SL_CONFIG_TRAIN, &options));
     option_facts *all = calloc(1, sizeof *all);
-    sl_status status = SL_OK;
-    if (!all)
-        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to compare options");
-    if (status == SL_OK) {
-        list_options(options, all);
-        status = agree_on_listed(ranks, all);
+    if (!all) {
+        json_decref(options);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare options");
     }
+    list_options(options, all);
+    const sl_status status = agree_on_listed(ranks, all);
     json_decref(options);
     free(all);
     return status;
