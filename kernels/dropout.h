@@ -37,7 +37,9 @@ enum {
 static inline sl_dropout sl_dropout_of(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
-    const uint64_t row = call->scalars.first_row + (uint64_t)call->micro_batch * attrs->batch;
+    const uint64_t rows = attrs->row_count ? attrs->row_count : attrs->batch;
+    const uint64_t row = call->scalars.first_row + (uint64_t)call->micro_batch * rows +
+                         (attrs->row_count ? attrs->first_row : 0);
     const uint64_t row_mask = ((uint64_t)1 << SL_DROPOUT_ROW_BITS) - 1;
     sl_dropout dropout;
     dropout.seed = call->scalars.dropout_seed;

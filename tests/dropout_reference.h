@@ -18,8 +18,10 @@ typedef struct drop_call {
  */
 static inline double drop_factor(const drop_call *call, uint64_t row, uint64_t index, uint32_t word)
 {
-    const uint64_t global =
-        call->scalars->first_row + (uint64_t)call->micro_batch * call->attrs->batch + row;
+    const sl_op_attrs *attrs = call->attrs;
+    const uint64_t rows = attrs->row_count ? attrs->row_count : attrs->batch;
+    const uint64_t global = call->scalars->first_row + call->micro_batch * rows +
+                            (attrs->row_count ? attrs->first_row : 0) + row;
     const uint64_t stream =
         UINT64_C(0x8000000000000000) + ((uint64_t)call->attrs->dropout_site << 40) + global;
     const double p = (double)call->attrs->dropout;

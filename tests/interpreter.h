@@ -84,10 +84,32 @@ static inline void it_add_norms(it_machine *machines, uint32_t rank_count, it_mo
         it_call_of(&machines[k], now).x[0][0] = sum;
 }
 
+/* Rank k's rows of x, of which `from_all` has those of all ranks. */
+static inline void it_share_rows(it_machine *machines, uint32_t rank_count, it_moment now,
+                                 bool gathers)
+{
+    const sl_op_attrs *attrs = &machines[0].program->ops[now.tick].attrs;
+    const uint64_t each = attrs->row_count * attrs->in;
+    double *all = calloc(rank_count * each, sizeof *all);
+    for (uint32_t k = 0; k < rank_count; k++) {
+        const double *x = it_call_of(&machines[k], now).x[0];
+        for (uint64_t e = 0; e < (gathers ? each : rank_count * each); e++)
+            all[gathers ? k * each + e : e] += x[e];
+    }
+    for (uint32_t k = 0; k < rank_count; k++)
+        memcpy(it_call_of(&machines[k], now).x[1], gathers ? all : all + k * each,
+               (gathers ? rank_count : 1) * each * sizeof *all);
+    free(all);
+}
+
 static inline void it_run_op(it_machine *machines, uint32_t rank_count, it_moment now)
 {
     sl_op_kind kind = machines[0].program->ops[now.tick].kind;
-    if (kind == SL_OP_ALL_REDUCE) {
+    if (kind == SL_OP_GATHER_ROWS || kind == SL_OP_SCATTER_ROWS) {
+        it_share_rows(machines, rank_count, now, kind == SL_OP_GATHER_ROWS);
+        return;
+    }
+    if (kind == SL_OP_ALL_REDUCE || kind == SL_OP_ALL_REDUCE_TENSOR) {
         it_all_reduce_ranks(machines, rank_count, now);
         return;
     }

@@ -34,7 +34,9 @@ static inline void it_embed_position(const it_call *c)
     for (uint64_t b = 0; b < B; b++)
         for (uint64_t t = 0; t < T; t++)
             for (uint64_t i = 0; i < I; i++)
-                c->x[1][(b * T + t) * I + i] = c->x[0][(c->machine->scalars.position + t) * I + i];
+                c->x[1][(b * T + t) * I + i] =
+                    c->a->rank_index == 0 ? c->x[0][(c->machine->scalars.position + t) * I + i]
+                                          : 0.0;
 }
 
 static inline int64_t it_row_in_panel(const it_call *c, double id)
@@ -47,7 +49,7 @@ static inline void it_embed_tokens(const it_call *c)
 {
     for (uint64_t r = 0; r < c->a->batch * c->a->seq; r++) {
         int64_t row = it_row_in_panel(c, c->x[0][r]);
-        for (uint64_t i = 0; i < c->a->in && row >= 0; i++)
+        for (uint64_t i = 0; i < c->a->in && row >= 0 && c->a->rank_index == 0; i++)
             c->x[2][r * c->a->in + i] += c->x[1][(uint64_t)row * c->a->in + i];
     }
 }
@@ -440,6 +442,9 @@ static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define it_all_reduce NULL
 #define it_all_reduce_stats NULL
 #define it_all_reduce_norm NULL
+#define it_all_reduce_tensor NULL
+#define it_gather_rows NULL
+#define it_scatter_rows NULL
 #define it_input NULL
     SL_OP_LIST(X)
 #undef X

@@ -133,7 +133,7 @@ typedef struct run_options {
     uint32_t iterations;
     sl_type type, grad_type;
     uint64_t range_rows; /* 0: as the model divides the rows of the head */
-    bool by_document;
+    bool by_document, sequence_parallel;
     float dropout;
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
@@ -210,6 +210,8 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
                                  .type = options->type,
                                  .grad_type = options->grad_type,
                                  .by_document = options->by_document,
+                                 .sequence_parallel =
+                                     options->sequence_parallel && options->tp_size > 1,
                                  .dropout = options->dropout};
     run_row_tokens = options->seq;
     if (options->emit)

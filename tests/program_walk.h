@@ -60,6 +60,7 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_LAYERNORM_BACKWARD] = 1 << 5 | 1 << 6,
         [SL_OP_BLOCK_NORM] = 1 << 0,
         [SL_OP_ADAMW] = 1 << 1,
+        [SL_OP_ALL_REDUCE_TENSOR] = 1 << 0,
     };
     const bool is_stored_gradient = stored_gradients[op->kind] >> i & 1;
     return (sl_type)(is_stored_gradient ? op->attrs.grad_type : op->attrs.type);
@@ -121,8 +122,9 @@ static inline void walk_check_tensor(walk *w, const sl_op *op, uint32_t i)
     if (w->program->grad_type == SL_TYPE_FP32) { /* added to, never overwritten */
         assert_true(sl_op_reads(op, i) || !w->is_first_defined[value->index]);
     } else { /* rounded into, once */
-        assert_true(op->kind == SL_OP_ROUND || is_whole);
-        assert_false(w->is_first_defined[value->index]);
+        const bool is_sum = op->kind == SL_OP_ALL_REDUCE_TENSOR;
+        assert_true(op->kind == SL_OP_ROUND || is_whole || is_sum);
+        assert_int_equal(w->is_first_defined[value->index], is_sum);
     }
     w->is_first_defined[value->index] = true;
 }

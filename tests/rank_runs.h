@@ -60,6 +60,17 @@ typedef struct ranks_run {
     float learning_rate;
 } ranks_run;
 
+/* A setting that one rank alone does not take. */
+static inline bool is_of_ranks(const char *setting)
+{
+    static const char *const names[] = {"sequence-parallel", "partition-activations",
+                                        "split-layout"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strncmp(setting, names[i], strlen(names[i])) == 0)
+            return true;
+    return false;
+}
+
 static inline void configure(sl_config *config, uint32_t size, const char *const *settings)
 {
     char tp[16];
@@ -72,7 +83,8 @@ static inline void configure(sl_config *config, uint32_t size, const char *const
         if (sl_config_assign(config, SL_CONFIG_TRAIN, common[i]) != SL_OK)
             fail_msg("%s", sl_status_message());
     for (; *settings; settings++)
-        if (sl_config_assign(config, SL_CONFIG_TRAIN, *settings) != SL_OK)
+        if ((size > 1 || !is_of_ranks(*settings)) &&
+            sl_config_assign(config, SL_CONFIG_TRAIN, *settings) != SL_OK)
             fail_msg("%s", sl_status_message());
     if (sl_config_check(config, SL_CONFIG_TRAIN) != SL_OK)
         fail_msg("%s", sl_status_message());

@@ -17,8 +17,9 @@ typedef struct rank_group {
     pthread_barrier_t barrier;
     const void *given[RANKS_MAX];
     uint64_t reduced_bytes[RANKS_MAX]; /* that each rank gave to all_reduce, so far */
+    uint64_t scattered_bytes[RANKS_MAX], gathered_bytes[RANKS_MAX]; /* likewise */
     uint64_t reduce_count[RANKS_MAX];
-    uint64_t dropped; /* the all_reduce, from 1, that misses the last rank's part; 0: none */
+    uint64_t dropped; /* the sum, from 1, that misses the last rank's part; 0: none */
 } rank_group;
 
 typedef struct rank_end {
@@ -66,9 +67,24 @@ static inline sl_status rank_all_gather(void *user, uint64_t bytes, const void *
     const rank_end *end = user;
     rank_group *group = end->group;
     group->given[end->rank] = part;
+    group->gathered_bytes[end->rank] += bytes;
     pthread_barrier_wait(&group->barrier);
     for (uint32_t rank = 0; rank < group->size; rank++)
         memcpy((char *)parts + rank * bytes, group->given[rank], bytes);
+    pthread_barrier_wait(&group->barrier);
+    return SL_OK;
+}
+
+static inline sl_status rank_reduce_scatter(void *user, sl_type type, uint64_t count,
+                                            const void *from, void *to)
+{
+    const rank_end *end = user;
+    rank_group *group = end->group;
+    group->given[end->rank] = from;
+    group->scattered_bytes[end->rank] += group->size * count * sl_type_bytes(type);
+    const bool drops_last = ++group->reduce_count[end->rank] == group->dropped;
+    pthread_barrier_wait(&group->barrier);
+    rank_sum(end, drops_last, type, end->rank * count, count, to);
     pthread_barrier_wait(&group->barrier);
     return SL_OK;
 }
@@ -80,7 +96,8 @@ static inline void rank_group_open(rank_group *group, uint32_t size, rank_end *e
     pthread_barrier_init(&group->barrier, NULL, size);
     for (uint32_t rank = 0; rank < size; rank++) {
         ends[rank] = (rank_end){group, rank};
-        ranks[rank] = (sl_engine_ranks){size, rank, rank_all_reduce, rank_all_gather, &ends[rank]};
+        ranks[rank] = (sl_engine_ranks){
+            size, rank, rank_all_reduce, rank_all_gather, &ends[rank], rank_reduce_scatter, NULL};
     }
 }
 

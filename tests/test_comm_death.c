@@ -235,6 +235,62 @@ static void ranks_when_one_is_missing_name_it_with_op_and_step(void **state)
     }
 }
 
+/* ---- ranks that never come ---- */
+
+/* One that died after it had come is missed here. */
+static void meet_once(sl_comm *world, const void *argument, answer *out)
+{
+    (void)argument;
+    bool is_whole = sl_comm_barrier(world) == SL_OK;
+    complain(out, "%s", is_whole ? "goes on without a rank" : sl_status_message());
+}
+
+/* Starts two of three ranks; the third one comes and dies, or does not come. */
+static void start_without_one(bool has_come, int file, answer *answers, pid_t *ids)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        const rank_run run = {.body = meet_once, .out = &answers[i]};
+        ids[i] = fork();
+        assert_true(ids[i] >= 0);
+        if (ids[i] == 0)
+            run_process(i, 3, file, &run);
+    }
+    ids[2] = fork();
+    assert_true(ids[2] >= 0);
+    if (ids[2] > 0)
+        return;
+    sl_board *board;
+    if (has_come && sl_board_open(file, 2, true, &board) == SL_OK)
+        sl_board_enter(board, 2);
+    raise(SIGKILL);
+}
+
+static void ranks_when_one_dies_before_the_start_end_at_once(void **state)
+{
+    (void)state;
+    for (int has_come = 0; has_come < 2; has_come++) {
+        answer *answers = share_answers();
+        pid_t ids[3];
+        int file, state_of;
+        assert_int_equal(sl_board_create(3, 3, &file), SL_OK);
+        double start = now_s();
+        start_without_one(has_come, file, answers, ids);
+        waitpid(ids[2], &state_of, 0);
+        if (!has_come)
+            assert_int_equal(sl_board_lose(file, 2, "was ended by signal 9"), SL_OK);
+        waitpid(ids[0], &state_of, 0);
+        waitpid(ids[1], &state_of, 0);
+        close(file);
+        for (int i = 0; i < 2; i++)
+            if (!strstr(answers[i].text, has_come ? "a rank has died: rank 2 (process"
+                                                  : "rank 2 of this machine was ended by signal 9 "
+                                                    "before all ranks had come"))
+                fail_msg("rank %d says \"%s\"", i, answers[i].text);
+        assert_true(now_s() - start < 5);
+        munmap(answers, RANKS_MAX * sizeof *answers);
+    }
+}
+
 /* ---- a job that is suspended ---- */
 
 static void sum_for_a_while(sl_comm *world, const void *argument, answer *out)
@@ -363,6 +419,7 @@ int main(void)
         cmocka_unit_test(calls_when_they_differ_between_ranks_are_refused_by_all),
         cmocka_unit_test(exchange_when_sizes_differ_is_refused),
         cmocka_unit_test(ranks_when_one_is_missing_name_it_with_op_and_step),
+        cmocka_unit_test(ranks_when_one_dies_before_the_start_end_at_once),
         cmocka_unit_test(job_when_suspended_for_two_deadlines_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,6 +148,31 @@ static void ranks_when_one_is_lost_end_with_its_code_and_name(void **state)
     unsetenv("RANK_STEPS_TIMEOUT");
 }
 
+/* Within seconds, for the others do not wait until their patience ends. */
+static void ranks_when_one_never_comes_end_at_once(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *script, *says;
+        int code;
+    } cases[] = {{"exit 3", "ended with code 3", 3},
+                 {"exit 0", "ended with code 0", 75},
+                 {"kill -9 $$", "was ended by signal 9", 75}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char script[256], says[128];
+        snprintf(
+            script, sizeof script,
+            "export tool; timeout 8 $sluice launch -n 3 -- sh -c '[ $SLUICE_RANK != 1 ] || %s; "
+            "exec $tool 10 0'",
+            cases[i].script);
+        snprintf(says, sizeof says, "rank 1 of this machine %s before all ranks had come",
+                 cases[i].says);
+        assert_code(run_script(script), cases[i].code);
+        assert_has(complaint, says);
+        assert_nothing_runs();
+    }
+}
+
 static void launcher_when_killed_leaves_nothing(void **state)
 {
     (void)state;
@@ -189,6 +214,7 @@ int main(void)
         cmocka_unit_test(cores_when_there_are_enough_are_shared_out),
         cmocka_unit_test(signals_when_they_come_stop_all_ranks_in_good_order),
         cmocka_unit_test(ranks_when_one_is_lost_end_with_its_code_and_name),
+        cmocka_unit_test(ranks_when_one_never_comes_end_at_once),
         cmocka_unit_test(launcher_when_killed_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, link_tool, tear_down);

@@ -36,6 +36,57 @@ static void train_when_on_two_ranks_then_losses_are_those_of_one(void **state)
                "--nvme-grads 1 --disk-dir disk --recompute full --log-json disk-log --quiet"),
         0);
     assert_same_steps("two", "disk-log", 1, 20);
+    assert_code(sluice("launch -n 2 -- train " RUN "--tp 2 --sequence-parallel --steps 20 "
+                       "--policy device --log-json rows --quiet"),
+                0);
+    assert_true(find_gap("one", "rows", 20) <= 2e-6);
+}
+
+/* Memory is the largest over the ranks and traffic the sum; here both ranks have the same of both.
+ */
+static void log_when_of_two_ranks_then_has_what_all_did(void **state)
+{
+    (void)state;
+    const char *communicators[] = {"world", "tp", "dp", "pp"};
+    assert_code(sluice("launch -n 2 -- train " RUN
+                       "--tp 2 --steps 3 --policy host --log-json shared --quiet"),
+                0);
+    json_t *events = read_log("shared"), *event;
+    size_t index;
+    json_int_t device = 0, all = 0, planned = 0, moved = 0;
+    json_array_foreach(events, index, event)
+    {
+        if (strcmp(kind_of(event), "start") == 0)
+            json_unpack(event, "{s:{s:{s:{s:I}}, s:{s:I}}}", "plan", "tiers", "device",
+                        "peak_bytes", &planned, "moved_bytes_per_step", "h2d", &moved);
+        if (strcmp(kind_of(event), "step") != 0)
+            continue;
+        const json_t *sent = json_object_get(event, "comm_bytes");
+        all = 0;
+        for (int i = 0; i < 4; i++)
+            all += json_integer_value(json_object_get(sent, communicators[i]));
+        /* 2 x 2 sums a layer of [2, 32, 36] floats in each direction, 2 (N - 1) times, and less */
+        assert_true(all >= 2 * 4 * 2 * 2 * 32 * 36 * 4 && all < 4 << 20);
+        device = json_integer_value(json_object_get(event, "device_bytes"));
+        if (json_integer_value(json_object_get(event, "step")) == 2) /* no prologue, no end */
+            assert_int_equal(json_integer_value(json_object_get(event, "h2d_bytes")), 2 * moved);
+    }
+    assert_int_equal(device, planned);
+    json_decref(events);
+    assert_code(sluice("train " RUN "--steps 1 --log-json alone --quiet"), 0);
+    events = read_log("alone");
+    json_array_foreach(events, index, event) assert_null(json_object_get(event, "comm_bytes"));
+    json_decref(events);
+}
+
+/* Hundred steps and one more: parameters that every rank holds are compared between them. */
+static void replicas_when_of_a_sound_run_then_are_equal(void **state)
+{
+    (void)state;
+    assert_code(sluice("launch -n 2 -- train --layers 1 --width 16 --heads 2 --context 16 "
+                       "--micro-batch 1 --data text --device cpu --threads 1 --device-memory 64M "
+                       "--host-memory 64M --tp 2 --steps 101 --policy host --quiet"),
+                0);
 }
 
 /* Stopped in the middle and gone on with by another number of ranks. */
@@ -65,6 +116,10 @@ static void ranks_when_they_do_not_fit_the_options_then_are_refused(void **state
     assert_has(complaint, "--tp 2");
     assert_code(sluice("plan " RUN "--tp 4"), 64);
     assert_one_complaint("--tp 3 at most");
+    assert_code(sluice("plan " RUN "--sequence-parallel"), 64);
+    assert_one_complaint("give --tp");
+    assert_code(sluice("plan " RUN "--tp 3 --seq 7 --micro-batch 1 --sequence-parallel"), 64);
+    assert_one_complaint("no multiple of --tp 3");
 }
 
 /* Each of these changes numbers, or calls that the ranks make together, and no plan. */
@@ -117,12 +172,37 @@ static void plan_when_of_many_ranks_then_shows_groups_and_shapes(void **state)
     assert_has(output, "[1024, 1536]"); /* of c_attn */
     assert_has(output, "columns of q, k and v");
     assert_code(sluice("plan " RUN "--tp 2 --ranks 3"), 64);
+    assert_code(sluice("plan " RUN "--tp 2 --ranks 4 --json"), 0);
+    json_t *object = json_load_file("out", 0, NULL), *tensor;
+    const json_t *ranks = json_object_get(object, "ranks");
+    size_t index;
+    char *groups = json_dumps(json_object_get(ranks, "groups"), JSON_COMPACT | JSON_SORT_KEYS);
+    assert_string_equal(groups, "{\"dp\":[[0,2],[1,3]],\"pp\":[[0],[1],[2],[3]],"
+                                "\"tp\":[[0,1],[2,3]]}");
+    free(groups);
+    assert_int_equal(json_integer_value(json_object_get(ranks, "data")), 2);
+    json_array_foreach(json_object_get(ranks, "tensors"), index, tensor)
+    {
+        char *text = json_dumps(tensor, JSON_COMPACT | JSON_SORT_KEYS);
+        if (strstr(text, "h.1.attn.c_attn.weight"))
+            assert_string_equal(text, "{\"local_shape\":[36,72],\"name\":\"h.1.attn.c_attn.weight"
+                                      "\",\"shape\":[36,108],\"split\":\"columns_of_qkv\"}");
+        free(text);
+    }
+    assert_int_equal(index, 28);
+    json_decref(object);
+    assert_code(sluice("plan " RUN "--json"), 0);
+    object = json_load_file("out", 0, NULL);
+    assert_null(json_object_get(object, "ranks"));
+    json_decref(object);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train_when_on_two_ranks_then_losses_are_those_of_one),
+        cmocka_unit_test(log_when_of_two_ranks_then_has_what_all_did),
+        cmocka_unit_test(replicas_when_of_a_sound_run_then_are_equal),
         cmocka_unit_test(checkpoint_when_of_two_ranks_then_one_goes_on),
         cmocka_unit_test(ranks_when_they_do_not_fit_the_options_then_are_refused),
         cmocka_unit_test(ranks_when_given_other_options_then_are_refused),

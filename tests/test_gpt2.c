@@ -370,10 +370,12 @@ static void compare_ranks(const run *whole, const run *split, sl_group group, ui
 }
 
 static void compare_tensor_parallel(uint32_t tp_size, const sl_gpt2_shape *shape,
-                                    sl_recompute recompute, sl_type type)
+                                    sl_recompute recompute, sl_type type, bool shares_rows)
 {
     run_options options = {.shape = *shape,
-                           .batch = 2,
+                           .batch = shares_rows ? tp_size : 2,
+                           .sequence_parallel = shares_rows,
+                           .by_document = shares_rows && type == SL_TYPE_FP32,
                            .seq = 7,
                            .tp_size = 1,
                            .step = {2, SL_ACCUMULATE_LAYER, recompute, false},
@@ -398,11 +400,22 @@ static void gradients_when_split_over_ranks_then_agree_with_one(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 3; mode++) {
-        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32);
-        compare_tensor_parallel(3, &tiny, (sl_recompute)mode, SL_TYPE_FP32);
-        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_BF16);
-        compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_FP32); /* one has no head */
-        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_FP32);
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, false);
+        compare_tensor_parallel(3, &tiny, (sl_recompute)mode, SL_TYPE_FP32, false);
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_BF16, false);
+        compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_FP32,
+                                false); /* one has no head */
+        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_FP32, false);
+    }
+}
+
+static void gradients_when_ranks_share_rows_then_agree_with_one(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, true);
+        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_BF16, true);
+        compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_BF16, true);
     }
 }
 
@@ -496,6 +509,7 @@ int main(void)
         cmocka_unit_test(emit_when_two_ranks_then_sizes_are_halved),
         cmocka_unit_test(ranks_when_counted_hold_as_many_parameters_as_published),
         cmocka_unit_test(gradients_when_split_over_ranks_then_agree_with_one),
+        cmocka_unit_test(gradients_when_ranks_share_rows_then_agree_with_one),
         cmocka_unit_test(decoding_when_token_by_token_then_agrees_with_the_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,14 +82,17 @@ typedef struct sl_engine_target {
  * calls both, one call after the other, in the order of the plan, which is the same on every rank;
  * each waits for all of them. `all_reduce` leaves in `data`, host memory, the sum of every element
  * over the ranks, added in rank order in fp32 and rounded once. `all_gather` leaves the parts of
- * all ranks in `parts`, [size][bytes]. A failure ends the step: the caller then tells the other
- * ranks, who may wait for this one. `post` hears of each exchange before it begins: "all_reduce of
+ * all ranks in `parts`, [size][bytes]. `reduce_scatter` leaves in `to` [count] this rank's piece of
+ * the sum of `from` [size][count]. A failure ends the step: the caller then tells the other ranks,
+ * who may wait for this one. `post` hears of each exchange before it begins: "all_reduce of
  * h.3.mlp.c_proj, op 57". */
 typedef struct sl_engine_ranks {
     uint32_t size, rank;
     sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
     sl_status (*all_gather)(void *user, uint64_t bytes, const void *part, void *parts);
     void *user;
+    sl_status (*reduce_scatter)(void *user, sl_type type, uint64_t count, const void *from,
+                                void *to);
     void (*post)(void *user, const char *op); /* or NULL */
 } sl_engine_ranks;
 

@@ -51,7 +51,11 @@ typedef struct sl_gpt2_emit_options {
     uint32_t cache_rows; /* CACHED: tokens that the cache holds, T to context; 0: the context */
     bool by_document; /* LOSS and STATS: attention and positions start anew with each document of a
                          row */
-    float dropout;    /* LOSS: probability of dropping an element, below 1; of attention's weights,
+    /* LOSS and STATS: between attention and MLP each rank has B*T / tp_size rows of the hidden
+     * states and computes with them alone; tp_size divides B*T, and B where elements are dropped.
+     */
+    bool sequence_parallel;
+    float dropout; /* LOSS: probability of dropping an element, below 1; of attention's weights,
                          of what a branch adds to the hidden states, and of the embedding */
 } sl_gpt2_emit_options;
 

@@ -44,7 +44,7 @@ extern "C" {
 
 /* clang-format off */
 #define SL_OP_LIST(X) \
-    /* x[b, t] = wpe[scalars.position + t] */ \
+    /* x[b, t] = wpe[scalars.position + t]; zero on ranks above 0, see attrs.rank_index */ \
     X(EMBED_POSITION, embed_position, 0, NO_FLOPS, \
       OP(READ, wpe, AT_LEAST, TYPE, T, I), \
       OP(WRITE, x, 0, TYPE, B, T, I)) \
@@ -81,7 +81,7 @@ extern "C" {
       OP(READ, x, 0, TYPE, E), \
       OP(WRITE, y, 0, TYPE, E)) \
     /* y = x with each element times 0, or, where it is kept, times 1 / (1 - attrs.dropout), + */ \
-    /* residual. */ \
+    /* residual. Of a micro-batch of R rows of T tokens (R 0: of B) those from first_row on. */ \
     X(DROPOUT, dropout, 0, NO_FLOPS, \
       OP(READ, x, 0, TYPE, B, T, I), \
       OP(READ, residual, OPTIONAL, TYPE, B, T, I), \
@@ -211,7 +211,20 @@ extern "C" {
     /* The exact sum over the tensor-parallel ranks, and the union of what they ask for: */ \
     /* scalars.flags of each. */ \
     X(ALL_REDUCE_NORM, all_reduce_norm, ON_COMM, NO_FLOPS, \
-      OP(UPDATE, norm, 0, NORM_SUM, 1))
+      OP(UPDATE, norm, 0, NORM_SUM, 1)) \
+    /* Each tensor-parallel rank has R of the B*T rows, in the order of ranks: all of them. */ \
+    X(GATHER_ROWS, gather_rows, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(WRITE, y, 0, TYPE, B, T, I)) \
+    /* This rank's rows of the sum over the tensor-parallel ranks, in rank order and fp32, */ \
+    /* rounded once. */ \
+    X(SCATTER_ROWS, scatter_rows, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, B, T, I), \
+      OP(WRITE, y, 0, TYPE, R, I)) \
+    /* Of a gradient as it is stored, the sum over the tensor-parallel ranks: each one's is rounded */ \
+    /* to the compute type, and so is the sum. */ \
+    X(ALL_REDUCE_TENSOR, all_reduce_tensor, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, gradient, 0, GRAD, E))
 /* clang-format on */
 
 typedef enum sl_op_kind {
@@ -255,7 +268,8 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint16_t grad_type;     /* an sl_type, of GRAD operands */
     uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, for the sum over the ranks that follows
-     * has them once. ATTENTION with dropout: the first head is number rank_index * heads. */
+     * has them once; EMBED_POSITION and EMBED_TOKENS all that they add. ATTENTION with dropout: the
+     * first head is number rank_index * heads. */
     uint16_t rank_index;
     /* ATTENTION, DROPOUT: the probability of dropping an element, 0 to below 1; who is dropped is a
      * function of scalars.dropout_seed, of this place in the model, and of the element's row of all

@@ -38,6 +38,10 @@ sl_status sl_cpu_embed_position(const sl_kernel_call *call)
                      .to = call->operand[1],
                      .position = call->scalars.position};
     const uint64_t rows = call->attrs->batch * call->attrs->seq;
+    if (call->attrs->rank_index > 0) {
+        memset(job.to, 0, rows * call->attrs->in * element_bytes(&job));
+        return SL_OK;
+    }
     sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_position_rows, &job);
     return SL_OK;
 }
@@ -72,7 +76,8 @@ sl_status sl_cpu_embed_tokens(const sl_kernel_call *call)
                      .from = call->operand[1],
                      .to = call->operand[2]};
     const uint64_t rows = call->attrs->batch * call->attrs->seq;
-    sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_token_rows, &job);
+    if (call->attrs->rank_index == 0)
+        sl_workers_run(call->workers, sl_tiles_count(rows, TILE_ROWS), embed_token_rows, &job);
     return SL_OK;
 }
 

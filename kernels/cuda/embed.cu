@@ -29,8 +29,21 @@ static sl_status launch_position(const sl_kernel_call *call, uint64_t row_bytes)
                      units, batch);
 }
 
+/* What a rank above 0 gives to a sum over the ranks. */
+static sl_status clear_rows(const sl_kernel_call *call)
+{
+    sl_op_attrs attrs = *call->attrs;
+    sl_kernel_call clear = *call;
+    attrs.element_count = attrs.batch * attrs.seq * attrs.in;
+    clear.attrs = &attrs;
+    clear.operand[0] = call->operand[1];
+    return sl_cuda_clear(&clear);
+}
+
 extern "C" sl_status sl_cuda_embed_position(const sl_kernel_call *call)
 {
+    if (call->attrs->rank_index > 0)
+        return clear_rows(call);
     const uint64_t element = sl_type_bytes((sl_type)call->attrs->type);
     const uint64_t row_bytes = call->attrs->in * element;
     if (row_bytes % sizeof(uint4) == 0)
@@ -84,6 +97,8 @@ static sl_status add_panel(const sl_kernel_call *call, const token_rows *all)
 extern "C" sl_status sl_cuda_embed_tokens(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
+    if (attrs->rank_index > 0)
+        return SL_OK;
     const token_rows rows = {
         (const int32_t *)call->operand[0], call->operand[1], call->operand[2],
         attrs->batch * attrs->seq,         attrs->in,        (int64_t)attrs->first_id,

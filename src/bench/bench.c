@@ -10,6 +10,7 @@
 #include "copies.h"
 #include "disk.h"
 #include "ops.h"
+#include "rank_sums.h"
 #include "roofs.h"
 
 enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
@@ -25,9 +26,10 @@ static const double queue_seconds = 2e-6;
 typedef struct measurement {
     const sl_bench_options *options;
     sl_timed_device *device, *host;
-    sl_memory memory, host_memory;                         /* host_memory: beside a GPU */
-    sl_ops ops, host_ops, roof_ops;                        /* the last two: beside a GPU */
-    sl_copies copies;                                      /* between device and host */
+    sl_memory memory, host_memory;  /* host_memory: beside a GPU */
+    sl_ops ops, host_ops, roof_ops; /* the last two: beside a GPU */
+    sl_copies copies;               /* between device and host */
+    sl_rank_sums sums;
     sl_samples flops[SL_TYPE_COUNT], loops[SL_LOOP_COUNT]; /* rates of the host; flops: of a cpu */
 } measurement;
 
@@ -83,6 +85,7 @@ static sl_status open_cases(measurement *m)
     report_progress(m, "filling memory with random numbers");
     SL_TRY(sl_memory_open(m->device, is_quick, &m->memory));
     SL_TRY(sl_copies_open(m->device, is_quick, &m->copies));
+    SL_TRY(sl_rank_sums_open(is_quick, &m->sums));
     SL_TRY(open_ops(m, &m->memory, SL_OPS_OF_STEPS, &m->ops));
     if (!has_gpu(m))
         return SL_OK;
@@ -96,6 +99,7 @@ static void close_measurement(measurement *m)
     sl_ops_close(&m->roof_ops);
     sl_ops_close(&m->host_ops);
     sl_ops_close(&m->ops);
+    sl_rank_sums_close(&m->sums);
     sl_copies_close(&m->copies);
     sl_memory_close(&m->host_memory);
     sl_memory_close(&m->memory);
@@ -130,6 +134,7 @@ static sl_status run_rounds(measurement *m)
         report_progress(m, line);
         SL_TRY(sample_roofs(m));
         SL_TRY(sl_copies_sample(&m->copies));
+        SL_TRY(sl_rank_sums_sample(&m->sums));
         SL_TRY(sl_ops_sample(&m->roof_ops));
         SL_TRY(sl_ops_sample(&m->ops));
         SL_TRY(sl_ops_sample(&m->host_ops));
@@ -154,6 +159,7 @@ static sl_status fit_machine(const measurement *m, sl_machine *machine)
     SL_TRY(sl_ops_fit(&m->ops, machine));
     SL_TRY(sl_ops_fit_host(has_gpu(m) ? &m->host_ops : &m->ops, machine));
     sl_copies_set_machine(&m->copies, queue_seconds, machine);
+    sl_rank_sums_fit(&m->sums, machine);
     machine->is_measured = true;
     return SL_OK;
 }
@@ -292,6 +298,23 @@ static sl_status add_copies(const measurement *m, sl_bench *bench)
     return SL_OK;
 }
 
+/* Bytes of the sum a second, beside a plain copy of as many. */
+static sl_status add_sums(const measurement *m, sl_bench *bench)
+{
+    for (uint32_t i = 0; i < m->sums.count; i++) {
+        const sl_rank_sums_case *one = &m->sums.cases[i];
+        const double bytes = (double)(one->element_count * sl_type_bytes(one->type));
+        sl_bench_row row = {.group = "comm",
+                            .type = sl_type_name(one->type),
+                            .rate = sl_samples_rate(&one->seconds, bytes),
+                            .seconds = sl_samples_median(&one->seconds),
+                            .roof = bytes / sl_samples_median(&one->copy_seconds)};
+        snprintf(row.name, sizeof row.name, "all_reduce of 2 ranks, %.4g MiB", bytes / (1 << 20));
+        SL_TRY(sl_bench_add(bench, &row));
+    }
+    return SL_OK;
+}
+
 /* ---- the run ---- */
 
 static sl_status measure_machine(measurement *m, sl_bench *bench)
@@ -307,6 +330,7 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
     SL_TRY(fit_machine(m, &bench->profile.machine));
     SL_TRY(add_roofs(m, bench));
     SL_TRY(add_copies(m, bench));
+    SL_TRY(add_sums(m, bench));
     SL_TRY(add_ops(m, &m->ops, false, bench));
     return add_ops(m, &m->host_ops, true, bench);
 }

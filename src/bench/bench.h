@@ -26,7 +26,7 @@ typedef struct sl_bench_options {
 } sl_bench_options;
 
 typedef struct sl_bench_row {
-    const char *group;   /* "gemm", "adamw", "host_adamw", "op", "copy", "memory", "disk" */
+    const char *group;   /* "gemm", "adamw", "host_adamw", "op", "copy", "comm", "memory", "disk" */
     const char *type;    /* "fp32", ..., or "" */
     char name[64];       /* "linear 768x2304, 256 rows" */
     sl_percentiles rate; /* of work a second; p10 is the slow end */

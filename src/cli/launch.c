@@ -254,6 +254,15 @@ static void signal_ranks(const launch *it, int number)
             kill(it->ranks[i].id, number);
 }
 
+/* One that has not come to the others will not: they need not wait for it. */
+static void tell_others(const launch *it, uint32_t rank, int state)
+{
+    char how[64];
+    snprintf(how, sizeof how, WIFSIGNALED(state) ? "was ended by signal %d" : "ended with code %d",
+             WIFSIGNALED(state) ? WTERMSIG(state) : WEXITSTATUS(state));
+    (void)sl_board_lose(it->board_file, rank, how);
+}
+
 /* A failure: of its own, or for another's (75), or because it was killed here. */
 static void note_failure(launch *it, uint32_t rank, int state)
 {
@@ -278,8 +287,23 @@ static void collect_ended(launch *it)
             continue;
         it->ranks[i].id = 0;
         it->alive_count--;
+        tell_others(it, i, state);
         if (!WIFEXITED(state) || WEXITSTATUS(state) != 0)
             note_failure(it, i, state);
+    }
+}
+
+/* A rank that is stopped will not end by itself, and the others have seen that it did not come. */
+static void kill_stopped(const launch *it)
+{
+    for (uint32_t i = 0; i < it->options.rank_count; i++) {
+        siginfo_t info = {0};
+        if (it->ranks[i].id <= 0 ||
+            waitid(P_PID, (id_t)it->ranks[i].id, &info, WSTOPPED | WNOHANG | WNOWAIT) != 0 ||
+            info.si_pid == 0)
+            continue;
+        fprintf(stderr, "sluice: rank %u is stopped by a signal: killed\n", i);
+        kill(it->ranks[i].id, SIGKILL);
     }
 }
 
@@ -291,7 +315,8 @@ static void kill_rest(launch *it)
                     "sluice: rank %u has not ended %d s after another rank failed: killed\n", i,
                     GRACE_S);
     it->is_killed = true;
-    kill(-it->group, SIGKILL);
+    if (it->group > 0)
+        kill(-it->group, SIGKILL);
     signal_ranks(it, SIGKILL);
 }
 
@@ -304,6 +329,8 @@ static void stay(launch *it)
         if (number > 0 && number != SIGCHLD)
             signal_ranks(it, SIGUSR1);
         collect_ended(it);
+        if (it->has_failed && it->alive_count > 0)
+            kill_stopped(it);
         if (it->has_failed && !it->is_killed && it->alive_count > 0 &&
             sl_clock_now_ns() > it->kill_at_ns)
             kill_rest(it);

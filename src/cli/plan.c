@@ -163,7 +163,9 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *bluepr
     if (!trainer->config->json)
         return print_table(trainer, blueprint);
     SL_TRY(sl_plan_json_format(blueprint, &object));
-    sl_status status = sl_command_print_json(object, 17);
+    sl_status status = sl_plan_ranks_add_json(trainer->config, blueprint, object);
+    if (status == SL_OK)
+        status = sl_command_print_json(object, 17);
     json_decref(object);
     return status;
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/groups.h"
+#include "comm/comm.h"
 
 /* "[0,1] [2,3]": the groups of one kind. */
 static sl_status print_groups(const sl_comm_layout *layout, sl_comm_group group)
@@ -58,12 +58,13 @@ static uint64_t count_rows(const sl_program *program, const char *name)
     return rows;
 }
 
+static const char *const split_names[] = {[SL_SPLIT_NONE] = "on every rank",
+                                          [SL_SPLIT_COLUMNS] = "columns",
+                                          [SL_SPLIT_QKV] = "columns of q, k and v",
+                                          [SL_SPLIT_ROWS] = "rows"};
+
 static void print_splits(const sl_program *program)
 {
-    static const char *const names[] = {[SL_SPLIT_NONE] = "on every rank",
-                                        [SL_SPLIT_COLUMNS] = "columns",
-                                        [SL_SPLIT_QKV] = "columns of q, k and v",
-                                        [SL_SPLIT_ROWS] = "rows"};
     for (uint32_t i = 0; i < program->tensor_count; i++) {
         const sl_tensor_spec *spec = &program->tensors[i];
         const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
@@ -72,18 +73,93 @@ static void print_splits(const sl_program *program)
         printf("  %-24s", spec->name);
         print_shape("", spec, spec->whole_shape);
         print_shape(" -> ", spec, local);
-        printf(" %s\n", names[spec->split]);
+        printf(" %s\n", split_names[spec->split]);
     }
 }
+
+/* ---- as JSON ---- */
+
+static json_t *shape_of(const sl_tensor_spec *spec, const uint64_t shape[2])
+{
+    return spec->dim_count == 1 ? json_pack("[I]", (json_int_t)shape[0])
+                                : json_pack("[I,I]", (json_int_t)shape[0], (json_int_t)shape[1]);
+}
+
+/* Of every tensor, its panels together. */
+static json_t *list_splits(const sl_program *program)
+{
+    static const char *const keys[] = {[SL_SPLIT_NONE] = "none",
+                                       [SL_SPLIT_COLUMNS] = "columns",
+                                       [SL_SPLIT_QKV] = "columns_of_qkv",
+                                       [SL_SPLIT_ROWS] = "rows"};
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < program->tensor_count; i++) {
+        const sl_tensor_spec *spec = &program->tensors[i];
+        const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
+        if (i > 0 && strcmp(program->tensors[i - 1].name, spec->name) == 0)
+            continue;
+        json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:o}", "name", spec->name, "split",
+                                              keys[spec->split], "shape",
+                                              shape_of(spec, spec->whole_shape), "local_shape",
+                                              shape_of(spec, local)));
+    }
+    return list;
+}
+
+/* [[0,1],[2,3]] */
+static json_t *list_groups(const sl_comm_layout *layout, sl_comm_group group)
+{
+    uint32_t members[SL_COMM_RANKS_MAX];
+    const uint32_t size = sl_comm_group_size(layout, group), ranks = sl_comm_layout_ranks(layout);
+    json_t *list = json_array();
+    for (uint32_t rank = 0; rank < ranks; rank++) {
+        sl_comm_group_members(layout, group, rank, members);
+        if (members[0] != rank)
+            continue;
+        json_t *one = json_array();
+        for (uint32_t i = 0; i < size; i++)
+            json_array_append_new(one, json_integer(members[i]));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static sl_status build_layout(const sl_config *config, sl_comm_layout *out_layout)
+{
+    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
+    return sl_comm_layout_build((uint32_t)ranks, (uint32_t)config->tp, 1, out_layout);
+}
+
+sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *blueprint,
+                                 json_t *object)
+{
+    sl_comm_layout layout;
+    SL_TRY(build_layout(config, &layout));
+    if (sl_comm_layout_ranks(&layout) == 1)
+        return SL_OK;
+    json_t *groups = json_object();
+    for (int group = SL_COMM_TENSOR; group < SL_COMM_GROUP_COUNT; group++)
+        json_object_set_new(groups, sl_comm_group_name((sl_comm_group)group),
+                            list_groups(&layout, (sl_comm_group)group));
+    json_t *ranks = json_pack(
+        "{s:i, s:i, s:i, s:i, s:o, s:I, s:o}", "count", (int)sl_comm_layout_ranks(&layout),
+        "tensor", (int)layout.tensor, "data", (int)layout.data, "stages", (int)layout.stages,
+        "groups", groups, "local_parameters", (json_int_t)blueprint->layout->valid_elements,
+        "tensors", list_splits(blueprint->programs[0]));
+    if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
+    return SL_OK;
+}
+
+/* ---- as text ---- */
 
 sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *blueprint)
 {
     const sl_program *program = blueprint->programs[0];
-    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
     sl_comm_layout layout;
-    if (ranks == 1)
+    SL_TRY(build_layout(config, &layout));
+    if (sl_comm_layout_ranks(&layout) == 1)
         return SL_OK;
-    SL_TRY(sl_comm_layout_build((uint32_t)ranks, (uint32_t)config->tp, 1, &layout));
     printf("\n%u ranks: %u tensor x %u data\n", sl_comm_layout_ranks(&layout), layout.tensor,
            layout.data);
     SL_TRY(print_groups(&layout, SL_COMM_TENSOR));

@@ -55,6 +55,7 @@ typedef struct board_entry {
     _Alignas(128) _Atomic uint32_t state; /* a rank_state */
     int32_t process;
     uint32_t world_rank;
+    uint64_t process_space; /* in which `process` is a number */
     _Atomic uint64_t step;
     _Atomic uint64_t op[OP_WORDS];
 } board_entry;
@@ -84,6 +85,7 @@ struct sl_board {
     uint64_t timeout_ns;
     uint32_t spins;
     struct pollfd *processes; /* [rank_count] pidfds; NULL: ranks are threads */
+    uint32_t gone;            /* a rank whose process had ended before it was watched, or none */
 };
 
 /* ---- making ---- */
@@ -190,6 +192,7 @@ static sl_status open_view(board_mapping *mapping, uint32_t local_index, sl_boar
     board->head = mapping->head;
     board->rank_count = mapping->head->rank_count;
     board->local_index = local_index;
+    board->gone = board->rank_count;
     board->spins = sl_workers_usable_cpu_count() >= board->rank_count ? SPINS : 0;
     sl_board_set_timeout(board, DEFAULT_TIMEOUT_S);
     atomic_fetch_add(&mapping->view_count, 1);
@@ -354,14 +357,19 @@ void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_te
 
 /* ---- ending ---- */
 
-void sl_board_end(sl_board *board, sl_status status, const char *text)
+static void give_verdict(board_head *head, sl_status status, const char *text)
 {
     uint32_t none = VERDICT_NONE;
-    if (!atomic_compare_exchange_strong(&board->head->verdict, &none, VERDICT_WRITING))
+    if (!atomic_compare_exchange_strong(&head->verdict, &none, VERDICT_WRITING))
         return;
-    board->head->verdict_status = status;
-    snprintf(board->head->verdict_text, REASON_BYTES, "%s", text);
-    atomic_store(&board->head->verdict, VERDICT_GIVEN);
+    head->verdict_status = status;
+    snprintf(head->verdict_text, REASON_BYTES, "%s", text);
+    atomic_store(&head->verdict, VERDICT_GIVEN);
+}
+
+void sl_board_end(sl_board *board, sl_status status, const char *text)
+{
+    give_verdict(board->head, status, text);
 }
 
 /* A verdict that is being written is waited for, a tenth of a second at most: its writer may have
@@ -407,14 +415,20 @@ double sl_board_timeout(const sl_board *board)
     return (double)board->timeout_ns * 1e-9;
 }
 
+static bool is_here(const sl_board *board, uint32_t local_index)
+{
+    return atomic_load(&board->head->entries[local_index].state) == RANK_HERE;
+}
+
 /* The first rank that is gone although it has not left; rank_count: none is. */
 static uint32_t find_dead(sl_board *board)
 {
+    if (board->gone < board->rank_count && is_here(board, board->gone))
+        return board->gone;
     if (!board->processes || poll(board->processes, board->rank_count, 0) <= 0)
         return board->rank_count;
     for (uint32_t i = 0; i < board->rank_count; i++)
-        if (board->processes[i].revents != 0 &&
-            atomic_load(&board->head->entries[i].state) == RANK_HERE)
+        if (board->processes[i].revents != 0 && is_here(board, i))
             return i;
     return board->rank_count;
 }
@@ -504,20 +518,47 @@ void sl_board_wake(_Atomic uint32_t *word, _Atomic uint32_t *sleepers)
 
 /* ---- joining ---- */
 
-static void open_processes(sl_board *board)
+/* Numbers of processes mean nothing in another container: such a rank is not watched. */
+static uint64_t find_process_space(void)
 {
-    for (uint32_t i = 0; board->processes && i < board->rank_count; i++) {
-        board->processes[i].events = POLLIN;
-        if (i != board->local_index)
-            board->processes[i].fd =
-                (int)syscall(SYS_pidfd_open, board->head->entries[i].process, 0);
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+/* From the moment in which it is here: it may die while others are waited for, and be gone already.
+ */
+static void watch_process(sl_board *board, uint32_t local_index)
+{
+    const board_entry *entry = &board->head->entries[local_index];
+    struct pollfd *process = &board->processes[local_index];
+    if (local_index == board->local_index || process->events != 0)
+        return;
+    process->events = POLLIN;
+    if (entry->process_space != find_process_space())
+        return;
+    process->fd = (int)syscall(SYS_pidfd_open, entry->process, 0);
+    if (process->fd < 0 && errno == ESRCH)
+        board->gone = local_index;
+}
+
+/* The first rank that has not come; rank_count: all have. */
+static uint32_t find_absent(sl_board *board)
+{
+    uint32_t absent = board->rank_count;
+    for (uint32_t i = board->rank_count; i-- > 0;) {
+        if (atomic_load(&board->head->entries[i].state) == RANK_ABSENT)
+            absent = i;
+        else if (board->processes)
+            watch_process(board, i);
     }
+    return absent;
 }
 
 void sl_board_enter(sl_board *board, uint32_t world_rank)
 {
     board_entry *entry = &board->head->entries[board->local_index];
     entry->process = (int32_t)getpid();
+    entry->process_space = find_process_space();
     entry->world_rank = world_rank;
     atomic_store(&entry->state, RANK_HERE);
     sl_board_wake(&board->head->arrived, &board->head->arrived_sleepers);
@@ -528,17 +569,29 @@ sl_status sl_board_join(sl_board *board, uint32_t world_rank)
     sl_board_patience patience = {0};
     sl_board_enter(board, world_rank);
     for (;;) {
-        uint32_t seen = atomic_load(&board->head->arrived), missing = 0;
-        while (missing < board->rank_count &&
-               atomic_load(&board->head->entries[missing].state) != RANK_ABSENT)
-            missing++;
+        uint32_t seen = atomic_load(&board->head->arrived), missing = find_absent(board);
         if (missing == board->rank_count)
-            break;
+            return SL_OK;
         sl_board_wait wait = {
             "world", "the start", missing, &board->head->arrived, &board->head->arrived_sleepers,
             seen};
         SL_TRY(sl_board_sleep(board, &patience, &wait));
     }
-    open_processes(board);
+}
+
+sl_status sl_board_lose(int file, uint32_t local_index, const char *how)
+{
+    char text[REASON_BYTES];
+    board_mapping *mapping;
+    SL_TRY(map_file(file, &mapping));
+    board_head *head = mapping->head;
+    if (local_index < head->rank_count &&
+        atomic_load(&head->entries[local_index].state) == RANK_ABSENT) {
+        snprintf(text, sizeof text, "rank %u of this machine %s before all ranks had come",
+                 local_index, how);
+        give_verdict(head, SL_ERROR_RANK, text);
+    }
+    atomic_store(&mapping->view_count, 1);
+    release_mapping(mapping);
     return SL_OK;
 }

@@ -93,6 +93,10 @@ sl_status sl_board_check(sl_board *board, sl_board_patience *patience, const sl_
 /* Ends all waits of this machine's ranks with `status` and `text`; the first call stands. */
 void sl_board_end(sl_board *board, sl_status status, const char *text);
 
+/* The same by whoever started the ranks of the board in `file`: one of them, which `how` ("ended
+ * with code 1"), will not come any more. Does nothing if it had come: the others notice that. */
+sl_status sl_board_lose(int file, uint32_t local_index, const char *how);
+
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);
 

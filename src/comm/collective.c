@@ -30,7 +30,10 @@ typedef enum call_op {
 static const char *const op_names[] = {"",       "all_reduce", "reduce_scatter",
                                        "gather", "broadcast",  "merge"};
 
-/* ---- a call ---- */
+/* ---- a call ----
+ *
+ * Each begins with a look at what ended the world: after a failure others may still read what this
+ * rank laid for them, so nothing is written any more. */
 
 typedef struct call {
     sl_comm *comm;
@@ -53,9 +56,13 @@ static call begin(sl_comm *comm, call_op op, sl_comm_types types, uint64_t count
 
 static sl_status run_pass(call *it, bool is_for_all)
 {
+    uint64_t sent_bytes = 0;
     it->pass.is_for_all = is_for_all;
     SL_TRY(it->comm->ops->pass(it->comm, &it->pass));
     it->pass.sign.pass++;
+    for (uint32_t i = 0; i < it->comm->size; i++)
+        sent_bytes += i == it->comm->rank ? 0 : it->comm->send_bytes[i];
+    sl_comm_count_sent(it->comm, sent_bytes);
     return SL_OK;
 }
 
@@ -192,6 +199,7 @@ static sl_status reduce_segment(call *it, const segment *part)
 sl_status sl_comm_all_reduce_stored(sl_comm *comm, sl_comm_types types, uint64_t count, void *data)
 {
     SL_TRY(check_types(types));
+    SL_TRY(sl_comm_poll(comm));
     call it = begin(comm, CALL_ALL_REDUCE, types, count, 0);
     uint64_t wire_bytes = sl_wire_bytes(types.wire), stored_bytes = sl_wire_bytes(types.stored);
     if (count == 0 || comm->size == 1 || count * wire_bytes * comm->size <= SMALL_BYTES)
@@ -274,6 +282,7 @@ sl_status sl_comm_reduce_scatter(sl_comm *comm, sl_comm_types types, const uint6
 {
     SL_TRY(check_types(types));
     SL_TRY(check_starts(starts, comm->size));
+    SL_TRY(sl_comm_poll(comm));
     uint64_t longest = longest_piece(starts, comm->size);
     uint64_t each = comm->piece_bytes / sl_wire_bytes(types.wire);
     scatter args = {types, starts, from, to};
@@ -310,6 +319,7 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
 {
     static const sl_comm_types bytes = {SL_COMM_FP32, SL_COMM_FP32};
     SL_TRY(check_starts(starts, comm->size));
+    SL_TRY(sl_comm_poll(comm));
     uint64_t longest = longest_piece(starts, comm->size), each = comm->piece_bytes * comm->size;
     uint64_t mine = starts[comm->rank + 1] - starts[comm->rank];
     char *place = (char *)out_whole + starts[comm->rank];
@@ -337,6 +347,7 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
     static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
     if (root >= comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
+    SL_TRY(sl_comm_poll(comm));
     uint64_t each = comm->piece_bytes * comm->size;
     call it = begin(comm, CALL_BROADCAST, types, bytes, root);
     for (uint64_t done = 0; comm->size > 1 && done < bytes; done += each) {
@@ -358,9 +369,10 @@ sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_mer
     static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
     if (bytes > SL_COMM_RECORD_BYTES || bytes > comm->piece_bytes * comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "a record of %u bytes is too large to be merged", bytes);
+    SL_TRY(sl_comm_poll(comm));
     call it = begin(comm, CALL_MERGE, types, bytes, 0);
     if (comm->size == 1)
-        return sl_comm_poll(comm);
+        return SL_OK;
     if (bytes > 0)
         memcpy(sl_window_place(comm->window, SL_WINDOW_ALL), record, bytes);
     set_bytes_of_all(comm, bytes, bytes);
@@ -394,7 +406,9 @@ sl_status sl_comm_exchange(sl_comm *comm, const sl_comm_exchange_args *args)
                 comm->size, args->to, args->from);
     if (comm->size == 1)
         return sl_comm_poll(comm);
-    return comm->ops->exchange(comm, args);
+    SL_TRY(comm->ops->exchange(comm, args));
+    sl_comm_count_sent(comm, args->to == SL_COMM_NOBODY ? 0 : args->send_bytes);
+    return SL_OK;
 }
 
 /* ---- agreement ---- */

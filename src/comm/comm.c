@@ -72,6 +72,7 @@ sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, 
     comm->rank = rank;
     comm->size = size;
     comm->piece_bytes = sl_window_piece_bytes(size);
+    comm->world = comm;
     snprintf(comm->name, sizeof comm->name, "%s", name);
     comm->members = calloc(size, sizeof *comm->members);
     comm->local = calloc(size, sizeof *comm->local);
@@ -105,7 +106,7 @@ void sl_comm_close(sl_comm *comm)
     if (!comm)
         return;
     comm->ops->close(comm);
-    sl_board *board = comm->is_world ? comm->board : NULL;
+    sl_board *board = comm->world == comm ? comm->board : NULL;
     free_end(comm);
     sl_board_close(board);
 }
@@ -121,7 +122,6 @@ static sl_status make_local_world(const sl_comm_ops *ops, sl_board *board, sl_co
         return status;
     }
     world->board = board;
-    world->is_world = true;
     for (uint32_t i = 0; i < world->size; i++)
         world->members[i] = world->local[i] = i;
     status = sl_comm_open_window(world, sl_board_world_window(board));
@@ -299,6 +299,15 @@ static sl_status complete_split(sl_comm *world, sl_comm *comm)
     return sl_comm_open_window(comm, offset);
 }
 
+/* By its name; a name that is none counts as the world. */
+static sl_comm_group find_group(const char *name)
+{
+    int group = SL_COMM_GROUP_COUNT - 1;
+    while (group > SL_COMM_WORLD && strcmp(sl_comm_group_name((sl_comm_group)group), name) != 0)
+        group--;
+    return (sl_comm_group)group;
+}
+
 sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *members,
                         uint32_t member_count, sl_comm **out_comm)
 {
@@ -307,6 +316,8 @@ sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *member
     SL_TRY(check_members(world, members, member_count, &rank));
     SL_TRY(sl_comm_make(world->ops, name, rank, member_count, &comm));
     comm->board = world->board;
+    comm->world = world;
+    comm->group = find_group(name);
     comm->carrier = world->carrier;
     for (uint32_t i = 0; i < member_count; i++) {
         comm->members[i] = members[i];
@@ -332,6 +343,11 @@ uint32_t sl_comm_size(const sl_comm *comm)
     return comm->size;
 }
 
+uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank)
+{
+    return comm->members[rank];
+}
+
 const char *sl_comm_carrier(const sl_comm *comm)
 {
     return comm->ops->name;
@@ -349,6 +365,16 @@ uint64_t sl_comm_window_bytes(const sl_comm *comm)
     for (uint32_t i = 0; i < comm->size; i++)
         local_count += comm->local[i] != UINT32_MAX;
     return comm->window ? sl_window_taken_bytes(comm->size, local_count) : 0;
+}
+
+void sl_comm_count_sent(sl_comm *comm, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&comm->world->sent_bytes[comm->group], bytes, memory_order_relaxed);
+}
+
+uint64_t sl_comm_sent_bytes(const sl_comm *world, sl_comm_group group)
+{
+    return atomic_load_explicit(&world->sent_bytes[group], memory_order_relaxed);
 }
 
 /* ---- ending ---- */

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "groups.h"
 
 typedef struct sl_comm sl_comm;
 
@@ -77,6 +78,9 @@ void sl_comm_close(sl_comm *comm);
 uint32_t sl_comm_rank(const sl_comm *comm); /* in [0, size) */
 uint32_t sl_comm_size(const sl_comm *comm);
 
+/* The rank in the world of its rank `rank`. */
+uint32_t sl_comm_member(const sl_comm *comm, uint32_t rank);
+
 /* What carries it: "self", "threads", "local", "mpi". */
 const char *sl_comm_carrier(const sl_comm *comm);
 
@@ -85,6 +89,10 @@ void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count
 
 /* Bytes of memory that its windows take of this machine, over all ranks. */
 uint64_t sl_comm_window_bytes(const sl_comm *comm);
+
+/* Bytes that this process has handed to other ranks through communicators of `group`: those that
+ * were split off under its name. What several ranks take counts for each of them. Any thread. */
+uint64_t sl_comm_sent_bytes(const sl_comm *world, sl_comm_group group);
 
 /* ---- calls ---- */
 

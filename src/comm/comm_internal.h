@@ -2,6 +2,8 @@
 #ifndef SL_COMM_COMM_INTERNAL_H
 #define SL_COMM_COMM_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "comm.h"
 #include "window.h"
 
@@ -30,7 +32,8 @@ struct sl_comm {
     const sl_comm_ops *ops;
     char name[16];
     sl_board *board; /* the world's */
-    bool is_world;
+    sl_comm *world;  /* itself, if it is the world */
+    sl_comm_group group;
     uint32_t rank, size;
     uint32_t *members;     /* [size] ranks in the world */
     uint32_t *local;       /* [size] their places on this machine, UINT32_MAX elsewhere */
@@ -39,8 +42,9 @@ struct sl_comm {
     uint64_t *send_bytes, *receive_bytes; /* [size] of the coming pass */
     uint64_t piece_bytes;                 /* the largest piece for one rank */
     uint64_t call_count;
-    void *carrier;                                  /* the carrier's own */
-    _Alignas(64) char merged[SL_COMM_RECORD_BYTES]; /* scratch of sl_comm_merge */
+    _Atomic uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* of the world: by all ends of the process */
+    void *carrier;                                    /* the carrier's own */
+    _Alignas(64) char merged[SL_COMM_RECORD_BYTES];   /* scratch of sl_comm_merge */
 };
 
 /* An end with its arrays, without a window: what all carriers begin with. */
@@ -49,6 +53,9 @@ sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, 
 
 /* Opens its window at an offset of the board; does nothing for a communicator of one. */
 sl_status sl_comm_open_window(sl_comm *comm, uint64_t offset);
+
+/* Counts what this rank hands to others. */
+void sl_comm_count_sent(sl_comm *comm, uint64_t bytes);
 
 /* A pass through the window alone: all ranks are on this machine. */
 sl_status sl_comm_pass_window(sl_comm *comm, const sl_comm_pass *pass);

@@ -10,7 +10,7 @@
 
 enum {
     LINE_BYTES = 128,
-    HALF_BYTES = 1 << 20, /* of all pieces of a rank together, in a pass: stays in the cache */
+    HALF_BYTES = 2 << 20, /* of all pieces of a rank together, in a pass: stays in the cache */
     PIECE_BYTES_MIN = 4096,
     CHANNEL_PARTS = 2,
     CHANNEL_PART_BYTES = 128 << 10

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/half.h"
 #include "kernels/cpu/norm_sum.h"
 
 enum { STATS_A_ROW = 4 }; /* of HEAD_STATS: largest, sum, target's logit, 0 */
@@ -32,7 +33,8 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
     *out_has_collectives = has_collectives(options);
     if (!*out_has_collectives)
         return SL_OK;
-    if (!options->ranks || !options->ranks->all_reduce || !options->ranks->all_gather)
+    if (!options->ranks || !options->ranks->all_reduce || !options->ranks->all_gather ||
+        !options->ranks->reduce_scatter)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
     if (options->ranks->size != options->target.rank_count)
         SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", options->ranks->size,
@@ -50,7 +52,7 @@ sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *b
     return SL_OK;
 }
 
-/* What one rank gives to a collective that gathers; 0: it does not. */
+/* What one rank gives to a collective whose parts are combined here; 0: it does not. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     if (kind == SL_OP_ALL_REDUCE_NORM)
@@ -58,9 +60,17 @@ static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
 }
 
+/* Stored in another type than it travels in. */
+static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
+{
+    return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->grad_type != attrs->type;
+}
+
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                         uint32_t rank_count)
 {
+    if (is_rounded(kind, attrs))
+        return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
     return rank_count * count_part_bytes(kind, attrs);
 }
 
@@ -71,7 +81,7 @@ typedef struct collective_args {
     const char *name; /* of what is exchanged */
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: of the step's scalars */
-    void *operand, *workspace;
+    void *operand[2], *workspace;
     const sl_engine_ranks *ranks;
     _Atomic uint32_t *failed_lane;
 } collective_args;
@@ -93,13 +103,50 @@ static sl_status reduce(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
     return args->ranks->all_reduce(args->ranks->user, (sl_type)attrs->type, attrs->element_count,
-                                   args->operand);
+                                   args->operand[0]);
+}
+
+/* A gradient's sum, in the type in which it travels and back. */
+static sl_status reduce_gradient(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const sl_type type = (sl_type)attrs->type;
+    if (!is_rounded(args->kind, attrs))
+        return reduce(args);
+    uint16_t *halves = args->workspace;
+    float *sums = args->operand[0];
+    for (uint64_t i = 0; i < attrs->element_count; i++)
+        halves[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(sums[i]) : sl_half_to_fp16(sums[i]);
+    SL_TRY(args->ranks->all_reduce(args->ranks->user, type, attrs->element_count, halves));
+    for (uint64_t i = 0; i < attrs->element_count; i++)
+        sums[i] =
+            type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i]) : sl_half_from_fp16(halves[i]);
+    return SL_OK;
+}
+
+static uint64_t count_rows_elements(const sl_op_attrs *attrs)
+{
+    return attrs->row_count * attrs->in;
+}
+
+static sl_status gather_rows(const collective_args *args)
+{
+    const uint64_t bytes =
+        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
+    return args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->operand[1]);
+}
+
+static sl_status scatter_rows(const collective_args *args)
+{
+    return args->ranks->reduce_scatter(args->ranks->user, (sl_type)args->attrs->type,
+                                       count_rows_elements(args->attrs), args->operand[0],
+                                       args->operand[1]);
 }
 
 static sl_status gather(const collective_args *args)
 {
     const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
-    return args->ranks->all_gather(args->ranks->user, bytes, args->operand, args->workspace);
+    return args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace);
 }
 
 /* The sum of exponentials of one rank against the largest logit of all; a rank whose ids are all
@@ -130,7 +177,7 @@ static sl_status reduce_stats(const collective_args *args)
 {
     const uint64_t row_count = args->attrs->row_count;
     const float *parts = args->workspace;
-    float *stats = args->operand;
+    float *stats = args->operand[0];
     SL_TRY(gather(args));
     for (uint64_t row = 0; row < row_count; row++)
         combine_row(parts + row * STATS_A_ROW, row_count * STATS_A_ROW, args->ranks->size,
@@ -141,7 +188,7 @@ static sl_status reduce_stats(const collective_args *args)
 /* Integers: the same sum in any order. */
 static sl_status reduce_norm(const collective_args *args)
 {
-    sl_norm_sum *norm = args->operand;
+    sl_norm_sum *norm = args->operand[0];
     const sl_norm_sum *parts = args->workspace;
     norm->flags = args->flags;
     SL_TRY(gather(args));
@@ -153,21 +200,25 @@ static sl_status reduce_norm(const collective_args *args)
     return SL_OK;
 }
 
+/* One row a collective op. */
+static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
+    [SL_OP_ALL_REDUCE] = reduce,           [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
+    [SL_OP_ALL_REDUCE_NORM] = reduce_norm, [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
+    [SL_OP_GATHER_ROWS] = gather_rows,     [SL_OP_SCATTER_ROWS] = scatter_rows,
+};
+
 static sl_status run_collective(void *arguments)
 {
     const collective_args *args = arguments;
-    const sl_op_kind kind = args->kind;
     if (atomic_load(args->failed_lane) != SL_NONE)
         return SL_OK;
     post(args);
-    sl_status status = kind == SL_OP_ALL_REDUCE         ? reduce(args)
-                       : kind == SL_OP_ALL_REDUCE_STATS ? reduce_stats(args)
-                                                        : reduce_norm(args);
+    sl_status status = collectives[args->kind](args);
     if (status == SL_OK)
         return SL_OK;
     sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
     return sl_status_prefix(status, "op %u (%s) on the %s lane", args->tick,
-                            sl_op_info_of(kind)->name, sl_lane_name(SL_LANE_COMM));
+                            sl_op_info_of(args->kind)->name, sl_lane_name(SL_LANE_COMM));
 }
 
 sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,
@@ -181,7 +232,7 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
                                   .kind = bound->op_kind,
                                   .tick = bound->command->tick,
                                   .flags = call->scalars.flags,
-                                  .operand = call->operand[0],
+                                  .operand = {call->operand[0], call->operand[1]},
                                   .workspace = call->workspace,
                                   .ranks = &engine->ranks,
                                   .failed_lane = &engine->failed_lane};

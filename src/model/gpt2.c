@@ -82,6 +82,7 @@ static sl_op_attrs hidden_attrs(const sl_emit *emit)
 static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
     sl_op_attrs attrs = hidden_attrs(emit);
+    attrs.rank_index = sl_layer_splits_rows(emit) ? (uint16_t)emit->options->tp_rank : 0;
     if (emit->positions != SL_NONE) {
         const sl_op_attrs whole = {.element_count = emit->rows * emit->width};
         const uint32_t looked_up[] = {emit->positions, wpe, x};
@@ -105,6 +106,18 @@ static sl_status embed_tokens(sl_emit *emit, uint32_t x)
     return SL_OK;
 }
 
+/* Ranks share the rows: each adds up all rows of its ids, and gets its rows of the sum. Rank 0
+ * alone adds positions. */
+static sl_status embed_shared(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
+{
+    uint32_t terms;
+    SL_TRY(
+        sl_layer_add_activation(emit, "embedding.terms", emit->program->type, emit->width, &terms));
+    SL_TRY(embed_position(emit, wpe, terms));
+    SL_TRY(embed_tokens(emit, terms));
+    return sl_layer_scatter_rows(emit, "embedding", terms, out_x);
+}
+
 /* Each rank holds some ids: tokens are summed over the ranks, positions added once, afterwards. */
 static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
@@ -119,6 +132,17 @@ static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
     return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
+static sl_status embed(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
+{
+    if (sl_layer_splits_rows(emit))
+        return embed_shared(emit, wpe, out_x);
+    SL_TRY(sl_layer_add_activation(emit, "embedding", emit->program->type, emit->width, out_x));
+    if (emit->options->tp_size > 1)
+        return embed_split(emit, wpe, *out_x);
+    SL_TRY(embed_position(emit, wpe, *out_x));
+    return embed_tokens(emit, *out_x);
+}
+
 static sl_status emit_embedding(sl_emit *emit)
 {
     const sl_segment segment = {.site = emit->program->segment_count};
@@ -131,14 +155,7 @@ static sl_status emit_embedding(sl_emit *emit)
     for (uint32_t p = 0; p < emit->panel_count; p++)
         SL_TRY(add_panel(emit, p)); /* before wpe: the low last panel then shares wpe's chunk */
     SL_TRY(sl_layer_add_tensor(emit, &wpe_tensor, &wpe));
-    SL_TRY(sl_layer_add_activation(emit, "embedding", emit->program->type, emit->width,
-                                   &emit->hidden));
-    if (emit->options->tp_size > 1) {
-        SL_TRY(embed_split(emit, wpe, emit->hidden));
-    } else {
-        SL_TRY(embed_position(emit, wpe, emit->hidden));
-        SL_TRY(embed_tokens(emit, emit->hidden));
-    }
+    SL_TRY(embed(emit, wpe, &emit->hidden));
     return sl_layer_dropout(emit, SL_LAYER_SITE_EMBEDDING, emit->hidden, false, &emit->hidden);
 }
 
@@ -359,6 +376,23 @@ static sl_status check_dropout(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     return SL_OK;
 }
 
+static sl_status check_rows(const sl_gpt2_emit_options *options)
+{
+    const uint64_t rows = (uint64_t)options->batch * options->seq;
+    if (!options->sequence_parallel)
+        return SL_OK;
+    if (options->mode == SL_GPT2_CACHED)
+        SL_FAIL(SL_ERROR_USAGE, "decoding does not share rows among ranks");
+    if (rows % options->tp_size != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%u rows of %u tokens cannot be shared among %u tensor-parallel ranks",
+                options->batch, options->seq, options->tp_size);
+    if (options->dropout > 0 && options->batch % options->tp_size != 0)
+        SL_FAIL(SL_ERROR_USAGE, "with dropout %u tensor-parallel ranks share whole rows, not %u",
+                options->tp_size, options->batch);
+    return SL_OK;
+}
+
 static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
 {
     SL_TRY(sl_gpt2_check(shape, options->tp_size));
@@ -378,6 +412,7 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
                 shape->context);
     if (options->mode == SL_GPT2_CACHED && (options->by_document || options->dropout != 0))
         SL_FAIL(SL_ERROR_USAGE, "decoding neither drops anything nor has documents to keep apart");
+    SL_TRY(check_rows(options));
     return check_dropout(shape, options);
 }
 
@@ -396,6 +431,7 @@ static void fill_sizes(sl_emit *emit)
     const sl_gpt2_shape *shape = emit->shape;
     uint32_t tp_size = emit->options->tp_size;
     emit->rows = (uint64_t)emit->options->batch * emit->options->seq;
+    emit->hidden_rows = emit->options->sequence_parallel ? emit->rows / tp_size : emit->rows;
     emit->width = shape->width;
     emit->local_heads = sl_bits_divide_up(shape->heads, tp_size);
     emit->local_width = emit->local_heads * (shape->width / shape->heads);

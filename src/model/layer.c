@@ -85,12 +85,25 @@ sl_status sl_layer_add_rows(sl_emit *emit, sl_value *value, uint64_t rows, uint6
     return sl_program_add_value(emit->program, value, out_value);
 }
 
+static sl_status add_activation(sl_emit *emit, const char *name, sl_value value, uint64_t rows,
+                                uint64_t elements, uint32_t *out_value)
+{
+    write_name(emit, name, sizeof value.name, value.name);
+    return sl_layer_add_rows(emit, &value, rows, elements, out_value);
+}
+
 sl_status sl_layer_add_activation(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
                                   uint32_t *out_value)
 {
-    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
-    write_name(emit, name, sizeof value.name, value.name);
-    return sl_layer_add_rows(emit, &value, emit->rows, elements, out_value);
+    const sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
+    return add_activation(emit, name, value, emit->rows, elements, out_value);
+}
+
+sl_status sl_layer_add_hidden(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
+                              uint32_t *out_value)
+{
+    const sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = type};
+    return add_activation(emit, name, value, emit->hidden_rows, elements, out_value);
 }
 
 sl_status sl_layer_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
@@ -101,27 +114,57 @@ sl_status sl_layer_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *att
     return sl_program_add_op(emit->program, kind, &typed, operands, operand_count);
 }
 
+/* ---- rows of all ranks ---- */
+
+static sl_op_attrs rows_attrs(const sl_emit *emit)
+{
+    return (sl_op_attrs){.batch = emit->options->batch,
+                         .seq = emit->options->seq,
+                         .in = emit->width,
+                         .row_count = emit->hidden_rows};
+}
+
+/* All rows of x, which has those of this rank; x itself where it has all. */
+static sl_status gather_rows(sl_emit *emit, const char *name, uint32_t x, uint32_t *out_y)
+{
+    const sl_op_attrs attrs = rows_attrs(emit);
+    uint32_t y = x;
+    if (sl_layer_splits_rows(emit)) {
+        SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, &y));
+        SL_TRY(sl_layer_add_op(emit, SL_OP_GATHER_ROWS, &attrs, (uint32_t[]){x, y}, 2));
+    }
+    *out_y = y;
+    return SL_OK;
+}
+
+sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms, uint32_t *out_y)
+{
+    const sl_op_attrs attrs = rows_attrs(emit);
+    SL_TRY(sl_layer_add_hidden(emit, name, emit->program->type, emit->width, out_y));
+    return sl_layer_add_op(emit, SL_OP_SCATTER_ROWS, &attrs, (uint32_t[]){terms, *out_y}, 2);
+}
+
 /* ---- norm ---- */
 
 sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
 {
     enum { MOMENTS_A_ROW = 2 };
-    char weight[NAME_BYTES], bias[NAME_BYTES], moments[NAME_BYTES];
+    char weight[NAME_BYTES], bias[NAME_BYTES], moments[NAME_BYTES], all[NAME_BYTES];
     snprintf(weight, sizeof weight, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
     snprintf(moments, sizeof moments, "%s.stats", name);
+    snprintf(all, sizeof all, "%s.all", name);
     const sl_layer_tensor gamma_tensor = {.name = weight, .rows = emit->width, .mean = 1.0f};
     const sl_layer_tensor beta_tensor = {.name = bias, .rows = emit->width};
     uint32_t gamma, beta, y, stats;
     SL_TRY(sl_layer_add_tensor(emit, &gamma_tensor, &gamma));
     SL_TRY(sl_layer_add_tensor(emit, &beta_tensor, &beta));
-    SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, &y));
-    SL_TRY(sl_layer_add_activation(emit, moments, SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
-    const sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width};
+    SL_TRY(sl_layer_add_hidden(emit, name, emit->program->type, emit->width, &y));
+    SL_TRY(sl_layer_add_hidden(emit, moments, SL_TYPE_FP32, MOMENTS_A_ROW, &stats));
+    const sl_op_attrs attrs = rows_attrs(emit);
     const uint32_t operands[] = {emit->hidden, gamma, beta, y, stats};
     SL_TRY(sl_layer_add_op(emit, SL_OP_LAYERNORM, &attrs, operands, 5));
-    *out_y = y;
-    return SL_OK;
+    return gather_rows(emit, all, y, out_y);
 }
 
 /* ---- linear ---- */
@@ -170,23 +213,31 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
     return sl_layer_add_tensor(emit, &bias, out_bias);
 }
 
-/* Sums y over the ranks, in place, and adds the residual. */
-static sl_status sum_over_ranks(sl_emit *emit, uint64_t elements, uint32_t residual, uint32_t y)
+/* Sums the terms y over the ranks, in place or, where ranks share the rows, into those of this one,
+ * and adds the residual. */
+static sl_status sum_over_ranks(sl_emit *emit, const sl_linear_args *args, uint32_t *y)
 {
-    const sl_op_attrs whole = {.element_count = elements};
-    SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, &y, 1));
-    if (residual == SL_NONE)
+    const sl_op_attrs whole = {.element_count = emit->hidden_rows * args->out};
+    if (sl_layer_splits_rows(emit))
+        SL_TRY(sl_layer_scatter_rows(emit, args->name, *y, y));
+    else
+        SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, y, 1));
+    if (args->residual == SL_NONE)
         return SL_OK;
-    const uint32_t operands[] = {residual, y};
+    const uint32_t operands[] = {args->residual, *y};
     return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
 sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y)
 {
     const part local = find_part(emit, args);
+    char terms[NAME_BYTES];
     uint32_t weight, bias, y;
+    snprintf(terms, sizeof terms, "%s.terms", args->name);
     SL_TRY(add_linear_parameters(emit, args, &local, &weight, &bias));
-    SL_TRY(sl_layer_add_activation(emit, args->name, emit->program->type, local.out, &y));
+    SL_TRY(sl_layer_add_activation(
+        emit, local.is_summed && sl_layer_splits_rows(emit) ? terms : args->name,
+        emit->program->type, local.out, &y));
     const sl_op_attrs attrs = {.row_count = emit->rows,
                                .in = local.in,
                                .out = local.out,
@@ -196,7 +247,7 @@ sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *o
     const uint32_t operands[] = {args->x, weight, bias, residual, y};
     SL_TRY(sl_layer_add_op(emit, SL_OP_LINEAR, &attrs, operands, 5));
     if (local.is_summed)
-        SL_TRY(sum_over_ranks(emit, emit->rows * local.out, args->residual, y));
+        SL_TRY(sum_over_ranks(emit, args, &y));
     *out_y = y;
     return SL_OK;
 }
@@ -274,14 +325,17 @@ sl_status sl_layer_dropout(sl_emit *emit, sl_layer_site site, uint32_t x, bool a
     static const char *const names[] = {[SL_LAYER_SITE_EMBEDDING] = "embedding.dropout",
                                         [SL_LAYER_SITE_ATTENTION] = "attn.dropout",
                                         [SL_LAYER_SITE_MLP] = "mlp.dropout"};
-    const sl_op_attrs attrs = {.batch = emit->options->batch,
+    const uint64_t batch = emit->hidden_rows / emit->options->seq;
+    const sl_op_attrs attrs = {.batch = batch,
                                .seq = emit->options->seq,
                                .in = emit->width,
+                               .first_row = emit->options->tp_rank * batch % emit->options->batch,
+                               .row_count = emit->options->batch,
                                .dropout = emit->options->dropout,
                                .dropout_site = number_site(emit, site)};
     uint32_t y = x;
     if (attrs.dropout > 0) {
-        SL_TRY(sl_layer_add_activation(emit, names[site], emit->program->type, emit->width, &y));
+        SL_TRY(sl_layer_add_hidden(emit, names[site], emit->program->type, emit->width, &y));
         const uint32_t operands[] = {x, adds_hidden ? emit->hidden : SL_NONE, y};
         SL_TRY(sl_layer_add_op(emit, SL_OP_DROPOUT, &attrs, operands, 3));
     }

@@ -11,6 +11,7 @@ typedef struct sl_emit {
     const sl_gpt2_emit_options *options;
     sl_program *program;
     uint64_t rows;         /* B * T */
+    uint64_t hidden_rows;  /* of the hidden states on this rank: all, or its part of them */
     uint64_t width;        /* C, of the whole model */
     uint64_t local_heads;  /* of this rank, as many on each: the last may have some of zeros */
     uint64_t local_width;  /* features of them */
@@ -45,7 +46,10 @@ typedef struct sl_layer_tensor {
 
 sl_status sl_layer_add_tensor(sl_emit *emit, const sl_layer_tensor *tensor, uint32_t *out_value);
 
-/* Appends an ACTIVATION value of `elements` numbers a row of the micro-batch. */
+/* Appends an ACTIVATION value of `elements` numbers a row of the micro-batch; `hidden`: a row of
+ * the hidden states on this rank. */
+sl_status sl_layer_add_hidden(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
+                              uint32_t *out_value);
 sl_status sl_layer_add_activation(sl_emit *emit, const char *name, sl_type type, uint64_t elements,
                                   uint32_t *out_value);
 
@@ -56,6 +60,15 @@ sl_status sl_layer_add_rows(sl_emit *emit, sl_value *value, uint64_t rows, uint6
 /* sl_program_add_op with attrs->type set to the compute type. */
 sl_status sl_layer_add_op(sl_emit *emit, sl_op_kind kind, const sl_op_attrs *attrs,
                           const uint32_t *operands, uint32_t operand_count);
+
+/* True where the ranks share the rows of the hidden states. */
+static inline bool sl_layer_splits_rows(const sl_emit *emit)
+{
+    return emit->hidden_rows < emit->rows;
+}
+
+/* Of terms [B, T, C], of which each rank has one, this rank's rows of the sum. */
+sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms, uint32_t *out_y);
 
 /* LAYERNORM of the hidden states, with parameters `name`.weight and `name`.bias: y [B, T, C]. */
 sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y);

@@ -102,7 +102,8 @@ static sl_status emit_layernorm(sl_step *step, uint32_t op_index)
                            .attrs = op->attrs,
                            .operand = {x, gamma, stats, dy},
                            .part = {{GAMMA, DGAMMA}, {BETA, DBETA}},
-                           .part_count = 2};
+                           .part_count = 2,
+                           .is_partial = op->attrs.row_count < op->attrs.batch * op->attrs.seq};
     SL_TRY(sl_gradient_open_parts(step, &back));
     const sl_contribution whole = {0, UINT64_MAX, (sl_type)op->attrs.type, false};
     SL_TRY(sl_gradient_contribute(step, op->operand[X], &whole, &back.operand[DX],
@@ -304,8 +305,8 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
  * it on. */
 static bool leaves_gradient(const sl_op *op)
 {
-    return op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_CLEAR ||
-           op->kind == SL_OP_EMBED_TOKENS ||
+    return op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_SCATTER_ROWS ||
+           op->kind == SL_OP_CLEAR || op->kind == SL_OP_EMBED_TOKENS ||
            (op->kind == SL_OP_LINEAR && op->operand[LINEAR_RESIDUAL] == SL_NONE);
 }
 
@@ -341,6 +342,34 @@ static sl_status emit_add(sl_step *step, uint32_t op_index)
                            may_share_gradient(step, op_index, op->operand[X], op->operand[Y]));
 }
 
+enum { ROWS_X, ROWS_Y };
+
+/* A gradient for x, made by `kind` of the gradient of y. */
+static sl_status exchange_gradient(sl_step *step, uint32_t op_index, sl_op_kind kind, uint32_t dy)
+{
+    const sl_op *op = forward_op(step, op_index);
+    const sl_value *x = &step->forward->values[op->operand[ROWS_X]];
+    uint32_t dx;
+    SL_TRY(sl_instance_add_activation(step, "d ", x->name, x->bytes, x->type, &dx));
+    SL_TRY(sl_instance_emit(step, kind, &op->attrs, (uint32_t[]){dy, dx}));
+    return sl_gradient_add(step, op->operand[ROWS_X], dx, true);
+}
+
+/* Of all rows each rank has a term, as all ranks go on with them. */
+static sl_status emit_gather_rows(sl_step *step, uint32_t op_index)
+{
+    uint32_t terms;
+    SL_TRY(sl_gradient_take_terms(step, forward_op(step, op_index)->operand[ROWS_Y], &terms));
+    return terms == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_SCATTER_ROWS, terms);
+}
+
+static sl_status emit_scatter_rows(sl_step *step, uint32_t op_index)
+{
+    uint32_t dy;
+    SL_TRY(sl_gradient_take(step, forward_op(step, op_index)->operand[ROWS_Y], &dy));
+    return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_GATHER_ROWS, dy);
+}
+
 /* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What
  * ALL_REDUCE_STATS combines is of rows alone: each rank's logits have their gradient from it. Ops
  * without a row have no gradient. */
@@ -359,6 +388,8 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_CLEAR] = emit_nothing,
     [SL_OP_ALL_REDUCE] = emit_nothing,
     [SL_OP_ALL_REDUCE_STATS] = emit_nothing,
+    [SL_OP_GATHER_ROWS] = emit_gather_rows,
+    [SL_OP_SCATTER_ROWS] = emit_scatter_rows,
 };
 
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index)

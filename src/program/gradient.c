@@ -133,6 +133,17 @@ sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_
     return SL_OK;
 }
 
+sl_status sl_gradient_take_terms(sl_step *step, uint32_t forward_value, uint32_t *out_terms)
+{
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    SL_TRY(round_gradient(step, forward_value));
+    if (it->gradient != SL_NONE && !it->gradient_is_partial)
+        SL_FAIL(SL_ERROR_INTERNAL, "the gradient of %s is no sum over ranks",
+                step->forward->values[forward_value].name);
+    *out_terms = it->gradient;
+    return SL_OK;
+}
+
 /* ---- parameters: which parts there will be ---- */
 
 static bool is_parameter(const sl_step *step, uint32_t forward_value)
@@ -359,6 +370,14 @@ static sl_status round_sum(sl_step *step, uint32_t tensor)
     return round_value(step, it->sum, it->grad);
 }
 
+static sl_status sum_over_ranks(sl_step *step, uint32_t tensor)
+{
+    const sl_op_attrs attrs = {.element_count = step->forward->tensors[tensor].element_count,
+                               .type = (uint16_t)step->program->type,
+                               .grad_type = (uint16_t)step->program->grad_type};
+    return sl_instance_emit(step, SL_OP_ALL_REDUCE_TENSOR, &attrs, &step->tensors[tensor].grad);
+}
+
 static sl_status close_part(sl_step *step, uint32_t tensor)
 {
     const uint32_t chunk_index = step->map->chunk_of_tensor[tensor];
@@ -367,6 +386,8 @@ static sl_status close_part(sl_step *step, uint32_t tensor)
         return SL_OK;
     if (sums_stand_apart(step))
         SL_TRY(round_sum(step, tensor));
+    if (is_last && step->tensors[tensor].is_partial)
+        SL_TRY(sum_over_ranks(step, tensor));
     if (--step->chunks[chunk_index].open_writes == 0)
         step->complete[step->complete_count++] = chunk_index;
     return SL_OK;
@@ -392,6 +413,7 @@ sl_status sl_gradient_close_parts(sl_step *step, const sl_backward_op *op)
         if (forward_op->operand[parameter] == SL_NONE)
             continue;
         const uint32_t tensor = step->forward->values[forward_op->operand[parameter]].index;
+        step->tensors[tensor].is_partial = op->is_partial;
         if (sl_gradient_is_deferred(step, forward_op, tensor))
             SL_TRY(close_deferred(step, tensor, *locate_deferred(step, op->forward_op, parameter)));
         else

@@ -271,7 +271,7 @@ static sl_status allocate_arrays(sl_step *step)
     for (uint64_t v = 0; v < turn_values; v++)
         step->turn_values[v] = (sl_turn_value){.counterpart = SL_NONE, .gradient = SL_NONE};
     for (uint32_t t = 0; t < forward->tensor_count; t++)
-        step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, SL_NONE, 0};
+        step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, SL_NONE, 0, false};
     for (uint32_t c = 0; c < chunks; c++)
         for (int group = 0; group < SL_GROUP_COUNT; group++)
             step->chunks[c].value[group] = SL_NONE;

@@ -36,6 +36,7 @@ typedef struct sl_step_tensor {
     uint32_t last_site;   /* of the last segment that uses it */
     uint32_t sum; /* where parts add up: `grad`, or an fp32 sum beside it; SL_NONE: nowhere yet */
     uint32_t open_parts; /* parts of the gradient still to come */
+    bool is_partial;     /* each tensor-parallel rank has a term of the gradient */
 } sl_step_tensor;
 
 typedef struct sl_step_chunk {
@@ -154,6 +155,9 @@ void sl_gradient_set(sl_step *step, uint32_t forward_value, uint32_t gradient);
  */
 sl_status sl_gradient_take(sl_step *step, uint32_t forward_value, uint32_t *out_gradient);
 
+/* The same where each tensor-parallel rank has a term of it, which the caller sums. */
+sl_status sl_gradient_take_terms(sl_step *step, uint32_t forward_value, uint32_t *out_terms);
+
 /* ---- gradient.c, of parameters ---- */
 
 /* A backward op that computes parts of the gradients of parameters. */
@@ -167,6 +171,7 @@ typedef struct sl_backward_op {
         uint32_t gradient;  /* operand of this op */
     } part[SL_PARTS_MAX];
     uint32_t part_count;
+    bool is_partial; /* of the rows of one tensor-parallel rank */
 } sl_backward_op;
 
 sl_status sl_gradient_open(sl_step *step);

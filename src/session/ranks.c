@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/log.h"
+#include "binding.h"
 #include "comm/environment.h"
 #include "kernels/kernels.h"
 #include "session/config/config_json.h"
@@ -27,6 +29,17 @@ static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *
 {
     const sl_ranks *ranks = user;
     return sl_comm_all_gather(ranks->world, bytes, part, parts);
+}
+
+static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
+                                void *to)
+{
+    const sl_ranks *ranks = user;
+    const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    for (uint32_t i = 0; i <= ranks->table.size; i++)
+        starts[i] = i * count;
+    return sl_comm_reduce_scatter(ranks->world, types, starts, from, to);
 }
 
 /* Shown to the others if this rank is missed. */
@@ -55,6 +68,7 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
                                          .rank = sl_comm_rank(world),
                                          .all_reduce = all_reduce,
                                          .all_gather = all_gather,
+                                         .reduce_scatter = reduce_scatter,
                                          .post = post,
                                          .user = out_ranks};
     return SL_OK;
@@ -106,6 +120,23 @@ sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config)
 }
 
 /* ---- what is shared ---- */
+
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
+{
+    sl_binding_share share;
+    if (!ranks->world)
+        return SL_OK;
+    SL_TRY(sl_binding_find(ranks->world, &share));
+    if (config->threads == SL_CONFIG_UNSET)
+        config->threads = share.worker_count;
+    if (sl_ranks_is_first(ranks) && sl_binding_wastes(&share))
+        sl_log_write(SL_LOG_WARNING,
+                     "the %u ranks of this machine are bound to %u of the %u cores that they could "
+                     "use: start them by sluice launch, mpirun --bind-to none, or srun "
+                     "--cpu-bind=none",
+                     share.rank_count, share.used_cores, share.usable_cores);
+    return SL_OK;
+}
 
 /* What each rank found, which all plan with the least of. */
 typedef struct means {

@@ -41,6 +41,10 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
     return ranks->table.rank == 0;
 }
 
+/* Sets --threads, where it was not given, to this rank's share of its machine's cores; says so
+ * where ranks are bound to few of them. */
+sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
+
 /* SL_ERROR_USAGE: the options ask for another number of ranks than there are, or for what many
  * ranks do not do yet. */
 sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config);

@@ -14,14 +14,17 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "schedule.h"
+#include "session/replicas.h"
 #include "train/evaluate/evaluate.h"
 
 enum { SKIPS_IN_A_ROW_MAX = 50 };
 enum { PLAN_STEP = 0, PLAN_EVALUATION = 1 };
-enum { ASKS_TO_STOP = 1 }; /* a flag of sl_step_scalars and sl_step_control */
+enum { STEPS_BETWEEN_COMPARISONS = 100 }; /* of replicated parameters */
+enum { ASKS_TO_STOP = 1 };                /* a flag of sl_step_scalars and sl_step_control */
 
 /* Data to evaluate on. */
 typedef struct evaluation {
@@ -41,6 +44,7 @@ typedef struct loop {
     uint64_t evaluated_step;   /* UINT64_MAX: none yet */
     sl_engine_statistics late; /* of updates that ended after their step was told of */
     double checkpoint_ms;      /* of saves after the step told of last */
+    uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* told of */
     bool has_timeline_failed;
     sl_end_report end;
 } loop;
@@ -74,20 +78,75 @@ static void add_statistics(const sl_engine_statistics *from, sl_engine_statistic
         to->phase_ns[phase] += from->phase_ns[phase];
 }
 
-/* What the engine counted since the last call, into a step's report and the run's. */
+/* What ranks tell of together. */
+typedef struct rank_report {
+    uint64_t peak_bytes[SL_TIER_COUNT], moved_bytes[SL_LANE_COUNT];
+    uint64_t comm_bytes[SL_COMM_GROUP_COUNT];
+} rank_report;
+
+_Static_assert(sizeof(rank_report) <= SL_COMM_RECORD_BYTES, "a report is one record");
+_Static_assert((int)SL_REPORT_COMMS == (int)SL_COMM_GROUP_COUNT, "every communicator is told of");
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void merge_reports(void *sum, const void *other)
+{
+    rank_report *to = sum;
+    const rank_report *from = other;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        to->peak_bytes[tier] = larger(to->peak_bytes[tier], from->peak_bytes[tier]);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        to->moved_bytes[lane] += from->moved_bytes[lane];
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        to->comm_bytes[group] += from->comm_bytes[group];
+}
+
+/* Makes a rank's report that of all of them; they call it together. */
+static sl_status join_reports(loop *run, sl_step_report *report)
+{
+    const sl_ranks *ranks = &run->trainer->ranks;
+    rank_report joint;
+    if (!run->has_others)
+        return SL_OK;
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++) {
+        uint64_t sent = sl_comm_sent_bytes(ranks->world, (sl_comm_group)group);
+        joint.comm_bytes[group] = sent - run->sent_bytes[group];
+        run->sent_bytes[group] = sent;
+    }
+    memcpy(joint.peak_bytes, report->peak_bytes, sizeof joint.peak_bytes);
+    memcpy(joint.moved_bytes, report->moved_bytes, sizeof joint.moved_bytes);
+    SL_TRY(sl_comm_merge(ranks->world, sizeof joint, &joint, merge_reports));
+    memcpy(report->peak_bytes, joint.peak_bytes, sizeof joint.peak_bytes);
+    memcpy(report->moved_bytes, joint.moved_bytes, sizeof joint.moved_bytes);
+    memcpy(report->comm_bytes, joint.comm_bytes, sizeof joint.comm_bytes);
+    report->rank_count = sl_comm_size(ranks->world);
+    return SL_OK;
+}
+
+static void count_totals(loop *run, const sl_step_report *report)
+{
+    sl_end_report *end = &run->end;
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        end->measured_peak_bytes[tier] =
+            larger(end->measured_peak_bytes[tier], report->peak_bytes[tier]);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        end->moved_bytes[lane] += report->moved_bytes[lane];
+}
+
+/* What the engine counted since the last call, into a report. */
 static void take_statistics(loop *run, sl_step_report *report)
 {
     sl_engine_statistics statistics;
     sl_engine_take_statistics(run->trainer->session->engine, &statistics);
     add_statistics(&run->late, &statistics);
     run->late = (sl_engine_statistics){0};
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         report->peak_bytes[tier] = statistics.measured_peak_bytes[tier];
-        run->end.measured_peak_bytes[tier] = statistics.measured_peak_bytes[tier];
-    }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         report->moved_bytes[lane] = statistics.moved_bytes[lane];
-        run->end.moved_bytes[lane] += statistics.moved_bytes[lane];
         report->stall_ms[lane] = 1e-6 * (double)statistics.stall_ns[lane];
     }
     for (int phase = 0; phase < SL_PHASE_COUNT; phase++)
@@ -96,8 +155,8 @@ static void take_statistics(loop *run, sl_step_report *report)
 }
 
 /* Counts a step that ran, and writes its numbers. */
-static void report_step(loop *run, double seconds, const sl_step_scalars *scalars,
-                        sl_step_report *report)
+static sl_status report_step(loop *run, double seconds, const sl_step_scalars *scalars,
+                             sl_step_report *report)
 {
     sl_trainer *trainer = run->trainer;
     sl_checkpoint_state *state = &trainer->state;
@@ -125,10 +184,13 @@ static void report_step(loop *run, double seconds, const sl_step_scalars *scalar
                                .skipped = control->skip != 0,
                                .epoch = sl_data_loader_epoch(&trainer->loader, state->next_row)};
     take_statistics(run, report);
+    SL_TRY(join_reports(run, report));
+    count_totals(run, report);
     run->checkpoint_ms = 0;
     run->end.run_steps++;
     run->end.seconds += seconds;
     run->end.last_loss = report->loss;
+    return SL_OK;
 }
 
 /* A step that is not finite lowers the loss scale and counts, or ends the run: with --nonfinite
@@ -178,7 +240,7 @@ static sl_status run_step(loop *run)
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
     sl_step_report report;
     note_flags(run);
-    report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report);
+    SL_TRY(report_step(run, 1e-9 * (double)(sl_clock_now_ns() - started_ns), &scalars, &report));
     SL_TRY(sl_sinks_step(&trainer->sinks, &report));
     SL_TRY(draw_timeline(run));
     return check_finite(trainer, &report);
@@ -252,12 +314,43 @@ static bool is_due(uint64_t step, uint64_t every)
     return every && step % every == 0;
 }
 
+static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t first_byte,
+                                uint64_t bytes, void *data)
+{
+    const sl_session *session = user;
+    const sl_layout *layout = session->blueprint->layout;
+    const uint64_t start =
+        layout->first_element[tensor_index] * sl_type_bytes(layout->group_type[SL_GROUP_PARAM]);
+    return sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
+                                layout->chunk_of_tensor[tensor_index], start + first_byte, bytes,
+                                data);
+}
+
+/* A fault that nobody hears of would go on in every rank that adds to its sums. */
+static sl_status compare_replicas(loop *run)
+{
+    sl_trainer *trainer = run->trainer;
+    sl_session *session = trainer->session;
+    if (!run->has_others || !is_due(trainer->state.step, STEPS_BETWEEN_COMPARISONS))
+        return SL_OK;
+    SL_TRY(sl_engine_drain(session->engine));
+    const sl_replicas replicas = {.comm = trainer->ranks.world,
+                                  .tensors = session->tensors,
+                                  .tensor_count = session->tensor_count,
+                                  .element_bytes = (uint32_t)sl_type_bytes(
+                                      session->blueprint->layout->group_type[SL_GROUP_PARAM]),
+                                  .read = read_parameter,
+                                  .user = session};
+    return sl_replicas_compare(&replicas, trainer->state.step);
+}
+
 static sl_status run_steps(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     const sl_config *config = trainer->config;
     while (trainer->state.step < config->steps && !must_stop(run)) {
         SL_TRY(run_step(run));
+        SL_TRY(compare_replicas(run)); /* before it is saved */
         if (config->save && is_due(trainer->state.step, config->save_every))
             SL_TRY(save_checkpoint(run));
         if (is_due(trainer->state.step, config->eval_every))
@@ -278,17 +371,21 @@ static sl_status run_steps(loop *run)
 
 /* ---- the run ---- */
 
-static void report_end(loop *run)
+/* After a failure others may not come: this rank tells of itself. */
+static sl_status report_end(loop *run, bool has_failed)
 {
     const sl_trainer *trainer = run->trainer;
     sl_step_report after_last_step;
     take_statistics(run, &after_last_step);
+    sl_status status = has_failed ? SL_OK : join_reports(run, &after_last_step);
+    count_totals(run, &after_last_step);
     run->end.step = trainer->state.step;
     run->end.tokens_total = trainer->state.tokens_total;
     run->end.skipped_steps = trainer->state.skipped_steps;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         run->end.planned_peak_bytes[tier] =
             sl_blueprint_peak_bytes(trainer->session->blueprint, (sl_tier)tier);
+    return status;
 }
 
 sl_status sl_loop_run(sl_trainer *trainer, const volatile sig_atomic_t *stop,
@@ -301,9 +398,10 @@ sl_status sl_loop_run(sl_trainer *trainer, const volatile sig_atomic_t *stop,
     sl_sinks *sinks = &trainer->sinks;
     run.end.last_loss = NAN;
     sl_status status = run_steps(&run);
+    sl_status end_status = report_end(&run, status != SL_OK);
+    status = status == SL_OK ? end_status : status;
     if (status != SL_OK)
         run.end.reason = "error";
-    report_end(&run);
     *out_end = run.end;
     if (status == SL_OK)
         status = sl_sinks_end(sinks, &run.end);

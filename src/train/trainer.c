@@ -273,6 +273,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->config = config;
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
+    SL_TRY(sl_ranks_share_cores(&trainer->ranks, config));
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN)
         SL_TRY(sl_ranks_check(&trainer->ranks, config));

@@ -11,6 +11,7 @@
 #include "base/workers.h"
 #include "files/fields.h"
 #include "recipe.h"
+#include "sharing.h"
 #include "units.h"
 
 enum {
@@ -360,8 +361,6 @@ static sl_status refuse_later_compute(const sl_config *config)
         REFUSE_LATER("more than one stage (--pp)", "leave it out");
     if (config->zero > 1)
         REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
-    if (config->sequence_parallel)
-        REFUSE_LATER("--sequence-parallel", "leave it out");
     return SL_OK;
 }
 
@@ -767,5 +766,5 @@ sl_status sl_config_fit_model(sl_config *config, const sl_gpt2_shape *shape)
     if (config->seq > shape->context)
         SL_FAIL(SL_ERROR_USAGE, "--seq %llu is beyond the model's context of %u tokens",
                 (unsigned long long)config->seq, shape->context);
-    return SL_OK;
+    return sl_sharing_check(config);
 }

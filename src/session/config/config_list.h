@@ -172,7 +172,8 @@
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
-      "split rows over tensor-parallel ranks where work is replicated")                            \
+      "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
+      "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
     X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
       "seconds after which a rank that does not come to an exchange is given up, and the run "     \
       "with "                                                                                      \

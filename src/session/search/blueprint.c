@@ -69,6 +69,14 @@ static uint32_t count_rows(const sl_task *task, const sl_choice *choice, uint32_
     return is_other ? task->tail_rows : task->test_tail_rows;
 }
 
+/* Rows that are left over may not be shared evenly: all ranks have them then, with the same bits.
+ */
+static bool shares_rows(const sl_task *task, uint32_t rows, uint32_t program_index)
+{
+    const bool is_even = (uint64_t)rows * task->seq % (task->tp_size ? task->tp_size : 1) == 0;
+    return task->sequence_parallel && (program_index == 0 || is_even);
+}
+
 static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint32_t program_index,
                               sl_program **out_program)
 {
@@ -81,6 +89,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .by_document = task->by_document};
     if (task->work == SL_WORK_TRAIN && program_index == 0)
         options.dropout = task->dropout;
+    options.sequence_parallel = shares_rows(task, options.batch, program_index);
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
     if (task->work == SL_WORK_GENERATE)

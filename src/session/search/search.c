@@ -229,6 +229,7 @@ static void init_training(const sl_config *config, sl_search *search)
     /* Only then is no update ever taken back, and none has to wait for the norm. */
     search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
                                 !sl_config_scales_dynamically(config);
+    search->task.sequence_parallel = config->sequence_parallel;
     search->task.dropout = (float)config->dropout;
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;

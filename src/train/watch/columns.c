@@ -1,4 +1,4 @@
-/* The two tables, and the one way to print a record that is a walk over them. */
+/* The tables, and the one way to print a record that is a walk over them. */
 #include "columns.h"
 
 #include <stdio.h>
@@ -14,6 +14,12 @@
     {                                                                                              \
         .field = SL_FIELD(name, sl_step_report, stall_ms[lane], .digits = 6), .group = "stall_ms", \
         .tag = "stall/" name "_ms", .meaning = meaning_                                            \
+    }
+
+#define SENT(name, index, meaning_)                                                                \
+    {                                                                                              \
+        .field = SL_FIELD(name, sl_step_report, comm_bytes[index]), .group = "comm_bytes",         \
+        .tag = "traffic/comm_" name "_bytes", .meaning = meaning_                                  \
     }
 
 #define TIMED(name, member, meaning_) STEP(name, member, "time/" name, meaning_, .digits = 6)
@@ -61,6 +67,14 @@ static const sl_column step_columns[] = {
     {{0}},
 };
 
+static const sl_column rank_columns[] = {
+    SENT("world", 0, "handed to other ranks through the communicator of all"),
+    SENT("tp", 1, "handed to the ranks that tensors are split over"),
+    SENT("dp", 2, "handed to the ranks that see other data"),
+    SENT("pp", 3, "handed to other stages"),
+    {{0}},
+};
+
 static const sl_column eval_columns[] = {
     {.field = SL_FIELD("step", sl_eval_report, step), .meaning = "steps trained before"},
     {.field = SL_FIELD("set", sl_eval_report, set), .meaning = "eval, validation or test"},
@@ -78,6 +92,11 @@ static const sl_column eval_columns[] = {
 const sl_column *sl_columns_of_step(void)
 {
     return step_columns;
+}
+
+const sl_column *sl_columns_of_ranks(void)
+{
+    return rank_columns;
 }
 
 const sl_column *sl_columns_of_eval(void)

@@ -17,8 +17,10 @@ typedef struct sl_column {
 
 enum { SL_COLUMN_NAME_BYTES = 64 };
 
-/* Both end with a key that is NULL. */
+/* All end with a key that is NULL. Those of ranks are of a step, too, where there are several; they
+ * are not in CSV, whose columns are the same for every run. */
 const sl_column *sl_columns_of_step(void);
+const sl_column *sl_columns_of_ranks(void);
 const sl_column *sl_columns_of_eval(void);
 
 /* Writes a record as text, `"key":value` with commas between, as sl_fields_print does. */

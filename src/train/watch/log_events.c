@@ -43,6 +43,8 @@ static sl_status write_step(void *self, const sl_step_report *report)
     log_events *log = self;
     sl_event_file_begin(&log->file, report->step);
     add_values(log, sl_columns_of_step(), report, "", !log->has_step);
+    if (report->rank_count > 0)
+        add_values(log, sl_columns_of_ranks(), report, "", !log->has_step);
     SL_TRY(sl_event_file_end(&log->file));
     log->has_step = true;
     return SL_OK;

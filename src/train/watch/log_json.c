@@ -92,7 +92,15 @@ static sl_status write_record(log_json *log, const char *event, const sl_column 
 
 static sl_status write_step(void *self, const sl_step_report *report)
 {
-    return write_record(self, "step", sl_columns_of_step(), report);
+    log_json *log = self;
+    size_t used = begin_line(log, "step");
+    used += sl_columns_print(sl_columns_of_step(), report, log->line + used, LINE_BYTES - used - 3);
+    if (report->rank_count > 0) {
+        log->line[used++] = ',';
+        used += sl_columns_print(sl_columns_of_ranks(), report, log->line + used,
+                                 LINE_BYTES - used - 2);
+    }
+    return end_line(log, used);
 }
 
 static sl_status write_eval(void *self, const sl_eval_report *report)

@@ -14,6 +14,9 @@ typedef struct sl_start_report {
     uint64_t first_step, last_step; /* of this run, from 1 */
 } sl_start_report;
 
+enum { SL_REPORT_COMMS = 4 }; /* world, tp, dp, pp */
+
+/* With other ranks memory is the largest over them, and traffic the sum. */
 typedef struct sl_step_report {
     uint64_t step; /* from 1 */
     double loss;   /* mean over the step's tokens, before the update */
@@ -25,8 +28,10 @@ typedef struct sl_step_report {
     uint64_t peak_bytes[SL_TIER_COUNT];
     uint64_t moved_bytes[SL_LANE_COUNT];
     double stall_ms[SL_LANE_COUNT];
-    double phase_ms[SL_PHASE_COUNT]; /* RECOMPUTE is in BACKWARD */
-    double checkpoint_ms;            /* of saves since the report before */
+    double phase_ms[SL_PHASE_COUNT];      /* RECOMPUTE is in BACKWARD */
+    double checkpoint_ms;                 /* of saves since the report before */
+    uint64_t comm_bytes[SL_REPORT_COMMS]; /* handed to other ranks */
+    uint32_t rank_count;                  /* 0: there are no other ranks */
     bool skipped;
 } sl_step_report;
 

@@ -1,0 +1,31 @@
+/* See sharing.h. */
+#include "sharing.h"
+
+#include <inttypes.h>
+
+/* What tensor-parallel ranks share besides tensors: rows of the hidden states. */
+static sl_status check_shared_rows(const sl_config *config, const char *option)
+{
+    const uint64_t row_count = config->micro_batch * config->seq;
+    if (config->tp == 1)
+        SL_FAIL(SL_ERROR_USAGE, "%s is for tensor-parallel ranks: give --tp", option);
+    if (row_count % config->tp != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%s: %" PRIu64 " rows of %" PRIu64 " tokens are no multiple of --tp %" PRIu64
+                ": change --micro-batch or --seq",
+                option, config->micro_batch, config->seq, config->tp);
+    return SL_OK;
+}
+
+sl_status sl_sharing_check(const sl_config *config)
+{
+    if (!config->sequence_parallel)
+        return SL_OK;
+    SL_TRY(check_shared_rows(config, "--sequence-parallel"));
+    if (config->dropout > 0 && config->micro_batch % config->tp != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--sequence-parallel with --dropout: --micro-batch %" PRIu64
+                " is no multiple of --tp %" PRIu64,
+                config->micro_batch, config->tp);
+    return SL_OK;
+}

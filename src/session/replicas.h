@@ -1,0 +1,26 @@
+/* Parameters that every rank holds in full: equal on all of them, or the run has gone wrong. */
+#ifndef SL_SESSION_REPLICAS_H
+#define SL_SESSION_REPLICAS_H
+
+#include "comm/comm.h"
+#include "sluice/program.h"
+
+typedef struct sl_replicas {
+    sl_comm *comm;                 /* of the ranks that are compared */
+    const sl_tensor_spec *tensors; /* [tensor_count] of the program */
+    uint32_t tensor_count;
+    uint32_t element_bytes;
+    bool has_split; /* tensors that are split over ranks are equal on these, too: they see other
+                       data */
+    /* Copies bytes of a parameter as the program computes with it. */
+    sl_status (*read)(void *user, uint32_t tensor_index, uint64_t first_byte, uint64_t bytes,
+                      void *data);
+    void *user;
+} sl_replicas;
+
+/* Compares, by a hash, the parameters that these ranks hold alike. All of them call it, the engine
+ * drained; it allocates nothing. SL_ERROR_INTERNAL on all of them names the first tensor that
+ * differs, a rank of the world, and the step. */
+sl_status sl_replicas_compare(const sl_replicas *replicas, uint64_t step);
+
+#endif

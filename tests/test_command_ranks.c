@@ -1,0 +1,288 @@
+/* What could be wrong when ranks of a run are lost: one that is killed or stopped at any moment
+ * leaves the others waiting or running, or nobody says which it was; a checkpoint is damaged, or
+ * what goes on from it is another run; the starter is killed and leaves ranks behind; a job that is
+ * suspended as a whole is taken for a dead one. Moments are drawn at random over start, steps and
+ * saves; they depend on the machine: a seed (SL_TEST_SEED) repeats the draw, not the place. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "command_run.h"
+
+enum { RANKS = 2, RANKS_SEEN = 8 };
+
+#define MODEL                                                                                      \
+    "--layers 1 --width 16 --heads 2 --context 16 --micro-batch 1 --data text --device cpu "       \
+    "--threads 1 --device-memory 64M --host-memory 64M --tp 2 --lr-schedule constant --warmup 0 "
+
+static uint64_t draw;
+
+/* In [0, below). */
+static uint64_t draw_number(uint64_t below)
+{
+    draw = draw * 6364136223846793005u + 1442695040888963407u;
+    return (draw >> 33) % below;
+}
+
+static void sleep_ms(uint64_t ms)
+{
+    struct timespec time = {(time_t)(ms / 1000), (long)(ms % 1000 * 1000000)};
+    nanosleep(&time, NULL);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- a run and its ranks ---- */
+
+typedef struct started {
+    pid_t starter;
+    pid_t ranks[RANKS_SEEN];
+    uint32_t count;
+} started;
+
+static started start(const char *starter, const char *options)
+{
+    char command[COMMAND_BYTES + PATH_BYTES];
+    snprintf(command, sizeof command,
+             "exec %s train " MODEL "--save kept --save-every 20 --keep 2 --resume --quiet "
+             "--log-json log %s >out 2>err </dev/null",
+             starter, options);
+    started run = {.starter = fork()};
+    assert_true(run.starter >= 0);
+    if (run.starter == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    return run;
+}
+
+static started launch(const char *options)
+{
+    char starter[PATH_BYTES + 32];
+    snprintf(starter, sizeof starter, "'%s' launch -n %d --", binary, RANKS);
+    return start(starter, options);
+}
+
+/* The rank that a process of this test is, by its environment; -1: none. */
+static int find_rank(const char *process, const char *variable)
+{
+    char path[128], text[1 << 14], name[64];
+    snprintf(path, sizeof path, "%s/environ", process);
+    FILE *file = fopen(path, "r");
+    size_t length = file ? fread(text, 1, sizeof text - 1, file) : 0;
+    int rank = -1;
+    bool is_ours = false;
+    if (file)
+        fclose(file);
+    text[length] = '\0';
+    snprintf(name, sizeof name, "%s=", variable);
+    for (const char *word = text; word < text + length; word += strlen(word) + 1) {
+        if (strncmp(word, name, strlen(name)) == 0)
+            rank = (int)strtol(word + strlen(name), NULL, 10);
+        is_ours |= strstr(word, work_directory) != NULL; /* XDG_CACHE_HOME */
+    }
+    return is_ours ? rank : -1;
+}
+
+static void find_ranks(const char *variable, started *run)
+{
+    glob_t found;
+    run->count = 0;
+    memset(run->ranks, 0, sizeof run->ranks);
+    if (glob("/proc/[0-9]*", GLOB_NOSORT, NULL, &found) != 0)
+        return;
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        int rank = find_rank(found.gl_pathv[i], variable);
+        if (rank < 0 || rank >= RANKS_SEEN)
+            continue;
+        run->ranks[rank] = (pid_t)strtol(found.gl_pathv[i] + strlen("/proc/"), NULL, 10);
+        run->count++;
+    }
+    globfree(&found);
+}
+
+static void await_ranks(const char *variable, started *run)
+{
+    for (int i = 0; i < 500 && run->count < RANKS; i++) {
+        sleep_ms(5);
+        find_ranks(variable, run);
+    }
+    if (run->count < RANKS)
+        fail_msg("%u ranks have started", run->count);
+}
+
+/* The exit code; the run has `seconds` for it. */
+static int await_end(const started *run, double seconds)
+{
+    int state;
+    double start = now_s();
+    while (waitpid(run->starter, &state, WNOHANG) == 0) {
+        if (now_s() - start > seconds) {
+            kill(run->starter, SIGKILL);
+            waitpid(run->starter, &state, 0);
+            read_text("err", complaint);
+            fail_msg("still runs after %.0f s: %s", seconds, complaint);
+        }
+        sleep_ms(10);
+    }
+    read_text("err", complaint);
+    return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+}
+
+static void expect_nothing_left(const char *variable)
+{
+    started left = {.count = 1};
+    for (int i = 0; i < 300 && left.count > 0; i++) {
+        find_ranks(variable, &left);
+        sleep_ms(left.count > 0 ? 10 : 0);
+    }
+    assert_int_equal(left.count, 0);
+}
+
+/* ---- killed and stopped ---- */
+
+static void say(char *text, size_t capacity, const char *format, uint64_t rank)
+{
+    snprintf(text, capacity, format, (unsigned)rank);
+}
+
+static off_t log_bytes(void)
+{
+    struct stat info;
+    return stat("log", &info) == 0 ? info.st_size : 0;
+}
+
+/* A third of the moments are anywhere from the start of the ranks, the others behind a step. */
+static void await_moment(off_t before)
+{
+    bool is_anywhere = draw_number(3) == 0;
+    for (int i = 0; !is_anywhere && i < 2000 && log_bytes() <= before + 4096; i++)
+        sleep_ms(5); /* a start record, and some steps */
+    sleep_ms(draw_number(is_anywhere ? 500 : 150));
+}
+
+static void lose_one(int number)
+{
+    char died[64], waited[64], missed[64];
+    off_t before = log_bytes();
+    started run = launch("--steps 1000000 --rank-timeout 1");
+    await_ranks("SLUICE_RANK", &run);
+    await_moment(before);
+    uint64_t rank = draw_number(RANKS);
+    kill(run.ranks[rank], number);
+    int code = await_end(&run, 30);
+    assert_code(code, 75);
+    expect_nothing_left("SLUICE_RANK");
+    say(died, sizeof died, number == SIGKILL ? "a rank has died: rank %u (" : "rank %u (", rank);
+    say(waited, sizeof waited, "rank %u of this machine", rank);
+    say(missed, sizeof missed, "rank %u is stopped", rank);
+    if (!strstr(complaint, died) && !strstr(complaint, waited) && !strstr(complaint, missed))
+        fail_msg("rank %u is not named: %s", (unsigned)rank, complaint);
+}
+
+static json_int_t last_step(const char *name)
+{
+    json_t *events = read_log(name), *event;
+    json_int_t last = 0;
+    size_t index;
+    json_array_foreach(events, index, event) if (strcmp(kind_of(event), "step") == 0) last =
+        json_integer_value(json_object_get(event, "step"));
+    json_decref(events);
+    return last;
+}
+
+/* Each run goes on from the checkpoint of the one that was lost before it; the last one is that
+ * which would have come without all this. */
+static void ranks_when_lost_at_random_moments_end_and_go_on(void **state)
+{
+    (void)state;
+    bool is_full = getenv("SL_TEST_FULL") != NULL;
+    int kills = is_full ? 200 : 10, stops = is_full ? 30 : 3;
+    for (int i = 0; i < kills + stops; i++)
+        lose_one(i % (kills / stops + 1) == kills / stops ? SIGSTOP : SIGKILL);
+    json_int_t reached = last_step("log") + 5;
+    char options[64];
+    snprintf(options, sizeof options, "--steps %lld", (long long)reached);
+    started run = launch(options);
+    assert_code(await_end(&run, 60), 0);
+    assert_code(sluice("launch -n 2 -- train " MODEL "%s --quiet --log-json whole", options), 0);
+    assert_same_steps("log", "whole", reached - 2, reached);
+    printf("%d kills, %d stops, over %lld steps\n", kills, stops, (long long)reached);
+}
+
+/* ---- suspended ---- */
+
+static void signal_all(const started *run, int number)
+{
+    kill(run->starter, number);
+    for (uint32_t i = 0; i < RANKS; i++)
+        kill(run->ranks[i], number);
+}
+
+static void job_when_suspended_for_two_deadlines_goes_on(void **state)
+{
+    (void)state;
+    started run = launch("--steps 1000000 --rank-timeout 1 --save other");
+    await_ranks("SLUICE_RANK", &run);
+    sleep_ms(300);
+    signal_all(&run, SIGSTOP);
+    sleep_ms(2200);
+    signal_all(&run, SIGCONT);
+    sleep_ms(1500);
+    kill(run.starter, SIGTERM);
+    assert_code(await_end(&run, 30), 0);
+    assert_null(strstr(complaint, "did not come"));
+    expect_nothing_left("SLUICE_RANK");
+}
+
+/* ---- the starter killed ---- */
+
+static void check_starter(const char *program, const char *options, const char *variable)
+{
+    char starter[PATH_BYTES + 128];
+    snprintf(starter, sizeof starter, "command -v %s >/dev/null", program);
+    if (system(starter) != 0) {
+        print_message("skipped: there is no %s\n", program);
+        return;
+    }
+    snprintf(starter, sizeof starter, "%s %s -n %d '%s'", program, options, RANKS, binary);
+    started run = start(starter, "--steps 1000000 --save third");
+    await_ranks(variable, &run);
+    sleep_ms(draw_number(500));
+    kill(run.starter, SIGKILL);
+    assert_int_equal(await_end(&run, 10), 128 + SIGKILL);
+    expect_nothing_left(variable);
+}
+
+static void starter_when_killed_leaves_nothing(void **state)
+{
+    (void)state;
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    check_starter("mpirun.openmpi", "--oversubscribe", "OMPI_COMM_WORLD_RANK");
+    check_starter("mpirun.mpich", "", "PMI_RANK");
+    assert_code(sluice("launch -n 2 -- train " MODEL "--resume --save third --steps 1 --quiet"), 0);
+}
+
+int main(void)
+{
+    const char *seed = getenv("SL_TEST_SEED");
+    draw = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+    printf("seed %llu (SL_TEST_SEED)\n", (unsigned long long)draw);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_when_lost_at_random_moments_end_and_go_on),
+        cmocka_unit_test(job_when_suspended_for_two_deadlines_goes_on),
+        cmocka_unit_test(starter_when_killed_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
