@@ -185,7 +185,9 @@ static void report_when_it_shares_a_file_then_refused(void **state)
 static void outputs_when_a_run_fails_then_those_before_stay(void **state)
 {
     (void)state;
-    const char *run = "train " TINY "--data text --steps 2 --quiet --report last --timeline line";
+    const char *run =
+        "train " TINY "--policy device --recompute none --data text --steps 2 --quiet "
+        "--report last --timeline line";
     assert_int_equal(system("ln -s kept.html last && ln -s kept.trace line"), 0);
     assert_int_equal(sluice("%s", run), 0);
     assert_int_equal(system("test -L last && test -L line && md5sum kept.* > before"), 0);
@@ -314,7 +316,8 @@ static void report_when_profiled_then_has_the_numbers_of_the_profile(void **stat
 {
     (void)state;
     json_error_t error;
-    assert_int_equal(sluice("profile " TINY "--policy host --accumulate 6 --accumulation micro "
+    assert_int_equal(sluice("profile " TINY
+                            "--policy host --recompute none --accumulate 6 --accumulation micro "
                             "--profile-steps 2 --quiet --report run2.html --json run2.json"),
                      0);
     json_t *page = read_page("run2.html"), *profile = json_load_file("run2.json", 0, &error);
