@@ -697,17 +697,22 @@ static sl_status check_tokenizing(const sl_config *config)
 
 static sl_status check_converting(const sl_config *config)
 {
+    enum { HF = 0, MEGATRON = 4 };
+    bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON;
+    const char *what = makes_directory ? "directory" : "file";
     if (!config->from)
         SL_FAIL(SL_ERROR_USAGE, "--from is missing: give a directory that train saved, a Hugging "
-                                "Face GPT-2 directory, or a model of llm.c");
+                                "Face GPT-2 directory, Megatron-LM's pieces, or a model of llm.c");
     if (!config->to)
-        SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made",
-                config->convert_format == 0 ? "directory" : "file");
+        SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made", what);
     if (strcmp(config->to, "-") == 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "--to -: a model is no text for standard output: name the %s that "
                 "is made (./- where it shall be called so)",
-                config->convert_format == 0 ? "directory" : "file");
+                what);
+    if (config->convert_format != MEGATRON && (config->tp > 1 || config->pp > 1))
+        SL_FAIL(SL_ERROR_USAGE, "--%s is for --format megatron: the others are not divided",
+                config->tp > 1 ? "tp" : "pp");
     return SL_OK;
 }
 

@@ -165,11 +165,12 @@
     X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
-    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE,                                               \
-      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them")  \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, TV, MACHINE,                                              \
+      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
+      "of convert: pieces of --format megatron")                                                   \
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
       "plan for so many ranks, without starting any (those of --tp)")                              \
-    X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
+    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE, "pipeline stages; of convert as --tp")       \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
@@ -228,13 +229,13 @@
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT,                  \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT,                                             \
-      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, or " \
-      "a model of llm.c (.bin)")                                                                   \
+      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, "    \
+      "Megatron-LM's pieces (a directory with iter_* or mp_rank_*), or a model of llm.c (.bin)")   \
     X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT,                                                 \
-      "where it goes: hf makes a directory, the others a file")                                    \
-    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights", 0, 0, V, OUTPUT,             \
+      "where it goes: hf and megatron make a directory, the others a file")                        \
+    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron", 0, 0, V, OUTPUT,    \
       "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
-      "llm.c; weights: one safetensors file")                                                      \
+      "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks")              \
     X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT,                \
       "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
       "gguf")
