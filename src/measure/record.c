@@ -190,10 +190,10 @@ sl_status sl_record_open(const sl_engine_plan *step, uint32_t warm_up_steps, sl_
     record->warm_up_steps = warm_up_steps;
     record->section_of = calloc(count, sizeof *record->section_of);
     record->commands = calloc(count, sizeof *record->commands);
-    sl_status status = record->section_of && record->commands
-                           ? number_sections(record)
-                           : sl_status_fail(SL_ERROR_SYSTEM, "no memory to record a step");
-    if (status == SL_OK)
+    sl_status status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to record a step");
+    if (record->section_of && record->commands)
+        status = number_sections(record);
+    if (status == SL_OK && record->section_of)
         status = take_spans(record);
     if (status != SL_OK) {
         sl_record_close(record);

@@ -27,6 +27,7 @@ enum {
     B = SL_CONFIG_BENCH,
     K = SL_CONFIG_TOKENIZE,
     V = SL_CONFIG_CONVERT,
+    TB = T | B,
     TV = T | V,
     BK = B | K,
     TEK = TE | K,

@@ -207,10 +207,10 @@
     X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, OUTPUT,                              \
       "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
-    X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT,                                         \
+    X(TEXT, report, "report", "", "FILE", 0, 0, TB, OUTPUT,                                        \
       "one HTML file with pictures: memory by kind over a step, what its peak is made of, "        \
       "lanes, stalls, addresses; of plan also where it does not fit, of train and profile with "   \
-      "what was measured")                                                                         \
+      "what was measured; of bench, its rates as bars")                                            \
     X(SWITCH, explain, "explain", "false", NULL, 0, 0, P, OUTPUT,                                  \
       "say in a few lines why the plan is as it is, what binds it, and what rules of thumb say")   \
     X(LIST, compare, "compare", "", "POLICY|SIZE|NAME=VALUE...", 0, 0, P, OUTPUT,                  \
@@ -223,6 +223,12 @@
     X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT,                          \
       "steps that are measured, after one that warms up")                                          \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
+    X(LIST, only, "only", "", "FIGURE,...", 0, 0, B, OUTPUT,                                       \
+      "measure these alone: gemm, adamw, op, memory, copy, comm, disk, numa; the other rates of "  \
+      "the profile stay as they were measured before")                                             \
+    X(TEXT, against, "against", "", "FILE", 0, 0, B, OUTPUT,                                       \
+      "hold each rate against an earlier run, what --json printed or a profile: its ratio, and "   \
+      "what changed by more than the spread of both")                                              \
     X(TEXT, output, "output", "", "FILE", 0, 0, BK, OUTPUT,                                        \
       "of bench: where the profile goes (else where plan and train find it by themselves); of "    \
       "tokenize: the file of tokens, or with --decode of text")                                    \
