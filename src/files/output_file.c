@@ -134,21 +134,15 @@ static sl_status check_there(const sl_output_file_kind *kind, const char *path)
 
 /* ---- opening ---- */
 
-static sl_status open_target(sl_output_file *output, const char *path, int *out_fd)
+static sl_status open_target(sl_output_file *output, bool is_direct, int *out_fd)
 {
-    if (output->kind->takes_streams && is_stream(path)) {
-        output->path = strdup(path);
-        *out_fd = output->path ? open(path, O_WRONLY | O_APPEND | O_CLOEXEC) : -1;
+    if (is_direct) {
+        *out_fd = open(output->path, O_WRONLY | O_APPEND | O_CLOEXEC);
     } else {
-        SL_TRY(check_there(output->kind, path));
-        output->path = resolve(path);
-        if (output->path)
-            SL_TRY(sl_files_create_unseen_shared(output->path, &output->file));
-        *out_fd = output->path ? fcntl(output->file.fd, F_DUPFD_CLOEXEC, 0) : -1;
+        SL_TRY(sl_files_create_unseen_shared(output->path, &output->file));
+        *out_fd = fcntl(output->file.fd, F_DUPFD_CLOEXEC, 0);
     }
-    if (!output->path)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
-    return *out_fd >= 0 ? SL_OK : fail_io(path, errno);
+    return *out_fd >= 0 ? SL_OK : fail_io(output->path, errno);
 }
 
 static sl_status open_stream(sl_output_file *output, int fd)
@@ -167,8 +161,14 @@ sl_status sl_output_file_open(const sl_output_file_kind *kind, const char *path,
                               sl_output_file *out_output)
 {
     int fd = -1;
+    const bool is_direct = kind->takes_streams && is_stream(path);
     sl_output_file output = {.kind = kind, .file = {.fd = -1}};
-    sl_status status = open_target(&output, path, &fd);
+    if (!is_direct)
+        SL_TRY(check_there(kind, path));
+    output.path = is_direct ? strdup(path) : resolve(path);
+    if (!output.path)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    sl_status status = open_target(&output, is_direct, &fd);
     if (status == SL_OK)
         status = open_stream(&output, fd);
     if (status != SL_OK) {
