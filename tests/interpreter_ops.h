@@ -445,6 +445,10 @@ static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define it_all_reduce_tensor NULL
 #define it_gather_rows NULL
 #define it_scatter_rows NULL
+#define it_take_rows NULL
+#define it_gather_columns NULL
+#define it_scatter_columns NULL
+#define it_take_columns NULL
 #define it_input NULL
     SL_OP_LIST(X)
 #undef X

@@ -244,11 +244,13 @@ static inline whole_tensor *find_whole(whole_model *model, const sl_tensor_spec 
 static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uint64_t e)
 {
     const bool is_vector = spec->dim_count == 1;
-    const uint64_t part = spec->shape[is_vector ? 0 : 1], row = is_vector ? 0 : e / part;
+    const uint64_t part = spec->shape[is_vector ? 0 : 1];
+    const uint64_t row = is_vector ? 0 : spec->first_row + e / part;
     const uint64_t whole = spec->whole_shape[is_vector ? 0 : 1], column = e % part;
     if (spec->split == SL_SPLIT_COLUMNS) {
         const uint64_t at = rank * part + column;
-        return at < whole ? row * whole + at : UINT64_MAX;
+        const bool is_there = is_vector || e / part < spec->valid_rows;
+        return at < whole && is_there ? row * whole + at : UINT64_MAX;
     }
     if (spec->split == SL_SPLIT_QKV) {
         const uint64_t third = column / (part / 3), at = rank * (part / 3) + column % (part / 3);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <sys/wait.h>
 
+#include "base/bits.h"
 #include "session/convert/convert.h"
 #include "text_case.h"
 
@@ -122,7 +123,7 @@ static void assert_same(const char *path, const char *other)
         for (uint64_t j = 0; j < count; j++) {
             uint64_t from_left = a.is_out_in ? j : lay_index_across(&tensor, j);
             uint64_t from_right = b.is_out_in ? j : lay_index_across(&tensor, j);
-            if (memcmp(&left[from_left], &right[from_right], sizeof(float)) != 0)
+            if (sl_bits_of_float(left[from_left]) != sl_bits_of_float(right[from_right]))
                 fail_msg("%s and %s differ in %s, element %llu", path, other,
                          sl_gpt2_tensors_name(&tensor).text, (unsigned long long)j);
         }

@@ -109,15 +109,15 @@ static void value_when_it_holds_itself_then_read(void **state)
 static void pickle_when_deep_or_long_then_no_deeper_stack(void **state)
 {
     (void)state;
-    enum { DEPTH = 1 << 20 };
-    char *data = malloc(2 * DEPTH);
+    const size_t depth = 1 << 20;
+    char *data = malloc(2 * depth);
     sl_pickle *pickle;
-    memset(data, ']', DEPTH); /* [[[[...]]]] */
-    memset(data + DEPTH, 'a', DEPTH - 1);
-    data[2 * DEPTH - 1] = '.';
-    must(sl_pickle_open(data, 2 * DEPTH, &pickle, NULL));
+    memset(data, ']', depth); /* [[[[...]]]] */
+    memset(data + depth, 'a', depth - 1);
+    data[2 * depth - 1] = '.';
+    must(sl_pickle_open(data, 2 * depth, &pickle, NULL));
     const sl_pickle_value *value = pickle->root;
-    for (int i = 0; i < DEPTH - 1; i++)
+    for (size_t i = 0; i < depth - 1; i++)
         value = sl_pickle_item(value, SL_PICKLE_LIST, 0);
     assert_int_equal(value->count, 0);
     sl_pickle_close(pickle);

@@ -224,7 +224,25 @@ extern "C" {
     /* Of a gradient as it is stored, the sum over the tensor-parallel ranks: each one's is rounded */ \
     /* to the compute type, and so is the sum. */ \
     X(ALL_REDUCE_TENSOR, all_reduce_tensor, ON_COMM, NO_FLOPS, \
-      OP(UPDATE, gradient, 0, GRAD, E))
+      OP(UPDATE, gradient, 0, GRAD, E)) \
+    /* This tensor-parallel rank's rows of what all ranks have. Exchanges nothing. */ \
+    X(TAKE_ROWS, take_rows, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, B, T, I), \
+      OP(WRITE, y, 0, TYPE, R, I)) \
+    /* Each tensor-parallel rank has O columns, in the order of ranks, of which those beyond the I */ \
+    /* are padding: all of them. */ \
+    X(GATHER_COLUMNS, gather_columns, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, O), \
+      OP(WRITE, y, 0, TYPE, R, I)) \
+    /* This rank's columns of the sum over the tensor-parallel ranks, in rank order and fp32, */ \
+    /* rounded to the compute type; padding is zero. */ \
+    X(SCATTER_COLUMNS, scatter_columns, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(GRADIENT, y, 0, GRAD, R, O)) \
+    /* This rank's columns of what all ranks have; padding is zero. Exchanges nothing. */ \
+    X(TAKE_COLUMNS, take_columns, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(WRITE, y, 0, TYPE, R, O))
 /* clang-format on */
 
 typedef enum sl_op_kind {

@@ -165,6 +165,7 @@ typedef struct sl_program {
     /* Ranks that the tensors are split over, and which this program is of; 0 or 1: not split. The
      * programs of all ranks are the same but for what attributes and specs say of the rank. */
     uint32_t tp_size, tp_rank;
+    uint32_t head_ranks;            /* that share the rows of the head; 0 or 1: each has all */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
 
@@ -235,6 +236,9 @@ typedef struct sl_step_options {
     sl_accumulation accumulation;
     sl_recompute recompute;
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
+    /* What a block is given is kept by the tensor-parallel ranks together, a part each, between its
+     * forward and its backward: their number divides its elements. */
+    bool partition_activations;
 } sl_step_options;
 
 /* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. Positions are

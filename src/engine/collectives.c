@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/half.h"
 #include "kernels/cpu/norm_sum.h"
@@ -60,6 +61,12 @@ static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
 }
 
+/* One rank's columns. */
+static uint64_t count_column_bytes(const sl_op_attrs *attrs)
+{
+    return attrs->row_count * attrs->out * sl_type_bytes((sl_type)attrs->type);
+}
+
 /* Stored in another type than it travels in. */
 static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
 {
@@ -69,6 +76,8 @@ static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                         uint32_t rank_count)
 {
+    if (kind == SL_OP_GATHER_COLUMNS || kind == SL_OP_SCATTER_COLUMNS)
+        return (rank_count + 1) * count_column_bytes(attrs);
     if (is_rounded(kind, attrs))
         return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
     return rank_count * count_part_bytes(kind, attrs);
@@ -200,11 +209,96 @@ static sl_status reduce_norm(const collective_args *args)
     return SL_OK;
 }
 
+static sl_status take_rows(const collective_args *args)
+{
+    const uint64_t bytes =
+        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
+    memcpy(args->operand[1], (const char *)args->operand[0] + args->ranks->rank * bytes, bytes);
+    return SL_OK;
+}
+
+/* ---- columns ---- */
+
+/* Copies columns between what all ranks have, [R, I], and one rank's, [R, O], whose padding becomes
+ * zero. */
+static void copy_columns(const sl_op_attrs *attrs, uint32_t rank, char *all, char *part,
+                         bool into_part)
+{
+    const uint64_t element = sl_type_bytes((sl_type)attrs->type), row_bytes = attrs->in * element;
+    const uint64_t first = rank * attrs->out;
+    const uint64_t left = attrs->in > first ? attrs->in - first : 0;
+    const uint64_t bytes = (left < attrs->out ? left : attrs->out) * element;
+    const uint64_t part_bytes = attrs->out * element;
+    for (uint64_t row = 0; row < attrs->row_count; row++) {
+        char *whole = all + row * row_bytes + (bytes > 0 ? first * element : 0);
+        char *own = part + row * part_bytes;
+        memcpy(into_part ? own : whole, into_part ? whole : own, bytes);
+        if (into_part)
+            memset(own + bytes, 0, part_bytes - bytes);
+    }
+}
+
+static sl_status gather_columns(const collective_args *args)
+{
+    const uint64_t bytes = count_column_bytes(args->attrs);
+    char *parts = args->workspace;
+    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], parts));
+    for (uint32_t rank = 0; rank < args->ranks->size; rank++)
+        copy_columns(args->attrs, rank, args->operand[1], parts + rank * bytes, false);
+    return SL_OK;
+}
+
+/* The sum, in the type in which it travelled, written to or added to a gradient as it is stored. */
+static void store_gradient(const sl_op_attrs *attrs, const void *sum, void *gradient)
+{
+    const uint64_t count = attrs->row_count * attrs->out;
+    const sl_type type = (sl_type)attrs->type;
+    const float *floats = sum;
+    const uint16_t *halves = sum;
+    float *to = gradient;
+    if (attrs->grad_type == type && !attrs->adds_gradient) {
+        memcpy(gradient, sum, count * sl_type_bytes(type));
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const float term = type == SL_TYPE_FP32   ? floats[i]
+                           : type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i])
+                                                  : sl_half_from_fp16(halves[i]);
+        to[i] = attrs->adds_gradient ? to[i] + term : term;
+    }
+}
+
+static sl_status scatter_columns(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const uint64_t bytes = count_column_bytes(attrs);
+    char *parts = args->workspace, *sum = parts + args->ranks->size * bytes;
+    for (uint32_t rank = 0; rank < args->ranks->size; rank++)
+        copy_columns(attrs, rank, args->operand[0], parts + rank * bytes, true);
+    SL_TRY(args->ranks->reduce_scatter(args->ranks->user, (sl_type)attrs->type,
+                                       attrs->row_count * attrs->out, parts, sum));
+    store_gradient(attrs, sum, args->operand[1]);
+    return SL_OK;
+}
+
+static sl_status take_columns(const collective_args *args)
+{
+    copy_columns(args->attrs, args->ranks->rank, args->operand[0], args->operand[1], true);
+    return SL_OK;
+}
+
 /* One row a collective op. */
 static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
-    [SL_OP_ALL_REDUCE] = reduce,           [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
-    [SL_OP_ALL_REDUCE_NORM] = reduce_norm, [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
-    [SL_OP_GATHER_ROWS] = gather_rows,     [SL_OP_SCATTER_ROWS] = scatter_rows,
+    [SL_OP_ALL_REDUCE] = reduce,
+    [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
+    [SL_OP_ALL_REDUCE_NORM] = reduce_norm,
+    [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
+    [SL_OP_GATHER_ROWS] = gather_rows,
+    [SL_OP_SCATTER_ROWS] = scatter_rows,
+    [SL_OP_TAKE_ROWS] = take_rows,
+    [SL_OP_GATHER_COLUMNS] = gather_columns,
+    [SL_OP_SCATTER_COLUMNS] = scatter_columns,
+    [SL_OP_TAKE_COLUMNS] = take_columns,
 };
 
 static sl_status run_collective(void *arguments)

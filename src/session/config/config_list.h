@@ -175,6 +175,15 @@
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
+    X(CHOICE, split_layout, "split-layout", "megatron", "megatron|colossal", 0, 0, T, MACHINE,     \
+      "how tensor-parallel ranks split the parameters: megatron exchanges least; colossal holds "  \
+      "wte, wpe and attention's last product by columns, so that ids need no padding, and "        \
+      "gathers "                                                                                   \
+      "them")                                                                                      \
+    X(SWITCH, partition_activations, "partition-activations", "false", NULL, 0, 0, T, MACHINE,     \
+      "the input of each block is kept for the backward pass by the tensor-parallel ranks "        \
+      "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
+      "changes")                                                                                   \
     X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
       "seconds after which a rank that does not come to an exchange is given up, and the run "     \
       "with "                                                                                      \

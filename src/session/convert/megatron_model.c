@@ -113,7 +113,7 @@ static sl_status count_pieces(sl_megatron_model *model, bool *out_has_stages)
            is_there(model->path, sl_megatron_tensors_piece(0, model->pp_size, true).text))
         model->pp_size++;
     *out_has_stages = has_stages;
-    if (model->tp_size > 0)
+    if (model->tp_size > 0 && model->pp_size > 0)
         return SL_OK;
     if (is_there(model->path, ".metadata"))
         SL_FAIL(SL_ERROR_DATA,
@@ -140,7 +140,7 @@ static sl_status open_piece(const sl_megatron_model *model, sl_megatron_name nam
 
 static sl_status open_pieces(sl_megatron_model *model, bool has_stages)
 {
-    uint32_t count = model->tp_size * model->pp_size;
+    uint32_t count = model->tp_size * model->pp_size; /* at most 2^24 */
     model->pieces = calloc(count, sizeof *model->pieces);
     model->stages = calloc(model->pp_size, sizeof *model->stages);
     if (!model->pieces || !model->stages)
@@ -460,7 +460,7 @@ static sl_status check_shape(const sl_megatron_model *model)
     const char *path = model->path;
     if (sl_gpt2_check(shape, 1) != SL_OK)
         return sl_status_prefix(SL_ERROR_DATA, "%s", sl_files_show(path).text);
-    if (shape->heads % model->tp_size != 0)
+    if (model->tp_size == 0 || shape->heads % model->tp_size != 0)
         SL_FAIL(SL_ERROR_DATA, "%s: %u heads do not divide among its %u tensor-parallel ranks",
                 sl_files_show(path).text, shape->heads, model->tp_size);
     return SL_OK;

@@ -89,6 +89,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .by_document = task->by_document};
     if (task->work == SL_WORK_TRAIN && program_index == 0)
         options.dropout = task->dropout;
+    options.split_layout = task->split_layout;
     options.sequence_parallel = shares_rows(task, options.batch, program_index);
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
@@ -107,7 +108,8 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
     sl_step_options options = {.micro_batch_count = choice->accumulate,
                                .accumulation = choice->accumulation,
                                .recompute = choice->recompute,
-                               .update_early = blueprint->task.update_early};
+                               .update_early = blueprint->task.update_early,
+                               .partition_activations = blueprint->task.partition_activations};
     sl_program *step = NULL;
     SL_TRY(sl_program_derive_step(*program, &map, &options, &step));
     sl_program_close(*program);

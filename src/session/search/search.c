@@ -230,6 +230,8 @@ static void init_training(const sl_config *config, sl_search *search)
     search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
                                 !sl_config_scales_dynamically(config);
     search->task.sequence_parallel = config->sequence_parallel;
+    search->task.split_layout = (sl_split_layout)config->split_layout;
+    search->task.partition_activations = config->partition_activations;
     search->task.dropout = (float)config->dropout;
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;

@@ -48,9 +48,10 @@ static sl_status check_split_panel(const sl_full_tensor *full, const sl_tensor_s
     bool fits = spec->dim_count == full->dim_count && spec->whole_shape[0] == full->shape[0] &&
                 spec->whole_shape[1] == full->shape[1] && run.length <= run.pitch &&
                 !__builtin_mul_overflow(full->shape[0], columns, &whole) &&
-                !__builtin_mul_overflow(run.count - 1, run.stride, &last) &&
+                !__builtin_mul_overflow(run.count > 0 ? run.count - 1 : 0, run.stride, &last) &&
                 !__builtin_add_overflow(run.first, run.length, &end) &&
-                !__builtin_add_overflow(last, end, &end) && (run.length == 0 || end <= whole);
+                !__builtin_add_overflow(last, end, &end) &&
+                (run.length == 0 || run.count == 0 || end <= whole);
     if (!fits)
         SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\": this rank's part is not in the tensor",
                 sl_files_show(full->name).text);
