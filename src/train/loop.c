@@ -53,7 +53,7 @@ static sl_status draw_timeline(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     return sl_sinks_outlive(&trainer->sinks,
-                            sl_timeline_write(trainer->timeline, trainer->state.step),
+                            sl_timeline_write(trainer->drawing.timeline, trainer->state.step),
                             &run->has_timeline_failed);
 }
 

@@ -259,14 +259,6 @@ static sl_status init_search(sl_trainer *trainer)
     return sl_ranks_share(&trainer->ranks, &trainer->search);
 }
 
-/* A path that was mistaken must not cost the file that is there: it may be the data. */
-static sl_status check_logs(const sl_config *config)
-{
-    if (config->log_json)
-        SL_TRY(sl_log_json_check(config->log_json));
-    return config->log_csv ? sl_log_csv_check(config->log_csv, config->resume) : SL_OK;
-}
-
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s)
 {
     return sl_ranks_open(timeout_s, &trainer->ranks);
@@ -300,8 +292,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(settle_batch(trainer));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
-    if (command == SL_CONFIG_TRAIN)
-        SL_TRY(check_logs(config));
+    SL_TRY(sl_outputs_check(config, command));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
     SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens));
@@ -462,12 +453,12 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
         status = keep_resolved(trainer);
     const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
     if (status == SL_OK && is_first)
-        status = sl_timeline_open(trainer->config->timeline, &step, &trainer->timeline);
+        status = sl_drawing_open(trainer->config->timeline, &step, &trainer->drawing);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;
     }
-    const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->timeline),
+    const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->drawing.timeline),
                                     .source = &source,
                                     .ranks = find_others(&trainer->ranks.tensor),
                                     .data_ranks = find_others(&trainer->ranks.data),
@@ -483,7 +474,7 @@ void sl_trainer_close(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
     sl_session_close(trainer->session);
-    sl_timeline_close(trainer->timeline);
+    sl_drawing_close(&trainer->drawing);
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);
     sl_data_loader_close(&trainer->test_loader);
