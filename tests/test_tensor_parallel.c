@@ -375,7 +375,8 @@ static void session_when_there_are_no_other_ranks_then_is_refused(void **state)
     sl_refusal refusal;
     const sl_engine_source source = {fill_rows, NULL};
     const sl_session_hooks hooks = {.source = &source};
-    configure(&config, 2, on_device);
+    const ranks_run run = {.size = 2, .tp = 2, .dp = 1, .factor = 1};
+    configure(&config, &run, on_device);
     assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
     assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
     assert_int_equal(sl_session_open(blueprint, &hooks, &session), SL_ERROR_USAGE);

@@ -254,6 +254,8 @@ static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
     const sl_op *op = forward_op(step, op_index);
     sl_op_attrs attrs = op->attrs;
     double tokens = (double)attrs.batch * (double)attrs.seq * step->options->micro_batch_count;
+    if (step->forward->dp_size > 1) /* the loss is the mean over the rows of all ranks */
+        tokens *= step->forward->dp_size;
     tokens *= step->forward->head_ranks ? step->forward->head_ranks : 1;
     attrs.scale = (float)(1.0 / tokens);
     attrs.adds_output = 0;

@@ -376,6 +376,9 @@ static sl_status emit_step(sl_step *step)
     step->program->grad_type = step->forward->grad_type;
     step->program->tp_size = step->forward->tp_size;
     step->program->tp_rank = step->forward->tp_rank;
+    step->program->dp_size = step->forward->dp_size;
+    step->program->dp_rank = step->forward->dp_rank;
+    step->program->zero = step->forward->zero;
     step->program->head_ranks = step->forward->head_ranks;
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));

@@ -12,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
+#include "session/config/recipe.h"
 #include "train/data/tokenizer.h"
 #include "train/watch/log_csv.h"
 #include "train/watch/log_events.h"
@@ -268,6 +269,17 @@ void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
     sl_ranks_close(&trainer->ranks, status);
 }
 
+/* A step has --global-batch rows, if that is known, of all data-parallel ranks together. */
+static sl_status settle_batch(sl_trainer *trainer)
+{
+    sl_config *config = trainer->config;
+    const sl_resume *resume = &trainer->resume;
+    const bool is_free =
+        resume->checkpoint ? !resume->is_batch_given : !config->given[SL_CONFIG_ROW_accumulate];
+    SL_TRY(sl_recipe_plan_ranks(config));
+    return sl_recipe_settle_batch(config, is_free);
+}
+
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer)
 {
     trainer->config = config;
@@ -276,7 +288,8 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(sl_ranks_share_cores(&trainer->ranks, config));
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN)
-        SL_TRY(sl_ranks_check(&trainer->ranks, config));
+        SL_TRY(sl_ranks_divide(&trainer->ranks, config));
+    SL_TRY(settle_batch(trainer));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
     SL_TRY(sl_outputs_check(config, command));
@@ -347,10 +360,10 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
-/* NULL: there are no other ranks. */
-static const sl_engine_ranks *find_others(const sl_trainer *trainer)
+/* NULL: there are none of this kind. */
+static const sl_engine_ranks *find_others(const sl_engine_ranks *table)
 {
-    return trainer->ranks.world ? &trainer->ranks.table : NULL;
+    return table->size > 0 ? table : NULL;
 }
 
 /* What every save of this run has in common; the rest is filled in when it comes. */
@@ -365,7 +378,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
                                      .tensor_count = session->tensor_count,
                                      .has_state = session->has_state,
                                      .io = &session->io,
-                                     .ranks = find_others(trainer),
+                                     .ranks = find_others(&trainer->ranks.table),
                                      .state = &trainer->state,
                                      .precision = session->blueprint->task.type};
 }
@@ -395,8 +408,9 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
 {
     const sl_trainer *trainer = user;
     uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    const sl_row_range rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
-                               batch};
+    const uint64_t turn =
+        (uint64_t)what->micro_batch * trainer->config->dp + trainer->ranks.place.data;
+    const sl_row_range rows = {trainer->state.next_row + turn * batch, batch};
     return sl_data_loader_read(&trainer->loader, rows, what->slot, memory);
 }
 
@@ -446,7 +460,8 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
     }
     const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->drawing.timeline),
                                     .source = &source,
-                                    .ranks = find_others(trainer),
+                                    .ranks = find_others(&trainer->ranks.tensor),
+                                    .data_ranks = find_others(&trainer->ranks.data),
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(check_space(trainer));

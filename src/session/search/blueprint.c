@@ -97,7 +97,11 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
         choose_generation(task, program_index, &options);
     if (task->by_token)
         options.mode = SL_GPT2_STATS;
-    return sl_gpt2_emit(&task->shape, &options, out_program);
+    SL_TRY(sl_gpt2_emit(&task->shape, &options, out_program));
+    (*out_program)->dp_size = task->dp_size;
+    (*out_program)->dp_rank = task->dp_rank;
+    (*out_program)->zero = task->zero;
+    return SL_OK;
 }
 
 /* Writes the training step made of forward program *program in its place. */

@@ -36,6 +36,8 @@ typedef struct sl_task {
     uint32_t test_tail_rows;   /* TRAIN: the same of the evaluation on test data */
     bool update_early;         /* TRAIN: see sl_step_options */
     uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
+    uint32_t dp_size, dp_rank; /* TRAIN: ranks with rows of their own, and this one; likewise */
+    uint32_t zero;             /* ZeRO stage over them, see sl_program */
     sl_split_layout split_layout;
     bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
     bool partition_activations; /* TRAIN: see sl_step_options */
