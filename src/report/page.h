@@ -21,6 +21,10 @@ typedef struct sl_report_args {
     const char *refusal; /* why not, as the command says it; NULL: it fits */
 } sl_report_args;
 
+/* Whether a report may be put there: what is there and is no report is not replaced. Before hours
+ * go into what it is to tell. SL_ERROR_USAGE, SL_ERROR_IO. */
+sl_status sl_report_check(const char *path);
+
 /* Writes the report in one step: there is a whole file or the old one. SL_ERROR_IO names the file;
  * SL_ERROR_SYSTEM: no memory. */
 sl_status sl_report_write(const char *path, const sl_report_args *args);

@@ -84,6 +84,9 @@
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
     X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, TRAINING, "tokens of a row (the context)")       \
     X(COUNT, accumulate, "accumulate", "1", "N", 1, 1e5, T, TRAINING, "micro-batches of a step")   \
+    X(COUNT, global_batch, "global-batch", "auto", "N|auto", 1, 1e12, T, TRAINING,                 \
+      "rows of a step over all ranks: gives --accumulate where that is left out, and is checked "  \
+      "where it is not")                                                                           \
     X(COUNT, steps, "steps", "100", "N", 0, 1e12, T, TRAINING,                                     \
       "steps to train, all runs together")                                                         \
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
@@ -168,13 +171,27 @@
     X(COUNT, tp, "tp", "1", "N", 1, 1e5, TV, MACHINE,                                              \
       "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
       "of convert: pieces of --format megatron")                                                   \
+    X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, T, MACHINE,                                       \
+      "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
+      "(what --tp leaves of the ranks)")                                                           \
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
-      "plan for so many ranks, without starting any (those of --tp)")                              \
+      "plan for so many ranks, without starting any (--tp times --dp)")                            \
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE, "pipeline stages; of convert as --tp")       \
-    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
+    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
+      "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
+      "share of every chunk")                                                                      \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
+    X(CHOICE, split_layout, "split-layout", "megatron", "megatron|colossal", 0, 0, T, MACHINE,     \
+      "how tensor-parallel ranks split the parameters: megatron exchanges least; colossal holds "  \
+      "wte, wpe and attention's last product by columns, so that ids need no padding, and "        \
+      "gathers "                                                                                   \
+      "them")                                                                                      \
+    X(SWITCH, partition_activations, "partition-activations", "false", NULL, 0, 0, T, MACHINE,     \
+      "the input of each block is kept for the backward pass by the tensor-parallel ranks "        \
+      "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
+      "changes")                                                                                   \
     X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
       "seconds after which a rank that does not come to an exchange is given up, and the run "     \
       "with "                                                                                      \
