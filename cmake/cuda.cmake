@@ -62,7 +62,7 @@ if(CMAKE_CUDA_COMPILER)
   target_include_directories(sluice_cuda_c SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_sources(sluice PRIVATE $<TARGET_OBJECTS:sluice_cuda> $<TARGET_OBJECTS:sluice_cuda_c>)
   target_link_libraries(sluice PRIVATE CUDA::cudart_static)
-  set(SL_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
+  string(APPEND SL_PC_LIBS_PRIVATE " -L${CUDAToolkit_LIBRARY_DIR} -lcudart_static -ldl -lrt")
 else()
   add_library(sluice_cuda_c OBJECT src/device/cuda_absent.c kernels/cuda/absent.c)
   target_include_directories(sluice_cuda_c PRIVATE ${CMAKE_SOURCE_DIR}/include
