@@ -323,9 +323,14 @@ SL_API bool sl_op_reads(const sl_op *op, uint32_t operand_index);
 /* True if `op` writes operand i (all but READ). */
 SL_API bool sl_op_writes(const sl_op *op, uint32_t operand_index);
 
-/* Bytes of operand i by the op's shapes; 0 where the shapes leave it open (at least that much). */
+/* Bytes of operand i by the op's shapes; 0 where the shapes leave it open: it may have more than
+ * the least. */
 SL_API uint64_t sl_op_operand_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                     uint32_t operand_index);
+
+/* The fewest bytes that operand i may have; UINT64_MAX where the product overflows. */
+SL_API uint64_t sl_op_least_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                  uint32_t operand_index);
 
 /* Floating-point operations of matrix products (a multiply-add counts 2); 0 for the others. */
 SL_API uint64_t sl_op_flops(sl_op_kind kind, const sl_op_attrs *attrs);

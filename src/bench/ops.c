@@ -34,21 +34,15 @@ static sl_type find_operand_type(const sl_ops_case *one, uint32_t i)
     sl_op_attrs other = one->attrs;
     other.type = one->attrs.type == SL_TYPE_FP32 ? SL_TYPE_BF16 : SL_TYPE_FP32;
     bool is_typed =
-        sl_op_operand_bytes(one->kind, &other, i) != sl_op_operand_bytes(one->kind, &one->attrs, i);
+        sl_op_least_bytes(one->kind, &other, i) != sl_op_least_bytes(one->kind, &one->attrs, i);
     return is_typed ? (sl_type)one->attrs.type : SL_TYPE_FP32;
-}
-
-static uint64_t find_operand_bytes(const sl_ops_case *one, uint32_t i)
-{
-    uint64_t bytes = sl_op_operand_bytes(one->kind, &one->attrs, i);
-    return bytes ? bytes : 4 * one->attrs.seq * one->attrs.in; /* positions */
 }
 
 static sl_memory_request find_request(const sl_ops_case *one, uint32_t i)
 {
     const sl_op op = {.kind = one->kind, .attrs = one->attrs};
     const char *name = sl_op_info_of(one->kind)->operand[i].name;
-    return (sl_memory_request){.bytes = find_operand_bytes(one, i),
+    return (sl_memory_request){.bytes = sl_op_least_bytes(one->kind, &one->attrs, i),
                                .is_cold = is_of_chunk(one->kind, name),
                                .is_written = sl_op_writes(&op, i),
                                .type = find_operand_type(one, i)};

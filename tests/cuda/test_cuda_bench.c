@@ -75,7 +75,7 @@ static void bench_when_of_a_gpu_then_everything_is_measured_on_it(void **state)
     assert_int_equal(count_rows(&bench, "host_adamw"), count_rows(&bench, "adamw"));
     assert_true(count_rows(&bench, "op") > 3 * 10);
     assert_int_equal(count_rows(&bench, "copy"), SL_COPIES_COUNT);
-    assert_int_equal(count_rows(&bench, "memory"), 2);
+    assert_int_equal(count_rows(&bench, "memory"), 4);
     check_machine(&bench.profile.machine);
     sl_device_info info;
     assert_int_equal(sl_device_query(SL_DEVICE_CUDA, 0, &info), SL_OK);

@@ -112,14 +112,6 @@ static void fill(const shape *s, const char *name, void *values, uint64_t bytes)
             halves[i] = (uint16_t)(0x3c00 + scratch_below(&state, 0x200));
 }
 
-/* What the table leaves open is a row for each position. */
-static uint64_t operand_bytes(const shape *s, uint32_t i)
-{
-    const uint64_t bytes = sl_op_operand_bytes(s->kind, &s->attrs, i);
-    const sl_type type = s->kind == SL_OP_EMBED_POSITION ? (sl_type)s->attrs.type : SL_TYPE_FP32;
-    return bytes > 0 ? bytes : s->attrs.seq * s->attrs.in * sl_type_bytes(type);
-}
-
 static void run_shape(const shape *s)
 {
     static const uint8_t flags[4] = {1, 0, 1, 1};
@@ -134,7 +126,7 @@ static void run_shape(const shape *s)
                            .scalars = {.loss_scale = 1.0f, .bias1 = 1.0f, .bias2_root = 1.0f}};
     need(call.workspace != NULL, "memory");
     for (uint32_t i = 0; i < info->operand_count; i++) {
-        bytes[i] = operand_bytes(s, i);
+        bytes[i] = sl_op_least_bytes(s->kind, &s->attrs, i);
         call.operand[i] = malloc(bytes[i]);
         need(call.operand[i] != NULL, "memory");
         fill(s, info->operand[i].name, call.operand[i], bytes[i]);
