@@ -4,6 +4,7 @@
 # goes into tests/fuzz/corpus, whose inputs come first and are replayed by the quick tests too.
 #
 # usage: fuzz.sh MINUTES [TARGET...]        minutes for each target; none named: all
+#        fuzz.sh --processor MINUTES [TARGET...]  of processor time: beside other work the same work
 #        fuzz.sh --seconds N [TARGET...]    as continuous integration does
 #        fuzz.sh --coverage [TARGET...]     lines of each reader that the kept inputs reach (gcc)
 #        fuzz.sh --minimise [TARGET...]     keeps of old and new inputs the fewest that reach as much
@@ -16,10 +17,11 @@ set -eu
 # Time for one input, in seconds; memory of the process, in MiB; bytes of an input.
 limits='-timeout=10 -rss_limit_mb=1024 -max_len=4096'
 self_test_seconds=20
+patience=1 # seconds on the wall for each that is asked for
 
 usage()
 {
-    sed -n 's/^# \{0,1\}//; 2,13p' "$0"
+    sed -n 's/^# \{0,1\}//; 2,14p' "$0"
 }
 
 # build PRESET TREE [OPTION...]: configures and builds the targets.
@@ -53,7 +55,8 @@ run_fuzzer()
     shift 3
     mkdir -p "$finds"
     # shellcheck disable=SC2086 # words on purpose
-    "$programs/fuzz_$target" $limits "-max_total_time=$seconds" -print_final_stats=1 \
+    "$programs/fuzz_$target" $limits "-max_total_time=$((seconds * patience))" \
+        -print_final_stats=1 \
         "-dict=tests/fuzz/dictionaries/$target.dict" "-artifact_prefix=$finds/" "$@" \
         > "$logs/$target.log" 2>&1
 }
@@ -162,6 +165,13 @@ case ${1:-} in
 --seconds)
     [ $# -gt 1 ] || { usage >&2; exit 64; }
     seconds=$2
+    shift
+    ;;
+--processor)
+    [ $# -gt 1 ] || { usage >&2; exit 64; }
+    seconds=$(($2 * 60))
+    patience=100
+    export SL_FUZZ_PROCESSOR_SECONDS=$seconds
     shift
     ;;
 --coverage | --minimise | --self-test) mode=${1#--} ;;

@@ -9,7 +9,7 @@
 set -eu
 
 needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev
-        libcmocka-dev libjemalloc-dev liburing-dev zlib1g-dev libzstd-dev'
+        libcmocka-dev libjemalloc-dev liburing-dev libhwloc-dev zlib1g-dev libzstd-dev'
 for_check='clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev shellcheck'
 
 packages=$needed

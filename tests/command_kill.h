@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <time.h>
 
+#include "sanitizer_share.h"
 #include "scratch_dir.h"
 #include "session/checkpoint/checkpoint.h"
 
@@ -299,7 +300,7 @@ static inline void run_kill_series(const kill_series *series)
     tally count = {0};
     double durations[KILL_WAYS_MAX];
     uint64_t random = scratch_seed("kills", 1) * 2685821657736338717ull + 1;
-    uint64_t goal = scratch_count(series->quick, series->full);
+    uint64_t goal = scratch_count(sanitizer_share(series->quick), series->full);
     assert_true(series->way_count <= KILL_WAYS_MAX);
     measure_ways(series, durations);
     json_t *whole = read_log("whole.log");

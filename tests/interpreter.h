@@ -102,9 +102,49 @@ static inline void it_share_rows(it_machine *machines, uint32_t rank_count, it_m
     free(all);
 }
 
+/* GATHER_COLUMNS, SCATTER_COLUMNS, TAKE_COLUMNS: element by element. */
+static inline void it_share_columns(it_machine *machines, uint32_t rank_count, it_moment now)
+{
+    const sl_op *op = &machines[0].program->ops[now.tick];
+    const uint64_t R = op->attrs.row_count, I = op->attrs.in, O = op->attrs.out;
+    double *all = calloc(R * I, sizeof *all);
+    for (uint32_t k = 0; k < rank_count; k++) {
+        const double *x = it_call_of(&machines[k], now).x[0];
+        for (uint64_t r = 0; r < R; r++)
+            for (uint64_t c = 0; c < I; c++)
+                if (op->kind == SL_OP_GATHER_COLUMNS)
+                    all[r * I + c] = c / O == k ? x[r * O + c % O] : all[r * I + c];
+                else if (op->kind == SL_OP_SCATTER_COLUMNS || k == 0)
+                    all[r * I + c] += x[r * I + c];
+    }
+    for (uint32_t k = 0; k < rank_count; k++) {
+        double *y = it_call_of(&machines[k], now).x[1];
+        if (op->kind == SL_OP_GATHER_COLUMNS)
+            memcpy(y, all, R * I * sizeof *all);
+        for (uint64_t e = 0; e < R * O && op->kind != SL_OP_GATHER_COLUMNS; e++) {
+            const uint64_t c = k * O + e % O;
+            y[e] = (op->attrs.adds_gradient ? y[e] : 0.0) + (c < I ? all[e / O * I + c] : 0.0);
+        }
+    }
+    free(all);
+}
+
 static inline void it_run_op(it_machine *machines, uint32_t rank_count, it_moment now)
 {
     sl_op_kind kind = machines[0].program->ops[now.tick].kind;
+    if (kind == SL_OP_GATHER_COLUMNS || kind == SL_OP_SCATTER_COLUMNS ||
+        kind == SL_OP_TAKE_COLUMNS) {
+        it_share_columns(machines, rank_count, now);
+        return;
+    }
+    if (kind == SL_OP_TAKE_ROWS) {
+        for (uint32_t k = 0; k < rank_count; k++) {
+            const it_call call = it_call_of(&machines[k], now);
+            const uint64_t each = call.a->row_count * call.a->in;
+            memcpy(call.x[1], call.x[0] + k * each, each * sizeof(double));
+        }
+        return;
+    }
     if (kind == SL_OP_GATHER_ROWS || kind == SL_OP_SCATTER_ROWS) {
         it_share_rows(machines, rank_count, now, kind == SL_OP_GATHER_ROWS);
         return;

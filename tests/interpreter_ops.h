@@ -443,8 +443,15 @@ static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define it_all_reduce_stats NULL
 #define it_all_reduce_norm NULL
 #define it_all_reduce_tensor NULL
+#define it_all_reduce_gradient NULL
+#define it_reduce_scatter_gradient NULL
+#define it_all_gather_chunk NULL
 #define it_gather_rows NULL
 #define it_scatter_rows NULL
+#define it_take_rows NULL
+#define it_gather_columns NULL
+#define it_scatter_columns NULL
+#define it_take_columns NULL
 #define it_input NULL
     SL_OP_LIST(X)
 #undef X

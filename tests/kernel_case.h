@@ -50,7 +50,7 @@ static MAYBE_UNUSED uint64_t draw_between(uint64_t least, uint64_t most)
 
 static MAYBE_UNUSED int rounds(int quick)
 {
-    return getenv("SL_TEST_FULL") ? quick * 10 : (quick + SANITIZER_SHARE - 1) / SANITIZER_SHARE;
+    return getenv("SL_TEST_FULL") ? quick * 10 : (int)sanitizer_share((uint64_t)quick);
 }
 
 static void *allocate(uint64_t bytes)

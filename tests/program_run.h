@@ -63,8 +63,8 @@ static inline bool run_is_padding(const sl_tensor_spec *spec, uint32_t rank, uin
     const uint64_t whole = spec->whole_shape[is_vector ? 0 : 1];
     const uint64_t part = spec->shape[is_vector ? 0 : 1];
     const uint64_t local = is_vector ? e : e % spec->shape[1];
-    if (spec->split == SL_SPLIT_COLUMNS)
-        return rank * part + local >= whole;
+    if (spec->split == SL_SPLIT_COLUMNS && rank * part + local >= whole)
+        return true;
     if (spec->split == SL_SPLIT_QKV)
         return rank * (part / 3) + local % (part / 3) >= whole / 3;
     return e / spec->shape[1] >= spec->valid_rows;
@@ -134,6 +134,7 @@ typedef struct run_options {
     sl_type type, grad_type;
     uint64_t range_rows; /* 0: as the model divides the rows of the head */
     bool by_document, sequence_parallel;
+    sl_split_layout split_layout;
     float dropout;
     sl_program *(*emit)(const struct run_options *options); /* another model, or NULL */
 } run_options;
@@ -210,6 +211,7 @@ static inline void run_emit(run *r, const run_options *options, uint32_t rank)
                                  .type = options->type,
                                  .grad_type = options->grad_type,
                                  .by_document = options->by_document,
+                                 .split_layout = options->split_layout,
                                  .sequence_parallel =
                                      options->sequence_parallel && options->tp_size > 1,
                                  .dropout = options->dropout};

@@ -49,7 +49,7 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_NORM_FINISH] = 1 << 0 | 1 << 1,
         [SL_OP_ADAMW] = 1 << 0 | 1 << 2 | 1 << 3 | 1 << 5,
         [SL_OP_ALL_REDUCE_STATS] = 1 << 0,
-        [SL_OP_ALL_REDUCE_NORM] = 1 << 0,
+        [SL_OP_ALL_REDUCE_NORM] = 1 << 0 | 1 << 1,
         [SL_OP_INPUT] = 1 << 0,
     };
     if (fp32_operands[op->kind] >> i & 1)
@@ -61,6 +61,9 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_BLOCK_NORM] = 1 << 0,
         [SL_OP_ADAMW] = 1 << 1,
         [SL_OP_ALL_REDUCE_TENSOR] = 1 << 0,
+        [SL_OP_ALL_REDUCE_GRADIENT] = 1 << 0,
+        [SL_OP_REDUCE_SCATTER_GRADIENT] = 1 << 0,
+        [SL_OP_SCATTER_COLUMNS] = 1 << 1,
     };
     const bool is_stored_gradient = stored_gradients[op->kind] >> i & 1;
     return (sl_type)(is_stored_gradient ? op->attrs.grad_type : op->attrs.type);
@@ -70,7 +73,8 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
 static inline void walk_check_type(const walk *w, const sl_op *op, uint32_t i)
 {
     bool is_any_type = op->kind == SL_OP_CLEAR || op->kind == SL_OP_ADD ||
-                       op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_INPUT;
+                       op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_INPUT ||
+                       op->kind == SL_OP_GATHER_ROWS || op->kind == SL_OP_TAKE_ROWS;
     const sl_value *value = &w->program->values[op->operand[i]];
     if (value->type != walk_type_of(op, i))
         fail_msg("%s: operand %u, %s, is of type %d, not %d", sl_op_info_of(op->kind)->name, i,

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "rank_threads.h"
 #include "scratch_dir.h"
+#include "session/ranks.h"
 #include "session/search/search.h"
 #include "session/session.h"
 
@@ -40,7 +41,8 @@ static char disk_dir[SCRATCH_PATH_BYTES + 16]; /* "disk-dir=..." */
 
 typedef struct run_rank {
     struct ranks_run *run;
-    uint32_t rank;
+    uint32_t rank, tensor, data; /* data: which rows */
+    sl_ranks others;             /* where there are data-parallel ranks */
     sl_config config;
     sl_session *session;
     uint64_t step; /* done */
@@ -52,7 +54,8 @@ typedef struct run_rank {
 } run_rank;
 
 typedef struct ranks_run {
-    uint32_t size;
+    uint32_t size, tp, dp;
+    uint32_t factor; /* times as many micro-batches as the settings say */
     rank_group group;
     rank_end ends[RANKS_MAX];
     sl_engine_ranks ranks[RANKS_MAX];
@@ -71,13 +74,15 @@ static inline bool is_of_ranks(const char *setting)
     return false;
 }
 
-static inline void configure(sl_config *config, uint32_t size, const char *const *settings)
+static inline void configure(sl_config *config, const ranks_run *run, const char *const *settings)
 {
-    char tp[16];
-    snprintf(tp, sizeof tp, "tp=%u", size);
+    char tp[16], dp[16];
+    const uint32_t size = run->size;
+    snprintf(tp, sizeof tp, "tp=%u", run->tp);
+    snprintf(dp, sizeof dp, "dp=%u", run->dp);
     const char *const common[] = {
-        "data=x",        "device=cpu", "threads=1",         tp,
-        "micro-batch=2", "seq=24",     "device-memory=64M", "host-memory=64M"};
+        "data=x", "device=cpu",        "threads=1",      tp, dp, "micro-batch=2",
+        "seq=24", "device-memory=64M", "host-memory=64M"};
     assert_int_equal(sl_config_init(config), SL_OK);
     for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
         if (sl_config_assign(config, SL_CONFIG_TRAIN, common[i]) != SL_OK)
@@ -88,16 +93,18 @@ static inline void configure(sl_config *config, uint32_t size, const char *const
             fail_msg("%s", sl_status_message());
     if (sl_config_check(config, SL_CONFIG_TRAIN) != SL_OK)
         fail_msg("%s", sl_status_message());
+    config->accumulate *= run->factor;
     assert_int_equal(sl_config_fit_model(config, &shape), SL_OK);
 }
 
-/* Any rows will do that depend on the step and the micro-batch alone. */
+/* Any rows will do that depend on the step and the micro-batch alone: of all ranks. */
 static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *memory)
 {
     const run_rank *it = user;
     int32_t *tokens = memory;
     for (uint64_t i = 0; i < what->bytes / sizeof *tokens; i++) {
-        const uint64_t at = (it->step * 64 + what->micro_batch) * 4096 + i + what->slot;
+        const uint64_t turn = (uint64_t)what->micro_batch * it->run->dp + it->data;
+        const uint64_t at = (it->step * 64 + turn) * 4096 + i + what->slot;
         tokens[i] = (int32_t)sl_rng_below(5, 1, at, shape.vocab);
     }
     return SL_OK;
@@ -111,44 +118,26 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
     sl_search search;
     sl_blueprint *blueprint;
     sl_refusal refusal;
-    configure(&it->config, it->run->size, settings);
+    configure(&it->config, it->run, settings);
     assert_int_equal(sl_search_init(&it->config, SL_WORK_TRAIN, &shape, &search), SL_OK);
-    assert_int_equal(search.task.tp_size, it->run->size);
-    search.task.tp_rank = it->rank;
+    assert_int_equal(search.task.tp_size, it->run->tp);
+    search.task.tp_rank = it->tensor;
+    search.task.dp_rank = it->data;
     if (sl_search_find(&search, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
     if (plant)
         plant(blueprint, it->rank);
     const sl_engine_source source = {fill_rows, it};
+    const sl_engine_ranks *tensor = &it->run->ranks[it->rank];
+    if (it->run->dp > 1)
+        tensor = &it->others.tensor;
     const sl_session_hooks hooks = {.source = &source,
-                                    .ranks = it->run->size > 1 ? &it->run->ranks[it->rank] : NULL};
+                                    .ranks = it->run->tp > 1 ? tensor : NULL,
+                                    .data_ranks = it->run->dp > 1 ? &it->others.data : NULL};
     if (sl_session_open(blueprint, &hooks, &it->session) != SL_OK)
         fail_msg("%s", sl_status_message());
     if (sl_session_initialise(it->session, 42) != SL_OK)
         fail_msg("%s", sl_status_message());
-}
-
-static inline ranks_run *open_run(uint32_t size, const char *const *settings, damage plant)
-{
-    ranks_run *run = calloc(1, sizeof *run);
-    run->size = size;
-    run->learning_rate = 3e-4f;
-    rank_group_open(&run->group, size, run->ends, run->ranks);
-    for (uint32_t rank = 0; rank < size; rank++) {
-        run->rank[rank] = (run_rank){.run = run, .rank = rank};
-        open_rank(&run->rank[rank], settings, plant);
-    }
-    return run;
-}
-
-static inline void close_run(ranks_run *run)
-{
-    for (uint32_t rank = 0; rank < run->size; rank++) {
-        sl_session_close(run->rank[rank].session);
-        sl_config_clear(&run->rank[rank].config);
-    }
-    rank_group_close(&run->group);
-    free(run);
 }
 
 /* Calls `work` for every rank, each in a thread of its own. */
@@ -171,11 +160,73 @@ static inline void keep_status(run_rank *it, sl_status status)
         snprintf(it->message, sizeof it->message, "%s", sl_status_message());
 }
 
+/* ---- opening ---- */
+
+static inline void *divide_rank(void *argument)
+{
+    run_rank *it = argument;
+    sl_config config;
+    static const char *const none[] = {NULL};
+    configure(&config, it->run, none);
+    keep_status(it, sl_ranks_divide(&it->others, &config));
+    sl_config_clear(&config);
+    return NULL;
+}
+
+/* Data-parallel ranks reach each other by the communicators of a run, carried by threads. */
+static inline void open_others(ranks_run *run)
+{
+    sl_comm *ends[RANKS_MAX];
+    assert_int_equal(sl_comm_threads_open(run->size, ends), SL_OK);
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        sl_ranks_adopt(ends[rank], &run->rank[rank].others);
+    run_all(run, divide_rank);
+}
+
+static inline ranks_run *open_layout(uint32_t tp, uint32_t dp, const char *const *settings,
+                                     uint32_t factor, damage plant)
+{
+    ranks_run *run = calloc(1, sizeof *run);
+    *run = (ranks_run){.size = tp * dp, .tp = tp, .dp = dp, .factor = factor};
+    assert_true(run->size <= RANKS_MAX);
+    run->learning_rate = 3e-4f;
+    rank_group_open(&run->group, run->size, run->ends, run->ranks);
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        run->rank[rank] =
+            (run_rank){.run = run, .rank = rank, .tensor = rank % tp, .data = rank / tp};
+    if (dp > 1)
+        open_others(run);
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        open_rank(&run->rank[rank], settings, plant);
+    return run;
+}
+
+/* Ranks that tensors are split over. */
+static inline ranks_run *open_run(uint32_t size, const char *const *settings, damage plant)
+{
+    return open_layout(size, 1, settings, 1, plant);
+}
+
+static inline void close_run(ranks_run *run)
+{
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        sl_session_close(run->rank[rank].session);
+        sl_config_clear(&run->rank[rank].config);
+    }
+    for (uint32_t rank = 0; rank < run->size && run->dp > 1; rank++)
+        sl_ranks_close(&run->rank[rank].others, SL_OK);
+    rank_group_close(&run->group);
+    free(run);
+}
+
+/* ---- steps ---- */
+
 static inline void *step_rank(void *argument)
 {
     run_rank *it = argument;
     sl_engine *engine = it->session->engine;
     const double t = (double)(it->step + 1);
+    const uint64_t turns = it->config.accumulate * it->run->dp; /* micro-batches of a step */
     const sl_step_scalars scalars = {.learning_rate = it->run->learning_rate,
                                      .weight_decay = 0.1f,
                                      .beta1 = 0.9f,
@@ -186,14 +237,15 @@ static inline void *step_rank(void *argument)
                                      .clip = 1.0f,
                                      .loss_scale = 1.0f,
                                      .dropout_seed = 9,
-                                     .first_row = it->step * 2 * it->config.accumulate,
+                                     .first_row = 2 * (it->step * turns + it->data),
+                                     .row_gap = 2 * (it->run->dp - 1),
                                      .flags = it->run->size > 1 ? 1u << it->rank : 0};
     sl_status status = sl_engine_step(engine, PLAN_STEP, &scalars);
     if (status == SL_OK)
         status = sl_engine_drain(engine);
     if (status == SL_OK) {
         it->loss = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS) /
-                   (48.0 * (double)it->config.accumulate);
+                   (48.0 * (double)turns);
         it->control =
             *(const sl_step_control *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
         it->step++;
@@ -244,11 +296,13 @@ static inline whole_tensor *find_whole(whole_model *model, const sl_tensor_spec 
 static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uint64_t e)
 {
     const bool is_vector = spec->dim_count == 1;
-    const uint64_t part = spec->shape[is_vector ? 0 : 1], row = is_vector ? 0 : e / part;
+    const uint64_t part = spec->shape[is_vector ? 0 : 1];
+    const uint64_t row = is_vector ? 0 : spec->first_row + e / part;
     const uint64_t whole = spec->whole_shape[is_vector ? 0 : 1], column = e % part;
     if (spec->split == SL_SPLIT_COLUMNS) {
         const uint64_t at = rank * part + column;
-        return at < whole ? row * whole + at : UINT64_MAX;
+        const bool is_there = is_vector || e / part < spec->valid_rows;
+        return at < whole && is_there ? row * whole + at : UINT64_MAX;
     }
     if (spec->split == SL_SPLIT_QKV) {
         const uint64_t third = column / (part / 3), at = rank * (part / 3) + column % (part / 3);
@@ -259,13 +313,32 @@ static inline uint64_t find_place(const sl_tensor_spec *spec, uint32_t rank, uin
     return spec->first_row * spec->shape[1] + e;
 }
 
-static inline void place_tensor(const run_rank *it, uint32_t index, const float *data,
-                                whole_model *model)
+/* With ZeRO a rank has the sum of gradients, and the states, of its part of each chunk alone. */
+static inline bool is_sharded(const run_rank *it, sl_group group)
+{
+    const sl_group exact = group == SL_GROUP_PARAM && it->session->has_state[SL_GROUP_MASTER]
+                               ? SL_GROUP_MASTER
+                               : group;
+    return it->run->dp > 1 && it->config.zero > 0 && exact != SL_GROUP_PARAM;
+}
+
+static inline bool is_in_shard(const run_rank *it, uint32_t index, uint64_t e)
+{
+    const sl_layout *layout = it->session->blueprint->layout;
+    const uint64_t part = layout->chunk_elements / it->run->dp;
+    return (layout->first_element[index] + e) / part == it->data;
+}
+
+static inline void place_tensor(const run_rank *it, sl_group group, uint32_t index,
+                                const float *data, whole_model *model)
 {
     const sl_tensor_spec *spec = &it->session->tensors[index];
+    const bool has_shards = is_sharded(it, group);
     whole_tensor *whole = find_whole(model, spec);
     for (uint64_t e = 0; e < spec->element_count; e++) {
-        const uint64_t at = find_place(spec, it->rank, e);
+        const uint64_t at = find_place(spec, it->tensor, e);
+        if (has_shards && !is_in_shard(it, index, e))
+            continue;
         if (at == UINT64_MAX) {
             if (data[e] != 0.0f)
                 fail_msg("rank %u: %s: padding at %llu is %g", it->rank, spec->name,
@@ -273,7 +346,8 @@ static inline void place_tensor(const run_rank *it, uint32_t index, const float 
             continue;
         }
         assert_true(at < whole->count);
-        if (spec->split == SL_SPLIT_NONE && it->rank > 0) { /* the same on every rank */
+        const bool is_replica = it->data > 0 && !has_shards;
+        if (is_replica || (spec->split == SL_SPLIT_NONE && it->tensor > 0)) { /* the same */
             if (sl_bits_of_float(whole->data[at]) != sl_bits_of_float(data[e]))
                 fail_msg("rank %u: %s differs from rank 0's at %llu", it->rank, spec->name,
                          (unsigned long long)e);
@@ -293,7 +367,7 @@ static inline whole_model *read_model(ranks_run *run, sl_group group)
             const uint64_t count = session->tensors[i].element_count;
             float *data = malloc(count * sizeof *data);
             assert_int_equal(session->io.read(session->io.user, group, i, 0, count, data), SL_OK);
-            place_tensor(&run->rank[rank], i, data, model);
+            place_tensor(&run->rank[rank], group, i, data, model);
             free(data);
         }
     }
@@ -401,7 +475,9 @@ static inline void save_run(ranks_run *run, const char *directory)
                                       .shape = &shape,
                                       .tensors = session->tensors,
                                       .tensor_count = session->tensor_count,
-                                      .ranks = run->size > 1 ? &run->ranks[rank] : NULL,
+                                      .ranks = run->dp > 1     ? &run->rank[rank].others.table
+                                               : run->size > 1 ? &run->ranks[rank]
+                                                               : NULL,
                                       .has_state = session->has_state,
                                       .io = &session->io,
                                       .state = &state,
@@ -444,12 +520,11 @@ static inline bool are_files_equal(const char *a, const char *b, uint64_t step)
 
 /* ---- gradients ---- */
 
-/* One step of each from the same state; `directory`: of a checkpoint, or NULL for first values. */
-static inline double compare_gradients(uint32_t size, const struct way *way, const char *directory,
-                                       const char **out_name)
+/* One step of each from the same state; `directory`: of a checkpoint, or NULL for first values.
+ * Closes both. */
+static inline double compare_runs(ranks_run *one, ranks_run *many, const char *directory,
+                                  const char **out_name)
 {
-    ranks_run *one = open_run(1, way->settings, NULL);
-    ranks_run *many = open_run(size, way->settings, NULL);
     if (directory) {
         load_run(one, directory);
         load_run(many, directory);
@@ -469,13 +544,20 @@ static inline double compare_gradients(uint32_t size, const struct way *way, con
     snprintf(name, sizeof name, "%s", *out_name);
     *out_name = name;
     assert_true(one->rank[0].control.grad_norm > 0.1f);
-    assert_int_equal(many->rank[0].control.flags, (1u << size) - 1);
+    assert_int_equal(many->rank[0].control.flags, (1u << many->size) - 1);
     assert_int_equal(one->rank[0].control.flags, 0);
     free_model(expected);
     free_model(found);
     close_run(one);
     close_run(many);
     return most;
+}
+
+static inline double compare_gradients(uint32_t size, const struct way *way, const char *directory,
+                                       const char **out_name)
+{
+    return compare_runs(open_run(1, way->settings, NULL), open_run(size, way->settings, NULL),
+                        directory, out_name);
 }
 
 #endif

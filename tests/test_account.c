@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "plan_cases.h"
 #include "report/account.h"
+#include "sanitizer_share.h"
 
 enum { SEEDS = 30, SEEDS_FULL = 2000 };
 
@@ -171,7 +172,7 @@ static void check_residency(const fixture *self)
 static void bytes_when_added_up_then_are_the_plan_s(void **state)
 {
     (void)state;
-    uint64_t count = getenv("SL_TEST_FULL") ? SEEDS_FULL : SEEDS, planned = 0;
+    uint64_t count = getenv("SL_TEST_FULL") ? SEEDS_FULL : sanitizer_share(SEEDS), planned = 0;
     for (uint64_t seed = 1; seed <= count; seed++) {
         fixture self;
         if (open_case(&self, seed, 0)) {

@@ -268,6 +268,157 @@ static void bench_when_its_directory_is_missing_then_says_so(void **state)
     assert_non_null(strstr(sl_status_message(), "/nowhere/at/all"));
 }
 
+/* ---- against an earlier run ---- */
+
+#define IDENTITY "\"host\": \"h\", \"cpu\": \"c\", \"date\": \"2026-01-02\", \"thread_count\": 2"
+#define ROW(name, median, p10, p90)                                                                \
+    "{\"group\": \"memory\", \"type\": \"\", \"name\": \"" name                                    \
+    "\", \"unit\": \"B/s\", \"median\": " median ", \"p10\": " p10 ", \"p90\": " p90 "}"
+
+static sl_status compare_with_text(const char *text, sl_bench *bench)
+{
+    scratch_path directory = scratch_open();
+    char path[sizeof directory.text + 16];
+    snprintf(path, sizeof path, "%s/old", directory.text);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    sl_status status = sl_bench_compare(bench, path);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(directory.text), 0);
+    return status;
+}
+
+static void add_memory_row(sl_bench *bench, const char *name, sl_percentiles rate)
+{
+    sl_bench_row row = {.group = "memory", .type = "", .rate = rate};
+    snprintf(row.name, sizeof row.name, "%s", name);
+    assert_int_equal(sl_bench_add(bench, &row), SL_OK);
+}
+
+/* Five rows: apart by more than either spread, apart by less, overlapping, faster, and new. */
+static void compare_when_rates_moved_then_only_what_leaves_both_spreads_counts(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{" IDENTITY
+        ", \"rows\": [" ROW("far", "10", "9", "11") "," ROW("near", "10", "8", "12") "," ROW(
+            "inside", "10", "9", "11") "," ROW("fast", "10", "9", "11") "," ROW("gone", "1", "1",
+                                                                                "1") "]}",
+        "{\"sluice_machine\": 1, \"report\": {" IDENTITY
+        ", \"rows\": [" ROW("far", "10", "9", "11") "," ROW("near", "10", "8", "12") "," ROW(
+            "inside", "10", "9", "11") "," ROW("fast", "10", "9", "11") "]}}"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        sl_bench bench = {.profile = {.thread_count = 4, .cpu = "c"}};
+        add_memory_row(&bench, "far", (sl_percentiles){5, 4, 6});
+        add_memory_row(&bench, "near", (sl_percentiles){7, 6, 7.5});
+        add_memory_row(&bench, "inside", (sl_percentiles){5, 4, 9.5});
+        add_memory_row(&bench, "fast", (sl_percentiles){20, 19, 21});
+        add_memory_row(&bench, "new", (sl_percentiles){1, 1, 1});
+        assert_int_equal(compare_with_text(texts[i], &bench), SL_OK);
+        const sl_bench_verdict verdicts[] = {SL_BENCH_WORSE, SL_BENCH_SAME, SL_BENCH_SAME,
+                                             SL_BENCH_BETTER, SL_BENCH_SAME};
+        for (int row = 0; row < 5; row++)
+            assert_int_equal(bench.rows[row].verdict, verdicts[row]);
+        assert_true(bench.rows[0].old.median == 10 && bench.rows[4].old.median == 0);
+        assert_int_equal(bench.worse_count, 1);
+        assert_int_equal(bench.better_count, 1);
+        assert_true(bench.old_ratio == 0.7); /* of 0.5, 0.5, 0.7 and 2 */
+        assert_non_null(strstr(bench.old_note, "another number of workers"));
+        json_t *object = NULL;
+        assert_int_equal(sl_bench_format(&bench, &object), SL_OK);
+        const json_t *far = json_array_get(json_object_get(object, "rows"), 0);
+        assert_true(json_number_value(json_object_get(far, "ratio")) == 0.5);
+        assert_string_equal(json_string_value(json_object_get(far, "verdict")), "worse");
+        json_decref(object);
+        sl_bench_close(&bench);
+    }
+}
+
+static void compare_when_the_file_is_no_report_then_refused(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "",
+        "[",
+        "[]",
+        "{",
+        "{}",
+        "null",
+        "{\"rows\": 1}",
+        "{\"rows\": {}}",
+        "{\"rows\": []}",
+        "{\"report\": 1}",
+        "{\"report\": {}}",
+        "{\"report\": {\"rows\": []}}",
+        "{\"report\": {\"rows\": [1]}}",
+        "{" IDENTITY ", \"rows\": [1]}",
+        "{" IDENTITY ", \"rows\": [{}]}",
+        "{" IDENTITY ", \"rows\": [[]]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "0", "0", "0") "]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "1", "2", "3") "]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "3", "1", "2") "]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "-1", "-1", "-1") "]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "\"1\"", "1", "1") "]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "1e999", "1", "1") "]}",
+        "{" IDENTITY ", \"rows\": [" ROW("a", "null", "1", "1") "]}",
+        "{\"host\": 1, \"cpu\": \"c\", \"date\": \"\", \"thread_count\": 2, \"rows\": []}",
+        "{\"host\": \"\", \"cpu\": \"c\", \"date\": \"\", \"thread_count\": 0, \"rows\": []}",
+        "{" IDENTITY ", \"rows\": []} x"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        sl_bench bench = {.row_count = 0};
+        if (compare_with_text(texts[i], &bench) != SL_ERROR_DATA)
+            fail_msg("text %d is taken: %s", (int)i, texts[i]);
+        sl_bench_close(&bench);
+    }
+    sl_bench bench = {.row_count = 0};
+    assert_int_equal(sl_bench_compare(&bench, "/nowhere/at/all"), SL_ERROR_MISSING);
+}
+
+/* ---- figures ---- */
+
+/* What is not asked for keeps its rate to the bit. */
+static void bench_when_of_one_figure_then_its_rows_alone_and_other_rates_stay(void **state)
+{
+    (void)state;
+    scratch_path directory = scratch_open();
+    const char *directories[] = {directory.text};
+    sl_machine base = sl_machine_default(2);
+    base.is_measured = true;
+    base.copy_rate[SL_LANE_H2D] = 123456789;
+    sl_bench_options options = {.disk_directories = directories,
+                                .disk_directory_count = 1,
+                                .figures = 1u << SL_BENCH_DISK | 1u << SL_BENCH_NUMA |
+                                           1u << SL_BENCH_MEMORY,
+                                .base = &base,
+                                .thread_count = 2,
+                                .is_quick = true};
+    sl_bench bench;
+    assert_int_equal(sl_bench_run(&options, &bench), SL_OK);
+    uint32_t stream = 0, disk = 0, fio = 0, numa = 0;
+    for (uint32_t i = 0; i < bench.row_count; i++) {
+        const sl_bench_row *row = &bench.rows[i];
+        stream += strstr(row->name, "STREAM") != NULL;
+        disk += strcmp(row->group, "disk") == 0;
+        numa += strcmp(row->group, "numa") == 0;
+        fio += strncmp(row->name, "fio: ", 5) == 0;
+        assert_true(strcmp(row->group, "memory") == 0 || strcmp(row->group, "disk") == 0 ||
+                    strcmp(row->group, "numa") == 0);
+        assert_true(row->rate.p10 > 0 && row->rate.p10 <= row->rate.p90);
+    }
+    assert_int_equal(stream, 2);
+    assert_true(disk > fio);
+    assert_true((fio == 2) != (*bench.fio_note != '\0'));
+    assert_true((numa > 0) != (*bench.numa_note != '\0'));
+    const sl_machine *found = &bench.profile.machine;
+    assert_memory_equal(found->op, base.op, sizeof base.op);
+    assert_true(found->copy_rate[SL_LANE_H2D] == 123456789);
+    assert_true(found->copy_rate[SL_LANE_READ] != base.copy_rate[SL_LANE_READ]);
+    assert_int_equal(rmdir(directory.text), 0); /* fio leaves nothing either */
+    sl_bench_close(&bench);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +429,9 @@ int main(void)
         cmocka_unit_test(memory_when_taken_then_random_apart_and_inside),
         cmocka_unit_test(timed_device_when_work_is_timed_then_it_alone_counts),
         cmocka_unit_test(timed_device_when_there_is_no_such_device_then_says_so),
+        cmocka_unit_test(compare_when_rates_moved_then_only_what_leaves_both_spreads_counts),
+        cmocka_unit_test(compare_when_the_file_is_no_report_then_refused),
+        cmocka_unit_test(bench_when_of_one_figure_then_its_rows_alone_and_other_rates_stay),
         cmocka_unit_test(bench_when_its_directory_is_missing_then_says_so),
         cmocka_unit_test(bench_when_quick_then_every_rate_is_positive_and_the_profile_is_of_here),
     };

@@ -22,6 +22,7 @@
 #include "checkpoint_case.h"
 #include "faulty_calls.h"
 #include "files/files.h"
+#include "sanitizer_share.h"
 #include "session/checkpoint/steps.h"
 #include "skip.h"
 
@@ -59,6 +60,9 @@ static const sweep_case sweeps[] = {
 };
 
 enum { SWEEP_COUNT = sizeof sweeps / sizeof sweeps[0] };
+
+/* Sanitizers see one case of so many. */
+enum { SHARE = SANITIZER_SHARE > 1 ? 2 : 1 };
 
 static void set_up(const sweep_case *sweep, const char *directory)
 {
@@ -160,7 +164,7 @@ static void every_call_when_failing_then_older_checkpoint_stands(void **state)
 {
     const scratch_path *parent = *state;
     static const int kinds[] = {EIO, ENOSPC, FAULT_SHORT, EINTR};
-    uint64_t cases = 0, stride = scratch_count(5, 1);
+    uint64_t cases = 0, stride = scratch_count(5 * SHARE, 1);
     for (int s = 0; s < SWEEP_COUNT; s++)
         for (int k = 0; k < 4; k++)
             for (int all_after = 0; all_after < (k == 3 ? 1 : 2); all_after++)
@@ -168,13 +172,13 @@ static void every_call_when_failing_then_older_checkpoint_stands(void **state)
                      run_case(&sweeps[s], parent->text, call, kinds[k], all_after); call += stride)
                     cases++;
     printf("%llu failed calls\n", (unsigned long long)cases);
-    assert_true(cases > 300);
+    assert_true(cases > 300 / SHARE);
 }
 
 static void every_call_when_process_ends_in_it_then_valid_checkpoint(void **state)
 {
     const scratch_path *parent = *state;
-    uint64_t cases = 0, stride = scratch_count(3, 1);
+    uint64_t cases = 0, stride = scratch_count(3 * SHARE, 1);
     for (int s = 0; s < SWEEP_COUNT; s++) {
         int result = 0;
         for (uint64_t call = 1; result == 0; call += stride, cases++) {
@@ -368,7 +372,7 @@ static void saver_when_another_saves_in_between_then_nothing_is_lost(void **stat
     const scratch_path *parent = *state;
     static const two_savers cases[] = {{8, 0}, {7, 0}, {8, 1}, {7, 1}};
     uint64_t random = scratch_seed("two savers", 4), count = 0;
-    const uint64_t stride = scratch_count(2, 1);
+    const uint64_t stride = scratch_count(2 * SHARE, 1);
     for (uint64_t first = 1; first <= START_CALLS; first++) /* both are about to begin */
         for (uint64_t second = 1 + first % stride; second <= CLEAN_CALLS; second += stride) {
             uint64_t more = scratch_below(&random, 3) ? 1 + scratch_below(&random, 40) : 0;
@@ -376,7 +380,7 @@ static void saver_when_another_saves_in_between_then_nothing_is_lost(void **stat
             count++;
         }
     for (int i = 0; i < 4; i++) {
-        for (uint64_t n = scratch_count(50, 2000); n > 0; n--, count++) {
+        for (uint64_t n = scratch_count(50 / SHARE, 2000); n > 0; n--, count++) {
             uint64_t most = n % 2 ? CLEAN_CALLS : SAVE_CALLS; /* one cleans, or is anywhere */
             run_two(&cases[i], parent->text,
                     (two_moments){1 + scratch_below(&random, SAVE_CALLS),

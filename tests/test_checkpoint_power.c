@@ -19,6 +19,7 @@
 
 #include "checkpoint_case.h"
 #include "crash_model.h"
+#include "sanitizer_share.h"
 #include "sluice/log.h"
 
 enum { MANIFESTS_MAX = 16, MANIFEST_BYTES = 4096, SEEN_SLOTS = 1 << 18, RECOVERS_EVERY = 16 };
@@ -432,7 +433,8 @@ static void states_when_power_fails_anywhere_then_newest_is_whole(void **state)
 {
     (void)state;
     draws = scratch_seed("power", 12) * 2685821657736338717ull + 1;
-    const uint64_t goal = scratch_count(2000, 50000), variants = scratch_count(2, 24);
+    const uint64_t goal = scratch_count(sanitizer_share(2000), 50000),
+                   variants = scratch_count(2, 24);
     uint64_t prefixes = 0, states = 0;
     for (uint64_t round = 0; states < goal; round++) {
         for (int i = 0; i < SCENARIO_COUNT; i++) {

@@ -37,6 +37,13 @@ static void budgets_when_beyond_the_machine_then_69_before_anything_is_taken(voi
     "--layers 4 --width 512 --heads 8 --context 16 --micro-batch 1 --data text --threads 1 "       \
     "--policy device --device-memory 300M --host-memory 40M --quiet "
 
+/* Steps of two runs beside each other: with sanitizers they take a second each. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define STEPS_TOGETHER "--steps 4"
+#else
+#define STEPS_TOGETHER "--steps 20"
+#endif
+
 enum { TWO_ROUNDS = 3, MIB = 1 << 20, GROUP_MIB = 440 };
 
 /* Starts `BEFORE sluice train ARGUMENTS`, its words in files of this number. */
@@ -129,7 +136,7 @@ static void runs_when_started_together_then_none_is_killed(void **state)
         int done = 0;
         pid_t children[2];
         for (int i = 0; i < 2; i++)
-            children[i] = start(group.enter, i, LARGE "--steps 20");
+            children[i] = start(group.enter, i, LARGE STEPS_TOGETHER);
         for (int i = 0; i < 2; i++) {
             int code = wait_for(children[i], i);
             if (code != 0)

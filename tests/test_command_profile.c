@@ -212,7 +212,7 @@ static void profile_when_it_cannot_be_written_then_74_and_what_was_there_stays(v
     assert_has(complaint, "/dev/full");
     assert_code(sluice("profile " SMALL "--profile-steps 1 --json nowhere/p.json"), 74);
     assert_one_complaint("nowhere/p.json");
-    assert_int_equal(system("printf '{\\n  \"mine\": 1\\n}\\n' > p.json"), 0);
+    assert_int_equal(system("printf '{\\n  \"steps\": \"mine\"\\n}\\n' > p.json"), 0);
     assert_code(sluice("profile " SMALL "--device-memory 1K --json p.json"), 69);
     assert_int_equal(system("grep -q mine p.json"), 0);
     assert_int_equal(system("echo precious > data"), 0);
@@ -229,6 +229,7 @@ static void profile_when_options_are_wrong_then_64(void **state)
         {"profile " SMALL "--policy nvme", "--disk-dir"},
         {"profile", "--model is missing"},
         {"profile " SMALL "--json one --report one", "another output"},
+        {"profile " SMALL "--tp 2", "profile measures one process"},
         {"train " SMALL "--data text --profile-steps 2", "profile-steps"},
         {"plan " SMALL "--profile-steps 2", "profile-steps"},
     };

@@ -151,13 +151,59 @@ static void report_when_a_file_is_there_then_only_a_report_is_replaced(void **st
     assert_string_equal(output, "data");
     assert_int_equal(sluice("plan " TINY "--report twice.html"), 0);
     assert_int_equal(sluice("plan " TINY "--policy host --report twice.html"), 0);
-    assert_int_equal(sluice("plan " TINY "--report absent/page.html"), 66);
+    assert_int_equal(sluice("plan " TINY "--report absent/page.html"), 74);
     assert_int_equal(mkfifo("pipe", 0600), 0);
     assert_int_equal(sluice("plan " TINY "--report pipe"), 64);
-    assert_int_equal(sluice("train " TINY "--data text --log-json one --report one"), 64);
     struct stat page, other;
     assert_true(stat("twice.html", &page) == 0 && stat("precious", &other) == 0);
     assert_int_equal(page.st_mode & 0777, other.st_mode & 0777); /* as other programs' files */
+}
+
+/* However a file is spelled: it is one. */
+static void report_when_it_shares_a_file_then_refused(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"--log-json one", "--report one"},           {"--log-json one", "--report ./one"},
+        {"--log-csv sub/../one", "--report one"},     {"--timeline one", "--report dangling"},
+        {"--log-json log", "--report hard"},          {"--log-json one", "--log-csv ./one"},
+        {"--log-json one", "--timeline sub//../one"}, {"--report soft", "--log-json log"},
+    };
+    assert_int_equal(system("mkdir sub && : > log && ln log hard && ln -s log soft && "
+                            "ln -s ../$(basename \"$PWD\")/one dangling"),
+                     0);
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        assert_int_equal(
+            sluice("train " TINY "--data text --steps 1 %s %s", pairs[i][0], pairs[i][1]), 64);
+        assert_has(complaint, "another output has that name");
+    }
+    assert_int_equal(sluice("profile " TINY "--timeline one --json ./one"), 64);
+    assert_int_not_equal(access("one", F_OK), 0);
+}
+
+/* Neither a report nor a timeline is lost to a run that fails; a link keeps being one. */
+static void outputs_when_a_run_fails_then_those_before_stay(void **state)
+{
+    (void)state;
+    const char *run =
+        "train " TINY "--policy device --recompute none --data text --steps 2 --quiet "
+        "--report last --timeline line";
+    assert_int_equal(system("ln -s kept.html last && ln -s kept.trace line"), 0);
+    assert_int_equal(sluice("%s", run), 0);
+    assert_int_equal(system("test -L last && test -L line && md5sum kept.* > before"), 0);
+    assert_int_equal(sluice("train " TINY "--data text --steps 3 --quiet --report last "
+                            "--log-json /dev/full"),
+                     74);
+    assert_int_equal(sluice("%s --device-memory 1K", run), 69);
+    assert_int_equal(sluice("profile " TINY "--report last --timeline line --device-memory 1K"),
+                     69);
+    assert_int_equal(system("md5sum -c --quiet before"), 0);
+    assert_int_equal(sluice("train " TINY "--data text --steps 1 --timeline text"), 64);
+    assert_has(complaint, "there and is no timeline");
+    assert_int_equal(sluice("profile " TINY "--profile-steps 1 --timeline text"), 64);
+    assert_int_equal(sluice("%s", run), 0);
+    assert_int_not_equal(system("md5sum -c --quiet before >kept.out 2>&1"), 0); /* is replaced */
+    assert_int_equal(system("test -z \"$(find . -name '*tmp-*')\""), 0);
 }
 
 static void report_when_training_ends_then_has_losses_and_peaks(void **state)
@@ -181,17 +227,133 @@ static void report_when_training_ends_then_has_losses_and_peaks(void **state)
     json_decref(data);
 }
 
-static void report_when_profiled_then_has_what_was_measured(void **state)
+static double real_of(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    assert_true(json_is_number(value));
+    return json_number_value(value);
+}
+
+/* A time of the page, in seconds, and of the JSON, in milliseconds. */
+static void assert_same_time(double seconds, double ms)
+{
+    if (fabs(seconds - 1e-3 * ms) > 1e-12 + 1e-9 * seconds)
+        fail_msg("%g s in the page are %g ms in the JSON", seconds, ms);
+}
+
+static void compare_lanes(const json_t *page, const json_t *profile)
+{
+    const char *name, *cause;
+    json_t *lane, *wait;
+    json_object_foreach(json_object_get(page, "lanes"), name, lane)
+    {
+        const json_t *told = json_object_get(json_object_get(profile, "lanes"), name);
+        const json_t *waits = json_object_get(told, "wait_ms");
+        assert_same_time(real_of(lane, "busy_seconds"), real_of(told, "busy_ms"));
+        json_object_foreach(json_object_get(lane, "wait_seconds"), cause, wait)
+            assert_same_time(json_number_value(wait), real_of(waits, cause));
+    }
+}
+
+static void compare_stalls(const json_t *page, const json_t *profile)
+{
+    const json_t *drawn = json_object_get(page, "stalls"),
+                 *told = json_object_get(profile, "stalls");
+    assert_true(json_array_size(told) > 0);
+    assert_int_equal(json_array_size(drawn), json_array_size(told));
+    for (size_t i = 0; i < json_array_size(told); i++) {
+        const json_t *stall = json_array_get(told, i), *other = json_array_get(drawn, i);
+        const char *waiter = json_string_value(json_object_get(stall, "waiter"));
+        const char *awaited = json_string_value(json_object_get(stall, "awaited"));
+        assert_same_time(real_of(other, "seconds"), real_of(stall, "ms"));
+        assert_non_null(strstr(waiter, json_string_value(json_object_get(other, "command"))));
+        assert_non_null(strstr(awaited, json_string_value(json_object_get(other, "waited_for"))));
+        assert_true(json_equal(json_object_get(stall, "cause"), json_object_get(other, "cause")));
+    }
+}
+
+static void compare_ops(const json_t *page, const json_t *profile)
+{
+    const char *name;
+    json_t *seconds, *op;
+    size_t i;
+    json_object_foreach(json_object_get(page, "op_seconds"), name, seconds)
+    {
+        double ms = 0; /* on the compute and on the host lane */
+        json_array_foreach(json_object_get(profile, "ops"), i,
+                           op) if (strcmp(json_string_value(json_object_get(op, "op")), name) == 0)
+            ms += real_of(op, "ms");
+        assert_same_time(json_number_value(seconds), ms);
+    }
+}
+
+/* A lane does one thing at a time, and does as much as commands of the step that is drawn. */
+static void check_gantt(const json_t *page)
+{
+    const json_t *account = json_object_get(page, "account");
+    const json_t *planned = json_object_get(json_object_get(account, "time"), "gantt");
+    const json_t *drawn = json_object_get(json_object_get(page, "measured"), "gantt");
+    const char *name;
+    json_t *lane, *block;
+    size_t i;
+    json_object_foreach(json_object_get(drawn, "lanes"), name, lane)
+    {
+        json_int_t end = INT64_MIN, runs = 0, planned_runs = 0;
+        json_array_foreach(lane, i, block)
+        {
+            assert_true(json_integer_value(json_array_get(block, 0)) >= end);
+            end = json_integer_value(json_array_get(block, 1));
+            assert_true(end >= json_integer_value(json_array_get(block, 0)));
+            runs += json_integer_value(json_array_get(block, 2));
+        }
+        json_array_foreach(json_object_get(json_object_get(planned, "lanes"), name), i, block)
+            planned_runs += json_integer_value(json_array_get(block, 2));
+        assert_int_equal(runs, planned_runs);
+    }
+}
+
+static void report_when_profiled_then_has_the_numbers_of_the_profile(void **state)
 {
     (void)state;
-    assert_int_equal(sluice("profile " TINY "--profile-steps 2 --quiet --report run2.html"), 0);
-    json_t *data = read_page("run2.html");
-    const json_t *measured = json_object_get(data, "measured");
-    const json_t *compute = json_object_get(json_object_get(measured, "lanes"), "compute");
+    json_error_t error;
+    assert_int_equal(sluice("profile " TINY
+                            "--policy host --recompute none --accumulate 6 --accumulation micro "
+                            "--profile-steps 2 --quiet --report run2.html --json run2.json"),
+                     0);
+    json_t *page = read_page("run2.html"), *profile = json_load_file("run2.json", 0, &error);
+    const json_t *measured = json_object_get(page, "measured");
+    const json_t *tiers = json_object_get(profile, "tiers");
+    assert_non_null(profile);
     assert_int_equal(count_of(measured, "steps"), 2);
-    assert_true(json_number_value(json_object_get(compute, "busy_seconds")) > 0);
+    assert_int_equal(count_of(profile, "steps"), 2);
+    assert_same_time(real_of(measured, "step_seconds"), real_of(profile, "step_ms"));
     assert_true(json_object_size(json_object_get(measured, "op_seconds")) > 5);
-    json_decref(data);
+    compare_lanes(measured, profile);
+    compare_stalls(measured, profile);
+    compare_ops(measured, profile);
+    check_gantt(page);
+    static const char *const names[] = {"device", "host", "disk"};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(count_of(json_object_get(measured, "peak_bytes"), names[i]),
+                         count_of(json_object_get(tiers, names[i]), "measured_peak_bytes"));
+    assert_int_equal(count_of(measured, "resident_bytes"),
+                     count_of(json_object_get(profile, "resident"), "total_bytes"));
+    json_decref(page);
+    json_decref(profile);
+}
+
+/* Directories have any bytes for names, and JSON has not. */
+static void doctor_when_a_name_is_no_utf8_then_its_json_is_whole(void **state)
+{
+    (void)state;
+    json_error_t error;
+    assert_int_equal(sluice("doctor --json --disk-dir $(printf 'absent\\377')"), 0);
+    json_t *root = json_loads(output, 0, &error);
+    assert_non_null(root);
+    assert_string_equal(
+        json_string_value(json_object_get(json_object_get(root, "disk space"), "state")),
+        "missing");
+    json_decref(root);
 }
 
 static void plan_when_asked_why_then_says_what_binds(void **state)
@@ -241,8 +403,11 @@ int main(void)
         cmocka_unit_test(report_when_there_are_many_micro_batches_then_is_as_small),
         cmocka_unit_test(report_when_it_does_not_fit_then_shows_what_overflows),
         cmocka_unit_test(report_when_a_file_is_there_then_only_a_report_is_replaced),
+        cmocka_unit_test(report_when_it_shares_a_file_then_refused),
+        cmocka_unit_test(outputs_when_a_run_fails_then_those_before_stay),
         cmocka_unit_test(report_when_training_ends_then_has_losses_and_peaks),
-        cmocka_unit_test(report_when_profiled_then_has_what_was_measured),
+        cmocka_unit_test(report_when_profiled_then_has_the_numbers_of_the_profile),
+        cmocka_unit_test(doctor_when_a_name_is_no_utf8_then_its_json_is_whole),
         cmocka_unit_test(plan_when_asked_why_then_says_what_binds),
         cmocka_unit_test(plan_when_compared_then_rows_are_the_plans),
     };

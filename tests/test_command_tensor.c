@@ -89,6 +89,37 @@ static void replicas_when_of_a_sound_run_then_are_equal(void **state)
                 0);
 }
 
+static double read_eval_loss(const char *name)
+{
+    json_t *events = read_log(name), *event;
+    double loss = NAN;
+    size_t index;
+    json_array_foreach(events, index, event)
+    {
+        if (strcmp(kind_of(event), "eval") == 0)
+            loss = json_number_value(json_object_get(event, "loss"));
+    }
+    json_decref(events);
+    return loss;
+}
+
+/* Rows that are left over for an evaluation do not divide among the ranks. */
+static void train_when_ranks_share_otherwise_then_losses_are_those_of_one(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"--sequence-parallel", "--split-layout colossal",
+                                       "--partition-activations --recompute full"};
+    const char *common = RUN "--steps 6 --policy device --eval-data text --eval-every 6 --seq 29 "
+                             "--micro-batch 2 --quiet";
+    assert_code(sluice("train %s --log-json of-one", common), 0);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        assert_code(sluice("launch -n 2 -- train %s --tp 2 %s --log-json of-two", common, ways[i]),
+                    0);
+        assert_true(find_gap("of-one", "of-two", 6) <= 2e-6);
+        assert_true(fabs(read_eval_loss("of-one") / read_eval_loss("of-two") - 1) <= 2e-6);
+    }
+}
+
 /* Stopped in the middle and gone on with by another number of ranks. */
 static void checkpoint_when_of_two_ranks_then_one_goes_on(void **state)
 {
@@ -106,20 +137,113 @@ static void checkpoint_when_of_two_ranks_then_one_goes_on(void **state)
     assert_code(sluice("generate --checkpoint kept --prompt the --tokens 3"), 0);
 }
 
+static void write_text(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static double find_evaluation(const char *name)
+{
+    json_t *log = read_log(name);
+    double loss = NAN;
+    for (size_t i = 0; i < json_array_size(log); i++) {
+        const json_t *event = json_array_get(log, i);
+        if (strcmp(kind_of(event), "eval") == 0)
+            loss = json_real_value(json_object_get(event, "loss"));
+    }
+    json_decref(log);
+    return loss;
+}
+
+/* The same rows of a step, shared among ranks, with masks of dropout that belong to rows; seven
+ * micro-batches to evaluate, which no number of ranks here divides, and a rest. */
+static void train_when_rows_are_shared_then_losses_are_those_of_one(void **state)
+{
+    (void)state;
+    static const char more[] =
+        RUN "--steps 6 --policy device --dropout 0.1 --eval-data text --eval-iters 7 --quiet ";
+    char words[COMMAND_BYTES];
+    snprintf(words, sizeof words, "train %s --accumulate 4 --log-json rows-of-one", more);
+    assert_code(sluice(words), 0);
+    snprintf(words, sizeof words, "launch -n 2 -- train %s --global-batch 8 --zero 0 %s", more,
+             "--log-json rows-of-two");
+    assert_code(sluice(words), 0);
+    snprintf(words, sizeof words, "launch -n 4 -- train %s --tp 2 --accumulate 2 %s", more,
+             "--log-json rows-of-four");
+    assert_code(sluice(words), 0);
+    assert_true(find_gap("rows-of-one", "rows-of-two", 6) <= 2e-6);
+    assert_true(find_gap("rows-of-one", "rows-of-four", 6) <= 2e-6);
+    assert_true(fabs(find_evaluation("rows-of-one") / find_evaluation("rows-of-two") - 1) <= 2e-6);
+    assert_true(fabs(find_evaluation("rows-of-one") / find_evaluation("rows-of-four") - 1) <= 2e-6);
+}
+
+/* The rows of a step stay as many. */
+static void run_when_it_goes_on_with_other_ranks_then_keeps_its_batch(void **state)
+{
+    (void)state;
+    static const char both[] = RUN "--policy device --lr-decay-steps 8 --quiet ";
+    char words[COMMAND_BYTES];
+    snprintf(words, sizeof words, "train %s --steps 8 --accumulate 4 --log-json batch-whole", both);
+    assert_code(sluice(words), 0);
+    snprintf(words, sizeof words,
+             "launch -n 2 -- train %s --steps 4 --accumulate 2 --save kept-rows", both);
+    assert_code(sluice(words), 0);
+    assert_code(
+        sluice("launch -n 4 -- train --resume --save kept-rows --steps 6 --log-json batch-rest"),
+        0);
+    assert_code(sluice("train --resume --save kept-rows --steps 8 --log-json batch-end"), 0);
+    json_t *whole = read_log("batch-whole"), *rest = read_log("batch-rest"),
+           *end = read_log("batch-end");
+    for (json_int_t step = 5; step <= 8; step++) {
+        const double loss = find_step(step <= 6 ? rest : end, step).loss;
+        assert_true(fabs(find_step(whole, step).loss / loss - 1) <= 2e-6);
+    }
+    json_decref(whole);
+    json_decref(rest);
+    json_decref(end);
+    assert_code(sluice("launch -n 3 -- train --resume --save kept-rows --steps 9"), 64);
+    assert_has(complaint, "--global-batch 8");
+}
+
+static void batch_of_deepspeed_when_ranks_are_known_then_is_checked(void **state)
+{
+    (void)state;
+    write_text("total.json", "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2}");
+    write_text("three.json", "{\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2, "
+                             "\"gradient_accumulation_steps\": 2}");
+    assert_code(sluice("plan " RUN "--config total.json --ranks 4 --policy device"), 0);
+    assert_has(output, "a step is 1 x 2 rows");
+    assert_has(output, "a step has 8 rows");
+    assert_code(sluice("plan " RUN "--config three.json --ranks 2 --policy device"), 0);
+    assert_code(sluice("plan " RUN "--config three.json --policy device"), 64);
+    assert_has(complaint, "--global-batch 8 is not --micro-batch 2 * --accumulate 2 * 1");
+}
+
 static void ranks_when_they_do_not_fit_the_options_then_are_refused(void **state)
 {
     (void)state;
     assert_code(sluice("train " RUN "--tp 2 --steps 1"), 64);
     assert_one_complaint("sluice launch -n 2 -- train");
     assert_code(sluice("train " RUN "--tp 4 --steps 1"), 64);
-    assert_code(sluice("launch -n 2 -- train " RUN "--steps 1 --quiet"), 64);
-    assert_has(complaint, "--tp 2");
+    assert_code(sluice("launch -n 3 -- train " RUN "--tp 2 --steps 1 --quiet"), 64);
+    assert_has(complaint, "there are 3 ranks");
+    assert_code(sluice("launch -n 2 -- train " RUN "--zero 3 --steps 1 --quiet"), 64);
+    assert_has(complaint, "--zero");
     assert_code(sluice("plan " RUN "--tp 4"), 64);
     assert_one_complaint("--tp 3 at most");
     assert_code(sluice("plan " RUN "--sequence-parallel"), 64);
     assert_one_complaint("give --tp");
     assert_code(sluice("plan " RUN "--tp 3 --seq 7 --micro-batch 1 --sequence-parallel"), 64);
     assert_one_complaint("no multiple of --tp 3");
+    assert_code(sluice("plan " RUN "--tp 2 --sequence-parallel --partition-activations"), 64);
+    assert_one_complaint("leave it out");
+    assert_code(sluice("plan " RUN "--tp 2 --sequence-parallel --split-layout colossal"), 64);
+    assert_one_complaint("leave one out");
+    assert_code(sluice("plan " RUN "--split-layout colossal"), 64);
+    assert_one_complaint("give --tp");
 }
 
 /* Each of these changes numbers, or calls that the ranks make together, and no plan. */
@@ -156,7 +280,7 @@ static void rank_when_killed_then_is_named_with_step_and_op(void **state)
     assert_true(sluice(words) != 0);
     assert_has(complaint, "a rank has died: rank 1 (process");
     assert_has(complaint, "last in step ");
-    assert_has(complaint, "(all_reduce");
+    assert_has(complaint, " at ");
 }
 
 static void plan_when_of_many_ranks_then_shows_groups_and_shapes(void **state)
@@ -203,7 +327,11 @@ int main(void)
         cmocka_unit_test(train_when_on_two_ranks_then_losses_are_those_of_one),
         cmocka_unit_test(log_when_of_two_ranks_then_has_what_all_did),
         cmocka_unit_test(replicas_when_of_a_sound_run_then_are_equal),
+        cmocka_unit_test(train_when_ranks_share_otherwise_then_losses_are_those_of_one),
         cmocka_unit_test(checkpoint_when_of_two_ranks_then_one_goes_on),
+        cmocka_unit_test(train_when_rows_are_shared_then_losses_are_those_of_one),
+        cmocka_unit_test(run_when_it_goes_on_with_other_ranks_then_keeps_its_batch),
+        cmocka_unit_test(batch_of_deepspeed_when_ranks_are_known_then_is_checked),
         cmocka_unit_test(ranks_when_they_do_not_fit_the_options_then_are_refused),
         cmocka_unit_test(ranks_when_given_other_options_then_are_refused),
         cmocka_unit_test(rank_when_killed_then_is_named_with_step_and_op),

@@ -140,8 +140,11 @@ static void batch_when_any_two_are_there_then_the_third_follows(void **state)
         {"{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", "
          "\"gradient_accumulation_steps\": \"auto\"}",
          4, 1, NULL},
-        {"{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
+        {"{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, " /* for 4 ranks */
          "\"gradient_accumulation_steps\": 2}",
+         4, 2, NULL},
+        {"{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, "
+         "\"gradient_accumulation_steps\": 3}",
          0, 0, "gradient_accumulation_steps 8 would do"},
         {"{\"train_batch_size\": 13, \"train_micro_batch_size_per_gpu\": 3}", 0, 0,
          "\"train_batch"},

@@ -13,6 +13,7 @@
 
 #include "base/hash.h"
 #include "files/fields.h"
+#include "files/json_file.h"
 
 typedef struct part {
     bool is_there;
@@ -269,9 +270,35 @@ static void struct_when_printed_then_numbers_are_short_and_read_back(void **stat
     assert_true(strtof(strstr(text, "\"single\":") + 9, NULL) == third.single);
 }
 
+/* UTF-8 stays; each byte that is none stands as \\xNN: truncated, overlong, surrogates, too large.
+ */
+static void text_when_it_is_no_utf8_then_its_bytes_are_told(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"plain", "plain"},
+        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"a\xff"
+         "b",
+         "a\\xffb"},
+        {"\xe2\x82", "\\xe2\\x82"},
+        {"\xc0\xaf", "\\xc0\\xaf"},
+        {"\xed\xa0\x80", "\\xed\\xa0\\x80"},
+        {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},
+        {"\x80", "\\x80"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        json_t *string = sl_json_file_text(pairs[i][0]);
+        assert_non_null(string);
+        assert_string_equal(json_string_value(string), pairs[i][1]);
+        json_decref(string);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_when_it_is_no_utf8_then_its_bytes_are_told),
         cmocka_unit_test(struct_when_written_then_every_key_stands_in_order),
         cmocka_unit_test(struct_when_read_then_every_member_comes_back),
         cmocka_unit_test(key_when_damaged_then_file_key_and_fault_are_named),

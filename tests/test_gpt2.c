@@ -369,16 +369,21 @@ static void compare_ranks(const run *whole, const run *split, sl_group group, ui
     }
 }
 
+/* What ranks share besides tensors; COLUMNS: ColossalAI's layout. */
+typedef enum sharing { NOTHING, ROWS, COLUMNS } sharing;
+
 static void compare_tensor_parallel(uint32_t tp_size, const sl_gpt2_shape *shape,
-                                    sl_recompute recompute, sl_type type, bool shares_rows)
+                                    sl_recompute recompute, sl_type type, sharing how)
 {
     run_options options = {.shape = *shape,
-                           .batch = shares_rows ? tp_size : 2,
-                           .sequence_parallel = shares_rows,
-                           .by_document = shares_rows && type == SL_TYPE_FP32,
+                           .batch = how == NOTHING ? 2 : tp_size,
+                           .sequence_parallel = how == ROWS,
+                           .split_layout = how == COLUMNS ? SL_SPLIT_COLOSSAL : SL_SPLIT_MEGATRON,
+                           .by_document = how != NOTHING && type == SL_TYPE_FP32,
                            .seq = 7,
                            .tp_size = 1,
-                           .step = {2, SL_ACCUMULATE_LAYER, recompute, false},
+                           .step = {2, SL_ACCUMULATE_LAYER, recompute, false,
+                                    how == NOTHING && 14 * shape->width % tp_size == 0},
                            .type = type,
                            .grad_type = type,
                            .dropout = recompute == SL_RECOMPUTE_SELECTIVE ? 0.3f : 0.0f,
@@ -400,12 +405,12 @@ static void gradients_when_split_over_ranks_then_agree_with_one(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 3; mode++) {
-        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, false);
-        compare_tensor_parallel(3, &tiny, (sl_recompute)mode, SL_TYPE_FP32, false);
-        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_BF16, false);
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, NOTHING);
+        compare_tensor_parallel(3, &tiny, (sl_recompute)mode, SL_TYPE_FP32, NOTHING);
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_BF16, NOTHING);
         compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_FP32,
-                                false); /* one has no head */
-        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_FP32, false);
+                                NOTHING); /* one has no head */
+        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_FP32, NOTHING);
     }
 }
 
@@ -413,10 +418,47 @@ static void gradients_when_ranks_share_rows_then_agree_with_one(void **state)
 {
     (void)state;
     for (int mode = 0; mode < 3; mode++) {
-        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, true);
-        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_BF16, true);
-        compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_BF16, true);
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, ROWS);
+        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_BF16, ROWS);
+        compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_BF16, ROWS);
     }
+}
+
+static void gradients_when_split_by_columns_then_agree_with_one(void **state)
+{
+    (void)state;
+    for (int mode = 0; mode < 3; mode++) {
+        compare_tensor_parallel(2, &tiny, (sl_recompute)mode, SL_TYPE_FP32, COLUMNS);
+        compare_tensor_parallel(3, &odd, (sl_recompute)mode, SL_TYPE_BF16, COLUMNS);
+        compare_tensor_parallel(4, &tiny, (sl_recompute)mode, SL_TYPE_BF16, COLUMNS);
+    }
+}
+
+/* Of GPT-2 124M in ColossalAI's layout, padding not counted; of its vocabulary it pads none. */
+static void ranks_when_split_by_columns_hold_as_many_parameters_as_derived(void **state)
+{
+    (void)state;
+    static const uint64_t counts[][2] = {{2, 62243712}, {4, 31145664}};
+    sl_gpt2_shape shape;
+    assert_int_equal(sl_gpt2_named("gpt2", &shape), SL_OK);
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t rank = 0; rank < counts[i][0]; rank++) {
+            uint64_t count = 0;
+            sl_program *program =
+                emit(&shape, &(sl_gpt2_emit_options){.batch = 1,
+                                                     .seq = 16,
+                                                     .tp_size = (uint32_t)counts[i][0],
+                                                     .tp_rank = rank,
+                                                     .split_layout = SL_SPLIT_COLOSSAL});
+            for (uint32_t t = 0; t < program->tensor_count; t++)
+                for (uint64_t e = 0; e < program->tensors[t].element_count;
+                     e += program->tensors[t].shape[1])
+                    count += run_is_padding(&program->tensors[t], rank, e)
+                                 ? 0
+                                 : program->tensors[t].shape[1];
+            assert_int_equal(count, counts[i][1]);
+            sl_program_close(program);
+        }
 }
 
 /* ---- decoding ---- */
@@ -510,6 +552,8 @@ int main(void)
         cmocka_unit_test(ranks_when_counted_hold_as_many_parameters_as_published),
         cmocka_unit_test(gradients_when_split_over_ranks_then_agree_with_one),
         cmocka_unit_test(gradients_when_ranks_share_rows_then_agree_with_one),
+        cmocka_unit_test(gradients_when_split_by_columns_then_agree_with_one),
+        cmocka_unit_test(ranks_when_split_by_columns_hold_as_many_parameters_as_derived),
         cmocka_unit_test(decoding_when_token_by_token_then_agrees_with_the_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

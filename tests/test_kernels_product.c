@@ -45,7 +45,7 @@ static void deep_products_when_run_are_exact(void **state)
     static const product_shape shapes[DEEP_SHAPES] = {
         {5, 1700, 7}, {7, 9, 3500}, {4000, 5, 33}, {2400, 1030, 3}};
     static const product_shape wide[] = {{700, 3073, 9}, {9, 3073, 700}, {700, 9, 3073}};
-    for (int kind = 0; kind < KINDS; kind += SANITIZER_SHARE) {
+    for (int kind = 0; kind<KINDS; kind += SANITIZER_SHARE> 1 ? 2 : 1) {
         for (int i = 0; i < DEEP_SHAPES; i++)
             check_product(kinds[kind], (sl_type)draw_below(3), shapes[i], (uint64_t)i, true,
                           case_run);

@@ -462,6 +462,7 @@ static void verdict_when_the_disk_is_slow_names_it(void **state)
     assert_true(fabs(sum_ms - measured->step_ms) < 1e-6 * sum_ms);
     sl_blueprint_close(blueprint);
     sl_config_clear(&config);
+    sl_measured_clear(measured);
     free(measured);
     scratch_close(&directory);
 }

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "plan_cases.h"
+#include "sanitizer_share.h"
 
 static uint64_t base_seed(void)
 {
@@ -24,7 +25,7 @@ static uint64_t base_seed(void)
 
 static uint64_t case_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 1000 : 150;
+    return getenv("SL_TEST_FULL") ? 1000 : sanitizer_share(150);
 }
 
 static void assert_ok(sl_status status, uint64_t seed)

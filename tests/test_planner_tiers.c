@@ -18,6 +18,7 @@
 
 #include "plan_cases.h"
 #include "plan_machine.h"
+#include "sanitizer_share.h"
 
 enum { ORDERS = 2 };
 
@@ -33,7 +34,7 @@ static uint64_t base_seed(void)
 
 static uint64_t case_count(void)
 {
-    return getenv("SL_TEST_FULL") ? 1000 : 25;
+    return getenv("SL_TEST_FULL") ? 1000 : sanitizer_share(25);
 }
 
 static void assert_ok(sl_status status, uint64_t seed)

@@ -19,6 +19,7 @@
 #include "base/rng.h"
 #include "chunk/plan/prefetch.h"
 #include "residency_loops.h"
+#include "sanitizer_share.h"
 
 enum { OBJECTS = 12, TICKS = 60, LOOPS = 3 };
 
@@ -183,7 +184,7 @@ static void loops_when_random_then_right_for_any_number_of_repetitions(void **st
 {
     (void)state;
     static const uint64_t rare[] = {87405}; /* a visit that goes on, then not, then is dropped */
-    uint32_t count = getenv("SL_TEST_FULL") ? 100000 : 4000;
+    uint32_t count = getenv("SL_TEST_FULL") ? 100000 : (uint32_t)sanitizer_share(4000);
     tally found = {0};
     printf("seed %llu\n", (unsigned long long)base_seed());
     for (uint32_t k = 0; k < sizeof rare / sizeof *rare; k++)

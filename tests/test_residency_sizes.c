@@ -12,6 +12,7 @@
 
 #include "base/rng.h"
 #include "residency_oracle.h"
+#include "sanitizer_share.h"
 
 static uint64_t base_seed(void)
 {
@@ -132,7 +133,7 @@ static void compare_case(uint64_t seed, const oracle_case *c, tally *t)
 
 static tally compare_cases(sizes which)
 {
-    const uint32_t count = getenv("SL_TEST_FULL") ? 20000 : 2000;
+    const uint32_t count = getenv("SL_TEST_FULL") ? 20000 : (uint32_t)sanitizer_share(2000);
     tally t = {0};
     for (uint32_t n = 0; n < count; n++) {
         const uint64_t seed = base_seed() + n;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "allocation_counter.h"
+#include "sanitizer_share.h"
 #include "scratch_dir.h"
 #include "session/search/search.h"
 
@@ -190,7 +191,7 @@ static void random_cases_when_refused_then_the_suggestion_fits(void **state)
 {
     (void)state;
     uint64_t random = scratch_seed("random cases", 1) * 2685821657736338717ull + 1;
-    uint64_t goal = scratch_count(15, 1000), refused = 0, tried = 0;
+    uint64_t goal = scratch_count(sanitizer_share(15), 1000), refused = 0, tried = 0;
     for (; refused < goal; tried++) {
         settings list = {.count = 0};
         sl_gpt2_shape shape = draw_shape(&random);

@@ -107,6 +107,45 @@ static void policies_when_split_then_give_the_same_bits(void **state)
     }
 }
 
+/* ---- activations kept together ---- */
+
+/* Gathered are the same bits that each rank had. */
+static void activations_when_partitioned_then_bits_are_the_same(void **state)
+{
+    (void)state;
+    static const char *const base[][SETTINGS_MAX] = {
+        {"policy=device", "precision=fp32", "recompute=full", NULL},
+        {"policy=nvme", disk_dir, "nvme-params=1", "recompute=selective", "precision=bf16",
+         "accumulate=3", "accumulation=layer", NULL},
+        {"policy=host", "precision=bf16", "recompute=full", "accumulate=4", "dropout=0.1", NULL},
+        {"policy=device", "precision=fp32", "recompute=none", "offload-activations=0", NULL}};
+    for (size_t i = 0; i < sizeof base / sizeof base[0]; i++) {
+        const char *parted[SETTINGS_MAX + 1] = {"partition-activations=true"};
+        for (int s = 0; base[i][s]; s++)
+            parted[s + 1] = base[i][s];
+        const uint32_t size = 2 + (uint32_t)i % 3;
+        ranks_run *plain = open_run(size, base[i], NULL), *run = open_run(size, parted, NULL);
+        for (int step = 0; step < 2; step++) {
+            take_step(plain);
+            take_step(run);
+        }
+        whole_model *expected = read_model(plain, SL_GROUP_PARAM);
+        whole_model *found = read_model(run, SL_GROUP_PARAM);
+        assert_true(is_same(expected, found));
+        assert_true(run->rank[0].loss == plain->rank[0].loss);
+        const uint64_t turns = run->rank[0].config.accumulate;
+        const uint64_t type_bytes = sl_type_bytes(run->rank[0].session->blueprint->task.type);
+        const uint64_t hidden = 2ull * shape.context * shape.width * type_bytes;
+        assert_int_equal(run->group.gathered_bytes[0] - plain->group.gathered_bytes[0],
+                         2 * turns * shape.layers * hidden / size);
+        assert_int_equal(run->group.reduced_bytes[0], plain->group.reduced_bytes[0]);
+        free_model(expected);
+        free_model(found);
+        close_run(plain);
+        close_run(run);
+    }
+}
+
 /* Four sums of [B, T, C] a layer, one of the embedding and one of what the head leaves. */
 static void traffic_when_counted_is_that_of_the_formula(void **state)
 {
@@ -336,7 +375,8 @@ static void session_when_there_are_no_other_ranks_then_is_refused(void **state)
     sl_refusal refusal;
     const sl_engine_source source = {fill_rows, NULL};
     const sl_session_hooks hooks = {.source = &source};
-    configure(&config, 2, on_device);
+    const ranks_run run = {.size = 2, .tp = 2, .dp = 1, .factor = 1};
+    configure(&config, &run, on_device);
     assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
     assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_OK);
     assert_int_equal(sl_session_open(blueprint, &hooks, &session), SL_ERROR_USAGE);
@@ -353,6 +393,7 @@ int main(void)
         cmocka_unit_test(gradients_when_from_a_later_state_then_are_those_of_one_rank),
         cmocka_unit_test(losses_over_fifty_steps_when_split_then_stay_together),
         cmocka_unit_test(policies_when_split_then_give_the_same_bits),
+        cmocka_unit_test(activations_when_partitioned_then_bits_are_the_same),
         cmocka_unit_test(traffic_when_counted_is_that_of_the_formula),
         cmocka_unit_test(faults_when_planted_then_are_found),
         cmocka_unit_test(bias_when_added_on_every_rank_then_is_found),

@@ -151,11 +151,17 @@ static long draw_and_check(uint32_t repeat)
     uint32_t kept = repeat < KEPT ? repeat : KEPT;
     struct stat info;
     fill_paper(&p, repeat);
-    assert_int_equal(sl_timeline_open(file.text, &p.step, &timeline), SL_OK);
+    FILE *stream = fopen(file.text, "we");
+    assert_non_null(stream);
+    assert_int_equal(sl_timeline_open(stream, file.text, &p.step, &timeline), SL_OK);
+    assert_true(sl_timeline_is_empty(timeline));
     for (uint32_t step = 0; step < STEPS; step++)
         record_step(timeline, &p, step);
     assert_int_equal(sl_timeline_write(timeline, FIRST_STEP + STEPS - 1), SL_OK);
+    assert_false(sl_timeline_is_empty(timeline));
+    assert_int_equal(sl_timeline_finish(timeline), SL_OK);
     sl_timeline_close(timeline);
+    assert_int_equal(fclose(stream), 0);
     read_events(&p, file.text, &seen);
     assert_int_equal(stat(file.text, &info), 0);
     for (int step = 0; step < STEPS; step++) {

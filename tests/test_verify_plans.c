@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "plan_cases.h"
 #include "plan_faults.h"
+#include "sanitizer_share.h"
 
 enum { QUICK_PLANS = 120, FULL_PLANS = 3000 };
 
@@ -86,7 +87,7 @@ static void gpt2_plan_when_faulty_then_rejected_for_its_reason(void **state)
     (void)state;
     const char *only = getenv("SL_TEST_SEED");
     uint64_t first = only ? strtoull(only, NULL, 10) : 1;
-    uint64_t count = getenv("SL_TEST_FULL") ? FULL_PLANS : QUICK_PLANS;
+    uint64_t count = getenv("SL_TEST_FULL") ? FULL_PLANS : sanitizer_share(QUICK_PLANS);
     uint64_t last = only ? first : first + count - 1;
     print_message("seeds %llu to %llu\n", (unsigned long long)first, (unsigned long long)last);
     for (uint64_t seed = first; seed <= last; seed++)

@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "plan_cases.h"
 #include "plan_machine.h"
+#include "sanitizer_share.h"
 
 enum { QUICK_PLANS = 25, FULL_PLANS = 1500, DAMAGES = 30, ORDERS = 3 };
 
@@ -262,7 +263,7 @@ static void damaged_plan_when_accepted_then_right_in_every_order(void **state)
 {
     (void)state;
     verdicts counts = {0};
-    uint32_t count = getenv("SL_TEST_FULL") ? FULL_PLANS : QUICK_PLANS;
+    uint64_t count = getenv("SL_TEST_FULL") ? FULL_PLANS : sanitizer_share(QUICK_PLANS);
     const char *only = getenv("SL_TEST_SEED");
     uint64_t first = only ? strtoull(only, NULL, 10) : 1;
     for (uint64_t seed = first; seed < first + (only ? 1 : count); seed++)

@@ -110,8 +110,8 @@ static sl_status count_blocks(const sl_program *program, uint64_t **out_tensor_b
     return SL_OK;
 }
 
-static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *tensor_blocks,
-                                     uint64_t chunk_elements, uint64_t *out_chunk_blocks)
+static sl_status choose_blocks(const sl_program *program, const uint64_t *tensor_blocks,
+                               uint64_t chunk_elements, uint64_t *out_chunk_blocks)
 {
     if (chunk_elements == 0) {
         *out_chunk_blocks = sl_layout_find_chunk_blocks(tensor_blocks, program->tensor_count);
@@ -128,6 +128,16 @@ static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *
                 (unsigned long long)chunk_elements, program->tensors[largest].name,
                 (unsigned long long)(tensor_blocks[largest] * SL_BLOCK_ELEMENTS));
     *out_chunk_blocks = chunk_blocks;
+    return SL_OK;
+}
+
+/* Shards are of equal size. */
+static sl_status choose_chunk_blocks(const sl_program *program, const uint64_t *tensor_blocks,
+                                     uint64_t chunk_elements, uint64_t *out_chunk_blocks)
+{
+    SL_TRY(choose_blocks(program, tensor_blocks, chunk_elements, out_chunk_blocks));
+    if (sl_program_has_shards(program))
+        *out_chunk_blocks = sl_bits_round_up(*out_chunk_blocks, program->dp_size);
     return SL_OK;
 }
 
@@ -161,25 +171,47 @@ static sl_status open_layout(uint32_t tensor_count, uint64_t chunk_count, uint64
     return SL_OK;
 }
 
-/* Where tensors are split over ranks: which blocks this rank adds to the norm. */
+static bool is_in_shard(const sl_layout *layout, uint64_t element)
+{
+    return element >= layout->shard_first && element - layout->shard_first < layout->shard_elements;
+}
+
+static void divide_chunks(const sl_program *program, sl_layout *layout)
+{
+    for (int group = 0; group < SL_GROUP_COUNT; group++) {
+        layout->group_type[group] = sl_program_group_type(program, (sl_group)group);
+        layout->group_elements[group] =
+            sl_program_group_elements(program, (sl_group)group, layout->chunk_elements);
+    }
+    layout->shard_elements = layout->group_elements[SL_GROUP_MOMENT1];
+    if (sl_program_has_shards(program))
+        layout->shard_first = program->dp_rank * layout->shard_elements;
+}
+
+/* With other ranks: which blocks this one adds to the norm. What several have counts once. */
 static sl_status open_counted_flags(const sl_program *program, sl_layout *layout)
 {
     const uint64_t chunk_blocks = layout->chunk_elements / SL_BLOCK_ELEMENTS;
     const uint64_t block_count = layout->chunk_count * chunk_blocks;
-    if (program->tp_size <= 1 || block_count == 0)
+    if (!sl_program_counts_blocks(program) || block_count == 0)
         return SL_OK;
     layout->counted_flags = calloc(block_count, sizeof *layout->counted_flags);
     if (layout->counted_flags == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a layout of %llu blocks",
                 (unsigned long long)block_count);
+    const bool has_shards = sl_program_has_shards(program);
     for (uint32_t tensor = 0; tensor < program->tensor_count; tensor++) {
         const sl_tensor_spec *spec = &program->tensors[tensor];
         const uint64_t first = layout->chunk_of_tensor[tensor] * chunk_blocks +
                                layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
-        if (spec->split != SL_SPLIT_NONE || program->tp_rank == 0)
+        const bool is_here = has_shards || program->dp_rank == 0;
+        if (is_here && (spec->split != SL_SPLIT_NONE || program->tp_rank == 0))
             memset(layout->counted_flags + first, 1,
                    sl_bits_divide_up(spec->element_count, SL_BLOCK_ELEMENTS));
     }
+    for (uint64_t block = 0; has_shards && block < block_count; block++)
+        if (!is_in_shard(layout, block % chunk_blocks * SL_BLOCK_ELEMENTS))
+            layout->counted_flags[block] = 0;
     return SL_OK;
 }
 
@@ -221,13 +253,12 @@ sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                 open_layout(program->tensor_count, packing.chunk_count, chunk_blocks, &layout),
                 free_blocks);
     place_tensors(program, tensor_blocks, layout);
+    divide_chunks(program, layout);
     status = open_counted_flags(program, layout);
     if (status != SL_OK) {
         sl_layout_close(layout);
         goto free_blocks;
     }
-    for (int group = 0; group < SL_GROUP_COUNT; group++)
-        layout->group_type[group] = sl_program_group_type(program, (sl_group)group);
     *out_layout = layout;
 free_blocks:
     free(tensor_blocks);
@@ -247,5 +278,7 @@ void sl_layout_close(sl_layout *layout)
 
 uint64_t sl_layout_chunk_bytes(const sl_layout *layout, sl_group group)
 {
-    return layout->chunk_elements * sl_type_bytes(layout->group_type[group]);
+    const uint64_t elements = layout->group_elements[group];
+    return (elements ? elements : layout->chunk_elements) *
+           sl_type_bytes(layout->group_type[group]);
 }

@@ -521,12 +521,12 @@ static sl_status check_disjoint(const sl_verify *verify, const sl_command *comma
     return SL_OK;
 }
 
-/* AdamW reads one flag for each block of its chunk, and so does the norm of split tensors. */
+/* AdamW reads one flag for each block of its chunk, and so does the norm with other ranks. */
 static sl_status check_flags(const sl_verify *verify, const sl_command *command)
 {
     const sl_op *op = &verify->program->ops[command->tick];
     uint64_t blocks = op->attrs.element_count / SL_BLOCK_ELEMENTS;
-    bool is_norm = op->kind == SL_OP_BLOCK_NORM && verify->program->tp_size > 1;
+    bool is_norm = op->kind == SL_OP_BLOCK_NORM && sl_program_counts_blocks(verify->program);
     uint64_t bytes = is_norm ? verify->homes->counted_bytes
                              : verify->homes->flags_bytes[lane_tier(command->lane)];
     bool reads_flags = is_norm || op->kind == SL_OP_ADAMW;

@@ -52,18 +52,23 @@ typedef struct sl_layout {
     uint32_t *chunk_of_tensor; /* [tensor_count] */
     uint64_t *first_element;   /* [tensor_count] in its chunk, a multiple of SL_BLOCK_ELEMENTS */
     uint8_t *block_flags;      /* [chunk_count * chunk_elements / SL_BLOCK_ELEMENTS], 1: decay */
-    /* Likewise, 1: the block's gradient counts in the norm on this rank; NULL where tensors are not
-     * split over ranks: all count. Those of replicated tensors count on rank 0 alone. */
+    /* Likewise, 1: the block's gradient counts in the norm on this rank; NULL where there are no
+     * other ranks: all count. Those of replicated tensors count on tensor rank 0 alone, all of them
+     * on data rank 0 alone. */
     uint8_t *counted_flags;
     sl_type group_type[SL_GROUP_COUNT]; /* of elements, by the program's types */
-    uint64_t valid_elements;            /* elements of tensors, vocabulary padding included */
-    double padding_fraction;            /* 1 - valid_elements / (chunk_count * chunk_elements) */
+    /* Elements of a chunk that this rank stores: the chunk's (also where it says 0), or those of
+     * its shard, which begins at shard_first in it and is of whole blocks. */
+    uint64_t group_elements[SL_GROUP_COUNT];
+    uint64_t shard_first, shard_elements; /* 0 and the chunk's where there are no shards */
+    uint64_t valid_elements;              /* elements of tensors, vocabulary padding included */
+    double padding_fraction;              /* 1 - valid_elements / (chunk_count * chunk_elements) */
 } sl_layout;
 
 /* Packs the tensors of `program` in order, each on a block, none across chunks. chunk_elements 0:
  * searches the size that costs the least memory (after ColossalAI Gemini). A given size is rounded
- * up to whole blocks; one smaller than the largest tensor is SL_ERROR_USAGE and says how large it
- * must be. */
+ * up to whole blocks, and to a multiple of the data-parallel ranks that own shards; one smaller
+ * than the largest tensor is SL_ERROR_USAGE and says how large it must be. */
 SL_API sl_status sl_layout_build(const sl_program *program, uint64_t chunk_elements,
                                  sl_layout **out_layout);
 /* Frees a layout; NULL is fine. */

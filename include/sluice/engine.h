@@ -75,17 +75,21 @@ typedef struct sl_engine_target {
     int device_index;
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
     sl_cuda_options cuda;
-    uint32_t rank_count; /* ranks that the tensors are split over; 0 or 1: they are not */
+    uint32_t rank_count;      /* ranks that the tensors are split over; 0 or 1: they are not */
+    uint32_t data_rank_count; /* ranks that rows are shared among; 0 or 1: they are not */
 } sl_engine_target;
 
-/* How this rank adds and gathers with the others that the tensors are split over. The lane `comm`
- * calls both, one call after the other, in the order of the plan, which is the same on every rank;
- * each waits for all of them. `all_reduce` leaves in `data`, host memory, the sum of every element
- * over the ranks, added in rank order in fp32 and rounded once. `all_gather` leaves the parts of
- * all ranks in `parts`, [size][bytes]. `reduce_scatter` leaves in `to` [count] this rank's piece of
- * the sum of `from` [size][count]. A failure ends the step: the caller then tells the other ranks,
- * who may wait for this one. `post` hears of each exchange before it begins: "all_reduce of
- * h.3.mlp.c_proj, op 57". */
+/* How this rank adds and gathers with the others that the tensors are split over, or that have
+ * other rows. The lane `comm` calls all, one call after the other, in the order of the plan, which
+ * is the same on every rank; each waits for all of them. `all_reduce` leaves in `data`, host
+ * memory, the sum of every element over the ranks, added in rank order in fp32 and rounded once.
+ * `all_gather` leaves the parts of all ranks in `parts`, [size][bytes]. `reduce_scatter` leaves in
+ * `to` [count] this rank's piece of the sum of `from` [size][count]. `all_reduce_stored` does what
+ * all_reduce does with elements of type `stored`, each of which is rounded to `type` first;
+ * `sum_shard` does so with this rank's shard of `data` alone. `gather_shards` leaves in `data` the
+ * shard of each rank. Shards are of equal size, in the order of ranks. A failure ends the step: the
+ * caller then tells the other ranks, who may wait for this one. `post` hears of each exchange
+ * before it begins: "all_reduce of h.3.mlp.c_proj, op 57". */
 typedef struct sl_engine_ranks {
     uint32_t size, rank;
     sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
@@ -94,6 +98,12 @@ typedef struct sl_engine_ranks {
     sl_status (*reduce_scatter)(void *user, sl_type type, uint64_t count, const void *from,
                                 void *to);
     void (*post)(void *user, const char *op); /* or NULL */
+    /* Of data-parallel ranks alone. */
+    sl_status (*all_reduce_stored)(void *user, sl_type stored, sl_type type, uint64_t element_count,
+                                   void *data);
+    sl_status (*sum_shard)(void *user, sl_type stored, sl_type type, uint64_t element_count,
+                           void *data);
+    sl_status (*gather_shards)(void *user, uint64_t bytes, void *data);
 } sl_engine_ranks;
 
 typedef struct sl_engine_options {
@@ -105,7 +115,8 @@ typedef struct sl_engine_options {
     const char *const *disk_directories; /* of the disk tier; NULL where no plan uses it */
     uint32_t disk_directory_count;
     const sl_engine_source *source;     /* NULL where no plan has INPUT ops; copied */
-    const sl_engine_ranks *ranks;       /* NULL where no plan has collectives; copied */
+    const sl_engine_ranks *ranks;       /* NULL where tensors are not split; copied */
+    const sl_engine_ranks *data_ranks;  /* NULL where all rows are this rank's; copied */
     const sl_engine_progress *progress; /* or NULL; copied */
     bool guard_arenas;                  /* tests: guard pages, pattern */
     bool paint_arenas;                  /* for sl_engine_measure_arena */

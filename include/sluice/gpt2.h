@@ -38,6 +38,13 @@ typedef enum sl_gpt2_mode {
     SL_GPT2_STATS   /* tokens and targets in, what the loss of each token is made of out */
 } sl_gpt2_mode;
 
+/* How parameters are split over tensor-parallel ranks. */
+typedef enum sl_split_layout {
+    SL_SPLIT_MEGATRON, /* wte by ids, what enters a branch by columns, what leaves it by rows */
+    SL_SPLIT_COLOSSAL  /* wte, wpe and attention's last product by columns too; ranks then share the
+                          rows of the head */
+} sl_split_layout;
+
 typedef struct sl_gpt2_emit_options {
     uint32_t batch; /* B */
     uint32_t seq;   /* T <= context */
@@ -55,6 +62,8 @@ typedef struct sl_gpt2_emit_options {
      * states and computes with them alone; tp_size divides B*T, and B where elements are dropped.
      */
     bool sequence_parallel;
+    sl_split_layout split_layout; /* COLOSSAL: not beside sequence_parallel, and for a step tp_size
+                                     divides B*T */
     float dropout; /* LOSS: probability of dropping an element, below 1; of attention's weights,
                          of what a branch adds to the hidden states, and of the embedding */
 } sl_gpt2_emit_options;

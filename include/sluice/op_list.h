@@ -184,13 +184,14 @@ extern "C" {
       OP(WRITE, control, 0, CONTROL, 1)) \
     /* Of a chunk; decoupled weight decay on blocks whose flag is set. fp32: updates param. */ \
     /* Half precision: updates master and writes param = master, rounded, which is also all */ \
-    /* that is written if control skips. */ \
+    /* that is written if control skips. Of a shard: gradient and param are the whole chunk, of */ \
+    /* which elements from attrs.first_element on belong to it. */ \
     X(ADAMW, adamw, ON_HOST, NO_FLOPS, \
       OP(READ, control, 0, CONTROL, 1), \
-      OP(READ, gradient, 0, GRAD, E), \
+      OP(READ, gradient, AT_LEAST, GRAD, E), \
       OP(UPDATE, moment1, 0, F32, E), \
       OP(UPDATE, moment2, 0, F32, E), \
-      OP(UPDATE, param, FROM_MASTER, TYPE, E), \
+      OP(UPDATE, param, FROM_MASTER | AT_LEAST, TYPE, E), \
       OP(UPDATE, master, MASTER, F32, E)) \
     /* cache: keys and values; adds T of each at scalars.position and attends to all rows up to */ \
     /* each one's own. FLOPS of two products with the cache full. */ \
@@ -208,10 +209,21 @@ extern "C" {
     /* does. */ \
     X(INPUT, input, ON_INPUT, NO_FLOPS, \
       OP(WRITE, value, 0, I32, E)) \
-    /* The exact sum over the tensor-parallel ranks, and the union of what they ask for: */ \
-    /* scalars.flags of each. */ \
+    /* The exact sum over the ranks, and the union of what they ask for: scalars.flags of each. */ \
+    /* loss: the sum over the data-parallel ranks, in rank order. */ \
     X(ALL_REDUCE_NORM, all_reduce_norm, ON_COMM, NO_FLOPS, \
-      OP(UPDATE, norm, 0, NORM_SUM, 1)) \
+      OP(UPDATE, norm, 0, NORM_SUM, 1), \
+      OP(UPDATE, loss, OPTIONAL, F64, 1)) \
+    /* Of a chunk, over the data-parallel ranks: each element is rounded to TYPE, however it is */ \
+    /* stored; the sum in rank order and fp32 is rounded to it once. */ \
+    X(ALL_REDUCE_GRADIENT, all_reduce_gradient, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, gradient, 0, GRAD, E)) \
+    /* The same sum of this rank's shard alone, in its place; the rest stays as it was. */ \
+    X(REDUCE_SCATTER_GRADIENT, reduce_scatter_gradient, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, gradient, 0, GRAD, E)) \
+    /* Of a chunk, the shards of the data-parallel ranks, each from the rank that owns it. */ \
+    X(ALL_GATHER_CHUNK, all_gather_chunk, ON_COMM, NO_FLOPS, \
+      OP(UPDATE, chunk, 0, TYPE, E)) \
     /* Each tensor-parallel rank has R of the B*T rows, in the order of ranks: all of them. */ \
     X(GATHER_ROWS, gather_rows, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
@@ -224,7 +236,25 @@ extern "C" {
     /* Of a gradient as it is stored, the sum over the tensor-parallel ranks: each one's is rounded */ \
     /* to the compute type, and so is the sum. */ \
     X(ALL_REDUCE_TENSOR, all_reduce_tensor, ON_COMM, NO_FLOPS, \
-      OP(UPDATE, gradient, 0, GRAD, E))
+      OP(UPDATE, gradient, 0, GRAD, E)) \
+    /* This tensor-parallel rank's rows of what all ranks have. Exchanges nothing. */ \
+    X(TAKE_ROWS, take_rows, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, B, T, I), \
+      OP(WRITE, y, 0, TYPE, R, I)) \
+    /* Each tensor-parallel rank has O columns, in the order of ranks, of which those beyond the I */ \
+    /* are padding: all of them. */ \
+    X(GATHER_COLUMNS, gather_columns, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, O), \
+      OP(WRITE, y, 0, TYPE, R, I)) \
+    /* This rank's columns of the sum over the tensor-parallel ranks, in rank order and fp32, */ \
+    /* rounded to the compute type; padding is zero. */ \
+    X(SCATTER_COLUMNS, scatter_columns, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(GRADIENT, y, 0, GRAD, R, O)) \
+    /* This rank's columns of what all ranks have; padding is zero. Exchanges nothing. */ \
+    X(TAKE_COLUMNS, take_columns, ON_COMM, NO_FLOPS, \
+      OP(READ, x, 0, TYPE, R, I), \
+      OP(WRITE, y, 0, TYPE, R, O))
 /* clang-format on */
 
 typedef enum sl_op_kind {
@@ -253,7 +283,10 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint64_t seq;            /* T: tokens of a row */
     uint64_t in, out;        /* features read and written a row */
     uint64_t heads;          /* attention heads of this rank */
-    uint64_t first_row;      /* first of the B*T rows */
+    union {
+        uint64_t first_row;     /* first of the B*T rows */
+        uint64_t first_element; /* ADAMW of a shard: where it begins in the chunk */
+    };
     uint64_t row_count;      /* rows handled */
     uint64_t first_id;       /* first token id of a panel */
     uint64_t id_count;       /* token ids of a panel, padding included */
@@ -295,7 +328,7 @@ typedef struct sl_step_scalars {
     uint64_t dropout_seed;
     uint64_t first_row; /* of the step's micro-batch 0, among all rows of the run */
     uint32_t flags;     /* of many ranks: what this one asks all of them for */
-    uint32_t reserved;
+    uint32_t row_gap; /* rows of other data-parallel ranks between two micro-batches of this one */
 } sl_step_scalars;
 
 /* The exact sum of fp32 block sums: a fixed-point number of 384 bits, least word first, whose bit 0

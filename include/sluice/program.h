@@ -165,12 +165,37 @@ typedef struct sl_program {
     /* Ranks that the tensors are split over, and which this program is of; 0 or 1: not split. The
      * programs of all ranks are the same but for what attributes and specs say of the rank. */
     uint32_t tp_size, tp_rank;
+    /* Ranks that each compute rows of their own, and which this program is of; 0 or 1: one. */
+    uint32_t dp_size, dp_rank;
+    uint32_t zero; /* ZeRO stage: 0: each of them has all states; 1: its shard of each chunk */
+    uint32_t head_ranks;            /* that share the rows of the head; 0 or 1: each has all */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
 
 static inline uint32_t sl_program_section_count(const sl_program *program)
 {
     return program->section_count > 0 ? program->section_count : 1;
+}
+
+/* True if a data-parallel rank updates its shard of each chunk alone. */
+static inline bool sl_program_has_shards(const sl_program *program)
+{
+    return program->dp_size > 1 && program->zero > 0;
+}
+
+/* Elements of a chunk of a group that one rank stores: of optimizer states maybe a shard. */
+static inline uint64_t sl_program_group_elements(const sl_program *program, sl_group group,
+                                                 uint64_t chunk_elements)
+{
+    const bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_GRAD;
+    return is_state && sl_program_has_shards(program) ? chunk_elements / program->dp_size
+                                                      : chunk_elements;
+}
+
+/* True if not every block of a chunk counts in the norm on this rank (sl_layout.counted_flags). */
+static inline bool sl_program_counts_blocks(const sl_program *program)
+{
+    return program->tp_size > 1 || program->dp_size > 1;
 }
 
 /* Section `index`, also of a program that was not divided into any. */
@@ -235,6 +260,9 @@ typedef struct sl_step_options {
     sl_accumulation accumulation;
     sl_recompute recompute;
     bool update_early; /* update a chunk as soon as its gradient is complete (no clipping) */
+    /* What a block is given is kept by the tensor-parallel ranks together, a part each, between its
+     * forward and its backward: their number divides its elements. */
+    bool partition_activations;
 } sl_step_options;
 
 /* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. Positions are
@@ -246,7 +274,9 @@ enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 /* Turns a forward program (one micro-batch) into a training step: backward ops, recomputation,
  * micro-batches in the given order, exact gradient norm, one AdamW a chunk. Where tensors are split
  * over ranks, the sums of all of them are added before the norm is known; those of replicated
- * tensors count on rank 0 alone (sl_layout.counted_flags). The bits of the result do not depend on
+ * tensors count on rank 0 alone (sl_layout.counted_flags). Data-parallel ranks add up their
+ * gradients, chunk by chunk, and their losses; the forward program's loss is a mean over the rows
+ * of all of them. The bits of the result do not depend on
  * `accumulation`, `recompute` or `update_early`, nor on the forward program's grad_type where
  * kernels compute a product alike for either type of its result. Types are the forward program's.
  * With a grad_type of half precision, gradients are rounded once into the grad group, by the op

@@ -9,11 +9,22 @@
 
 #include "copies.h"
 #include "disk.h"
+#include "numa.h"
 #include "ops.h"
 #include "rank_sums.h"
 #include "roofs.h"
 
 enum { QUICK_ROUNDS = 3, ROUNDS = 7, LINE_BYTES = 96 };
+
+static const char *const figure_names[SL_BENCH_FIGURE_COUNT] = {
+    [SL_BENCH_GEMM] = "gemm",     [SL_BENCH_ADAMW] = "adamw", [SL_BENCH_OP] = "op",
+    [SL_BENCH_MEMORY] = "memory", [SL_BENCH_COPY] = "copy",   [SL_BENCH_COMM] = "comm",
+    [SL_BENCH_DISK] = "disk",     [SL_BENCH_NUMA] = "numa"};
+
+const char *sl_bench_figure_name(sl_bench_figure figure)
+{
+    return figure_names[figure];
+}
 
 static const uint64_t loop_bytes[2] = {UINT64_C(64) << 20, UINT64_C(8) << 20}; /* [is_quick] */
 static const double load_max = 0.5; /* runnable threads of others, averaged over a minute */
@@ -25,6 +36,7 @@ static const double queue_seconds = 2e-6;
 /* `host` is `device` where that is the cpu; what is "beside a GPU" is empty then. */
 typedef struct measurement {
     const sl_bench_options *options;
+    uint32_t figures; /* never 0 */
     sl_timed_device *device, *host;
     sl_memory memory, host_memory;  /* host_memory: beside a GPU */
     sl_ops ops, host_ops, roof_ops; /* the last two: beside a GPU */
@@ -36,6 +48,18 @@ typedef struct measurement {
 static bool has_gpu(const measurement *m)
 {
     return m->device != m->host;
+}
+
+static bool measures(const measurement *m, sl_bench_figure figure)
+{
+    return m->figures >> figure & 1;
+}
+
+/* What is measured in rounds. */
+static bool has_rounds(const measurement *m)
+{
+    const uint32_t others = 1u << SL_BENCH_DISK | 1u << SL_BENCH_NUMA;
+    return (m->figures & ~others) != 0;
 }
 
 static void report_progress(const measurement *m, const char *line)
@@ -70,9 +94,13 @@ static void warn_of_load(const measurement *m)
 static sl_status open_ops(const measurement *m, sl_memory *memory, sl_ops_list list,
                           sl_ops *out_ops)
 {
-    const sl_ops_selection selection = {list, m->options->is_quick, m->options->small_shape};
+    const uint32_t figures = list == SL_OPS_ROOFS ? UINT32_MAX : m->figures;
+    const sl_ops_selection selection = {list, figures, m->options->is_quick,
+                                        m->options->small_shape};
     char line[LINE_BYTES];
     SL_TRY(sl_ops_open(memory, &selection, out_ops));
+    if (out_ops->count == 0)
+        return SL_OK;
     snprintf(line, sizeof line, "warming up %u ops, %s", out_ops->count, memory->device->ops->name);
     report_progress(m, line);
     return sl_ops_warm_up(out_ops);
@@ -84,8 +112,10 @@ static sl_status open_cases(measurement *m)
     warn_of_load(m);
     report_progress(m, "filling memory with random numbers");
     SL_TRY(sl_memory_open(m->device, is_quick, &m->memory));
-    SL_TRY(sl_copies_open(m->device, is_quick, &m->copies));
-    SL_TRY(sl_rank_sums_open(is_quick, &m->sums));
+    if (measures(m, SL_BENCH_COPY) || (has_gpu(m) && measures(m, SL_BENCH_ADAMW)))
+        SL_TRY(sl_copies_open(m->device, is_quick, &m->copies));
+    if (measures(m, SL_BENCH_COMM))
+        SL_TRY(sl_rank_sums_open(is_quick, &m->sums));
     SL_TRY(open_ops(m, &m->memory, SL_OPS_OF_STEPS, &m->ops));
     if (!has_gpu(m))
         return SL_OK;
@@ -114,9 +144,11 @@ static sl_status sample_roofs(measurement *m)
 {
     sl_workers *workers = m->host->workers;
     sl_memory *memory = has_gpu(m) ? &m->host_memory : &m->memory;
-    for (int type = 0; type < SL_TYPE_COUNT && !has_gpu(m); type++)
+    bool has_loops = measures(m, SL_BENCH_MEMORY) || measures(m, SL_BENCH_ADAMW);
+    bool has_flops = !has_gpu(m) && (measures(m, SL_BENCH_GEMM) || measures(m, SL_BENCH_OP));
+    for (int type = 0; type < SL_TYPE_COUNT && has_flops; type++)
         sl_samples_add(&m->flops[type], sl_roofs_flops(workers, (sl_type)type));
-    for (int loop = 0; loop < SL_LOOP_COUNT; loop++) {
+    for (int loop = 0; loop < SL_LOOP_COUNT && has_loops; loop++) {
         double rate = 0;
         SL_TRY(sl_roofs_memory(workers, memory, (sl_memory_loop)loop,
                                loop_bytes[m->options->is_quick], &rate));
@@ -133,8 +165,10 @@ static sl_status run_rounds(measurement *m)
         snprintf(line, sizeof line, "ops, copies and memory: round %u of %u", round + 1, count);
         report_progress(m, line);
         SL_TRY(sample_roofs(m));
-        SL_TRY(sl_copies_sample(&m->copies));
-        SL_TRY(sl_rank_sums_sample(&m->sums));
+        if (m->copies.mapped_bytes > 0)
+            SL_TRY(sl_copies_sample(&m->copies));
+        if (m->sums.count > 0)
+            SL_TRY(sl_rank_sums_sample(&m->sums));
         SL_TRY(sl_ops_sample(&m->roof_ops));
         SL_TRY(sl_ops_sample(&m->ops));
         SL_TRY(sl_ops_sample(&m->host_ops));
@@ -155,11 +189,14 @@ static double find_op_seconds(const measurement *m)
 
 static sl_status fit_machine(const measurement *m, sl_machine *machine)
 {
-    machine->op_seconds = find_op_seconds(m);
+    if (!m->options->base || measures(m, SL_BENCH_OP))
+        machine->op_seconds = find_op_seconds(m);
     SL_TRY(sl_ops_fit(&m->ops, machine));
     SL_TRY(sl_ops_fit_host(has_gpu(m) ? &m->host_ops : &m->ops, machine));
-    sl_copies_set_machine(&m->copies, queue_seconds, machine);
-    sl_rank_sums_fit(&m->sums, machine);
+    if (measures(m, SL_BENCH_COPY))
+        sl_copies_set_machine(&m->copies, queue_seconds, machine);
+    if (measures(m, SL_BENCH_COMM))
+        sl_rank_sums_fit(&m->sums, machine);
     machine->is_measured = true;
     return SL_OK;
 }
@@ -207,12 +244,6 @@ static double count_flops(const sl_ops_case *one)
     return (double)sl_op_flops(one->kind, &one->attrs);
 }
 
-static bool is_product(sl_op_kind kind)
-{
-    sl_op_attrs one = {.row_count = 1, .in = 1, .out = 1, .id_count = 1};
-    return sl_op_flops(kind, &one) > 0;
-}
-
 /* The median rate of what the case is held against; 0: nothing says more than itself. */
 static double find_roof(const measurement *m, const sl_ops_case *one, bool on_host)
 {
@@ -235,10 +266,9 @@ static sl_status add_op(const measurement *m, const sl_ops_case *one, bool on_ho
 {
     const double flops = count_flops(one);
     const double bytes = (double)sl_op_traffic_bytes(one->kind, &one->attrs);
-    sl_bench_row row = {.group = is_product(one->kind)      ? "gemm"
-                                 : one->kind != SL_OP_ADAMW ? "op"
-                                 : on_host                  ? "host_adamw"
-                                                            : "adamw",
+    const sl_bench_figure figure = sl_ops_figure(one->kind);
+    const bool is_host_adamw = on_host && figure == SL_BENCH_ADAMW;
+    sl_bench_row row = {.group = is_host_adamw ? "host_adamw" : figure_names[figure],
                         .type = sl_type_name((sl_type)one->attrs.type),
                         .rate = sl_samples_rate(&one->seconds, flops > 0 ? flops : bytes),
                         .seconds = sl_samples_median(&one->seconds),
@@ -266,30 +296,38 @@ static sl_status add_rate(sl_bench *bench, const char *group, const char *type, 
     return sl_bench_add(bench, &row);
 }
 
+static const char *const loop_names[SL_LOOP_COUNT] = {
+    [SL_LOOP_READ] = "reading",
+    [SL_LOOP_UPDATE] = "4 reads, 3 writes",
+    [SL_LOOP_SCALE] = "scale, as STREAM counts",
+    [SL_LOOP_TRIAD] = "triad, as STREAM counts",
+};
+
 /* The products that others are held against stand as roofs; the least op is none of them. */
 static sl_status add_roofs(const measurement *m, sl_bench *bench)
 {
     char name[64];
-    for (int type = 0; type < SL_TYPE_COUNT && !has_gpu(m); type++)
+    for (int type = 0; type < SL_TYPE_COUNT && m->flops[type].count > 0; type++)
         SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)type), "multiply-adds from registers",
                         sl_samples_percentiles(&m->flops[type])));
     for (uint32_t i = 0; i < m->roof_ops.count; i++) {
         const sl_ops_case *one = &m->roof_ops.cases[i];
-        if (one->kind != SL_OP_LINEAR)
+        if (one->kind != SL_OP_LINEAR || !measures(m, SL_BENCH_GEMM))
             continue;
         name_case(one, name);
         SL_TRY(add_rate(bench, "gemm", sl_type_name((sl_type)one->attrs.type), name,
                         sl_samples_rate(&one->seconds, count_flops(one))));
     }
-    SL_TRY(
-        add_rate(bench, "memory", "", "reading", sl_samples_percentiles(&m->loops[SL_LOOP_READ])));
-    return add_rate(bench, "memory", "", "4 reads, 3 writes",
-                    sl_samples_percentiles(&m->loops[SL_LOOP_UPDATE]));
+    for (int loop = 0; loop < SL_LOOP_COUNT; loop++)
+        if (m->loops[loop].count > 0)
+            SL_TRY(add_rate(bench, "memory", "", loop_names[loop],
+                            sl_samples_percentiles(&m->loops[loop])));
+    return SL_OK;
 }
 
 static sl_status add_copies(const measurement *m, sl_bench *bench)
 {
-    for (int kind = 0; kind < SL_COPIES_COUNT; kind++) {
+    for (int kind = 0; kind < SL_COPIES_COUNT && m->copies.cases[kind].seconds.count > 0; kind++) {
         const sl_copies_case *one = &m->copies.cases[kind];
         double bytes = (kind == SL_COPIES_WITHIN ? 2.0 : 1.0) * (double)one->bytes;
         SL_TRY(add_rate(bench, "copy", "", one->name, sl_samples_rate(&one->seconds, bytes)));
@@ -324,7 +362,14 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
                     &(sl_profile_subject){.device = m->device->ops->kind,
                                           .worker_count = m->options->thread_count,
                                           .info = has_gpu(m) ? &m->device->info : NULL});
-    SL_TRY(sl_disk_measure(m->options, m->device, bench)); /* first: a directory may be wrong */
+    if (m->options->base)
+        bench->profile.machine = *m->options->base;
+    if (measures(m, SL_BENCH_DISK)) /* first: a directory may be wrong */
+        SL_TRY(sl_disk_measure(m->options, m->device, bench));
+    if (measures(m, SL_BENCH_NUMA) && !m->options->small_shape)
+        SL_TRY(sl_numa_measure(m->options, bench));
+    if (!has_rounds(m))
+        return SL_OK;
     SL_TRY(open_cases(m));
     SL_TRY(run_rounds(m));
     SL_TRY(fit_machine(m, &bench->profile.machine));
@@ -338,7 +383,8 @@ static sl_status measure_machine(measurement *m, sl_bench *bench)
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench)
 {
     sl_bench bench = {0};
-    measurement m = {.options = options};
+    const uint32_t all = (1u << SL_BENCH_FIGURE_COUNT) - 1;
+    measurement m = {.options = options, .figures = options->figures ? options->figures : all};
     sl_status status = measure_machine(&m, &bench);
     close_measurement(&m);
     if (status != SL_OK) {
@@ -360,14 +406,18 @@ void sl_bench_close(sl_bench *bench)
 static json_t *format_row(const sl_bench_row *row)
 {
     /* A key whose value is NULL is left out ("o*"). */
-    const bool has_roof = row->roof > 0;
-    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:o*, s:o*, s:o*}", "group",
-                     row->group, "type", row->type, "name", row->name, "unit",
+    static const char *const verdicts[] = {"same", "worse", "better"};
+    const bool has_roof = row->roof > 0, has_old = row->old.median > 0;
+    return json_pack("{s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*}",
+                     "group", row->group, "type", row->type, "name", row->name, "unit",
                      row->is_flops ? "FLOP/s" : "B/s", "median", row->rate.median, "p10",
                      row->rate.p10, "p90", row->rate.p90, "seconds", row->seconds, "fit_seconds",
                      row->fit_seconds > 0 ? json_real(row->fit_seconds) : NULL, "roof",
                      has_roof ? json_real(row->roof) : NULL, "percent_of_roof",
-                     has_roof ? json_real(100 * row->rate.median / row->roof) : NULL);
+                     has_roof ? json_real(100 * row->rate.median / row->roof) : NULL, "old_median",
+                     has_old ? json_real(row->old.median) : NULL, "ratio",
+                     has_old ? json_real(row->rate.median / row->old.median) : NULL, "verdict",
+                     has_old ? json_string(verdicts[row->verdict]) : NULL);
 }
 
 sl_status sl_bench_format(const sl_bench *bench, json_t **out_object)
@@ -381,12 +431,15 @@ sl_status sl_bench_format(const sl_bench *bench, json_t **out_object)
         json_decref(rows);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
     }
-    json_t *object =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:o}", "host", profile->host,
-                  "gpu", profile->gpu, "cpu", profile->cpu, "kernels", profile->kernels, "version",
-                  profile->version, "date", profile->date, "core_count", (int)profile->core_count,
-                  "thread_count", (int)profile->thread_count, "disk", profile->disk, "disk_note",
-                  bench->disk_note, "rows", rows);
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:f, s:i, s:i, "
+        "s:o}",
+        "host", profile->host, "gpu", profile->gpu, "cpu", profile->cpu, "kernels",
+        profile->kernels, "version", profile->version, "date", profile->date, "core_count",
+        (int)profile->core_count, "thread_count", (int)profile->thread_count, "disk", profile->disk,
+        "disk_note", bench->disk_note, "fio_note", bench->fio_note, "numa_note", bench->numa_note,
+        "against", bench->old_note, "against_ratio", bench->old_ratio, "worse_count",
+        (int)bench->worse_count, "better_count", (int)bench->better_count, "rows", rows);
     if (!object)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the report of a bench");
     *out_object = object;

@@ -12,6 +12,19 @@
 #include "session/machine/profile.h"
 #include "sluice/gpt2.h"
 
+/* What can be measured alone: the groups of rows. */
+typedef enum sl_bench_figure {
+    SL_BENCH_GEMM,
+    SL_BENCH_ADAMW, /* also that of the host beside a GPU */
+    SL_BENCH_OP,
+    SL_BENCH_MEMORY,
+    SL_BENCH_COPY,
+    SL_BENCH_COMM,
+    SL_BENCH_DISK,
+    SL_BENCH_NUMA,
+    SL_BENCH_FIGURE_COUNT
+} sl_bench_figure;
+
 typedef struct sl_bench_options {
     sl_device_kind device; /* whose ops and copies */
     int device_index;
@@ -19,14 +32,23 @@ typedef struct sl_bench_options {
     const char *const *disk_directories;
     uint32_t disk_directory_count; /* 0: the disk stays a guess */
     uint32_t thread_count;
+    uint32_t figures;       /* a set of 1 << sl_bench_figure; 0: all */
+    const sl_machine *base; /* rates of what is not measured; NULL: a guess */
     bool is_quick; /* seconds instead of a minute: fewer shapes and rounds, less of the disk */
     const sl_gpt2_shape *small_shape; /* tests: of one short step instead of GPT-2's; NULL: none */
     void (*progress)(void *user, const char *line); /* or NULL */
     void *user;
 } sl_bench_options;
 
+/* A row beside the same of an earlier run. */
+typedef enum sl_bench_verdict {
+    SL_BENCH_SAME, /* as far as both rows' spread tells */
+    SL_BENCH_WORSE,
+    SL_BENCH_BETTER
+} sl_bench_verdict;
+
 typedef struct sl_bench_row {
-    const char *group;   /* "gemm", "adamw", "host_adamw", "op", "copy", "comm", "memory", "disk" */
+    const char *group;   /* a figure's name, or "host_adamw" */
     const char *type;    /* "fp32", ..., or "" */
     char name[64];       /* "linear 768x2304, 256 rows" */
     sl_percentiles rate; /* of work a second; p10 is the slow end */
@@ -34,6 +56,8 @@ typedef struct sl_bench_row {
     double fit_seconds;  /* of an op: what the profile will say of it; else 0 */
     double roof;         /* in the same unit; 0: the row is a roof itself */
     bool is_flops;       /* FLOP/s, else bytes/s */
+    sl_percentiles old;  /* of the run that this one is held against; all 0: it has no such row */
+    sl_bench_verdict verdict;
 } sl_bench_row;
 
 typedef struct sl_bench {
@@ -41,7 +65,15 @@ typedef struct sl_bench {
     uint32_t row_count, row_capacity;
     sl_profile profile;
     char disk_note[SL_PROFILE_TEXT_BYTES]; /* how the disk was reached */
+    char fio_note[SL_PROFILE_TEXT_BYTES];  /* why there are no rows of fio; "": there are */
+    char numa_note[SL_PROFILE_TEXT_BYTES]; /* why there are no rows of NUMA nodes; "": there are */
+    char old_note[SL_PROFILE_NOTE_BYTES];  /* what this run is held against; "": nothing */
+    double old_ratio;                      /* the middle of the rows' ratios to it */
+    uint32_t worse_count, better_count;
 } sl_bench;
+
+/* "gemm", "adamw", ... */
+const char *sl_bench_figure_name(sl_bench_figure figure);
 
 /* Runs everything; blocks for about a minute. Release with sl_bench_close. */
 sl_status sl_bench_run(const sl_bench_options *options, sl_bench *out_bench);
@@ -51,6 +83,11 @@ void sl_bench_close(sl_bench *bench);
 
 /* Appends a copy of a row. For the other files of this room. */
 sl_status sl_bench_add(sl_bench *bench, const sl_bench_row *row);
+
+/* Finds each row in the report of an earlier run at `path`, the output of --json or a machine
+ * profile, and says which changed by more than the spread of both. SL_ERROR_MISSING,
+ * SL_ERROR_DATA (names the key), SL_ERROR_IO, SL_ERROR_SYSTEM. */
+sl_status sl_bench_compare(sl_bench *bench, const char *path);
 
 /* Rows and identity as one JSON object; the caller drops the reference. */
 sl_status sl_bench_format(const sl_bench *bench, json_t **out_object);

@@ -7,14 +7,12 @@
 #include "samples.h"
 #include "timed_device.h"
 
-/* One lane's transfers: calls of `call_bytes` through a range of a store, once, or if
- * `least_seconds` is not 0 again and again until they have passed. */
+/* One lane's transfers: calls of `call_bytes` through a range of a store, once. */
 typedef struct sl_disk_pass {
     sl_store *store;
     sl_store_lane lane;
     uint8_t *buffer; /* [call_bytes], in the store's buffer */
     uint64_t first_byte, range_bytes, call_bytes;
-    double least_seconds;
     /* what it took: */
     sl_samples seconds;                /* of a call */
     double total_seconds, cpu_seconds; /* cpu_seconds: of the whole process meanwhile */

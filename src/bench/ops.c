@@ -103,8 +103,18 @@ static bool is_sized_by_chunk(sl_op_kind kind)
            kind == SL_OP_ROUND;
 }
 
+sl_bench_figure sl_ops_figure(sl_op_kind kind)
+{
+    const sl_op_attrs one = {.row_count = 1, .in = 1, .out = 1, .id_count = 1};
+    if (kind == SL_OP_ADAMW)
+        return SL_BENCH_ADAMW;
+    return sl_op_flops(kind, &one) > 0 ? SL_BENCH_GEMM : SL_BENCH_OP;
+}
+
 static sl_status add_case(sl_ops *ops, sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    if (!(ops->figures >> sl_ops_figure(kind) & 1))
+        return SL_OK;
     const sl_ops_case added = {.kind = kind, .attrs = *attrs};
     for (uint32_t i = 0; i < ops->count; i++)
         if (ops->cases[i].kind == kind && /* NOLINTNEXTLINE: no padding, and bits are meant */
@@ -324,7 +334,7 @@ static sl_status take_scratch(sl_ops *ops)
 
 sl_status sl_ops_open(sl_memory *memory, const sl_ops_selection *selection, sl_ops *out_ops)
 {
-    sl_ops ops = {.memory = memory, .device = memory->device};
+    sl_ops ops = {.memory = memory, .device = memory->device, .figures = selection->figures};
     sl_status status = add_list(&ops, selection);
     if (status == SL_OK)
         status = take_scratch(&ops);
@@ -439,7 +449,7 @@ sl_status sl_ops_sample(sl_ops *ops)
 static sl_status fit_kind(const sl_ops *ops, int kind, int type, double op_seconds,
                           sl_op_rate *out_rate)
 {
-    sl_op_sample *samples = calloc(ops->count, sizeof *samples);
+    sl_op_sample *samples = calloc((size_t)ops->count + 1, sizeof *samples);
     uint32_t count = 0;
     if (!samples)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u samples", ops->count);

@@ -8,6 +8,7 @@
 #ifndef SL_BENCH_OPS_H
 #define SL_BENCH_OPS_H
 
+#include "bench.h"
 #include "memory.h"
 #include "samples.h"
 #include "sluice/gpt2.h"
@@ -22,6 +23,7 @@ typedef enum sl_ops_list {
  * that is given. */
 typedef struct sl_ops_selection {
     sl_ops_list list;
+    uint32_t figures; /* a set of 1 << sl_bench_figure, of which GEMM, ADAMW and OP have ops */
     bool is_quick;
     const sl_gpt2_shape *small_shape;
 } sl_ops_selection;
@@ -38,10 +40,14 @@ typedef struct sl_ops {
     sl_timed_device *device;
     sl_ops_case *cases;
     uint32_t count, capacity;
+    uint32_t figures;               /* of the selection */
     sl_kernel_call *calls;          /* of one sample */
     struct sl_ops_scratch *scratch; /* device memory: operands that are no plain numbers */
     uint64_t scratch_bytes;
 } sl_ops;
+
+/* The figure whose op this is. */
+sl_bench_figure sl_ops_figure(sl_op_kind kind);
 
 /* Gathers the selected ops for every type. They run in `memory`, borrowed until the close. */
 sl_status sl_ops_open(sl_memory *memory, const sl_ops_selection *selection, sl_ops *out_ops);

@@ -118,6 +118,20 @@ static void read_tile(const loop_job *job, uint64_t first, uint64_t end, float *
         *sum += lanes[lane];
 }
 
+/* STREAM's loops (McCalpin): the first array is written. */
+static void run_stream_tile(const loop_job *job, uint64_t first, uint64_t end)
+{
+    float *restrict a = job->array[1];
+    const float *restrict b = job->array[0], *restrict c = job->array[2];
+    const float factor = 0.25f;
+    if (job->loop == SL_LOOP_SCALE)
+        for (uint64_t i = first; i < end; i++)
+            a[i] = factor * b[i];
+    else
+        for (uint64_t i = first; i < end; i++)
+            a[i] = b[i] + factor * c[i];
+}
+
 static void run_loop_tile(void *argument, uint64_t tile_index, uint32_t worker_index)
 {
     (void)worker_index;
@@ -126,6 +140,10 @@ static void run_loop_tile(void *argument, uint64_t tile_index, uint32_t worker_i
     end = end < job->count ? end : job->count;
     if (job->loop == SL_LOOP_READ) {
         read_tile(job, first, end, &job->sums[tile_index % 1024]);
+        return;
+    }
+    if (job->loop != SL_LOOP_UPDATE) {
+        run_stream_tile(job, first, end);
         return;
     }
     const float *restrict a = job->array[0];
@@ -141,6 +159,7 @@ static void run_loop_tile(void *argument, uint64_t tile_index, uint32_t worker_i
 sl_status sl_roofs_memory(sl_workers *workers, sl_memory *memory, sl_memory_loop loop,
                           uint64_t bytes, double *out_rate)
 {
+    static const double arrays[SL_LOOP_COUNT] = {4, 7, 2, 3}; /* that are read or written */
     loop_job job = {.count = bytes / sizeof(float), .loop = loop};
     for (int i = 0; i < 4; i++) {
         sl_memory_request request = {bytes, true, i > 0, SL_TYPE_FP32};
@@ -151,6 +170,6 @@ sl_status sl_roofs_memory(sl_workers *workers, sl_memory *memory, sl_memory_loop
     uint64_t start = sl_clock_now_ns();
     sl_workers_run(workers, (job.count + LOOP_TILE - 1) / LOOP_TILE, run_loop_tile, &job);
     double seconds = 1e-9 * (double)(sl_clock_now_ns() - start);
-    *out_rate = (loop == SL_LOOP_READ ? 4.0 : 7.0) * (double)bytes / seconds;
+    *out_rate = arrays[loop] * (double)bytes / seconds;
     return SL_OK;
 }

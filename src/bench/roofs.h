@@ -15,10 +15,14 @@ double sl_roofs_flops(sl_workers *workers, sl_type type);
 typedef enum sl_memory_loop {
     SL_LOOP_READ,   /* a sum */
     SL_LOOP_UPDATE, /* reads four arrays and writes three, as AdamW does */
+    SL_LOOP_SCALE,  /* STREAM's: one array is the other times a number */
+    SL_LOOP_TRIAD,  /* STREAM's: one array is another plus the third times a number */
     SL_LOOP_COUNT
 } sl_memory_loop;
 
-/* Bytes a second of a loop over arrays of `bytes` bytes each, on all workers. */
+/* Bytes a second, counted as the STREAM benchmark does (what the loop reads and writes, and not
+ * what a cache fetches to write it), of a loop over arrays of `bytes` bytes each, on all workers.
+ */
 sl_status sl_roofs_memory(sl_workers *workers, sl_memory *memory, sl_memory_loop loop,
                           uint64_t bytes, double *out_rate);
 

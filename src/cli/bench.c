@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "bench/bench.h"
 #include "command.h"
+#include "report/page.h"
 #include "session/config/config.h"
 
 static void print_progress(void *user, const char *line)
@@ -15,14 +17,43 @@ static void print_progress(void *user, const char *line)
     fprintf(stderr, "sluice: %s\n", line);
 }
 
-static void print_row(const sl_bench_row *row)
+enum { BAR_COLUMNS = 20 };
+
+/* As much of the columns as the rate is of `most`. */
+static void print_bar(double rate, double most)
 {
+    int filled = most > 0 ? (int)(BAR_COLUMNS * rate / most + 0.5) : 0;
+    filled = filled > BAR_COLUMNS ? BAR_COLUMNS : filled;
+    printf(" %.*s%*s", filled, "####################", BAR_COLUMNS - filled, "");
+}
+
+static void print_row(const sl_bench_row *row, double most)
+{
+    static const char *const verdicts[] = {"", " worse", " better"};
     double unit = 1e9;
     printf("  %-5s %-40s %8.1f  %8.1f .. %8.1f %s", row->type, row->name, row->rate.median / unit,
            row->rate.p10 / unit, row->rate.p90 / unit, row->is_flops ? "GFLOP/s" : "GB/s   ");
+    print_bar(row->rate.median, row->roof > 0 ? row->roof : most);
     if (row->roof > 0)
         printf(" %5.1f%%", 100 * row->rate.median / row->roof);
+    else
+        printf("       ");
+    if (row->old.median > 0)
+        printf("  x %.2f%s", row->rate.median / row->old.median, verdicts[row->verdict]);
     putchar('\n');
+}
+
+/* The largest rate of a row's group and unit: bars without a roof are shares of it. */
+static double find_most(const sl_bench *bench, const sl_bench_row *of)
+{
+    double most = 0;
+    for (uint32_t i = 0; i < bench->row_count; i++) {
+        const sl_bench_row *row = &bench->rows[i];
+        if (strcmp(row->group, of->group) == 0 && row->is_flops == of->is_flops &&
+            row->rate.median > most)
+            most = row->rate.median;
+    }
+    return most;
 }
 
 /* In the order of the table. */
@@ -40,6 +71,10 @@ static const struct group {
      {"other ops of a step, on data as warm as a step leaves it",
       "other ops of a step, on data as warm as a step leaves it"}},
     {"memory", {"host memory, all workers", "host memory, all workers"}},
+    {"numa", {"memory by NUMA node", "memory by NUMA node"}},
+    {"comm",
+     {"collectives, two ranks, against a plain copy",
+      "collectives, two ranks, against a plain copy"}},
     {"copy", {"copies, one thread each", "copies, from and to locked memory"}},
     {"disk", {"disk", "disk, through the same locked memory"}},
 };
@@ -54,8 +89,33 @@ static void print_group(const sl_bench *bench, const struct group *group)
         if (is_first)
             printf("\n%s\n", group->title[bench->profile.device]);
         is_first = false;
-        print_row(row);
+        print_row(row, find_most(bench, row));
     }
+}
+
+static void print_notes(const sl_bench *bench)
+{
+    const sl_profile *profile = &bench->profile;
+    if (*bench->disk_note)
+        printf("\ndisk: %s, %s\n", profile->disk, bench->disk_note);
+    else if (*profile->disk)
+        printf("\nthe disk was not measured; its rates of before stay: %s\n", profile->disk);
+    else
+        printf("\nthe disk was not measured: give --disk-dir\n");
+    if (*bench->fio_note)
+        printf("no rows of fio: %s\n", bench->fio_note);
+    if (*bench->numa_note)
+        printf("no rows of NUMA nodes: %s\n", bench->numa_note);
+}
+
+static void print_comparison(const sl_bench *bench)
+{
+    if (!*bench->old_note)
+        return;
+    printf("\nheld against %s\n", bench->old_note);
+    printf("the middle of all ratios is %.3f; by more than the spread of both runs %u rows are "
+           "worse and %u better\n",
+           bench->old_ratio, bench->worse_count, bench->better_count);
 }
 
 static void print_table(const sl_bench *bench)
@@ -65,15 +125,12 @@ static void print_table(const sl_bench *bench)
         printf("%s beside ", profile->gpu);
     printf("%s, %u workers of %u cores; %s\n", profile->cpu, profile->thread_count,
            profile->core_count, profile->kernels);
-    printf("median, slow and fast end (p10, p90), share of the roof in the same run\n");
+    printf("median, slow and fast end (p10, p90), share of the roof in the same run "
+           "(without one the bar is of the group's largest)\n");
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
         print_group(bench, &groups[i]);
-    if (*bench->disk_note)
-        printf("\ndisk: %s, %s\n", profile->disk, bench->disk_note);
-    else if (*profile->disk)
-        printf("\nthe disk was not measured; its rates of before stay: %s\n", profile->disk);
-    else
-        printf("\nthe disk was not measured: give --disk-dir\n");
+    print_notes(bench);
+    print_comparison(bench);
 }
 
 /* The disk is the same one beside every device. */
@@ -85,18 +142,120 @@ static void keep_disk_of_cpu(sl_profile *profile)
     free(path);
 }
 
+/* ---- --only ---- */
+
+/* Words may stand with commas between, or as items of their own. */
+static sl_status add_figure(const char *word, size_t length, uint32_t *figures)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+             word);
+    sl_nearest nearest = sl_nearest_start(name);
+    for (int figure = 0; figure < SL_BENCH_FIGURE_COUNT; figure++) {
+        const char *known = sl_bench_figure_name((sl_bench_figure)figure);
+        sl_nearest_offer(&nearest, known);
+        if (strcmp(known, name) != 0)
+            continue;
+        *figures |= 1u << figure;
+        return SL_OK;
+    }
+    char hint[96];
+    sl_nearest_format(&nearest, "", hint, sizeof hint);
+    SL_FAIL(SL_ERROR_USAGE,
+            "--only: there is no figure \"%s\"%s; there are gemm, adamw, op, memory, copy, comm, "
+            "disk and numa",
+            name, hint);
+}
+
+static sl_status parse_figures(const sl_config *config, uint32_t *out_figures)
+{
+    *out_figures = 0;
+    for (uint32_t i = 0; i < config->only.count; i++)
+        for (const char *word = config->only.items[i]; *word;) {
+            size_t length = strcspn(word, ",");
+            SL_TRY(add_figure(word, length, out_figures));
+            word += length + (word[length] == ',');
+        }
+    if (*out_figures >> SL_BENCH_DISK & 1 && config->disk_dir.count == 0)
+        SL_FAIL(SL_ERROR_USAGE, "--only disk needs a directory to measure: give --disk-dir DIR");
+    return SL_OK;
+}
+
+/* ---- the profile ---- */
+
+static sl_status find_path(const sl_config *config, sl_device_kind device, char **out_path)
+{
+    if (!config->output)
+        return sl_profile_find_path(device, out_path);
+    *out_path = strdup(config->output);
+    if (!*out_path)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    return SL_OK;
+}
+
+/* The profile whose rates stand in for what --only leaves out, if it is of this machine. */
+static bool load_base(const sl_config *config, const sl_bench_options *options, sl_profile *base)
+{
+    char *path = NULL;
+    sl_device_info info = {0};
+    bool is_gpu = options->device != SL_DEVICE_CPU;
+    sl_profile_subject subject = {.device = options->device,
+                                  .worker_count = options->thread_count,
+                                  .info = is_gpu ? &info : NULL};
+    sl_status status = is_gpu ? sl_config_query_device(config, &info) : SL_OK;
+    if (status == SL_OK)
+        status = find_path(config, options->device, &path);
+    if (status == SL_OK)
+        status = sl_profile_load(path, base);
+    if (status == SL_OK)
+        status = sl_profile_check(base, &subject);
+    free(path);
+    return status == SL_OK;
+}
+
 static sl_status save_profile(const sl_config *config, sl_bench *bench, const json_t *object)
 {
-    char *found = NULL;
-    if (!config->output)
-        SL_TRY(sl_profile_find_path(bench->profile.device, &found));
-    const char *path = config->output ? config->output : found;
+    char *path = NULL;
+    SL_TRY(find_path(config, bench->profile.device, &path));
     sl_profile_keep_disk(&bench->profile, path);
     keep_disk_of_cpu(&bench->profile);
     sl_status status = sl_profile_save(&bench->profile, path, object);
     if (status == SL_OK && !config->quiet)
         fprintf(stderr, "sluice: the machine profile is in %s\n", path);
-    free(found);
+    free(path);
+    return status;
+}
+
+/* ---- the run ---- */
+
+static sl_status print_bench(const sl_config *config, const sl_bench *bench, const json_t *object)
+{
+    if (config->report)
+        SL_TRY(sl_report_write_bench(config->report, object));
+    if (config->json)
+        return sl_command_print_json(object, 9);
+    print_table(bench);
+    return SL_OK;
+}
+
+/* A profile of some rates alone would be taken for all of them: it is written where the others are
+ * known. */
+static sl_status finish_bench(const sl_config *config, const sl_bench_options *options,
+                              sl_bench *bench)
+{
+    json_t *object = NULL;
+    if (config->against)
+        SL_TRY(sl_bench_compare(bench, config->against));
+    SL_TRY(sl_bench_format(bench, &object));
+    sl_status status = SL_OK;
+    if (!options->figures || options->base)
+        status = save_profile(config, bench, object);
+    else if (!config->quiet)
+        fprintf(stderr, "sluice: no machine profile is written: there is none of this machine with "
+                        "the rates that --only leaves out\n");
+    if (status == SL_OK)
+        status = print_bench(config, bench, object);
+    json_decref(object);
     return status;
 }
 
@@ -104,6 +263,8 @@ static sl_status measure_machine(const sl_config *config)
 {
     sl_device_kind device;
     int index;
+    sl_profile base;
+    sl_bench bench = {0};
     SL_TRY(sl_config_parse_device(config->device, &device, &index));
     sl_bench_options options = {.device = device,
                                 .device_index = index,
@@ -113,17 +274,14 @@ static sl_status measure_machine(const sl_config *config)
                                 .thread_count = (uint32_t)config->threads,
                                 .is_quick = config->quick,
                                 .progress = config->quiet ? NULL : print_progress};
-    sl_bench bench = {0};
-    json_t *object = NULL;
+    SL_TRY(parse_figures(config, &options.figures));
+    if (config->against) /* a wrong file is said before a minute has passed */
+        SL_TRY(sl_bench_compare(&bench, config->against));
+    if (options.figures && load_base(config, &options, &base))
+        options.base = &base.machine;
+    bench = (sl_bench){0};
     SL_TRY(sl_bench_run(&options, &bench));
-    sl_status status = sl_bench_format(&bench, &object);
-    if (status == SL_OK)
-        status = save_profile(config, &bench, object);
-    if (status == SL_OK && config->json)
-        status = sl_command_print_json(object, 9);
-    else if (status == SL_OK)
-        print_table(&bench);
-    json_decref(object);
+    sl_status status = finish_bench(config, &options, &bench);
     sl_bench_close(&bench);
     return status;
 }
@@ -139,6 +297,7 @@ const sl_command_entry sl_command_bench = {
     .summary = "measure the machine; plan and train use its rates",
     .doc = "Measures a device in about a minute: matrix products, AdamW and all other ops by type "
            "and shape, copies, host memory and, with --disk-dir, the disk; each beside its roof, "
-           "measured in the same run. Writes the machine profile, one for the cpu and one for "
+           "measured in the same run, and the disk also beside fio where that is installed. Writes "
+           "the machine profile, one for the cpu and one for "
            "GPUs, by which plan predicts and auto chooses. Leave the machine alone meanwhile.",
     .run = bench};

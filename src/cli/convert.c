@@ -1,5 +1,5 @@
-/* sluice convert: a model from a checkpoint, a Hugging Face directory or llm.c, for other programs.
- */
+/* sluice convert: a model from a checkpoint, a Hugging Face directory, Megatron-LM or llm.c, for
+ * other programs. */
 #include "session/convert/convert.h"
 
 #include <inttypes.h>
@@ -50,7 +50,7 @@ static sl_status refuse_same(const sl_config *config, const sl_model_reader *rea
 static void print_report(const sl_config *config, const sl_model_reader *reader,
                          const sl_convert_report *report, double seconds)
 {
-    static const char *const formats[] = {"hf", "gguf", "llmc", "weights"};
+    static const char *const formats[] = {"hf", "gguf", "llmc", "weights", "megatron"};
     printf("%s, %s: %u tensors, %" PRIu64 " parameters of %s, %.1f MB in %.1f s, %.1f MB/s: %s\n",
            formats[config->convert_format], sl_encoding_name((sl_encoding)config->convert_type),
            report->tensor_count, sl_gpt2_parameter_count(&reader->shape), reader->kind,
@@ -68,6 +68,8 @@ static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter 
                                   .to = config->to,
                                   .format = (sl_convert_format)config->convert_format,
                                   .encoding = (sl_encoding)config->convert_type,
+                                  .tp_size = (uint32_t)config->tp,
+                                  .pp_size = (uint32_t)config->pp,
                                   .overwrites = config->overwrite,
                                   .vocabulary = *vocabulary,
                                   .progress = sl_meter_show,
@@ -105,7 +107,7 @@ static int convert(sl_config *config)
 const sl_command_entry sl_command_convert = {
     .options = SL_CONFIG_CONVERT,
     .name = "convert",
-    .summary = "a model for transformers, llama.cpp or llm.c, or from it",
+    .summary = "a model for transformers, llama.cpp, llm.c or Megatron-LM, or from it",
     .doc =
         "Writes the parameters of --from, tensor by tensor in 48 MiB of memory, as --to in another "
         "--format. It has its name only when it is whole; --from is checked as train checks it, "

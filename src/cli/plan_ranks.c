@@ -126,8 +126,8 @@ static json_t *list_groups(const sl_comm_layout *layout, sl_comm_group group)
 
 static sl_status build_layout(const sl_config *config, sl_comm_layout *out_layout)
 {
-    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
-    return sl_comm_layout_build((uint32_t)ranks, (uint32_t)config->tp, 1, out_layout);
+    return sl_comm_layout_build((uint32_t)(config->tp * config->dp), (uint32_t)config->tp, 1,
+                                out_layout);
 }
 
 sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *blueprint,
@@ -167,8 +167,9 @@ sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *bluep
     printf("each rank holds %" PRIu64 " of %" PRIu64
            " parameters, padding counted; the bytes above are of one rank\n",
            blueprint->layout->valid_elements, sl_gpt2_parameter_count(&blueprint->task.shape));
-    print_splits(program);
     if (layout.data > 1)
-        printf("data-parallel ranks can be planned, and run with a later version\n");
+        printf("each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows\n",
+               layout.tensor, layout.tensor == 1 ? "" : "s", config->global_batch);
+    print_splits(program);
     return SL_OK;
 }

@@ -1,16 +1,13 @@
 /* sluice profile: a few steps with everything measured, as tables and as JSON. Needs no data, saves
  * nothing, and writes no file but those that are named for it. */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "command.h"
 #include "files/json_file.h"
+#include "files/output_file.h"
 #include "measure/measure.h"
 #include "profile_table.h"
 #include "report/page.h"
@@ -81,77 +78,73 @@ static void tell_step(void *user, uint32_t step, double seconds)
                 config->profile_steps, seconds);
 }
 
-/* True if a file holds something that this command did not write. */
-static bool is_foreign(const char *path)
+static const sl_output_file_kind json_kind = {
+    .option = "--json", .noun = "profile", .start = "{\n  \"steps\": ", .takes_streams = true};
+
+/* A mistaken path must not cost minutes of measuring. */
+static sl_status check_outputs(const sl_config *config)
 {
-    static const char head[] = "{\n  \"";
-    char start[sizeof head - 1];
-    struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
-        return false;
-    FILE *file = fopen(path, "re");
-    size_t count = file ? fread(start, 1, sizeof start, file) : 0;
-    if (file)
-        fclose(file);
-    return count != sizeof start || memcmp(start, head, sizeof start) != 0;
+    if (config->report)
+        SL_TRY(sl_report_check(config->report));
+    return config->profile_json ? sl_output_file_check(&json_kind, config->profile_json) : SL_OK;
 }
 
-/* A mistaken path must not cost minutes of measuring, nor a failure the file that is there: it is
- * opened before, and emptied when there is something to write. */
-static sl_status open_json(const char *path, FILE **out_file)
-{
-    if (path && is_foreign(path))
-        SL_FAIL(SL_ERROR_USAGE, "%s is there and is no profile: --json does not replace it", path);
-    *out_file = path ? fopen(path, "ae") : NULL;
-    if (path && !*out_file)
-        SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno));
-    return SL_OK;
-}
-
-static sl_status write_json(const sl_config *config, const sl_measured *measured, FILE *file)
+static sl_status write_json(const sl_config *config, const sl_measured *measured)
 {
     json_t *object = NULL;
+    if (!config->profile_json)
+        return SL_OK;
     SL_TRY(sl_measured_format(measured, &object));
     char *text = sl_json_file_dump(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(object);
-    if (!text)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory to write %s", config->profile_json);
-    (void)!ftruncate(fileno(file), 0); /* what is no plain file has no length */
-    bool is_written = fputs(text, file) != EOF && fputc('\n', file) != EOF && fflush(file) == 0;
+    char *line = NULL;
+    int length = text ? asprintf(&line, "%s\n", text) : -1;
     free(text);
-    if (!is_written)
-        SL_FAIL(SL_ERROR_IO, "%s: %s; what was measured is not whole there", config->profile_json,
-                strerror(errno));
-    return SL_OK;
+    if (length < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to write %s", config->profile_json);
+    sl_status status = sl_output_file_write_text(&json_kind, config->profile_json, line);
+    free(line);
+    return status;
+}
+
+static void fill_times(const sl_measured *from, sl_report_measured *to)
+{
+    to->step_count = (uint32_t)from->step_count;
+    to->step_seconds = 1e-3 * from->step_ms;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        to->busy_seconds[lane] = 1e-3 * from->lanes[lane].busy_ms;
+        for (int cause = 0; cause < SL_LANE_COUNT; cause++)
+            to->wait_seconds[lane][cause] = 1e-3 * from->lanes[lane].wait_ms[cause];
+    }
+    for (uint32_t i = 0; i < from->op_count; i++)
+        to->op_seconds[from->ops[i].kind] += 1e-3 * from->ops[i].ms;
 }
 
 /* The plan's report, with what was measured beside it. */
 static sl_status write_report(const sl_config *config, const sl_blueprint *blueprint,
                               const sl_measured *measured)
 {
-    sl_report_args args = {.blueprint = blueprint};
-    sl_report_measured of_report = {0};
+    sl_report_measured of_report = {.resident_bytes = measured->resident.total_bytes,
+                                    .spans = measured->spans,
+                                    .span_count = measured->span_count};
+    const sl_report_args args = {.blueprint = blueprint, .measured = &of_report};
+    sl_account_stall stalls[SL_MEASURED_STALLS];
     if (!config->report)
         return SL_OK;
-    if (!measured)
-        return sl_report_write(config->report, &args);
-    of_report.step_count = (uint32_t)measured->step_count;
-    of_report.step_seconds = 1e-3 * measured->step_ms;
-    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
-        of_report.busy_seconds[lane] = 1e-3 * measured->lanes[lane].busy_ms;
-        for (int cause = 0; cause < SL_LANE_COUNT; cause++)
-            of_report.wait_seconds[lane][cause] = 1e-3 * measured->lanes[lane].wait_ms[cause];
-    }
-    for (uint32_t i = 0; i < measured->op_count; i++)
-        of_report.op_seconds[measured->ops[i].kind] += 1e-3 * measured->ops[i].ms;
+    fill_times(measured, &of_report);
+    for (uint32_t i = 0; i < measured->stall_count; i++)
+        stalls[i] = (sl_account_stall){.command = measured->stalls[i].command,
+                                       .waited_for = measured->stalls[i].awaited_command,
+                                       .cause = measured->stalls[i].cause,
+                                       .seconds = 1e-3 * measured->stalls[i].ms};
+    of_report.stalls = stalls;
+    of_report.stall_count = measured->stall_count;
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         of_report.peak_bytes[tier] = measured->tiers[tier].measured_bytes;
-    of_report.resident_bytes = measured->resident.total_bytes;
-    args.measured = &of_report;
     return sl_report_write(config->report, &args);
 }
 
-static sl_status tell(const sl_trainer *trainer, const sl_measured *measured, FILE *file)
+static sl_status tell(const sl_trainer *trainer, const sl_measured *measured)
 {
     const sl_config *config = trainer->config;
     if (measured->step_count == 0) {
@@ -164,10 +157,10 @@ static sl_status tell(const sl_trainer *trainer, const sl_measured *measured, FI
     if (!config->quiet)
         sl_profile_table_print(measured, trainer->session->blueprint);
     SL_TRY(write_report(config, trainer->session->blueprint, measured));
-    return file ? write_json(config, measured, file) : SL_OK;
+    return write_json(config, measured);
 }
 
-static sl_status measure(sl_trainer *trainer, FILE *file)
+static sl_status measure(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
     sl_blueprint *blueprint = NULL;
@@ -176,11 +169,6 @@ static sl_status measure(sl_trainer *trainer, FILE *file)
     if (!measured)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for what is measured");
     sl_status status = sl_search_find(&trainer->search, &blueprint, &refusal);
-    if (status == SL_OK) { /* a path that cannot be written is known before minutes of measuring */
-        status = write_report(config, blueprint, NULL);
-        if (status != SL_OK)
-            sl_blueprint_close(blueprint);
-    }
     if (status == SL_OK) {
         if (!config->quiet)
             print_head(trainer, blueprint);
@@ -194,20 +182,30 @@ static sl_status measure(sl_trainer *trainer, FILE *file)
         status = sl_measure_run(&args, measured);
     }
     if (status == SL_OK)
-        status = tell(trainer, measured, file);
+        status = tell(trainer, measured);
+    sl_measured_clear(measured);
     free(measured);
     return status;
 }
 
+/* A step of this command has no other ranks to wait for. */
+static sl_status check_alone(const sl_config *config)
+{
+    if (config->tp > 1)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--tp %" PRIu64 ": profile measures one process; plan --tp %" PRIu64
+                " shows what each rank would hold, and train --timeline FILE under sluice launch "
+                "draws what the first one does",
+                config->tp, config->tp);
+    return SL_OK;
+}
+
 static sl_status profile(sl_config *config, sl_trainer *trainer)
 {
-    FILE *file = NULL;
+    SL_TRY(check_alone(config));
     SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PROFILE, trainer));
-    SL_TRY(open_json(config->profile_json, &file));
-    sl_status status = measure(trainer, file);
-    if (file && fclose(file) != 0 && status == SL_OK)
-        SL_FAIL(SL_ERROR_IO, "%s: %s", config->profile_json, strerror(errno));
-    return status;
+    SL_TRY(check_outputs(config));
+    return measure(trainer);
 }
 
 static int run_profile(sl_config *config)

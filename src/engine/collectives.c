@@ -1,6 +1,6 @@
-/* RUN commands of the comm lane: sums over the ranks that the tensors are split over. How ranks
- * reach each other is the caller's matter (sl_engine_ranks); what is summed, and in which order, is
- * decided here. Knows nothing of models.
+/* RUN commands of the comm lane: sums over the ranks that the tensors are split over, and over
+ * those that have other rows. How ranks reach each other is the caller's matter (sl_engine_ranks);
+ * what is summed, and in which order, is decided here. Knows nothing of models.
  *
  * One lane, so that all ranks call the same collectives in the same order, which is that of the
  * plan. A rank on which something failed leaves out what is left: the others hear of it from the
@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/half.h"
 #include "kernels/cpu/norm_sum.h"
@@ -27,27 +28,43 @@ static bool has_collectives(const sl_engine_options *options)
     return false;
 }
 
+/* Leaves *out_ranks zero where plans are of one rank. */
+static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
+                            sl_engine_ranks *out_ranks)
+{
+    if (count <= 1)
+        return SL_OK;
+    if (!ranks || !ranks->all_reduce || !ranks->all_gather || !ranks->reduce_scatter)
+        SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
+    if (ranks->size != count)
+        SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", ranks->size, count);
+    *out_ranks = *ranks;
+    return SL_OK;
+}
+
 sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
                               bool *out_has_collectives)
 {
+    const sl_engine_target *target = &options->target;
     *out_has_collectives = has_collectives(options);
     if (!*out_has_collectives)
         return SL_OK;
-    if (!options->ranks || !options->ranks->all_reduce || !options->ranks->all_gather ||
-        !options->ranks->reduce_scatter)
+    if (target->rank_count <= 1 && target->data_rank_count <= 1)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
-    if (options->ranks->size != options->target.rank_count)
-        SL_FAIL(SL_ERROR_USAGE, "%u ranks, and plans of %u", options->ranks->size,
-                options->target.rank_count);
-    if (options->target.device != SL_DEVICE_CPU)
+    if (target->device != SL_DEVICE_CPU)
         SL_FAIL(SL_ERROR_USAGE, "sums over ranks are computed on the cpu device alone");
-    engine->ranks = *options->ranks;
+    SL_TRY(take_ranks(options->ranks, target->rank_count, &engine->ranks));
+    SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, &engine->data_ranks));
+    const sl_engine_ranks *data = &engine->data_ranks;
+    if (data->size > 0 && (!data->all_reduce_stored || !data->sum_shard || !data->gather_shards))
+        SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
     return SL_OK;
 }
 
 sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound)
 {
-    if (engine->ranks.size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
+    const uint32_t size = engine->ranks.size + engine->data_ranks.size;
+    if (size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
         SL_FAIL(SL_ERROR_INTERNAL, "%s on the comm lane", sl_op_info_of(bound->op_kind)->name);
     return SL_OK;
 }
@@ -60,6 +77,12 @@ static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
 }
 
+/* One rank's columns. */
+static uint64_t count_column_bytes(const sl_op_attrs *attrs)
+{
+    return attrs->row_count * attrs->out * sl_type_bytes((sl_type)attrs->type);
+}
+
 /* Stored in another type than it travels in. */
 static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
 {
@@ -67,11 +90,17 @@ static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
 }
 
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                        uint32_t rank_count)
+                                        const sl_engine_target *target)
 {
+    const bool is_norm = kind == SL_OP_ALL_REDUCE_NORM;
+    uint32_t count = target->rank_count;
+    if (is_norm && target->data_rank_count > count)
+        count = target->data_rank_count;
+    if (kind == SL_OP_GATHER_COLUMNS || kind == SL_OP_SCATTER_COLUMNS)
+        return (count + 1) * count_column_bytes(attrs);
     if (is_rounded(kind, attrs))
         return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
-    return rank_count * count_part_bytes(kind, attrs);
+    return count * count_part_bytes(kind, attrs);
 }
 
 /* ---- in the lane's thread ---- */
@@ -82,7 +111,7 @@ typedef struct collective_args {
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: of the step's scalars */
     void *operand[2], *workspace;
-    const sl_engine_ranks *ranks;
+    const sl_engine_ranks *ranks, *data_ranks; /* size 0: there are none */
     _Atomic uint32_t *failed_lane;
 } collective_args;
 
@@ -91,12 +120,13 @@ _Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
 
 static void post(const collective_args *args)
 {
+    const sl_engine_ranks *ranks = args->ranks->size > 0 ? args->ranks : args->data_ranks;
     char text[80];
-    if (!args->ranks->post)
+    if (!ranks->post)
         return;
     snprintf(text, sizeof text, "%s of %.32s, op %u", sl_op_info_of(args->kind)->name, args->name,
              args->tick);
-    args->ranks->post(args->ranks->user, text);
+    ranks->post(ranks->user, text);
 }
 
 static sl_status reduce(const collective_args *args)
@@ -185,26 +215,151 @@ static sl_status reduce_stats(const collective_args *args)
     return SL_OK;
 }
 
-/* Integers: the same sum in any order. */
+/* Adds up what the ranks of one set know. Norms are integers: the same sum in any order. The loss
+ * of each, where it is wanted, travels in the words that a norm leaves free. */
+static sl_status merge_norms(const sl_engine_ranks *ranks, sl_norm_sum *parts, sl_norm_sum *own,
+                             double *loss)
+{
+    _Static_assert(sizeof own->reserved == sizeof *loss, "a loss fits a norm's free words");
+    double sum = 0;
+    if (loss)
+        memcpy(own->reserved, loss, sizeof *loss);
+    SL_TRY(ranks->all_gather(ranks->user, sizeof *own, own, parts));
+    *own = (sl_norm_sum){0};
+    for (uint32_t rank = 0; rank < ranks->size; rank++) {
+        double part;
+        sl_norm_sum_merge(own, &parts[rank]);
+        own->flags |= parts[rank].flags;
+        memcpy(&part, parts[rank].reserved, sizeof part);
+        sum += part;
+    }
+    if (loss)
+        *loss = sum;
+    return SL_OK;
+}
+
+/* Tensor-parallel ranks have the same loss. */
 static sl_status reduce_norm(const collective_args *args)
 {
     sl_norm_sum *norm = args->operand[0];
-    const sl_norm_sum *parts = args->workspace;
     norm->flags = args->flags;
-    SL_TRY(gather(args));
-    *norm = parts[0];
-    for (uint32_t rank = 1; rank < args->ranks->size; rank++) {
-        sl_norm_sum_merge(norm, &parts[rank]);
-        norm->flags |= parts[rank].flags;
+    if (args->ranks->size > 0)
+        SL_TRY(merge_norms(args->ranks, args->workspace, norm, NULL));
+    return args->data_ranks->size > 0
+               ? merge_norms(args->data_ranks, args->workspace, norm, args->operand[1])
+               : SL_OK;
+}
+
+static sl_status sum_chunk(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const sl_engine_ranks *ranks = args->data_ranks;
+    const sl_type stored = (sl_type)attrs->grad_type, type = (sl_type)attrs->type;
+    const bool is_shard = args->kind == SL_OP_REDUCE_SCATTER_GRADIENT;
+    return (is_shard ? ranks->sum_shard : ranks->all_reduce_stored)(
+        ranks->user, stored, type, attrs->element_count, args->operand[0]);
+}
+
+static sl_status gather_chunk(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const uint64_t bytes = attrs->element_count * sl_type_bytes((sl_type)attrs->type);
+    return args->data_ranks->gather_shards(args->data_ranks->user, bytes, args->operand[0]);
+}
+
+static sl_status take_rows(const collective_args *args)
+{
+    const uint64_t bytes =
+        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
+    memcpy(args->operand[1], (const char *)args->operand[0] + args->ranks->rank * bytes, bytes);
+    return SL_OK;
+}
+
+/* ---- columns ---- */
+
+/* Copies columns between what all ranks have, [R, I], and one rank's, [R, O], whose padding becomes
+ * zero. */
+static void copy_columns(const sl_op_attrs *attrs, uint32_t rank, char *all, char *part,
+                         bool into_part)
+{
+    const uint64_t element = sl_type_bytes((sl_type)attrs->type), row_bytes = attrs->in * element;
+    const uint64_t first = rank * attrs->out;
+    const uint64_t left = attrs->in > first ? attrs->in - first : 0;
+    const uint64_t bytes = (left < attrs->out ? left : attrs->out) * element;
+    const uint64_t part_bytes = attrs->out * element;
+    for (uint64_t row = 0; row < attrs->row_count; row++) {
+        char *whole = all + row * row_bytes + (bytes > 0 ? first * element : 0);
+        char *own = part + row * part_bytes;
+        memcpy(into_part ? own : whole, into_part ? whole : own, bytes);
+        if (into_part)
+            memset(own + bytes, 0, part_bytes - bytes);
     }
+}
+
+static sl_status gather_columns(const collective_args *args)
+{
+    const uint64_t bytes = count_column_bytes(args->attrs);
+    char *parts = args->workspace;
+    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], parts));
+    for (uint32_t rank = 0; rank < args->ranks->size; rank++)
+        copy_columns(args->attrs, rank, args->operand[1], parts + rank * bytes, false);
+    return SL_OK;
+}
+
+/* The sum, in the type in which it travelled, written to or added to a gradient as it is stored. */
+static void store_gradient(const sl_op_attrs *attrs, const void *sum, void *gradient)
+{
+    const uint64_t count = attrs->row_count * attrs->out;
+    const sl_type type = (sl_type)attrs->type;
+    const float *floats = sum;
+    const uint16_t *halves = sum;
+    float *to = gradient;
+    if (attrs->grad_type == type && !attrs->adds_gradient) {
+        memcpy(gradient, sum, count * sl_type_bytes(type));
+        return;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        const float term = type == SL_TYPE_FP32   ? floats[i]
+                           : type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i])
+                                                  : sl_half_from_fp16(halves[i]);
+        to[i] = attrs->adds_gradient ? to[i] + term : term;
+    }
+}
+
+static sl_status scatter_columns(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const uint64_t bytes = count_column_bytes(attrs);
+    char *parts = args->workspace, *sum = parts + args->ranks->size * bytes;
+    for (uint32_t rank = 0; rank < args->ranks->size; rank++)
+        copy_columns(attrs, rank, args->operand[0], parts + rank * bytes, true);
+    SL_TRY(args->ranks->reduce_scatter(args->ranks->user, (sl_type)attrs->type,
+                                       attrs->row_count * attrs->out, parts, sum));
+    store_gradient(attrs, sum, args->operand[1]);
+    return SL_OK;
+}
+
+static sl_status take_columns(const collective_args *args)
+{
+    copy_columns(args->attrs, args->ranks->rank, args->operand[0], args->operand[1], true);
     return SL_OK;
 }
 
 /* One row a collective op. */
 static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) = {
-    [SL_OP_ALL_REDUCE] = reduce,           [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
-    [SL_OP_ALL_REDUCE_NORM] = reduce_norm, [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
-    [SL_OP_GATHER_ROWS] = gather_rows,     [SL_OP_SCATTER_ROWS] = scatter_rows,
+    [SL_OP_ALL_REDUCE] = reduce,
+    [SL_OP_ALL_REDUCE_STATS] = reduce_stats,
+    [SL_OP_ALL_REDUCE_NORM] = reduce_norm,
+    [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
+    [SL_OP_ALL_REDUCE_GRADIENT] = sum_chunk,
+    [SL_OP_REDUCE_SCATTER_GRADIENT] = sum_chunk,
+    [SL_OP_ALL_GATHER_CHUNK] = gather_chunk,
+    [SL_OP_GATHER_ROWS] = gather_rows,
+    [SL_OP_SCATTER_ROWS] = scatter_rows,
+    [SL_OP_TAKE_ROWS] = take_rows,
+    [SL_OP_GATHER_COLUMNS] = gather_columns,
+    [SL_OP_SCATTER_COLUMNS] = scatter_columns,
+    [SL_OP_TAKE_COLUMNS] = take_columns,
 };
 
 static sl_status run_collective(void *arguments)
@@ -235,6 +390,7 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
                                   .operand = {call->operand[0], call->operand[1]},
                                   .workspace = call->workspace,
                                   .ranks = &engine->ranks,
+                                  .data_ranks = &engine->data_ranks,
                                   .failed_lane = &engine->failed_lane};
     return engine->ops->launch(engine->lanes[SL_LANE_COMM].stream, tag, run_collective, &args,
                                sizeof args);

@@ -152,6 +152,7 @@ sl_status sl_engine_open_with(const sl_engine_options *options, const sl_engine_
     engine->options.plans = NULL; /* the caller's array need not live on, nor the next three */
     engine->options.source = NULL;
     engine->options.ranks = NULL;
+    engine->options.data_ranks = NULL;
     engine->options.progress = NULL;
     if (options->progress)
         engine->progress = *options->progress;

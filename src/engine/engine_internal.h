@@ -167,7 +167,8 @@ struct sl_engine {
     sl_bound_plan *plans;
     uint32_t plan_count;
     sl_engine_source source;     /* of the caller; `fill` NULL: no plan asks for inputs */
-    sl_engine_ranks ranks;       /* of the caller; size 0: no plan has collectives */
+    sl_engine_ranks ranks;       /* of the caller; size 0: no plan has collectives of them */
+    sl_engine_ranks data_ranks;  /* likewise */
     sl_engine_progress progress; /* of the caller; `passed` NULL: it is not reported */
     sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, in turn */
     uint64_t repetitions_issued;                     /* ever, of all plans */
@@ -272,9 +273,9 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
 /* Checks a command of the comm lane, whose operands are bound. */
 sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound);
 
-/* Workspace of a collective of `rank_count` ranks. */
+/* Workspace of a collective of a target's ranks. */
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                        uint32_t rank_count);
+                                        const sl_engine_target *target);
 
 /* Queues a bound collective; `call` is its call in this repetition. */
 sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,

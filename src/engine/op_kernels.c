@@ -48,6 +48,18 @@ static sl_status find_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
     return SL_OK;
 }
 
+/* Gradient and parameters of a shard stand in the whole chunk. */
+static void move_to_shard(const sl_op *op, sl_bound_command *bound)
+{
+    enum { GRADIENT = 1, PARAM = 4 };
+    const uint64_t first = op->attrs.first_element;
+    if (op->kind != SL_OP_ADAMW || first == 0)
+        return;
+    unsigned char *gradient = bound->call.operand[GRADIENT], *param = bound->call.operand[PARAM];
+    bound->call.operand[GRADIENT] = gradient + first * sl_type_bytes((sl_type)op->attrs.grad_type);
+    bound->call.operand[PARAM] = param + first * sl_type_bytes((sl_type)op->attrs.type);
+}
+
 /* Hands AdamW the flags of the tier it runs on, and the norm of split tensors its own. */
 static sl_status bind_flags(const sl_engine *engine, const sl_op *op, sl_bound_command *bound)
 {
@@ -77,13 +89,14 @@ sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bo
     bound->call.attrs = &op->attrs;
     bound->call.micro_batch = op->micro_batch;
     SL_TRY(bind_operands(engine, plan, bound));
+    move_to_shard(op, bound);
     if (command->lane == SL_LANE_INPUT)
         return sl_inputs_bind(plan, bound);
     if (command->lane == SL_LANE_COMM)
         return sl_collectives_bind(engine, bound);
     SL_TRY(find_kernel(engine, op, bound));
-    bool is_split = plan->program->tp_size > 1;
-    bool has_flags = op->kind == SL_OP_ADAMW || (op->kind == SL_OP_BLOCK_NORM && is_split);
+    bool counts = op->kind == SL_OP_BLOCK_NORM && sl_program_counts_blocks(plan->program);
+    bool has_flags = op->kind == SL_OP_ADAMW || counts;
     return has_flags ? bind_flags(engine, op, bound) : SL_OK;
 }
 
@@ -154,7 +167,7 @@ uint64_t sl_engine_workspace_bytes(const void *target, sl_op_kind kind, const sl
     if (tier == SL_TIER_DISK)
         return 0;
     if (sl_op_info_of(kind)->is_collective)
-        return sl_collectives_workspace_bytes(kind, attrs, who->rank_count);
+        return sl_collectives_workspace_bytes(kind, attrs, who);
     const sl_kernel_table *kernels =
         tier == SL_TIER_HOST ? sl_kernels_cpu() : sl_kernels_of(who->device);
     return kernels ? sl_kernels_workspace_bytes(kernels, kind, attrs, who->worker_count) : 0;
@@ -194,6 +207,7 @@ sl_status sl_op_kernels_issue(const sl_repetition *repetition, const sl_bound_co
     if (bound->command->lane == SL_LANE_INPUT)
         return sl_inputs_issue(repetition, bound, tag, &args.call);
     args.call.scalars = *repetition->scalars;
+    args.call.scalars.first_row += (uint64_t)args.call.micro_batch * repetition->scalars->row_gap;
     if (bound->command->lane == SL_LANE_COMM)
         return sl_collectives_issue(repetition, bound, tag, &args.call);
     return engine->ops->launch(engine->lanes[bound->command->lane].stream, tag, run_kernel, &args,

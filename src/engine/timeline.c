@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "base/status.h"
 
-enum { FILE_BUFFER_BYTES = 1 << 16, NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
+enum { NAME_BYTES = 128, ITERATIONS_KEPT = 2, EVENTS_MIN = 64 };
 enum { KEPT_AT_END = 2 }; /* repetitions of a section, at either end */
 enum { STEP_PLAN = 0 };   /* of the engine: the only one that is drawn; evaluations are left out */
 
@@ -47,8 +47,8 @@ typedef struct ring {
 } ring;
 
 struct sl_timeline {
-    FILE *file;
-    char *path;
+    FILE *file; /* borrowed */
+    const char *path;
     sl_engine_plan step;
     const sl_section **section_of; /* command; [body_count] */
     sl_engine_observer observer;
@@ -58,7 +58,6 @@ struct sl_timeline {
     uint64_t bytes;                      /* of the file */
     uint64_t first_step;                 /* 0: nothing was recorded yet */
     bool is_full;
-    char buffer[FILE_BUFFER_BYTES];
 };
 
 /* ---- in the lanes' threads ---- */
@@ -166,8 +165,8 @@ static sl_status add_text(sl_timeline *timeline, const char *text)
 static sl_status write_head(sl_timeline *timeline)
 {
     char line[2 * NAME_BYTES];
-    SL_TRY(add_text(timeline, "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,"
-                              "\"args\":{\"name\":\"sluice\"}}"));
+    SL_TRY(add_text(timeline, SL_TIMELINE_START ",\"ph\":\"M\",\"pid\":0,"
+                                                "\"args\":{\"name\":\"sluice\"}}"));
     for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
         snprintf(line, sizeof line,
                  ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,"
@@ -180,33 +179,22 @@ static sl_status write_head(sl_timeline *timeline)
     return SL_OK;
 }
 
-static sl_status open_file(sl_timeline *timeline, const char *path)
-{
-    timeline->path = strdup(path);
-    if (!timeline->path)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
-    timeline->file = fopen(path, "we");
-    if (!timeline->file)
-        return fail_io(timeline);
-    setvbuf(timeline->file, timeline->buffer, _IOFBF, sizeof timeline->buffer);
-    return write_head(timeline);
-}
-
-sl_status sl_timeline_open(const char *path, const sl_engine_plan *step, sl_timeline **out_timeline)
+sl_status sl_timeline_open(FILE *file, const char *path, const sl_engine_plan *step,
+                           sl_timeline **out_timeline)
 {
     *out_timeline = NULL;
-    if (!path)
-        return SL_OK;
     sl_timeline *timeline = calloc(1, sizeof *timeline);
     if (!timeline)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a timeline");
+    timeline->file = file;
+    timeline->path = path;
     timeline->step = *step;
     timeline->observer = (sl_engine_observer){record_event, timeline};
     sl_status status = open_rings(timeline);
     if (status == SL_OK)
         status = add_up_memory(timeline);
     if (status == SL_OK)
-        status = open_file(timeline, path);
+        status = write_head(timeline);
     if (status != SL_OK) {
         sl_timeline_close(timeline);
         return status;
@@ -224,17 +212,11 @@ void sl_timeline_close(sl_timeline *timeline)
 {
     if (!timeline)
         return;
-    if (timeline->file) {
-        bool failed = fputs("\n]\n", timeline->file) == EOF;
-        if (fclose(timeline->file) != 0 || failed)
-            sl_log_write(SL_LOG_WARNING, "%s is not complete: %s", timeline->path, strerror(errno));
-    }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         free(timeline->rings[lane].events);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         free(timeline->live_bytes[tier]);
     free(timeline->section_of);
-    free(timeline->path);
     free(timeline);
 }
 
@@ -425,4 +407,15 @@ sl_status sl_timeline_write(sl_timeline *timeline, uint64_t step)
                      step);
     }
     return SL_OK;
+}
+
+sl_status sl_timeline_finish(sl_timeline *timeline)
+{
+    timeline->is_full = true;
+    return add_text(timeline, "\n]\n");
+}
+
+bool sl_timeline_is_empty(const sl_timeline *timeline)
+{
+    return timeline->first_step == 0;
 }

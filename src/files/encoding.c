@@ -118,3 +118,14 @@ void sl_encoding_decode(sl_encoding encoding, const void *stored, uint64_t eleme
         out_data[i] =
             encoding == SL_ENCODING_BF16 ? sl_half_from_bf16(half[i]) : sl_half_from_fp16(half[i]);
 }
+
+/* Element i is read before anything at or above it is overwritten. */
+void sl_encoding_widen(sl_encoding encoding, uint64_t element_count, float *data)
+{
+    const unsigned char *upper = (const unsigned char *)data + sizeof(uint16_t) * element_count;
+    for (uint64_t i = 0; encoding != SL_ENCODING_FP32 && i < element_count; i++) {
+        uint16_t half;
+        memcpy(&half, upper + sizeof half * i, sizeof half);
+        data[i] = encoding == SL_ENCODING_BF16 ? sl_half_from_bf16(half) : sl_half_from_fp16(half);
+    }
+}

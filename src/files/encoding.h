@@ -35,4 +35,7 @@ sl_status sl_encoding_encode(sl_encoding encoding, const float *data, uint64_t e
 void sl_encoding_decode(sl_encoding encoding, const void *stored, uint64_t element_count,
                         float *out_data);
 
+/* The same in place: fp32 stays, elements of 16 bits stand in the upper half of `data`. */
+void sl_encoding_widen(sl_encoding encoding, uint64_t element_count, float *data);
+
 #endif

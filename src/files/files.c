@@ -218,12 +218,12 @@ static const char *name_descriptor(int fd, char out_link[LINK_BYTES])
 
 /* A descriptor of a file without a name in the directory in which `path` ends; -1: none can be
  * made there, or it could not be named later. */
-static int open_unseen(const char *path)
+static int open_unseen(const char *path, mode_t mode)
 {
     char link[LINK_BYTES];
     const char *slash = strrchr(path, '/');
     char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    int fd = directory ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600) : -1;
+    int fd = directory ? open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
     free(directory);
     if (fd >= 0 && access(name_descriptor(fd, link), F_OK) != 0) {
         close(fd);
@@ -232,20 +232,30 @@ static int open_unseen(const char *path)
     return fd;
 }
 
-sl_status sl_files_create_unseen(const char *name, sl_file *out_file)
+static sl_status create_unseen_with(const char *name, mode_t mode, sl_file *out_file)
 {
     char *path = NULL;
     if (asprintf(&path, "%s.tmp-%ld", name, (long)getpid()) < 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
     unlink(path); /* of a process that died and had this number */
-    int fd = open_unseen(path);
+    int fd = open_unseen(path, mode);
     if (fd >= 0) {
         *out_file = (sl_file){.fd = fd, .path = path, .is_unseen = true};
         return SL_OK;
     }
-    sl_status status = sl_files_create(AT_FDCWD, NULL, path, out_file);
+    sl_status status = create_with(AT_FDCWD, NULL, path, mode, out_file);
     free(path);
     return status;
+}
+
+sl_status sl_files_create_unseen(const char *name, sl_file *out_file)
+{
+    return create_unseen_with(name, 0600, out_file);
+}
+
+sl_status sl_files_create_unseen_shared(const char *name, sl_file *out_file)
+{
+    return create_unseen_with(name, 0666, out_file);
 }
 
 sl_status sl_files_publish(sl_file *file, const char *name)

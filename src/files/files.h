@@ -73,6 +73,9 @@ sl_status sl_files_create_shared(int directory, const char *directory_path, cons
  * NAME.tmp-PID, which is its path. Mode 0600. */
 sl_status sl_files_create_unseen(const char *name, sl_file *out_file);
 
+/* The same with mode 0666 less the umask. */
+sl_status sl_files_create_unseen_shared(const char *name, sl_file *out_file);
+
 /* Gives such a file its name in the place of whatever had it; the file stays open. SL_ERROR_IO: it
  * is as before. */
 sl_status sl_files_publish(sl_file *file, const char *name);

@@ -2,6 +2,7 @@
 #include "json_file.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +128,46 @@ char *sl_json_file_dump(const json_t *root, size_t flags)
         return to.text;
     free(to.text);
     return NULL;
+}
+
+/* Bytes of the character that a text starts with; 0: it is no UTF-8. */
+static size_t measure_character(const unsigned char *at)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t bytes = at[0] < 0x80 ? 1 : at[0] >> 5 == 6 ? 2 : at[0] >> 4 == 14 ? 3 : 4;
+    if (bytes == 1)
+        return 1;
+    if (bytes == 4 && at[0] >> 3 != 30)
+        return 0;
+    uint32_t code = at[0] & (0x7fu >> bytes);
+    for (size_t i = 1; i < bytes; i++) { /* the NUL at the end is no continuation */
+        if (at[i] >> 6 != 2)
+            return 0;
+        code = code << 6 | (at[i] & 0x3fu);
+    }
+    bool is_surrogate = code >= 0xd800 && code < 0xe000;
+    return code < least[bytes] || code > 0x10ffff || is_surrogate ? 0 : bytes;
+}
+
+json_t *sl_json_file_text(const char *text)
+{
+    enum { SHOWN = 4 }; /* "\xNN" */
+    size_t length = strlen(text), used = 0;
+    char *shown = length < SIZE_MAX / SHOWN ? malloc(SHOWN * length + 1) : NULL;
+    if (!shown)
+        return NULL;
+    for (size_t i = 0; i < length;) {
+        size_t bytes = measure_character((const unsigned char *)text + i);
+        if (bytes > 0)
+            memcpy(shown + used, text + i, bytes);
+        else
+            snprintf(shown + used, SHOWN + 1, "\\x%02x", (unsigned char)text[i]);
+        used += bytes > 0 ? bytes : SHOWN;
+        i += bytes > 0 ? bytes : 1;
+    }
+    json_t *string = json_stringn(shown, used);
+    free(shown);
+    return string;
 }
 
 /* ---- parsing ---- */

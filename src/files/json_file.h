@@ -15,6 +15,10 @@
  * caller frees the text. */
 char *sl_json_file_dump(const json_t *root, size_t flags);
 
+/* A string of any bytes: those that are no UTF-8, as in a name that the system gave or in a text
+ * that was cut, stand in it as \xNN. NULL: no memory. */
+json_t *sl_json_file_text(const char *text);
+
 /* As json_loadb, but where memory is refused it says so: that one may give something else than the
  * text, or abort. Writes NULL where the text is not right, which `error` explains. */
 sl_status sl_json_file_load(const char *text, uint64_t bytes, size_t flags, json_error_t *error,

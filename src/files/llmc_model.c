@@ -205,8 +205,6 @@ void sl_llmc_model_close(sl_llmc_model *model)
     free(model);
 }
 
-/* Elements of bf16 are read into the upper half and widened from there, each before anything at or
- * above it is overwritten. */
 sl_status sl_llmc_model_read(const sl_llmc_model *model, uint64_t first_element,
                              uint64_t element_count, float *out_data)
 {
@@ -215,13 +213,9 @@ sl_status sl_llmc_model_read(const sl_llmc_model *model, uint64_t first_element,
     if (first_element > count || element_count > count - first_element)
         SL_FAIL(SL_ERROR_USAGE, "%s: elements beyond its end are asked",
                 sl_files_show(model->file.path).text);
-    uint64_t offset = HEADER_BYTES + bytes * first_element;
-    char *stored = (char *)out_data + (sizeof *out_data - bytes) * element_count;
-    SL_TRY(sl_files_read_at(&model->file, offset, bytes * element_count, stored));
-    for (uint64_t i = 0; bytes < sizeof *out_data && i < element_count; i++) {
-        uint16_t half;
-        memcpy(&half, stored + 2 * i, sizeof half);
-        sl_encoding_decode(SL_ENCODING_BF16, &half, 1, &out_data[i]);
-    }
+    SL_TRY(sl_files_read_at(&model->file, HEADER_BYTES + bytes * first_element,
+                            bytes * element_count,
+                            (char *)out_data + (sizeof *out_data - bytes) * element_count));
+    sl_encoding_widen(model->encoding, element_count, out_data);
     return SL_OK;
 }

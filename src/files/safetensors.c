@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/bits.h"
-#include "base/half.h"
 #include "json_file.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors are little endian");
@@ -347,18 +346,6 @@ const sl_safetensors_tensor *sl_safetensors_find(const sl_safetensors *file, con
 
 /* ---- data ---- */
 
-/* Widens in place: the 16-bit elements stand in the upper half of `data`, where element i is read
- * before anything at or above it is overwritten. */
-static void widen_upper_half(sl_dtype dtype, float *data, uint64_t count)
-{
-    const unsigned char *source = (const unsigned char *)data + 2 * count;
-    for (uint64_t i = 0; i < count; i++) {
-        uint16_t bits;
-        memcpy(&bits, source + 2 * i, sizeof bits);
-        data[i] = dtype == SL_DTYPE_BF16 ? sl_half_from_bf16(bits) : sl_half_from_fp16(bits);
-    }
-}
-
 sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_tensor *tensor,
                               uint64_t first_element, uint64_t element_count, float *out_data)
 {
@@ -375,7 +362,8 @@ sl_status sl_safetensors_read(const sl_safetensors *file, const sl_safetensors_t
                 dtypes[tensor->dtype].name);
     SL_TRY(sl_files_read_at(&file->file, tensor->first_byte + 2 * first_element, 2 * element_count,
                             (char *)out_data + 2 * element_count));
-    widen_upper_half(tensor->dtype, out_data, element_count);
+    sl_encoding_widen(tensor->dtype == SL_DTYPE_BF16 ? SL_ENCODING_BF16 : SL_ENCODING_FP16,
+                      element_count, out_data);
     return SL_OK;
 }
 

@@ -184,7 +184,9 @@ static void describe_stall(const filling *self, uint32_t index, sl_measured_stal
     *out = (sl_measured_stall){.cause = find_cause(of),
                                .ms = ms_a_step(self, of->wait_ns),
                                .longest_ms = ms_of_ns * (double)of->longest_wait_ns,
-                               .count = (double)of->wait_count / self->steps};
+                               .count = (double)of->wait_count / self->steps,
+                               .command = index,
+                               .awaited_command = of->longest_wait_command};
     name_command(self, index, out->waiter);
     name_command(self, of->longest_wait_command, out->awaited);
 }
@@ -207,6 +209,45 @@ static void fill_stalls(const filling *self)
     for (uint32_t i = 0; i < count; i++)
         describe_stall(self, longest[i], &self->out->stalls[i]);
     self->out->stall_count = count;
+}
+
+/* ---- the last step ---- */
+
+static double seconds_from(uint64_t start_ns, uint64_t ns)
+{
+    return 1e-9 * ((double)ns - (double)start_ns);
+}
+
+static sl_status fill_spans(const filling *self)
+{
+    const sl_record *record = self->source->record;
+    const uint64_t start_ns = sl_record_last_start_ns(record);
+    sl_measured *out = self->out;
+    uint32_t count, all = 0;
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        (void)sl_record_spans(record, (sl_lane)lane, &count);
+        all += count;
+    }
+    out->spans = calloc((size_t)all + 1, sizeof *out->spans);
+    if (!out->spans)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for what was measured");
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++) {
+        const sl_record_span *spans = sl_record_spans(record, (sl_lane)lane, &count);
+        for (uint32_t i = 0; i < count; i++)
+            out->spans[out->span_count++] = (sl_account_span){
+                spans[i].command, spans[i].repetition, seconds_from(start_ns, spans[i].start_ns),
+                seconds_from(start_ns, spans[i].end_ns), spans[i].cause};
+    }
+    return SL_OK;
+}
+
+void sl_measured_clear(sl_measured *measured)
+{
+    if (!measured)
+        return;
+    free(measured->spans);
+    measured->spans = NULL;
+    measured->span_count = 0;
 }
 
 /* ---- ops ---- */
@@ -362,6 +403,7 @@ static sl_status fill_all(const filling *self)
     sum_ops(self, &self->blueprint->machine, sums);
     fill_ops(self, sums);
     fill_stalls(self);
+    SL_TRY(fill_spans(self));
     fill_model(self);
     SL_TRY(fill_variants(self, sums));
     sl_verdict_write(self->blueprint, self->out);

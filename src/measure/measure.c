@@ -4,7 +4,6 @@
 #include "accounts.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "engine/timeline.h"
 #include "train/schedule.h"
 
 enum { STEP_PLAN = 0 };
@@ -13,7 +12,6 @@ typedef struct measuring {
     const sl_measure_args *args;
     sl_trainer *trainer;
     sl_record *record;
-    sl_timeline *timeline;
     sl_engine_statistics statistics; /* of the measured steps */
     uint32_t run_count;              /* steps that ran, warm-up included */
     sl_cores cores;                  /* when the warm-up ended */
@@ -52,7 +50,8 @@ static sl_status open_session(measuring *self, sl_blueprint *blueprint)
 {
     const sl_engine_source source = {fill_input, self->trainer};
     const sl_session_hooks hooks = {
-        .observer = sl_record_observer(self->record, sl_timeline_observer(self->timeline)),
+        .observer =
+            sl_record_observer(self->record, sl_timeline_observer(self->trainer->drawing.timeline)),
         .source = &source,
         .paints = true};
     SL_TRY(sl_session_open(blueprint, &hooks, &self->trainer->session));
@@ -71,7 +70,7 @@ static sl_status run_step(measuring *self)
     trainer->state.step++;
     trainer->state.next_row += (uint64_t)choice->micro_batch * choice->accumulate;
     self->run_count++;
-    SL_TRY(sl_timeline_write(self->timeline, self->run_count));
+    SL_TRY(sl_timeline_write(self->trainer->drawing.timeline, self->run_count));
     if (self->args->passed)
         self->args->passed(self->args->user, self->run_count,
                            1e-9 * (double)(sl_clock_now_ns() - started_ns));
@@ -98,7 +97,7 @@ static sl_status run_steps(measuring *self)
     }
     SL_TRY(sl_engine_drain(engine));
     sl_engine_take_statistics(engine, &self->statistics);
-    return sl_timeline_write(self->timeline, self->run_count);
+    return sl_timeline_write(self->trainer->drawing.timeline, self->run_count);
 }
 
 /* ---- what was measured ---- */
@@ -138,14 +137,15 @@ sl_status sl_measure_run(const sl_measure_args *args, sl_measured *out_measured)
     measuring self = {.args = args, .trainer = args->trainer};
     sl_status status = sl_record_open(&step, SL_MEASURE_WARM_UP, &self.record);
     if (status == SL_OK)
-        status = sl_timeline_open(args->trainer->config->timeline, &step, &self.timeline);
+        status = sl_drawing_open(self.trainer->config->timeline, &step, &self.trainer->drawing);
     if (status == SL_OK)
         status = measure(&self, args->blueprint, out_measured);
     else
         sl_blueprint_close(args->blueprint);
     if (self.trainer->session) /* its lanes call the observers */
         (void)sl_engine_drain(self.trainer->session->engine);
-    sl_timeline_close(self.timeline);
+    if (status == SL_OK)
+        status = sl_drawing_end(&self.trainer->drawing);
     sl_record_close(self.record);
     return status;
 }

@@ -55,7 +55,8 @@ typedef struct sl_measured_stall {
     char awaited[SL_MEASURED_NAME_BYTES]; /* of the longest one: "h2d param 12" */
     sl_lane cause;                        /* the lane waited for most in the end */
     double ms, longest_ms;
-    double count; /* waits a step */
+    double count;                      /* waits a step */
+    uint32_t command, awaited_command; /* of the plan's body; not told */
 } sl_measured_stall;
 
 typedef struct sl_measured_op {
@@ -102,7 +103,12 @@ typedef struct sl_measured {
     sl_lane binding;                       /* COMPUTE, or the lane that it waits for longest */
     char bound_by[SL_MEASURED_TEXT_BYTES]; /* "compute: ..." */
     char to_be_faster[SL_MEASURED_TEXT_BYTES];
+    sl_account_span *spans; /* of the last step, lane by lane, in seconds from its start; owned */
+    uint32_t span_count;
 } sl_measured;
+
+/* Frees what it owns; NULL is fine. */
+void sl_measured_clear(sl_measured *measured);
 
 /* Writes it as an object; docs/profile.md has the keys. SL_ERROR_SYSTEM. */
 sl_status sl_measured_format(const sl_measured *measured, json_t **out_object);

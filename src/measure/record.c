@@ -20,6 +20,9 @@ typedef struct lane_state {
     pending_waits pending;
     uint32_t command, repetition; /* its last one */
     bool has_begun;
+    sl_record_span *spans; /* of the step that it began last */
+    uint32_t span_count, span_capacity;
+    uint64_t end_ns, step_start_ns; /* of its last command; of the one before that step */
 } lane_state;
 
 struct sl_record {
@@ -72,6 +75,32 @@ static void add_run(sl_record *record, const sl_engine_event *event)
     add_waits(&lane->pending, command, sums);
 }
 
+static sl_lane find_cause(const pending_waits *pending)
+{
+    int most = 0;
+    for (int lane = 1; lane < SL_LANE_COUNT; lane++)
+        most = pending->cause_ns[lane] > pending->cause_ns[most] ? lane : most;
+    return pending->cause_ns[most] > 0 ? (sl_lane)most : SL_LANE_COUNT;
+}
+
+static void keep_span(const sl_record *record, lane_state *lane, const sl_engine_event *event)
+{
+    const sl_section *section = &record->step.plan->sections[record->section_of[event->command]];
+    uint32_t from_end = section->repeat - event->repetition;
+    bool is_kept =
+        event->repetition < SL_RECORD_KEPT_REPETITIONS || from_end <= SL_RECORD_KEPT_REPETITIONS;
+    if (is_kept && lane->span_count < lane->span_capacity)
+        lane->spans[lane->span_count++] =
+            (sl_record_span){event->command, event->repetition, find_cause(&lane->pending),
+                             event->start_ns, event->end_ns};
+}
+
+static void begin_step(lane_state *lane, const sl_engine_event *event)
+{
+    lane->step_start_ns = lane->has_begun ? lane->end_ns : event->start_ns;
+    lane->span_count = 0;
+}
+
 static void record_run(void *user, const sl_engine_event *event)
 {
     sl_record *record = user;
@@ -81,9 +110,13 @@ static void record_run(void *user, const sl_engine_event *event)
         record->next->ran(record->next->user, event);
     if (event->plan_index != STEP_PLAN)
         return;
-    if (!lane->has_begun || !goes_on(record, lane, event))
+    if (!lane->has_begun || !goes_on(record, lane, event)) {
         sums->step_count++;
+        begin_step(lane, event);
+    }
+    keep_span(record, lane, event);
     lane->has_begun = true;
+    lane->end_ns = event->end_ns;
     lane->command = event->command;
     lane->repetition = event->repetition;
     if (sums->step_count > record->warm_up_steps)
@@ -130,6 +163,23 @@ static sl_status number_sections(sl_record *record)
     return SL_OK;
 }
 
+static sl_status take_spans(sl_record *record)
+{
+    const sl_plan *plan = record->step.plan;
+    const uint32_t kept = 2 * SL_RECORD_KEPT_REPETITIONS;
+    for (uint32_t i = 0; i < plan->body_count; i++) {
+        uint32_t repeat = plan->sections[record->section_of[i]].repeat;
+        record->lanes[plan->body[i].lane].span_capacity += repeat < kept ? repeat : kept;
+    }
+    for (int i = 0; i < SL_LANE_COUNT; i++) {
+        lane_state *lane = &record->lanes[i];
+        lane->spans = calloc((size_t)lane->span_capacity + 1, sizeof *lane->spans);
+        if (!lane->spans)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory to record a step");
+    }
+    return SL_OK;
+}
+
 sl_status sl_record_open(const sl_engine_plan *step, uint32_t warm_up_steps, sl_record **out_record)
 {
     size_t count = (size_t)step->plan->body_count + 1;
@@ -140,9 +190,11 @@ sl_status sl_record_open(const sl_engine_plan *step, uint32_t warm_up_steps, sl_
     record->warm_up_steps = warm_up_steps;
     record->section_of = calloc(count, sizeof *record->section_of);
     record->commands = calloc(count, sizeof *record->commands);
-    sl_status status = record->section_of && record->commands
-                           ? number_sections(record)
-                           : sl_status_fail(SL_ERROR_SYSTEM, "no memory to record a step");
+    sl_status status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to record a step");
+    if (record->section_of && record->commands)
+        status = number_sections(record);
+    if (status == SL_OK && record->section_of)
+        status = take_spans(record);
     if (status != SL_OK) {
         sl_record_close(record);
         return status;
@@ -157,6 +209,8 @@ void sl_record_close(sl_record *record)
         return;
     free(record->section_of);
     free(record->commands);
+    for (int lane = 0; lane < SL_LANE_COUNT; lane++)
+        free(record->lanes[lane].spans);
     free(record);
 }
 
@@ -175,4 +229,15 @@ const sl_record_command *sl_record_commands(const sl_record *record)
 const sl_record_lane *sl_record_lanes(const sl_record *record)
 {
     return record->sums;
+}
+
+const sl_record_span *sl_record_spans(const sl_record *record, sl_lane lane, uint32_t *out_count)
+{
+    *out_count = record->lanes[lane].span_count;
+    return record->lanes[lane].spans;
+}
+
+uint64_t sl_record_last_start_ns(const sl_record *record)
+{
+    return record->lanes[SL_LANE_COMPUTE].step_start_ns;
 }

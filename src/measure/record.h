@@ -12,6 +12,8 @@
 
 #include "sluice/engine.h"
 
+enum { SL_RECORD_KEPT_REPETITIONS = 2 }; /* of a loop, at either end of it */
+
 /* Sums over the measured steps, and over the repetitions of a command. */
 typedef struct sl_record_command {
     uint64_t run_count, run_ns;
@@ -28,6 +30,13 @@ typedef struct sl_record_lane {
     uint32_t step_count;             /* that it began, the warm-up's included */
 } sl_record_lane;
 
+/* A command as it ran in the last step: of a loop its first two and last two repetitions. */
+typedef struct sl_record_span {
+    uint32_t command, repetition;
+    sl_lane cause; /* of most of the wait in front of it; SL_LANE_COUNT: there was none */
+    uint64_t start_ns, end_ns;
+} sl_record_span;
+
 typedef struct sl_record sl_record;
 
 /* Takes the memory for plan 0 of an engine (borrowed). SL_ERROR_SYSTEM; SL_ERROR_INTERNAL: the
@@ -43,5 +52,11 @@ const sl_engine_observer *sl_record_observer(sl_record *record, const sl_engine_
 /* What was recorded, while no lane works: [body_count], [SL_LANE_COUNT]. */
 const sl_record_command *sl_record_commands(const sl_record *record);
 const sl_record_lane *sl_record_lanes(const sl_record *record);
+
+/* What a lane did in the last step that it began, in order; borrowed. */
+const sl_record_span *sl_record_spans(const sl_record *record, sl_lane lane, uint32_t *out_count);
+
+/* When the compute lane began with it. */
+uint64_t sl_record_last_start_ns(const sl_record *record);
 
 #endif

@@ -5,6 +5,9 @@
  * tensor-parallel ranks by rows of wte. The softmax needs the largest logit and the sum over all
  * panels; HEAD_STATS carries both from panel to panel, and one exchange of [R, 4] numbers carries
  * them over the ranks.
+ *
+ * ColossalAI's layout (its benchmarks of GPT-2) splits wte by columns: each rank's logits would be
+ * sums of C / N terms. There the head gathers a panel at a time, and ranks share the rows.
  */
 #include "sluice/gpt2.h"
 
@@ -34,7 +37,8 @@ uint64_t sl_gpt2_gpu_head_logits(sl_type type)
 
 static uint64_t find_first_id(const sl_emit *emit, uint32_t panel)
 {
-    return emit->options->tp_rank * emit->local_vocab + panel * emit->panel_rows;
+    const uint64_t first = emit->by_columns ? 0 : emit->options->tp_rank * emit->local_vocab;
+    return first + panel * emit->panel_rows;
 }
 
 static uint64_t count_ids(const sl_emit *emit, uint32_t panel)
@@ -51,6 +55,18 @@ static uint64_t count_valid_ids(const sl_emit *emit, uint32_t panel)
     return valid < ids ? valid : ids;
 }
 
+/* Which columns of a tensor of C are this rank's. */
+static void split_columns(const sl_emit *emit, sl_tensor_spec *spec)
+{
+    const uint64_t first = emit->options->tp_rank * emit->columns;
+    spec->split = SL_SPLIT_COLUMNS;
+    spec->shape[1] = emit->columns;
+    spec->first_column = first < emit->width ? first : emit->width;
+    spec->valid_columns = emit->width - spec->first_column;
+    if (spec->valid_columns > emit->columns)
+        spec->valid_columns = emit->columns;
+}
+
 static sl_status add_panel(sl_emit *emit, uint32_t panel)
 {
     uint64_t ids = count_ids(emit, panel);
@@ -65,26 +81,29 @@ static sl_status add_panel(sl_emit *emit, uint32_t panel)
         .decay = true,
         .init_deviation = weight_deviation,
     };
-    SL_TRY(sl_bits_multiply(ids, emit->width, spec.name, &spec.element_count));
+    if (emit->by_columns)
+        split_columns(emit, &spec);
+    SL_TRY(sl_bits_multiply(ids, spec.shape[1], spec.name, &spec.element_count));
     return sl_program_add_tensor(emit->program, &spec, &emit->panels[panel]);
 }
 
 /* ---- embedding ---- */
 
-static sl_op_attrs hidden_attrs(const sl_emit *emit)
+/* Of the embedding, which a rank may have by columns. */
+static sl_op_attrs embedding_attrs(const sl_emit *emit)
 {
     sl_op_attrs attrs = {
-        .batch = emit->options->batch, .seq = emit->options->seq, .in = emit->width};
+        .batch = emit->options->batch, .seq = emit->options->seq, .in = emit->columns};
     return attrs;
 }
 
 /* Positions that differ from row to row are ids, and wpe is their table. */
 static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
 {
-    sl_op_attrs attrs = hidden_attrs(emit);
+    sl_op_attrs attrs = embedding_attrs(emit);
     attrs.rank_index = sl_layer_splits_rows(emit) ? (uint16_t)emit->options->tp_rank : 0;
     if (emit->positions != SL_NONE) {
-        const sl_op_attrs whole = {.element_count = emit->rows * emit->width};
+        const sl_op_attrs whole = {.element_count = emit->rows * emit->columns};
         const uint32_t looked_up[] = {emit->positions, wpe, x};
         attrs.id_count = emit->shape->context;
         SL_TRY(sl_layer_add_op(emit, SL_OP_CLEAR, &whole, &x, 1));
@@ -97,7 +116,7 @@ static sl_status embed_position(sl_emit *emit, uint32_t wpe, uint32_t x)
 static sl_status embed_tokens(sl_emit *emit, uint32_t x)
 {
     for (uint32_t p = 0; p < emit->panel_count; p++) {
-        sl_op_attrs attrs = hidden_attrs(emit);
+        sl_op_attrs attrs = embedding_attrs(emit);
         attrs.first_id = find_first_id(emit, p);
         attrs.id_count = count_ids(emit, p);
         const uint32_t operands[] = {emit->tokens, emit->panels[p], x};
@@ -132,10 +151,23 @@ static sl_status embed_split(sl_emit *emit, uint32_t wpe, uint32_t x)
     return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
 }
 
+/* Each rank has some columns of all rows. */
+static sl_status embed_columns(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
+{
+    uint32_t part;
+    SL_TRY(
+        sl_layer_add_activation(emit, "embedding.part", emit->program->type, emit->columns, &part));
+    SL_TRY(embed_position(emit, wpe, part));
+    SL_TRY(embed_tokens(emit, part));
+    return sl_layer_gather_columns(emit, "embedding", part, emit->columns, out_x);
+}
+
 static sl_status embed(sl_emit *emit, uint32_t wpe, uint32_t *out_x)
 {
     if (sl_layer_splits_rows(emit))
         return embed_shared(emit, wpe, out_x);
+    if (emit->by_columns)
+        return embed_columns(emit, wpe, out_x);
     SL_TRY(sl_layer_add_activation(emit, "embedding", emit->program->type, emit->width, out_x));
     if (emit->options->tp_size > 1)
         return embed_split(emit, wpe, *out_x);
@@ -148,7 +180,11 @@ static sl_status emit_embedding(sl_emit *emit)
     const sl_segment segment = {.site = emit->program->segment_count};
     const sl_layer_tensor wpe_tensor = {.name = "wpe.weight",
                                         .rows = emit->shape->context,
-                                        .columns = emit->width,
+                                        .columns = emit->columns,
+                                        .whole_columns = emit->width,
+                                        .split =
+                                            emit->by_columns ? SL_SPLIT_COLUMNS : SL_SPLIT_NONE,
+                                        .split_whole = emit->width,
                                         .deviation = weight_deviation};
     uint32_t wpe;
     SL_TRY(sl_program_add_segment(emit->program, &segment));
@@ -187,11 +223,14 @@ static sl_status emit_attention_branch(sl_emit *emit)
                                   .residual = SL_NONE};
     SL_TRY(sl_layer_linear(emit, &enter, &qkv));
     SL_TRY(sl_layer_attention(emit, qkv, &mixed));
+    if (emit->by_columns)
+        SL_TRY(sl_layer_gather_columns(emit, "attn.all", mixed, emit->local_width, &mixed));
     const sl_linear_args leave = {.name = "attn.c_proj",
                                   .in = emit->width,
                                   .out = emit->width,
-                                  .split = SL_SPLIT_ROWS,
-                                  .part = emit->local_width,
+                                  .split = emit->by_columns ? SL_SPLIT_COLUMNS : SL_SPLIT_ROWS,
+                                  .part = emit->by_columns ? emit->columns : emit->local_width,
+                                  .is_gathered = emit->by_columns,
                                   .deviation = residual_deviation(emit),
                                   .x = mixed,
                                   .residual = find_residual(emit)};
@@ -246,7 +285,12 @@ static sl_status emit_last_norm(sl_emit *emit, uint32_t *out_x)
 static sl_op_attrs head_attrs(const sl_emit *emit, uint64_t first_row, uint64_t row_count,
                               uint32_t panel)
 {
-    sl_op_attrs attrs = hidden_attrs(emit);
+    sl_op_attrs attrs = {
+        .batch = emit->options->batch, .seq = emit->options->seq, .in = emit->width};
+    if (emit->head_rows < emit->rows) {
+        attrs.batch = 1;
+        attrs.seq = emit->head_rows;
+    }
     attrs.first_row = first_row;
     attrs.row_count = row_count;
     attrs.first_id = find_first_id(emit, panel);
@@ -260,6 +304,18 @@ static bool has_targets(const sl_emit *emit)
     return emit->options->mode != SL_GPT2_CACHED;
 }
 
+/* All columns of a panel. */
+static sl_status gather_panel(sl_emit *emit, uint32_t panel, uint32_t *out_all)
+{
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .type = emit->program->type};
+    const sl_op_attrs attrs = {
+        .row_count = count_ids(emit, panel), .in = emit->width, .out = emit->columns};
+    snprintf(value.name, sizeof value.name, "wte %u", panel);
+    SL_TRY(sl_layer_add_rows(emit, &value, attrs.row_count, emit->width, out_all));
+    const uint32_t operands[] = {emit->panels[panel], *out_all};
+    return sl_layer_add_op(emit, SL_OP_GATHER_COLUMNS, &attrs, operands, 2);
+}
+
 /* Adds a value for the logits of one panel, "logits N", and the op that computes them. */
 static sl_status emit_logits(sl_emit *emit, const sl_op_attrs *attrs, uint32_t x, uint32_t panel,
                              uint32_t *out_logits)
@@ -270,7 +326,10 @@ static sl_status emit_logits(sl_emit *emit, const sl_op_attrs *attrs, uint32_t x
                       .type = emit->program->type};
     snprintf(value.name, sizeof value.name, "logits %u", panel);
     SL_TRY(sl_layer_add_rows(emit, &value, attrs->row_count, attrs->id_count, out_logits));
-    const uint32_t operands[] = {x, emit->panels[panel], *out_logits};
+    uint32_t all = emit->panels[panel];
+    if (emit->by_columns)
+        SL_TRY(gather_panel(emit, panel, &all));
+    const uint32_t operands[] = {x, all, *out_logits};
     return sl_layer_add_op(emit, SL_OP_HEAD_LOGITS, attrs, operands, 3);
 }
 
@@ -284,12 +343,32 @@ static sl_status emit_panel_stats(sl_emit *emit, sl_op_attrs attrs, uint32_t x, 
     return sl_layer_add_op(emit, SL_OP_HEAD_STATS, &attrs, operands, 3);
 }
 
-static sl_status combine_stats(sl_emit *emit, uint64_t row_count, uint32_t stats)
+/* Those of the rows of all ranks. */
+static sl_status gather_stats(sl_emit *emit, uint64_t *row_count, uint32_t *stats)
 {
-    if (emit->options->tp_size == 1)
+    const sl_op_attrs attrs = {.batch = emit->options->tp_size,
+                               .seq = *row_count,
+                               .in = STATS_A_ROW,
+                               .row_count = *row_count,
+                               .type = SL_TYPE_FP32};
+    sl_value value = {.kind = SL_VALUE_ACTIVATION, .name = "softmax stats of all"};
+    uint32_t all;
+    *row_count *= emit->options->tp_size;
+    SL_TRY(sl_layer_add_rows(emit, &value, *row_count, STATS_A_ROW, &all));
+    SL_TRY(
+        sl_program_add_op(emit->program, SL_OP_GATHER_ROWS, &attrs, (uint32_t[]){*stats, all}, 2));
+    *stats = all;
+    return SL_OK;
+}
+
+static sl_status combine_stats(sl_emit *emit, uint64_t *row_count, uint32_t *stats)
+{
+    if (emit->head_rows < emit->rows)
+        return gather_stats(emit, row_count, stats);
+    if (emit->options->tp_size == 1 || emit->by_columns)
         return SL_OK;
-    const sl_op_attrs attrs = {.row_count = row_count};
-    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE_STATS, &attrs, &stats, 1);
+    const sl_op_attrs attrs = {.row_count = *row_count};
+    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE_STATS, &attrs, stats, 1);
 }
 
 /* A range of rows that the head goes over at once. */
@@ -304,12 +383,13 @@ static sl_status emit_row_range(sl_emit *emit, row_range rows, uint32_t x, uint3
     sl_value value = {.kind = loss == SL_NONE ? SL_VALUE_OUTPUT : SL_VALUE_ACTIVATION,
                       .index = loss == SL_NONE ? rows.range : 0,
                       .name = "softmax stats"};
-    const uint64_t first_row = rows.first, row_count = rows.count;
+    const uint64_t first_row = rows.first;
+    uint64_t row_count = rows.count;
     uint32_t stats;
     SL_TRY(sl_layer_add_rows(emit, &value, row_count, STATS_A_ROW, &stats));
     for (uint32_t p = 0; p < emit->panel_count; p++)
         SL_TRY(emit_panel_stats(emit, head_attrs(emit, first_row, row_count, p), x, p, stats));
-    SL_TRY(combine_stats(emit, row_count, stats));
+    SL_TRY(combine_stats(emit, &row_count, &stats));
     if (loss == SL_NONE)
         return SL_OK;
     const sl_op_attrs attrs = {.row_count = row_count, .adds_output = first_row > 0};
@@ -324,7 +404,31 @@ static uint64_t count_range_rows(const sl_emit *emit)
     uint64_t rows = fitting / ROW_UNIT * ROW_UNIT;
     if (rows < ROW_UNIT)
         rows = ROW_UNIT;
-    return rows < emit->rows ? rows : emit->rows;
+    return rows < emit->head_rows ? rows : emit->head_rows;
+}
+
+/* Where ranks share the rows of the head: this one's of x and of the targets. */
+static sl_status take_head_rows(sl_emit *emit, uint32_t *x)
+{
+    sl_op_attrs attrs = {.batch = emit->options->batch,
+                         .seq = emit->options->seq,
+                         .in = emit->width,
+                         .row_count = emit->head_rows};
+    sl_value of_x = {.kind = SL_VALUE_ACTIVATION, .type = emit->program->type, .name = "head x"};
+    sl_value of_targets = {.kind = SL_VALUE_ACTIVATION, .name = "head targets"};
+    uint32_t part, targets;
+    if (emit->head_rows == emit->rows)
+        return SL_OK;
+    SL_TRY(sl_layer_add_rows(emit, &of_x, emit->head_rows, emit->width, &part));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){*x, part}, 2));
+    SL_TRY(sl_layer_add_rows(emit, &of_targets, emit->head_rows, 1, &targets));
+    attrs.in = 1; /* an id is as large as a float */
+    attrs.type = SL_TYPE_FP32;
+    SL_TRY(sl_program_add_op(emit->program, SL_OP_TAKE_ROWS, &attrs,
+                             (uint32_t[]){emit->targets, targets}, 2));
+    *x = part;
+    emit->targets = targets;
+    return SL_OK;
 }
 
 /* The loss, or what it is made of, over ranges of rows, each a terminal segment. x: the normalised
@@ -338,8 +442,10 @@ static sl_status emit_loss(sl_emit *emit, uint32_t x)
     uint32_t loss = SL_NONE;
     if (emit->options->mode == SL_GPT2_LOSS)
         SL_TRY(sl_program_add_value(emit->program, &value, &loss));
-    for (row_range rows = {0}; rows.first < emit->rows; rows.first += range_rows, rows.range++) {
-        const uint64_t rest = emit->rows - rows.first;
+    SL_TRY(take_head_rows(emit, &x));
+    for (row_range rows = {0}; rows.first < emit->head_rows;
+         rows.first += range_rows, rows.range++) {
+        const uint64_t rest = emit->head_rows - rows.first;
         rows.count = rest < range_rows ? rest : range_rows;
         SL_TRY(sl_program_add_segment(emit->program, &segment));
         SL_TRY(emit_row_range(emit, rows, x, loss));
@@ -381,8 +487,9 @@ static sl_status check_rows(const sl_gpt2_emit_options *options)
     const uint64_t rows = (uint64_t)options->batch * options->seq;
     if (!options->sequence_parallel)
         return SL_OK;
-    if (options->mode == SL_GPT2_CACHED)
-        SL_FAIL(SL_ERROR_USAGE, "decoding does not share rows among ranks");
+    if (options->mode == SL_GPT2_CACHED || options->split_layout == SL_SPLIT_COLOSSAL)
+        SL_FAIL(SL_ERROR_USAGE,
+                "neither decoding nor a model that is split by columns shares rows among ranks");
     if (rows % options->tp_size != 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "%u rows of %u tokens cannot be shared among %u tensor-parallel ranks",
@@ -416,13 +523,23 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     return check_dropout(shape, options);
 }
 
-/* Of the MLP's features so many a rank; where they do not divide, whole vectors of them. */
-static uint64_t find_local_inner(const sl_emit *emit)
+/* Of features so many a rank; where they do not divide, whole vectors of them. */
+static uint64_t find_share(uint64_t features, uint32_t tp_size)
 {
     enum { VECTOR = 8 };
-    const uint64_t inner = 4 * emit->width, tp_size = emit->options->tp_size;
-    const uint64_t part = sl_bits_divide_up(inner, tp_size);
-    return inner % tp_size == 0 ? part : sl_bits_round_up(part, VECTOR);
+    const uint64_t part = sl_bits_divide_up(features, tp_size);
+    return features % tp_size == 0 ? part : sl_bits_round_up(part, VECTOR);
+}
+
+static void fill_columns(sl_emit *emit)
+{
+    const uint32_t tp_size = emit->options->tp_size;
+    const bool shares_head = emit->rows % tp_size == 0 && emit->options->mode == SL_GPT2_LOSS;
+    emit->by_columns = emit->options->split_layout == SL_SPLIT_COLOSSAL && tp_size > 1;
+    emit->columns = emit->by_columns ? find_share(emit->width, tp_size) : emit->width;
+    emit->head_rows = emit->by_columns && shares_head ? emit->rows / tp_size : emit->rows;
+    emit->padded_vocab = sl_gpt2_padded_vocab(emit->shape, emit->by_columns ? 1 : tp_size);
+    emit->local_vocab = emit->by_columns ? emit->padded_vocab : emit->padded_vocab / tp_size;
 }
 
 /* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. */
@@ -435,9 +552,8 @@ static void fill_sizes(sl_emit *emit)
     emit->width = shape->width;
     emit->local_heads = sl_bits_divide_up(shape->heads, tp_size);
     emit->local_width = emit->local_heads * (shape->width / shape->heads);
-    emit->local_inner = find_local_inner(emit);
-    emit->padded_vocab = sl_gpt2_padded_vocab(shape, tp_size);
-    emit->local_vocab = emit->padded_vocab / tp_size;
+    emit->local_inner = find_share(4 * emit->width, tp_size);
+    fill_columns(emit);
     emit->panel_rows = sl_bits_round_up(emit->local_inner, PANEL_UNIT);
     emit->panel_count = (uint32_t)sl_bits_divide_up(emit->local_vocab, emit->panel_rows);
 }
@@ -483,6 +599,7 @@ sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *o
     emit.program->grad_type = options->grad_type;
     emit.program->tp_size = options->tp_size;
     emit.program->tp_rank = options->tp_rank;
+    emit.program->head_ranks = emit.head_rows < emit.rows ? options->tp_size : 1;
     SL_TRY_GOTO(status, emit_model(&emit), close_program);
     *out_forward = emit.program;
     free(emit.panels);

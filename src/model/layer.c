@@ -144,6 +144,16 @@ sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms,
     return sl_layer_add_op(emit, SL_OP_SCATTER_ROWS, &attrs, (uint32_t[]){terms, *out_y}, 2);
 }
 
+/* ---- columns of all ranks ---- */
+
+sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x, uint64_t part,
+                                  uint32_t *out_y)
+{
+    const sl_op_attrs attrs = {.row_count = emit->rows, .in = emit->width, .out = part};
+    SL_TRY(sl_layer_add_activation(emit, name, emit->program->type, emit->width, out_y));
+    return sl_layer_add_op(emit, SL_OP_GATHER_COLUMNS, &attrs, (uint32_t[]){x, *out_y}, 2);
+}
+
 /* ---- norm ---- */
 
 sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
@@ -172,7 +182,8 @@ sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y)
 /* The sizes of this rank's part of a linear. */
 typedef struct part {
     uint64_t in, out;
-    bool is_summed; /* over the ranks */
+    bool is_summed;   /* over the ranks */
+    bool is_gathered; /* from them */
 } part;
 
 static part find_part(const sl_emit *emit, const sl_linear_args *args)
@@ -181,7 +192,8 @@ static part find_part(const sl_emit *emit, const sl_linear_args *args)
     uint64_t columns = args->split == SL_SPLIT_QKV ? 3 * args->part : args->part;
     part local = {.in = splits_rows ? args->part : args->in,
                   .out = splits_rows ? args->out : columns,
-                  .is_summed = splits_rows && emit->options->tp_size > 1};
+                  .is_summed = splits_rows && emit->options->tp_size > 1,
+                  .is_gathered = args->is_gathered && emit->options->tp_size > 1};
     return local;
 }
 
@@ -213,41 +225,64 @@ static sl_status add_linear_parameters(sl_emit *emit, const sl_linear_args *args
     return sl_layer_add_tensor(emit, &bias, out_bias);
 }
 
-/* Sums the terms y over the ranks, in place or, where ranks share the rows, into those of this one,
- * and adds the residual. */
+static sl_status add_residual(sl_emit *emit, const sl_linear_args *args, uint32_t y)
+{
+    const sl_op_attrs whole = {.element_count = emit->hidden_rows * args->out};
+    const uint32_t operands[] = {args->residual, y};
+    return args->residual == SL_NONE ? SL_OK
+                                     : sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
+}
+
+/* Sums the terms y over the ranks, in place or, where ranks share the rows, into those of this one.
+ */
 static sl_status sum_over_ranks(sl_emit *emit, const sl_linear_args *args, uint32_t *y)
 {
     const sl_op_attrs whole = {.element_count = emit->hidden_rows * args->out};
     if (sl_layer_splits_rows(emit))
-        SL_TRY(sl_layer_scatter_rows(emit, args->name, *y, y));
-    else
-        SL_TRY(sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, y, 1));
-    if (args->residual == SL_NONE)
-        return SL_OK;
-    const uint32_t operands[] = {args->residual, *y};
-    return sl_layer_add_op(emit, SL_OP_ADD, &whole, operands, 2);
+        return sl_layer_scatter_rows(emit, args->name, *y, y);
+    return sl_layer_add_op(emit, SL_OP_ALL_REDUCE, &whole, y, 1);
+}
+
+/* What the product is called, if something else has the linear's name. */
+static void name_product(const sl_emit *emit, const sl_linear_args *args, const part *local,
+                         char out_name[NAME_BYTES])
+{
+    const char *note = "";
+    if (local->is_summed && sl_layer_splits_rows(emit))
+        note = ".terms";
+    if (local->is_gathered)
+        note = ".part";
+    snprintf(out_name, NAME_BYTES, "%s%s", args->name, note);
+}
+
+/* What comes from several ranks has the residual added behind it. */
+static sl_status join_ranks(sl_emit *emit, const sl_linear_args *args, const part *local,
+                            uint32_t *y)
+{
+    if (local->is_summed)
+        SL_TRY(sum_over_ranks(emit, args, y));
+    if (local->is_gathered)
+        SL_TRY(sl_layer_gather_columns(emit, args->name, *y, local->out, y));
+    return local->is_summed || local->is_gathered ? add_residual(emit, args, *y) : SL_OK;
 }
 
 sl_status sl_layer_linear(sl_emit *emit, const sl_linear_args *args, uint32_t *out_y)
 {
     const part local = find_part(emit, args);
-    char terms[NAME_BYTES];
+    const bool is_whole = !local.is_summed && !local.is_gathered;
+    char product[NAME_BYTES];
     uint32_t weight, bias, y;
-    snprintf(terms, sizeof terms, "%s.terms", args->name);
+    name_product(emit, args, &local, product);
     SL_TRY(add_linear_parameters(emit, args, &local, &weight, &bias));
-    SL_TRY(sl_layer_add_activation(
-        emit, local.is_summed && sl_layer_splits_rows(emit) ? terms : args->name,
-        emit->program->type, local.out, &y));
+    SL_TRY(sl_layer_add_activation(emit, product, emit->program->type, local.out, &y));
     const sl_op_attrs attrs = {.row_count = emit->rows,
                                .in = local.in,
                                .out = local.out,
                                .rank_index =
                                    local.is_summed ? (uint16_t)emit->options->tp_rank : 0};
-    const uint32_t residual = local.is_summed ? SL_NONE : args->residual;
-    const uint32_t operands[] = {args->x, weight, bias, residual, y};
+    const uint32_t operands[] = {args->x, weight, bias, is_whole ? args->residual : SL_NONE, y};
     SL_TRY(sl_layer_add_op(emit, SL_OP_LINEAR, &attrs, operands, 5));
-    if (local.is_summed)
-        SL_TRY(sum_over_ranks(emit, args, &y));
+    SL_TRY(join_ranks(emit, args, &local, &y));
     *out_y = y;
     return SL_OK;
 }

@@ -10,8 +10,11 @@ typedef struct sl_emit {
     const sl_gpt2_shape *shape;
     const sl_gpt2_emit_options *options;
     sl_program *program;
-    uint64_t rows;         /* B * T */
-    uint64_t hidden_rows;  /* of the hidden states on this rank: all, or its part of them */
+    uint64_t rows;        /* B * T */
+    uint64_t hidden_rows; /* of the hidden states on this rank: all, or its part of them */
+    bool by_columns;      /* ranks hold wte, wpe and attn.c_proj by columns */
+    uint64_t columns; /* of these on this rank; of C, with some of zeros where it does not divide */
+    uint64_t head_rows;    /* of the head on this rank */
     uint64_t width;        /* C, of the whole model */
     uint64_t local_heads;  /* of this rank, as many on each: the last may have some of zeros */
     uint64_t local_width;  /* features of them */
@@ -70,6 +73,10 @@ static inline bool sl_layer_splits_rows(const sl_emit *emit)
 /* Of terms [B, T, C], of which each rank has one, this rank's rows of the sum. */
 sl_status sl_layer_scatter_rows(sl_emit *emit, const char *name, uint32_t terms, uint32_t *out_y);
 
+/* Of x [B, T, part], this rank's columns, those of all ranks: y [B, T, C]. */
+sl_status sl_layer_gather_columns(sl_emit *emit, const char *name, uint32_t x, uint64_t part,
+                                  uint32_t *out_y);
+
 /* LAYERNORM of the hidden states, with parameters `name`.weight and `name`.bias: y [B, T, C]. */
 sl_status sl_layer_norm(sl_emit *emit, const char *name, uint32_t *out_y);
 
@@ -78,6 +85,7 @@ typedef struct sl_linear_args {
     uint64_t in, out;     /* of the whole linear */
     sl_split split;       /* of the weight */
     uint64_t part;        /* this rank's features of the split axis, of q, k and v each */
+    bool is_gathered;     /* y has the columns of all ranks */
     float deviation;      /* of the initial weight */
     uint32_t x, residual; /* residual: SL_NONE if there is none */
 } sl_linear_args;

@@ -254,6 +254,9 @@ static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
     const sl_op *op = forward_op(step, op_index);
     sl_op_attrs attrs = op->attrs;
     double tokens = (double)attrs.batch * (double)attrs.seq * step->options->micro_batch_count;
+    if (step->forward->dp_size > 1) /* the loss is the mean over the rows of all ranks */
+        tokens *= step->forward->dp_size;
+    tokens *= step->forward->head_ranks ? step->forward->head_ranks : 1;
     attrs.scale = (float)(1.0 / tokens);
     attrs.adds_output = 0;
     uint32_t logits, targets, stats;
@@ -266,12 +269,33 @@ static sl_status emit_head_stats(sl_step *step, uint32_t op_index)
     return SL_OK;
 }
 
+/* Of a panel that was gathered, each rank has the term of its rows. */
+static sl_status emit_gathered_weight(sl_step *step, uint32_t op_index, uint32_t x,
+                                      uint32_t dlogits)
+{
+    enum { PANEL = 1 };
+    const sl_op *op = forward_op(step, op_index);
+    sl_op_attrs attrs = op->attrs;
+    uint32_t dpanel, adds;
+    if (step->forward->head_ranks < 2)
+        SL_FAIL(SL_ERROR_USAGE, "tensor-parallel ranks cannot share the rows of the head: they do "
+                                "not divide a micro-batch");
+    const sl_contribution whole = {0, UINT64_MAX, (sl_type)attrs.type, true};
+    SL_TRY(sl_gradient_contribute(step, op->operand[PANEL], &whole, &dpanel, &adds));
+    attrs.grad_type = attrs.type;
+    attrs.adds_gradient = (uint16_t)adds;
+    return sl_instance_emit(step, SL_OP_HEAD_WEIGHT_BACKWARD, &attrs,
+                            (uint32_t[]){x, dlogits, dpanel});
+}
+
 static sl_status emit_head_weight(sl_step *step, uint32_t op_index, uint32_t dlogits)
 {
     enum { X, PANEL, DPANEL };
     const sl_op *op = forward_op(step, op_index);
     uint32_t x;
     SL_TRY(sl_recompute_need(step, op->operand[X], &x));
+    if (wants_gradient(step, op->operand[PANEL]))
+        return emit_gathered_weight(step, op_index, x, dlogits);
     sl_backward_op back = {.forward_op = op_index,
                            .kind = SL_OP_HEAD_WEIGHT_BACKWARD,
                            .attrs = op->attrs,
@@ -294,7 +318,7 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
         return SL_OK;
     const sl_contribution rows = {attrs.first_row, attrs.first_row + attrs.row_count, SL_TYPE_FP32,
                                   makes_partial(step, op->operand[PANEL], SL_SPLIT_COLUMNS)};
-    SL_TRY(sl_instance_find(step, op->operand[PANEL], &panel));
+    SL_TRY(sl_recompute_need(step, op->operand[PANEL], &panel));
     SL_TRY(sl_gradient_contribute(step, op->operand[X], &rows, &dx, &attrs.adds_output));
     SL_TRY(sl_instance_emit(step, SL_OP_HEAD_INPUT_BACKWARD, &attrs,
                             (uint32_t[]){dlogits, panel, dx}));
@@ -306,7 +330,8 @@ static sl_status emit_head_logits(sl_step *step, uint32_t op_index)
 static bool leaves_gradient(const sl_op *op)
 {
     return op->kind == SL_OP_ALL_REDUCE || op->kind == SL_OP_SCATTER_ROWS ||
-           op->kind == SL_OP_CLEAR || op->kind == SL_OP_EMBED_TOKENS ||
+           op->kind == SL_OP_GATHER_COLUMNS || op->kind == SL_OP_CLEAR ||
+           op->kind == SL_OP_EMBED_TOKENS ||
            (op->kind == SL_OP_LINEAR && op->operand[LINEAR_RESIDUAL] == SL_NONE);
 }
 
@@ -342,7 +367,7 @@ static sl_status emit_add(sl_step *step, uint32_t op_index)
                            may_share_gradient(step, op_index, op->operand[X], op->operand[Y]));
 }
 
-enum { ROWS_X, ROWS_Y };
+enum { ROWS_X, ROWS_Y }; /* and columns */
 
 /* A gradient for x, made by `kind` of the gradient of y. */
 static sl_status exchange_gradient(sl_step *step, uint32_t op_index, sl_op_kind kind, uint32_t dy)
@@ -351,7 +376,9 @@ static sl_status exchange_gradient(sl_step *step, uint32_t op_index, sl_op_kind 
     const sl_value *x = &step->forward->values[op->operand[ROWS_X]];
     uint32_t dx;
     SL_TRY(sl_instance_add_activation(step, "d ", x->name, x->bytes, x->type, &dx));
-    SL_TRY(sl_instance_emit(step, kind, &op->attrs, (uint32_t[]){dy, dx}));
+    sl_op_attrs attrs = op->attrs;
+    attrs.grad_type = kind == SL_OP_SCATTER_COLUMNS ? attrs.type : 0;
+    SL_TRY(sl_instance_emit(step, kind, &attrs, (uint32_t[]){dy, dx}));
     return sl_gradient_add(step, op->operand[ROWS_X], dx, true);
 }
 
@@ -368,6 +395,44 @@ static sl_status emit_scatter_rows(sl_step *step, uint32_t op_index)
     uint32_t dy;
     SL_TRY(sl_gradient_take(step, forward_op(step, op_index)->operand[ROWS_Y], &dy));
     return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_GATHER_ROWS, dy);
+}
+
+static sl_status emit_take_rows(sl_step *step, uint32_t op_index)
+{
+    uint32_t dy;
+    if (!wants_gradient(step, forward_op(step, op_index)->operand[ROWS_X]))
+        return SL_OK;
+    SL_TRY(sl_gradient_take(step, forward_op(step, op_index)->operand[ROWS_Y], &dy));
+    return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_GATHER_ROWS, dy);
+}
+
+/* This rank's columns of a parameter's gradient, of which each rank has the term of its rows. */
+static sl_status emit_gathered_parameter(sl_step *step, uint32_t op_index, uint32_t terms)
+{
+    sl_backward_op back = {.forward_op = op_index,
+                           .kind = SL_OP_SCATTER_COLUMNS,
+                           .attrs = forward_op(step, op_index)->attrs,
+                           .operand = {terms},
+                           .part = {{ROWS_X, ROWS_Y}},
+                           .part_count = 1};
+    SL_TRY(sl_gradient_open_parts(step, &back));
+    return sl_gradient_close_parts(step, &back);
+}
+
+/* Ranks that go on with all columns alike have all of the gradient; else each has a term of it. */
+static sl_status emit_gather_columns(sl_step *step, uint32_t op_index)
+{
+    const sl_op *op = forward_op(step, op_index);
+    const bool is_partial = sl_instance_of(step, op->operand[ROWS_Y])->gradient_is_partial;
+    uint32_t dy;
+    if (!is_partial) {
+        SL_TRY(sl_gradient_take(step, op->operand[ROWS_Y], &dy));
+        return dy == SL_NONE ? SL_OK : exchange_gradient(step, op_index, SL_OP_TAKE_COLUMNS, dy);
+    }
+    SL_TRY(sl_gradient_take_terms(step, op->operand[ROWS_Y], &dy));
+    if (!wants_gradient(step, op->operand[ROWS_X]))
+        return emit_gathered_parameter(step, op_index, dy);
+    return exchange_gradient(step, op_index, SL_OP_SCATTER_COLUMNS, dy);
 }
 
 /* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What
@@ -390,6 +455,8 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_ALL_REDUCE_STATS] = emit_nothing,
     [SL_OP_GATHER_ROWS] = emit_gather_rows,
     [SL_OP_SCATTER_ROWS] = emit_scatter_rows,
+    [SL_OP_TAKE_ROWS] = emit_take_rows,
+    [SL_OP_GATHER_COLUMNS] = emit_gather_columns,
 };
 
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index)

@@ -15,9 +15,10 @@
  *    no sum: its op rounds it into the grad group.
  * 5. Cleared: a chunk of the grad group, whole, right before its first write, for there is padding
  *    between tensors.
- * 6. Consumed: a chunk is complete when all parts of all its tensors are in. Then its norm is
- * added, which no order can change. AdamW of all chunks follows when the norm of all of them is
- * known, or, with update_early, each chunk's at once.
+ * 6. Consumed: a chunk is complete when all parts of all its tensors are in. Then it is summed over
+ * data-parallel ranks, each of which has that of its own rows, and its norm is added, which no
+ * order can change. AdamW of all chunks follows when the norm of all of them is known, or, with
+ * update_early, each chunk's at once.
  */
 #include "base/status.h"
 #include "step.h"
@@ -431,9 +432,19 @@ static sl_op_attrs chunk_attrs(const sl_step *step)
                          .grad_type = (uint16_t)step->program->grad_type};
 }
 
-static bool is_split(const sl_step *step)
+static bool counts_blocks(const sl_step *step)
 {
-    return step->program->tp_size > 1;
+    return sl_program_counts_blocks(step->program);
+}
+
+static bool has_shards(const sl_step *step)
+{
+    return sl_program_has_shards(step->program);
+}
+
+static bool has_replicas(const sl_step *step)
+{
+    return step->program->dp_size > 1;
 }
 
 static uint64_t find_first_block(const sl_step *step, uint32_t chunk_index)
@@ -450,17 +461,42 @@ static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t n
 {
     sl_op_attrs attrs = chunk_attrs(step);
     attrs.adds_output = adds;
-    if (is_split(step))
+    if (counts_blocks(step))
         attrs.first_block = find_first_block(step, chunk_index);
     const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], norm};
     return sl_instance_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }
 
-/* The norm of this rank's blocks becomes that of all ranks. */
+/* The gradient of this rank's rows becomes that of all rows, in its shard or everywhere. */
+static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
+{
+    const sl_op_attrs attrs = chunk_attrs(step);
+    const uint32_t gradient = step->chunks[chunk_index].value[SL_GROUP_GRAD];
+    if (!has_replicas(step))
+        return SL_OK;
+    return sl_instance_emit(
+        step, has_shards(step) ? SL_OP_REDUCE_SCATTER_GRADIENT : SL_OP_ALL_REDUCE_GRADIENT, &attrs,
+        &gradient);
+}
+
+/* SL_NONE: the step has none. */
+static uint32_t find_loss(const sl_step *step)
+{
+    const sl_program *program = step->program;
+    for (uint32_t v = 0; v < program->value_count; v++)
+        if (program->values[v].kind == SL_VALUE_OUTPUT &&
+            program->values[v].index == SL_OUTPUT_LOSS)
+            return v;
+    return SL_NONE;
+}
+
+/* The norm of this rank's blocks becomes that of all ranks, and the loss that of all rows. */
 static sl_status emit_norm_merge(sl_step *step, uint32_t norm)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
-    return is_split(step) ? sl_instance_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, &norm) : SL_OK;
+    const uint32_t operands[] = {norm, has_replicas(step) ? find_loss(step) : SL_NONE};
+    return counts_blocks(step) ? sl_instance_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, operands)
+                               : SL_OK;
 }
 
 static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control)
@@ -469,10 +505,30 @@ static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control
     return sl_instance_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){norm, control});
 }
 
+/* What the rank that owns a shard updated reaches the others. */
+static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
+{
+    const sl_op_attrs attrs = chunk_attrs(step);
+    const uint32_t param = step->chunks[chunk_index].value[SL_GROUP_PARAM];
+    return has_shards(step) ? sl_instance_emit(step, SL_OP_ALL_GATHER_CHUNK, &attrs, &param)
+                            : SL_OK;
+}
+
+static void cut_shard(const sl_step *step, sl_op_attrs *attrs)
+{
+    const sl_program *program = step->program;
+    attrs->element_count =
+        sl_program_group_elements(program, SL_GROUP_MOMENT1, attrs->element_count);
+    if (has_shards(step))
+        attrs->first_element = program->dp_rank * attrs->element_count;
+    attrs->first_block += attrs->first_element / SL_BLOCK_ELEMENTS;
+}
+
 static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t control)
 {
     sl_op_attrs attrs = chunk_attrs(step);
     attrs.first_block = find_first_block(step, chunk_index);
+    cut_shard(step, &attrs);
     const uint32_t *value = step->chunks[chunk_index].value;
     const uint32_t operands[] = {control,
                                  value[SL_GROUP_GRAD],
@@ -480,7 +536,8 @@ static sl_status emit_adamw(sl_step *step, uint32_t chunk_index, uint32_t contro
                                  value[SL_GROUP_MOMENT2],
                                  value[SL_GROUP_PARAM],
                                  value[SL_GROUP_MASTER]};
-    return sl_instance_emit(step, SL_OP_ADAMW, &attrs, operands);
+    SL_TRY(sl_instance_emit(step, SL_OP_ADAMW, &attrs, operands));
+    return emit_gather(step, chunk_index);
 }
 
 static sl_status add_to_norm(sl_step *step, uint32_t chunk_index)
@@ -514,6 +571,7 @@ sl_status sl_gradient_consume_complete(sl_step *step)
 {
     enter_update(step);
     for (uint32_t i = 0; i < step->complete_count; i++) {
+        SL_TRY(emit_replica_sum(step, step->complete[i]));
         SL_TRY(add_to_norm(step, step->complete[i]));
         if (step->options->update_early)
             SL_TRY(update_chunk_early(step, step->complete[i]));

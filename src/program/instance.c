@@ -37,7 +37,9 @@ static sl_status add_chunk_values(sl_step *step, sl_group group)
 {
     uint64_t bytes;
     sl_type type = sl_program_group_type(step->program, group);
-    SL_TRY(sl_bits_multiply(step->map->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
+    SL_TRY(
+        sl_bits_multiply(sl_program_group_elements(step->program, group, step->map->chunk_elements),
+                         sl_type_bytes(type), "chunk", &bytes));
     for (uint32_t c = 0; c < step->map->chunk_count; c++) {
         sl_value value = {
             .kind = SL_VALUE_CHUNK, .group = group, .index = c, .bytes = bytes, .type = type};

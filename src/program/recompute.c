@@ -2,8 +2,11 @@
  *
  * A value is forgotten if every op that writes it may run a second time. An op may run a second
  * time if the mode allows it and nothing that it writes is read in another segment: what leaves a
- * segment is kept, and so a chain of recomputed ops never leaves its segment. What GATHER_ROWS made
+ * segment is kept, and so a chain of recomputed ops never leaves its segment. What was gathered
  * is forgotten in any mode: to keep the rows of all ranks is what it was to spare.
+ *
+ * What a block is given is kept whole, or, where ranks keep it together (ZeRO-R, Rajbhandari et al.
+ * 2020), a part on each of them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +16,7 @@
 
 static bool op_may_run_again(const sl_program *forward, const sl_op *op, sl_recompute mode)
 {
-    if (op->kind == SL_OP_GATHER_ROWS)
+    if (op->kind == SL_OP_GATHER_ROWS || op->kind == SL_OP_GATHER_COLUMNS)
         return true;
     switch (mode) {
     case SL_RECOMPUTE_NONE:
@@ -90,6 +93,98 @@ static void keep_together(sl_step *step)
     }
 }
 
+/* ---- what ranks keep together ---- */
+
+static bool writes_value(const sl_op *op, uint32_t value)
+{
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+        if (op->operand[i] == value && sl_op_writes(op, i))
+            return true;
+    return false;
+}
+
+/* True if a segment reads a value that it does not make. */
+static bool is_given(const sl_program *forward, const sl_segment *segment, uint32_t value)
+{
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
+        if (writes_value(&forward->ops[o], value))
+            return false;
+    return forward->values[value].kind == SL_VALUE_ACTIVATION;
+}
+
+static void partition_operands(sl_step *step, uint32_t op_index)
+{
+    const sl_program *forward = step->forward;
+    const sl_op *op = &forward->ops[op_index];
+    for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++) {
+        const uint32_t v = op->operand[i];
+        if (v != SL_NONE && is_given(forward, &forward->segments[op->segment], v))
+            step->values[v].is_partitioned = true;
+    }
+}
+
+/* What blocks are given. */
+static void partition_inputs(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    if (!step->options->partition_activations || forward->tp_size < 2)
+        return;
+    for (uint32_t o = 0; o < forward->op_count; o++)
+        if (forward->segments[forward->ops[o].segment].is_block)
+            partition_operands(step, o);
+}
+
+/* A value as one row a rank. */
+static sl_op_attrs part_attrs(const sl_step *step, const sl_value *whole)
+{
+    const uint32_t ranks = step->forward->tp_size;
+    return (sl_op_attrs){.batch = ranks,
+                         .seq = 1,
+                         .in = whole->bytes / sl_type_bytes(whole->type) / ranks,
+                         .row_count = 1,
+                         .type = (uint16_t)whole->type};
+}
+
+static bool is_kept_whole(const sl_step *step, uint32_t forward_value)
+{
+    const sl_turn_value *it = sl_instance_of(step, forward_value);
+    return step->values[forward_value].is_partitioned && it->part == SL_NONE &&
+           it->counterpart != SL_NONE;
+}
+
+static sl_status keep_part(sl_step *step, uint32_t forward_value)
+{
+    const sl_value *whole = &step->forward->values[forward_value];
+    const sl_op_attrs attrs = part_attrs(step, whole);
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    if (attrs.in * attrs.batch * sl_type_bytes(whole->type) != whole->bytes)
+        SL_FAIL(SL_ERROR_USAGE, "%s does not divide among %u tensor-parallel ranks", whole->name,
+                step->forward->tp_size);
+    SL_TRY(sl_instance_add_activation(step, "part of ", whole->name, whole->bytes / attrs.batch,
+                                      whole->type, &it->part));
+    SL_TRY(
+        sl_instance_emit(step, SL_OP_TAKE_ROWS, &attrs, (uint32_t[]){it->counterpart, it->part}));
+    it->counterpart = SL_NONE;
+    return SL_OK;
+}
+
+/* All parts of a value of which this rank keeps one, whole again; does nothing to others. */
+static sl_status gather_parts(sl_step *step, uint32_t forward_value)
+{
+    sl_turn_value *it = sl_instance_of(step, forward_value);
+    if (!step->values[forward_value].is_partitioned || it->counterpart != SL_NONE ||
+        it->part == SL_NONE)
+        return SL_OK;
+    const sl_value *whole = &step->forward->values[forward_value];
+    const sl_op_attrs attrs = part_attrs(step, whole);
+    SL_TRY(sl_instance_add_activation(step, "all of ", whole->name, whole->bytes, whole->type,
+                                      &it->counterpart));
+    return sl_instance_emit(step, SL_OP_GATHER_ROWS, &attrs,
+                            (uint32_t[]){it->part, it->counterpart});
+}
+
+/* ---- opening and forgetting ---- */
+
 sl_status sl_recompute_open(sl_step *step)
 {
     const sl_program *forward = step->forward;
@@ -97,10 +192,24 @@ sl_status sl_recompute_open(sl_step *step)
         step->values[v].is_forgotten = forward->values[v].kind == SL_VALUE_ACTIVATION;
     SL_TRY(keep_shared_values(step));
     keep_together(step);
+    partition_inputs(step);
     return SL_OK;
 }
 
-void sl_recompute_forget(sl_step *step, uint32_t segment_index)
+/* What a segment that is a block was given. */
+static sl_status keep_parts(sl_step *step, const sl_segment *segment)
+{
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+        const sl_op *op = &step->forward->ops[o];
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] != SL_NONE && is_kept_whole(step, op->operand[i]) &&
+                is_given(step->forward, segment, op->operand[i]))
+                SL_TRY(keep_part(step, op->operand[i]));
+    }
+    return SL_OK;
+}
+
+sl_status sl_recompute_forget(sl_step *step, uint32_t segment_index)
 {
     const sl_segment *segment = &step->forward->segments[segment_index];
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
@@ -111,6 +220,7 @@ void sl_recompute_forget(sl_step *step, uint32_t segment_index)
                 sl_instance_of(step, v)->counterpart = SL_NONE;
         }
     }
+    return segment->is_block ? keep_parts(step, segment) : SL_OK;
 }
 
 static bool is_missing(const sl_step *step, uint32_t forward_value)
@@ -143,9 +253,15 @@ static void want_sources(sl_step *step, const sl_segment *segment)
 
 static sl_status emit_wanted(sl_step *step, const sl_segment *segment)
 {
-    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
-        if (writes_wanted_value(step, &step->forward->ops[o]))
-            SL_TRY(sl_instance_emit_op(step, &step->forward->ops[o]));
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++) {
+        const sl_op *op = &step->forward->ops[o];
+        if (!writes_wanted_value(step, op))
+            continue;
+        for (uint32_t i = 0; i < sl_op_info_of(op->kind)->operand_count; i++)
+            if (op->operand[i] != SL_NONE)
+                SL_TRY(gather_parts(step, op->operand[i]));
+        SL_TRY(sl_instance_emit_op(step, op));
+    }
     return SL_OK;
 }
 
@@ -172,5 +288,10 @@ sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out
         step->phase = phase;
         SL_TRY(status);
     }
+    sl_phase phase = step->phase;
+    step->phase = SL_PHASE_RECOMPUTE;
+    sl_status status = gather_parts(step, forward_value);
+    step->phase = phase;
+    SL_TRY(status);
     return sl_instance_find(step, forward_value, out_value);
 }

@@ -11,8 +11,11 @@ static uint64_t count_row_elements(const sl_tensor_spec *spec)
 sl_run sl_run_of_tensor(const sl_tensor_spec *spec)
 {
     const uint64_t width = spec->shape[1], row = count_row_elements(spec);
-    const uint64_t rows = spec->dim_count == 1 ? 1 : spec->shape[0];
-    sl_run run = {spec->first_column, spec->valid_columns, row, rows, spec->element_count / rows};
+    const bool is_vector = spec->dim_count == 1;
+    sl_run run = {spec->first_column, spec->valid_columns, row, is_vector ? 1 : spec->valid_rows,
+                  is_vector ? spec->element_count : width};
+    if (!is_vector) /* of a panel */
+        run.first += spec->first_row * row;
     switch (spec->split) {
     case SL_SPLIT_COLUMNS:
         break;
@@ -33,8 +36,9 @@ sl_run sl_run_of_tensor(const sl_tensor_spec *spec)
 sl_run_piece sl_run_piece_at(const sl_run *run, uint64_t local, uint64_t end)
 {
     const uint64_t k = local / run->pitch, within = local % run->pitch;
-    const bool is_padding = within >= run->length;
-    const uint64_t rest = (is_padding ? run->pitch : run->length) - within;
+    const bool is_behind = k >= run->count, is_padding = is_behind || within >= run->length;
+    const uint64_t rest =
+        is_behind ? end - local : (is_padding ? run->pitch : run->length) - within;
     return (sl_run_piece){.local = local,
                           .whole = is_padding ? 0 : run->first + k * run->stride + within,
                           .count = rest < end - local ? rest : end - local,

@@ -66,8 +66,7 @@ static sl_status emit_forward(sl_step *step, uint32_t segment_index)
     step->segment = segment_index;
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
         SL_TRY(sl_instance_emit_op(step, &step->forward->ops[o]));
-    sl_recompute_forget(step, segment_index);
-    return SL_OK;
+    return sl_recompute_forget(step, segment_index);
 }
 
 static sl_status emit_backward_op(sl_step *step, uint32_t segment_index, uint32_t op_index)
@@ -269,7 +268,8 @@ static sl_status allocate_arrays(sl_step *step)
         step->chunks == NULL || step->deferred == NULL || step->complete == NULL)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to derive a step from %u ops", forward->op_count);
     for (uint64_t v = 0; v < turn_values; v++)
-        step->turn_values[v] = (sl_turn_value){.counterpart = SL_NONE, .gradient = SL_NONE};
+        step->turn_values[v] =
+            (sl_turn_value){.counterpart = SL_NONE, .gradient = SL_NONE, .part = SL_NONE};
     for (uint32_t t = 0; t < forward->tensor_count; t++)
         step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, SL_NONE, 0, false};
     for (uint32_t c = 0; c < chunks; c++)
@@ -376,6 +376,10 @@ static sl_status emit_step(sl_step *step)
     step->program->grad_type = step->forward->grad_type;
     step->program->tp_size = step->forward->tp_size;
     step->program->tp_rank = step->forward->tp_rank;
+    step->program->dp_size = step->forward->dp_size;
+    step->program->dp_rank = step->forward->dp_rank;
+    step->program->zero = step->forward->zero;
+    step->program->head_ranks = step->forward->head_ranks;
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));
     sl_backward_open(step);

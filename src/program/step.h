@@ -19,6 +19,7 @@ enum { SL_TURNS_MAX = 3, SL_PARTS_MAX = 2 };
 typedef struct sl_step_value {
     uint32_t reader_count; /* operands that read it, over all forward ops */
     bool is_forgotten;     /* dies after its segment's forward, is made again on demand */
+    bool is_partitioned;   /* of it a part is kept on each rank, and all are gathered on demand */
     bool is_wanted;        /* scratch of recompute.c, false between calls */
 } sl_step_value;
 
@@ -28,6 +29,7 @@ typedef struct sl_turn_value {
     uint32_t gradient;        /* SL_NONE: none yet */
     bool gradient_is_partial; /* a sum over the tensor-parallel ranks is still to come */
     uint64_t gradient_rows;   /* rows below this one have been written */
+    uint32_t part;            /* of a partitioned one, what this rank keeps; SL_NONE: all still */
 } sl_turn_value;
 
 /* A parameter tensor and the way of its gradient. */
@@ -114,10 +116,11 @@ sl_status sl_instance_find(sl_step *step, uint32_t forward_value, uint32_t *out_
 
 sl_status sl_recompute_open(sl_step *step);
 
-/* Forgets the counterparts that a segment's forward leaves behind for recomputation. */
-void sl_recompute_forget(sl_step *step, uint32_t segment_index);
+/* Forgets the counterparts that a segment's forward leaves behind for recomputation, and keeps a
+ * part of those that ranks keep together. */
+sl_status sl_recompute_forget(sl_step *step, uint32_t segment_index);
 
-/* The counterpart of a forward value, recomputed first if it was forgotten. */
+/* The counterpart of a forward value, recomputed or gathered first if it was forgotten. */
 sl_status sl_recompute_need(sl_step *step, uint32_t forward_value, uint32_t *out_value);
 
 /* ---- backward.c ---- */

@@ -181,7 +181,7 @@ const char *sl_account_resource_name(sl_account_resource resource);
 /* Filled by who ran it; the report draws it beside the account. Seconds are of one step. */
 typedef struct sl_report_measured {
     uint32_t step_count;
-    double step_seconds; /* the median */
+    double step_seconds; /* the mean */
     double busy_seconds[SL_LANE_COUNT];
     double wait_seconds[SL_LANE_COUNT][SL_LANE_COUNT]; /* as in sl_account_lane */
     double op_seconds[SL_OP_COUNT];

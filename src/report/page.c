@@ -5,19 +5,17 @@
 #include "page.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "account_json.h"
 #include "base/status.h"
 #include "explain.h"
-#include "files/files.h"
 #include "files/json_file.h"
+#include "files/output_file.h"
 #include "report_page.h"
 #include "session/search/plan_json.h"
 #include "sluice/version.h"
@@ -174,9 +172,10 @@ static sl_status put_words(const sl_report_args *args, const sl_account *account
     int failed = json_object_set_new(root, "title", json_string(title));
     failed |= json_object_set_new(root, "subtitle", json_string(subtitle));
     failed |= json_object_set_new(root, "version", json_string(version));
-    failed |= json_object_set_new(root, "machine", json_string(args->blueprint->machine.name));
+    failed |=
+        json_object_set_new(root, "machine", sl_json_file_text(args->blueprint->machine.name));
     failed |= json_object_set_new(root, "refusal",
-                                  args->refusal ? json_string(args->refusal) : json_null());
+                                  args->refusal ? sl_json_file_text(args->refusal) : json_null());
     failed |= json_object_set_new(root, "explain", make_explanation(args->blueprint, account));
     failed |= json_object_set_new(root, "thumb", make_thumbs(args->blueprint, account));
     if (failed)
@@ -224,7 +223,7 @@ static void print_json(FILE *page, const char *json)
     }
 }
 
-static sl_status print_page(json_t *root, char **out_text)
+static sl_status print_page(json_t *root, bool is_bench, char **out_text)
 {
     size_t bytes;
     char *json = sl_json_file_dump(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -238,7 +237,8 @@ static sl_status print_page(json_t *root, char **out_text)
     fputs(middle, page);
     print_json(page, json);
     fputs(before_script, page);
-    print_bytes(page, sl_report_page_js, sizeof sl_report_page_js);
+    print_bytes(page, is_bench ? sl_report_bench_js : sl_report_page_js,
+                is_bench ? sizeof sl_report_bench_js : sizeof sl_report_page_js);
     fputs(tail, page);
     free(json);
     bool has_failed = ferror(page) != 0;
@@ -250,63 +250,12 @@ static sl_status print_page(json_t *root, char **out_text)
     return SL_OK;
 }
 
-/* A path that was mistaken must not cost the file that is there. */
-static sl_status check_replaced(const char *path)
-{
-    char start[sizeof head] = "";
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        SL_FAIL(SL_ERROR_USAGE, "%s is no plain file: --report does not replace it", path);
-    FILE *file = fopen(path, "re");
-    if (!file && errno == ENOENT)
-        return SL_OK;
-    if (!file)
-        SL_FAIL(SL_ERROR_IO, "%s: %s", path, strerror(errno));
-    size_t count = fread(start, 1, sizeof head - 1, file);
-    bool has_failed = ferror(file) != 0;
-    fclose(file);
-    if (has_failed)
-        SL_FAIL(SL_ERROR_IO, "%s cannot be read", path);
-    if (count > 0 && memcmp(start, head, sizeof head - 1) != 0)
-        SL_FAIL(SL_ERROR_USAGE, "%s is there and is no report: --report does not replace it", path);
-    return SL_OK;
-}
+static const sl_output_file_kind report_kind = {
+    .option = "--report", .noun = "report", .start = head};
 
-static sl_status write_new(int directory, const char *parent, const char *name, const char *text)
+sl_status sl_report_check(const char *path)
 {
-    sl_file file;
-    unlinkat(directory, name, 0); /* of a run that died */
-    SL_TRY(sl_files_create_shared(directory, parent, name, &file));
-    sl_status status = sl_files_append(&file, strlen(text), text);
-    sl_files_close(&file);
-    return status;
-}
-
-/* By way of a file beside it, so that there is a whole report or the one before. */
-static sl_status replace_file(const char *path, const char *text)
-{
-    int directory;
-    char temporary[64];
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char *parent = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
-    if (!parent)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
-    snprintf(temporary, sizeof temporary, ".report-%ld.tmp", (long)getpid());
-    sl_status status = sl_files_open_directory(AT_FDCWD, NULL, parent, SL_LINKS_FOLLOW, &directory);
-    if (status == SL_OK) {
-        status = write_new(directory, parent, temporary, text);
-        int error = 0;
-        if (status == SL_OK)
-            error = sl_files_rename(directory, temporary, name, SL_RENAME_REPLACE);
-        if (error)
-            status =
-                sl_status_fail(SL_ERROR_IO, "%s: cannot be replaced: %s", path, strerror(error));
-        if (status != SL_OK)
-            unlinkat(directory, temporary, 0);
-        close(directory);
-    }
-    free(parent);
-    return status;
+    return sl_output_file_check(&report_kind, path);
 }
 
 sl_account_request sl_report_request(const sl_blueprint *blueprint)
@@ -334,7 +283,6 @@ sl_status sl_report_write(const char *path, const sl_report_args *args)
     sl_status status;
     json_t *root = json_object();
     sl_account_request request = sl_report_request(args->blueprint);
-    SL_TRY_GOTO(status, check_replaced(path), drop_root);
     for (int tier = 0; args->asked_budget_bytes && tier < SL_TIER_COUNT; tier++)
         request.budget_bytes[tier] = args->asked_budget_bytes[tier];
     status = sl_account_open(&request, &account);
@@ -342,11 +290,25 @@ sl_status sl_report_write(const char *path, const sl_report_args *args)
         status = fill_data(args, account, root);
     sl_account_close(account);
     if (status == SL_OK)
-        status = print_page(root, &text);
+        status = print_page(root, false, &text);
     if (status == SL_OK)
-        status = replace_file(path, text);
+        status = sl_output_file_write_text(&report_kind, path, text);
     free(text);
-drop_root:
     json_decref(root);
+    return status;
+}
+
+sl_status sl_report_write_bench(const char *path, const json_t *bench)
+{
+    char *text = NULL, version[128];
+    snprintf(version, sizeof version, "sluice %s (%s)", sl_version_text(), sl_version_commit());
+    json_t *root = json_pack("{s:s, s:o}", "version", version, "bench", json_deep_copy(bench));
+    if (!root)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
+    sl_status status = print_page(root, true, &text);
+    json_decref(root);
+    if (status == SL_OK)
+        status = sl_output_file_write_text(&report_kind, path, text);
+    free(text);
     return status;
 }

@@ -7,6 +7,8 @@
 #ifndef SL_REPORT_PAGE_H
 #define SL_REPORT_PAGE_H
 
+#include <jansson.h>
+
 #include "account.h"
 #include "session/search/search.h"
 
@@ -19,9 +21,17 @@ typedef struct sl_report_args {
     const char *refusal; /* why not, as the command says it; NULL: it fits */
 } sl_report_args;
 
+/* Whether a report may be put there: what is there and is no report is not replaced. Before hours
+ * go into what it is to tell. SL_ERROR_USAGE, SL_ERROR_IO. */
+sl_status sl_report_check(const char *path);
+
 /* Writes the report in one step: there is a whole file or the old one. SL_ERROR_IO names the file;
  * SL_ERROR_SYSTEM: no memory. */
 sl_status sl_report_write(const char *path, const sl_report_args *args);
+
+/* Writes the page of a measured machine: bars of what `sluice bench --json` prints
+ * (sl_bench_format, borrowed). SL_ERROR_USAGE: what is there is no report; others as above. */
+sl_status sl_report_write_bench(const char *path, const json_t *bench);
 
 /* What an account of program 0 of a blueprint is made from. */
 sl_account_request sl_report_request(const sl_blueprint *blueprint);

@@ -398,6 +398,11 @@ function laneTable(whole) {
   columns.push(['waits for', 'text']);
   main.append(table('Lanes', columns, rows));
 }
+/* What the compute lane waited beside the longest stalls. */
+function otherStalls(measured) {
+  const all = Object.values(measured.lanes.compute.wait_seconds).reduce((a, b) => a + b, 0);
+  return Math.max(0, measured.stalls.reduce((left, s) => left - s.seconds, all));
+}
 function stallTable(stalls, other, step) {
   if (stalls.length === 0) { main.append(el('p', {}, 'The compute lane waits for nothing.')); return; }
   const rows = stalls.map((s) => [s.command, s.waited_for || '–', s.cause, seconds(s.seconds), percent(s.seconds, step)]);
@@ -443,10 +448,10 @@ function build() {
   tiers.forEach(peakTables);
   heading('The lanes', 'One step as it was simulated. Lanes work beside each other; of a loop the first two and the last two repetitions are drawn.');
   lanePicture('The lanes over one predicted step', time.gantt);
-  if (measured && measured.gantt) { main.append(el('h3', {}, 'Measured')); lanePicture('The lanes over one measured step', measured.gantt); }
+  if (measured && measured.gantt) { main.append(el('h3', {}, 'Measured'), el('p', { class: 'quiet' }, 'The last of the measured steps, as it ran: not their mean.')); lanePicture('The lanes over one measured step', measured.gantt); }
   laneTable(measured);
-  main.append(el('h3', {}, measured ? 'The longest measured stalls' : 'The longest stalls'));
-  if (measured && measured.stalls) stallTable(measured.stalls, 0, measured.step_seconds);
+  main.append(el('h3', {}, measured && measured.stalls ? 'The longest measured stalls' : 'The longest stalls'));
+  if (measured && measured.stalls) stallTable(measured.stalls, otherStalls(measured), measured.step_seconds);
   else stallTable(time.stalls, time.other_stall_seconds, time.step_seconds);
   main.append(el('h3', {}, 'What each resource needs alone'));
   main.append(table('Resources', [['resource'], ['seconds'], ['of the step']], Object.entries(time.resource_seconds).filter((r) => r[1] > 0).map((r) => [r[0] + (r[0] === time.bound_by ? ' (binds)' : ''), seconds(r[1]), withBar(percent(r[1], time.step_seconds), r[1] / time.step_seconds)])));

@@ -19,34 +19,117 @@ _Static_assert((int)SL_TYPE_FP32 == (int)SL_COMM_FP32 && (int)SL_TYPE_BF16 == (i
                    (int)SL_TYPE_FP16 == (int)SL_COMM_FP16,
                "types of elements have the same numbers");
 
+/* Fills in how many data-parallel ranks there are, where that was left open. */
+static sl_status check(const sl_ranks *ranks, sl_config *config)
+{
+    const uint64_t size = ranks->world ? ranks->table.size : 1;
+    const bool is_open = config->dp == SL_CONFIG_UNSET;
+    const uint64_t data = is_open ? size / config->tp : config->dp;
+    if (size > 1 && config->tp * data != size)
+        SL_FAIL(SL_ERROR_USAGE,
+                "there are %" PRIu64 " ranks and --tp %" PRIu64 "%s: start a multiple of --tp, "
+                "which each hold their part of the tensors, as many times as there are sets of "
+                "rows (--dp), or give --tp %" PRIu64 " without --dp",
+                size, config->tp, is_open ? "" : " with a --dp that does not fit", size);
+    if (size == 1 && config->tp * (is_open ? 1 : data) > 1)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--tp %" PRIu64 " and --dp %" PRIu64 " take as many ranks, and this process is "
+                "alone: sluice launch -n %" PRIu64 " -- train …",
+                config->tp, is_open ? 1 : data, config->tp * (is_open ? 1 : data));
+    if (size > 1 && strcmp(config->device, "cpu") != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "%" PRIu64 " ranks on --device %s: ranks exchange on the cpu device alone, in this "
+                "version",
+                size, config->device);
+    config->dp = is_open ? size / config->tp : data;
+    return SL_OK;
+}
+
 static sl_status all_reduce(void *user, sl_type type, uint64_t element_count, void *data)
 {
-    const sl_ranks *ranks = user;
-    return sl_comm_all_reduce(ranks->world, (sl_comm_type)type, element_count, data);
+    const sl_ranks_end *end = user;
+    return sl_comm_all_reduce(end->comm, (sl_comm_type)type, element_count, data);
+}
+
+static sl_status all_reduce_stored(void *user, sl_type stored, sl_type type, uint64_t element_count,
+                                   void *data)
+{
+    const sl_ranks_end *end = user;
+    const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
+    return sl_comm_all_reduce_stored(end->comm, types, element_count, data);
+}
+
+/* starts [size + 1]: of equal shards of a whole. */
+static void find_starts(const sl_comm *comm, uint64_t whole, uint64_t *starts)
+{
+    const uint32_t size = sl_comm_size(comm);
+    for (uint32_t rank = 0; rank <= size; rank++)
+        starts[rank] = whole / size * rank;
+}
+
+static sl_status sum_shard(void *user, sl_type stored, sl_type type, uint64_t element_count,
+                           void *data)
+{
+    const sl_ranks_end *end = user;
+    const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    find_starts(end->comm, element_count, starts);
+    unsigned char *own =
+        (unsigned char *)data + starts[sl_comm_rank(end->comm)] * sl_type_bytes(stored);
+    return sl_comm_reduce_scatter(end->comm, types, starts, data, own);
+}
+
+static sl_status gather_shards(void *user, uint64_t bytes, void *data)
+{
+    const sl_ranks_end *end = user;
+    uint64_t starts[SL_COMM_RANKS_MAX + 1];
+    find_starts(end->comm, bytes, starts);
+    const unsigned char *own = (unsigned char *)data + starts[sl_comm_rank(end->comm)];
+    return sl_comm_gather_pieces(end->comm, starts, own, data);
 }
 
 static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *parts)
 {
-    const sl_ranks *ranks = user;
-    return sl_comm_all_gather(ranks->world, bytes, part, parts);
+    const sl_ranks_end *end = user;
+    return sl_comm_all_gather(end->comm, bytes, part, parts);
 }
 
 static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const void *from,
                                 void *to)
 {
-    const sl_ranks *ranks = user;
+    const sl_ranks_end *end = user;
     const sl_comm_types types = {(sl_comm_type)type, (sl_comm_type)type};
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
-    for (uint32_t i = 0; i <= ranks->table.size; i++)
-        starts[i] = i * count;
-    return sl_comm_reduce_scatter(ranks->world, types, starts, from, to);
+    find_starts(end->comm, count * sl_comm_size(end->comm), starts);
+    return sl_comm_reduce_scatter(end->comm, types, starts, from, to);
 }
 
 /* Shown to the others if this rank is missed. */
 static void post(void *user, const char *op)
 {
-    sl_ranks *ranks = user;
-    sl_comm_post(ranks->world, atomic_load(&ranks->step), op);
+    const sl_ranks_end *end = user;
+    sl_comm_post(end->ranks->world, atomic_load(&end->ranks->step), op);
+}
+
+static sl_engine_ranks make_table(sl_ranks_end *end)
+{
+    return (sl_engine_ranks){.size = sl_comm_size(end->comm),
+                             .rank = sl_comm_rank(end->comm),
+                             .all_reduce = all_reduce,
+                             .all_gather = all_gather,
+                             .user = end,
+                             .post = post,
+                             .all_reduce_stored = all_reduce_stored,
+                             .reduce_scatter = reduce_scatter,
+                             .sum_shard = sum_shard,
+                             .gather_shards = gather_shards};
+}
+
+void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks)
+{
+    *out_ranks = (sl_ranks){.world = world};
+    out_ranks->end[SL_COMM_WORLD] = (sl_ranks_end){out_ranks, world};
+    out_ranks->table = make_table(&out_ranks->end[SL_COMM_WORLD]);
 }
 
 sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
@@ -63,21 +146,43 @@ sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks)
         sl_comm_close(world);
         return SL_OK;
     }
-    out_ranks->world = world;
-    out_ranks->table = (sl_engine_ranks){.size = sl_comm_size(world),
-                                         .rank = sl_comm_rank(world),
-                                         .all_reduce = all_reduce,
-                                         .all_gather = all_gather,
-                                         .reduce_scatter = reduce_scatter,
-                                         .post = post,
-                                         .user = out_ranks};
+    sl_ranks_adopt(world, out_ranks);
     return SL_OK;
+}
+
+/* A set of one rank needs no communicator. */
+static sl_status split(sl_ranks *ranks, sl_comm_group group, sl_engine_ranks *out_table)
+{
+    const uint32_t size = sl_comm_group_size(&ranks->layout, group);
+    uint32_t members[SL_COMM_RANKS_MAX];
+    sl_ranks_end *end = &ranks->end[group];
+    *out_table = (sl_engine_ranks){0};
+    if (size <= 1)
+        return SL_OK;
+    sl_comm_group_members(&ranks->layout, group, ranks->table.rank, members);
+    SL_TRY(sl_comm_split(ranks->world, sl_comm_group_name(group), members, size, &end->comm));
+    end->ranks = ranks;
+    *out_table = make_table(end);
+    return SL_OK;
+}
+
+sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
+{
+    SL_TRY(check(ranks, config));
+    ranks->layout = (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, 1};
+    if (!ranks->world)
+        return SL_OK;
+    ranks->place = sl_comm_place_of(&ranks->layout, ranks->table.rank);
+    SL_TRY(split(ranks, SL_COMM_TENSOR, &ranks->tensor));
+    return split(ranks, SL_COMM_DATA, &ranks->data);
 }
 
 void sl_ranks_close(sl_ranks *ranks, sl_status status)
 {
     if (ranks->world && status != SL_OK)
         sl_comm_abort(ranks->world, sl_status_message());
+    sl_comm_close(ranks->end[SL_COMM_TENSOR].comm);
+    sl_comm_close(ranks->end[SL_COMM_DATA].comm);
     sl_comm_close(ranks->world);
     *ranks = (sl_ranks){0};
 }
@@ -95,28 +200,6 @@ void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
     atomic_store(&ranks->step, step);
     if (ranks->world)
         sl_comm_post(ranks->world, step, "its start");
-}
-
-sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config)
-{
-    const uint32_t size = ranks->world ? ranks->table.size : 1;
-    if (config->tp != size && size > 1)
-        SL_FAIL(SL_ERROR_USAGE,
-                "there are %u ranks and --tp %" PRIu64
-                ": every rank holds its part of the tensors, "
-                "so give --tp %u, or start %" PRIu64 " ranks; data-parallel ranks come with a "
-                "later version",
-                size, config->tp, size, config->tp);
-    if (config->tp > 1 && size == 1)
-        SL_FAIL(SL_ERROR_USAGE,
-                "--tp %" PRIu64 " takes as many ranks, and this process is alone: sluice launch "
-                "-n %" PRIu64 " -- train …",
-                config->tp, config->tp);
-    if (size > 1 && strcmp(config->device, "cpu") != 0)
-        SL_FAIL(SL_ERROR_USAGE,
-                "%u ranks on --device %s: ranks exchange on the cpu device alone, in this version",
-                size, config->device);
-    return SL_OK;
 }
 
 /* ---- what is shared ---- */
@@ -172,7 +255,8 @@ sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search)
     means it = {task->shared_bytes / count, task->device_bytes, search->disk_free_bytes / count,
                 task->target.worker_count};
     SL_TRY(find_least(ranks, &it));
-    task->tp_rank = ranks->table.rank;
+    task->tp_rank = ranks->place.tensor;
+    task->dp_rank = ranks->place.data;
     task->shared_bytes = it.shared_bytes;
     task->device_bytes = it.device_bytes;
     task->target.worker_count = (uint32_t)it.worker_count;
@@ -333,13 +417,12 @@ static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config
     json_t *options;
     SL_TRY(sl_config_format(config, SL_CONFIG_TRAIN, &options));
     option_facts *all = calloc(1, sizeof *all);
-    sl_status status = SL_OK;
-    if (!all)
-        status = sl_status_fail(SL_ERROR_SYSTEM, "no memory to compare options");
-    if (status == SL_OK) {
-        list_options(options, all);
-        status = agree_on_listed(ranks, all);
+    if (!all) {
+        json_decref(options);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare options");
     }
+    list_options(options, all);
+    const sl_status status = agree_on_listed(ranks, all);
     json_decref(options);
     free(all);
     return status;

@@ -2,7 +2,7 @@
  * what they share of a machine. A process that nobody started as a rank is alone, and everything
  * here does nothing.
  *
- * In the order of a run: sl_ranks_open; sl_ranks_check once the options are known; sl_ranks_share
+ * In the order of a run: sl_ranks_open; sl_ranks_divide once the options are known; sl_ranks_share
  * before a plan is searched; sl_ranks_agree once it is found; the table goes to sl_session_open and
  * to the saves; sl_ranks_close, also after a failure, of which the others then hear.
  */
@@ -12,19 +12,37 @@
 #include <stdatomic.h>
 
 #include "comm/comm.h"
+#include "comm/groups.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "sluice/engine.h"
 
+struct sl_ranks;
+
+/* One end of a communicator, for a table. The lane `comm` has ends of its own, split off the world:
+ * one thread at a time may call one. */
+typedef struct sl_ranks_end {
+    struct sl_ranks *ranks;
+    sl_comm *comm;
+} sl_ranks_end;
+
 typedef struct sl_ranks {
-    sl_comm *world;        /* NULL: this process is alone */
-    sl_engine_ranks table; /* of those that tensors are split over; size 0: likewise */
-    _Atomic uint64_t step; /* that is run */
+    sl_comm *world; /* NULL: this process is alone */
+    sl_ranks_end end[SL_COMM_GROUP_COUNT];
+    sl_comm_layout layout; /* of the groups, and this rank's place in them: of sl_ranks_divide */
+    sl_comm_place place;
+    sl_engine_ranks table;        /* of the world; size 0: this process is alone */
+    sl_engine_ranks tensor, data; /* of those that tensors are split over, and of those with other
+                                     rows; size 0: there are none */
+    _Atomic uint64_t step;        /* that is run */
 } sl_ranks;
 
 /* Opens the world that the environment names and waits for its ranks, for `timeout_s` at most as
  * for everything later. SL_ERROR_RANK: one did not come. `out_ranks` is not moved afterwards. */
 sl_status sl_ranks_open(double timeout_s, sl_ranks *out_ranks);
+
+/* The same of a world of several ranks that is open already, which is taken over. */
+void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks);
 
 /* From now on others are waited for as long as `timeout_s`, and ten steps. */
 void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds);
@@ -41,13 +59,13 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
     return ranks->table.rank == 0;
 }
 
+/* Forms the groups that the options ask for, and fills in --dp. SL_ERROR_USAGE: they ask for
+ * another number of ranks than there are, or for what many ranks do not do yet. */
+sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
+
 /* Sets --threads, where it was not given, to this rank's share of its machine's cores; says so
  * where ranks are bound to few of them. */
 sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
-
-/* SL_ERROR_USAGE: the options ask for another number of ranks than there are, or for what many
- * ranks do not do yet. */
-sl_status sl_ranks_check(const sl_ranks *ranks, const sl_config *config);
 
 /* Makes a search that of this rank: what is free is shared among the ranks of a machine, and all
  * plan with what the poorest of them has. */

@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "session/weights/elements.h"
 
@@ -72,28 +73,95 @@ static sl_status write_run(const sl_session *session, sl_group group, const run 
     return SL_OK;
 }
 
+/* ---- shards ---- */
+
+/* A run that stands in what this rank stores of the chunk, `skipped` elements behind where the
+ * caller's began. */
+typedef struct own_run {
+    run run;
+    uint64_t skipped, count; /* count 0: none of it is here */
+} own_run;
+
+static bool is_sharded(const sl_session *session, sl_group group)
+{
+    const sl_layout *layout = session->blueprint->layout;
+    return sl_layout_chunk_bytes(layout, group) <
+           layout->chunk_elements * sl_type_bytes(layout->group_type[group]);
+}
+
+static own_run cut_to_shard(const sl_session *session, sl_group group, const run *all,
+                            uint64_t count)
+{
+    const sl_layout *layout = session->blueprint->layout;
+    const uint64_t shard_end = layout->shard_first + layout->shard_elements;
+    uint64_t first = all->first_element, end = first + count;
+    if (!is_sharded(session, group))
+        return (own_run){*all, 0, count};
+    first = first > layout->shard_first ? first : layout->shard_first;
+    end = end < shard_end ? end : shard_end;
+    if (first >= end)
+        return (own_run){*all, 0, 0};
+    return (own_run){
+        {all->chunk_index, first - layout->shard_first}, first - all->first_element, end - first};
+}
+
+/* Where parameters are as exact as they are kept. */
+static sl_group find_exact(const sl_session *session, sl_group group)
+{
+    bool has_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    return has_master ? SL_GROUP_MASTER : group;
+}
+
 /* ---- tensors ---- */
 
 static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index,
                                uint64_t first_element, uint64_t element_count, float *data)
 {
     const sl_session *session = user;
-    bool is_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    const sl_group exact = find_exact(session, group);
     run from;
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
-    return read_run(session, is_master ? SL_GROUP_MASTER : group, &from, element_count, data);
+    const own_run own = cut_to_shard(session, exact, &from, element_count);
+    if (own.count < element_count)
+        memset(data, 0, element_count * sizeof *data);
+    return own.count > 0 ? read_run(session, exact, &own.run, own.count, data + own.skipped)
+                         : SL_OK;
 }
 
 static sl_status write_elements(void *user, sl_group group, uint32_t tensor_index,
                                 uint64_t first_element, uint64_t element_count, const float *data)
 {
     const sl_session *session = user;
-    bool has_master = group == SL_GROUP_PARAM && session->has_state[SL_GROUP_MASTER];
+    const sl_group groups[] = {find_exact(session, group), group};
     run to;
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
-    if (has_master)
-        SL_TRY(write_run(session, SL_GROUP_MASTER, &to, element_count, data));
-    return write_run(session, group, &to, element_count, data);
+    for (int i = groups[0] == group; i < 2; i++) {
+        const own_run own = cut_to_shard(session, groups[i], &to, element_count);
+        if (own.count > 0)
+            SL_TRY(write_run(session, groups[i], &own.run, own.count, data + own.skipped));
+    }
+    return SL_OK;
+}
+
+/* Of what several ranks have, the first of them answers. */
+static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_index,
+                                  uint64_t first_element, uint64_t element_count,
+                                  uint64_t *out_first)
+{
+    const sl_session *session = user;
+    const sl_task *task = &session->blueprint->task;
+    const sl_group exact = find_exact(session, group);
+    run all;
+    *out_first = first_element;
+    if (session->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
+        return 0;
+    if (!is_sharded(session, exact))
+        return task->dp_rank == 0 ? element_count : 0;
+    if (find_run(session, tensor_index, first_element, element_count, &all) != SL_OK)
+        return 0; /* the read will say so */
+    const own_run own = cut_to_shard(session, exact, &all, element_count);
+    *out_first = first_element + own.skipped;
+    return own.count;
 }
 
 /* ---- opening ---- */
@@ -113,6 +181,7 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
                                  .disk_directory_count = blueprint->task.disk_directory_count,
                                  .source = hooks ? hooks->source : NULL,
                                  .ranks = hooks ? hooks->ranks : NULL,
+                                 .data_ranks = hooks ? hooks->data_ranks : NULL,
                                  .progress = hooks ? hooks->progress : NULL,
                                  .observer = hooks ? hooks->observer : NULL,
                                  .paint_arenas = hooks && hooks->paints};
@@ -136,7 +205,8 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session");
     }
     session->blueprint = blueprint;
-    session->io = (sl_tensor_io){read_elements, write_elements, session};
+    session->io = (sl_tensor_io){read_elements, write_elements, session, find_own_elements,
+                                 sl_program_has_shards(blueprint->programs[0])};
     session->tensors = blueprint->programs[0]->tensors;
     session->tensor_count = blueprint->programs[0]->tensor_count;
     session->has_state = blueprint->programs[0]->has_state;

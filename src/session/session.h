@@ -50,7 +50,8 @@ typedef struct sl_session_hooks {
     const sl_engine_source *source; /* of the inputs of training steps */
     const sl_engine_ranks *ranks;   /* the others that tensors are split over */
     const sl_engine_progress *progress;
-    bool paints; /* for sl_engine_measure_arena */
+    const sl_engine_ranks *data_ranks; /* the others that have other rows */
+    bool paints;                       /* for sl_engine_measure_arena */
 } sl_session_hooks;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:

@@ -53,7 +53,7 @@ static sl_status draw_timeline(loop *run)
 {
     sl_trainer *trainer = run->trainer;
     return sl_sinks_outlive(&trainer->sinks,
-                            sl_timeline_write(trainer->timeline, trainer->state.step),
+                            sl_timeline_write(trainer->drawing.timeline, trainer->state.step),
                             &run->has_timeline_failed);
 }
 
@@ -164,7 +164,7 @@ static sl_status report_step(loop *run, double seconds, const sl_step_scalars *s
     const sl_engine *engine = trainer->session->engine;
     const sl_step_control *control = sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_CONTROL);
     const double loss_sum = *(const double *)sl_engine_output(engine, PLAN_STEP, SL_OUTPUT_LOSS);
-    const uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate;
+    const uint64_t rows = (uint64_t)choice->micro_batch * choice->accumulate * trainer->config->dp;
     const uint64_t tokens = rows * trainer->config->seq;
     state->step++;
     state->next_row += rows;
@@ -234,7 +234,9 @@ static sl_status run_step(loop *run)
     const uint64_t started_ns = sl_clock_now_ns();
     sl_step_scalars scalars = sl_schedule_scalars(trainer->config, &trainer->state);
     scalars.dropout_seed = trainer->config->seed;
-    scalars.first_row = trainer->state.next_row;
+    const uint64_t batch = trainer->session->blueprint->choice.micro_batch;
+    scalars.first_row = trainer->state.next_row + trainer->ranks.place.data * batch;
+    scalars.row_gap = (uint32_t)((trainer->config->dp - 1) * batch);
     scalars.flags = run->has_others && *run->stop ? ASKS_TO_STOP : 0;
     sl_ranks_begin_step(&trainer->ranks, trainer->state.step + 1);
     SL_TRY(sl_engine_step(trainer->session->engine, PLAN_STEP, &scalars));
@@ -259,6 +261,9 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
                                    .tail_plan_index =
                                        sl_blueprint_tail_program(&blueprint->task, what->is_test),
                                    .loader = what->loader,
+                                   .ranks = &trainer->ranks.table,
+                                   .sets = (uint32_t)trainer->config->dp,
+                                   .set_index = trainer->ranks.place.data,
                                    .range = what->range,
                                    .stop = run->has_others ? &goes_on : run->stop};
     bool is_whole = false;
@@ -334,13 +339,18 @@ static sl_status compare_replicas(loop *run)
     if (!run->has_others || !is_due(trainer->state.step, STEPS_BETWEEN_COMPARISONS))
         return SL_OK;
     SL_TRY(sl_engine_drain(session->engine));
-    const sl_replicas replicas = {.comm = trainer->ranks.world,
-                                  .tensors = session->tensors,
-                                  .tensor_count = session->tensor_count,
-                                  .element_bytes = (uint32_t)sl_type_bytes(
-                                      session->blueprint->layout->group_type[SL_GROUP_PARAM]),
-                                  .read = read_parameter,
-                                  .user = session};
+    sl_replicas replicas = {.comm = trainer->ranks.world,
+                            .tensors = session->tensors,
+                            .tensor_count = session->tensor_count,
+                            .element_bytes = (uint32_t)sl_type_bytes(
+                                session->blueprint->layout->group_type[SL_GROUP_PARAM]),
+                            .read = read_parameter,
+                            .user = session};
+    SL_TRY(sl_replicas_compare(&replicas, trainer->state.step));
+    if (trainer->ranks.data.size == 0)
+        return SL_OK;
+    replicas.comm = trainer->ranks.end[SL_COMM_DATA].comm; /* its lane is idle */
+    replicas.has_split = true;
     return sl_replicas_compare(&replicas, trainer->state.step);
 }
 

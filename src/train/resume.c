@@ -34,12 +34,27 @@ static sl_status restore_options(sl_config *config, sl_resume *resume)
                                    : status;
 }
 
+/* The rows of a step stay as many, however many ranks share them, unless they were given anew.
+ * Earlier versions had one data-parallel rank. */
+static void keep_batch(sl_config *config, const sl_resume *resume)
+{
+    if (resume->is_total_given)
+        return;
+    if (resume->is_batch_given)
+        config->global_batch = SL_CONFIG_UNSET;
+    else if (config->global_batch == SL_CONFIG_UNSET)
+        config->global_batch = config->micro_batch * config->accumulate;
+}
+
 sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume *out_resume)
 {
     bool is_used = false;
     uint64_t step = 0;
     *out_resume = (sl_resume){.is_data_given = config->given[SL_CONFIG_ROW_data],
-                              .is_tokenizer_given = config->given[SL_CONFIG_ROW_tokenizer]};
+                              .is_tokenizer_given = config->given[SL_CONFIG_ROW_tokenizer],
+                              .is_batch_given = config->given[SL_CONFIG_ROW_micro_batch] ||
+                                                config->given[SL_CONFIG_ROW_accumulate],
+                              .is_total_given = config->given[SL_CONFIG_ROW_global_batch]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */
     SL_TRY(sl_checkpoint_newest_step(config->save, &is_used, &step));
@@ -53,7 +68,9 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
         return SL_OK;
     }
     SL_TRY(sl_checkpoint_find_newest(config->save, &out_resume->checkpoint));
-    return restore_options(config, out_resume);
+    SL_TRY(restore_options(config, out_resume));
+    keep_batch(config, out_resume);
+    return SL_OK;
 }
 
 void sl_resume_let_go(sl_resume *resume)

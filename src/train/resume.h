@@ -12,6 +12,8 @@ typedef struct sl_resume {
     char *changes;             /* options that differ from the checkpoint's, a line each, or NULL */
     bool is_data_given;        /* --data was given anew */
     bool is_tokenizer_given;   /* so was --tokenizer */
+    bool is_batch_given;       /* so was --micro-batch or --accumulate */
+    bool is_total_given;       /* so was --global-batch */
 } sl_resume;
 
 /* Looks under --save of a configuration that is not checked yet, opens the newest valid checkpoint

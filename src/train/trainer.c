@@ -12,6 +12,7 @@
 #include "kernels/kernels.h"
 #include "schedule.h"
 #include "session/config/config_json.h"
+#include "session/config/recipe.h"
 #include "train/data/tokenizer.h"
 #include "train/watch/log_csv.h"
 #include "train/watch/log_events.h"
@@ -258,14 +259,6 @@ static sl_status init_search(sl_trainer *trainer)
     return sl_ranks_share(&trainer->ranks, &trainer->search);
 }
 
-/* A path that was mistaken must not cost the file that is there: it may be the data. */
-static sl_status check_logs(const sl_config *config)
-{
-    if (config->log_json)
-        SL_TRY(sl_log_json_check(config->log_json));
-    return config->log_csv ? sl_log_csv_check(config->log_csv, config->resume) : SL_OK;
-}
-
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s)
 {
     return sl_ranks_open(timeout_s, &trainer->ranks);
@@ -276,6 +269,17 @@ void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
     sl_ranks_close(&trainer->ranks, status);
 }
 
+/* A step has --global-batch rows, if that is known, of all data-parallel ranks together. */
+static sl_status settle_batch(sl_trainer *trainer)
+{
+    sl_config *config = trainer->config;
+    const sl_resume *resume = &trainer->resume;
+    const bool is_free =
+        resume->checkpoint ? !resume->is_batch_given : !config->given[SL_CONFIG_ROW_accumulate];
+    SL_TRY(sl_recipe_plan_ranks(config));
+    return sl_recipe_settle_batch(config, is_free);
+}
+
 sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_trainer *trainer)
 {
     trainer->config = config;
@@ -284,11 +288,11 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(sl_ranks_share_cores(&trainer->ranks, config));
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN)
-        SL_TRY(sl_ranks_check(&trainer->ranks, config));
+        SL_TRY(sl_ranks_divide(&trainer->ranks, config));
+    SL_TRY(settle_batch(trainer));
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
-    if (command == SL_CONFIG_TRAIN)
-        SL_TRY(check_logs(config));
+    SL_TRY(sl_outputs_check(config, command));
     SL_TRY(sl_resume_note_followers(&trainer->resume, config));
     SL_TRY(sl_data_files_open(&config->data, &trainer->files, &trainer->tokens));
     SL_TRY(sl_data_files_open(&config->eval_data, &trainer->eval_files, &trainer->eval_tokens));
@@ -356,10 +360,10 @@ static void record_choice(sl_trainer *trainer, const sl_blueprint *blueprint)
     config->disk_space = blueprint->budget_bytes[SL_TIER_DISK];
 }
 
-/* NULL: there are no other ranks. */
-static const sl_engine_ranks *find_others(const sl_trainer *trainer)
+/* NULL: there are none of this kind. */
+static const sl_engine_ranks *find_others(const sl_engine_ranks *table)
 {
-    return trainer->ranks.world ? &trainer->ranks.table : NULL;
+    return table->size > 0 ? table : NULL;
 }
 
 /* What every save of this run has in common; the rest is filled in when it comes. */
@@ -374,7 +378,7 @@ static sl_checkpoint_save_args describe_saves(const sl_trainer *trainer)
                                      .tensor_count = session->tensor_count,
                                      .has_state = session->has_state,
                                      .io = &session->io,
-                                     .ranks = find_others(trainer),
+                                     .ranks = find_others(&trainer->ranks.table),
                                      .state = &trainer->state,
                                      .precision = session->blueprint->task.type};
 }
@@ -404,8 +408,9 @@ static sl_status fill_input(void *user, const sl_engine_fill *what, void *memory
 {
     const sl_trainer *trainer = user;
     uint32_t batch = trainer->session->blueprint->choice.micro_batch;
-    const sl_row_range rows = {trainer->state.next_row + (uint64_t)what->micro_batch * batch,
-                               batch};
+    const uint64_t turn =
+        (uint64_t)what->micro_batch * trainer->config->dp + trainer->ranks.place.data;
+    const sl_row_range rows = {trainer->state.next_row + turn * batch, batch};
     return sl_data_loader_read(&trainer->loader, rows, what->slot, memory);
 }
 
@@ -448,14 +453,15 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
         status = keep_resolved(trainer);
     const sl_engine_plan step = {blueprint->programs[0], blueprint->plans[0]};
     if (status == SL_OK && is_first)
-        status = sl_timeline_open(trainer->config->timeline, &step, &trainer->timeline);
+        status = sl_drawing_open(trainer->config->timeline, &step, &trainer->drawing);
     if (status != SL_OK) {
         sl_blueprint_close(blueprint);
         return status;
     }
-    const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->timeline),
+    const sl_session_hooks hooks = {.observer = sl_timeline_observer(trainer->drawing.timeline),
                                     .source = &source,
-                                    .ranks = find_others(trainer),
+                                    .ranks = find_others(&trainer->ranks.tensor),
+                                    .data_ranks = find_others(&trainer->ranks.data),
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(check_space(trainer));
@@ -468,7 +474,7 @@ void sl_trainer_close(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
     sl_session_close(trainer->session);
-    sl_timeline_close(trainer->timeline);
+    sl_drawing_close(&trainer->drawing);
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);
     sl_data_loader_close(&trainer->test_loader);

@@ -8,8 +8,8 @@
 #ifndef SL_TRAIN_TRAINER_H
 #define SL_TRAIN_TRAINER_H
 
-#include "engine/timeline.h"
 #include "files/tokens.h"
+#include "outputs.h"
 #include "resume.h"
 #include "session/checkpoint/checkpoint.h"
 #include "session/checkpoint/steps.h"
@@ -43,7 +43,7 @@ typedef struct sl_trainer {
     sl_data_loader eval_loader; /* of --eval-data, or the validation share of --split */
     sl_data_loader test_loader; /* of its test share; without data row is NULL */
     sl_sinks sinks;             /* of the options; the caller may add some once it is open */
-    sl_timeline *timeline;      /* NULL without --timeline */
+    sl_drawing drawing;         /* of --timeline */
     const sl_engine_progress *progress; /* of repetitions within a step, or NULL; the caller's */
     sl_checkpoint_state state;          /* after the last step */
     uint64_t saved_step;                /* of the newest checkpoint of this run; UINT64_MAX: none */

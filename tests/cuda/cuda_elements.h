@@ -15,6 +15,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "sanitizer_share.h"
 #include "sluice/op_list.h"
 
 #define MAYBE_UNUSED __attribute__((unused))
@@ -45,7 +46,7 @@ static MAYBE_UNUSED uint64_t draw_between(uint64_t least, uint64_t most)
 
 static MAYBE_UNUSED int rounds(int quick)
 {
-    return getenv("SL_TEST_FULL") ? quick * 10 : quick;
+    return getenv("SL_TEST_FULL") ? quick * 10 : (int)sanitizer_share((uint64_t)quick);
 }
 
 /* Nearly normal: four 16-bit numbers added, of deviation 1. Quicker than sl_rng_normal. */

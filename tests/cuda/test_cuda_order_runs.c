@@ -14,6 +14,7 @@
 #include "cuda/run_case.h"
 #include "cuda/standin.h"
 #include "cuda/stream_order.h"
+#include "sanitizer_share.h"
 
 #define DISK "disk-dir=."
 
@@ -73,7 +74,8 @@ static void runs_when_under_every_policy_then_leave_no_pair_without_order(void *
     static const char *const precisions[] = {"precision=bf16", "precision=fp32"};
     static const char *const accumulations[] = {"accumulation=micro", "accumulation=layer"};
     uint64_t ranges = 0, runs = 0;
-    const int stride = (int)scratch_count(3, 1); /* of 3: every placement and combination */
+    /* Of 3: every placement and combination. */
+    const int stride = (int)scratch_count(SANITIZER_SHARE > 1 ? 7 : 3, 1);
     for (int i = 0; i < 4 * PLACEMENT_COUNT; i += stride) {
         char name[128];
         const char *precision = precisions[i / 2 % 2], *accumulation = accumulations[i % 2];

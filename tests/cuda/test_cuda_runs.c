@@ -18,6 +18,7 @@
 #include "cuda/include/shim_control.h"
 #include "cuda/run_case.h"
 #include "cuda/standin.h"
+#include "sanitizer_share.h"
 
 enum { STREAM_DEPTH_MOST = 3 * (128 + 32) }; /* src/device/cuda.c; 32: more than a call makes */
 
@@ -96,11 +97,12 @@ static run_result train_well(const char *name, const run_settings *settings)
     return result;
 }
 
-/* The first placement with every `stride`-th of the others; all of them in the full counts. */
+/* The first placement with every `stride`-th of the others; all of them in the full counts, half
+ * as many under sanitizers. */
 static void compare_placements(const char *name, const run_settings *base, int stride)
 {
     run_result first = {0};
-    stride = (int)scratch_count((uint64_t)stride, 1);
+    stride = (int)scratch_count((uint64_t)stride * (SANITIZER_SHARE > 1 ? 2 : 1), 1);
     for (int i = 0; i < PLACEMENT_COUNT; i = i == 0 ? stride : i + stride) {
         char label[256];
         run_settings settings = join(base, placements[i].text);

@@ -43,6 +43,11 @@ READERS = {
     "restore": {"src/session/config/restore.c": []},
     "command_line": {"src/cli/options.c": []},
     "llmc_model": {"src/files/llmc_model.c": []},
+    "torch": {
+        "src/files/torch/pickle.c": [],
+        "src/files/torch/zip.c": [],
+        "src/files/torch/torch_file.c": []
+    },
     "vocabulary": {"src/text/vocabulary_files.c": []},
     "documents": {"src/text/documents.c": []},
 }

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "files/json_file.h"
 #include "findings.h"
 
 static const char *const state_names[SL_FINDING_STATE_COUNT] = {"ok", "degraded", "missing"};
@@ -53,16 +54,25 @@ static void print_text(const sl_findings *all)
            counts[SL_FINDING_MISSING]);
 }
 
+/* Names of mounts and directories are the system's, and may be any bytes. */
+static sl_status add_json(json_t *object, const sl_finding *one)
+{
+    json_t *finding = json_pack("{s:s, s:o, s:o, s:o}", "state", state_names[one->state], "value",
+                                sl_json_file_text(one->value), "cost", sl_json_file_text(one->cost),
+                                "mend", sl_json_file_text(one->mend));
+    if (json_object_set_new(object, one->name, finding) != 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for what was found");
+    return SL_OK;
+}
+
 static sl_status print_json(const sl_findings *all)
 {
     json_t *object = json_object();
-    for (uint32_t i = 0; i < all->count; i++) {
-        const sl_finding *one = &all->items[i];
-        json_object_set_new(object, one->name,
-                            json_pack("{s:s, s:s, s:s, s:s}", "state", state_names[one->state],
-                                      "value", one->value, "cost", one->cost, "mend", one->mend));
-    }
-    sl_status status = sl_command_print_json(object, 17);
+    sl_status status = SL_OK;
+    for (uint32_t i = 0; i < all->count && status == SL_OK; i++)
+        status = add_json(object, &all->items[i]);
+    if (status == SL_OK)
+        status = sl_command_print_json(object, 17);
     json_decref(object);
     return status;
 }

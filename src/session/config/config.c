@@ -27,6 +27,7 @@ enum {
     B = SL_CONFIG_BENCH,
     K = SL_CONFIG_TOKENIZE,
     V = SL_CONFIG_CONVERT,
+    TB = T | B,
     TV = T | V,
     BK = B | K,
     TEK = TE | K,
@@ -360,7 +361,9 @@ static sl_status refuse_later_compute(const sl_config *config)
     if (config->pp > 1)
         REFUSE_LATER("more than one stage (--pp)", "leave it out");
     if (config->zero > 1)
-        REFUSE_LATER("ZeRO beyond stage 1 (--zero)", "use one rank and --policy host or static");
+        REFUSE_LATER("ZeRO beyond stage 1 (--zero)",
+                     "--zero 1 shards the optimizer states, and --policy host, nvme or static "
+                     "moves the rest off the device");
     return SL_OK;
 }
 
@@ -597,31 +600,20 @@ static sl_status check_evaluation(const sl_config *config)
     return SL_OK;
 }
 
-static bool is_same(const char *a, const char *b)
+/* Of plan: answers that would stand in each other's way. */
+static sl_status check_answers(const sl_config *config)
 {
-    return a && b && strcmp(a, b) == 0;
-}
-
-/* Outputs that would replace each other, or not come. */
-static sl_status check_outputs(const sl_config *config, sl_config_command command)
-{
-    const char *report = config->report;
-    bool is_plan = command == SL_CONFIG_PLAN;
-    if (is_plan && config->compare.count > 0 && (report || config->explain))
+    if (config->compare.count > 0 && (config->report || config->explain))
         SL_FAIL(SL_ERROR_USAGE, "--compare prints a table alone: leave --report and --explain out");
-    if (is_plan && config->json && config->explain)
+    if (config->json && config->explain)
         SL_FAIL(SL_ERROR_USAGE, "--explain is for people: leave --json out");
-    bool is_log = command == SL_CONFIG_TRAIN &&
-                  (is_same(report, config->log_json) || is_same(report, config->log_csv));
-    bool is_json = command == SL_CONFIG_PROFILE && is_same(report, config->profile_json);
-    if (!is_plan && (is_log || is_json || is_same(report, config->timeline)))
-        SL_FAIL(SL_ERROR_USAGE, "--report %s: another output has that name", report);
     return SL_OK;
 }
 
 static sl_status check_training(sl_config *config, sl_config_command command)
 {
-    SL_TRY(check_outputs(config, command));
+    if (command == SL_CONFIG_PLAN)
+        SL_TRY(check_answers(config));
     SL_TRY(refuse_later_compute(config));
     SL_TRY(sl_recipe_check_loss_scale(config));
     SL_TRY(check_saving(config));
@@ -708,17 +700,22 @@ static sl_status check_tokenizing(const sl_config *config)
 
 static sl_status check_converting(const sl_config *config)
 {
+    enum { HF = 0, MEGATRON = 4 };
+    bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON;
+    const char *what = makes_directory ? "directory" : "file";
     if (!config->from)
         SL_FAIL(SL_ERROR_USAGE, "--from is missing: give a directory that train saved, a Hugging "
-                                "Face GPT-2 directory, or a model of llm.c");
+                                "Face GPT-2 directory, Megatron-LM's pieces, or a model of llm.c");
     if (!config->to)
-        SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made",
-                config->convert_format == 0 ? "directory" : "file");
+        SL_FAIL(SL_ERROR_USAGE, "--to is missing: name the %s that is made", what);
     if (strcmp(config->to, "-") == 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "--to -: a model is no text for standard output: name the %s that "
                 "is made (./- where it shall be called so)",
-                config->convert_format == 0 ? "directory" : "file");
+                what);
+    if (config->convert_format != MEGATRON && (config->tp > 1 || config->pp > 1))
+        SL_FAIL(SL_ERROR_USAGE, "--%s is for --format megatron: the others are not divided",
+                config->tp > 1 ? "tp" : "pp");
     return SL_OK;
 }
 

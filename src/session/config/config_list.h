@@ -84,6 +84,9 @@
     X(COUNT, micro_batch, "micro-batch", "4", "N", 1, 1e6, TE, TRAINING, "rows of a micro-batch")  \
     X(COUNT, seq, "seq", "auto", "N", 1, 1e7, TE, TRAINING, "tokens of a row (the context)")       \
     X(COUNT, accumulate, "accumulate", "1", "N", 1, 1e5, T, TRAINING, "micro-batches of a step")   \
+    X(COUNT, global_batch, "global-batch", "auto", "N|auto", 1, 1e12, T, TRAINING,                 \
+      "rows of a step over all ranks: gives --accumulate where that is left out, and is checked "  \
+      "where it is not")                                                                           \
     X(COUNT, steps, "steps", "100", "N", 0, 1e12, T, TRAINING,                                     \
       "steps to train, all runs together")                                                         \
     X(CHOICE, accumulation, "accumulation", "auto", "micro|layer|auto", 0, 0, T, TRAINING,         \
@@ -165,15 +168,30 @@
     X(COUNT, prefetch, "prefetch", "auto", "N|auto", 0, 1e6, TGE, MEMORY, "chunks fetched ahead")
 
 #define SL_CONFIG_LIST_MACHINE(X)                                                                  \
-    X(COUNT, tp, "tp", "1", "N", 1, 1e5, T, MACHINE,                                               \
-      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them")  \
+    X(COUNT, tp, "tp", "1", "N", 1, 1e5, TV, MACHINE,                                              \
+      "tensor-parallel ranks: each holds its heads, features and ids; sluice launch starts them; " \
+      "of convert: pieces of --format megatron")                                                   \
+    X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, T, MACHINE,                                       \
+      "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
+      "(what --tp leaves of the ranks)")                                                           \
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
-      "plan for so many ranks, without starting any (those of --tp)")                              \
-    X(COUNT, pp, "pp", "1", "N", 1, 1e5, T, MACHINE, "pipeline stages")                            \
-    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE, "ZeRO stage over data-parallel ranks")   \
+      "plan for so many ranks, without starting any (--tp times --dp)")                            \
+    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE, "pipeline stages; of convert as --tp")       \
+    X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
+      "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
+      "share of every chunk")                                                                      \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \
+    X(CHOICE, split_layout, "split-layout", "megatron", "megatron|colossal", 0, 0, T, MACHINE,     \
+      "how tensor-parallel ranks split the parameters: megatron exchanges least; colossal holds "  \
+      "wte, wpe and attention's last product by columns, so that ids need no padding, and "        \
+      "gathers "                                                                                   \
+      "them")                                                                                      \
+    X(SWITCH, partition_activations, "partition-activations", "false", NULL, 0, 0, T, MACHINE,     \
+      "the input of each block is kept for the backward pass by the tensor-parallel ranks "        \
+      "together, a part each, and gathered there: less memory for a tenth more exchange; no bit "  \
+      "changes")                                                                                   \
     X(REAL, rank_timeout, "rank-timeout", "600", "S", 0.1, 1e6, T, MACHINE,                        \
       "seconds after which a rank that does not come to an exchange is given up, and the run "     \
       "with "                                                                                      \
@@ -206,10 +224,10 @@
     X(COUNT, log_every, "log-every", "auto", "N", 1, 1e12, T, OUTPUT,                              \
       "steps between lines where there is no terminal (a line about every ten seconds)")           \
     X(TEXT, timeline, "timeline", "", "FILE", 0, 0, T, OUTPUT, "Chrome trace of the lanes")        \
-    X(TEXT, report, "report", "", "FILE", 0, 0, T, OUTPUT,                                         \
+    X(TEXT, report, "report", "", "FILE", 0, 0, TB, OUTPUT,                                        \
       "one HTML file with pictures: memory by kind over a step, what its peak is made of, "        \
       "lanes, stalls, addresses; of plan also where it does not fit, of train and profile with "   \
-      "what was measured")                                                                         \
+      "what was measured; of bench, its rates as bars")                                            \
     X(SWITCH, explain, "explain", "false", NULL, 0, 0, P, OUTPUT,                                  \
       "say in a few lines why the plan is as it is, what binds it, and what rules of thumb say")   \
     X(LIST, compare, "compare", "", "POLICY|SIZE|NAME=VALUE...", 0, 0, P, OUTPUT,                  \
@@ -222,19 +240,25 @@
     X(COUNT, profile_steps, "profile-steps", "3", "N", 1, 1e6, R, OUTPUT,                          \
       "steps that are measured, after one that warms up")                                          \
     X(SWITCH, quick, "quick", "false", NULL, 0, 0, B, OUTPUT, "seconds instead of a minute")       \
+    X(LIST, only, "only", "", "FIGURE,...", 0, 0, B, OUTPUT,                                       \
+      "measure these alone: gemm, adamw, op, memory, copy, comm, disk, numa; the other rates of "  \
+      "the profile stay as they were measured before")                                             \
+    X(TEXT, against, "against", "", "FILE", 0, 0, B, OUTPUT,                                       \
+      "hold each rate against an earlier run, what --json printed or a profile: its ratio, and "   \
+      "what changed by more than the spread of both")                                              \
     X(TEXT, output, "output", "", "FILE", 0, 0, BK, OUTPUT,                                        \
       "of bench: where the profile goes (else where plan and train find it by themselves); of "    \
       "tokenize: the file of tokens, or with --decode of text")                                    \
     X(CHOICE, format, "format", "llmc", "llmc|nanogpt|megatron", 0, 0, K, OUTPUT,                  \
       "of the file of tokens; megatron: FILE.bin and FILE.idx")                                    \
     X(TEXT, from, "from", "", "PATH", 0, 0, V, OUTPUT,                                             \
-      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, or " \
-      "a model of llm.c (.bin)")                                                                   \
+      "what is converted: a --save directory, one step of it, a Hugging Face GPT-2 directory, "    \
+      "Megatron-LM's pieces (a directory with iter_* or mp_rank_*), or a model of llm.c (.bin)")   \
     X(TEXT, to, "to", "", "PATH", 0, 0, V, OUTPUT,                                                 \
-      "where it goes: hf makes a directory, the others a file")                                    \
-    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights", 0, 0, V, OUTPUT,             \
+      "where it goes: hf and megatron make a directory, the others a file")                        \
+    X(CHOICE, convert_format, "format", "hf", "hf|gguf|llmc|weights|megatron", 0, 0, V, OUTPUT,    \
       "hf: a directory for transformers, tokenizer included; gguf: for llama.cpp; llmc: for "      \
-      "llm.c; weights: one safetensors file")                                                      \
+      "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks")              \
     X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT,                \
       "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
       "gguf")

@@ -81,9 +81,10 @@ static sl_status take_number(reading *self, uint32_t key, uint32_t row, double f
     return SL_OK;
 }
 
-/* ---- batch: train_batch_size = micro-batch * accumulation * data-parallel ranks ---- */
-
-enum { RANK_COUNT = 1 };
+/* ---- batch: train_batch_size = micro-batch * accumulation * data-parallel ranks ----
+ *
+ * How many ranks there will be is not known here: the total becomes --global-batch, by which the
+ * accumulation is found, or checked, once it is. Until then there is one rank. */
 
 static const double batch_max = 1e12;
 
@@ -98,24 +99,23 @@ static sl_status read_batch(const reading *self, uint32_t key, double *out_rows)
 static sl_status refuse_batch(const reading *self, double total, double micro, double count)
 {
     char needed[64] = "";
-    if (fmod(total, micro * RANK_COUNT) == 0)
+    if (fmod(total, micro) == 0)
         snprintf(needed, sizeof needed, "; gradient_accumulation_steps %.0f would do",
-                 total / micro / RANK_COUNT);
+                 total / micro);
     return sl_foreign_refuse(
         &self->file, KEY(TRAIN_BATCH),
-        "not train_micro_batch_size_per_gpu %.0f * gradient_accumulation_steps %.0f * "
-        "%d rank%s",
-        micro, count, RANK_COUNT, needed);
+        "no multiple of train_micro_batch_size_per_gpu %.0f * gradient_accumulation_steps %.0f%s",
+        micro, count, needed);
 }
 
 /* Any two give the third; of a total alone, there is one micro-batch. */
 static sl_status solve_batch(const reading *self, double total, double *micro, double *count)
 {
     if (total > 0 && *micro <= 0)
-        *micro = floor(total / RANK_COUNT / (*count > 0 ? *count : 1));
+        *micro = floor(total / (*count > 0 ? *count : 1));
     if (total > 0 && *micro > 0 && *count <= 0)
-        *count = floor(total / RANK_COUNT / *micro);
-    if (total > 0 && *micro * *count * RANK_COUNT != total)
+        *count = floor(total / *micro);
+    if (total > 0 && (*micro * *count == 0 || fmod(total, *micro * *count) != 0))
         return refuse_batch(self, total, *micro, *count);
     if (*micro > 0 && *count <= 0 && !sl_foreign_is_auto(&self->file, KEY(ACCUMULATION)))
         *count = 1;
@@ -128,6 +128,7 @@ static sl_status take_batch(reading *self)
     SL_TRY(read_batch(self, KEY(TRAIN_BATCH), &total));
     SL_TRY(read_batch(self, KEY(MICRO_BATCH), &micro));
     SL_TRY(read_batch(self, KEY(ACCUMULATION), &count));
+    const bool is_solved = total > 0 && count <= 0 && !self->config->given[ROW(accumulate)];
     SL_TRY(solve_batch(self, total, &micro, &count));
     sl_foreign_note(&self->file, KEY(MICRO_BATCH), "decided here, by --micro-batch");
     sl_foreign_note(&self->file, KEY(ACCUMULATION), "decided here, by --accumulate");
@@ -135,9 +136,10 @@ static sl_status take_batch(reading *self)
         SL_TRY(set_number(self, KEY(MICRO_BATCH), ROW(micro_batch), micro));
     if (count > 0)
         SL_TRY(set_number(self, KEY(ACCUMULATION), ROW(accumulate), count));
+    if (is_solved) /* follows from the total, whatever the number of ranks */
+        self->config->given[ROW(accumulate)] = false;
     if (total > 0)
-        sl_foreign_note(&self->file, KEY(TRAIN_BATCH), "%.0f rows * %.0f micro-batches * %d rank",
-                        micro, count, RANK_COUNT);
+        SL_TRY(set_number(self, KEY(TRAIN_BATCH), ROW(global_batch), total));
     else if (self->file.values[KEY(TRAIN_BATCH)])
         sl_foreign_note(&self->file, KEY(TRAIN_BATCH),
                         "decided here, by --micro-batch and --accumulate");

@@ -122,3 +122,36 @@ sl_status sl_recipe_check_schedule(sl_config *config)
     SL_TRY(check_warmup(config));
     return resolve_min_lr(config);
 }
+
+/* ---- ranks and rows ---- */
+
+sl_status sl_recipe_plan_ranks(sl_config *config)
+{
+    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
+    if (config->dp == SL_CONFIG_UNSET && ranks % config->tp != 0)
+        SL_FAIL(SL_ERROR_USAGE, "--ranks %llu is no multiple of --tp %llu",
+                (unsigned long long)ranks, (unsigned long long)config->tp);
+    if (config->dp == SL_CONFIG_UNSET)
+        config->dp = ranks / config->tp;
+    if (config->ranks != SL_CONFIG_UNSET && config->tp * config->dp != ranks)
+        SL_FAIL(SL_ERROR_USAGE, "--ranks %llu is not --tp %llu times --dp %llu",
+                (unsigned long long)ranks, (unsigned long long)config->tp,
+                (unsigned long long)config->dp);
+    return SL_OK;
+}
+
+sl_status sl_recipe_settle_batch(sl_config *config, bool is_free)
+{
+    const uint64_t rows = config->micro_batch * config->dp, total = config->global_batch;
+    if (total != SL_CONFIG_UNSET && is_free && total % rows == 0 && total > 0)
+        config->accumulate = total / rows;
+    if (total != SL_CONFIG_UNSET && total != rows * config->accumulate)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--global-batch %llu is not --micro-batch %llu * --accumulate %llu * %llu "
+                "data-parallel rank%s: change one of them",
+                (unsigned long long)total, (unsigned long long)config->micro_batch,
+                (unsigned long long)config->accumulate, (unsigned long long)config->dp,
+                config->dp == 1 ? "" : "s");
+    config->global_batch = rows * config->accumulate;
+    return SL_OK;
+}

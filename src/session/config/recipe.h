@@ -12,4 +12,12 @@ sl_status sl_recipe_check_loss_scale(sl_config *config);
 /* Warm-up, decay and the last learning rate. SL_ERROR_USAGE. */
 sl_status sl_recipe_check_schedule(sl_config *config);
 
+/* Data-parallel ranks of a process that is alone: those of --ranks, which a plan is for. What is
+ * filled in already stays. SL_ERROR_USAGE: --tp and --dp make another number. */
+sl_status sl_recipe_plan_ranks(sl_config *config);
+
+/* The rows of a step: --micro-batch * --accumulate * --dp, which is filled in. Where --global-batch
+ * is known and `is_free`, --accumulate follows from it. SL_ERROR_USAGE: they do not fit. */
+sl_status sl_recipe_settle_batch(sl_config *config, bool is_free);
+
 #endif

@@ -31,6 +31,7 @@ static const uint32_t resolved_rows[] = {
     ROW(micro_batch),
     ROW(seq),
     ROW(accumulate),
+    ROW(global_batch),
     ROW(steps),
     ROW(precision),
     ROW(lr),
@@ -62,7 +63,7 @@ static const struct {
 
 /* Of one start, or kept elsewhere. */
 static const uint32_t unkept_rows[] = {ROW(save),     ROW(resume), ROW(overwrite), ROW(quiet),
-                                       ROW(timeline), ROW(report), ROW(seed)};
+                                       ROW(timeline), ROW(report), ROW(seed),      ROW(dp)};
 
 /* What the run is: a difference is refused, here or by whoever resolves the shape. */
 static const uint32_t identity_rows[] = {ROW(model),   ROW(layers), ROW(width), ROW(heads),

@@ -17,8 +17,31 @@ static sl_status check_shared_rows(const sl_config *config, const char *option)
     return SL_OK;
 }
 
+static sl_status check_partition(const sl_config *config)
+{
+    if (!config->partition_activations)
+        return SL_OK;
+    if (config->sequence_parallel)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--partition-activations beside --sequence-parallel: there a rank has "
+                "no more than its part of them anyway; leave it out");
+    return check_shared_rows(config, "--partition-activations");
+}
+
+static sl_status check_layout(const sl_config *config)
+{
+    if (config->split_layout == SL_SPLIT_MEGATRON)
+        return SL_OK;
+    if (config->sequence_parallel)
+        SL_FAIL(SL_ERROR_USAGE, "--split-layout colossal beside --sequence-parallel: ranks that "
+                                "gather columns have all rows; leave one out");
+    return check_shared_rows(config, "--split-layout colossal");
+}
+
 sl_status sl_sharing_check(const sl_config *config)
 {
+    SL_TRY(check_partition(config));
+    SL_TRY(check_layout(config));
     if (!config->sequence_parallel)
         return SL_OK;
     SL_TRY(check_shared_rows(config, "--sequence-parallel"));

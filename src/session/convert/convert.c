@@ -15,6 +15,7 @@ static const sl_target_ops *const formats[] = {
     [SL_CONVERT_GGUF] = &sl_target_gguf,
     [SL_CONVERT_LLMC] = &sl_target_llmc,
     [SL_CONVERT_WEIGHTS] = &sl_target_weights,
+    [SL_CONVERT_MEGATRON] = &sl_target_megatron,
 };
 
 sl_status sl_convert_check(sl_convert_format format, sl_encoding encoding)
@@ -35,7 +36,9 @@ static sl_status check_vocabulary(const sl_convert_args *args)
         SL_FAIL(SL_ERROR_USAGE,
                 "the tokenizer has %u tokens, but the model %u ids: it is another model's", count,
                 args->reader->shape.vocab);
-    if (!args->vocabulary && args->format != SL_CONVERT_WEIGHTS)
+    bool takes_vocabulary =
+        args->format != SL_CONVERT_WEIGHTS && args->format != SL_CONVERT_MEGATRON;
+    if (!args->vocabulary && takes_vocabulary)
         sl_log_write(SL_LOG_WARNING,
                      "no vocabulary is known of this model, so what is written reads and prints no "
                      "text: --tokenizer DIR adds one");
@@ -49,6 +52,13 @@ uint32_t sl_target_end_of_text(const sl_target *target)
     return id == SL_VOCABULARY_NONE ? target->args->reader->shape.vocab - 1 : (uint32_t)id;
 }
 
+sl_target_part sl_target_whole(const sl_target *target, const sl_gpt2_tensor *tensor)
+{
+    bool is_across = tensor->is_linear && target->is_out_in;
+    return (sl_target_part){.row_count = is_across ? tensor->columns : tensor->rows,
+                            .column_count = is_across ? tensor->rows : tensor->columns};
+}
+
 sl_status sl_target_list(sl_target *target)
 {
     const sl_gpt2_shape *shape = &target->args->reader->shape;
@@ -56,14 +66,19 @@ sl_status sl_target_list(sl_target *target)
     target->items = calloc(target->item_count, sizeof *target->items);
     if (!target->items)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
-    for (uint32_t i = 0; i < target->item_count; i++)
-        target->items[i] = (sl_target_item){.tensor = sl_gpt2_tensors_nth(shape, i),
-                                            .encoding = target->args->encoding};
+    for (uint32_t i = 0; i < target->item_count; i++) {
+        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(shape, i);
+        target->items[i] = (sl_target_item){.tensor = tensor,
+                                            .encoding = target->args->encoding,
+                                            .part = sl_target_whole(target, &tensor)};
+    }
     return SL_OK;
 }
 
-static void close_target(sl_target *target)
+static void close_target(sl_target *target, const sl_target_ops *ops)
 {
+    if (ops->close)
+        ops->close(target);
     sl_safetensors_writer_close(target->safetensors);
     sl_gguf_close(target->gguf);
     sl_files_close(&target->file);
@@ -101,36 +116,53 @@ static sl_status append(walk *self, const sl_target_item *item, const float *dat
     return SL_OK;
 }
 
-static sl_status copy_straight(walk *self, const sl_target_item *item)
+/* A part of the tensor as it stands in the source, where a row has `columns` elements. */
+typedef struct matrix {
+    uint64_t columns;
+    sl_target_part part;
+} matrix;
+
+/* Reads some columns of all its rows, or all columns of some, row by row unless they stand
+ * together. */
+static sl_status read_part(walk *self, const sl_gpt2_tensor *tensor, const matrix *of)
 {
     const sl_model_reader *reader = self->target->args->reader;
-    uint64_t count = item->tensor.rows * item->tensor.columns;
-    for (uint64_t done = 0; done < count;) {
-        uint64_t left = count - done;
-        uint64_t part = left < self->block_elements ? left : self->block_elements;
-        SL_TRY(sl_model_reader_read(reader, &item->tensor, done, part, self->data));
-        SL_TRY(append(self, item, self->data, part));
-        SL_TRY(tell(self));
-        done += part;
-    }
+    const sl_target_part *part = &of->part;
+    uint64_t first = part->first_row * of->columns + part->first_column;
+    if (part->column_count == of->columns)
+        return sl_model_reader_read(reader, tensor, first, part->row_count * of->columns,
+                                    self->data);
+    for (uint64_t row = 0; row < part->row_count; row++)
+        SL_TRY(sl_model_reader_read(reader, tensor, first + row * of->columns, part->column_count,
+                                    self->data + row * part->column_count));
     return SL_OK;
 }
 
-/* The matrix in the source: its rows become columns. */
-typedef struct matrix {
-    uint64_t rows, columns;
-} matrix;
-
-/* Reads some columns of all rows, row by row unless they are all there are. */
-static sl_status read_columns(walk *self, const sl_gpt2_tensor *tensor, matrix of,
-                              uint64_t first_column, uint64_t count)
+/* So many rows or columns, each of `elements`, fit a block. */
+static sl_status count_in_block(const walk *self, uint64_t elements, uint64_t *out_count)
 {
-    const sl_model_reader *reader = self->target->args->reader;
-    if (count == of.columns)
-        return sl_model_reader_read(reader, tensor, 0, of.rows * of.columns, self->data);
-    for (uint64_t row = 0; row < of.rows; row++)
-        SL_TRY(sl_model_reader_read(reader, tensor, row * of.columns + first_column, count,
-                                    self->data + row * count));
+    *out_count = self->block_elements / elements;
+    if (*out_count > 0)
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA,
+            "has rows of %" PRIu64 " elements, more than %" PRIu64 " are not converted", elements,
+            self->block_elements);
+}
+
+static sl_status copy_straight(walk *self, const sl_target_item *item)
+{
+    matrix of = {item->tensor.columns, item->part};
+    uint64_t most, left = item->part.row_count;
+    if (self->target->is_out_in && item->tensor.is_linear)
+        of.columns = item->tensor.rows;
+    SL_TRY(count_in_block(self, of.part.column_count, &most));
+    for (; left > 0; left -= of.part.row_count) {
+        of.part.row_count = left < most ? left : most;
+        SL_TRY(read_part(self, &item->tensor, &of));
+        SL_TRY(append(self, item, self->data, of.part.row_count * of.part.column_count));
+        SL_TRY(tell(self));
+        of.part.first_row += of.part.row_count;
+    }
     return SL_OK;
 }
 
@@ -145,23 +177,23 @@ static void lay_across(const float *data, uint64_t rows, uint64_t columns, float
                     out_data[c * rows + r] = data[r * columns + c];
 }
 
+/* Rows of the target are columns of the source: a band of them at a time. */
 static sl_status copy_across(walk *self, const sl_target_item *item)
 {
-    const sl_gpt2_tensor *tensor = &item->tensor;
-    matrix of = {tensor->rows, tensor->columns};
+    const sl_target_part *part = &item->part;
+    matrix of = {item->tensor.columns,
+                 {part->first_column, part->column_count, part->first_row, 0}};
+    uint64_t most, left = part->row_count;
     if (self->target->args->reader->is_out_in)
-        of = (matrix){tensor->columns, tensor->rows};
-    uint64_t most = self->block_elements / of.rows;
-    if (most == 0)
-        SL_FAIL(SL_ERROR_DATA, "has %" PRIu64 " rows, more than %" PRIu64 " cannot be laid across",
-                of.rows, self->block_elements);
-    for (uint64_t column = 0; column < of.columns;) {
-        uint64_t left = of.columns - column, count = left < most ? left : most;
-        SL_TRY(read_columns(self, tensor, of, column, count));
-        lay_across(self->data, of.rows, count, self->across);
-        SL_TRY(append(self, item, self->across, of.rows * count));
+        of.columns = item->tensor.rows;
+    SL_TRY(count_in_block(self, of.part.row_count, &most));
+    for (; left > 0; left -= of.part.column_count) {
+        of.part.column_count = left < most ? left : most;
+        SL_TRY(read_part(self, &item->tensor, &of));
+        lay_across(self->data, of.part.row_count, of.part.column_count, self->across);
+        SL_TRY(append(self, item, self->across, of.part.row_count * of.part.column_count));
         SL_TRY(tell(self));
-        column += count;
+        of.part.first_column += of.part.column_count;
     }
     return SL_OK;
 }
@@ -230,7 +262,8 @@ enum { SMALL_FILES_BYTES = 64 << 10, TOKEN_TEXT_BYTES = 64 /* of a token and its
 static sl_status check_space(const sl_target *target)
 {
     const sl_convert_args *args = target->args;
-    uint64_t free_bytes, block_bytes, needed = target->total_bytes + SMALL_FILES_BYTES;
+    uint64_t free_bytes, block_bytes,
+        needed = target->total_bytes + target->other_bytes + SMALL_FILES_BYTES;
     if (args->vocabulary)
         needed += sl_vocabulary_count(args->vocabulary) * (uint64_t)TOKEN_TEXT_BYTES;
     SL_TRY(sl_files_free_space(target->output.path, &free_bytes, &block_bytes));
@@ -263,7 +296,8 @@ sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_rep
     SL_TRY(sl_convert_check(args->format, args->encoding));
     SL_TRY(check_vocabulary(args));
     sl_status status = convert(&target, formats[args->format]);
-    *out_report = (sl_convert_report){target.item_count, target.total_bytes};
-    close_target(&target);
+    *out_report =
+        (sl_convert_report){sl_gpt2_tensors_count(&args->reader->shape), target.total_bytes};
+    close_target(&target, formats[args->format]);
     return status;
 }

@@ -10,6 +10,8 @@
  *   LLMC     llm.c's model in fp32 or bf16; with a vocabulary its tokenizer beside it,
  *            NAME_tokenizer.bin
  *   WEIGHTS  one safetensors file under the names of openai-community/gpt2, without a prefix
+ *   MEGATRON a directory of Megatron-LM's pieces for tp_size x pp_size ranks, under Megatron Core's
+ *            names (megatron_model.h)
  */
 #ifndef SL_SESSION_CONVERT_CONVERT_H
 #define SL_SESSION_CONVERT_CONVERT_H
@@ -22,7 +24,8 @@ typedef enum sl_convert_format {
     SL_CONVERT_HF,
     SL_CONVERT_GGUF,
     SL_CONVERT_LLMC,
-    SL_CONVERT_WEIGHTS
+    SL_CONVERT_WEIGHTS,
+    SL_CONVERT_MEGATRON
 } sl_convert_format;
 
 enum {
@@ -35,6 +38,7 @@ typedef struct sl_convert_args {
     const char *to;
     sl_convert_format format;
     sl_encoding encoding;
+    uint32_t tp_size, pp_size; /* of MEGATRON; else 1 */
     bool overwrites;
     const sl_vocabulary *vocabulary; /* NULL: none is known */
     /* Called between blocks of some MiB; what it returns but SL_OK ends the conversion. May be

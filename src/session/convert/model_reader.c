@@ -1,4 +1,4 @@
-/* Opens one of three kinds of models, and reads runs of elements; see model_reader.h. */
+/* Opens one of four kinds of models, and reads runs of elements; see model_reader.h. */
 #include "model_reader.h"
 
 #include <errno.h>
@@ -88,7 +88,26 @@ static sl_status open_file(const char *path, sl_model_reader *reader)
     return check_shape(&reader->shape, path);
 }
 
+/* ---- Megatron-LM ---- */
+
+static sl_status open_pieces(const char *path, sl_model_reader *reader)
+{
+    SL_TRY(sl_megatron_model_open(path, &reader->megatron));
+    reader->shape = sl_megatron_model_shape(reader->megatron);
+    reader->kind = sl_megatron_model_kind(reader->megatron);
+    reader->path = sl_megatron_model_path(reader->megatron);
+    reader->is_out_in = true;
+    return SL_OK;
+}
+
 /* ---- all ---- */
+
+static sl_status open_any(const char *path, bool is_directory, sl_model_reader *reader)
+{
+    if (!is_directory)
+        return open_file(path, reader);
+    return sl_megatron_model_is_at(path) ? open_pieces(path, reader) : open_directory(path, reader);
+}
 
 sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
 {
@@ -98,8 +117,7 @@ sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
     if (!is_there && errno != ENOENT && errno != ENOTDIR)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be looked at: %s", sl_files_show(path).text,
                 strerror(errno));
-    bool is_directory = is_there && S_ISDIR(info.st_mode);
-    sl_status status = is_directory ? open_directory(path, &reader) : open_file(path, &reader);
+    sl_status status = open_any(path, is_there && S_ISDIR(info.st_mode), &reader);
     if (status != SL_OK) {
         sl_model_reader_close(&reader);
         return status;
@@ -110,6 +128,7 @@ sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
 
 void sl_model_reader_close(sl_model_reader *reader)
 {
+    sl_megatron_model_close(reader->megatron);
     sl_llmc_model_close(reader->llmc);
     sl_model_files_close(reader->files);
     sl_source_close(&reader->source);
@@ -125,6 +144,9 @@ sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tens
         return sl_llmc_model_read(reader->llmc, place.first_element + first_element, element_count,
                                   out_data);
     }
+    if (reader->megatron)
+        return sl_megatron_model_read(reader->megatron, tensor, first_element, element_count,
+                                      out_data);
     const sl_found_tensor *found = &reader->found[sl_gpt2_tensors_index(&reader->shape, tensor)];
     return sl_safetensors_read(found->file, found->tensor, first_element, element_count, out_data);
 }

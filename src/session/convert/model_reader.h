@@ -1,11 +1,11 @@
 /* The parameters of a model as fp32, tensor by tensor, wherever they are: in a checkpoint of this
- * program, in a Hugging Face GPT-2 directory, or in a model of llm.c. All names, shapes and, of a
- * checkpoint, checksums are checked when it is opened. */
+ * program, in a Hugging Face GPT-2 directory, in Megatron-LM's pieces, or in a model of llm.c. All
+ * names, shapes and, of a checkpoint, checksums are checked when it is opened. */
 #ifndef SL_SESSION_CONVERT_MODEL_READER_H
 #define SL_SESSION_CONVERT_MODEL_READER_H
 
 #include "files/model_files.h"
-#include "gpt2_tensors.h"
+#include "megatron_model.h"
 #include "session/weights/source.h"
 
 /* Where a tensor of safetensors is. */
@@ -16,15 +16,16 @@ typedef struct sl_found_tensor {
 
 typedef struct sl_model_reader {
     sl_gpt2_shape shape;
-    const char *kind;       /* "checkpoint of step 7", ...: for people */
-    const char *path;       /* of the checkpoint, model or file itself */
-    const char *directory;  /* where a vocabulary may lie; NULL: nowhere */
-    const char *tokenizer;  /* what the checkpoint says; NULL: nothing */
-    bool is_out_in;         /* linear weights are [out, in] */
-    sl_source source;       /* of a directory */
-    sl_model_files *files;  /* of a Hugging Face model */
-    sl_found_tensor *found; /* [sl_gpt2_tensors_count] of a directory */
-    sl_llmc_model *llmc;    /* of a file, else NULL */
+    const char *kind;            /* "checkpoint of step 7", ...: for people */
+    const char *path;            /* of the checkpoint, model or file itself */
+    const char *directory;       /* where a vocabulary may lie; NULL: nowhere */
+    const char *tokenizer;       /* what the checkpoint says; NULL: nothing */
+    bool is_out_in;              /* linear weights are [out, in] */
+    sl_source source;            /* of a directory */
+    sl_model_files *files;       /* of a Hugging Face model */
+    sl_found_tensor *found;      /* [sl_gpt2_tensors_count] of a directory */
+    sl_llmc_model *llmc;         /* of a file, else NULL */
+    sl_megatron_model *megatron; /* of a directory of pieces, else NULL */
 } sl_model_reader;
 
 /* Opens what is at `path`. SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */
@@ -33,8 +34,8 @@ sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader);
 /* A zeroed one is fine. */
 void sl_model_reader_close(sl_model_reader *reader);
 
-/* Reads elements of a tensor as they stand in the source, so a linear one of llm.c by rows of [out,
- * in]. SL_ERROR_DATA: a file was cut. SL_ERROR_IO. */
+/* Reads elements of a tensor as they stand in the source, so a linear one by rows of [out, in]
+ * where is_out_in says so. SL_ERROR_DATA: a file was cut. SL_ERROR_IO. */
 sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tensor *tensor,
                                uint64_t first_element, uint64_t element_count, float *out_data);
 

@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "output.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "megatron_tensors.h"
 
 /* ---- what a directory that is replaced may hold ---- */
 
@@ -25,55 +26,74 @@ static bool is_of_model(const char *name)
                                         "tokenizer.json",
                                         "special_tokens_map.json",
                                         "added_tokens.json",
-                                        "model.safetensors.index.json"};
+                                        "model.safetensors.index.json",
+                                        "model_optim_rng.pt",
+                                        SL_MEGATRON_TRACKER};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)
             return true;
     return strncmp(name, "model", 5) == 0 && sl_files_name_ends(name, ".safetensors");
 }
 
-/* Calls `take` for each name but . and .. until it fails. */
-static sl_status walk(const char *path,
-                      sl_status (*take)(int fd, const char *path, const char *name))
+/* Megatron's pieces lie in some. */
+static bool is_directory_of_model(const char *name)
 {
-    DIR *stream = opendir(path);
+    return strcmp(name, "release") == 0 || strncmp(name, "mp_rank_", 8) == 0;
+}
+
+/* Calls `take` for all that is below a directory, what is in a directory before and after it, until
+ * it fails. Links are not followed. */
+static sl_status walk(const char *path, sl_status (*take)(const char *path, const FTSENT *entry))
+{
+    char *root = strdup(path);
+    FTS *stream = root ? fts_open((char *[]){root, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
     sl_status status = SL_OK;
+    free(root);
     if (!stream)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(errno));
-    for (struct dirent *entry; status == SL_OK && (errno = 0, entry = readdir(stream)) != NULL;)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            status = take(dirfd(stream), path, entry->d_name);
+    for (FTSENT *entry; status == SL_OK && (errno = 0, entry = fts_read(stream)) != NULL;)
+        if (entry->fts_level > FTS_ROOTLEVEL)
+            status = take(path, entry);
     int error = status == SL_OK ? errno : 0;
-    closedir(stream);
+    fts_close(stream);
     if (error != 0)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(error));
     return status;
 }
 
-static sl_status refuse_foreign(int fd, const char *path, const char *name)
+static bool is_directory(const FTSENT *entry)
 {
-    struct stat info;
-    bool is_file = fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISDIR(info.st_mode);
-    if (is_file && is_of_model(name))
+    return entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
+}
+
+static sl_status refuse_foreign(const char *path, const FTSENT *entry)
+{
+    if (entry->fts_info == FTS_DNR)
+        SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(entry->fts_path).text,
+                strerror(entry->fts_errno));
+    if (is_directory(entry) ? is_directory_of_model(entry->fts_name) : is_of_model(entry->fts_name))
         return SL_OK;
-    SL_FAIL(SL_ERROR_USAGE,
-            "--to %s: holds %s, which is no file of a Hugging Face model, so the directory is not "
-            "replaced: name another one",
-            sl_files_show(path).text, sl_files_show(name).text);
+    SL_FAIL(
+        SL_ERROR_USAGE,
+        "--to %s: holds %s, which is no file of a model, so the directory is not replaced: name "
+        "another one",
+        sl_files_show(path).text, sl_files_show(entry->fts_name).text);
 }
 
 /* What somebody put there meanwhile stays, and the directory with it. */
-static sl_status remove_file(int fd, const char *path, const char *name)
+static sl_status remove_entry(const char *path, const FTSENT *entry)
 {
     (void)path;
-    if (is_of_model(name))
-        unlinkat(fd, name, 0);
+    if (entry->fts_info == FTS_DP && is_directory_of_model(entry->fts_name))
+        rmdir(entry->fts_path);
+    else if (!is_directory(entry) && is_of_model(entry->fts_name))
+        unlink(entry->fts_path);
     return SL_OK;
 }
 
 static void remove_directory(const char *path)
 {
-    walk(path, remove_file);
+    walk(path, remove_entry);
     if (rmdir(path) != 0 && errno != ENOENT)
         sl_log_write(SL_LOG_WARNING, "%s: could not be removed: %s", sl_files_show(path).text,
                      strerror(errno));
@@ -196,11 +216,29 @@ static sl_status make_directory(sl_output *output)
                                    &output->directory);
 }
 
+/* Makes the directories in which a name of several parts ends. */
+static sl_status make_parents(const sl_output *output, const char *name)
+{
+    for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
+        char *part = strndup(name, (size_t)(slash - name));
+        if (!part)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+        bool is_there = mkdirat(output->directory, part, 0777) == 0 || errno == EEXIST;
+        int error = errno;
+        free(part);
+        if (!is_there)
+            SL_FAIL(SL_ERROR_IO, "%s/%s: its directory cannot be made: %s",
+                    sl_files_show(output->temporary).text, name, strerror(error));
+    }
+    return SL_OK;
+}
+
 sl_status sl_output_create(sl_output *output, const char *name, sl_file *out_file)
 {
     if (output->is_directory) {
         if (!output->is_made)
             SL_TRY(make_directory(output));
+        SL_TRY(make_parents(output, name));
         return sl_files_create_shared(output->directory, output->temporary, name, out_file);
     }
     unlink(output->temporary); /* of a process that died and had this number */
@@ -266,11 +304,30 @@ static int rename_output(const sl_output *output, bool *out_is_exchanged)
     return *out_is_exchanged ? exchange(output) : error;
 }
 
+static sl_status sync_entry(const char *path, const FTSENT *entry)
+{
+    int fd;
+    (void)path;
+    if (entry->fts_info != FTS_DP)
+        return SL_OK;
+    SL_TRY(sl_files_open_directory(AT_FDCWD, NULL, entry->fts_path, SL_LINKS_REFUSE, &fd));
+    sl_status status = sl_files_sync_directory(fd, entry->fts_path);
+    close(fd);
+    return status;
+}
+
+/* Those within it first. */
+static sl_status sync_directories(const sl_output *output)
+{
+    SL_TRY(walk(output->temporary, sync_entry));
+    return sl_files_sync_directory(output->directory, output->temporary);
+}
+
 sl_status sl_output_publish(sl_output *output)
 {
     bool is_exchanged;
     if (output->is_directory)
-        SL_TRY(sl_files_sync_directory(output->directory, output->temporary));
+        SL_TRY(sync_directories(output));
     int error = rename_output(output, &is_exchanged);
     if (error != 0)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be named %s: %s", sl_files_show(output->temporary).text,

@@ -25,7 +25,8 @@ sl_status sl_output_open(const char *path, bool is_directory, bool overwrites,
 /* Removes a temporary that was not published. A zeroed one is fine. */
 void sl_output_close(sl_output *output);
 
-/* Makes the directory, or the file itself, which has no `name`. SL_ERROR_IO. */
+/* Makes the directory and a file in it, whose name may have directories in front; or the file
+ * itself, which has no `name`. SL_ERROR_IO. */
 sl_status sl_output_create(sl_output *output, const char *name, sl_file *out_file);
 
 /* Makes a small file and syncs it. */

@@ -23,8 +23,11 @@ static sl_status plan(sl_target *target)
     SL_TRY(sl_llmc_check(&llmc, &elements));
     target->is_out_in = true;
     SL_TRY(sl_target_list(target));
-    for (uint32_t i = 0; i < target->item_count; i++)
-        target->items[i].tensor = sl_gpt2_tensors_nth_by_kind(shape, i);
+    for (uint32_t i = 0; i < target->item_count; i++) {
+        sl_target_item *item = &target->items[i];
+        item->tensor = sl_gpt2_tensors_nth_by_kind(shape, i);
+        item->part = sl_target_whole(target, &item->tensor);
+    }
     target->items[0].padding_elements = (llmc.padded_vocab - llmc.vocab) * (uint64_t)llmc.width;
     target->total_bytes = HEADER_BYTES + sl_encoding_bytes(target->args->encoding, elements);
     return SL_OK;

@@ -89,6 +89,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .by_document = task->by_document};
     if (task->work == SL_WORK_TRAIN && program_index == 0)
         options.dropout = task->dropout;
+    options.split_layout = task->split_layout;
     options.sequence_parallel = shares_rows(task, options.batch, program_index);
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
@@ -96,7 +97,11 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
         choose_generation(task, program_index, &options);
     if (task->by_token)
         options.mode = SL_GPT2_STATS;
-    return sl_gpt2_emit(&task->shape, &options, out_program);
+    SL_TRY(sl_gpt2_emit(&task->shape, &options, out_program));
+    (*out_program)->dp_size = task->dp_size;
+    (*out_program)->dp_rank = task->dp_rank;
+    (*out_program)->zero = task->zero;
+    return SL_OK;
 }
 
 /* Writes the training step made of forward program *program in its place. */
@@ -107,7 +112,8 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
     sl_step_options options = {.micro_batch_count = choice->accumulate,
                                .accumulation = choice->accumulation,
                                .recompute = choice->recompute,
-                               .update_early = blueprint->task.update_early};
+                               .update_early = blueprint->task.update_early,
+                               .partition_activations = blueprint->task.partition_activations};
     sl_program *step = NULL;
     SL_TRY(sl_program_derive_step(*program, &map, &options, &step));
     sl_program_close(*program);

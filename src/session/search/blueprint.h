@@ -36,10 +36,14 @@ typedef struct sl_task {
     uint32_t test_tail_rows;   /* TRAIN: the same of the evaluation on test data */
     bool update_early;         /* TRAIN: see sl_step_options */
     uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
-    bool sequence_parallel;    /* TRAIN: see sl_gpt2_emit_options */
-    uint64_t chunk_elements;   /* 0: searched */
-    uint32_t prefetch;         /* or SL_PREFETCH_AUTO */
-    sl_engine_target target;   /* who computes */
+    uint32_t dp_size, dp_rank; /* TRAIN: ranks with rows of their own, and this one; likewise */
+    uint32_t zero;             /* ZeRO stage over them, see sl_program */
+    sl_split_layout split_layout;
+    bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
+    bool partition_activations; /* TRAIN: see sl_step_options */
+    uint64_t chunk_elements;    /* 0: searched */
+    uint32_t prefetch;          /* or SL_PREFETCH_AUTO */
+    sl_engine_target target;    /* who computes */
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset; of a
                               device with memory of its own: what the host may take */
     uint64_t device_bytes; /* what such a device may take where its budget is unset */

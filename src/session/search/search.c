@@ -230,6 +230,8 @@ static void init_training(const sl_config *config, sl_search *search)
     search->task.update_early = config->clip == 0 && config->nonfinite == SL_CONFIG_STOP &&
                                 !sl_config_scales_dynamically(config);
     search->task.sequence_parallel = config->sequence_parallel;
+    search->task.split_layout = (sl_split_layout)config->split_layout;
+    search->task.partition_activations = config->partition_activations;
     search->task.dropout = (float)config->dropout;
     search->fixed.disk_activations = config->nvme_activations;
     search->fixed.host_activations = config->offload_activations;
@@ -255,6 +257,10 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     SL_TRY(init_machine(config, &search));
     search.task.tp_size = work == SL_WORK_TRAIN ? (uint32_t)config->tp : 1;
     search.task.target.rank_count = search.task.tp_size;
+    if (work == SL_WORK_TRAIN)
+        search.task.dp_size = (uint32_t)unset_to(config->dp, 1);
+    search.task.zero = (uint32_t)config->zero;
+    search.task.target.data_rank_count = search.task.dp_size;
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
     search.task.prefetch = (uint32_t)unset_to(config->prefetch, SL_PREFETCH_AUTO);
     search.fixed.micro_batch =

@@ -48,9 +48,10 @@ static sl_status check_split_panel(const sl_full_tensor *full, const sl_tensor_s
     bool fits = spec->dim_count == full->dim_count && spec->whole_shape[0] == full->shape[0] &&
                 spec->whole_shape[1] == full->shape[1] && run.length <= run.pitch &&
                 !__builtin_mul_overflow(full->shape[0], columns, &whole) &&
-                !__builtin_mul_overflow(run.count - 1, run.stride, &last) &&
+                !__builtin_mul_overflow(run.count > 0 ? run.count - 1 : 0, run.stride, &last) &&
                 !__builtin_add_overflow(run.first, run.length, &end) &&
-                !__builtin_add_overflow(last, end, &end) && (run.length == 0 || end <= whole);
+                !__builtin_add_overflow(last, end, &end) &&
+                (run.length == 0 || run.count == 0 || end <= whole);
     if (!fits)
         SL_FAIL(SL_ERROR_USAGE, "tensor \"%s\": this rank's part is not in the tensor",
                 sl_files_show(full->name).text);
@@ -250,6 +251,25 @@ typedef struct gathered {
     uint64_t own_count;    /* elements that this rank gave, of all parts so far */
 } gathered;
 
+/* `piece`: of the panel. */
+static sl_status read_own_piece(gathered *it, uint32_t tensor_index, const sl_run_piece *piece)
+{
+    const sl_tensor_io *io = it->io;
+    const uint64_t end = piece->local + piece->count;
+    float *data = (float *)it->own + (piece->whole - it->first);
+    uint64_t first = piece->local, count = piece->count;
+    for (uint64_t at = piece->local; at < end; at = first + count) {
+        if (io->find_own)
+            count = io->find_own(io->user, it->group, tensor_index, at, end - at, &first);
+        if (count == 0)
+            break;
+        SL_TRY(io->read(io->user, it->group, tensor_index, first, count,
+                        data + (first - piece->local)));
+        it->own_count += count;
+    }
+    return SL_OK;
+}
+
 static sl_status read_own_panel(gathered *it, uint32_t tensor_index)
 {
     const sl_run run = sl_run_of_tensor(&it->list->tensors[tensor_index]);
@@ -258,9 +278,7 @@ static sl_status read_own_panel(gathered *it, uint32_t tensor_index)
         const sl_run_piece piece = sl_run_piece_in_whole(&run, at, end);
         if (piece.count == 0)
             break;
-        SL_TRY(it->io->read(it->io->user, it->group, tensor_index, piece.local, piece.count,
-                            (float *)it->own + (piece.whole - it->first)));
-        it->own_count += piece.count;
+        SL_TRY(read_own_piece(it, tensor_index, &piece));
         at = piece.whole + piece.count;
     }
     return SL_OK;
@@ -336,7 +354,7 @@ sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group
             .list = list, .full = full, .group = group, .io = io, .ranks = ranks};
         if (index != i)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\" is not in the order of names", full->name);
-        if (full->is_split && ranks)
+        if (ranks && (full->is_split || io->is_spread))
             SL_TRY(save_split(&split, writer));
         else if (writer)
             SL_TRY(sl_full_tensors_save(list, full, group, io, writer));

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "session/ranks.h"
 #include "session/weights/source.h"
 #include "train/data/tokenizer.h"
 #include "windows.h"
@@ -18,16 +19,42 @@ sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch,
                                .tail_rows = (uint32_t)(row_count % rows_per_batch)};
 }
 
-/* Adds the loss of `rows` to *loss_sum. */
+/* The losses of as many sets of rows, one a data-parallel rank, in the order of the rows. Ranks of
+ * one set follow each other, and have the same loss. */
+static sl_status share_losses(const sl_evaluate_args *args, uint32_t count, double loss,
+                              double *loss_sum)
+{
+    const sl_engine_ranks *ranks = args->ranks;
+    const uint32_t ranks_a_set = ranks->size / args->sets;
+    double losses[SL_COMM_RANKS_MAX];
+    SL_TRY(ranks->all_gather(ranks->user, sizeof loss, &loss, losses));
+    for (uint32_t set = 0; set < count; set++)
+        *loss_sum += losses[(size_t)set * ranks_a_set];
+    return SL_OK;
+}
+
+/* Adds the loss of `count` sets of rows, the first of which is `rows`, to *loss_sum. A rank that is
+ * left over computes the first once more: all ranks run the same programs. */
 static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_row_range rows,
-                          double *loss_sum)
+                          uint32_t count, double *loss_sum)
 {
     const sl_step_scalars scalars = {.loss_scale = 1};
     sl_engine *engine = args->session->engine;
+    if (args->set_index < count)
+        rows.first += args->set_index * rows.count;
     SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
     SL_TRY(sl_engine_step(engine, plan_index, &scalars));
-    *loss_sum += *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS);
+    const double loss = *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS);
+    if (args->sets > 1)
+        return share_losses(args, count, loss, loss_sum);
+    *loss_sum += loss;
     return SL_OK;
+}
+
+static uint32_t count_sets(const sl_evaluate_args *args, uint64_t left)
+{
+    const uint32_t sets = args->sets > 1 ? args->sets : 1;
+    return left < sets ? (uint32_t)left : sets;
 }
 
 sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report, bool *out_is_whole)
@@ -36,15 +63,17 @@ sl_status sl_evaluate_pass(const sl_evaluate_args *args, sl_eval_report *report,
     sl_row_range rows = {.count = range->rows_per_batch};
     double loss_sum = 0;
     *out_is_whole = false;
-    for (uint64_t i = 0; i < range->micro_batch_count; i++) {
+    for (uint64_t i = 0; i < range->micro_batch_count;) {
+        const uint32_t count = count_sets(args, range->micro_batch_count - i);
         if (args->stop && *args->stop)
             return SL_OK;
-        SL_TRY(add_rows(args, args->plan_index, rows, &loss_sum));
-        rows.first += rows.count;
+        SL_TRY(add_rows(args, args->plan_index, rows, count, &loss_sum));
+        rows.first += (uint64_t)count * rows.count;
+        i += count;
     }
     rows.count = range->tail_rows;
     if (rows.count)
-        SL_TRY(add_rows(args, args->tail_plan_index, rows, &loss_sum));
+        SL_TRY(add_rows(args, args->tail_plan_index, rows, 1, &loss_sum));
     report->tokens = (rows.first + rows.count) * args->loader->seq;
     report->data_tokens = sl_data_loader_token_count(args->loader);
     report->loss = loss_sum / (double)report->tokens;

@@ -35,6 +35,10 @@ typedef struct sl_evaluate_args {
     const sl_data_loader *loader;
     sl_evaluate_range range;
     const volatile sig_atomic_t *stop; /* ends early when not 0; NULL: never */
+    /* With data-parallel ranks, which share the micro-batches out: all ranks of the run, how many
+     * sets of rows there are (0: one), and which is this rank's. */
+    const sl_engine_ranks *ranks;
+    uint32_t sets, set_index;
 } sl_evaluate_args;
 
 /* Fills in loss, perplexity and what was covered. `*out_is_whole` is false if it was stopped. */

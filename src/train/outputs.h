@@ -1,0 +1,31 @@
+/* The files that a run writes for people, beside its checkpoints: that no two of them are one file,
+ * and that none takes the place of something else; and the timeline's, which is whole or not there.
+ */
+#ifndef SL_TRAIN_OUTPUTS_H
+#define SL_TRAIN_OUTPUTS_H
+
+#include "engine/timeline.h"
+#include "files/output_file.h"
+#include "session/config/config.h"
+
+/* The timeline of a run and the file that it is to be. All 0: none. */
+typedef struct sl_drawing {
+    sl_timeline *timeline;
+    sl_output_file output;
+} sl_drawing;
+
+/* SL_ERROR_USAGE: two options name one file, or one a file that is no such log. */
+sl_status sl_outputs_check(const sl_config *config, sl_config_command command);
+
+/* Begins the timeline of plan 0 of an engine (borrowed); a NULL path leaves it empty. Statuses of
+ * sl_output_file_open. */
+sl_status sl_drawing_open(const char *path, const sl_engine_plan *step, sl_drawing *out_drawing);
+
+/* Gives the file its name, if it shows a step; the timeline takes no more. One that is empty or
+ * ended is fine. Statuses of sl_output_file_publish. */
+sl_status sl_drawing_end(sl_drawing *drawing);
+
+/* Ends and frees it; no lane may record any more. A failure is a warning. */
+void sl_drawing_close(sl_drawing *drawing);
+
+#endif
