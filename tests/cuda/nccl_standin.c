@@ -1,0 +1,391 @@
+/* One lock, one condition: whoever waits for anything waits for that. */
+#include "nccl_standin.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "standin.h"
+#include "stream_order.h"
+
+enum {
+    RANKS_MAX = 8,
+    MESSAGES_MAX = 16, /* of a group */
+    WORLDS_MAX = 32,
+    REMOTE_ERROR = 6,
+    INVALID_USAGE = 5,
+    SYSTEM_ERROR = 2
+};
+
+typedef struct message {
+    bool is_send;
+    char *data;
+    size_t count;
+    int type, peer;
+} message;
+
+typedef struct comm comm;
+
+/* The messages of a group on one rank. */
+typedef struct kernel {
+    comm *comm;
+    uint32_t number; /* over all ranks, from 1 */
+    uint32_t message_count;
+    message messages[MESSAGES_MAX];
+} kernel;
+
+typedef struct world {
+    uint64_t number;
+    int size, joined;
+    kernel *waiting[RANKS_MAX]; /* kernels that have met */
+    int waiting_count;
+    uint64_t generation; /* meetings that are over */
+    int error;           /* of all ranks */
+    bool is_aborted;
+} world;
+
+struct comm {
+    world *world;
+    int rank, device, busy; /* busy: answers of "in progress" that are left */
+    int kernels;            /* queued, and not ended */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static nccl_standin how;
+static world worlds[WORLDS_MAX];
+static uint32_t world_count, open_count, kernel_count, begun_count;
+static pthread_mutex_t device_locks[RANKS_MAX] =
+    {/* one communication kernel of a rank at a time */
+     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER,
+     PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+static _Thread_local struct {
+    bool is_open;
+    kernel *kernel;
+    void *stream;
+} group;
+static _Thread_local int device_of_thread;
+
+static uint32_t draw(uint32_t below)
+{
+    how.seed = how.seed * 6364136223846793005u + 1442695040888963407u;
+    return below ? (uint32_t)(how.seed >> 33) % below : 0;
+}
+
+/* With the lock. A call while another is in progress is a mistake. */
+static void begin_call(comm *it, const char *name)
+{
+    if (it->busy > 0)
+        standin_fault("%s while a call is in progress", name);
+    it->busy = (int)draw(3);
+}
+
+static int answer(const comm *it)
+{
+    return it->world->error ? it->world->error
+           : it->busy > 0   ? SL_NCCL_IN_PROGRESS
+                            : SL_NCCL_SUCCESS;
+}
+
+/* ---- meeting ---- */
+
+static int get_unique_id(sl_nccl_id *out_id)
+{
+    pthread_mutex_lock(&lock);
+    world *it = &worlds[world_count % WORLDS_MAX];
+    *it = (world){.number = ++world_count};
+    memset(out_id, 0, sizeof *out_id);
+    memcpy(out_id, &it->number, sizeof it->number);
+    pthread_mutex_unlock(&lock);
+    return SL_NCCL_SUCCESS;
+}
+
+static int init(void **out_comm, int size, sl_nccl_id id, int rank, sl_nccl_config *config)
+{
+    uint64_t number;
+    memcpy(&number, &id, sizeof number);
+    if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
+        standin_fault("a configuration that NCCL would not take, or that blocks");
+    pthread_mutex_lock(&lock);
+    world *it = &worlds[(number - 1) % WORLDS_MAX];
+    comm *mine = calloc(1, sizeof *mine);
+    if (!mine)
+        abort();
+    *mine = (comm){.world = it, .rank = rank, .device = device_of_thread, .busy = (int)draw(5)};
+    if (it->size != 0 && it->size != size)
+        it->error = INVALID_USAGE;
+    if (how.refuse_init == (uint32_t)rank + 1)
+        it->error = SYSTEM_ERROR;
+    it->size = size;
+    it->joined++;
+    *out_comm = mine;
+    open_count++;
+    pthread_mutex_unlock(&lock);
+    return SL_NCCL_IN_PROGRESS;
+}
+
+static int get_async_error(void *comm_of, int *out_error)
+{
+    comm *it = comm_of;
+    pthread_mutex_lock(&lock);
+    bool is_met = it->world->joined >= it->world->size;
+    it->busy -= it->busy > 0;
+    *out_error = answer(it);
+    if (*out_error == SL_NCCL_SUCCESS && !is_met)
+        *out_error = SL_NCCL_IN_PROGRESS;
+    pthread_mutex_unlock(&lock);
+    return SL_NCCL_SUCCESS;
+}
+
+/* ---- kernels ---- */
+
+/* The receive on `to` that belongs to the n-th send of `from`. */
+static const message *find_receive(const kernel *to, int from, int n)
+{
+    for (uint32_t i = 0; i < to->message_count; i++)
+        if (!to->messages[i].is_send && to->messages[i].peer == from && n-- == 0)
+            return &to->messages[i];
+    return NULL;
+}
+
+static int count_between(const kernel *it, int peer, bool is_send)
+{
+    int count = 0;
+    for (uint32_t i = 0; i < it->message_count; i++)
+        count += it->messages[i].is_send == is_send && it->messages[i].peer == peer;
+    return count;
+}
+
+/* Copies all that is sent, or, only looking, says whether everything agrees. */
+static bool move_all(const world *it, bool copies)
+{
+    for (int from = 0; from < it->size; from++) {
+        const kernel *sender = it->waiting[from];
+        int sent[RANKS_MAX] = {0};
+        for (uint32_t i = 0; i < sender->message_count; i++) {
+            const message *one = &sender->messages[i];
+            if (!one->is_send)
+                continue;
+            const message *other = find_receive(it->waiting[one->peer], from, sent[one->peer]++);
+            if (!other || other->count != one->count || other->type != one->type)
+                return false;
+            if (copies)
+                memcpy(other->data, one->data, one->count);
+        }
+        for (int to = 0; to < it->size; to++)
+            if (count_between(it->waiting[to], from, false) != sent[to])
+                return false;
+    }
+    return true;
+}
+
+static void meet(world *it, kernel *mine)
+{
+    uint64_t generation = it->generation;
+    it->waiting[mine->comm->rank] = mine;
+    if (++it->waiting_count < it->size) {
+        while (it->generation == generation && !it->is_aborted && !it->error)
+            pthread_cond_wait(&changed, &lock);
+        return;
+    }
+    if (move_all(it, false))
+        (void)move_all(it, true);
+    else
+        it->error = INVALID_USAGE;
+    it->waiting_count = 0;
+    it->generation++;
+    pthread_cond_broadcast(&changed);
+}
+
+static void touch(const kernel *it)
+{
+    standin_range ranges[MESSAGES_MAX];
+    for (uint32_t i = 0; i < it->message_count; i++)
+        ranges[i] = (standin_range){it->messages[i].data, it->messages[i].count,
+                                    !it->messages[i].is_send, "exchanged"};
+    standin_touched(ranges, it->message_count);
+}
+
+static void run_kernel(void *argument)
+{
+    kernel *it = argument;
+    comm *mine = it->comm;
+    world *of = mine->world;
+    int device = mine->device;
+    pthread_mutex_lock(&device_locks[device]);
+    pthread_mutex_lock(&lock);
+    const struct timespec late = {0, (long)draw(how.delay_us + 1) * 1000};
+    pthread_mutex_unlock(&lock);
+    nanosleep(&late, NULL);
+    touch(it);
+    pthread_mutex_lock(&lock);
+    if (it->number == how.fail_kernel)
+        of->error = REMOTE_ERROR;
+    while (it->number == how.hang_kernel && !of->is_aborted)
+        pthread_cond_wait(&changed, &lock);
+    if (!of->is_aborted && !of->error)
+        meet(of, it);
+    kernel_count++;
+    mine->kernels--;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&device_locks[device]);
+}
+
+/* ---- groups ---- */
+
+static int group_start(void)
+{
+    if (group.is_open)
+        standin_fault("a group inside of a group");
+    group.is_open = true;
+    group.kernel = calloc(1, sizeof *group.kernel);
+    return group.kernel ? SL_NCCL_SUCCESS : SYSTEM_ERROR;
+}
+
+static int add_message(message one, comm *of, void *stream)
+{
+    kernel *it = group.kernel;
+    if (!group.is_open || it->message_count == MESSAGES_MAX || (it->comm && it->comm != of) ||
+        (it->comm && group.stream != stream) || one.peer < 0 || one.peer >= of->world->size ||
+        one.peer == of->rank)
+        return INVALID_USAGE;
+    if (!standin_is_device(one.data, one.count))
+        standin_fault("%zu bytes are exchanged that are not in one piece of device memory",
+                      one.count);
+    it->comm = of;
+    group.stream = stream;
+    it->messages[it->message_count++] = one;
+    return SL_NCCL_SUCCESS;
+}
+
+static int send_data(const void *data, size_t count, int type, int peer, void *of, void *stream)
+{
+    return add_message((message){true, (char *)(uintptr_t)data, count, type, peer}, of, stream);
+}
+
+static int receive_data(void *data, size_t count, int type, int peer, void *of, void *stream)
+{
+    return add_message((message){false, data, count, type, peer}, of, stream);
+}
+
+static int group_end(void)
+{
+    kernel *it = group.kernel;
+    group.kernel = NULL;
+    group.is_open = false;
+    if (!it || !it->comm) {
+        free(it);
+        return SL_NCCL_SUCCESS;
+    }
+    pthread_mutex_lock(&lock);
+    begin_call(it->comm, "ncclGroupEnd");
+    it->number = ++begun_count;
+    it->comm->kernels++;
+    int result = answer(it->comm);
+    pthread_mutex_unlock(&lock);
+    if (standin_queue_owned(group.stream, "exchange", run_kernel, it) != 0) {
+        free(it);
+        return SYSTEM_ERROR;
+    }
+    return result;
+}
+
+/* ---- the end ---- */
+
+static int finalize(void *of)
+{
+    comm *it = of;
+    pthread_mutex_lock(&lock);
+    begin_call(it, "ncclCommFinalize");
+    int result = answer(it);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Its kernels have to be over: they hold on to it. */
+static void release(comm *it)
+{
+    while (it->kernels > 0)
+        pthread_cond_wait(&changed, &lock);
+    open_count--;
+    free(it);
+}
+
+static int destroy(void *of)
+{
+    comm *it = of;
+    pthread_mutex_lock(&lock);
+    begin_call(it, "ncclCommDestroy");
+    release(it);
+    pthread_mutex_unlock(&lock);
+    return SL_NCCL_SUCCESS;
+}
+
+static int abort_comm(void *of)
+{
+    comm *it = of;
+    const struct timespec long_time = {how.hangs_in_abort ? 10 : 0, 0};
+    nanosleep(&long_time, NULL);
+    pthread_mutex_lock(&lock);
+    it->world->is_aborted = true;
+    pthread_cond_broadcast(&changed);
+    release(it);
+    pthread_mutex_unlock(&lock);
+    return SL_NCCL_SUCCESS;
+}
+
+static const char *get_error_string(int result)
+{
+    return result == REMOTE_ERROR    ? "remote process exited or there was a network error"
+           : result == INVALID_USAGE ? "invalid usage"
+                                     : "unhandled system error";
+}
+
+const sl_nccl_calls *nccl_standin_calls(void)
+{
+    static const sl_nccl_calls calls = {.get_unique_id = get_unique_id,
+                                        .init = init,
+                                        .get_async_error = get_async_error,
+                                        .finalize = finalize,
+                                        .destroy = destroy,
+                                        .abort = abort_comm,
+                                        .group_start = group_start,
+                                        .group_end = group_end,
+                                        .send = send_data,
+                                        .receive = receive_data,
+                                        .get_error_string = get_error_string};
+    return &calls;
+}
+
+void nccl_standin_use_device(int device)
+{
+    device_of_thread = device;
+}
+
+void nccl_standin_reset(const nccl_standin *with)
+{
+    pthread_mutex_lock(&lock);
+    how = *with;
+    kernel_count = begun_count = open_count = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+uint32_t nccl_standin_open_count(void)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t count = open_count;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+uint32_t nccl_standin_kernel_count(void)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t count = kernel_count;
+    pthread_mutex_unlock(&lock);
+    return count;
+}

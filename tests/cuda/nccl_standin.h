@@ -1,0 +1,37 @@
+/* NCCL for tests, over the stand-in of the CUDA runtime: ranks are threads of one process. It knows
+ * nothing of sluice but the table of calls that it fills.
+ *
+ * It is stricter than NCCL. A group becomes one kernel in its stream, which waits for the kernels
+ * that belong to it on all other ranks; of one rank one communication kernel runs at a time, so two
+ * communicators that ranks use in different orders never end. What ranks send and receive has to
+ * agree in peer, count, type and order; else nothing is copied, and all of them hear of it as an
+ * asynchronous error. Communicators do not block: calls answer "in progress" by chance, and a call
+ * before that is over is a fault of the caller (standin_faults). Kernels are late by chance.
+ */
+#ifndef SL_TESTS_NCCL_STANDIN_H
+#define SL_TESTS_NCCL_STANDIN_H
+
+#include "comm/nccl.h"
+
+typedef struct nccl_standin {
+    uint64_t seed;
+    uint32_t delay_us;    /* the longest of a kernel; 0: none */
+    uint32_t fail_kernel; /* from 1: this one, counted over all ranks, ends with an error */
+    uint32_t hang_kernel; /* likewise: never ends, until its communicator is aborted */
+    uint32_t refuse_init; /* rank + 1 whose meeting fails */
+    bool hangs_in_abort;  /* aborts take ten seconds */
+} nccl_standin;
+
+const sl_nccl_calls *nccl_standin_calls(void);
+
+/* Starts over; nothing may be open. */
+void nccl_standin_reset(const nccl_standin *how);
+
+/* Whose communicators the calling thread opens from now on: 0 to 7. */
+void nccl_standin_use_device(int device);
+
+/* Communicators that are neither destroyed nor aborted; kernels that ran to their end. */
+uint32_t nccl_standin_open_count(void);
+uint32_t nccl_standin_kernel_count(void);
+
+#endif
