@@ -41,7 +41,7 @@ static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_
     const sl_step_scalars scalars = {.loss_scale = 1};
     sl_engine *engine = args->session->engine;
     if (args->set_index < count)
-        rows.first += args->set_index * rows.count;
+        rows.first += (uint64_t)args->set_index * rows.count;
     SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
     SL_TRY(sl_engine_step(engine, plan_index, &scalars));
     const double loss = *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS);
