@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "comm_world.h"
 #include "nccl_standin.h"
+#include "skip.h"
 #include "standin_case.h"
 #include "stream_order.h"
 
@@ -348,7 +349,7 @@ static void abort_when_it_hangs_is_left_to_itself(void **state)
 {
     (void)state;
     if (!getenv("SL_TEST_FULL"))
-        skip(); /* takes ten seconds */
+        skip_because("takes ten seconds: SL_TEST_FULL=1");
     const trouble it = {
         {.fail_kernel = 7, .hangs_in_abort = true}, call_same, "remote process", SL_ERROR_SYSTEM};
     start_over(&it.how);
@@ -431,7 +432,7 @@ static void library_when_it_is_missing_is_named(void **state)
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (library) {
         dlclose(library);
-        skip(); /* it would run over the stand-in of CUDA */
+        skip_because("NCCL is installed, and would run over the stand-in of CUDA");
     }
     sl_comm *ends[2];
     sl_nccl *nccl;
