@@ -289,7 +289,7 @@ static void checkpoint_when_the_layout_changes_then_is_the_same(void **state)
         close_run(run);
         for (int from = 0; from < LAYOUT_COUNT; from++)
             for (int to = 0; to < LAYOUT_COUNT; to++) {
-                char name[32];
+                char name[64];
                 if (!is_full() && (to != (from + 3) % LAYOUT_COUNT || from % 2 != s))
                     continue;
                 snprintf(name, sizeof name, "%d-%d-%d", s, from, to);
