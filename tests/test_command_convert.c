@@ -140,6 +140,29 @@ static void configuration_when_a_file_then_taken(void **state)
     assert_one_complaint("is what is converted");
 }
 
+/* Pieces lie in directories of directories: what holds them, or lies in them, is them. */
+static void pieces_when_named_as_their_own_place_then_refused(void **state)
+{
+    static const char *const places[] = {"pieces", "pieces/release", "pieces/release/mp_rank_00",
+                                         "pieces/release/mp_rank_00/model_optim_rng.pt"};
+    (void)state;
+    train_once();
+    assert_code(sluice("convert --from saved --to pieces --format megatron --tp 2 --overwrite"), 0);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        char words[256];
+        snprintf(words, sizeof words,
+                 "convert --from pieces/release --to %s --format %s --overwrite", places[i],
+                 i == 3 ? "weights" : "megatron");
+        assert_code(sluice(words), 64);
+        assert_one_complaint("is what is converted");
+    }
+    assert_code(sluice("convert --from pieces --to of-pieces.st --format weights"), 0);
+    assert_code(sluice("convert --from saved --to of-saved.st --format weights"), 0);
+    assert_true(scratch_is_same("of-pieces.st", "of-saved.st"));
+    assert_code(sluice("convert --from saved --to other --format gguf --tp 2"), 64);
+    assert_one_complaint("--tp is for --format megatron");
+}
+
 /* ---- what is bad ---- */
 
 static void assert_refused(const char *what, const char *fragment, int code, int expected)
@@ -295,6 +318,7 @@ int main(void)
         cmocka_unit_test(model_when_handed_around_then_the_same_text),
         cmocka_unit_test(tokenizer_when_known_then_it_goes_with_the_model),
         cmocka_unit_test(configuration_when_a_file_then_taken),
+        cmocka_unit_test(pieces_when_named_as_their_own_place_then_refused),
         cmocka_unit_test(models_when_hostile_then_one_line_and_65),
         cmocka_unit_test(checkpoint_when_damaged_then_65),
         cmocka_unit_test(numbers_when_too_large_then_65_and_the_tensor),

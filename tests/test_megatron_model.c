@@ -232,7 +232,13 @@ static void output_when_it_cannot_be_then_refused(void **state)
     assert_non_null(strstr(sl_status_message(), "holds mine"));
     run_shell("rm %s/release/mp_rank_00_000/mine && mkdir %s/release/more", to.text, to.text);
     assert_int_equal(try_convert(from.text, to.text, &args), SL_ERROR_USAGE);
-    run_shell("rmdir %s/release/more%s", to.text, "");
+    run_shell("rmdir %s/release/more && touch %s/release/config.json", to.text, to.text);
+    assert_int_equal(try_convert(from.text, to.text, &args), SL_ERROR_USAGE); /* of elsewhere */
+    run_shell("rm %s/release/config.json%s", to.text, "");
+    scratch_path iteration = scratch_join(directory->text, "iter_0000007");
+    run_shell("cp -r %s/core-2x2/iter_0000007 %s", golden, iteration.text);
+    assert_int_equal(try_convert(from.text, iteration.text, &args), SL_ERROR_USAGE);
+    run_shell("rm -r %s%s", iteration.text, ""); /* with optimizer states */
     args.tp_size = 2;
     text_must(try_convert(from.text, to.text, &args));
     assert_same(from.text, to.text);

@@ -148,7 +148,7 @@ static const struct bad_pickle {
     BAD("frame behind the end", "opcode 0x00", "\200\4\225\1\0\0\0\0\0\0\0\0."),
     BAD("memo ahead", "comes before its turn", "\200\2Nr\xff\xff\xff\xff."),
     BAD("memo of nothing", "asked for and not there", "\200\2h\0."),
-    BAD("memo not filled", "asked for and not there", "\200\2Nq\5h\3t."),
+    BAD("memo out of turn", "comes before its turn", "\200\2Nq\5h\3t."),
     BAD("memo with an empty stack", "takes more than it put down", "\200\2q\0."),
     BAD("pop of nothing", "no mark",
         "\200\2"
@@ -244,7 +244,7 @@ static void file_when_archive_or_older_then_same_tensor(void **state)
     }
 }
 
-/* A comment behind the archive, and junk before it that no offset counts. */
+/* A comment behind the archive. */
 static void archive_when_it_has_a_comment_then_read(void **state)
 {
     torch_bytes bytes = {.count = 0};
@@ -310,8 +310,12 @@ static void archive_when_hostile_then_refused(void **state)
 
 static void members_when_hostile_then_refused(void **state)
 {
-    torch_bytes good = {.count = 0}, none = {.count = 0};
+    torch_bytes good = {.count = 0}, none = {.count = 0}, long_key = {.count = 0};
     torch_add_pickle(&good, &torch_good);
+    TORCH_ADD(&long_key, "\200\2(X\7\0\0\0storagectorch\nFloatStorage\nX\54\1\0\0");
+    for (int i = 0; i < 300; i++)
+        TORCH_ADD(&long_key, "0");
+    TORCH_ADD(&long_key, "X\3\0\0\0cpuK\1tQ.");
     TORCH_ADD(&none, "\200\2cos\nsystem\nQ.");
     const float *elements = torch_elements();
     const struct {
@@ -347,6 +351,7 @@ static void members_when_hostile_then_refused(void **state)
           {"a/byteorder", "big", 3},
           {"a/data/0", elements, 28}},
          3},
+        {"a key of 300 bytes", "no storage", {{"a/data.pkl", long_key.data, long_key.count}}, 1},
         {"an id that is none", "no storage", {{"a/data.pkl", none.data, none.count}}, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -32,13 +33,37 @@ static bool is_at(const char *path, const struct stat *file)
     return stat(path, &info) == 0 && info.st_dev == file->st_dev && info.st_ino == file->st_ino;
 }
 
+/* Whether one of two real paths is the other, or lies in it. */
+static bool is_within(const char *path, const char *other)
+{
+    size_t bytes = strlen(path);
+    return strncmp(path, other, bytes) == 0 && (other[bytes] == '/' || other[bytes] == '\0');
+}
+
+/* Pieces lie in directories of directories: neither may hold the other. */
+static sl_status compare_places(const sl_config *config, const sl_model_reader *reader,
+                                bool *out_is_same)
+{
+    char *to = realpath(config->to, NULL), *from = realpath(reader->path, NULL);
+    bool has_both = to && from;
+    *out_is_same = has_both && reader->megatron && (is_within(to, from) || is_within(from, to));
+    free(to);
+    free(from);
+    if (!has_both)
+        SL_FAIL(SL_ERROR_SYSTEM, "--to %s: where it is cannot be told",
+                sl_files_show(config->to).text);
+    return SL_OK;
+}
+
 /* Not even one file of the model: those that are left would be of another. */
 static sl_status refuse_same(const sl_config *config, const sl_model_reader *reader)
 {
     struct stat to;
+    bool is_same;
     if (stat(config->to, &to) != 0)
         return SL_OK;
-    bool is_same = is_at(config->from, &to) || is_at(reader->path, &to);
+    SL_TRY(compare_places(config, reader, &is_same));
+    is_same = is_same || is_at(config->from, &to) || is_at(reader->path, &to);
     for (uint32_t i = 0; reader->found && i < sl_gpt2_tensors_count(&reader->shape); i++)
         is_same = is_same || is_at(reader->found[i].file->file.path, &to);
     if (is_same)

@@ -5,12 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    BLOCK_VALUES = 512,
-    FIRST_CAPACITY = 4,
-    LONG_BYTES_MAX = 64,
-    MEMO_AHEAD_MAX = 64 /* Python numbers from 0 on, one by one */
-};
+enum { BLOCK_VALUES = 512, FIRST_CAPACITY = 4, LONG_BYTES_MAX = 64 };
 
 typedef struct sl_pickle_block {
     struct sl_pickle_block *next;
@@ -341,21 +336,22 @@ static sl_status refer(machine *self)
     return add_to_list(&self->persistents, *top(self, 1));
 }
 
+/* Python numbers from 0 on, one by one. */
 static sl_status remember(machine *self, uint64_t index)
 {
     SL_TRY(need(self, 1));
-    if (index > self->memo.count + MEMO_AHEAD_MAX)
+    if (index > self->memo.count)
         SL_FAIL(SL_ERROR_DATA, "memo %" PRIu64 " comes before its turn, before byte %" PRIu64,
                 index, find_place(self));
-    while (self->memo.count <= index)
-        SL_TRY(add_to_list(&self->memo, NULL));
+    if (index == self->memo.count)
+        return add_to_list(&self->memo, *top(self, 1));
     self->memo.items[index] = *top(self, 1);
     return SL_OK;
 }
 
 static sl_status recall(machine *self, uint64_t index)
 {
-    if (index >= self->memo.count || !self->memo.items[index])
+    if (index >= self->memo.count)
         SL_FAIL(SL_ERROR_DATA, "memo %" PRIu64 " is asked for and not there, before byte %" PRIu64,
                 index, find_place(self));
     return add_to_list(&self->stack, self->memo.items[index]);

@@ -45,7 +45,7 @@ typedef struct sl_pickle_value {
     };
 } sl_pickle_value;
 
-enum { SL_PICKLE_BYTES_MAX = 64 << 20 }; /* a byte can take 64 of memory */
+enum { SL_PICKLE_BYTES_MAX = 16 << 20 }; /* a byte can take 64 of memory */
 
 typedef struct sl_pickle {
     const sl_pickle_value *root;

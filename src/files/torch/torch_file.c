@@ -15,6 +15,7 @@ enum {
     COUNT_BYTES = 8,        /* in front of a storage of an old file */
     SHOWN_TYPE_BYTES = 64,
     ARCHIVE_NAME_MAX = 1024,
+    KEY_BYTES_MAX = 255, /* of a storage; PyTorch numbers them */
     STORAGE_ID_ITEMS = 5 /* "storage", type, key, device, element count */
 };
 
@@ -87,6 +88,7 @@ static sl_status read_storage(const sl_pickle_value *persistent, sl_torch_storag
     uint64_t count;
     if (!sl_pickle_is_text(sl_pickle_item(id, SL_PICKLE_TUPLE, 0), "storage") || !type ||
         type->kind != SL_PICKLE_GLOBAL || !key || key->kind != SL_PICKLE_TEXT ||
+        key->count > KEY_BYTES_MAX ||
         !sl_pickle_get_u64(sl_pickle_item(id, SL_PICKLE_TUPLE, 4), 0, INT64_MAX / 16, &count))
         SL_FAIL(SL_ERROR_DATA, "names an object outside the pickle that is no storage");
     if (view && view->kind != SL_PICKLE_NONE)
@@ -224,13 +226,10 @@ static sl_status place_in_archive(sl_torch_file *file, const sl_zip *zip,
 {
     for (uint32_t i = 0; i < file->storage_count; i++) {
         sl_torch_storage *storage = &file->storages[i];
-        char key[5 + ARCHIVE_NAME_MAX] = "data/";
-        const sl_zip_member *member = NULL;
-        if (storage->key->count <= ARCHIVE_NAME_MAX - 5) {
-            memcpy(key + 5, storage->key->text, storage->key->count);
-            member_name name = make_name(pickle, key, 5 + storage->key->count);
-            member = sl_zip_find(zip, name.text, name.bytes);
-        }
+        char key[5 + KEY_BYTES_MAX] = "data/";
+        memcpy(key + 5, storage->key->text, storage->key->count);
+        const member_name name = make_name(pickle, key, 5 + storage->key->count);
+        const sl_zip_member *member = sl_zip_find(zip, name.text, name.bytes);
         if (!member || member->bytes < count_bytes(storage))
             SL_FAIL(SL_ERROR_DATA, "has no data of %" PRIu64 " bytes for storage \"%s\"",
                     count_bytes(storage), show_text(storage->key->text, storage->key->count).text);

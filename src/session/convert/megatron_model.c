@@ -18,7 +18,8 @@
 enum {
     KIND_BYTES = 96,
     RANKS_MAX = 4096, /* of either direction */
-    OPEN_FILES_MAX = 64,
+    OPEN_FILES_MAX = 512,
+    LAYERS_MAX = 4096, /* of a stage */
     ITERATION_TEXT_MAX = 64,
     GPT2_VOCAB = 50257,
     GPT2_HEAD_WIDTH = 64
@@ -270,6 +271,8 @@ static sl_status read_arguments(sl_megatron_model *model, const piece *self)
     SL_TRY(read_size(self, arguments, "num_attention_heads", &shape->heads));
     SL_TRY(read_size(self, arguments, "max_position_embeddings", &shape->context));
     SL_TRY(read_size(self, arguments, "vocab_size", &shape->vocab));
+    if (sl_pickle_is_text(sl_pickle_get(arguments, "tokenizer_type"), "NullTokenizer"))
+        shape->vocab += shape->vocab > 0; /* it counts without the end of a document */
     SL_TRY(read_size(self, arguments, "model_parallel_size", &tp_size)); /* its name before 2021 */
     SL_TRY(read_size(self, arguments, "tensor_model_parallel_size", &tp_size));
     if (tp_size != model->tp_size)
@@ -277,8 +280,9 @@ static sl_status read_arguments(sl_megatron_model *model, const piece *self)
                 sl_files_show(self->file.file.path).text, tp_size, model->tp_size);
     SL_TRY(check_size(self, arguments, "pipeline_model_parallel_size", model->pp_size));
     SL_TRY(check_size(self, arguments, "virtual_pipeline_model_parallel_size", 1));
-    SL_TRY(check_size(self, arguments, "ffn_hidden_size", 4ull * shape->width));
-    if (shape->heads > 0)
+    if (shape->width > 0)
+        SL_TRY(check_size(self, arguments, "ffn_hidden_size", 4ull * shape->width));
+    if (shape->heads > 0 && shape->width > 0)
         SL_TRY(check_size(self, arguments, "kv_channels", shape->width / shape->heads));
     warn_of_gelu(arguments);
     return SL_OK;
@@ -401,7 +405,7 @@ static sl_status count_layers(const sl_megatron_model *model, const piece *self,
 {
     for (int i = 0; i < FRONT_COUNT; i++) {
         sl_gpt2_tensor tensor = {.kind = SL_LLMC_QKV_WEIGHT};
-        while (tensor.layer < UINT16_MAX && find_value(self, fronts[i], &tensor))
+        while (tensor.layer < LAYERS_MAX && find_value(self, fronts[i], &tensor))
             tensor.layer++;
         if (tensor.layer == 0)
             continue;
@@ -416,6 +420,18 @@ static sl_status count_layers(const sl_megatron_model *model, const piece *self,
                 sl_files_show(self->file.file.path).text);
     SL_FAIL(SL_ERROR_DATA, "%s: has no layers of a GPT under \"model\"",
             sl_files_show(self->file.file.path).text);
+}
+
+/* Of one stage: in more, the last has a copy of the embedding under this name. */
+static sl_status refuse_head(const sl_megatron_model *model, const piece *first)
+{
+    const sl_pickle_value *tensors = sl_pickle_get(first->file.root, "model");
+    if (model->pp_size > 1 || (!sl_pickle_find(tensors, "output_layer.weight") &&
+                               !sl_pickle_find(tensors, "language_model.output_layer.weight")))
+        return SL_OK;
+    SL_FAIL(SL_ERROR_DATA,
+            "%s: has a head of its own (output_layer.weight): GPT-2's is the embedding",
+            sl_files_show(first->file.file.path).text);
 }
 
 /* What the arguments leave open is told by the first piece's tensors. */
@@ -452,6 +468,11 @@ static sl_status resolve_vocab(sl_megatron_model *model)
     uint64_t rows = model->embedding_rows * model->tp_size;
     uint64_t padded =
         sl_bits_round_up(GPT2_VOCAB, SL_MEGATRON_VOCAB_UNIT * (uint64_t)model->tp_size);
+    if (model->shape.vocab == 0 && rows == padded)
+        sl_log_write(SL_LOG_NOTE,
+                     "the number of ids is not said: of %" PRIu64 " rows those of GPT-2's %d ids "
+                     "are taken, the others are padding",
+                     rows, GPT2_VOCAB);
     if (model->shape.vocab == 0 && rows <= INT32_MAX)
         model->shape.vocab = rows == padded ? GPT2_VOCAB : (uint32_t)rows;
     if (model->shape.vocab == 0 || model->shape.vocab > rows)
@@ -513,6 +534,7 @@ static sl_status open_model(sl_megatron_model *model)
     const piece *first = &model->pieces[0];
     SL_TRY(read_arguments(model, first));
     SL_TRY(read_version(model, first));
+    SL_TRY(refuse_head(model, first));
     SL_TRY(complete_shape(model, first));
     SL_TRY(resolve_vocab(model));
     SL_TRY(count_layers(model, first, &model->stages[0]));

@@ -27,7 +27,6 @@ static bool is_of_model(const char *name)
                                         "special_tokens_map.json",
                                         "added_tokens.json",
                                         "model.safetensors.index.json",
-                                        "model_optim_rng.pt",
                                         SL_MEGATRON_TRACKER};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0)
@@ -35,10 +34,26 @@ static bool is_of_model(const char *name)
     return strncmp(name, "model", 5) == 0 && sl_files_name_ends(name, ".safetensors");
 }
 
-/* Megatron's pieces lie in some. */
-static bool is_directory_of_model(const char *name)
+static bool is_directory(const FTSENT *entry)
 {
-    return strcmp(name, "release") == 0 || strncmp(name, "mp_rank_", 8) == 0;
+    return entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
+}
+
+/* Files of a model at the top, and of Megatron's a release: release/mp_rank_00/model_optim_rng.pt.
+ */
+static bool is_of_output(const FTSENT *entry)
+{
+    const char *name = entry->fts_name;
+    switch (entry->fts_level) {
+    case 1:
+        return is_directory(entry) ? strcmp(name, "release") == 0 : is_of_model(name);
+    case 2:
+        return is_directory(entry) && strncmp(name, "mp_rank_", 8) == 0;
+    case 3:
+        return !is_directory(entry) && strcmp(name, "model_optim_rng.pt") == 0;
+    default:
+        return false;
+    }
 }
 
 /* Calls `take` for all that is below a directory, what is in a directory before and after it, until
@@ -52,7 +67,11 @@ static sl_status walk(const char *path, sl_status (*take)(const char *path, cons
     if (!stream)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(errno));
     for (FTSENT *entry; status == SL_OK && (errno = 0, entry = fts_read(stream)) != NULL;)
-        if (entry->fts_level > FTS_ROOTLEVEL)
+        if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR)
+            status =
+                sl_status_fail(SL_ERROR_IO, "%s: cannot be listed: %s",
+                               sl_files_show(entry->fts_path).text, strerror(entry->fts_errno));
+        else if (entry->fts_level > FTS_ROOTLEVEL)
             status = take(path, entry);
     int error = status == SL_OK ? errno : 0;
     fts_close(stream);
@@ -61,17 +80,9 @@ static sl_status walk(const char *path, sl_status (*take)(const char *path, cons
     return status;
 }
 
-static bool is_directory(const FTSENT *entry)
-{
-    return entry->fts_info == FTS_D || entry->fts_info == FTS_DP;
-}
-
 static sl_status refuse_foreign(const char *path, const FTSENT *entry)
 {
-    if (entry->fts_info == FTS_DNR)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(entry->fts_path).text,
-                strerror(entry->fts_errno));
-    if (is_directory(entry) ? is_directory_of_model(entry->fts_name) : is_of_model(entry->fts_name))
+    if (is_of_output(entry))
         return SL_OK;
     SL_FAIL(
         SL_ERROR_USAGE,
@@ -84,9 +95,9 @@ static sl_status refuse_foreign(const char *path, const FTSENT *entry)
 static sl_status remove_entry(const char *path, const FTSENT *entry)
 {
     (void)path;
-    if (entry->fts_info == FTS_DP && is_directory_of_model(entry->fts_name))
+    if (entry->fts_info == FTS_DP && is_of_output(entry))
         rmdir(entry->fts_path);
-    else if (!is_directory(entry) && is_of_model(entry->fts_name))
+    else if (!is_directory(entry) && is_of_output(entry))
         unlink(entry->fts_path);
     return SL_OK;
 }
