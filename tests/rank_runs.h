@@ -214,7 +214,7 @@ static inline void close_run(ranks_run *run)
         sl_config_clear(&run->rank[rank].config);
     }
     for (uint32_t rank = 0; rank < run->size && run->dp > 1; rank++)
-        sl_ranks_close(&run->rank[rank].others, SL_OK);
+        sl_ranks_close(&run->rank[rank].others);
     rank_group_close(&run->group);
     free(run);
 }

@@ -197,6 +197,11 @@ static sl_status check_alone(const sl_config *config)
                 " shows what each rank would hold, and train --timeline FILE under sluice launch "
                 "draws what the first one does",
                 config->tp, config->tp);
+    if (config->dp != SL_CONFIG_UNSET && config->dp > 1)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--dp %" PRIu64 ": profile measures one process; plan --dp %" PRIu64
+                " shows what each rank would hold",
+                config->dp, config->dp);
     return SL_OK;
 }
 

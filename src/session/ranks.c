@@ -177,10 +177,14 @@ sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
     return split(ranks, SL_COMM_DATA, &ranks->data);
 }
 
-void sl_ranks_close(sl_ranks *ranks, sl_status status)
+void sl_ranks_leave(sl_ranks *ranks, sl_status status)
 {
     if (ranks->world && status != SL_OK)
         sl_comm_abort(ranks->world, sl_status_message());
+}
+
+void sl_ranks_close(sl_ranks *ranks)
+{
     sl_comm_close(ranks->end[SL_COMM_TENSOR].comm);
     sl_comm_close(ranks->end[SL_COMM_DATA].comm);
     sl_comm_close(ranks->world);

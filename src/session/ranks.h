@@ -4,7 +4,8 @@
  *
  * In the order of a run: sl_ranks_open; sl_ranks_divide once the options are known; sl_ranks_share
  * before a plan is searched; sl_ranks_agree once it is found; the table goes to sl_session_open and
- * to the saves; sl_ranks_close, also after a failure, of which the others then hear.
+ * to the saves; sl_ranks_leave, also after a failure, of which the others then hear; and behind the
+ * session sl_ranks_close.
  */
 #ifndef SL_SESSION_RANKS_H
 #define SL_SESSION_RANKS_H
@@ -50,8 +51,12 @@ void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_
 /* What messages of other ranks say of this one from now on. */
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step);
 
-/* Says to the others that this rank has failed, unless `status` is SL_OK, and closes. */
-void sl_ranks_close(sl_ranks *ranks, sl_status status);
+/* Says to the others that this rank has failed, unless `status` is SL_OK: nobody waits from then
+ * on, nor do exchanges that are on their way. */
+void sl_ranks_leave(sl_ranks *ranks, sl_status status);
+
+/* To be called when no exchange is on its way, so when the session is closed. */
+void sl_ranks_close(sl_ranks *ranks);
 
 /* True of rank 0 and of a process that is alone: it tells and writes what all have done. */
 static inline bool sl_ranks_is_first(const sl_ranks *ranks)

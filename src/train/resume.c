@@ -54,6 +54,7 @@ sl_status sl_resume_open(sl_config *config, sl_config_command command, sl_resume
                               .is_tokenizer_given = config->given[SL_CONFIG_ROW_tokenizer],
                               .is_batch_given = config->given[SL_CONFIG_ROW_micro_batch] ||
                                                 config->given[SL_CONFIG_ROW_accumulate],
+                              .is_accumulate_given = config->given[SL_CONFIG_ROW_accumulate],
                               .is_total_given = config->given[SL_CONFIG_ROW_global_batch]};
     if (!config->save)
         return SL_OK; /* what needs it is refused where options are checked */

@@ -13,6 +13,7 @@ typedef struct sl_resume {
     bool is_data_given;        /* --data was given anew */
     bool is_tokenizer_given;   /* so was --tokenizer */
     bool is_batch_given;       /* so was --micro-batch or --accumulate */
+    bool is_accumulate_given;  /* by itself */
     bool is_total_given;       /* so was --global-batch */
 } sl_resume;
 

@@ -266,7 +266,7 @@ sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s)
 
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status)
 {
-    sl_ranks_close(&trainer->ranks, status);
+    sl_ranks_leave(&trainer->ranks, status);
 }
 
 /* A step has --global-batch rows, if that is known, of all data-parallel ranks together. */
@@ -274,8 +274,10 @@ static sl_status settle_batch(sl_trainer *trainer)
 {
     sl_config *config = trainer->config;
     const sl_resume *resume = &trainer->resume;
-    const bool is_free =
-        resume->checkpoint ? !resume->is_batch_given : !config->given[SL_CONFIG_ROW_accumulate];
+    bool is_free = !config->given[SL_CONFIG_ROW_accumulate];
+    if (resume->checkpoint) /* which gives --accumulate too */
+        is_free =
+            !resume->is_batch_given || (resume->is_total_given && !resume->is_accumulate_given);
     SL_TRY(sl_recipe_plan_ranks(config));
     return sl_recipe_settle_batch(config, is_free);
 }
@@ -474,6 +476,7 @@ void sl_trainer_close(sl_trainer *trainer)
 {
     sl_sinks_close(&trainer->sinks);
     sl_session_close(trainer->session);
+    sl_ranks_close(&trainer->ranks); /* its lanes have exchanged with them until here */
     sl_drawing_close(&trainer->drawing);
     sl_data_loader_close(&trainer->loader);
     sl_data_loader_close(&trainer->eval_loader);

@@ -25,7 +25,8 @@
 
 typedef struct sl_trainer {
     sl_config *config; /* borrowed; the row length is filled in */
-    sl_ranks ranks;    /* alone, until sl_trainer_meet_ranks; closed by sl_trainer_leave_ranks */
+    sl_ranks ranks;    /* alone, until sl_trainer_meet_ranks; the others hear of a failure from
+                          sl_trainer_leave_ranks */
     sl_gpt2_shape shape;
     sl_search search;
     sl_tokens *tokens, *eval_tokens; /* NULL without --data, --eval-data */
@@ -55,7 +56,9 @@ typedef struct sl_trainer {
  * `trainer` stays where it is. */
 sl_status sl_trainer_meet_ranks(sl_trainer *trainer, double timeout_s);
 
-/* Leaves them; they hear of a `status` that is a failure. Before the trainer is closed. */
+/* They hear of a `status` that is a failure, and nobody waits any more. Before the trainer is
+ * closed.
+ */
 void sl_trainer_leave_ranks(sl_trainer *trainer, sl_status status);
 
 /* `trainer` is zero, or has met other ranks. Takes over the options of a checkpoint if the run goes

@@ -27,7 +27,7 @@ struct order_agent {
     order_clock *clock;
     order_clock *told; /* the last one that was taken for it; NULL: none */
     bool is_taken;     /* the clock was, since the last work */
-    order_agent *next_closed;
+    order_agent *next_closed, *next_begun;
 };
 
 struct order_work {
@@ -56,7 +56,7 @@ static std::map<const void *, std::vector<order_word>> &words =
 static std::map<const void *, order_mark> &marks = *new std::map<const void *, order_mark>;
 static std::set<std::string> &names = *new std::set<std::string>; /* that accesses refer to */
 
-static order_agent *closed_agents;
+static order_agent *closed_agents, *begun_agents;
 static uint32_t agent_count;
 
 static struct {
@@ -178,6 +178,9 @@ static order_agent *begin_agent(const char *name, order_clock *clock)
     } else {
         agent = new order_agent{};
         agent->number = agent_count++;
+        /* A thread that ends takes its own along: this keeps it for the leak sanitizer. */
+        agent->next_begun = begun_agents;
+        begun_agents = agent;
     }
     agent->name = keep_name(name);
     agent->clock = clock;

@@ -142,8 +142,10 @@ sl_status sl_recipe_plan_ranks(sl_config *config)
 
 sl_status sl_recipe_settle_batch(sl_config *config, bool is_free)
 {
+    enum { ACCUMULATE_MAX = 100000 }; /* as of the option */
     const uint64_t rows = config->micro_batch * config->dp, total = config->global_batch;
-    if (total != SL_CONFIG_UNSET && is_free && total % rows == 0 && total > 0)
+    const bool divides = total % rows == 0 && total > 0 && total / rows <= ACCUMULATE_MAX;
+    if (total != SL_CONFIG_UNSET && is_free && divides)
         config->accumulate = total / rows;
     if (total != SL_CONFIG_UNSET && total != rows * config->accumulate)
         SL_FAIL(SL_ERROR_USAGE,
