@@ -13,6 +13,11 @@ import sys
 
 LEAST = 95.0
 
+
+class AllBut(list):
+    """Of a file every function but these, which write or describe and see no input."""
+
+
 # Target: the files of its reader, each with the functions that belong to it (none: all of them).
 READERS = {
     "safetensors": {"src/files/safetensors.c": []},
@@ -33,7 +38,7 @@ READERS = {
         ]
     },
     "config": {
-        "src/session/config/config.c": [],
+        "src/session/config/config.c": AllBut(["sl_config_cuda"]),
         "src/session/config/config_json.c": [],
         "src/session/config/units.c": [
             "parse_front", "parse_unit", "sl_units_parse_count", "sl_units_parse_real",
@@ -41,14 +46,18 @@ READERS = {
         ]
     },
     "restore": {"src/session/config/restore.c": []},
-    "command_line": {"src/cli/options.c": []},
+    "command_line": {"src/cli/options.c": AllBut(["sl_options_at", "find_row"])},
     "llmc_model": {"src/files/llmc_model.c": []},
     "torch": {
         "src/files/torch/pickle.c": [],
         "src/files/torch/zip.c": [],
         "src/files/torch/torch_file.c": []
     },
-    "vocabulary": {"src/text/vocabulary_files.c": []},
+    "vocabulary": {
+        "src/text/vocabulary_files.c": AllBut([
+            "sl_vocabulary_save", "save_texts", "sl_vocabulary_write_token"
+        ])
+    },
     "documents": {"src/text/documents.c": []},
 }
 
@@ -71,6 +80,12 @@ def run(build, target, *options):
     return lines
 
 
+def belongs(function, functions):
+    if isinstance(functions, AllBut):
+        return function not in functions
+    return not functions or function in functions
+
+
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     failed = False
@@ -81,7 +96,7 @@ def main():
         refused = plain if target == "command_line" else run(build, target, "--refuse-memory")
         for source, functions in READERS[target].items():
             keys = [key for key in plain if key[0].endswith(source) and
-                    (not functions or key[2] in functions)]
+                    belongs(key[2], functions)]
             apart = [key for key in keys if refused[key] and not plain[key]]
             missed = [key for key in keys if not refused[key]]
             counted = len(keys) - len(apart)

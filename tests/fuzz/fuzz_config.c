@@ -37,6 +37,8 @@ void fuzz_input(const uint8_t *data, size_t bytes)
     bool is_read = data[0] & AS_LINES ? assign_lines(&config, command, text, bytes - 1)
                                       : fuzz_accepts(sl_config_load(&config, command, path.text));
     if (is_read && fuzz_accepts(sl_config_check(&config, command))) {
+        if (command == SL_CONFIG_TRAIN)
+            (void)fuzz_accepts(sl_config_check_recorded(&config, command));
         settings_print_and_read(&config, command, text, bytes - 1);
         settings_find_shape(&config, command);
     }

@@ -5,7 +5,7 @@
 #include "fuzz.h"
 #include "text/documents.h"
 
-enum { NAMED_JSONL = 1, PER_LINE = 2, HAS_TWO = 4, PACKED_ALLOWANCE = 2 << 20 };
+enum { NAMED_JSONL = 1, PER_LINE = 2, HAS_TWO = 4, NAMED_JSON = 8, PACKED_ALLOWANCE = 2 << 20 };
 
 static bool is_packed(const uint8_t *data, size_t bytes)
 {
@@ -57,14 +57,20 @@ static void walk(sl_documents *documents, const uint8_t *data, size_t bytes)
     FUZZ_NEED(sl_documents_place(documents) == sl_documents_file_bytes(documents));
 }
 
+static const char *name_file(unsigned flags)
+{
+    if (flags & NAMED_JSONL)
+        return "data.jsonl";
+    return flags & NAMED_JSON ? "data.json" : "data.txt";
+}
+
 void fuzz_input(const uint8_t *data, size_t bytes)
 {
     sl_documents *documents = NULL;
     if (bytes == 0)
         return;
     fuzz_allow(PACKED_ALLOWANCE);
-    scratch_path path =
-        fuzz_write(data[0] & NAMED_JSONL ? "data.jsonl" : "data.txt", data + 1, bytes - 1);
+    scratch_path path = fuzz_write(name_file(data[0]), data + 1, bytes - 1);
     const char *const paths[] = {path.text, path.text};
     const sl_documents_args args = {.paths = paths,
                                     .path_count = data[0] & HAS_TWO ? 2 : 1,

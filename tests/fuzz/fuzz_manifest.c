@@ -1,7 +1,10 @@
 /* The manifest of a checkpoint. An input is given twice: as it is, and with the checksum behind it
  * that belongs there, which no mutation would find. What is accepted is written and read again
- * equal, and with any one byte changed it is refused. */
+ * equal, is so as a file too, and with any one byte changed it is refused. */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "fuzz.h"
 #include "session/checkpoint/manifest.h"
 
@@ -40,10 +43,29 @@ static void check_damaged(char *text, size_t bytes)
     FUZZ_NEED(!fuzz_accepts(sl_manifest_parse("damaged", text, bytes, &manifest)));
 }
 
+/* A file of a newer version is refused; one that cannot be read counts as no newer one. */
+static void check_file(const char *text, size_t bytes, bool is_accepted)
+{
+    sl_manifest manifest = {0};
+    fuzz_write(SL_MANIFEST_NAME, text, bytes);
+    int inside = open(fuzz_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    scratch_need(inside >= 0, fuzz_directory());
+    bool is_read = fuzz_accepts(sl_manifest_read(inside, fuzz_directory(), &manifest));
+    FUZZ_NEED(is_read == is_accepted || fuzz_refuses_memory);
+    FUZZ_NEED(!is_accepted || !sl_manifest_is_newer(AT_FDCWD, NULL, fuzz_directory()));
+    FUZZ_NEED(!sl_manifest_is_newer(inside, fuzz_directory(), "absent"));
+    if (!is_accepted)
+        (void)sl_manifest_is_newer(AT_FDCWD, NULL, fuzz_directory());
+    sl_manifest_free(&manifest);
+    close(inside);
+}
+
 static void give(char *text, size_t bytes)
 {
     sl_manifest manifest = {0};
-    if (!fuzz_accepts(sl_manifest_parse("manifest.json", text, bytes, &manifest)))
+    bool is_accepted = fuzz_accepts(sl_manifest_parse("manifest.json", text, bytes, &manifest));
+    check_file(text, bytes, is_accepted);
+    if (!is_accepted)
         return;
     FUZZ_NEED(manifest.files[SL_MANIFEST_MODEL].is_listed);
     FUZZ_NEED(sl_manifest_file_name(SL_MANIFEST_MODEL) != NULL);

@@ -73,6 +73,23 @@ static void check_ids(const sl_tokens *tokens, const uint8_t *data, size_t bytes
         FUZZ_NEED((uint32_t)whole[i] == expect_id(data, bytes, as, i));
 }
 
+/* Files, one behind the other; what a text is called by its first bytes. */
+static void check_files(const sl_tokens *tokens, const uint8_t *data, size_t bytes, unsigned flags)
+{
+    uint64_t next = 0, first, count;
+    const uint32_t files = sl_tokens_file_count(tokens);
+    const bool is_text = decode(data, bytes, flags).token_bytes == 1;
+    FUZZ_NEED(files == (flags & HAS_TEXT ? 2 : 1));
+    for (uint32_t i = 0; i < files; i++, next += count) {
+        sl_tokens_file_range(tokens, i, &first, &count);
+        FUZZ_NEED(first == next);
+        FUZZ_NEED(!sl_tokens_file_is_wrapped(tokens, i) || sl_tokens_file_is_text(tokens, i));
+    }
+    FUZZ_NEED(next == sl_tokens_count(tokens));
+    FUZZ_NEED(sl_tokens_file_is_text(tokens, 0) == is_text);
+    FUZZ_NEED(sl_tokens_name_start(data, bytes) || decode(data, bytes, flags).first == 0);
+}
+
 static void check_rows(const sl_tokens *tokens, uint64_t seq)
 {
     uint64_t count = sl_tokens_count(tokens), start;
@@ -99,6 +116,7 @@ static void check_tokens(const sl_tokens *tokens, const uint8_t *data, size_t by
     if (fuzz_succeeds(sl_tokens_sample(tokens, once)) &&
         fuzz_succeeds(sl_tokens_sample(tokens, again)))
         FUZZ_NEED(strcmp(once, again) == 0);
+    check_files(tokens, data, bytes, flags);
     if (!(flags & HAS_HOLE))
         check_ids(tokens, data, bytes, flags);
     for (uint64_t seq = 0; seq < 12; seq += 3)
