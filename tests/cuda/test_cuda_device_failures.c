@@ -191,6 +191,24 @@ static void kernel_when_it_fails_hangs_nobody_and_is_told_by_every_lane(void **s
     }
 }
 
+/* What a stream is waited for in vain has not ended, though all of it was issued. */
+static void stream_when_waiting_for_it_fails_names_what_did_not_end(void **state)
+{
+    (void)state;
+    scene set = {0};
+    reset(NULL);
+    assert_int_equal(open_scene(&set), SL_OK);
+    const kernel_args good = {&set, add_one}, bad = {&set, fail_in_kernel};
+    atomic_store(&may_fail, true);
+    assert_int_equal(ops->launch(set.compute, 1, launch_kernel, &good, sizeof good), SL_OK);
+    assert_int_equal(ops->stream_finish(set.compute), SL_OK);
+    assert_int_equal(ops->launch(set.compute, 2, launch_kernel, &bad, sizeof bad), SL_OK);
+    assert_int_equal(ops->stream_finish(set.compute), SL_ERROR_SYSTEM);
+    assert_non_null(strstr(sl_status_message(), "(compute 2 to 2,"));
+    close_scene(&set);
+    check_nothing_left();
+}
+
 static void kernel_when_refused_is_named(void **state)
 {
     (void)state;
@@ -331,6 +349,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(words_when_the_options_say_no_are_not_used, reset,
                                         check_end),
         cmocka_unit_test_setup_teardown(kernel_when_it_fails_hangs_nobody_and_is_told_by_every_lane,
+                                        reset, check_end),
+        cmocka_unit_test_setup_teardown(stream_when_waiting_for_it_fails_names_what_did_not_end,
                                         reset, check_end),
         cmocka_unit_test_setup_teardown(kernel_when_refused_is_named, reset, check_end),
         cmocka_unit_test_setup_teardown(scene_when_any_call_fails_once_ends_clean, reset,
