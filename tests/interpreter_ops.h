@@ -446,6 +446,8 @@ static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define it_all_reduce_gradient NULL
 #define it_reduce_scatter_gradient NULL
 #define it_all_gather_chunk NULL
+#define it_reduce_scatter_shard NULL
+#define it_all_gather_shard NULL
 #define it_gather_rows NULL
 #define it_scatter_rows NULL
 #define it_take_rows NULL

@@ -63,6 +63,7 @@ static inline sl_type walk_type_of(const sl_op *op, uint32_t i)
         [SL_OP_ALL_REDUCE_TENSOR] = 1 << 0,
         [SL_OP_ALL_REDUCE_GRADIENT] = 1 << 0,
         [SL_OP_REDUCE_SCATTER_GRADIENT] = 1 << 0,
+        [SL_OP_REDUCE_SCATTER_SHARD] = 1 << 0 | 1 << 1,
         [SL_OP_SCATTER_COLUMNS] = 1 << 1,
     };
     const bool is_stored_gradient = stored_gradients[op->kind] >> i & 1;

@@ -319,7 +319,9 @@ static inline bool is_sharded(const run_rank *it, sl_group group)
     const sl_group exact = group == SL_GROUP_PARAM && it->session->has_state[SL_GROUP_MASTER]
                                ? SL_GROUP_MASTER
                                : group;
-    return it->run->dp > 1 && it->config.zero > 0 && exact != SL_GROUP_PARAM;
+    if (exact == SL_GROUP_PARAM)
+        return it->run->dp > 1 && it->config.zero > 2;
+    return it->run->dp > 1 && it->config.zero > 0;
 }
 
 static inline bool is_in_shard(const run_rank *it, uint32_t index, uint64_t e)

@@ -14,7 +14,8 @@ static const struct layout {
     uint32_t tp, dp;
     const char *zero;
 } layouts[] = {{1, 2, "zero=0"}, {1, 3, "zero=1"}, {1, 4, "zero=0"}, {2, 2, "zero=1"},
-               {1, 2, "zero=1"}, {2, 2, "zero=0"}, {1, 3, "zero=0"}, {1, 4, "zero=1"}};
+               {1, 2, "zero=1"}, {2, 2, "zero=0"}, {1, 3, "zero=0"}, {1, 4, "zero=1"},
+               {1, 2, "zero=2"}, {2, 2, "zero=2"}, {1, 3, "zero=2"}, {1, 4, "zero=2"}};
 
 enum { LAYOUT_COUNT = sizeof layouts / sizeof layouts[0] };
 
@@ -142,16 +143,16 @@ static void stages_and_policies_when_changed_then_give_the_same_bits(void **stat
          "accumulation=layer", "chunk-size=40960", NULL},
         {"policy=static", disk_dir, "nvme-params=0.5", "offload-optimizer=0.5",
          "recompute=selective", "accumulate=3", "threads=2", "adam=host", NULL}};
-    static const char *const zeros[] = {"zero=1", "zero=0"};
+    static const char *const zeros[] = {"zero=1", "zero=0", "zero=2"};
     int number = 0;
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         for (int half = 0; half < 2; half++)
-            for (int z = 0; z < 2; z++, number++) {
+            for (int z = 0; z < 3; z++, number++) {
                 const char *settings[SETTINGS_MAX + 2];
                 const struct layout *layout = &layouts[number % 4];
                 memcpy(settings, join(others[i], half ? "precision=bf16" : "precision=fp32", NULL),
                        sizeof settings);
-                if (is_full() || (number + number / 4) % 3 == 0)
+                if (is_full() || (number + number / 4) % 5 == 0)
                     check_same_bits(layout, half ? bf16 : fp32, settings, zeros[z]);
             }
 }
@@ -166,9 +167,13 @@ static void update_when_early_then_gives_the_same_bits(void **state)
     static const char *const plain[] = {"policy=device", "precision=fp32", "accumulate=3",
                                         "clip=0",        "nonfinite=stop", NULL};
     check_same_bits(&layouts[1], plain, early, "zero=1");
+    check_same_bits(&layouts[1], plain, early, "zero=2");
 }
 
 /* ---- what it costs ---- */
+
+static const char *const by_layer[] = {"policy=host", "precision=fp32", "accumulate=3",
+                                       "accumulation=layer", NULL};
 
 static uint64_t count_sent(const ranks_run *run)
 {
@@ -178,7 +183,7 @@ static uint64_t count_sent(const ranks_run *run)
     return sent;
 }
 
-/* Of the chunks' elements, psi of them: 2 psi (N - 1) / N a rank at either stage, in the compute
+/* Of the chunks' elements, psi of them: 2 psi (N - 1) / N a rank up to stage 2, in the compute
  * type, and one record of the norm. */
 static void traffic_when_counted_is_that_of_the_formula(void **state)
 {
@@ -201,14 +206,22 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
     }
 }
 
-/* On every rank, and the states of stage 1 are a share of those of stage 0. */
+/* What all chunks of a group take on one rank. */
+static uint64_t count_home_bytes(const ranks_run *run, sl_group group)
+{
+    const sl_layout *layout = run->rank[0].session->blueprint->layout;
+    return layout->chunk_count * sl_layout_chunk_bytes(layout, group);
+}
+
+/* On every rank, and what a stage shards is a share of what it was. */
 static void memory_when_measured_is_that_of_the_plan(void **state)
 {
     (void)state;
-    uint64_t home_bytes[2] = {0};
-    for (int z = 0; z < 2; z++) {
-        const struct layout layout = {1, 4, z ? "zero=1" : "zero=0"};
-        ranks_run *run = open_many(&layout, on_host, NULL);
+    static const char *const zeros[] = {"zero=0", "zero=1", "zero=2"};
+    uint64_t moment_bytes[3] = {0}, grad_bytes[3] = {0};
+    for (int z = 0; z < 3; z++) {
+        const struct layout layout = {1, 4, zeros[z]};
+        ranks_run *run = open_many(&layout, z == 1 ? on_host : by_layer, NULL);
         take_step(run);
         for (uint32_t rank = 0; rank < run->size; rank++) {
             const sl_blueprint *blueprint = run->rank[rank].session->blueprint;
@@ -218,11 +231,25 @@ static void memory_when_measured_is_that_of_the_plan(void **state)
                 assert_int_equal(statistics.measured_peak_bytes[tier],
                                  sl_blueprint_peak_bytes(blueprint, (sl_tier)tier));
         }
-        const sl_layout *chunks = run->rank[0].session->blueprint->layout;
-        home_bytes[z] = chunks->chunk_count * sl_layout_chunk_bytes(chunks, SL_GROUP_MOMENT1);
+        moment_bytes[z] = count_home_bytes(run, SL_GROUP_MOMENT1);
+        grad_bytes[z] = count_home_bytes(run, SL_GROUP_GRAD);
         close_run(run);
     }
-    assert_true(home_bytes[1] < home_bytes[0] / 3);
+    assert_true(moment_bytes[1] < moment_bytes[0] / 3);
+    assert_true(grad_bytes[1] >= grad_bytes[0] && grad_bytes[2] < grad_bytes[0] / 3);
+}
+
+/* In micro order the sum of all micro-batches lives all step: whole, with homes. */
+static void gradients_when_micro_batches_add_up_in_them_then_stay_whole(void **state)
+{
+    (void)state;
+    static const char *const by_micro_batch[] = {"policy=host", "precision=fp32", "accumulate=3",
+                                                 "accumulation=micro", NULL};
+    const struct layout layout = {1, 2, "zero=2"};
+    ranks_run *run = open_many(&layout, by_micro_batch, NULL);
+    assert_true(count_home_bytes(run, SL_GROUP_GRAD) > count_home_bytes(run, SL_GROUP_MOMENT1));
+    close_run(run);
+    check_same_bits(&layout, on_host, by_micro_batch, "zero=2");
 }
 
 /* ---- planted faults ---- */
@@ -339,6 +366,7 @@ int main(void)
         cmocka_unit_test(update_when_early_then_gives_the_same_bits),
         cmocka_unit_test(traffic_when_counted_is_that_of_the_formula),
         cmocka_unit_test(memory_when_measured_is_that_of_the_plan),
+        cmocka_unit_test(gradients_when_micro_batches_add_up_in_them_then_stay_whole),
         cmocka_unit_test(faults_when_planted_then_are_found),
         cmocka_unit_test(checkpoint_when_the_layout_changes_then_is_the_same),
     };

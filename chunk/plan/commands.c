@@ -134,18 +134,19 @@ static sl_status place_of_operand(const emitter *e, uint32_t tick, uint32_t i, s
         out_place->bytes = value->bytes;
         return SL_OK;
     }
-    uint32_t object = sl_planner_object_of(planner, v);
-    if (object == SL_NONE) {
-        *out_place = place_of_item(planner, tier, planner->tier[tier].live_ranges[v].item);
-        return SL_OK;
-    }
-    if (value->instances > 1)
+    const uint32_t whole = sl_program_whole(planner->program, v);
+    const uint32_t object = sl_planner_object_of(planner, v);
+    if (value->instances > 1 && object != SL_NONE)
         return place_of_ring(planner, tier, tick, v, out_place);
-    SL_TRY(place_of_object(e, tier, tick, object, out_place));
-    if (value->kind == SL_VALUE_TENSOR)
+    if (object == SL_NONE)
+        *out_place = place_of_item(planner, tier, planner->tier[tier].live_ranges[whole].item);
+    else
+        SL_TRY(place_of_object(e, tier, tick, object, out_place));
+    if (value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_PART)
         out_place->offset += planner->layout->first_element[value->index] *
                              sl_type_bytes(planner->layout->group_type[value->group]);
-    out_place->bytes = value->bytes;
+    if (object != SL_NONE || whole != v)
+        out_place->bytes = value->bytes;
     return SL_OK;
 }
 

@@ -86,6 +86,21 @@ static sl_status give_families_homes(sl_planner *planner)
     return SL_OK;
 }
 
+/* A whole gradient, of which ranks keep shards, leaves the device for where its shard is at home.
+ */
+static void give_gradients_homes(sl_planner *planner)
+{
+    const sl_program *program = planner->program;
+    for (uint32_t tick = 0; tick < program->op_count; tick++) {
+        const sl_op *op = &program->ops[tick];
+        if (op->kind != SL_OP_REDUCE_SCATTER_SHARD)
+            continue;
+        const uint32_t chunk_index = program->values[op->operand[1]].index;
+        planner->home_tier[planner->first_activation + op->operand[0]] =
+            planner->homes->tier[SL_GROUP_GRAD][chunk_index];
+    }
+}
+
 static sl_status find_objects(sl_planner *planner)
 {
     const sl_plan_request *request = planner->request;
@@ -100,6 +115,7 @@ static sl_status find_objects(sl_planner *planner)
     SL_TRY(sl_activation_homes_choose(planner->program, request->disk_activations,
                                       request->host_activations, planner->home_tier + first));
     SL_TRY(give_families_homes(planner));
+    give_gradients_homes(planner);
     for (uint32_t v = 0; v < planner->program->value_count; v++)
         set_home(planner, first + v, planner->home_tier[first + v],
                  planner->program->values[v].bytes);
@@ -162,6 +178,7 @@ static void record_operand(sl_planner *planner, uint32_t tick, uint32_t operand_
     uint32_t v = op->operand[operand_index];
     if (v == SL_NONE || sl_planner_is_state(&planner->program->values[v]))
         return;
+    v = sl_program_whole(planner->program, v);
     extend_range(&planner->tier[sl_planner_tier_of_op(planner, tick)].live_ranges[v], tick);
     if (sl_op_writes(op, operand_index))
         planner->last_write[v] = tick;

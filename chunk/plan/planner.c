@@ -36,6 +36,7 @@ bool sl_planner_is_filled(const sl_planner *planner, uint32_t v)
 
 uint32_t sl_planner_object_of(const sl_planner *planner, uint32_t v)
 {
+    v = sl_program_whole(planner->program, v);
     const sl_value *value = &planner->program->values[v];
     uint32_t activation = planner->first_activation + v;
     if (!sl_planner_is_state(value))

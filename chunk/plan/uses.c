@@ -33,7 +33,8 @@ static void add_operand(sl_planner *planner, sl_tier tier, uint32_t tick, uint32
     bool passes = tier == SL_TIER_HOST && planner->home_tier[object] == SL_TIER_DISK;
     if (passes && !is_away)
         return; /* the device's moves stand for its ops */
-    bool is_part = planner->program->values[v].kind == SL_VALUE_TENSOR;
+    const sl_value_kind kind = planner->program->values[v].kind;
+    bool is_part = kind == SL_VALUE_TENSOR || kind == SL_VALUE_PART;
     add_use(&planner->tier[tier], (sl_residency_use){.tick = tick,
                                                      .object = object,
                                                      .is_away = is_away,

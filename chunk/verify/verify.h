@@ -6,7 +6,8 @@
  * is addresses of a tier that no access of the plan divides; its *cell* knows which object's copy
  * the bytes belong to and who touched them last.
  *
- *   verify_shape.c   request, values, sections, commands: all that needs no replay
+ *   verify_request.c program, layout and homes belong together
+ *   verify_shape.c   values, sections, commands: all that needs no replay
  *   verify_cells.c   what a command touches
  *   verify_replay.c  two iterations of data (versions), the same of order (waits)
  *   verify_memory.c  allocations, overlaps, sums
@@ -219,6 +220,9 @@ void sl_verify_cell_bytes(const sl_verify_tier *tier, const sl_verify_cell *cell
 
 /* ---- the parts ---- */
 
+sl_status sl_verify_request(const sl_verify *verify);
+
+/* The request, then the plan. */
 sl_status sl_verify_shape(sl_verify *verify);
 
 /* Data, then order; sl_verify_replay_close frees the clocks. */

@@ -29,6 +29,7 @@ uint32_t sl_verify_persistent_object(const sl_verify *verify, uint32_t slot)
 
 uint32_t sl_verify_value_object(const sl_verify *verify, uint32_t value)
 {
+    value = sl_program_whole(verify->program, value);
     const sl_value *it = &verify->program->values[value];
     if (it->kind == SL_VALUE_CHUNK)
         return sl_verify_chunk_object(verify, it->group, it->index);
@@ -85,6 +86,10 @@ static sl_verify_access make_operand_access(const sl_verify *verify, const sl_op
     if (value->kind == SL_VALUE_TENSOR) {
         access.whole.offset -= sl_verify_tensor_offset(verify, value);
         access.whole.bytes = sl_layout_chunk_bytes(verify->layout, value->group);
+    }
+    if (value->kind == SL_VALUE_PART) {
+        access.whole.offset -= sl_verify_tensor_offset(verify, value);
+        access.whole.bytes = verify->program->values[value->whole].bytes;
     }
     if (value->kind == SL_VALUE_PERSISTENT)
         access.whole.bytes = verify->homes->persistent_bytes[value->index];

@@ -1,137 +1,10 @@
-/* Checks what needs no replay, from the request to the single command, so that every index and
- * range is safe for the parts behind it: program, layout, homes and peaks belong together; what the
- * program makes of its values; the callers' buffers; the plan's sections are the program's; each
- * command has indices, lanes, sizes, alignment and waits that exist; the body runs every op once,
- * in order. Knows nothing of what memory holds.
+/* Checks what needs no replay, down to the single command, so that every index and range is safe
+ * for the parts behind it: the request (verify_request.c); what the program makes of its values;
+ * the callers' buffers; the plan's sections are the program's; each command has indices, lanes,
+ * sizes, alignment and waits that exist; the body runs every op once, in order. Knows nothing of
+ * what memory holds.
  */
 #include "verify.h"
-
-enum { COMMANDS_MAX = 1 << 29 };
-
-/* ---- program, layout, homes and peaks ---- */
-
-/* Sections have all ops, in order. */
-static sl_status check_program_sections(const sl_verify *verify)
-{
-    const sl_program *program = verify->program;
-    uint32_t first = 0;
-    for (uint32_t i = 0; i < program->section_count; i++) {
-        const sl_section *it = &program->sections[i];
-        if (it->first != first || it->count == 0 || it->count > program->op_count - first ||
-            it->repeat == 0)
-            return sl_verify_reject(verify,
-                                    "section %u of its program has ops [%u, +%u), %u times, after "
-                                    "%u of %u in others",
-                                    i, it->first, it->count, it->repeat, first, program->op_count);
-        first += it->count;
-    }
-    if (program->section_count > 0 && first != program->op_count)
-        return sl_verify_reject(verify, "the sections of its program have %u of %u ops", first,
-                                program->op_count);
-    return SL_OK;
-}
-
-static sl_status check_value(const sl_verify *verify, uint32_t index)
-{
-    const sl_value *value = &verify->program->values[index];
-    const sl_layout *layout = verify->layout;
-    bool has_chunk = value->kind == SL_VALUE_TENSOR || value->kind == SL_VALUE_CHUNK;
-    if (value->kind == SL_VALUE_TENSOR && value->index >= layout->tensor_count)
-        return sl_verify_reject(verify, "value %u is tensor %u of a layout of %u", index,
-                                value->index, layout->tensor_count);
-    if (value->kind == SL_VALUE_CHUNK && value->index >= layout->chunk_count)
-        return sl_verify_reject(verify, "value %u is chunk %u of a layout of %u", index,
-                                value->index, layout->chunk_count);
-    if (has_chunk &&
-        ((unsigned)value->group >= SL_GROUP_COUNT || !verify->homes->tier[value->group]))
-        return sl_verify_reject(verify, "value %u is of a group without homes", index);
-    if (has_chunk && value->type != layout->group_type[value->group])
-        return sl_verify_reject(verify, "value %u is of another type than its group", index);
-    if (value->kind == SL_VALUE_PERSISTENT &&
-        (value->index >= verify->homes->persistent_count ||
-         value->bytes > verify->homes->persistent_bytes[value->index]))
-        return sl_verify_reject(verify,
-                                "value %u is persistent slot %u, which is not there or too "
-                                "small",
-                                index, value->index);
-    return SL_OK;
-}
-
-static sl_status check_ops(const sl_verify *verify)
-{
-    const sl_program *program = verify->program;
-    for (uint32_t tick = 0; tick < program->op_count; tick++)
-        for (uint32_t i = 0; i < sl_op_info_of(program->ops[tick].kind)->operand_count; i++) {
-            uint32_t value = program->ops[tick].operand[i];
-            if (value != SL_NONE && value >= program->value_count)
-                return sl_verify_reject(verify, "op %u of its program has value %u of %u", tick,
-                                        value, program->value_count);
-        }
-    return SL_OK;
-}
-
-/* Homes are in tiers that exist, where their elements and direct I/O want them. */
-static sl_status check_group_homes(const sl_verify *verify, sl_group group, bool *out_is_on_disk)
-{
-    const sl_homes *homes = verify->homes;
-    char name[SL_VERIFY_NAME_BYTES];
-    if (homes->tier[group] &&
-        verify->layout->group_type[group] != sl_program_group_type(verify->program, group))
-        return sl_verify_reject(
-            verify, "its layout holds group %d in another type than its program", (int)group);
-    for (uint32_t chunk = 0; homes->tier[group] && chunk < homes->chunk_count; chunk++) {
-        sl_verify_name_object(verify, sl_verify_chunk_object(verify, group, chunk), name);
-        if (homes->tier[group][chunk] >= SL_TIER_COUNT)
-            return sl_verify_reject(verify, "%s has its home in a tier that does not exist", name);
-        if (homes->tier[group][chunk] != SL_TIER_DISK)
-            continue;
-        *out_is_on_disk = true;
-        if (homes->offset[group][chunk] % SL_DISK_ALIGNMENT != 0)
-            return sl_verify_reject(
-                verify, "the home of %s is at disk byte %llu, no multiple of %d", name,
-                (unsigned long long)homes->offset[group][chunk], SL_DISK_ALIGNMENT);
-    }
-    return SL_OK;
-}
-
-/* With homes on disk, parts of chunks pass through pieces of host memory at the boundary. */
-static sl_status check_homes(const sl_verify *verify)
-{
-    bool is_on_disk = false;
-    for (int group = 0; group < SL_GROUP_COUNT; group++)
-        SL_TRY(check_group_homes(verify, (sl_group)group, &is_on_disk));
-    if (is_on_disk && (verify->homes->bounce_bytes < SL_BOUNCE_BYTES ||
-                       verify->homes->bounce_offset % SL_DIRECT_ALIGNMENT != 0))
-        return sl_verify_reject(verify, "its homes are on disk, without bounce pieces");
-    return SL_OK;
-}
-
-static sl_status check_request(const sl_verify *verify)
-{
-    const sl_plan *plan = verify->plan;
-    const sl_homes *homes = verify->homes;
-    if (homes->chunk_count != verify->layout->chunk_count)
-        return sl_verify_reject(verify, "its homes are of %u chunks, its layout is of %u",
-                                homes->chunk_count, verify->layout->chunk_count);
-    if (plan->body_count > COMMANDS_MAX)
-        return sl_verify_reject(verify, "it has %u commands", plan->body_count);
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
-        if (plan->peak_bytes[tier] > verify->request->budget_bytes[tier])
-            return sl_verify_reject(verify, "its %s peak of %llu bytes is over the budget of %llu",
-                                    sl_tier_name((sl_tier)tier),
-                                    (unsigned long long)plan->peak_bytes[tier],
-                                    (unsigned long long)verify->request->budget_bytes[tier]);
-        if (homes->fixed_bytes[tier] > plan->peak_bytes[tier])
-            return sl_verify_reject(verify, "its %s peak of %llu bytes does not hold the homes",
-                                    sl_tier_name((sl_tier)tier),
-                                    (unsigned long long)plan->peak_bytes[tier]);
-    }
-    for (uint32_t i = 0; i < verify->program->value_count; i++)
-        SL_TRY(check_value(verify, i));
-    SL_TRY(check_homes(verify));
-    SL_TRY(check_program_sections(verify));
-    return check_ops(verify);
-}
 
 /* ---- what the sections make of values ---- */
 
@@ -152,7 +25,7 @@ static sl_status record_operand(sl_verify *verify, uint32_t section_index, uint3
     const sl_op *op = &verify->program->ops[tick];
     const sl_section section = sl_program_section(verify->program, section_index);
     const sl_value *value = &verify->program->values[op->operand[i]];
-    sl_verify_value *it = &verify->values[op->operand[i]];
+    sl_verify_value *it = &verify->values[sl_program_whole(verify->program, op->operand[i])];
     bool is_new = !it->is_used, is_input = sl_op_info_of(op->kind)->is_input;
     if (sl_verify_instances(value) > 1 && value->instances != section.repeat)
         return sl_verify_reject(verify,
@@ -379,6 +252,19 @@ static sl_status check_tensor_place(const sl_verify *verify, const sl_value *val
                          verify->layout->chunk_of_tensor[value->index]);
 }
 
+static sl_status check_part_place(const sl_verify *verify, const sl_value *value,
+                                  const sl_place *place, const char *name)
+{
+    uint64_t first = sl_verify_tensor_offset(verify, value);
+    if (place->offset < first)
+        return sl_verify_reject(verify, "has %s at byte %llu, %llu bytes into a chunk", name,
+                                (unsigned long long)place->offset, (unsigned long long)first);
+    const sl_place whole = {.tier = place->tier,
+                            .offset = place->offset - first,
+                            .bytes = verify->program->values[value->whole].bytes};
+    return check_place(verify, &whole, whole.bytes, name);
+}
+
 static sl_status check_value_place(const sl_verify *verify, const sl_value *value,
                                    const sl_place *place, const char *name)
 {
@@ -390,6 +276,8 @@ static sl_status check_value_place(const sl_verify *verify, const sl_value *valu
                                     (unsigned long long)value->bytes);
         return check_at_home(verify, place, value->group, value->index);
     }
+    if (value->kind == SL_VALUE_PART)
+        return check_part_place(verify, value, place, name);
     if (value->kind == SL_VALUE_PERSISTENT &&
         place->offset != verify->homes->persistent_offset[value->index])
         return sl_verify_reject(verify, "has %s at byte %llu, not where it persists", name,
@@ -777,7 +665,7 @@ static sl_status check_all_commands(sl_verify *verify)
 
 sl_status sl_verify_shape(sl_verify *verify)
 {
-    SL_TRY(check_request(verify));
+    SL_TRY(sl_verify_request(verify));
     SL_TRY(find_values(verify));
     SL_TRY(find_buffers(verify));
     SL_TRY(check_sections(verify));

@@ -86,8 +86,9 @@ typedef struct sl_engine_target {
  * `all_gather` leaves the parts of all ranks in `parts`, [size][bytes]. `reduce_scatter` leaves in
  * `to` [count] this rank's piece of the sum of `from` [size][count]. `all_reduce_stored` does what
  * all_reduce does with elements of type `stored`, each of which is rounded to `type` first;
- * `sum_shard` does so with this rank's shard of `data` alone. `gather_shards` leaves in `data` the
- * shard of each rank. Shards are of equal size, in the order of ranks. A failure ends the step: the
+ * `sum_shard` leaves in `shard` this rank's shard of the same sum of `data`, where it may stand
+ * already. `gather_shards` leaves in `data` [bytes] the shard of each rank, of which this one's may
+ * stand there. Shards are of equal size, in the order of ranks. A failure ends the step: the
  * caller then tells the other ranks, who may wait for this one. `post` hears of each exchange
  * before it begins: "all_reduce of h.3.mlp.c_proj, op 57". */
 typedef struct sl_engine_ranks {
@@ -102,8 +103,8 @@ typedef struct sl_engine_ranks {
     sl_status (*all_reduce_stored)(void *user, sl_type stored, sl_type type, uint64_t element_count,
                                    void *data);
     sl_status (*sum_shard)(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                           void *data);
-    sl_status (*gather_shards)(void *user, uint64_t bytes, void *data);
+                           const void *data, void *shard);
+    sl_status (*gather_shards)(void *user, uint64_t bytes, const void *shard, void *data);
 } sl_engine_ranks;
 
 typedef struct sl_engine_options {

@@ -254,7 +254,15 @@ extern "C" {
     /* This rank's columns of what all ranks have; padding is zero. Exchanges nothing. */ \
     X(TAKE_COLUMNS, take_columns, ON_COMM, NO_FLOPS, \
       OP(READ, x, 0, TYPE, R, I), \
-      OP(WRITE, y, 0, TYPE, R, O))
+      OP(WRITE, y, 0, TYPE, R, O)) \
+    /* REDUCE_SCATTER_GRADIENT where the shard, of R elements, has a place of its own. */ \
+    X(REDUCE_SCATTER_SHARD, reduce_scatter_shard, ON_COMM, NO_FLOPS, \
+      OP(READ, gradient, 0, GRAD, E), \
+      OP(WRITE, shard, 0, GRAD, R)) \
+    /* ALL_GATHER_CHUNK where the shard, of R elements, has a place of its own. */ \
+    X(ALL_GATHER_SHARD, all_gather_shard, ON_COMM, NO_FLOPS, \
+      OP(READ, shard, 0, TYPE, R), \
+      OP(WRITE, chunk, 0, TYPE, E))
 /* clang-format on */
 
 typedef enum sl_op_kind {

@@ -46,18 +46,22 @@ typedef enum sl_value_kind {
     /* Of slot `index`: filled by an INPUT op, or, where there is none, by the caller before each
      * iteration. */
     SL_VALUE_INPUT,
-    SL_VALUE_OUTPUT,    /* handed out after each iteration, slot `index` */
-    SL_VALUE_PERSISTENT /* device memory that outlives iterations and plans, slot `index` */
+    SL_VALUE_OUTPUT,     /* handed out after each iteration, slot `index` */
+    SL_VALUE_PERSISTENT, /* device memory that outlives iterations and plans, slot `index` */
+    /* Tensor `index` of `group` where ranks keep shards of its chunk: lives inside activation
+     * `whole`, which is as long as the chunk and holds it for a time. */
+    SL_VALUE_PART
 } sl_value_kind;
 
 typedef struct sl_value {
     sl_value_kind kind;
-    sl_group group;       /* TENSOR and CHUNK */
+    sl_group group;       /* TENSOR, CHUNK and PART */
     uint32_t index;       /* by kind, see above */
     uint32_t micro_batch; /* that its first instance belongs to; 0 where that has no meaning */
     uint32_t instances;   /* 1, or more: a family, whose instance r belongs to repetition r */
     uint64_t bytes;       /* of one instance */
     sl_type type;         /* of its elements; FP32 where that has no meaning */
+    uint32_t whole;       /* PART: the value that it is a part of */
     char name[40];        /* for people */
 } sl_value;
 
@@ -167,7 +171,10 @@ typedef struct sl_program {
     uint32_t tp_size, tp_rank;
     /* Ranks that each compute rows of their own, and which this program is of; 0 or 1: one. */
     uint32_t dp_size, dp_rank;
-    uint32_t zero; /* ZeRO stage: 0: each of them has all states; 1: its shard of each chunk */
+    /* ZeRO stage: 0: each of them has all states; of each chunk, 1: its shard of the optimizer's
+     * states, 2: and of the gradient, 3: and of the parameters. */
+    uint32_t zero;
+    bool has_whole_gradients;       /* also at stages 2 and 3: micro-batches add up in the chunks */
     uint32_t head_ranks;            /* that share the rows of the head; 0 or 1: each has all */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
 } sl_program;
@@ -183,13 +190,29 @@ static inline bool sl_program_has_shards(const sl_program *program)
     return program->dp_size > 1 && program->zero > 0;
 }
 
-/* Elements of a chunk of a group that one rank stores: of optimizer states maybe a shard. */
+/* True if a rank stores its shard alone of each chunk of the group. */
+static inline bool sl_program_shards_group(const sl_program *program, sl_group group)
+{
+    if (group == SL_GROUP_PARAM)
+        return sl_program_has_shards(program) && program->zero > 2;
+    if (group == SL_GROUP_GRAD)
+        return sl_program_has_shards(program) && program->zero > 1 && !program->has_whole_gradients;
+    return sl_program_has_shards(program);
+}
+
+/* Elements of a chunk of a group that one rank stores: all, or those of its shard. */
 static inline uint64_t sl_program_group_elements(const sl_program *program, sl_group group,
                                                  uint64_t chunk_elements)
 {
-    const bool is_state = group != SL_GROUP_PARAM && group != SL_GROUP_GRAD;
-    return is_state && sl_program_has_shards(program) ? chunk_elements / program->dp_size
-                                                      : chunk_elements;
+    return sl_program_shards_group(program, group) ? chunk_elements / program->dp_size
+                                                   : chunk_elements;
+}
+
+/* The value that `value` is a part of, or itself. */
+static inline uint32_t sl_program_whole(const sl_program *program, uint32_t value)
+{
+    const sl_value *it = &program->values[value];
+    return it->kind == SL_VALUE_PART ? it->whole : value;
 }
 
 /* True if not every block of a chunk counts in the norm on this rank (sl_layout.counted_flags). */

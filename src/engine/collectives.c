@@ -254,17 +254,39 @@ static sl_status sum_chunk(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
     const sl_engine_ranks *ranks = args->data_ranks;
-    const sl_type stored = (sl_type)attrs->grad_type, type = (sl_type)attrs->type;
-    const bool is_shard = args->kind == SL_OP_REDUCE_SCATTER_GRADIENT;
-    return (is_shard ? ranks->sum_shard : ranks->all_reduce_stored)(
-        ranks->user, stored, type, attrs->element_count, args->operand[0]);
+    return ranks->all_reduce_stored(ranks->user, (sl_type)attrs->grad_type, (sl_type)attrs->type,
+                                    attrs->element_count, args->operand[0]);
 }
 
-static sl_status gather_chunk(const collective_args *args)
+/* Where this rank's shard begins in a whole chunk of `bytes`. */
+static void *find_shard(const sl_engine_ranks *ranks, void *chunk, uint64_t bytes)
+{
+    return (unsigned char *)chunk + bytes / ranks->size * ranks->rank;
+}
+
+/* The sum is left in the chunk where the shard has no place of its own. */
+static sl_status sum_shard(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
+    const sl_engine_ranks *ranks = args->data_ranks;
+    const sl_type stored = (sl_type)attrs->grad_type;
+    const uint64_t bytes = attrs->element_count * sl_type_bytes(stored);
+    void *gradient = args->operand[0];
+    void *shard = args->kind == SL_OP_REDUCE_SCATTER_SHARD ? args->operand[1]
+                                                           : find_shard(ranks, gradient, bytes);
+    return ranks->sum_shard(ranks->user, stored, (sl_type)attrs->type, attrs->element_count,
+                            gradient, shard);
+}
+
+static sl_status gather_shards(const collective_args *args)
+{
+    const sl_op_attrs *attrs = args->attrs;
+    const sl_engine_ranks *ranks = args->data_ranks;
     const uint64_t bytes = attrs->element_count * sl_type_bytes((sl_type)attrs->type);
-    return args->data_ranks->gather_shards(args->data_ranks->user, bytes, args->operand[0]);
+    const bool is_apart = args->kind == SL_OP_ALL_GATHER_SHARD;
+    void *chunk = args->operand[is_apart ? 1 : 0];
+    const void *shard = is_apart ? args->operand[0] : find_shard(ranks, chunk, bytes);
+    return ranks->gather_shards(ranks->user, bytes, shard, chunk);
 }
 
 static sl_status take_rows(const collective_args *args)
@@ -352,8 +374,10 @@ static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) 
     [SL_OP_ALL_REDUCE_NORM] = reduce_norm,
     [SL_OP_ALL_REDUCE_TENSOR] = reduce_gradient,
     [SL_OP_ALL_REDUCE_GRADIENT] = sum_chunk,
-    [SL_OP_REDUCE_SCATTER_GRADIENT] = sum_chunk,
-    [SL_OP_ALL_GATHER_CHUNK] = gather_chunk,
+    [SL_OP_REDUCE_SCATTER_GRADIENT] = sum_shard,
+    [SL_OP_ALL_GATHER_CHUNK] = gather_shards,
+    [SL_OP_REDUCE_SCATTER_SHARD] = sum_shard,
+    [SL_OP_ALL_GATHER_SHARD] = gather_shards,
     [SL_OP_GATHER_ROWS] = gather_rows,
     [SL_OP_SCATTER_ROWS] = scatter_rows,
     [SL_OP_TAKE_ROWS] = take_rows,

@@ -48,16 +48,18 @@ static sl_status find_kernel(const sl_engine *engine, const sl_op *op, sl_bound_
     return SL_OK;
 }
 
-/* Gradient and parameters of a shard stand in the whole chunk. */
-static void move_to_shard(const sl_op *op, sl_bound_command *bound)
+/* Gradient and parameters of a shard may stand in the whole chunk. */
+static void move_to_shard(const sl_program *program, const sl_op *op, sl_bound_command *bound)
 {
     enum { GRADIENT = 1, PARAM = 4 };
-    const uint64_t first = op->attrs.first_element;
-    if (op->kind != SL_OP_ADAMW || first == 0)
-        return;
-    unsigned char *gradient = bound->call.operand[GRADIENT], *param = bound->call.operand[PARAM];
-    bound->call.operand[GRADIENT] = gradient + first * sl_type_bytes((sl_type)op->attrs.grad_type);
-    bound->call.operand[PARAM] = param + first * sl_type_bytes((sl_type)op->attrs.type);
+    static const uint32_t operands[] = {GRADIENT, PARAM};
+    for (int i = 0; i < 2 && op->kind == SL_OP_ADAMW; i++) {
+        const sl_value *value = &program->values[op->operand[operands[i]]];
+        const uint64_t size = sl_type_bytes(value->type);
+        unsigned char *first = bound->call.operand[operands[i]];
+        if (value->bytes > op->attrs.element_count * size)
+            bound->call.operand[operands[i]] = first + op->attrs.first_element * size;
+    }
 }
 
 /* Hands AdamW the flags of the tier it runs on, and the norm of split tensors its own. */
@@ -89,7 +91,7 @@ sl_status sl_op_kernels_bind(const sl_engine *engine, sl_bound_plan *plan, sl_bo
     bound->call.attrs = &op->attrs;
     bound->call.micro_batch = op->micro_batch;
     SL_TRY(bind_operands(engine, plan, bound));
-    move_to_shard(op, bound);
+    move_to_shard(plan->program, op, bound);
     if (command->lane == SL_LANE_INPUT)
         return sl_inputs_bind(plan, bound);
     if (command->lane == SL_LANE_COMM)

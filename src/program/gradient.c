@@ -215,7 +215,7 @@ static sl_status clear_chunk_once(sl_step *step, uint32_t tensor)
     if (chunk->is_cleared)
         return SL_OK;
     chunk->is_cleared = true;
-    return clear_value(step, chunk->value[SL_GROUP_GRAD]);
+    return clear_value(step, chunk->gradient);
 }
 
 static sl_status add_accumulator(sl_step *step, const char *prefix, uint32_t tensor,
@@ -442,6 +442,11 @@ static bool has_shards(const sl_step *step)
     return sl_program_has_shards(step->program);
 }
 
+static bool has_gradient_shards(const sl_step *step)
+{
+    return sl_program_shards_group(step->program, SL_GROUP_GRAD);
+}
+
 static bool has_replicas(const sl_step *step)
 {
     return step->program->dp_size > 1;
@@ -463,6 +468,10 @@ static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t n
     attrs.adds_output = adds;
     if (counts_blocks(step))
         attrs.first_block = find_first_block(step, chunk_index);
+    if (has_gradient_shards(step)) {
+        attrs.element_count /= step->program->dp_size;
+        attrs.first_block += step->program->dp_rank * (attrs.element_count / SL_BLOCK_ELEMENTS);
+    }
     const uint32_t operands[] = {step->chunks[chunk_index].value[SL_GROUP_GRAD], norm};
     return sl_instance_emit(step, SL_OP_BLOCK_NORM, &attrs, operands);
 }
@@ -470,13 +479,17 @@ static sl_status emit_block_norm(sl_step *step, uint32_t chunk_index, uint32_t n
 /* The gradient of this rank's rows becomes that of all rows, in its shard or everywhere. */
 static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
 {
-    const sl_op_attrs attrs = chunk_attrs(step);
-    const uint32_t gradient = step->chunks[chunk_index].value[SL_GROUP_GRAD];
+    sl_op_attrs attrs = chunk_attrs(step);
+    const sl_step_chunk *chunk = &step->chunks[chunk_index];
+    const uint32_t operands[] = {chunk->gradient, chunk->value[SL_GROUP_GRAD]};
     if (!has_replicas(step))
         return SL_OK;
-    return sl_instance_emit(
-        step, has_shards(step) ? SL_OP_REDUCE_SCATTER_GRADIENT : SL_OP_ALL_REDUCE_GRADIENT, &attrs,
-        &gradient);
+    if (!has_gradient_shards(step))
+        return sl_instance_emit(
+            step, has_shards(step) ? SL_OP_REDUCE_SCATTER_GRADIENT : SL_OP_ALL_REDUCE_GRADIENT,
+            &attrs, operands);
+    attrs.row_count = attrs.element_count / step->program->dp_size;
+    return sl_instance_emit(step, SL_OP_REDUCE_SCATTER_SHARD, &attrs, operands);
 }
 
 /* SL_NONE: the step has none. */
@@ -505,13 +518,15 @@ static sl_status emit_norm_finish(sl_step *step, uint32_t norm, uint32_t control
     return sl_instance_emit(step, SL_OP_NORM_FINISH, &attrs, (uint32_t[]){norm, control});
 }
 
-/* What the rank that owns a shard updated reaches the others. */
+/* What the rank that owns a shard updated reaches the others, at once where they keep it. */
 static sl_status emit_gather(sl_step *step, uint32_t chunk_index)
 {
     const sl_op_attrs attrs = chunk_attrs(step);
     const uint32_t param = step->chunks[chunk_index].value[SL_GROUP_PARAM];
-    return has_shards(step) ? sl_instance_emit(step, SL_OP_ALL_GATHER_CHUNK, &attrs, &param)
-                            : SL_OK;
+    const bool stays = sl_program_shards_group(step->program, SL_GROUP_PARAM);
+    return has_shards(step) && !stays
+               ? sl_instance_emit(step, SL_OP_ALL_GATHER_CHUNK, &attrs, &param)
+               : SL_OK;
 }
 
 static void cut_shard(const sl_step *step, sl_op_attrs *attrs)

@@ -33,6 +33,27 @@ static sl_status add_tensor_values(sl_step *step, sl_group group)
     return SL_OK;
 }
 
+/* Where ranks keep shards of gradients, those of tensors are parts of whole chunks that live for a
+ * time. */
+static sl_status add_whole_gradients(sl_step *step)
+{
+    sl_program *program = step->program;
+    const sl_type type = program->grad_type;
+    char name[sizeof program->values->name];
+    uint64_t bytes;
+    SL_TRY(sl_bits_multiply(step->map->chunk_elements, sl_type_bytes(type), "chunk", &bytes));
+    for (uint32_t c = 0; c < step->map->chunk_count; c++) {
+        snprintf(name, sizeof name, "gradient of chunk %u", c);
+        SL_TRY(sl_instance_add_shared(step, "", name, bytes, type, &step->chunks[c].gradient));
+    }
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++) {
+        sl_value *gradient = &program->values[step->tensors[t].grad];
+        gradient->kind = SL_VALUE_PART;
+        gradient->whole = step->chunks[step->map->chunk_of_tensor[t]].gradient;
+    }
+    return SL_OK;
+}
+
 static sl_status add_chunk_values(sl_step *step, sl_group group)
 {
     uint64_t bytes;
@@ -63,7 +84,10 @@ sl_status sl_instance_open(sl_step *step)
         if (is_used)
             SL_TRY(add_chunk_values(step, (sl_group)group));
     }
-    return SL_OK;
+    for (uint32_t c = 0; c < step->map->chunk_count; c++)
+        step->chunks[c].gradient = step->chunks[c].value[SL_GROUP_GRAD];
+    return sl_program_shards_group(step->program, SL_GROUP_GRAD) ? add_whole_gradients(step)
+                                                                 : SL_OK;
 }
 
 sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *attrs,
@@ -121,6 +145,7 @@ static uint32_t *locate_counterpart(sl_step *step, uint32_t forward_value)
     case SL_VALUE_ACTIVATION:
     case SL_VALUE_INPUT:
     case SL_VALUE_CHUNK:
+    case SL_VALUE_PART:
         break;
     }
     return &sl_instance_of(step, forward_value)->counterpart;
@@ -129,8 +154,8 @@ static uint32_t *locate_counterpart(sl_step *step, uint32_t forward_value)
 static sl_status add_counterpart(sl_step *step, uint32_t forward_value, uint32_t *out_value)
 {
     sl_value value = step->forward->values[forward_value];
-    if (value.kind == SL_VALUE_CHUNK)
-        SL_FAIL(SL_ERROR_INTERNAL, "forward value %s is a chunk", value.name);
+    if (value.kind == SL_VALUE_CHUNK || value.kind == SL_VALUE_PART)
+        SL_FAIL(SL_ERROR_INTERNAL, "forward value %s is a chunk or a part of one", value.name);
     if (value.kind == SL_VALUE_INPUT && value.index >= SL_INPUT_COUNT)
         SL_FAIL(SL_ERROR_INTERNAL, "input slot %u: a step has tokens, targets and positions only",
                 value.index);

@@ -379,6 +379,7 @@ static sl_status emit_step(sl_step *step)
     step->program->dp_size = step->forward->dp_size;
     step->program->dp_rank = step->forward->dp_rank;
     step->program->zero = step->forward->zero;
+    step->program->has_whole_gradients = step->forward->has_whole_gradients;
     step->program->head_ranks = step->forward->head_ranks;
     SL_TRY(sl_instance_open(step));
     SL_TRY(sl_recompute_open(step));

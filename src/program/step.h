@@ -43,8 +43,10 @@ typedef struct sl_step_tensor {
 
 typedef struct sl_step_chunk {
     uint32_t value[SL_GROUP_COUNT]; /* step values; SL_NONE in unused groups */
-    uint32_t open_writes;           /* to its gradient, still to come */
-    bool is_cleared;                /* its gradient; CLEAR was emitted */
+    uint32_t gradient;    /* what tensors' gradients are parts of: the chunk, or, where ranks keep
+                           * shards of it, a value that lives until they are summed */
+    uint32_t open_writes; /* to its gradient, still to come */
+    bool is_cleared;      /* its gradient; CLEAR was emitted */
 } sl_step_chunk;
 
 typedef struct sl_step {

@@ -68,24 +68,21 @@ static void find_starts(const sl_comm *comm, uint64_t whole, uint64_t *starts)
 }
 
 static sl_status sum_shard(void *user, sl_type stored, sl_type type, uint64_t element_count,
-                           void *data)
+                           const void *data, void *shard)
 {
     const sl_ranks_end *end = user;
     const sl_comm_types types = {(sl_comm_type)stored, (sl_comm_type)type};
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
     find_starts(end->comm, element_count, starts);
-    unsigned char *own =
-        (unsigned char *)data + starts[sl_comm_rank(end->comm)] * sl_type_bytes(stored);
-    return sl_comm_reduce_scatter(end->comm, types, starts, data, own);
+    return sl_comm_reduce_scatter(end->comm, types, starts, data, shard);
 }
 
-static sl_status gather_shards(void *user, uint64_t bytes, void *data)
+static sl_status gather_shards(void *user, uint64_t bytes, const void *shard, void *data)
 {
     const sl_ranks_end *end = user;
     uint64_t starts[SL_COMM_RANKS_MAX + 1];
     find_starts(end->comm, bytes, starts);
-    const unsigned char *own = (unsigned char *)data + starts[sl_comm_rank(end->comm)];
-    return sl_comm_gather_pieces(end->comm, starts, own, data);
+    return sl_comm_gather_pieces(end->comm, starts, shard, data);
 }
 
 static sl_status all_gather(void *user, uint64_t bytes, const void *part, void *parts)

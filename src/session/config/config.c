@@ -360,10 +360,10 @@ static sl_status refuse_later_compute(const sl_config *config)
 {
     if (config->pp > 1)
         REFUSE_LATER("more than one stage (--pp)", "leave it out");
-    if (config->zero > 1)
-        REFUSE_LATER("ZeRO beyond stage 1 (--zero)",
-                     "--zero 1 shards the optimizer states, and --policy host, nvme or static "
-                     "moves the rest off the device");
+    if (config->zero > 2)
+        REFUSE_LATER("ZeRO beyond stage 2 (--zero)",
+                     "--zero 2 shards optimizer states and gradients, and --policy host, nvme or "
+                     "static moves the rest off the device");
     return SL_OK;
 }
 

@@ -23,10 +23,15 @@ static uint64_t subtract(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
+/* True if nothing else comes between what adds up to a gradient: it is complete soon. */
+static bool adds_in_one_go(const sl_choice *choice)
+{
+    return choice->accumulate == 1 || choice->accumulation == SL_ACCUMULATE_LAYER;
+}
+
 sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
 {
-    bool is_short_lived = choice->accumulate == 1 || choice->accumulation == SL_ACCUMULATE_LAYER;
-    return is_short_lived ? task->type : SL_TYPE_FP32;
+    return adds_in_one_go(choice) ? task->type : SL_TYPE_FP32;
 }
 
 static bool is_prompt(const sl_task *task, uint32_t program_index)
@@ -101,6 +106,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     (*out_program)->dp_size = task->dp_size;
     (*out_program)->dp_rank = task->dp_rank;
     (*out_program)->zero = task->zero;
+    (*out_program)->has_whole_gradients = !adds_in_one_go(choice);
     return SL_OK;
 }
 
