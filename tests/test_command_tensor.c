@@ -230,7 +230,7 @@ static void ranks_when_they_do_not_fit_the_options_then_are_refused(void **state
     assert_code(sluice("train " RUN "--tp 4 --steps 1"), 64);
     assert_code(sluice("launch -n 3 -- train " RUN "--tp 2 --steps 1 --quiet"), 64);
     assert_has(complaint, "there are 3 ranks");
-    assert_code(sluice("launch -n 2 -- train " RUN "--zero 3 --steps 1 --quiet"), 64);
+    assert_code(sluice("launch -n 2 -- train " RUN "--zero 4 --steps 1 --quiet"), 64);
     assert_has(complaint, "--zero");
     assert_code(sluice("plan " RUN "--tp 4"), 64);
     assert_one_complaint("--tp 3 at most");

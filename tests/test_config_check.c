@@ -27,7 +27,6 @@ static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **st
     (void)state;
     static const char *const later[] = {
         "pp=2",
-        "zero=3",
     };
     for (size_t i = 0; i < sizeof later / sizeof later[0]; i++) {
         fixture self;

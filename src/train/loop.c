@@ -338,6 +338,8 @@ static sl_status compare_replicas(loop *run)
     sl_session *session = trainer->session;
     if (!run->has_others || !is_due(trainer->state.step, STEPS_BETWEEN_COMPARISONS))
         return SL_OK;
+    if (sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM))
+        return SL_OK; /* each rank has its own, and what is gathered comes from it */
     SL_TRY(sl_engine_drain(session->engine));
     sl_replicas replicas = {.comm = trainer->ranks.world,
                             .tensors = session->tensors,

@@ -360,10 +360,6 @@ static sl_status refuse_later_compute(const sl_config *config)
 {
     if (config->pp > 1)
         REFUSE_LATER("more than one stage (--pp)", "leave it out");
-    if (config->zero > 2)
-        REFUSE_LATER("ZeRO beyond stage 2 (--zero)",
-                     "--zero 2 shards optimizer states and gradients, and --policy host, nvme or "
-                     "static moves the rest off the device");
     return SL_OK;
 }
 

@@ -179,7 +179,7 @@
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE, "pipeline stages; of convert as --tp")       \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
-      "share of every chunk, 2 keeps that share of gradients, too")                                \
+      "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \
     X(SWITCH, sequence_parallel, "sequence-parallel", "false", NULL, 0, 0, T, MACHINE,             \
       "between attention and MLP each tensor-parallel rank has its share of the rows, so norms, "  \
       "residuals and dropout take 1/N of the time and memory; as much is exchanged as without")    \

@@ -137,6 +137,19 @@ static uint32_t count_programs(const sl_task *task)
     return task->with_evaluation ? 1 + loss_programs + has_test_tail(task) : 1;
 }
 
+/* Writes what gathers its parameters before it uses them in the place of a program of shards. */
+static sl_status gather_chunks(const sl_blueprint *blueprint, sl_program **program)
+{
+    const sl_chunk_map map = sl_layout_chunk_map(blueprint->layout);
+    sl_program *gathering = NULL;
+    if (!sl_program_shards_group(*program, SL_GROUP_PARAM))
+        return SL_OK;
+    SL_TRY(sl_program_gather_chunks(*program, &map, blueprint->gathered_most, &gathering));
+    sl_program_close(*program);
+    *program = gathering;
+    return SL_OK;
+}
+
 /* Fills in all that does not depend on budgets. */
 static sl_status build_programs(sl_blueprint *blueprint)
 {
@@ -147,6 +160,8 @@ static sl_status build_programs(sl_blueprint *blueprint)
     SL_TRY(sl_layout_build(blueprint->programs[0], task->chunk_elements, &blueprint->layout));
     if (task->work == SL_WORK_TRAIN)
         SL_TRY(derive_step(blueprint, &blueprint->programs[0]));
+    for (uint32_t i = 0; i < blueprint->program_count; i++)
+        SL_TRY(gather_chunks(blueprint, &blueprint->programs[i]));
     return sl_homes_build(blueprint->programs[0], blueprint->layout, &blueprint->choice.placement,
                           &blueprint->homes);
 }
@@ -290,13 +305,14 @@ static sl_machine find_machine(const sl_task *task)
 }
 
 static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
-                                sl_blueprint **out_blueprint)
+                                uint32_t gathered_most, sl_blueprint **out_blueprint)
 {
     sl_blueprint *blueprint = calloc(1, sizeof *blueprint);
     if (!blueprint)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a blueprint");
     blueprint->task = *task;
     blueprint->choice = *choice;
+    blueprint->gathered_most = gathered_most;
     blueprint->machine = find_machine(task);
     sl_status status = build_programs(blueprint);
     if (status != SL_OK) {
@@ -323,7 +339,7 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
                                      double *out_seconds)
 {
     sl_blueprint *blueprint = NULL;
-    SL_TRY(open_blueprint(task, choice, &blueprint));
+    SL_TRY(open_blueprint(task, choice, 0, &blueprint));
     double seconds = 0;
     const sl_program *program = blueprint->programs[0];
     for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
@@ -336,12 +352,18 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
     return SL_OK;
 }
 
-sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
-                             sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+/* With at most `gathered_most` chunks gathered at once (0: any number). Writes how many fewer are
+ * worth a try where the device is short: 0: none. */
+static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
+                                 uint32_t gathered_most, sl_blueprint **out_blueprint,
+                                 sl_fit_failure *out_failure, uint32_t *out_fewer)
 {
     sl_blueprint *blueprint = NULL;
     sl_status status;
-    SL_TRY(open_blueprint(task, choice, &blueprint));
+    *out_fewer = 0;
+    SL_TRY(open_blueprint(task, choice, gathered_most, &blueprint));
+    if (sl_program_shards_group(blueprint->programs[0], SL_GROUP_PARAM))
+        *out_fewer = (gathered_most ? gathered_most : blueprint->layout->chunk_count) / 2;
     SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_failure), close_blueprint);
     if (!task->is_probe)
         SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
@@ -352,6 +374,20 @@ close_blueprint:
         out_failure->choice = *choice;
     sl_blueprint_close(blueprint);
     return status;
+}
+
+sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
+                             sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    uint32_t most = 0, fewer = 0;
+    for (;;) {
+        sl_status status = build_gathering(task, choice, most, out_blueprint, out_failure, &fewer);
+        const bool is_short =
+            status == SL_ERROR_FIT && fewer > 0 && out_failure->shortage.tier == SL_TIER_DEVICE;
+        if (!is_short)
+            return status;
+        most = fewer;
+    }
 }
 
 void sl_blueprint_close(sl_blueprint *blueprint)

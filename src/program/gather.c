@@ -1,0 +1,395 @@
+/* Parameters of which a rank keeps shards (ZeRO stage 3): a whole program is copied, and where an
+ * op reads a tensor, the whole chunk has been gathered first.
+ *
+ * A gathered chunk is an activation made by ALL_GATHER_SHARD and read in parts; it is never written
+ * and so never goes anywhere. A chunk has several in turn, each with a life of its own, from right
+ * before its first use to its last one. One serves the uses of a span, which is a run of ops of one
+ * segment, and of the span behind it; what is needed again later is gathered again. So a chunk
+ * travels once for the forward and once for the backward pass.
+ *
+ * Between sections nothing stays, with one exception: sections that use hardly more chunks than one
+ * span does, as those of layer order are, take over what the section before them leaves. What a
+ * repeated section takes over stays for all of its repetitions, and what it gathers is gone behind
+ * each: so values are the same at all its seams.
+ *
+ * With a limit on chunks at once the one with the farthest next use goes first (Belady's rule).
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/status.h"
+#include "build.h"
+
+enum { NEVER = UINT32_MAX };
+
+/* A chunk, at the op that is copied now. */
+typedef struct gathered_chunk {
+    uint32_t shard;     /* value of what this rank keeps; SL_NONE: not made yet */
+    uint32_t gathered;  /* value; SL_NONE: it is not whole anywhere */
+    uint32_t last_span; /* that used it */
+    uint32_t section;   /* that uses it: the last one that was looked at, plus 1 */
+    uint32_t next_use;  /* into uses */
+    bool is_held;       /* taken over by the present section */
+} gathered_chunk;
+
+/* Of one tensor: a value that is a part of the chunk that was gathered last. */
+typedef struct gathered_part {
+    uint32_t value, whole;
+} gathered_part;
+
+typedef struct gatherer {
+    const sl_program *from;
+    const sl_chunk_map *map;
+    sl_program *to;
+    gathered_chunk *chunks; /* [chunk_count] */
+    gathered_part *parts;   /* [tensor_count] */
+    uint32_t *uses;         /* ticks of `from` by chunk, ascending; after each chunk's: NEVER */
+    uint32_t most;          /* chunks at once */
+    uint32_t span;
+    uint32_t span_most; /* chunks that one span uses */
+    sl_section section; /* of `from`, the present one */
+    bool is_small;      /* the present section takes over, and leaves */
+} gatherer;
+
+/* ---- who uses what ---- */
+
+/* The chunk of operand i; SL_NONE: it is no parameter. */
+static uint32_t find_chunk(const gatherer *g, const sl_op *op, uint32_t i)
+{
+    const uint32_t v = op->operand[i];
+    if (v == SL_NONE)
+        return SL_NONE;
+    const sl_value *value = &g->from->values[v];
+    const bool is_parameter = value->kind == SL_VALUE_TENSOR && value->group == SL_GROUP_PARAM;
+    return is_parameter ? g->map->chunk_of_tensor[value->index] : SL_NONE;
+}
+
+/* True for the first operand of its chunk. */
+static bool is_first_of_chunk(const gatherer *g, const sl_op *op, uint32_t i, uint32_t chunk_index)
+{
+    for (uint32_t before = 0; before < i; before++)
+        if (find_chunk(g, op, before) == chunk_index)
+            return false;
+    return true;
+}
+
+/* Counts the chunks that an op uses; `count` may be NULL, and counts the ops of each chunk. */
+static uint32_t count_chunks(const gatherer *g, const sl_op *op, uint32_t *count)
+{
+    uint32_t chunks = 0;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        const uint32_t c = find_chunk(g, op, i);
+        if (c == SL_NONE || !is_first_of_chunk(g, op, i, c))
+            continue;
+        chunks++;
+        if (count != NULL)
+            count[c]++;
+    }
+    return chunks;
+}
+
+static void list_uses(gatherer *g, uint32_t *count)
+{
+    uint32_t next = 0;
+    for (uint32_t c = 0; c < g->map->chunk_count; c++) {
+        const uint32_t uses = count[c];
+        g->chunks[c].next_use = count[c] = next;
+        next += uses + 1;
+        g->uses[next - 1] = NEVER;
+    }
+    for (uint32_t o = 0; o < g->from->op_count; o++)
+        for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+            const uint32_t c = find_chunk(g, &g->from->ops[o], i);
+            if (c != SL_NONE && is_first_of_chunk(g, &g->from->ops[o], i, c))
+                g->uses[count[c]++] = o;
+        }
+}
+
+static sl_status find_uses(gatherer *g)
+{
+    uint64_t total = g->map->chunk_count;
+    uint32_t *count = calloc((uint64_t)g->map->chunk_count + 1, sizeof *count), least = 1;
+    if (count == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather %u chunks", g->map->chunk_count);
+    for (uint32_t o = 0; o < g->from->op_count; o++) {
+        const uint32_t chunks = count_chunks(g, &g->from->ops[o], count);
+        least = chunks > least ? chunks : least;
+        total += chunks;
+    }
+    if (g->most < least)
+        g->most = least;
+    g->uses = calloc(total + 1, sizeof *g->uses);
+    if (g->uses != NULL)
+        list_uses(g, count);
+    free(count);
+    if (g->uses == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather %u chunks", g->map->chunk_count);
+    return SL_OK;
+}
+
+static bool begins_span(const sl_program *program, uint32_t tick, uint32_t *segment)
+{
+    const uint32_t its = program->ops[tick].segment;
+    if (its == SL_NONE || its == *segment)
+        return false;
+    *segment = its;
+    return true;
+}
+
+/* Counts a chunk once until `mark` changes. */
+static uint32_t count_new_chunks(gatherer *g, const sl_op *op, uint32_t mark)
+{
+    uint32_t fresh = 0;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        const uint32_t c = find_chunk(g, op, i);
+        if (c == SL_NONE || g->chunks[c].section == mark)
+            continue;
+        g->chunks[c].section = mark;
+        fresh++;
+    }
+    return fresh;
+}
+
+static void measure_spans(gatherer *g)
+{
+    uint32_t segment = SL_NONE, chunks = 0, mark = 1;
+    for (uint32_t o = 0; o < g->from->op_count; o++) {
+        if (begins_span(g->from, o, &segment)) {
+            chunks = 0;
+            mark++;
+        }
+        chunks += count_new_chunks(g, &g->from->ops[o], mark);
+        g->span_most = chunks > g->span_most ? chunks : g->span_most;
+    }
+    for (uint32_t c = 0; c < g->map->chunk_count; c++)
+        g->chunks[c].section = 0;
+}
+
+/* ---- gathering ---- */
+
+static sl_status add_shard(gatherer *g, uint32_t chunk_index)
+{
+    const sl_type type = g->from->type;
+    sl_value value = {.kind = SL_VALUE_CHUNK,
+                      .group = SL_GROUP_PARAM,
+                      .index = chunk_index,
+                      .type = type,
+                      .name = "param chunk"};
+    SL_TRY(
+        sl_bits_multiply(sl_program_group_elements(g->from, SL_GROUP_PARAM, g->map->chunk_elements),
+                         sl_type_bytes(type), "shard", &value.bytes));
+    return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].shard);
+}
+
+static sl_status emit_gather(gatherer *g, const sl_op *user, uint32_t chunk_index)
+{
+    gathered_chunk *chunk = &g->chunks[chunk_index];
+    const uint64_t elements = g->map->chunk_elements;
+    sl_value whole = {.kind = SL_VALUE_ACTIVATION,
+                      .bytes = elements * sl_type_bytes(g->from->type),
+                      .type = g->from->type,
+                      .name = "gathered chunk"};
+    if (chunk->shard == SL_NONE)
+        SL_TRY(add_shard(g, chunk_index));
+    SL_TRY(sl_program_add_value(g->to, &whole, &chunk->gathered));
+    sl_op op = {.kind = SL_OP_ALL_GATHER_SHARD,
+                .attrs = {.element_count = elements,
+                          .row_count = elements / g->from->dp_size,
+                          .type = (uint16_t)g->from->type},
+                .operand = {chunk->shard, chunk->gathered},
+                .segment = user->segment,
+                .micro_batch = user->micro_batch,
+                .phase = user->phase};
+    for (uint32_t i = 2; i < SL_OPERAND_MAX; i++)
+        op.operand[i] = SL_NONE;
+    return sl_build_append_op(g->to, &op);
+}
+
+static void drop_chunk(gathered_chunk *chunk)
+{
+    chunk->gathered = SL_NONE;
+    chunk->is_held = false;
+}
+
+static bool is_used_by(const gatherer *g, const sl_op *op, uint32_t chunk_index)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (find_chunk(g, op, i) == chunk_index)
+            return true;
+    return false;
+}
+
+/* Drops what is needed again last, until there is room for one more. */
+static void make_room(gatherer *g, const sl_op *user)
+{
+    for (;;) {
+        uint32_t whole_count = 0, victim = SL_NONE;
+        for (uint32_t c = 0; c < g->map->chunk_count; c++) {
+            const gathered_chunk *chunk = &g->chunks[c];
+            if (chunk->gathered == SL_NONE)
+                continue;
+            whole_count++;
+            if (chunk->is_held || is_used_by(g, user, c))
+                continue;
+            if (victim == SL_NONE || g->uses[chunk->next_use] > g->uses[g->chunks[victim].next_use])
+                victim = c;
+        }
+        if (whole_count < g->most || victim == SL_NONE)
+            return;
+        drop_chunk(&g->chunks[victim]);
+    }
+}
+
+/* Sees to it that a chunk is whole before op `tick`. */
+static sl_status need_chunk(gatherer *g, uint32_t tick, uint32_t chunk_index)
+{
+    const sl_op *op = &g->from->ops[tick];
+    gathered_chunk *chunk = &g->chunks[chunk_index];
+    if (!g->is_small && chunk->gathered != SL_NONE && chunk->last_span + 1 < g->span)
+        drop_chunk(chunk);
+    if (chunk->gathered == SL_NONE) {
+        make_room(g, op);
+        SL_TRY(emit_gather(g, op, chunk_index));
+    }
+    chunk->last_span = g->span;
+    while (g->uses[chunk->next_use] <= tick)
+        chunk->next_use++;
+    return SL_OK;
+}
+
+static sl_status find_part(gatherer *g, uint32_t forward_value, uint32_t *out_value)
+{
+    sl_value value = g->from->values[forward_value];
+    gathered_part *part = &g->parts[value.index];
+    const uint32_t whole = g->chunks[g->map->chunk_of_tensor[value.index]].gathered;
+    if (part->whole != whole) {
+        value.kind = SL_VALUE_PART;
+        value.whole = part->whole = whole;
+        SL_TRY(sl_program_add_value(g->to, &value, &part->value));
+    }
+    *out_value = part->value;
+    return SL_OK;
+}
+
+static sl_status copy_op(gatherer *g, uint32_t tick)
+{
+    sl_op op = g->from->ops[tick];
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        const uint32_t c = find_chunk(g, &g->from->ops[tick], i);
+        if (c != SL_NONE)
+            SL_TRY(need_chunk(g, tick, c));
+    }
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (find_chunk(g, &g->from->ops[tick], i) != SL_NONE)
+            SL_TRY(find_part(g, op.operand[i], &op.operand[i]));
+    return sl_build_append_op(g->to, &op);
+}
+
+/* ---- sections ---- */
+
+/* What stays whole over the edge in front of a section. */
+static void enter_section(gatherer *g, uint32_t index)
+{
+    const bool was_small = g->is_small, was_repeated = g->section.repeat > 1;
+    uint32_t used = 0;
+    g->section = sl_program_section(g->from, index);
+    for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++)
+        used += count_new_chunks(g, &g->from->ops[o], index + 1);
+    g->is_small =
+        g->from->section_count > 1 && used <= (uint64_t)g->span_most + 1 && used <= g->most;
+    for (uint32_t c = 0; c < g->map->chunk_count; c++) {
+        gathered_chunk *chunk = &g->chunks[c];
+        const bool is_local = was_repeated && !chunk->is_held;
+        const bool is_used = chunk->section == index + 1;
+        if (is_local || !was_small || !g->is_small || !is_used)
+            drop_chunk(chunk);
+        chunk->is_held = chunk->gathered != SL_NONE;
+    }
+}
+
+static sl_status copy_sections(gatherer *g)
+{
+    uint32_t segment = SL_NONE;
+    for (uint32_t s = 0; s < sl_program_section_count(g->from); s++) {
+        enter_section(g, s);
+        sl_section section = g->section;
+        section.first = g->to->op_count;
+        for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++) {
+            g->span += begins_span(g->from, o, &segment);
+            SL_TRY(copy_op(g, o));
+        }
+        section.count = g->to->op_count - section.first;
+        if (g->from->section_count > 0)
+            SL_TRY(sl_build_append_section(g->to, &section));
+    }
+    return SL_OK;
+}
+
+/* ---- the whole program ---- */
+
+/* All but ops and sections. */
+static sl_status copy_frame(gatherer *g)
+{
+    const sl_program *from = g->from;
+    sl_program *to = g->to;
+    *to = *from;
+    to->values = NULL;
+    to->ops = NULL;
+    to->tensors = NULL;
+    to->segments = NULL;
+    to->sections = NULL;
+    to->value_count = to->value_capacity = to->op_count = to->op_capacity = 0;
+    to->tensor_count = to->tensor_capacity = to->segment_count = to->segment_capacity = 0;
+    to->section_count = to->section_capacity = 0;
+    for (uint32_t t = 0; t < from->tensor_count; t++)
+        SL_TRY(sl_build_append_tensor(to, &from->tensors[t]));
+    for (uint32_t s = 0; s < from->segment_count; s++)
+        SL_TRY(sl_build_append_segment(to, &from->segments[s]));
+    for (uint32_t v = 0; v < from->value_count; v++) {
+        const sl_value *value = &from->values[v];
+        uint32_t same;
+        SL_TRY(sl_program_add_value(to, value, &same));
+        if (value->kind == SL_VALUE_CHUNK && value->group == SL_GROUP_PARAM)
+            g->chunks[value->index].shard = same;
+    }
+    return SL_OK;
+}
+
+static sl_status open_arrays(gatherer *g)
+{
+    g->chunks = calloc((uint64_t)g->map->chunk_count + 1, sizeof *g->chunks);
+    g->parts = calloc((uint64_t)g->from->tensor_count + 1, sizeof *g->parts);
+    if (g->chunks == NULL || g->parts == NULL)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather %u chunks", g->map->chunk_count);
+    for (uint32_t c = 0; c < g->map->chunk_count; c++)
+        g->chunks[c] = (gathered_chunk){.shard = SL_NONE, .gathered = SL_NONE};
+    for (uint32_t t = 0; t < g->from->tensor_count; t++)
+        g->parts[t] = (gathered_part){SL_NONE, SL_NONE};
+    return SL_OK;
+}
+
+sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map *chunks,
+                                   uint32_t most, sl_program **out_program)
+{
+    gatherer g = {.from = program,
+                  .map = chunks,
+                  .most = most > 0 ? most : UINT32_MAX,
+                  .section = {.repeat = 1}};
+    sl_status status;
+    SL_TRY(sl_program_open(&g.to));
+    SL_TRY_GOTO(status, open_arrays(&g), free_arrays);
+    SL_TRY_GOTO(status, copy_frame(&g), free_arrays);
+    SL_TRY_GOTO(status, find_uses(&g), free_arrays);
+    measure_spans(&g);
+    status = copy_sections(&g);
+free_arrays:
+    free(g.chunks);
+    free(g.parts);
+    free(g.uses);
+    if (status == SL_OK)
+        *out_program = g.to;
+    else
+        sl_program_close(g.to);
+    return status;
+}
