@@ -73,6 +73,7 @@
     ROW(mul_rn_f32, "mul.rn.f32", "w", "ww")                                                      \
     ROW(mul_rn_f64, "mul.rn.f64", "d", "dd")                                                      \
     ROW(mul_wide_s32, "mul.wide.s32", "d", "ww")                                                  \
+    ROW(mul_lo_s32, "mul.wide.u16", "w", "hh")                                                    \
     ROW(mul_wide_u32, "mul.wide.u32", "d", "ww")                                                  \
     ROW(neg_f32, "neg.f32", "w", "w")                                                             \
     ROW(neg_f64, "neg.f64", "d", "d")                                                             \
@@ -115,6 +116,7 @@
     ROW(setp_gt_u32, "setp.gt.u16", "p", "hh")                                                    \
     ROW(setp_gt_u32, "setp.gt.u32", "p", "ww")                                                    \
     ROW(setp_gt_u64, "setp.gt.u64", "p", "dd")                                                    \
+    ROW(setp_le_s32, "setp.le.s32", "p", "ww")                                                    \
     ROW(setp_le_u32, "setp.le.u32", "p", "ww")                                                    \
     ROW(setp_le_u64, "setp.le.u64", "p", "dd")                                                    \
     ROW(setp_leu_f32, "setp.leu.f32", "p", "ww")                                                  \
