@@ -55,13 +55,50 @@ static void find_local(sl_verify *verify, uint32_t index)
                    sl_program_section(verify->program, it->section).repeat > 1;
 }
 
+/* An op between a whole chunk and this rank's shard of it. */
+static sl_status record_whole(sl_verify *verify, uint32_t tick)
+{
+    const sl_program *program = verify->program;
+    const sl_op *op = &program->ops[tick];
+    const bool gathers = op->kind == SL_OP_ALL_GATHER_SHARD;
+    if (!gathers && op->kind != SL_OP_REDUCE_SCATTER_SHARD)
+        return SL_OK;
+    const uint32_t whole = op->operand[gathers ? 1 : 0], shard = op->operand[gathers ? 0 : 1];
+    const sl_value *value = shard == SL_NONE ? NULL : &program->values[shard];
+    if (whole == SL_NONE || value == NULL || value->kind != SL_VALUE_CHUNK ||
+        value->group != (gathers ? SL_GROUP_PARAM : SL_GROUP_GRAD))
+        return sl_verify_reject(verify, "op %u of its program has no shard of a chunk", tick);
+    uint32_t *chunk_index = &verify->values[whole].chunk_index;
+    if (*chunk_index != SL_NONE && *chunk_index != value->index)
+        return sl_verify_reject(verify, "op %u of its program takes value %u for chunk %u", tick,
+                                whole, value->index);
+    *chunk_index = value->index;
+    return SL_OK;
+}
+
+/* A part is of a tensor that its chunk holds. */
+static sl_status check_chunk_of_part(const sl_verify *verify, uint32_t index)
+{
+    const sl_value *value = &verify->program->values[index];
+    if (value->kind != SL_VALUE_PART ||
+        verify->values[value->whole].chunk_index == verify->layout->chunk_of_tensor[value->index])
+        return SL_OK;
+    return sl_verify_reject(verify, "value %u (%.39s) is no part of the chunk in value %u", index,
+                            value->name, value->whole);
+}
+
 static sl_status find_values(sl_verify *verify)
 {
     const sl_program *program = verify->program;
     for (uint32_t i = 0; i < program->value_count; i++) {
         SL_TRY(check_family(verify, i));
         verify->values[i].section = SL_NONE;
+        verify->values[i].chunk_index = SL_NONE;
     }
+    for (uint32_t tick = 0; tick < program->op_count; tick++)
+        SL_TRY(record_whole(verify, tick));
+    for (uint32_t i = 0; i < program->value_count; i++)
+        SL_TRY(check_chunk_of_part(verify, i));
     for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
         sl_section section = sl_program_section(program, s);
         for (uint32_t tick = section.first; tick < section.first + section.count; tick++)

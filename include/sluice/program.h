@@ -309,12 +309,18 @@ enum { SL_OUTPUT_LOSS = 0, SL_OUTPUT_CONTROL = 1 };
 SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,
                                         const sl_step_options *options, sl_program **out_step);
 
+typedef struct sl_gather_options {
+    uint32_t most;  /* chunks whole at once for their uses, or as many as one op takes if that is
+                     * more; 0: no limit. Fewer take less memory and more traffic */
+    uint32_t ahead; /* chunks that are gathered before they are used: beside what comes between */
+} sl_gather_options;
+
 /* Copies a program of which ranks keep shards of the parameters (sl_program_shards_group): an op
- * that reads a tensor finds it in a chunk that was gathered before. Of them at most `most` are
- * whole at once, or as many as one op takes if that is more; 0: no limit. Fewer take less memory
- * and more traffic. The new program owns copies. */
+ * that reads a tensor finds it in a chunk that was gathered before. The new program owns copies.
+ * SL_ERROR_SYSTEM when memory is refused. */
 SL_API sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map *chunks,
-                                          uint32_t most, sl_program **out_program);
+                                          const sl_gather_options *options,
+                                          sl_program **out_program);
 
 /* ---- what the table says of an op ---- */
 

@@ -130,6 +130,16 @@ static sl_status build_layout(const sl_config *config, sl_comm_layout *out_layou
                                 out_layout);
 }
 
+/* The groups of which a rank keeps shards. */
+static json_t *list_shards(const sl_program *program)
+{
+    json_t *list = json_array();
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        if (program->has_state[group] && sl_program_shards_group(program, (sl_group)group))
+            json_array_append_new(list, json_string(sl_group_name((sl_group)group)));
+    return list;
+}
+
 sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *blueprint,
                                  json_t *object)
 {
@@ -142,16 +152,31 @@ sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *bl
         json_object_set_new(groups, sl_comm_group_name((sl_comm_group)group),
                             list_groups(&layout, (sl_comm_group)group));
     json_t *ranks = json_pack(
-        "{s:i, s:i, s:i, s:i, s:o, s:I, s:o}", "count", (int)sl_comm_layout_ranks(&layout),
+        "{s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "count", (int)sl_comm_layout_ranks(&layout),
         "tensor", (int)layout.tensor, "data", (int)layout.data, "stages", (int)layout.stages,
         "groups", groups, "local_parameters", (json_int_t)blueprint->layout->valid_elements,
-        "tensors", list_splits(blueprint->programs[0]));
+        "shards", list_shards(blueprint->programs[0]), "tensors",
+        list_splits(blueprint->programs[0]));
     if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
     return SL_OK;
 }
 
 /* ---- as text ---- */
+
+static void print_shards(const sl_program *program)
+{
+    if (!sl_program_has_shards(program))
+        return;
+    printf("of each chunk a rank keeps 1/%u:", program->dp_size);
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        if (program->has_state[group] && sl_program_shards_group(program, (sl_group)group))
+            printf(" %s", sl_group_name((sl_group)group));
+    printf("\n");
+    if (program->zero > 1 && program->has_whole_gradients)
+        printf("gradients are whole, in fp32, for micro-batches add up in them one after the other "
+               "(--accumulation layer keeps shards)\n");
+}
 
 sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *blueprint)
 {
@@ -170,6 +195,7 @@ sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *bluep
     if (layout.data > 1)
         printf("each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows\n",
                layout.tensor, layout.tensor == 1 ? "" : "s", config->global_batch);
+    print_shards(program);
     print_splits(program);
     return SL_OK;
 }

@@ -13,7 +13,12 @@
  * each: so values are the same at all its seams.
  *
  * With a limit on chunks at once the one with the farthest next use goes first (Belady's rule).
+ *
+ * First all gathers are listed, by the op that each is for; then ops are copied, and a gather is
+ * put in front of the op that one some places before it in the list is for: so it runs beside the
+ * ops between, as far as its section goes.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +28,18 @@
 
 enum { NEVER = UINT32_MAX };
 
-/* A chunk, at the op that is copied now. */
+/* One ALL_GATHER_SHARD. */
+typedef struct gather {
+    uint32_t chunk_index;
+    uint32_t tick;     /* of `from`: the op that it is for */
+    uint32_t earliest; /* of `from`: its section's first op */
+    uint32_t value;    /* the whole chunk, once it is put */
+} gather;
+
+/* A chunk, at the op that is looked at now. */
 typedef struct gathered_chunk {
     uint32_t shard;     /* value of what this rank keeps; SL_NONE: not made yet */
-    uint32_t gathered;  /* value; SL_NONE: it is not whole anywhere */
+    uint32_t gathered;  /* into gathers; SL_NONE: it is not whole anywhere */
     uint32_t last_span; /* that used it */
     uint32_t section;   /* that uses it: the last one that was looked at, plus 1 */
     uint32_t next_use;  /* into uses */
@@ -45,7 +58,11 @@ typedef struct gatherer {
     gathered_chunk *chunks; /* [chunk_count] */
     gathered_part *parts;   /* [tensor_count] */
     uint32_t *uses;         /* ticks of `from` by chunk, ascending; after each chunk's: NEVER */
-    uint32_t most;          /* chunks at once */
+    gather *gathers;        /* by tick */
+    uint32_t gather_count, gather_capacity;
+    uint32_t put_count, reached_count; /* of gathers: put, and for ops that were reached */
+    uint32_t most;                     /* chunks at once */
+    uint32_t ahead;                    /* places in the list */
     uint32_t span;
     uint32_t span_most; /* chunks that one span uses */
     sl_section section; /* of `from`, the present one */
@@ -166,44 +183,22 @@ static void measure_spans(gatherer *g)
         g->chunks[c].section = 0;
 }
 
-/* ---- gathering ---- */
+/* ---- which gathers there are ---- */
 
-static sl_status add_shard(gatherer *g, uint32_t chunk_index)
+static sl_status add_gather(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
-    const sl_type type = g->from->type;
-    sl_value value = {.kind = SL_VALUE_CHUNK,
-                      .group = SL_GROUP_PARAM,
-                      .index = chunk_index,
-                      .type = type,
-                      .name = "param chunk"};
-    SL_TRY(
-        sl_bits_multiply(sl_program_group_elements(g->from, SL_GROUP_PARAM, g->map->chunk_elements),
-                         sl_type_bytes(type), "shard", &value.bytes));
-    return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].shard);
-}
-
-static sl_status emit_gather(gatherer *g, const sl_op *user, uint32_t chunk_index)
-{
-    gathered_chunk *chunk = &g->chunks[chunk_index];
-    const uint64_t elements = g->map->chunk_elements;
-    sl_value whole = {.kind = SL_VALUE_ACTIVATION,
-                      .bytes = elements * sl_type_bytes(g->from->type),
-                      .type = g->from->type,
-                      .name = "gathered chunk"};
-    if (chunk->shard == SL_NONE)
-        SL_TRY(add_shard(g, chunk_index));
-    SL_TRY(sl_program_add_value(g->to, &whole, &chunk->gathered));
-    sl_op op = {.kind = SL_OP_ALL_GATHER_SHARD,
-                .attrs = {.element_count = elements,
-                          .row_count = elements / g->from->dp_size,
-                          .type = (uint16_t)g->from->type},
-                .operand = {chunk->shard, chunk->gathered},
-                .segment = user->segment,
-                .micro_batch = user->micro_batch,
-                .phase = user->phase};
-    for (uint32_t i = 2; i < SL_OPERAND_MAX; i++)
-        op.operand[i] = SL_NONE;
-    return sl_build_append_op(g->to, &op);
+    if (g->gather_count == g->gather_capacity) {
+        const uint32_t capacity = g->gather_capacity ? 2 * g->gather_capacity : 64;
+        gather *gathers =
+            capacity < NEVER / 4 ? realloc(g->gathers, capacity * sizeof *gathers) : NULL;
+        if (gathers == NULL)
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u gathers", capacity);
+        g->gathers = gathers;
+        g->gather_capacity = capacity;
+    }
+    g->chunks[chunk_index].gathered = g->gather_count;
+    g->gathers[g->gather_count++] = (gather){chunk_index, tick, g->section.first, SL_NONE};
+    return SL_OK;
 }
 
 static void drop_chunk(gathered_chunk *chunk)
@@ -250,40 +245,12 @@ static sl_status need_chunk(gatherer *g, uint32_t tick, uint32_t chunk_index)
         drop_chunk(chunk);
     if (chunk->gathered == SL_NONE) {
         make_room(g, op);
-        SL_TRY(emit_gather(g, op, chunk_index));
+        SL_TRY(add_gather(g, tick, chunk_index));
     }
     chunk->last_span = g->span;
     while (g->uses[chunk->next_use] <= tick)
         chunk->next_use++;
     return SL_OK;
-}
-
-static sl_status find_part(gatherer *g, uint32_t forward_value, uint32_t *out_value)
-{
-    sl_value value = g->from->values[forward_value];
-    gathered_part *part = &g->parts[value.index];
-    const uint32_t whole = g->chunks[g->map->chunk_of_tensor[value.index]].gathered;
-    if (part->whole != whole) {
-        value.kind = SL_VALUE_PART;
-        value.whole = part->whole = whole;
-        SL_TRY(sl_program_add_value(g->to, &value, &part->value));
-    }
-    *out_value = part->value;
-    return SL_OK;
-}
-
-static sl_status copy_op(gatherer *g, uint32_t tick)
-{
-    sl_op op = g->from->ops[tick];
-    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-        const uint32_t c = find_chunk(g, &g->from->ops[tick], i);
-        if (c != SL_NONE)
-            SL_TRY(need_chunk(g, tick, c));
-    }
-    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
-        if (find_chunk(g, &g->from->ops[tick], i) != SL_NONE)
-            SL_TRY(find_part(g, op.operand[i], &op.operand[i]));
-    return sl_build_append_op(g->to, &op);
 }
 
 /* ---- sections ---- */
@@ -308,17 +275,112 @@ static void enter_section(gatherer *g, uint32_t index)
     }
 }
 
-static sl_status copy_sections(gatherer *g)
+static sl_status list_gathers(gatherer *g)
 {
     uint32_t segment = SL_NONE;
     for (uint32_t s = 0; s < sl_program_section_count(g->from); s++) {
         enter_section(g, s);
-        sl_section section = g->section;
-        section.first = g->to->op_count;
         for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++) {
             g->span += begins_span(g->from, o, &segment);
-            SL_TRY(copy_op(g, o));
+            for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+                const uint32_t c = find_chunk(g, &g->from->ops[o], i);
+                if (c != SL_NONE)
+                    SL_TRY(need_chunk(g, o, c));
+            }
         }
+    }
+    for (uint32_t c = 0; c < g->map->chunk_count; c++)
+        drop_chunk(&g->chunks[c]);
+    return SL_OK;
+}
+
+/* ---- copying ---- */
+
+static sl_status add_shard(gatherer *g, uint32_t chunk_index)
+{
+    const sl_type type = g->from->type;
+    sl_value value = {.kind = SL_VALUE_CHUNK,
+                      .group = SL_GROUP_PARAM,
+                      .index = chunk_index,
+                      .type = type,
+                      .name = "param chunk"};
+    SL_TRY(
+        sl_bits_multiply(sl_program_group_elements(g->from, SL_GROUP_PARAM, g->map->chunk_elements),
+                         sl_type_bytes(type), "shard", &value.bytes));
+    return sl_program_add_value(g->to, &value, &g->chunks[chunk_index].shard);
+}
+
+/* In front of op `tick`. */
+static sl_status put_gather(gatherer *g, gather *it, uint32_t tick)
+{
+    gathered_chunk *chunk = &g->chunks[it->chunk_index];
+    const uint64_t elements = g->map->chunk_elements;
+    const sl_op *at = &g->from->ops[tick];
+    sl_value whole = {.kind = SL_VALUE_ACTIVATION,
+                      .bytes = elements * sl_type_bytes(g->from->type),
+                      .type = g->from->type};
+    snprintf(whole.name, sizeof whole.name, "param chunk %u, gathered", it->chunk_index);
+    if (chunk->shard == SL_NONE)
+        SL_TRY(add_shard(g, it->chunk_index));
+    SL_TRY(sl_program_add_value(g->to, &whole, &it->value));
+    sl_op op = {.kind = SL_OP_ALL_GATHER_SHARD,
+                .attrs = {.element_count = elements,
+                          .row_count = elements / g->from->dp_size,
+                          .type = (uint16_t)g->from->type},
+                .operand = {chunk->shard, it->value},
+                .segment = at->segment,
+                .micro_batch = at->micro_batch,
+                .phase = at->phase};
+    for (uint32_t i = 2; i < SL_OPERAND_MAX; i++)
+        op.operand[i] = SL_NONE;
+    return sl_build_append_op(g->to, &op);
+}
+
+/* The op of `from` in front of which a gather is put. */
+static uint32_t find_place(const gatherer *g, uint32_t index)
+{
+    const uint32_t tick = index >= g->ahead ? g->gathers[index - g->ahead].tick : 0;
+    const uint32_t earliest = g->gathers[index].earliest;
+    return tick > earliest ? tick : earliest;
+}
+
+static sl_status find_part(gatherer *g, uint32_t value_index, uint32_t *out_value)
+{
+    sl_value value = g->from->values[value_index];
+    gathered_part *part = &g->parts[value.index];
+    const uint32_t chunk_index = g->map->chunk_of_tensor[value.index];
+    const uint32_t whole = g->gathers[g->chunks[chunk_index].gathered].value;
+    if (part->whole != whole) {
+        value.kind = SL_VALUE_PART;
+        value.whole = part->whole = whole;
+        SL_TRY(sl_program_add_value(g->to, &value, &part->value));
+    }
+    *out_value = part->value;
+    return SL_OK;
+}
+
+static sl_status copy_op(gatherer *g, uint32_t tick)
+{
+    sl_op op = g->from->ops[tick];
+    for (; g->put_count < g->gather_count && find_place(g, g->put_count) <= tick; g->put_count++)
+        SL_TRY(put_gather(g, &g->gathers[g->put_count], tick));
+    for (; g->reached_count < g->put_count && g->gathers[g->reached_count].tick <= tick;
+         g->reached_count++)
+        g->chunks[g->gathers[g->reached_count].chunk_index].gathered = g->reached_count;
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
+        if (find_chunk(g, &g->from->ops[tick], i) != SL_NONE)
+            SL_TRY(find_part(g, op.operand[i], &op.operand[i]));
+    return sl_build_append_op(g->to, &op);
+}
+
+static sl_status copy_sections(gatherer *g)
+{
+    for (uint32_t s = 0; s < sl_program_section_count(g->from); s++) {
+        sl_section section = sl_program_section(g->from, s);
+        const uint32_t first = section.first;
+        section.first = g->to->op_count;
+        for (uint32_t o = first; o < first + section.count; o++)
+            SL_TRY(copy_op(g, o));
         section.count = g->to->op_count - section.first;
         if (g->from->section_count > 0)
             SL_TRY(sl_build_append_section(g->to, &section));
@@ -370,11 +432,12 @@ static sl_status open_arrays(gatherer *g)
 }
 
 sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map *chunks,
-                                   uint32_t most, sl_program **out_program)
+                                   const sl_gather_options *options, sl_program **out_program)
 {
     gatherer g = {.from = program,
                   .map = chunks,
-                  .most = most > 0 ? most : UINT32_MAX,
+                  .most = options->most > 0 ? options->most : UINT32_MAX,
+                  .ahead = options->ahead,
                   .section = {.repeat = 1}};
     sl_status status;
     SL_TRY(sl_program_open(&g.to));
@@ -382,11 +445,13 @@ sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map
     SL_TRY_GOTO(status, copy_frame(&g), free_arrays);
     SL_TRY_GOTO(status, find_uses(&g), free_arrays);
     measure_spans(&g);
+    SL_TRY_GOTO(status, list_gathers(&g), free_arrays);
     status = copy_sections(&g);
 free_arrays:
     free(g.chunks);
     free(g.parts);
     free(g.uses);
+    free(g.gathers);
     if (status == SL_OK)
         *out_program = g.to;
     else

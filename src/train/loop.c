@@ -319,16 +319,27 @@ static bool is_due(uint64_t step, uint64_t every)
     return every && step % every == 0;
 }
 
+/* Of a parameter in shards, what is another rank's reads as zeros. */
 static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t first_byte,
                                 uint64_t bytes, void *data)
 {
     const sl_session *session = user;
     const sl_layout *layout = session->blueprint->layout;
-    const uint64_t start =
-        layout->first_element[tensor_index] * sl_type_bytes(layout->group_type[SL_GROUP_PARAM]);
+    const uint64_t size = sl_type_bytes(layout->group_type[SL_GROUP_PARAM]);
+    const bool is_sharded =
+        sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM);
+    const uint64_t kept_first = is_sharded ? layout->shard_first * size : 0;
+    const uint64_t kept_end = kept_first + sl_layout_chunk_bytes(layout, SL_GROUP_PARAM);
+    const uint64_t start = layout->first_element[tensor_index] * size + first_byte;
+    const uint64_t first = start > kept_first ? start : kept_first;
+    const uint64_t end = start + bytes < kept_end ? start + bytes : kept_end;
+    if (first > start || end < start + bytes)
+        memset(data, 0, bytes);
+    if (first >= end)
+        return SL_OK;
     return sl_engine_read_chunk(session->engine, SL_GROUP_PARAM,
-                                layout->chunk_of_tensor[tensor_index], start + first_byte, bytes,
-                                data);
+                                layout->chunk_of_tensor[tensor_index], first - kept_first,
+                                end - first, (unsigned char *)data + (first - start));
 }
 
 /* A fault that nobody hears of would go on in every rank that adds to its sums. */
@@ -338,8 +349,10 @@ static sl_status compare_replicas(loop *run)
     sl_session *session = trainer->session;
     if (!run->has_others || !is_due(trainer->state.step, STEPS_BETWEEN_COMPARISONS))
         return SL_OK;
-    if (sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM))
-        return SL_OK; /* each rank has its own, and what is gathered comes from it */
+    const bool is_sharded =
+        sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM);
+    if (is_sharded && trainer->ranks.tensor.size == 0)
+        return SL_OK; /* nobody else has what a rank keeps */
     SL_TRY(sl_engine_drain(session->engine));
     sl_replicas replicas = {.comm = trainer->ranks.world,
                             .tensors = session->tensors,
@@ -348,8 +361,10 @@ static sl_status compare_replicas(loop *run)
                                 session->blueprint->layout->group_type[SL_GROUP_PARAM]),
                             .read = read_parameter,
                             .user = session};
+    if (is_sharded) /* its lane is idle */
+        replicas.comm = trainer->ranks.end[SL_COMM_TENSOR].comm;
     SL_TRY(sl_replicas_compare(&replicas, trainer->state.step));
-    if (trainer->ranks.data.size == 0)
+    if (is_sharded || trainer->ranks.data.size == 0)
         return SL_OK;
     replicas.comm = trainer->ranks.end[SL_COMM_DATA].comm; /* its lane is idle */
     replicas.has_split = true;

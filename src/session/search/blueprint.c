@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SETTLE_ROUNDS = 6 };
+enum { SETTLE_ROUNDS = 6, GATHERS_AHEAD = 1 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -144,7 +144,7 @@ static sl_status gather_chunks(const sl_blueprint *blueprint, sl_program **progr
     sl_program *gathering = NULL;
     if (!sl_program_shards_group(*program, SL_GROUP_PARAM))
         return SL_OK;
-    SL_TRY(sl_program_gather_chunks(*program, &map, blueprint->gathered_most, &gathering));
+    SL_TRY(sl_program_gather_chunks(*program, &map, &blueprint->gathers, &gathering));
     sl_program_close(*program);
     *program = gathering;
     return SL_OK;
@@ -305,14 +305,14 @@ static sl_machine find_machine(const sl_task *task)
 }
 
 static sl_status open_blueprint(const sl_task *task, const sl_choice *choice,
-                                uint32_t gathered_most, sl_blueprint **out_blueprint)
+                                sl_gather_options gathers, sl_blueprint **out_blueprint)
 {
     sl_blueprint *blueprint = calloc(1, sizeof *blueprint);
     if (!blueprint)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a blueprint");
     blueprint->task = *task;
     blueprint->choice = *choice;
-    blueprint->gathered_most = gathered_most;
+    blueprint->gathers = gathers;
     blueprint->machine = find_machine(task);
     sl_status status = build_programs(blueprint);
     if (status != SL_OK) {
@@ -339,7 +339,7 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
                                      double *out_seconds)
 {
     sl_blueprint *blueprint = NULL;
-    SL_TRY(open_blueprint(task, choice, 0, &blueprint));
+    SL_TRY(open_blueprint(task, choice, (sl_gather_options){0}, &blueprint));
     double seconds = 0;
     const sl_program *program = blueprint->programs[0];
     for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
@@ -352,18 +352,28 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
     return SL_OK;
 }
 
-/* With at most `gathered_most` chunks gathered at once (0: any number). Writes how many fewer are
- * worth a try where the device is short: 0: none. */
+/* What takes less of the device: first nothing ahead of its use, then half as many chunks at once.
+ * False: there is nothing less. */
+static bool gather_fewer(const sl_blueprint *blueprint, sl_gather_options *gathers)
+{
+    const uint32_t chunks = gathers->most ? gathers->most : blueprint->layout->chunk_count;
+    const bool is_ahead = gathers->ahead > 0;
+    if (!sl_program_shards_group(blueprint->programs[0], SL_GROUP_PARAM))
+        return false;
+    gathers->ahead = 0;
+    if (!is_ahead)
+        gathers->most = chunks / 2;
+    return is_ahead || chunks > 1;
+}
+
+/* Writes to *gathers what is worth a try where this does not fit on the device. */
 static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
-                                 uint32_t gathered_most, sl_blueprint **out_blueprint,
-                                 sl_fit_failure *out_failure, uint32_t *out_fewer)
+                                 sl_gather_options *gathers, sl_blueprint **out_blueprint,
+                                 sl_fit_failure *out_failure, bool *out_has_less)
 {
     sl_blueprint *blueprint = NULL;
     sl_status status;
-    *out_fewer = 0;
-    SL_TRY(open_blueprint(task, choice, gathered_most, &blueprint));
-    if (sl_program_shards_group(blueprint->programs[0], SL_GROUP_PARAM))
-        *out_fewer = (gathered_most ? gathered_most : blueprint->layout->chunk_count) / 2;
+    SL_TRY(open_blueprint(task, choice, *gathers, &blueprint));
     SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_failure), close_blueprint);
     if (!task->is_probe)
         SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
@@ -372,6 +382,8 @@ static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
 close_blueprint:
     if (status == SL_ERROR_FIT)
         out_failure->choice = *choice;
+    if (status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE)
+        *out_has_less = gather_fewer(blueprint, gathers);
     sl_blueprint_close(blueprint);
     return status;
 }
@@ -379,15 +391,15 @@ close_blueprint:
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    uint32_t most = 0, fewer = 0;
-    for (;;) {
-        sl_status status = build_gathering(task, choice, most, out_blueprint, out_failure, &fewer);
-        const bool is_short =
-            status == SL_ERROR_FIT && fewer > 0 && out_failure->shortage.tier == SL_TIER_DEVICE;
-        if (!is_short)
-            return status;
-        most = fewer;
-    }
+    const bool is_auto = task->prefetch == SL_PREFETCH_AUTO;
+    sl_gather_options gathers = {.ahead = is_auto ? GATHERS_AHEAD : task->prefetch};
+    sl_status status;
+    bool has_less;
+    do {
+        has_less = false;
+        status = build_gathering(task, choice, &gathers, out_blueprint, out_failure, &has_less);
+    } while (has_less);
+    return status;
 }
 
 void sl_blueprint_close(sl_blueprint *blueprint)

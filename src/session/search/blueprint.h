@@ -73,7 +73,7 @@ typedef struct sl_blueprint {
     sl_task task;
     sl_choice choice;
     sl_machine machine;
-    uint32_t gathered_most;               /* chunks of shards that are whole at once; 0: no limit */
+    sl_gather_options gathers;            /* of chunks whose shards ranks keep */
     uint64_t budget_bytes[SL_TIER_COUNT]; /* unset ones resolved */
     sl_layout *layout;
     sl_homes *homes;

@@ -43,6 +43,22 @@ static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
     }
 }
 
+/* The elements of a tensor that this rank stores: all, or, of parameters in shards, its own. */
+static void find_stored(const sl_session *session, uint32_t tensor_index, uint64_t *out_first,
+                        uint64_t *out_end)
+{
+    const sl_layout *layout = session->blueprint->layout;
+    const uint64_t start = layout->first_element[tensor_index];
+    const uint64_t shard_end = layout->shard_first + layout->shard_elements;
+    *out_first = 0;
+    *out_end = session->tensors[tensor_index].element_count;
+    if (!sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM))
+        return;
+    *out_first = layout->shard_first > start ? layout->shard_first - start : 0;
+    if (shard_end < start + *out_end)
+        *out_end = shard_end > start ? shard_end - start : 0;
+}
+
 static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_index, fill_job *job,
                                    sl_workers *workers)
 {
@@ -50,8 +66,10 @@ static sl_status initialise_tensor(const sl_session *session, uint32_t tensor_in
     job->tensor = tensor;
     job->run = sl_run_of_tensor(tensor);
     job->stream = sl_hash_64(tensor->name, strlen(tensor->name));
-    for (uint64_t first = 0; first < tensor->element_count; first += BUFFER_ELEMENTS) {
-        uint64_t left = tensor->element_count - first;
+    uint64_t first, end;
+    find_stored(session, tensor_index, &first, &end);
+    for (; first < end; first += BUFFER_ELEMENTS) {
+        uint64_t left = end - first;
         job->first_element = first;
         job->element_count = left < BUFFER_ELEMENTS ? left : BUFFER_ELEMENTS;
         uint64_t tile_count = (job->element_count + TILE_ELEMENTS - 1) / TILE_ELEMENTS;

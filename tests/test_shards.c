@@ -1,0 +1,390 @@
+/* What could be wrong here: a chunk is gathered too late, too often, or from the wrong shard; it is
+ * read after its bytes were given on; a budget, an order of work or a chunk size that makes gathers
+ * come elsewhere changes the numbers; a device that is short is refused though fewer gathered
+ * chunks would fit; a plan with such a fault is accepted.
+ *
+ * Sessions as threads take steps at stages 2 and 3, each against stage 0 with everything on the
+ * device, bit for bit. Stages 0 to 3 of test_data_parallel's layouts are tested there.
+ */
+#define _GNU_SOURCE
+#include "rank_runs.h"
+
+#define SMALL_CHUNKS "chunk-size=10240"
+
+static sl_blueprint *plan_rank(uint32_t tp, uint32_t dp, const char *const *settings)
+{
+    ranks_run run = {.size = tp * dp, .tp = tp, .dp = dp, .factor = 1};
+    sl_config config;
+    sl_search search;
+    sl_blueprint *blueprint;
+    sl_refusal refusal;
+    configure(&config, &run, settings);
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    if (sl_search_find(&search, &blueprint, &refusal) != SL_OK)
+        fail_msg("%s", sl_status_message());
+    sl_config_clear(&config);
+    return blueprint;
+}
+
+/* ---- how often ---- */
+
+/* In a step, all repetitions counted. */
+static uint64_t count_ops(const sl_program *program, sl_op_kind kind)
+{
+    uint64_t count = 0;
+    for (uint32_t s = 0; s < sl_program_section_count(program); s++) {
+        const sl_section section = sl_program_section(program, s);
+        for (uint32_t o = section.first; o < section.first + section.count; o++)
+            count += program->ops[o].kind == kind ? section.repeat : 0;
+    }
+    return count;
+}
+
+static uint64_t count_gathers(const char *accumulate, const char *order, uint32_t *out_chunks)
+{
+    const char *const settings[] = {
+        "zero=3", "policy=host", "precision=fp32", "recompute=none", SMALL_CHUNKS, accumulate,
+        order,    NULL};
+    sl_blueprint *blueprint = plan_rank(1, 4, settings);
+    const uint64_t count = count_ops(blueprint->programs[0], SL_OP_ALL_GATHER_SHARD);
+    *out_chunks = blueprint->layout->chunk_count;
+    assert_int_equal(count_ops(blueprint->programs[0], SL_OP_ALL_GATHER_CHUNK), 0);
+    sl_blueprint_close(blueprint);
+    return count;
+}
+
+/* Once for the forward and once for the backward pass; again for each micro-batch in micro order,
+ * and once for all of them in layer order. */
+static void gathers_when_counted_then_are_two_a_chunk_and_pass(void **state)
+{
+    (void)state;
+    uint32_t chunks;
+    const uint64_t one = count_gathers("accumulate=1", "accumulation=micro", &chunks);
+    print_message("%u chunks, %llu gathers\n", chunks, (unsigned long long)one);
+    assert_true(chunks >= 8 && one > chunks && one <= 2 * (uint64_t)chunks);
+    assert_int_equal(count_gathers("accumulate=2", "accumulation=micro", &chunks), 2 * one);
+    assert_int_equal(count_gathers("accumulate=40", "accumulation=micro", &chunks), 40 * one);
+    const uint64_t layered = count_gathers("accumulate=3", "accumulation=layer", &chunks);
+    print_message("in layer order %llu\n", (unsigned long long)layered);
+    assert_true(layered <= 2 * (uint64_t)chunks);
+    assert_int_equal(count_gathers("accumulate=40", "accumulation=layer", &chunks), layered);
+}
+
+/* ---- bits ---- */
+
+static void check_groups(ranks_run *first, ranks_run *second, const char *what)
+{
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    for (int i = 0; i < 3; i++) {
+        whole_model *a = read_model(first, groups[i]), *b = read_model(second, groups[i]);
+        if (!is_same(a, b))
+            fail_msg("%s: %s differs", what, sl_group_name(groups[i]));
+        free_model(a);
+        free_model(b);
+    }
+}
+
+static void check_peaks(const ranks_run *run)
+{
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        sl_engine_statistics statistics;
+        sl_engine_take_statistics(run->rank[rank].session->engine, &statistics);
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            assert_int_equal(
+                statistics.measured_peak_bytes[tier],
+                sl_blueprint_peak_bytes(run->rank[rank].session->blueprint, (sl_tier)tier));
+    }
+}
+
+/* Two steps of `settings` against stage 0 on the device. */
+static void check_same_bits(uint32_t tp, uint32_t dp, const char *const *plain,
+                            const char *const *settings, const char *what)
+{
+    ranks_run *first = open_layout(tp, dp, plain, 1, NULL);
+    ranks_run *second = open_layout(tp, dp, settings, 1, NULL);
+    for (int step = 0; step < 2; step++) {
+        take_step(first);
+        take_step(second);
+        if (memcmp(&first->rank[0].loss, &second->rank[0].loss, sizeof(double)) != 0)
+            fail_msg("%s: the loss of step %d differs", what, step);
+    }
+    check_groups(first, second, what);
+    check_peaks(second);
+    close_run(first);
+    close_run(second);
+}
+
+static uint64_t draw(uint64_t seed, uint64_t *at, uint64_t below)
+{
+    return sl_rng_below(seed, 7, (*at)++, below);
+}
+
+/* One of `names`, which NULL ends. */
+static const char *pick(uint64_t seed, uint64_t *at, const char *const *names)
+{
+    uint64_t count = 0;
+    while (names[count])
+        count++;
+    return names[draw(seed, at, count)];
+}
+
+static void check_random(uint64_t seed)
+{
+    static const char *const policies[] = {"policy=device", "policy=host", "policy=nvme",
+                                           "policy=static", NULL};
+    static const char *const precisions[] = {"precision=fp32", "precision=bf16", "precision=fp16",
+                                             NULL};
+    static const char *const counts[] = {"accumulate=1", "accumulate=2", "accumulate=3",
+                                         "accumulate=5", NULL};
+    static const char *const orders[] = {"accumulation=micro", "accumulation=layer", NULL};
+    static const char *const recomputes[] = {"recompute=none", "recompute=selective",
+                                             "recompute=full", NULL};
+    static const char *const sizes[] = {SMALL_CHUNKS, "chunk-size=16384", "chunk-size=40960",
+                                        "chunk-size=auto", NULL};
+    static const char *const aheads[] = {"prefetch=0", "prefetch=1", "prefetch=4", "prefetch=auto",
+                                         NULL};
+    static const char *const zeros[] = {"zero=3", "zero=2", "zero=3", NULL};
+    static const char *const shares[] = {"nvme-params=0", "nvme-params=1", "nvme-params=0.5", NULL};
+    static const uint32_t layouts[][2] = {{1, 2}, {1, 3}, {1, 4}, {2, 2}};
+    uint64_t at = 0;
+    const uint32_t *layout = layouts[draw(seed, &at, 4)];
+    const char *precision = pick(seed, &at, precisions), *count = pick(seed, &at, counts);
+    const char *policy = pick(seed, &at, policies);
+    const bool has_disk =
+        strcmp(policy, "policy=nvme") == 0 || strcmp(policy, "policy=static") == 0;
+    const char *const plain[] = {"policy=device", "zero=0", precision, count, NULL};
+    const char *const settings[] = {pick(seed, &at, zeros),
+                                    precision,
+                                    count,
+                                    policy,
+                                    pick(seed, &at, orders),
+                                    pick(seed, &at, recomputes),
+                                    pick(seed, &at, sizes),
+                                    pick(seed, &at, aheads),
+                                    has_disk ? disk_dir : NULL,
+                                    pick(seed, &at, shares),
+                                    NULL};
+    char what[512];
+    int length = snprintf(what, sizeof what, "seed %llu, tp %u, dp %u", (unsigned long long)seed,
+                          layout[0], layout[1]);
+    for (int i = 0; settings[i]; i++)
+        length += snprintf(what + length, sizeof what - (size_t)length, " %s", settings[i]);
+    print_message("%s\n", what);
+    check_same_bits(layout[0], layout[1], plain, settings, what);
+}
+
+static void runs_when_drawn_at_random_then_have_the_bits_of_stage_0(void **state)
+{
+    (void)state;
+    const char *given = getenv("SL_TEST_SEED");
+    const uint64_t first = given ? strtoull(given, NULL, 10) : 1;
+    const uint64_t count = given ? 1 : is_full() ? 200 : 16;
+    for (uint64_t seed = first; seed < first + count; seed++)
+        check_random(seed);
+}
+
+/* ---- a device that is short ---- */
+
+/* The device's budget that a refusal asks for. */
+static uint64_t find_needed(const char *const *settings)
+{
+    ranks_run run = {.size = 4, .tp = 1, .dp = 4, .factor = 1};
+    sl_config config;
+    sl_search search;
+    sl_blueprint *blueprint;
+    sl_refusal refusal;
+    configure(&config, &run, settings);
+    config.device_memory = 64 << 10;
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_ERROR_FIT);
+    sl_config_clear(&config);
+    assert_int_equal(refusal.failure.shortage.tier, SL_TIER_DEVICE);
+    return refusal.failure.shortage.needed_bytes;
+}
+
+static void device_when_it_holds_few_gathered_chunks_then_gathers_more_often(void **state)
+{
+    (void)state;
+    static const char *const plain[] = {"policy=device", "zero=0", "precision=fp32", NULL};
+    static const char *const roomy[] = {"policy=host",    "zero=3",     "precision=fp32",
+                                        "recompute=full", SMALL_CHUNKS, NULL};
+    char budget[48];
+    snprintf(budget, sizeof budget, "device-memory=%llu", (unsigned long long)find_needed(roomy));
+    const char *const tight[] = {
+        "policy=host", "zero=3", "precision=fp32", "recompute=full", SMALL_CHUNKS, budget, NULL};
+    sl_blueprint *wide = plan_rank(1, 4, roomy), *narrow = plan_rank(1, 4, tight);
+    const uint64_t often = count_ops(narrow->programs[0], SL_OP_ALL_GATHER_SHARD);
+    const uint64_t seldom = count_ops(wide->programs[0], SL_OP_ALL_GATHER_SHARD);
+    print_message("%s: %llu gathers, at most %u chunks at once, for %llu\n", budget,
+                  (unsigned long long)often, narrow->gathers.most, (unsigned long long)seldom);
+    assert_true(often > seldom && narrow->gathers.most > 0 && narrow->gathers.most <= 4);
+    sl_blueprint_close(wide);
+    sl_blueprint_close(narrow);
+    check_same_bits(1, 4, plain, tight, budget);
+}
+
+/* ---- planted faults: plans ---- */
+
+static const char *const planned[] = {"policy=host",    "zero=3",     "precision=bf16",
+                                      "recompute=none", SMALL_CHUNKS, NULL};
+
+/* The operand of an op that is a part; NULL: none. */
+static uint32_t *find_part(sl_program *program, uint32_t tick)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        uint32_t *operand = &program->ops[tick].operand[i];
+        if (*operand != SL_NONE && program->values[*operand].kind == SL_VALUE_PART &&
+            program->values[*operand].group == SL_GROUP_PARAM)
+            return operand;
+    }
+    return NULL;
+}
+
+/* The first use of a part, and one of the same tensor in another gathered chunk. */
+static void find_two_parts(sl_program *program, uint32_t **out_early, uint32_t **out_late)
+{
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        uint32_t *early = find_part(program, o);
+        for (uint32_t p = o + 1; early && p < program->op_count; p++) {
+            uint32_t *late = find_part(program, p);
+            if (!late || program->values[*late].index != program->values[*early].index ||
+                program->values[*late].whole == program->values[*early].whole)
+                continue;
+            *out_early = early;
+            *out_late = late;
+            return;
+        }
+    }
+    fail_msg("no tensor is gathered twice");
+}
+
+static void use_before_gather(sl_program *program)
+{
+    uint32_t *early, *late;
+    find_two_parts(program, &early, &late);
+    *early = *late;
+}
+
+static void use_after_death(sl_program *program)
+{
+    uint32_t *early, *late;
+    find_two_parts(program, &early, &late);
+    *late = *early;
+}
+
+static void leave_out_gather(sl_program *program)
+{
+    uint32_t *early, *late;
+    find_two_parts(program, &early, &late);
+    const uint32_t whole = program->values[*early].whole, other = program->values[*late].whole;
+    for (uint32_t o = 0; o < program->op_count; o++)
+        if (program->ops[o].kind == SL_OP_ALL_GATHER_SHARD && program->ops[o].operand[1] == other)
+            program->ops[o].operand[1] = whole;
+}
+
+static void name_another_tensor(sl_program *program)
+{
+    uint32_t *early, *late;
+    find_two_parts(program, &early, &late);
+    program->values[*late].index++;
+}
+
+static void overrun_chunk(sl_program *program)
+{
+    uint32_t *early, *late;
+    find_two_parts(program, &early, &late);
+    program->values[program->values[*late].whole].bytes = program->values[*late].bytes / 2;
+}
+
+static void plans_when_a_gather_is_wrong_then_are_rejected(void **state)
+{
+    (void)state;
+    static void (*const faults[])(sl_program *) = {
+        use_before_gather, use_after_death, leave_out_gather, name_another_tensor, overrun_chunk};
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        sl_blueprint *blueprint = plan_rank(1, 4, planned);
+        assert_int_equal(sl_blueprint_verify(blueprint), SL_OK);
+        faults[i](blueprint->programs[0]);
+        if (sl_blueprint_verify(blueprint) != SL_ERROR_INTERNAL)
+            fail_msg("fault %zu is accepted", i);
+        print_message("%s\n", sl_status_message());
+        sl_blueprint_close(blueprint);
+    }
+}
+
+/* ---- planted faults: runs ---- */
+
+static void move_shard(sl_blueprint *blueprint, uint32_t rank)
+{
+    if (rank == 1)
+        blueprint->layout->shard_first += SL_BLOCK_ELEMENTS;
+}
+
+static sl_op *find_last(const sl_blueprint *blueprint, sl_op_kind kind)
+{
+    const sl_program *program = blueprint->programs[0];
+    for (uint32_t o = program->op_count; o-- > 0;)
+        if (program->ops[o].kind == kind)
+            return &program->ops[o];
+    fail_msg("no %s", sl_op_info_of(kind)->name);
+    return NULL;
+}
+
+/* Nothing is exchanged. */
+static void skip_gather(sl_blueprint *blueprint, uint32_t rank)
+{
+    (void)rank;
+    find_last(blueprint, SL_OP_ALL_GATHER_SHARD)->attrs.element_count = 0;
+}
+
+static void skip_sum(sl_blueprint *blueprint, uint32_t rank)
+{
+    (void)rank;
+    find_last(blueprint, SL_OP_REDUCE_SCATTER_SHARD)->attrs.element_count = 0;
+}
+
+static double find_damage(damage plant)
+{
+    static const char *const one[] = {"policy=device", "precision=fp32", NULL};
+    static const char *const many[] = {"policy=device", "precision=fp32", "zero=3", SMALL_CHUNKS,
+                                       NULL};
+    const char *name = "";
+    return compare_runs(open_layout(1, 1, one, 2, NULL), open_layout(1, 2, many, 1, plant), NULL,
+                        &name);
+}
+
+static void runs_when_a_fault_is_planted_then_differ(void **state)
+{
+    (void)state;
+    assert_true(find_damage(NULL) <= fp32_bound);
+    assert_true(find_damage(move_shard) > 100 * fp32_bound);
+    assert_true(find_damage(skip_gather) > 100 * fp32_bound);
+    assert_true(find_damage(skip_sum) > 100 * fp32_bound);
+}
+
+static int open_disk(void **state)
+{
+    (void)state;
+    disk = scratch_open();
+    snprintf(disk_dir, sizeof disk_dir, "disk-dir=%s", disk.text);
+    return 0;
+}
+
+static int close_disk(void **state)
+{
+    (void)state;
+    scratch_close(&disk);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gathers_when_counted_then_are_two_a_chunk_and_pass),
+        cmocka_unit_test(runs_when_drawn_at_random_then_have_the_bits_of_stage_0),
+        cmocka_unit_test(device_when_it_holds_few_gathered_chunks_then_gathers_more_often),
+        cmocka_unit_test(plans_when_a_gather_is_wrong_then_are_rejected),
+        cmocka_unit_test(runs_when_a_fault_is_planted_then_differ),
+    };
+    return cmocka_run_group_tests(tests, open_disk, close_disk);
+}
