@@ -45,7 +45,8 @@ static int lock_memory(void)
         if (errno != EWOULDBLOCK && errno != EINTR)
             break;
         if (waits == NOTE_AFTER_WAITS)
-            sl_log_write(SL_LOG_NOTE, "another run is taking its memory: waiting for it");
+            sl_log_write(SL_LOG_NOTE,
+                         "another run, or rank of this one, is taking its memory: waiting for it");
         nanosleep(&pause, NULL);
     }
     if (file >= 0)
