@@ -171,7 +171,7 @@ static void train_when_rows_are_shared_then_losses_are_those_of_one(void **state
     snprintf(words, sizeof words, "launch -n 2 -- train %s --global-batch 8 --zero 0 %s", more,
              "--log-json rows-of-two");
     assert_code(sluice(words), 0);
-    snprintf(words, sizeof words, "launch -n 4 -- train %s --tp 2 --accumulate 2 %s", more,
+    snprintf(words, sizeof words, "launch -n 4 -- train %s --tp 2 --accumulate 2 --zero 3 %s", more,
              "--log-json rows-of-four");
     assert_code(sluice(words), 0);
     assert_true(find_gap("rows-of-one", "rows-of-two", 6) <= 2e-6);
@@ -192,7 +192,8 @@ static void run_when_it_goes_on_with_other_ranks_then_keeps_its_batch(void **sta
              "launch -n 2 -- train %s --steps 4 --accumulate 2 --save kept-rows", both);
     assert_code(sluice(words), 0);
     assert_code(
-        sluice("launch -n 4 -- train --resume --save kept-rows --steps 6 --log-json batch-rest"),
+        sluice("launch -n 4 -- train --resume --save kept-rows --steps 6 --zero 3 --log-json "
+               "batch-rest"),
         0);
     assert_code(sluice("train --resume --save kept-rows --steps 8 --log-json batch-end"), 0);
     json_t *whole = read_log("batch-whole"), *rest = read_log("batch-rest"),

@@ -70,6 +70,46 @@ static void gathers_when_counted_then_are_two_a_chunk_and_pass(void **state)
     assert_int_equal(count_gathers("accumulate=40", "accumulation=layer", &chunks), layered);
 }
 
+/* ---- how much ---- */
+
+/* Bytes that a rank of 64 keeps of a model's parameters, gradients and states. */
+static double count_kept_bytes(uint32_t zero, double *out_elements)
+{
+    static const sl_gpt2_shape large = {36, 4096, 32, 1024, 50257};
+    const sl_gpt2_emit_options options = {
+        .batch = 1, .seq = 1024, .tp_size = 1, .type = SL_TYPE_BF16, .grad_type = SL_TYPE_BF16};
+    sl_program *program;
+    sl_layout *layout;
+    double bytes = 0;
+    assert_int_equal(sl_gpt2_emit(&large, &options, &program), SL_OK);
+    program->dp_size = 64;
+    program->zero = zero;
+    assert_int_equal(sl_layout_build(program, 0, &layout), SL_OK);
+    for (int group = 0; group < SL_GROUP_COUNT; group++)
+        bytes +=
+            (double)layout->chunk_count * (double)sl_layout_chunk_bytes(layout, (sl_group)group);
+    *out_elements = (double)sl_gpt2_parameter_count(&large);
+    sl_layout_close(layout);
+    sl_program_close(program);
+    return bytes;
+}
+
+/* ZeRO's table (Rajbhandari et al. 2020), for 7.5 billion parameters on 64 ranks: 120, 31.4, 16.6
+ * and 1.9 GB; 2 bytes of a parameter, 2 of its gradient, 12 of states. Chunks have 1 % of padding
+ * at most, and are rounded up to 64 shards. */
+static void bytes_when_counted_then_are_those_of_the_formula(void **state)
+{
+    (void)state;
+    static const double whole[] = {16, 4, 2, 0};
+    for (uint32_t zero = 0; zero < 4; zero++) {
+        double elements;
+        const double kept = count_kept_bytes(zero, &elements);
+        const double formula = elements * (whole[zero] + (16 - whole[zero]) / 64);
+        print_message("stage %u: %.2f GB of %.3g parameters\n", zero, kept * 1e-9, elements);
+        assert_true(kept >= formula && kept <= 1.015 * formula);
+    }
+}
+
 /* ---- bits ---- */
 
 static void check_groups(ranks_run *first, ranks_run *second, const char *what)
@@ -381,6 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gathers_when_counted_then_are_two_a_chunk_and_pass),
+        cmocka_unit_test(bytes_when_counted_then_are_those_of_the_formula),
         cmocka_unit_test(runs_when_drawn_at_random_then_have_the_bits_of_stage_0),
         cmocka_unit_test(device_when_it_holds_few_gathered_chunks_then_gathers_more_often),
         cmocka_unit_test(plans_when_a_gather_is_wrong_then_are_rejected),

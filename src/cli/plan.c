@@ -133,7 +133,9 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
     puts(text);
     printf("%u chunks of %" PRIu64 " elements (%s), %.2f%% padding\n\n", layout->chunk_count,
            layout->chunk_elements,
-           sl_command_format_size(sl_layout_chunk_bytes(layout, SL_GROUP_PARAM)).text,
+           sl_command_format_size(layout->chunk_elements *
+                                  sl_type_bytes(layout->group_type[SL_GROUP_PARAM]))
+               .text,
            100 * layout->padding_fraction);
     print_tiers(blueprint);
     print_lanes(blueprint, &simulation);
