@@ -101,6 +101,16 @@ static void give_gradients_homes(sl_planner *planner)
     }
 }
 
+/* A chunk that lives for a time counts as its group, other values as activations. */
+static void find_memory_kinds(sl_planner *planner)
+{
+    const sl_program *program = planner->program;
+    memset(planner->memory_kind, SL_MEMORY_ACTIVATION, program->value_count);
+    for (uint32_t v = 0; v < program->value_count; v++)
+        if (program->values[v].kind == SL_VALUE_PART)
+            planner->memory_kind[program->values[v].whole] = (uint8_t)program->values[v].group;
+}
+
 static sl_status find_objects(sl_planner *planner)
 {
     const sl_plan_request *request = planner->request;
@@ -116,6 +126,7 @@ static sl_status find_objects(sl_planner *planner)
                                       request->host_activations, planner->home_tier + first));
     SL_TRY(give_families_homes(planner));
     give_gradients_homes(planner);
+    find_memory_kinds(planner);
     for (uint32_t v = 0; v < planner->program->value_count; v++)
         set_home(planner, first + v, planner->home_tier[first + v],
                  planner->program->values[v].bytes);
@@ -268,7 +279,8 @@ static sl_status add_value_items(sl_planner *planner, sl_tier tier)
             continue;
         bool is_buffer = tier == SL_TIER_HOST && value->kind != SL_VALUE_ACTIVATION;
         sl_address_item item = {.first_tick = range->first_tick, .last_tick = range->last_tick};
-        sl_item_source source = {.kind = is_buffer ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION,
+        sl_item_source source = {.kind = is_buffer ? SL_MEMORY_STAGING
+                                                   : (sl_memory_kind)planner->memory_kind[v],
                                  .value = v,
                                  .object = SL_NONE};
         SL_TRY(make_item(planner, tier, v, value->instances, &item, &source));

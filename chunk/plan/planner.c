@@ -102,6 +102,7 @@ static void close_planner(sl_planner *planner)
     free(planner->outlives);
     free(planner->passes_host);
     free(planner->tick_seconds);
+    free(planner->memory_kind);
     free(planner->last_write);
     free(planner->first_pass);
     free(planner->passes);
@@ -147,11 +148,12 @@ static sl_status open_arrays(const sl_program *program, sl_planner *planner)
     planner->outlives = calloc(object_count, sizeof *planner->outlives);
     planner->passes_host = calloc(object_count, sizeof *planner->passes_host);
     planner->tick_seconds = calloc((uint64_t)program->op_count + 1, sizeof(double));
+    planner->memory_kind = malloc((uint64_t)program->value_count + 1);
     planner->last_write = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
     planner->first_pass = calloc((uint64_t)program->value_count + 1, sizeof(uint32_t));
     if (!planner->object_bytes || !planner->home_tier || !planner->outlives ||
         !planner->passes_host || !planner->tick_seconds || !planner->last_write ||
-        !planner->first_pass)
+        !planner->first_pass || !planner->memory_kind)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to plan %u ops", program->op_count);
     for (int t = 0; t < SL_TIER_COUNT; t++)
         SL_TRY(open_tier(program, &planner->tier[t]));
@@ -328,8 +330,8 @@ static sl_status add_visit_items(sl_planner *planner, sl_tier tier)
             source.kind = (sl_memory_kind)(object / planner->chunk_count);
             source.object = object;
         } else {
-            source.kind = SL_MEMORY_ACTIVATION;
             source.value = object - planner->first_activation;
+            source.kind = (sl_memory_kind)planner->memory_kind[source.value];
         }
         uint32_t index;
         SL_TRY(sl_planner_add_item(state, &item, &source, &index));

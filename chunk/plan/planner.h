@@ -83,6 +83,7 @@ typedef struct sl_planner {
     sl_family_pass *passes;
     uint32_t pass_count, pass_capacity;
     uint32_t *first_pass; /* [value_count], SL_NONE */
+    uint8_t *memory_kind; /* [value_count] an sl_memory_kind: of a whole chunk its group's */
     uint32_t *last_write; /* [value_count]: tick of the last op that writes it, SL_NONE: none */
     sl_tier_state tier[SL_TIER_COUNT];
 } sl_planner;

@@ -75,6 +75,7 @@ typedef struct sl_verify_value {
     uint32_t second_object; /* of a family: that of its second instance, the others follow */
     uint32_t section;       /* that uses it; SL_NONE: none, or several */
     uint32_t chunk_index;   /* of a whole chunk of which ranks keep shards; SL_NONE: it is none */
+    sl_group group;         /* that the chunk is of */
     bool is_used;           /* by some op */
     bool is_local;          /* to a repeated section: undefined at the start of each repetition */
     bool is_filled;         /* an input that INPUT ops write */

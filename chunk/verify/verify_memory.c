@@ -30,7 +30,8 @@ static sl_status reject_allocation(const sl_verify *verify, uint32_t index, cons
                             (unsigned long long)place->offset, (int)place->tier, what);
 }
 
-/* Activations are counted as such wherever they are; so are inputs and outputs off their slots. */
+/* Activations are counted as such wherever they are; so are inputs and outputs off their slots.
+ * What holds a chunk for a time is counted as the chunk's group. */
 static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
 {
     const sl_allocation *it = &verify->plan->allocations[index];
@@ -39,7 +40,10 @@ static sl_status check_value_kind(const sl_verify *verify, uint32_t index)
     sl_value_kind kind = verify->program->values[it->value].kind;
     bool is_slot =
         it->place.tier == SL_TIER_HOST && (kind == SL_VALUE_INPUT || kind == SL_VALUE_OUTPUT);
-    if (it->kind != (is_slot ? SL_MEMORY_STAGING : SL_MEMORY_ACTIVATION))
+    const sl_verify_value *value = &verify->values[it->value];
+    sl_memory_kind other =
+        value->chunk_index != SL_NONE ? (sl_memory_kind)value->group : SL_MEMORY_ACTIVATION;
+    if (it->kind != (is_slot ? SL_MEMORY_STAGING : other))
         return reject_allocation(verify, index, "is of another kind than its value");
     return SL_OK;
 }

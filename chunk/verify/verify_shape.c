@@ -73,6 +73,7 @@ static sl_status record_whole(sl_verify *verify, uint32_t tick)
         return sl_verify_reject(verify, "op %u of its program takes value %u for chunk %u", tick,
                                 whole, value->index);
     *chunk_index = value->index;
+    verify->values[whole].group = value->group;
     return SL_OK;
 }
 
