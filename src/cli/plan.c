@@ -6,6 +6,7 @@
 #include "command.h"
 #include "compare.h"
 #include "device/device.h"
+#include "plan_cluster.h"
 #include "plan_ranks.h"
 #include "report/explain.h"
 #include "report/page.h"
@@ -239,6 +240,8 @@ static int run_plan(sl_config *config)
 {
     sl_trainer trainer = {0};
     sl_command_explain(config);
+    if (config->cluster && *config->cluster)
+        return sl_command_end(sl_plan_cluster(config));
     int code = sl_command_end(plan(config, &trainer));
     sl_trainer_close(&trainer);
     return code;

@@ -174,8 +174,12 @@
     X(COUNT, dp, "dp", "auto", "N|auto", 1, 1e5, T, MACHINE,                                       \
       "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
       "(what --tp leaves of the ranks)")                                                           \
-    X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 1024, P, MACHINE,                                \
-      "plan for so many ranks, without starting any (--tp times --dp)")                            \
+    X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 65536, P, MACHINE,                               \
+      "plan for so many ranks, without starting any (--tp times --dp; 1024 without --cluster)")    \
+    X(TEXT, cluster, "cluster", "", "FILE", 0, 0, P, MACHINE,                                      \
+      "a cluster described in JSON: finds how --ranks of its GPUs do a step of --global-batch "    \
+      "rows fastest, over all of --tp, --pp, --dp, --zero, --micro-batch, --policy, "              \
+      "--recompute and --accumulation that are not given")                                         \
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE, "pipeline stages; of convert as --tp")       \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \

@@ -98,6 +98,8 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     options.sequence_parallel = shares_rows(task, options.batch, program_index);
     if (task->target.device == SL_DEVICE_CUDA)
         options.head_logits = sl_gpt2_gpu_head_logits(task->type);
+    if (task->head_logits > 0)
+        options.head_logits = task->head_logits;
     if (task->work == SL_WORK_GENERATE)
         choose_generation(task, program_index, &options);
     if (task->by_token)

@@ -41,6 +41,7 @@ typedef struct sl_task {
     sl_split_layout split_layout;
     bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
     bool partition_activations; /* TRAIN: see sl_step_options */
+    uint64_t head_logits;       /* TRAIN: see sl_gpt2_emit_options; 0: as suits the target */
     uint64_t chunk_elements;    /* 0: searched */
     uint32_t prefetch;          /* or SL_PREFETCH_AUTO */
     sl_engine_target target;    /* who computes */

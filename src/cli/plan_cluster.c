@@ -1,0 +1,357 @@
+/* `sluice plan --ranks N --cluster FILE`: options into a question, the answer as a table or JSON.
+ */
+#include "plan_cluster.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "session/cluster/choose.h"
+#include "session/search/search.h"
+
+/* ---- the question ---- */
+
+static int fixed_choice(const sl_config *config, uint32_t row, int value, int automatic)
+{
+    return config->given[row] && value != automatic ? value : SL_CLUSTER_OPEN;
+}
+
+static uint32_t fixed_count(const sl_config *config, uint32_t row, uint64_t value)
+{
+    return config->given[row] && value != SL_CONFIG_UNSET ? (uint32_t)value : 0;
+}
+
+static void fix_choices(const sl_config *config, sl_cluster_question *question)
+{
+    question->tensor = fixed_count(config, SL_CONFIG_ROW_tp, config->tp);
+    question->data = fixed_count(config, SL_CONFIG_ROW_dp, config->dp);
+    question->stages = fixed_count(config, SL_CONFIG_ROW_pp, config->pp);
+    question->micro_batch = fixed_count(config, SL_CONFIG_ROW_micro_batch, config->micro_batch);
+    question->zero = fixed_choice(config, SL_CONFIG_ROW_zero, (int)config->zero, SL_CLUSTER_OPEN);
+    question->recompute = fixed_choice(config, SL_CONFIG_ROW_recompute, (int)config->recompute,
+                                       SL_CONFIG_RECOMPUTE_AUTO);
+    question->policy =
+        fixed_choice(config, SL_CONFIG_ROW_policy, (int)config->policy, SL_CONFIG_POLICY_AUTO);
+    question->accumulation = fixed_choice(config, SL_CONFIG_ROW_accumulation,
+                                          (int)config->accumulation, SL_CONFIG_ACCUMULATION_AUTO);
+    question->is_gpipe = SL_CLUSTER_OPEN;
+    question->draws = true;
+}
+
+static sl_status make_question(sl_config *config, const sl_cluster *cluster,
+                               sl_cluster_question *out_question)
+{
+    enum { GPT2_IDS = 50257 };
+    sl_cluster_question question = {.job = {.cluster = cluster}};
+    sl_cluster_job *job = &question.job;
+    if (config->ranks == SL_CONFIG_UNSET)
+        SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of GPUs: give --ranks");
+    if (config->global_batch == SL_CONFIG_UNSET)
+        SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of rows a step: give --global-batch");
+    SL_TRY(sl_config_use_one_spelling(config));
+    SL_TRY(sl_config_shape(config, NULL, GPT2_IDS, &job->shape));
+    if (config->seq == SL_CONFIG_UNSET)
+        config->seq = job->shape.context;
+    if (config->seq > job->shape.context)
+        SL_FAIL(SL_ERROR_USAGE, "--seq %" PRIu64 " is beyond the model's context of %u tokens",
+                config->seq, job->shape.context);
+    job->type =
+        config->precision == SL_CONFIG_PRECISION_AUTO ? SL_TYPE_BF16 : (sl_type)config->precision;
+    job->seq = (uint32_t)config->seq;
+    job->ranks = (uint32_t)config->ranks;
+    job->global_batch = config->global_batch;
+    job->sequence_parallel = config->sequence_parallel;
+    job->partition_activations = config->partition_activations;
+    fix_choices(config, &question);
+    *out_question = question;
+    return SL_OK;
+}
+
+/* ---- words ---- */
+
+static const char *describe_order(const sl_cluster_candidate *candidate)
+{
+    if (candidate->layout.stages > 1)
+        return candidate->is_gpipe ? "gpipe" : "1f1b";
+    return candidate->accumulation == SL_ACCUMULATE_LAYER ? "layer order" : "micro order";
+}
+
+static void describe_policy(const sl_policy_options *placement, char *out_text, size_t capacity)
+{
+    const sl_choice choice = {.placement = *placement};
+    sl_command_describe_choice(&choice, out_text, capacity);
+    char *end = strstr(out_text, ", recompute");
+    if (end)
+        *end = '\0';
+}
+
+static void describe_candidate(const sl_cluster_candidate *it, char *out_text, size_t capacity)
+{
+    char policy[256];
+    describe_policy(&it->placement, policy, sizeof policy);
+    snprintf(out_text, capacity,
+             "--tp %u x --dp %u x --pp %u, --zero %u, %u micro-batches of %u rows, %s, recompute "
+             "%s, %s",
+             it->layout.tensor, it->layout.data, it->layout.stages, it->zero, it->accumulate,
+             it->micro_batch, describe_order(it), sl_search_recompute_name(it->recompute), policy);
+}
+
+static sl_cluster_resource find_binding(const sl_cluster_estimate *estimate)
+{
+    int most = 0;
+    for (int i = 1; i < SL_CLUSTER_RESOURCE_COUNT; i++)
+        if (estimate->busy_seconds[i] > estimate->busy_seconds[most])
+            most = i;
+    return (sl_cluster_resource)most;
+}
+
+/* FLOPs of the model a step, by the log's formula: 6 a parameter and token, and causal attention.
+ */
+static double count_flops(const sl_cluster_job *job)
+{
+    const double tokens = (double)job->global_batch * job->seq;
+    return tokens * (6.0 * (double)sl_gpt2_parameter_count(&job->shape) +
+                     6.0 * job->shape.layers * (double)job->shape.width * job->seq);
+}
+
+static const char *describe_state(const sl_cluster_estimate *estimate)
+{
+    if (!sl_cluster_is_runnable(&estimate->candidate))
+        return "planned, not yet runnable";
+    return estimate->is_drawn ? "the whole plan was drawn and verified" : "of its parts";
+}
+
+/* ---- as text ---- */
+
+static void print_assumptions(const sl_cluster *cluster)
+{
+    printf("assumed of %s:\n", cluster->name);
+    printf("  a GPU: %.1f TFLOP/s in bf16 x %.3f, %.0f GB/s x %.2f, %s less %s that is reserved\n",
+           1e-12 * cluster->flop_rate[SL_TYPE_BF16], cluster->gemm_efficiency,
+           1e-9 * cluster->byte_rate, cluster->byte_efficiency,
+           sl_command_format_size(cluster->device_bytes).text,
+           sl_command_format_size(cluster->reserved_bytes).text);
+    printf("  a node: %u GPUs, %s of memory at %.0f GB/s x %.2f, drives of %s\n",
+           cluster->node_gpus, sl_command_format_size(cluster->host_bytes).text,
+           1e-9 * cluster->host_byte_rate, cluster->host_efficiency,
+           sl_command_format_size(cluster->disk_bytes).text);
+    printf("  each way: %.0f GB/s x %.2f between GPUs of a node, %.0f x %.2f from a node to the "
+           "others, %.1f x %.2f from host to GPU\n",
+           1e-9 * cluster->link.byte_rate, cluster->link.efficiency,
+           1e-9 * cluster->network.byte_rate, cluster->network.efficiency,
+           1e-9 * cluster->host_link.byte_rate, cluster->host_link.efficiency);
+    printf("  sums: %s; a product takes its FLOPs and its bytes at these rates, one after the "
+           "other\n",
+           cluster->sums == SL_CLUSTER_RING ? "a ring" : "pairwise, in the order of ranks");
+}
+
+static void print_stages(const sl_cluster_job *job, const sl_cluster_candidate *candidate)
+{
+    const sl_comm_layout *layout = &candidate->layout;
+    const uint32_t a_stage = layout->tensor * layout->data;
+    if (layout->stages == 1)
+        return;
+    printf("stages (rank = (stage x %u + data) x %u + tensor):\n", layout->data, layout->tensor);
+    for (uint32_t s = 0; s < layout->stages; s++) {
+        uint32_t first, count;
+        if (layout->stages > 8 && s == 3) {
+            printf("  ...\n");
+            s = layout->stages - 1;
+        }
+        sl_cluster_stage_layers(job->shape.layers, layout->stages, s, &first, &count);
+        printf("  stage %-3u ranks %u-%u, layers %u-%u%s\n", s, s * a_stage, (s + 1) * a_stage - 1,
+               first, first + count - 1,
+               s == 0                    ? ", embedding"
+               : s + 1 == layout->stages ? ", head"
+                                         : "");
+    }
+}
+
+static void print_time(const sl_cluster_job *job, const sl_cluster_estimate *it)
+{
+    printf("a step takes %.3f s, %.0f tokens a second; %.1f TFLOP/s a GPU; the %s binds "
+           "(busy %.3f s)\n",
+           it->step_seconds, (double)job->global_batch * job->seq / it->step_seconds,
+           1e-12 * count_flops(job) / it->step_seconds / job->ranks,
+           sl_cluster_resource_name(find_binding(it)), it->busy_seconds[find_binding(it)]);
+    for (int i = 0; i < SL_CLUSTER_SHARE_COUNT; i++)
+        if (it->share_seconds[i] > 0)
+            printf("  %-16s %9.3f s %5.1f %%\n", sl_cluster_share_name((sl_cluster_share)i),
+                   it->share_seconds[i], 100 * it->share_seconds[i] / it->step_seconds);
+}
+
+static void print_bytes(const sl_cluster_estimate *it)
+{
+    printf("  %-12s %14s %14s %14s\n", "bytes a rank", "device", "host", "disk");
+    printf("  %-12s %14s %14s %14s%s%u\n", "peak",
+           sl_command_format_size(it->bytes[SL_TIER_DEVICE]).text,
+           sl_command_format_size(it->bytes[SL_TIER_HOST]).text,
+           sl_command_format_size(it->bytes[SL_TIER_DISK]).text, "   of stage ", it->fullest_stage);
+    printf("  %-12s %14s %14s %14s\n", "budget",
+           sl_command_format_size(it->budget[SL_TIER_DEVICE]).text,
+           sl_command_format_size(it->budget[SL_TIER_HOST]).text,
+           sl_command_format_size(it->budget[SL_TIER_DISK]).text);
+}
+
+static void print_answer(const sl_cluster_question *question, const sl_cluster_answer *answer)
+{
+    const sl_cluster_job *job = &question->job;
+    char text[512];
+    printf("%" PRIu64 " parameters on %u GPUs, %" PRIu64 " rows of %u tokens a step, in %s\n",
+           sl_gpt2_parameter_count(&job->shape), job->ranks, job->global_batch, job->seq,
+           sl_type_name(job->type));
+    describe_candidate(&answer->best[0].candidate, text, sizeof text);
+    printf("%s\n(%s)\n\n", text, describe_state(&answer->best[0]));
+    print_bytes(&answer->best[0]);
+    putchar('\n');
+    print_time(job, &answer->best[0]);
+    print_stages(job, &answer->best[0].candidate);
+    printf("\n%" PRIu64 " ways were counted, %" PRIu64 " fit, %" PRIu64
+           " were played; the best of each layout:\n",
+           answer->considered, answer->fitting, answer->played);
+    for (uint32_t i = 0; i < answer->count; i++) {
+        const sl_cluster_estimate *it = &answer->best[i];
+        describe_candidate(&it->candidate, text, sizeof text);
+        printf("  %9.3f s  device %s, host %s, disk %s: %s (%s)\n", it->step_seconds,
+               sl_command_format_size(it->bytes[SL_TIER_DEVICE]).text,
+               sl_command_format_size(it->bytes[SL_TIER_HOST]).text,
+               sl_command_format_size(it->bytes[SL_TIER_DISK]).text, text, describe_state(it));
+    }
+    putchar('\n');
+    print_assumptions(job->cluster);
+}
+
+/* ---- as JSON ---- */
+
+static json_t *list_shares(const sl_cluster_estimate *it)
+{
+    json_t *object = json_object();
+    for (int i = 0; i < SL_CLUSTER_SHARE_COUNT; i++)
+        if (json_object_set_new(object, sl_cluster_share_name((sl_cluster_share)i),
+                                json_real(it->share_seconds[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    return object;
+}
+
+static json_t *list_bytes(const uint64_t bytes[SL_TIER_COUNT])
+{
+    return json_pack("{s:I, s:I, s:I}", "device", (json_int_t)bytes[SL_TIER_DEVICE], "host",
+                     (json_int_t)bytes[SL_TIER_HOST], "disk", (json_int_t)bytes[SL_TIER_DISK]);
+}
+
+static json_t *format_candidate(const sl_cluster_estimate *it)
+{
+    const sl_cluster_candidate *candidate = &it->candidate;
+    char policy[256];
+    describe_policy(&candidate->placement, policy, sizeof policy);
+    return json_pack(
+        "{s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:o, s:o, s:i, s:f, s:o, s:s, s:b, s:b}",
+        "tp", (int)candidate->layout.tensor, "dp", (int)candidate->layout.data, "pp",
+        (int)candidate->layout.stages, "zero", (int)candidate->zero, "micro_batch",
+        (int)candidate->micro_batch, "accumulate", (int)candidate->accumulate, "order",
+        describe_order(candidate), "recompute", sl_search_recompute_name(candidate->recompute),
+        "placement", policy, "peak_bytes", list_bytes(it->bytes), "budget_bytes",
+        list_bytes(it->budget), "fullest_stage", (int)it->fullest_stage, "predicted_step_ms",
+        1e3 * it->step_seconds, "seconds", list_shares(it), "bound_by",
+        sl_cluster_resource_name(find_binding(it)), "runnable",
+        (int)sl_cluster_is_runnable(candidate), "drawn", (int)it->is_drawn);
+}
+
+static sl_status format_answer(const sl_cluster_question *question, const sl_cluster_answer *answer,
+                               json_t **out_object)
+{
+    json_t *cluster = NULL, *best = json_array();
+    sl_status status = sl_cluster_format(question->job.cluster, &cluster);
+    bool has_failed = !best || status != SL_OK;
+    for (uint32_t i = 0; i < answer->count && !has_failed; i++)
+        has_failed = json_array_append_new(best, format_candidate(&answer->best[i])) != 0;
+    json_t *object =
+        json_pack("{s:b, s:I, s:i, s:I, s:i, s:I, s:I, s:I, s:o, s:o}", "fits", 1, "parameters",
+                  (json_int_t)sl_gpt2_parameter_count(&question->job.shape), "ranks",
+                  (int)question->job.ranks, "global_batch", (json_int_t)question->job.global_batch,
+                  "seq", (int)question->job.seq, "considered", (json_int_t)answer->considered,
+                  "fitting", (json_int_t)answer->fitting, "played", (json_int_t)answer->played,
+                  "best", best, "assumed", cluster);
+    SL_TRY(status);
+    if (has_failed || !object) {
+        json_decref(object);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
+    }
+    *out_object = object;
+    return SL_OK;
+}
+
+/* ---- what does not fit ---- */
+
+/* The fewest of twice, four, ... times the ranks that hold it; 0: not even sixteen times. */
+static uint32_t find_enough_ranks(const sl_cluster_question *question)
+{
+    sl_cluster_question larger = *question;
+    sl_cluster_answer *answer = calloc(1, sizeof *answer);
+    uint32_t found = 0;
+    larger.draws = false;
+    larger.data = 0;
+    for (uint32_t times = 2; answer && times <= 16 && found == 0; times *= 2) {
+        larger.job.ranks = question->job.ranks * times;
+        if (sl_cluster_choose(&larger, answer) == SL_OK)
+            found = larger.job.ranks;
+    }
+    free(answer);
+    return found;
+}
+
+static sl_status refuse(const sl_cluster_question *question, const sl_cluster_answer *answer)
+{
+    char text[512], way_out[96] = "";
+    const sl_cluster_miss *miss = &answer->miss;
+    describe_candidate(&miss->candidate, text, sizeof text);
+    const uint32_t enough = find_enough_ranks(question);
+    if (enough > 0)
+        snprintf(way_out, sizeof way_out, "; --ranks %u would hold it", enough);
+    SL_FAIL(SL_ERROR_FIT,
+            "no way to share it fits: the nearest misses %s of the %s's %s a rank "
+            "(%s)%s",
+            sl_command_format_size(miss->missing_bytes).text, sl_tier_name(miss->tier),
+            sl_command_format_size(miss->budget_bytes).text, text, way_out);
+}
+
+/* ---- the command ---- */
+
+static sl_status tell(const sl_config *config, const sl_cluster_question *question,
+                      const sl_cluster_answer *answer)
+{
+    json_t *object = NULL;
+    SL_TRY(format_answer(question, answer, &object));
+    sl_status status = SL_OK;
+    if (config->json)
+        status = sl_command_print_json(object, 17);
+    else
+        print_answer(question, answer);
+    json_decref(object);
+    return status;
+}
+
+sl_status sl_plan_cluster(sl_config *config)
+{
+    sl_cluster cluster;
+    sl_cluster_question question;
+    SL_TRY(sl_cluster_load(config->cluster, &cluster));
+    SL_TRY(make_question(config, &cluster, &question));
+    if (config->report)
+        SL_FAIL(SL_ERROR_USAGE, "--report beside --cluster comes with a later version: --json has "
+                                "all numbers");
+    sl_cluster_answer *answer = calloc(1, sizeof *answer);
+    if (!answer)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");
+    sl_status status = sl_cluster_choose(&question, answer);
+    if (status == SL_ERROR_FIT)
+        status = refuse(&question, answer);
+    if (status == SL_OK)
+        status = tell(config, &question, answer);
+    free(answer);
+    return status;
+}

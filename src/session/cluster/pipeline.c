@@ -1,0 +1,159 @@
+#include "pipeline.h"
+
+#include <stdlib.h>
+
+typedef struct player {
+    const sl_pipeline *pipeline;
+    const sl_pipeline_observer *observer;
+    uint32_t *next;     /* [stages] passes that have run */
+    double *free_since; /* [stages] */
+    double *sent[2];    /* [stages] end of the last transfer to the next stage, to the one before */
+    double *arrived[2]; /* [stages][micro_batches] of what a pass needs from its neighbour; < 0:
+                           not yet. By is_backward. */
+    double end;
+} player;
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t count_warm_up(const sl_pipeline *pipeline, uint32_t stage)
+{
+    if (pipeline->is_gpipe)
+        return pipeline->micro_batches;
+    return smaller(pipeline->micro_batches, pipeline->stage_count - 1 - stage);
+}
+
+uint32_t sl_pipeline_kept(const sl_pipeline *pipeline, uint32_t stage)
+{
+    return smaller(pipeline->micro_batches, count_warm_up(pipeline, stage) + 1);
+}
+
+/* Pass number `index` of a stage. */
+static sl_pipeline_pass pass_at(const sl_pipeline *pipeline, uint32_t stage, uint32_t index)
+{
+    const uint32_t warm_up = count_warm_up(pipeline, stage);
+    const uint32_t pairs = pipeline->micro_batches - warm_up;
+    sl_pipeline_pass pass = {.stage = stage, .micro_batch = index};
+    if (index < warm_up)
+        return pass;
+    index -= warm_up;
+    pass.is_backward = index >= 2 * pairs || index % 2 == 1;
+    if (index >= 2 * pairs)
+        pass.micro_batch = index - pairs;
+    else
+        pass.micro_batch = index / 2 + (pass.is_backward ? 0 : warm_up);
+    return pass;
+}
+
+static double *arrival_of(const player *p, bool is_backward, uint32_t stage, uint32_t micro_batch)
+{
+    return &p->arrived[is_backward][(size_t)stage * p->pipeline->micro_batches + micro_batch];
+}
+
+/* Where a pass sends what it made: the next stage, or the one before. */
+static void send_on(player *p, const sl_pipeline_pass *pass)
+{
+    const uint32_t last = p->pipeline->stage_count - 1;
+    if (pass->is_backward ? pass->stage == 0 : pass->stage == last) {
+        if (!pass->is_backward) /* the last stage goes on with its own */
+            *arrival_of(p, true, pass->stage, pass->micro_batch) = pass->end;
+        return;
+    }
+    double *sent = &p->sent[pass->is_backward][pass->stage];
+    *sent = (pass->end > *sent ? pass->end : *sent) + p->pipeline->send_seconds;
+    const uint32_t to = pass->is_backward ? pass->stage - 1 : pass->stage + 1;
+    *arrival_of(p, pass->is_backward, to, pass->micro_batch) = *sent;
+}
+
+/* Runs the next pass of a stage if what it needs has arrived. */
+static bool run_next(player *p, uint32_t stage)
+{
+    if (p->next[stage] == 2 * p->pipeline->micro_batches)
+        return false;
+    sl_pipeline_pass pass = pass_at(p->pipeline, stage, p->next[stage]);
+    const double arrival = *arrival_of(p, pass.is_backward, stage, pass.micro_batch);
+    if (arrival < 0)
+        return false;
+    const sl_pipeline_stage *cost = &p->pipeline->stages[stage];
+    pass.start = arrival > p->free_since[stage] ? arrival : p->free_since[stage];
+    pass.end = pass.start + (pass.is_backward ? cost->backward_seconds : cost->forward_seconds);
+    p->free_since[stage] = pass.end;
+    p->end = pass.end > p->end ? pass.end : p->end;
+    p->next[stage]++;
+    send_on(p, &pass);
+    if (p->observer)
+        p->observer->passed(p->observer->user, &pass);
+    return true;
+}
+
+static void close_player(player *p)
+{
+    free(p->next);
+    free(p->free_since);
+    for (int way = 0; way < 2; way++) {
+        free(p->sent[way]);
+        free(p->arrived[way]);
+    }
+}
+
+static sl_status open_player(const sl_pipeline *pipeline, player *p)
+{
+    const size_t stages = pipeline->stage_count;
+    const size_t count = stages * pipeline->micro_batches;
+    p->next = calloc(stages, sizeof *p->next);
+    p->free_since = calloc(stages, sizeof *p->free_since);
+    for (int way = 0; way < 2; way++) {
+        p->sent[way] = calloc(stages, sizeof *p->sent[way]);
+        p->arrived[way] = malloc(count * sizeof *p->arrived[way]);
+        if (!p->sent[way] || !p->arrived[way])
+            SL_FAIL(SL_ERROR_SYSTEM, "no memory for a pipeline");
+        for (size_t i = 0; i < count; i++)
+            p->arrived[way][i] = -1;
+    }
+    if (!p->next || !p->free_since)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a pipeline");
+    for (uint32_t i = 0; i < pipeline->micro_batches; i++)
+        p->arrived[0][i] = 0; /* the first stage has its rows */
+    return SL_OK;
+}
+
+static void play(player *p)
+{
+    for (bool has_moved = true; has_moved;) {
+        has_moved = false;
+        for (uint32_t stage = 0; stage < p->pipeline->stage_count; stage++)
+            while (run_next(p, stage))
+                has_moved = true;
+    }
+}
+
+sl_status sl_pipeline_play(const sl_pipeline *pipeline, const sl_pipeline_observer *observer,
+                           double *out_seconds)
+{
+    player p = {.pipeline = pipeline, .observer = observer};
+    if ((uint64_t)pipeline->stage_count * pipeline->micro_batches > SL_PIPELINE_PASSES_MAX)
+        SL_FAIL(SL_ERROR_USAGE, "a pipeline of %u stages and %u micro-batches is too long to play",
+                pipeline->stage_count, pipeline->micro_batches);
+    sl_status status = open_player(pipeline, &p);
+    if (status == SL_OK) {
+        play(&p);
+        *out_seconds = p.end;
+    }
+    close_player(&p);
+    return status;
+}
+
+double sl_pipeline_bound(const sl_pipeline *pipeline)
+{
+    double before = 0, bound = 0;
+    for (uint32_t s = 0; s < pipeline->stage_count; s++) {
+        const double both =
+            pipeline->stages[s].forward_seconds + pipeline->stages[s].backward_seconds;
+        const double own = before + both * pipeline->micro_batches;
+        bound = own > bound ? own : bound;
+        before += both + 2 * pipeline->send_seconds;
+    }
+    return bound;
+}
