@@ -42,6 +42,17 @@ static void train_when_on_two_ranks_then_losses_are_those_of_one(void **state)
     assert_true(find_gap("one", "rows", 20) <= 2e-6);
 }
 
+/* Of what all ranks would say the first one tells. */
+static void note_when_of_many_ranks_then_is_told_once(void **state)
+{
+    (void)state;
+    assert_code(
+        sluice("launch -n 2 -- train " RUN "--tp 2 --steps 1 --save noted --resume --quiet"), 0);
+    const char *first = strstr(complaint, "holds no checkpoint yet");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "holds no checkpoint yet"));
+}
+
 /* Memory is the largest over the ranks and traffic the sum; here both ranks have the same of both.
  */
 static void log_when_of_two_ranks_then_has_what_all_did(void **state)
@@ -326,6 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(train_when_on_two_ranks_then_losses_are_those_of_one),
+        cmocka_unit_test(note_when_of_many_ranks_then_is_told_once),
         cmocka_unit_test(log_when_of_two_ranks_then_has_what_all_did),
         cmocka_unit_test(replicas_when_of_a_sound_run_then_are_equal),
         cmocka_unit_test(train_when_ranks_share_otherwise_then_losses_are_those_of_one),

@@ -30,6 +30,9 @@ const sl_command_entry *sl_command_at(uint32_t index);
 /* SL_ERROR_USAGE names the nearest one. */
 sl_status sl_command_find(const char *name, const sl_command_entry **out_command);
 
+/* From here on warnings are printed and notes are not: of many ranks the first one tells. */
+void sl_command_keep_notes(void);
+
 /* Returns the exit code of `status`; a failure's message is printed first, as "sluice: …". */
 int sl_command_end(sl_status status);
 

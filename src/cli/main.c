@@ -67,6 +67,17 @@ static void print_remark(sl_log_level level, const char *line, void *user)
     fprintf(stderr, "sluice: %s%s\n", level == SL_LOG_WARNING ? "warning: " : "", line);
 }
 
+static void print_warning(sl_log_level level, const char *line, void *user)
+{
+    if (level == SL_LOG_WARNING)
+        print_remark(level, line, user);
+}
+
+void sl_command_keep_notes(void)
+{
+    sl_log_set_callback(print_warning, NULL);
+}
+
 static void print_help(void)
 {
     printf("Usage: sluice COMMAND [OPTION...]\n"

@@ -163,7 +163,10 @@ static sl_status train(sl_config *config, sl_trainer *trainer, sl_progress *prog
     sl_refusal refusal;
     const sl_engine_progress within = sl_progress_within_step(progress);
     SL_TRY(sl_trainer_meet_ranks(trainer, config->rank_timeout));
-    config->quiet = config->quiet || !sl_ranks_is_first(&trainer->ranks);
+    if (!sl_ranks_is_first(&trainer->ranks)) {
+        sl_command_keep_notes();
+        config->quiet = true;
+    }
     SL_TRY(sl_trainer_prepare(config, SL_CONFIG_TRAIN, trainer));
     SL_TRY(sl_search_find(&trainer->search, &blueprint, &refusal));
     trainer->progress = &within;
