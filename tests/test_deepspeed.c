@@ -204,6 +204,8 @@ static void offload_when_read_then_is_a_policy(void **state)
         assert_int_equal(sl_config_init(&self.config), SL_OK);
         accept(&self, cases[i].text);
         const sl_config *config = &self.config;
+        if (config->zero != (uint64_t)(strstr(cases[i].text, "stage")[8] - '0'))
+            fail_msg("%s: --zero %u", cases[i].text, (unsigned)config->zero);
         if (config->policy != cases[i].policy || config->offload_params != cases[i].host_params ||
             config->offload_grads != cases[i].host_grads ||
             config->offload_optimizer != cases[i].host_states ||

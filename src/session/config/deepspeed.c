@@ -447,7 +447,7 @@ static sl_status read_offload(reading *self, offload *out_offload)
     SL_TRY(read_place(self, KEY(STATE_DEVICE), sl_foreign_is_on(&self->file, KEY(CPU_OFFLOAD)),
                       &to.states));
     if (self->file.values[KEY(STAGE)])
-        sl_foreign_note(&self->file, KEY(STAGE), "one rank has all states; offload_* says where");
+        SL_TRY(take_number(self, KEY(STAGE), ROW(zero), 0));
     if (stage < 3) {
         sl_foreign_note_nothing(&self->file, KEY(PARAM_DEVICE),
                                 "parameters are offloaded in stage 3 alone");

@@ -112,11 +112,11 @@
     X(CPU_OFFLOAD_PARAMS, "zero_optimization.cpu_offload_params", BOOL, TAKEN, "") \
     X(CPU_OFFLOAD_PIN, "zero_optimization.cpu_offload_use_pin_memory", BOOL, NOTHING, "host memory is pinned always") \
     X(CONTIGUOUS, "zero_optimization.contiguous_gradients", BOOL, NOTHING, "chunks are contiguous") \
-    X(REDUCE_SCATTER, "zero_optimization.reduce_scatter", BOOL, NOTHING, "one rank has no traffic") \
-    X(REDUCE_BUCKET, "zero_optimization.reduce_bucket_size", WHOLE, NOTHING, "one rank has no traffic") \
-    X(MULTI_RANK_BUCKET, "zero_optimization.use_multi_rank_bucket_allreduce", BOOL, NOTHING, "one rank has no traffic") \
-    X(ALLGATHER_PARTITIONS, "zero_optimization.allgather_partitions", BOOL, NOTHING, "one rank has no traffic") \
-    X(ALLGATHER_BUCKET, "zero_optimization.allgather_bucket_size", WHOLE, NOTHING, "one rank has no traffic") \
+    X(REDUCE_SCATTER, "zero_optimization.reduce_scatter", BOOL, NOTHING, "--zero says what is summed where") \
+    X(REDUCE_BUCKET, "zero_optimization.reduce_bucket_size", WHOLE, NOTHING, "chunks are what is exchanged") \
+    X(MULTI_RANK_BUCKET, "zero_optimization.use_multi_rank_bucket_allreduce", BOOL, NOTHING, "chunks are what is exchanged") \
+    X(ALLGATHER_PARTITIONS, "zero_optimization.allgather_partitions", BOOL, NOTHING, "--zero says what is gathered") \
+    X(ALLGATHER_BUCKET, "zero_optimization.allgather_bucket_size", WHOLE, NOTHING, "chunks are what is exchanged") \
     X(OVERLAP_COMM, "zero_optimization.overlap_comm", BOOL, NOTHING, "copies overlap always") \
     X(LOAD_FP32, "zero_optimization.load_from_fp32_weights", BOOL, NOTHING, "checkpoints hold fp32 weights") \
     X(ELASTIC_CHECKPOINT, "zero_optimization.elastic_checkpoint", BOOL, NOTHING, "checkpoints know no topology") \
@@ -130,18 +130,18 @@
     X(GATHER_16BIT, "zero_optimization.stage3_gather_16bit_weights_on_model_save", BOOL, NOTHING, "checkpoints hold whole weights") \
     X(GATHER_FP16, "zero_optimization.stage3_gather_fp16_weights_on_model_save", BOOL, NOTHING, "checkpoints hold whole weights") \
     X(GRANULARITY, "zero_optimization.stage3_module_granularity_threshold", WHOLE, NOTHING, "chunks are the unit of movement") \
-    X(FETCH_ALL_REDUCE, "zero_optimization.stage3_use_all_reduce_for_fetch_params", BOOL, NOTHING, "one rank has no traffic") \
-    X(ALLGATHER_SEQUENTIAL, "zero_optimization.stage3_allgather_sequential", BOOL, NOTHING, "one rank has no traffic") \
+    X(FETCH_ALL_REDUCE, "zero_optimization.stage3_use_all_reduce_for_fetch_params", BOOL, NOTHING, "parameters are gathered") \
+    X(ALLGATHER_SEQUENTIAL, "zero_optimization.stage3_allgather_sequential", BOOL, NOTHING, "gathers come in the order of the plan") \
     X(IGNORE_UNUSED, "zero_optimization.ignore_unused_parameters", BOOL, NOTHING, "every parameter is used") \
-    X(LEGACY_STAGE1, "zero_optimization.legacy_stage1", BOOL, NOTHING, "one rank has all states") \
-    X(ROUND_ROBIN, "zero_optimization.round_robin_gradients", BOOL, NOTHING, "one rank has all gradients") \
-    X(HPZ, "zero_optimization.zero_hpz_partition_size", WHOLE, NOTHING, "one rank has all parameters") \
+    X(LEGACY_STAGE1, "zero_optimization.legacy_stage1", BOOL, NOTHING, "--zero 1 has one way") \
+    X(ROUND_ROBIN, "zero_optimization.round_robin_gradients", BOOL, NOTHING, "every chunk is shared out evenly") \
+    X(HPZ, "zero_optimization.zero_hpz_partition_size", WHOLE, NOTHING, "shards are over all data-parallel ranks") \
     X(QUANTIZED_WEIGHTS, "zero_optimization.zero_quantized_weights", BOOL, REFUSED, "weights would be rounded to 8 bits on their way") \
     X(QUANTIZED_OTHERS, "zero_optimization.zero_quantized_nontrainable_weights", BOOL, REFUSED, "weights would be rounded to 8 bits on their way") \
     X(QUANTIZED_GRADIENTS, "zero_optimization.zero_quantized_gradients", BOOL, REFUSED, "gradients would be rounded to 4 bits on their way") \
     X(LOCO, "zero_optimization.zeropp_loco_param", OBJECT, REFUSED, "gradients would be rounded, and their errors fed back") \
-    X(MICS, "zero_optimization.mics_shard_size", WHOLE, NOTHING, "one rank has all parameters") \
-    X(MICS_GATHER, "zero_optimization.mics_hierarchical_params_gather", BOOL, NOTHING, "one rank has no traffic") \
+    X(MICS, "zero_optimization.mics_shard_size", WHOLE, NOTHING, "shards are over all data-parallel ranks") \
+    X(MICS_GATHER, "zero_optimization.mics_hierarchical_params_gather", BOOL, NOTHING, "shards are over all data-parallel ranks") \
     X(MEMORY_LINEAR, "zero_optimization.memory_efficient_linear", BOOL, NOTHING, "products keep their inputs alone") \
     X(PIPELINE_LOADING, "zero_optimization.pipeline_loading_checkpoint", BOOL, NOTHING, "checkpoints are streamed") \
     X(OVERRIDE_APPLY, "zero_optimization.override_module_apply", BOOL, NOTHING, "of PyTorch's modules") \
@@ -184,19 +184,19 @@
     X(WANDB, "wandb", OBJECT, NOTHING, "nothing is sent anywhere: --log-json or --tensorboard") \
     X(COMET, "comet", OBJECT, NOTHING, "nothing is sent anywhere: --log-json or --tensorboard") \
     X(FLOPS_PROFILER, "flops_profiler", OBJECT, NOTHING, "--log-json has the FLOPs of every step") \
-    X(COMMS_LOGGER, "comms_logger", OBJECT, NOTHING, "one rank has no traffic") \
+    X(COMMS_LOGGER, "comms_logger", OBJECT, NOTHING, "comm_bytes of --log-json says what was exchanged") \
     X(TIMERS, "timers", OBJECT, NOTHING, "--log-json has the times of every step") \
     X(EIGENVALUE, "eigenvalue", OBJECT, NOTHING, "only told of, but for quantized training") \
     X(AUTOTUNING, "autotuning", OBJECT, NOTHING, "sluice plan and --policy auto search without runs")
 
 #define SL_DEEPSPEED_OTHER_KEYS(X) \
-    X(COMM_DTYPE, "communication_data_type", TEXT, NOTHING, "one rank has no traffic") \
-    X(SEQ_COMM_DTYPE, "seq_parallel_communication_data_type", TEXT, NOTHING, "one rank has no traffic") \
+    X(COMM_DTYPE, "communication_data_type", TEXT, NOTHING, "ranks exchange the compute type, and add in fp32") \
+    X(SEQ_COMM_DTYPE, "seq_parallel_communication_data_type", TEXT, NOTHING, "ranks exchange the compute type, and add in fp32") \
     X(PRESCALE, "prescale_gradients", BOOL, NOTHING, "the mean over one rank is its gradient") \
     X(PREDIVIDE, "gradient_predivide_factor", REAL, NOTHING, "the mean over one rank is its gradient") \
     X(ALLREDUCE_OP, "gradient_allreduce_op", TEXT, NOTHING, "mean and sum over one rank are its gradient") \
-    X(SPARSE_GRADIENTS, "sparse_gradients", BOOL, NOTHING, "one rank has no traffic") \
-    X(DISABLE_ALLGATHER, "disable_allgather", BOOL, NOTHING, "one rank has no traffic") \
+    X(SPARSE_GRADIENTS, "sparse_gradients", BOOL, NOTHING, "gradients are dense") \
+    X(DISABLE_ALLGATHER, "disable_allgather", BOOL, NOTHING, "--zero says what is gathered") \
     X(SEQUENCE_PARALLEL, "sequence_parallel_size", WHOLE, TAKEN, "") \
     X(TENSOR_PARALLEL, "tensor_parallel", OBJECT, INSIDE, "") \
     X(AUTOTP, "tensor_parallel.autotp_size", WHOLE, TAKEN, "") \
