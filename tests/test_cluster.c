@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "report/cluster_page.h"
 #include "scratch_dir.h"
 #include "session/cluster/choose.h"
 #include "session/cluster/ways.h"
@@ -301,6 +302,53 @@ static void choose_when_nothing_fits_then_the_nearest_miss_is_named(void **state
     assert_int_equal(answer.miss.tier, SL_TIER_DEVICE);
 }
 
+/* ---- the page ---- */
+
+/* The numbers that stand in a page, as its script reads them. */
+static json_t *read_page(const char *path)
+{
+    static const char mark[] = "id=\"sluice-data\">\n";
+    static char text[4 << 20];
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *start = strstr(text, mark);
+    assert_non_null(start);
+    json_error_t error;
+    json_t *root = json_loads(start + sizeof mark - 1, JSON_DISABLE_EOF_CHECK, &error);
+    assert_non_null(root);
+    return root;
+}
+
+static void page_when_a_step_is_long_then_both_ends_of_it_are_drawn(void **state)
+{
+    (void)state;
+    const sl_cluster cluster = load_example("dgx-a100-80gb.json");
+    static sl_cluster_answer answer;
+    json_t *plan = json_pack("{s:s}", "x", "</script><b>");
+    for (int is_long = 0; is_long < 2; is_long++) {
+        sl_cluster_question question = small_question(&cluster);
+        question.tensor = 2;
+        question.stages = 8;
+        question.micro_batch = 1;
+        question.recompute = SL_RECOMPUTE_FULL;
+        question.is_gpipe = 0;
+        question.job.global_batch = is_long ? 5000 : 40;
+        assert_int_equal(sl_cluster_choose(&question, &answer), SL_OK);
+        assert_int_equal(sl_report_write_cluster("page.html", &question, &answer, plan), SL_OK);
+        json_t *root = read_page("page.html");
+        const json_t *picture = json_object_get(root, "picture");
+        const json_t *windows = json_object_get(picture, "windows");
+        const size_t passes = json_array_size(json_object_get(picture, "passes"));
+        assert_int_equal(json_array_size(windows), is_long ? 2 : 1);
+        assert_true(is_long ? passes > 1000 && passes < 8000 : passes == 2 * 8 * 40);
+        assert_int_equal(json_array_size(json_object_get(picture, "layers")), 8);
+        json_decref(root);
+    }
+    json_decref(plan);
+}
+
 /* ---- the file ---- */
 
 static void description_when_a_key_is_lost_or_strange_then_refused(void **state)
@@ -370,6 +418,7 @@ int main(void)
         cmocka_unit_test(parts_when_compared_with_the_whole_plan_then_bytes_and_time_agree),
         cmocka_unit_test(choose_when_all_is_open_then_no_fixed_layout_is_faster),
         cmocka_unit_test(choose_when_nothing_fits_then_the_nearest_miss_is_named),
+        cmocka_unit_test(page_when_a_step_is_long_then_both_ends_of_it_are_drawn),
         cmocka_unit_test(description_when_a_key_is_lost_or_strange_then_refused),
         cmocka_unit_test(description_when_an_example_then_it_is_read),
     };

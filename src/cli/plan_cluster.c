@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "command.h"
+#include "report/cluster_page.h"
+#include "report/page.h"
 #include "session/cluster/choose.h"
 #include "session/search/search.h"
 
@@ -331,6 +333,8 @@ static sl_status tell(const sl_config *config, const sl_cluster_question *questi
         status = sl_command_print_json(object, 17);
     else
         print_answer(question, answer);
+    if (status == SL_OK && config->report)
+        status = sl_report_write_cluster(config->report, question, answer, object);
     json_decref(object);
     return status;
 }
@@ -342,8 +346,7 @@ sl_status sl_plan_cluster(sl_config *config)
     SL_TRY(sl_cluster_load(config->cluster, &cluster));
     SL_TRY(make_question(config, &cluster, &question));
     if (config->report)
-        SL_FAIL(SL_ERROR_USAGE, "--report beside --cluster comes with a later version: --json has "
-                                "all numbers");
+        SL_TRY(sl_report_check(config->report));
     sl_cluster_answer *answer = calloc(1, sizeof *answer);
     if (!answer)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a plan");

@@ -223,7 +223,17 @@ static void print_json(FILE *page, const char *json)
     }
 }
 
-static sl_status print_page(json_t *root, bool is_bench, char **out_text)
+static void print_script(FILE *page, sl_page_kind kind)
+{
+    if (kind == SL_PAGE_BENCH)
+        print_bytes(page, sl_report_bench_js, sizeof sl_report_bench_js);
+    else if (kind == SL_PAGE_CLUSTER)
+        print_bytes(page, sl_report_cluster_js, sizeof sl_report_cluster_js);
+    else
+        print_bytes(page, sl_report_page_js, sizeof sl_report_page_js);
+}
+
+static sl_status print_page(const json_t *root, sl_page_kind kind, char **out_text)
 {
     size_t bytes;
     char *json = sl_json_file_dump(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
@@ -237,8 +247,7 @@ static sl_status print_page(json_t *root, bool is_bench, char **out_text)
     fputs(middle, page);
     print_json(page, json);
     fputs(before_script, page);
-    print_bytes(page, is_bench ? sl_report_bench_js : sl_report_page_js,
-                is_bench ? sizeof sl_report_bench_js : sizeof sl_report_page_js);
+    print_script(page, kind);
     fputs(tail, page);
     free(json);
     bool has_failed = ferror(page) != 0;
@@ -290,7 +299,7 @@ sl_status sl_report_write(const char *path, const sl_report_args *args)
         status = fill_data(args, account, root);
     sl_account_close(account);
     if (status == SL_OK)
-        status = print_page(root, false, &text);
+        status = print_page(root, SL_PAGE_PLAN, &text);
     if (status == SL_OK)
         status = sl_output_file_write_text(&report_kind, path, text);
     free(text);
@@ -298,17 +307,23 @@ sl_status sl_report_write(const char *path, const sl_report_args *args)
     return status;
 }
 
+sl_status sl_report_write_page(const char *path, const json_t *root, sl_page_kind kind)
+{
+    char *text = NULL;
+    SL_TRY(print_page(root, kind, &text));
+    sl_status status = sl_output_file_write_text(&report_kind, path, text);
+    free(text);
+    return status;
+}
+
 sl_status sl_report_write_bench(const char *path, const json_t *bench)
 {
-    char *text = NULL, version[128];
+    char version[128];
     snprintf(version, sizeof version, "sluice %s (%s)", sl_version_text(), sl_version_commit());
     json_t *root = json_pack("{s:s, s:o}", "version", version, "bench", json_deep_copy(bench));
     if (!root)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a report");
-    sl_status status = print_page(root, true, &text);
+    sl_status status = sl_report_write_page(path, root, SL_PAGE_BENCH);
     json_decref(root);
-    if (status == SL_OK)
-        status = sl_output_file_write_text(&report_kind, path, text);
-    free(text);
     return status;
 }

@@ -33,6 +33,12 @@ sl_status sl_report_write(const char *path, const sl_report_args *args);
  * (sl_bench_format, borrowed). SL_ERROR_USAGE: what is there is no report; others as above. */
 sl_status sl_report_write_bench(const char *path, const json_t *bench);
 
+/* Which script draws a page. */
+typedef enum sl_page_kind { SL_PAGE_PLAN, SL_PAGE_BENCH, SL_PAGE_CLUSTER } sl_page_kind;
+
+/* Writes a page of the numbers that its script reads (borrowed). Statuses as above. */
+sl_status sl_report_write_page(const char *path, const json_t *root, sl_page_kind kind);
+
 /* What an account of program 0 of a blueprint is made from. */
 sl_account_request sl_report_request(const sl_blueprint *blueprint);
 

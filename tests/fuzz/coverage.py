@@ -37,6 +37,7 @@ READERS = {
             "sl_profile_keep_disk"
         ]
     },
+    "cluster": {"src/session/cluster/description.c": []},
     "config": {
         "src/session/config/config.c": AllBut(["sl_config_cuda"]),
         "src/session/config/config_json.c": [],
