@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "base/workers.h"
 #include "device/device.h"
+#include "ranks.h"
 #include "sluice/op_list.h"
 
 /* What the kernels of one open device keep: handles of libraries, the algorithm of each product. */
@@ -46,6 +47,7 @@ typedef struct sl_kernel_row {
 /* cpu/table.c and cuda/table.c: where an op gets its kernel. */
 typedef struct sl_kernel_table {
     sl_kernel_row row[SL_OP_COUNT];
+    sl_kernel ranks[SL_RANK_KERNEL_COUNT]; /* of collectives; the cpu's has no SUM */
     /* Opens what the kernels need on an open device (its index); `options` NULL: the defaults;
      * *out_library may be NULL. */
     sl_status (*open)(int device_index, const sl_cuda_options *options,

@@ -8,6 +8,9 @@
 #define X(NAME, name, ...) sl_status sl_cpu_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
+#define X(NAME, name) sl_status sl_cpu_ranks_##name(const sl_kernel_call *call);
+SL_RANK_KERNEL_LIST(X)
+#undef X
 
 /* The packed operands of the product, and the sums of dbias. */
 uint64_t sl_cpu_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,

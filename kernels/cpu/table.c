@@ -77,6 +77,14 @@ static const sl_kernel_table table = {
         [SL_OP_ATTENTION_CACHED]         = {sl_cpu_attention_cached,           sl_cpu_attention_workspace_bytes},
         /* No kernel: collectives, which no program of one rank contains; INPUT, which the engine runs. */
     },
+    .ranks = {
+        [SL_RANK_CONVERT]      = sl_cpu_ranks_convert,
+        [SL_RANK_STATS]        = sl_cpu_ranks_stats,
+        [SL_RANK_NORM_PREPARE] = sl_cpu_ranks_norm_prepare,
+        [SL_RANK_NORM_MERGE]   = sl_cpu_ranks_norm_merge,
+        [SL_RANK_PACK_COLUMNS] = sl_cpu_ranks_pack_columns,
+        [SL_RANK_JOIN_COLUMNS] = sl_cpu_ranks_join_columns,
+    },
     .open = open_library,
     .close = close_library,
     .prepare = prepare_nothing,

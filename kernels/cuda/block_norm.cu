@@ -9,10 +9,10 @@
  * As compiled by nvcc 13.0.88 (scripts/check_sass): registers, instructions and bytes of a pass.
  *
  *                                       sm_80                sm_90
- *   block_norm_add                  32    152    172     32    161    172
- *   block_norm_sums<bf16, bf16>     30    224    132     31    226    132
- *   block_norm_sums<bf16, fp32>     32    288    260     32    290    260
- *   norm_finish                     25     24     32     26     24     32
+ *   block_norm_add                  32    151    172     32    160    172
+ *   block_norm_sums<bf16, bf16>     31    234    133     31    238    133
+ *   block_norm_sums<bf16, fp32>     32    298    261     32    302    261
+ *   norm_finish                     27     24     32     28     24     32
  */
 #include <stdbool.h>
 
@@ -32,7 +32,8 @@ enum {
 typedef struct gradient_args {
     const void *elements;
     uint64_t block_count;
-    float *sums; /* [block_count] */
+    const uint8_t *counts; /* a flag a block; NULL: all count */
+    float *sums;           /* [block_count] */
 } gradient_args;
 
 /* Element `index`, rounded to the compute type. */
@@ -55,7 +56,8 @@ static __global__ void __launch_bounds__(THREADS) block_norm_sums(const gradient
     if (block >= a.block_count)
         return; /* a whole warp */
     float sum = 0.0f;
-    for (uint32_t i = 0; i < SL_BLOCK_ELEMENTS; i += SL_WARP * BATCH) {
+    const bool is_counted = a.counts == NULL || a.counts[block] != 0;
+    for (uint32_t i = 0; is_counted && i < SL_BLOCK_ELEMENTS; i += SL_WARP * BATCH) {
         float value[BATCH];
 #pragma unroll
         for (int j = 0; j < BATCH; j++)
@@ -187,7 +189,7 @@ static __global__ void norm_finish(const sl_norm_sum *norm, sl_step_control *con
     if (threadIdx.x != 0)
         return;
     const double size = __ddiv_rn(__dsqrt_rn(find_value(norm)), loss_scale);
-    sl_step_control result = {(float)size, 0.0f, 1, 0};
+    sl_step_control result = {(float)size, 0.0f, 1, norm->flags};
     if (isfinite(size)) {
         const double factor = clip > 0.0 ? __ddiv_rn(clip, size + 1e-6) : 1.0;
         result.clip_scale = (float)__ddiv_rn(factor < 1.0 ? factor : 1.0, loss_scale);
@@ -214,7 +216,8 @@ static sl_status launch_sums(const sl_kernel_call *call, const gradient_args &a)
 extern "C" sl_status sl_cuda_block_norm(const sl_kernel_call *call)
 {
     const sl_op_attrs *attrs = call->attrs;
-    const gradient_args a = {call->operand[0], attrs->element_count / SL_BLOCK_ELEMENTS,
+    const uint8_t *counts = call->block_flags ? call->block_flags + attrs->first_block : NULL;
+    const gradient_args a = {call->operand[0], attrs->element_count / SL_BLOCK_ELEMENTS, counts,
                              (float *)call->workspace};
     if (attrs->element_count % SL_BLOCK_ELEMENTS != 0 || a.block_count > INT32_MAX)
         SL_FAIL(SL_ERROR_INTERNAL, "a norm of %llu elements is not whole blocks of a grid",

@@ -12,6 +12,9 @@ extern "C" {
 #define X(NAME, name, ...) sl_status sl_cuda_##name(const sl_kernel_call *call);
 SL_OP_LIST(X)
 #undef X
+#define X(NAME, name) sl_status sl_cuda_ranks_##name(const sl_kernel_call *call);
+SL_RANK_KERNEL_LIST(X)
+#undef X
 
 /* What cuBLASLt may use, and the sums of dbias. */
 uint64_t sl_cuda_linear_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,

@@ -32,7 +32,12 @@ static const sl_kernel_table table = {
         [SL_OP_NORM_FINISH]              = {sl_cuda_norm_finish},
         [SL_OP_ADAMW]                    = {sl_cuda_adamw},
         [SL_OP_ATTENTION_CACHED]         = {sl_cuda_attention_cached,           sl_cuda_attention_workspace_bytes},
-        /* No kernel: collectives, which no program of one rank contains; INPUT, which the engine runs. */
+        /* No kernel: collectives, which the engine makes of `ranks`; INPUT, which it runs. */
+    },
+    .ranks = {
+#define X(NAME, name) [SL_RANK_##NAME] = sl_cuda_ranks_##name,
+        SL_RANK_KERNEL_LIST(X)
+#undef X
     },
     .open = sl_library_open,
     .close = sl_library_close,

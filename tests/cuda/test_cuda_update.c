@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/ops.h"
 
-enum { BLOCK = SL_BLOCK_ELEMENTS, FLAGS_MOST = 2048 };
+enum { BLOCK = SL_BLOCK_ELEMENTS, FLAGS_MOST = 4096 };
 
 static uint8_t flags[FLAGS_MOST];
 
@@ -160,6 +160,7 @@ static void fill_sum(sl_norm_sum *sum)
     for (uint64_t word = 0; word < full; word++)
         sum->word[word] = UINT64_MAX;
     sum->nonfinite = draw_below(5) == 0;
+    sum->flags = (uint32_t)draw_below(4);
 }
 
 static void draw_norm_blocks(cuda_case *c, uint64_t blocks)
@@ -170,6 +171,12 @@ static void draw_norm_blocks(cuda_case *c, uint64_t blocks)
     const float scale = ldexpf(1.0f, (int)draw_below(100) - 70);
     case_random(c, 0, c->attrs.grad_type, count, scale);
     fill_sum(case_room(c, 1, CASE_BYTES, sizeof(sl_norm_sum)));
+    if (draw_below(2) == 0)
+        return;
+    c->attrs.first_block = draw_below(5); /* some count on another rank */
+    for (int i = 0; i < FLAGS_MOST; i++)
+        flags[i] = (uint8_t)draw_below(2);
+    c->block_flags = flags;
 }
 
 static void plant_some(cuda_case *c, int round)

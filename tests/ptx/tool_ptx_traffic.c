@@ -138,6 +138,43 @@ static void run_shape(const shape *s)
     free(call.workspace);
 }
 
+/* What collectives compute, of four ranks (kernels/ranks.h). */
+typedef struct rank_shape {
+    sl_rank_kernel which;
+    sl_op_attrs attrs;
+    uint64_t bytes[4];
+} rank_shape;
+
+#define RANKS .batch = 4
+#define COLUMNS RANKS, HALF, .row_count = 64, .in = 512, .out = 128
+
+static const rank_shape rank_shapes[] = {
+    {SL_RANK_SUM,
+     {RANKS, HALF, .element_count = 4096, .out = 4096},
+     {UINT64_C(4) * 4096 * 2, UINT64_C(4096) * 2, 0, UINT64_C(4096) * 2}},
+    {SL_RANK_CONVERT, {.type = SL_TYPE_BF16, .element_count = 4096}, {8192, 16384}},
+    {SL_RANK_CONVERT, {.grad_type = SL_TYPE_BF16, .element_count = 4096}, {16384, 8192}},
+    {SL_RANK_CONVERT, {HALF, .element_count = 4096}, {8192, 8192}},
+    {SL_RANK_STATS, {RANKS, .row_count = 512}, {UINT64_C(4) * 512 * 16, UINT64_C(512) * 16}},
+    {SL_RANK_PACK_COLUMNS, {COLUMNS}, {65536, 65536}},
+    {SL_RANK_JOIN_COLUMNS, {COLUMNS}, {65536, 65536}},
+};
+
+static void run_rank_shape(const rank_shape *s)
+{
+    uint64_t bytes[SL_OPERAND_MAX] = {0};
+    sl_kernel_call call = {.attrs = &s->attrs, .library = &own};
+    for (int i = 0; i < 4; i++) {
+        bytes[i] = s->bytes[i];
+        call.operand[i] = bytes[i] ? calloc(bytes[i], 1) : NULL;
+        need(bytes[i] == 0 || call.operand[i] != NULL, "memory");
+    }
+    need(gpu_place_run(SL_OP_ADD, sl_kernels_cuda()->ranks[s->which], &call, bytes, 0, 0) == SL_OK,
+         "a kernel of ranks");
+    for (int i = 0; i < 4; i++)
+        free(call.operand[i]);
+}
+
 /* ---- what was counted ---- */
 
 static void add_traffic(ptx_traffic *to, const ptx_traffic *from)
@@ -255,6 +292,8 @@ int main(int argc, char **argv)
     need(gpu_place_open(), "the stand-in");
     for (int i = 0; i < SHAPES; i++)
         run_shape(&shapes[i]);
+    for (size_t i = 0; i < sizeof rank_shapes / sizeof *rank_shapes; i++)
+        run_rank_shape(&rank_shapes[i]);
     gpu_place_close();
     standin_objects_visit(note_traffic, NULL);
     const uint32_t measured = row_count;
