@@ -22,7 +22,7 @@
 set -u
 
 first_stages='build gpu bench memory pair offload agreement largest'
-last_stages='tests sanitizer'
+last_stages='ranks tests sanitizer'
 all_stages="$first_stages $last_stages"
 disk_gib=50 # room that a disk found by itself must have
 
@@ -38,6 +38,7 @@ limit_of()
     offload) echo 70 ;;
     agreement) echo 50 ;;
     largest) echo 60 ;;
+    ranks) echo 40 ;;
     tests) echo 90 ;;
     sanitizer) echo 100 ;;
     *) return 1 ;;
@@ -377,6 +378,23 @@ stage_largest()
 {
     [ -z "$disk_found" ] || disk_dir=''
     script largest --seconds $((seconds - 8)) ${disk_dir:+--disk-dir "$disk_dir"}
+}
+
+# Two ranks on two GPUs, which NCCL asks for: each way of sharing ends, with the same loss within what
+# its sums allow. Where there is one GPU nothing of this can run.
+stage_ranks()
+{
+    need_gpu || return
+    count=$(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | wc -l)
+    [ "$count" -ge 2 ] || { echo "ranks need a GPU each, and there is one"; return 77; }
+    ldconfig -p 2> /dev/null | grep -q 'libnccl\.so\.2' || echo "libnccl.so.2 is not where the loader looks"
+    model='--layers 2 --width 128 --heads 4 --context 128 --micro-batch 4 --steps 4 --threads 2'
+    for way in '--tp 2' '--tp 2 --sequence-parallel' '--tp 2 --split-layout colossal' \
+        '--dp 2 --zero 0' '--dp 2 --zero 1 --policy host' '--dp 2 --zero 2' '--dp 2 --zero 3'; do
+        echo "== $way"
+        # shellcheck disable=SC2086 # options
+        timeout 60 "$build/sluice" launch -n 2 -- train --data docs/gpu.md --device cuda $model $way || return 1
+    done
 }
 
 # ---- running them ----

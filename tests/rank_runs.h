@@ -34,10 +34,25 @@ static inline bool is_full(void)
     return getenv("SL_TEST_FULL") != NULL;
 }
 
+/* Around the threads of ranks, for a device that each of them has of its own: before all, in each
+ * one first and last, and behind all. */
+typedef struct rank_hooks {
+    void (*start)(void);
+    void (*enter)(uint32_t rank);
+    void (*leave)(uint32_t rank);
+    void (*join)(void);
+} rank_hooks;
+
+static const char *run_device = "device=cpu";
+static const rank_hooks *run_hooks; /* NULL: none */
+
 static scratch_path disk;
 static char disk_dir[SCRATCH_PATH_BYTES + 16]; /* "disk-dir=..." */
 
 /* ---- a run: one rank, or many as threads ---- */
+
+/* What a test plants in the blueprint of a rank. */
+typedef void (*damage)(sl_blueprint *blueprint, uint32_t rank);
 
 typedef struct run_rank {
     struct ranks_run *run;
@@ -61,6 +76,9 @@ typedef struct ranks_run {
     sl_engine_ranks ranks[RANKS_MAX];
     run_rank rank[RANKS_MAX];
     float learning_rate;
+    const char *const *settings;
+    damage plant;
+    void *(*work)(void *rank); /* of the threads that run */
 } ranks_run;
 
 /* A setting that one rank alone does not take. */
@@ -81,7 +99,7 @@ static inline void configure(sl_config *config, const ranks_run *run, const char
     snprintf(tp, sizeof tp, "tp=%u", run->tp);
     snprintf(dp, sizeof dp, "dp=%u", run->dp);
     const char *const common[] = {
-        "data=x", "device=cpu",        "threads=1",      tp, dp, "micro-batch=2",
+        "data=x", run_device,          "threads=1",      tp, dp, "micro-batch=2",
         "seq=24", "device-memory=64M", "host-memory=64M"};
     assert_int_equal(sl_config_init(config), SL_OK);
     for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
@@ -110,8 +128,11 @@ static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *
     return SL_OK;
 }
 
-/* What a test plants in the blueprint of a rank. */
-typedef void (*damage)(sl_blueprint *blueprint, uint32_t rank);
+/* Every rank has a device, and so opens in a thread of its own. */
+static inline bool is_apart(const ranks_run *run)
+{
+    return run_hooks != NULL && run->size > 1;
+}
 
 static inline void open_rank(run_rank *it, const char *const *settings, damage plant)
 {
@@ -119,6 +140,7 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
     sl_blueprint *blueprint;
     sl_refusal refusal;
     configure(&it->config, it->run, settings);
+    it->config.local_rank = it->rank;
     assert_int_equal(sl_search_init(&it->config, SL_WORK_TRAIN, &shape, &search), SL_OK);
     assert_int_equal(search.task.tp_size, it->run->tp);
     search.task.tp_rank = it->tensor;
@@ -129,7 +151,7 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
         plant(blueprint, it->rank);
     const sl_engine_source source = {fill_rows, it};
     const sl_engine_ranks *tensor = &it->run->ranks[it->rank];
-    if (it->run->dp > 1)
+    if (it->others.world)
         tensor = &it->others.tensor;
     const sl_session_hooks hooks = {.source = &source,
                                     .ranks = it->run->tp > 1 ? tensor : NULL,
@@ -140,14 +162,30 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
         fail_msg("%s", sl_status_message());
 }
 
+static inline void *run_in_hooks(void *argument)
+{
+    run_rank *it = argument;
+    if (run_hooks)
+        run_hooks->enter(it->rank);
+    it->run->work(it);
+    if (run_hooks)
+        run_hooks->leave(it->rank);
+    return NULL;
+}
+
 /* Calls `work` for every rank, each in a thread of its own. */
 static inline void run_all(ranks_run *run, void *(*work)(void *))
 {
     pthread_t threads[RANKS_MAX];
+    run->work = work;
+    if (run_hooks)
+        run_hooks->start();
     for (uint32_t rank = 0; rank < run->size; rank++)
-        assert_int_equal(pthread_create(&threads[rank], NULL, work, &run->rank[rank]), 0);
+        assert_int_equal(pthread_create(&threads[rank], NULL, run_in_hooks, &run->rank[rank]), 0);
     for (uint32_t rank = 0; rank < run->size; rank++)
         pthread_join(threads[rank], NULL);
+    if (run_hooks)
+        run_hooks->join();
     for (uint32_t rank = 0; rank < run->size; rank++)
         if (run->rank[rank].status != SL_OK)
             fail_msg("rank %u: %s", rank, run->rank[rank].message);
@@ -183,6 +221,13 @@ static inline void open_others(ranks_run *run)
     run_all(run, divide_rank);
 }
 
+static inline void *open_apart(void *argument)
+{
+    run_rank *it = argument;
+    open_rank(it, it->run->settings, it->run->plant);
+    return NULL;
+}
+
 static inline ranks_run *open_layout(uint32_t tp, uint32_t dp, const char *const *settings,
                                      uint32_t factor, damage plant)
 {
@@ -194,9 +239,13 @@ static inline ranks_run *open_layout(uint32_t tp, uint32_t dp, const char *const
     for (uint32_t rank = 0; rank < run->size; rank++)
         run->rank[rank] =
             (run_rank){.run = run, .rank = rank, .tensor = rank % tp, .data = rank / tp};
-    if (dp > 1)
+    run->settings = settings;
+    run->plant = plant;
+    if (dp > 1 || is_apart(run))
         open_others(run);
-    for (uint32_t rank = 0; rank < run->size; rank++)
+    if (is_apart(run))
+        run_all(run, open_apart);
+    for (uint32_t rank = 0; rank < run->size && !is_apart(run); rank++)
         open_rank(&run->rank[rank], settings, plant);
     return run;
 }
@@ -213,7 +262,7 @@ static inline void close_run(ranks_run *run)
         sl_session_close(run->rank[rank].session);
         sl_config_clear(&run->rank[rank].config);
     }
-    for (uint32_t rank = 0; rank < run->size && run->dp > 1; rank++)
+    for (uint32_t rank = 0; rank < run->size; rank++)
         sl_ranks_close(&run->rank[rank].others);
     rank_group_close(&run->group);
     free(run);

@@ -79,6 +79,14 @@ typedef struct sl_engine_target {
     uint32_t data_rank_count; /* ranks that rows are shared among; 0 or 1: they are not */
 } sl_engine_target;
 
+/* Where a device's own exchanges are queued, and device memory, 256 B aligned, that they may use
+ * until what was queued has run: of a sum, a piece of each rank at least. */
+typedef struct sl_engine_queue {
+    void *stream; /* a cudaStream_t */
+    void *scratch;
+    uint64_t scratch_bytes;
+} sl_engine_queue;
+
 /* How this rank adds and gathers with the others that the tensors are split over, or that have
  * other rows. The lane `comm` calls all, one call after the other, in the order of the plan, which
  * is the same on every rank; each waits for all of them. `all_reduce` leaves in `data`, host
@@ -90,7 +98,11 @@ typedef struct sl_engine_target {
  * already. `gather_shards` leaves in `data` [bytes] the shard of each rank, of which this one's may
  * stand there. Shards are of equal size, in the order of ranks. A failure ends the step: the
  * caller then tells the other ranks, who may wait for this one. `post` hears of each exchange
- * before it begins: "all_reduce of h.3.mlp.c_proj, op 57". */
+ * before it begins: "all_reduce of h.3.mlp.c_proj, op 57".
+ *
+ * On a device with streams of its own all pointers are of its memory; the control thread calls, and
+ * each call queues its work in the queue of the last `use` and returns. `poll`, of any thread, says
+ * why what was queued is lost, where it is: its streams then go on with anything in it. */
 typedef struct sl_engine_ranks {
     uint32_t size, rank;
     sl_status (*all_reduce)(void *user, sl_type type, uint64_t element_count, void *data);
@@ -105,6 +117,9 @@ typedef struct sl_engine_ranks {
     sl_status (*sum_shard)(void *user, sl_type stored, sl_type type, uint64_t element_count,
                            const void *data, void *shard);
     sl_status (*gather_shards)(void *user, uint64_t bytes, const void *shard, void *data);
+    /* NULL where elements are in memory of the host. */
+    void (*use)(void *user, const sl_engine_queue *queue);
+    sl_status (*poll)(void *user);
 } sl_engine_ranks;
 
 typedef struct sl_engine_options {

@@ -433,6 +433,30 @@ static uint32_t find_dead(sl_board *board)
     return board->rank_count;
 }
 
+/* The same in any thread: that array is of those that wait. */
+static uint32_t find_dead_alone(const sl_board *board)
+{
+    for (uint32_t i = 0; board->processes && i < board->rank_count; i++) {
+        struct pollfd process = {.fd = board->processes[i].fd,
+                                 .events = board->processes[i].events};
+        if (poll(&process, 1, 0) > 0 && process.revents != 0 && is_here(board, i))
+            return i;
+    }
+    return board->rank_count;
+}
+
+sl_status sl_board_look(sl_board *board)
+{
+    char who[256], text[REASON_BYTES];
+    SL_TRY(sl_board_poll(board));
+    const uint32_t dead = find_dead_alone(board);
+    if (dead == board->rank_count)
+        return SL_OK;
+    sl_board_describe(board, dead, who, sizeof who);
+    snprintf(text, sizeof text, "a rank has died: %s", who);
+    return end_wait(board, text);
+}
+
 static sl_status fail_of_dead(sl_board *board, const sl_board_wait *wait, uint32_t dead)
 {
     char who[256], text[REASON_BYTES];

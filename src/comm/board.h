@@ -100,6 +100,9 @@ sl_status sl_board_lose(int file, uint32_t local_index, const char *how);
 /* SL_OK, or what ended them. */
 sl_status sl_board_poll(const sl_board *board);
 
+/* The same, and looks for a rank that has died, as those that wait do. Any thread. */
+sl_status sl_board_look(sl_board *board);
+
 /* "rank 2 (process 4711, stopped), in step 12 at h.3.attn" of a rank. */
 void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_text,
                        uint64_t capacity);

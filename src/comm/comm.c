@@ -402,3 +402,8 @@ sl_status sl_comm_poll(sl_comm *comm)
 {
     return sl_board_poll(comm->board);
 }
+
+sl_status sl_comm_look(sl_comm *comm)
+{
+    return sl_board_look(comm->board);
+}

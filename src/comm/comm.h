@@ -156,6 +156,10 @@ void sl_comm_abort(sl_comm *comm, const char *reason);
 /* SL_OK, or the failure that the next call would return: never blocks. Any thread. */
 sl_status sl_comm_poll(sl_comm *comm);
 
+/* The same for who does not wait in a call, but wants to hear of a rank of this machine that has
+ * died: a few system calls. Any thread. */
+sl_status sl_comm_look(sl_comm *comm);
+
 /* One thing that must be equal on all ranks: "instruction set", "avx512". */
 typedef struct sl_comm_fact {
     const char *name;

@@ -8,14 +8,9 @@
  */
 #include "engine_internal.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "base/half.h"
-#include "kernels/cpu/norm_sum.h"
-
-enum { STATS_A_ROW = 4 }; /* of HEAD_STATS: largest, sum, target's logit, 0 */
+#include "base/bits.h"
 
 static bool has_collectives(const sl_engine_options *options)
 {
@@ -42,6 +37,44 @@ static sl_status take_ranks(const sl_engine_ranks *ranks, uint32_t count,
     return SL_OK;
 }
 
+/* The collectives that a device with streams of its own has; others come with what exchanges them.
+ */
+static bool is_native(sl_op_kind kind)
+{
+    static const bool native[SL_OP_COUNT] = {
+        [SL_OP_ALL_REDUCE] = true,          [SL_OP_ALL_REDUCE_STATS] = true,
+        [SL_OP_ALL_REDUCE_NORM] = true,     [SL_OP_ALL_REDUCE_TENSOR] = true,
+        [SL_OP_ALL_REDUCE_GRADIENT] = true, [SL_OP_REDUCE_SCATTER_GRADIENT] = true,
+        [SL_OP_ALL_GATHER_CHUNK] = true,    [SL_OP_GATHER_ROWS] = true,
+        [SL_OP_SCATTER_ROWS] = true,        [SL_OP_TAKE_ROWS] = true,
+        [SL_OP_GATHER_COLUMNS] = true,      [SL_OP_SCATTER_COLUMNS] = true,
+        [SL_OP_TAKE_COLUMNS] = true,        [SL_OP_REDUCE_SCATTER_SHARD] = true,
+        [SL_OP_ALL_GATHER_SHARD] = true,
+    };
+    return native[kind];
+}
+
+static sl_status check_native_plan(const sl_program *program)
+{
+    for (uint32_t o = 0; o < program->op_count; o++) {
+        const sl_op_info *info = sl_op_info_of(program->ops[o].kind);
+        if (info->is_collective && !is_native(program->ops[o].kind))
+            SL_FAIL(SL_ERROR_USAGE, "%s is on the cpu device alone, in this version", info->name);
+    }
+    return SL_OK;
+}
+
+static sl_status check_native(const sl_engine *engine, const sl_engine_options *options)
+{
+    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i]->size > 0 && !all[i]->use)
+            SL_FAIL(SL_ERROR_USAGE, "the ranks exchange what is in memory of the host alone");
+    for (uint32_t i = 0; i < options->plan_count; i++)
+        SL_TRY(check_native_plan(options->plans[i].program));
+    return SL_OK;
+}
+
 sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
                               bool *out_has_collectives)
 {
@@ -51,13 +84,20 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
         return SL_OK;
     if (target->rank_count <= 1 && target->data_rank_count <= 1)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
-    if (target->device != SL_DEVICE_CPU)
-        SL_FAIL(SL_ERROR_USAGE, "sums over ranks are computed on the cpu device alone");
     SL_TRY(take_ranks(options->ranks, target->rank_count, &engine->ranks));
     SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, &engine->data_ranks));
     const sl_engine_ranks *data = &engine->data_ranks;
     if (data->size > 0 && (!data->all_reduce_stored || !data->sum_shard || !data->gather_shards))
         SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
+    return target->device == SL_DEVICE_CPU ? SL_OK : check_native(engine, options);
+}
+
+sl_status sl_collectives_poll(const sl_engine *engine)
+{
+    const sl_engine_ranks *all[] = {&engine->ranks, &engine->data_ranks};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (all[i]->size > 0 && all[i]->poll)
+            SL_TRY(all[i]->poll(all[i]->user));
     return SL_OK;
 }
 
@@ -72,6 +112,7 @@ sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *b
 /* What one rank gives to a collective whose parts are combined here; 0: it does not. */
 static uint64_t count_part_bytes(sl_op_kind kind, const sl_op_attrs *attrs)
 {
+    enum { STATS_A_ROW = 4 }; /* of HEAD_STATS */
     if (kind == SL_OP_ALL_REDUCE_NORM)
         return sizeof(sl_norm_sum);
     return kind == SL_OP_ALL_REDUCE_STATS ? attrs->row_count * STATS_A_ROW * sizeof(float) : 0;
@@ -83,14 +124,20 @@ static uint64_t count_column_bytes(const sl_op_attrs *attrs)
     return attrs->row_count * attrs->out * sl_type_bytes((sl_type)attrs->type);
 }
 
+static uint64_t count_rows_elements(const sl_op_attrs *attrs)
+{
+    return attrs->row_count * attrs->in;
+}
+
 /* Stored in another type than it travels in. */
 static bool is_rounded(sl_op_kind kind, const sl_op_attrs *attrs)
 {
     return kind == SL_OP_ALL_REDUCE_TENSOR && attrs->grad_type != attrs->type;
 }
 
-uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
-                                        const sl_engine_target *target)
+/* Where parts of ranks lie, or what travels in their place. */
+static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                const sl_engine_target *target)
 {
     const bool is_norm = kind == SL_OP_ALL_REDUCE_NORM;
     uint32_t count = target->rank_count;
@@ -103,7 +150,66 @@ uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attr
     return count * count_part_bytes(kind, attrs);
 }
 
-/* ---- in the lane's thread ---- */
+/* Elements of one rank's piece of a sum; 0: the op makes none. */
+static uint64_t count_piece_elements(sl_op_kind kind, const sl_op_attrs *attrs, uint32_t rank_count)
+{
+    switch ((int)kind) {
+    case SL_OP_ALL_REDUCE:
+    case SL_OP_ALL_REDUCE_TENSOR:
+    case SL_OP_ALL_REDUCE_GRADIENT:
+    case SL_OP_REDUCE_SCATTER_GRADIENT:
+    case SL_OP_REDUCE_SCATTER_SHARD:
+        return sl_bits_divide_up(attrs->element_count, rank_count);
+    case SL_OP_SCATTER_ROWS:
+        return count_rows_elements(attrs);
+    case SL_OP_SCATTER_COLUMNS:
+        return attrs->row_count * attrs->out;
+    default:
+        return 0;
+    }
+}
+
+/* Of sums. */
+static bool is_of_data_ranks(sl_op_kind kind)
+{
+    return kind == SL_OP_ALL_REDUCE_GRADIENT || kind == SL_OP_REDUCE_SCATTER_GRADIENT ||
+           kind == SL_OP_REDUCE_SCATTER_SHARD;
+}
+
+/* What a native exchange needs for a sum (sl_engine_queue): a piece of each rank, twice where they
+ * are rounded on their way. Large sums go in a few parts, so that scratch is a part of them. */
+static uint64_t count_scratch_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                    const sl_engine_target *target)
+{
+    enum { ALIGNMENT = 256, WHOLE_BYTES = 1 << 20, PARTS = 8 };
+    const uint32_t ranks = is_of_data_ranks(kind) ? target->data_rank_count : target->rank_count;
+    const uint64_t elements = ranks > 0 ? count_piece_elements(kind, attrs, ranks) : 0;
+    const uint64_t whole = elements * sl_type_bytes((sl_type)attrs->type);
+    uint64_t piece = whole < WHOLE_BYTES ? whole : WHOLE_BYTES;
+    if (piece < sl_bits_divide_up(whole, PARTS))
+        piece = sl_bits_divide_up(whole, PARTS);
+    const uint32_t copies = is_of_data_ranks(kind) && attrs->grad_type != attrs->type ? 2 : 1;
+    return copies * ranks * sl_bits_round_up(piece + ALIGNMENT, ALIGNMENT);
+}
+
+static uint64_t find_scratch_offset(sl_op_kind kind, const sl_op_attrs *attrs,
+                                    const sl_engine_target *target)
+{
+    enum { ALIGNMENT = 256 };
+    return sl_bits_round_up(count_own_bytes(kind, attrs, target), ALIGNMENT);
+}
+
+uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
+                                        const sl_engine_target *target)
+{
+    if (target->device == SL_DEVICE_CPU)
+        return count_own_bytes(kind, attrs, target);
+    const uint64_t scratch = count_scratch_bytes(kind, attrs, target);
+    return find_scratch_offset(kind, attrs, target) + scratch;
+}
+
+/* ---- in the lane's thread; where the stream is native, in the control thread, as it issues ----
+ */
 
 typedef struct collective_args {
     const sl_op_attrs *attrs;
@@ -111,6 +217,8 @@ typedef struct collective_args {
     sl_op_kind kind;
     uint32_t tick, flags; /* flags: of the step's scalars */
     void *operand[2], *workspace;
+    const sl_engine *engine;
+    void *stream;                              /* native, or NULL */
     const sl_engine_ranks *ranks, *data_ranks; /* size 0: there are none */
     _Atomic uint32_t *failed_lane;
 } collective_args;
@@ -129,6 +237,41 @@ static void post(const collective_args *args)
     ranks->post(ranks->user, text);
 }
 
+/* Where a native exchange queues, and its scratch behind what lies in the workspace. */
+static sl_status begin(const collective_args *args)
+{
+    const sl_engine_target *target = &args->engine->options.target;
+    if (!args->stream)
+        return SL_OK;
+    const uint64_t offset = find_scratch_offset(args->kind, args->attrs, target);
+    const uint64_t bytes = count_scratch_bytes(args->kind, args->attrs, target);
+    const sl_engine_queue queue = {args->stream, (char *)args->workspace + offset, bytes};
+    if (args->ranks->size > 0)
+        args->ranks->use(args->ranks->user, &queue);
+    if (args->data_ranks->size > 0)
+        args->data_ranks->use(args->data_ranks->user, &queue);
+    return SL_OK;
+}
+
+/* What this rank computes itself, of up to three operands. */
+static sl_status compute(const collective_args *args, sl_rank_kernel which,
+                         const sl_op_attrs *attrs, void *const operand[3])
+{
+    const sl_kernel_call call = {.attrs = attrs,
+                                 .operand = {operand[0], operand[1], operand[2]},
+                                 .stream = args->stream,
+                                 .scalars = {.flags = args->flags}};
+    return args->engine->kernels->ranks[which](&call);
+}
+
+static sl_status convert(const collective_args *args, sl_type from_type, sl_type to_type,
+                         uint64_t count, void *from, void *to)
+{
+    const sl_op_attrs attrs = {
+        .type = (uint16_t)from_type, .grad_type = (uint16_t)to_type, .element_count = count};
+    return compute(args, SL_RANK_CONVERT, &attrs, (void *[]){from, to, NULL});
+}
+
 static sl_status reduce(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
@@ -140,23 +283,13 @@ static sl_status reduce(const collective_args *args)
 static sl_status reduce_gradient(const collective_args *args)
 {
     const sl_op_attrs *attrs = args->attrs;
-    const sl_type type = (sl_type)attrs->type;
+    const sl_type type = (sl_type)attrs->type, stored = (sl_type)attrs->grad_type;
+    const uint64_t count = attrs->element_count;
     if (!is_rounded(args->kind, attrs))
         return reduce(args);
-    uint16_t *halves = args->workspace;
-    float *sums = args->operand[0];
-    for (uint64_t i = 0; i < attrs->element_count; i++)
-        halves[i] = type == SL_TYPE_BF16 ? sl_half_to_bf16(sums[i]) : sl_half_to_fp16(sums[i]);
-    SL_TRY(args->ranks->all_reduce(args->ranks->user, type, attrs->element_count, halves));
-    for (uint64_t i = 0; i < attrs->element_count; i++)
-        sums[i] =
-            type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i]) : sl_half_from_fp16(halves[i]);
-    return SL_OK;
-}
-
-static uint64_t count_rows_elements(const sl_op_attrs *attrs)
-{
-    return attrs->row_count * attrs->in;
+    SL_TRY(convert(args, stored, type, count, args->operand[0], args->workspace));
+    SL_TRY(args->ranks->all_reduce(args->ranks->user, type, count, args->workspace));
+    return convert(args, type, stored, count, args->workspace, args->operand[0]);
 }
 
 static sl_status gather_rows(const collective_args *args)
@@ -173,80 +306,35 @@ static sl_status scatter_rows(const collective_args *args)
                                        args->operand[1]);
 }
 
-static sl_status gather(const collective_args *args)
-{
-    const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
-    return args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace);
-}
-
-/* The sum of exponentials of one rank against the largest logit of all; a rank whose ids are all
- * padding has none. A sum that is not a number stays so. */
-static float rescale(float most, float sum, float joint)
-{
-    return sum != 0.0f ? sum * expf(most - joint) : 0.0f;
-}
-
-/* As HEAD_STATS combines panels: the target's logit is there on one rank, and 0 on the others. */
-static void combine_row(const float *parts, uint64_t part_floats, uint32_t rank_count, float *stats)
-{
-    float joint = parts[0], sum = 0.0f, target = 0.0f;
-    for (uint32_t rank = 1; rank < rank_count; rank++)
-        joint = fmaxf(joint, parts[rank * part_floats]);
-    for (uint32_t rank = 0; rank < rank_count; rank++) {
-        const float *part = parts + rank * part_floats;
-        sum += rescale(part[0], part[1], joint);
-        target += part[2];
-    }
-    stats[0] = joint;
-    stats[1] = sum;
-    stats[2] = target;
-    stats[3] = 0.0f;
-}
-
 static sl_status reduce_stats(const collective_args *args)
 {
-    const uint64_t row_count = args->attrs->row_count;
-    const float *parts = args->workspace;
-    float *stats = args->operand[0];
-    SL_TRY(gather(args));
-    for (uint64_t row = 0; row < row_count; row++)
-        combine_row(parts + row * STATS_A_ROW, row_count * STATS_A_ROW, args->ranks->size,
-                    stats + row * STATS_A_ROW);
-    return SL_OK;
+    const sl_op_attrs attrs = {.batch = args->ranks->size, .row_count = args->attrs->row_count};
+    const uint64_t bytes = count_part_bytes(args->kind, args->attrs);
+    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace));
+    return compute(args, SL_RANK_STATS, &attrs,
+                   (void *[]){args->workspace, args->operand[0], NULL});
 }
 
-/* Adds up what the ranks of one set know. Norms are integers: the same sum in any order. The loss
- * of each, where it is wanted, travels in the words that a norm leaves free. */
-static sl_status merge_norms(const sl_engine_ranks *ranks, sl_norm_sum *parts, sl_norm_sum *own,
-                             double *loss)
+/* Adds up what the ranks of one set know. The loss of each, where it is wanted, travels in the
+ * words that a norm leaves free. */
+static sl_status merge_norms(const collective_args *args, const sl_engine_ranks *ranks,
+                             bool keeps_flags, double *loss)
 {
-    _Static_assert(sizeof own->reserved == sizeof *loss, "a loss fits a norm's free words");
-    double sum = 0;
-    if (loss)
-        memcpy(own->reserved, loss, sizeof *loss);
-    SL_TRY(ranks->all_gather(ranks->user, sizeof *own, own, parts));
-    *own = (sl_norm_sum){0};
-    for (uint32_t rank = 0; rank < ranks->size; rank++) {
-        double part;
-        sl_norm_sum_merge(own, &parts[rank]);
-        own->flags |= parts[rank].flags;
-        memcpy(&part, parts[rank].reserved, sizeof part);
-        sum += part;
-    }
-    if (loss)
-        *loss = sum;
-    return SL_OK;
+    const sl_op_attrs attrs = {.batch = ranks->size, .adds_output = keeps_flags};
+    void *norm = args->operand[0];
+    SL_TRY(compute(args, SL_RANK_NORM_PREPARE, &attrs, (void *[]){norm, loss, NULL}));
+    SL_TRY(ranks->all_gather(ranks->user, sizeof(sl_norm_sum), norm, args->workspace));
+    return compute(args, SL_RANK_NORM_MERGE, &attrs, (void *[]){args->workspace, norm, loss});
 }
 
 /* Tensor-parallel ranks have the same loss. */
 static sl_status reduce_norm(const collective_args *args)
 {
-    sl_norm_sum *norm = args->operand[0];
-    norm->flags = args->flags;
-    if (args->ranks->size > 0)
-        SL_TRY(merge_norms(args->ranks, args->workspace, norm, NULL));
+    const bool has_tensor = args->ranks->size > 0;
+    if (has_tensor)
+        SL_TRY(merge_norms(args, args->ranks, false, NULL));
     return args->data_ranks->size > 0
-               ? merge_norms(args->data_ranks, args->workspace, norm, args->operand[1])
+               ? merge_norms(args, args->data_ranks, has_tensor, args->operand[1])
                : SL_OK;
 }
 
@@ -291,80 +379,50 @@ static sl_status gather_shards(const collective_args *args)
 
 static sl_status take_rows(const collective_args *args)
 {
-    const uint64_t bytes =
-        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
-    memcpy(args->operand[1], (const char *)args->operand[0] + args->ranks->rank * bytes, bytes);
-    return SL_OK;
+    const sl_type type = (sl_type)args->attrs->type;
+    const uint64_t count = count_rows_elements(args->attrs);
+    char *rows = (char *)args->operand[0] + args->ranks->rank * count * sl_type_bytes(type);
+    return convert(args, type, type, count, rows, args->operand[1]);
 }
 
 /* ---- columns ---- */
 
-/* Copies columns between what all ranks have, [R, I], and one rank's, [R, O], whose padding becomes
- * zero. */
-static void copy_columns(const sl_op_attrs *attrs, uint32_t rank, char *all, char *part,
-                         bool into_part)
+/* Columns of `count` ranks from `first` on. */
+static sl_status pack_columns(const collective_args *args, uint32_t first, uint32_t count,
+                              void *parts)
 {
-    const uint64_t element = sl_type_bytes((sl_type)attrs->type), row_bytes = attrs->in * element;
-    const uint64_t first = rank * attrs->out;
-    const uint64_t left = attrs->in > first ? attrs->in - first : 0;
-    const uint64_t bytes = (left < attrs->out ? left : attrs->out) * element;
-    const uint64_t part_bytes = attrs->out * element;
-    for (uint64_t row = 0; row < attrs->row_count; row++) {
-        char *whole = all + row * row_bytes + (bytes > 0 ? first * element : 0);
-        char *own = part + row * part_bytes;
-        memcpy(into_part ? own : whole, into_part ? whole : own, bytes);
-        if (into_part)
-            memset(own + bytes, 0, part_bytes - bytes);
-    }
+    sl_op_attrs attrs = *args->attrs;
+    attrs.batch = count;
+    attrs.rank_index = (uint16_t)first;
+    return compute(args, SL_RANK_PACK_COLUMNS, &attrs, (void *[]){args->operand[0], parts, NULL});
 }
 
 static sl_status gather_columns(const collective_args *args)
 {
     const uint64_t bytes = count_column_bytes(args->attrs);
-    char *parts = args->workspace;
-    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], parts));
-    for (uint32_t rank = 0; rank < args->ranks->size; rank++)
-        copy_columns(args->attrs, rank, args->operand[1], parts + rank * bytes, false);
-    return SL_OK;
+    sl_op_attrs attrs = *args->attrs;
+    attrs.batch = args->ranks->size;
+    SL_TRY(args->ranks->all_gather(args->ranks->user, bytes, args->operand[0], args->workspace));
+    return compute(args, SL_RANK_JOIN_COLUMNS, &attrs,
+                   (void *[]){args->workspace, args->operand[1], NULL});
 }
 
 /* The sum, in the type in which it travelled, written to or added to a gradient as it is stored. */
-static void store_gradient(const sl_op_attrs *attrs, const void *sum, void *gradient)
-{
-    const uint64_t count = attrs->row_count * attrs->out;
-    const sl_type type = (sl_type)attrs->type;
-    const float *floats = sum;
-    const uint16_t *halves = sum;
-    float *to = gradient;
-    if (attrs->grad_type == type && !attrs->adds_gradient) {
-        memcpy(gradient, sum, count * sl_type_bytes(type));
-        return;
-    }
-    for (uint64_t i = 0; i < count; i++) {
-        const float term = type == SL_TYPE_FP32   ? floats[i]
-                           : type == SL_TYPE_BF16 ? sl_half_from_bf16(halves[i])
-                                                  : sl_half_from_fp16(halves[i]);
-        to[i] = attrs->adds_gradient ? to[i] + term : term;
-    }
-}
-
 static sl_status scatter_columns(const collective_args *args)
 {
-    const sl_op_attrs *attrs = args->attrs;
-    const uint64_t bytes = count_column_bytes(attrs);
-    char *parts = args->workspace, *sum = parts + args->ranks->size * bytes;
-    for (uint32_t rank = 0; rank < args->ranks->size; rank++)
-        copy_columns(attrs, rank, args->operand[0], parts + rank * bytes, true);
-    SL_TRY(args->ranks->reduce_scatter(args->ranks->user, (sl_type)attrs->type,
-                                       attrs->row_count * attrs->out, parts, sum));
-    store_gradient(attrs, sum, args->operand[1]);
-    return SL_OK;
+    const uint64_t count = args->attrs->row_count * args->attrs->out;
+    char *parts = args->workspace;
+    char *sum = parts + args->ranks->size * count_column_bytes(args->attrs);
+    sl_op_attrs attrs = *args->attrs;
+    attrs.element_count = count;
+    SL_TRY(pack_columns(args, 0, args->ranks->size, parts));
+    SL_TRY(args->ranks->reduce_scatter(args->ranks->user, (sl_type)attrs.type, count, parts, sum));
+    return compute(args, SL_RANK_CONVERT, &attrs, (void *[]){sum, args->operand[1], NULL});
 }
 
 static sl_status take_columns(const collective_args *args)
 {
-    copy_columns(args->attrs, args->ranks->rank, args->operand[0], args->operand[1], true);
-    return SL_OK;
+    return pack_columns(args, args->ranks->rank, 1, args->operand[1]);
 }
 
 /* One row a collective op. */
@@ -392,10 +450,13 @@ static sl_status run_collective(void *arguments)
     if (atomic_load(args->failed_lane) != SL_NONE)
         return SL_OK;
     post(args);
-    sl_status status = collectives[args->kind](args);
+    sl_status status = begin(args);
+    if (status == SL_OK)
+        status = collectives[args->kind](args);
     if (status == SL_OK)
         return SL_OK;
-    sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
+    if (!args->stream) /* a native stream says so at once, in the control thread */
+        sl_step_mark_failed_lane(args->failed_lane, SL_LANE_COMM);
     return sl_status_prefix(status, "op %u (%s) on the %s lane", args->tick,
                             sl_op_info_of(args->kind)->name, sl_lane_name(SL_LANE_COMM));
 }
@@ -406,16 +467,19 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
     sl_engine *engine = repetition->engine;
     const sl_program *program = repetition->plan->program;
     const uint32_t value = program->ops[bound->command->tick].operand[0];
-    const collective_args args = {.attrs = call->attrs,
-                                  .name = program->values[value].name,
-                                  .kind = bound->op_kind,
-                                  .tick = bound->command->tick,
-                                  .flags = call->scalars.flags,
-                                  .operand = {call->operand[0], call->operand[1]},
-                                  .workspace = call->workspace,
-                                  .ranks = &engine->ranks,
-                                  .data_ranks = &engine->data_ranks,
-                                  .failed_lane = &engine->failed_lane};
+    const collective_args args = {
+        .attrs = call->attrs,
+        .name = program->values[value].name,
+        .kind = bound->op_kind,
+        .tick = bound->command->tick,
+        .flags = call->scalars.flags,
+        .operand = {call->operand[0], call->operand[1]},
+        .workspace = call->workspace,
+        .engine = engine,
+        .stream = engine->ops->stream_native(engine->lanes[SL_LANE_COMM].stream),
+        .ranks = &engine->ranks,
+        .data_ranks = &engine->data_ranks,
+        .failed_lane = &engine->failed_lane};
     return engine->ops->launch(engine->lanes[SL_LANE_COMM].stream, tag, run_collective, &args,
                                sizeof args);
 }

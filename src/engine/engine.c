@@ -40,7 +40,7 @@ static sl_status open_lanes(sl_engine *engine, bool has_inputs, bool has_collect
         {SL_LANE_COMPUTE, SL_STREAM_DEVICE}, {SL_LANE_H2D, SL_STREAM_DEVICE},
         {SL_LANE_D2H, SL_STREAM_DEVICE},     {SL_LANE_HOST, SL_STREAM_HOST},
         {SL_LANE_READ, SL_STREAM_HOST},      {SL_LANE_WRITE, SL_STREAM_HOST},
-        {SL_LANE_INPUT, SL_STREAM_HOST},     {SL_LANE_COMM, SL_STREAM_HOST},
+        {SL_LANE_INPUT, SL_STREAM_HOST},     {SL_LANE_COMM, SL_STREAM_DEVICE},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         sl_engine_lane *lane = &engine->lanes[rows[i].lane];

@@ -266,7 +266,7 @@ sl_status sl_inputs_issue(const sl_repetition *repetition, const sl_bound_comman
 /* ---- collectives.c ---- */
 
 /* Takes the ranks of `options`; writes whether their plans have collectives. SL_ERROR_USAGE: they
- * have, and there are no ranks, or as many as the target says, or not on this device. */
+ * have, and there are no ranks, or not as many as the target says, or not on this device. */
 sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *options,
                               bool *out_has_collectives);
 
@@ -276,6 +276,9 @@ sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *b
 /* Workspace of a collective of a target's ranks. */
 uint64_t sl_collectives_workspace_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
                                         const sl_engine_target *target);
+
+/* SL_OK, or why what was queued on the comm lane is lost though its stream went on. */
+sl_status sl_collectives_poll(const sl_engine *engine);
 
 /* Queues a bound collective; `call` is its call in this repetition. */
 sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_command *bound,

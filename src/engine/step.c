@@ -193,6 +193,7 @@ static sl_status wait_for_inputs_and_outputs(sl_engine *engine, const sl_bound_p
             return sl_status_prefix(status, "an op or copy before op %u on the %s lane",
                                     plan->body[last].command->tick, sl_lane_name((sl_lane)lane));
     }
+    SL_TRY(sl_collectives_poll(engine));
     return atomic_load(&engine->failed_lane) == SL_NONE ? SL_OK : sl_step_drain(engine);
 }
 
@@ -207,6 +208,8 @@ static sl_status finish_lanes(sl_engine *engine)
         if (status != SL_OK)
             sl_first_failure_keep(&any, status);
     }
+    if (sl_collectives_poll(engine) != SL_OK)
+        sl_first_failure_keep(&any, SL_ERROR_RANK);
     uint32_t first = atomic_load(&engine->failed_lane);
     if (first != SL_NONE)
         SL_TRY(engine->ops->stream_finish(engine->lanes[first].stream));

@@ -36,11 +36,6 @@ static sl_status check(const sl_ranks *ranks, sl_config *config)
                 "--tp %" PRIu64 " and --dp %" PRIu64 " take as many ranks, and this process is "
                 "alone: sluice launch -n %" PRIu64 " -- train …",
                 config->tp, is_open ? 1 : data, config->tp * (is_open ? 1 : data));
-    if (size > 1 && strcmp(config->device, "cpu") != 0)
-        SL_FAIL(SL_ERROR_USAGE,
-                "%" PRIu64 " ranks on --device %s: ranks exchange on the cpu device alone, in this "
-                "version",
-                size, config->device);
     config->dp = is_open ? size / config->tp : data;
     return SL_OK;
 }
@@ -163,6 +158,28 @@ static sl_status split(sl_ranks *ranks, sl_comm_group group, sl_engine_ranks *ou
     return SL_OK;
 }
 
+static sl_gpu_group find_gpu_group(sl_ranks *ranks, sl_comm_group group, sl_engine_ranks *table)
+{
+    return (sl_gpu_group){
+        .comm = ranks->end[group].comm, .name = sl_comm_group_name(group), .table = table};
+}
+
+/* On GPUs what the lanes exchange goes through NCCL. */
+static sl_status open_gpus(sl_ranks *ranks, const sl_config *config)
+{
+    sl_device_kind kind;
+    sl_gpu_ranks_args args = {
+        .world = ranks->world, .cuda = sl_config_cuda(config), .timeout_s = config->rank_timeout};
+    SL_TRY(sl_config_parse_device(config->device, &kind, &args.device_index));
+    const char *name = kind == SL_DEVICE_CPU ? "cpu" : "cuda";
+    SL_TRY(sl_comm_agree(ranks->world, &(sl_comm_fact){"option --device", name}, 1));
+    if (kind == SL_DEVICE_CPU)
+        return SL_OK;
+    args.groups[0] = find_gpu_group(ranks, SL_COMM_TENSOR, &ranks->tensor);
+    args.groups[1] = find_gpu_group(ranks, SL_COMM_DATA, &ranks->data);
+    return sl_gpu_ranks_open(&args, &ranks->gpus);
+}
+
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
 {
     SL_TRY(check(ranks, config));
@@ -171,7 +188,8 @@ sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
         return SL_OK;
     ranks->place = sl_comm_place_of(&ranks->layout, ranks->table.rank);
     SL_TRY(split(ranks, SL_COMM_TENSOR, &ranks->tensor));
-    return split(ranks, SL_COMM_DATA, &ranks->data);
+    SL_TRY(split(ranks, SL_COMM_DATA, &ranks->data));
+    return open_gpus(ranks, config);
 }
 
 void sl_ranks_leave(sl_ranks *ranks, sl_status status)
@@ -182,6 +200,7 @@ void sl_ranks_leave(sl_ranks *ranks, sl_status status)
 
 void sl_ranks_close(sl_ranks *ranks)
 {
+    sl_gpu_ranks_close(ranks->gpus);
     sl_comm_close(ranks->end[SL_COMM_TENSOR].comm);
     sl_comm_close(ranks->end[SL_COMM_DATA].comm);
     sl_comm_close(ranks->world);
@@ -191,9 +210,11 @@ void sl_ranks_close(sl_ranks *ranks)
 void sl_ranks_set_patience(const sl_ranks *ranks, double timeout_s, double step_seconds)
 {
     enum { STEPS = 10 };
+    const double most = timeout_s > STEPS * step_seconds ? timeout_s : STEPS * step_seconds;
     if (ranks->world)
-        sl_comm_set_timeout(ranks->world,
-                            timeout_s > STEPS * step_seconds ? timeout_s : STEPS * step_seconds);
+        sl_comm_set_timeout(ranks->world, most);
+    if (ranks->gpus)
+        sl_gpu_ranks_set_timeout(ranks->gpus, most);
 }
 
 void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
@@ -208,8 +229,10 @@ void sl_ranks_begin_step(sl_ranks *ranks, uint64_t step)
 sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
 {
     sl_binding_share share;
+    uint32_t count;
     if (!ranks->world)
         return SL_OK;
+    sl_comm_local(ranks->world, &config->local_rank, &count);
     SL_TRY(sl_binding_find(ranks->world, &share));
     if (config->threads == SL_CONFIG_UNSET)
         config->threads = share.worker_count;
@@ -440,6 +463,8 @@ sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
         {"the version", sl_version_text()},
         {"the commit", sl_version_commit()},
         {"the kernels", sl_kernels_of(blueprint->task.target.device)->description()},
+        {"the GPU",
+         blueprint->task.target.device == SL_DEVICE_CPU ? "" : blueprint->task.device_info.name},
         {"the data and the step", data},
     };
     SL_TRY(sl_comm_agree(ranks->world, before, sizeof before / sizeof before[0]));

@@ -14,6 +14,7 @@
 
 #include "comm/comm.h"
 #include "comm/groups.h"
+#include "gpu_ranks.h"
 #include "session/config/config.h"
 #include "session/search/search.h"
 #include "sluice/engine.h"
@@ -35,6 +36,7 @@ typedef struct sl_ranks {
     sl_engine_ranks table;        /* of the world; size 0: this process is alone */
     sl_engine_ranks tensor, data; /* of those that tensors are split over, and of those with other
                                      rows; size 0: there are none */
+    sl_gpu_ranks *gpus;           /* of --device cuda: these two are of its memory; else NULL */
     _Atomic uint64_t step;        /* that is run */
 } sl_ranks;
 
@@ -65,11 +67,11 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
 }
 
 /* Forms the groups that the options ask for, and fills in --dp. SL_ERROR_USAGE: they ask for
- * another number of ranks than there are, or for what many ranks do not do yet. */
+ * another number of ranks than there are, or of GPUs; other failures: as of gpu_ranks.h. */
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
 
-/* Sets --threads, where it was not given, to this rank's share of its machine's cores; says so
- * where ranks are bound to few of them. */
+/* Sets --threads, where it was not given, to this rank's share of its machine's cores, and which
+ * GPU is its; says so where ranks are bound to few cores. */
 sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
 
 /* Makes a search that of this rank: what is free is shared among the ranks of a machine, and all

@@ -1,6 +1,7 @@
 /* One lock, one condition: whoever waits for anything waits for that. */
 #include "nccl_standin.h"
 
+#include <cuda_runtime_api.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static _Thread_local struct {
     kernel *kernel;
     void *stream;
 } group;
-static _Thread_local int device_of_thread;
+static _Thread_local int device_of_thread = -1; /* -1: CUDA's */
 
 static uint32_t draw(uint32_t below)
 {
@@ -106,7 +107,10 @@ static int get_unique_id(sl_nccl_id *out_id)
 static int init(void **out_comm, int size, sl_nccl_id id, int rank, sl_nccl_config *config)
 {
     uint64_t number;
+    int device = device_of_thread;
     memcpy(&number, &id, sizeof number);
+    if (device < 0 && cudaGetDevice(&device) != cudaSuccess)
+        return SYSTEM_ERROR;
     if (config->size != sizeof *config || config->magic != 0xcafebeef || config->blocking != 0)
         standin_fault("a configuration that NCCL would not take, or that blocks");
     pthread_mutex_lock(&lock);
@@ -114,7 +118,7 @@ static int init(void **out_comm, int size, sl_nccl_id id, int rank, sl_nccl_conf
     comm *mine = calloc(1, sizeof *mine);
     if (!mine)
         abort();
-    *mine = (comm){.world = it, .rank = rank, .device = device_of_thread, .busy = (int)draw(5)};
+    *mine = (comm){.world = it, .rank = rank, .device = device, .busy = (int)draw(5)};
     if (it->size != 0 && it->size != size)
         it->error = INVALID_USAGE;
     if (how.refuse_init == (uint32_t)rank + 1)
@@ -359,6 +363,19 @@ const sl_nccl_calls *nccl_standin_calls(void)
                                         .receive = receive_data,
                                         .get_error_string = get_error_string};
     return &calls;
+}
+
+#define WRAP(type, name, ...)                                                                      \
+    type __real_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__);                                                               \
+    type __wrap_##name(__VA_ARGS__)
+
+WRAP(sl_status, sl_nccl_load, const sl_nccl_calls **out_calls)
+{
+    if (how.is_absent)
+        return __real_sl_nccl_load(out_calls);
+    *out_calls = nccl_standin_calls();
+    return SL_OK;
 }
 
 void nccl_standin_use_device(int device)

@@ -7,6 +7,8 @@
  * agree in peer, count, type and order; else nothing is copied, and all of them hear of it as an
  * asynchronous error. Communicators do not block: calls answer "in progress" by chance, and a call
  * before that is over is a fault of the caller (standin_faults). Kernels are late by chance.
+ *
+ * Programs with the stand-in of CUDA find it in the place of the library (sl_nccl_load).
  */
 #ifndef SL_TESTS_NCCL_STANDIN_H
 #define SL_TESTS_NCCL_STANDIN_H
@@ -20,6 +22,7 @@ typedef struct nccl_standin {
     uint32_t hang_kernel; /* likewise: never ends, until its communicator is aborted */
     uint32_t refuse_init; /* rank + 1 whose meeting fails */
     bool hangs_in_abort;  /* aborts take ten seconds */
+    bool is_absent;       /* sl_nccl_load looks for the library, as it would without a stand-in */
 } nccl_standin;
 
 const sl_nccl_calls *nccl_standin_calls(void);
@@ -27,7 +30,8 @@ const sl_nccl_calls *nccl_standin_calls(void);
 /* Starts over; nothing may be open. */
 void nccl_standin_reset(const nccl_standin *how);
 
-/* Whose communicators the calling thread opens from now on: 0 to 7. */
+/* Whose communicators the calling thread opens from now on: 0 to 7. Without it those of its CUDA
+ * device. */
 void nccl_standin_use_device(int device);
 
 /* Communicators that are neither destroyed nor aborted; kernels that ran to their end. */

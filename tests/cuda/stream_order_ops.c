@@ -56,7 +56,7 @@ static uint32_t list_ranges(const sl_kernel_table *table, sl_op_kind kind,
         ranges[count++] = (standin_range){call->workspace,
                                           sl_kernels_workspace_bytes(table, kind, attrs, workers),
                                           true, "workspace"};
-    if (kind == SL_OP_ADAMW && call->block_flags)
+    if ((kind == SL_OP_ADAMW || kind == SL_OP_BLOCK_NORM) && call->block_flags)
         ranges[count++] = (standin_range){
             call->block_flags + attrs->first_block,
             sl_bits_divide_up(attrs->element_count, SL_BLOCK_ELEMENTS), false, "block_flags"};
@@ -120,6 +120,25 @@ WRAP(sl_status, sl_kernels_find, const sl_kernel_table *table, sl_op_kind kind,
     pthread_mutex_unlock(&standin.lock);
     *out_kernel = own_kernels[side][kind];
     return SL_OK;
+}
+
+/* What a collective queues in a stream of the device: its kernels, and NCCL's. */
+WRAP(sl_status, sl_collectives_issue, const sl_repetition *repetition,
+     const sl_bound_command *bound, uint64_t tag, const sl_kernel_call *call)
+{
+    const sl_engine *engine = repetition->engine;
+    standin_range ranges[RANGES_MOST];
+    if (engine->ops->kind != SL_DEVICE_CUDA)
+        return __real_sl_collectives_issue(repetition, bound, tag, call);
+    uint32_t count = list_operands(bound->op_kind, call, ranges);
+    const uint64_t bytes =
+        sl_collectives_workspace_bytes(bound->op_kind, call->attrs, &engine->options.target);
+    if (call->workspace && bytes > 0)
+        ranges[count++] = (standin_range){call->workspace, bytes, true, "workspace"};
+    standin_declare(sl_op_info_of(bound->op_kind)->name, ranges, count);
+    const sl_status status = __real_sl_collectives_issue(repetition, bound, tag, call);
+    standin_declare(NULL, NULL, 0);
+    return status;
 }
 
 /* A library is tried on the operands of the op, which may hold anything. */

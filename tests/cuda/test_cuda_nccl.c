@@ -19,6 +19,7 @@ enum { COUNT_MOST = 70001, SCRATCH_BYTES = 4096, TYPES = 3 };
 typedef struct rank_device {
     sl_device *device;
     sl_device_stream *stream;
+    sl_cuda_probe *probe;
     void *memory, *scratch, *host;
     uint64_t bytes;
 } rank_device;
@@ -29,6 +30,7 @@ static bool open_rank(uint32_t rank, rank_device *out)
     nccl_standin_use_device((int)rank);
     return ops->open(0, NULL, &out->device) == SL_OK &&
            ops->stream_open(out->device, SL_STREAM_DEVICE, "comm", NULL, &out->stream) == SL_OK &&
+           sl_cuda_probe_open(&out->probe) == SL_OK &&
            ops->map(out->device, out->bytes, SL_MAP_PLAIN, &out->memory) == SL_OK &&
            ops->map(out->device, SCRATCH_BYTES, SL_MAP_PLAIN, &out->scratch) == SL_OK &&
            ops->map_host(out->device, out->bytes, SL_MAP_PLAIN, &out->host) == SL_OK;
@@ -40,11 +42,12 @@ static void close_rank(rank_device *it)
     ops->unmap_host(it->device, it->host, it->bytes, SL_MAP_PLAIN);
     ops->unmap(it->device, it->scratch, SCRATCH_BYTES, SL_MAP_PLAIN);
     ops->unmap(it->device, it->memory, it->bytes, SL_MAP_PLAIN);
+    sl_cuda_probe_close(it->probe);
     ops->stream_close(it->stream);
     ops->close(it->device);
 }
 
-/* ---- what a kernel and an event query do ---- */
+/* ---- what the device does ---- */
 
 typedef struct queued_sum {
     sl_wire_sum_args args;
@@ -58,41 +61,78 @@ static void run_sum(void *argument)
     sl_wire_sum(&it->args);
 }
 
-static sl_status queue_sum(void *user, const sl_wire_sum_args *args)
+static sl_status queue_work(void *stream, void (*function)(void *argument), void *argument)
 {
-    const rank_device *device = user;
+    return standin_queue_owned(stream, "work", function, argument) == 0
+               ? SL_OK
+               : sl_status_fail(SL_ERROR_SYSTEM, "the work was refused");
+}
+
+static sl_status queue_sum(void *stream, const sl_nccl_sum *what)
+{
     queued_sum *it = malloc(sizeof *it);
     if (!it)
         return SL_ERROR_SYSTEM;
-    it->args = *args;
-    memcpy(it->terms, args->terms, args->term_count * sizeof *it->terms);
-    return standin_queue_owned(ops->stream_native(device->stream), "sum", run_sum, it) == 0
-               ? SL_OK
-               : sl_status_fail(SL_ERROR_SYSTEM, "the sum was refused");
+    it->args = (sl_wire_sum_args){.types = what->types,
+                                  .count = what->count,
+                                  .term_count = what->term_count,
+                                  .own_index = what->own_index,
+                                  .own = what->own,
+                                  .out_wire = what->out_wire,
+                                  .out_stored = what->out_stored};
+    for (uint32_t i = 0; i < what->term_count; i++)
+        it->terms[i] =
+            (const char *)what->terms + i * what->apart * sl_wire_bytes(what->types.wire);
+    return queue_work(stream, run_sum, it);
 }
 
-static sl_status ask_done(void *user, bool *out_is_done)
+typedef struct queued_convert {
+    sl_comm_type from_type, to_type;
+    uint64_t count;
+    const void *from;
+    void *to;
+} queued_convert;
+
+static void run_convert(void *argument)
+{
+    const queued_convert *it = argument;
+    if (it->from_type == it->to_type)
+        memcpy(it->to, it->from, it->count * sl_wire_bytes(it->to_type));
+    else if (it->from_type == SL_COMM_FP32)
+        sl_wire_round((sl_comm_types){it->from_type, it->to_type}, it->count, it->from, it->to);
+    else
+        sl_wire_widen((sl_comm_types){it->to_type, it->from_type}, it->count, it->from, it->to);
+}
+
+static sl_status queue_convert(void *stream, sl_comm_type from_type, sl_comm_type to_type,
+                               uint64_t count, const void *from, void *to)
+{
+    queued_convert *it = malloc(sizeof *it);
+    if (!it)
+        return SL_ERROR_SYSTEM;
+    *it = (queued_convert){from_type, to_type, count, from, to};
+    return queue_work(stream, run_convert, it);
+}
+
+static sl_status set_mark(void *user, void *stream)
 {
     const rank_device *device = user;
-    cudaError_t error = cudaStreamQuery(ops->stream_native(device->stream));
-    *out_is_done = error == cudaSuccess;
-    (void)cudaGetLastError();
-    return error == cudaSuccess || error == cudaErrorNotReady
-               ? SL_OK
-               : sl_status_fail(SL_ERROR_SYSTEM, "the device has failed");
+    return sl_cuda_probe_set(device->probe, stream);
+}
+
+static sl_status look_at_mark(void *user, bool *out_is_passed)
+{
+    const rank_device *device = user;
+    return sl_cuda_probe_is_passed(device->probe, out_is_passed);
 }
 
 static sl_status open_nccl(sl_comm *host, rank_device *device, double timeout_s, sl_nccl **out)
 {
-    const sl_nccl_options options = {.host = host,
-                                     .calls = nccl_standin_calls(),
-                                     .stream = ops->stream_native(device->stream),
-                                     .scratch = device->scratch,
-                                     .scratch_bytes = SCRATCH_BYTES,
-                                     .timeout_s = timeout_s,
-                                     .sum = queue_sum,
-                                     .is_done = ask_done,
-                                     .user = device};
+    const sl_nccl_options options = {
+        .host = host,
+        .queue = {ops->stream_native(device->stream), device->scratch, SCRATCH_BYTES},
+        .timeout_s = timeout_s,
+        .device = {queue_sum, queue_convert, set_mark, look_at_mark, device}};
     return sl_nccl_open(&options, out);
 }
 
@@ -131,48 +171,73 @@ static void cut(uint32_t size, uint64_t count, uint64_t *starts)
         starts[i + 1] = i + 1 == size ? count : count * (i * i) / (size * size);
 }
 
-static bool is_summed_as_by_hosts(sl_comm *world, buffers *it, sl_comm_type type, uint64_t count)
+/* What a call leaves on the device is what the hosts' leaves in `expected`. */
+static bool is_equal(buffers *it, const void *memory, const void *expected, uint64_t bytes)
 {
-    const uint64_t bytes = count * sl_wire_bytes(type);
-    fill(sl_comm_rank(world), type, count, it->expected);
-    memcpy(it->device.host, it->expected, bytes);
-    return copy(&it->device, it->device.memory, it->device.host, bytes) &&
-           sl_nccl_all_reduce(it->nccl, type, count, it->device.memory) == SL_OK &&
-           copy(&it->device, it->device.host, it->device.memory, bytes) &&
-           sl_comm_all_reduce(world, type, count, it->expected) == SL_OK &&
-           memcmp(it->device.host, it->expected, bytes) == 0;
+    return copy(&it->device, it->device.host, memory, bytes) && sl_nccl_poll(it->nccl) == SL_OK &&
+           memcmp(it->device.host, expected, bytes) == 0;
 }
 
-/* In place, and then gathered: the same as the sum of all. */
-static bool is_scattered_and_gathered(sl_comm *world, buffers *it, sl_comm_type type,
-                                      uint64_t count)
+static bool begin(sl_comm *world, buffers *it, sl_comm_type type, uint64_t count)
 {
-    const uint64_t bytes = count * sl_wire_bytes(type);
-    uint64_t starts[RANKS_MAX + 1], byte_starts[RANKS_MAX + 1];
-    cut(sl_comm_size(world), count, starts);
-    for (uint32_t i = 0; i <= sl_comm_size(world); i++)
-        byte_starts[i] = starts[i] * sl_wire_bytes(type);
     fill(sl_comm_rank(world), type, count, it->expected);
-    memcpy(it->device.host, it->expected, bytes);
-    char *memory = it->device.memory;
-    return copy(&it->device, memory, it->device.host, bytes) &&
-           sl_nccl_reduce_scatter(it->nccl, type, starts, memory,
-                                  memory + byte_starts[sl_comm_rank(world)]) == SL_OK &&
-           sl_nccl_gather_pieces(it->nccl, byte_starts, memory) == SL_OK &&
-           copy(&it->device, it->device.host, memory, bytes) &&
-           sl_comm_all_reduce(world, type, count, it->expected) == SL_OK &&
-           memcmp(it->device.host, it->expected, bytes) == 0;
+    memcpy(it->device.host, it->expected, count * sl_wire_bytes(type));
+    return copy(&it->device, it->device.memory, it->device.host, count * sl_wire_bytes(type));
+}
+
+static bool is_summed_as_by_hosts(sl_comm *world, buffers *it, sl_comm_types types, uint64_t count)
+{
+    return begin(world, it, types.stored, count) &&
+           sl_nccl_all_reduce(it->nccl, types, count, it->device.memory) == SL_OK &&
+           sl_comm_all_reduce_stored(world, types, count, it->expected) == SL_OK &&
+           is_equal(it, it->device.memory, it->expected, count * sl_wire_bytes(types.stored));
+}
+
+/* In place, in pieces of all sizes. */
+static bool is_scattered_as_by_hosts(sl_comm *world, buffers *it, sl_comm_types types,
+                                     uint64_t count)
+{
+    const uint32_t rank = sl_comm_rank(world);
+    uint64_t starts[RANKS_MAX + 1];
+    cut(sl_comm_size(world), count, starts);
+    const uint64_t each = sl_wire_bytes(types.stored), own = starts[rank] * each;
+    char *memory = (char *)it->device.memory + own, *expected = (char *)it->expected + own;
+    return begin(world, it, types.stored, count) &&
+           sl_nccl_reduce_scatter(it->nccl, types, starts, it->device.memory, memory) == SL_OK &&
+           sl_comm_reduce_scatter(world, types, starts, it->expected, expected) == SL_OK &&
+           is_equal(it, memory, expected, (starts[rank + 1] - starts[rank]) * each);
+}
+
+/* A part that stands elsewhere, and then where it belongs. */
+static bool is_gathered_as_by_hosts(sl_comm *world, buffers *it, uint64_t count)
+{
+    const uint32_t size = sl_comm_size(world);
+    const uint64_t bytes = 2 * (count / (2 * (size + 1)));
+    char *parts = (char *)it->device.memory + 2 * bytes;
+    if (!begin(world, it, SL_COMM_FP32, count) ||
+        sl_nccl_all_gather(it->nccl, bytes, it->device.memory, parts) != SL_OK ||
+        sl_nccl_all_gather(it->nccl, bytes, parts + bytes * sl_comm_rank(world), parts) != SL_OK)
+        return false;
+    unsigned char *expected = malloc(size * bytes + 1);
+    bool is_right = expected && sl_comm_all_gather(world, bytes, it->expected, expected) == SL_OK &&
+                    is_equal(it, parts, expected, size * bytes);
+    free(expected);
+    return is_right;
 }
 
 static void compare_all(sl_comm *world, buffers *it, answer *out)
 {
     static const uint64_t counts[] = {0, 1, 3, 127, 1000, 4096, COUNT_MOST};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        for (int type = 0; type < TYPES && !out->is_wrong; type++)
-            if (!is_summed_as_by_hosts(world, it, (sl_comm_type)type, counts[i]) ||
-                !is_scattered_and_gathered(world, it, (sl_comm_type)type, counts[i]))
+        for (int type = 0; type < 2 * TYPES && !out->is_wrong; type++) {
+            const sl_comm_type wire = (sl_comm_type)(type / 2);
+            const sl_comm_types types = {type % 2 ? SL_COMM_FP32 : wire, wire};
+            if (!is_summed_as_by_hosts(world, it, types, counts[i]) ||
+                !is_scattered_as_by_hosts(world, it, types, counts[i]) ||
+                !is_gathered_as_by_hosts(world, it, counts[i]))
                 complain(out, "%llu elements of type %d: %s", (unsigned long long)counts[i], type,
                          sl_status_message());
+        }
 }
 
 static void run_sums(sl_comm *world, const void *argument, answer *out)
@@ -206,7 +271,7 @@ static void start_over(const nccl_standin *with)
 static void sums_when_made_by_devices_have_the_bits_of_hosts(void **state)
 {
     (void)state;
-    for (uint32_t size = 1; size <= 4; size++) {
+    for (uint32_t size = 2; size <= 4; size++) {
         start_over(&(nccl_standin){.seed = size, .delay_us = size % 2 ? 100 : 0});
         run_right(&carriers[0], size, run_sums, NULL);
         assert_int_equal(nccl_standin_open_count(), 0);
@@ -225,46 +290,51 @@ typedef struct trouble {
 } trouble;
 
 static const uint64_t halves[] = {0, 500, 1000};
+static const sl_comm_types fp32 = {SL_COMM_FP32, SL_COMM_FP32}, bf16 = {SL_COMM_BF16, SL_COMM_BF16},
+                           fp16 = {SL_COMM_FP16, SL_COMM_FP16};
 
 static sl_status call_same(sl_nccl *nccl, uint32_t rank, char *memory)
 {
     (void)rank;
     for (int i = 0; i < 5; i++)
-        SL_TRY(sl_nccl_all_reduce(nccl, SL_COMM_FP32, 1000, memory));
+        SL_TRY(sl_nccl_all_reduce(nccl, fp32, 1000, memory));
     return SL_OK;
 }
 
 static sl_status differ_in_count(sl_nccl *nccl, uint32_t rank, char *memory)
 {
-    return sl_nccl_all_reduce(nccl, SL_COMM_FP32, 1000 + rank, memory);
+    return sl_nccl_all_reduce(nccl, fp32, 1000 + rank, memory);
 }
 
 static sl_status differ_in_type(sl_nccl *nccl, uint32_t rank, char *memory)
 {
-    return sl_nccl_all_reduce(nccl, rank ? SL_COMM_BF16 : SL_COMM_FP16, 1000, memory);
+    return sl_nccl_all_reduce(nccl, rank ? bf16 : fp16, 1000, memory);
 }
 
 static sl_status differ_in_operation(sl_nccl *nccl, uint32_t rank, char *memory)
 {
-    return rank ? sl_nccl_all_reduce(nccl, SL_COMM_FP32, 1000, memory)
-                : sl_nccl_reduce_scatter(nccl, SL_COMM_FP32, halves, memory, memory);
+    return rank ? sl_nccl_all_reduce(nccl, fp32, 1000, memory)
+                : sl_nccl_reduce_scatter(nccl, fp32, halves, memory, memory);
 }
 
 static sl_status differ_in_order(sl_nccl *nccl, uint32_t rank, char *memory)
 {
     for (uint32_t i = 0; i < 2; i++)
-        SL_TRY(sl_nccl_all_reduce(nccl, SL_COMM_FP32, i == rank ? 1000 : 999, memory));
+        SL_TRY(sl_nccl_all_reduce(nccl, fp32, i == rank ? 1000 : 999, memory));
     return SL_OK;
 }
 
 static const trouble troubles[] = {
     {{0}, differ_in_count, "all_reduce of 1000 elements, type 0, as call 0", SL_ERROR_INTERNAL},
     {{0}, differ_in_type, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
-    {{0}, differ_in_operation, "but reduce_scatter of 1000 elements", SL_ERROR_INTERNAL},
+    {{0}, differ_in_operation, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
     {{0}, differ_in_order, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
     {{.fail_kernel = 1}, NULL, "remote process exited", SL_ERROR_SYSTEM},
     {{.fail_kernel = 7}, call_same, "remote process exited", SL_ERROR_SYSTEM},
-    {{.hang_kernel = 8}, call_same, "a sum by NCCL did not end within", SL_ERROR_RANK},
+    {{.hang_kernel = 8},
+     call_same,
+     "what the GPU exchanges by NCCL did not end within",
+     SL_ERROR_RANK},
     {{.refuse_init = 2}, NULL, "unhandled system error", SL_ERROR_SYSTEM},
 };
 
@@ -281,11 +351,15 @@ static void run_trouble(sl_comm *world, const void *argument, answer *out)
     sl_status status = open_nccl(world, &device, it->how.hang_kernel ? 0.2 : 20, &nccl);
     if (status == SL_OK && it->call)
         status = it->call(nccl, rank, device.memory);
+    if (nccl) /* which goes on where the communicator is aborted */
+        (void)ops->stream_finish(device.stream);
+    if (status == SL_OK && nccl)
+        status = sl_nccl_poll(nccl);
     snprintf(out->text, sizeof out->text, "%d: %s", status,
              status == SL_OK ? "" : sl_status_message());
     if (status == SL_OK)
         complain(out, "nothing was noticed");
-    if (nccl && sl_nccl_all_reduce(nccl, SL_COMM_FP32, 10, device.memory) == SL_OK)
+    if (nccl && sl_nccl_all_reduce(nccl, fp32, 10, device.memory) == SL_OK)
         complain(out, "goes on after a failure");
     sl_nccl_close(nccl);
     close_rank(&device);
@@ -429,6 +503,7 @@ static void standin_when_ranks_send_other_than_they_receive_refuses(void **state
 static void library_when_it_is_missing_is_named(void **state)
 {
     (void)state;
+    nccl_standin_reset(&(nccl_standin){.is_absent = true});
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (library) {
         dlclose(library);
@@ -437,7 +512,7 @@ static void library_when_it_is_missing_is_named(void **state)
     sl_comm *ends[2];
     sl_nccl *nccl;
     assert_int_equal(sl_comm_threads_open(2, ends), SL_OK);
-    const sl_nccl_options options = {.host = ends[0], .scratch_bytes = SCRATCH_BYTES};
+    const sl_nccl_options options = {.host = ends[0], .queue = {.scratch_bytes = SCRATCH_BYTES}};
     assert_int_equal(sl_nccl_open(&options, &nccl), SL_ERROR_SYSTEM);
     assert_non_null(strstr(sl_status_message(), "install libnccl2"));
     sl_comm_close(ends[1]);

@@ -44,7 +44,7 @@ says_not() { ! grep -qF -- "$1" "$page" || fail "the page says: $1"; }
 
 check --commit one --limit 0 --disk-dir none
 order=$(cut -f 1 "$scratch/build/check/stages.tsv" | tr '\n' ' ')
-[ "$order" = 'build gpu bench memory pair offload agreement largest tests sanitizer ' ] ||
+[ "$order" = 'build gpu bench memory pair offload agreement largest ranks tests sanitizer ' ] ||
     fail "the order is $order"
 
 # Without rates; and what one stage does not take is the next one's, but for what later ones count on.

@@ -301,11 +301,12 @@ sl_status sl_config_parse_device(const char *text, sl_device_kind *out_kind, int
     return SL_OK;
 }
 
-/* The first GPU if it opens; `doctor` says why one does not. */
-static const char *choose_device(void)
+/* The first GPU, of ranks each its own, if it opens; `doctor` says why one does not. */
+static const char *choose_device(const sl_config *config)
 {
     sl_device_info info;
-    return sl_device_query(SL_DEVICE_CUDA, 0, &info) == SL_OK ? "cuda:0" : "cpu";
+    const int index = (int)config->local_rank;
+    return sl_device_query(SL_DEVICE_CUDA, index, &info) == SL_OK ? "cuda:0" : "cpu";
 }
 
 sl_status sl_config_use_one_spelling(sl_config *config)
@@ -327,7 +328,7 @@ sl_status sl_config_use_one_spelling(sl_config *config)
 static sl_status resolve_device(sl_config *config)
 {
     if (!config->device || strcmp(config->device, "auto") == 0)
-        SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_device, choose_device()));
+        SL_TRY(sl_config_resolve(config, SL_CONFIG_ROW_device, choose_device(config)));
     SL_TRY(sl_config_use_one_spelling(config));
     if (config->precision == SL_CONFIG_PRECISION_AUTO)
         config->precision = strcmp(config->device, "cpu") == 0 ? SL_CONFIG_FP32 : SL_CONFIG_BF16;
@@ -346,6 +347,7 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
     sl_device_kind kind;
     int index;
     SL_TRY(sl_config_parse_device(config->device, &kind, &index));
+    index += kind == SL_DEVICE_CUDA ? (int)config->local_rank : 0;
     sl_status status = sl_device_query(kind, index, out_info);
     return status == SL_OK ? SL_OK : sl_status_prefix(status, "--device %s", config->device);
 }

@@ -203,6 +203,7 @@ static sl_status init_device(const sl_config *config, sl_search *search)
 {
     sl_engine_target *target = &search->task.target;
     SL_TRY(sl_config_parse_device(config->device, &target->device, &target->device_index));
+    target->device_index += target->device == SL_DEVICE_CUDA ? (int)config->local_rank : 0;
     target->worker_count = (uint32_t)config->threads;
     target->cuda = sl_config_cuda(config);
     SL_TRY(measure_shared_bytes(&search->task.shared_bytes));
