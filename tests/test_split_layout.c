@@ -3,6 +3,7 @@
  * gathered panel's gradient is added to another panel, a checkpoint depends on the layout. As
  * test_tensor_parallel, against one rank, before AdamW. */
 #define _GNU_SOURCE
+#include "engine/engine_internal.h"
 #include "rank_runs.h"
 
 #define COLUMNS "split-layout=colossal"
@@ -169,6 +170,19 @@ static void faults_when_planted_then_are_found(void **state)
     assert_true(find_damage(forget_other_rows, 0) > 100 * fp32_bound);
 }
 
+/* Columns of all ranks are gathered in the workspace; only a sum of them needs a part more. */
+static void workspace_when_columns_are_gathered_then_holds_a_part_a_rank(void **state)
+{
+    (void)state;
+    const sl_op_attrs attrs = {.row_count = 7, .out = 5, .in = 18, .type = SL_TYPE_BF16};
+    const sl_engine_target target = {.device = SL_DEVICE_CPU, .worker_count = 1, .rank_count = 4};
+    const uint64_t part = 7 * 5 * 2;
+    assert_int_equal(sl_collectives_workspace_bytes(SL_OP_GATHER_COLUMNS, &attrs, &target),
+                     4 * part);
+    assert_int_equal(sl_collectives_workspace_bytes(SL_OP_SCATTER_COLUMNS, &attrs, &target),
+                     5 * part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +190,7 @@ int main(void)
         cmocka_unit_test(gradients_when_split_by_columns_then_are_those_of_one_rank),
         cmocka_unit_test(policies_when_split_by_columns_then_give_the_same_bits),
         cmocka_unit_test(checkpoint_when_layouts_change_then_is_the_same),
+        cmocka_unit_test(workspace_when_columns_are_gathered_then_holds_a_part_a_rank),
         cmocka_unit_test(faults_when_planted_then_are_found),
     };
     disk = scratch_open();

@@ -143,7 +143,9 @@ static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
     uint32_t count = target->rank_count;
     if (is_norm && target->data_rank_count > count)
         count = target->data_rank_count;
-    if (kind == SL_OP_GATHER_COLUMNS || kind == SL_OP_SCATTER_COLUMNS)
+    if (kind == SL_OP_GATHER_COLUMNS)
+        return count * count_column_bytes(attrs);
+    if (kind == SL_OP_SCATTER_COLUMNS) /* and the sum */
         return (count + 1) * count_column_bytes(attrs);
     if (is_rounded(kind, attrs))
         return attrs->element_count * sl_type_bytes((sl_type)attrs->type);
