@@ -84,6 +84,7 @@ static const sl_tensor_spec tensors[] = {
 typedef struct parameters {
     uint32_t rank, tensor_index;
     uint64_t element;
+    uint64_t *read_bytes; /* of each tensor, or NULL */
 } parameters;
 
 static sl_status read_parameters(void *user, uint32_t tensor_index, uint64_t first_byte,
@@ -91,6 +92,8 @@ static sl_status read_parameters(void *user, uint32_t tensor_index, uint64_t fir
 {
     const parameters *it = user;
     float *data = memory;
+    if (it->read_bytes)
+        it->read_bytes[tensor_index] += bytes;
     uint64_t first = first_byte / sizeof *data;
     for (uint64_t i = 0; i < bytes / sizeof *data; i++) {
         data[i] = (float)(first + i) + (float)tensor_index;
@@ -150,6 +153,49 @@ static void replicas_when_one_bit_differs_name_tensor_and_rank(void **state)
     }
     const parameters of_split = {.rank = 1, .tensor_index = 2};
     run_right(&carriers[0], 2, compare_equal, &of_split);
+}
+
+/* Of two tensor-parallel ranks with two sets of rows, or of four sets of rows. */
+static void compare_whole_runs(sl_comm *world, const void *argument, answer *out)
+{
+    const uint32_t tp = *(const uint32_t *)argument, size = sl_comm_size(world);
+    const sl_comm_layout layout = {tp, size / tp, 1};
+    const uint32_t rank = sl_comm_rank(world);
+    uint32_t members[RANKS_MAX];
+    uint64_t read_bytes[4] = {0};
+    parameters mine = {.rank = rank % tp, .tensor_index = UINT32_MAX, .read_bytes = read_bytes};
+    const sl_replicas replicas = {.comm = world,
+                                  .tensors = tensors,
+                                  .tensor_count = 4,
+                                  .element_bytes = sizeof(float),
+                                  .read = read_parameters,
+                                  .user = &mine};
+    sl_comm *data = NULL;
+    sl_comm_group_members(&layout, SL_COMM_DATA, rank, members);
+    if (sl_comm_split(world, "dp", members, size / tp, &data) != SL_OK ||
+        sl_replicas_compare_all(&replicas, data, 300) != SL_OK)
+        complain(out, "%s", sl_status_message());
+    const uint64_t once = ELEMENTS * sizeof(float);
+    for (int i = 0; i < 4; i++) {
+        const bool is_twice = tp > 1 && tensors[i].split == SL_SPLIT_NONE;
+        if (read_bytes[i] != (is_twice ? 2 * once : once))
+            complain(out, "tensor %d: %llu bytes are hashed", i, (unsigned long long)read_bytes[i]);
+    }
+    mine.tensor_index = rank == size - 1 ? 0 : UINT32_MAX; /* split over two, equal over the rows */
+    if (sl_replicas_compare_all(&replicas, data, 300) != SL_ERROR_INTERNAL ||
+        !strstr(sl_status_message(), "wte.weight")) {
+        const bool is_others = tp > 1 && rank % tp == 0; /* whose rows agree */
+        if (!is_others)
+            complain(out, "passes over a split tensor");
+    }
+    sl_comm_close(data);
+}
+
+static void replicas_when_of_one_tensor_rank_are_hashed_once(void **state)
+{
+    (void)state;
+    for (uint32_t tp = 1; tp <= 2; tp++)
+        run_right(&carriers[0], 4, compare_whole_runs, &tp);
 }
 
 /* ---- bytes ---- */
@@ -217,6 +263,7 @@ int main(void)
         cmocka_unit_test(cores_when_ranks_are_bound_are_their_own),
         cmocka_unit_test(cores_when_asked_for_by_every_carrier_are_found),
         cmocka_unit_test(replicas_when_one_bit_differs_name_tensor_and_rank),
+        cmocka_unit_test(replicas_when_of_one_tensor_rank_are_hashed_once),
         cmocka_unit_test(bytes_when_counted_are_those_of_the_formulas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

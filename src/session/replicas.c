@@ -73,3 +73,13 @@ sl_status sl_replicas_compare(const sl_replicas *it, uint64_t step)
     SL_TRY(find_different(it, hash, &rank));
     return rank == 0 ? SL_OK : name_different(it, step);
 }
+
+sl_status sl_replicas_compare_all(const sl_replicas *replicas, sl_comm *data, uint64_t step)
+{
+    sl_replicas of_world = *replicas, of_data = *replicas;
+    of_world.has_split = data && sl_comm_size(data) == sl_comm_size(replicas->comm);
+    of_data.has_split = true;
+    of_data.comm = data;
+    SL_TRY(sl_replicas_compare(&of_world, step));
+    return data && !of_world.has_split ? sl_replicas_compare(&of_data, step) : SL_OK;
+}

@@ -23,4 +23,9 @@ typedef struct sl_replicas {
  * differs, a rank of the world, and the step. */
 sl_status sl_replicas_compare(const sl_replicas *replicas, uint64_t step);
 
+/* The same of a whole run: over its world, `replicas->comm`, what all ranks hold, and over `data`,
+ * the ranks with other rows (NULL: there are none), what is split, too; each tensor once where both
+ * are the same ranks. */
+sl_status sl_replicas_compare_all(const sl_replicas *replicas, sl_comm *data, uint64_t step);
+
 #endif

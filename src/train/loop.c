@@ -363,12 +363,8 @@ static sl_status compare_replicas(loop *run)
                             .user = session};
     if (is_sharded) /* its lane is idle */
         replicas.comm = trainer->ranks.end[SL_COMM_TENSOR].comm;
-    SL_TRY(sl_replicas_compare(&replicas, trainer->state.step));
-    if (is_sharded || trainer->ranks.data.size == 0)
-        return SL_OK;
-    replicas.comm = trainer->ranks.end[SL_COMM_DATA].comm; /* its lane is idle */
-    replicas.has_split = true;
-    return sl_replicas_compare(&replicas, trainer->state.step);
+    return sl_replicas_compare_all(
+        &replicas, is_sharded ? NULL : trainer->ranks.end[SL_COMM_DATA].comm, trainer->state.step);
 }
 
 static sl_status run_steps(loop *run)
