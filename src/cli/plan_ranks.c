@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "command.h"
 
 /* "[0,1] [2,3]": the groups of one kind. */
 static sl_status print_groups(const sl_comm_layout *layout, sl_comm_group group)
@@ -152,11 +153,11 @@ sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *bl
         json_object_set_new(groups, sl_comm_group_name((sl_comm_group)group),
                             list_groups(&layout, (sl_comm_group)group));
     json_t *ranks = json_pack(
-        "{s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "count", (int)sl_comm_layout_ranks(&layout),
-        "tensor", (int)layout.tensor, "data", (int)layout.data, "stages", (int)layout.stages,
-        "groups", groups, "local_parameters", (json_int_t)blueprint->layout->valid_elements,
-        "shards", list_shards(blueprint->programs[0]), "tensors",
-        list_splits(blueprint->programs[0]));
+        "{s:i, s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "count",
+        (int)sl_comm_layout_ranks(&layout), "tensor", (int)layout.tensor, "data", (int)layout.data,
+        "stages", (int)layout.stages, "threads", (int)blueprint->task.target.worker_count, "groups",
+        groups, "local_parameters", (json_int_t)blueprint->layout->valid_elements, "shards",
+        list_shards(blueprint->programs[0]), "tensors", list_splits(blueprint->programs[0]));
     if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
     return SL_OK;
@@ -192,6 +193,10 @@ sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *bluep
     printf("each rank holds %" PRIu64 " of %" PRIu64
            " parameters, padding counted; the bytes above are of one rank\n",
            blueprint->layout->valid_elements, sl_gpt2_parameter_count(&blueprint->task.shape));
+    printf("each computes with %u thread%s, and takes %s more for the windows through which ranks "
+           "of one machine exchange\n",
+           blueprint->task.target.worker_count, blueprint->task.target.worker_count == 1 ? "" : "s",
+           sl_command_format_size(blueprint->task.window_bytes).text);
     if (layout.data > 1)
         printf("each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows\n",
                layout.tensor, layout.tensor == 1 ? "" : "s", config->global_batch);

@@ -359,11 +359,28 @@ void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count
     *out_count = sl_board_rank_count(comm->board);
 }
 
-uint64_t sl_comm_window_bytes(const sl_comm *comm)
+static uint32_t count_local(const sl_comm *comm)
 {
     uint32_t local_count = 0;
     for (uint32_t i = 0; i < comm->size; i++)
         local_count += comm->local[i] != UINT32_MAX;
+    return local_count;
+}
+
+uint64_t sl_comm_plan_share_bytes(uint32_t size)
+{
+    return size > 1 ? sl_window_taken_bytes(size, size) / size : 0;
+}
+
+uint64_t sl_comm_share_bytes(const sl_comm *comm)
+{
+    const uint64_t bytes = sl_comm_window_bytes(comm);
+    return bytes > 0 ? bytes / count_local(comm) : 0;
+}
+
+uint64_t sl_comm_window_bytes(const sl_comm *comm)
+{
+    const uint32_t local_count = count_local(comm);
     return comm->window ? sl_window_taken_bytes(comm->size, local_count) : 0;
 }
 

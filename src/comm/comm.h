@@ -90,6 +90,12 @@ void sl_comm_local(const sl_comm *comm, uint32_t *out_index, uint32_t *out_count
 /* Bytes of memory that its windows take of this machine, over all ranks. */
 uint64_t sl_comm_window_bytes(const sl_comm *comm);
 
+/* Of these, what falls to one of the ranks of this machine. */
+uint64_t sl_comm_share_bytes(const sl_comm *comm);
+
+/* What sl_comm_share_bytes will say of a communicator of `size` ranks of one machine. */
+uint64_t sl_comm_plan_share_bytes(uint32_t size);
+
 /* Bytes that this process has handed to other ranks through communicators of `group`: those that
  * were split off under its name. What several ranks take counts for each of them. Any thread. */
 uint64_t sl_comm_sent_bytes(const sl_comm *world, sl_comm_group group);

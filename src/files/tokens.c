@@ -437,14 +437,19 @@ static void format_digest(sl_hash_stream *stream, char out_text[SL_TOKENS_FINGER
              (unsigned long long)value.low);
 }
 
+static const char *find_base_name(const sl_token_file *file)
+{
+    const char *slash = strrchr(file->file.path, '/');
+    return slash ? slash + 1 : file->file.path;
+}
+
 sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT])
 {
     sl_hash_stream *stream;
     SL_TRY(sl_hash_open(&stream));
     for (uint32_t i = 0; i < tokens->file_count; i++) {
         const sl_token_file *file = &tokens->files[i];
-        const char *slash = strrchr(file->file.path, '/');
-        const char *name = slash ? slash + 1 : file->file.path;
+        const char *name = find_base_name(file);
         uint64_t facts[2] = {file->kind, file->file.bytes};
         sl_hash_update(stream, name, strlen(name) + 1);
         sl_hash_update(stream, facts, sizeof facts);
@@ -479,6 +484,24 @@ sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FING
     SL_TRY(sl_hash_open(&stream));
     for (uint32_t i = 0; i < tokens->file_count && status == SL_OK; i++)
         status = hash_pieces(&tokens->files[i].file, stream);
+    if (status != SL_OK) {
+        sl_hash_close(stream);
+        return status;
+    }
+    format_digest(stream, out_text);
+    return SL_OK;
+}
+
+sl_status sl_tokens_identify_file(const sl_tokens *tokens, uint32_t file, const char **out_name,
+                                  char out_text[SL_TOKENS_FINGERPRINT])
+{
+    const sl_token_file *it = &tokens->files[file];
+    const uint64_t facts[2] = {it->kind, it->file.bytes};
+    sl_hash_stream *stream;
+    *out_name = find_base_name(it);
+    SL_TRY(sl_hash_open(&stream));
+    sl_hash_update(stream, facts, sizeof facts);
+    sl_status status = hash_pieces(&it->file, stream);
     if (status != SL_OK) {
         sl_hash_close(stream);
         return status;

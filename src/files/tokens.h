@@ -83,6 +83,11 @@ sl_status sl_tokens_fingerprint(const sl_tokens *tokens, char out_text[SL_TOKENS
  * a file cannot be read, or was cut since it was opened. */
 sl_status sl_tokens_sample(const sl_tokens *tokens, char out_text[SL_TOKENS_FINGERPRINT]);
 
+/* The same of one file alone: *out_name is its base name, borrowed; `out_text` depends on its kind,
+ * its size and samples of its content. */
+sl_status sl_tokens_identify_file(const sl_tokens *tokens, uint32_t file, const char **out_name,
+                                  char out_text[SL_TOKENS_FINGERPRINT]);
+
 typedef enum sl_data_order { SL_DATA_RANDOM, SL_DATA_SEQUENTIAL, SL_DATA_SHUFFLE } sl_data_order;
 
 /* The first token of row `global_row`, which reads tokens [start, start + seq]: seq inputs and

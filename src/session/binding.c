@@ -100,3 +100,16 @@ sl_status sl_binding_find(sl_comm *world, sl_binding_share *out_share)
     free(all);
     return status;
 }
+
+sl_status sl_binding_plan(uint32_t rank_count, sl_binding_share *out_share)
+{
+    sl_binding *all = calloc(rank_count, sizeof *all);
+    if (!all)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for the bindings of %u ranks", rank_count);
+    all[0] = look();
+    for (uint32_t rank = 1; rank < rank_count; rank++)
+        all[rank] = all[0];
+    *out_share = sl_binding_divide(all, rank_count, 0);
+    free(all);
+    return SL_OK;
+}

@@ -36,4 +36,7 @@ bool sl_binding_wastes(const sl_binding_share *share);
 /* Finds this rank's share; all ranks of `world` call it. */
 sl_status sl_binding_find(sl_comm *world, sl_binding_share *out_share);
 
+/* What each of `rank_count` ranks would find if this process started them. */
+sl_status sl_binding_plan(uint32_t rank_count, sl_binding_share *out_share);
+
 #endif

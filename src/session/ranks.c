@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "binding.h"
 #include "comm/environment.h"
+#include "comm/window.h"
 #include "kernels/kernels.h"
 #include "session/config/config_json.h"
 #include "sluice/version.h"
@@ -180,8 +181,27 @@ static sl_status open_gpus(sl_ranks *ranks, const sl_config *config)
     return sl_gpu_ranks_open(&args, &ranks->gpus);
 }
 
+/* Before groups are formed: ranks that form others than the rest would exchange what nobody else
+ * does. */
+static sl_status agree_on_groups(const sl_ranks *ranks, const sl_config *config)
+{
+    const uint64_t sizes[] = {config->tp, config->pp, config->dp};
+    static const char *const names[] = {"option --tp", "option --pp", "option --dp"};
+    enum { COUNT = sizeof sizes / sizeof sizes[0] };
+    char texts[COUNT][24];
+    sl_comm_fact facts[COUNT];
+    if (!ranks->world)
+        return SL_OK;
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(texts[i], sizeof texts[i], "%" PRIu64, sizes[i]);
+        facts[i] = (sl_comm_fact){names[i], sizes[i] == SL_CONFIG_UNSET ? "auto" : texts[i]};
+    }
+    return sl_comm_agree(ranks->world, facts, COUNT);
+}
+
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
 {
+    SL_TRY(agree_on_groups(ranks, config));
     SL_TRY(check(ranks, config));
     ranks->layout = (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, 1};
     if (!ranks->world)
@@ -190,6 +210,11 @@ sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
     SL_TRY(split(ranks, SL_COMM_TENSOR, &ranks->tensor));
     SL_TRY(split(ranks, SL_COMM_DATA, &ranks->data));
     return open_gpus(ranks, config);
+}
+
+void sl_ranks_plan(sl_ranks *ranks, const sl_config *config)
+{
+    ranks->layout = (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, 1};
 }
 
 void sl_ranks_leave(sl_ranks *ranks, sl_status status)
@@ -245,6 +270,18 @@ sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
     return SL_OK;
 }
 
+sl_status sl_ranks_plan_cores(sl_config *config)
+{
+    const uint64_t data = config->dp == SL_CONFIG_UNSET ? 1 : config->dp;
+    const uint64_t count = config->ranks == SL_CONFIG_UNSET ? config->tp * data : config->ranks;
+    sl_binding_share share;
+    if (count <= 1 || count > SL_COMM_RANKS_MAX || config->threads != SL_CONFIG_UNSET)
+        return SL_OK;
+    SL_TRY(sl_binding_plan((uint32_t)count, &share));
+    config->threads = share.worker_count;
+    return SL_OK;
+}
+
 /* What each rank found, which all plan with the least of. */
 typedef struct means {
     uint64_t shared_bytes, device_bytes, disk_bytes, worker_count;
@@ -268,25 +305,69 @@ static sl_status find_least(const sl_ranks *ranks, means *it)
     return SL_OK;
 }
 
+/* This rank's part of the windows through which it exchanges: beside all tiers. */
+static uint64_t measure_windows(const sl_ranks *ranks)
+{
+    uint64_t bytes = 0;
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        if (ranks->end[group].comm)
+            bytes += sl_comm_share_bytes(ranks->end[group].comm);
+    return bytes;
+}
+
+static uint64_t plan_windows(const sl_comm_layout *layout)
+{
+    uint64_t bytes = 0;
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
+        bytes += sl_comm_plan_share_bytes(sl_comm_group_size(layout, (sl_comm_group)group));
+    return bytes;
+}
+
+/* A rank's part of what its machine has, where `count` ranks share it. */
+static means take_part(const sl_search *search, uint32_t count, uint64_t window_bytes)
+{
+    const sl_task *task = &search->task;
+    const uint64_t part = task->shared_bytes / count;
+    return (means){part - smaller(window_bytes, part), task->device_bytes,
+                   search->disk_free_bytes / count, task->target.worker_count};
+}
+
+static void set_part(sl_search *search, const means *part)
+{
+    const bool has_default_disk = search->fixed.disk_space == search->disk_free_bytes;
+    search->task.shared_bytes = part->shared_bytes;
+    search->task.device_bytes = part->device_bytes;
+    search->task.target.worker_count = (uint32_t)part->worker_count;
+    search->disk_free_bytes = part->disk_bytes;
+    if (has_default_disk)
+        search->fixed.disk_space = part->disk_bytes;
+}
+
+/* For ranks that are not there: all of them on this machine. */
+static void share_planned(const sl_ranks *ranks, sl_search *search)
+{
+    const uint32_t count = sl_comm_layout_ranks(&ranks->layout);
+    if (count <= 1)
+        return;
+    search->task.window_bytes = plan_windows(&ranks->layout);
+    const means part = take_part(search, count, search->task.window_bytes);
+    set_part(search, &part);
+}
+
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search)
 {
-    sl_task *task = &search->task;
     uint32_t index, count;
-    if (!ranks->world)
+    if (!ranks->world) {
+        share_planned(ranks, search);
         return SL_OK;
+    }
     sl_comm_local(ranks->world, &index, &count);
-    const bool has_default_disk = search->fixed.disk_space == search->disk_free_bytes;
-    means it = {task->shared_bytes / count, task->device_bytes, search->disk_free_bytes / count,
-                task->target.worker_count};
-    SL_TRY(find_least(ranks, &it));
-    task->tp_rank = ranks->place.tensor;
-    task->dp_rank = ranks->place.data;
-    task->shared_bytes = it.shared_bytes;
-    task->device_bytes = it.device_bytes;
-    task->target.worker_count = (uint32_t)it.worker_count;
-    search->disk_free_bytes = it.disk_bytes;
-    if (has_default_disk)
-        search->fixed.disk_space = it.disk_bytes;
+    search->task.window_bytes = measure_windows(ranks);
+    means part = take_part(search, count, search->task.window_bytes);
+    SL_TRY(find_least(ranks, &part));
+    search->task.tp_rank = ranks->place.tensor;
+    search->task.dp_rank = ranks->place.data;
+    set_part(search, &part);
     return SL_OK;
 }
 
@@ -417,10 +498,9 @@ static void list_options(const json_t *options, option_facts *all)
 }
 
 /* Whether the ranks have one hash of all of them: all ranks get the same answer. */
-static sl_status compare_hashes(const sl_ranks *ranks, const option_facts *all, bool *out_is_same)
+static sl_status compare_hashes(const sl_ranks *ranks, sl_hash_value mine, bool *out_is_same)
 {
     sl_hash_value hashes[SL_COMM_RANKS_MAX];
-    const sl_hash_value mine = sl_hash_128(all->values, sizeof all->values);
     SL_TRY(sl_comm_all_gather(ranks->world, sizeof mine, &mine, hashes));
     *out_is_same = true;
     for (uint32_t rank = 1; rank < ranks->table.size; rank++)
@@ -428,11 +508,21 @@ static sl_status compare_hashes(const sl_ranks *ranks, const option_facts *all, 
     return SL_OK;
 }
 
-static sl_status agree_on_listed(const sl_ranks *ranks, const option_facts *all)
+sl_status sl_ranks_agree_on(const sl_ranks *ranks, const sl_comm_fact *facts, uint32_t count)
 {
+    sl_hash_stream *stream;
     bool is_same = true;
-    SL_TRY(compare_hashes(ranks, all, &is_same));
-    return is_same ? SL_OK : sl_comm_agree(ranks->world, all->facts, all->count);
+    if (!ranks->world)
+        return SL_OK;
+    SL_TRY(sl_hash_open(&stream));
+    for (uint32_t i = 0; i < count; i++) {
+        sl_hash_update(stream, facts[i].name, strlen(facts[i].name) + 1);
+        sl_hash_update(stream, facts[i].value, strlen(facts[i].value) + 1);
+    }
+    const sl_hash_value mine = sl_hash_digest(stream);
+    sl_hash_close(stream);
+    SL_TRY(compare_hashes(ranks, mine, &is_same));
+    return is_same ? SL_OK : sl_comm_agree(ranks->world, facts, count);
 }
 
 /* A rank that trains with other options gives other numbers, or calls what nobody else does. */
@@ -446,14 +536,14 @@ static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare options");
     }
     list_options(options, all);
-    const sl_status status = agree_on_listed(ranks, all);
+    const sl_status status = sl_ranks_agree_on(ranks, all->facts, all->count);
     json_decref(options);
     free(all);
     return status;
 }
 
 sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
-                         const sl_config *config, const char *data)
+                         const sl_config *config, const char *position)
 {
     char plan[FACT_BYTES];
     if (!ranks->world)
@@ -465,7 +555,7 @@ sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
         {"the kernels", sl_kernels_of(blueprint->task.target.device)->description()},
         {"the GPU",
          blueprint->task.target.device == SL_DEVICE_CPU ? "" : blueprint->task.device_info.name},
-        {"the data and the step", data},
+        {"the step", position},
     };
     SL_TRY(sl_comm_agree(ranks->world, before, sizeof before / sizeof before[0]));
     SL_TRY(agree_on_options(ranks, config));

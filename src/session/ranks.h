@@ -70,17 +70,28 @@ static inline bool sl_ranks_is_first(const sl_ranks *ranks)
  * another number of ranks than there are, or of GPUs; other failures: as of gpu_ranks.h. */
 sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config);
 
+/* Plans for as many ranks as the checked options say, of which none is there: all are to be on this
+ * machine. */
+void sl_ranks_plan(sl_ranks *ranks, const sl_config *config);
+
+/* Sets --threads, where it was not given, to what each of them would find. */
+sl_status sl_ranks_plan_cores(sl_config *config);
+
 /* Sets --threads, where it was not given, to this rank's share of its machine's cores, and which
  * GPU is its; says so where ranks are bound to few cores. */
 sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config);
 
-/* Makes a search that of this rank: what is free is shared among the ranks of a machine, and all
- * plan with what the poorest of them has. */
+/* Makes a search that of this rank: what is free, less the windows of the communicators, is shared
+ * among the ranks of a machine, and all plan with what the poorest of them has. */
 sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search);
 
-/* Refuses ranks of different builds, instruction sets, options, data or plans, naming what differs;
- * `data` names those that are trained on, and where the run begins. */
+/* Refuses ranks that differ in one of the facts, naming it: SL_ERROR_USAGE on all of them. Ranks
+ * may have other names or another number of facts, if an earlier fact then differs too. */
+sl_status sl_ranks_agree_on(const sl_ranks *ranks, const sl_comm_fact *facts, uint32_t count);
+
+/* Refuses ranks of different builds, instruction sets, options or plans, naming what differs;
+ * `position`: where the run begins. */
 sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
-                         const sl_config *config, const char *data);
+                         const sl_config *config, const char *position);
 
 #endif

@@ -222,6 +222,16 @@ static sl_status identify_data(sl_trainer *trainer)
     return sl_tokens_sample(trainer->tokens, trainer->data.sample);
 }
 
+/* A process that is alone has nobody to compare with. */
+static sl_status list_beginning(sl_trainer *trainer)
+{
+    const sl_checkpoint *checkpoint = trainer->resume.checkpoint;
+    const sl_beginning_args args = {trainer->tokens, trainer->eval_tokens, trainer->vocabulary,
+                                    &trainer->source,
+                                    checkpoint ? sl_checkpoint_describe(checkpoint)->path : NULL};
+    return trainer->ranks.world ? sl_beginning_list(&args, &trainer->beginning) : SL_OK;
+}
+
 static sl_status keep_given(sl_trainer *trainer)
 {
     json_t *given = NULL;
@@ -287,11 +297,14 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     trainer->config = config;
     trainer->has_old_checkpoints = config->overwrite;
     SL_TRY(sl_resume_open(config, command, &trainer->resume));
-    SL_TRY(sl_ranks_share_cores(&trainer->ranks, config));
+    SL_TRY(command == SL_CONFIG_PLAN ? sl_ranks_plan_cores(config)
+                                     : sl_ranks_share_cores(&trainer->ranks, config));
     SL_TRY(sl_config_check(config, command));
     if (command == SL_CONFIG_TRAIN)
         SL_TRY(sl_ranks_divide(&trainer->ranks, config));
     SL_TRY(settle_batch(trainer));
+    if (command == SL_CONFIG_PLAN)
+        sl_ranks_plan(&trainer->ranks, config);
     if (command == SL_CONFIG_TRAIN && config->save) /* before hours may go into the text */
         SL_TRY(sl_config_check_recorded(config, SL_CONFIG_TRAIN));
     SL_TRY(sl_outputs_check(config, command));
@@ -305,6 +318,7 @@ sl_status sl_trainer_prepare(sl_config *config, sl_config_command command, sl_tr
     SL_TRY(resolve_tokenizer(trainer));
     SL_TRY(find_end_of_text(trainer));
     SL_TRY(identify_data(trainer));
+    SL_TRY(list_beginning(trainer));
     SL_TRY(sl_resume_check_data(&trainer->resume, &trainer->data));
     SL_TRY(encode_text(trainer, command));
     SL_TRY(open_loaders(trainer));
@@ -430,13 +444,14 @@ static sl_status open_sinks(sl_trainer *trainer)
     return SL_OK;
 }
 
-/* The others drew the same plan, of the same data. */
+/* The others begin with the same files and drew the same plan. */
 static sl_status agree(const sl_trainer *trainer, const sl_blueprint *blueprint)
 {
-    char data[2 * SL_TOKENS_FINGERPRINT + 64];
-    snprintf(data, sizeof data, "step %" PRIu64 ", row %" PRIu64 ", %s %s", trainer->state.step,
-             trainer->state.next_row, trainer->data.fingerprint, trainer->data.sample);
-    SL_TRY(sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, data));
+    char position[64];
+    snprintf(position, sizeof position, "step %" PRIu64 ", row %" PRIu64, trainer->state.step,
+             trainer->state.next_row);
+    SL_TRY(sl_ranks_agree_on(&trainer->ranks, trainer->beginning.facts, trainer->beginning.count));
+    SL_TRY(sl_ranks_agree(&trainer->ranks, blueprint, trainer->config, position));
     sl_simulation simulation = {0};
     if (trainer->ranks.world)
         SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
@@ -484,6 +499,7 @@ void sl_trainer_close(sl_trainer *trainer)
     sl_source_close(&trainer->source);
     sl_resume_close(&trainer->resume);
     sl_steps_forget(&trainer->known_steps);
+    sl_beginning_free(&trainer->beginning);
     free(trainer->given_json);
     free(trainer->config_json);
     sl_data_files_close(&trainer->files);

@@ -8,6 +8,7 @@
 #ifndef SL_TRAIN_TRAINER_H
 #define SL_TRAIN_TRAINER_H
 
+#include "beginning.h"
 #include "files/tokens.h"
 #include "outputs.h"
 #include "resume.h"
@@ -35,6 +36,7 @@ typedef struct sl_trainer {
     sl_resume resume;                /* what was found under --save */
     char *given_json, *config_json;  /* the options for checkpoints: given, and resolved */
     sl_data_identity data;           /* of --data; empty without */
+    sl_beginning beginning;          /* to compare with other ranks; empty where there are none */
     bool has_old_checkpoints;        /* --save may hold some that the first new one replaces */
     int32_t end_of_text;             /* the id between documents; -1: not known */
     sl_evaluate_range eval_range, test_range; /* by --eval-iters */

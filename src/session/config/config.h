@@ -104,7 +104,8 @@ typedef struct sl_config {
     SL_CONFIG_LIST(X)
 #undef X
     bool given[SL_CONFIG_ROW_COUNT]; /* set by a file or on the command line */
-    char *explanation;   /* what foreign files mean here, as lines; NULL: none was read */
+    bool solves_micro_batch; /* of a foreign file: it follows from --global-batch, unless given */
+    char *explanation;       /* what foreign files mean here, as lines; NULL: none was read */
     uint32_t local_rank; /* which of the ranks of its machine this process is: --device cuda:N is
                             its GPU number N + local_rank */
 } sl_config;

@@ -108,7 +108,8 @@ static sl_status refuse_batch(const reading *self, double total, double micro, d
         micro, count, needed);
 }
 
-/* Any two give the third; of a total alone, there is one micro-batch. */
+/* Any two give the third; of a total alone, there is one micro-batch. What follows for one rank is
+ * found again when the ranks are known. */
 static sl_status solve_batch(const reading *self, double total, double *micro, double *count)
 {
     if (total > 0 && *micro <= 0)
@@ -129,6 +130,7 @@ static sl_status take_batch(reading *self)
     SL_TRY(read_batch(self, KEY(MICRO_BATCH), &micro));
     SL_TRY(read_batch(self, KEY(ACCUMULATION), &count));
     const bool is_solved = total > 0 && count <= 0 && !self->config->given[ROW(accumulate)];
+    self->config->solves_micro_batch = total > 0 && micro <= 0;
     SL_TRY(solve_batch(self, total, &micro, &count));
     sl_foreign_note(&self->file, KEY(MICRO_BATCH), "decided here, by --micro-batch");
     sl_foreign_note(&self->file, KEY(ACCUMULATION), "decided here, by --accumulate");

@@ -144,8 +144,27 @@ sl_status sl_recipe_plan_ranks(sl_config *config)
     return SL_OK;
 }
 
+/* A file may give a total and leave the rows of a micro-batch open. */
+static sl_status settle_micro_batch(sl_config *config)
+{
+    enum { MICRO_BATCH_MAX = 1000000 };
+    const uint64_t total = config->global_batch, turns = config->accumulate * config->dp;
+    const bool is_open = config->solves_micro_batch && !config->given[SL_CONFIG_ROW_micro_batch];
+    if (!is_open || total == SL_CONFIG_UNSET)
+        return SL_OK;
+    if (total % turns != 0 || total / turns > MICRO_BATCH_MAX)
+        SL_FAIL(SL_ERROR_USAGE,
+                "train_batch_size %llu is no multiple of gradient_accumulation_steps %llu * %llu "
+                "data-parallel rank%s: change one of them, or give --micro-batch",
+                (unsigned long long)total, (unsigned long long)config->accumulate,
+                (unsigned long long)config->dp, config->dp == 1 ? "" : "s");
+    config->micro_batch = total / turns;
+    return SL_OK;
+}
+
 sl_status sl_recipe_settle_batch(sl_config *config, bool is_free)
 {
+    SL_TRY(settle_micro_batch(config));
     enum { ACCUMULATE_MAX = 100000 }; /* as of the option */
     const uint64_t rows = config->micro_batch * config->dp, total = config->global_batch;
     const bool divides = total % rows == 0 && total > 0 && total / rows <= ACCUMULATE_MAX;

@@ -94,6 +94,10 @@ static const uint32_t dependent_rows[][2] = {
     {ROW(nvme_activations), ROW(policy)},
 };
 
+/* For tensor-parallel ranks alone: left behind with them. */
+static const uint32_t split_rows[] = {ROW(sequence_parallel), ROW(partition_activations),
+                                      ROW(split_layout)};
+
 /* Follows from the second, unless it was given. */
 static const uint32_t derived_rows[][2] = {
     {ROW(min_lr), ROW(lr)},
@@ -257,7 +261,8 @@ static bool has_lost_its_reason(const merge *self, uint32_t row)
         if (derived_rows[i][0] == row && !self->before->given[row] &&
             is_changed(self, derived_rows[i][1]))
             return true;
-    return false;
+    return self->config->tp == 1 && is_changed(self, ROW(tp)) &&
+           is_among(row, split_rows, COUNT_OF(split_rows));
 }
 
 static bool is_taken_over(const merge *self, uint32_t row)

@@ -47,6 +47,8 @@ typedef struct sl_task {
     sl_engine_target target;    /* who computes */
     uint64_t shared_bytes; /* what device and host may take together where a budget is unset; of a
                               device with memory of its own: what the host may take */
+    uint64_t window_bytes; /* of the memory through which ranks exchange, beside all tiers: this
+                              rank's part */
     uint64_t device_bytes; /* what such a device may take where its budget is unset */
     sl_device_info device_info; /* what it says of itself; its name is "" if it is not here */
     const char *const *disk_directories; /* of the disk tier, for the session; borrowed */

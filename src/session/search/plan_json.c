@@ -84,6 +84,7 @@ static const sl_field fields[] = {
     SL_FIELD("fits", totals, fits),
     SL_FIELD_AS(CHARS, "device_name", totals, blueprint.task.device_info.name),
     SL_FIELD("device_overhead_bytes", totals, blueprint.task.device_info.overhead_bytes),
+    SL_FIELD("window_bytes", totals, blueprint.task.window_bytes),
     SL_FIELD_AS(MAP, "tiers", totals, tiers, .names = "device|host|disk", .fields = &tier,
                 .stride = sizeof(tier_totals)),
     SL_FIELD_AS(MAP, "moved_bytes_per_step", totals, plan.moved_bytes[SL_LANE_H2D],

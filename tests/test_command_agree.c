@@ -1,0 +1,227 @@
+/* What could be wrong when ranks begin, and when plans speak of them: a rank evaluates on another
+ * file, or begins with other weights, and nobody notices; ranks that form other groups end as if
+ * sluice had a bug; a plan of many ranks gives each of them the whole machine, or says nothing of
+ * the memory through which they exchange; a batch is divided as if there was one rank; a run of
+ * ranks cannot go on alone because of an option that is for ranks. Every case runs the built
+ * command. */
+#define _GNU_SOURCE
+#include <sys/stat.h>
+
+#include "command_run.h"
+
+#define RUN                                                                                        \
+    "--layers 2 --width 36 --heads 3 --context 32 --micro-batch 2 --data text --device cpu "       \
+    "--threads 1 --device-memory 64M --host-memory 64M "
+
+/* Two ranks, each in a shell that knows SLUICE_RANK. */
+static int two_ranks(const char *options)
+{
+    return sluice("launch -n 2 -- sh -c 'exec %s train " RUN "--steps 1 --quiet %s'", binary,
+                  options);
+}
+
+/* ---- what ranks begin with ---- */
+
+static void make_files(const char *name, size_t bytes)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        char path[128];
+        snprintf(path, sizeof path, "of-%d", rank);
+        mkdir(path, 0700);
+        snprintf(path, sizeof path, "of-%d/%s", rank, name);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        for (size_t i = 0; i < bytes; i++)
+            fputc(i + 1 == bytes ? 'a' + rank : 'e', file);
+        fclose(file);
+    }
+}
+
+static void evaluation_when_a_file_differs_then_is_refused_by_name(void **state)
+{
+    (void)state;
+    make_files("held-out", 900);
+    assert_code(two_ranks("--tp 2 --eval-data text of-$SLUICE_RANK/held-out"), 64);
+    assert_has(complaint, "--eval-data");
+    assert_has(complaint, "held-out");
+    assert_code(two_ranks("--tp 2 --eval-data text of-0/held-out"), 0);
+    assert_code(two_ranks("--dp 2 --eval-data of-$SLUICE_RANK/held-out"), 64);
+    assert_has(complaint, "held-out");
+}
+
+/* One byte of the second rank's weights is another. */
+static void spoil(const char *path)
+{
+    FILE *file = fopen(path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -3, SEEK_END), 0);
+    const int byte = fgetc(file);
+    assert_int_equal(fseek(file, -3, SEEK_END), 0);
+    assert_true(fputc(byte ^ 1, file) != EOF);
+    fclose(file);
+}
+
+static void weights_when_they_differ_then_are_refused_by_name(void **state)
+{
+    (void)state;
+    assert_code(sluice("train " RUN "--steps 1 --save begun --quiet"), 0);
+    assert_code(sluice("convert --from begun --to weights-0 --format hf"), 0);
+    assert_int_equal(system("cp -r weights-0 weights-1"), 0);
+    assert_code(two_ranks("--dp 2 --init weights-$SLUICE_RANK"), 0);
+    spoil("weights-1/model.safetensors");
+    assert_code(two_ranks("--dp 2 --init weights-$SLUICE_RANK"), 64);
+    assert_has(complaint, "--init");
+    assert_has(complaint, "model.safetensors");
+    assert_code(sluice("train " RUN "--steps 1 --seed 2 --save begun-again --quiet"), 0);
+    assert_int_equal(system("mv begun start-0; mv begun-again start-1"), 0);
+    assert_code(two_ranks("--tp 2 --init start-$SLUICE_RANK"), 64);
+    assert_has(complaint, "--init");
+}
+
+static void groups_when_they_differ_then_are_refused_with_both_values(void **state)
+{
+    (void)state;
+    assert_code(two_ranks("--tp $((SLUICE_RANK + 1))"), 64);
+    assert_has(complaint, "option --tp: \"1\" on rank 0, \"2\" on rank 1");
+    assert_code(two_ranks("--tp $((2 - SLUICE_RANK))"), 64);
+    assert_has(complaint, "option --tp: \"2\" on rank 0, \"1\" on rank 1");
+}
+
+/* ---- plans ---- */
+
+static json_t *plan_json(const char *options)
+{
+    assert_code(sluice("plan --json --layers 2 --width 36 --heads 3 --context 32 --micro-batch 2 "
+                       "--data text --device cpu --policy device %s",
+                       options),
+                0);
+    json_t *plan = json_load_file("out", 0, NULL);
+    assert_non_null(plan);
+    return plan;
+}
+
+static double budget_of(const json_t *plan)
+{
+    const json_t *tiers = json_object_get(plan, "tiers");
+    double bytes = 0;
+    for (int tier = 0; tier < 2; tier++)
+        bytes += json_number_value(
+            json_object_get(json_object_get(tiers, tier == 0 ? "device" : "host"), "budget_bytes"));
+    return bytes;
+}
+
+/* What is free changes from one command to the next one, by far less than half. */
+static void plan_when_of_four_ranks_then_each_has_a_quarter(void **state)
+{
+    (void)state;
+    json_t *one = plan_json(""), *four = plan_json("--tp 2 --ranks 4");
+    const double share = budget_of(four) / budget_of(one);
+    if (!(share > 0.125 && share < 0.375))
+        fail_msg("a rank of four gets %g of what one gets", share);
+    json_decref(one);
+    json_decref(four);
+    assert_code(sluice("plan --layers 2 --width 36 --heads 3 --context 32 --data text --device cpu "
+                       "--policy device --ranks 1024 --micro-batch 1 --device-memory 64M "
+                       "--host-memory 64M"),
+                0);
+    assert_has(output, "each computes with 1 thread,"); /* no machine of a test has more */
+}
+
+/* A run says in its log what a plan said before. Windows are shared memory: what a rank has of them
+ * is what the kernel counts for its part. */
+static void windows_when_planned_then_are_those_of_the_run(void **state)
+{
+    (void)state;
+    json_t *one = plan_json(""), *four = plan_json("--tp 2 --ranks 4");
+    assert_int_equal(json_integer_value(json_object_get(one, "window_bytes")), 0);
+    const json_int_t planned = json_integer_value(json_object_get(four, "window_bytes"));
+    assert_true(planned > 0);
+    assert_code(sluice("launch -n 4 -- train " RUN "--tp 2 --steps 1 --quiet --log-json four"), 0);
+    json_t *log = read_log("four");
+    const json_t *plan = json_object_get(json_array_get(log, 0), "plan");
+    assert_int_equal(json_integer_value(json_object_get(plan, "window_bytes")), planned);
+    json_decref(log);
+    json_decref(one);
+    json_decref(four);
+    assert_code(sluice("plan " RUN "--tp 2 --ranks 4"), 0);
+    assert_has(output, "windows");
+}
+
+/* ---- batches of DeepSpeed ---- */
+
+static void plan_batch(const char *file, const char *options, const char *expected)
+{
+    FILE *stream = fopen("batch.json", "w");
+    assert_non_null(stream);
+    fputs(file, stream);
+    fclose(stream);
+    assert_code(sluice("plan --layers 2 --width 36 --heads 3 --context 32 --data text --device cpu "
+                       "--device-memory 64M --host-memory 64M --policy device "
+                       "--config batch.json %s",
+                       options),
+                expected ? 0 : 64);
+    if (expected)
+        assert_has(output, expected);
+    else
+        assert_has(complaint, "train_batch_size");
+}
+
+static void batch_when_a_total_is_given_then_micro_batches_are_of_all_ranks(void **state)
+{
+    (void)state;
+    static const char two_of_three[] =
+        "{\"train_batch_size\": 16, \"gradient_accumulation_steps\": 2}";
+    static const char alone[] = "{\"train_batch_size\": 16}";
+    plan_batch(two_of_three, "", "a step is 2 x 8 rows");
+    plan_batch(two_of_three, "--ranks 4", "a step is 2 x 2 rows");
+    plan_batch(two_of_three, "--ranks 4 --tp 2", "a step is 2 x 4 rows");
+    plan_batch(two_of_three, "--ranks 4 --accumulate 1", "a step is 1 x 4 rows");
+    plan_batch(two_of_three, "--ranks 4 --micro-batch 2", "a step is 2 x 2 rows");
+    plan_batch(two_of_three, "--ranks 3", NULL);
+    plan_batch(alone, "", "a step is 1 x 16 rows");
+    plan_batch(alone, "--ranks 4", "a step is 1 x 4 rows");
+    plan_batch(alone, "--ranks 4 --micro-batch 2", "a step is 2 x 2 rows");
+    plan_batch(alone, "--ranks 3", NULL);
+}
+
+/* ---- going on alone ---- */
+
+static void run_when_it_goes_on_alone_then_leaves_what_is_for_ranks(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"--sequence-parallel", "--partition-activations",
+                                       "--split-layout colossal"};
+    for (int i = 0; i < 3; i++) {
+        assert_code(sluice("launch -n 2 -- train " RUN
+                           "--tp 2 %s --steps 1 --save way-%d --quiet --policy device",
+                           ways[i], i),
+                    0);
+        assert_code(sluice("launch -n 2 -- train --resume --save way-%d --steps 2 --quiet "
+                           "--log-json way-log-%d",
+                           i, i),
+                    0);
+        json_t *log = read_log(i == 0 ? "way-log-0" : i == 1 ? "way-log-1" : "way-log-2");
+        char *start = json_dumps(json_array_get(log, 0), 0);
+        assert_has(start, i == 0   ? "\"sequence_parallel\": true"
+                          : i == 1 ? "\"partition_activations\": true"
+                                   : "\"split_layout\": \"colossal\"");
+        free(start);
+        json_decref(log);
+        assert_code(sluice("train --resume --save way-%d --tp 1 --steps 3 --quiet", i), 0);
+        assert_code(sluice("train --resume --save way-%d --steps 4 --quiet", i), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(evaluation_when_a_file_differs_then_is_refused_by_name),
+        cmocka_unit_test(weights_when_they_differ_then_are_refused_by_name),
+        cmocka_unit_test(groups_when_they_differ_then_are_refused_with_both_values),
+        cmocka_unit_test(plan_when_of_four_ranks_then_each_has_a_quarter),
+        cmocka_unit_test(windows_when_planned_then_are_those_of_the_run),
+        cmocka_unit_test(batch_when_a_total_is_given_then_micro_batches_are_of_all_ranks),
+        cmocka_unit_test(run_when_it_goes_on_alone_then_leaves_what_is_for_ranks),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
