@@ -4,20 +4,21 @@
 #
 # usage: install_deps.sh [--check] [--tests]
 #   --check   with developer tools: formatter, linters
-#   --tests   where there is a CUDA compiler, also the disassembler of scripts/check_sass, by pip into
-#             build/
+#   --tests   also the MPIs that tests/test_comm_mpi.c runs ranks by, and, where there is a CUDA
+#             compiler, the disassembler of scripts/check_sass, by pip into build/
 set -eu
 
 needed='cmake ninja-build gcc g++ libc6-dev pkg-config git libjansson-dev libxxhash-dev
         libcmocka-dev libjemalloc-dev liburing-dev libhwloc-dev zlib1g-dev libzstd-dev'
+for_tests_too='openmpi-bin libopenmpi-dev mpich libmpich-dev'
 for_check='clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev shellcheck'
 
 packages=$needed
 for_tests=
 for option in "$@"; do
     case $option in
-    --check) packages="$needed $for_check" ;;
-    --tests) for_tests=yes ;;
+    --check) packages="$packages $for_check" ;;
+    --tests) packages="$packages $for_tests_too" for_tests=yes ;;
     *) echo "install_deps.sh: unknown option $option" >&2; exit 64 ;;
     esac
 done

@@ -25,6 +25,8 @@
 #include "comm/board.h"
 #include "comm/comm.h"
 #include "comm/environment.h"
+#include "comm/remote.h"
+#include "comm_post.h"
 
 enum { RANKS_MAX = 8, ANSWER_BYTES = 1400 };
 
@@ -74,6 +76,59 @@ static void run_threads(uint32_t size, rank_body body, const void *argument, ans
     for (uint32_t i = 0; i < size; i++)
         pthread_join(threads[i], NULL);
 }
+
+/* ---- ranks of several machines, as threads: messages go by the post of comm_post.h ---- */
+
+/* Of these machines the first has half of the ranks, and the others have every second one of the
+ * rest. */
+static char machine_of(uint32_t rank, uint32_t size)
+{
+    return (char)(rank < (size + 1) / 2 ? 'a' : 'b' + rank % 2);
+}
+
+typedef struct posted_run {
+    post_box box;
+    rank_run run;
+    uint32_t size;
+    char machine[32];
+} posted_run;
+
+static void *run_posted(void *argument)
+{
+    posted_run *it = argument;
+    if (sl_remote_open(&post_ops, &it->box, it->size, it->machine, 60, &it->run.world) != SL_OK) {
+        complain(it->run.out, "cannot open: %s", sl_status_message());
+        return NULL;
+    }
+    return run_rank(&it->run);
+}
+
+static void run_machines(uint32_t size, rank_body body, const void *argument, answer *answers)
+{
+    static uint32_t world_count;
+    pthread_t threads[RANKS_MAX];
+    posted_run runs[RANKS_MAX];
+    post_office office = {.size = size};
+    pthread_mutex_init(&office.lock, NULL);
+    world_count++;
+    for (uint32_t i = 0; i < size; i++) {
+        runs[i] = (posted_run){.box = {.office = &office, .rank = i, .delays = world_count % 2},
+                               .run = {NULL, body, argument, &answers[i]},
+                               .size = size};
+        office.boxes[i] = &runs[i].box;
+        snprintf(runs[i].machine, sizeof runs[i].machine, "%c-%d-%u", machine_of(i, size),
+                 (int)getpid(), world_count);
+    }
+    for (uint32_t i = 0; i < size; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run_posted, &runs[i]), 0);
+    for (uint32_t i = 0; i < size; i++)
+        pthread_join(threads[i], NULL);
+    for (uint32_t i = 0; i < size; i++)
+        post_empty(&runs[i].box);
+    pthread_mutex_destroy(&office.lock);
+}
+
+/* ---- processes ---- */
 
 static void set_number(const char *name, uint32_t number)
 {
@@ -164,10 +219,12 @@ typedef struct carrier {
     void (*run)(uint32_t size, rank_body body, const void *argument, answer *answers);
 } carrier;
 
-static const carrier carriers[] = {
-    {"threads", run_threads}, {"local", run_processes}, {"mpi", run_met}};
+static const carrier carriers[] = {{"threads", run_threads},
+                                   {"local", run_processes},
+                                   {"mpi", run_met},
+                                   {"machines", run_machines}};
 
-enum { CARRIER_COUNT = 3 };
+enum { CARRIER_COUNT = 4 };
 
 /* Fails the test with what the first rank said that found something wrong. */
 static inline void expect_right(const carrier *on, uint32_t size, const answer *answers)

@@ -35,8 +35,8 @@
 #include "window.h"
 
 enum {
-    OP_WORDS = 8, /* of 8 bytes: 63 bytes of text */
-    OP_BYTES = OP_WORDS * 8,
+    OP_BYTES = SL_BOARD_OP_BYTES,
+    OP_WORDS = OP_BYTES / 8, /* 63 bytes of text */
     REASON_BYTES = SL_STATUS_MESSAGE_BYTES,
     PAGE_BYTES = 4096,
     LOCAL_RANKS_MAX = 256,
@@ -248,11 +248,16 @@ sl_status sl_board_share(sl_board *first, uint32_t local_index, sl_board **out_b
     return open_view(first->mapping, local_index, out_board);
 }
 
+void sl_board_leave(sl_board *board)
+{
+    atomic_store(&board->head->entries[board->local_index].state, RANK_LEFT);
+}
+
 void sl_board_close(sl_board *board)
 {
     if (!board)
         return;
-    atomic_store(&board->head->entries[board->local_index].state, RANK_LEFT);
+    sl_board_leave(board);
     for (uint32_t i = 0; board->processes && i < board->rank_count; i++)
         if (board->processes[i].fd >= 0)
             close(board->processes[i].fd);
@@ -319,6 +324,22 @@ void sl_board_post(sl_board *board, uint64_t step, const char *op)
         atomic_store_explicit(&entry->op[i], words[i], memory_order_relaxed);
 }
 
+/* Word by word, as it was written: torn perhaps. */
+static void read_post(const board_entry *entry, uint64_t *out_step, char out_op[OP_BYTES])
+{
+    uint64_t words[OP_WORDS];
+    for (int i = 0; i < OP_WORDS; i++)
+        words[i] = atomic_load_explicit(&entry->op[i], memory_order_relaxed);
+    *out_step = atomic_load_explicit(&entry->step, memory_order_relaxed);
+    memcpy(out_op, words, OP_BYTES);
+    out_op[OP_BYTES - 1] = '\0';
+}
+
+void sl_board_last_post(const sl_board *board, uint64_t *out_step, char out_op[OP_BYTES])
+{
+    read_post(&board->head->entries[board->local_index], out_step, out_op);
+}
+
 /* "stopped" of a process that a signal holds; "" else. */
 static const char *describe_process(int32_t process)
 {
@@ -337,18 +358,15 @@ void sl_board_describe(const sl_board *board, uint32_t local_index, char *out_te
                        uint64_t capacity)
 {
     const board_entry *entry = &board->head->entries[local_index];
-    uint64_t words[OP_WORDS];
-    char process[64] = "", what[OP_BYTES + 48] = "";
+    char process[64] = "", what[OP_BYTES + 48] = "", op[OP_BYTES];
+    uint64_t step;
     if (atomic_load(&entry->state) == RANK_ABSENT) {
         snprintf(out_text, capacity, "rank %u of this machine, which never started", local_index);
         return;
     }
-    for (int i = 0; i < OP_WORDS; i++)
-        words[i] = atomic_load_explicit(&entry->op[i], memory_order_relaxed);
-    uint64_t step = atomic_load_explicit(&entry->step, memory_order_relaxed);
-    if (words[0])
-        snprintf(what, sizeof what, ", last in step %llu at %.*s", (unsigned long long)step,
-                 OP_BYTES - 1, (const char *)words);
+    read_post(entry, &step, op);
+    if (*op)
+        snprintf(what, sizeof what, ", last in step %llu at %s", (unsigned long long)step, op);
     if (board->processes)
         snprintf(process, sizeof process, " (process %d%s)", entry->process,
                  describe_process(entry->process));

@@ -28,7 +28,10 @@ sl_status sl_board_open(int file, uint32_t local_index, bool is_of_processes, sl
 /* Another view of the same mapping, for another thread. */
 sl_status sl_board_share(sl_board *first, uint32_t local_index, sl_board **out_board);
 
-/* The rank has left. NULL is fine. */
+/* Says that the rank has left: others that wait for it fail. */
+void sl_board_leave(sl_board *board);
+
+/* Leaves. NULL is fine. */
 void sl_board_close(sl_board *board);
 
 uint32_t sl_board_rank_count(const sl_board *board);
@@ -58,6 +61,11 @@ void *sl_board_memory(const sl_board *board, uint64_t offset);
 /* ---- what a rank does ---- */
 
 void sl_board_post(sl_board *board, uint64_t step, const char *op);
+
+enum { SL_BOARD_OP_BYTES = 64 };
+
+/* What this rank posted last. */
+void sl_board_last_post(const sl_board *board, uint64_t *out_step, char out_op[SL_BOARD_OP_BYTES]);
 
 /* ---- waiting ---- */
 

@@ -320,7 +320,7 @@ sl_status sl_comm_gather_pieces(sl_comm *comm, const uint64_t *starts, const voi
     static const sl_comm_types bytes = {SL_COMM_FP32, SL_COMM_FP32};
     SL_TRY(check_starts(starts, comm->size));
     SL_TRY(sl_comm_poll(comm));
-    uint64_t longest = longest_piece(starts, comm->size), each = comm->piece_bytes * comm->size;
+    uint64_t longest = longest_piece(starts, comm->size), each = comm->all_bytes;
     uint64_t mine = starts[comm->rank + 1] - starts[comm->rank];
     char *place = (char *)out_whole + starts[comm->rank];
     call it = begin(comm, CALL_GATHER, bytes, starts[comm->size], starts_hash(starts, comm->size));
@@ -348,7 +348,7 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
     if (root >= comm->size)
         SL_FAIL(SL_ERROR_INTERNAL, "rank %u of %u cannot broadcast", root, comm->size);
     SL_TRY(sl_comm_poll(comm));
-    uint64_t each = comm->piece_bytes * comm->size;
+    uint64_t each = comm->all_bytes;
     call it = begin(comm, CALL_BROADCAST, types, bytes, root);
     for (uint64_t done = 0; comm->size > 1 && done < bytes; done += each) {
         uint64_t count = slice(bytes, done, each);
@@ -367,7 +367,7 @@ sl_status sl_comm_broadcast(sl_comm *comm, uint32_t root, uint64_t bytes, void *
 sl_status sl_comm_merge(sl_comm *comm, uint32_t bytes, void *record, sl_comm_merge_function merge)
 {
     static const sl_comm_types types = {SL_COMM_FP32, SL_COMM_FP32};
-    if (bytes > SL_COMM_RECORD_BYTES || bytes > comm->piece_bytes * comm->size)
+    if (bytes > SL_COMM_RECORD_BYTES || bytes > comm->all_bytes)
         SL_FAIL(SL_ERROR_INTERNAL, "a record of %u bytes is too large to be merged", bytes);
     SL_TRY(sl_comm_poll(comm));
     call it = begin(comm, CALL_MERGE, types, bytes, 0);

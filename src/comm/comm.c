@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "comm_internal.h"
 #include "environment.h"
+#include "remote.h"
 #include "rendezvous.h"
 
 enum { TIMEOUT_S = 600 };
@@ -31,7 +32,13 @@ sl_status sl_comm_pass_window(sl_comm *comm, const sl_comm_pass *pass)
 
 static sl_status exchange_by_window(sl_comm *comm, const sl_comm_exchange_args *args)
 {
-    return sl_window_exchange(comm->window, args);
+    return sl_window_exchange(comm->window, args, NULL);
+}
+
+static sl_status need_nothing(sl_comm *comm)
+{
+    (void)comm;
+    return SL_OK;
 }
 
 static void do_nothing(sl_comm *comm)
@@ -39,14 +46,15 @@ static void do_nothing(sl_comm *comm)
     (void)comm;
 }
 
-static const sl_comm_ops self_ops = {"self", sl_comm_pass_window, exchange_by_window, do_nothing,
-                                     do_nothing};
-static const sl_comm_ops threads_ops = {"threads", sl_comm_pass_window, exchange_by_window,
-                                        do_nothing, do_nothing};
-static const sl_comm_ops mpi_ops = {"mpi", sl_comm_pass_window, exchange_by_window, do_nothing,
-                                    do_nothing};
-static const sl_comm_ops local_ops = {"local", sl_comm_pass_window, exchange_by_window, do_nothing,
-                                      do_nothing};
+#define OPS_OF_WINDOW(name)                                                                        \
+    {                                                                                              \
+        name, need_nothing, sl_comm_pass_window, exchange_by_window, do_nothing, do_nothing        \
+    }
+
+static const sl_comm_ops self_ops = OPS_OF_WINDOW("self");
+static const sl_comm_ops threads_ops = OPS_OF_WINDOW("threads");
+static const sl_comm_ops mpi_ops = OPS_OF_WINDOW("mpi"); /* all ranks on one machine */
+static const sl_comm_ops local_ops = OPS_OF_WINDOW("local");
 
 /* ---- an end ---- */
 
@@ -72,6 +80,7 @@ sl_status sl_comm_make(const sl_comm_ops *ops, const char *name, uint32_t rank, 
     comm->rank = rank;
     comm->size = size;
     comm->piece_bytes = sl_window_piece_bytes(size);
+    comm->all_bytes = comm->piece_bytes * size;
     comm->world = comm;
     snprintf(comm->name, sizeof comm->name, "%s", name);
     comm->members = calloc(size, sizeof *comm->members);
@@ -184,16 +193,21 @@ static sl_status open_processes(const sl_comm_ops *ops, const sl_environment *en
     return make_local_world(ops, board, out_world);
 }
 
-/* What mpirun or srun started meets first, and ends with the process that started it. */
+/* What mpirun or srun started ends with the process that started it. Ranks of one machine need
+ * nothing of MPI. */
 static sl_status open_met(const sl_environment *environment, double timeout_s, sl_comm **out_world)
 {
     int file;
-    if (environment->local_size != environment->size)
-        SL_FAIL(SL_ERROR_USAGE,
-                "%u of %u ranks are on this machine: in this version all have to be",
-                environment->local_size, environment->size);
+    const sl_transport_ops *ops;
+    const sl_meeting meeting = {
+        .rank = environment->rank, .size = environment->size, .world_size = environment->size};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    SL_TRY(sl_rendezvous_share(environment, timeout_s, &file));
+    if (environment->local_size != environment->size) {
+        SL_TRY(sl_mpi_load(environment->library, &ops));
+        return sl_remote_open(ops, NULL, environment->size, environment->machine, timeout_s,
+                              out_world);
+    }
+    SL_TRY(sl_rendezvous_share(&meeting, timeout_s, &file));
     return open_processes(&mpi_ops, environment, file, out_world);
 }
 
@@ -296,7 +310,8 @@ static sl_status complete_split(sl_comm *world, sl_comm *comm)
     sl_status status = agree_on_window(world, comm, all, &offset);
     free(all);
     SL_TRY(status);
-    return sl_comm_open_window(comm, offset);
+    SL_TRY(sl_comm_open_window(comm, offset));
+    return comm->ops->open(comm);
 }
 
 /* By its name; a name that is none counts as the world. */
@@ -318,7 +333,7 @@ sl_status sl_comm_split(sl_comm *world, const char *name, const uint32_t *member
     comm->board = world->board;
     comm->world = world;
     comm->group = find_group(name);
-    comm->carrier = world->carrier;
+    world->split_count++;
     for (uint32_t i = 0; i < member_count; i++) {
         comm->members[i] = members[i];
         comm->local[i] = world->local[members[i]];
@@ -381,7 +396,9 @@ uint64_t sl_comm_share_bytes(const sl_comm *comm)
 uint64_t sl_comm_window_bytes(const sl_comm *comm)
 {
     const uint32_t local_count = count_local(comm);
-    return comm->window ? sl_window_taken_bytes(comm->size, local_count) : 0;
+    return comm->window
+               ? sl_window_taken_bytes(comm->size, local_count) + local_count * comm->carrier_bytes
+               : 0;
 }
 
 void sl_comm_count_sent(sl_comm *comm, uint64_t bytes)

@@ -49,7 +49,7 @@ typedef enum sl_comm_kind {
                     */
     SL_COMM_SELF,  /* a world of one */
     SL_COMM_LOCAL, /* processes of one machine, started by `sluice launch` */
-    SL_COMM_MPI    /* processes that mpirun or srun started, on one machine in this version */
+    SL_COMM_MPI    /* processes that mpirun or srun started; on several machines by messages */
 } sl_comm_kind;
 
 typedef struct sl_comm_options {

@@ -19,8 +19,10 @@ typedef struct sl_comm_pass {
 /* A carrier. Every call is made in the same order by all ranks concerned, and blocks. */
 typedef struct sl_comm_ops {
     const char *name;
+    /* What an end that was split off needs of its carrier; its board and window are there. */
+    sl_status (*open)(sl_comm *comm);
     /* Hands the pieces round; then received[i] of the end is what rank i laid for this one, until
-     * the next pass but one. */
+     * the next pass. */
     sl_status (*pass)(sl_comm *comm, const sl_comm_pass *pass);
     sl_status (*exchange)(sl_comm *comm, const sl_comm_exchange_args *args);
     /* Besides what the board does. */
@@ -41,9 +43,12 @@ struct sl_comm {
     const void **received; /* [size] */
     uint64_t *send_bytes, *receive_bytes; /* [size] of the coming pass */
     uint64_t piece_bytes;                 /* the largest piece for one rank */
+    uint64_t all_bytes;                   /* the largest piece for all of them */
     uint64_t call_count;
     _Atomic uint64_t sent_bytes[SL_COMM_GROUP_COUNT]; /* of the world: by all ends of the process */
+    uint32_t split_count;                             /* of the world: the same on all ranks */
     void *carrier;                                    /* the carrier's own */
+    uint64_t carrier_bytes;                           /* memory of that, on this rank */
     _Alignas(64) char merged[SL_COMM_RECORD_BYTES];   /* scratch of sl_comm_merge */
 };
 

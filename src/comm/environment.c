@@ -10,13 +10,16 @@
 typedef struct starter {
     const char *rank, *size, *local_size;
     sl_comm_kind kind;
+    const char *library;
 } starter;
 
 static const starter starters[] = {
-    {SL_ENVIRONMENT_RANK, SL_ENVIRONMENT_SIZE, SL_ENVIRONMENT_SIZE, SL_COMM_LOCAL},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", SL_COMM_MPI},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", SL_COMM_MPI},
-    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", SL_COMM_MPI},
+    {SL_ENVIRONMENT_RANK, SL_ENVIRONMENT_SIZE, SL_ENVIRONMENT_SIZE, SL_COMM_LOCAL, NULL},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", SL_COMM_MPI,
+     "openmpi"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", SL_COMM_MPI, "mpich"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", SL_COMM_MPI,
+     "openmpi"}, /* --mpi=pmix; with pmi2 the row above is met first */
 };
 
 static sl_status read_number(const char *name, uint32_t least, uint32_t most, uint32_t *out_number)
@@ -32,17 +35,29 @@ static sl_status read_number(const char *name, uint32_t least, uint32_t most, ui
     return SL_OK;
 }
 
+/* Slurm's of several machines, "2(x3)" or "2,1", is no number, and not needed. */
+static sl_status read_machine(const starter *it, sl_environment *environment)
+{
+    const char *local = getenv(it->local_size);
+    environment->library = it->library;
+    environment->machine = getenv(SL_ENVIRONMENT_MACHINE);
+    environment->local_size = environment->size;
+    if (environment->machine || (local && strpbrk(local, "(,")))
+        environment->local_size = 0;
+    else if (local)
+        return read_number(it->local_size, 1, environment->size, &environment->local_size);
+    return SL_OK;
+}
+
 static sl_status read_starter(const starter *it, sl_environment *environment)
 {
     uint32_t file;
     SL_TRY(read_number(it->size, 1, SL_COMM_RANKS_MAX, &environment->size));
     SL_TRY(read_number(it->rank, 0, environment->size - 1, &environment->rank));
     environment->kind = it->kind;
+    if (it->kind == SL_COMM_MPI)
+        return read_machine(it, environment);
     environment->local_size = environment->size;
-    if (getenv(it->local_size)) /* Slurm's of several machines, "2(x3)", is refused here */
-        SL_TRY(read_number(it->local_size, 1, environment->size, &environment->local_size));
-    if (it->kind != SL_COMM_LOCAL)
-        return SL_OK;
     SL_TRY(read_number(SL_ENVIRONMENT_FILE, 0, INT32_MAX, &file));
     environment->file = (int)file;
     return SL_OK;

@@ -11,10 +11,16 @@
 #define SL_ENVIRONMENT_SIZE "SLUICE_RANKS"
 #define SL_ENVIRONMENT_FILE "SLUICE_RANKS_FILE"
 
+/* By it a rank counts as one of another machine than it is on: for containers that share a kernel
+ * and a network and not the machine, and for tests. */
+#define SL_ENVIRONMENT_MACHINE "SLUICE_MACHINE"
+
 typedef struct sl_environment {
     sl_comm_kind kind; /* SELF, LOCAL or MPI */
     uint32_t rank, size;
-    uint32_t local_size; /* of the ranks, those on this machine */
+    uint32_t local_size; /* of the ranks, those on this machine; 0: to be found out */
+    const char *library; /* MPI: "openmpi" or "mpich", whose starter it is */
+    const char *machine; /* borrowed; NULL: what it is */
     int file;            /* LOCAL */
 } sl_environment;
 

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "board.h"
+#include "comm.h"
 
 enum { RETRY_NS = 20000000 };
 
@@ -31,12 +32,13 @@ typedef union descriptor_message {
     unsigned char bytes[CMSG_SPACE(sizeof(int))];
 } descriptor_message;
 
-static socklen_t make_address(struct sockaddr_un *address)
+static socklen_t make_address(const sl_meeting *meeting, struct sockaddr_un *address)
 {
     memset(address, 0, sizeof *address);
     address->sun_family = AF_UNIX;
-    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "sluice-ranks-%u-%d",
-                          (unsigned)geteuid(), (int)getppid());
+    int length =
+        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "sluice-ranks-%u-%d-%llx",
+                 (unsigned)geteuid(), (int)getppid(), (unsigned long long)meeting->key);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
@@ -85,7 +87,7 @@ static bool send_file(int socket, int file)
 }
 
 /* Serves one that came; *has_come [size] remembers ranks. Strangers are passed over. */
-static sl_status serve(int listener, const sl_environment *environment, int file, bool *has_come,
+static sl_status serve(int listener, const sl_meeting *meeting, int file, bool *has_come,
                        uint64_t deadline_ns)
 {
     greeting said = {0};
@@ -96,44 +98,43 @@ static sl_status serve(int listener, const sl_environment *environment, int file
                     recv(peer, &said, sizeof said, 0) == (ssize_t)sizeof said &&
                     said.magic == greeting_magic;
     sl_status status = SL_OK;
-    if (is_heard && (said.size != environment->size || said.rank >= said.size || said.rank == 0 ||
+    if (is_heard && (said.size != meeting->size || said.rank >= said.size || said.rank == 0 ||
                      has_come[said.rank]))
         status = sl_status_fail(SL_ERROR_USAGE, "rank %u of %u came to a run of %u ranks",
-                                said.rank, said.size, environment->size);
+                                said.rank, said.size, meeting->size);
     else if (is_heard)
         has_come[said.rank] = send_file(peer, file);
     close(peer);
     return status;
 }
 
-static sl_status serve_all(int listener, const sl_environment *environment, int file,
-                           uint64_t deadline_ns)
+static sl_status serve_all(int listener, const sl_meeting *meeting, int file, uint64_t deadline_ns)
 {
     bool has_come[SL_COMM_RANKS_MAX] = {true};
-    for (uint32_t missing = 0; missing < environment->size; missing++) {
+    for (uint32_t missing = 0; missing < meeting->size; missing++) {
         while (!has_come[missing]) {
             if (!wait_readable(listener, deadline_ns))
                 SL_FAIL(SL_ERROR_RANK, "rank %u has not started on this machine in time", missing);
-            SL_TRY(serve(listener, environment, file, has_come, deadline_ns));
+            SL_TRY(serve(listener, meeting, file, has_come, deadline_ns));
         }
     }
     return SL_OK;
 }
 
-static sl_status hand_out(const sl_environment *environment, uint64_t deadline_ns, int *out_file)
+static sl_status hand_out(const sl_meeting *meeting, uint64_t deadline_ns, int *out_file)
 {
     int listener, file = -1;
     struct sockaddr_un address;
-    socklen_t bytes = make_address(&address);
+    socklen_t bytes = make_address(meeting, &address);
     SL_TRY(open_socket(&listener));
     sl_status status = SL_OK;
     if (bind(listener, (struct sockaddr *)&address, bytes) != 0 || listen(listener, 512) != 0)
         status = sl_status_fail(SL_ERROR_SYSTEM, "ranks cannot meet at socket @%s: %s",
                                 address.sun_path + 1, strerror(errno));
     if (status == SL_OK)
-        status = sl_board_create(environment->size, environment->size, &file);
+        status = sl_board_create(meeting->size, meeting->world_size, &file);
     if (status == SL_OK)
-        status = serve_all(listener, environment, file, deadline_ns);
+        status = serve_all(listener, meeting, file, deadline_ns);
     close(listener);
     if (status != SL_OK && file >= 0)
         close(file);
@@ -161,19 +162,17 @@ static sl_status receive_file(int socket, int *out_file)
 }
 
 /* Rank 0 may not listen yet. */
-static sl_status connect_to_first(int socket, uint64_t deadline_ns)
+static sl_status connect_to_first(const sl_meeting *meeting, int socket, uint64_t deadline_ns)
 {
     const struct timespec pause = {0, RETRY_NS};
     struct sockaddr_un address;
-    socklen_t bytes = make_address(&address);
+    socklen_t bytes = make_address(meeting, &address);
     while (connect(socket, (struct sockaddr *)&address, bytes) != 0) {
         if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR)
             SL_FAIL(SL_ERROR_SYSTEM, "ranks cannot meet at socket @%s: %s", address.sun_path + 1,
                     strerror(errno));
         if (sl_clock_now_ns() >= deadline_ns)
-            SL_FAIL(SL_ERROR_RANK,
-                    "rank 0 has not started on this machine in time: in this version "
-                    "all ranks have to be on one");
+            SL_FAIL(SL_ERROR_RANK, "rank 0 has not started on this machine in time");
         nanosleep(&pause, NULL);
     }
     if (!is_same_user(socket))
@@ -181,12 +180,12 @@ static sl_status connect_to_first(int socket, uint64_t deadline_ns)
     return SL_OK;
 }
 
-static sl_status take(const sl_environment *environment, uint64_t deadline_ns, int *out_file)
+static sl_status take(const sl_meeting *meeting, uint64_t deadline_ns, int *out_file)
 {
-    const greeting mine = {greeting_magic, environment->rank, environment->size};
+    const greeting mine = {greeting_magic, meeting->rank, meeting->size};
     int socket;
     SL_TRY(open_socket(&socket));
-    sl_status status = connect_to_first(socket, deadline_ns);
+    sl_status status = connect_to_first(meeting, socket, deadline_ns);
     if (status == SL_OK && send(socket, &mine, sizeof mine, MSG_NOSIGNAL) != (ssize_t)sizeof mine)
         status = sl_status_fail(SL_ERROR_RANK, "rank 0 does not answer: %s", strerror(errno));
     if (status == SL_OK && !wait_readable(socket, deadline_ns))
@@ -197,9 +196,9 @@ static sl_status take(const sl_environment *environment, uint64_t deadline_ns, i
     return status;
 }
 
-sl_status sl_rendezvous_share(const sl_environment *environment, double timeout_s, int *out_file)
+sl_status sl_rendezvous_share(const sl_meeting *meeting, double timeout_s, int *out_file)
 {
     uint64_t deadline_ns = sl_clock_now_ns() + (uint64_t)(timeout_s * 1e9);
-    return environment->rank == 0 ? hand_out(environment, deadline_ns, out_file)
-                                  : take(environment, deadline_ns, out_file);
+    return meeting->rank == 0 ? hand_out(meeting, deadline_ns, out_file)
+                              : take(meeting, deadline_ns, out_file);
 }

@@ -309,27 +309,65 @@ static flow open_flow(const sl_window *window, uint32_t peer, uint64_t bytes, bo
     return (flow){.channel = it, .peer = peer, .total_bytes = bytes};
 }
 
-sl_status sl_window_exchange(sl_window *window, const sl_comm_exchange_args *args)
+void sl_window_bell(const sl_window *window, _Atomic uint32_t **out_word,
+                    _Atomic uint32_t **out_sleepers)
 {
-    flow out = open_flow(window, args->to, args->send_bytes, true);
-    flow in = open_flow(window, args->from, args->receive_bytes, false);
+    slot *own = &window->slots[window->member];
+    *out_word = &own->bell;
+    *out_sleepers = &own->bell_sleepers;
+}
+
+/* An exchange: two ways within the machine, and what goes beside. */
+typedef struct exchange {
+    const sl_comm_exchange_args *args;
+    const sl_window_beside *beside;
+    flow out, in;
+    bool is_beside_over;
+} exchange;
+
+static sl_status move_some(sl_window *window, exchange *it, const sl_board_patience *patience,
+                           bool *out_has_moved)
+{
+    bool has_sent = !it->out.is_over && fill(window, &it->out, it->args->send);
+    bool has_received = false, has_moved = false;
+    if (!it->in.is_over)
+        SL_TRY(drain(window, &it->in, it->args->receive, &has_received));
+    if (!it->is_beside_over)
+        SL_TRY(it->beside->step(it->beside->user, patience, &has_moved, &it->is_beside_over));
+    *out_has_moved = has_sent || has_received || has_moved;
+    return SL_OK;
+}
+
+/* Whom it waits for on this machine, or nobody. */
+static uint32_t awaited(const sl_window *window, const exchange *it)
+{
+    if (!it->in.is_over)
+        return window->local[it->in.peer];
+    return it->out.is_over ? UINT32_MAX : window->local[it->out.peer];
+}
+
+sl_status sl_window_exchange(sl_window *window, const sl_comm_exchange_args *args,
+                             const sl_window_beside *beside)
+{
+    exchange it = {.args = args, .beside = beside, .is_beside_over = !beside};
     slot *own = &window->slots[window->member];
     sl_board_patience patience = {0};
+    it.out = open_flow(window, args->to, args->send_bytes, true);
+    it.in = open_flow(window, args->from, args->receive_bytes, false);
     SL_TRY(sl_board_poll(window->board));
-    if (!out.is_over)
+    if (!it.out.is_over)
         SL_TRY(take_channel(window, args->to));
-    while (!out.is_over || !in.is_over) {
+    while (!it.out.is_over || !it.in.is_over || !it.is_beside_over) {
+        bool has_moved;
         uint32_t bell = atomic_load_explicit(&own->bell, memory_order_acquire);
-        bool has_sent = !out.is_over && fill(window, &out, args->send), has_received = false;
-        if (!in.is_over)
-            SL_TRY(drain(window, &in, args->receive, &has_received));
-        if (has_sent || has_received) {
+        SL_TRY(move_some(window, &it, &patience, &has_moved));
+        if (has_moved) {
             patience = (sl_board_patience){0};
             continue;
         }
         sl_board_wait wait = {.comm = window->name,
                               .op = "exchange",
-                              .local_index = window->local[in.is_over ? out.peer : in.peer],
+                              .local_index = awaited(window, &it),
                               .word = &own->bell,
                               .sleepers = &own->bell_sleepers,
                               .seen = bell};

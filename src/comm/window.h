@@ -63,7 +63,21 @@ sl_status sl_window_wait(sl_window *window, const char *op);
 /* The half of `member` in the pass that was waited for last. */
 const void *sl_window_half(const sl_window *window, uint32_t member);
 
-/* Both ways at once with members of this machine; SL_COMM_NOBODY: not that way. */
-sl_status sl_window_exchange(sl_window *window, const sl_comm_exchange_args *args);
+/* What else an exchange moves: messages with members of other machines. */
+typedef struct sl_window_beside {
+    /* Moves what it can, without blocking; fails if waiting on has no sense. */
+    sl_status (*step)(void *user, const sl_board_patience *patience, bool *out_has_moved,
+                      bool *out_is_over);
+    void *user;
+} sl_window_beside;
+
+/* Both ways at once with members of this machine; SL_COMM_NOBODY: not that way. `beside` may be
+ * NULL, and rings the bell of this rank when it can move. */
+sl_status sl_window_exchange(sl_window *window, const sl_comm_exchange_args *args,
+                             const sl_window_beside *beside);
+
+/* This rank's bell, for sl_board_wake. */
+void sl_window_bell(const sl_window *window, _Atomic uint32_t **out_word,
+                    _Atomic uint32_t **out_sleepers);
 
 #endif

@@ -1,0 +1,616 @@
+/* The thread of messages, and what it tells others of. See messages.h.
+ *
+ * Invariants:
+ *   a message is IDLE, or WAITING in the list, or UNDER_WAY in a slot, or DONE; its owner looks at
+ *     it again when it is DONE
+ *   the transport is called by the thread alone, and slots belong to it
+ *   one receive for notes from anybody is always under way
+ *
+ * The thread looks for what came without a pause while something is under way and comes quickly;
+ * then in pauses that grow to a fifth of a millisecond; and every twentieth of a second if it waits
+ * for notes alone. */
+#define _GNU_SOURCE
+#include "messages.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+enum {
+    NOTE_TAG = 0,
+    BRISK_LOOKS = 200, /* without a pause */
+    PAUSE_NS_LEAST = 20000,
+    PAUSE_NS_MOST = 200000,
+    IDLE_NS = 50000000,
+    LEFT_NS = 1000000000, /* a message overtakes a farewell by less than this */
+    END_S = 5             /* how long a thread that may hang in MPI is waited for */
+};
+
+enum { MESSAGE_IDLE, MESSAGE_WAITING, MESSAGE_UNDER_WAY, MESSAGE_DONE };
+
+typedef enum note_kind { NOTE_LEFT = 1, NOTE_ENDED } note_kind;
+
+typedef struct note {
+    uint32_t kind, rank;
+    int32_t status;
+    uint32_t reserved;
+    char text[SL_STATUS_MESSAGE_BYTES];
+} note;
+
+typedef struct peer {
+    char host[SL_PEER_HOST_BYTES], op[SL_PEER_OP_BYTES];
+    uint64_t step;
+    _Atomic bool has_left;
+} peer;
+
+typedef struct adopted {
+    struct adopted *next;
+    void *memory;
+} adopted;
+
+typedef enum ending { ENDING_NOT, ENDING_WHOLE, ENDING_BROKEN } ending;
+
+struct sl_messages {
+    const sl_transport_ops *ops;
+    void *self;
+    uint32_t rank, size, slot_count;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the list, `phase`, peers */
+    pthread_cond_t bell;
+    sl_message *first, *last; /* handed over */
+    enum { PHASE_OPENING, PHASE_OPEN, PHASE_FAILED, PHASE_OVER } phase;
+    _Atomic int ending;
+    char error[SL_TRANSPORT_ERROR_BYTES];
+    peer *peers;       /* [size] */
+    adopted *memories; /* of the thread that opens and closes */
+    _Atomic(sl_board *) board;
+    const bool *is_elsewhere;
+    /* the thread's */
+    sl_message **slots; /* [slot_count]; NULL: free */
+    uint32_t *free_slots, free_count;
+    sl_transport_event *events;
+    uint32_t under_way; /* without the receive of notes */
+    note heard, told;
+    sl_message hearing, *telling; /* telling [size] */
+    bool has_told;
+};
+
+/* ---- the thread ---- */
+
+static void end_board(sl_messages *it, sl_status status, const char *text)
+{
+    sl_board *board = atomic_load(&it->board);
+    if (board)
+        sl_board_end(board, status, text);
+}
+
+static void describe_host(const sl_messages *it, uint32_t rank, char *text, size_t capacity)
+{
+    const char *host = it->peers && rank < it->size ? it->peers[rank].host : "";
+    snprintf(text, capacity, "rank %u%s%s", rank, *host ? " on " : "", host);
+}
+
+static void fail_message(sl_messages *it, const sl_message *message)
+{
+    char who[128], text[SL_STATUS_MESSAGE_BYTES];
+    pthread_mutex_lock(&it->lock);
+    describe_host(it, message->peer, who, sizeof who);
+    pthread_mutex_unlock(&it->lock);
+    snprintf(text, sizeof text, "the connection to %s is lost: %s", who, it->error);
+    end_board(it, SL_ERROR_RANK, text);
+}
+
+/* False if the transport refuses: it counts as under way for ever. */
+static bool start_one(sl_messages *it, sl_message *message)
+{
+    uint32_t slot = it->free_slots[--it->free_count];
+    it->slots[slot] = message;
+    atomic_store(&message->state, MESSAGE_UNDER_WAY);
+    it->under_way += message != &it->hearing;
+    bool is_started = message->is_send
+                          ? it->ops->send(it->self, slot, message->peer, message->tag,
+                                          message->data, message->bytes, it->error)
+                          : it->ops->receive(it->self, slot, message->peer, message->tag,
+                                             message->data, message->bytes, it->error);
+    if (!is_started)
+        fail_message(it, message);
+    return is_started;
+}
+
+static sl_message *take_first(sl_messages *it)
+{
+    pthread_mutex_lock(&it->lock);
+    sl_message *message = it->first;
+    if (message) {
+        it->first = message->next;
+        it->last = it->first ? it->last : NULL;
+    }
+    pthread_mutex_unlock(&it->lock);
+    return message;
+}
+
+static bool start_waiting(sl_messages *it)
+{
+    sl_message *message;
+    bool has_started = false;
+    while (it->free_count > 0 && (message = take_first(it)) != NULL)
+        has_started = start_one(it, message) || has_started;
+    return has_started;
+}
+
+static void hear(sl_messages *it)
+{
+    const note *said = &it->heard;
+    if (it->hearing.bytes == sizeof *said && said->rank < it->size) {
+        if (said->kind == NOTE_LEFT)
+            atomic_store(&it->peers[said->rank].has_left, true);
+        else if (said->kind == NOTE_ENDED)
+            end_board(it, (sl_status)said->status, said->text);
+    }
+    it->hearing.bytes = sizeof it->heard;
+    start_one(it, &it->hearing);
+}
+
+static void complete(sl_messages *it, const sl_transport_event *event)
+{
+    sl_message *message = it->slots[event->slot];
+    it->slots[event->slot] = NULL;
+    it->free_slots[it->free_count++] = event->slot;
+    it->under_way -= message != &it->hearing;
+    if (event->has_failed) {
+        fail_message(it, message);
+        return;
+    }
+    if (!message->is_send)
+        message->bytes = event->bytes;
+    _Atomic uint32_t *word = message->word, *sleepers = message->sleepers;
+    atomic_store(&message->state, MESSAGE_DONE);
+    if (word)
+        sl_board_wake(word, sleepers); /* the message may be its owner's again */
+    if (message == &it->hearing)
+        hear(it);
+}
+
+static bool take_events(sl_messages *it)
+{
+    uint32_t count = 0;
+    if (!it->ops->poll(it->self, it->events, it->slot_count, &count, it->error)) {
+        char text[SL_STATUS_MESSAGE_BYTES];
+        snprintf(text, sizeof text, "the ranks of other machines are lost: %s", it->error);
+        end_board(it, SL_ERROR_RANK, text);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        complete(it, &it->events[i]);
+    return count > 0;
+}
+
+/* Tells all ranks of other machines, once of each kind. */
+static void tell(sl_messages *it, note_kind kind, sl_status status, const char *text)
+{
+    if (!atomic_load(&it->board))
+        return;
+    it->told = (note){.kind = kind, .rank = it->rank, .status = (int32_t)status};
+    snprintf(it->told.text, sizeof it->told.text, "%s", text);
+    for (uint32_t i = 0; i < it->size; i++) {
+        if (!it->is_elsewhere[i] || it->free_count == 0)
+            continue;
+        it->telling[i] = (sl_message){.is_send = true,
+                                      .peer = i,
+                                      .tag = NOTE_TAG,
+                                      .data = &it->told,
+                                      .bytes = sizeof it->told};
+        start_one(it, &it->telling[i]);
+    }
+}
+
+static void tell_verdict(sl_messages *it)
+{
+    sl_board *board = atomic_load(&it->board);
+    if (!board || it->has_told)
+        return;
+    sl_status status = sl_board_poll(board);
+    if (status == SL_OK)
+        return;
+    it->has_told = true;
+    tell(it, NOTE_ENDED, status, sl_status_message());
+}
+
+static struct timespec find_time_in(uint64_t ns)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    ns += (uint64_t)now.tv_nsec;
+    return (struct timespec){now.tv_sec + (time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+}
+
+/* `looks` have found nothing. */
+static void pause_between_looks(sl_messages *it, uint32_t looks)
+{
+    uint64_t pause_ns = it->under_way == 0 ? IDLE_NS : PAUSE_NS_LEAST + 1000ull * looks;
+    if (it->under_way > 0 && looks < BRISK_LOOKS) {
+        sched_yield();
+        return;
+    }
+    if (it->under_way > 0 && pause_ns > PAUSE_NS_MOST)
+        pause_ns = PAUSE_NS_MOST;
+    struct timespec until = find_time_in(pause_ns);
+    pthread_mutex_lock(&it->lock);
+    if (!it->first && atomic_load(&it->ending) == ENDING_NOT)
+        pthread_cond_timedwait(&it->bell, &it->lock, &until);
+    pthread_mutex_unlock(&it->lock);
+}
+
+/* Until nothing that is to be sent is under way, or for a second. */
+static void flush(sl_messages *it)
+{
+    uint64_t end_ns = sl_clock_now_ns() + 1000000000;
+    for (;;) {
+        bool is_clear = true;
+        for (uint32_t i = 0; i < it->slot_count; i++)
+            is_clear = is_clear && !(it->slots[i] && it->slots[i]->is_send);
+        if (is_clear || sl_clock_now_ns() > end_ns || (!take_events(it) && sched_yield() != 0))
+            return;
+    }
+}
+
+static void serve(sl_messages *it)
+{
+    uint32_t looks = 0;
+    uint64_t told_ns = 0;
+    while (atomic_load(&it->ending) == ENDING_NOT) {
+        bool has_moved = start_waiting(it);
+        has_moved = take_events(it) || has_moved;
+        looks = has_moved ? 0 : looks + 1;
+        uint64_t now_ns = sl_clock_now_ns();
+        if (now_ns - told_ns > IDLE_NS / 2) {
+            tell_verdict(it);
+            told_ns = now_ns;
+        }
+        if (!has_moved)
+            pause_between_looks(it, looks);
+    }
+    start_waiting(it);
+    tell_verdict(it);
+    if (!it->has_told && atomic_load(&it->ending) == ENDING_WHOLE)
+        tell(it, NOTE_LEFT, SL_OK, "");
+    flush(it);
+    if (atomic_load(&it->ending) == ENDING_WHOLE && !it->has_told)
+        it->ops->close(it->self);
+}
+
+static void set_phase(sl_messages *it, int phase)
+{
+    pthread_mutex_lock(&it->lock);
+    it->phase = phase;
+    pthread_cond_broadcast(&it->bell);
+    pthread_mutex_unlock(&it->lock);
+}
+
+static void *run(void *argument)
+{
+    sl_messages *it = argument;
+    sigset_t all;
+    sigfillset(&all); /* signals are the command's */
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    if (!it->ops->open(it->self, it->slot_count, &it->rank, &it->size, it->error)) {
+        set_phase(it, PHASE_FAILED);
+        return NULL;
+    }
+    it->peers = calloc(it->size, sizeof *it->peers);
+    it->telling = calloc(it->size, sizeof *it->telling);
+    if (!it->peers || !it->telling) {
+        snprintf(it->error, sizeof it->error, "no memory for %u ranks", it->size);
+        set_phase(it, PHASE_FAILED);
+        return NULL;
+    }
+    it->hearing = (sl_message){.peer = SL_TRANSPORT_ANYBODY,
+                               .tag = NOTE_TAG,
+                               .data = &it->heard,
+                               .bytes = sizeof it->heard};
+    start_one(it, &it->hearing);
+    set_phase(it, PHASE_OPEN);
+    serve(it);
+    set_phase(it, PHASE_OVER);
+    return NULL;
+}
+
+/* ---- opening ---- */
+
+static void free_messages(sl_messages *it)
+{
+    while (it->memories) {
+        adopted *next = it->memories->next;
+        free(it->memories->memory);
+        free(it->memories);
+        it->memories = next;
+    }
+    pthread_cond_destroy(&it->bell);
+    pthread_mutex_destroy(&it->lock);
+    free(it->peers);
+    free(it->telling);
+    free(it->slots);
+    free(it->free_slots);
+    free(it->events);
+    free(it);
+}
+
+static sl_status make_messages(const sl_transport_ops *ops, void *self, uint32_t slot_count,
+                               sl_messages **out_messages)
+{
+    pthread_condattr_t monotonic;
+    sl_messages *it = calloc(1, sizeof *it);
+    if (!it)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for messages between machines");
+    it->ops = ops;
+    it->self = self;
+    it->slot_count = slot_count;
+    pthread_mutex_init(&it->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&it->bell, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    it->slots = calloc(slot_count, sizeof *it->slots);
+    it->free_slots = calloc(slot_count, sizeof *it->free_slots);
+    it->events = calloc(slot_count, sizeof *it->events);
+    if (!it->slots || !it->free_slots || !it->events) {
+        free_messages(it);
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u messages between machines", slot_count);
+    }
+    while (it->free_count < slot_count) {
+        it->free_slots[it->free_count] = slot_count - 1 - it->free_count;
+        it->free_count++;
+    }
+    *out_messages = it;
+    return SL_OK;
+}
+
+static int await_opening(sl_messages *it, double timeout_s)
+{
+    struct timespec until = find_time_in((uint64_t)(timeout_s * 1e9));
+    pthread_mutex_lock(&it->lock);
+    int error = 0;
+    while (it->phase == PHASE_OPENING && error == 0)
+        error = pthread_cond_timedwait(&it->bell, &it->lock, &until);
+    int phase = it->phase;
+    pthread_mutex_unlock(&it->lock);
+    return phase;
+}
+
+sl_status sl_messages_open(const sl_transport_ops *ops, void *self, uint32_t slot_count,
+                           double timeout_s, sl_messages **out_messages)
+{
+    sl_messages *it;
+    SL_TRY(make_messages(ops, self, slot_count, &it));
+    if (pthread_create(&it->thread, NULL, run, it) != 0) {
+        free_messages(it);
+        SL_FAIL(SL_ERROR_SYSTEM, "no thread for messages between machines");
+    }
+    int phase = await_opening(it, timeout_s);
+    if (phase == PHASE_OPEN) {
+        *out_messages = it;
+        return SL_OK;
+    }
+    if (phase == PHASE_OPENING) { /* it hangs there, and keeps its memory */
+        pthread_detach(it->thread);
+        SL_FAIL(SL_ERROR_RANK, "the ranks of other machines did not start in time");
+    }
+    pthread_join(it->thread, NULL);
+    sl_status status =
+        sl_status_fail(SL_ERROR_SYSTEM, "no messages between machines: %s", it->error);
+    free_messages(it);
+    return status;
+}
+
+/* ---- ending ---- */
+
+/* MPI would leave the other ranks, and one that is stopped, to whoever started them: srun does not
+ * end them by itself. Abort may hang: after some seconds the process ends without it. */
+typedef struct last_words {
+    const sl_transport_ops *ops;
+    void *self;
+    int code;
+} last_words;
+
+static last_words at_exit;
+
+static void *abort_job(void *argument)
+{
+    const last_words *it = argument;
+    it->ops->abort(it->self, it->code);
+    return NULL;
+}
+
+static void end_job(int code, void *argument)
+{
+    const struct timespec time = {END_S, 0};
+    pthread_t thread;
+    (void)argument;
+    at_exit.code = code;
+    fflush(NULL);
+    if (pthread_create(&thread, NULL, abort_job, &at_exit) == 0)
+        nanosleep(&time, NULL);
+    _exit(code);
+}
+
+/* True if the thread has ended in time: after a verdict it has some seconds left. */
+static bool await_end(sl_messages *it, double limit_s)
+{
+    sl_board *board = atomic_load(&it->board);
+    for (double waited_s = 0; waited_s < limit_s; waited_s += 1e-9 * IDLE_NS) {
+        struct timespec until = find_time_in(IDLE_NS);
+        if (pthread_clockjoin_np(it->thread, NULL, CLOCK_MONOTONIC, &until) == 0)
+            return true;
+        if (board && waited_s + END_S < limit_s && sl_board_poll(board) != SL_OK)
+            limit_s = waited_s + END_S;
+    }
+    return false;
+}
+
+void sl_messages_close(sl_messages *it, bool is_whole, double timeout_s)
+{
+    if (!it)
+        return;
+    pthread_mutex_lock(&it->lock);
+    atomic_store(&it->ending, is_whole ? ENDING_WHOLE : ENDING_BROKEN);
+    pthread_cond_broadcast(&it->bell);
+    pthread_mutex_unlock(&it->lock);
+    bool is_over = await_end(it, is_whole ? timeout_s + 1 : END_S);
+    if ((!is_whole || !is_over || it->has_told) && it->ops->abort && !at_exit.ops) {
+        at_exit = (last_words){.ops = it->ops, .self = it->self};
+        on_exit(end_job, NULL);
+    }
+    if (is_over) {
+        free_messages(it);
+    } else {
+        atomic_store(&it->board, NULL);
+        pthread_detach(it->thread); /* and keeps its memory */
+    }
+}
+
+/* ---- messages ---- */
+
+uint32_t sl_messages_rank(const sl_messages *it)
+{
+    return it->rank;
+}
+
+uint32_t sl_messages_size(const sl_messages *it)
+{
+    return it->size;
+}
+
+void sl_messages_adopt(sl_messages *it, void *memory)
+{
+    adopted *one = calloc(1, sizeof *one);
+    if (!one)
+        return; /* leaked */
+    *one = (adopted){it->memories, memory};
+    it->memories = one;
+}
+
+void sl_messages_start(sl_messages *it, sl_message *message)
+{
+    message->next = NULL;
+    atomic_store(&message->state, MESSAGE_WAITING);
+    pthread_mutex_lock(&it->lock);
+    if (it->last)
+        it->last->next = message;
+    else
+        it->first = message;
+    it->last = message;
+    pthread_cond_signal(&it->bell);
+    pthread_mutex_unlock(&it->lock);
+}
+
+bool sl_message_is_done(const sl_message *message)
+{
+    return atomic_load_explicit(&message->state, memory_order_acquire) == MESSAGE_DONE;
+}
+
+bool sl_message_is_idle(const sl_message *message)
+{
+    uint32_t state = atomic_load_explicit(&message->state, memory_order_acquire);
+    return state == MESSAGE_DONE || state == MESSAGE_IDLE;
+}
+
+sl_status sl_messages_await(sl_messages *it, sl_message *message, double timeout_s)
+{
+    const struct timespec pause = {0, 500000};
+    uint64_t end_ns = sl_clock_now_ns() + (uint64_t)(timeout_s * 1e9);
+    while (!sl_message_is_done(message)) {
+        if (sl_clock_now_ns() > end_ns)
+            SL_FAIL(SL_ERROR_RANK, "rank %u has not started in time", message->peer);
+        nanosleep(&pause, NULL);
+    }
+    (void)it;
+    return SL_OK;
+}
+
+void sl_messages_watch(sl_messages *it, sl_board *board, const bool *is_elsewhere)
+{
+    it->is_elsewhere = is_elsewhere; /* seen by the thread after the board */
+    atomic_store(&it->board, board);
+}
+
+/* ---- ranks elsewhere ---- */
+
+void sl_messages_name_host(sl_messages *it, uint32_t rank, const char *host)
+{
+    pthread_mutex_lock(&it->lock);
+    snprintf(it->peers[rank].host, SL_PEER_HOST_BYTES, "%s", host);
+    pthread_mutex_unlock(&it->lock);
+}
+
+void sl_messages_note_op(sl_messages *it, uint32_t rank, uint64_t step, const char *op)
+{
+    pthread_mutex_lock(&it->lock);
+    it->peers[rank].step = step;
+    memcpy(it->peers[rank].op, op, SL_PEER_OP_BYTES - 1);
+    pthread_mutex_unlock(&it->lock);
+}
+
+static void describe_peer(sl_messages *it, uint32_t rank, char *text, size_t capacity)
+{
+    char who[128];
+    pthread_mutex_lock(&it->lock);
+    const peer *known = &it->peers[rank];
+    describe_host(it, rank, who, sizeof who);
+    if (*known->op)
+        snprintf(text, capacity, "%s, last heard of in step %llu at %s", who,
+                 (unsigned long long)known->step, known->op);
+    else
+        snprintf(text, capacity, "%s", who);
+    pthread_mutex_unlock(&it->lock);
+}
+
+sl_status sl_messages_check(sl_messages *it, const sl_board_patience *patience, const char *comm,
+                            const char *op, uint32_t rank)
+{
+    char who[256], mine[256], text[SL_STATUS_MESSAGE_BYTES];
+    sl_board *board = atomic_load(&it->board);
+    SL_TRY(sl_board_poll(board));
+    bool has_left = atomic_load(&it->peers[rank].has_left) && patience->waited_ns > LEFT_NS;
+    if (!has_left && (double)patience->waited_ns * 1e-9 <= sl_board_timeout(board))
+        return SL_OK;
+    describe_peer(it, rank, who, sizeof who);
+    sl_board_describe(board, sl_board_local_index(board), mine, sizeof mine);
+    if (has_left)
+        snprintf(text, sizeof text, "%s has ended, but is needed by %s of %s in %s", who, op, comm,
+                 mine);
+    else
+        snprintf(text, sizeof text,
+                 "%s did not come to %s of %s within %.0f s (--rank-timeout); it was waited for by "
+                 "%s",
+                 who, op, comm, sl_board_timeout(board), mine);
+    sl_board_end(board, SL_ERROR_RANK, text);
+    return sl_board_poll(board);
+}
+
+sl_status sl_messages_wait(sl_messages *it, const sl_message *message, const char *comm,
+                           const char *op)
+{
+    sl_board *board = atomic_load(&it->board);
+    sl_board_patience patience = {0};
+    for (;;) {
+        uint32_t seen = atomic_load(message->word);
+        if (sl_message_is_done(message))
+            return SL_OK;
+        const sl_board_wait wait = {.comm = comm,
+                                    .op = op,
+                                    .local_index = UINT32_MAX,
+                                    .word = message->word,
+                                    .sleepers = message->sleepers,
+                                    .seen = seen};
+        SL_TRY(sl_board_sleep(board, &patience, &wait));
+        SL_TRY(sl_messages_check(it, &patience, comm, op, message->peer));
+    }
+}

@@ -1,0 +1,552 @@
+/* Passes and exchanges of which a part goes by messages; see remote.h.
+ *
+ * In a pass each rank sends every rank of another machine a frame, which says what it calls and
+ * carries the piece if it is small, and else the piece as a second message, out of the window where
+ * it lies. What is received has buffers of its own, which the next pass writes again.
+ *
+ * Invariants, with passes counted from 0:
+ *   at the end of pass p, what was sent in pass p - 1 has left: the others have sent theirs of p
+ *     after they had received it. So the half that pass p + 1 writes is free
+ *   an exchange goes in parts through two buffers each way, as the channels of a window do
+ *   nothing that a caller owns is ever under way: after a failure memory may go at once
+ */
+#include "remote.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "base/bits.h"
+#include "base/hash.h"
+#include "messages.h"
+#include "rendezvous.h"
+
+enum {
+    INLINE_BYTES = 4096,      /* of a piece in its frame */
+    PART_BYTES = 512 << 10,   /* of an exchange */
+    RECEIVED_BYTES = 8 << 20, /* of all pieces that come in a pass, about */
+    COMMS = 12,               /* that can have all their messages under way at once */
+    TAG_START = 1,            /* the identities of ranks, and the table of all */
+    TAG_FIRST = 2             /* of communicators, TAGS each */
+};
+
+enum { TAG_FRAME, TAG_PIECE, TAG_PART, TAGS };
+
+typedef struct frame_head {
+    sl_window_sign sign;
+    uint64_t bytes; /* of the piece, or of the message whose part it is */
+    uint64_t step;
+    char op[SL_BOARD_OP_BYTES];
+} frame_head;
+
+typedef struct frame {
+    frame_head head;
+    unsigned char piece[INLINE_BYTES];
+} frame;
+
+typedef struct part {
+    frame_head head;
+    unsigned char data[PART_BYTES];
+} part;
+
+/* What an end has beside its window. */
+typedef struct remote_end {
+    sl_messages *messages;
+    uint32_t tag;
+    uint32_t pass_count;
+    _Atomic uint32_t *word, *sleepers; /* the bell of this rank in the window */
+    frame *in_frames;                  /* [size] */
+    frame *out_frames;                 /* [2][size], by pass */
+    unsigned char *pieces;             /* [size][all_bytes] */
+    sl_message *receives;              /* [size][2]: frame and piece */
+    sl_message *sends;                 /* [2][size][2], by pass */
+    part *in_parts, *out_parts;        /* [2] */
+    sl_message part_receives[2], part_sends[2];
+} remote_end;
+
+static bool is_elsewhere(const sl_comm *comm, uint32_t rank)
+{
+    return comm->local[rank] == UINT32_MAX;
+}
+
+/* ---- an end ---- */
+
+/* Freed when nothing of it can be under way. */
+static void *take_memory(sl_messages *messages, uint64_t count, uint64_t bytes)
+{
+    void *memory = calloc(count, bytes);
+    if (memory)
+        sl_messages_adopt(messages, memory);
+    return memory;
+}
+
+static bool make_arrays(remote_end *it, const sl_comm *comm)
+{
+    sl_messages *messages = it->messages;
+    it->in_frames = take_memory(messages, comm->size, sizeof(frame));
+    it->out_frames = take_memory(messages, 2ull * comm->size, sizeof(frame));
+    it->pieces = take_memory(messages, comm->size, comm->all_bytes);
+    it->receives = take_memory(messages, 2ull * comm->size, sizeof(sl_message));
+    it->sends = take_memory(messages, 4ull * comm->size, sizeof(sl_message));
+    it->in_parts = take_memory(messages, 2, sizeof(part));
+    it->out_parts = take_memory(messages, 2, sizeof(part));
+    return it->in_frames && it->out_frames && it->pieces && it->receives && it->sends &&
+           it->in_parts && it->out_parts;
+}
+
+static sl_status open_end(sl_comm *comm, sl_messages *messages, uint32_t index)
+{
+    uint64_t share = sl_bits_round_up(RECEIVED_BYTES / comm->size, 64);
+    if (share < comm->all_bytes)
+        comm->all_bytes = share > comm->piece_bytes ? share : comm->piece_bytes;
+    remote_end *it = take_memory(messages, 1, sizeof *it);
+    if (it) {
+        it->messages = messages;
+        it->tag = TAG_FIRST + index * TAGS;
+    }
+    if (!it || !make_arrays(it, comm))
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for communicator %s", comm->name);
+    if (comm->size > 1)
+        sl_window_bell(comm->window, &it->word, &it->sleepers);
+    comm->carrier = it;
+    comm->carrier_bytes = comm->size * (3 * sizeof(frame) + comm->all_bytes) + 4 * sizeof(part);
+    return SL_OK;
+}
+
+static sl_status open_split(sl_comm *comm)
+{
+    const remote_end *world = comm->world->carrier;
+    return open_end(comm, world->messages, comm->world->split_count);
+}
+
+/* ---- passes ---- */
+
+static frame_head make_head(const sl_comm *comm, const sl_window_sign *sign, uint64_t bytes)
+{
+    frame_head head = {.sign = *sign, .bytes = bytes};
+    sl_board_last_post(comm->board, &head.step, head.op);
+    return head;
+}
+
+static void start(const sl_comm *comm, uint32_t rank, uint32_t kind, sl_message message,
+                  sl_message *place)
+{
+    remote_end *it = comm->carrier;
+    message.peer = comm->members[rank];
+    message.tag = it->tag + kind;
+    message.word = it->word;
+    message.sleepers = it->sleepers;
+    *place = message;
+    sl_messages_start(it->messages, place);
+}
+
+static void start_receives(const sl_comm *comm, const sl_comm_pass *pass, uint32_t rank)
+{
+    const remote_end *it = comm->carrier;
+    start(comm, rank, TAG_FRAME, (sl_message){.data = &it->in_frames[rank], .bytes = sizeof(frame)},
+          &it->receives[2 * rank]);
+    if (pass->receive_bytes[rank] > INLINE_BYTES)
+        start(comm, rank, TAG_PIECE,
+              (sl_message){.data = it->pieces + rank * comm->all_bytes, .bytes = comm->all_bytes},
+              &it->receives[2 * rank + 1]);
+}
+
+static void start_sends(const sl_comm *comm, const sl_comm_pass *pass, uint32_t rank)
+{
+    const remote_end *it = comm->carrier;
+    uint64_t place = (uint64_t)(it->pass_count & 1) * comm->size + rank;
+    uint64_t bytes = pass->send_bytes[rank];
+    bool is_small = bytes <= INLINE_BYTES;
+    void *piece = sl_window_place(comm->window, pass->is_for_all ? SL_WINDOW_ALL : rank);
+    frame *out = &it->out_frames[place];
+    out->head = make_head(comm, &pass->sign, bytes);
+    if (is_small && bytes > 0)
+        memcpy(out->piece, piece, bytes);
+    start(comm, rank, TAG_FRAME,
+          (sl_message){
+              .is_send = true, .data = out, .bytes = sizeof out->head + (is_small ? bytes : 0)},
+          &it->sends[2 * place]);
+    if (!is_small)
+        start(comm, rank, TAG_PIECE, (sl_message){.is_send = true, .data = piece, .bytes = bytes},
+              &it->sends[2 * place + 1]);
+}
+
+static sl_status refuse_frame(sl_comm *comm, const sl_comm_pass *pass, uint32_t rank,
+                              const frame_head *theirs)
+{
+    char text[SL_STATUS_MESSAGE_BYTES];
+    const sl_window_sign *mine = &pass->sign;
+    snprintf(text, sizeof text,
+             "ranks call different things in %s: %s of %llu elements, type %x, as call %llu here, "
+             "but operation %u of %llu elements, type %x, as call %llu in rank %u, last in step "
+             "%llu at %.63s",
+             comm->name, pass->op, (unsigned long long)mine->count, mine->types,
+             (unsigned long long)mine->call, theirs->sign.op,
+             (unsigned long long)theirs->sign.count, theirs->sign.types,
+             (unsigned long long)theirs->sign.call, comm->members[rank],
+             (unsigned long long)theirs->step, theirs->op);
+    sl_board_end(comm->board, SL_ERROR_INTERNAL, text);
+    return sl_board_poll(comm->board);
+}
+
+/* Waits for what comes from one rank. */
+static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t rank)
+{
+    const remote_end *it = comm->carrier;
+    frame *in = &it->in_frames[rank];
+    const sl_message *receives = &it->receives[2 * rank];
+    const uint64_t bytes = pass->receive_bytes[rank];
+    bool is_small = bytes <= INLINE_BYTES;
+    SL_TRY(sl_messages_wait(it->messages, &receives[0], comm->name, pass->op));
+    uint64_t expected = sizeof in->head + (is_small ? bytes : 0);
+    if (memcmp(&in->head.sign, &pass->sign, sizeof pass->sign) != 0 || in->head.bytes != bytes ||
+        receives[0].bytes != expected)
+        return refuse_frame(comm, pass, rank, &in->head);
+    sl_messages_note_op(it->messages, comm->members[rank], in->head.step, in->head.op);
+    comm->received[rank] = is_small ? in->piece : it->pieces + rank * comm->all_bytes;
+    if (is_small)
+        return SL_OK;
+    SL_TRY(sl_messages_wait(it->messages, &receives[1], comm->name, pass->op));
+    return receives[1].bytes == bytes ? SL_OK : refuse_frame(comm, pass, rank, &in->head);
+}
+
+/* What was sent in the pass before this one has left. */
+static sl_status await_sends(sl_comm *comm, const char *op)
+{
+    const remote_end *it = comm->carrier;
+    const sl_message *sends = &it->sends[2ull * (~it->pass_count & 1) * comm->size];
+    for (uint32_t i = 0; i < 2 * comm->size; i++)
+        if (!sl_message_is_idle(&sends[i]))
+            SL_TRY(sl_messages_wait(it->messages, &sends[i], comm->name, op));
+    return SL_OK;
+}
+
+static sl_status pass_remote(sl_comm *comm, const sl_comm_pass *pass)
+{
+    remote_end *it = comm->carrier;
+    SL_TRY(sl_comm_poll(comm));
+    sl_window_arrive(comm->window, &pass->sign);
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (is_elsewhere(comm, i)) {
+            start_receives(comm, pass, i);
+            start_sends(comm, pass, i);
+        }
+    SL_TRY(sl_window_wait(comm->window, pass->op));
+    uint64_t offset = pass->is_for_all ? 0 : comm->rank * comm->piece_bytes;
+    for (uint32_t i = 0; i < comm->size; i++)
+        if (!is_elsewhere(comm, i))
+            comm->received[i] = (const char *)sl_window_half(comm->window, i) + offset;
+        else
+            SL_TRY(receive_pass(comm, pass, i));
+    SL_TRY(await_sends(comm, pass->op));
+    it->pass_count++;
+    return SL_OK;
+}
+
+/* ---- exchanges ---- */
+
+/* One direction, in parts; an empty message is one empty part. */
+typedef struct flow {
+    uint32_t rank; /* SL_COMM_NOBODY: there is none */
+    uint64_t total_bytes, part_count;
+    uint64_t started, taken; /* parts */
+} flow;
+
+typedef struct exchange {
+    sl_comm *comm;
+    const sl_comm_exchange_args *args;
+    flow out, in;
+} exchange;
+
+static flow open_flow(const sl_comm *comm, uint32_t rank, uint64_t bytes)
+{
+    if (rank == SL_COMM_NOBODY || !is_elsewhere(comm, rank))
+        return (flow){.rank = SL_COMM_NOBODY};
+    uint64_t parts = sl_bits_divide_up(bytes, PART_BYTES);
+    return (flow){.rank = rank, .total_bytes = bytes, .part_count = parts > 0 ? parts : 1};
+}
+
+static uint64_t bytes_of_part(const flow *it, uint64_t index)
+{
+    uint64_t left = it->total_bytes - index * PART_BYTES;
+    return left < PART_BYTES ? left : PART_BYTES;
+}
+
+static bool send_parts(const exchange *it, flow *out)
+{
+    static const sl_window_sign none = {0};
+    remote_end *end = it->comm->carrier;
+    bool has_moved = false;
+    while (out->started < out->part_count &&
+           sl_message_is_idle(&end->part_sends[out->started % 2])) {
+        uint64_t bytes = bytes_of_part(out, out->started);
+        part *place = &end->out_parts[out->started % 2];
+        place->head = make_head(it->comm, &none, out->total_bytes);
+        if (bytes > 0)
+            memcpy(place->data, (const char *)it->args->send + out->started * PART_BYTES, bytes);
+        start(it->comm, out->rank, TAG_PART,
+              (sl_message){.is_send = true, .data = place, .bytes = sizeof place->head + bytes},
+              &end->part_sends[out->started % 2]);
+        out->started++;
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+static sl_status refuse_message(const exchange *it, const flow *in, uint64_t bytes)
+{
+    char text[SL_STATUS_MESSAGE_BYTES];
+    snprintf(text, sizeof text,
+             "ranks exchange different things in %s: %llu bytes are awaited from rank %u, which "
+             "sends %llu",
+             it->comm->name, (unsigned long long)in->total_bytes, it->comm->members[in->rank],
+             (unsigned long long)bytes);
+    sl_board_end(it->comm->board, SL_ERROR_INTERNAL, text);
+    return sl_board_poll(it->comm->board);
+}
+
+static void await_parts(const exchange *it, flow *in)
+{
+    remote_end *end = it->comm->carrier;
+    while (in->started < in->part_count && in->started < in->taken + 2) {
+        uint32_t place = in->started++ % 2;
+        start(it->comm, in->rank, TAG_PART,
+              (sl_message){.data = &end->in_parts[place], .bytes = sizeof(part)},
+              &end->part_receives[place]);
+    }
+}
+
+static sl_status take_parts(const exchange *it, flow *in, bool *out_has_moved)
+{
+    remote_end *end = it->comm->carrier;
+    await_parts(it, in);
+    while (in->taken < in->part_count && sl_message_is_done(&end->part_receives[in->taken % 2])) {
+        const part *came = &end->in_parts[in->taken % 2];
+        uint64_t bytes = bytes_of_part(in, in->taken);
+        if (came->head.bytes != in->total_bytes ||
+            end->part_receives[in->taken % 2].bytes != sizeof came->head + bytes)
+            return refuse_message(it, in, came->head.bytes);
+        sl_messages_note_op(end->messages, it->comm->members[in->rank], came->head.step,
+                            came->head.op);
+        if (bytes > 0)
+            memcpy((char *)it->args->receive + in->taken * PART_BYTES, came->data, bytes);
+        in->taken++;
+        *out_has_moved = true;
+        await_parts(it, in);
+    }
+    return SL_OK;
+}
+
+static sl_status step_exchange(void *user, const sl_board_patience *patience, bool *out_has_moved,
+                               bool *out_is_over)
+{
+    exchange *it = user;
+    const remote_end *end = it->comm->carrier;
+    *out_has_moved = send_parts(it, &it->out);
+    SL_TRY(take_parts(it, &it->in, out_has_moved));
+    bool is_in = it->in.taken == it->in.part_count;
+    *out_is_over = is_in && it->out.started == it->out.part_count;
+    if (*out_has_moved || *out_is_over)
+        return SL_OK;
+    const flow *awaited = is_in ? &it->out : &it->in;
+    return sl_messages_check(end->messages, patience, it->comm->name, "exchange",
+                             it->comm->members[awaited->rank]);
+}
+
+static uint32_t only_here(const sl_comm *comm, uint32_t rank)
+{
+    return rank != SL_COMM_NOBODY && is_elsewhere(comm, rank) ? SL_COMM_NOBODY : rank;
+}
+
+static sl_status exchange_remote(sl_comm *comm, const sl_comm_exchange_args *args)
+{
+    sl_comm_exchange_args here = *args;
+    exchange it = {.comm = comm, .args = args};
+    it.out = open_flow(comm, args->to, args->send_bytes);
+    it.in = open_flow(comm, args->from, args->receive_bytes);
+    const sl_window_beside beside = {step_exchange, &it};
+    here.to = only_here(comm, args->to);
+    here.from = only_here(comm, args->from);
+    return sl_window_exchange(comm->window, &here, &beside);
+}
+
+/* ---- ending ---- */
+
+static void abort_remote(sl_comm *comm)
+{
+    (void)comm; /* the thread of messages tells the board's verdict */
+}
+
+static void close_remote(sl_comm *comm)
+{
+    const remote_end *it = comm->carrier;
+    if (comm->world != comm || !it)
+        return;
+    bool is_whole = sl_board_poll(comm->board) == SL_OK;
+    sl_board_leave(comm->board);
+    sl_messages_close(it->messages, is_whole, sl_board_timeout(comm->board));
+}
+
+static const sl_comm_ops remote_ops = {"mpi",           open_split,   pass_remote,
+                                       exchange_remote, abort_remote, close_remote};
+
+/* ---- opening: who is where ---- */
+
+typedef struct identity {
+    char host[SL_PEER_HOST_BYTES];
+    uint64_t machine; /* the same for ranks that can share memory */
+} identity;
+
+/* Processes share memory if one kernel runs them, and meet if they are in one network's name space.
+ */
+static identity find_identity(const char *machine)
+{
+    identity it = {.machine = 0};
+    struct utsname names = {0};
+    struct stat space = {0};
+    char text[256] = "", boot[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file && !fgets(boot, sizeof boot, file))
+        boot[0] = '\0';
+    if (file)
+        fclose(file);
+    uname(&names);
+    stat("/proc/self/ns/net", &space);
+    snprintf(text, sizeof text, "%.60s %.60s %llu %.60s", boot, boot[0] ? "" : names.nodename,
+             (unsigned long long)space.st_ino, machine ? machine : "");
+    it.machine = sl_hash_64(text, strlen(text));
+    snprintf(it.host, sizeof it.host, "%.60s", machine ? machine : names.nodename);
+    return it;
+}
+
+static sl_status await_all(sl_messages *messages, sl_message *all, uint32_t count, double timeout_s)
+{
+    sl_status status = SL_OK;
+    for (uint32_t i = 0; i < count && status == SL_OK; i++)
+        if (!sl_message_is_idle(&all[i]))
+            status = sl_messages_await(messages, &all[i], timeout_s);
+    return status;
+}
+
+/* Rank 0 hears all and tells all: table [size]. `all` [size] are zero. */
+static sl_status share_identities(sl_messages *messages, identity *table, sl_message *all,
+                                  double timeout_s)
+{
+    const uint32_t rank = sl_messages_rank(messages), size = sl_messages_size(messages);
+    const uint64_t bytes = size * sizeof *table;
+    sl_message one = {.peer = 0, .tag = TAG_START};
+    if (rank != 0) {
+        all[0] = one;
+        all[0].is_send = true;
+        all[0].data = &table[rank];
+        all[0].bytes = sizeof *table;
+        sl_messages_start(messages, &all[0]);
+        SL_TRY(sl_messages_await(messages, &all[0], timeout_s));
+        all[1] = one;
+        all[1].data = table;
+        all[1].bytes = bytes;
+        sl_messages_start(messages, &all[1]);
+        return sl_messages_await(messages, &all[1], timeout_s);
+    }
+    for (int is_send = 0; is_send < 2; is_send++) {
+        for (uint32_t i = 1; i < size; i++) {
+            all[i] = one;
+            all[i].is_send = is_send;
+            all[i].peer = i;
+            all[i].data = is_send ? table : &table[i];
+            all[i].bytes = is_send ? bytes : sizeof *table;
+            sl_messages_start(messages, &all[i]);
+        }
+        SL_TRY(await_all(messages, all, size, timeout_s));
+    }
+    return SL_OK;
+}
+
+/* Places of the ranks of this machine, in order; returns this one's meeting. */
+static sl_meeting find_local(const identity *table, uint32_t rank, uint32_t size, uint32_t *local)
+{
+    sl_meeting meeting = {.world_size = size, .key = table[rank].machine};
+    for (uint32_t i = 0; i < size; i++) {
+        local[i] = UINT32_MAX;
+        if (table[i].machine != table[rank].machine)
+            continue;
+        if (i == rank)
+            meeting.rank = meeting.size;
+        local[i] = meeting.size++;
+    }
+    return meeting;
+}
+
+/* Meets the ranks of this machine, and opens their board. */
+static sl_status meet(sl_comm *world, const identity *table, double timeout_s)
+{
+    int file;
+    sl_meeting meeting = find_local(table, world->rank, world->size, world->local);
+    SL_TRY(sl_rendezvous_share(&meeting, timeout_s, &file));
+    sl_status status = sl_board_open(file, meeting.rank, true, &world->board);
+    close(file);
+    return status;
+}
+
+static sl_status complete_world(sl_comm *world, sl_messages *messages, identity *table,
+                                bool *elsewhere, double timeout_s)
+{
+    SL_TRY(meet(world, table, timeout_s));
+    sl_board_set_timeout(world->board, timeout_s);
+    for (uint32_t i = 0; i < world->size; i++) {
+        world->members[i] = i;
+        elsewhere[i] = is_elsewhere(world, i);
+        sl_messages_name_host(messages, i, table[i].host);
+    }
+    SL_TRY(sl_comm_open_window(world, sl_board_world_window(world->board)));
+    SL_TRY(open_end(world, messages, 0));
+    sl_messages_watch(messages, world->board, elsewhere);
+    return sl_board_join(world->board, world->rank);
+}
+
+static sl_status make_world(sl_messages *messages, const char *machine, double timeout_s,
+                            sl_comm *world)
+{
+    const uint32_t rank = sl_messages_rank(messages), size = sl_messages_size(messages);
+    identity *table = take_memory(messages, size, sizeof *table);
+    sl_message *all = take_memory(messages, (uint64_t)size + 2, sizeof *all);
+    bool *elsewhere = take_memory(messages, size, sizeof *elsewhere);
+    if (!table || !all || !elsewhere)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u ranks", size);
+    table[rank] = find_identity(machine);
+    SL_TRY(share_identities(messages, table, all, timeout_s));
+    return complete_world(world, messages, table, elsewhere, timeout_s);
+}
+
+/* Slots for all messages that several communicators of all ranks can have under way. */
+static uint32_t count_slots(uint32_t size)
+{
+    return COMMS * (6 * size + 4) + size + 64;
+}
+
+sl_status sl_remote_open(const sl_transport_ops *ops, void *self, uint32_t size,
+                         const char *machine, double timeout_s, sl_comm **out_world)
+{
+    sl_messages *messages;
+    sl_comm *world = NULL;
+    SL_TRY(sl_messages_open(ops, self, count_slots(size), timeout_s, &messages));
+    sl_status status = sl_comm_make(&remote_ops, "world", sl_messages_rank(messages),
+                                    sl_messages_size(messages), &world);
+    if (status == SL_OK)
+        status = make_world(messages, machine, timeout_s, world);
+    if (status == SL_OK) {
+        *out_world = world;
+        return SL_OK;
+    }
+    char text[SL_STATUS_MESSAGE_BYTES];
+    snprintf(text, sizeof text, "%s", sl_status_message());
+    sl_messages_close(messages, false, timeout_s);
+    if (world) {
+        world->carrier = NULL;
+        sl_comm_close(world);
+    }
+    return sl_status_fail(status, "%s", text);
+}
