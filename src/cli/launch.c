@@ -72,8 +72,8 @@ static error_t take_word(int key, char *text, struct argp_state *state)
     }
     if (key == 'H') {
         options->status =
-            sl_status_fail(SL_ERROR_USAGE, "--hosts comes with a later version: ranks share one "
-                                           "machine; start them with -n alone");
+            sl_status_fail(SL_ERROR_USAGE, "--hosts comes with a later version: start ranks of one "
+                                           "machine with -n alone, others by mpirun or srun");
         return EINVAL;
     }
     if (key != ARGP_KEY_ARG)
