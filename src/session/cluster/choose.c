@@ -369,7 +369,8 @@ static sl_status choose(chooser *self)
                 " divides: change one of them, or leave --tp, --pp, --dp and "
                 "--micro-batch open",
                 self->question->job.ranks, self->question->job.global_batch);
-    qsort(self->estimates, self->estimate_count, sizeof *self->estimates, compare_bounds);
+    if (self->estimate_count > 0)
+        qsort(self->estimates, self->estimate_count, sizeof *self->estimates, compare_bounds);
     for (uint64_t i = 0; i < self->estimate_count; i++)
         if (self->estimates[i].bound_seconds <
             time_to_beat(self->answer, &self->estimates[i].candidate.layout))
