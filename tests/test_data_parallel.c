@@ -62,7 +62,7 @@ static void gradients_when_rows_are_shared_then_are_those_of_one_rank(void **sta
     (void)state;
     for (int way = 0; way < WAY_COUNT; way++)
         for (int l = 0; l < LAYOUT_COUNT; l++)
-            if (is_full() || l == way % LAYOUT_COUNT)
+            if (is_full() || l == way || l == LAYOUT_COUNT - 1 - way)
                 check_gradients(&layouts[l], way, NULL);
 }
 
@@ -150,10 +150,10 @@ static void stages_and_policies_when_changed_then_give_the_same_bits(void **stat
         for (int half = 0; half < 2; half++)
             for (int z = 0; z < 3; z++, number++) {
                 const char *settings[SETTINGS_MAX + 2];
-                const struct layout *layout = &layouts[number % 4];
+                const struct layout *layout = &layouts[(number + number / 5) % 4];
                 memcpy(settings, join(others[i], half ? "precision=bf16" : "precision=fp32", NULL),
                        sizeof settings);
-                if (is_full() || (number + number / 4) % 5 == 0)
+                if (is_full() || number % 5 == 3)
                     check_same_bits(layout, half ? bf16 : fp32, settings, zeros[z]);
             }
 }
@@ -169,6 +169,7 @@ static void update_when_early_then_gives_the_same_bits(void **state)
                                         "clip=0",        "nonfinite=stop", NULL};
     check_same_bits(&layouts[1], plain, early, "zero=1");
     check_same_bits(&layouts[1], plain, early, "zero=2");
+    check_same_bits(&layouts[1], plain, early, "zero=3");
 }
 
 /* ---- what it costs ---- */
@@ -220,9 +221,9 @@ static uint64_t count_home_bytes(const ranks_run *run, sl_group group)
 static void memory_when_measured_is_that_of_the_plan(void **state)
 {
     (void)state;
-    static const char *const zeros[] = {"zero=0", "zero=1", "zero=2"};
-    uint64_t moment_bytes[3] = {0}, grad_bytes[3] = {0};
-    for (int z = 0; z < 3; z++) {
+    static const char *const zeros[] = {"zero=0", "zero=1", "zero=2", "zero=3"};
+    uint64_t moment_bytes[4] = {0}, grad_bytes[4] = {0}, param_bytes[4] = {0};
+    for (int z = 0; z < 4; z++) {
         const struct layout layout = {1, 4, zeros[z]};
         ranks_run *run = open_many(&layout, z == 1 ? on_host : by_layer, NULL);
         take_step(run);
@@ -236,10 +237,12 @@ static void memory_when_measured_is_that_of_the_plan(void **state)
         }
         moment_bytes[z] = count_home_bytes(run, SL_GROUP_MOMENT1);
         grad_bytes[z] = count_home_bytes(run, SL_GROUP_GRAD);
+        param_bytes[z] = count_home_bytes(run, SL_GROUP_PARAM);
         close_run(run);
     }
     assert_true(moment_bytes[1] < moment_bytes[0] / 3);
     assert_true(grad_bytes[1] >= grad_bytes[0] && grad_bytes[2] < grad_bytes[0] / 3);
+    assert_true(param_bytes[2] >= param_bytes[0] && param_bytes[3] < param_bytes[0] / 3);
 }
 
 /* In micro order the sum of all micro-batches lives all step: whole, with homes. */

@@ -48,9 +48,7 @@ static void set_ops(sl_machine *machine, sl_type type, sl_op_rate rate)
  * and back at about a fifth of what one core copies. */
 static void set_collectives(sl_machine *machine, sl_type type)
 {
-    for (int kind = 0; kind < SL_OP_COUNT; kind++)
-        if (sl_op_info_of((sl_op_kind)kind)->is_collective)
-            machine->op[kind][type] = (sl_op_rate){0, exchange_bytes, exchange_seconds};
+    sl_machine_set_exchanges(machine, type, (sl_op_rate){0, exchange_bytes, exchange_seconds});
 }
 
 static void set_copies(sl_machine *machine, double rate, double cores)
@@ -109,6 +107,16 @@ sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker
     snprintf(machine.name, sizeof machine.name, "GPU of %u multiprocessors, not measured",
              multiprocessors);
     return machine;
+}
+
+void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce)
+{
+    static const sl_op_kind halves[] = {SL_OP_REDUCE_SCATTER_GRADIENT, SL_OP_ALL_GATHER_CHUNK};
+    for (int kind = 0; kind < SL_OP_COUNT; kind++)
+        if (sl_op_info_of((sl_op_kind)kind)->is_collective)
+            machine->op[kind][type] = all_reduce;
+    for (size_t i = 0; i < sizeof halves / sizeof halves[0]; i++)
+        machine->op[halves[i]][type].byte_rate *= 2;
 }
 
 double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind, const sl_op_attrs *attrs,

@@ -169,6 +169,10 @@ SL_API sl_machine sl_machine_default(uint32_t worker_count);
  * has `worker_count` threads. */
 SL_API sl_machine sl_machine_default_gpu(uint32_t multiprocessor_count, uint32_t worker_count);
 
+/* Gives the exchanges between ranks the rate of an all-reduce. What is half of one, but counts the
+ * same bytes, for it works in place, has twice the bytes a second. */
+SL_API void sl_machine_set_exchanges(sl_machine *machine, sl_type type, sl_op_rate all_reduce);
+
 /* Seconds of one op alone, on the compute lane or, for AdamW, on the host lane. */
 SL_API double sl_machine_op_seconds(const sl_machine *machine, sl_op_kind kind,
                                     const sl_op_attrs *attrs, bool on_host);

@@ -311,7 +311,8 @@ SL_API sl_status sl_program_derive_step(const sl_program *forward, const sl_chun
 
 typedef struct sl_gather_options {
     uint32_t most;  /* chunks whole at once for their uses, or as many as one op takes if that is
-                     * more; 0: no limit. Fewer take less memory and more traffic */
+                     * more; 0: no limit; 1: and none past an op that does not read it. Fewer take
+                     * less memory and more traffic */
     uint32_t ahead; /* chunks that are gathered before they are used: beside what comes between */
 } sl_gather_options;
 

@@ -135,8 +135,6 @@ void sl_rank_sums_fit(const sl_rank_sums *it, sl_machine *machine)
     for (int type = 0; type < SL_TYPE_COUNT; type++) {
         const sl_type timed = type == SL_TYPE_FP32 ? SL_TYPE_FP32 : SL_TYPE_BF16;
         const sl_op_rate rate = fit_type(it, timed, machine->op_seconds);
-        for (int kind = 0; kind < SL_OP_COUNT; kind++)
-            if (sl_op_info_of((sl_op_kind)kind)->is_collective)
-                machine->op[kind][type] = rate;
+        sl_machine_set_exchanges(machine, (sl_type)type, rate);
     }
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bits.h"
 #include "comm/comm.h"
 #include "command.h"
 
@@ -76,6 +77,16 @@ static void print_splits(const sl_program *program)
         print_shape(" -> ", spec, local);
         printf(" %s\n", split_names[spec->split]);
     }
+}
+
+/* Parameters that a rank keeps: a share, where they are in shards. */
+static uint64_t count_local(const sl_blueprint *blueprint)
+{
+    const sl_program *program = blueprint->programs[0];
+    const uint64_t elements = blueprint->layout->valid_elements;
+    return sl_program_shards_group(program, SL_GROUP_PARAM)
+               ? sl_bits_divide_up(elements, program->dp_size)
+               : elements;
 }
 
 /* ---- as JSON ---- */
@@ -156,7 +167,7 @@ sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *bl
         "{s:i, s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "count",
         (int)sl_comm_layout_ranks(&layout), "tensor", (int)layout.tensor, "data", (int)layout.data,
         "stages", (int)layout.stages, "threads", (int)blueprint->task.target.worker_count, "groups",
-        groups, "local_parameters", (json_int_t)blueprint->layout->valid_elements, "shards",
+        groups, "local_parameters", (json_int_t)count_local(blueprint), "shards",
         list_shards(blueprint->programs[0]), "tensors", list_splits(blueprint->programs[0]));
     if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
@@ -192,7 +203,7 @@ sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *bluep
     SL_TRY(print_groups(&layout, SL_COMM_DATA));
     printf("each rank holds %" PRIu64 " of %" PRIu64
            " parameters, padding counted; the bytes above are of one rank\n",
-           blueprint->layout->valid_elements, sl_gpt2_parameter_count(&blueprint->task.shape));
+           count_local(blueprint), sl_gpt2_parameter_count(&blueprint->task.shape));
     printf("each computes with %u thread%s, and takes %s more for the windows through which ranks "
            "of one machine exchange\n",
            blueprint->task.target.worker_count, blueprint->task.target.worker_count == 1 ? "" : "s",

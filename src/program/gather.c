@@ -13,6 +13,7 @@
  * each: so values are the same at all its seams.
  *
  * With a limit on chunks at once the one with the farthest next use goes first (Belady's rule).
+ * With the limit of one chunk none stays whole past an op that does not read it.
  *
  * First all gathers are listed, by the op that each is for; then ops are copied, and a gather is
  * put in front of the op that one some places before it in the list is for: so it runs beside the
@@ -62,6 +63,7 @@ typedef struct gatherer {
     uint32_t gather_count, gather_capacity;
     uint32_t put_count, reached_count; /* of gathers: put, and for ops that were reached */
     uint32_t most;                     /* chunks at once */
+    bool is_least;                     /* none stays past an op that does not read it */
     uint32_t ahead;                    /* places in the list */
     uint32_t span;
     uint32_t span_most; /* chunks that one span uses */
@@ -236,6 +238,13 @@ static void make_room(gatherer *g, const sl_op *user)
     }
 }
 
+static void drop_unread(gatherer *g, const sl_op *op)
+{
+    for (uint32_t c = 0; c < g->map->chunk_count; c++)
+        if (g->chunks[c].gathered != SL_NONE && !g->chunks[c].is_held && !is_used_by(g, op, c))
+            drop_chunk(&g->chunks[c]);
+}
+
 /* Sees to it that a chunk is whole before op `tick`. */
 static sl_status need_chunk(gatherer *g, uint32_t tick, uint32_t chunk_index)
 {
@@ -263,8 +272,8 @@ static void enter_section(gatherer *g, uint32_t index)
     g->section = sl_program_section(g->from, index);
     for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++)
         used += count_new_chunks(g, &g->from->ops[o], index + 1);
-    g->is_small =
-        g->from->section_count > 1 && used <= (uint64_t)g->span_most + 1 && used <= g->most;
+    g->is_small = g->from->section_count > 1 && used <= (uint64_t)g->span_most + 1 &&
+                  used <= g->most && !g->is_least;
     for (uint32_t c = 0; c < g->map->chunk_count; c++) {
         gathered_chunk *chunk = &g->chunks[c];
         const bool is_local = was_repeated && !chunk->is_held;
@@ -282,6 +291,8 @@ static sl_status list_gathers(gatherer *g)
         enter_section(g, s);
         for (uint32_t o = g->section.first; o < g->section.first + g->section.count; o++) {
             g->span += begins_span(g->from, o, &segment);
+            if (g->is_least)
+                drop_unread(g, &g->from->ops[o]);
             for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
                 const uint32_t c = find_chunk(g, &g->from->ops[o], i);
                 if (c != SL_NONE)
@@ -437,6 +448,7 @@ sl_status sl_program_gather_chunks(const sl_program *program, const sl_chunk_map
     gatherer g = {.from = program,
                   .map = chunks,
                   .most = options->most > 0 ? options->most : UINT32_MAX,
+                  .is_least = options->most == 1,
                   .ahead = options->ahead,
                   .section = {.repeat = 1}};
     sl_status status;

@@ -354,28 +354,14 @@ sl_status sl_blueprint_bound_seconds(const sl_task *task, const sl_choice *choic
     return SL_OK;
 }
 
-/* What takes less of the device: first nothing ahead of its use, then half as many chunks at once.
- * False: there is nothing less. */
-static bool gather_fewer(const sl_blueprint *blueprint, sl_gather_options *gathers)
-{
-    const uint32_t chunks = gathers->most ? gathers->most : blueprint->layout->chunk_count;
-    const bool is_ahead = gathers->ahead > 0;
-    if (!sl_program_shards_group(blueprint->programs[0], SL_GROUP_PARAM))
-        return false;
-    gathers->ahead = 0;
-    if (!is_ahead)
-        gathers->most = chunks / 2;
-    return is_ahead || chunks > 1;
-}
-
-/* Writes to *gathers what is worth a try where this does not fit on the device. */
 static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
-                                 sl_gather_options *gathers, sl_blueprint **out_blueprint,
-                                 sl_fit_failure *out_failure, bool *out_has_less)
+                                 sl_gather_options gathers, sl_blueprint **out_blueprint,
+                                 sl_fit_failure *out_failure, uint32_t *out_chunks)
 {
     sl_blueprint *blueprint = NULL;
     sl_status status;
-    SL_TRY(open_blueprint(task, choice, *gathers, &blueprint));
+    SL_TRY(open_blueprint(task, choice, gathers, &blueprint));
+    *out_chunks = blueprint->layout->chunk_count;
     SL_TRY_GOTO(status, plan_within_budgets(blueprint, out_failure), close_blueprint);
     if (!task->is_probe)
         SL_TRY_GOTO(status, sl_blueprint_verify(blueprint), close_blueprint);
@@ -384,24 +370,43 @@ static sl_status build_gathering(const sl_task *task, const sl_choice *choice,
 close_blueprint:
     if (status == SL_ERROR_FIT)
         out_failure->choice = *choice;
-    if (status == SL_ERROR_FIT && out_failure->shortage.tier == SL_TIER_DEVICE)
-        *out_has_less = gather_fewer(blueprint, gathers);
     sl_blueprint_close(blueprint);
     return status;
+}
+
+/* The device does not hold what is gathered ahead of its use. If it holds the least that can be
+ * gathered: as many chunks at once as fit, of halves of all of them. */
+static sl_status build_gathering_fewer(const sl_task *task, const sl_choice *choice,
+                                       sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
+{
+    uint32_t chunks;
+    sl_fit_failure ignored;
+    sl_blueprint *least = NULL;
+    SL_TRY(build_gathering(task, choice, (sl_gather_options){.most = 1}, &least, out_failure,
+                           &chunks));
+    for (uint32_t most = chunks; most > 1; most /= 2) {
+        const sl_gather_options gathers = {.most = most == chunks ? 0 : most};
+        sl_status status = build_gathering(task, choice, gathers, out_blueprint, &ignored, &chunks);
+        if (status == SL_ERROR_FIT)
+            continue;
+        sl_blueprint_close(least);
+        return status;
+    }
+    *out_blueprint = least;
+    return SL_OK;
 }
 
 sl_status sl_blueprint_build(const sl_task *task, const sl_choice *choice,
                              sl_blueprint **out_blueprint, sl_fit_failure *out_failure)
 {
-    const bool is_auto = task->prefetch == SL_PREFETCH_AUTO;
-    sl_gather_options gathers = {.ahead = is_auto ? GATHERS_AHEAD : task->prefetch};
-    sl_status status;
-    bool has_less;
-    do {
-        has_less = false;
-        status = build_gathering(task, choice, &gathers, out_blueprint, out_failure, &has_less);
-    } while (has_less);
-    return status;
+    const bool is_auto = task->prefetch == SL_PREFETCH_AUTO,
+               gathers = task->dp_size > 1 && task->zero > 2;
+    const sl_gather_options ahead = {.ahead = is_auto ? GATHERS_AHEAD : task->prefetch};
+    uint32_t chunks;
+    sl_status status = build_gathering(task, choice, ahead, out_blueprint, out_failure, &chunks);
+    if (!gathers || status != SL_ERROR_FIT || out_failure->shortage.tier != SL_TIER_DEVICE)
+        return status;
+    return build_gathering_fewer(task, choice, out_blueprint, out_failure);
 }
 
 void sl_blueprint_close(sl_blueprint *blueprint)
