@@ -454,6 +454,7 @@ static void (*const it_table[SL_OP_COUNT])(const it_call *) = {
 #define it_gather_columns NULL
 #define it_scatter_columns NULL
 #define it_take_columns NULL
+#define it_exchange NULL
 #define it_input NULL
     SL_OP_LIST(X)
 #undef X

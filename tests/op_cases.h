@@ -83,6 +83,7 @@ static const uint8_t op_optional[SL_OP_COUNT] = {
     [SL_OP_LINEAR_WEIGHT_BACKWARD] = 1 << 3,
     [SL_OP_ADAMW] = 1 << 5,
     [SL_OP_ALL_REDUCE_NORM] = 1 << 1,
+    [SL_OP_EXCHANGE] = 1 << 0 | 1 << 1,
 };
 
 typedef struct op_shape {

@@ -22,7 +22,10 @@
 
 /* Five heads of eight: three on the first of two ranks; 160 features of the MLP, 56 on the first of
  * three; ids that end within the last rank's panels. */
-static const sl_gpt2_shape shape = {2, 40, 5, 24, 600};
+#ifndef RANK_RUNS_LAYERS
+#define RANK_RUNS_LAYERS 2
+#endif
+static const sl_gpt2_shape shape = {RANK_RUNS_LAYERS, 40, 5, 24, 600};
 
 enum { PLAN_STEP = 0, SETTINGS_MAX = 16, NAMES_MAX = 64 };
 
@@ -56,8 +59,8 @@ typedef void (*damage)(sl_blueprint *blueprint, uint32_t rank);
 
 typedef struct run_rank {
     struct ranks_run *run;
-    uint32_t rank, tensor, data; /* data: which rows */
-    sl_ranks others;             /* where there are data-parallel ranks */
+    uint32_t rank, tensor, data, stage; /* data: which rows */
+    sl_ranks others;                    /* where there are data-parallel ranks, or stages */
     sl_config config;
     sl_session *session;
     uint64_t step; /* done */
@@ -69,7 +72,7 @@ typedef struct run_rank {
 } run_rank;
 
 typedef struct ranks_run {
-    uint32_t size, tp, dp;
+    uint32_t size, tp, dp, pp;
     uint32_t factor; /* times as many micro-batches as the settings say */
     rank_group group;
     rank_end ends[RANKS_MAX];
@@ -80,6 +83,11 @@ typedef struct ranks_run {
     damage plant;
     void *(*work)(void *rank); /* of the threads that run */
 } ranks_run;
+
+static inline bool has_others(const ranks_run *run)
+{
+    return run->dp > 1 || run->pp > 1;
+}
 
 /* A setting that one rank alone does not take. */
 static inline bool is_of_ranks(const char *setting)
@@ -94,12 +102,13 @@ static inline bool is_of_ranks(const char *setting)
 
 static inline void configure(sl_config *config, const ranks_run *run, const char *const *settings)
 {
-    char tp[16], dp[16];
+    char tp[16], dp[16], pp[16];
     const uint32_t size = run->size;
     snprintf(tp, sizeof tp, "tp=%u", run->tp);
     snprintf(dp, sizeof dp, "dp=%u", run->dp);
+    snprintf(pp, sizeof pp, "pp=%u", run->pp ? run->pp : 1);
     const char *const common[] = {
-        "data=x", run_device,          "threads=1",      tp, dp, "micro-batch=2",
+        "data=x", run_device,          "threads=1",      tp, dp, pp, "micro-batch=2",
         "seq=24", "device-memory=64M", "host-memory=64M"};
     assert_int_equal(sl_config_init(config), SL_OK);
     for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
@@ -145,6 +154,7 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
     assert_int_equal(search.task.tp_size, it->run->tp);
     search.task.tp_rank = it->tensor;
     search.task.dp_rank = it->data;
+    search.task.stage_index = it->stage;
     if (sl_search_find(&search, &blueprint, &refusal) != SL_OK)
         fail_msg("%s", sl_status_message());
     if (plant)
@@ -155,7 +165,8 @@ static inline void open_rank(run_rank *it, const char *const *settings, damage p
         tensor = &it->others.tensor;
     const sl_session_hooks hooks = {.source = &source,
                                     .ranks = it->run->tp > 1 ? tensor : NULL,
-                                    .data_ranks = it->run->dp > 1 ? &it->others.data : NULL};
+                                    .data_ranks = it->run->dp > 1 ? &it->others.data : NULL,
+                                    .stage_ranks = it->run->pp > 1 ? &it->others.stages : NULL};
     if (sl_session_open(blueprint, &hooks, &it->session) != SL_OK)
         fail_msg("%s", sl_status_message());
     if (sl_session_initialise(it->session, 42) != SL_OK)
@@ -228,26 +239,35 @@ static inline void *open_apart(void *argument)
     return NULL;
 }
 
-static inline ranks_run *open_layout(uint32_t tp, uint32_t dp, const char *const *settings,
-                                     uint32_t factor, damage plant)
+static inline ranks_run *open_stages(uint32_t tp, uint32_t dp, uint32_t pp,
+                                     const char *const *settings, uint32_t factor, damage plant)
 {
     ranks_run *run = calloc(1, sizeof *run);
-    *run = (ranks_run){.size = tp * dp, .tp = tp, .dp = dp, .factor = factor};
+    *run = (ranks_run){.size = tp * dp * pp, .tp = tp, .dp = dp, .pp = pp, .factor = factor};
     assert_true(run->size <= RANKS_MAX);
     run->learning_rate = 3e-4f;
     rank_group_open(&run->group, run->size, run->ends, run->ranks);
     for (uint32_t rank = 0; rank < run->size; rank++)
-        run->rank[rank] =
-            (run_rank){.run = run, .rank = rank, .tensor = rank % tp, .data = rank / tp};
+        run->rank[rank] = (run_rank){.run = run,
+                                     .rank = rank,
+                                     .tensor = rank % tp,
+                                     .data = rank / tp % dp,
+                                     .stage = rank / tp / dp};
     run->settings = settings;
     run->plant = plant;
-    if (dp > 1 || is_apart(run))
+    if (has_others(run) || is_apart(run))
         open_others(run);
     if (is_apart(run))
         run_all(run, open_apart);
     for (uint32_t rank = 0; rank < run->size && !is_apart(run); rank++)
         open_rank(&run->rank[rank], settings, plant);
     return run;
+}
+
+static inline ranks_run *open_layout(uint32_t tp, uint32_t dp, const char *const *settings,
+                                     uint32_t factor, damage plant)
+{
+    return open_stages(tp, dp, 1, settings, factor, plant);
 }
 
 /* Ranks that tensors are split over. */
@@ -377,7 +397,7 @@ static inline bool is_in_shard(const run_rank *it, uint32_t index, uint64_t e)
 {
     const sl_layout *layout = it->session->blueprint->layout;
     const uint64_t part = layout->chunk_elements / it->run->dp;
-    return (layout->first_element[index] + e) / part == it->data;
+    return (layout->first_element[it->session->own[index]] + e) / part == it->data;
 }
 
 static inline void place_tensor(const run_rank *it, sl_group group, uint32_t index,
@@ -397,7 +417,8 @@ static inline void place_tensor(const run_rank *it, sl_group group, uint32_t ind
             continue;
         }
         assert_true(at < whole->count);
-        const bool is_replica = it->data > 0 && !has_shards;
+        const bool is_copy = it->stage > 0 && strcmp(spec->name, "wte.weight") == 0;
+        const bool is_replica = (it->data > 0 && !has_shards) || is_copy;
         if (is_replica || (spec->split == SL_SPLIT_NONE && it->tensor > 0)) { /* the same */
             if (sl_bits_of_float(whole->data[at]) != sl_bits_of_float(data[e]))
                 fail_msg("rank %u: %s differs from rank 0's at %llu", it->rank, spec->name,
@@ -416,6 +437,8 @@ static inline whole_model *read_model(ranks_run *run, sl_group group)
         const sl_session *session = run->rank[rank].session;
         for (uint32_t i = 0; i < session->tensor_count; i++) {
             const uint64_t count = session->tensors[i].element_count;
+            if (session->own[i] == SL_NONE) /* another stage's */
+                continue;
             float *data = malloc(count * sizeof *data);
             assert_int_equal(session->io.read(session->io.user, group, i, 0, count, data), SL_OK);
             place_tensor(&run->rank[rank], group, i, data, model);
@@ -526,7 +549,7 @@ static inline void save_run(ranks_run *run, const char *directory)
                                       .shape = &shape,
                                       .tensors = session->tensors,
                                       .tensor_count = session->tensor_count,
-                                      .ranks = run->dp > 1     ? &run->rank[rank].others.table
+                                      .ranks = has_others(run) ? &run->rank[rank].others.table
                                                : run->size > 1 ? &run->ranks[rank]
                                                                : NULL,
                                       .has_state = session->has_state,

@@ -10,7 +10,10 @@
 #include "session/weights/elements.h"
 #include "sluice/engine.h"
 
-enum { RANKS_MAX = 4 };
+#ifndef RANK_THREADS_MAX
+#define RANK_THREADS_MAX 4
+#endif
+enum { RANKS_MAX = RANK_THREADS_MAX };
 
 typedef struct rank_group {
     uint32_t size;

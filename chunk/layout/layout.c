@@ -204,7 +204,8 @@ static sl_status open_counted_flags(const sl_program *program, sl_layout *layout
         const sl_tensor_spec *spec = &program->tensors[tensor];
         const uint64_t first = layout->chunk_of_tensor[tensor] * chunk_blocks +
                                layout->first_element[tensor] / SL_BLOCK_ELEMENTS;
-        const bool is_here = has_shards || program->dp_rank == 0;
+        const bool is_copy = spec->is_tied && program->stage_index > 0;
+        const bool is_here = !is_copy && (has_shards || program->dp_rank == 0);
         if (is_here && (spec->split != SL_SPLIT_NONE || program->tp_rank == 0))
             memset(layout->counted_flags + first, 1,
                    sl_bits_divide_up(spec->element_count, SL_BLOCK_ELEMENTS));

@@ -76,6 +76,7 @@ typedef struct sl_engine_target {
     uint32_t worker_count; /* >= 1: of the cpu device and, beside every device, of the host lane */
     sl_cuda_options cuda;
     uint32_t rank_count;      /* ranks that the tensors are split over; 0 or 1: they are not */
+    uint32_t stage_count;     /* pipeline stages; 0 or 1: one */
     uint32_t data_rank_count; /* ranks that rows are shared among; 0 or 1: they are not */
 } sl_engine_target;
 
@@ -120,6 +121,9 @@ typedef struct sl_engine_ranks {
     /* NULL where elements are in memory of the host. */
     void (*use)(void *user, const sl_engine_queue *queue);
     sl_status (*poll)(void *user);
+    /* Of pipeline stages alone: to and from `rank`, both at once; NULL: not that way. */
+    sl_status (*exchange)(void *user, uint32_t rank, uint64_t bytes, const void *given,
+                          void *taken);
 } sl_engine_ranks;
 
 typedef struct sl_engine_options {
@@ -133,6 +137,7 @@ typedef struct sl_engine_options {
     const sl_engine_source *source;     /* NULL where no plan has INPUT ops; copied */
     const sl_engine_ranks *ranks;       /* NULL where tensors are not split; copied */
     const sl_engine_ranks *data_ranks;  /* NULL where all rows are this rank's; copied */
+    const sl_engine_ranks *stage_ranks; /* NULL where all layers are this rank's; copied */
     const sl_engine_progress *progress; /* or NULL; copied */
     bool guard_arenas;                  /* tests: guard pages, pattern */
     bool paint_arenas;                  /* for sl_engine_measure_arena */

@@ -49,6 +49,7 @@ typedef struct sl_gpt2_emit_options {
     uint32_t batch; /* B */
     uint32_t seq;   /* T <= context */
     uint32_t tp_size, tp_rank;
+    uint32_t stage_count, stage_index; /* pipeline stages; 0 or 1: one has all layers */
     sl_gpt2_mode mode;
     sl_type type, grad_type; /* the program's */
     /* The most logits that the head holds at once, as it goes over ranges of rows: a larger number
@@ -72,12 +73,18 @@ typedef struct sl_gpt2_emit_options {
  * a type. */
 SL_API uint64_t sl_gpt2_gpu_head_logits(sl_type type);
 
+/* The layers [*out_first, *out_end) of a stage: as many on each as on any other, or one more. */
+SL_API void sl_gpt2_stage_layers(const sl_gpt2_shape *shape, uint32_t stage_count,
+                                 uint32_t stage_index, uint32_t *out_first, uint32_t *out_end);
+
 /* Emits the forward program of one micro-batch. LOSS: inputs 0 tokens, 1 targets, 2 positions
  * (by_document alone); output 0 the loss. CACHED: input 0 tokens; persistent slot l the cache of
  * layer l, [2, B, cache_rows, features of this rank's heads]; output p the logits for panel p,
  * [panel rows] of the last token or, with T = 1, [B, panel rows] of each row's. STATS: inputs as
  * LOSS; output r the stats of SL_OP_HEAD_STATS, [rows, 4], of the r-th range of rows, in order.
- * With tp_size 1 there are no collectives. */
+ * With tp_size 1 and one stage there are no collectives. Of several stages (LOSS alone) the first
+ * has the embedding, the last norm and head and its own copy of wte; hidden states come from the
+ * stage before and go to the next by EXCHANGE, and the loss of all but the last is 0. */
 SL_API sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options,
                               sl_program **out_forward);
 

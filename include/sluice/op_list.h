@@ -262,7 +262,11 @@ extern "C" {
     /* ALL_GATHER_CHUNK where the shard, of R elements, has a place of its own. */ \
     X(ALL_GATHER_SHARD, all_gather_shard, ON_COMM, NO_FLOPS, \
       OP(READ, shard, 0, TYPE, R), \
-      OP(WRITE, chunk, 0, TYPE, E))
+      OP(WRITE, chunk, 0, TYPE, E)) \
+    /* To the pipeline stage attrs.rank_index, and from it: both at once where both are there. */ \
+    X(EXCHANGE, exchange, ON_COMM, NO_FLOPS, \
+      OP(READ, given, OPTIONAL, TYPE, R, I), \
+      OP(WRITE, taken, OPTIONAL, TYPE, R, I))
 /* clang-format on */
 
 typedef enum sl_op_kind {
@@ -310,7 +314,7 @@ typedef struct sl_op_attrs { /* no padding: its bytes compare */
     uint16_t adds_gradient; /* mode GRADIENT adds instead of writing */
     /* LINEAR: ranks above 0 leave out bias and residual, for the sum over the ranks that follows
      * has them once; EMBED_POSITION and EMBED_TOKENS all that they add. ATTENTION with dropout: the
-     * first head is number rank_index * heads. */
+     * first head is number rank_index * heads. EXCHANGE: the other stage. */
     uint16_t rank_index;
     /* ATTENTION, DROPOUT: the probability of dropping an element, 0 to below 1; who is dropped is a
      * function of scalars.dropout_seed, of this place in the model, and of the element's row of all

@@ -88,6 +88,7 @@ typedef struct sl_tensor_spec {
      * and v; what it stores behind valid_columns of them is padding. */
     uint64_t first_column, valid_columns;
     bool decay;      /* weight decay applies */
+    bool is_tied;    /* the first and the last of several stages hold it, and add up its gradient */
     float init_mean; /* initial value: init_mean + init_deviation * normal */
     float init_deviation;
 } sl_tensor_spec;
@@ -174,6 +175,9 @@ typedef struct sl_program {
     /* ZeRO stage: 0: each of them has all states; of each chunk, 1: its shard of the optimizer's
      * states, 2: and of the gradient, 3: and of the parameters. */
     uint32_t zero;
+    /* Pipeline stages, each of which has some of the layers, and which this program is of; 0 or 1:
+     * one. The programs of stages differ. */
+    uint32_t stage_count, stage_index;
     bool has_whole_gradients;       /* also at stages 2 and 3: micro-batches add up in the chunks */
     uint32_t head_ranks;            /* that share the rows of the head; 0 or 1: each has all */
     bool has_state[SL_GROUP_COUNT]; /* groups that the program uses */
@@ -218,7 +222,7 @@ static inline uint32_t sl_program_whole(const sl_program *program, uint32_t valu
 /* True if not every block of a chunk counts in the norm on this rank (sl_layout.counted_flags). */
 static inline bool sl_program_counts_blocks(const sl_program *program)
 {
-    return program->tp_size > 1 || program->dp_size > 1;
+    return program->tp_size > 1 || program->dp_size > 1 || program->stage_count > 1;
 }
 
 /* Section `index`, also of a program that was not divided into any. */

@@ -82,11 +82,14 @@ sl_status sl_collectives_open(sl_engine *engine, const sl_engine_options *option
     *out_has_collectives = has_collectives(options);
     if (!*out_has_collectives)
         return SL_OK;
-    if (target->rank_count <= 1 && target->data_rank_count <= 1)
+    if (target->rank_count <= 1 && target->data_rank_count <= 1 && target->stage_count <= 1)
         SL_FAIL(SL_ERROR_USAGE, "the plans have sums over ranks, and there are no other ranks");
     SL_TRY(take_ranks(options->ranks, target->rank_count, &engine->ranks));
     SL_TRY(take_ranks(options->data_ranks, target->data_rank_count, &engine->data_ranks));
+    SL_TRY(take_ranks(options->stage_ranks, target->stage_count, &engine->stage_ranks));
     const sl_engine_ranks *data = &engine->data_ranks;
+    if (engine->stage_ranks.size > 0 && !engine->stage_ranks.exchange)
+        SL_FAIL(SL_ERROR_USAGE, "the stages cannot exchange activations");
     if (data->size > 0 && (!data->all_reduce_stored || !data->sum_shard || !data->gather_shards))
         SL_FAIL(SL_ERROR_USAGE, "the data-parallel ranks cannot add up gradients");
     return target->device == SL_DEVICE_CPU ? SL_OK : check_native(engine, options);
@@ -103,7 +106,7 @@ sl_status sl_collectives_poll(const sl_engine *engine)
 
 sl_status sl_collectives_bind(const sl_engine *engine, const sl_bound_command *bound)
 {
-    const uint32_t size = engine->ranks.size + engine->data_ranks.size;
+    const uint32_t size = engine->ranks.size + engine->data_ranks.size + engine->stage_ranks.size;
     if (size == 0 || !sl_op_info_of(bound->op_kind)->is_collective)
         SL_FAIL(SL_ERROR_INTERNAL, "%s on the comm lane", sl_op_info_of(bound->op_kind)->name);
     return SL_OK;
@@ -143,6 +146,8 @@ static uint64_t count_own_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
     uint32_t count = target->rank_count;
     if (is_norm && target->data_rank_count > count)
         count = target->data_rank_count;
+    if (is_norm && target->stage_count > count)
+        count = target->stage_count;
     if (kind == SL_OP_GATHER_COLUMNS)
         return count * count_column_bytes(attrs);
     if (kind == SL_OP_SCATTER_COLUMNS) /* and the sum */
@@ -230,7 +235,9 @@ _Static_assert(sizeof(collective_args) <= SL_QUEUE_ARGUMENT_BYTES,
 
 static void post(const collective_args *args)
 {
-    const sl_engine_ranks *ranks = args->ranks->size > 0 ? args->ranks : args->data_ranks;
+    const sl_engine_ranks *ranks = args->ranks->size > 0        ? args->ranks
+                                   : args->data_ranks->size > 0 ? args->data_ranks
+                                                                : &args->engine->stage_ranks;
     char text[80];
     if (!ranks->post)
         return;
@@ -329,15 +336,17 @@ static sl_status merge_norms(const collective_args *args, const sl_engine_ranks 
     return compute(args, SL_RANK_NORM_MERGE, &attrs, (void *[]){args->workspace, norm, loss});
 }
 
-/* Tensor-parallel ranks have the same loss. */
+/* Tensor-parallel ranks have the same loss; of the stages all but the last have none. */
 static sl_status reduce_norm(const collective_args *args)
 {
-    const bool has_tensor = args->ranks->size > 0;
+    const bool has_tensor = args->ranks->size > 0, has_data = args->data_ranks->size > 0;
+    const sl_engine_ranks *stages = &args->engine->stage_ranks;
     if (has_tensor)
         SL_TRY(merge_norms(args, args->ranks, false, NULL));
-    return args->data_ranks->size > 0
-               ? merge_norms(args, args->data_ranks, has_tensor, args->operand[1])
-               : SL_OK;
+    if (has_data)
+        SL_TRY(merge_norms(args, args->data_ranks, has_tensor, args->operand[1]));
+    return stages->size > 0 ? merge_norms(args, stages, has_tensor || has_data, args->operand[1])
+                            : SL_OK;
 }
 
 static sl_status sum_chunk(const collective_args *args)
@@ -385,6 +394,15 @@ static sl_status take_rows(const collective_args *args)
     const uint64_t count = count_rows_elements(args->attrs);
     char *rows = (char *)args->operand[0] + args->ranks->rank * count * sl_type_bytes(type);
     return convert(args, type, type, count, rows, args->operand[1]);
+}
+
+static sl_status exchange(const collective_args *args)
+{
+    const uint64_t bytes =
+        count_rows_elements(args->attrs) * sl_type_bytes((sl_type)args->attrs->type);
+    const sl_engine_ranks *stages = &args->engine->stage_ranks;
+    return stages->exchange(stages->user, args->attrs->rank_index, bytes, args->operand[0],
+                            args->operand[1]);
 }
 
 /* ---- columns ---- */
@@ -444,6 +462,7 @@ static sl_status (*const collectives[SL_OP_COUNT])(const collective_args *args) 
     [SL_OP_GATHER_COLUMNS] = gather_columns,
     [SL_OP_SCATTER_COLUMNS] = scatter_columns,
     [SL_OP_TAKE_COLUMNS] = take_columns,
+    [SL_OP_EXCHANGE] = exchange,
 };
 
 static sl_status run_collective(void *arguments)
@@ -468,7 +487,8 @@ sl_status sl_collectives_issue(const sl_repetition *repetition, const sl_bound_c
 {
     sl_engine *engine = repetition->engine;
     const sl_program *program = repetition->plan->program;
-    const uint32_t value = program->ops[bound->command->tick].operand[0];
+    const uint32_t *operand = program->ops[bound->command->tick].operand;
+    const uint32_t value = operand[operand[0] == SL_NONE];
     const collective_args args = {
         .attrs = call->attrs,
         .name = program->values[value].name,

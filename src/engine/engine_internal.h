@@ -166,10 +166,10 @@ struct sl_engine {
     sl_engine_lane lanes[SL_LANE_COUNT];
     sl_bound_plan *plans;
     uint32_t plan_count;
-    sl_engine_source source;     /* of the caller; `fill` NULL: no plan asks for inputs */
-    sl_engine_ranks ranks;       /* of the caller; size 0: no plan has collectives of them */
-    sl_engine_ranks data_ranks;  /* likewise */
-    sl_engine_progress progress; /* of the caller; `passed` NULL: it is not reported */
+    sl_engine_source source; /* of the caller; `fill` NULL: no plan asks for inputs */
+    sl_engine_ranks ranks;   /* of the caller; size 0: no plan has collectives of them */
+    sl_engine_ranks data_ranks, stage_ranks; /* likewise */
+    sl_engine_progress progress;             /* of the caller; `passed` NULL: it is not reported */
     sl_device_event *repetition_ends[SL_AHEAD_MOST]; /* on the compute lane, in turn */
     uint64_t repetitions_issued;                     /* ever, of all plans */
     uint32_t current_plan;        /* whose iteration ran last; SL_NONE: the boundary state */

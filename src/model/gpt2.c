@@ -67,6 +67,21 @@ static void split_columns(const sl_emit *emit, sl_tensor_spec *spec)
         spec->valid_columns = emit->columns;
 }
 
+static bool has_stages(const sl_emit *emit)
+{
+    return emit->options->stage_count > 1;
+}
+
+static bool is_first_stage(const sl_emit *emit)
+{
+    return !has_stages(emit) || emit->options->stage_index == 0;
+}
+
+static bool is_last_stage(const sl_emit *emit)
+{
+    return !has_stages(emit) || emit->options->stage_index + 1 == emit->options->stage_count;
+}
+
 static sl_status add_panel(sl_emit *emit, uint32_t panel)
 {
     uint64_t ids = count_ids(emit, panel);
@@ -80,6 +95,7 @@ static sl_status add_panel(sl_emit *emit, uint32_t panel)
         .split = emit->options->tp_size > 1 ? SL_SPLIT_ROWS : SL_SPLIT_NONE,
         .decay = true,
         .init_deviation = weight_deviation,
+        .is_tied = has_stages(emit),
     };
     if (emit->by_columns)
         split_columns(emit, &spec);
@@ -467,6 +483,41 @@ static sl_status emit_last_logits(sl_emit *emit, uint32_t x)
     return SL_OK;
 }
 
+/* ---- stages of a pipeline ---- */
+
+/* What passes from stage to stage: the hidden states that this rank has. */
+static sl_op_attrs exchange_attrs(const sl_emit *emit, uint32_t stage)
+{
+    return (sl_op_attrs){
+        .row_count = emit->hidden_rows, .in = emit->width, .rank_index = (uint16_t)stage};
+}
+
+/* A segment of its own, so that what came is kept as what any block is given. */
+static sl_status take_hidden(sl_emit *emit)
+{
+    const sl_segment segment = {.site = emit->program->segment_count};
+    const sl_op_attrs attrs = exchange_attrs(emit, emit->options->stage_index - 1);
+    SL_TRY(sl_program_add_segment(emit->program, &segment));
+    SL_TRY(sl_layer_add_hidden(emit, "taken", emit->program->type, emit->width, &emit->hidden));
+    return sl_layer_add_op(emit, SL_OP_EXCHANGE, &attrs, (uint32_t[]){SL_NONE, emit->hidden}, 2);
+}
+
+/* The loss is that of the last stage; here it is none, so that all stages hand one out. */
+static sl_status give_hidden(sl_emit *emit)
+{
+    const sl_segment segment = {.site = emit->program->segment_count};
+    const sl_value none = {
+        .kind = SL_VALUE_OUTPUT, .index = SL_OUTPUT_LOSS, .bytes = sizeof(double), .name = "loss"};
+    const sl_op_attrs attrs = exchange_attrs(emit, emit->options->stage_index + 1);
+    const sl_op_attrs of_loss = {.element_count = sizeof(double) / sizeof(float),
+                                 .type = SL_TYPE_FP32};
+    uint32_t loss;
+    SL_TRY(sl_program_add_segment(emit->program, &segment));
+    SL_TRY(sl_layer_add_op(emit, SL_OP_EXCHANGE, &attrs, (uint32_t[]){emit->hidden, SL_NONE}, 2));
+    SL_TRY(sl_program_add_value(emit->program, &none, &loss));
+    return sl_program_add_op(emit->program, SL_OP_CLEAR, &of_loss, &loss, 1);
+}
+
 /* ---- the model ---- */
 
 static sl_status check_dropout(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
@@ -500,6 +551,19 @@ static sl_status check_rows(const sl_gpt2_emit_options *options)
     return SL_OK;
 }
 
+static sl_status check_stages(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
+{
+    if (options->stage_count <= 1)
+        return SL_OK;
+    if (options->stage_count > shape->layers)
+        SL_FAIL(SL_ERROR_USAGE, "%u layers are too few for %u stages (--pp): each takes one",
+                shape->layers, options->stage_count);
+    if (options->stage_index >= options->stage_count || options->mode != SL_GPT2_LOSS)
+        SL_FAIL(SL_ERROR_INTERNAL, "stage %u of %u, mode %d", options->stage_index,
+                options->stage_count, (int)options->mode);
+    return SL_OK;
+}
+
 static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *options)
 {
     SL_TRY(sl_gpt2_check(shape, options->tp_size));
@@ -520,6 +584,7 @@ static sl_status check_options(const sl_gpt2_shape *shape, const sl_gpt2_emit_op
     if (options->mode == SL_GPT2_CACHED && (options->by_document || options->dropout != 0))
         SL_FAIL(SL_ERROR_USAGE, "decoding neither drops anything nor has documents to keep apart");
     SL_TRY(check_rows(options));
+    SL_TRY(check_stages(shape, options));
     return check_dropout(shape, options);
 }
 
@@ -568,18 +633,25 @@ static sl_status add_input(sl_emit *emit, uint32_t slot, const char *name, uint3
 
 static sl_status emit_model(sl_emit *emit)
 {
-    uint32_t x;
-    SL_TRY(add_input(emit, SL_INPUT_TOKENS, "tokens", &emit->tokens));
-    if (has_targets(emit))
+    uint32_t x, first, end;
+    sl_gpt2_stage_layers(emit->shape, emit->options->stage_count, emit->options->stage_index,
+                         &first, &end);
+    if (is_first_stage(emit))
+        SL_TRY(add_input(emit, SL_INPUT_TOKENS, "tokens", &emit->tokens));
+    if (has_targets(emit) && is_last_stage(emit))
         SL_TRY(add_input(emit, SL_INPUT_TARGETS, "targets", &emit->targets));
     if (emit->options->by_document)
         SL_TRY(add_input(emit, SL_INPUT_POSITIONS, "positions", &emit->positions));
-    SL_TRY(emit_embedding(emit));
-    for (uint32_t layer = 0; layer < emit->shape->layers; layer++) {
+    SL_TRY(is_first_stage(emit) ? emit_embedding(emit) : take_hidden(emit));
+    for (uint32_t layer = first; layer < end; layer++) {
         emit->layer = layer;
         SL_TRY(emit_block(emit));
     }
     emit->layer = SL_NONE;
+    if (!is_last_stage(emit))
+        return give_hidden(emit);
+    for (uint32_t p = 0; has_stages(emit) && p < emit->panel_count; p++)
+        SL_TRY(add_panel(emit, p));
     SL_TRY(emit_last_norm(emit, &x));
     return has_targets(emit) ? emit_loss(emit, x) : emit_last_logits(emit, x);
 }
@@ -599,6 +671,8 @@ sl_status sl_gpt2_emit(const sl_gpt2_shape *shape, const sl_gpt2_emit_options *o
     emit.program->grad_type = options->grad_type;
     emit.program->tp_size = options->tp_size;
     emit.program->tp_rank = options->tp_rank;
+    emit.program->stage_count = options->stage_count;
+    emit.program->stage_index = options->stage_index;
     emit.program->head_ranks = emit.head_rows < emit.rows ? options->tp_size : 1;
     SL_TRY_GOTO(status, emit_model(&emit), close_program);
     *out_forward = emit.program;

@@ -106,3 +106,11 @@ uint64_t sl_gpt2_padded_vocab(const sl_gpt2_shape *shape, uint32_t tp_size)
 {
     return sl_bits_round_up(shape->vocab, (uint64_t)VOCAB_UNIT * tp_size);
 }
+
+void sl_gpt2_stage_layers(const sl_gpt2_shape *shape, uint32_t stage_count, uint32_t stage_index,
+                          uint32_t *out_first, uint32_t *out_end)
+{
+    const uint64_t layers = shape->layers, count = stage_count > 1 ? stage_count : 1;
+    *out_first = (uint32_t)(layers * stage_index / count);
+    *out_end = (uint32_t)(layers * ((uint64_t)stage_index + 1) / count);
+}

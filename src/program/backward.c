@@ -435,6 +435,23 @@ static sl_status emit_gather_columns(sl_step *step, uint32_t op_index)
     return exchange_gradient(step, op_index, SL_OP_SCATTER_COLUMNS, dy);
 }
 
+/* What came from a stage has its gradient sent there, and the other way round. */
+static sl_status emit_exchange(sl_step *step, uint32_t op_index)
+{
+    enum { GIVEN, TAKEN };
+    const sl_op *op = forward_op(step, op_index);
+    uint32_t gradient;
+    if (op->operand[GIVEN] == SL_NONE) {
+        SL_TRY(sl_gradient_take(step, op->operand[TAKEN], &gradient));
+        return sl_instance_emit(step, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){gradient, SL_NONE});
+    }
+    const sl_value *given = &step->forward->values[op->operand[GIVEN]];
+    SL_TRY(
+        sl_instance_add_activation(step, "d ", given->name, given->bytes, given->type, &gradient));
+    SL_TRY(sl_instance_emit(step, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){SL_NONE, gradient}));
+    return sl_gradient_add(step, op->operand[GIVEN], gradient, true);
+}
+
 /* ALL_REDUCE: the gradient of a sum over ranks is, for each of its terms, the sum's own. What
  * ALL_REDUCE_STATS combines is of rows alone: each rank's logits have their gradient from it. Ops
  * without a row have no gradient. */
@@ -457,6 +474,7 @@ static const rule rules[SL_OP_COUNT] = {
     [SL_OP_SCATTER_ROWS] = emit_scatter_rows,
     [SL_OP_TAKE_ROWS] = emit_take_rows,
     [SL_OP_GATHER_COLUMNS] = emit_gather_columns,
+    [SL_OP_EXCHANGE] = emit_exchange,
 };
 
 sl_status sl_backward_emit(sl_step *step, uint32_t op_index)

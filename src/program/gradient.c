@@ -15,6 +15,8 @@
  *    no sum: its op rounds it into the grad group.
  * 5. Cleared: a chunk of the grad group, whole, right before its first write, for there is padding
  *    between tensors.
+ *    Of a tied tensor two stages of a pipeline have a sum each. They are exchanged behind all else,
+ *    when neither stage waits for the other, and added as one rank adds its deferred uses: in fp32.
  * 6. Consumed: a chunk is complete when all parts of all its tensors are in. Then it is summed over
  * data-parallel ranks, each of which has that of its own rows, and its norm is added, which no
  * order can change. AdamW of all chunks follows when the norm of all of them is known, or, with
@@ -175,6 +177,12 @@ static void find_last_sites(sl_step *step)
     }
 }
 
+/* Another stage has a part of its gradient, too. */
+static bool is_tied(const sl_step *step, uint32_t tensor)
+{
+    return step->forward->stage_count > 1 && step->forward->tensors[tensor].is_tied;
+}
+
 sl_status sl_gradient_open(sl_step *step)
 {
     const sl_program *forward = step->forward;
@@ -196,6 +204,8 @@ sl_status sl_gradient_open(sl_step *step)
         uint32_t parts = step->tensors[t].open_parts;
         step->chunks[step->map->chunk_of_tensor[t]].open_writes +=
             sums_stand_apart(step) ? parts > 0 : parts;
+        if (is_tied(step, t))
+            step->chunks[step->map->chunk_of_tensor[t]].open_writes++;
     }
     return SL_OK;
 }
@@ -492,6 +502,12 @@ static sl_status emit_replica_sum(sl_step *step, uint32_t chunk_index)
     return sl_instance_emit(step, SL_OP_REDUCE_SCATTER_SHARD, &attrs, operands);
 }
 
+/* Ranks have parts of it, or none. */
+static bool is_told_loss(const sl_step *step)
+{
+    return has_replicas(step) || step->program->stage_count > 1;
+}
+
 /* SL_NONE: the step has none. */
 static uint32_t find_loss(const sl_step *step)
 {
@@ -507,7 +523,7 @@ static uint32_t find_loss(const sl_step *step)
 static sl_status emit_norm_merge(sl_step *step, uint32_t norm)
 {
     const sl_op_attrs attrs = {.type = (uint16_t)step->program->type};
-    const uint32_t operands[] = {norm, has_replicas(step) ? find_loss(step) : SL_NONE};
+    const uint32_t operands[] = {norm, is_told_loss(step) ? find_loss(step) : SL_NONE};
     return counts_blocks(step) ? sl_instance_emit(step, SL_OP_ALL_REDUCE_NORM, &attrs, operands)
                                : SL_OK;
 }
@@ -595,9 +611,40 @@ sl_status sl_gradient_consume_complete(sl_step *step)
     return SL_OK;
 }
 
+static sl_status sum_tied(sl_step *step, uint32_t tensor)
+{
+    const sl_tensor_spec *spec = &step->forward->tensors[tensor];
+    const uint32_t stages = step->forward->stage_count, grad = step->tensors[tensor].grad;
+    const uint32_t other = step->forward->stage_index == 0 ? stages - 1 : 0;
+    const sl_op_attrs attrs = {.row_count = spec->shape[0],
+                               .in = spec->shape[1],
+                               .type = SL_TYPE_FP32,
+                               .rank_index = (uint16_t)other};
+    const uint32_t chunk_index = step->map->chunk_of_tensor[tensor];
+    uint32_t term;
+    if (sums_stand_apart(step))
+        SL_FAIL(SL_ERROR_INTERNAL, "stages add up gradients in fp32");
+    SL_TRY(add_accumulator(step, "d* ", tensor, &term));
+    SL_TRY(sl_instance_emit(step, SL_OP_EXCHANGE, &attrs, (uint32_t[]){grad, term}));
+    SL_TRY(add_value(step, term, grad));
+    if (--step->chunks[chunk_index].open_writes == 0)
+        step->complete[step->complete_count++] = chunk_index;
+    return SL_OK;
+}
+
+/* In the order of the tensors, which both stages have alike. */
+static sl_status sum_all_tied(sl_step *step)
+{
+    for (uint32_t t = 0; t < step->forward->tensor_count; t++)
+        if (is_tied(step, t))
+            SL_TRY(sum_tied(step, t));
+    return sl_gradient_consume_complete(step);
+}
+
 sl_status sl_gradient_finish(sl_step *step)
 {
     enter_update(step);
+    SL_TRY(sum_all_tied(step));
     for (uint32_t c = 0; c < step->map->chunk_count; c++)
         if (step->chunks[c].open_writes > 0 || !step->chunks[c].is_cleared)
             SL_FAIL(SL_ERROR_INTERNAL, "the gradient of chunk %u lacks %u writes", c,

@@ -4,7 +4,9 @@
  * micro-batches before the next one starts, so its parameters are needed twice a step, not twice a
  * micro-batch. Both visit micro-batches in index order, so sums come out equal.
  *
- * Either is a row of loops over the micro-batches, and each loop a row of turns: the first
+ * A stage of a pipeline runs all micro-batches forward and then all backward.
+ *
+ * Each is a row of loops over the micro-batches, and each loop a row of turns: the first
  * micro-batch, those between as one repeated section, the last one. A turn is a section of its own;
  * what comes between loops, as updates do, belongs to the turn before.
  */
@@ -250,6 +252,28 @@ static sl_status emit_by_layer(sl_step *step)
     return SL_OK;
 }
 
+/* A stage of a pipeline (GPipe, Huang et al. 2019): all micro-batches forward, then all backward in
+ * the same order. No stage waits for one that waits for it: whatever goes forward is sent before
+ * anything that comes back is awaited. */
+static sl_status emit_by_stage(sl_step *step)
+{
+    const sl_program *forward = step->forward;
+    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+        SL_TRY(begin_turn(step, turn));
+        for (uint32_t s = 0; s < forward->segment_count; s++)
+            if (!forward->segments[s].is_terminal)
+                SL_TRY(emit_forward(step, s));
+    }
+    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
+        SL_TRY(begin_turn(step, turn));
+        SL_TRY(emit_terminals(step));
+        for (uint32_t s = forward->segment_count; s-- > 0;)
+            if (!forward->segments[s].is_terminal)
+                SL_TRY(emit_backward(step, s));
+    }
+    return SL_OK;
+}
+
 /* ---- what the files work on ---- */
 
 static sl_status allocate_arrays(sl_step *step)
@@ -363,6 +387,9 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
             forward->tensors[t].element_count > chunks->chunk_elements)
             SL_FAIL(SL_ERROR_INTERNAL, "tensor %s is in no chunk", forward->tensors[t].name);
     SL_TRY(check_types(forward, options));
+    if (forward->stage_count > 1 && options->accumulation == SL_ACCUMULATE_LAYER)
+        SL_FAIL(SL_ERROR_USAGE, "stages of a pipeline have an order of their own: leave "
+                                "--accumulation layer out");
     return check_forward(forward);
 }
 
@@ -379,6 +406,8 @@ static sl_status emit_step(sl_step *step)
     step->program->dp_size = step->forward->dp_size;
     step->program->dp_rank = step->forward->dp_rank;
     step->program->zero = step->forward->zero;
+    step->program->stage_count = step->forward->stage_count;
+    step->program->stage_index = step->forward->stage_index;
     step->program->has_whole_gradients = step->forward->has_whole_gradients;
     step->program->head_ranks = step->forward->head_ranks;
     SL_TRY(sl_instance_open(step));
@@ -386,7 +415,9 @@ static sl_status emit_step(sl_step *step)
     sl_backward_open(step);
     SL_TRY(sl_gradient_open(step));
     step->section.repeat = 1;
-    if (step->options->accumulation == SL_ACCUMULATE_LAYER)
+    if (step->forward->stage_count > 1)
+        SL_TRY(emit_by_stage(step));
+    else if (step->options->accumulation == SL_ACCUMULATE_LAYER)
         SL_TRY(emit_by_layer(step));
     else
         SL_TRY(emit_by_micro_batch(step));

@@ -25,19 +25,36 @@ static sl_status check(const sl_ranks *ranks, sl_config *config)
 {
     const uint64_t size = ranks->world ? ranks->table.size : 1;
     const bool is_open = config->dp == SL_CONFIG_UNSET;
-    const uint64_t data = is_open ? size / config->tp : config->dp;
-    if (size > 1 && config->tp * data != size)
+    const uint64_t model = config->tp * config->pp; /* ranks that hold one */
+    const uint64_t data = is_open ? size / model : config->dp;
+    if (size > 1 && config->pp > 1 && model * data != size)
+        SL_FAIL(SL_ERROR_USAGE,
+                "there are %" PRIu64 " ranks, --tp %" PRIu64 " and --pp %" PRIu64
+                "%s: start a multiple of --tp times --pp, as many times as there are sets of rows "
+                "(--dp)",
+                size, config->tp, config->pp, is_open ? "" : " with a --dp that does not fit");
+    if (size > 1 && model * data != size)
         SL_FAIL(SL_ERROR_USAGE,
                 "there are %" PRIu64 " ranks and --tp %" PRIu64 "%s: start a multiple of --tp, "
                 "which each hold their part of the tensors, as many times as there are sets of "
                 "rows (--dp), or give --tp %" PRIu64 " without --dp",
                 size, config->tp, is_open ? "" : " with a --dp that does not fit", size);
+    if (size == 1 && config->pp > 1)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--pp %" PRIu64 " takes a rank for each stage, and this process is alone: sluice "
+                "launch -n %" PRIu64 " -- train …",
+                config->pp, model * (is_open ? 1 : data));
     if (size == 1 && config->tp * (is_open ? 1 : data) > 1)
         SL_FAIL(SL_ERROR_USAGE,
                 "--tp %" PRIu64 " and --dp %" PRIu64 " take as many ranks, and this process is "
                 "alone: sluice launch -n %" PRIu64 " -- train …",
                 config->tp, is_open ? 1 : data, config->tp * (is_open ? 1 : data));
-    config->dp = is_open ? size / config->tp : data;
+    if (config->pp > 1 && strcmp(config->device, "cpu") != 0)
+        SL_FAIL(SL_ERROR_USAGE,
+                "--pp %" PRIu64 " on --device %s: stages are on the cpu device alone, in this "
+                "version",
+                config->pp, config->device);
+    config->dp = data ? data : 1;
     return SL_OK;
 }
 
@@ -97,6 +114,18 @@ static sl_status reduce_scatter(void *user, sl_type type, uint64_t count, const 
     return sl_comm_reduce_scatter(end->comm, types, starts, from, to);
 }
 
+static sl_status exchange(void *user, uint32_t rank, uint64_t bytes, const void *given, void *taken)
+{
+    const sl_ranks_end *end = user;
+    const sl_comm_exchange_args args = {.to = given ? rank : SL_COMM_NOBODY,
+                                        .from = taken ? rank : SL_COMM_NOBODY,
+                                        .send = given,
+                                        .send_bytes = given ? bytes : 0,
+                                        .receive = taken,
+                                        .receive_bytes = taken ? bytes : 0};
+    return sl_comm_exchange(end->comm, &args);
+}
+
 /* Shown to the others if this rank is missed. */
 static void post(void *user, const char *op)
 {
@@ -115,7 +144,8 @@ static sl_engine_ranks make_table(sl_ranks_end *end)
                              .all_reduce_stored = all_reduce_stored,
                              .reduce_scatter = reduce_scatter,
                              .sum_shard = sum_shard,
-                             .gather_shards = gather_shards};
+                             .gather_shards = gather_shards,
+                             .exchange = exchange};
 }
 
 void sl_ranks_adopt(sl_comm *world, sl_ranks *out_ranks)
@@ -203,18 +233,21 @@ sl_status sl_ranks_divide(sl_ranks *ranks, sl_config *config)
 {
     SL_TRY(agree_on_groups(ranks, config));
     SL_TRY(check(ranks, config));
-    ranks->layout = (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, 1};
+    ranks->layout =
+        (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, (uint32_t)config->pp};
     if (!ranks->world)
         return SL_OK;
     ranks->place = sl_comm_place_of(&ranks->layout, ranks->table.rank);
     SL_TRY(split(ranks, SL_COMM_TENSOR, &ranks->tensor));
     SL_TRY(split(ranks, SL_COMM_DATA, &ranks->data));
+    SL_TRY(split(ranks, SL_COMM_STAGES, &ranks->stages));
     return open_gpus(ranks, config);
 }
 
 void sl_ranks_plan(sl_ranks *ranks, const sl_config *config)
 {
-    ranks->layout = (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, 1};
+    ranks->layout =
+        (sl_comm_layout){(uint32_t)config->tp, (uint32_t)config->dp, (uint32_t)config->pp};
 }
 
 void sl_ranks_leave(sl_ranks *ranks, sl_status status)
@@ -228,6 +261,7 @@ void sl_ranks_close(sl_ranks *ranks)
     sl_gpu_ranks_close(ranks->gpus);
     sl_comm_close(ranks->end[SL_COMM_TENSOR].comm);
     sl_comm_close(ranks->end[SL_COMM_DATA].comm);
+    sl_comm_close(ranks->end[SL_COMM_STAGES].comm);
     sl_comm_close(ranks->world);
     *ranks = (sl_ranks){0};
 }
@@ -367,6 +401,7 @@ sl_status sl_ranks_share(const sl_ranks *ranks, sl_search *search)
     SL_TRY(find_least(ranks, &part));
     search->task.tp_rank = ranks->place.tensor;
     search->task.dp_rank = ranks->place.data;
+    search->task.stage_index = ranks->place.stage;
     set_part(search, &part);
     return SL_OK;
 }
@@ -439,6 +474,27 @@ static bool may_differ(uint32_t row)
     return false;
 }
 
+/* What each stage of a pipeline may decide for itself. */
+static bool is_of_stage(uint32_t row)
+{
+    static const uint32_t rows[] = {SL_CONFIG_ROW_chunk_size,
+                                    SL_CONFIG_ROW_recompute,
+                                    SL_CONFIG_ROW_policy,
+                                    SL_CONFIG_ROW_adam,
+                                    SL_CONFIG_ROW_offload_params,
+                                    SL_CONFIG_ROW_offload_grads,
+                                    SL_CONFIG_ROW_offload_optimizer,
+                                    SL_CONFIG_ROW_offload_activations,
+                                    SL_CONFIG_ROW_nvme_params,
+                                    SL_CONFIG_ROW_nvme_grads,
+                                    SL_CONFIG_ROW_nvme_optimizer,
+                                    SL_CONFIG_ROW_nvme_activations};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i] == row)
+            return true;
+    return false;
+}
+
 static bool is_place(uint32_t row)
 {
     return row == SL_CONFIG_ROW_init || row == SL_CONFIG_ROW_save;
@@ -483,12 +539,13 @@ typedef struct option_facts {
     uint32_t count;
 } option_facts;
 
-static void list_options(const json_t *options, option_facts *all)
+static void list_options(const json_t *options, bool has_stages, option_facts *all)
 {
     for (uint32_t row = 0; row < SL_CONFIG_ROW_COUNT; row++) {
         const sl_config_row *it = &sl_config_rows()[row];
         const uint32_t at = all->count;
-        if (!(it->commands & SL_CONFIG_TRAIN) || may_differ(row))
+        if (!(it->commands & SL_CONFIG_TRAIN) || may_differ(row) ||
+            (has_stages && is_of_stage(row)))
             continue;
         snprintf(all->names[at], sizeof all->names[at], "option --%.50s", it->name);
         describe_option(options, row, all->values[at]);
@@ -535,10 +592,38 @@ static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config
         json_decref(options);
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare options");
     }
-    list_options(options, all);
+    list_options(options, config->pp > 1, all);
     const sl_status status = sl_ranks_agree_on(ranks, all->facts, all->count);
     json_decref(options);
     free(all);
+    return status;
+}
+
+/* The plans of a stage are equal; those of others are not, yet all take as many micro-batches. */
+static sl_status agree_on_plans(const sl_ranks *ranks, const sl_blueprint *blueprint,
+                                const char plan[FACT_BYTES])
+{
+    char rows[FACT_BYTES], (*plans)[FACT_BYTES];
+    const uint32_t size = ranks->table.size, ranks_a_stage = size / ranks->layout.stages;
+    sl_status status;
+    if (ranks->layout.stages == 1)
+        return sl_comm_agree(ranks->world, &(sl_comm_fact){"the plan", plan}, 1);
+    snprintf(rows, sizeof rows, "%u x %u", blueprint->choice.accumulate,
+             blueprint->choice.micro_batch);
+    SL_TRY(sl_comm_agree(ranks->world, &(sl_comm_fact){"the micro-batches", rows}, 1));
+    plans = calloc(size, sizeof *plans);
+    if (!plans)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare plans");
+    status = sl_comm_all_gather(ranks->world, FACT_BYTES, plan, plans);
+    for (uint32_t rank = 0; rank < size && status == SL_OK; rank++) {
+        const uint32_t first = rank / ranks_a_stage * ranks_a_stage;
+        if (strcmp(plans[rank], plans[first]) != 0)
+            status = sl_status_fail(SL_ERROR_USAGE,
+                                    "ranks %u and %u have one stage and differ in the plan: %s and "
+                                    "%s",
+                                    first, rank, plans[first], plans[rank]);
+    }
+    free(plans);
     return status;
 }
 
@@ -559,5 +644,5 @@ sl_status sl_ranks_agree(const sl_ranks *ranks, const sl_blueprint *blueprint,
     };
     SL_TRY(sl_comm_agree(ranks->world, before, sizeof before / sizeof before[0]));
     SL_TRY(agree_on_options(ranks, config));
-    return sl_comm_agree(ranks->world, &(sl_comm_fact){"the plan", plan}, 1);
+    return agree_on_plans(ranks, blueprint, plan);
 }

@@ -33,11 +33,12 @@ typedef struct sl_ranks {
     sl_ranks_end end[SL_COMM_GROUP_COUNT];
     sl_comm_layout layout; /* of the groups, and this rank's place in them: of sl_ranks_divide */
     sl_comm_place place;
-    sl_engine_ranks table;        /* of the world; size 0: this process is alone */
-    sl_engine_ranks tensor, data; /* of those that tensors are split over, and of those with other
-                                     rows; size 0: there are none */
-    sl_gpu_ranks *gpus;           /* of --device cuda: these two are of its memory; else NULL */
-    _Atomic uint64_t step;        /* that is run */
+    sl_engine_ranks table; /* of the world; size 0: this process is alone */
+    /* Of those that tensors are split over, of those with other rows, and of those with other
+     * layers; size 0: there are none. */
+    sl_engine_ranks tensor, data, stages;
+    sl_gpu_ranks *gpus;    /* of --device cuda: tensor and data are of its memory; else NULL */
+    _Atomic uint64_t step; /* that is run */
 } sl_ranks;
 
 /* Opens the world that the environment names and waits for its ranks, for `timeout_s` at most as

@@ -14,19 +14,31 @@ typedef struct run {
     uint64_t first_element; /* of the chunk */
 } run;
 
+static bool is_here(const sl_session *session, uint32_t tensor_index)
+{
+    return tensor_index < session->tensor_count && session->own[tensor_index] != SL_NONE;
+}
+
+/* A tensor of another stage. */
+static bool is_elsewhere(const sl_session *session, uint32_t tensor_index)
+{
+    return tensor_index < session->tensor_count && session->own[tensor_index] == SL_NONE;
+}
+
 static sl_status find_run(const sl_session *session, uint32_t tensor_index, uint64_t first,
                           uint64_t count, run *out_run)
 {
     const sl_layout *layout = session->blueprint->layout;
-    if (tensor_index >= layout->tensor_count)
-        SL_FAIL(SL_ERROR_INTERNAL, "tensor %u of %u", tensor_index, layout->tensor_count);
+    if (!is_here(session, tensor_index))
+        SL_FAIL(SL_ERROR_INTERNAL, "tensor %u of %u is not here", tensor_index,
+                session->tensor_count);
     const sl_tensor_spec *tensor = &session->tensors[tensor_index];
     if (first > tensor->element_count || count > tensor->element_count - first)
         SL_FAIL(SL_ERROR_INTERNAL, "%s: elements %llu + %llu of %llu", tensor->name,
                 (unsigned long long)first, (unsigned long long)count,
                 (unsigned long long)tensor->element_count);
-    *out_run =
-        (run){layout->chunk_of_tensor[tensor_index], layout->first_element[tensor_index] + first};
+    const uint32_t own = session->own[tensor_index];
+    *out_run = (run){layout->chunk_of_tensor[own], layout->first_element[own] + first};
     return SL_OK;
 }
 
@@ -120,6 +132,10 @@ static sl_status read_elements(void *user, sl_group group, uint32_t tensor_index
     const sl_session *session = user;
     const sl_group exact = find_exact(session, group);
     run from;
+    if (is_elsewhere(session, tensor_index)) {
+        memset(data, 0, element_count * sizeof *data);
+        return SL_OK;
+    }
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &from));
     const own_run own = cut_to_shard(session, exact, &from, element_count);
     if (own.count < element_count)
@@ -134,6 +150,8 @@ static sl_status write_elements(void *user, sl_group group, uint32_t tensor_inde
     const sl_session *session = user;
     const sl_group groups[] = {find_exact(session, group), group};
     run to;
+    if (is_elsewhere(session, tensor_index))
+        return SL_OK; /* its own stage is told, too */
     SL_TRY(find_run(session, tensor_index, first_element, element_count, &to));
     for (int i = groups[0] == group; i < 2; i++) {
         const own_run own = cut_to_shard(session, groups[i], &to, element_count);
@@ -153,6 +171,12 @@ static uint64_t find_own_elements(void *user, sl_group group, uint32_t tensor_in
     const sl_group exact = find_exact(session, group);
     run all;
     *out_first = first_element;
+    if (!is_here(session, tensor_index))
+        return 0;
+    const sl_tensor_spec *own_spec =
+        &session->blueprint->programs[0]->tensors[session->own[tensor_index]];
+    if (own_spec->is_tied && task->stage_index > 0)
+        return 0;
     if (session->tensors[tensor_index].split == SL_SPLIT_NONE && task->tp_rank > 0)
         return 0;
     if (!is_sharded(session, exact))
@@ -182,6 +206,7 @@ static sl_status open_engine(sl_session *session, const sl_session_hooks *hooks)
                                  .source = hooks ? hooks->source : NULL,
                                  .ranks = hooks ? hooks->ranks : NULL,
                                  .data_ranks = hooks ? hooks->data_ranks : NULL,
+                                 .stage_ranks = hooks ? hooks->stage_ranks : NULL,
                                  .progress = hooks ? hooks->progress : NULL,
                                  .observer = hooks ? hooks->observer : NULL,
                                  .paint_arenas = hooks && hooks->paints};
@@ -196,6 +221,30 @@ static sl_status open_buffer(sl_session *session)
     return SL_OK;
 }
 
+/* Both lists are in the order of the model, but for what is tied, which the last stage has again
+ * behind its layers. */
+static sl_status find_own_tensors(sl_session *session)
+{
+    const sl_program *program = session->blueprint->programs[0];
+    session->own = malloc(((size_t)session->tensor_count + 1) * sizeof *session->own);
+    if (!session->own)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a session of %u tensors", session->tensor_count);
+    for (uint32_t i = 0, next = 0; i < session->tensor_count; i++) {
+        const sl_tensor_spec *it = &session->tensors[i];
+        session->own[i] = SL_NONE;
+        for (uint32_t tried = 0; tried < program->tensor_count; tried++) {
+            const uint32_t at = (next + tried) % program->tensor_count;
+            const sl_tensor_spec *own = &program->tensors[at];
+            if (own->first_row != it->first_row || strcmp(own->name, it->name) != 0)
+                continue;
+            session->own[i] = at;
+            next = at + 1;
+            break;
+        }
+    }
+    return SL_OK;
+}
+
 sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks,
                           sl_session **out_session)
 {
@@ -206,12 +255,14 @@ sl_status sl_session_open(sl_blueprint *blueprint, const sl_session_hooks *hooks
     }
     session->blueprint = blueprint;
     session->io = (sl_tensor_io){read_elements, write_elements, session, find_own_elements,
-                                 sl_program_has_shards(blueprint->programs[0])};
-    session->tensors = blueprint->programs[0]->tensors;
-    session->tensor_count = blueprint->programs[0]->tensor_count;
+                                 sl_program_has_shards(blueprint->programs[0]) || blueprint->whole};
+    const sl_program *all = blueprint->whole ? blueprint->whole : blueprint->programs[0];
+    session->tensors = all->tensors;
+    session->tensor_count = all->tensor_count;
     session->has_state = blueprint->programs[0]->has_state;
     sl_status status;
     SL_TRY_GOTO(status, open_buffer(session), close_session);
+    SL_TRY_GOTO(status, find_own_tensors(session), close_session);
     SL_TRY_GOTO(status, open_engine(session, hooks), close_session);
     *out_session = session;
     return SL_OK;
@@ -227,5 +278,6 @@ void sl_session_close(sl_session *session)
     sl_engine_close(session->engine);
     sl_blueprint_close(session->blueprint);
     free(session->half);
+    free(session->own);
     free(session);
 }

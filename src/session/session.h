@@ -38,8 +38,9 @@ typedef struct sl_session {
     sl_blueprint *blueprint;       /* owned */
     sl_engine *engine;             /* owned */
     sl_tensor_io io;               /* over the chunks of the engine; drains it */
-    const sl_tensor_spec *tensors; /* of program 0, [tensor_count] */
+    const sl_tensor_spec *tensors; /* of the model, all stages, [tensor_count] */
     uint32_t tensor_count;
+    uint32_t *own; /* owned: [tensor_count]: which of program 0 it is; SL_NONE: another stage's */
     const bool *has_state; /* groups of program 0, [SL_GROUP_COUNT] */
     uint16_t *half;        /* owned: part of a tensor in half precision */
 } sl_session;
@@ -50,8 +51,9 @@ typedef struct sl_session_hooks {
     const sl_engine_source *source; /* of the inputs of training steps */
     const sl_engine_ranks *ranks;   /* the others that tensors are split over */
     const sl_engine_progress *progress;
-    const sl_engine_ranks *data_ranks; /* the others that have other rows */
-    bool paints;                       /* for sl_engine_measure_arena */
+    const sl_engine_ranks *data_ranks;  /* the others that have other rows */
+    const sl_engine_ranks *stage_ranks; /* the others that have other layers */
+    bool paints;                        /* for sl_engine_measure_arena */
 } sl_session_hooks;
 
 /* Opens the engine for a blueprint and takes it over, also on failure. All states are zero. NULL:

@@ -264,6 +264,7 @@ static sl_status run_evaluation(loop *run, const evaluation *what)
                                    .ranks = &trainer->ranks.table,
                                    .sets = (uint32_t)trainer->config->dp,
                                    .set_index = trainer->ranks.place.data,
+                                   .stages = (uint32_t)trainer->config->pp,
                                    .range = what->range,
                                    .stop = run->has_others ? &goes_on : run->stop};
     bool is_whole = false;
@@ -342,6 +343,18 @@ static sl_status read_parameter(void *user, uint32_t tensor_index, uint64_t firs
                                 end - first, (unsigned char *)data + (first - start));
 }
 
+/* What the ranks of one stage hold alike. */
+static sl_status compare_stage(const sl_trainer *trainer, const sl_replicas *replicas,
+                               bool is_sharded)
+{
+    sl_replicas of_data = *replicas;
+    of_data.comm = is_sharded ? NULL : trainer->ranks.end[SL_COMM_DATA].comm;
+    of_data.has_split = true;
+    if (replicas->comm)
+        SL_TRY(sl_replicas_compare(replicas, trainer->state.step));
+    return of_data.comm ? sl_replicas_compare(&of_data, trainer->state.step) : SL_OK;
+}
+
 /* A fault that nobody hears of would go on in every rank that adds to its sums. */
 static sl_status compare_replicas(loop *run)
 {
@@ -354,15 +367,18 @@ static sl_status compare_replicas(loop *run)
     if (is_sharded && trainer->ranks.tensor.size == 0)
         return SL_OK; /* nobody else has what a rank keeps */
     SL_TRY(sl_engine_drain(session->engine));
+    const sl_program *program = session->blueprint->programs[0];
     sl_replicas replicas = {.comm = trainer->ranks.world,
-                            .tensors = session->tensors,
-                            .tensor_count = session->tensor_count,
+                            .tensors = program->tensors,
+                            .tensor_count = program->tensor_count,
                             .element_bytes = (uint32_t)sl_type_bytes(
                                 session->blueprint->layout->group_type[SL_GROUP_PARAM]),
                             .read = read_parameter,
                             .user = session};
-    if (is_sharded) /* its lane is idle */
+    if (is_sharded || trainer->config->pp > 1) /* its lane is idle; other stages hold others */
         replicas.comm = trainer->ranks.end[SL_COMM_TENSOR].comm;
+    if (trainer->config->pp > 1)
+        return compare_stage(trainer, &replicas, is_sharded);
     return sl_replicas_compare_all(
         &replicas, is_sharded ? NULL : trainer->ranks.end[SL_COMM_DATA].comm, trainer->state.step);
 }

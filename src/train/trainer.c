@@ -479,6 +479,7 @@ sl_status sl_trainer_open(sl_trainer *trainer, sl_blueprint *blueprint)
                                     .source = &source,
                                     .ranks = find_others(&trainer->ranks.tensor),
                                     .data_ranks = find_others(&trainer->ranks.data),
+                                    .stage_ranks = find_others(&trainer->ranks.stages),
                                     .progress = trainer->progress};
     SL_TRY(sl_session_open(blueprint, &hooks, &trainer->session));
     SL_TRY(check_space(trainer));

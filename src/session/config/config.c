@@ -358,10 +358,13 @@ sl_status sl_config_query_device(const sl_config *config, sl_device_info *out_in
     SL_FAIL(SL_ERROR_USAGE, "%s comes with a later version: %s", option, instead)
 
 /* Options that are refused whenever they differ from the only value of this version. */
-static sl_status refuse_later_compute(const sl_config *config)
+static sl_status refuse_later_compute(const sl_config *config, sl_config_command command)
 {
-    if (config->pp > 1)
-        REFUSE_LATER("more than one stage (--pp)", "leave it out");
+    if (config->pp > 1 && command != SL_CONFIG_TRAIN)
+        REFUSE_LATER("more than one stage (--pp) of what is not trained", "leave it out");
+    if (config->pp > 1 && config->accumulation == SL_ACCUMULATE_LAYER)
+        SL_FAIL(SL_ERROR_USAGE, "--accumulation layer beside --pp: stages have an order of their "
+                                "own; leave it out");
     return SL_OK;
 }
 
@@ -612,7 +615,7 @@ static sl_status check_training(sl_config *config, sl_config_command command)
 {
     if (command == SL_CONFIG_PLAN)
         SL_TRY(check_answers(config));
-    SL_TRY(refuse_later_compute(config));
+    SL_TRY(refuse_later_compute(config, command));
     SL_TRY(sl_recipe_check_loss_scale(config));
     SL_TRY(check_saving(config));
     if (command == SL_CONFIG_TRAIN && config->data.count == 0)

@@ -180,7 +180,8 @@
       "a cluster described in JSON: finds how --ranks of its GPUs do a step of --global-batch "    \
       "rows fastest, over all of --tp, --pp, --dp, --zero, --micro-batch, --policy, "              \
       "--recompute and --accumulation that are not given")                                         \
-    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE, "pipeline stages; of convert as --tp")       \
+    X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE,                                              \
+      "pipeline stages, a rank each; of convert as --tp")                                          \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
       "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \

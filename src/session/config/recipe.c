@@ -127,17 +127,22 @@ sl_status sl_recipe_check_schedule(sl_config *config)
 
 sl_status sl_recipe_plan_ranks(sl_config *config)
 {
-    enum { LISTED_MAX = 1024 }; /* whose groups are listed one by one */
-    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? config->tp : config->ranks;
+    enum { LISTED_MAX = 1024 };                     /* whose groups are listed one by one */
+    const uint64_t model = config->tp * config->pp; /* ranks that hold one */
+    const uint64_t ranks = config->ranks == SL_CONFIG_UNSET ? model : config->ranks;
     if (config->ranks != SL_CONFIG_UNSET && ranks > LISTED_MAX)
         SL_FAIL(SL_ERROR_USAGE, "--ranks %llu: more than %d are planned with --cluster FILE",
                 (unsigned long long)ranks, LISTED_MAX);
+    if (config->dp == SL_CONFIG_UNSET && config->pp > 1 && ranks % model != 0)
+        SL_FAIL(SL_ERROR_USAGE, "--ranks %llu is no multiple of --tp %llu times --pp %llu",
+                (unsigned long long)ranks, (unsigned long long)config->tp,
+                (unsigned long long)config->pp);
     if (config->dp == SL_CONFIG_UNSET && ranks % config->tp != 0)
         SL_FAIL(SL_ERROR_USAGE, "--ranks %llu is no multiple of --tp %llu",
                 (unsigned long long)ranks, (unsigned long long)config->tp);
     if (config->dp == SL_CONFIG_UNSET)
-        config->dp = ranks / config->tp;
-    if (config->ranks != SL_CONFIG_UNSET && config->tp * config->dp != ranks)
+        config->dp = ranks / model;
+    if (config->ranks != SL_CONFIG_UNSET && model * config->dp != ranks)
         SL_FAIL(SL_ERROR_USAGE, "--ranks %llu is not --tp %llu times --dp %llu",
                 (unsigned long long)ranks, (unsigned long long)config->tp,
                 (unsigned long long)config->dp);

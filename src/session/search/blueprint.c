@@ -29,9 +29,15 @@ static bool adds_in_one_go(const sl_choice *choice)
     return choice->accumulate == 1 || choice->accumulation == SL_ACCUMULATE_LAYER;
 }
 
+/* Stages exchange sums in fp32, and hold those of all micro-batches. */
+static bool rounds_at_once(const sl_task *task, const sl_choice *choice)
+{
+    return adds_in_one_go(choice) && task->stage_count <= 1;
+}
+
 sl_type sl_blueprint_grad_type(const sl_task *task, const sl_choice *choice)
 {
-    return adds_in_one_go(choice) ? task->type : SL_TYPE_FP32;
+    return rounds_at_once(task, choice) ? task->type : SL_TYPE_FP32;
 }
 
 static bool is_prompt(const sl_task *task, uint32_t program_index)
@@ -89,6 +95,8 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .seq = task->seq,
                                     .tp_size = task->tp_size ? task->tp_size : 1,
                                     .tp_rank = task->tp_rank,
+                                    .stage_count = task->stage_count,
+                                    .stage_index = task->stage_index,
                                     .type = task->type,
                                     .grad_type = sl_blueprint_grad_type(task, choice),
                                     .by_document = task->by_document};
@@ -108,7 +116,7 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
     (*out_program)->dp_size = task->dp_size;
     (*out_program)->dp_rank = task->dp_rank;
     (*out_program)->zero = task->zero;
-    (*out_program)->has_whole_gradients = !adds_in_one_go(choice);
+    (*out_program)->has_whole_gradients = !rounds_at_once(task, choice);
     return SL_OK;
 }
 
@@ -152,11 +160,21 @@ static sl_status gather_chunks(const sl_blueprint *blueprint, sl_program **progr
     return SL_OK;
 }
 
+static sl_status emit_whole(sl_blueprint *blueprint)
+{
+    sl_task task = blueprint->task;
+    if (task.stage_count <= 1)
+        return SL_OK;
+    task.stage_count = task.stage_index = 0;
+    return emit_forward(&task, &blueprint->choice, 0, &blueprint->whole);
+}
+
 /* Fills in all that does not depend on budgets. */
 static sl_status build_programs(sl_blueprint *blueprint)
 {
     const sl_task *task = &blueprint->task;
     blueprint->program_count = count_programs(task);
+    SL_TRY(emit_whole(blueprint));
     for (uint32_t i = 0; i < blueprint->program_count; i++)
         SL_TRY(emit_forward(task, &blueprint->choice, i, &blueprint->programs[i]));
     SL_TRY(sl_layout_build(blueprint->programs[0], task->chunk_elements, &blueprint->layout));
@@ -417,6 +435,7 @@ void sl_blueprint_close(sl_blueprint *blueprint)
         sl_plan_close(blueprint->plans[i]);
         sl_program_close(blueprint->programs[i]);
     }
+    sl_program_close(blueprint->whole);
     sl_homes_close(blueprint->homes);
     sl_layout_close(blueprint->layout);
     free(blueprint);

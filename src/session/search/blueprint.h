@@ -37,7 +37,8 @@ typedef struct sl_task {
     bool update_early;         /* TRAIN: see sl_step_options */
     uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
     uint32_t dp_size, dp_rank; /* TRAIN: ranks with rows of their own, and this one; likewise */
-    uint32_t zero;             /* ZeRO stage over them, see sl_program */
+    uint32_t stage_count, stage_index; /* TRAIN: pipeline stages, and which this rank has */
+    uint32_t zero;                     /* ZeRO stage over them, see sl_program */
     sl_split_layout split_layout;
     bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
     bool partition_activations; /* TRAIN: see sl_step_options */
@@ -80,6 +81,7 @@ typedef struct sl_blueprint {
     uint64_t budget_bytes[SL_TIER_COUNT]; /* unset ones resolved */
     sl_layout *layout;
     sl_homes *homes;
+    sl_program *whole; /* the forward program of all stages, for its tensors; NULL: of one */
     sl_program *programs[SL_BLUEPRINT_PROGRAM_MAX];
     sl_plan *plans[SL_BLUEPRINT_PROGRAM_MAX];
     uint32_t program_count;

@@ -239,7 +239,8 @@ static void init_training(const sl_config *config, sl_search *search)
     /* On the cpu device both places are the same cores. */
     search->auto_adam = config->adam == SL_ADAM_AUTO && search->task.target.device != SL_DEVICE_CPU;
     search->auto_recompute = config->recompute == SL_CONFIG_RECOMPUTE_AUTO;
-    search->auto_accumulation = config->accumulation == SL_CONFIG_ACCUMULATION_AUTO;
+    search->auto_accumulation =
+        config->accumulation == SL_CONFIG_ACCUMULATION_AUTO && config->pp == 1;
     search->fixed.accumulate = (uint32_t)config->accumulate;
     if (!search->auto_recompute)
         search->fixed.recompute = (sl_recompute)config->recompute;
@@ -260,6 +261,8 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
     search.task.target.rank_count = search.task.tp_size;
     if (work == SL_WORK_TRAIN)
         search.task.dp_size = (uint32_t)unset_to(config->dp, 1);
+    search.task.stage_count = work == SL_WORK_TRAIN ? (uint32_t)config->pp : 1;
+    search.task.target.stage_count = search.task.stage_count;
     search.task.zero = (uint32_t)config->zero;
     search.task.target.data_rank_count = search.task.dp_size;
     search.task.chunk_elements = unset_to(config->chunk_size, 0);

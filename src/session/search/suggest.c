@@ -74,7 +74,7 @@ static unsigned find_open_changes(const sl_search *search)
         search->fixed.recompute != SL_RECOMPUTE_FULL)
         changes |= CHANGE_RECOMPUTE;
     if (search->fixed.accumulate > 1 && !search->auto_accumulation &&
-        search->fixed.accumulation != SL_ACCUMULATE_LAYER)
+        search->task.stage_count <= 1 && search->fixed.accumulation != SL_ACCUMULATE_LAYER)
         changes |= CHANGE_LAYER;
     const sl_policy_options *placement = &search->fixed.placement;
     if (!search->auto_policy && placement->policy != SL_POLICY_HOST &&

@@ -43,14 +43,18 @@ static void fill_tile(void *user, uint64_t tile_index, uint32_t worker_index)
     }
 }
 
-/* The elements of a tensor that this rank stores: all, or, of parameters in shards, its own. */
+/* The elements of a tensor that this rank stores: all, or, of parameters in shards, its own; of
+ * another stage's none. */
 static void find_stored(const sl_session *session, uint32_t tensor_index, uint64_t *out_first,
                         uint64_t *out_end)
 {
     const sl_layout *layout = session->blueprint->layout;
-    const uint64_t start = layout->first_element[tensor_index];
+    const uint32_t own = session->own[tensor_index];
+    *out_first = *out_end = 0;
+    if (own == SL_NONE)
+        return;
+    const uint64_t start = layout->first_element[own];
     const uint64_t shard_end = layout->shard_first + layout->shard_elements;
-    *out_first = 0;
     *out_end = session->tensors[tensor_index].element_count;
     if (!sl_program_shards_group(session->blueprint->programs[0], SL_GROUP_PARAM))
         return;

@@ -19,17 +19,19 @@ sl_evaluate_range sl_evaluate_cover(uint64_t row_count, uint32_t rows_per_batch,
                                .tail_rows = (uint32_t)(row_count % rows_per_batch)};
 }
 
-/* The losses of as many sets of rows, one a data-parallel rank, in the order of the rows. Ranks of
- * one set follow each other, and have the same loss. */
+/* The losses of as many sets of rows, one a data-parallel rank, in the order of the rows. Of each
+ * stage the ranks of one set follow each other; the last stage has the loss. */
 static sl_status share_losses(const sl_evaluate_args *args, uint32_t count, double loss,
                               double *loss_sum)
 {
     const sl_engine_ranks *ranks = args->ranks;
-    const uint32_t ranks_a_set = ranks->size / args->sets;
+    const uint32_t sets = args->sets > 1 ? args->sets : 1, stages = args->stages ? args->stages : 1;
+    const uint32_t ranks_a_set = ranks->size / sets / stages;
+    const uint32_t first = (stages - 1) * sets * ranks_a_set;
     double losses[SL_COMM_RANKS_MAX];
     SL_TRY(ranks->all_gather(ranks->user, sizeof loss, &loss, losses));
     for (uint32_t set = 0; set < count; set++)
-        *loss_sum += losses[(size_t)set * ranks_a_set];
+        *loss_sum += losses[(size_t)first + (size_t)set * ranks_a_set];
     return SL_OK;
 }
 
@@ -45,7 +47,7 @@ static sl_status add_rows(const sl_evaluate_args *args, uint32_t plan_index, sl_
     SL_TRY(sl_data_loader_fill(args->loader, engine, plan_index, rows));
     SL_TRY(sl_engine_step(engine, plan_index, &scalars));
     const double loss = *(const double *)sl_engine_output(engine, plan_index, SL_OUTPUT_LOSS);
-    if (args->sets > 1)
+    if (args->sets > 1 || args->stages > 1)
         return share_losses(args, count, loss, loss_sum);
     *loss_sum += loss;
     return SL_OK;

@@ -39,6 +39,7 @@ typedef struct sl_evaluate_args {
      * sets of rows there are (0: one), and which is this rank's. */
     const sl_engine_ranks *ranks;
     uint32_t sets, set_index;
+    uint32_t stages; /* of a pipeline; 0: one */
 } sl_evaluate_args;
 
 /* Fills in loss, perplexity and what was covered. `*out_is_whole` is false if it was stopped. */
