@@ -78,9 +78,10 @@ static void add_statistics(const sl_engine_statistics *from, sl_engine_statistic
         to->phase_ns[phase] += from->phase_ns[phase];
 }
 
-/* What ranks tell of together. */
+/* What ranks tell of together; what each planned differs between the stages of a pipeline. */
 typedef struct rank_report {
-    uint64_t peak_bytes[SL_TIER_COUNT], moved_bytes[SL_LANE_COUNT];
+    uint64_t planned_bytes[SL_TIER_COUNT], peak_bytes[SL_TIER_COUNT];
+    uint64_t moved_bytes[SL_LANE_COUNT];
     uint64_t comm_bytes[SL_COMM_GROUP_COUNT];
 } rank_report;
 
@@ -96,12 +97,20 @@ static void merge_reports(void *sum, const void *other)
 {
     rank_report *to = sum;
     const rank_report *from = other;
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++) {
         to->peak_bytes[tier] = larger(to->peak_bytes[tier], from->peak_bytes[tier]);
+        to->planned_bytes[tier] = larger(to->planned_bytes[tier], from->planned_bytes[tier]);
+    }
     for (int lane = 0; lane < SL_LANE_COUNT; lane++)
         to->moved_bytes[lane] += from->moved_bytes[lane];
     for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
         to->comm_bytes[group] += from->comm_bytes[group];
+}
+
+static void find_planned_peaks(const loop *run, uint64_t out_bytes[SL_TIER_COUNT])
+{
+    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+        out_bytes[tier] = sl_blueprint_peak_bytes(run->trainer->session->blueprint, (sl_tier)tier);
 }
 
 /* Makes a rank's report that of all of them; they call it together. */
@@ -116,9 +125,11 @@ static sl_status join_reports(loop *run, sl_step_report *report)
         joint.comm_bytes[group] = sent - run->sent_bytes[group];
         run->sent_bytes[group] = sent;
     }
+    find_planned_peaks(run, joint.planned_bytes);
     memcpy(joint.peak_bytes, report->peak_bytes, sizeof joint.peak_bytes);
     memcpy(joint.moved_bytes, report->moved_bytes, sizeof joint.moved_bytes);
     SL_TRY(sl_comm_merge(ranks->world, sizeof joint, &joint, merge_reports));
+    memcpy(run->end.planned_peak_bytes, joint.planned_bytes, sizeof joint.planned_bytes);
     memcpy(report->peak_bytes, joint.peak_bytes, sizeof joint.peak_bytes);
     memcpy(report->moved_bytes, joint.moved_bytes, sizeof joint.moved_bytes);
     memcpy(report->comm_bytes, joint.comm_bytes, sizeof joint.comm_bytes);
@@ -415,15 +426,13 @@ static sl_status report_end(loop *run, bool has_failed)
 {
     const sl_trainer *trainer = run->trainer;
     sl_step_report after_last_step;
+    find_planned_peaks(run, run->end.planned_peak_bytes);
     take_statistics(run, &after_last_step);
     sl_status status = has_failed ? SL_OK : join_reports(run, &after_last_step);
     count_totals(run, &after_last_step);
     run->end.step = trainer->state.step;
     run->end.tokens_total = trainer->state.tokens_total;
     run->end.skipped_steps = trainer->state.skipped_steps;
-    for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-        run->end.planned_peak_bytes[tier] =
-            sl_blueprint_peak_bytes(trainer->session->blueprint, (sl_tier)tier);
     return status;
 }
 
