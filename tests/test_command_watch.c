@@ -414,7 +414,7 @@ static void live_line_when_of_tokenize_does_not_wrap_either(void **state)
 {
     (void)state;
     static screen self;
-    write_noise("noise", 6 << 20);
+    write_noise("noise", 24 << 20); /* some tenths of a second: a line is drawn after two */
     start_on_terminal(&self, 24, "xterm",
                       "tokenize --tokenizer '" SL_TEST_SOURCE_DIRECTORY "/reference/bpe' "
                       "--threads 1 --data noise --output noise.bin 2>&1 </dev/null #");
