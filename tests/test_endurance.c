@@ -69,7 +69,7 @@ static pid_t start_training(uint64_t steps)
     char command[COMMAND_BYTES];
     snprintf(command, sizeof command,
              /* The address sanitizer keeps what was freed, up to 256 MiB: no leak, but growth. */
-             "ASAN_OPTIONS=\"quarantine_size_mb=1:thread_local_quarantine_size_kb=64:"
+             "ASAN_OPTIONS=\"quarantine_size_mb=0:thread_local_quarantine_size_kb=0:"
              "$ASAN_OPTIONS\" exec '%s' train --layers 1 --width 16 --heads 2 --context 16 "
              "--micro-batch 1 "
              "--data text --policy nvme --nvme-params 1 --nvme-grads 1 --disk-dir "

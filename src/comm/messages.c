@@ -441,14 +441,28 @@ static void end_job(int code, void *argument)
     _exit(code);
 }
 
+/* True if the thread is over within IDLE_NS. */
+static bool await_over(sl_messages *it)
+{
+    struct timespec until = find_time_in(IDLE_NS);
+    int error = 0;
+    pthread_mutex_lock(&it->lock);
+    while (it->phase != PHASE_OVER && error == 0)
+        error = pthread_cond_timedwait(&it->bell, &it->lock, &until);
+    bool is_over = it->phase == PHASE_OVER;
+    pthread_mutex_unlock(&it->lock);
+    return is_over;
+}
+
 /* True if the thread has ended in time: after a verdict it has some seconds left. */
 static bool await_end(sl_messages *it, double limit_s)
 {
     sl_board *board = atomic_load(&it->board);
     for (double waited_s = 0; waited_s < limit_s; waited_s += 1e-9 * IDLE_NS) {
-        struct timespec until = find_time_in(IDLE_NS);
-        if (pthread_clockjoin_np(it->thread, NULL, CLOCK_MONOTONIC, &until) == 0)
+        if (await_over(it)) {
+            pthread_join(it->thread, NULL); /* it has nothing more to do */
             return true;
+        }
         if (board && waited_s + END_S < limit_s && sl_board_poll(board) != SL_OK)
             limit_s = waited_s + END_S;
     }
