@@ -228,6 +228,16 @@ static void plugin_when_it_is_missing_is_named(void **state)
     for_each_mpi(expect_refusal);
 }
 
+/* What the MPI libraries keep until a process ends is theirs: nobody is asked to free it. What
+ * sluice leaks without them other tests find. */
+static void allow_leaks(void)
+{
+    const char *given = getenv("ASAN_OPTIONS");
+    char options[PATH_BYTES];
+    snprintf(options, sizeof options, "%s:detect_leaks=0", given ? given : "");
+    setenv("ASAN_OPTIONS", options, 1);
+}
+
 static int prepare(void **state)
 {
     char here[PATH_BYTES], path[2 * PATH_BYTES];
@@ -244,16 +254,6 @@ static int prepare(void **state)
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     return symlink(path, tool); /* a name by which its processes are found */
-}
-
-/* What the MPI libraries keep until a process ends is theirs: nobody is asked to free it. What
- * sluice leaks without them other tests find. */
-static void allow_leaks(void)
-{
-    const char *given = getenv("ASAN_OPTIONS");
-    char options[PATH_BYTES];
-    snprintf(options, sizeof options, "%s:detect_leaks=0", given ? given : "");
-    setenv("ASAN_OPTIONS", options, 1);
 }
 
 int main(void)
