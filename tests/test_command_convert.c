@@ -92,6 +92,37 @@ static void model_when_handed_around_then_the_same_text(void **state)
         sluice("train --init w --data text --tokenizer '" GOOD "' --steps 1 --seq 8 --quiet"), 0);
 }
 
+/* What reads a Hugging Face directory reads its shards. */
+static void shards_when_asked_for_then_read_everywhere(void **state)
+{
+    (void)state;
+    char before[TEXT_BYTES];
+    static const char say[] =
+        "--prompt 'the lock' --tokens 20 --temperature 0 --precision fp32 --quiet";
+    train_once();
+    assert_code(sluice("convert --from saved --to shards --shard-size 100K --quiet"), 0);
+    run_shell("test -s shards/model.safetensors.index.json && test ! -e shards/model.safetensors");
+    run_shell("test -s shards/model-00001-of-$(printf %05d $(ls shards | grep -c -- -of-))"
+              ".safetensors && test $(ls shards | grep -c -- -of-) -gt 1");
+    assert_code(sluice("generate saved %s", say), 0);
+    memcpy(before, output, sizeof before);
+    assert_code(sluice("generate shards %s", say), 0);
+    assert_string_equal(output, before);
+    assert_code(sluice("convert --from saved --to plain --quiet"), 0);
+    assert_code(sluice("eval --checkpoint plain --data text --seq 8 --precision fp32 --quiet"), 0);
+    memcpy(before, output, sizeof before);
+    assert_code(sluice("eval --checkpoint shards --data text --seq 8 --precision fp32 --quiet"), 0);
+    assert_string_equal(output, before);
+    assert_code(sluice("train --init shards --data text --steps 1 --seq 8 --quiet"), 0);
+    assert_code(sluice("convert --from shards --to whole --shard-size 0 --quiet"), 0);
+    assert_same_files("whole/model.safetensors", "plain/model.safetensors");
+    assert_code(sluice("convert --from plain --to shards --overwrite --quiet"), 0);
+    run_shell("test -s shards/model.safetensors && ! ls shards | grep -e -of- -e index");
+    assert_code(sluice("convert --from saved --to l --format llmc --shard-size 1M"), 64);
+    assert_one_complaint("--shard-size is for --format hf");
+    assert_false(is_left("tmp"));
+}
+
 static void tokenizer_when_known_then_it_goes_with_the_model(void **state)
 {
     (void)state;
@@ -316,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(model_when_larger_than_memory_then_within_what_is_told),
         cmocka_unit_test(model_when_handed_around_then_the_same_text),
+        cmocka_unit_test(shards_when_asked_for_then_read_everywhere),
         cmocka_unit_test(tokenizer_when_known_then_it_goes_with_the_model),
         cmocka_unit_test(configuration_when_a_file_then_taken),
         cmocka_unit_test(pieces_when_named_as_their_own_place_then_refused),

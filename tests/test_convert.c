@@ -10,72 +10,12 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "checkpoint_case.h"
+#include "convert_case.h"
 #include "gguf_cursor.h"
 #include "hostile_models.h"
 #include "session/convert/convert.h"
 #include "session/weights/weights.h"
 #include "text_case.h"
-
-static const bool only_parameters[SL_GROUP_COUNT] = {[SL_GROUP_PARAM] = true};
-
-/* ---- models ---- */
-
-/* Numbers like those of weights, some of them ties between two of fp16 and bf16. */
-static void fill_weights(tiny_model *model, uint64_t seed)
-{
-    uint64_t state = seed * 2654435761u + 88172645463325252ull;
-    for (uint32_t i = 0; i < model->tensor_count; i++) {
-        const sl_tensor_spec *spec = &model->tensors[i];
-        memset(model->data[SL_GROUP_PARAM][i], 0, spec->element_count * sizeof(float));
-        for (uint64_t j = 0; j < spec->valid_rows * spec->shape[1]; j++) {
-            float value = (float)((double)scratch_below(&state, 1u << 24) / (1 << 25) - 0.25);
-            if (j % 7 == 0)
-                value = (float)((double)scratch_below(&state, 1u << 12) / (1 << 14) - 0.125);
-            model->data[SL_GROUP_PARAM][i][j] = value;
-        }
-    }
-}
-
-static tiny_model *open_model(sl_gpt2_shape shape, uint64_t seed, bool has_any_bits)
-{
-    tiny_model *model = tiny_open(shape);
-    tiny_fill(model, seed);
-    if (!has_any_bits)
-        fill_weights(model, seed);
-    return model;
-}
-
-static sl_status convert_with(const char *from, const char *to, sl_convert_args args)
-{
-    sl_model_reader reader;
-    sl_convert_report report;
-    SL_TRY(sl_model_reader_open(from, &reader));
-    args.reader = &reader;
-    args.to = to;
-    sl_status status = sl_convert_run(&args, &report);
-    sl_model_reader_close(&reader);
-    return status;
-}
-
-static void convert(const char *from, const char *to, sl_convert_format format,
-                    sl_encoding encoding)
-{
-    text_must(convert_with(from, to, (sl_convert_args){.format = format, .encoding = encoding}));
-}
-
-/* Fails unless a Hugging Face directory has the parameters of a model, bit for bit. */
-static void assert_has_model(const char *directory, const tiny_model *model)
-{
-    sl_gpt2_shape shape;
-    tiny_model *read = tiny_open(model->shape);
-    sl_tensor_io io = tiny_io(read);
-    text_must(sl_weights_read_config(directory, &shape));
-    assert_memory_equal(&shape, &model->shape, sizeof shape);
-    text_must(sl_weights_import(directory, read->tensors, read->tensor_count, &io));
-    assert_true(tiny_equal(model, read, only_parameters));
-    tiny_close(read);
-}
 
 /* Rows of a tensor by its name, panels put together; the caller frees. */
 static float *gather(const tiny_model *model, const char *name, uint64_t *out_rows,
@@ -266,6 +206,57 @@ static void weights_when_converted_then_one_file(void **state)
     assert_non_null(memmem(data, bytes, "\"h.0.ln_1.weight\"", 17));
     assert_null(memmem(data, bytes, "transformer.", 12));
     free(data);
+    tiny_close(model);
+    scratch_close(&scratch);
+}
+
+/* Shards of a size: the model is the same, no file is larger but with one tensor, and two
+ * neighbours would not fit into one; an index names them. */
+static uint32_t check_shards(const char *from, const char *to, const tiny_model *model,
+                             uint64_t most)
+{
+    sl_model_files *files;
+    text_must(convert_with(from, to, (sl_convert_args){.shard_bytes = most}));
+    assert_has_model(to, model);
+    text_must(sl_model_files_open(to, &files));
+    uint32_t count = files->file_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const sl_safetensors *file = files->files[i];
+        const sl_safetensors_tensor *last = &file->tensors[file->tensor_count - 1];
+        uint64_t bytes = last->first_byte + last->byte_count - file->tensors[0].first_byte;
+        assert_true(bytes <= most || file->tensor_count == 1);
+    }
+    sl_model_files_close(files);
+    assert_int_equal(case_count(to, "model-"), count > 1 ? count : 0);
+    assert_int_equal(case_count(to, "model.safetensors"), 1); /* the file, or the index */
+    return count;
+}
+
+static void shards_when_of_any_size_then_the_same_model(void **state)
+{
+    (void)state;
+    uint64_t random = 20;
+    scratch_path scratch = scratch_open();
+    scratch_path from = scratch_join(scratch.text, "saved");
+    tiny_model *model = open_model(case_shape, 6, true);
+    uint32_t tensors = sl_gpt2_tensors_count(&case_shape), last = UINT32_MAX;
+    uint64_t sizes[12] = {1};
+    text_must(case_save_model(from.text, 7, 0, model));
+    for (uint32_t i = 1; i < 11; i++)
+        sizes[i] = sizes[i - 1] * 2 + 64 + scratch_below(&random, 64);
+    sizes[11] = UINT64_MAX;
+    for (uint32_t i = 0; i < 12; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "to%u", i);
+        scratch_path to = scratch_join(scratch.text, name);
+        uint32_t count = check_shards(from.text, to.text, model, sizes[i]);
+        assert_true(i > 0 || count == tensors);
+        assert_true(count <= last && (i < 11 || count == 1));
+        scratch_path bin = scratch_join(scratch.text, "m.bin");
+        text_must(convert_with(to.text, bin.text,
+                               (sl_convert_args){.format = SL_CONVERT_LLMC, .overwrites = true}));
+        last = count;
+    }
     tiny_close(model);
     scratch_close(&scratch);
 }
@@ -754,6 +745,7 @@ int main(void)
         cmocka_unit_test(blocks_when_encoded_then_as_q8_0_is_defined),
         cmocka_unit_test(checkpoint_when_converted_and_back_then_every_bit),
         cmocka_unit_test(weights_when_converted_then_one_file),
+        cmocka_unit_test(shards_when_of_any_size_then_the_same_model),
         cmocka_unit_test(tensors_when_larger_than_a_block_then_every_bit),
         cmocka_unit_test(llmc_when_written_then_its_layout),
         cmocka_unit_test(llmc_when_hostile_then_refused),

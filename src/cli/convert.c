@@ -95,6 +95,7 @@ static sl_status run(sl_config *config, const sl_model_reader *reader, sl_meter 
                                   .encoding = (sl_encoding)config->convert_type,
                                   .tp_size = (uint32_t)config->tp,
                                   .pp_size = (uint32_t)config->pp,
+                                  .shard_bytes = config->shard_size,
                                   .overwrites = config->overwrite,
                                   .vocabulary = *vocabulary,
                                   .progress = sl_meter_show,

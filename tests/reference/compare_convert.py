@@ -6,7 +6,8 @@ usage: compare_convert.py --sluice PROGRAM [--tool DUMP_GRADIENTS] [--gpt2 DIR]
 
   transformers   loads the directory of a model trained here: logits are those of sluice within 1e-5 of
                  the largest, and 64 greedy tokens are the same; so are those of three random models
-                 that transformers saved, read by sluice
+                 that transformers saved, read by sluice, and what sluice writes of them again, whole and
+                 in shards, has every bit
   gguf           reads each GGUF file: every tensor is, bit for bit, what the package's own rounding
                  and blocks make of the fp32 weights
   llama.cpp      (llama_cpp or xllamacpp) loads each GGUF file; of fp32 it gives sluice's greedy text,
@@ -124,7 +125,10 @@ def compare_random_models(options, vocabulary):
             with open(f"{directory}/{name}", "wb") as out:
                 out.write(open(f"{vocabulary}/{name}", "rb").read())
         compare_text(options, directory, directory, f"random model {layers} x {width}")
-        convert(options, directory, f"{directory}-again", "hf")
+        more = ["--shard-size", "200K"] if index == 1 else []
+        convert(options, directory, f"{directory}-again", "hf", "fp32", *more)
+        if os.path.exists(f"{directory}-again/model.safetensors.index.json") != (index == 1):
+            fail(f"{directory}: an index where one file is, or none beside shards")
         again, _ = open_transformers(f"{directory}-again")
         for (name, a), b in zip(model.state_dict().items(), again.state_dict().values()):
             if not torch.equal(a, b):

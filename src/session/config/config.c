@@ -717,6 +717,8 @@ static sl_status check_converting(const sl_config *config)
     if (config->convert_format != MEGATRON && (config->tp > 1 || config->pp > 1))
         SL_FAIL(SL_ERROR_USAGE, "--%s is for --format megatron: the others are not divided",
                 config->tp > 1 ? "tp" : "pp");
+    if (config->convert_format != HF && config->given[SL_CONFIG_ROW_shard_size])
+        SL_FAIL(SL_ERROR_USAGE, "--shard-size is for --format hf: the others are not in shards");
     return SL_OK;
 }
 

@@ -266,7 +266,10 @@
       "llm.c; weights: one safetensors file; megatron: pieces for --tp x --pp ranks")              \
     X(CHOICE, convert_type, "type", "fp32", "fp32|bf16|fp16|q8_0", 0, 0, V, OUTPUT,                \
       "of the weights that are written, rounded to nearest; fp32 keeps every bit, q8_0 is for "    \
-      "gguf")
+      "gguf")                                                                                      \
+    X(SIZE, shard_size, "shard-size", "5e9", "SIZE", 0, 0, V, OUTPUT,                              \
+      "of hf: weights beyond it go into several files with an index, each of at most so many "     \
+      "bytes of tensors (one that is larger is alone); 0: one file")
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \

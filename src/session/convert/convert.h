@@ -3,8 +3,8 @@
  * names and the vocabulary take, whatever the size of the model.
  *
  *   HF       a Hugging Face GPT-2 directory: config.json, generation_config.json,
- * model.safetensors, and with a vocabulary vocab.json, merges.txt, tokenizer_config.json and
- *            special_tokens_map.json
+ *            model.safetensors, or its shards with an index, and with a vocabulary vocab.json,
+ *            merges.txt, tokenizer_config.json and special_tokens_map.json
  *   GGUF     one file for llama.cpp and ggml; vectors, norms and positions stay fp32, and in q8_0 a
  *            tensor whose rows are not whole blocks is fp16, as llama.cpp's own converter has it
  *   LLMC     llm.c's model in fp32 or bf16; with a vocabulary its tokenizer beside it,
@@ -39,6 +39,7 @@ typedef struct sl_convert_args {
     sl_convert_format format;
     sl_encoding encoding;
     uint32_t tp_size, pp_size; /* of MEGATRON; else 1 */
+    uint64_t shard_bytes;      /* of HF: so many bytes of tensors a file; 0: one file */
     bool overwrites;
     const sl_vocabulary *vocabulary; /* NULL: none is known */
     /* Called between blocks of some MiB; what it returns but SL_OK ends the conversion. May be
@@ -49,14 +50,15 @@ typedef struct sl_convert_args {
 
 typedef struct sl_convert_report {
     uint32_t tensor_count;
-    uint64_t bytes; /* of the file of the parameters */
+    uint64_t bytes; /* of the files of the parameters */
 } sl_convert_report;
 
 /* Whether a format has an encoding. SL_ERROR_USAGE names those that it has. */
 sl_status sl_convert_check(sl_convert_format format, sl_encoding encoding);
 
 /* Converts. On failure nothing has its name, and the temporary is gone. SL_ERROR_USAGE: the format
- * does not go with the encoding, or what is at `to` may not be replaced. SL_ERROR_FIT: the disk has
+ * does not go with the encoding, there would be more than SL_MODEL_FILES_MAX shards, or what is at
+ * `to` may not be replaced. SL_ERROR_FIT: the disk has
  * not the space. SL_ERROR_DATA: names file and tensor. SL_ERROR_IO. */
 sl_status sl_convert_run(const sl_convert_args *args, sl_convert_report *out_report);
 

@@ -21,16 +21,17 @@ typedef struct sl_target_item {
 
 typedef struct sl_target {
     const sl_convert_args *args;
-    sl_target_item *items; /* [item_count], from `start` on in the order of the data */
+    sl_target_item *items; /* [item_count], in the order of the data */
     uint32_t item_count;
     bool is_out_in;           /* linear weights are [out, in] */
-    uint64_t total_bytes;     /* of the file of the parameters */
+    uint64_t total_bytes;     /* of the files of the parameters */
     uint64_t other_bytes;     /* that stand beside, where they grow with the model */
     sl_output output, beside; /* of the parameters, and of llm.c's tokenizer */
     /* Of one format or the other; closed by sl_target_close. */
     sl_gpt2_tensor_name *names; /* [item_count] */
     sl_safetensors_plan *plans; /* [item_count] */
     sl_safetensors_writer *safetensors;
+    struct sl_weight_shards *shards;
     sl_gguf *gguf;
     sl_file file;
     uint64_t pushed_bytes;

@@ -1,21 +1,103 @@
-/* safetensors: alone, or with all that makes a Hugging Face directory. */
+/* safetensors: alone, or with all that makes a Hugging Face directory, in shards with an index
+ * where one file would be too large. */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "files/json_file.h"
+#include "files/model_files.h"
 #include "session/weights/weights.h"
 #include "target.h"
 
 static const char weights_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+
+/* Runs of items, each with a file of its own. */
+typedef struct sl_weight_shards {
+    uint32_t *ends; /* [count], one past the last item of each */
+    uint32_t count, index;
+    uint64_t left_bytes; /* of the tensors of the open file */
+} sl_weight_shards;
+
+typedef struct shard_name {
+    char text[sizeof "model-00001-of-00512.safetensors" + 10];
+} shard_name;
+
+/* Hugging Face's names; one file alone has no number. */
+static shard_name name_shard(const sl_weight_shards *shards, uint32_t index)
+{
+    shard_name name;
+    if (shards->count == 1)
+        snprintf(name.text, sizeof name.text, "%s", weights_name);
+    else
+        snprintf(name.text, sizeof name.text, "model-%05u-of-%05u.safetensors", index + 1,
+                 shards->count);
+    return name;
+}
+
+static uint32_t first_of(const sl_weight_shards *shards, uint32_t index)
+{
+    return index > 0 ? shards->ends[index - 1] : 0;
+}
+
+/* ---- which file a tensor is in ---- */
+
+static uint64_t item_bytes(const sl_target_item *item)
+{
+    return sl_encoding_bytes(item->encoding, item->tensor.rows * item->tensor.columns);
+}
+
+/* In the model's order, each as full as it may be; a tensor beyond the limit is alone. */
+static sl_status split(sl_target *target, uint64_t most)
+{
+    sl_weight_shards *shards = target->shards;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < target->item_count; i++) {
+        uint64_t more = item_bytes(&target->items[i]);
+        if (i > 0 && most > 0 && (more > most || bytes > most - more)) {
+            shards->ends[shards->count++] = i;
+            bytes = 0;
+        }
+        if (shards->count == SL_MODEL_FILES_MAX)
+            SL_FAIL(SL_ERROR_USAGE,
+                    "--shard-size %" PRIu64 " makes more than %d files: give a larger one", most,
+                    SL_MODEL_FILES_MAX);
+        bytes += more;
+    }
+    shards->ends[shards->count++] = target->item_count;
+    return SL_OK;
+}
+
+/* The order of the data in a file is that of its names. */
+static int compare_items(const void *a, const void *b)
+{
+    const sl_target_item *left = a, *right = b;
+    return strcmp(sl_gpt2_tensors_name(&left->tensor).text,
+                  sl_gpt2_tensors_name(&right->tensor).text);
+}
+
+static sl_status list_shards(sl_target *target, uint64_t most)
+{
+    sl_weight_shards *shards = target->shards = calloc(1, sizeof *shards);
+    if (shards)
+        shards->ends = calloc(target->item_count, sizeof *shards->ends);
+    if (!shards || !shards->ends)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
+    SL_TRY(split(target, most));
+    for (uint32_t i = 0; i < shards->count; i++) {
+        uint32_t first = first_of(shards, i);
+        qsort(target->items + first, shards->ends[i] - first, sizeof *target->items, compare_items);
+    }
+    return SL_OK;
+}
 
 /* ---- the parameters ---- */
 
-static sl_status plan_prefixed(sl_target *target, const char *prefix)
+static sl_status name_tensors(sl_target *target, const char *prefix)
 {
-    SL_TRY(sl_target_list(target));
     target->names = calloc(target->item_count, sizeof *target->names);
     target->plans = calloc(target->item_count, sizeof *target->plans);
     if (!target->names || !target->plans)
@@ -29,51 +111,86 @@ static sl_status plan_prefixed(sl_target *target, const char *prefix)
                                                  .shape = {tensor->rows, tensor->columns},
                                                  .encoding = target->items[i].encoding};
     }
-    return sl_safetensors_count_bytes(target->plans, target->item_count, &target->total_bytes);
+    return SL_OK;
+}
+
+/* `most` bytes of tensors go into a file; 0: all. */
+static sl_status plan_prefixed(sl_target *target, const char *prefix, uint64_t most)
+{
+    uint64_t bytes;
+    SL_TRY(sl_target_list(target));
+    SL_TRY(list_shards(target, most));
+    SL_TRY(name_tensors(target, prefix));
+    for (uint32_t i = 0; i < target->shards->count; i++) {
+        uint32_t first = first_of(target->shards, i);
+        SL_TRY(sl_safetensors_count_bytes(target->plans + first, target->shards->ends[i] - first,
+                                          &bytes));
+        if (bytes > UINT64_MAX - target->total_bytes)
+            SL_FAIL(SL_ERROR_USAGE, "the model's size overflows");
+        target->total_bytes += bytes;
+    }
+    return SL_OK;
 }
 
 static sl_status plan_weights(sl_target *target)
 {
-    return plan_prefixed(target, "");
+    return plan_prefixed(target, "", 0);
 }
 
 static sl_status plan_hf(sl_target *target)
 {
-    return plan_prefixed(target, SL_WEIGHTS_PREFIX);
+    return plan_prefixed(target, SL_WEIGHTS_PREFIX, target->args->shard_bytes);
 }
 
-/* The writer has an order of its own. */
-static sl_status order_items(sl_target *target)
-{
-    sl_target_item *ordered = calloc(target->item_count, sizeof *ordered);
-    if (!ordered)
-        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a list of %u tensors", target->item_count);
-    for (uint32_t i = 0; i < target->item_count; i++)
-        ordered[i] = target->items[sl_safetensors_writer_order(target->safetensors, i)];
-    free(target->items);
-    target->items = ordered;
-    return SL_OK;
-}
-
-static sl_status start(sl_target *target)
+static sl_status open_shard(sl_target *target)
 {
     sl_file file;
-    SL_TRY(sl_output_create(&target->output, weights_name, &file));
-    SL_TRY(sl_safetensors_writer_start(&file, target->plans, target->item_count,
-                                       &target->safetensors));
-    return order_items(target);
+    sl_weight_shards *shards = target->shards;
+    uint32_t first = first_of(shards, shards->index), end = shards->ends[shards->index];
+    shards->left_bytes = 0;
+    for (uint32_t i = first; i < end; i++)
+        shards->left_bytes += item_bytes(&target->items[i]);
+    SL_TRY(sl_output_create(&target->output, name_shard(shards, shards->index).text, &file));
+    return sl_safetensors_writer_start(&file, target->plans + first, end - first,
+                                       &target->safetensors);
+}
+
+static sl_status close_shard(sl_target *target)
+{
+    uint64_t bytes;
+    sl_hash_value hash;
+    SL_TRY(sl_safetensors_writer_finish(target->safetensors, &bytes, &hash));
+    sl_safetensors_writer_close(target->safetensors);
+    target->safetensors = NULL;
+    target->shards->index++;
+    return SL_OK;
 }
 
 static sl_status append(sl_target *target, const void *stored, uint64_t bytes)
 {
-    return sl_safetensors_writer_append_stored(target->safetensors, stored, bytes);
+    sl_weight_shards *shards = target->shards;
+    SL_TRY(sl_safetensors_writer_append_stored(target->safetensors, stored, bytes));
+    shards->left_bytes -= bytes;
+    if (shards->left_bytes > 0)
+        return SL_OK;
+    SL_TRY(close_shard(target));
+    return shards->index < shards->count ? open_shard(target) : SL_OK;
 }
 
+/* Each file was synced when it was full. */
 static sl_status finish_weights(sl_target *target)
 {
-    uint64_t bytes;
-    sl_hash_value hash;
-    return sl_safetensors_writer_finish(target->safetensors, &bytes, &hash);
+    if (target->shards->index < target->shards->count)
+        SL_FAIL(SL_ERROR_INTERNAL, "tensors are missing in a conversion");
+    return SL_OK;
+}
+
+static void close_shards(sl_target *target)
+{
+    if (target->shards)
+        free(target->shards->ends);
+    free(target->shards);
+    target->shards = NULL;
 }
 
 /* ---- what stands beside them ---- */
@@ -93,6 +210,31 @@ static sl_status write_json(sl_target *target, const char *name, json_t *root)
     sl_status status = write_text(target, name, text);
     free(text);
     return status;
+}
+
+/* Which file each tensor is in; one file alone needs none. */
+static sl_status write_index(sl_target *target)
+{
+    const sl_weight_shards *shards = target->shards;
+    uint64_t bytes = 0;
+    json_t *map = json_object();
+    bool is_whole = map != NULL;
+    if (shards->count == 1) {
+        json_decref(map);
+        return SL_OK;
+    }
+    for (uint32_t shard = 0, i = 0; i < target->item_count; i++) {
+        shard += i == shards->ends[shard];
+        bytes += item_bytes(&target->items[i]);
+        is_whole =
+            is_whole && json_object_set_new(map, target->names[i].text,
+                                            json_string(name_shard(shards, shard).text)) == 0;
+    }
+    json_t *root = is_whole ? json_pack("{s:{s:I}, s:O}", "metadata", "total_size",
+                                        (json_int_t)bytes, "weight_map", map)
+                            : NULL;
+    json_decref(map);
+    return write_json(target, index_name, root);
 }
 
 static sl_status write_configs(sl_target *target)
@@ -150,6 +292,7 @@ static sl_status write_vocabulary(sl_target *target)
 static sl_status finish_hf(sl_target *target)
 {
     SL_TRY(finish_weights(target));
+    SL_TRY(write_index(target));
     SL_TRY(write_configs(target));
     if (!target->args->vocabulary)
         return SL_OK;
@@ -157,8 +300,15 @@ static sl_status finish_hf(sl_target *target)
     return write_special(target);
 }
 
-const sl_target_ops sl_target_hf = {
-    .is_directory = true, .plan = plan_hf, .start = start, .append = append, .finish = finish_hf};
+const sl_target_ops sl_target_hf = {.is_directory = true,
+                                    .plan = plan_hf,
+                                    .start = open_shard,
+                                    .append = append,
+                                    .finish = finish_hf,
+                                    .close = close_shards};
 
-const sl_target_ops sl_target_weights = {
-    .plan = plan_weights, .start = start, .append = append, .finish = finish_weights};
+const sl_target_ops sl_target_weights = {.plan = plan_weights,
+                                         .start = open_shard,
+                                         .append = append,
+                                         .finish = finish_weights,
+                                         .close = close_shards};
