@@ -184,7 +184,7 @@ static void pieces_when_named_as_their_own_place_then_refused(void **state)
         snprintf(words, sizeof words,
                  "convert --from pieces/release --to %s --format %s --overwrite", places[i],
                  i == 3 ? "weights" : "megatron");
-        assert_code(sluice(words), 64);
+        assert_code(sluice("%s", words), 64);
         assert_one_complaint("is what is converted");
     }
     assert_code(sluice("convert --from pieces --to of-pieces.st --format weights"), 0);

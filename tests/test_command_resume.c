@@ -16,8 +16,8 @@ static const char *const precisions[] = {"fp32", "bf16", "fp16"};
 static const char *const ways[] = {
     "--policy device",
     "--policy nvme --disk-dir disk --nvme-params 1 --nvme-grads 1",
-    "--policy static --disk-dir disk disk2 --nvme-params 0.5 --offload-optimizer 0.3 "
-    "--nvme-optimizer 0.4 --chunk-size 9000",
+    ("--policy static --disk-dir disk disk2 --nvme-params 0.5 --offload-optimizer 0.3 "
+     "--nvme-optimizer 0.4 --chunk-size 9000"),
     "--policy host",
     "--policy static --offload-params 0.5 --offload-grads 0.4 --offload-optimizer 0.6",
     "--policy nvme --disk-dir disk --recompute full --threads 1",

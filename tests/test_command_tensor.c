@@ -178,13 +178,13 @@ static void train_when_rows_are_shared_then_losses_are_those_of_one(void **state
         RUN "--steps 6 --policy device --dropout 0.1 --eval-data text --eval-iters 7 --quiet ";
     char words[COMMAND_BYTES];
     snprintf(words, sizeof words, "train %s --accumulate 4 --log-json rows-of-one", more);
-    assert_code(sluice(words), 0);
+    assert_code(sluice("%s", words), 0);
     snprintf(words, sizeof words, "launch -n 2 -- train %s --global-batch 8 --zero 0 %s", more,
              "--log-json rows-of-two");
-    assert_code(sluice(words), 0);
+    assert_code(sluice("%s", words), 0);
     snprintf(words, sizeof words, "launch -n 4 -- train %s --tp 2 --accumulate 2 --zero 3 %s", more,
              "--log-json rows-of-four");
-    assert_code(sluice(words), 0);
+    assert_code(sluice("%s", words), 0);
     assert_true(find_gap("rows-of-one", "rows-of-two", 6) <= 2e-6);
     assert_true(find_gap("rows-of-one", "rows-of-four", 6) <= 2e-6);
     assert_true(fabs(find_evaluation("rows-of-one") / find_evaluation("rows-of-two") - 1) <= 2e-6);
@@ -198,10 +198,10 @@ static void run_when_it_goes_on_with_other_ranks_then_keeps_its_batch(void **sta
     static const char both[] = RUN "--policy device --lr-decay-steps 8 --quiet ";
     char words[COMMAND_BYTES];
     snprintf(words, sizeof words, "train %s --steps 8 --accumulate 4 --log-json batch-whole", both);
-    assert_code(sluice(words), 0);
+    assert_code(sluice("%s", words), 0);
     snprintf(words, sizeof words,
              "launch -n 2 -- train %s --steps 4 --accumulate 2 --save kept-rows", both);
-    assert_code(sluice(words), 0);
+    assert_code(sluice("%s", words), 0);
     assert_code(
         sluice("launch -n 4 -- train --resume --save kept-rows --steps 6 --zero 3 --log-json "
                "batch-rest"),
@@ -273,7 +273,7 @@ static void ranks_when_given_other_options_then_are_refused(void **state)
         snprintf(words, sizeof words,
                  "launch -n 2 -- sh -c 'exec %s train " RUN "--tp 2 --steps 1 --quiet %s'", binary,
                  cases[i].option);
-        assert_code(sluice(words), 64);
+        assert_code(sluice("%s", words), 64);
         assert_has(complaint, cases[i].says);
     }
 }
@@ -289,7 +289,7 @@ static void rank_when_killed_then_is_named_with_step_and_op(void **state)
              "while ! grep -qs step.:3, killed; do sleep 0.05; done; "
              "if [ $SLUICE_RANK = 1 ]; then kill -KILL $!; fi; wait $!'",
              binary);
-    assert_true(sluice(words) != 0);
+    assert_true(sluice("%s", words) != 0);
     assert_has(complaint, "a rank has died: rank 1 (process");
     assert_has(complaint, "last in step ");
     assert_has(complaint, " at ");
