@@ -87,22 +87,24 @@ static inline bool post_open(void *self, uint32_t slot_count, uint32_t *out_rank
     return true;
 }
 
-static inline bool post_send(void *self, uint32_t slot, uint32_t to, uint32_t tag, const void *data,
-                             uint64_t bytes, char *error)
+static inline bool post_send(void *self, uint32_t slot, const sl_transport_letter *letter,
+                             char *error)
 {
     post_box *box = self;
+    const uint32_t to = letter->peer;
+    const uint64_t bytes = letter->bytes;
     (void)error;
     post_item item = {.slot = slot,
                       .peer = box->rank,
-                      .tag = tag,
-                      .data = (void *)data,
+                      .tag = letter->tag,
+                      .data = letter->data,
                       .bytes = bytes,
                       .is_copied = bytes <= POST_EAGER_BYTES};
     if (item.is_copied) {
         item.data = malloc(bytes + 1);
         if (!item.data)
             abort();
-        memcpy(item.data, data, bytes);
+        memcpy(item.data, letter->data, bytes);
     }
     pthread_mutex_lock(&box->office->lock);
     post_append(&box->office->boxes[to]->letters, item);
@@ -112,15 +114,17 @@ static inline bool post_send(void *self, uint32_t slot, uint32_t to, uint32_t ta
     return true;
 }
 
-static inline bool post_receive(void *self, uint32_t slot, uint32_t from, uint32_t tag, void *data,
-                                uint64_t capacity, char *error)
+static inline bool post_receive(void *self, uint32_t slot, const sl_transport_letter *letter,
+                                char *error)
 {
     post_box *box = self;
     (void)error;
     pthread_mutex_lock(&box->office->lock);
-    post_append(
-        &box->receives,
-        (post_item){.slot = slot, .peer = from, .tag = tag, .data = data, .bytes = capacity});
+    post_append(&box->receives, (post_item){.slot = slot,
+                                            .peer = letter->peer,
+                                            .tag = letter->tag,
+                                            .data = letter->data,
+                                            .bytes = letter->bytes});
     pthread_mutex_unlock(&box->office->lock);
     return true;
 }

@@ -390,7 +390,8 @@ uint64_t sl_comm_plan_share_bytes(uint32_t size)
 uint64_t sl_comm_share_bytes(const sl_comm *comm)
 {
     const uint64_t bytes = sl_comm_window_bytes(comm);
-    return bytes > 0 ? bytes / count_local(comm) : 0;
+    const uint32_t local_count = count_local(comm);
+    return local_count > 0 ? bytes / local_count : 0;
 }
 
 uint64_t sl_comm_window_bytes(const sl_comm *comm)

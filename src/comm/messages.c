@@ -115,11 +115,9 @@ static bool start_one(sl_messages *it, sl_message *message)
     it->slots[slot] = message;
     atomic_store(&message->state, MESSAGE_UNDER_WAY);
     it->under_way += message != &it->hearing;
-    bool is_started = message->is_send
-                          ? it->ops->send(it->self, slot, message->peer, message->tag,
-                                          message->data, message->bytes, it->error)
-                          : it->ops->receive(it->self, slot, message->peer, message->tag,
-                                             message->data, message->bytes, it->error);
+    const sl_transport_letter letter = {message->peer, message->tag, message->data, message->bytes};
+    bool is_started =
+        (message->is_send ? it->ops->send : it->ops->receive)(it->self, slot, &letter, it->error);
     if (!is_started)
         fail_message(it, message);
     return is_started;
@@ -454,19 +452,24 @@ static bool await_over(sl_messages *it)
     return is_over;
 }
 
+static uint64_t find_looks(double seconds)
+{
+    return (uint64_t)(seconds * 1e9 / IDLE_NS) + 1;
+}
+
 /* True if the thread has ended in time: after a verdict it has some seconds left. */
 static bool await_end(sl_messages *it, double limit_s)
 {
     sl_board *board = atomic_load(&it->board);
-    for (double waited_s = 0; waited_s < limit_s; waited_s += 1e-9 * IDLE_NS) {
-        if (await_over(it)) {
-            pthread_join(it->thread, NULL); /* it has nothing more to do */
-            return true;
-        }
-        if (board && waited_s + END_S < limit_s && sl_board_poll(board) != SL_OK)
-            limit_s = waited_s + END_S;
+    uint64_t looks = 0, most = find_looks(limit_s);
+    while (!await_over(it)) {
+        if (++looks >= most)
+            return false;
+        if (board && looks + find_looks(END_S) < most && sl_board_poll(board) != SL_OK)
+            most = looks + find_looks(END_S);
     }
-    return false;
+    pthread_join(it->thread, NULL); /* it has nothing more to do */
+    return true;
 }
 
 void sl_messages_close(sl_messages *it, bool is_whole, double timeout_s)

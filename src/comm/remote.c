@@ -147,7 +147,7 @@ static void start_receives(const sl_comm *comm, const sl_comm_pass *pass, uint32
 {
     const remote_end *it = comm->carrier;
     start(comm, rank, TAG_FRAME, (sl_message){.data = &it->in_frames[rank], .bytes = sizeof(frame)},
-          &it->receives[2 * rank]);
+          &it->receives[2 * (size_t)rank]);
     if (pass->receive_bytes[rank] > INLINE_BYTES)
         start(comm, rank, TAG_PIECE,
               (sl_message){.data = it->pieces + rank * comm->all_bytes, .bytes = comm->all_bytes},
@@ -197,7 +197,7 @@ static sl_status receive_pass(sl_comm *comm, const sl_comm_pass *pass, uint32_t 
 {
     const remote_end *it = comm->carrier;
     frame *in = &it->in_frames[rank];
-    const sl_message *receives = &it->receives[2 * rank];
+    const sl_message *receives = &it->receives[2 * (size_t)rank];
     const uint64_t bytes = pass->receive_bytes[rank];
     bool is_small = bytes <= INLINE_BYTES;
     SL_TRY(sl_messages_wait(it->messages, &receives[0], comm->name, pass->op));

@@ -18,6 +18,13 @@ enum {
 
 #define SL_TRANSPORT_ANYBODY UINT32_MAX
 
+/* What is sent, or where what comes is to lie. */
+typedef struct sl_transport_letter {
+    uint32_t peer, tag; /* to or from whom; SL_TRANSPORT_ANYBODY, too, where it comes from */
+    void *data;         /* not written by send */
+    uint64_t bytes;     /* that are sent; that may come, at most */
+} sl_transport_letter;
+
 /* A message that has left or come. */
 typedef struct sl_transport_event {
     uint32_t slot;
@@ -31,11 +38,8 @@ typedef struct sl_transport_ops {
     bool (*open)(void *self, uint32_t slot_count, uint32_t *out_rank, uint32_t *out_size,
                  char *error);
     /* The data stay the caller's, and as they are, until the event. */
-    bool (*send)(void *self, uint32_t slot, uint32_t to, uint32_t tag, const void *data,
-                 uint64_t bytes, char *error);
-    /* At most `capacity` bytes; from SL_TRANSPORT_ANYBODY, too. */
-    bool (*receive)(void *self, uint32_t slot, uint32_t from, uint32_t tag, void *data,
-                    uint64_t capacity, char *error);
+    bool (*send)(void *self, uint32_t slot, const sl_transport_letter *letter, char *error);
+    bool (*receive)(void *self, uint32_t slot, const sl_transport_letter *letter, char *error);
     /* What has left or come since: out_events [capacity]. `error` is about the last one that
      * failed. */
     bool (*poll)(void *self, sl_transport_event *out_events, uint32_t capacity, uint32_t *out_count,

@@ -195,7 +195,7 @@ static uint64_t count_scratch_bytes(sl_op_kind kind, const sl_op_attrs *attrs,
     uint64_t piece = whole < WHOLE_BYTES ? whole : WHOLE_BYTES;
     if (piece < sl_bits_divide_up(whole, PARTS))
         piece = sl_bits_divide_up(whole, PARTS);
-    const uint32_t copies = is_of_data_ranks(kind) && attrs->grad_type != attrs->type ? 2 : 1;
+    const uint64_t copies = is_of_data_ranks(kind) && attrs->grad_type != attrs->type ? 2 : 1;
     return copies * ranks * sl_bits_round_up(piece + ALIGNMENT, ALIGNMENT);
 }
 

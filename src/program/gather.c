@@ -284,6 +284,17 @@ static void enter_section(gatherer *g, uint32_t index)
     }
 }
 
+/* All chunks that an op reads. */
+static sl_status need_chunks(gatherer *g, uint32_t tick)
+{
+    for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
+        const uint32_t c = find_chunk(g, &g->from->ops[tick], i);
+        if (c != SL_NONE)
+            SL_TRY(need_chunk(g, tick, c));
+    }
+    return SL_OK;
+}
+
 static sl_status list_gathers(gatherer *g)
 {
     uint32_t segment = SL_NONE;
@@ -293,11 +304,7 @@ static sl_status list_gathers(gatherer *g)
             g->span += begins_span(g->from, o, &segment);
             if (g->is_least)
                 drop_unread(g, &g->from->ops[o]);
-            for (uint32_t i = 0; i < SL_OPERAND_MAX; i++) {
-                const uint32_t c = find_chunk(g, &g->from->ops[o], i);
-                if (c != SL_NONE)
-                    SL_TRY(need_chunk(g, o, c));
-            }
+            SL_TRY(need_chunks(g, o));
         }
     }
     for (uint32_t c = 0; c < g->map->chunk_count; c++)

@@ -42,7 +42,7 @@ static void set_windows(const sl_cluster_candidate *candidate, double end, doubl
 {
     const double stages = candidate->layout.stages, passes = 2 * stages * candidate->accumulate;
     const double filled = (stages + MARGIN) / (candidate->accumulate + stages);
-    double part = PASSES_DRAWN / 2 / passes;
+    double part = 0.5 * PASSES_DRAWN / passes;
     part = part > filled ? part : filled;
     const bool is_whole = part >= 0.5;
     self->window_count = is_whole ? 1 : 2;

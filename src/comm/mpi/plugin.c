@@ -76,25 +76,24 @@ static void note_used(uint32_t slot)
     it.used = slot >= it.used ? slot + 1 : it.used;
 }
 
-static bool send_message(void *self, uint32_t slot, uint32_t to, uint32_t tag, const void *data,
-                         uint64_t bytes, char *error)
+static bool send_message(void *self, uint32_t slot, const sl_transport_letter *letter, char *error)
 {
     (void)self;
     note_used(slot);
-    return is_fine(
-        MPI_Isend(data, (int)bytes, MPI_BYTE, (int)to, (int)tag, it.comm, &it.requests[slot]),
-        "MPI_Isend", error);
+    return is_fine(MPI_Isend(letter->data, (int)letter->bytes, MPI_BYTE, (int)letter->peer,
+                             (int)letter->tag, it.comm, &it.requests[slot]),
+                   "MPI_Isend", error);
 }
 
-static bool receive_message(void *self, uint32_t slot, uint32_t from, uint32_t tag, void *data,
-                            uint64_t capacity, char *error)
+static bool receive_message(void *self, uint32_t slot, const sl_transport_letter *letter,
+                            char *error)
 {
-    int source = from == SL_TRANSPORT_ANYBODY ? MPI_ANY_SOURCE : (int)from;
+    int source = letter->peer == SL_TRANSPORT_ANYBODY ? MPI_ANY_SOURCE : (int)letter->peer;
     (void)self;
     note_used(slot);
-    return is_fine(
-        MPI_Irecv(data, (int)capacity, MPI_BYTE, source, (int)tag, it.comm, &it.requests[slot]),
-        "MPI_Irecv", error);
+    return is_fine(MPI_Irecv(letter->data, (int)letter->bytes, MPI_BYTE, source, (int)letter->tag,
+                             it.comm, &it.requests[slot]),
+                   "MPI_Irecv", error);
 }
 
 /* An error of one message stands in its status, and the call says no more than that there is one.

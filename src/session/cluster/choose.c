@@ -239,6 +239,29 @@ static double weigh(const sl_cluster_estimate *estimate)
     return estimate->bound_seconds * (1 + 2e-4 * estimate->candidate.zero);
 }
 
+enum { CANDIDATE_NUMBERS = 9 };
+
+static void list_numbers(const sl_cluster_candidate *it, uint32_t out_numbers[CANDIDATE_NUMBERS])
+{
+    const uint32_t numbers[CANDIDATE_NUMBERS] = {
+        it->layout.tensor,       it->layout.data,        it->layout.stages,
+        it->micro_batch,         it->accumulate,         it->zero,
+        (uint32_t)it->recompute, (uint32_t)it->is_gpipe, (uint32_t)it->accumulation};
+    memcpy(out_numbers, numbers, sizeof numbers);
+}
+
+/* Some order, always the same; of each set of these numbers there is one candidate. */
+static int compare_candidates(const sl_cluster_candidate *one, const sl_cluster_candidate *other)
+{
+    uint32_t numbers[CANDIDATE_NUMBERS], others[CANDIDATE_NUMBERS];
+    list_numbers(one, numbers);
+    list_numbers(other, others);
+    for (int i = 0; i < CANDIDATE_NUMBERS; i++)
+        if (numbers[i] != others[i])
+            return numbers[i] < others[i] ? -1 : 1;
+    return 0;
+}
+
 static int compare_bounds(const void *a, const void *b)
 {
     const sl_cluster_estimate *one = a, *other = b;
@@ -247,7 +270,7 @@ static int compare_bounds(const void *a, const void *b)
     const uint64_t bytes = one->bytes[SL_TIER_DEVICE], others = other->bytes[SL_TIER_DEVICE];
     if (bytes != others)
         return bytes < others ? -1 : 1;
-    return memcmp(&one->candidate, &other->candidate, sizeof one->candidate);
+    return compare_candidates(&one->candidate, &other->candidate);
 }
 
 static uint32_t find_layout(const sl_cluster_answer *answer, const sl_comm_layout *layout)

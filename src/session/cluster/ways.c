@@ -15,7 +15,7 @@ static double link_rate(const sl_cluster_link *link)
 /* Members of a group on one node, whose neighbours are `stride` ranks apart. */
 static uint32_t count_near(const sl_cluster *cluster, uint32_t size, uint32_t stride)
 {
-    uint32_t fit = stride >= cluster->node_gpus ? 1 : cluster->node_gpus / stride;
+    uint32_t fit = stride == 0 || stride >= cluster->node_gpus ? 1 : cluster->node_gpus / stride;
     return fit < size ? fit : size;
 }
 
