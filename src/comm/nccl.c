@@ -41,9 +41,10 @@ struct sl_nccl {
     bool has_watch, ends;
     void *comm; /* NULL: not open, or aborted */
     double timeout_s;
-    bool is_marked;           /* a mark was set that the device has not passed */
-    uint64_t waited_ns;       /* for it, in the watch's own ticks */
-    sl_first_failure failure; /* of anything */
+    uint32_t watched; /* the mark that is looked at; the other is behind the last exchange */
+    bool is_set[SL_NCCL_MARKS]; /* marks that the device has not passed, as far as it is known */
+    uint64_t waited_ns;         /* for the watched one, in the watch's own ticks */
+    sl_first_failure failure;   /* of anything */
 };
 
 /* ---- failures ---- */
@@ -190,27 +191,32 @@ static sl_status settle(const sl_nccl *it, const char *what)
     }
 }
 
-/* Clears the mark once the device has passed it. */
-static sl_status look_at_mark(sl_nccl *it)
+/* Clears the watched mark once the device has passed it, and goes over to the other. */
+static sl_status look_at_marks(sl_nccl *it)
 {
-    bool is_passed = true;
-    if (it->is_marked)
-        SL_TRY(it->options.device.is_passed(it->options.device.user, &is_passed));
-    it->is_marked = !is_passed;
-    if (is_passed)
+    while (it->is_set[it->watched]) {
+        bool is_passed = false;
+        SL_TRY(it->options.device.is_passed(it->options.device.user, it->watched, &is_passed));
+        if (!is_passed)
+            return SL_OK;
+        it->is_set[it->watched] = false;
+        it->watched = !it->watched;
         it->waited_ns = 0;
+    }
+    it->waited_ns = 0;
     return SL_OK;
 }
 
-/* Marks the end of what is queued, unless the device is still before an earlier mark: the watch
- * wants to see that it comes forward, not where it is. */
+/* Marks the end of what is queued. While the device is before the watched mark that one stays, for
+ * the watch wants to see that the device comes forward, and the other moves: so there is always a
+ * mark behind the last exchange, though the thread that queues may not come here again. The watch
+ * could not set one, for the stream may be closed before it ends. */
 static sl_status mark(sl_nccl *it)
 {
-    SL_TRY(look_at_mark(it));
-    if (it->is_marked)
-        return SL_OK;
-    it->is_marked = true;
-    return it->options.device.mark(it->options.device.user, it->queue.stream);
+    SL_TRY(look_at_marks(it));
+    const uint32_t which = it->is_set[it->watched] ? !it->watched : it->watched;
+    it->is_set[which] = true;
+    return it->options.device.mark(it->options.device.user, which, it->queue.stream);
 }
 
 /* ---- the watch ---- */
@@ -219,8 +225,8 @@ static sl_status look_around(sl_nccl *it)
 {
     bool is_in_progress;
     SL_TRY(look(it, &is_in_progress));
-    SL_TRY(look_at_mark(it));
-    if (it->is_marked)
+    SL_TRY(look_at_marks(it));
+    if (it->is_set[it->watched])
         it->waited_ns += TICK_NS;
     return check_patience(it, it->waited_ns, "what the GPU exchanges");
 }
@@ -354,14 +360,26 @@ static sl_status queue_peer(const sl_nccl *it, const nccl_round *what, uint32_t 
                  "ncclRecv");
 }
 
+static sl_status queue_peers(const sl_nccl *it, const nccl_round *what)
+{
+    for (uint32_t i = 1; i < it->size; i++)
+        SL_TRY(queue_peer(it, what, (it->rank + i) % it->size));
+    return SL_OK;
+}
+
+/* Also behind a call that failed, with `status`: in an open group nothing, an abort either, would
+ * be done at once. */
+static sl_status end_group(const sl_nccl *it, sl_status status)
+{
+    const int result = it->calls->group_end();
+    return status == SL_OK ? check(it, result, "ncclGroupEnd") : status;
+}
+
 static sl_status queue_group(sl_nccl *it, const nccl_round *what, const char *op)
 {
     SL_TRY(sl_first_failure_return(&it->failure));
-    sl_status status = check(it, it->calls->group_start(), "ncclGroupStart");
-    for (uint32_t i = 1; i < it->size && status == SL_OK; i++)
-        status = queue_peer(it, what, (it->rank + i) % it->size);
-    SL_TRY(status);
-    SL_TRY(check(it, it->calls->group_end(), "ncclGroupEnd"));
+    SL_TRY(check(it, it->calls->group_start(), "ncclGroupStart"));
+    SL_TRY(end_group(it, queue_peers(it, what)));
     sl_cuda_note_launches(1);
     SL_TRY(settle(it, op));
     return mark(it);
@@ -645,8 +663,8 @@ static sl_status finish(sl_nccl *it, const char *what)
     bool is_in_progress;
     for (;;) {
         SL_TRY(look(it, &is_in_progress));
-        SL_TRY(look_at_mark(it));
-        if (!it->is_marked)
+        SL_TRY(look_at_marks(it));
+        if (!it->is_set[it->watched])
             return SL_OK;
         SL_TRY(wait_briefly(it, &waiting, what));
     }

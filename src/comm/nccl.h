@@ -75,15 +75,18 @@ typedef struct sl_nccl_sum {
     void *out_wire, *out_stored; /* out_wire may be NULL */
 } sl_nccl_sum;
 
+enum { SL_NCCL_MARKS = 2 };
+
 /* Work of the device: each queues something in `stream`. */
 typedef struct sl_nccl_device {
     sl_status (*sum)(void *stream, const sl_nccl_sum *what);
     /* to [count] of `to_type` = from [count] of `from_type`; equal types: the same bytes. */
     sl_status (*convert)(void *stream, sl_comm_type from_type, sl_comm_type to_type, uint64_t count,
                          const void *from, void *to);
-    /* A mark behind all that is queued, and, from any thread, whether the device has passed it. */
-    sl_status (*mark)(void *user, void *stream);
-    sl_status (*is_passed)(void *user, bool *out_is_passed);
+    /* Moves mark `which` of SL_NCCL_MARKS behind all that is queued; tells, from any thread,
+     * whether the device has passed it. */
+    sl_status (*mark)(void *user, uint32_t which, void *stream);
+    sl_status (*is_passed)(void *user, uint32_t which, bool *out_is_passed);
     void *user;
 } sl_nccl_device;
 

@@ -27,7 +27,7 @@ void sl_cuda_probe_close(sl_cuda_probe *probe); /* NULL is fine */
 /* Moves it behind what the stream (a cudaStream_t) was given so far. */
 sl_status sl_cuda_probe_set(sl_cuda_probe *probe, void *native_stream);
 
-/* Whether all before it has run. Any thread; never blocks. */
+/* Whether all before it has run. Any thread, which then uses the probe's device; never blocks. */
 sl_status sl_cuda_probe_is_passed(sl_cuda_probe *probe, bool *out_is_passed);
 
 #ifdef __cplusplus

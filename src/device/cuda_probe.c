@@ -5,6 +5,7 @@
 
 struct sl_cuda_probe {
     cudaEvent_t event;
+    int device;
 };
 
 sl_status sl_cuda_probe_open(sl_cuda_probe **out_probe)
@@ -12,10 +13,15 @@ sl_status sl_cuda_probe_open(sl_cuda_probe **out_probe)
     sl_cuda_probe *probe = calloc(1, sizeof *probe);
     if (!probe)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for a probe");
-    const cudaError_t error = cudaEventCreateWithFlags(&probe->event, cudaEventDisableTiming);
+    const char *call = "cudaGetDevice";
+    cudaError_t error = cudaGetDevice(&probe->device);
+    if (error == cudaSuccess) {
+        call = "cudaEventCreateWithFlags";
+        error = cudaEventCreateWithFlags(&probe->event, cudaEventDisableTiming);
+    }
     if (error != cudaSuccess) {
         free(probe);
-        return sl_cuda_fail(error, "cudaEventCreateWithFlags", NULL);
+        return sl_cuda_fail(error, call, NULL);
     }
     *out_probe = probe;
     return SL_OK;
@@ -39,6 +45,8 @@ sl_status sl_cuda_probe_set(sl_cuda_probe *probe, void *native_stream)
 
 sl_status sl_cuda_probe_is_passed(sl_cuda_probe *probe, bool *out_is_passed)
 {
+    /* A thread that has chosen no device would get a context on the first, of hundreds of MiB. */
+    SL_CUDA_TRY(NULL, cudaSetDevice(probe->device));
     const cudaError_t error = cudaEventQuery(probe->event);
     *out_is_passed = error == cudaSuccess;
     if (error == cudaErrorNotReady)

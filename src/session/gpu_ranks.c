@@ -15,7 +15,7 @@ enum { GROUPS = 2, MEETING_BYTES = 256 /* for each rank */ };
 typedef struct gpu_group {
     struct sl_gpu_ranks *gpus;
     sl_comm *host; /* of the agreements; the set's own end counts the bytes */
-    sl_cuda_probe *probe;
+    sl_cuda_probe *probes[SL_NCCL_MARKS];
     sl_nccl *nccl;
     void (*post)(void *user, const char *op); /* of the table before, or NULL */
     void *post_user;
@@ -64,16 +64,16 @@ static sl_status queue_convert(void *stream, sl_comm_type from_type, sl_comm_typ
     return run(SL_RANK_CONVERT, &call);
 }
 
-static sl_status set_mark(void *user, void *stream)
+static sl_status set_mark(void *user, uint32_t which, void *stream)
 {
     const gpu_group *it = user;
-    return sl_cuda_probe_set(it->probe, stream);
+    return sl_cuda_probe_set(it->probes[which], stream);
 }
 
-static sl_status look_at_mark(void *user, bool *out_is_passed)
+static sl_status look_at_mark(void *user, uint32_t which, bool *out_is_passed)
 {
     const gpu_group *it = user;
-    return sl_cuda_probe_is_passed(it->probe, out_is_passed);
+    return sl_cuda_probe_is_passed(it->probes[which], out_is_passed);
 }
 
 /* ---- the engine's table ---- */
@@ -228,7 +228,8 @@ static sl_status open_group(sl_gpu_ranks *it, const sl_gpu_ranks_args *args, uin
     out->post = group->table->post;
     out->post_user = group->table->user;
     SL_TRY(sl_comm_split(args->world, name, members, count, &out->host));
-    SL_TRY(sl_cuda_probe_open(&out->probe));
+    for (uint32_t i = 0; i < SL_NCCL_MARKS; i++)
+        SL_TRY(sl_cuda_probe_open(&out->probes[i]));
     const sl_nccl_options options = {
         .host = out->host,
         .account = group->comm,
@@ -287,7 +288,8 @@ void sl_gpu_ranks_close(sl_gpu_ranks *it)
     for (uint32_t i = 0; i < GROUPS; i++) {
         gpu_group *group = &it->groups[i];
         sl_nccl_close(group->nccl);
-        sl_cuda_probe_close(group->probe);
+        for (uint32_t mark = 0; mark < SL_NCCL_MARKS; mark++)
+            sl_cuda_probe_close(group->probes[mark]);
         sl_comm_close(group->host);
     }
     if (it->scratch)

@@ -13,13 +13,13 @@
 #include "standin_case.h"
 #include "stream_order.h"
 
-enum { COUNT_MOST = 70001, SCRATCH_BYTES = 4096, TYPES = 3 };
+enum { COUNT_MOST = 70001, SCRATCH_BYTES = 4096, TYPES = 3, LAST_KERNEL = 22 };
 
 /* One rank's device. */
 typedef struct rank_device {
     sl_device *device;
     sl_device_stream *stream;
-    sl_cuda_probe *probe;
+    sl_cuda_probe *probes[SL_NCCL_MARKS];
     void *memory, *scratch, *host;
     uint64_t bytes;
 } rank_device;
@@ -30,7 +30,8 @@ static bool open_rank(uint32_t rank, rank_device *out)
     nccl_standin_use_device((int)rank);
     return ops->open(0, NULL, &out->device) == SL_OK &&
            ops->stream_open(out->device, SL_STREAM_DEVICE, "comm", NULL, &out->stream) == SL_OK &&
-           sl_cuda_probe_open(&out->probe) == SL_OK &&
+           sl_cuda_probe_open(&out->probes[0]) == SL_OK &&
+           sl_cuda_probe_open(&out->probes[1]) == SL_OK &&
            ops->map(out->device, out->bytes, SL_MAP_PLAIN, &out->memory) == SL_OK &&
            ops->map(out->device, SCRATCH_BYTES, SL_MAP_PLAIN, &out->scratch) == SL_OK &&
            ops->map_host(out->device, out->bytes, SL_MAP_PLAIN, &out->host) == SL_OK;
@@ -42,7 +43,8 @@ static void close_rank(rank_device *it)
     ops->unmap_host(it->device, it->host, it->bytes, SL_MAP_PLAIN);
     ops->unmap(it->device, it->scratch, SCRATCH_BYTES, SL_MAP_PLAIN);
     ops->unmap(it->device, it->memory, it->bytes, SL_MAP_PLAIN);
-    sl_cuda_probe_close(it->probe);
+    sl_cuda_probe_close(it->probes[0]);
+    sl_cuda_probe_close(it->probes[1]);
     ops->stream_close(it->stream);
     ops->close(it->device);
 }
@@ -114,16 +116,16 @@ static sl_status queue_convert(void *stream, sl_comm_type from_type, sl_comm_typ
     return queue_work(stream, run_convert, it);
 }
 
-static sl_status set_mark(void *user, void *stream)
+static sl_status set_mark(void *user, uint32_t which, void *stream)
 {
     const rank_device *device = user;
-    return sl_cuda_probe_set(device->probe, stream);
+    return sl_cuda_probe_set(device->probes[which], stream);
 }
 
-static sl_status look_at_mark(void *user, bool *out_is_passed)
+static sl_status look_at_mark(void *user, uint32_t which, bool *out_is_passed)
 {
     const rank_device *device = user;
-    return sl_cuda_probe_is_passed(device->probe, out_is_passed);
+    return sl_cuda_probe_is_passed(device->probes[which], out_is_passed);
 }
 
 static sl_status open_nccl(sl_comm *host, rank_device *device, double timeout_s, sl_nccl **out)
@@ -324,6 +326,7 @@ static sl_status differ_in_order(sl_nccl *nccl, uint32_t rank, char *memory)
     return SL_OK;
 }
 
+/* LAST_KERNEL: of two ranks, one to meet and two for each sum of call_same. */
 static const trouble troubles[] = {
     {{0}, differ_in_count, "all_reduce of 1000 elements, type 0, as call 0", SL_ERROR_INTERNAL},
     {{0}, differ_in_type, "ranks call different things of NCCL", SL_ERROR_INTERNAL},
@@ -332,6 +335,10 @@ static const trouble troubles[] = {
     {{.fail_kernel = 1}, NULL, "remote process exited", SL_ERROR_SYSTEM},
     {{.fail_kernel = 7}, call_same, "remote process exited", SL_ERROR_SYSTEM},
     {{.hang_kernel = 8},
+     call_same,
+     "what the GPU exchanges by NCCL did not end within",
+     SL_ERROR_RANK},
+    {{.hang_kernel = LAST_KERNEL, .delay_us = 2000}, /* nothing is queued behind it */
      call_same,
      "what the GPU exchanges by NCCL did not end within",
      SL_ERROR_RANK},
