@@ -42,6 +42,35 @@ static void fix_choices(const sl_config *config, sl_cluster_question *question)
     question->draws = true;
 }
 
+/* The description says what there is, and the search chooses the rest. */
+static sl_status refuse_unsearched(const sl_config *config)
+{
+    static const uint32_t rows[] = {SL_CONFIG_ROW_device_memory,
+                                    SL_CONFIG_ROW_host_memory,
+                                    SL_CONFIG_ROW_disk_space,
+                                    SL_CONFIG_ROW_accumulate,
+                                    SL_CONFIG_ROW_dropout,
+                                    SL_CONFIG_ROW_offload_params,
+                                    SL_CONFIG_ROW_offload_grads,
+                                    SL_CONFIG_ROW_offload_optimizer,
+                                    SL_CONFIG_ROW_offload_activations,
+                                    SL_CONFIG_ROW_nvme_params,
+                                    SL_CONFIG_ROW_nvme_grads,
+                                    SL_CONFIG_ROW_nvme_optimizer,
+                                    SL_CONFIG_ROW_nvme_activations,
+                                    SL_CONFIG_ROW_split_layout,
+                                    SL_CONFIG_ROW_chunk_size,
+                                    SL_CONFIG_ROW_prefetch,
+                                    SL_CONFIG_ROW_adam};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (config->given[rows[i]])
+            SL_FAIL(SL_ERROR_USAGE,
+                    "--%s is not known to --cluster: leave it out; memory stands in the "
+                    "description, and micro-batches follow from --global-batch and --micro-batch",
+                    sl_config_rows()[rows[i]].name);
+    return SL_OK;
+}
+
 static sl_status make_question(sl_config *config, const sl_cluster *cluster,
                                sl_cluster_question *out_question)
 {
@@ -52,6 +81,7 @@ static sl_status make_question(sl_config *config, const sl_cluster *cluster,
         SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of GPUs: give --ranks");
     if (config->global_batch == SL_CONFIG_UNSET)
         SL_FAIL(SL_ERROR_USAGE, "--cluster plans for a number of rows a step: give --global-batch");
+    SL_TRY(refuse_unsearched(config));
     SL_TRY(sl_config_use_one_spelling(config));
     SL_TRY(sl_config_shape(config, NULL, GPT2_IDS, &job->shape));
     if (config->seq == SL_CONFIG_UNSET)
@@ -127,11 +157,12 @@ static const char *describe_state(const sl_cluster_estimate *estimate)
 
 /* ---- as text ---- */
 
-static void print_assumptions(const sl_cluster *cluster)
+static void print_assumptions(const sl_cluster_job *job)
 {
+    const sl_cluster *cluster = job->cluster;
     printf("assumed of %s:\n", cluster->name);
-    printf("  a GPU: %.1f TFLOP/s in bf16 x %.3f, %.0f GB/s x %.2f, %s less %s that is reserved\n",
-           1e-12 * cluster->flop_rate[SL_TYPE_BF16], cluster->gemm_efficiency,
+    printf("  a GPU: %.1f TFLOP/s in %s x %.3f, %.0f GB/s x %.2f, %s less %s that is reserved\n",
+           1e-12 * cluster->flop_rate[job->type], sl_type_name(job->type), cluster->gemm_efficiency,
            1e-9 * cluster->byte_rate, cluster->byte_efficiency,
            sl_command_format_size(cluster->device_bytes).text,
            sl_command_format_size(cluster->reserved_bytes).text);
@@ -222,7 +253,7 @@ static void print_answer(const sl_cluster_question *question, const sl_cluster_a
                sl_command_format_size(it->bytes[SL_TIER_DISK]).text, text, describe_state(it));
     }
     putchar('\n');
-    print_assumptions(job->cluster);
+    print_assumptions(job);
 }
 
 /* ---- as JSON ---- */

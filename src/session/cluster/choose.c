@@ -318,7 +318,7 @@ static void take_plan(const sl_blueprint *blueprint, const sl_simulation *simula
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
         estimate->bytes[tier] = sl_blueprint_peak_bytes(blueprint, (sl_tier)tier);
     estimate->step_seconds = simulation->step_seconds;
-    rest = simulation->step_seconds - share[SL_CLUSTER_UPDATE];
+    rest = simulation->step_seconds;
     const double exchange = simulation->stall_seconds[SL_LANE_COMM];
     if (share[SL_CLUSTER_TENSOR] > exchange)
         share[SL_CLUSTER_TENSOR] = exchange;
@@ -329,7 +329,10 @@ static void take_plan(const sl_blueprint *blueprint, const sl_simulation *simula
             share[SL_CLUSTER_VISITS] += simulation->stall_seconds[lane];
     share[SL_CLUSTER_BUBBLE] = 0;
     rest -= exchange + share[SL_CLUSTER_VISITS];
-    share[SL_CLUSTER_COMPUTE] = rest > 0 ? rest : 0;
+    rest = rest > 0 ? rest : 0;
+    if (share[SL_CLUSTER_UPDATE] > rest) /* that of the parts, which knows no waits */
+        share[SL_CLUSTER_UPDATE] = rest;
+    share[SL_CLUSTER_COMPUTE] = rest - share[SL_CLUSTER_UPDATE];
     estimate->is_drawn = true;
 }
 

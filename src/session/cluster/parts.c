@@ -34,7 +34,8 @@ sl_task sl_cluster_task(const sl_cluster_sample *sample, const sl_comm_layout *l
                                      .worker_count = 1,
                                      .rank_count = sample->tensor_ranks,
                                      .data_rank_count = layout->data};
-    task.machine = sl_cluster_machine(sample->cluster, layout, sample->stores_sums ? 4 : 2);
+    task.machine = sl_cluster_machine(
+        sample->cluster, layout, sample->stores_sums ? 4 : (uint32_t)sl_type_bytes(sample->type));
     return task;
 }
 
