@@ -701,6 +701,7 @@ static sl_status check_tokenizing(const sl_config *config)
 
 static sl_status check_converting(const sl_config *config)
 {
+    static const uint64_t default_shard_bytes = 5000000000; /* as a printed configuration has it */
     enum { HF = 0, MEGATRON = 4 };
     bool makes_directory = config->convert_format == HF || config->convert_format == MEGATRON;
     const char *what = makes_directory ? "directory" : "file";
@@ -717,7 +718,7 @@ static sl_status check_converting(const sl_config *config)
     if (config->convert_format != MEGATRON && (config->tp > 1 || config->pp > 1))
         SL_FAIL(SL_ERROR_USAGE, "--%s is for --format megatron: the others are not divided",
                 config->tp > 1 ? "tp" : "pp");
-    if (config->convert_format != HF && config->given[SL_CONFIG_ROW_shard_size])
+    if (config->convert_format != HF && config->shard_size != default_shard_bytes)
         SL_FAIL(SL_ERROR_USAGE, "--shard-size is for --format hf: the others are not in shards");
     return SL_OK;
 }
