@@ -340,8 +340,21 @@ static sl_status move_away(const char *entry)
     return SL_OK;
 }
 
+/* Who judges an entry and takes its place has the directory meanwhile, so that nobody moves away
+ * what another run has just made and opens. -1: there are no locks here. Release with close. */
+static int lock_directory(const char *directory)
+{
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd >= 0 && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR) {
+            close(fd);
+            return -1;
+        }
+    return fd;
+}
+
 /* Another run may have been first; then its entry holds if it is whole. */
-static sl_status publish(const sl_token_cache_args *args, const place *where, char *entry)
+static sl_status take_place(const sl_token_cache_args *args, const place *where, char *entry)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
         bool is_whole;
@@ -356,6 +369,15 @@ static sl_status publish(const sl_token_cache_args *args, const place *where, ch
         SL_TRY(move_away(entry));
     }
     return fail_making(entry, EBUSY);
+}
+
+static sl_status publish(const sl_token_cache_args *args, const place *where, char *entry)
+{
+    int lock = lock_directory(args->directory);
+    sl_status status = take_place(args, where, entry);
+    if (lock >= 0)
+        close(lock);
+    return status;
 }
 
 static sl_status fill_place(const sl_token_cache_args *args, const place *where, char *entry)
