@@ -67,7 +67,7 @@ static bool wait_for_end(pid_t child)
 {
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
-    read_text("err", complaint);
+    read_complaint("err");
     if (WIFEXITED(status) && WEXITSTATUS(status) != 0)
         fail_msg("left with %d: %s", WEXITSTATUS(status), complaint);
     if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)

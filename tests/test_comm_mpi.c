@@ -57,7 +57,7 @@ static int run_script(const mpi *it, const char *run, const char *script)
              limit_s, it->starter, run, run, script);
     int status = system(command);
     read_text("out", output);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }

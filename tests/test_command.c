@@ -460,7 +460,7 @@ static void results_when_output_is_full_then_74_but_of_a_run(void **state)
         snprintf(command, sizeof command, "timeout %u '%s' %s >/dev/full 2>err </dev/null", limit_s,
                  binary, cases[i].arguments);
         int status = system(command);
-        read_text("err", complaint);
+        read_complaint("err");
         assert_true(WIFEXITED(status));
         assert_code(WEXITSTATUS(status), cases[i].code);
     }

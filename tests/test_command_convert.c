@@ -309,7 +309,7 @@ static void file_when_it_may_not_grow_then_74(void **state)
     snprintf(command, sizeof command,
              "ulimit -f 1000; '%s' convert --from large.bin --to made --quiet >out 2>err", binary);
     int status = system(command);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_true(WIFEXITED(status));
     assert_code(WEXITSTATUS(status), 74);
     assert_has(complaint, "made");
@@ -334,7 +334,7 @@ static void conversion_when_a_signal_then_130_and_nothing_is_left(void **state)
         usleep(1000);
     kill(pid, SIGINT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_true(WIFEXITED(status));
     assert_code(WEXITSTATUS(status), 130);
     assert_has(complaint, "stopping: nothing is written");

@@ -332,7 +332,7 @@ static void directory_when_there_is_none_then_64(void **state)
              "2>err; test $? -eq 64",
              binary);
     run_shell("%s", command);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_one_complaint("name one by --cache-dir");
 }
 

@@ -133,7 +133,7 @@ static int wait_for(pid_t child)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     read_text("out", output);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }

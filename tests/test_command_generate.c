@@ -373,7 +373,7 @@ static void signal_when_text_comes_then_leaves_with_what_was_said(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
     static char text[TEXT_BYTES];
     assert_true(read_answer(text) >= 200);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_has(complaint, "generated");
 }
 

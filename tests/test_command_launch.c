@@ -31,7 +31,7 @@ static int run_script(const char *script)
              script);
     int status = system(command);
     read_text("out", output);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_true(WIFEXITED(status));
     return WEXITSTATUS(status);
 }

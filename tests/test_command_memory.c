@@ -69,7 +69,7 @@ static int wait_for(pid_t child, int number)
     char name[16];
     assert_int_equal(waitpid(child, &status, 0), child);
     snprintf(name, sizeof name, "err%d", number);
-    read_text(name, complaint);
+    read_complaint(name);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 

@@ -130,12 +130,12 @@ static int await_end(const started *run, double seconds)
         if (now_s() - start > seconds) {
             kill(run->starter, SIGKILL);
             waitpid(run->starter, &state, 0);
-            read_text("err", complaint);
+            read_complaint("err");
             fail_msg("still runs after %.0f s: %s", seconds, complaint);
         }
         sleep_ms(10);
     }
-    read_text("err", complaint);
+    read_complaint("err");
     return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 

@@ -92,7 +92,7 @@ static int wait_for(pid_t child)
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     read_text("out", output);
-    read_text("err", complaint);
+    read_complaint("err");
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 

@@ -261,7 +261,7 @@ static void text_when_a_signal_comes_then_130(void **state)
              "exec 3<pipe; kill -TERM $!; cat <&3 >cut; wait $!; test $? = 130",
              binary);
     run_shell(command);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_string_equal(complaint, "sluice: stopping: no file of text is written\n"
                                    "sluice: stopped by a signal\n");
 }

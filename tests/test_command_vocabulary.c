@@ -149,7 +149,7 @@ static void text_when_the_disk_of_its_ids_is_full_then_74_and_nothing_is_left(vo
              "2>err; test $? -eq 74 && test -z \"$(ls -A full)\"",
              binary);
     run_shell(command);
-    read_text("err", complaint);
+    read_complaint("err");
     assert_one_complaint("kept in full: give a directory with room by --cache-dir");
 }
 

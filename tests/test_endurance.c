@@ -132,7 +132,7 @@ static void run_when_long_then_takes_no_more_than_a_short_one(void **state)
     pid_t child = start_training(steps);
     uint64_t last = follow(child, steps, least);
     assert_int_equal(waitpid(child, &status, 0), child);
-    read_text("err", complaint);
+    read_complaint("err");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         fail_msg("left with %d: %s", status, complaint);
     assert_int_equal(last, steps);

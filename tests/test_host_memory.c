@@ -100,7 +100,11 @@ typedef struct small_machine {
     void *memory[RUNS];
     uint64_t mapped_bytes;
     pthread_mutex_t lock;
+    pthread_cond_t has_changed;
     uint64_t most_taken;
+    int takers;  /* that still take, and read together */
+    int readers; /* of them, that wait for the others */
+    uint64_t rounds, read_bytes;
 } small_machine;
 
 static uint64_t count_taken(small_machine *machine)
@@ -109,18 +113,20 @@ static uint64_t count_taken(small_machine *machine)
     for (int i = 0; i < RUNS; i++)
         if (machine->memory[i])
             taken += count_pages(machine->memory[i], machine->mapped_bytes) * PAGE;
-    pthread_mutex_lock(&machine->lock);
     if (taken > machine->most_taken)
         machine->most_taken = taken;
-    pthread_mutex_unlock(&machine->lock);
     return taken;
+}
+
+static uint64_t count_free(small_machine *machine)
+{
+    uint64_t taken = count_taken(machine);
+    return taken < machine->bytes ? machine->bytes - taken : 0;
 }
 
 static sl_status read_small(void *context, uint64_t *out_bytes)
 {
-    small_machine *machine = context;
-    uint64_t taken = count_taken(machine);
-    *out_bytes = taken < machine->bytes ? machine->bytes - taken : 0;
+    *out_bytes = count_free(context);
     return SL_OK;
 }
 
@@ -128,6 +134,7 @@ static void open_machine(small_machine *machine, uint64_t bytes, uint64_t mapped
 {
     *machine = (small_machine){.bytes = bytes, .mapped_bytes = mapped_bytes};
     assert_int_equal(pthread_mutex_init(&machine->lock, NULL), 0);
+    assert_int_equal(pthread_cond_init(&machine->has_changed, NULL), 0);
     for (int i = 0; i < RUNS; i++)
         assert_int_equal(sl_cpu_memory_map(mapped_bytes, SL_MAP_PLAIN, &machine->memory[i]), SL_OK);
 }
@@ -136,6 +143,7 @@ static void close_machine(small_machine *machine)
 {
     for (int i = 0; i < RUNS; i++)
         sl_cpu_memory_unmap(machine->memory[i], machine->mapped_bytes, SL_MAP_PLAIN);
+    pthread_cond_destroy(&machine->has_changed);
     pthread_mutex_destroy(&machine->lock);
 }
 
@@ -167,22 +175,55 @@ typedef struct taker {
     sl_status status;
 } taker;
 
+/* The lock is held. All that still take are here, and each is told what is free now. */
+static void end_round_if_all_are_here(small_machine *machine)
+{
+    if (machine->readers < machine->takers)
+        return;
+    machine->read_bytes = count_free(machine);
+    machine->readers = 0;
+    machine->rounds++;
+    pthread_cond_broadcast(&machine->has_changed);
+}
+
+/* Nobody takes while another one reads, or before all have read. */
+static sl_status read_together(void *context, uint64_t *out_bytes)
+{
+    small_machine *machine = context;
+    pthread_mutex_lock(&machine->lock);
+    const uint64_t round = machine->rounds;
+    machine->readers++;
+    end_round_if_all_are_here(machine);
+    while (machine->rounds == round)
+        pthread_cond_wait(&machine->has_changed, &machine->lock);
+    *out_bytes = machine->read_bytes;
+    pthread_mutex_unlock(&machine->lock);
+    return SL_OK;
+}
+
 static void *take(void *argument)
 {
     taker *self = argument;
-    const sl_cpu_free free_there = {read_small, self->machine};
-    self->status = sl_cpu_memory_populate_within(self->machine->memory[self->index],
-                                                 self->machine->mapped_bytes, &free_there);
+    small_machine *machine = self->machine;
+    const sl_cpu_free free_there = {read_together, machine};
+    self->status = sl_cpu_memory_populate_within(machine->memory[self->index],
+                                                 machine->mapped_bytes, &free_there);
+    pthread_mutex_lock(&machine->lock);
+    machine->takers--;
+    if (machine->takers > 0)
+        end_round_if_all_are_here(machine);
+    pthread_mutex_unlock(&machine->lock);
     return NULL;
 }
 
-/* Two that plan four fifths of the same memory each, at the same time and without a lock. */
+/* Two that plan four fifths of the same memory each, without a lock, and always read the same. */
 static void memory_when_two_take_it_at_once_then_is_never_overdrawn(void **state)
 {
     (void)state;
     for (int round = 0; round < 8; round++) {
         small_machine machine;
         open_machine(&machine, 160 * MIB, 128 * MIB);
+        machine.takers = RUNS;
         taker takers[RUNS] = {{&machine, 0, SL_OK}, {&machine, 1, SL_OK}};
         pthread_t threads[RUNS];
         for (int i = 0; i < RUNS; i++)
