@@ -247,8 +247,9 @@ typedef struct gathered {
     const sl_tensor_io *io;
     const sl_engine_ranks *ranks;
     uint64_t first, count;
-    uint32_t *own, *parts; /* [SL_FULL_TENSORS_PART_ELEMENTS]; of each rank */
-    uint64_t own_count;    /* elements that this rank gave, of all parts so far */
+    uint64_t part_elements; /* that are gathered at once, at most */
+    uint32_t *own, *parts;  /* [part_elements]; of each rank; NULL: nothing is shared */
+    uint64_t own_count;     /* elements that this rank gave, of all parts so far */
 } gathered;
 
 /* `piece`: of the panel. */
@@ -318,46 +319,71 @@ static sl_status check_cover(gathered *it, uint64_t element_count)
     return SL_OK;
 }
 
-static sl_status save_parts(gathered *it, sl_safetensors_writer *writer)
+static uint64_t count_elements(const sl_full_tensor *full)
 {
-    const uint64_t columns = it->full->dim_count < 2 ? 1 : it->full->shape[1];
-    const uint64_t element_count = it->full->shape[0] * columns;
-    for (; it->first < element_count; it->first += it->count) {
-        it->count = smaller(element_count - it->first, SL_FULL_TENSORS_PART_ELEMENTS);
-        SL_TRY(save_part(it, writer));
-    }
-    return check_cover(it, element_count);
+    return full->shape[0] * (full->dim_count < 2 ? 1 : full->shape[1]);
 }
 
-static sl_status save_split(const gathered *what, sl_safetensors_writer *writer)
+static sl_status save_shared(const gathered *what, const sl_full_tensor *full,
+                             sl_safetensors_writer *writer)
 {
+    const uint64_t element_count = count_elements(full);
     gathered it = *what;
-    it.own = calloc(SL_FULL_TENSORS_PART_ELEMENTS, sizeof *it.own);
-    it.parts = calloc(it.ranks->size, SL_FULL_TENSORS_PART_ELEMENTS * sizeof *it.parts);
-    sl_status status =
-        it.own && it.parts ? SL_OK : sl_status_fail(SL_ERROR_SYSTEM, "no memory to gather tensors");
-    if (status == SL_OK)
-        status = save_parts(&it, writer);
-    free(it.own);
-    free(it.parts);
-    return status;
+    it.full = full;
+    for (; it.first < element_count; it.first += it.count) {
+        it.count = smaller(element_count - it.first, it.part_elements);
+        SL_TRY(save_part(&it, writer));
+    }
+    return check_cover(&it, element_count);
+}
+
+static bool is_shared(const gathered *it, const sl_full_tensor *full)
+{
+    return it->ranks && (full->is_split || it->io->is_spread);
+}
+
+/* Buffers for all tensors of a group: a model has hundreds, and most are small. */
+static sl_status open_parts(gathered *it)
+{
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < it->list->count; i++)
+        if (is_shared(it, &it->list->items[i]) && count_elements(&it->list->items[i]) > largest)
+            largest = count_elements(&it->list->items[i]);
+    if (largest == 0)
+        return SL_OK;
+    it->part_elements = smaller(largest, SL_FULL_TENSORS_PART_ELEMENTS);
+    it->part_elements += it->part_elements == 1; /* check_cover's counts take two each */
+    it->own = calloc(it->part_elements, sizeof *it->own);
+    it->parts = calloc(it->ranks->size, it->part_elements * sizeof *it->parts);
+    if (!it->own || !it->parts)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory to gather tensors");
+    return SL_OK;
+}
+
+static sl_status save_all(const gathered *it, sl_safetensors_writer *writer)
+{
+    for (uint32_t i = 0; i < it->list->count; i++) {
+        const uint32_t index = writer ? sl_safetensors_writer_order(writer, i) : i;
+        const sl_full_tensor *full = &it->list->items[index];
+        if (index != i)
+            SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\" is not in the order of names", full->name);
+        if (is_shared(it, full))
+            SL_TRY(save_shared(it, full, writer));
+        else if (writer)
+            SL_TRY(sl_full_tensors_save(it->list, full, it->group, it->io, writer));
+    }
+    return SL_OK;
 }
 
 sl_status sl_full_tensors_save_group(const sl_full_tensors *list, sl_group group,
                                      const sl_tensor_io *io, const sl_engine_ranks *ranks,
                                      sl_safetensors_writer *writer)
 {
-    for (uint32_t i = 0; i < list->count; i++) {
-        const uint32_t index = writer ? sl_safetensors_writer_order(writer, i) : i;
-        const sl_full_tensor *full = &list->items[index];
-        const gathered split = {
-            .list = list, .full = full, .group = group, .io = io, .ranks = ranks};
-        if (index != i)
-            SL_FAIL(SL_ERROR_INTERNAL, "tensor \"%s\" is not in the order of names", full->name);
-        if (ranks && (full->is_split || io->is_spread))
-            SL_TRY(save_split(&split, writer));
-        else if (writer)
-            SL_TRY(sl_full_tensors_save(list, full, group, io, writer));
-    }
-    return SL_OK;
+    gathered it = {.list = list, .group = group, .io = io, .ranks = ranks};
+    sl_status status = open_parts(&it);
+    if (status == SL_OK)
+        status = save_all(&it, writer);
+    free(it.own);
+    free(it.parts);
+    return status;
 }
