@@ -124,7 +124,12 @@ static inline void configure(sl_config *config, const ranks_run *run, const char
     assert_int_equal(sl_config_fit_model(config, &shape), SL_OK);
 }
 
-/* Any rows will do that depend on the step and the micro-batch alone: of all ranks. */
+/* The id at a place of all that is read. Any will do that depend on the step and the micro-batch
+ * alone: of all ranks. */
+#ifndef RANK_RUNS_TOKEN
+#define RANK_RUNS_TOKEN(at) sl_rng_below(5, 1, at, shape.vocab)
+#endif
+
 static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *memory)
 {
     const run_rank *it = user;
@@ -132,7 +137,7 @@ static inline sl_status fill_rows(void *user, const sl_engine_fill *what, void *
     for (uint64_t i = 0; i < what->bytes / sizeof *tokens; i++) {
         const uint64_t turn = (uint64_t)what->micro_batch * it->run->dp + it->data;
         const uint64_t at = (it->step * 64 + turn) * 4096 + i + what->slot;
-        tokens[i] = (int32_t)sl_rng_below(5, 1, at, shape.vocab);
+        tokens[i] = (int32_t)RANK_RUNS_TOKEN(at);
     }
     return SL_OK;
 }
