@@ -9,7 +9,7 @@
 #define RANK_RUNS_TOKEN(at) ((at) % 7 < 5 ? (at) % 23 * 26 : sl_rng_below(5, 1, at, shape.vocab))
 #include "rank_runs.h"
 
-enum { MICRO_BATCHES = 12 /* of a step, over all data ranks */ };
+enum { MICRO_BATCHES = 12 /* of a step, over all data ranks */, LAYOUT_NAME_BYTES = 64 };
 
 static const struct rank_layout {
     uint32_t tp, dp, pp;
@@ -45,10 +45,10 @@ static inline ranks_run *open_rank_layout(const struct rank_layout *it, const ch
     return open_stages(it->tp, it->dp, it->pp, settings, MICRO_BATCHES / it->dp, NULL);
 }
 
-static inline void name_layout(int index, char out_text[32])
+static inline void name_layout(int index, char out_text[LAYOUT_NAME_BYTES])
 {
     const struct rank_layout *it = &layouts[index];
-    snprintf(out_text, 32, "%d (%u x %u x %u)", index, it->tp, it->dp, it->pp);
+    snprintf(out_text, LAYOUT_NAME_BYTES, "%d (%u x %u x %u)", index, it->tp, it->dp, it->pp);
 }
 
 #endif

@@ -69,7 +69,7 @@ static void check_layouts(const char *precision, double bound)
     double alone[STEPS_MAX], losses[STEPS_MAX], most = 0;
     train(open_rank_layout(&layouts[ALONE], precision), alone);
     for (int i = 1; i < LAYOUT_COUNT; i++) {
-        char name[32];
+        char name[LAYOUT_NAME_BYTES];
         if (!is_drawn(i, precision[strlen(precision) - 1]))
             continue;
         train(open_rank_layout(&layouts[i], precision), losses);

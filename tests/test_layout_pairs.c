@@ -51,7 +51,7 @@ static gift give(int from, int type)
 
 static void take(const gift *it, int from, int to, int type, count *sum)
 {
-    char giver[32], taker[32];
+    char giver[LAYOUT_NAME_BYTES], taker[LAYOUT_NAME_BYTES];
     scratch_path again = scratch_open();
     ranks_run *run = open_rank_layout(&layouts[to], types[type].setting);
     name_layout(from, giver);
