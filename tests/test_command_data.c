@@ -525,6 +525,20 @@ static void pairs_when_hostile_then_one_line_and_65(void **state)
                    "not below the vocabulary 14");
 }
 
+/* As Megatron's own options name them. */
+static void pair_when_named_without_its_ending_then_read(void **state)
+{
+    (void)state;
+    static const char run[] = "train " TINY "--vocab 300 --seq 4 --steps 3 --quiet ";
+    megatron_write(&megatron_small, ".", "whole");
+    assert_code(sluice("%s--data whole.bin --log-json log", run), 0);
+    assert_code(sluice("%s--data whole --log-json other", run), 0);
+    assert_same_steps("log", "other", 1, 3);
+    assert_code(sluice("%s--data 0.5:whole 0.5:whole.bin", run), 0);
+    run_shell("rm whole.idx");
+    assert_refused(sluice("%s--data whole", run), 66, "whole: cannot be opened");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +560,7 @@ int main(void)
         cmocka_unit_test(blend_when_a_run_goes_on_then_as_unbroken),
         cmocka_unit_test(epochs_when_rows_are_shuffled_then_counted_in_the_log),
         cmocka_unit_test(pairs_when_hostile_then_one_line_and_65),
+        cmocka_unit_test(pair_when_named_without_its_ending_then_read),
     };
     return cmocka_run_group_tests(tests, set_up_data, tear_down);
 }
