@@ -146,31 +146,11 @@ static sl_status append_files(sl_file_list *list, sl_file_list *files, const cha
     return SL_OK;
 }
 
-/* Appends NAME.bin if that and NAME.idx are there, and else NAME. */
-static sl_status append_named(sl_file_list *list, const char *name)
-{
-    struct stat info;
-    char *bin = NULL, *index = NULL;
-    if (asprintf(&bin, "%s.bin", name) < 0)
-        return no_memory();
-    if (asprintf(&index, "%s.idx", name) < 0) {
-        free(bin);
-        return no_memory();
-    }
-    bool is_pair = stat(bin, &info) == 0 && stat(index, &info) == 0;
-    sl_status status = sl_file_list_append(list, is_pair ? bin : name);
-    free(bin);
-    free(index);
-    return status;
-}
-
 sl_status sl_file_list_add(sl_file_list *list, const char *path)
 {
     struct stat info;
     sl_file_list files = {0}, directories = {0};
-    if (stat(path, &info) != 0)
-        return append_named(list, path);
-    if (!S_ISDIR(info.st_mode))
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
         return sl_file_list_append(list, path);
     sl_status status = sl_file_list_append(&directories, path);
     for (uint32_t i = 0; status == SL_OK && i < directories.count; i++)

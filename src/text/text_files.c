@@ -134,11 +134,36 @@ static sl_status append_data(const tree *self, const char *path, sl_file_list *l
     return SL_OK;
 }
 
+/* Whether NAME.idx stands beside `bin`, which is NAME.bin and changed for as long as it takes. */
+static bool is_pair(char *bin)
+{
+    struct stat info;
+    char *ending = bin + strlen(bin) - 4;
+    const bool is_there = stat(bin, &info) == 0;
+    memcpy(ending, ".idx", 4);
+    const bool has_index = stat(bin, &info) == 0;
+    memcpy(ending, ".bin", 4);
+    return is_there && has_index;
+}
+
+static sl_status append_pair(sl_file_list *list, const char *name)
+{
+    char *bin = NULL;
+    if (asprintf(&bin, "%s.bin", name) < 0)
+        SL_FAIL(SL_ERROR_SYSTEM, "no memory for a path");
+    sl_status status = sl_file_list_append(list, is_pair(bin) ? bin : name);
+    free(bin);
+    return status;
+}
+
 sl_status sl_text_files_add(sl_file_list *list, const char *path, bool takes_tokens)
 {
     struct stat info;
     tree self = {.takes_tokens = takes_tokens};
-    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+    const bool is_there = stat(path, &info) == 0;
+    if (!is_there && takes_tokens)
+        return append_pair(list, path);
+    if (!is_there || !S_ISDIR(info.st_mode))
         return sl_file_list_append(list, path);
     sl_status status = sl_file_list_add(&self.files, path);
     if (status == SL_OK)

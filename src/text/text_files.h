@@ -1,5 +1,5 @@
 /* Paths of data, as a user names them: a file stands for itself, a directory for the files below it
- * that are data.
+ * that are data; where tokens may be, the name of a pair of Megatron's for NAME.bin.
  *
  * Below a directory, beside what file_list.h passes over, so are empty files and those that are no
  * text: with a NUL byte in their first 8000 bytes, unpacked (git's rule), as pictures and programs
