@@ -1,6 +1,11 @@
 /* Linked into every cmocka program: one that skipped all of its tests leaves with 77, which CTest
- * shows as skipped, and not as passed. The linker puts these in the place of cmocka's (--wrap). */
+ * shows as skipped, and not as passed. The linker puts these in the place of cmocka's (--wrap).
+ *
+ * A shell without a terminal starts what is to run behind it (&) with signals ignored, and all that
+ * comes of that ignores them, too: runs that a test interrupts would go on. Each program begins with
+ * what signals do by default. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 
@@ -32,6 +37,9 @@ void __wrap__skip(const char *file, int line)
 
 int __wrap_main(int argc, char **argv)
 {
+    static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE};
+    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++)
+        signal(ignored[i], SIG_DFL);
     const int result = __real_main(argc, argv);
     return result == 0 && test_count > 0 && skipped_count == test_count ? 77 : result;
 }
