@@ -2,8 +2,8 @@
  * shows as skipped, and not as passed. The linker puts these in the place of cmocka's (--wrap).
  *
  * A shell without a terminal starts what is to run behind it (&) with signals ignored, and all that
- * comes of that ignores them, too: runs that a test interrupts would go on. Each program begins with
- * what signals do by default. */
+ * comes of that ignores them, too: runs that a test interrupts would go on. Each program begins
+ * with what signals do by default. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
