@@ -3,7 +3,8 @@
  * then stop in good order. They share a board (src/comm), whose descriptor they inherit.
  *
  * Nothing is left behind: a rank dies with this process (PR_SET_PDEATHSIG); when one fails, the
- * others, which see it themselves, get some seconds, and then the group is killed.
+ * others, which see it themselves, get some seconds, and then the group is killed. With --restarts
+ * all of them are started again after a death, over a board of their own.
  */
 #define _GNU_SOURCE
 #include "launch.h"
@@ -26,13 +27,23 @@
 #include "comm/board.h"
 #include "comm/environment.h"
 #include "command.h"
+#include "restarts.h"
 
-enum { EXIT_USAGE = 64, EXIT_RANK = 75, RANKS_MAX = 256, GRACE_S = 10, LIST_BYTES = 128 };
+enum {
+    EXIT_USAGE = 64,
+    EXIT_RANK = 75,
+    RANKS_MAX = 256,
+    GRACE_S = 10,
+    LIST_BYTES = 128,
+    RESTARTS_MAX = 10000,
+    PAUSE_S = 1, /* before a restart */
+};
 
 typedef struct launch_options {
     uint32_t rank_count;
     char **words; /* of the command, NULL behind the last */
     const char *program;
+    sl_restarts restarts;
     sl_status status;
 } launch_options;
 
@@ -49,6 +60,9 @@ typedef struct launch {
     int board_file;
     int code;                 /* of the first rank that failed for a reason of its own; 0: none */
     bool has_failed;          /* a rank has failed */
+    bool was_signalled;       /* and it was ended by a signal */
+    bool is_told;             /* to end, by a signal */
+    char died[96];            /* the first rank that did, and how; "": none */
     bool is_killed;           /* the rest was killed: what it ends with says nothing */
     uint64_t kill_at_ns;      /* when the rest is killed */
     sigset_t signals, before; /* what this process waits for; the mask it was started with */
@@ -56,20 +70,40 @@ typedef struct launch {
 
 /* ---- the command line ---- */
 
+/* Whether the text is a number from `least` to `most`. */
+static bool read_number(const char *text, unsigned long least, unsigned long most, uint32_t *out)
+{
+    char *end = NULL;
+    unsigned long number = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+    *out = (uint32_t)number;
+    return end && !*end && number >= least && number <= most;
+}
+
+static error_t take_restart_word(int key, const char *text, launch_options *options)
+{
+    if (key == 'F') {
+        options->restarts.sheds_ranks = true;
+        return 0;
+    }
+    if (read_number(text, 0, RESTARTS_MAX, &options->restarts.limit))
+        return 0;
+    options->status = sl_status_fail(SL_ERROR_USAGE, "--restarts \"%s\": a number from 0 to %d",
+                                     text, RESTARTS_MAX);
+    return EINVAL;
+}
+
 static error_t take_word(int key, char *text, struct argp_state *state)
 {
     launch_options *options = state->input;
-    char *end = NULL;
     if (key == 'n') {
-        unsigned long count = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
-        if (!end || *end || count < 1 || count > RANKS_MAX) {
-            options->status = sl_status_fail(
-                SL_ERROR_USAGE, "-n \"%s\": a number of ranks from 1 to %d", text, RANKS_MAX);
-            return EINVAL;
-        }
-        options->rank_count = (uint32_t)count;
-        return 0;
+        if (read_number(text, 1, RANKS_MAX, &options->rank_count))
+            return 0;
+        options->status = sl_status_fail(
+            SL_ERROR_USAGE, "-n \"%s\": a number of ranks from 1 to %d", text, RANKS_MAX);
+        return EINVAL;
     }
+    if (key == 'R' || key == 'F')
+        return take_restart_word(key, text, options);
     if (key == 'H') {
         options->status =
             sl_status_fail(SL_ERROR_USAGE, "--hosts comes with a later version: start ranks of one "
@@ -89,6 +123,14 @@ static const struct argp_option launch_words[] = {
      "the ranks themselves",
      0},
     {"hosts", 'H', "FILE", 0, "Machines to start ranks on, one a line (later version)", 0},
+    {"restarts", 'R', "R", 0,
+     "How many times train is started again, with --resume, after a rank died of a signal or "
+     "missed another (75) [0]",
+     0},
+    {"fewer-ranks", 'F', NULL, 0,
+     "After a signal go on with fewer ranks: the next number that --tp, --pp and --global-batch "
+     "divide among",
+     0},
     {NULL, 0, NULL, 0, NULL, 0},
 };
 
@@ -125,7 +167,7 @@ static sl_status parse_words(int argc, char **argv, launch_options *out_options)
     if (!out_options->words)
         SL_FAIL(SL_ERROR_USAGE, "what is to be run? sluice launch -n N -- train ...");
     choose_program(out_options);
-    return SL_OK;
+    return sl_restarts_open(&out_options->restarts, out_options->words);
 }
 
 /* ---- cores ---- */
@@ -221,7 +263,7 @@ static void become_rank(const launch *it, uint32_t rank, pid_t parent)
     } else {
         char **words = it->options.words - 1; /* what stood before the command: "--", -n's value */
         words[0] = "sluice";
-        execv("/proc/self/exe", words);
+        execv("/proc/self/exe", it->options.restarts.done > 0 ? it->options.restarts.words : words);
     }
     fprintf(stderr, "sluice: cannot start %s: %s\n", it->options.words[0], strerror(errno));
     _exit(errno == ENOENT ? 66 : 71);
@@ -263,6 +305,16 @@ static void tell_others(const launch *it, uint32_t rank, int state)
     (void)sl_board_lose(it->board_file, rank, how);
 }
 
+static void describe_death(launch *it, uint32_t rank, int state)
+{
+    if (WIFSIGNALED(state))
+        snprintf(it->died, sizeof it->died, "rank %u of %u died of signal %d", rank,
+                 it->options.rank_count, WTERMSIG(state));
+    else
+        snprintf(it->died, sizeof it->died, "rank %u of %u ended with code %d", rank,
+                 it->options.rank_count, WEXITSTATUS(state));
+}
+
 /* A failure: of its own, or for another's (75), or because it was killed here. */
 static void note_failure(launch *it, uint32_t rank, int state)
 {
@@ -272,6 +324,9 @@ static void note_failure(launch *it, uint32_t rank, int state)
     if (WIFSIGNALED(state))
         fprintf(stderr, "sluice: rank %u was ended by signal %d (%s)\n", rank, WTERMSIG(state),
                 strsignal(WTERMSIG(state)));
+    if (!it->has_failed || (WIFSIGNALED(state) && !it->was_signalled))
+        describe_death(it, rank, state);
+    it->was_signalled |= WIFSIGNALED(state);
     if (!it->has_failed)
         it->kill_at_ns = sl_clock_now_ns() + GRACE_S * 1000000000ull;
     it->has_failed = true;
@@ -326,8 +381,10 @@ static void stay(launch *it)
     while (it->alive_count > 0) {
         const struct timespec tick = {1, 0};
         int number = sigtimedwait(&it->signals, NULL, &tick);
-        if (number > 0 && number != SIGCHLD)
+        if (number > 0 && number != SIGCHLD) {
+            it->is_told = true;
             signal_ranks(it, SIGUSR1);
+        }
         collect_ended(it);
         if (it->has_failed && it->alive_count > 0)
             kill_stopped(it);
@@ -359,23 +416,77 @@ static int end_launch(const launch *it)
     return it->code != 0 ? it->code : it->has_failed ? EXIT_RANK : 0;
 }
 
+/* ---- once, and again ---- */
+
+/* Until no rank is left; what they ended with is in `it`. Fails where no board could be made. */
+static sl_status run_once(launch *it)
+{
+    SL_TRY(sl_board_create(it->options.rank_count, it->options.rank_count, &it->board_file));
+    say_start(it);
+    sl_status status = start_ranks(it);
+    if (status != SL_OK) {
+        it->code = sl_command_end(status);
+        it->has_failed = true;
+        kill_rest(it);
+    }
+    stay(it);
+    close(it->board_file);
+    return SL_OK;
+}
+
+/* What a machine suffers from may pass, and a signal to this process comes in time. */
+static void pause_before_restart(launch *it)
+{
+    const uint64_t end_ns = sl_clock_now_ns() + PAUSE_S * 1000000000ull;
+    for (uint64_t now_ns; !it->is_told && (now_ns = sl_clock_now_ns()) < end_ns;) {
+        const struct timespec rest = {(time_t)((end_ns - now_ns) / 1000000000),
+                                      (long)((end_ns - now_ns) % 1000000000)};
+        int number = sigtimedwait(&it->signals, NULL, &rest);
+        it->is_told = number > 0 && number != SIGCHLD;
+    }
+}
+
+/* Whether the ranks are to be started again, of which some were lost: nobody failed for a reason of
+ * its own, which would only come again. */
+static bool prepare_restart(launch *it)
+{
+    sl_restarts *restarts = &it->options.restarts;
+    const uint32_t rank_count = it->options.rank_count;
+    if (restarts->limit == 0 || end_launch(it) != EXIT_RANK || it->is_told)
+        return false;
+    if (restarts->done == restarts->limit) {
+        fprintf(stderr, "sluice: %s: no restart is left of %u\n", it->died, restarts->limit);
+        return false;
+    }
+    const uint32_t next_count =
+        it->was_signalled ? sl_restarts_choose_ranks(restarts, rank_count) : rank_count;
+    const sl_status status = sl_restarts_announce(restarts, it->died, next_count);
+    if (status != SL_OK) {
+        sl_command_end(status);
+        return false;
+    }
+    pause_before_restart(it);
+    if (it->is_told) {
+        fputs("sluice: told to end: there is no restart\n", stderr);
+        return false;
+    }
+    *it = (launch){
+        .options = it->options, .board_file = -1, .signals = it->signals, .before = it->before};
+    it->options.rank_count = next_count;
+    return true;
+}
+
 int sl_launch_main(int argc, char **argv)
 {
     launch it = {.board_file = -1};
     sl_status status = parse_words(argc, argv, &it.options);
     if (status == SL_OK)
-        status = sl_board_create(it.options.rank_count, it.options.rank_count, &it.board_file);
-    if (status != SL_OK)
-        return sl_command_end(status);
-    say_start(&it);
-    take_signals(&it);
-    status = start_ranks(&it);
-    if (status != SL_OK) {
-        sl_command_end(status);
-        it.code = sl_status_exit_code(status);
-        it.has_failed = true;
-        kill_rest(&it);
+        take_signals(&it);
+    while (status == SL_OK) {
+        status = run_once(&it);
+        if (status != SL_OK || !prepare_restart(&it))
+            break;
     }
-    stay(&it);
-    return end_launch(&it);
+    sl_restarts_close(&it.options.restarts);
+    return status == SL_OK ? end_launch(&it) : sl_command_end(status);
 }
