@@ -4,9 +4,12 @@
 Runs `sluice train` on one repeated row with the states on disk, samples the process while it runs,
 and prints per step: loss, seconds, bytes of each lane, and at the end the resident set's high-water
 mark plus huge pages beside the budgets. Exit 1 if a loss is not finite or does not fall, or if
-memory goes beyond --limit.
+memory goes beyond --limit. With --ranks, `sluice launch` starts as many; the proportional set size of
+each rank is sampled from its start on, and may be 200 MiB more than its plan says, arenas and
+windows together; measured peaks have to be the planned ones to the byte.
 
   beyond_memory.py --disk-dir DIR                      gpt2-xl, 3 GiB + 3 GiB, bf16, three steps
+  beyond_memory.py --disk-dir DIR --ranks 2 --steps 2 --seq 128 --host-memory 2G --option=--zero --option=3
   beyond_memory.py --disk-dir DIR --model gpt2 --device-memory 600M --host-memory 300M --limit 1100M
 """
 
@@ -22,6 +25,7 @@ import sys
 import tempfile
 import time
 
+SPARE = 200 * 2 ** 20  # of a rank, beside what it plans: code, libraries, tables of plans
 UNITS = {"K": 2 ** 10, "M": 2 ** 20, "G": 2 ** 30, "T": 2 ** 40, "": 1}
 VOCAB = 50257
 
@@ -48,8 +52,30 @@ def sample_memory(pid):
                for name in ("VmHWM", "HugetlbPages") if name in fields)
 
 
+def find_ranks(launcher):
+    """The launcher's children."""
+    try:
+        with open(f"/proc/{launcher}/task/{launcher}/children") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
+def sample_ranks(launcher):
+    """The largest proportional set size of a rank, in bytes."""
+    most = 0
+    for rank in find_ranks(launcher):
+        try:
+            with open(f"/proc/{rank}/smaps_rollup") as file:
+                most = max(most, int(re.search(r"^Pss: *([0-9]+)", file.read(), re.M)[1]) * 1024)
+        except (OSError, TypeError):  # it has ended
+            pass
+    return most
+
+
 def command_of(options, tokens, log):
-    command = [options.sluice, "train", "--data", tokens, "--data-order", "sequential",
+    launch = ["launch", "-n", str(options.ranks), "--"] if options.ranks > 1 else []
+    command = [options.sluice, *launch, "train", "--data", tokens, "--data-order", "sequential",
                "--device", "cpu", "--precision", options.precision, "--micro-batch", "1",
                "--seq", str(options.seq), "--steps", str(options.steps), "--warmup", "0",
                "--lr-schedule", "constant", "--lr", options.lr, "--recompute", "full", "--clip", "1",
@@ -70,7 +96,8 @@ def run(options, tokens, log):
     process = subprocess.Popen(command_of(options, tokens, log))
     peak = 0
     while process.poll() is None:
-        peak = max(peak, sample_memory(process.pid))
+        sample = sample_ranks if options.ranks > 1 else sample_memory
+        peak = max(peak, sample(process.pid))
         time.sleep(0.05)
     if process.returncode:
         raise SystemExit(process.returncode)
@@ -93,6 +120,16 @@ def print_steps(steps):
               f"{gib(step['disk_written_bytes']):>7s}  {stalls}")
 
 
+def report_ranks(peak, events):
+    """Whether all ranks kept to their plan."""
+    plan, tiers = events[0]["plan"], events[-1]["tiers"]
+    planned = sum(tiers[tier]["planned_peak_bytes"] for tier in ("device", "host")) + plan["window_bytes"]
+    print(f"proportional set of a rank, at most: {gib(peak)} GiB; arenas and windows as planned: "
+          f"{gib(planned)} GiB ({(peak - planned) / 2 ** 20:+.1f} MiB)")
+    return peak <= planned + SPARE and all(
+        of_tier["planned_peak_bytes"] == of_tier["measured_peak_bytes"] for of_tier in tiers.values())
+
+
 def report(options, peak, events):
     steps = [event for event in events if event["event"] == "step"]
     end = events[-1]
@@ -100,11 +137,15 @@ def report(options, peak, events):
     for tier, bytes_of in end["tiers"].items():
         print(f"{tier:>7s}: planned {gib(bytes_of['planned_peak_bytes'])} GiB, measured "
               f"{gib(bytes_of['measured_peak_bytes'])} GiB")
-    print(f"resident, high-water mark plus huge pages: {gib(peak)} GiB, limit "
-          f"{gib(parse_size(options.limit))} GiB")
+    is_kept = peak <= parse_size(options.limit)
+    if options.ranks > 1:
+        is_kept = report_ranks(peak, events)
+    else:
+        print(f"resident, high-water mark plus huge pages: {gib(peak)} GiB, limit "
+              f"{gib(parse_size(options.limit))} GiB")
     losses = [step["loss"] for step in steps]
     good = all(loss is not None and math.isfinite(loss) for loss in losses)
-    good = good and (len(losses) < 2 or losses[-1] < losses[0]) and peak <= parse_size(options.limit)
+    good = good and (len(losses) < 2 or losses[-1] < losses[0]) and is_kept
     return 0 if good else 1
 
 
@@ -124,7 +165,8 @@ def parse():
     parser.add_argument("--nvme-grads", default="1")
     parser.add_argument("--device-memory", default="3G")
     parser.add_argument("--host-memory", default="3G")
-    parser.add_argument("--limit", default="7G", help="resident set (7G)")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--limit", default="7G", help="resident set of one process (7G)")
     parser.add_argument("--sluice", default=os.path.join(root, "build/sluice"))
     parser.add_argument("--option", action="append", default=[], metavar="WORD",
                         help="one more word of the command")
