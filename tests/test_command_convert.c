@@ -208,7 +208,7 @@ static void assert_refused(const char *what, const char *fragment, int code, int
 static void models_when_hostile_then_one_line_and_65(void **state)
 {
     (void)state;
-    limit_s = 5;
+    limit_s = 60;
     for (int i = 0; i < HOSTILE_MODEL_COUNT; i++) {
         hostile_model_write(&hostile_models[i], "bad.bin");
         int code = sluice("convert --from bad.bin --to made --quiet");

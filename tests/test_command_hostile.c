@@ -45,7 +45,7 @@ static void models_when_hostile_then_one_line_and_65(void **state)
 {
     (void)state;
     int count = 0;
-    limit_s = 5;
+    limit_s = 60;
     assert_int_equal(system("head -c 2000 /dev/zero >ids.bin"), 0);
     hostile_write_shard("outside.safetensors", "a"); /* found if a path were followed */
     for (int i = 0; i < HOSTILE_COUNT; i++) {
@@ -72,7 +72,7 @@ static void tokens_when_hostile_then_one_line_and_65(void **state)
     int count = 0;
     limit_s = 250;
     assert_code(sluice("train " TINY "--data text --steps 1 --quiet --save plain"), 0);
-    limit_s = 5;
+    limit_s = 60;
     for (int i = 0; i < HOSTILE_COUNT; i++) {
         const hostile_row *row = &hostile_rows[i];
         if (row->kind != HOSTILE_TOKENS)
@@ -113,7 +113,7 @@ static void manifests_when_hostile_then_one_line_and_65(void **state)
     int count = 0;
     limit_s = 250;
     assert_code(sluice("train " TINY "--data text --steps 7 --quiet --save good"), 0);
-    limit_s = 5;
+    limit_s = 60;
     for (int i = 0; i < HOSTILE_COUNT; i++) {
         const hostile_row *row = &hostile_rows[i];
         if (row->kind != HOSTILE_MANIFEST)
@@ -139,7 +139,7 @@ static void places_when_not_files_then_one_line(void **state)
         {.what = "device", .fragment = "device", .file_name = "/dev/zero"},
         {.what = "no file", .fragment = "cannot be opened", .file_name = "nothing-here"},
     };
-    limit_s = 5;
+    limit_s = 60;
     assert_int_equal(mkfifo("pipe", 0600), 0);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         assert_refused(&rows[i], sluice("train " TINY "--data %s", rows[i].file_name));
