@@ -380,20 +380,46 @@ stage_largest()
     script largest --seconds $((seconds - 8)) ${disk_dir:+--disk-dir "$disk_dir"}
 }
 
-# Two ranks on two GPUs, which NCCL asks for: each way of sharing ends, with the same loss within what
-# its sums allow. Where there is one GPU nothing of this can run.
+# losses_agree LOG OTHER: the losses of four steps, which differ by the order of sums alone.
+losses_agree()
+{
+    for log in "$1" "$2"; do
+        grep '"event":"step"' "$log" | sed 's/.*"loss":\([^,}]*\).*/\1/' > "$log.losses"
+    done
+    paste "$1.losses" "$2.losses" | awk '
+        { off = $1 > $2 ? $1 / $2 - 1 : $2 / $1 - 1; most = off > most ? off : most }
+        END {
+            printf "%d losses, at most %.2g apart (1e-5)\n", NR, most
+            exit !(NR == 4 && most <= 1e-5)
+        }'
+}
+
+# Two ranks on two GPUs, which NCCL asks for: each way of sharing ends, with the losses of one rank that
+# has the same rows. Where there is one GPU nothing of this can run.
 stage_ranks()
 {
     need_gpu || return
     count=$(nvidia-smi --query-gpu=index --format=csv,noheader 2> /dev/null | wc -l)
     [ "$count" -ge 2 ] || { echo "ranks need a GPU each, and there is one"; return 77; }
     ldconfig -p 2> /dev/null | grep -q 'libnccl\.so\.2' || echo "libnccl.so.2 is not where the loader looks"
-    model='--layers 2 --width 128 --heads 4 --context 128 --micro-batch 4 --steps 4 --threads 2'
+    run_ranks "$work/ranks" cuda
+}
+
+# run_ranks DIRECTORY DEVICE
+run_ranks()
+{
+    mkdir -p "$1"
+    model='--layers 2 --width 128 --heads 4 --context 128 --micro-batch 4 --global-batch 8 --steps 4
+           --precision fp32 --threads 2'
+    # shellcheck disable=SC2086 # options, here and below
+    timeout 60 "$build/sluice" train --data docs/gpu.md --device "$2" $model --log-json "$1/one" || return 1
     for way in '--tp 2' '--tp 2 --sequence-parallel' '--tp 2 --split-layout colossal' \
         '--dp 2 --zero 0' '--dp 2 --zero 1 --policy host' '--dp 2 --zero 2' '--dp 2 --zero 3'; do
         echo "== $way"
-        # shellcheck disable=SC2086 # options
-        timeout 60 "$build/sluice" launch -n 2 -- train --data docs/gpu.md --device cuda $model $way || return 1
+        # shellcheck disable=SC2086
+        timeout 60 "$build/sluice" launch -n 2 -- train --data docs/gpu.md --device "$2" $model $way \
+            --log-json "$1/two" || return 1
+        losses_agree "$1/one" "$1/two" || return 1
     done
 }
 

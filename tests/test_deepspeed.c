@@ -348,8 +348,9 @@ static void numbers_when_they_would_change_then_are_refused(void **state)
         {ZERO("4", STATES("cpu")), "0, 1, 2 or 3"},
         {ZERO("3", STATES("gpu")), "none|cpu|nvme"},
         {ZERO("3", "\"offload_optimizer\": {\"device\": \"cpu\", \"ratio\": 1.5}"), "ratio"},
-        {"{\"fp16\": {}, \"sequence_parallel_size\": 2}", "more than one rank"},
-        {"{\"fp16\": {}, \"tensor_parallel\": {\"autotp_size\": 4}}", "more than one rank"},
+        {"{\"fp16\": {}, \"sequence_parallel_size\": 2}", "--sequence-parallel"},
+        {"{\"fp16\": {}, \"tensor_parallel\": {\"autotp_size\": 4.5}}", "autotp_size"},
+        {"{\"fp16\": {}, \"gradient_allreduce_op\": \"sum\"}", "averaged"},
         {"{\"fp16\": {}, \"steps\": 5}", "\"steps\" is an option of sluice"},
         {"{\"fp16\": {\"loss_scales\": 0}}", "\"fp16.loss_scales\""},
         {"{\"fp16\": {\"loss_scales\": 0}}", "did you mean loss_scale?"},
@@ -392,6 +393,8 @@ static void equals_when_written_otherwise_then_are_taken(void **state)
         {"{\"fp16\": {}, \"amp\": {\"enabled\": false, \"opt_level\": \"O1\"}}", "it is off"},
         {SCHEDULER("WarmupCosineLR", "\"total_num_steps\": \"auto\""),
          "decided here, by --lr-decay-steps"},
+        {"{\"fp16\": {}, \"tensor_parallel\": {\"autotp_size\": 4}}", "--tp 4"},
+        {"{\"fp16\": {}, \"gradient_allreduce_op\": \"mean\"}", "no meaning: the mean over ranks"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fixture self;

@@ -594,15 +594,29 @@ static sl_status take_watching(reading *self)
                : SL_OK;
 }
 
+/* How gradients of ranks with other rows are joined: a mean here, however that is divided. */
+static sl_status take_mean(reading *self)
+{
+    const char *how = sl_foreign_text(&self->file, KEY(ALLREDUCE_OP), "mean");
+    if (strcmp(how, "mean") != 0)
+        return sl_foreign_refuse_unequal(&self->file, KEY(ALLREDUCE_OP),
+                                         "gradients of data-parallel ranks are averaged");
+    sl_foreign_note_nothing(&self->file, KEY(ALLREDUCE_OP), "the mean over ranks is what is made");
+    return SL_OK;
+}
+
 static sl_status take_ranks(reading *self)
 {
-    static const uint32_t rank_keys[] = {KEY(SEQUENCE_PARALLEL), KEY(AUTOTP)};
-    for (size_t i = 0; i < COUNT_OF(rank_keys); i++) {
-        if (sl_foreign_number(&self->file, rank_keys[i], 1) > 1)
-            return sl_foreign_refuse(&self->file, rank_keys[i],
-                                     "more than one rank comes with a later version");
-        sl_foreign_note_nothing(&self->file, rank_keys[i], "there is one rank");
-    }
+    SL_TRY(take_mean(self));
+    if (sl_foreign_number(&self->file, KEY(SEQUENCE_PARALLEL), 1) > 1)
+        return sl_foreign_refuse(&self->file, KEY(SEQUENCE_PARALLEL),
+                                 "attention is not split along the sequence here: --tp N "
+                                 "--sequence-parallel shares rows among the ranks of a tensor");
+    sl_foreign_note_nothing(&self->file, KEY(SEQUENCE_PARALLEL), "each rank has whole rows");
+    const double size = sl_foreign_number(&self->file, KEY(AUTOTP), 0);
+    if (size > 0)
+        return set_number(self, KEY(AUTOTP), ROW(tp), size);
+    sl_foreign_note_nothing(&self->file, KEY(AUTOTP), "--tp says it");
     return SL_OK;
 }
 

@@ -192,15 +192,15 @@
 #define SL_DEEPSPEED_OTHER_KEYS(X) \
     X(COMM_DTYPE, "communication_data_type", TEXT, NOTHING, "ranks exchange the compute type, and add in fp32") \
     X(SEQ_COMM_DTYPE, "seq_parallel_communication_data_type", TEXT, NOTHING, "ranks exchange the compute type, and add in fp32") \
-    X(PRESCALE, "prescale_gradients", BOOL, NOTHING, "the mean over one rank is its gradient") \
-    X(PREDIVIDE, "gradient_predivide_factor", REAL, NOTHING, "the mean over one rank is its gradient") \
-    X(ALLREDUCE_OP, "gradient_allreduce_op", TEXT, NOTHING, "mean and sum over one rank are its gradient") \
+    X(PRESCALE, "prescale_gradients", BOOL, NOTHING, "the loss is the mean over all rows of a step, of any ranks") \
+    X(PREDIVIDE, "gradient_predivide_factor", REAL, NOTHING, "the loss is the mean over all rows of a step, of any ranks") \
+    X(ALLREDUCE_OP, "gradient_allreduce_op", TEXT, TAKEN, "") \
     X(SPARSE_GRADIENTS, "sparse_gradients", BOOL, NOTHING, "gradients are dense") \
     X(DISABLE_ALLGATHER, "disable_allgather", BOOL, NOTHING, "--zero says what is gathered") \
     X(SEQUENCE_PARALLEL, "sequence_parallel_size", WHOLE, TAKEN, "") \
     X(TENSOR_PARALLEL, "tensor_parallel", OBJECT, INSIDE, "") \
     X(AUTOTP, "tensor_parallel.autotp_size", WHOLE, TAKEN, "") \
-    X(PIPELINE, "pipeline", OBJECT, NOTHING, "of pipeline ranks: there is one stage") \
+    X(PIPELINE, "pipeline", OBJECT, NOTHING, "of how DeepSpeed sends between stages: --pp says how many there are") \
     X(EXPERT_PARALLEL, "expert_parallel", OBJECT, NOTHING, "GPT-2 has no experts") \
     X(EXPERT_ORDER, "use_data_before_expert_parallelism", BOOL, NOTHING, "GPT-2 has no experts") \
     X(DROP_LAST, "dataloader_drop_last", BOOL, NOTHING, "every batch is whole") \
