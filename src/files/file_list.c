@@ -60,7 +60,8 @@ void sl_file_list_clear(sl_file_list *list)
 
 static sl_status fail_listing(const char *path, int error)
 {
-    SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(error));
+    const sl_status status = error == ENOMEM ? SL_ERROR_SYSTEM : SL_ERROR_IO;
+    SL_FAIL(status, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(error));
 }
 
 /* A file or a directory goes to its list. */

@@ -56,6 +56,12 @@ static bool is_of_output(const FTSENT *entry)
     }
 }
 
+static sl_status fail_listing(const char *path, int error)
+{
+    const sl_status status = error == ENOMEM ? SL_ERROR_SYSTEM : SL_ERROR_IO;
+    SL_FAIL(status, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(error));
+}
+
 /* Calls `take` for all that is below a directory, what is in a directory before and after it, until
  * it fails. Links are not followed. */
 static sl_status walk(const char *path, sl_status (*take)(const char *path, const FTSENT *entry))
@@ -65,18 +71,16 @@ static sl_status walk(const char *path, sl_status (*take)(const char *path, cons
     sl_status status = SL_OK;
     free(root);
     if (!stream)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(errno));
+        return fail_listing(path, errno);
     for (FTSENT *entry; status == SL_OK && (errno = 0, entry = fts_read(stream)) != NULL;)
         if (entry->fts_info == FTS_DNR || entry->fts_info == FTS_ERR)
-            status =
-                sl_status_fail(SL_ERROR_IO, "%s: cannot be listed: %s",
-                               sl_files_show(entry->fts_path).text, strerror(entry->fts_errno));
+            status = fail_listing(entry->fts_path, entry->fts_errno);
         else if (entry->fts_level > FTS_ROOTLEVEL)
             status = take(path, entry);
     int error = status == SL_OK ? errno : 0;
     fts_close(stream);
     if (error != 0)
-        SL_FAIL(SL_ERROR_IO, "%s: cannot be listed: %s", sl_files_show(path).text, strerror(error));
+        return fail_listing(path, error);
     return status;
 }
 
