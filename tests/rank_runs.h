@@ -639,4 +639,67 @@ static inline double compare_gradients(uint32_t size, const struct way *way, con
                         directory, out_name);
 }
 
+/* ---- bits ---- */
+
+static inline void check_groups(ranks_run *first, ranks_run *second, const char *what)
+{
+    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
+    for (int i = 0; i < 3; i++) {
+        whole_model *a = read_model(first, groups[i]), *b = read_model(second, groups[i]);
+        if (!is_same(a, b))
+            fail_msg("%s: %s differs", what, sl_group_name(groups[i]));
+        free_model(a);
+        free_model(b);
+    }
+}
+
+static inline void check_peaks(const ranks_run *run)
+{
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        sl_engine_statistics statistics;
+        sl_engine_take_statistics(run->rank[rank].session->engine, &statistics);
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            assert_int_equal(
+                statistics.measured_peak_bytes[tier],
+                sl_blueprint_peak_bytes(run->rank[rank].session->blueprint, (sl_tier)tier));
+    }
+}
+
+/* Both take `steps`; all that they compute has the same bits, and the second keeps to its plan.
+ * Closes both. */
+static inline void compare_same_runs(ranks_run *first, ranks_run *second, int steps,
+                                     const char *what)
+{
+    for (int step = 0; step < steps; step++) {
+        take_step(first);
+        take_step(second);
+        const run_rank *a = &first->rank[0], *b = &second->rank[0];
+        if (memcmp(&a->loss, &b->loss, sizeof a->loss) != 0 ||
+            memcmp(&a->control.grad_norm, &b->control.grad_norm, sizeof(float)) != 0)
+            fail_msg("%s: step %d: loss %.17g and %.17g, norm %.9g and %.9g", what, step, a->loss,
+                     b->loss, (double)a->control.grad_norm, (double)b->control.grad_norm);
+    }
+    check_groups(first, second, what);
+    check_peaks(second);
+    close_run(first);
+    close_run(second);
+}
+
+/* The device's budget that a refusal asks for, of the first rank. */
+static inline uint64_t find_needed_device(uint32_t tp, uint32_t dp, const char *const *settings)
+{
+    ranks_run run = {.size = tp * dp, .tp = tp, .dp = dp, .factor = 1};
+    sl_config config;
+    sl_search search;
+    sl_blueprint *blueprint;
+    sl_refusal refusal;
+    configure(&config, &run, settings);
+    config.device_memory = 64 << 10;
+    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_ERROR_FIT);
+    sl_config_clear(&config);
+    assert_int_equal(refusal.failure.shortage.tier, SL_TIER_DEVICE);
+    return refusal.failure.shortage.needed_bytes;
+}
+
 #endif

@@ -15,9 +15,9 @@
 
 enum { RANKS = 4, SPARE_BYTES = 32 << 20 /* code, libraries, heap: less than the model in fp32 */ };
 
-/* 13.4 million parameters: 51 MiB in fp32, 204 MiB with states and gradients. */
+/* 11.8 million parameters: 45 MiB in fp32, 180 MiB with states and gradients. */
 #define MODEL                                                                                      \
-    "--layers 4 --width 256 --heads 4 --context 32 --vocab 40000 --micro-batch 1 --data text "     \
+    "--layers 2 --width 256 --heads 4 --context 32 --vocab 40000 --micro-batch 1 --data text "     \
     "--device cpu --threads 1 --device-memory 500M --host-memory 500M --save kept --keep 1 "       \
     "--resume --quiet --log-json log "
 
@@ -139,19 +139,17 @@ static void ranks_when_they_share_a_model_take_what_they_plan(void **state)
 {
     (void)state;
     static const char *const ways[] = {
-        "--zero 3 --policy host --precision bf16",
         "--zero 3 --policy nvme --disk-dir disk --nvme-params 1 --nvme-grads 1 --recompute full",
-        "--tp 2 --zero 2 --policy device --precision bf16", "--pp 2 --zero 3 --accumulate 2"};
+        "--tp 2 --zero 2 --policy device --precision bf16", "--pp 2 --zero 3 --accumulate 2",
+        "--zero 3 --policy host --precision bf16"};
     if (has_sanitizer())
         skip_because("a sanitizer takes memory of its own");
     mkdir("disk", 0700);
-    const bool is_full = getenv("SL_TEST_FULL") != NULL;
-    const size_t count = is_full ? sizeof ways / sizeof ways[0] : 2;
+    const size_t count = getenv("SL_TEST_FULL") ? sizeof ways / sizeof ways[0] : 1;
     for (size_t i = 0; i < count; i++) {
         assert_int_equal(system("rm -rf kept log"), 0);
         check_memory(ways[i], 1);
-        if (i == 0 || is_full)
-            check_memory(ways[i], 2); /* from a checkpoint */
+        check_memory(ways[i], 2); /* from a checkpoint */
     }
 }
 

@@ -4,7 +4,8 @@
  * chunks would fit; a plan with such a fault is accepted.
  *
  * Sessions as threads take steps at stages 2 and 3, each against stage 0 with everything on the
- * device, bit for bit. Stages 0 to 3 of test_data_parallel's layouts are tested there.
+ * device, bit for bit. Stages 0 to 3 of test_data_parallel's layouts are tested there, and any of
+ * them beside anything else, drawn at random, in test_rank_placement.
  */
 #define _GNU_SOURCE
 #include "rank_runs.h"
@@ -112,135 +113,15 @@ static void bytes_when_counted_then_are_those_of_the_formula(void **state)
 
 /* ---- bits ---- */
 
-static void check_groups(ranks_run *first, ranks_run *second, const char *what)
-{
-    static const sl_group groups[] = {SL_GROUP_PARAM, SL_GROUP_MOMENT1, SL_GROUP_MOMENT2};
-    for (int i = 0; i < 3; i++) {
-        whole_model *a = read_model(first, groups[i]), *b = read_model(second, groups[i]);
-        if (!is_same(a, b))
-            fail_msg("%s: %s differs", what, sl_group_name(groups[i]));
-        free_model(a);
-        free_model(b);
-    }
-}
-
-static void check_peaks(const ranks_run *run)
-{
-    for (uint32_t rank = 0; rank < run->size; rank++) {
-        sl_engine_statistics statistics;
-        sl_engine_take_statistics(run->rank[rank].session->engine, &statistics);
-        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-            assert_int_equal(
-                statistics.measured_peak_bytes[tier],
-                sl_blueprint_peak_bytes(run->rank[rank].session->blueprint, (sl_tier)tier));
-    }
-}
-
 /* Two steps of `settings` against stage 0 on the device. */
 static void check_same_bits(uint32_t tp, uint32_t dp, const char *const *plain,
                             const char *const *settings, const char *what)
 {
-    ranks_run *first = open_layout(tp, dp, plain, 1, NULL);
-    ranks_run *second = open_layout(tp, dp, settings, 1, NULL);
-    for (int step = 0; step < 2; step++) {
-        take_step(first);
-        take_step(second);
-        if (memcmp(&first->rank[0].loss, &second->rank[0].loss, sizeof(double)) != 0)
-            fail_msg("%s: the loss of step %d differs", what, step);
-    }
-    check_groups(first, second, what);
-    check_peaks(second);
-    close_run(first);
-    close_run(second);
-}
-
-static uint64_t draw(uint64_t seed, uint64_t *at, uint64_t below)
-{
-    return sl_rng_below(seed, 7, (*at)++, below);
-}
-
-/* One of `names`, which NULL ends. */
-static const char *pick(uint64_t seed, uint64_t *at, const char *const *names)
-{
-    uint64_t count = 0;
-    while (names[count])
-        count++;
-    return names[draw(seed, at, count)];
-}
-
-static void check_random(uint64_t seed)
-{
-    static const char *const policies[] = {"policy=device", "policy=host", "policy=nvme",
-                                           "policy=static", NULL};
-    static const char *const precisions[] = {"precision=fp32", "precision=bf16", "precision=fp16",
-                                             NULL};
-    static const char *const counts[] = {"accumulate=1", "accumulate=2", "accumulate=3",
-                                         "accumulate=5", NULL};
-    static const char *const orders[] = {"accumulation=micro", "accumulation=layer", NULL};
-    static const char *const recomputes[] = {"recompute=none", "recompute=selective",
-                                             "recompute=full", NULL};
-    static const char *const sizes[] = {SMALL_CHUNKS, "chunk-size=16384", "chunk-size=40960",
-                                        "chunk-size=auto", NULL};
-    static const char *const aheads[] = {"prefetch=0", "prefetch=1", "prefetch=4", "prefetch=auto",
-                                         NULL};
-    static const char *const zeros[] = {"zero=3", "zero=2", "zero=3", NULL};
-    static const char *const shares[] = {"nvme-params=0", "nvme-params=1", "nvme-params=0.5", NULL};
-    static const uint32_t layouts[][2] = {{1, 2}, {1, 3}, {1, 4}, {2, 2}};
-    uint64_t at = 0;
-    const uint32_t *layout = layouts[draw(seed, &at, 4)];
-    const char *precision = pick(seed, &at, precisions), *count = pick(seed, &at, counts);
-    const char *policy = pick(seed, &at, policies);
-    const bool has_disk =
-        strcmp(policy, "policy=nvme") == 0 || strcmp(policy, "policy=static") == 0;
-    const char *const plain[] = {"policy=device", "zero=0", precision, count, NULL};
-    const char *const settings[] = {pick(seed, &at, zeros),
-                                    precision,
-                                    count,
-                                    policy,
-                                    pick(seed, &at, orders),
-                                    pick(seed, &at, recomputes),
-                                    pick(seed, &at, sizes),
-                                    pick(seed, &at, aheads),
-                                    has_disk ? disk_dir : NULL,
-                                    pick(seed, &at, shares),
-                                    NULL};
-    char what[512];
-    int length = snprintf(what, sizeof what, "seed %llu, tp %u, dp %u", (unsigned long long)seed,
-                          layout[0], layout[1]);
-    for (int i = 0; settings[i]; i++)
-        length += snprintf(what + length, sizeof what - (size_t)length, " %s", settings[i]);
-    print_message("%s\n", what);
-    check_same_bits(layout[0], layout[1], plain, settings, what);
-}
-
-static void runs_when_drawn_at_random_then_have_the_bits_of_stage_0(void **state)
-{
-    (void)state;
-    const char *given = getenv("SL_TEST_SEED");
-    const uint64_t first = given ? strtoull(given, NULL, 10) : 1;
-    const uint64_t count = given ? 1 : is_full() ? 200 : 16;
-    for (uint64_t seed = first; seed < first + count; seed++)
-        check_random(seed);
+    compare_same_runs(open_layout(tp, dp, plain, 1, NULL), open_layout(tp, dp, settings, 1, NULL),
+                      2, what);
 }
 
 /* ---- a device that is short ---- */
-
-/* The device's budget that a refusal asks for. */
-static uint64_t find_needed(const char *const *settings)
-{
-    ranks_run run = {.size = 4, .tp = 1, .dp = 4, .factor = 1};
-    sl_config config;
-    sl_search search;
-    sl_blueprint *blueprint;
-    sl_refusal refusal;
-    configure(&config, &run, settings);
-    config.device_memory = 64 << 10;
-    assert_int_equal(sl_search_init(&config, SL_WORK_TRAIN, &shape, &search), SL_OK);
-    assert_int_equal(sl_search_find(&search, &blueprint, &refusal), SL_ERROR_FIT);
-    sl_config_clear(&config);
-    assert_int_equal(refusal.failure.shortage.tier, SL_TIER_DEVICE);
-    return refusal.failure.shortage.needed_bytes;
-}
 
 static void device_when_it_holds_few_gathered_chunks_then_gathers_more_often(void **state)
 {
@@ -249,7 +130,8 @@ static void device_when_it_holds_few_gathered_chunks_then_gathers_more_often(voi
     static const char *const roomy[] = {"policy=host",    "zero=3",     "precision=fp32",
                                         "recompute=full", SMALL_CHUNKS, NULL};
     char budget[48];
-    snprintf(budget, sizeof budget, "device-memory=%llu", (unsigned long long)find_needed(roomy));
+    snprintf(budget, sizeof budget, "device-memory=%llu",
+             (unsigned long long)find_needed_device(1, 4, roomy));
     const char *const tight[] = {
         "policy=host", "zero=3", "precision=fp32", "recompute=full", SMALL_CHUNKS, budget, NULL};
     sl_blueprint *wide = plan_rank(1, 4, roomy), *narrow = plan_rank(1, 4, tight);
@@ -422,7 +304,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gathers_when_counted_then_are_two_a_chunk_and_pass),
         cmocka_unit_test(bytes_when_counted_then_are_those_of_the_formula),
-        cmocka_unit_test(runs_when_drawn_at_random_then_have_the_bits_of_stage_0),
         cmocka_unit_test(device_when_it_holds_few_gathered_chunks_then_gathers_more_often),
         cmocka_unit_test(plans_when_a_gather_is_wrong_then_are_rejected),
         cmocka_unit_test(runs_when_a_fault_is_planted_then_differ),

@@ -162,18 +162,6 @@ static void gradients_when_of_ranks_are_near_those_of_one(void **state)
 
 /* ---- beside the cpu device, and the plan ---- */
 
-static void check_peaks(const ranks_run *run)
-{
-    for (uint32_t rank = 0; rank < run->size; rank++) {
-        const sl_session *session = run->rank[rank].session;
-        sl_engine_statistics statistics;
-        sl_engine_take_statistics(session->engine, &statistics);
-        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-            assert_int_equal(statistics.measured_peak_bytes[tier],
-                             session->blueprint->plans[PLAN_STEP]->peak_bytes[tier]);
-    }
-}
-
 /* Its names outlive the session. */
 static whole_model *keep_model(ranks_run *run, sl_group group)
 {
