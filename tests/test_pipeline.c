@@ -1,10 +1,12 @@
 /* What could be wrong here: a stage computes another's layers, or hands on what belongs to another
- * micro-batch; stages wait for each other for ever; the tied embedding misses a part of its
+ * micro-batch, or takes one into memory that holds one still; it keeps more of them than its order
+ * asks for; stages wait for each other for ever; the tied embedding misses a part of its
  * gradient or counts twice in the norm, or its two copies drift apart; a placement, a type or the
  * number of micro-batches changes the bits; the plan grows with them; a checkpoint depends on the
  * stages.
  *
- * Sessions as threads, over the communicators of a run. Stages change no sum: everything equals one
+ * Both orders of micro-batches, of a few and of as many as are loops. Sessions as threads, over the
+ * communicators of a run. Stages change no sum: everything equals one
  * rank in micro order bit for bit. With tensor- and data-parallel ranks: tolerances as theirs.
  */
 #define _GNU_SOURCE
@@ -20,7 +22,13 @@ static const char *const ways_of_stages[][SETTINGS_MAX] = {
     {"policy=nvme", disk_dir, "nvme-params=1", "precision=fp32", "accumulate=2",
      "recompute=selective", NULL},
     {"policy=host", "precision=fp32", "accumulate=64", NULL},
-    {"policy=device", "precision=bf16", "accumulate=1", "clip=0", "nonfinite=stop", NULL}};
+    {"policy=device", "precision=bf16", "accumulate=1", "clip=0", "nonfinite=stop", NULL},
+    {"policy=host", "micro-batch=16", "offload-activations=0.6", "accumulate=11", NULL},
+    {"policy=nvme", disk_dir, "micro-batch=16", "nvme-activations=0.5", "accumulate=10", NULL},
+    {"policy=device", "accumulate=12", "dropout=0.1", "recompute=full", NULL},
+    {"policy=host", "precision=bf16", "accumulate=17", "recompute=selective", NULL}};
+
+static const char *const schedules[] = {"schedule=1f1b", "schedule=gpipe"};
 
 enum { WAYS = sizeof ways_of_stages / sizeof ways_of_stages[0] };
 
@@ -48,22 +56,48 @@ static void check_models(ranks_run *one, ranks_run *many, uint32_t stages, int w
     }
 }
 
-static void check_bits(uint32_t stages, int way)
+/* What a run measured is what was planned, on every rank. */
+static void check_peaks(const ranks_run *run)
+{
+    for (uint32_t rank = 0; rank < run->size; rank++) {
+        const sl_session *session = run->rank[rank].session;
+        sl_engine_statistics statistics;
+        sl_engine_take_statistics(session->engine, &statistics);
+        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
+            assert_int_equal(statistics.measured_peak_bytes[tier],
+                             sl_blueprint_peak_bytes(session->blueprint, (sl_tier)tier));
+    }
+}
+
+/* `extra` is one more setting; NULL: none. */
+static ranks_run *open_pipeline(uint32_t stages, const char *const *settings, const char *extra)
+{
+    const char *all[SETTINGS_MAX];
+    int count = 0;
+    for (; settings[count]; count++)
+        all[count] = settings[count];
+    all[count++] = extra;
+    all[count] = NULL;
+    return open_stages(1, 1, stages, all, 1, NULL);
+}
+
+static void check_bits(uint32_t stages, int way, const char *schedule)
 {
     ranks_run *one = open_one(ways_of_stages[way]);
-    ranks_run *many = open_stages(1, 1, stages, ways_of_stages[way], 1, NULL);
+    ranks_run *many = open_pipeline(stages, ways_of_stages[way], schedule);
     for (int step = 0; step < 3; step++) {
         take_step(one);
         take_step(many);
         if (memcmp(&one->rank[0].loss, &many->rank[0].loss, sizeof(double)) != 0 ||
             memcmp(&one->rank[0].control.grad_norm, &many->rank[0].control.grad_norm,
                    sizeof(float)) != 0)
-            fail_msg("%u stages, way %d, step %d: loss %.17g and %.17g, norm %.9g and %.9g", stages,
-                     way, step, one->rank[0].loss, many->rank[0].loss,
+            fail_msg("%u stages, %s, way %d, step %d: loss %.17g and %.17g, norm %.9g and %.9g",
+                     stages, schedule, way, step, one->rank[0].loss, many->rank[0].loss,
                      (double)one->rank[0].control.grad_norm,
                      (double)many->rank[0].control.grad_norm);
     }
     check_models(one, many, stages, way);
+    check_peaks(many);
     close_run(one);
     close_run(many);
 }
@@ -73,8 +107,33 @@ static void steps_when_layers_are_on_stages_then_have_the_bits_of_one_rank(void 
     (void)state;
     for (uint32_t stages = 2; stages <= 4; stages++)
         for (int way = 0; way < WAYS; way++)
-            if (is_full() || way % 3 == (int)stages % 3 || way < 2)
-                check_bits(stages, way);
+            for (int s = 0; s < 2; s++)
+                if (is_full() || (way + s) % 3 == (int)stages % 3)
+                    check_bits(stages, way, schedules[s]);
+}
+
+/* From none in a loop to many, and each remainder behind it. */
+static void steps_when_micro_batches_are_any_number_then_have_the_bits_of_one_rank(void **state)
+{
+    (void)state;
+    static const uint32_t many[] = {64, 511, 512};
+    char accumulate[32];
+    const char *const settings[] = {"policy=host", accumulate, NULL};
+    for (uint32_t stages = 2; stages <= 4; stages++)
+        for (uint32_t i = 1; i <= (is_full() ? 27u : 13u); i++) {
+            const uint32_t count = i <= 24 ? i : many[i - 25];
+            snprintf(accumulate, sizeof accumulate, "accumulate=%u", count);
+            if (!is_full() && (i + stages) % 3 != 0)
+                continue;
+            ranks_run *one = open_one(settings),
+                      *run = open_stages(1, 1, stages, settings, 1, NULL);
+            take_step(one);
+            take_step(run);
+            check_models(one, run, stages, -(int)count);
+            check_peaks(run);
+            close_run(one);
+            close_run(run);
+        }
 }
 
 static void gradients_when_ranks_form_a_cube_then_are_those_of_one_rank(void **state)
@@ -101,19 +160,78 @@ static void gradients_when_ranks_form_a_cube_then_are_those_of_one_rank(void **s
 
 /* ---- plans ---- */
 
+static const sl_program *program_of(const ranks_run *run, uint32_t rank)
+{
+    return run->rank[rank].session->blueprint->programs[0];
+}
+
+/* 20 and 512 leave the same remainder for one, two and three micro-batches that are kept. */
 static void plans_when_micro_batches_are_more_then_are_no_longer(void **state)
 {
     (void)state;
-    static const char *const few[] = {"policy=host", "recompute=full", "accumulate=3", NULL};
+    static const char *const few[] = {"policy=host", "recompute=full", "accumulate=20", NULL};
     static const char *const many[] = {"policy=host", "recompute=full", "accumulate=512", NULL};
-    ranks_run *a = open_stages(1, 1, 3, few, 1, NULL), *b = open_stages(1, 1, 3, many, 1, NULL);
-    for (uint32_t rank = 0; rank < 3; rank++) {
-        const sl_program *x = a->rank[rank].session->blueprint->programs[0];
-        const sl_program *y = b->rank[rank].session->blueprint->programs[0];
-        assert_int_equal(x->op_count, y->op_count);
+    for (int s = 0; s < 2; s++) {
+        ranks_run *a = open_pipeline(3, few, schedules[s]);
+        ranks_run *b = open_pipeline(3, many, schedules[s]);
+        for (uint32_t rank = 0; rank < 3; rank++) {
+            assert_int_equal(program_of(a, rank)->op_count, program_of(b, rank)->op_count);
+            assert_int_equal(program_of(a, rank)->value_count, program_of(b, rank)->value_count);
+        }
+        close_run(a);
+        close_run(b);
     }
-    close_run(a);
-    close_run(b);
+}
+
+/* Micro-batches that have begun to go forward when one comes back, that one included, at most. */
+static uint32_t count_kept(const sl_program *program)
+{
+    uint32_t begun = 0, most = 0;
+    for (uint32_t s = 0; s < program->section_count; s++) {
+        const sl_section *section = &program->sections[s];
+        for (uint32_t r = 0; r < section->repeat; r++)
+            for (uint32_t o = section->first; o < section->first + section->count; o++) {
+                const sl_op *op = &program->ops[o];
+                const uint32_t at = op->micro_batch + sl_section_micro_batches(section, r);
+                if (op->kind == SL_OP_LINEAR && at >= begun)
+                    begun = at + 1;
+                if (op->kind == SL_OP_LINEAR_INPUT_BACKWARD && begun - at > most)
+                    most = begun - at;
+            }
+    }
+    return most;
+}
+
+static uint64_t count_device_bytes(const ranks_run *run, uint32_t rank)
+{
+    return sl_blueprint_peak_bytes(run->rank[rank].session->blueprint, SL_TIER_DEVICE);
+}
+
+/* min(m, p - s), however many there are; so device memory does not grow with them, once they are
+ * loops: what passes from one repetition to the next has its place in all of them. */
+static void stages_when_they_interleave_then_keep_as_many_as_are_behind_them(void **state)
+{
+    (void)state;
+    enum { STAGES = 4, LOOPS = 3 * STAGES + 1 };
+    static const uint32_t counts[] = {512, 64, LOOPS + 1, LOOPS, LOOPS - 1, 9, 5, 4, 3, 2, 1};
+    uint64_t most[STAGES] = {0};
+    char accumulate[32];
+    const char *const settings[] = {"policy=device", accumulate, NULL};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        snprintf(accumulate, sizeof accumulate, "accumulate=%u", counts[i]);
+        ranks_run *run = open_stages(1, 1, STAGES, settings, 1, NULL);
+        for (uint32_t s = 0; s < STAGES; s++) {
+            const uint32_t kept = counts[i] < STAGES - s ? counts[i] : STAGES - s;
+            const uint64_t bytes = count_device_bytes(run, s);
+            assert_int_equal(count_kept(program_of(run, s)), kept);
+            most[s] = i == 0 ? bytes : most[s];
+            if (counts[i] >= LOOPS ? bytes != most[s] : bytes > most[s])
+                fail_msg("stage %u: %llu bytes of %u micro-batches, %llu of %u", s,
+                         (unsigned long long)bytes, counts[i], (unsigned long long)most[s],
+                         counts[0]);
+        }
+        close_run(run);
+    }
 }
 
 static void layers_when_they_do_not_divide_then_are_shared_out_evenly(void **state)
@@ -199,6 +317,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_when_layers_are_on_stages_then_have_the_bits_of_one_rank),
+        cmocka_unit_test(steps_when_micro_batches_are_any_number_then_have_the_bits_of_one_rank),
+        cmocka_unit_test(stages_when_they_interleave_then_keep_as_many_as_are_behind_them),
         cmocka_unit_test(gradients_when_ranks_form_a_cube_then_are_those_of_one_rank),
         cmocka_unit_test(plans_when_micro_batches_are_more_then_are_no_longer),
         cmocka_unit_test(layers_when_they_do_not_divide_then_are_shared_out_evenly),

@@ -289,14 +289,26 @@ static void list_value_events(emitter *e)
         const sl_value *value = &planner->program->values[v];
         bool on_device = planner->tier[SL_TIER_DEVICE].live_ranges[v].first_tick != SL_NONE;
         bool on_host = planner->tier[SL_TIER_HOST].live_ranges[v].first_tick != SL_NONE;
-        if (sl_planner_is_state(value) || !on_device || !on_host)
+        if (sl_planner_is_state(value) || !on_device || !on_host ||
+            sl_planner_is_filled(planner, v))
             continue;
-        if (sl_planner_is_filled(planner, v))
-            add_event(e, planner->last_write[v], EVENT_FILLED, SL_TIER_DEVICE, v);
-        else if (value->kind == SL_VALUE_INPUT)
+        if (value->kind == SL_VALUE_INPUT)
             add_event(e, 0, EVENT_INPUT, SL_TIER_DEVICE, v);
         else
             add_event(e, planner->last_write[v], EVENT_OUTPUT, SL_TIER_DEVICE, v);
+    }
+}
+
+/* Each time that one is filled. */
+static void list_filled_inputs(emitter *e)
+{
+    const sl_planner *planner = e->planner;
+    for (uint32_t tick = 0; tick < planner->program->op_count; tick++) {
+        const sl_op *op = &planner->program->ops[tick];
+        const bool is_input = sl_op_info_of(op->kind)->is_input;
+        if (is_input &&
+            planner->tier[SL_TIER_DEVICE].live_ranges[op->operand[0]].first_tick != SL_NONE)
+            add_event(e, tick, EVENT_FILLED, SL_TIER_DEVICE, op->operand[0]);
     }
 }
 
@@ -342,6 +354,7 @@ static void list_events(emitter *e)
 {
     const sl_planner *planner = e->planner;
     list_value_events(e);
+    list_filled_inputs(e);
     for (uint32_t tick = 0; tick < planner->program->op_count; tick++)
         add_event(e, tick, EVENT_RUN, SL_TIER_DEVICE, tick);
     for (int tier = 0; tier < SL_TIER_COUNT; tier++)
@@ -389,7 +402,7 @@ static sl_status open_emitter(const sl_planner *planner, sl_plan *plan, emitter 
         is_refused |= !e->first_visit[tier] || !e->next_visit[tier];
     }
     copies += 4 * (uint64_t)planner->pass_count;
-    uint64_t command_count = copies + program->op_count + program->value_count;
+    uint64_t command_count = copies + 2 * (uint64_t)program->op_count + program->value_count;
     e->events = calloc(command_count + 1, sizeof *e->events);
     plan->body = calloc(command_count + 1, sizeof *plan->body);
     plan->prologue = calloc(carried + 1, sizeof *plan->prologue);

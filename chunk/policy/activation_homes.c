@@ -10,6 +10,7 @@ static const double share_slack = 1e-9; /* sums of shares may be rounded up by a
 
 typedef struct candidate {
     bool is_seen, is_excluded, is_kept;
+    bool is_taken; /* it came from another rank, and the next op says what it is */
 } candidate;
 
 typedef struct chooser {
@@ -33,10 +34,12 @@ static void record_operand(chooser *c, const sl_op *op, uint32_t operand_index)
     if (v == SL_NONE || !has_size(&c->program->values[v]))
         return;
     candidate *it = &c->candidates[v];
-    bool reads = sl_op_reads(op, operand_index);
-    if (!it->is_seen) {
+    bool reads = sl_op_reads(op, operand_index), is_new = !it->is_seen;
+    if (is_new || it->is_taken)
+        it->is_excluded = (is_new && reads) || op->phase != SL_PHASE_FORWARD;
+    it->is_taken = is_new && op->kind == SL_OP_EXCHANGE;
+    if (is_new) {
         it->is_seen = true;
-        it->is_excluded = reads || op->phase != SL_PHASE_FORWARD;
         c->order[c->seen_count++] = v;
     }
     if (sl_op_info_of(op->kind)->runs_on_host)

@@ -153,7 +153,8 @@ static sl_status check_section(const sl_verify *verify, uint32_t index, uint32_t
 {
     const sl_section of_ops = sl_program_section(verify->program, index);
     const sl_section it = sl_verify_section(verify, index);
-    if (it.repeat != of_ops.repeat || it.first_micro_batch != of_ops.first_micro_batch)
+    if (it.repeat != of_ops.repeat || it.first_micro_batch != of_ops.first_micro_batch ||
+        it.micro_batches != of_ops.micro_batches)
         return sl_verify_reject(verify,
                                 "its section %u is run %u times from micro-batch %u on, the "
                                 "program's %u times from %u on",

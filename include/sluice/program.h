@@ -143,15 +143,23 @@ typedef struct sl_segment {
 } sl_segment;
 
 /* A run of ops, or of a plan's commands, that is repeated: entries [first, first + count), for one
- * micro-batch after the other from first_micro_batch on. A value that only one repeated section
- * uses is undefined at the start of each repetition. A family is used in sections of as many
- * repetitions as it has instances, and in each by the instance of the repetition; any other value
- * that is used in several sections is the same in all of them. */
+ * micro-batch after the other from first_micro_batch on, or, where its ops belong to several, for
+ * so many of them at a time. A value that only one repeated section uses is undefined at the start
+ * of each repetition. A family is used in sections of as many repetitions as it has instances, and
+ * in each by the instance of the repetition; any other value that is used in several sections is
+ * the same in all of them. */
 typedef struct sl_section {
     uint32_t first, count;
     uint32_t first_micro_batch;
-    uint32_t repeat; /* >= 1 */
+    uint32_t repeat;        /* >= 1 */
+    uint32_t micro_batches; /* of one repetition; 0: one */
 } sl_section;
+
+/* How many micro-batches further on repetition `repetition` is than the first one. */
+static inline uint32_t sl_section_micro_batches(const sl_section *section, uint32_t repetition)
+{
+    return repetition * (section->micro_batches > 0 ? section->micro_batches : 1);
+}
 
 typedef struct sl_program {
     sl_value *values;
@@ -228,7 +236,7 @@ static inline bool sl_program_counts_blocks(const sl_program *program)
 /* Section `index`, also of a program that was not divided into any. */
 static inline sl_section sl_program_section(const sl_program *program, uint32_t index)
 {
-    const sl_section whole = {0, program->op_count, 0, 1};
+    const sl_section whole = {0, program->op_count, 0, 1, 0};
     return program->section_count > 0 ? program->sections[index] : whole;
 }
 
@@ -282,6 +290,13 @@ typedef struct sl_chunk_map {
     const uint32_t *chunk_of_tensor; /* [tensor_count] */
 } sl_chunk_map;
 
+/* In what order a stage of a pipeline takes its micro-batches. */
+typedef enum sl_schedule {
+    SL_SCHEDULE_1F1B, /* one forward, one backward, after as many forwards as there are stages
+                         behind (PipeDream-Flush, Narayanan et al. 2021) */
+    SL_SCHEDULE_GPIPE /* all forward, then all backward (Huang et al. 2019) */
+} sl_schedule;
+
 typedef struct sl_step_options {
     uint32_t micro_batch_count; /* A >= 1 */
     sl_accumulation accumulation;
@@ -290,6 +305,7 @@ typedef struct sl_step_options {
     /* What a block is given is kept by the tensor-parallel ranks together, a part each, between its
      * forward and its backward: their number divides its elements. */
     bool partition_activations;
+    sl_schedule schedule; /* of a program of one of several stages */
 } sl_step_options;
 
 /* Input slots of a micro-batch, filled by INPUT ops in every section that reads them. Positions are

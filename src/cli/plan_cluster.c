@@ -38,7 +38,8 @@ static void fix_choices(const sl_config *config, sl_cluster_question *question)
         fixed_choice(config, SL_CONFIG_ROW_policy, (int)config->policy, SL_CONFIG_POLICY_AUTO);
     question->accumulation = fixed_choice(config, SL_CONFIG_ROW_accumulation,
                                           (int)config->accumulation, SL_CONFIG_ACCUMULATION_AUTO);
-    question->is_gpipe = SL_CLUSTER_OPEN;
+    question->is_gpipe = fixed_choice(config, SL_CONFIG_ROW_schedule,
+                                      config->schedule == SL_SCHEDULE_GPIPE, SL_CLUSTER_OPEN);
     question->draws = true;
 }
 

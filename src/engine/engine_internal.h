@@ -201,6 +201,7 @@ typedef struct sl_repetition {
     sl_engine *engine;
     sl_bound_plan *plan;
     uint32_t index;                 /* of the section's repetitions */
+    uint32_t micro_batches;         /* so many further on than the first one */
     const sl_step_scalars *scalars; /* NULL in a prologue, which runs no ops */
 } sl_repetition;
 

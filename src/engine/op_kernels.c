@@ -188,15 +188,15 @@ _Static_assert(sizeof(kernel_args) <= SL_QUEUE_ARGUMENT_BYTES, "a kernel call fi
 static sl_status run_kernel(void *arguments);
 
 /* From repetition 0 to another. */
-static void move_call(const sl_bound_plan *plan, const sl_bound_command *bound, uint32_t repetition,
+static void move_call(const sl_repetition *repetition, const sl_bound_command *bound,
                       sl_kernel_call *call)
 {
-    call->micro_batch += repetition;
+    call->micro_batch += repetition->micro_batches;
     for (uint32_t i = 0; i < bound->stride_count; i++) {
-        const sl_bound_stride *stride = &plan->strides[bound->first_stride + i];
+        const sl_bound_stride *stride = &repetition->plan->strides[bound->first_stride + i];
         void **address =
             stride->place == SL_BOUND_WORKSPACE ? &call->workspace : &call->operand[stride->place];
-        *address = (unsigned char *)*address + sl_bound_stride_bytes(stride, repetition);
+        *address = (unsigned char *)*address + sl_bound_stride_bytes(stride, repetition->index);
     }
 }
 
@@ -205,7 +205,7 @@ sl_status sl_op_kernels_issue(const sl_repetition *repetition, const sl_bound_co
 {
     sl_engine *engine = repetition->engine;
     kernel_args args = {bound->call, bound, &engine->failed_lane};
-    move_call(repetition->plan, bound, repetition->index, &args.call);
+    move_call(repetition, bound, &args.call);
     if (bound->command->lane == SL_LANE_INPUT)
         return sl_inputs_issue(repetition, bound, tag, &args.call);
     args.call.scalars = *repetition->scalars;

@@ -107,6 +107,7 @@ static sl_status issue_body(sl_engine *engine, sl_bound_plan *plan, const sl_ste
     for (uint32_t s = 0; s < plan->plan->section_count; s++) {
         const sl_section *section = &plan->plan->sections[s];
         for (repetition.index = 0; repetition.index < section->repeat; repetition.index++) {
+            repetition.micro_batches = sl_section_micro_batches(section, repetition.index);
             SL_TRY(issue_repetition(&repetition, section));
             done++;
             if (progress->passed)

@@ -259,7 +259,8 @@ static void describe_event(const sl_timeline *timeline, const sl_engine_event *e
         length += (size_t)snprintf(more + length, NAME_BYTES / 2, ",\"repetition\":%u",
                                    event->repetition);
     if (op || section->repeat > 1)
-        snprintf(more + length, NAME_BYTES / 2, ",\"micro_batch\":%u", first + event->repetition);
+        snprintf(more + length, NAME_BYTES / 2, ",\"micro_batch\":%u",
+                 first + sl_section_micro_batches(section, event->repetition));
 }
 
 /* A counter for each tier, where an op begins: the bytes planned to be alive then, by kind. */

@@ -443,8 +443,10 @@ static sl_status emit_exchange(sl_step *step, uint32_t op_index)
     uint32_t gradient;
     if (op->operand[GIVEN] == SL_NONE) {
         SL_TRY(sl_gradient_take(step, op->operand[TAKEN], &gradient));
-        return sl_instance_emit(step, SL_OP_EXCHANGE, &op->attrs, (uint32_t[]){gradient, SL_NONE});
+        return sl_pipeline_give_back(step, op_index, gradient);
     }
+    if (sl_instance_of(step, op->operand[GIVEN])->gradient != SL_NONE)
+        return SL_OK; /* it came as a later micro-batch went */
     const sl_value *given = &step->forward->values[op->operand[GIVEN]];
     SL_TRY(
         sl_instance_add_activation(step, "d ", given->name, given->bytes, given->type, &gradient));

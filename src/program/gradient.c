@@ -197,7 +197,7 @@ sl_status sl_gradient_open(sl_step *step)
                         forward->values[op->operand[i]].name);
             uint32_t tensor = forward->values[op->operand[i]].index;
             step->tensors[tensor].open_parts +=
-                sl_gradient_is_deferred(step, op, tensor) ? 1 : sl_step_turn_count(step);
+                sl_gradient_is_deferred(step, op, tensor) ? 1 : step->pass_count;
         }
     }
     for (uint32_t t = 0; t < forward->tensor_count; t++) {
@@ -406,7 +406,7 @@ static sl_status close_part(sl_step *step, uint32_t tensor)
 
 static sl_status close_deferred(sl_step *step, uint32_t tensor, uint32_t accumulator)
 {
-    if (step->turn + 1 < sl_step_turn_count(step))
+    if (!step->is_last)
         return SL_OK;
     target sum;
     SL_TRY(open_sum(step, tensor, &sum));

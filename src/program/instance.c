@@ -96,7 +96,7 @@ sl_status sl_instance_emit(sl_step *step, sl_op_kind kind, const sl_op_attrs *at
     sl_op op = {.kind = kind,
                 .attrs = *attrs,
                 .segment = step->segment,
-                .micro_batch = sl_step_first_micro_batch(step, step->turn),
+                .micro_batch = step->micro_batch,
                 .phase = step->phase};
     uint32_t operand_count = sl_op_info_of(kind)->operand_count;
     for (uint32_t i = 0; i < SL_OPERAND_MAX; i++)
@@ -109,8 +109,8 @@ sl_status sl_instance_add_activation(sl_step *step, const char *prefix, const ch
 {
     SL_TRY(sl_instance_add_shared(step, prefix, name, bytes, type, out_value));
     sl_value *value = &step->program->values[*out_value];
-    value->micro_batch = sl_step_first_micro_batch(step, step->turn);
-    value->instances = sl_step_repeat(step, step->turn);
+    value->micro_batch = step->micro_batch;
+    value->instances = step->instances;
     return SL_OK;
 }
 
@@ -160,16 +160,28 @@ static sl_status add_counterpart(sl_step *step, uint32_t forward_value, uint32_t
         SL_FAIL(SL_ERROR_INTERNAL, "input slot %u: a step has tokens, targets and positions only",
                 value.index);
     if (value.kind == SL_VALUE_INPUT || value.kind == SL_VALUE_ACTIVATION)
-        value.micro_batch = sl_step_first_micro_batch(step, step->turn);
+        value.micro_batch = step->micro_batch;
     if (value.kind == SL_VALUE_ACTIVATION)
-        value.instances = sl_step_repeat(step, step->turn);
+        value.instances = step->instances;
     return sl_program_add_value(step->program, &value, out_value);
+}
+
+sl_status sl_instance_make(sl_step *step, uint32_t forward_value, uint32_t *out_value)
+{
+    SL_TRY(add_counterpart(step, forward_value, out_value));
+    sl_instance_of(step, forward_value)->counterpart = *out_value;
+    return SL_OK;
 }
 
 /* In every section that reads it: one that was filled for all of them would be as many values. */
 static sl_status fill_input(sl_step *step, uint32_t forward_value, uint32_t *counterpart)
 {
-    SL_TRY(add_counterpart(step, forward_value, counterpart));
+    uint32_t *filled = &step->values[forward_value].filled[step->phase != SL_PHASE_FORWARD];
+    if (*filled == SL_NONE)
+        SL_TRY(add_counterpart(step, forward_value, filled));
+    *counterpart = *filled;
+    if (!step->refills_inputs)
+        *filled = SL_NONE;
     sl_op_attrs attrs = {.element_count =
                              step->forward->values[forward_value].bytes / sizeof(int32_t)};
     return sl_instance_emit(step, SL_OP_INPUT, &attrs, counterpart);
@@ -180,7 +192,7 @@ void sl_instance_forget_inputs(sl_step *step)
     const sl_program *forward = step->forward;
     for (uint32_t v = 0; v < forward->value_count; v++)
         if (forward->values[v].kind == SL_VALUE_INPUT)
-            for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++)
+            for (uint32_t turn = 0; turn < step->turn_count; turn++)
                 find_turn_value(step, turn, v)->counterpart = SL_NONE;
 }
 
@@ -222,7 +234,7 @@ sl_status sl_instance_emit_op(sl_step *step, const sl_op *forward_op)
     for (uint32_t i = 0; i < operand_count; i++)
         SL_TRY(map_operand(step, forward_op, i, &operands[i]));
     sl_op_attrs attrs = forward_op->attrs;
-    if (forward_op->kind == SL_OP_HEAD_LOSS && step->turn > 0)
+    if (forward_op->kind == SL_OP_HEAD_LOSS && !step->is_first)
         attrs.adds_output = 1; /* one loss for all micro-batches */
     return sl_instance_emit(step, forward_op->kind, &attrs, operands);
 }

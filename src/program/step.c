@@ -4,7 +4,7 @@
  * micro-batches before the next one starts, so its parameters are needed twice a step, not twice a
  * micro-batch. Both visit micro-batches in index order, so sums come out equal.
  *
- * A stage of a pipeline runs all micro-batches forward and then all backward.
+ * A stage of a pipeline has an order of its own (pipeline.c).
  *
  * Each is a row of loops over the micro-batches, and each loop a row of turns: the first
  * micro-batch, those between as one repeated section, the last one. A turn is a section of its own;
@@ -19,23 +19,20 @@
 
 /* ---- turns and sections ---- */
 
-uint32_t sl_step_turn_count(const sl_step *step)
+static uint32_t count_turns(const sl_step *step)
 {
     uint32_t count = step->options->micro_batch_count;
     return count < SL_TURNS_MAX ? count : SL_TURNS_MAX;
 }
 
-uint32_t sl_step_first_micro_batch(const sl_step *step, uint32_t turn)
+static void enter_turn(sl_step *step, uint32_t turn)
 {
-    bool is_last = turn + 1 == sl_step_turn_count(step);
-    return is_last ? step->options->micro_batch_count - 1 : turn;
-}
-
-uint32_t sl_step_repeat(const sl_step *step, uint32_t turn)
-{
-    return turn == 1 && sl_step_turn_count(step) == SL_TURNS_MAX
-               ? step->options->micro_batch_count - 2
-               : 1;
+    const uint32_t micro_batches = step->options->micro_batch_count;
+    step->turn = turn;
+    step->is_first = turn == 0;
+    step->is_last = turn + 1 == step->turn_count;
+    step->micro_batch = step->is_last ? micro_batches - 1 : turn;
+    step->instances = turn == 1 && step->turn_count == SL_TURNS_MAX ? micro_batches - 2 : 1;
 }
 
 static sl_status end_section(sl_step *step)
@@ -44,19 +41,23 @@ static sl_status end_section(sl_step *step)
     return step->section.count > 0 ? sl_build_append_section(step->program, &step->section) : SL_OK;
 }
 
-/* What follows belongs to `turn`; a single micro-batch is one section. */
-static sl_status begin_turn(sl_step *step, uint32_t turn)
+sl_status sl_step_begin_section(sl_step *step, const sl_section *next)
 {
-    const sl_section next = {.first = step->program->op_count,
-                             .first_micro_batch = sl_step_first_micro_batch(step, turn),
-                             .repeat = sl_step_repeat(step, turn)};
-    step->turn = turn;
-    if (step->section.first_micro_batch == next.first_micro_batch)
-        return SL_OK;
     SL_TRY(end_section(step));
-    step->section = next;
+    step->section = *next;
+    step->section.first = step->program->op_count;
     sl_instance_forget_inputs(step);
     return SL_OK;
+}
+
+/* What follows belongs to `turn`; a single micro-batch is one section. */
+sl_status sl_step_begin_turn(sl_step *step, uint32_t turn)
+{
+    enter_turn(step, turn);
+    const sl_section next = {.first_micro_batch = step->micro_batch, .repeat = step->instances};
+    if (step->section.first_micro_batch == next.first_micro_batch)
+        return SL_OK;
+    return sl_step_begin_section(step, &next);
 }
 
 /* ---- one turn ---- */
@@ -67,7 +68,9 @@ static sl_status emit_forward(sl_step *step, uint32_t segment_index)
     step->phase = SL_PHASE_FORWARD;
     step->segment = segment_index;
     for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
-        SL_TRY(sl_instance_emit_op(step, &step->forward->ops[o]));
+        SL_TRY(step->forward->ops[o].kind == SL_OP_EXCHANGE
+                   ? sl_pipeline_emit_exchange(step, o)
+                   : sl_instance_emit_op(step, &step->forward->ops[o]));
     return sl_recompute_forget(step, segment_index);
 }
 
@@ -98,15 +101,19 @@ static sl_status emit_terminals(sl_step *step)
     return SL_OK;
 }
 
-static sl_status emit_micro_batch(sl_step *step)
+sl_status sl_step_emit_pass_forward(sl_step *step)
 {
-    const sl_program *forward = step->forward;
-    for (uint32_t s = 0; s < forward->segment_count; s++)
-        if (!forward->segments[s].is_terminal)
+    for (uint32_t s = 0; s < step->forward->segment_count; s++)
+        if (!step->forward->segments[s].is_terminal)
             SL_TRY(emit_forward(step, s));
+    return SL_OK;
+}
+
+sl_status sl_step_emit_pass_backward(sl_step *step)
+{
     SL_TRY(emit_terminals(step));
-    for (uint32_t s = forward->segment_count; s-- > 0;)
-        if (!forward->segments[s].is_terminal)
+    for (uint32_t s = step->forward->segment_count; s-- > 0;)
+        if (!step->forward->segments[s].is_terminal)
             SL_TRY(emit_backward(step, s));
     return SL_OK;
 }
@@ -115,9 +122,10 @@ static sl_status emit_micro_batch(sl_step *step)
 
 static sl_status emit_by_micro_batch(sl_step *step)
 {
-    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-        SL_TRY(begin_turn(step, turn));
-        SL_TRY(emit_micro_batch(step));
+    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
+        SL_TRY(sl_step_begin_turn(step, turn));
+        SL_TRY(sl_step_emit_pass_forward(step));
+        SL_TRY(sl_step_emit_pass_backward(step));
     }
     return SL_OK;
 }
@@ -187,8 +195,8 @@ static sl_status emit_backward_by_op(sl_step *step, uint32_t segment_index)
 {
     const sl_segment *segment = &step->forward->segments[segment_index];
     for (uint32_t o = segment->op_count; o-- > 0;)
-        for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-            SL_TRY(begin_turn(step, turn));
+        for (uint32_t turn = 0; turn < step->turn_count; turn++) {
+            SL_TRY(sl_step_begin_turn(step, turn));
             SL_TRY(emit_backward_op(step, segment_index, segment->first_op + o));
         }
     return SL_OK;
@@ -196,8 +204,8 @@ static sl_status emit_backward_by_op(sl_step *step, uint32_t segment_index)
 
 static sl_status emit_layer_forward(sl_step *step, uint32_t segment_index)
 {
-    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-        SL_TRY(begin_turn(step, turn));
+    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
+        SL_TRY(sl_step_begin_turn(step, turn));
         SL_TRY(emit_forward(step, segment_index));
     }
     return SL_OK;
@@ -207,8 +215,8 @@ static sl_status emit_layer_backward(sl_step *step, uint32_t segment_index)
 {
     if (may_go_by_op(step, segment_index))
         return emit_backward_by_op(step, segment_index);
-    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-        SL_TRY(begin_turn(step, turn));
+    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
+        SL_TRY(sl_step_begin_turn(step, turn));
         SL_TRY(emit_backward(step, segment_index));
     }
     return SL_OK;
@@ -227,8 +235,8 @@ static uint32_t find_head_segment(const sl_program *forward)
 
 static sl_status emit_head(sl_step *step, uint32_t head_segment)
 {
-    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-        SL_TRY(begin_turn(step, turn));
+    for (uint32_t turn = 0; turn < step->turn_count; turn++) {
+        SL_TRY(sl_step_begin_turn(step, turn));
         if (head_segment != SL_NONE)
             SL_TRY(emit_forward(step, head_segment));
         SL_TRY(emit_terminals(step));
@@ -252,28 +260,6 @@ static sl_status emit_by_layer(sl_step *step)
     return SL_OK;
 }
 
-/* A stage of a pipeline (GPipe, Huang et al. 2019): all micro-batches forward, then all backward in
- * the same order. No stage waits for one that waits for it: whatever goes forward is sent before
- * anything that comes back is awaited. */
-static sl_status emit_by_stage(sl_step *step)
-{
-    const sl_program *forward = step->forward;
-    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-        SL_TRY(begin_turn(step, turn));
-        for (uint32_t s = 0; s < forward->segment_count; s++)
-            if (!forward->segments[s].is_terminal)
-                SL_TRY(emit_forward(step, s));
-    }
-    for (uint32_t turn = 0; turn < sl_step_turn_count(step); turn++) {
-        SL_TRY(begin_turn(step, turn));
-        SL_TRY(emit_terminals(step));
-        for (uint32_t s = forward->segment_count; s-- > 0;)
-            if (!forward->segments[s].is_terminal)
-                SL_TRY(emit_backward(step, s));
-    }
-    return SL_OK;
-}
-
 /* ---- what the files work on ---- */
 
 static sl_status allocate_arrays(sl_step *step)
@@ -281,7 +267,7 @@ static sl_status allocate_arrays(sl_step *step)
     const sl_program *forward = step->forward;
     const uint32_t chunks = step->map->chunk_count;
     const uint64_t uses = (uint64_t)forward->op_count * SL_OPERAND_MAX;
-    const uint64_t turn_values = (uint64_t)forward->value_count * sl_step_turn_count(step);
+    const uint64_t turn_values = (uint64_t)forward->value_count * step->turn_count;
     step->values = calloc((uint64_t)forward->value_count + 1, sizeof *step->values);
     step->turn_values = calloc(turn_values + 1, sizeof *step->turn_values);
     step->tensors = calloc((uint64_t)forward->tensor_count + 1, sizeof *step->tensors);
@@ -296,6 +282,8 @@ static sl_status allocate_arrays(sl_step *step)
             (sl_turn_value){.counterpart = SL_NONE, .gradient = SL_NONE, .part = SL_NONE};
     for (uint32_t t = 0; t < forward->tensor_count; t++)
         step->tensors[t] = (sl_step_tensor){SL_NONE, SL_NONE, SL_NONE, SL_NONE, 0, false};
+    for (uint32_t v = 0; v < forward->value_count; v++)
+        step->values[v].filled[0] = step->values[v].filled[1] = SL_NONE;
     for (uint32_t c = 0; c < chunks; c++)
         for (int group = 0; group < SL_GROUP_COUNT; group++)
             step->chunks[c].value[group] = SL_NONE;
@@ -311,6 +299,8 @@ static void free_arrays(sl_step *step)
     free(step->chunks);
     free(step->deferred);
     free(step->complete);
+    free(step->slots);
+    free(step->links);
 }
 
 /* ---- the request ---- */
@@ -395,8 +385,17 @@ static sl_status check_request(const sl_program *forward, const sl_chunk_map *ch
 
 /* ---- the whole step ---- */
 
+static bool is_stage(const sl_step *step)
+{
+    return step->forward->stage_count > 1;
+}
+
 static sl_status emit_step(sl_step *step)
 {
+    step->turn_count = step->pass_count = count_turns(step);
+    step->return_turn = SL_NONE;
+    if (is_stage(step))
+        sl_pipeline_open(step);
     SL_TRY(allocate_arrays(step));
     step->program->micro_batch_count = step->options->micro_batch_count;
     step->program->type = step->forward->type;
@@ -415,15 +414,15 @@ static sl_status emit_step(sl_step *step)
     sl_backward_open(step);
     SL_TRY(sl_gradient_open(step));
     step->section.repeat = 1;
-    if (step->forward->stage_count > 1)
-        SL_TRY(emit_by_stage(step));
+    if (is_stage(step))
+        SL_TRY(sl_pipeline_emit(step));
     else if (step->options->accumulation == SL_ACCUMULATE_LAYER)
         SL_TRY(emit_by_layer(step));
     else
         SL_TRY(emit_by_micro_batch(step));
     SL_TRY(sl_gradient_finish(step));
     SL_TRY(end_section(step));
-    return sl_instance_settle_families(step);
+    return step->refills_inputs ? sl_pipeline_settle(step) : sl_instance_settle_families(step);
 }
 
 sl_status sl_program_derive_step(const sl_program *forward, const sl_chunk_map *chunks,

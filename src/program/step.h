@@ -2,11 +2,14 @@
  *
  * Words: a forward value or op is one of the forward program; its counterpart in the step belongs
  * to one turn. A turn is the first micro-batch, the last one, or all those between, which are one
- * repeated section: so there are three of them at most, however many micro-batches there are.
+ * repeated section: so there are three of them at most, however many micro-batches there are. A
+ * stage of a pipeline that takes a micro-batch back for each that it sends forward has as many
+ * turns as micro-batches that it keeps, and each of them is that of many micro-batches
+ * (pipeline.c).
  *
- * Files: step.c the schedule; instance.c counterparts of forward values and ops; recompute.c which
- * of them are forgotten and made again; backward.c one rule an op kind; gradient.c the way of a
- * gradient from the op that makes it to AdamW.
+ * Files: step.c the schedule; pipeline.c that of a stage; instance.c counterparts of forward values
+ * and ops; recompute.c which of them are forgotten and made again; backward.c one rule an op kind;
+ * gradient.c the way of a gradient from the op that makes it to AdamW.
  */
 #ifndef SL_PROGRAM_STEP_H
 #define SL_PROGRAM_STEP_H
@@ -21,6 +24,8 @@ typedef struct sl_step_value {
     bool is_forgotten;     /* dies after its segment's forward, is made again on demand */
     bool is_partitioned;   /* of it a part is kept on each rank, and all are gathered on demand */
     bool is_wanted;        /* scratch of recompute.c, false between calls */
+    uint32_t filled[2]; /* an input whose value each section fills again: forward, backward; SL_NONE
+                         * where each has a value of its own */
 } sl_step_value;
 
 /* A forward value in one turn. */
@@ -57,9 +62,21 @@ typedef struct sl_step {
 
     /* What the ops that are emitted now belong to. */
     uint32_t turn;
-    sl_section section; /* the one under way; `count` stands when it is over */
+    uint32_t micro_batch, instances; /* of the turn: the first, and how many */
+    bool is_first, is_last;          /* no op of this kind was emitted before, or will be */
+    sl_section section;              /* the one under way; `count` stands when it is over */
     uint32_t segment;
     sl_phase phase;
+
+    uint32_t turn_count;
+    uint32_t pass_count;  /* how often the backward ops of a forward op are emitted */
+    bool refills_inputs;  /* all sections fill one value */
+    uint32_t return_turn; /* whose gradient comes when the present micro-batch goes; SL_NONE */
+    bool holds_return;    /* the gradient for the stage before waits for what that one sends */
+    uint32_t held_gradient, held_op; /* and is this, of that forward op */
+    struct sl_slot *slots;           /* pipeline.c's: [turns * forward values] */
+    struct sl_link *links;
+    uint32_t link_count, link_capacity;
 
     sl_step_value *values;      /* [forward values] */
     sl_turn_value *turn_values; /* [turns * forward values], see sl_instance_of */
@@ -75,10 +92,35 @@ typedef struct sl_step {
 
 /* ---- step.c ---- */
 
-/* How many turns a step takes, the micro-batch with which one starts, and how many it is for. */
-uint32_t sl_step_turn_count(const sl_step *step);
-uint32_t sl_step_first_micro_batch(const sl_step *step, uint32_t turn);
-uint32_t sl_step_repeat(const sl_step *step, uint32_t turn);
+/* The section under way is over; the next one begins, where inputs have to be filled again. */
+sl_status sl_step_begin_section(sl_step *step, const sl_section *next);
+
+/* What follows belongs to a turn of those that begin_section need not be called for: the first
+ * micro-batch, those between, the last. */
+sl_status sl_step_begin_turn(sl_step *step, uint32_t turn);
+
+/* A micro-batch of the turn, forward but for what ends in the loss, which runs as it goes backward.
+ */
+sl_status sl_step_emit_pass_forward(sl_step *step);
+sl_status sl_step_emit_pass_backward(sl_step *step);
+
+/* ---- pipeline.c ---- */
+
+/* Writes the turns and passes of a stage of a pipeline that interleaves. */
+void sl_pipeline_open(sl_step *step);
+
+/* The ops of a stage in the order of `options`, up to the last backward one. */
+sl_status sl_pipeline_emit(sl_step *step);
+
+/* Of an interleaved stage, when all ops stand: a turn keeps what one section makes and another one
+ * reads in one value, whichever micro-batch it is. */
+sl_status sl_pipeline_settle(sl_step *step);
+
+/* The counterpart of a forward EXCHANGE, together with what comes in return. */
+sl_status sl_pipeline_emit_exchange(sl_step *step, uint32_t op_index);
+
+/* Sends a gradient to the stage before, or holds it: of forward op `op_index`, which took. */
+sl_status sl_pipeline_give_back(sl_step *step, uint32_t op_index, uint32_t gradient);
 
 /* ---- instance.c ---- */
 
@@ -105,6 +147,9 @@ sl_status sl_instance_add_shared(sl_step *step, const char *prefix, const char *
 
 /* A forward value in the current turn. */
 sl_turn_value *sl_instance_of(const sl_step *step, uint32_t forward_value);
+
+/* Makes the counterpart of an activation in the current turn, for whatever writes it. */
+sl_status sl_instance_make(sl_step *step, uint32_t forward_value, uint32_t *out_value);
 
 /* Appends the counterpart of a forward op. ACTIVATION values that it writes are made, those it
  * reads must be there. */

@@ -182,6 +182,11 @@
       "--recompute and --accumulation that are not given")                                         \
     X(COUNT, pp, "pp", "1", "N", 1, 1e5, TV, MACHINE,                                              \
       "pipeline stages, a rank each; of convert as --tp")                                          \
+    X(CHOICE, schedule, "schedule", "1f1b", "1f1b|gpipe", 0, 0, T, MACHINE,                        \
+      "the order of a stage's micro-batches: 1f1b, a backward pass after each forward one, keeps " \
+      "as many as there are stages behind it; gpipe, all forward and then all backward, keeps "    \
+      "all "                                                                                       \
+      "of them")                                                                                   \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
       "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \

@@ -129,7 +129,8 @@ static sl_status derive_step(const sl_blueprint *blueprint, sl_program **program
                                .accumulation = choice->accumulation,
                                .recompute = choice->recompute,
                                .update_early = blueprint->task.update_early,
-                               .partition_activations = blueprint->task.partition_activations};
+                               .partition_activations = blueprint->task.partition_activations,
+                               .schedule = blueprint->task.schedule};
     sl_program *step = NULL;
     SL_TRY(sl_program_derive_step(*program, &map, &options, &step));
     sl_program_close(*program);

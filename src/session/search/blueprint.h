@@ -38,6 +38,7 @@ typedef struct sl_task {
     uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
     uint32_t dp_size, dp_rank; /* TRAIN: ranks with rows of their own, and this one; likewise */
     uint32_t stage_count, stage_index; /* TRAIN: pipeline stages, and which this rank has */
+    sl_schedule schedule;              /* of them */
     uint32_t zero;                     /* ZeRO stage over them, see sl_program */
     sl_split_layout split_layout;
     bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */

@@ -263,6 +263,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
         search.task.dp_size = (uint32_t)unset_to(config->dp, 1);
     search.task.stage_count = work == SL_WORK_TRAIN ? (uint32_t)config->pp : 1;
     search.task.target.stage_count = search.task.stage_count;
+    search.task.schedule = (sl_schedule)config->schedule;
     search.task.zero = (uint32_t)config->zero;
     search.task.target.data_rank_count = search.task.dp_size;
     search.task.chunk_elements = unset_to(config->chunk_size, 0);
