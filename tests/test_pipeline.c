@@ -56,19 +56,6 @@ static void check_models(ranks_run *one, ranks_run *many, uint32_t stages, int w
     }
 }
 
-/* What a run measured is what was planned, on every rank. */
-static void check_peaks(const ranks_run *run)
-{
-    for (uint32_t rank = 0; rank < run->size; rank++) {
-        const sl_session *session = run->rank[rank].session;
-        sl_engine_statistics statistics;
-        sl_engine_take_statistics(session->engine, &statistics);
-        for (int tier = 0; tier < SL_TIER_COUNT; tier++)
-            assert_int_equal(statistics.measured_peak_bytes[tier],
-                             sl_blueprint_peak_bytes(session->blueprint, (sl_tier)tier));
-    }
-}
-
 /* `extra` is one more setting; NULL: none. */
 static ranks_run *open_pipeline(uint32_t stages, const char *const *settings, const char *extra)
 {
