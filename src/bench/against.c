@@ -66,10 +66,10 @@ static sl_status read_row(const char *path, const json_t *object, sl_bench *benc
     old_row old;
     SL_TRY(sl_fields_read(path, object, row_fields, &old));
     bool is_ordered =
-        old.rate.p10 > 0 && old.rate.p10 <= old.rate.median && old.rate.median <= old.rate.p90;
+        old.rate.p10 >= 1 && old.rate.p10 <= old.rate.median && old.rate.median <= old.rate.p90;
     if (!is_ordered)
-        SL_FAIL(SL_ERROR_DATA, "%s: \"%s\": the rates %g, %g and %g are not in order", path,
-                old.name, old.rate.p10, old.rate.median, old.rate.p90);
+        SL_FAIL(SL_ERROR_DATA, "%s: \"%s\": the rates %g, %g and %g are below 1 or not in order",
+                path, old.name, old.rate.p10, old.rate.median, old.rate.p90);
     for (uint32_t i = 0; i < bench->row_count; i++)
         if (is_same_row(&bench->rows[i], &old)) {
             bench->rows[i].old = old.rate;

@@ -38,6 +38,7 @@ READERS = {
         ]
     },
     "cluster": {"src/session/cluster/description.c": []},
+    "against": {"src/bench/against.c": []},
     "config": {
         "src/session/config/config.c": AllBut(["sl_config_cuda"]),
         "src/session/config/config_json.c": [],
