@@ -333,6 +333,28 @@ static void plan_when_of_many_ranks_then_shows_groups_and_shapes(void **state)
     json_decref(object);
 }
 
+/* A layer that tells a million classes apart was what torchshard was made for: of 2048 features in
+ * fp32, weight, gradient and momentum of SGD take 23,437.5 MiB, and 2,929.7 on each of eight ranks.
+ * AdamW has one state more; ids are padded to whole panels. */
+static void head_when_of_a_million_ids_then_is_shared_out(void **state)
+{
+    (void)state;
+    const double each = 1e6 * 2048 / 8;
+    assert_code(sluice("plan --layers 1 --width 2048 --heads 16 --context 128 --vocab 1000000 "
+                       "--micro-batch 1 --seq 128 --tp 8 --ranks 8 --device cpu --threads 1 "
+                       "--precision fp32 --device-memory 16G --host-memory 8G --policy device"),
+                0);
+    assert_has(output, "each rank holds 262686464 of 2098624512 parameters");
+    assert_has(output, "[1000000, 2048]    -> [125056, 2048]     rows");
+    assert_true(125056 * 2048 >= each && 125056 * 2048 < 1.001 * each);
+    const char *few = "--layers 1 --width 8 --heads 2 --context 16 --seq 8 --micro-batch 1 --vocab "
+                      "1000000 --data text --device cpu --threads 1 --device-memory 600M "
+                      "--host-memory 600M --policy device --steps 2 --quiet";
+    assert_code(sluice("train %s --log-json million-of-one", few), 0);
+    assert_code(sluice("launch -n 2 -- train %s --tp 2 --log-json million-of-two", few), 0);
+    assert_true(find_gap("million-of-one", "million-of-two", 2) <= 2e-6);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +371,7 @@ int main(void)
         cmocka_unit_test(ranks_when_given_other_options_then_are_refused),
         cmocka_unit_test(rank_when_killed_then_is_named_with_step_and_op),
         cmocka_unit_test(plan_when_of_many_ranks_then_shows_groups_and_shapes),
+        cmocka_unit_test(head_when_of_a_million_ids_then_is_shared_out),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
