@@ -28,7 +28,7 @@ static const struct rank_layout {
     {2, 2, 1, {"policy=static", disk_dir, "nvme-params=0.5", "zero=3"}},
     {2, 3, 1, {"policy=device", "zero=1", "sequence-parallel=true"}},
     {1, 1, 2, {"policy=host", "recompute=selective"}},
-    {1, 1, 4, {"policy=nvme", disk_dir, "nvme-params=1"}},
+    {1, 1, 4, {"policy=nvme", disk_dir, "nvme-params=1", "schedule=gpipe"}},
     {2, 1, 3, {"policy=device"}},
     {1, 2, 2, {"policy=host", "zero=3"}},
     {2, 2, 2, {"policy=nvme", disk_dir, "zero=2", "chunk-size=16384"}},

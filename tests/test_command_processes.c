@@ -58,7 +58,7 @@ static const layout cubes[] = {
     {8, {"tp=2", "pp=2", "zero=1", "precision=fp32", "accumulate=4", "dropout=0.1"}},
     {8,
      {"tp=2", "pp=2", "zero=3", "precision=bf16", "accumulate=3", "policy=nvme", "disk-dir=disk"}},
-    {8, {"tp=2", "pp=2", "zero=0", "precision=fp32", "accumulate=2", "eval-data=text"}},
+    {8, {"tp=2", "pp=2", "schedule=gpipe", "precision=fp32", "accumulate=2", "eval-data=text"}},
     {8, {"tp=2", "pp=2", "zero=2", "precision=fp32", "accumulate=5", "policy=host"}},
     {8, {"tp=2", "pp=2", "zero=3", "precision=fp32", "accumulate=1", "recompute=full"}},
     {8, {"tp=2", "pp=2", "zero=0", "precision=bf16", "accumulate=4", "sequence-parallel=true"}},

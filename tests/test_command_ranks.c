@@ -156,28 +156,43 @@ static void say(char *text, size_t capacity, const char *format, uint64_t rank)
     snprintf(text, capacity, format, (unsigned)rank);
 }
 
-static off_t log_bytes(void)
+/* Ranks that are lost, one run after the other. */
+typedef struct job {
+    const char *model; /* options beside MODEL's */
+    const char *save, *log;
+    int kills, stops; /* stops divide kills, but for a rest */
+} job;
+
+static off_t log_bytes(const char *name)
 {
     struct stat info;
-    return stat("log", &info) == 0 ? info.st_size : 0;
+    return stat(name, &info) == 0 ? info.st_size : 0;
 }
 
 /* A third of the moments are anywhere from the start of the ranks, the others behind a step. */
-static void await_moment(off_t before)
+static void await_moment(const char *log, off_t before)
 {
     bool is_anywhere = draw_number(3) == 0;
-    for (int i = 0; !is_anywhere && i < 2000 && log_bytes() <= before + 4096; i++)
+    for (int i = 0; !is_anywhere && i < 2000 && log_bytes(log) <= before + 4096; i++)
         sleep_ms(5); /* a start record, and some steps */
     sleep_ms(draw_number(is_anywhere ? 500 : 150));
 }
 
-static void lose_one(int number)
+static started launch_job(const job *it, json_int_t steps, const char *more)
+{
+    char options[256];
+    snprintf(options, sizeof options, "%s --save %s --log-json %s --steps %lld %s", it->model,
+             it->save, it->log, (long long)steps, more);
+    return launch(options);
+}
+
+static void lose_one(const job *it, int number)
 {
     char died[64], waited[64], missed[64];
-    off_t before = log_bytes();
-    started run = launch("--steps 1000000 --rank-timeout 1");
+    off_t before = log_bytes(it->log);
+    started run = launch_job(it, 1000000, "--rank-timeout 1");
     await_ranks("SLUICE_RANK", &run);
-    await_moment(before);
+    await_moment(it->log, before);
     uint64_t rank = draw_number(RANKS);
     kill(run.ranks[rank], number);
     int code = await_end(&run, 30);
@@ -203,21 +218,37 @@ static json_int_t last_step(const char *name)
 
 /* Each run goes on from the checkpoint of the one that was lost before it; the last one is that
  * which would have come without all this. */
+static void lose_many(const job *it)
+{
+    for (int i = 0; i < it->kills + it->stops; i++) {
+        const bool is_stop = i % (it->kills / it->stops + 1) == it->kills / it->stops;
+        lose_one(it, is_stop ? SIGSTOP : SIGKILL);
+    }
+    json_int_t reached = last_step(it->log) + 5;
+    started run = launch_job(it, reached, "");
+    assert_code(await_end(&run, 60), 0);
+    assert_code(sluice("launch -n 2 -- train " MODEL "%s --steps %lld --quiet --log-json whole",
+                       it->model, (long long)reached),
+                0);
+    assert_same_steps(it->log, "whole", reached - 2, reached);
+    assert_int_equal(unlink("whole"), 0);
+    printf("%d kills, %d stops, over %lld steps\n", it->kills, it->stops, (long long)reached);
+}
+
 static void ranks_when_lost_at_random_moments_end_and_go_on(void **state)
 {
     (void)state;
     bool is_full = getenv("SL_TEST_FULL") != NULL;
-    int kills = is_full ? 200 : 10, stops = is_full ? 30 : 3;
-    for (int i = 0; i < kills + stops; i++)
-        lose_one(i % (kills / stops + 1) == kills / stops ? SIGSTOP : SIGKILL);
-    json_int_t reached = last_step("log") + 5;
-    char options[64];
-    snprintf(options, sizeof options, "--steps %lld", (long long)reached);
-    started run = launch(options);
-    assert_code(await_end(&run, 60), 0);
-    assert_code(sluice("launch -n 2 -- train " MODEL "%s --quiet --log-json whole", options), 0);
-    assert_same_steps("log", "whole", reached - 2, reached);
-    printf("%d kills, %d stops, over %lld steps\n", kills, stops, (long long)reached);
+    lose_many(&(job){"", "kept", "log", is_full ? 200 : 10, is_full ? 30 : 3});
+}
+
+/* A stage waits for its neighbours alone, and they for it. */
+static void stages_when_lost_at_random_moments_end_and_go_on(void **state)
+{
+    (void)state;
+    bool is_full = getenv("SL_TEST_FULL") != NULL;
+    lose_many(&(job){"--layers 2 --tp 1 --pp 2 --accumulate 3", "kept-by-stages", "of-stages",
+                     is_full ? 50 : 4, is_full ? 10 : 1});
 }
 
 /* ---- suspended ---- */
@@ -281,6 +312,7 @@ int main(void)
     printf("seed %llu (SL_TEST_SEED)\n", (unsigned long long)draw);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_when_lost_at_random_moments_end_and_go_on),
+        cmocka_unit_test(stages_when_lost_at_random_moments_end_and_go_on),
         cmocka_unit_test(job_when_suspended_for_two_deadlines_goes_on),
         cmocka_unit_test(starter_when_killed_leaves_nothing),
     };

@@ -82,7 +82,9 @@ static void draw_settings(const struct topology *topology, uint64_t seed, uint64
     static const char *const zeros[] = {"zero=0", "zero=1", "zero=2", "zero=3", "zero=3", NULL};
     static const char *const threads[] = {"threads=1", "threads=2", NULL};
     const bool can_part = topology->tp > 1 && !topology->shares;
+    static const char *const schedules[] = {"schedule=1f1b", "schedule=gpipe", NULL};
     add_placement(it, seed, at);
+    add(it, topology->pp > 1 ? pick(seed, at, schedules) : NULL);
     add(it, topology->dp > 1 ? pick(seed, at, zeros) : NULL);
     add(it, topology->pp > 1 ? NULL : pick(seed, at, orders));
     add(it, pick(seed, at, recomputes));
