@@ -221,6 +221,117 @@ static void stages_when_they_interleave_then_keep_as_many_as_are_behind_them(voi
     }
 }
 
+/* Layers on stages as they are named. */
+static void check_layers(const char *stages, uint32_t count, const uint32_t *ends)
+{
+    char setting[64];
+    const char *const settings[] = {"policy=host", "accumulate=7", setting, NULL};
+    const char *const plain[] = {"policy=host", "accumulate=7", NULL};
+    snprintf(setting, sizeof setting, "stages=%s", stages);
+    ranks_run *one = open_one(plain), *many = open_stages(1, 1, count, settings, 1, NULL);
+    for (uint32_t s = 0; s < count; s++)
+        assert_int_equal(many->rank[s].session->blueprint->task.stage_ends[s], ends[s]);
+    take_step(one);
+    take_step(many);
+    check_models(one, many, count, -1);
+    check_peaks(many);
+    close_run(one);
+    close_run(many);
+}
+
+static void layers_when_they_are_given_then_are_on_those_stages(void **state)
+{
+    (void)state;
+    check_layers("1,4", 2, (const uint32_t[]){1, 5});
+    check_layers("3,-1,1", 3, (const uint32_t[]){3, 4, 5});
+    check_layers("-1,1", 2, (const uint32_t[]){4, 5});
+    check_layers("2,1,1,1", 4, (const uint32_t[]){2, 3, 4, 5});
+}
+
+static void refuse_stages(const char *pp, const char *stages, const char *part)
+{
+    sl_config config;
+    uint32_t ends[SL_STAGES_MAX];
+    assert_int_equal(sl_config_init(&config), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, pp), SL_OK);
+    assert_int_equal(sl_config_assign(&config, SL_CONFIG_TRAIN, stages), SL_OK);
+    sl_status status = sl_stages_check(&config);
+    if (status == SL_OK)
+        status = sl_stages_read(&config, 6, ends);
+    assert_int_equal(status, SL_ERROR_USAGE);
+    if (strstr(sl_status_message(), part) == NULL)
+        fail_msg("%s: \"%s\" does not say \"%s\"", stages, sl_status_message(), part);
+    sl_config_clear(&config);
+}
+
+static void layers_when_they_are_not_the_models_then_are_refused(void **state)
+{
+    (void)state;
+    refuse_stages("pp=2", "stages=3,4", "7 layers");
+    refuse_stages("pp=2", "stages=3,2", "the model 6");
+    refuse_stages("pp=3", "stages=3,3,-1", "one stage more");
+    refuse_stages("pp=2", "stages=1,2,3", "--pp is 2");
+    refuse_stages("pp=3", "stages=3,3", "has 2 numbers");
+    refuse_stages("pp=3", "stages=-1,3,-1", "-1 once");
+    refuse_stages("pp=2", "stages=6,0", "give uniform");
+    refuse_stages("pp=2", "stages=3,,3", "give uniform");
+    refuse_stages("pp=2", "stages=3,x", "give uniform");
+    refuse_stages("pp=2", "stages=3,-2", "give uniform");
+    refuse_stages("pp=2", "stages=3,99999999999999999999", "give uniform");
+    refuse_stages("pp=2", "stages=", "give uniform");
+    refuse_stages("pp=1", "stages=6", "give --pp");
+    refuse_stages("pp=5000", "stages=cost", "up to 1024");
+}
+
+/* Against all ways to share out, of random costs. */
+static void layers_when_balanced_then_no_way_has_a_faster_slowest_stage(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < 200; n++) {
+        const uint32_t stages = 2 + (uint32_t)(n % 3), layers = stages + (uint32_t)(n / 3 % 7);
+        const sl_stages_costs costs = {(double)sl_rng_below(7, n, 0, 50), 10,
+                                       (double)sl_rng_below(7, n, 1, 60)};
+        uint32_t ends[4], way_count = 1;
+        double best = INFINITY, balanced = 0;
+        sl_stages_balance(&costs, layers, stages, ends);
+        assert_int_equal(ends[stages - 1], layers);
+        for (uint32_t s = 0; s < stages; s++)
+            balanced = fmax(balanced, costs.layer * (ends[s] - (s > 0 ? ends[s - 1] : 0)) +
+                                          (s == 0 ? costs.embedding : 0) +
+                                          (s + 1 == stages ? costs.head : 0));
+        for (uint32_t s = 0; s < stages; s++)
+            way_count *= layers;
+        for (uint32_t way = 0; way < way_count; way++) {
+            uint32_t sum = 0, rest = way;
+            double slowest = 0;
+            for (uint32_t s = 0; s < stages; s++, rest /= layers) {
+                const uint32_t count = 1 + rest % layers;
+                sum += count;
+                slowest = fmax(slowest, costs.layer * count + (s == 0 ? costs.embedding : 0) +
+                                            (s + 1 == stages ? costs.head : 0));
+            }
+            if (sum == layers)
+                best = fmin(best, slowest);
+        }
+        if (balanced != best)
+            fail_msg("%u layers on %u stages, costs %g, %g, %g: %g, best %g", layers, stages,
+                     costs.embedding, costs.layer, costs.head, balanced, best);
+    }
+}
+
+/* The small model's head costs more than a layer, so the last stage has fewer. */
+static void layers_when_shared_by_cost_then_are_fewer_beside_the_head(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"policy=device", "accumulate=3", "stages=cost", NULL};
+    ranks_run *run = open_stages(1, 1, 2, settings, 1, NULL);
+    const uint32_t *ends = run->rank[0].session->blueprint->task.stage_ends;
+    assert_int_equal(ends[1], shape.layers);
+    assert_true(ends[0] > shape.layers / 2);
+    take_step(run);
+    close_run(run);
+}
+
 static void layers_when_they_do_not_divide_then_are_shared_out_evenly(void **state)
 {
     (void)state;
@@ -309,6 +420,10 @@ int main(void)
         cmocka_unit_test(gradients_when_ranks_form_a_cube_then_are_those_of_one_rank),
         cmocka_unit_test(plans_when_micro_batches_are_more_then_are_no_longer),
         cmocka_unit_test(layers_when_they_do_not_divide_then_are_shared_out_evenly),
+        cmocka_unit_test(layers_when_they_are_given_then_are_on_those_stages),
+        cmocka_unit_test(layers_when_they_are_not_the_models_then_are_refused),
+        cmocka_unit_test(layers_when_balanced_then_no_way_has_a_faster_slowest_stage),
+        cmocka_unit_test(layers_when_shared_by_cost_then_are_fewer_beside_the_head),
         cmocka_unit_test(norm_when_a_tied_tensor_counts_twice_then_is_another),
         cmocka_unit_test(checkpoints_when_of_any_stages_then_are_equal_and_go_on_anywhere),
     };

@@ -50,6 +50,7 @@ typedef struct sl_gpt2_emit_options {
     uint32_t seq;   /* T <= context */
     uint32_t tp_size, tp_rank;
     uint32_t stage_count, stage_index; /* pipeline stages; 0 or 1: one has all layers */
+    uint32_t first_layer, layer_end;   /* of this stage; layer_end 0: sl_gpt2_stage_layers' */
     sl_gpt2_mode mode;
     sl_type type, grad_type; /* the program's */
     /* The most logits that the head holds at once, as it goes over ranges of rows: a larger number

@@ -60,6 +60,7 @@ static sl_status refuse_unsearched(const sl_config *config)
                                     SL_CONFIG_ROW_nvme_optimizer,
                                     SL_CONFIG_ROW_nvme_activations,
                                     SL_CONFIG_ROW_split_layout,
+                                    SL_CONFIG_ROW_stages,
                                     SL_CONFIG_ROW_chunk_size,
                                     SL_CONFIG_ROW_prefetch,
                                     SL_CONFIG_ROW_adam};

@@ -558,6 +558,10 @@ static sl_status check_stages(const sl_gpt2_shape *shape, const sl_gpt2_emit_opt
     if (options->stage_count > shape->layers)
         SL_FAIL(SL_ERROR_USAGE, "%u layers are too few for %u stages (--pp): each takes one",
                 shape->layers, options->stage_count);
+    if (options->layer_end > 0 &&
+        (options->layer_end > shape->layers || options->first_layer >= options->layer_end))
+        SL_FAIL(SL_ERROR_INTERNAL, "layers %u to %u of %u on a stage", options->first_layer,
+                options->layer_end, shape->layers);
     if (options->stage_index >= options->stage_count || options->mode != SL_GPT2_LOSS)
         SL_FAIL(SL_ERROR_INTERNAL, "stage %u of %u, mode %d", options->stage_index,
                 options->stage_count, (int)options->mode);
@@ -631,11 +635,20 @@ static sl_status add_input(sl_emit *emit, uint32_t slot, const char *name, uint3
     return sl_program_add_value(emit->program, &value, out_value);
 }
 
+static void find_layers(const sl_emit *emit, uint32_t *out_first, uint32_t *out_end)
+{
+    const sl_gpt2_emit_options *options = emit->options;
+    *out_first = options->first_layer;
+    *out_end = options->layer_end;
+    if (options->layer_end == 0)
+        sl_gpt2_stage_layers(emit->shape, options->stage_count, options->stage_index, out_first,
+                             out_end);
+}
+
 static sl_status emit_model(sl_emit *emit)
 {
     uint32_t x, first, end;
-    sl_gpt2_stage_layers(emit->shape, emit->options->stage_count, emit->options->stage_index,
-                         &first, &end);
+    find_layers(emit, &first, &end);
     if (is_first_stage(emit))
         SL_TRY(add_input(emit, SL_INPUT_TOKENS, "tokens", &emit->tokens));
     if (has_targets(emit) && is_last_stage(emit))

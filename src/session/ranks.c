@@ -600,18 +600,27 @@ static sl_status agree_on_options(const sl_ranks *ranks, const sl_config *config
     return status;
 }
 
+static void hash_layers(const sl_blueprint *blueprint, char out_text[FACT_BYTES])
+{
+    const sl_task *task = &blueprint->task;
+    snprintf(out_text, FACT_BYTES, "%016" PRIx64,
+             sl_hash_64(task->stage_ends, sizeof task->stage_ends));
+}
+
 /* The plans of a stage are equal; those of others are not, yet all take as many micro-batches. */
 static sl_status agree_on_plans(const sl_ranks *ranks, const sl_blueprint *blueprint,
                                 const char plan[FACT_BYTES])
 {
-    char rows[FACT_BYTES], (*plans)[FACT_BYTES];
+    char rows[FACT_BYTES], layers[FACT_BYTES], (*plans)[FACT_BYTES];
     const uint32_t size = ranks->table.size, ranks_a_stage = size / ranks->layout.stages;
     sl_status status;
     if (ranks->layout.stages == 1)
         return sl_comm_agree(ranks->world, &(sl_comm_fact){"the plan", plan}, 1);
     snprintf(rows, sizeof rows, "%u x %u", blueprint->choice.accumulate,
              blueprint->choice.micro_batch);
-    SL_TRY(sl_comm_agree(ranks->world, &(sl_comm_fact){"the micro-batches", rows}, 1));
+    hash_layers(blueprint, layers);
+    const sl_comm_fact facts[] = {{"the micro-batches", rows}, {"the layers of stages", layers}};
+    SL_TRY(sl_comm_agree(ranks->world, facts, sizeof facts / sizeof facts[0]));
     plans = calloc(size, sizeof *plans);
     if (!plans)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory to compare plans");

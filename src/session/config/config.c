@@ -12,6 +12,7 @@
 #include "files/fields.h"
 #include "recipe.h"
 #include "sharing.h"
+#include "stages.h"
 #include "units.h"
 
 enum {
@@ -365,7 +366,7 @@ static sl_status refuse_later_compute(const sl_config *config, sl_config_command
     if (config->pp > 1 && config->accumulation == SL_ACCUMULATE_LAYER)
         SL_FAIL(SL_ERROR_USAGE, "--accumulation layer beside --pp: stages have an order of their "
                                 "own; leave it out");
-    return SL_OK;
+    return sl_stages_check(config);
 }
 
 bool sl_config_names_tokenizer(const sl_config *config)

@@ -187,6 +187,11 @@
       "as many as there are stages behind it; gpipe, all forward and then all backward, keeps "    \
       "all "                                                                                       \
       "of them")                                                                                   \
+    X(TEXT, stages, "stages", "uniform", "uniform|cost|LIST", 0, 0, T, MACHINE,                    \
+      "layers of each pipeline stage: uniform, as many on each as on any other or one more; "      \
+      "cost, "                                                                                     \
+      "so that predicted time is even, embedding and head included; or numbers, as in 6,7,-1, "    \
+      "where -1 is what the others leave")                                                         \
     X(COUNT, zero, "zero", "1", "0..3", 0, 3, T, MACHINE,                                          \
       "ZeRO stage over data-parallel ranks: 0 all have all optimizer states, 1 each updates its "  \
       "share of every chunk, 2 keeps that share of gradients, too, 3 and of parameters")           \

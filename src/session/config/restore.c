@@ -83,6 +83,7 @@ static const uint32_t dependent_rows[][2] = {
     {ROW(loss_scale_min), ROW(loss_scale)},
     {ROW(device_memory), ROW(device)},
     {ROW(host_memory), ROW(device)},
+    {ROW(stages), ROW(pp)},
     {ROW(adam), ROW(policy)},
     {ROW(offload_params), ROW(policy)},
     {ROW(offload_grads), ROW(policy)},

@@ -100,6 +100,10 @@ static sl_status emit_forward(const sl_task *task, const sl_choice *choice, uint
                                     .type = task->type,
                                     .grad_type = sl_blueprint_grad_type(task, choice),
                                     .by_document = task->by_document};
+    if (task->stage_count > 1 && task->stage_ends[0] > 0) {
+        options.first_layer = task->stage_index > 0 ? task->stage_ends[task->stage_index - 1] : 0;
+        options.layer_end = task->stage_ends[task->stage_index];
+    }
     if (task->work == SL_WORK_TRAIN && program_index == 0)
         options.dropout = task->dropout;
     options.split_layout = task->split_layout;

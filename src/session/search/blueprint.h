@@ -8,6 +8,7 @@
 #define SL_SESSION_SEARCH_BLUEPRINT_H
 
 #include "base/status.h"
+#include "session/config/stages.h"
 #include "sluice/engine.h"
 #include "sluice/gpt2.h"
 
@@ -37,9 +38,10 @@ typedef struct sl_task {
     bool update_early;         /* TRAIN: see sl_step_options */
     uint32_t tp_size, tp_rank; /* ranks that tensors are split over, and this one; 0 or 1: none */
     uint32_t dp_size, dp_rank; /* TRAIN: ranks with rows of their own, and this one; likewise */
-    uint32_t stage_count, stage_index; /* TRAIN: pipeline stages, and which this rank has */
-    sl_schedule schedule;              /* of them */
-    uint32_t zero;                     /* ZeRO stage over them, see sl_program */
+    uint32_t stage_count, stage_index;  /* TRAIN: pipeline stages, and which this rank has */
+    sl_schedule schedule;               /* of them */
+    uint32_t stage_ends[SL_STAGES_MAX]; /* the layer behind each; [0] = 0: shared out evenly */
+    uint32_t zero;                      /* ZeRO stage over them, see sl_program */
     sl_split_layout split_layout;
     bool sequence_parallel;     /* TRAIN: see sl_gpt2_emit_options */
     bool partition_activations; /* TRAIN: see sl_step_options */

@@ -248,6 +248,63 @@ static void init_training(const sl_config *config, sl_search *search)
         search->fixed.accumulation = (sl_accumulation)config->accumulation;
 }
 
+/* ---- layers of stages ---- */
+
+/* What the ops of a segment take forward; backward all take about twice that. */
+static double find_segment_seconds(const sl_program *forward, const sl_segment *segment,
+                                   const sl_machine *machine)
+{
+    double seconds = 0;
+    for (uint32_t o = segment->first_op; o < segment->first_op + segment->op_count; o++)
+        seconds +=
+            sl_machine_op_seconds(machine, forward->ops[o].kind, &forward->ops[o].attrs, false);
+    return seconds;
+}
+
+/* Of a model of one layer, for all are alike. */
+static sl_status find_stage_costs(const sl_search *search, sl_stages_costs *out_costs)
+{
+    const sl_task *task = &search->task;
+    sl_gpt2_shape shape = task->shape;
+    const sl_gpt2_emit_options options = {.batch = search->fixed.micro_batch,
+                                          .seq = task->seq,
+                                          .tp_size = task->tp_size,
+                                          .type = task->type,
+                                          .grad_type = SL_TYPE_FP32,
+                                          .split_layout = task->split_layout};
+    sl_program *forward;
+    bool is_behind = false;
+    shape.layers = 1;
+    *out_costs = (sl_stages_costs){0};
+    SL_TRY(sl_gpt2_emit(&shape, &options, &forward));
+    for (uint32_t s = 0; s < forward->segment_count; s++) {
+        const sl_segment *segment = &forward->segments[s];
+        double *cost = is_behind ? &out_costs->head : &out_costs->embedding;
+        if (segment->is_block)
+            cost = &out_costs->layer;
+        is_behind = is_behind || segment->is_block;
+        *cost += find_segment_seconds(forward, segment, &task->machine);
+    }
+    sl_program_close(forward);
+    return SL_OK;
+}
+
+/* Where there are too few layers, who emits them says so. */
+static sl_status divide_layers(const sl_config *config, sl_search *search)
+{
+    sl_task *task = &search->task;
+    const sl_stages_kind kind = sl_stages_kind_of(config);
+    sl_stages_costs costs;
+    if (task->stage_count <= 1 || kind == SL_STAGES_UNIFORM ||
+        task->stage_count > task->shape.layers)
+        return SL_OK;
+    if (kind == SL_STAGES_LIST)
+        return sl_stages_read(config, task->shape.layers, task->stage_ends);
+    SL_TRY(find_stage_costs(search, &costs));
+    sl_stages_balance(&costs, task->shape.layers, task->stage_count, task->stage_ends);
+    return SL_OK;
+}
+
 sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_shape *shape,
                          sl_search *out_search)
 {
@@ -280,6 +337,7 @@ sl_status sl_search_init(const sl_config *config, sl_work work, const sl_gpt2_sh
         search.task.seq = (uint32_t)config->seq;
     if (work == SL_WORK_TRAIN)
         init_training(config, &search);
+    SL_TRY(divide_layers(config, &search));
     *out_search = search;
     return SL_OK;
 }
