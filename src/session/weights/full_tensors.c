@@ -310,6 +310,7 @@ static sl_status save_part(gathered *it, sl_safetensors_writer *writer)
 static sl_status check_cover(gathered *it, uint64_t element_count)
 {
     uint64_t *counts = (uint64_t *)it->parts, total = 0;
+    assert(counts);
     SL_TRY(it->ranks->all_gather(it->ranks->user, sizeof it->own_count, &it->own_count, counts));
     for (uint32_t rank = 0; rank < it->ranks->size; rank++)
         total += counts[rank];
