@@ -1,7 +1,8 @@
 /* What could be wrong when ranks begin, and when plans speak of them: a rank evaluates on another
  * file, or begins with other weights, and nobody notices; ranks that form other groups end as if
  * sluice had a bug; a plan of many ranks gives each of them the whole machine, or says nothing of
- * the memory through which they exchange; a batch is divided as if there was one rank; a run of
+ * the memory through which they exchange; it gives stages of a pipeline other layers or bytes
+ * than they will have; a batch is divided as if there was one rank; a run of
  * ranks cannot go on alone because of an option that is for ranks. Every case runs the built
  * command. */
 #define _GNU_SOURCE
@@ -147,6 +148,107 @@ static void windows_when_planned_then_are_those_of_the_run(void **state)
     assert_has(output, "windows");
 }
 
+/* ---- stages ---- */
+
+#define STAGES                                                                                     \
+    "--layers 5 --width 36 --heads 3 --context 32 --micro-batch 2 --accumulate 2 --data text "     \
+    "--device cpu --threads 1 --host-memory 64M --policy host "
+
+/* The largest over the stages. */
+static json_int_t largest_peak(const json_t *stages, const char *tier)
+{
+    json_int_t largest = 0;
+    for (size_t i = 0; i < json_array_size(stages); i++) {
+        const json_t *peaks = json_object_get(json_array_get(stages, i), "peak_bytes");
+        const json_int_t bytes = json_integer_value(json_object_get(peaks, tier));
+        largest = bytes > largest ? bytes : largest;
+    }
+    return largest;
+}
+
+static void assert_stage(const json_t *stages, size_t index, int first_layer, int layer_count)
+{
+    const json_t *stage = json_array_get(stages, index), *ranks = json_object_get(stage, "ranks");
+    assert_int_equal(json_integer_value(json_object_get(stage, "first_layer")), first_layer);
+    assert_int_equal(json_integer_value(json_object_get(stage, "layer_count")), layer_count);
+    for (size_t i = 0; i < json_array_size(ranks); i++)
+        assert_int_equal(json_integer_value(json_array_get(ranks, i)),
+                         index * json_array_size(ranks) + i);
+}
+
+static json_t *plan_stages(const char *options)
+{
+    json_t *plan;
+    assert_code(sluice("plan " STAGES "--device-memory 64M --json %s", options), 0);
+    plan = json_load_file("out", 0, NULL);
+    assert_non_null(plan);
+    return plan;
+}
+
+/* A run ends with the largest peaks over its ranks. */
+static void stages_when_planned_then_peaks_are_those_of_the_run(void **state)
+{
+    (void)state;
+    json_t *plan = plan_stages("--ranks 3 --pp 3");
+    const json_t *stages = json_object_get(json_object_get(plan, "ranks"), "stage_plans");
+    assert_int_equal(json_array_size(stages), 3);
+    assert_stage(stages, 0, 0, 1);
+    assert_stage(stages, 1, 1, 2);
+    assert_stage(stages, 2, 3, 2);
+    assert_code(sluice("launch -n 3 -- train " STAGES
+                       "--device-memory 64M --pp 3 --steps 2 --quiet --log-json staged"),
+                0);
+    json_t *log = read_log("staged");
+    const json_t *end = json_array_get(log, json_array_size(log) - 1);
+    for (int i = 0; i < 2; i++) {
+        const char *tier = i == 0 ? "device" : "host";
+        const json_t *measured = json_object_get(json_object_get(end, "tiers"), tier);
+        assert_true(largest_peak(stages, tier) > 0);
+        assert_int_equal(largest_peak(stages, tier),
+                         json_integer_value(json_object_get(measured, "measured_peak_bytes")));
+    }
+    const json_t *start = json_object_get(json_array_get(log, 0), "plan");
+    assert_int_equal(json_integer_value(json_object_get(start, "window_bytes")),
+                     json_integer_value(json_object_get(plan, "window_bytes")));
+    json_decref(log);
+    json_decref(plan);
+}
+
+/* Five stages of two ranks: the three in the middle have a layer each, and one plan. */
+static void stages_when_of_several_ranks_then_ranks_and_middles_agree(void **state)
+{
+    (void)state;
+    json_t *plan = plan_stages("--tp 2 --pp 5");
+    const json_t *ranks = json_object_get(plan, "ranks"),
+                 *stages = json_object_get(ranks, "stage_plans");
+    assert_int_equal(json_integer_value(json_object_get(ranks, "count")), 10);
+    assert_int_equal(json_array_size(stages), 5);
+    for (size_t i = 0; i < 5; i++) {
+        assert_stage(stages, i, (int)i, 1);
+        assert_int_equal(json_array_size(json_object_get(json_array_get(stages, i), "ranks")), 2);
+    }
+    for (size_t i = 2; i < 4; i++)
+        assert_true(json_equal(json_object_get(json_array_get(stages, 1), "peak_bytes"),
+                               json_object_get(json_array_get(stages, i), "peak_bytes")));
+    json_decref(plan);
+    assert_code(sluice("plan " STAGES "--device-memory 64M --ranks 4 --tp 2 --pp 2"), 0);
+    assert_has(output, "[0,2] [1,3]");
+    assert_has(output, "stage 1: ranks 2-3, layers 2-4, norm and head");
+}
+
+static void stages_when_one_does_not_fit_then_it_is_named(void **state)
+{
+    (void)state;
+    assert_code(sluice("plan " STAGES "--device-memory 340K --ranks 3 --pp 3"), 69);
+    assert_has(complaint, "stage 2 of 3 (rank 2): ");
+    assert_code(sluice("plan " STAGES "--device-memory 340K --ranks 3 --pp 3 --json"), 69);
+    assert_has(output, "\"stage\": 2");
+    assert_code(sluice("plan " STAGES "--device-memory 64M --pp 6"), 64);
+    assert_has(complaint, "too few for 6 stages");
+    assert_code(sluice("plan " STAGES "--device-memory 64M --pp 2 --compare device host"), 64);
+    assert_has(complaint, "--compare");
+}
+
 /* ---- batches of DeepSpeed ---- */
 
 static void plan_batch(const char *file, const char *options, const char *expected)
@@ -220,6 +322,9 @@ int main(void)
         cmocka_unit_test(groups_when_they_differ_then_are_refused_with_both_values),
         cmocka_unit_test(plan_when_of_four_ranks_then_each_has_a_quarter),
         cmocka_unit_test(windows_when_planned_then_are_those_of_the_run),
+        cmocka_unit_test(stages_when_planned_then_peaks_are_those_of_the_run),
+        cmocka_unit_test(stages_when_of_several_ranks_then_ranks_and_middles_agree),
+        cmocka_unit_test(stages_when_one_does_not_fit_then_it_is_named),
         cmocka_unit_test(batch_when_a_total_is_given_then_micro_batches_are_of_all_ranks),
         cmocka_unit_test(run_when_it_goes_on_alone_then_leaves_what_is_for_ranks),
     };

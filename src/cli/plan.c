@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "plan_cluster.h"
 #include "plan_ranks.h"
+#include "plan_stages.h"
 #include "report/explain.h"
 #include "report/page.h"
 #include "session/search/plan_json.h"
@@ -117,8 +118,9 @@ static void print_candidates(const sl_search *search, const sl_blueprint *bluepr
     }
 }
 
-static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blueprint)
+static sl_status print_table(const sl_trainer *trainer, const sl_plan_stages *stages)
 {
+    const sl_blueprint *blueprint = stages->blueprint;
     sl_simulation simulation;
     SL_TRY(sl_plan_simulate(blueprint->programs[0], blueprint->plans[0], &blueprint->machine,
                             &simulation));
@@ -144,7 +146,7 @@ static sl_status print_table(const sl_trainer *trainer, const sl_blueprint *blue
            blueprint->machine.name);
     print_wear(blueprint, &simulation);
     print_candidates(&trainer->search, blueprint);
-    SL_TRY(sl_plan_ranks_print(trainer->config, blueprint));
+    SL_TRY(sl_plan_ranks_print(&trainer->ranks.layout, stages));
     return trainer->config->explain ? print_explanation(blueprint) : SL_OK;
 }
 
@@ -160,13 +162,13 @@ static void warn_if_beyond_machine(const sl_blueprint *blueprint)
                      sl_command_format_size(bytes).text, sl_command_format_size(free_bytes).text);
 }
 
-static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *blueprint)
+static sl_status print_fit(const sl_trainer *trainer, const sl_plan_stages *stages)
 {
     json_t *object = NULL;
     if (!trainer->config->json)
-        return print_table(trainer, blueprint);
-    SL_TRY(sl_plan_json_format(blueprint, &object));
-    sl_status status = sl_plan_ranks_add_json(trainer->config, blueprint, object);
+        return print_table(trainer, stages);
+    SL_TRY(sl_plan_json_format(stages->blueprint, &object));
+    sl_status status = sl_plan_ranks_add_json(&trainer->ranks.layout, stages, object);
     if (status == SL_OK)
         status = sl_command_print_json(object, 17);
     json_decref(object);
@@ -174,10 +176,12 @@ static sl_status print_fit(const sl_trainer *trainer, const sl_blueprint *bluepr
 }
 
 /* The message of the refusal stays for the line on standard error. */
-static void print_failure(const sl_refusal *refusal)
+static void print_failure(const sl_search *search, const sl_refusal *refusal)
 {
     json_t *object = NULL;
-    if (sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &object) == SL_OK)
+    if (sl_plan_json_format_failure(&refusal->failure, refusal->suggestion, &object) == SL_OK &&
+        (search->task.stage_count <= 1 ||
+         json_object_set_new(object, "stage", json_integer(search->task.stage_index)) == 0))
         (void)sl_command_print_json(object, 17);
     json_decref(object);
 }
@@ -204,35 +208,33 @@ static void report_overflow(const sl_trainer *trainer, const sl_refusal *refusal
     (void)sl_status_fail(SL_ERROR_FIT, "%s", message);
 }
 
-static sl_status find_blueprint(sl_config *config, sl_trainer *trainer, sl_blueprint **blueprint)
+static sl_status draw_stages(sl_config *config, sl_trainer *trainer, sl_plan_stages *stages)
 {
     sl_refusal refusal;
-    sl_status status = sl_search_find(&trainer->search, blueprint, &refusal);
+    sl_status status = sl_plan_stages_draw(trainer, stages, &refusal);
     if (status == SL_ERROR_FIT && config->report)
         report_overflow(trainer, &refusal);
     if (status == SL_ERROR_FIT && config->json)
-        print_failure(&refusal);
+        print_failure(&trainer->search, &refusal);
     return status;
 }
 
 static sl_status plan(sl_config *config, sl_trainer *trainer)
 {
-    sl_blueprint *blueprint = NULL;
-    sl_search_candidates candidates = {.count = 0};
+    sl_plan_stages stages = {0};
     SL_TRY(sl_trainer_prepare(config, SL_CONFIG_PLAN, trainer));
     if (config->compare.count > 0)
         return sl_compare_print(trainer);
-    trainer->search.candidates = &candidates;
-    sl_status status = find_blueprint(config, trainer, &blueprint);
-    trainer->search.candidates = NULL;
-    SL_TRY(status);
-    trainer->search.candidates = &candidates;
-    warn_if_beyond_machine(blueprint);
-    status = print_fit(trainer, blueprint);
-    trainer->search.candidates = NULL;
+    sl_status status = draw_stages(config, trainer, &stages);
+    if (status == SL_OK) {
+        trainer->search.candidates = &stages.candidates;
+        warn_if_beyond_machine(stages.blueprint);
+        status = print_fit(trainer, &stages);
+        trainer->search.candidates = NULL;
+    }
     if (status == SL_OK && config->report)
-        status = sl_report_write(config->report, &(sl_report_args){.blueprint = blueprint});
-    sl_blueprint_close(blueprint);
+        status = sl_report_write(config->report, &(sl_report_args){.blueprint = stages.blueprint});
+    sl_plan_stages_close(&stages);
     return status;
 }
 

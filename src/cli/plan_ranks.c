@@ -41,13 +41,15 @@ static void print_shape(const char *note, const sl_tensor_spec *spec, const uint
 
 /* One block stands for all, and one panel for all of its tensor: they have the same shapes, but for
  * a last panel that may be lower. */
-static bool is_shown(const sl_program *program, uint32_t index)
+static bool is_shown(const sl_program *program, uint32_t index, uint32_t first_layer)
 {
     const char *name = program->tensors[index].name;
+    char block[24];
+    const int length = snprintf(block, sizeof block, "h.%u.", first_layer);
     for (uint32_t i = 0; i < index; i++)
         if (strcmp(program->tensors[i].name, name) == 0)
             return false;
-    return strncmp(name, "h.", 2) != 0 || strncmp(name, "h.0.", 4) == 0;
+    return strncmp(name, "h.", 2) != 0 || strncmp(name, block, (size_t)length) == 0;
 }
 
 /* Rows of all panels of a tensor on this rank. */
@@ -65,12 +67,12 @@ static const char *const split_names[] = {[SL_SPLIT_NONE] = "on every rank",
                                           [SL_SPLIT_QKV] = "columns of q, k and v",
                                           [SL_SPLIT_ROWS] = "rows"};
 
-static void print_splits(const sl_program *program)
+static void print_splits(const sl_program *program, uint32_t first_layer)
 {
     for (uint32_t i = 0; i < program->tensor_count; i++) {
         const sl_tensor_spec *spec = &program->tensors[i];
         const uint64_t local[] = {count_rows(program, spec->name), spec->shape[1]};
-        if (!is_shown(program, i))
+        if (!is_shown(program, i, first_layer))
             continue;
         printf("  %-24s", spec->name);
         print_shape("", spec, spec->whole_shape);
@@ -136,10 +138,24 @@ static json_t *list_groups(const sl_comm_layout *layout, sl_comm_group group)
     return list;
 }
 
-static sl_status build_layout(const sl_config *config, sl_comm_layout *out_layout)
+/* Of every stage: its layers, ranks, and what each of these takes. */
+static json_t *list_stages(const sl_comm_layout *layout, const sl_plan_stages *stages)
 {
-    return sl_comm_layout_build((uint32_t)(config->tp * config->dp), (uint32_t)config->tp, 1,
-                                out_layout);
+    const uint32_t count = layout->tensor * layout->data;
+    json_t *list = json_array();
+    for (uint32_t s = 0; s < stages->count; s++) {
+        const sl_plan_stage *it = &stages->items[s];
+        json_t *ranks = json_array();
+        for (uint32_t i = 0; i < count; i++)
+            json_array_append_new(ranks, json_integer(s * count + i));
+        json_array_append_new(list, json_pack("{s:i, s:i, s:o, s:{s:I, s:I, s:I}}", "first_layer",
+                                              (int)it->first_layer, "layer_count",
+                                              (int)it->layer_count, "ranks", ranks, "peak_bytes",
+                                              "device", (json_int_t)it->peak_bytes[SL_TIER_DEVICE],
+                                              "host", (json_int_t)it->peak_bytes[SL_TIER_HOST],
+                                              "disk", (json_int_t)it->peak_bytes[SL_TIER_DISK]));
+    }
+    return list;
 }
 
 /* The groups of which a rank keeps shards. */
@@ -152,22 +168,22 @@ static json_t *list_shards(const sl_program *program)
     return list;
 }
 
-sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *blueprint,
+sl_status sl_plan_ranks_add_json(const sl_comm_layout *layout, const sl_plan_stages *stages,
                                  json_t *object)
 {
-    sl_comm_layout layout;
-    SL_TRY(build_layout(config, &layout));
-    if (sl_comm_layout_ranks(&layout) == 1)
+    const sl_blueprint *blueprint = stages->blueprint;
+    if (sl_comm_layout_ranks(layout) == 1)
         return SL_OK;
     json_t *groups = json_object();
     for (int group = SL_COMM_TENSOR; group < SL_COMM_GROUP_COUNT; group++)
         json_object_set_new(groups, sl_comm_group_name((sl_comm_group)group),
-                            list_groups(&layout, (sl_comm_group)group));
+                            list_groups(layout, (sl_comm_group)group));
     json_t *ranks = json_pack(
-        "{s:i, s:i, s:i, s:i, s:i, s:o, s:I, s:o, s:o}", "count",
-        (int)sl_comm_layout_ranks(&layout), "tensor", (int)layout.tensor, "data", (int)layout.data,
-        "stages", (int)layout.stages, "threads", (int)blueprint->task.target.worker_count, "groups",
-        groups, "local_parameters", (json_int_t)count_local(blueprint), "shards",
+        "{s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:o, s:I, s:o, s:o}", "count",
+        (int)sl_comm_layout_ranks(layout), "tensor", (int)layout->tensor, "data", (int)layout->data,
+        "stages", (int)layout->stages, "stage_plans", list_stages(layout, stages), "shown_stage",
+        (int)stages->shown, "threads", (int)blueprint->task.target.worker_count, "groups", groups,
+        "local_parameters", (json_int_t)count_local(blueprint), "shards",
         list_shards(blueprint->programs[0]), "tensors", list_splits(blueprint->programs[0]));
     if (!ranks || json_object_set_new(object, "ranks", ranks) != 0)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for the plan as JSON");
@@ -190,28 +206,72 @@ static void print_shards(const sl_program *program)
                "(--accumulation layer keeps shards)\n");
 }
 
-sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *blueprint)
+static void print_ranks(uint32_t first, uint32_t count)
 {
+    if (count == 1)
+        printf("rank %u", first);
+    else
+        printf("ranks %u-%u", first, first + count - 1);
+}
+
+/* What a step waits for is beside the prediction, which knows one stage. */
+static void print_stages(const sl_comm_layout *layout, const sl_plan_stages *stages)
+{
+    const uint32_t count = layout->tensor * layout->data, last = stages->count - 1;
+    if (stages->count == 1)
+        return;
+    for (uint32_t s = 0; s < stages->count; s++) {
+        const sl_plan_stage *it = &stages->items[s];
+        printf("  stage %u: ", s);
+        print_ranks(s * count, count);
+        printf(", layers %u-%u%s", it->first_layer, it->first_layer + it->layer_count - 1,
+               s == 0      ? ", embedding"
+               : s == last ? ", norm and head"
+                           : "");
+        printf("; peak of device %s,", sl_command_format_size(it->peak_bytes[SL_TIER_DEVICE]).text);
+        printf(" host %s,", sl_command_format_size(it->peak_bytes[SL_TIER_HOST]).text);
+        printf(" disk %s\n", sl_command_format_size(it->peak_bytes[SL_TIER_DISK]).text);
+    }
+    printf("the plan above and the tensors below are those of stage %u, which takes most memory; "
+           "its step is predicted as if it waited for no other stage, and all together wait "
+           "%u/%u of a step more\n",
+           stages->shown, last, stages->blueprint->choice.accumulate);
+}
+
+static sl_status print_layout(const sl_comm_layout *layout)
+{
+    printf("\n%u ranks: %u tensor x %u data", sl_comm_layout_ranks(layout), layout->tensor,
+           layout->data);
+    if (layout->stages > 1)
+        printf(" x %u stages", layout->stages);
+    printf("\n");
+    SL_TRY(print_groups(layout, SL_COMM_TENSOR));
+    SL_TRY(print_groups(layout, SL_COMM_DATA));
+    return layout->stages > 1 ? print_groups(layout, SL_COMM_STAGES) : SL_OK;
+}
+
+sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages *stages)
+{
+    const sl_blueprint *blueprint = stages->blueprint;
     const sl_program *program = blueprint->programs[0];
-    sl_comm_layout layout;
-    SL_TRY(build_layout(config, &layout));
-    if (sl_comm_layout_ranks(&layout) == 1)
+    if (sl_comm_layout_ranks(layout) == 1)
         return SL_OK;
-    printf("\n%u ranks: %u tensor x %u data\n", sl_comm_layout_ranks(&layout), layout.tensor,
-           layout.data);
-    SL_TRY(print_groups(&layout, SL_COMM_TENSOR));
-    SL_TRY(print_groups(&layout, SL_COMM_DATA));
-    printf("each rank holds %" PRIu64 " of %" PRIu64
+    SL_TRY(print_layout(layout));
+    print_stages(layout, stages);
+    printf("each rank%s holds %" PRIu64 " of %" PRIu64
            " parameters, padding counted; the bytes above are of one rank\n",
-           count_local(blueprint), sl_gpt2_parameter_count(&blueprint->task.shape));
+           layout->stages > 1 ? " of it" : "", count_local(blueprint),
+           sl_gpt2_parameter_count(&blueprint->task.shape));
     printf("each computes with %u thread%s, and takes %s more for the windows through which ranks "
            "of one machine exchange\n",
            blueprint->task.target.worker_count, blueprint->task.target.worker_count == 1 ? "" : "s",
            sl_command_format_size(blueprint->task.window_bytes).text);
-    if (layout.data > 1)
+    if (layout->data > 1)
         printf("each set of rows is computed by %u rank%s: a step has %" PRIu64 " rows\n",
-               layout.tensor, layout.tensor == 1 ? "" : "s", config->global_batch);
+               layout->tensor, layout->tensor == 1 ? "" : "s",
+               (uint64_t)layout->data * blueprint->choice.accumulate *
+                   blueprint->choice.micro_batch);
     print_shards(program);
-    print_splits(program);
+    print_splits(program, stages->items[stages->shown].first_layer);
     return SL_OK;
 }

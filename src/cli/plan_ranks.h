@@ -4,15 +4,14 @@
 
 #include <jansson.h>
 
-#include "session/config/config.h"
-#include "session/search/blueprint.h"
+#include "comm/groups.h"
+#include "plan_stages.h"
 
-/* Prints groups, splits and shapes of the ranks of --ranks, or else of --tp; of one rank nothing.
- * SL_ERROR_USAGE: the ranks do not divide. */
-sl_status sl_plan_ranks_print(const sl_config *config, const sl_blueprint *blueprint);
+/* Prints groups, stages, splits and shapes of the ranks; of one rank nothing. */
+sl_status sl_plan_ranks_print(const sl_comm_layout *layout, const sl_plan_stages *stages);
 
 /* The same as the key "ranks" of the object of `plan --json`: nothing is added for one rank. */
-sl_status sl_plan_ranks_add_json(const sl_config *config, const sl_blueprint *blueprint,
+sl_status sl_plan_ranks_add_json(const sl_comm_layout *layout, const sl_plan_stages *stages,
                                  json_t *object);
 
 #endif

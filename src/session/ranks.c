@@ -308,7 +308,8 @@ sl_status sl_ranks_share_cores(const sl_ranks *ranks, sl_config *config)
 sl_status sl_ranks_plan_cores(sl_config *config)
 {
     const uint64_t data = config->dp == SL_CONFIG_UNSET ? 1 : config->dp;
-    const uint64_t count = config->ranks == SL_CONFIG_UNSET ? config->tp * data : config->ranks;
+    const uint64_t count =
+        config->ranks == SL_CONFIG_UNSET ? config->tp * config->pp * data : config->ranks;
     sl_binding_share share;
     if (count <= 1 || count > SL_COMM_RANKS_MAX || config->threads != SL_CONFIG_UNSET)
         return SL_OK;

@@ -175,7 +175,8 @@
       "data-parallel ranks: each computes rows of its own, and their gradients are added up "      \
       "(what --tp leaves of the ranks)")                                                           \
     X(COUNT, ranks, "ranks", "auto", "N|auto", 1, 65536, P, MACHINE,                               \
-      "plan for so many ranks, without starting any (--tp times --dp; 1024 without --cluster)")    \
+      "plan for so many ranks, without starting any (--tp times --pp times --dp; 1024 without "    \
+      "--cluster)")                                                                                \
     X(TEXT, cluster, "cluster", "", "FILE", 0, 0, P, MACHINE,                                      \
       "a cluster described in JSON: finds how --ranks of its GPUs do a step of --global-batch "    \
       "rows fastest, over all of --tp, --pp, --dp, --zero, --micro-batch, --policy, "              \
