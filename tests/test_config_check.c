@@ -33,7 +33,7 @@ static void check_when_of_a_later_version_then_says_so_and_what_to_use(void **st
         assert_int_equal(sl_config_init(&self.config), SL_OK);
         assert_int_equal(assign(&self, "data=x"), SL_OK);
         assert_int_equal(assign(&self, later[i]), SL_OK);
-        if (sl_config_check(&self.config, SL_CONFIG_PLAN) != SL_ERROR_USAGE)
+        if (sl_config_check(&self.config, SL_CONFIG_PROFILE) != SL_ERROR_USAGE)
             fail_msg("%s was accepted", later[i]);
         assert_message_has("later version: ");
         sl_config_clear(&self.config);
