@@ -4,7 +4,8 @@
  *
  * Nothing is left behind: a rank dies with this process (PR_SET_PDEATHSIG); when one fails, the
  * others, which see it themselves, get some seconds, and then the group is killed. With --restarts
- * all of them are started again after a death, over a board of their own.
+ * all of them are started again after a death, over a board of their own. With --hosts mpirun
+ * does all that (hosts.c).
  */
 #define _GNU_SOURCE
 #include "launch.h"
@@ -27,6 +28,7 @@
 #include "comm/board.h"
 #include "comm/environment.h"
 #include "command.h"
+#include "hosts.h"
 #include "restarts.h"
 
 enum {
@@ -43,6 +45,7 @@ typedef struct launch_options {
     uint32_t rank_count;
     char **words; /* of the command, NULL behind the last */
     const char *program;
+    const char *hosts; /* a file of machines; NULL: this one alone */
     sl_restarts restarts;
     sl_status status;
 } launch_options;
@@ -105,10 +108,8 @@ static error_t take_word(int key, char *text, struct argp_state *state)
     if (key == 'R' || key == 'F')
         return take_restart_word(key, text, options);
     if (key == 'H') {
-        options->status =
-            sl_status_fail(SL_ERROR_USAGE, "--hosts comes with a later version: start ranks of one "
-                                           "machine with -n alone, others by mpirun or srun");
-        return EINVAL;
+        options->hosts = text;
+        return 0;
     }
     if (key != ARGP_KEY_ARG)
         return ARGP_ERR_UNKNOWN;
@@ -122,7 +123,10 @@ static const struct argp_option launch_words[] = {
      "How many ranks are started. Each gets its share of the cores; memory budgets are shared by "
      "the ranks themselves",
      0},
-    {"hosts", 'H', "FILE", 0, "Machines to start ranks on, one a line (later version)", 0},
+    {"hosts", 'H', "FILE", 0,
+     "Machines to start ranks on, one a line: NAME or NAME slots=N. mpirun, of Open MPI or MPICH, "
+     "starts them there, where this program has the same path",
+     0},
     {"restarts", 'R', "R", 0,
      "How many times train is started again, with --resume, after a rank died of a signal or "
      "missed another (75) [0]",
@@ -135,7 +139,8 @@ static const struct argp_option launch_words[] = {
 };
 
 static const char launch_doc[] =
-    "Starts N ranks of a command on this machine: sluice launch -n 2 -- train --tp 2 ...\v"
+    "Starts N ranks of a command: sluice launch -n 2 -- train --tp 2 ..., on this machine or on "
+    "those of --hosts.\v"
     "A word that is a command of sluice is run by this very program; any other is a program to "
     "run. INT, TERM and HUP stop the ranks in good order (they get USR1). The exit code is that of "
     "the first rank that failed, or 75 if a signal ended it.";
@@ -167,6 +172,10 @@ static sl_status parse_words(int argc, char **argv, launch_options *out_options)
     if (!out_options->words)
         SL_FAIL(SL_ERROR_USAGE, "what is to be run? sluice launch -n N -- train ...");
     choose_program(out_options);
+    if (out_options->hosts &&
+        (out_options->restarts.limit > 0 || out_options->restarts.sheds_ranks))
+        SL_FAIL(SL_ERROR_USAGE, "--restarts is for ranks of this machine: with --hosts start the "
+                                "run again by hand, with --resume and the machines that are left");
     return sl_restarts_open(&out_options->restarts, out_options->words);
 }
 
@@ -476,12 +485,27 @@ static bool prepare_restart(launch *it)
     return true;
 }
 
+static int launch_on_hosts(const launch *it)
+{
+    int code = 0;
+    const sl_hosts hosts = {.path = it->options.hosts,
+                            .rank_count = it->options.rank_count,
+                            .words = it->options.words,
+                            .program = it->options.program,
+                            .signals = &it->signals,
+                            .in_mpirun = &it->before};
+    const sl_status status = sl_hosts_launch(&hosts, &code);
+    return status == SL_OK ? code : sl_command_end(status);
+}
+
 int sl_launch_main(int argc, char **argv)
 {
     launch it = {.board_file = -1};
     sl_status status = parse_words(argc, argv, &it.options);
     if (status == SL_OK)
         take_signals(&it);
+    if (status == SL_OK && it.options.hosts)
+        return launch_on_hosts(&it);
     while (status == SL_OK) {
         status = run_once(&it);
         if (status != SL_OK || !prepare_restart(&it))

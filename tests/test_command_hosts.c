@@ -1,0 +1,254 @@
+/* What could be wrong when mpirun starts the ranks of several machines: a name of the file becomes
+ * an option; ranks go elsewhere than the file says, or there are fewer of them; they compute what
+ * ranks of one machine do not; a signal to the launcher kills them unsaved; the exit code is lost;
+ * something stays behind. Machines are names of this one: nothing here goes over a network. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "command_run.h"
+#include "skip.h"
+
+enum { PATIENCE_S = 120 };
+
+#define MODEL                                                                                      \
+    "--layers 1 --width 16 --heads 2 --context 16 --micro-batch 1 --data text --device cpu "       \
+    "--threads 1 --device-memory 64M --host-memory 64M --quiet "
+
+static char inherited_path[COMMAND_BYTES];
+
+static void __attribute__((format(printf, 1, 2))) run_shell(const char *format, ...)
+{
+    char command[COMMAND_BYTES];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(command, sizeof command, format, list);
+    va_end(list);
+    assert_int_equal(system(command), 0);
+}
+
+/* mpirun is, first of all, what `bin` holds. */
+static void take_path(void)
+{
+    char path[2 * COMMAND_BYTES], here[PATH_BYTES];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(path, sizeof path, "%s/bin:%s", here, inherited_path);
+    setenv("PATH", path, 1);
+}
+
+/* An mpirun that is of an MPI, and says what it was given. */
+static void write_stub(const char *version)
+{
+    run_shell("mkdir -p bin && rm -f bin/mpirun && printf '%%s\\n' '#!/bin/sh' "
+              "'[ \"$1\" = --version ] && { echo \"%s\"; exit; }' "
+              "'echo \"$@\"; exit 9' >bin/mpirun && chmod +x bin/mpirun",
+              version);
+    take_path();
+}
+
+static bool find_mpi(const char *name)
+{
+    char command[PATH_BYTES];
+    snprintf(command, sizeof command,
+             "mkdir -p bin && rm -f bin/mpirun && p=$(command -v %s) && "
+             "printf '#!/bin/sh\\nexec %%s \"$@\"\\n' \"$p\" >bin/mpirun && chmod +x bin/mpirun",
+             name);
+    bool is_there = system(command) == 0;
+    take_path();
+    return is_there;
+}
+
+/* ---- what mpirun is given ---- */
+
+static void ranks_when_shared_out_are_where_the_file_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines;
+        int ranks;
+        const char *list;
+    } cases[] = {
+        {"a\\nb\\nc\\n", 7, "a:3,b:2,c:2 "},
+        {"a\\nb\\nc\\n", 2, "a:1,b:1 "},
+        {"# ours\\n\\n  a.example.org slots=4 # the first\\nb-1:2\\n", 5, "a.example.org:4,b-1:1 "},
+        {"10.0.0.1:2\\r\\n10.0.0.2 slots=2\\r\\n", 2, "10.0.0.1:2 "},
+        {"a slots=1\\nb slots=65535", 256, "a:1,b:255 "},
+    };
+    setenv("SLUICE_SAID", "x", 1);
+    for (int is_mpich = 0; is_mpich < 2; is_mpich++) {
+        write_stub(is_mpich ? "HYDRA build details:" : "mpirun (Open MPI) 4.1.4");
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            char wanted[PATH_BYTES];
+            run_shell("printf -- '%s' >hosts", cases[i].lines);
+            assert_code(sluice("launch -n %d --hosts hosts -- train --tp 2", cases[i].ranks), 9);
+            snprintf(wanted, sizeof wanted, "%s %s", is_mpich ? "-hosts" : "--host", cases[i].list);
+            assert_has(output, wanted);
+            assert_has(complaint, wanted); /* and says so */
+            assert_has(output, "/sluice train --tp 2\n");
+            assert_true(is_mpich || strstr(output, " -x SLUICE_SAID "));
+        }
+    }
+    unsetenv("SLUICE_SAID");
+}
+
+static void files_when_wrong_are_refused_before_anything_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines;
+        int code;
+        const char *says;
+    } cases[] = {
+        {"", 65, "no machine is named"},
+        {"# a\\n\\n", 65, "no machine is named"},
+        {"-x\\n", 65, "line 1 is none of"},
+        {"a\\n--host\\n", 65, "line 2 is none of"},
+        {"a,b\\n", 65, "line 1 is none of"},
+        {"a b\\n", 65, "line 1 is none of"},
+        {"a slots=0\\n", 65, "line 1 is none of"},
+        {"a slots=2x\\n", 65, "line 1 is none of"},
+        {"a slots=99999999999999999999\\n", 65, "line 1 is none of"},
+        {"a:2 slots=2\\n", 65, "line 1 is none of"},
+        {"a slots=2 slots=2\\n", 65, "line 1 is none of"},
+        {"a;b\\n", 65, "line 1 is none of"},
+        {"$(b)\\n", 65, "line 1 is none of"},
+        {"\\033[2J\\n", 65, "line 1 is none of"},
+        {"a slots=2\\nb\\n", 65, "for all machines, or for none"},
+        {"a slots=2\\nb:1\\n", 64, "slots for 3 ranks, and -n asks for 4"},
+    };
+    write_stub("mpirun (Open MPI) 4.1.4");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        run_shell("printf -- '%s' >hosts", cases[i].lines);
+        assert_code(sluice("launch -n 4 --hosts hosts -- train"), cases[i].code);
+        assert_one_complaint(cases[i].says);
+    }
+    run_shell("for i in $(seq 5000); do echo a$i; done >hosts");
+    assert_code(sluice("launch -n 4 --hosts hosts -- train"), 65);
+    assert_one_complaint("line 4097");
+    assert_code(sluice("launch -n 4 --hosts nothing -- train"), 66);
+    assert_one_complaint("nothing: cannot be opened");
+}
+
+static void mpirun_when_none_or_another_is_said(void **state)
+{
+    (void)state;
+    run_shell("echo a >hosts");
+    write_stub("some other mpirun");
+    assert_code(sluice("launch -n 1 --hosts hosts -- train"), 64);
+    assert_one_complaint("neither Open MPI's nor MPICH's");
+    run_shell("printf '#!/bin/sh\\nexit 1\\n' >bin/mpirun");
+    assert_code(sluice("launch -n 1 --hosts hosts -- train"), 66);
+    assert_one_complaint("--hosts needs mpirun");
+}
+
+/* ---- real ones ---- */
+
+/* Two names of this machine are two machines to MPICH, with a starter each, and one to Open MPI. */
+static void write_names_of_this_machine(bool has_two)
+{
+    if (has_two)
+        run_shell("printf 'localhost slots=2\\n%%s slots=2\\n' \"$(hostname)\" >hosts");
+    else
+        run_shell("echo localhost >hosts");
+}
+
+static void for_each_mpi(void (*body)(void))
+{
+    static const char *const names[] = {"mpirun.openmpi", "mpirun.mpich"};
+    bool has_one = false;
+    for (int i = 0; i < 2; i++) {
+        if (!find_mpi(names[i]))
+            continue;
+        print_message("%s\n", names[i]);
+        write_names_of_this_machine(i == 0);
+        body();
+        has_one = true;
+    }
+    if (!has_one)
+        skip_because("no MPI is installed");
+}
+
+static void train_as_launch_does(void)
+{
+    assert_code(sluice("launch -n 4 --hosts hosts -- train " MODEL "--tp 2 --steps 4 "
+                       "--log-json log"),
+                0);
+    assert_code(sluice("launch -n 4 -- train " MODEL "--tp 2 --steps 4 --log-json other"), 0);
+    assert_same_steps("log", "other", 1, 4);
+    assert_code(sluice("launch -n 2 --hosts hosts -- train " MODEL "--data none --steps 4"), 66);
+}
+
+static void ranks_when_mpirun_starts_them_train_as_those_of_launch(void **state)
+{
+    (void)state;
+    for_each_mpi(train_as_launch_does);
+}
+
+static void await_steps(pid_t launcher)
+{
+    struct stat info;
+    struct timespec now, start;
+    const struct timespec pause = {.tv_nsec = 10000000};
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    while (stat("log", &info) != 0 || info.st_size < 8192) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (now.tv_sec - start.tv_sec > PATIENCE_S) {
+            kill(launcher, SIGKILL);
+            read_complaint("err");
+            fail_msg("no steps: %s", complaint);
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void stop_in_good_order(void)
+{
+    char command[COMMAND_BYTES];
+    int ended;
+    run_shell("rm -rf log kept");
+    snprintf(command, sizeof command,
+             "exec '%s' launch -n 4 --hosts hosts -- train " MODEL
+             "--tp 2 --steps 10000000 --save kept --log-json log >out 2>err </dev/null",
+             binary);
+    pid_t launcher = fork();
+    assert_true(launcher >= 0);
+    if (launcher == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    await_steps(launcher);
+    kill(launcher, SIGTERM);
+    assert_int_equal(waitpid(launcher, &ended, 0), launcher);
+    read_complaint("err");
+    assert_true(WIFEXITED(ended));
+    assert_code(WEXITSTATUS(ended), 0);
+    run_shell("ls kept/step-*/model.safetensors >/dev/null");
+}
+
+static void launcher_when_told_to_end_stops_them_saved(void **state)
+{
+    (void)state;
+    for_each_mpi(stop_in_good_order);
+}
+
+static int set_up_hosts(void **state)
+{
+    snprintf(inherited_path, sizeof inherited_path, "%s", getenv("PATH"));
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    return set_up(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_when_shared_out_are_where_the_file_says),
+        cmocka_unit_test(files_when_wrong_are_refused_before_anything_runs),
+        cmocka_unit_test(mpirun_when_none_or_another_is_said),
+        cmocka_unit_test(ranks_when_mpirun_starts_them_train_as_those_of_launch),
+        cmocka_unit_test(launcher_when_told_to_end_stops_them_saved),
+    };
+    return cmocka_run_group_tests(tests, set_up_hosts, tear_down);
+}
