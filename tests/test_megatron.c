@@ -147,6 +147,22 @@ static void pairs_when_hostile_then_refused_by_name(void **state)
     }
 }
 
+/* Each bound is one of the sequences, and the last the end: only together they are wrong. */
+static void index_when_documents_go_back_then_refused(void **state)
+{
+    const scratch_path *directory = *state;
+    static megatron_pair pair;
+    scratch_path path = scratch_join(directory->text, "a.bin");
+    sl_tokens *tokens = NULL;
+    pair = megatron_small;
+    pair.bound_count = 4;
+    memcpy(pair.bounds, (const int64_t[]){0, 2, 1, 3}, 4 * sizeof *pair.bounds);
+    megatron_write(&pair, directory->text, "a");
+    assert_int_equal(sl_tokens_open((const char *const[]){path.text}, 1, 0, &tokens),
+                     SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "bound 2 of its documents is sequence 1 of 3"));
+}
+
 static void index_when_given_as_data_then_the_bin_is_asked_for(void **state)
 {
     const scratch_path *directory = *state;
@@ -272,6 +288,7 @@ int main(void)
         TEST(pairs_when_read_then_their_ids_and_documents),
         TEST(pair_when_its_vocabulary_is_wide_then_negative_ids_are_refused),
         TEST(pairs_when_hostile_then_refused_by_name),
+        TEST(index_when_documents_go_back_then_refused),
         TEST(index_when_given_as_data_then_the_bin_is_asked_for),
         TEST(documents_when_files_have_no_index_then_end_at_their_id),
         TEST(pair_when_written_here_then_read_back),
