@@ -5,7 +5,7 @@
 #define SL_SESSION_CONVERT_MODEL_READER_H
 
 #include "files/model_files.h"
-#include "megatron_model.h"
+#include "session/weights/megatron_model.h"
 #include "session/weights/source.h"
 
 /* Where a tensor of safetensors is. */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "megatron_tensors.h"
+#include "session/weights/megatron_tensors.h"
 
 /* ---- what a directory that is replaced may hold ---- */
 

@@ -8,7 +8,7 @@
 
 #include "base/bits.h"
 #include "files/torch/torch_writer.h"
-#include "megatron_tensors.h"
+#include "session/weights/megatron_tensors.h"
 #include "target.h"
 
 enum {

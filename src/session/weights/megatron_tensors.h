@@ -1,7 +1,7 @@
 /* What Megatron-LM calls the tensors of a GPT-2, and how it divides each among the ranks of a
  * tensor-parallel group. For the reader and the writer of its pieces. */
-#ifndef SL_SESSION_CONVERT_MEGATRON_TENSORS_H
-#define SL_SESSION_CONVERT_MEGATRON_TENSORS_H
+#ifndef SL_SESSION_WEIGHTS_MEGATRON_TENSORS_H
+#define SL_SESSION_WEIGHTS_MEGATRON_TENSORS_H
 
 #include "gpt2_tensors.h"
 

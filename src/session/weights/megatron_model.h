@@ -13,8 +13,8 @@
  *
  * Embedding rows that only pad the vocabulary are passed over.
  */
-#ifndef SL_SESSION_CONVERT_MEGATRON_MODEL_H
-#define SL_SESSION_CONVERT_MEGATRON_MODEL_H
+#ifndef SL_SESSION_WEIGHTS_MEGATRON_MODEL_H
+#define SL_SESSION_WEIGHTS_MEGATRON_MODEL_H
 
 #include "gpt2_tensors.h"
 

@@ -1,7 +1,7 @@
 /* The tensors of a GPT-2, one row a kind: what Hugging Face, GGUF and llm.c call them, and how
  * large they are. Shapes are Hugging Face's: a linear weight is [in, out]. */
-#ifndef SL_SESSION_CONVERT_GPT2_TENSORS_H
-#define SL_SESSION_CONVERT_GPT2_TENSORS_H
+#ifndef SL_SESSION_WEIGHTS_GPT2_TENSORS_H
+#define SL_SESSION_WEIGHTS_GPT2_TENSORS_H
 
 #include "files/gguf.h"
 #include "files/llmc_model.h"
