@@ -171,6 +171,110 @@ static void configuration_when_a_file_then_taken(void **state)
     assert_one_complaint("is what is converted");
 }
 
+/* ---- pieces that nobody converts ---- */
+
+static const char greedy[] = "--prompt 'the lock' --tokens 20 --temperature 0 --precision fp32 "
+                             "--tokenizer '" GOOD "' --quiet";
+static const char scored[] = "--data text --seq 8 --precision fp32 --tokenizer '" GOOD "' --quiet";
+
+/* Text, score and the first step of a run that starts from a model. */
+typedef struct outcome {
+    char text[TEXT_BYTES], score[TEXT_BYTES];
+} outcome;
+
+static void try_model(const char *model, const char *saved, outcome *out_outcome)
+{
+    assert_code(sluice("generate %s %s", model, greedy), 0);
+    memcpy(out_outcome->text, output, sizeof output);
+    assert_code(sluice("eval --checkpoint %s %s", model, scored), 0);
+    memcpy(out_outcome->score, output, sizeof output);
+    assert_code(sluice("train --init %s --data text --tokenizer '" GOOD "' --steps 1 --seq 8 "
+                       "--quiet --save %s --overwrite",
+                       model, saved),
+                0);
+}
+
+/* Pieces of any TP x PP are read as the model that convert makes of them. */
+static void pieces_when_read_directly_then_as_converted(void **state)
+{
+    outcome one, other;
+    (void)state;
+    train_once();
+    assert_code(sluice("train --layers 2 --width 32 --heads 4 --context 32 --micro-batch 2 --vocab "
+                       "700 --tokenizer '" GOOD "' --data text --steps 2 --seq 8 --quiet "
+                       "--save four"),
+                0);
+    assert_code(sluice("convert --from four --to one --quiet"), 0);
+    try_model("one", "after-one", &one);
+    for (int i = 0; i < 6; i++) {
+        assert_code(sluice("convert --from one --to direct --format megatron --tp %d --pp %d "
+                           "--overwrite --quiet",
+                           1 << i / 2, 1 + i % 2),
+                    0);
+        try_model("direct", "after-pieces", &other);
+        assert_string_equal(other.text, one.text);
+        assert_string_equal(other.score, one.score);
+        assert_same_files("after-one/step-00000001/model.safetensors",
+                          "after-pieces/step-00000001/model.safetensors");
+    }
+}
+
+/* Each rank reads the part that it has, and ranks with other pieces are told apart. */
+static void pieces_when_many_ranks_start_then_each_reads_its_part(void **state)
+{
+    static const char *const ways[] = {"--dp 2 --global-batch 2 --zero 2", "--tp 2", "--pp 2"};
+    (void)state;
+    assert_code(sluice("convert --from one --to many --format megatron --tp 4 --pp 2 --quiet"), 0);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        static const char *const from[] = {"one", "many"};
+        for (int j = 0; j < 2; j++)
+            assert_code(sluice("launch -n 2 -- train --init %s %s --data text --tokenizer '" GOOD
+                               "' --steps 1 --seq 8 --micro-batch 1 --quiet --save ranks-%s "
+                               "--overwrite",
+                               from[j], ways[i], from[j]),
+                        0);
+        assert_same_files("ranks-one/step-00000001/model.safetensors",
+                          "ranks-many/step-00000001/model.safetensors");
+    }
+}
+
+/* `change` makes another of the pieces in "bad"; all three commands say so in a line. */
+static void refuse_pieces(const char *change, const char *fragment, int expected)
+{
+    static const char *const commands[] = {"generate bad --prompt a --tokens 1",
+                                           "eval --checkpoint bad --data text",
+                                           "train --init bad --data text --steps 1"};
+    run_shell("rm -rf bad && cp -r many bad");
+    run_shell(change);
+    for (int i = 0; i < 3; i++) {
+        const int code = sluice("%s --quiet --tokenizer '" GOOD "'", commands[i]);
+        if (code != expected || !strstr(complaint, fragment))
+            fail_msg("%s, %s: exit code %d: %s", change, commands[i], code, complaint);
+        assert_one_complaint(fragment);
+    }
+}
+
+#define PIECE "bad/release/mp_rank_01_001/model_optim_rng.pt"
+
+static void pieces_when_hostile_then_one_line_and_65(void **state)
+{
+    (void)state;
+    limit_s = 20;
+    refuse_pieces("truncate -s 9000 " PIECE, PIECE, 65);
+    refuse_pieces("truncate -s 3 " PIECE, "no file of torch.save", 65);
+    refuse_pieces("printf 'cos\nsystem\n(S\047touch owned\047\ntR.' > " PIECE, PIECE, 65);
+    refuse_pieces("cp bad/release/mp_rank_00_000/model_optim_rng.pt " PIECE, PIECE, 65);
+    refuse_pieces("cp bad/release/mp_rank_02_000/model_optim_rng.pt " PIECE, PIECE, 65);
+    refuse_pieces("rm -r bad/release/mp_rank_03_00*", "tensor-parallel ranks", 65);
+    refuse_pieces("rm " PIECE, PIECE, 66);
+    refuse_pieces("rm -r bad/release/mp_rank_0*_001", "pipeline_model_parallel_size", 65);
+    refuse_pieces("printf 12x > bad/latest_checkpointed_iteration.txt", "no iteration", 65);
+    refuse_pieces("printf 12 > bad/latest_checkpointed_iteration.txt", "iter_0000012", 66);
+    refuse_pieces("rm " PIECE " && mkfifo " PIECE, PIECE, 65);
+    assert_int_not_equal(access("owned", F_OK), 0);
+    limit_s = 250;
+}
+
 /* Pieces lie in directories of directories: what holds them, or lies in them, is them. */
 static void pieces_when_named_as_their_own_place_then_refused(void **state)
 {
@@ -350,6 +454,9 @@ int main(void)
         cmocka_unit_test(shards_when_asked_for_then_read_everywhere),
         cmocka_unit_test(tokenizer_when_known_then_it_goes_with_the_model),
         cmocka_unit_test(configuration_when_a_file_then_taken),
+        cmocka_unit_test(pieces_when_read_directly_then_as_converted),
+        cmocka_unit_test(pieces_when_many_ranks_start_then_each_reads_its_part),
+        cmocka_unit_test(pieces_when_hostile_then_one_line_and_65),
         cmocka_unit_test(pieces_when_named_as_their_own_place_then_refused),
         cmocka_unit_test(models_when_hostile_then_one_line_and_65),
         cmocka_unit_test(checkpoint_when_damaged_then_65),

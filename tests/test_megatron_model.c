@@ -14,6 +14,7 @@
 
 #include "base/bits.h"
 #include "session/convert/convert.h"
+#include "session/weights/pieces.h"
 #include "text_case.h"
 
 static const sl_gpt2_shape golden_shape = {
@@ -90,6 +91,89 @@ static void pieces_when_of_pytorch_then_same_weights(void **state)
         assert_golden(&reader);
         sl_model_reader_close(&reader);
     }
+}
+
+/* ---- straight into a program ---- */
+
+enum { IMPORT_TENSORS = 28 };
+
+typedef struct imported {
+    float *data[IMPORT_TENSORS]; /* [elements of the tensor] */
+    uint64_t written;
+} imported;
+
+static sl_status take_elements(void *user, sl_group group, uint32_t tensor_index,
+                               uint64_t first_element, uint64_t element_count, const float *data)
+{
+    imported *to = user;
+    assert_int_equal(group, SL_GROUP_PARAM);
+    memcpy(to->data[tensor_index] + first_element, data, element_count * sizeof *data);
+    to->written += element_count;
+    return SL_OK;
+}
+
+/* With windows of one row, of some and of all. */
+static void assert_imported(const sl_megatron_model *model, uint64_t window_elements)
+{
+    sl_tensor_spec specs[IMPORT_TENSORS] = {0};
+    imported to = {0};
+    uint64_t count = 0;
+    const sl_tensor_io io = {.write = take_elements, .user = &to};
+    assert_int_equal(sl_gpt2_tensors_count(&golden_shape), IMPORT_TENSORS);
+    sl_gpt2_tensors_specify(&golden_shape, specs);
+    for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
+        to.data[i] = calloc(specs[i].element_count, sizeof *to.data[i]);
+        count += specs[i].element_count;
+    }
+    text_must(sl_pieces_import(model, specs, IMPORT_TENSORS, window_elements, &io));
+    assert_int_equal(to.written, count);
+    for (uint32_t i = 0; i < IMPORT_TENSORS; i++) {
+        const sl_gpt2_tensor tensor = sl_gpt2_tensors_nth(&golden_shape, i);
+        for (uint64_t j = 0; j < tensor.rows * tensor.columns; j++)
+            if (to.data[i][j] != golden_value(&tensor, j))
+                fail_msg("%s: element %llu is %g", specs[i].name, (unsigned long long)j,
+                         (double)to.data[i][j]);
+        free(to.data[i]);
+    }
+}
+
+static void pieces_when_imported_then_in_the_programs_order(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"core-2x2", "fused-1x1", "legacy-1x2", "first-2x1"};
+    static const uint64_t windows[] = {32, 33, 70, 100, 8 * 32, SL_PIECES_WINDOW_ELEMENTS};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        sl_megatron_model *model;
+        text_must(sl_megatron_model_open(scratch_join(golden, names[i]).text, &model));
+        for (size_t j = 0; j < sizeof windows / sizeof windows[0]; j++)
+            assert_imported(model, windows[j]);
+        sl_megatron_model_close(model);
+    }
+}
+
+static void pieces_when_a_row_is_beyond_memory_then_refused(void **state)
+{
+    (void)state;
+    sl_megatron_model *model;
+    sl_tensor_spec specs[IMPORT_TENSORS] = {0};
+    float element[8 * 40];
+    imported to = {0};
+    const sl_tensor_io io = {.write = take_elements, .user = &to};
+    for (uint32_t i = 0; i < IMPORT_TENSORS; i++)
+        to.data[i] = element;
+    sl_gpt2_tensors_specify(&golden_shape, specs);
+    text_must(sl_megatron_model_open(scratch_join(golden, "core-2x2").text, &model));
+    assert_int_equal(sl_pieces_import(model, specs, IMPORT_TENSORS, 23, &io), SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "rows of 24 elements: at most 23 are read"));
+    specs[5].whole_shape[0] = specs[5].shape[0] = specs[5].valid_rows = 9;
+    specs[5].element_count += specs[5].shape[1];
+    assert_int_equal(sl_pieces_import(model, specs, IMPORT_TENSORS, 999, &io), SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "has another shape than the model's"));
+    sl_gpt2_tensors_specify(&golden_shape, specs);
+    snprintf(specs[3].name, sizeof specs[3].name, "h.7.ln_1.bias");
+    assert_int_equal(sl_pieces_import(model, specs, IMPORT_TENSORS, 999, &io), SL_ERROR_DATA);
+    assert_non_null(strstr(sl_status_message(), "has 27 of the 28 tensors"));
+    sl_megatron_model_close(model);
 }
 
 /* ---- what is written here ---- */
@@ -357,6 +441,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_when_of_pytorch_then_same_weights),
+        cmocka_unit_test(pieces_when_imported_then_in_the_programs_order),
+        cmocka_unit_test(pieces_when_a_row_is_beyond_memory_then_refused),
         cmocka_unit_test(output_when_it_cannot_be_then_refused),
         cmocka_unit_test(pieces_when_written_then_read_again),
         cmocka_unit_test(pieces_when_many_then_read),

@@ -46,7 +46,8 @@ static sl_status compare_places(const sl_config *config, const sl_model_reader *
 {
     char *to = realpath(config->to, NULL), *from = realpath(reader->path, NULL);
     bool has_both = to && from;
-    *out_is_same = has_both && reader->megatron && (is_within(to, from) || is_within(from, to));
+    *out_is_same =
+        has_both && reader->source.pieces && (is_within(to, from) || is_within(from, to));
     free(to);
     free(from);
     if (!has_both)

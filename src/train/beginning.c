@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "files/model_files.h"
+#include "session/weights/pieces.h"
 
 enum { NAME_BYTES = 64, VALUE_BYTES = 64, PART_BYTES = 65536, COUNTS = 5 };
 
@@ -68,6 +69,11 @@ static sl_status add_data(list *self, const char *option, const sl_tokens *token
 
 /* ---- files of weights ---- */
 
+static void format_hash(sl_hash_value hash, char out_text[VALUE_BYTES])
+{
+    snprintf(out_text, VALUE_BYTES, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+}
+
 static sl_status hash_file(const sl_file *file, char out_text[VALUE_BYTES])
 {
     unsigned char part[PART_BYTES];
@@ -82,7 +88,7 @@ static sl_status hash_file(const sl_file *file, char out_text[VALUE_BYTES])
     }
     const sl_hash_value hash = sl_hash_digest(stream);
     sl_hash_close(stream);
-    snprintf(out_text, VALUE_BYTES, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+    format_hash(hash, out_text);
     return status;
 }
 
@@ -112,6 +118,16 @@ static sl_status add_model(list *self, const sl_model_files *files, const char *
     return SL_OK;
 }
 
+/* Their weights alone: states of an optimizer beside them are not read. */
+static sl_status add_pieces(list *self, const sl_megatron_model *model)
+{
+    char value[VALUE_BYTES];
+    sl_hash_value hash;
+    SL_TRY(sl_pieces_hash(model, &hash));
+    format_hash(hash, value);
+    return add(self, "--init", "the weights of Megatron-LM's pieces", value);
+}
+
 /* ---- all ---- */
 
 static sl_status name_vocabulary(const sl_vocabulary *vocabulary,
@@ -125,7 +141,8 @@ static sl_status name_vocabulary(const sl_vocabulary *vocabulary,
 static sl_status list_all(const sl_beginning_args *args, const sl_model_files *model, list *self)
 {
     char vocabulary[SL_VOCABULARY_NAME_BYTES];
-    const bool has_start = args->source->checkpoint != NULL;
+    const sl_megatron_model *pieces = args->source->pieces;
+    const bool has_start = args->source->checkpoint || pieces;
     const uint64_t model_count = model ? 1ull + model->file_count : 0;
     const uint64_t data_count = (uint64_t)count_data(args->tokens) + count_data(args->eval_tokens);
     SL_TRY(open_list(COUNTS + data_count + model_count + 2, self));
@@ -139,7 +156,9 @@ static sl_status list_all(const sl_beginning_args *args, const sl_model_files *m
     SL_TRY(add_data(self, "--eval-data", args->eval_tokens));
     if (args->checkpoint)
         SL_TRY(add_file(self, "--resume", args->checkpoint, "manifest.json"));
-    if (has_start)
+    if (pieces)
+        SL_TRY(add_pieces(self, pieces));
+    if (args->source->checkpoint)
         SL_TRY(add_file(self, "--init", args->source->path, "manifest.json"));
     return model ? add_model(self, model, args->source->directory) : SL_OK;
 }

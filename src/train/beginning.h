@@ -22,8 +22,8 @@ typedef struct sl_beginning {
     char *texts; /* of the facts */
 } sl_beginning;
 
-/* Reads samples of the data, and of --init every byte: each rank reads that anyway. What is listed
- * is freed also after a failure. */
+/* Reads samples of the data, and of --init every weight: each rank reads that anyway. What is
+ * listed is freed also after a failure. */
 sl_status sl_beginning_list(const sl_beginning_args *args, sl_beginning *out_beginning);
 
 void sl_beginning_free(sl_beginning *beginning);

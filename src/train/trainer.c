@@ -40,7 +40,7 @@ static const sl_gpt2_shape *find_base_shape(const sl_trainer *trainer)
 {
     if (trainer->resume.checkpoint)
         return &sl_checkpoint_describe(trainer->resume.checkpoint)->shape;
-    if (trainer->source.checkpoint || trainer->source.directory)
+    if (trainer->source.path)
         return &trainer->source.shape;
     return NULL;
 }
@@ -162,7 +162,7 @@ static sl_tokenizer_question ask_tokenizer(const sl_trainer *trainer)
     sl_tokenizer_question question = {.recorded = trainer->source.tokenizer,
                                       .directory = trainer->source.path,
                                       .shape = &trainer->shape};
-    if (trainer->source.checkpoint || trainer->source.directory)
+    if (trainer->source.path)
         question.model = config->init;
     if (trainer->resume.checkpoint) {
         question.model = config->save;
@@ -343,7 +343,7 @@ static sl_status set_first_values(sl_trainer *trainer)
     sl_session *session = trainer->session;
     if (trainer->resume.checkpoint)
         return load_checkpoint(trainer);
-    if (trainer->source.checkpoint || trainer->source.directory)
+    if (trainer->source.path)
         return sl_source_load(&trainer->source, session);
     return sl_session_initialise(session, trainer->config->seed);
 }

@@ -26,7 +26,8 @@
     X(COUNT, vocab, "vocab", "auto", "N", 1, 1e8, T, MODEL,                                        \
       "token ids, unpadded (the model's; by hand the tokenizer's, 257 of bytes, or 50257)")        \
     X(TEXT, init, "init", "scratch", "scratch|DIR", 0, 0, T, MODEL,                                \
-      "start from random numbers, a checkpoint or a Hugging Face GPT-2 directory")                 \
+      "start from random numbers, a checkpoint, a Hugging Face GPT-2 directory, or "               \
+      "Megatron-LM's pieces")                                                                      \
     X(REAL, dropout, "dropout", "0", "P", 0, 0.9999, T, MODEL,                                     \
       "probability of dropping an element of attention's weights, of what a branch adds and of "   \
       "the embedding; in training alone, and the same ones however the work is placed")
@@ -284,7 +285,8 @@
 
 #define SL_CONFIG_LIST_GENERATE(X)                                                                 \
     X(TEXT, checkpoint, "checkpoint", "", "DIR", 0, 0, GE, SAMPLING,                               \
-      "a --save directory, one step of it, or a Hugging Face GPT-2 directory")                     \
+      "a --save directory, one step of it, a Hugging Face GPT-2 directory, or Megatron-LM's "      \
+      "pieces")                                                                                    \
     X(TEXT, prompt, "prompt", "", "TEXT", 0, 0, G, SAMPLING,                                       \
       "text to continue; \"-\", or none where standard input is no terminal: what stands there")   \
     X(TEXT, prompt_file, "prompt-file", "", "FILE", 0, 0, G, SAMPLING,                             \

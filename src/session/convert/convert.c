@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "session/weights/elements.h"
 #include "target.h"
 
 /* ---- what is asked for ---- */
@@ -166,17 +167,6 @@ static sl_status copy_straight(walk *self, const sl_target_item *item)
     return SL_OK;
 }
 
-/* [rows, columns] becomes [columns, rows], by tiles that fit the nearest cache. */
-static void lay_across(const float *data, uint64_t rows, uint64_t columns, float *out_data)
-{
-    enum { TILE = 32 };
-    for (uint64_t row = 0; row < rows; row += TILE)
-        for (uint64_t column = 0; column < columns; column += TILE)
-            for (uint64_t c = column; c < column + TILE && c < columns; c++)
-                for (uint64_t r = row; r < row + TILE && r < rows; r++)
-                    out_data[c * rows + r] = data[r * columns + c];
-}
-
 /* Rows of the target are columns of the source: a band of them at a time. */
 static sl_status copy_across(walk *self, const sl_target_item *item)
 {
@@ -190,7 +180,8 @@ static sl_status copy_across(walk *self, const sl_target_item *item)
     for (; left > 0; left -= of.part.column_count) {
         of.part.column_count = left < most ? left : most;
         SL_TRY(read_part(self, &item->tensor, &of));
-        lay_across(self->data, of.part.row_count, of.part.column_count, self->across);
+        sl_elements_lay_across(self->data, of.part.row_count, of.part.column_count,
+                               of.part.row_count, self->across);
         SL_TRY(append(self, item, self->across, of.part.row_count * of.part.column_count));
         SL_TRY(tell(self));
         of.part.first_column += of.part.column_count;

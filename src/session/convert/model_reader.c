@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "session/weights/megatron_model.h"
 #include "session/weights/weights.h"
 
 /* ---- directories ---- */
@@ -63,8 +64,13 @@ static sl_status open_directory(const char *path, sl_model_reader *reader)
 {
     SL_TRY(sl_source_open(path, &reader->source));
     reader->shape = reader->source.shape;
-    reader->kind = reader->source.checkpoint ? "a checkpoint" : "a Hugging Face model";
     reader->path = reader->source.path;
+    if (reader->source.pieces) {
+        reader->kind = sl_megatron_model_kind(reader->source.pieces);
+        reader->is_out_in = true;
+        return SL_OK;
+    }
+    reader->kind = reader->source.checkpoint ? "a checkpoint" : "a Hugging Face model";
     reader->directory = reader->source.path;
     reader->tokenizer = reader->source.tokenizer;
     SL_TRY(check_shape(&reader->shape, path));
@@ -88,26 +94,7 @@ static sl_status open_file(const char *path, sl_model_reader *reader)
     return check_shape(&reader->shape, path);
 }
 
-/* ---- Megatron-LM ---- */
-
-static sl_status open_pieces(const char *path, sl_model_reader *reader)
-{
-    SL_TRY(sl_megatron_model_open(path, &reader->megatron));
-    reader->shape = sl_megatron_model_shape(reader->megatron);
-    reader->kind = sl_megatron_model_kind(reader->megatron);
-    reader->path = sl_megatron_model_path(reader->megatron);
-    reader->is_out_in = true;
-    return SL_OK;
-}
-
 /* ---- all ---- */
-
-static sl_status open_any(const char *path, bool is_directory, sl_model_reader *reader)
-{
-    if (!is_directory)
-        return open_file(path, reader);
-    return sl_megatron_model_is_at(path) ? open_pieces(path, reader) : open_directory(path, reader);
-}
 
 sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
 {
@@ -117,7 +104,8 @@ sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
     if (!is_there && errno != ENOENT && errno != ENOTDIR)
         SL_FAIL(SL_ERROR_IO, "%s: cannot be looked at: %s", sl_files_show(path).text,
                 strerror(errno));
-    sl_status status = open_any(path, is_there && S_ISDIR(info.st_mode), &reader);
+    bool is_directory = is_there && S_ISDIR(info.st_mode);
+    sl_status status = is_directory ? open_directory(path, &reader) : open_file(path, &reader);
     if (status != SL_OK) {
         sl_model_reader_close(&reader);
         return status;
@@ -128,7 +116,6 @@ sl_status sl_model_reader_open(const char *path, sl_model_reader *out_reader)
 
 void sl_model_reader_close(sl_model_reader *reader)
 {
-    sl_megatron_model_close(reader->megatron);
     sl_llmc_model_close(reader->llmc);
     sl_model_files_close(reader->files);
     sl_source_close(&reader->source);
@@ -144,8 +131,8 @@ sl_status sl_model_reader_read(const sl_model_reader *reader, const sl_gpt2_tens
         return sl_llmc_model_read(reader->llmc, place.first_element + first_element, element_count,
                                   out_data);
     }
-    if (reader->megatron)
-        return sl_megatron_model_read(reader->megatron, tensor, first_element, element_count,
+    if (reader->source.pieces)
+        return sl_megatron_model_read(reader->source.pieces, tensor, first_element, element_count,
                                       out_data);
     const sl_found_tensor *found = &reader->found[sl_gpt2_tensors_index(&reader->shape, tensor)];
     return sl_safetensors_read(found->file, found->tensor, first_element, element_count, out_data);

@@ -5,7 +5,7 @@
 #define SL_SESSION_CONVERT_MODEL_READER_H
 
 #include "files/model_files.h"
-#include "session/weights/megatron_model.h"
+#include "session/weights/gpt2_tensors.h"
 #include "session/weights/source.h"
 
 /* Where a tensor of safetensors is. */
@@ -16,16 +16,15 @@ typedef struct sl_found_tensor {
 
 typedef struct sl_model_reader {
     sl_gpt2_shape shape;
-    const char *kind;            /* "checkpoint of step 7", ...: for people */
-    const char *path;            /* of the checkpoint, model or file itself */
-    const char *directory;       /* where a vocabulary may lie; NULL: nowhere */
-    const char *tokenizer;       /* what the checkpoint says; NULL: nothing */
-    bool is_out_in;              /* linear weights are [out, in] */
-    sl_source source;            /* of a directory */
-    sl_model_files *files;       /* of a Hugging Face model */
-    sl_found_tensor *found;      /* [sl_gpt2_tensors_count] of a directory */
-    sl_llmc_model *llmc;         /* of a file, else NULL */
-    sl_megatron_model *megatron; /* of a directory of pieces, else NULL */
+    const char *kind;       /* "checkpoint of step 7", ...: for people */
+    const char *path;       /* of the checkpoint, model or file itself */
+    const char *directory;  /* where a vocabulary may lie; NULL: nowhere */
+    const char *tokenizer;  /* what the checkpoint says; NULL: nothing */
+    bool is_out_in;         /* linear weights are [out, in] */
+    sl_source source;       /* of a directory */
+    sl_model_files *files;  /* of a Hugging Face model */
+    sl_found_tensor *found; /* [sl_gpt2_tensors_count] of safetensors, else NULL */
+    sl_llmc_model *llmc;    /* of a file, else NULL */
 } sl_model_reader;
 
 /* Opens what is at `path`. SL_ERROR_MISSING, SL_ERROR_DATA, SL_ERROR_IO. */

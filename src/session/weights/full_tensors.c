@@ -175,18 +175,16 @@ sl_status sl_full_tensors_check(const sl_full_tensor *full, const sl_safetensors
     return SL_OK;
 }
 
-static sl_status load_piece(const sl_safetensors *file, const sl_safetensors_tensor *tensor,
-                            const sl_run_piece *piece, float *data)
+static sl_status load_piece(const sl_full_reader *reader, const sl_run_piece *piece, float *data)
 {
     if (!piece->is_padding)
-        return sl_safetensors_read(file, tensor, piece->whole, piece->count, data);
+        return reader->read(reader->user, piece->whole, piece->count, data);
     memset(data, 0, piece->count * sizeof *data);
     return SL_OK;
 }
 
 static sl_status load_panel(const sl_full_tensors *list, uint32_t tensor_index,
-                            const sl_safetensors *file, const sl_safetensors_tensor *tensor,
-                            sl_group group, const sl_tensor_io *io)
+                            const sl_full_reader *reader, sl_group group, const sl_tensor_io *io)
 {
     const sl_tensor_spec *spec = &list->tensors[tensor_index];
     const sl_run run = sl_run_of_tensor(spec);
@@ -194,7 +192,7 @@ static sl_status load_panel(const sl_full_tensors *list, uint32_t tensor_index,
         const uint64_t part = smaller(spec->element_count - done, list->buffer_elements);
         for (uint64_t at = done; at < done + part;) {
             const sl_run_piece piece = sl_run_piece_at(&run, at, done + part);
-            SL_TRY(load_piece(file, tensor, &piece, list->buffer + (at - done)));
+            SL_TRY(load_piece(reader, &piece, list->buffer + (at - done)));
             at += piece.count;
         }
         SL_TRY(io->write(io->user, group, tensor_index, done, part, list->buffer));
@@ -202,13 +200,34 @@ static sl_status load_panel(const sl_full_tensors *list, uint32_t tensor_index,
     return SL_OK;
 }
 
+sl_status sl_full_tensors_load_from(const sl_full_tensors *list, const sl_full_tensor *full,
+                                    const sl_full_reader *reader, sl_group group,
+                                    const sl_tensor_io *io)
+{
+    for (uint32_t i = 0; i < full->panel_count; i++)
+        SL_TRY(load_panel(list, full->panels[i], reader, group, io));
+    return SL_OK;
+}
+
+typedef struct file_tensor {
+    const sl_safetensors *file;
+    const sl_safetensors_tensor *tensor;
+} file_tensor;
+
+static sl_status read_file(void *user, uint64_t first_element, uint64_t element_count,
+                           float *out_data)
+{
+    const file_tensor *self = user;
+    return sl_safetensors_read(self->file, self->tensor, first_element, element_count, out_data);
+}
+
 sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor *full,
                                const sl_safetensors *file, const sl_safetensors_tensor *tensor,
                                sl_group group, const sl_tensor_io *io)
 {
-    for (uint32_t i = 0; i < full->panel_count; i++)
-        SL_TRY(load_panel(list, full->panels[i], file, tensor, group, io));
-    return SL_OK;
+    file_tensor user = {file, tensor};
+    const sl_full_reader reader = {read_file, &user};
+    return sl_full_tensors_load_from(list, full, &reader, group, io);
 }
 
 static sl_status save_panel(const sl_full_tensors *list, uint32_t tensor_index, sl_group group,

@@ -55,6 +55,17 @@ sl_status sl_full_tensors_load(const sl_full_tensors *list, const sl_full_tensor
                                const sl_safetensors *file, const sl_safetensors_tensor *tensor,
                                sl_group group, const sl_tensor_io *io);
 
+/* Where else the elements of a full tensor are read from, row-major and without padding. */
+typedef struct sl_full_reader {
+    sl_status (*read)(void *user, uint64_t first_element, uint64_t element_count, float *out_data);
+    void *user;
+} sl_full_reader;
+
+/* The same from any reader of a tensor of this shape. */
+sl_status sl_full_tensors_load_from(const sl_full_tensors *list, const sl_full_tensor *full,
+                                    const sl_full_reader *reader, sl_group group,
+                                    const sl_tensor_io *io);
+
 /* Appends the full tensor to a file through io->read; padding is left out. SL_ERROR_USAGE: it is
  * split over ranks. */
 sl_status sl_full_tensors_save(const sl_full_tensors *list, const sl_full_tensor *full,

@@ -22,7 +22,8 @@ enum {
     LAYERS_MAX = 4096, /* of a stage */
     ITERATION_TEXT_MAX = 64,
     GPT2_VOCAB = 50257,
-    GPT2_HEAD_WIDTH = 64
+    GPT2_HEAD_WIDTH = 64,
+    ROOM_ELEMENTS = 1 << 18 /* 1 MiB */
 };
 
 static const char tracker[] = SL_MEGATRON_TRACKER;
@@ -54,6 +55,7 @@ struct sl_megatron_model {
     uint64_t embedding_rows; /* of each tensor-parallel rank */
     piece *pieces;           /* [pp_size][tp_size] */
     stage *stages;           /* [pp_size] */
+    float *room;             /* [ROOM_ELEMENTS]: rows of a piece that has some columns of each */
 };
 
 /* ---- where pieces are ---- */
@@ -150,7 +152,8 @@ static sl_status open_pieces(sl_megatron_model *model, bool has_stages)
     uint32_t count = model->tp_size * model->pp_size; /* at most 2^24 */
     model->pieces = calloc(count, sizeof *model->pieces);
     model->stages = calloc(model->pp_size, sizeof *model->stages);
-    if (!model->pieces || !model->stages)
+    model->room = malloc(ROOM_ELEMENTS * sizeof *model->room);
+    if (!model->pieces || !model->stages || !model->room)
         SL_FAIL(SL_ERROR_SYSTEM, "no memory for %u pieces of a model", count);
     for (uint32_t i = 0; i < count; i++)
         model->pieces[i].file.file.fd = -1;
@@ -572,6 +575,7 @@ void sl_megatron_model_close(sl_megatron_model *model)
     }
     free(model->pieces);
     free(model->stages);
+    free(model->room);
     free(model->path);
     free(model);
 }
@@ -650,16 +654,63 @@ static const piece *find_pieces(const sl_megatron_model *model, const sl_gpt2_te
     return model->pieces + (uint64_t)at * model->tp_size;
 }
 
-sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
-                                 uint64_t first_element, uint64_t element_count, float *out_data)
+/* Of a weight whose columns are divided, so many whole rows are read at once: what a piece has of
+ * them stands together there. 0: fewer than two, or it is another tensor. */
+static uint64_t count_rows_at_once(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                                   uint64_t first_element, uint64_t element_count)
+{
+    const extent of = find_extent(tensor), local = find_local(model, tensor);
+    if (sl_megatron_kinds[tensor->kind].split != SL_MEGATRON_COLUMNS || model->tp_size == 1 ||
+        first_element % of.columns != 0)
+        return 0;
+    uint64_t rows = element_count / of.columns, most = ROOM_ELEMENTS / local.columns;
+    rows = rows < most ? rows : most;
+    return rows > 1 ? rows : 0;
+}
+
+static sl_status read_rows(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                           uint64_t first_row, uint64_t row_count, float *out_data)
 {
     uint32_t index;
     const piece *pieces = find_pieces(model, tensor, &index);
+    const extent of = find_extent(tensor), local = find_local(model, tensor);
+    for (uint32_t rank = 0; rank < model->tp_size; rank++) {
+        SL_TRY(sl_torch_file_read(&pieces[rank].file, &pieces[rank].tensors[index],
+                                  first_row * local.columns, row_count * local.columns,
+                                  model->room));
+        for (uint64_t row = 0; row < row_count; row++)
+            memcpy(out_data + row * of.columns + rank * local.columns,
+                   model->room + row * local.columns, local.columns * sizeof *out_data);
+    }
+    return SL_OK;
+}
+
+static sl_status read_run(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                          uint64_t first_element, uint64_t *element_count, float *out_data)
+{
+    uint32_t index;
+    const piece *pieces = find_pieces(model, tensor, &index);
+    const run next = find_run(model, tensor, first_element);
+    const piece *self = &pieces[next.rank];
+    if (next.count < *element_count)
+        *element_count = next.count;
+    return sl_torch_file_read(&self->file, &self->tensors[index], next.first, *element_count,
+                              out_data);
+}
+
+sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
+                                 uint64_t first_element, uint64_t element_count, float *out_data)
+{
+    const uint64_t columns = find_extent(tensor).columns;
     while (element_count > 0) {
-        run next = find_run(model, tensor, first_element);
-        const piece *self = &pieces[next.rank];
-        uint64_t count = next.count < element_count ? next.count : element_count;
-        SL_TRY(sl_torch_file_read(&self->file, &self->tensors[index], next.first, count, out_data));
+        uint64_t count = element_count;
+        uint64_t rows = count_rows_at_once(model, tensor, first_element, element_count);
+        if (rows > 0) {
+            count = rows * columns;
+            SL_TRY(read_rows(model, tensor, first_element / columns, rows, out_data));
+        } else {
+            SL_TRY(read_run(model, tensor, first_element, &count, out_data));
+        }
         first_element += count;
         element_count -= count;
         out_data += count;

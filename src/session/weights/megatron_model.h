@@ -38,8 +38,9 @@ const char *sl_megatron_model_path(const sl_megatron_model *model);
 /* "Megatron-LM's pieces, 2 x 4 (tensor x pipeline parallel)": for people. */
 const char *sl_megatron_model_kind(const sl_megatron_model *model);
 
-/* Reads elements of a tensor, a linear one by rows of [out, in]. SL_ERROR_DATA: a file was cut.
- * SL_ERROR_IO. */
+/* Reads elements of a tensor, a linear one by rows of [out, in]; one call at a time for a model.
+ * Where pieces have some columns of each row, whole rows that are asked for together are read from
+ * each piece at once. SL_ERROR_DATA: a file was cut. SL_ERROR_IO. */
 sl_status sl_megatron_model_read(const sl_megatron_model *model, const sl_gpt2_tensor *tensor,
                                  uint64_t first_element, uint64_t element_count, float *out_data);
 

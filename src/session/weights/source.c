@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "files/files.h"
+#include "pieces.h"
 #include "session/session.h"
 #include "weights.h"
 
@@ -37,6 +38,14 @@ static sl_status open_checkpoint(const char *path, bool has_manifest, sl_source 
     return SL_OK;
 }
 
+static sl_status open_pieces(const char *path, sl_source *source)
+{
+    SL_TRY(sl_megatron_model_open(path, &source->pieces));
+    source->shape = sl_megatron_model_shape(source->pieces);
+    source->path = sl_megatron_model_path(source->pieces);
+    return SL_OK;
+}
+
 sl_status sl_source_open(const char *path, sl_source *out_source)
 {
     sl_source source = {0};
@@ -46,7 +55,9 @@ sl_status sl_source_open(const char *path, sl_source *out_source)
         SL_FAIL(SL_ERROR_MISSING, "%s: no such directory", path);
     SL_TRY(has_file(path, "config.json", &has_config));
     SL_TRY(has_file(path, "manifest.json", &has_manifest));
-    if (has_config && !has_manifest)
+    if (sl_megatron_model_is_at(path))
+        SL_TRY(open_pieces(path, &source));
+    else if (has_config && !has_manifest)
         SL_TRY(open_weights(path, &source));
     else
         SL_TRY(open_checkpoint(path, has_manifest, &source));
@@ -58,6 +69,7 @@ void sl_source_close(sl_source *source)
 {
     free(source->directory);
     sl_checkpoint_close(source->checkpoint);
+    sl_megatron_model_close(source->pieces);
     *source = (sl_source){0};
 }
 
@@ -67,6 +79,9 @@ sl_status sl_source_load(const sl_source *source, sl_session *session)
     if (source->checkpoint)
         return sl_checkpoint_load(source->checkpoint, session->tensors, session->tensor_count,
                                   only_parameters, &session->io);
+    if (source->pieces)
+        return sl_pieces_import(source->pieces, session->tensors, session->tensor_count,
+                                SL_PIECES_WINDOW_ELEMENTS, &session->io);
     return sl_weights_import(source->directory, session->tensors, session->tensor_count,
                              &session->io);
 }

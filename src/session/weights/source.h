@@ -1,5 +1,6 @@
-/* Where weights come from: a directory that `train --save` filled, one checkpoint in it, or a
- * Hugging Face GPT-2 directory. What is in the directory says which of them it is. */
+/* Where weights come from: a directory that `train --save` filled, one checkpoint in it, a
+ * Hugging Face GPT-2 directory, or Megatron-LM's pieces. What is in the directory says which of
+ * them it is. */
 #ifndef SL_SESSION_WEIGHTS_SOURCE_H
 #define SL_SESSION_WEIGHTS_SOURCE_H
 
@@ -9,11 +10,13 @@
 struct sl_session;
 
 typedef struct sl_source {
-    char *directory;           /* of a Hugging Face model, else NULL */
-    sl_checkpoint *checkpoint; /* else NULL */
+    char *directory;                  /* of a Hugging Face model, else NULL */
+    sl_checkpoint *checkpoint;        /* else NULL */
+    struct sl_megatron_model *pieces; /* else NULL */
     sl_gpt2_shape shape;
     const char *tokenizer; /* of the checkpoint; NULL: not known, as of a Hugging Face model */
-    const char *path;      /* of the checkpoint or model itself: a vocabulary may lie there */
+    const char *path; /* of the checkpoint or model itself: a vocabulary may lie there; NULL: none
+                         is open */
 } sl_source;
 
 /* Opens a directory; what a checkpoint holds of parameters is verified. SL_ERROR_MISSING,
