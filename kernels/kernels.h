@@ -59,6 +59,9 @@ typedef struct sl_kernel_table {
      * stream, and what a library loads when it first launches is launched on them: they may hold
      * anything before, and are as fresh memory afterwards. Returns when that is done. */
     sl_status (*prepare)(sl_kernel_library *library, sl_op_kind kind, const sl_kernel_call *call);
+    /* Loads all of `ranks`, in every type and width, on the current device; before the first step,
+     * as above. NULL: there is nothing to load. */
+    sl_status (*load_ranks)(void);
     /* What prepare chose, as text for the record of a run: line `index`; NULL behind the last. */
     const char *(*choice)(const sl_kernel_library *library, uint64_t index);
     const char *(*description)(void); /* the instruction set, or the libraries */

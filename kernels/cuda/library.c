@@ -48,10 +48,8 @@ char sl_load_only[1];
  * GPU was given; a GPU that waits for a host stream whose thread then cannot ask CUDA would never
  * be done. So everything of ours is loaded before the first step, and what cuBLASLt will launch is
  * launched once by then (linear.c). */
-static sl_status load_kernels(sl_op_kind kind, const sl_op_attrs *attrs)
+static sl_status load_kernels(sl_kernel kernel, const sl_op_attrs *attrs)
 {
-    sl_kernel kernel;
-    SL_TRY(sl_kernels_find(sl_kernels_cuda(), kind, &kernel));
     void *const somewhere = (void *)(uintptr_t)4096;
     sl_kernel_call call = {
         .attrs = attrs, .workspace = somewhere, .block_flags = somewhere, .stream = sl_load_only};
@@ -63,9 +61,58 @@ static sl_status load_kernels(sl_op_kind kind, const sl_op_attrs *attrs)
 sl_status sl_library_prepare(sl_kernel_library *library, sl_op_kind kind,
                              const sl_kernel_call *call)
 {
-    SL_TRY(load_kernels(kind, call->attrs));
+    sl_kernel kernel;
+    SL_TRY(sl_kernels_find(sl_kernels_cuda(), kind, &kernel));
+    SL_TRY(load_kernels(kernel, call->attrs));
     SL_TRY(sl_cuda_attention_prepare(kind, call->attrs));
     return library->blas ? sl_cuda_linear_prepare(library->blas, kind, call) : SL_OK;
+}
+
+/* Whether a collective's kernel computes from one type to another (kernels/ranks.h); those of one
+ * type alone have it as both. */
+static bool takes_types(sl_rank_kernel which, sl_type type, sl_type grad_type, bool adds_gradient)
+{
+    if (which == SL_RANK_CONVERT && !adds_gradient && type == SL_TYPE_FP32)
+        return true;
+    if (which == SL_RANK_CONVERT && adds_gradient)
+        return grad_type == SL_TYPE_FP32;
+    const bool widens = which == SL_RANK_SUM || which == SL_RANK_CONVERT;
+    return type == grad_type || (widens && grad_type == SL_TYPE_FP32);
+}
+
+/* Of a size that sixteen bytes divide, and of one that they do not: code of both differs. */
+static sl_status load_widths(sl_rank_kernel which, sl_op_attrs attrs)
+{
+    static const uint16_t widths[] = {64, 1};
+    for (int i = 0; i < 2; i++) {
+        attrs.element_count = attrs.in = attrs.out = widths[i];
+        SL_TRY(load_kernels(sl_kernels_cuda()->ranks[which], &attrs));
+    }
+    return SL_OK;
+}
+
+static sl_status load_types(sl_rank_kernel which, sl_type type, sl_type grad_type)
+{
+    for (int adds = 0; adds < 2; adds++) {
+        const sl_op_attrs attrs = {.type = (uint16_t)type,
+                                   .grad_type = (uint16_t)grad_type,
+                                   .adds_gradient = adds,
+                                   .row_count = 1,
+                                   .batch = 1};
+        if (takes_types(which, type, grad_type, adds != 0))
+            SL_TRY(load_widths(which, attrs));
+    }
+    return SL_OK;
+}
+
+/* No plan says which of them a run will launch, and they are few. */
+sl_status sl_library_load_ranks(void)
+{
+    for (int which = 0; which < SL_RANK_KERNEL_COUNT; which++)
+        for (int type = 0; type < SL_TYPE_COUNT; type++)
+            for (int grad_type = 0; grad_type < SL_TYPE_COUNT; grad_type++)
+                SL_TRY(load_types((sl_rank_kernel)which, (sl_type)type, (sl_type)grad_type));
+    return SL_OK;
 }
 
 const char *sl_library_choice(const sl_kernel_library *library, uint64_t index)

@@ -208,6 +208,8 @@ static sl_status open_device(sl_gpu_ranks *it, int index, const sl_gpu_ranks_arg
         SL_FAIL(SL_ERROR_SYSTEM, "this build has no CUDA");
     it->scratch_bytes = (uint64_t)sl_comm_size(args->world) * MEETING_BYTES;
     SL_TRY(it->ops->open(index, &args->cuda, &it->device));
+    if (it->kernels->load_ranks)
+        SL_TRY(it->kernels->load_ranks());
     SL_TRY(it->ops->stream_open(it->device, SL_STREAM_DEVICE, "meeting", NULL, &it->stream));
     return it->ops->map(it->device, it->scratch_bytes, SL_MAP_PLAIN, &it->scratch);
 }

@@ -9,6 +9,7 @@
 #include "nccl_standin.h"
 #include "rank_runs.h"
 #include "runtime.h"
+#include "shim_control.h"
 #include "standin_case.h"
 #include "stream_order.h"
 
@@ -94,6 +95,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     assert_int_equal(nccl_standin_open_count(), 0);
+    assert_int_equal(sl_shim_unloaded_count(), 0);
     return check_end(state);
 }
 
