@@ -108,38 +108,38 @@ SL_INLINE void sum_block(const sl_wire_sum_args *args, uint64_t first, uint64_t 
     widen_elements(args->types, count, out, (char *)args->out_stored + first * stored_bytes);
 }
 
-/* Two ranks in fp32, which is what two cores do most: nothing to round. */
-SL_INLINE void sum_pair(uint64_t count, const float *a, const float *b, float *restrict wire,
-                        float *stored)
+/* Two ranks in fp32, which is what two cores do most: nothing to round, and a sum of two is the
+ * same in either order. Both places are written while it is in a register. */
+SL_INLINE void sum_pair(uint64_t count, const float *restrict other, float *restrict own,
+                        float *restrict wire)
 {
-    for (uint64_t i = 0; i < count; i++)
-        wire[i] = a[i] + b[i];
-    memcpy(stored, wire, count * sizeof *wire);
+    for (uint64_t i = 0; i < count; i++) {
+        const float sum = own[i] + other[i];
+        own[i] = sum;
+        wire[i] = sum;
+    }
 }
 
 SL_INLINE bool is_plain_pair(const sl_wire_sum_args *args)
 {
     return args->term_count == 2 && args->types.stored == SL_COMM_FP32 &&
-           args->types.wire == SL_COMM_FP32 && args->out_wire;
+           args->types.wire == SL_COMM_FP32 && args->out_wire && args->out_stored == args->own;
 }
 
-SL_INLINE void sum_plain_block(const sl_wire_sum_args *args, uint64_t first, uint64_t count)
+SL_INLINE void sum_plain_pair(const sl_wire_sum_args *args)
 {
-    const float *own = (const float *)args->own + first;
-    const float *other = (const float *)args->terms[1 - args->own_index] + first;
-    sum_pair(count, args->own_index == 0 ? own : other, args->own_index == 0 ? other : own,
-             (float *)args->out_wire + first, (float *)args->out_stored + first);
+    sum_pair(args->count, args->terms[1 - args->own_index], args->out_stored, args->out_wire);
 }
 
 SL_INLINE void sum_all(const sl_wire_sum_args *args)
 {
-    bool is_plain = is_plain_pair(args);
+    if (is_plain_pair(args)) {
+        sum_plain_pair(args);
+        return;
+    }
     for (uint64_t first = 0; first < args->count; first += BLOCK) {
-        uint64_t left = args->count - first, count = left < BLOCK ? left : BLOCK;
-        if (is_plain)
-            sum_plain_block(args, first, count);
-        else
-            sum_block(args, first, count);
+        const uint64_t left = args->count - first;
+        sum_block(args, first, left < BLOCK ? left : BLOCK);
     }
 }
 
