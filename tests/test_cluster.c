@@ -208,7 +208,7 @@ static void plan_when_compared_with_table_1_then_rows_without_pipelines_are_with
 }
 
 /* Figure 13: 162.2 B on 64 GPUs, a batch of 128, micro-batches of one row. The paper prints a plot
- * and says that 8 x 8 is best; the order of the others was read off the plot. */
+ * and says that 8 x 8 is best; the order of the others is another reader's, off that plot. */
 static void plan_when_compared_with_figure_13_then_the_order_is_that_of_the_figure(void **state)
 {
     (void)state;

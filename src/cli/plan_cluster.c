@@ -322,16 +322,20 @@ static sl_status format_answer(const sl_cluster_question *question, const sl_clu
 
 /* ---- what does not fit ---- */
 
-/* The fewest of twice, four, ... times the ranks that hold it; 0: not even sixteen times. */
+/* The fewest of twice, four, ... times the ranks that hold it; 0: not even sixteen times, or as
+ * many as can be asked for. */
 static uint32_t find_enough_ranks(const sl_cluster_question *question)
 {
     sl_cluster_question larger = *question;
     sl_cluster_answer *answer = calloc(1, sizeof *answer);
     uint32_t found = 0;
-    larger.draws = false;
     larger.data = 0;
+    const uint64_t most = (uint64_t)sl_config_rows()[SL_CONFIG_ROW_ranks].high;
     for (uint32_t times = 2; answer && times <= 16 && found == 0; times *= 2) {
-        larger.job.ranks = question->job.ranks * times;
+        const uint64_t ranks = (uint64_t)question->job.ranks * times;
+        if (ranks > most)
+            break;
+        larger.job.ranks = (uint32_t)ranks;
         if (sl_cluster_choose(&larger, answer) == SL_OK)
             found = larger.job.ranks;
     }

@@ -392,9 +392,9 @@ static sl_status choose(chooser *self)
     if (self->answer->considered == 0)
         SL_FAIL(SL_ERROR_USAGE,
                 "no way to share %u ranks and --global-batch %" PRIu64
-                " divides: change one of them, or leave --tp, --pp, --dp and "
-                "--micro-batch open",
-                self->question->job.ranks, self->question->job.global_batch);
+                " divides with at most %d micro-batches a rank: change one of them, or leave "
+                "--tp, --pp, --dp and --micro-batch open",
+                self->question->job.ranks, self->question->job.global_batch, ACCUMULATE_MAX);
     if (self->estimate_count > 0)
         qsort(self->estimates, self->estimate_count, sizeof *self->estimates, compare_bounds);
     for (uint64_t i = 0; i < self->estimate_count; i++)

@@ -309,7 +309,8 @@ static times time_stage(const sl_cluster_job *job, const sl_cluster_parts *parts
             sl_cluster_send_seconds(job->cluster, &candidate->layout, parts->boundary_bytes);
         const double tied =
             sl_cluster_send_seconds(job->cluster, &candidate->layout, 4 * parts->tied_elements);
-        out.send_seconds = 2 * m * send + tied;
+        out.send_seconds =
+            m * send + tied; /* what comes goes the other way of a full-duplex link */
         out.data += tied;
     }
     return out;

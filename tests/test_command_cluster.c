@@ -1,0 +1,113 @@
+/* What could be wrong in `plan --cluster` as a user gives it: an option that it does not search is
+ * taken and forgotten; a way out that cannot be asked for; numbers of ranks and rows that do not
+ * divide end without saying what bounds them; ways that are no sharing of the ranks, or are not in
+ * the order of their times; the best way is none that `plan --ranks` takes. */
+#define _GNU_SOURCE
+#include "command_run.h"
+
+#define CLUSTER "--cluster '" SL_TEST_SOURCE_DIRECTORY "/../examples/clusters/dgx-a100-80gb.json' "
+#define SMALL "--layers 4 --width 256 --heads 4 --context 128 --vocab 1000 "
+
+static json_int_t read_count(const json_t *way, const char *key)
+{
+    json_t *value = json_object_get(way, key);
+    if (!json_is_integer(value))
+        fail_msg("\"%s\" is no number", key);
+    return json_integer_value(value);
+}
+
+static void ways_when_listed_share_all_ranks_and_rows(void **state)
+{
+    (void)state;
+    double before = 0;
+    size_t index;
+    json_t *way;
+    assert_code(sluice("plan " CLUSTER SMALL "--ranks 16 --global-batch 48 --json"), 0);
+    json_t *object = json_loads(output, 0, NULL);
+    json_t *best = json_object_get(object, "best");
+    assert_true(json_array_size(best) == 3);
+    json_array_foreach(best, index, way)
+    {
+        const json_int_t dp = read_count(way, "dp");
+        const double step = json_number_value(json_object_get(way, "predicted_step_ms"));
+        assert_int_equal(read_count(way, "tp") * dp * read_count(way, "pp"), 16);
+        assert_int_equal(read_count(way, "micro_batch") * read_count(way, "accumulate") * dp, 48);
+        assert_true(step > 0 && step >= before);
+        before = step;
+    }
+    json_decref(object);
+}
+
+static void best_way_when_given_to_plan_is_a_plan(void **state)
+{
+    (void)state;
+    assert_code(sluice("plan " CLUSTER SMALL "--ranks 8 --global-batch 16 --json"), 0);
+    json_t *object = json_loads(output, 0, NULL);
+    const json_t *way = json_array_get(json_object_get(object, "best"), 0);
+    assert_non_null(way);
+    assert_code(sluice("plan " SMALL "--ranks 8 --tp %lld --dp %lld --pp %lld --zero %lld "
+                       "--micro-batch %lld --global-batch 16 --device cpu --device-memory 4G "
+                       "--host-memory 4G --json",
+                       (long long)read_count(way, "tp"), (long long)read_count(way, "dp"),
+                       (long long)read_count(way, "pp"), (long long)read_count(way, "zero"),
+                       (long long)read_count(way, "micro_batch")),
+                0);
+    json_decref(object);
+}
+
+static void options_when_not_searched_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *says;
+        int code;
+    } cases[] = {
+        {"--ranks 8", "give --global-batch", 64},
+        {"--global-batch 8", "give --ranks", 64},
+        {"--ranks 8 --global-batch 8 --device-memory 8G", "--device-memory is not known", 64},
+        {"--ranks 8 --global-batch 8 --dropout 0.1", "--dropout is not known", 64},
+        {"--ranks 8 --global-batch 8 --accumulate 2", "--accumulate is not known", 64},
+        {"--ranks 8 --global-batch 8 --nvme-params 1", "--nvme-params is not known", 64},
+        {"--ranks 8 --global-batch 8 --stages uniform", "--stages is not known", 64},
+        {"--ranks 8 --global-batch 8 --seq 256", "beyond the model's context of 128", 64},
+        {"--ranks 8 --global-batch 7 --dp 8", "divides with at most 100000 micro-batches", 64},
+        {"--ranks 1 --global-batch 10000000", "divides with at most 100000 micro-batches", 64},
+        {"--ranks 8 --global-batch 8 --cluster none", "none: ", 66},
+        {"--ranks 8 --global-batch 8 --cluster text", "text: ", 65},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_code(sluice("plan " CLUSTER SMALL "%s", cases[i].words), cases[i].code);
+        assert_one_complaint(cases[i].says);
+    }
+}
+
+#define LARGE                                                                                      \
+    "--layers 100 --width 12288 --heads 96 --context 2048 --vocab 51200 --policy device "          \
+    "--recompute full --zero 1 "
+
+static void model_when_too_large_a_number_of_ranks_that_can_be_asked_for_is_named(void **state)
+{
+    (void)state;
+    assert_code(sluice("plan " CLUSTER LARGE "--ranks 16 --global-batch 256"), 69);
+    assert_one_complaint("no way to share it fits");
+    const char *found = strstr(complaint, "; --ranks ");
+    assert_non_null(found);
+    const long ranks = strtol(found + strlen("; --ranks "), NULL, 10);
+    assert_true(ranks > 16 && ranks <= 256);
+    assert_code(sluice("plan " CLUSTER LARGE "--ranks %ld --global-batch 256", ranks), 0);
+    assert_code(sluice("plan " CLUSTER LARGE "--ranks 49152 --tp 1 --pp 1 --global-batch 98304"),
+                69);
+    assert_one_complaint("no way to share it fits");
+    assert_null(strstr(complaint, "; --ranks")); /* twice as many cannot be asked for */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ways_when_listed_share_all_ranks_and_rows),
+        cmocka_unit_test(best_way_when_given_to_plan_is_a_plan),
+        cmocka_unit_test(options_when_not_searched_are_refused),
+        cmocka_unit_test(model_when_too_large_a_number_of_ranks_that_can_be_asked_for_is_named),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
