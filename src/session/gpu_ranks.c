@@ -314,3 +314,12 @@ uint64_t sl_gpu_ranks_taken_bytes(const sl_gpu_ranks *it)
 {
     return it->taken_bytes;
 }
+
+uint64_t sl_gpu_ranks_share_bytes(const sl_gpu_ranks *it)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < GROUPS; i++)
+        if (it->groups[i].host)
+            bytes += sl_comm_share_bytes(it->groups[i].host);
+    return bytes;
+}

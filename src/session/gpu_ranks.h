@@ -46,4 +46,8 @@ void sl_gpu_ranks_set_timeout(sl_gpu_ranks *gpus, double timeout_s);
 /* What opening took of the GPU's memory, as CUDA counts it. */
 uint64_t sl_gpu_ranks_taken_bytes(const sl_gpu_ranks *gpus);
 
+/* This rank's part of the windows through which ranks agree beside NCCL: of memory that no tier has
+ * (sl_comm_share_bytes). */
+uint64_t sl_gpu_ranks_share_bytes(const sl_gpu_ranks *gpus);
+
 #endif

@@ -348,14 +348,18 @@ static uint64_t measure_windows(const sl_ranks *ranks)
     for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
         if (ranks->end[group].comm)
             bytes += sl_comm_share_bytes(ranks->end[group].comm);
-    return bytes;
+    return bytes + (ranks->gpus ? sl_gpu_ranks_share_bytes(ranks->gpus) : 0);
 }
 
-static uint64_t plan_windows(const sl_comm_layout *layout)
+/* GPUs have a second communicator of each of their groups, by which NCCL's is agreed on. */
+static uint64_t plan_windows(const sl_comm_layout *layout, sl_device_kind kind)
 {
     uint64_t bytes = 0;
-    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++)
-        bytes += sl_comm_plan_share_bytes(sl_comm_group_size(layout, (sl_comm_group)group));
+    for (int group = 0; group < SL_COMM_GROUP_COUNT; group++) {
+        const bool is_of_gpus = group == SL_COMM_TENSOR || group == SL_COMM_DATA;
+        const uint32_t size = sl_comm_group_size(layout, (sl_comm_group)group);
+        bytes += sl_comm_plan_share_bytes(size) * (is_of_gpus && kind == SL_DEVICE_CUDA ? 2 : 1);
+    }
     return bytes;
 }
 
@@ -385,7 +389,7 @@ static void share_planned(const sl_ranks *ranks, sl_search *search)
     const uint32_t count = sl_comm_layout_ranks(&ranks->layout);
     if (count <= 1)
         return;
-    search->task.window_bytes = plan_windows(&ranks->layout);
+    search->task.window_bytes = plan_windows(&ranks->layout, search->task.target.device);
     const means part = take_part(search, count, search->task.window_bytes);
     set_part(search, &part);
 }

@@ -285,6 +285,39 @@ static void traffic_when_counted_is_that_of_the_formula(void **state)
     }
 }
 
+/* ---- windows ---- */
+
+static uint64_t window_bytes[RANKS_MAX];
+
+static void *share_rank(void *argument)
+{
+    run_rank *it = argument;
+    sl_search search;
+    keep_status(it, sl_search_init(&it->config, SL_WORK_TRAIN, &shape, &search));
+    if (it->status == SL_OK)
+        keep_status(it, sl_ranks_share(&it->others, &search));
+    window_bytes[it->rank] = search.task.window_bytes;
+    return NULL;
+}
+
+/* Those by which NCCL is agreed on are memory of the machine, too. */
+static void windows_when_measured_are_those_that_are_planned(void **state)
+{
+    (void)state;
+    static const char *const settings[] = {"policy=device", FP32, NULL};
+    ranks_run *run = open_layout(2, 2, settings, 1, NULL);
+    run_all(run, share_rank);
+    const sl_ranks planned = {.layout = {.tensor = 2, .data = 2, .stages = 1}};
+    sl_search search;
+    assert_int_equal(sl_search_init(&run->rank[0].config, SL_WORK_TRAIN, &shape, &search), SL_OK);
+    assert_int_equal(sl_ranks_share(&planned, &search), SL_OK);
+    for (uint32_t rank = 0; rank < run->size; rank++)
+        assert_int_equal(window_bytes[rank], search.task.window_bytes);
+    assert_int_equal(search.task.window_bytes,
+                     sl_comm_plan_share_bytes(4) + 4 * sl_comm_plan_share_bytes(2));
+    close_run(run);
+}
+
 /* ---- order ---- */
 
 /* Every event in turn is not waited for: what the comm lane then races with is found. */
@@ -389,6 +422,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(bits_when_policies_and_stages_differ_are_the_same, begin,
                                         end),
         cmocka_unit_test_setup_teardown(traffic_when_counted_is_that_of_the_formula, begin, end),
+        cmocka_unit_test_setup_teardown(windows_when_measured_are_those_that_are_planned, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(wait_when_missing_before_or_behind_an_exchange_is_found,
                                         begin, end),
         cmocka_unit_test_setup_teardown(failure_when_of_an_exchange_ends_the_step_on_all_ranks,
