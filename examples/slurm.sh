@@ -15,16 +15,17 @@
 #   OPTION    further ones for `sluice train`: --model gpt2-xl, --policy nvme --disk-dir /scratch, ...
 #
 # Five minutes before its time is over Slurm sends USR1 to the ranks: they end their step, save and
-# leave with 0. Then, and when ranks were lost (75), the job queues up again and goes on from there, on
-# other nodes if need be, also fewer or more of them: --global-batch holds the rows of a step. Where
-# there is no Slurm the same ranks start on this machine, as many as RANKS says (2).
+# leave with 0. Then, and when ranks were lost (75, or 128 and a signal), the job queues up again and
+# goes on from there, on other nodes if need be, also fewer or more of them: --global-batch holds the
+# rows of a step. Where there is no Slurm the same ranks start on this machine, as many as RANKS says
+# (2).
 #
 # STEPS (1000) and SLUICE, another command than sluice, may be set. srun starts Open MPI's ranks by
 # PMIx; for MPICH set MPI=pmi2.
 set -eu
 sluice=${SLUICE:-sluice}
 steps=${STEPS:-1000}
-[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//; 10,25p' "$0"; exit 64; }
+[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//; 10,26p' "$0"; exit 64; }
 save=$1
 data=$2
 shift 2
@@ -47,7 +48,10 @@ else
     "$sluice" launch -n "${RANKS:-2}" -- train "$@" || code=$?
 fi
 echo "slurm.sh: step $(saved_step) of $steps is saved; the ranks left with $code"
-[ "$code" = 0 ] || [ "$code" = 75 ] || exit "$code"
+case $code in
+0 | 75 | 13[4-9] | 14[0-3]) ;;
+*) exit "$code" ;;
+esac
 [ "$(saved_step)" -lt "$steps" ] || exit 0
 [ -z "${SLURM_JOB_ID:-}" ] || scontrol requeue "$SLURM_JOB_ID"
 exit "$code"

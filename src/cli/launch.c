@@ -11,6 +11,7 @@
 #include "launch.h"
 
 #include <argp.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -191,6 +192,7 @@ static void choose_cores(const launch *it, uint32_t rank, cpu_set_t *out_cores)
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
         return;
     uint32_t count = (uint32_t)CPU_COUNT(&allowed), usable = sl_workers_usable_cpu_count();
+    assert(ranks > 0 && count > 0 && usable > 0);
     uint32_t first = rank * count / ranks, share = usable / ranks;
     if (share == 0) {
         first = rank % (usable < count ? usable : count);

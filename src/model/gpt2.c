@@ -11,6 +11,7 @@
  */
 #include "sluice/gpt2.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -603,6 +604,7 @@ static uint64_t find_share(uint64_t features, uint32_t tp_size)
 static void fill_columns(sl_emit *emit)
 {
     const uint32_t tp_size = emit->options->tp_size;
+    assert(tp_size > 0);
     const bool shares_head = emit->rows % tp_size == 0 && emit->options->mode == SL_GPT2_LOSS;
     emit->by_columns = emit->options->split_layout == SL_SPLIT_COLOSSAL && tp_size > 1;
     emit->columns = emit->by_columns ? find_share(emit->width, tp_size) : emit->width;

@@ -5,6 +5,7 @@
  * a part of each row of the pieces. The program asks for elements by rising places. */
 #include "pieces.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,7 @@ static sl_status fill_window(window *self, uint64_t first_row)
                 sl_gpt2_tensors_name(&self->tensor).text, (unsigned long long)columns,
                 (unsigned long long)self->data_elements);
     self->first_row = first_row;
+    assert(first_row < self->tensor.rows);
     self->row_count = smaller(self->tensor.rows - first_row, most);
     for (uint64_t column = 0; column < columns;) {
         const uint64_t count = smaller(columns - column, self->band_elements / self->row_count);
