@@ -25,7 +25,7 @@
 set -eu
 sluice=${SLUICE:-sluice}
 steps=${STEPS:-1000}
-[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//; 10,26p' "$0"; exit 64; }
+[ $# -ge 2 ] || { sed -n 's/^# \{0,1\}//; 10,25p' "$0"; exit 64; }
 save=$1
 data=$2
 shift 2

@@ -11,7 +11,6 @@
  */
 #include "sluice/gpt2.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -604,13 +603,14 @@ static uint64_t find_share(uint64_t features, uint32_t tp_size)
 static void fill_columns(sl_emit *emit)
 {
     const uint32_t tp_size = emit->options->tp_size;
-    assert(tp_size > 0);
     const bool shares_head = emit->rows % tp_size == 0 && emit->options->mode == SL_GPT2_LOSS;
     emit->by_columns = emit->options->split_layout == SL_SPLIT_COLOSSAL && tp_size > 1;
     emit->columns = emit->by_columns ? find_share(emit->width, tp_size) : emit->width;
     emit->head_rows = emit->by_columns && shares_head ? emit->rows / tp_size : emit->rows;
     emit->padded_vocab = sl_gpt2_padded_vocab(emit->shape, emit->by_columns ? 1 : tp_size);
-    emit->local_vocab = emit->by_columns ? emit->padded_vocab : emit->padded_vocab / tp_size;
+    emit->local_vocab = emit->padded_vocab;
+    if (!emit->by_columns && tp_size > 1)
+        emit->local_vocab /= tp_size;
 }
 
 /* 4 * width / tp_size rows of wte are as large as the largest matrix of a block. */
